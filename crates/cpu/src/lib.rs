@@ -1,0 +1,1 @@
+//! Plans a program and runs it on the CPU.
