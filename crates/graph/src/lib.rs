@@ -1,7 +1,34 @@
 //! Trace a loss once, derive it to any order.
+//!
+//! A loss is written in plain Rust on symbolic [`Tensor`]s. [`gradient`], [`jvp`], [`hessian_vector`] and [`mixed_vector`]
+//! answer with tensors of the same kind, so they apply to their own results. A [`Program`] is the live part of the graph
+//! with names; an [`Executor`] runs it.
 
+extern crate self as bilevel_graph;
+
+mod array;
 mod dtype;
+mod error;
+mod graph;
+mod infer;
 mod op;
+mod operators;
+mod program;
+mod rules;
+mod rules_conv;
+mod scalar;
+pub mod shape;
+mod simplify;
+mod simplify_shape;
+mod tensor;
+mod transform;
 
+pub use array::{Array, Data};
 pub use dtype::DType;
+pub use error::{Error, ErrorKind, Result};
+pub use graph::Graph;
+pub use infer::Meta;
 pub use op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, UnaryOp, WindowDims};
+pub use program::{Carry, Executor, Port, Program, ProgramBuilder, ProgramNode, Runnable, STEP};
+pub use tensor::{Operand, Tensor};
+pub use transform::{Derivatives, gradient, gradient_or_zeros, hessian_vector, jvp, mixed_vector, vjp};

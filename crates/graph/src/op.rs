@@ -195,6 +195,8 @@ pub enum Op {
     Convert(DType),
     /// The identity on integers, which fails at run time where an element is not in 0..limit.
     CheckIndex(usize),
+    /// The identity, whose derivative is structurally zero.
+    StopGradient,
     /// The same elements in row-major order under another shape.
     Reshape,
     /// Output axis i is operand axis `perm[i]`.

@@ -1,0 +1,194 @@
+//! Concrete arrays: what goes into a program and what comes out of it.
+
+use crate::shape::element_count;
+use crate::{DType, Error, ErrorKind, Result};
+
+/// A dense row-major array of one of the element types.
+///
+/// ```
+/// use bilevel_graph::{Array, DType};
+/// let a = Array::from_f64([2, 2], vec![1.0, 2.0, 3.0, 4.0]).unwrap();
+/// assert_eq!((a.shape(), a.dtype()), (&[2, 2][..], DType::F64));
+/// assert!(Array::from_f64([3], vec![1.0]).is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array {
+    shape: Vec<usize>,
+    data: Data,
+}
+
+/// The elements of an [`Array`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data {
+    /// 32-bit floats.
+    F32(Vec<f32>),
+    /// 64-bit floats.
+    F64(Vec<f64>),
+    /// 32-bit integers.
+    I32(Vec<i32>),
+}
+
+impl Data {
+    fn len(&self) -> usize {
+        match self {
+            Data::F32(v) => v.len(),
+            Data::F64(v) => v.len(),
+            Data::I32(v) => v.len(),
+        }
+    }
+}
+
+impl Array {
+    /// An array of this shape and these elements; an error where their numbers differ.
+    pub fn new(shape: impl AsRef<[usize]>, data: Data) -> Result<Self> {
+        let shape = shape.as_ref().to_vec();
+        if element_count(&shape) != data.len() {
+            return Err(Error::new(ErrorKind::WrongLength { shape, found: data.len() }));
+        }
+        Ok(Array { shape, data })
+    }
+
+    /// From 32-bit floats.
+    pub fn from_f32(shape: impl AsRef<[usize]>, data: Vec<f32>) -> Result<Self> {
+        Self::new(shape, Data::F32(data))
+    }
+
+    /// From 64-bit floats.
+    pub fn from_f64(shape: impl AsRef<[usize]>, data: Vec<f64>) -> Result<Self> {
+        Self::new(shape, Data::F64(data))
+    }
+
+    /// From 32-bit integers.
+    pub fn from_i32(shape: impl AsRef<[usize]>, data: Vec<i32>) -> Result<Self> {
+        Self::new(shape, Data::I32(data))
+    }
+
+    /// A scalar of this type.
+    pub fn scalar(value: f64, dtype: DType) -> Self {
+        Self::full([], value, dtype)
+    }
+
+    /// Every element the same.
+    pub fn full(shape: impl AsRef<[usize]>, value: f64, dtype: DType) -> Self {
+        let shape = shape.as_ref().to_vec();
+        let n = element_count(&shape);
+        let data = match dtype {
+            DType::F32 => Data::F32(vec![value as f32; n]),
+            DType::F64 => Data::F64(vec![value; n]),
+            DType::I32 => Data::I32(vec![value as i32; n]),
+        };
+        Array { shape, data }
+    }
+
+    /// All zeros.
+    pub fn zeros(shape: impl AsRef<[usize]>, dtype: DType) -> Self {
+        Self::full(shape, 0.0, dtype)
+    }
+
+    /// An array of this type from 64-bit values, rounded where needed.
+    pub fn from_values(shape: impl AsRef<[usize]>, values: &[f64], dtype: DType) -> Result<Self> {
+        let data = match dtype {
+            DType::F32 => Data::F32(values.iter().map(|&v| v as f32).collect()),
+            DType::F64 => Data::F64(values.to_vec()),
+            DType::I32 => Data::I32(values.iter().map(|&v| v as i32).collect()),
+        };
+        Self::new(shape, data)
+    }
+
+    /// Integer labels from numbers read from a file; refuses NaN, fractions and anything not in `0..classes`.
+    ///
+    /// ```
+    /// use bilevel_graph::Array;
+    /// assert!(Array::labels(&[0.0, 2.0], 3).is_ok());
+    /// let error = Array::labels(&[0.0, f64::NAN], 3).unwrap_err().to_string();
+    /// assert!(error.contains("label NaN at position 1"), "{error}");
+    /// ```
+    pub fn labels(values: &[f64], classes: usize) -> Result<Self> {
+        let mut labels = Vec::with_capacity(values.len());
+        for (position, &value) in values.iter().enumerate() {
+            if value.fract() != 0.0 || !(0.0..classes as f64).contains(&value) {
+                return Err(Error::new(ErrorKind::NotALabel { position, value, classes }));
+            }
+            labels.push(value as i32);
+        }
+        Self::from_i32([values.len()], labels)
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        match self.data {
+            Data::F32(_) => DType::F32,
+            Data::F64(_) => DType::F64,
+            Data::I32(_) => DType::I32,
+        }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.data.len()
+    }
+
+    /// True when it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements.
+    pub fn data(&self) -> &Data {
+        &self.data
+    }
+
+    /// The elements, to change.
+    pub fn data_mut(&mut self) -> &mut Data {
+        &mut self.data
+    }
+
+    /// The elements as 64-bit floats.
+    pub fn to_f64(&self) -> Vec<f64> {
+        match &self.data {
+            Data::F32(v) => v.iter().map(|&x| x as f64).collect(),
+            Data::F64(v) => v.clone(),
+            Data::I32(v) => v.iter().map(|&x| x as f64).collect(),
+        }
+    }
+
+    /// The first element as a 64-bit float, or `None` when empty. For scalars such as a loss.
+    pub fn item(&self) -> Option<f64> {
+        match &self.data {
+            Data::F32(v) => v.first().map(|&x| x as f64),
+            Data::F64(v) => v.first().copied(),
+            Data::I32(v) => v.first().map(|&x| x as f64),
+        }
+    }
+
+    /// The raw bytes of the elements, in machine order.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the element types are plain numbers without padding; any byte of them may be read.
+        unsafe {
+            let (ptr, len) = match &self.data {
+                Data::F32(v) => (v.as_ptr().cast::<u8>(), v.len() * 4),
+                Data::F64(v) => (v.as_ptr().cast::<u8>(), v.len() * 8),
+                Data::I32(v) => (v.as_ptr().cast::<u8>(), v.len() * 4),
+            };
+            std::slice::from_raw_parts(ptr, len)
+        }
+    }
+
+    /// The raw bytes of the elements, to overwrite.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and every bit pattern is a valid number.
+        unsafe {
+            let (ptr, len) = match &mut self.data {
+                Data::F32(v) => (v.as_mut_ptr().cast::<u8>(), v.len() * 4),
+                Data::F64(v) => (v.as_mut_ptr().cast::<u8>(), v.len() * 8),
+                Data::I32(v) => (v.as_mut_ptr().cast::<u8>(), v.len() * 4),
+            };
+            std::slice::from_raw_parts_mut(ptr, len)
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What can go wrong, said so that a person can act on it.
+
+use crate::DType;
+use std::fmt;
+use std::panic::Location;
+
+/// Why an operation, a program or a run was refused. It names the operation, the shapes or types it met, and, where a
+/// line of user code made the operation, that line.
+///
+/// ```
+/// use bilevel_graph::{DType, Graph};
+/// let g = Graph::new();
+/// let a = g.input("a", [2, 3], DType::F32);
+/// let b = g.input("b", [4, 5], DType::F32);
+/// let error = a.matmul(b).check().unwrap_err().to_string();
+/// assert!(error.starts_with("matmul: "), "{error}");
+/// assert!(error.contains("[2, 3]") && error.contains("[4, 5]"), "{error}");
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Error {
+    /// What went wrong.
+    pub kind: ErrorKind,
+    /// The line of user code that made the operation, where there is one.
+    pub location: Option<&'static Location<'static>>,
+}
+
+/// The kinds of [`Error`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Operands whose shapes or types do not fit the operation, or an argument it cannot take.
+    Operation {
+        /// Name of the operation, as the user wrote it.
+        operation: String,
+        /// Type and shape of each operand.
+        operands: Vec<(DType, Vec<usize>)>,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// Tensors of two different graphs met, or a tensor outlived its graph.
+    ForeignTensor {
+        /// Name of the operation.
+        operation: String,
+    },
+    /// A program has no input, output or carry of this name.
+    UnknownName {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// Two inputs or two outputs were given one name.
+    DuplicateName {
+        /// The name.
+        name: String,
+    },
+    /// A run was asked for before this input was set.
+    MissingInput {
+        /// Its name.
+        name: String,
+    },
+    /// A value does not have the shape or type its input or output was declared with.
+    WrongValue {
+        /// Name of the input or output.
+        name: String,
+        /// Declared type and shape.
+        expected: (DType, Vec<usize>),
+        /// Given type and shape.
+        found: (DType, Vec<usize>),
+    },
+    /// The number of elements does not fill the shape.
+    WrongLength {
+        /// The shape asked for.
+        shape: Vec<usize>,
+        /// Elements given.
+        found: usize,
+    },
+    /// An index outside its axis met at run time.
+    IndexOutOfRange {
+        /// The operation.
+        operation: String,
+        /// The index.
+        index: i64,
+        /// Valid indices are 0..limit.
+        limit: usize,
+    },
+    /// A label that is not a whole number of the classes.
+    NotALabel {
+        /// Position in the array.
+        position: usize,
+        /// The value found.
+        value: f64,
+        /// Number of classes.
+        classes: usize,
+    },
+    /// An executor has no kernel for this.
+    Unsupported {
+        /// What it was.
+        what: String,
+    },
+}
+
+impl Error {
+    /// An error without a line of user code.
+    pub fn new(kind: ErrorKind) -> Self {
+        Error { kind, location: None }
+    }
+
+    /// Adds the line of user code.
+    pub fn at(mut self, location: &'static Location<'static>) -> Self {
+        self.location = Some(location);
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            ErrorKind::Operation { operation, operands, reason } => {
+                write!(f, "{operation}: {reason}")?;
+                if !operands.is_empty() {
+                    f.write_str("; the operands are")?;
+                    for (i, (dtype, shape)) in operands.iter().enumerate() {
+                        write!(f, "{} {dtype}{shape:?}", if i == 0 { "" } else { " and" })?;
+                    }
+                }
+            }
+            ErrorKind::ForeignTensor { operation } => write!(
+                f,
+                "{operation}: a tensor belongs to another graph, or to one that was dropped; build all tensors of one \
+                 loss from one Graph and keep it alive until the program is built"
+            )?,
+            ErrorKind::UnknownName { name, known } => {
+                write!(f, "there is nothing named '{name}'; known names: {}", known.join(", "))?
+            }
+            ErrorKind::DuplicateName { name } => write!(f, "the name '{name}' is taken; give each its own")?,
+            ErrorKind::MissingInput { name } => write!(f, "input '{name}' was never set; set it before the run")?,
+            ErrorKind::WrongValue { name, expected, found } => {
+                write!(f, "'{name}' is declared {}{:?} but was given {}{:?}", expected.0, expected.1, found.0, found.1)?
+            }
+            ErrorKind::WrongLength { shape, found } => {
+                write!(f, "shape {shape:?} holds {} elements but {found} were given", shape.iter().product::<usize>())?
+            }
+            ErrorKind::IndexOutOfRange { operation, index, limit } => {
+                write!(f, "{operation}: index {index} is not in 0..{limit}; check the labels or indices given")?
+            }
+            ErrorKind::NotALabel { position, value, classes } => write!(
+                f,
+                "label {value} at position {position} is not one of the whole numbers 0..{classes}; clean the labels first"
+            )?,
+            ErrorKind::Unsupported { what } => write!(f, "not supported: {what}")?,
+        }
+        if let Some(line) = self.location {
+            write!(f, " (at {}:{}:{})", line.file(), line.line(), line.column())?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Shorthand for results of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,77 @@
+//! Arithmetic of shapes.
+
+/// Number of elements of a shape.
+pub fn element_count(shape: &[usize]) -> usize {
+    shape.iter().product()
+}
+
+/// Strides, in elements, of a row-major array of this shape.
+///
+/// ```
+/// assert_eq!(bilevel_graph::shape::row_major_strides(&[2, 3, 4]), [12, 4, 1]);
+/// ```
+pub fn row_major_strides(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis];
+    }
+    strides
+}
+
+/// The shape two operands meet in: aligned at the last axis, an axis of 1 stretches to the other's. `None` where they
+/// do not fit.
+///
+/// ```
+/// use bilevel_graph::shape::broadcast_shapes;
+/// assert_eq!(broadcast_shapes(&[5, 1, 3], &[4, 3]), Some(vec![5, 4, 3]));
+/// assert_eq!(broadcast_shapes(&[2], &[3]), None);
+/// ```
+pub fn broadcast_shapes(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
+    let rank = a.len().max(b.len());
+    let axis = |s: &[usize], i: usize| if i + s.len() >= rank { s[i + s.len() - rank] } else { 1 };
+    (0..rank)
+        .map(|i| match (axis(a, i), axis(b, i)) {
+            (x, y) if x == y => Some(x),
+            (1, y) => Some(y),
+            (x, 1) => Some(x),
+            _ => None,
+        })
+        .collect()
+}
+
+/// The axes `0..rank` not in `axes`.
+pub fn other_axes(rank: usize, axes: &[usize]) -> Vec<usize> {
+    (0..rank).filter(|axis| !axes.contains(axis)).collect()
+}
+
+/// The permutation that undoes `perm`.
+pub fn inverse_permutation(perm: &[usize]) -> Vec<usize> {
+    let mut inverse = vec![0; perm.len()];
+    for (i, &p) in perm.iter().enumerate() {
+        inverse[p] = i;
+    }
+    inverse
+}
+
+/// Calls `visit` with every multi-index of a shape, in row-major order.
+pub fn for_each_index(shape: &[usize], mut visit: impl FnMut(&[usize])) {
+    if shape.contains(&0) {
+        return;
+    }
+    let mut index = vec![0; shape.len()];
+    loop {
+        visit(&index);
+        let mut axis = shape.len();
+        loop {
+            if axis == 0 {
+                return;
+            }
+            axis -= 1;
+            index[axis] += 1;
+            if index[axis] < shape[axis] {
+                break;
+            }
+            index[axis] = 0;
+        }
+    }
+}
