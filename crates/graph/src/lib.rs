@@ -4,6 +4,7 @@
 //! answer with tensors of the same kind, so they apply to their own results. A [`Program`] is the live part of the graph
 //! with names; an [`Executor`] runs it.
 
+// `#[derive(Tree)]` names this crate from outside and from inside alike.
 extern crate self as bilevel_graph;
 
 mod array;
@@ -22,6 +23,7 @@ mod simplify;
 mod simplify_shape;
 mod tensor;
 mod transform;
+pub mod tree;
 
 pub use array::{Array, Data};
 pub use dtype::DType;
@@ -32,3 +34,4 @@ pub use op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, UnaryOp, Win
 pub use program::{Carry, Executor, Port, Program, ProgramBuilder, ProgramNode, Runnable, STEP};
 pub use tensor::{Operand, Tensor};
 pub use transform::{Derivatives, gradient, gradient_or_zeros, hessian_vector, jvp, mixed_vector, vjp};
+pub use tree::{Leaf, Tree, TreeError, TreeOf};
