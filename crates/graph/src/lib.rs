@@ -7,6 +7,9 @@
 extern crate self as bilevel_graph;
 
 mod array;
+mod check;
+mod check_report;
+mod differences;
 mod dtype;
 mod error;
 mod graph;
@@ -26,6 +29,8 @@ mod tensor;
 mod transform;
 
 pub use array::{Array, Data};
+pub use check::{GradientCheck, check_gradients};
+pub use check_report::{CheckReport, CheckRow, Quantity};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use graph::Graph;
