@@ -11,6 +11,7 @@ mod check;
 mod check_report;
 mod differences;
 mod dtype;
+mod dump;
 mod error;
 mod graph;
 mod infer;
