@@ -268,6 +268,12 @@ impl GraphData {
             (_, Op::Reduce(inner_op, inner_axes)) if inner_op == op => {
                 let inner = self.inputs(x)[0];
                 let kept = other_axes(self.meta(inner).shape.len(), &inner_axes);
+                // Which of several largest is the first, and takes the derivative, must not change: the outer axes must
+                // count before the inner ones in the joined order too.
+                let outer_first = axes.iter().all(|&a| inner_axes.iter().all(|&i| kept[a] < i));
+                if op == ReduceOp::Max && !outer_first {
+                    return None;
+                }
                 let mut all: Vec<usize> = axes.iter().map(|&a| kept[a]).chain(inner_axes).collect();
                 all.sort_unstable();
                 Some(self.add(Op::Reduce(op, all), vec![inner], meta.clone(), line))
