@@ -8,13 +8,19 @@
 extern crate self as bilevel_graph;
 
 mod array;
+mod check;
+mod check_report;
+mod differences;
 mod dtype;
+mod dump;
 mod error;
 mod graph;
 mod infer;
 mod op;
 mod operators;
 mod program;
+mod reference;
+mod reference_ops;
 mod rules;
 mod rules_conv;
 mod scalar;
@@ -26,12 +32,15 @@ mod transform;
 pub mod tree;
 
 pub use array::{Array, Data};
+pub use check::{GradientCheck, check_gradients};
+pub use check_report::{CheckReport, CheckRow, Quantity};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use graph::Graph;
 pub use infer::Meta;
 pub use op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, UnaryOp, WindowDims};
 pub use program::{Carry, Executor, Port, Program, ProgramBuilder, ProgramNode, Runnable, STEP};
+pub use reference::Reference;
 pub use tensor::{Operand, Tensor};
 pub use transform::{Derivatives, gradient, gradient_or_zeros, hessian_vector, jvp, mixed_vector, vjp};
 pub use tree::{Leaf, Tree, TreeError, TreeOf};

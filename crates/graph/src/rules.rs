@@ -53,6 +53,7 @@ pub(crate) fn pullback(op: &Op, x: &[Tensor], y: Tensor, g: Tensor, which: usize
         }
         Op::Reverse(axes) => g.reverse(axes),
         Op::Reduce(ReduceOp::Sum, axes) => g.broadcast(other_axes(x[0].rank(), axes), x[0].shape()),
+        Op::Reduce(ReduceOp::Max, _) if x[0].is_empty() => x[0].zeros_like(),
         Op::Reduce(ReduceOp::Max, axes) => {
             let spread = g.broadcast(other_axes(x[0].rank(), axes), x[0].shape());
             first_largest(x[0], axes).select(spread, 0.0)
