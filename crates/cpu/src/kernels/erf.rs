@@ -3,7 +3,7 @@
 //! Near 0, erf x = x + x·P(x²). Further out, erf x = 1 − e^L(x) with L a polynomial fitted to ln erfc x, whose error
 //! counts only as much as erfc x itself is worth.
 
-use super::exp::{beyond, reduce};
+use super::exp::reduce;
 use super::maps::Unary;
 use super::poly::poly_for;
 use super::simd::Float;
@@ -77,9 +77,9 @@ fn erf<V: Float>(x: V) -> V {
     let (border, end) = if V::DOUBLE { (1.0, 6.0) } else { (0.925, 4.0) };
     let t = x.abs();
     let near = x.mul_add(poly_for(x * x, &P32, &P64), x);
-    let (n, r) = reduce(poly_for(t.clamp(border, end), &L32, &L64));
+    let (n, r, d) = reduce(poly_for(t.clamp(border, end), &L32, &L64));
     let one = V::of(1.0);
-    let tail = (one + (r + beyond(r))) * V::exp2i(n);
+    let tail = (one + (r + d)) * V::exp2i(n);
     V::select(t.less(V::of(border)), near, (one - tail).copysign(x))
 }
 

@@ -134,12 +134,15 @@ macro_rules! float {
             fn sqrt(self) -> $t {
                 $t::sqrt(self)
             }
-            // Without SSE4.1 or the like `floor` is a call; numbers past the fraction bits are whole already.
+            // Without SSE4.1 or the like `floor` is a call. Adding 2²³ or 2⁵² with the sign of x rounds to a whole
+            // number; what is larger is whole already.
             #[inline(always)]
             fn floor(self) -> $t {
-                let near = self.round();
+                let large = ($rounder / 1.5) as $t;
+                let shift = $t::copysign(large, self);
+                let near = (self + shift) - shift;
                 let down = if near > self { near - 1.0 } else { near };
-                if $t::abs(self) < ($rounder / 3.0) as $t { $t::copysign(down, self) } else { self }
+                if $t::abs(self) < large { $t::copysign(down, self) } else { self }
             }
             #[inline(always)]
             fn clamp(self, low: f64, high: f64) -> $t {

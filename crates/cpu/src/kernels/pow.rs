@@ -3,7 +3,7 @@
 //! f32 is worked in f64. f64 carries ln|x| as an unevaluated sum of two floats (about 2⁻⁶⁵), because y·ln|x| up to 710
 //! must be right to 2⁻⁵⁴.
 
-use super::exp::{beyond, in_range, ln2, reduce};
+use super::exp::{in_range, ln2, reduce};
 use super::maps::Binary;
 use super::poly::poly;
 use super::simd::{Float, Widen};
@@ -126,10 +126,11 @@ fn double<V: Float>(x: V, y: V) -> V {
     let y = y.clamp(-73786976294838206464.0, 73786976294838206464.0);
     let (p, pe) = exact_product(y, h);
     let q = y.mul_add(l, pe);
-    let (n, r) = reduce(in_range(p));
     let q = V::select(p.abs().less(V::of(800.0)), q, V::of(0.0));
-    // e^(r + q) = 1 + r + (eʳ − 1 − r) + q·eʳ, with q tiny.
-    (V::of(1.0) + (r + (beyond(r) + q.mul_add(r, q)))).scale(n)
+    let (n, r, rest) = reduce(in_range(p));
+    // e^(r + q) = eʳ + q·eʳ, with q tiny.
+    let grown = q.mul_add(r + rest, q);
+    (V::of(1.0) + (r + (rest + grown))).scale(n)
 }
 
 /// Signs, zeros, infinities and NaN, as the C standard's `pow` has them; `y` ordinary is given by `m` = |x|ʸ.
