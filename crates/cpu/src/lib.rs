@@ -1,1 +1,3 @@
 //! Plans a program and runs it on the CPU.
+
+pub mod kernels;

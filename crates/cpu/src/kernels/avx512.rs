@@ -1,0 +1,466 @@
+//! The vector types of AVX-512: 512 bits, masks in their own registers, masked loads and stores for tails.
+
+use super::maps::Binary;
+use super::simd::{Float, Num, Widen, Words};
+use std::arch::x86_64::*;
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+/// 16 × f32.
+#[derive(Clone, Copy)]
+pub(crate) struct F32s(__m512);
+/// 8 × f64.
+#[derive(Clone, Copy)]
+pub(crate) struct F64s(__m512d);
+/// 16 × i32.
+#[derive(Clone, Copy)]
+pub(crate) struct I32s(__m512i);
+/// 8 × u64 or 16 × u32.
+#[derive(Clone, Copy)]
+pub(crate) struct Bits(__m512i);
+
+/// Operators and both traits of a float vector; `$e…` are the intrinsics with that suffix.
+macro_rules! float {
+    ($t:ident, $elem:ident, $mask:ident, $lanes:literal, $double:literal, $rounder:expr, $bias:expr, $int:ident,
+     $set1:ident $loadu:ident $maskload:ident $storeu:ident $maskstore:ident
+     $add:ident $sub:ident $mul:ident $div:ident $max:ident $min:ident $cmp:ident $blend:ident $maskmov:ident
+     $fma:ident $sqrt:ident $round:ident $scalef:ident $abs:ident $and:ident $or:ident $xor:ident
+     $iadd:ident $isub:ident $srl:ident $sll:ident $shift:literal $cast:ident $back:ident) => {
+        impl Add for $t {
+            type Output = $t;
+            #[inline(always)]
+            fn add(self, b: $t) -> $t {
+                unsafe { $t($add(self.0, b.0)) }
+            }
+        }
+        impl Sub for $t {
+            type Output = $t;
+            #[inline(always)]
+            fn sub(self, b: $t) -> $t {
+                unsafe { $t($sub(self.0, b.0)) }
+            }
+        }
+        impl Mul for $t {
+            type Output = $t;
+            #[inline(always)]
+            fn mul(self, b: $t) -> $t {
+                unsafe { $t($mul(self.0, b.0)) }
+            }
+        }
+        impl Div for $t {
+            type Output = $t;
+            #[inline(always)]
+            fn div(self, b: $t) -> $t {
+                unsafe { $t($div(self.0, b.0)) }
+            }
+        }
+        impl Neg for $t {
+            type Output = $t;
+            #[inline(always)]
+            fn neg(self) -> $t {
+                unsafe { $t($xor(self.0, $set1(-0.0))) }
+            }
+        }
+
+        impl Num for $t {
+            type Elem = $elem;
+            type Mask = $mask;
+            const LANES: usize = $lanes;
+            const LEAST: $elem = $elem::NEG_INFINITY;
+            const ZERO: $elem = 0.0;
+
+            #[inline(always)]
+            fn splat(x: $elem) -> Self {
+                unsafe { $t($set1(x)) }
+            }
+            #[inline(always)]
+            unsafe fn load(p: *const $elem) -> Self {
+                unsafe { $t($loadu(p)) }
+            }
+            #[inline(always)]
+            unsafe fn load_part(p: *const $elem, n: usize, rest: Self) -> Self {
+                unsafe { $t($maskload(rest.0, ((1u32 << n) - 1) as $mask, p)) }
+            }
+            #[inline(always)]
+            unsafe fn store(self, p: *mut $elem) {
+                unsafe { $storeu(p, self.0) }
+            }
+            #[inline(always)]
+            unsafe fn store_part(self, p: *mut $elem, n: usize) {
+                unsafe { $maskstore(p, ((1u32 << n) - 1) as $mask, self.0) }
+            }
+            #[inline(always)]
+            fn plus(self, b: Self) -> Self {
+                self + b
+            }
+            #[inline(always)]
+            fn minus(self, b: Self) -> Self {
+                self - b
+            }
+            #[inline(always)]
+            fn times(self, b: Self) -> Self {
+                self * b
+            }
+            // The machine's max(b, a) answers a when they are equal or either is NaN, so only a NaN b is left to mend.
+            #[inline(always)]
+            fn max(self, b: Self) -> Self {
+                unsafe { $t($blend($cmp::<_CMP_UNORD_Q>(b.0, b.0), $max(b.0, self.0), b.0)) }
+            }
+            #[inline(always)]
+            fn min(self, b: Self) -> Self {
+                unsafe { $t($blend($cmp::<_CMP_UNORD_Q>(b.0, b.0), $min(b.0, self.0), b.0)) }
+            }
+            #[inline(always)]
+            fn negated(self) -> Self {
+                -self
+            }
+            #[inline(always)]
+            fn abs(self) -> Self {
+                unsafe { $t($abs(self.0)) }
+            }
+            #[inline(always)]
+            fn sign(self) -> Self {
+                let unit = Self::splat(1.0).copysign(self);
+                // 0 and NaN are not ordered away from 0: they stay.
+                unsafe { $t($blend($cmp::<_CMP_NEQ_OQ>(self.0, $set1(0.0)), self.0, unit.0)) }
+            }
+            #[inline(always)]
+            fn equal(self, b: Self) -> $mask {
+                unsafe { $cmp::<_CMP_EQ_OQ>(self.0, b.0) }
+            }
+            #[inline(always)]
+            fn less(self, b: Self) -> $mask {
+                unsafe { $cmp::<_CMP_LT_OQ>(self.0, b.0) }
+            }
+            #[inline(always)]
+            fn at_most(self, b: Self) -> $mask {
+                unsafe { $cmp::<_CMP_LE_OQ>(self.0, b.0) }
+            }
+            #[inline(always)]
+            fn select(m: $mask, a: Self, b: Self) -> Self {
+                unsafe { $t($blend(m, b.0, a.0)) }
+            }
+            #[inline(always)]
+            fn truth(m: $mask) -> Self {
+                unsafe { $t($maskmov(m, $set1(1.0))) }
+            }
+            #[inline(always)]
+            fn mask_bits(m: $mask) -> u32 {
+                m as u32
+            }
+            #[inline(always)]
+            fn fold_sum(self) -> $elem {
+                let (low, high) = super::avx2::$t::halves(self.0);
+                low.plus(high).fold_sum()
+            }
+            #[inline(always)]
+            fn fold_max(self) -> $elem {
+                let (low, high) = super::avx2::$t::halves(self.0);
+                low.max(high).fold_max()
+            }
+        }
+
+        impl Float for $t {
+            const FMA: bool = true;
+            const DOUBLE: bool = $double;
+            const ROUNDER: f64 = $rounder;
+            const BIAS: f64 = $bias;
+
+            #[inline(always)]
+            fn of(x: f64) -> Self {
+                Self::splat(x as $elem)
+            }
+            #[inline(always)]
+            fn of_bits(bits: u64) -> Self {
+                Self::splat($elem::from_bits(bits as $int))
+            }
+            #[inline(always)]
+            fn mul_add(self, b: Self, c: Self) -> Self {
+                unsafe { $t($fma(self.0, b.0, c.0)) }
+            }
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                unsafe { $t($sqrt(self.0)) }
+            }
+            #[inline(always)]
+            fn floor(self) -> Self {
+                unsafe { $t($round::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(self.0)) }
+            }
+            #[inline(always)]
+            fn round(self) -> Self {
+                unsafe { $t($round::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)) }
+            }
+            #[inline(always)]
+            fn scale(self, n: Self) -> Self {
+                unsafe { $t($scalef(self.0, n.0)) }
+            }
+            // Either bound is the first operand, so that a NaN in the second passes.
+            #[inline(always)]
+            fn clamp(self, low: f64, high: f64) -> Self {
+                unsafe { $t($max($set1(low as $elem), $min($set1(high as $elem), self.0))) }
+            }
+            #[inline(always)]
+            fn bit_and(self, b: Self) -> Self {
+                unsafe { $t($and(self.0, b.0)) }
+            }
+            #[inline(always)]
+            fn bit_or(self, b: Self) -> Self {
+                unsafe { $t($or(self.0, b.0)) }
+            }
+            #[inline(always)]
+            fn bit_add(self, b: Self) -> Self {
+                unsafe { $t($back($iadd($cast(self.0), $cast(b.0)))) }
+            }
+            #[inline(always)]
+            fn bit_sub(self, b: Self) -> Self {
+                unsafe { $t($back($isub($cast(self.0), $cast(b.0)))) }
+            }
+            #[inline(always)]
+            fn field_down(self) -> Self {
+                unsafe { $t($back($srl::<$shift>($cast(self.0)))) }
+            }
+            #[inline(always)]
+            fn field_up(self) -> Self {
+                unsafe { $t($back($sll::<$shift>($cast(self.0)))) }
+            }
+            #[inline(always)]
+            fn each(self, f: fn($elem) -> $elem) -> Self {
+                let mut lanes = [0.0; $lanes];
+                unsafe {
+                    self.store(lanes.as_mut_ptr());
+                    lanes.iter_mut().for_each(|x| *x = f(*x));
+                    Self::load(lanes.as_ptr())
+                }
+            }
+        }
+    };
+}
+
+float!(F32s, f32, u16, 16, false, 12582912.0, 127.0, u32,
+    _mm512_set1_ps _mm512_loadu_ps _mm512_mask_loadu_ps _mm512_storeu_ps _mm512_mask_storeu_ps
+    _mm512_add_ps _mm512_sub_ps _mm512_mul_ps _mm512_div_ps _mm512_max_ps _mm512_min_ps _mm512_cmp_ps_mask
+    _mm512_mask_blend_ps _mm512_maskz_mov_ps
+    _mm512_fmadd_ps _mm512_sqrt_ps _mm512_roundscale_ps _mm512_scalef_ps _mm512_abs_ps _mm512_and_ps _mm512_or_ps
+    _mm512_xor_ps _mm512_add_epi32 _mm512_sub_epi32 _mm512_srli_epi32 _mm512_slli_epi32 23
+    _mm512_castps_si512 _mm512_castsi512_ps);
+float!(F64s, f64, u8, 8, true, 6755399441055744.0, 1023.0, u64,
+    _mm512_set1_pd _mm512_loadu_pd _mm512_mask_loadu_pd _mm512_storeu_pd _mm512_mask_storeu_pd
+    _mm512_add_pd _mm512_sub_pd _mm512_mul_pd _mm512_div_pd _mm512_max_pd _mm512_min_pd _mm512_cmp_pd_mask
+    _mm512_mask_blend_pd _mm512_maskz_mov_pd
+    _mm512_fmadd_pd _mm512_sqrt_pd _mm512_roundscale_pd _mm512_scalef_pd _mm512_abs_pd _mm512_and_pd _mm512_or_pd
+    _mm512_xor_pd _mm512_add_epi64 _mm512_sub_epi64 _mm512_srli_epi64 _mm512_slli_epi64 52
+    _mm512_castpd_si512 _mm512_castsi512_pd);
+
+impl Widen for F32s {
+    type Wide = F64s;
+    #[inline(always)]
+    fn widened<O: Binary<F64s>>(self, b: F32s) -> F32s {
+        unsafe {
+            let (al, ah) = (_mm512_castps512_ps256(self.0), _mm512_extractf32x8_ps::<1>(self.0));
+            let (bl, bh) = (_mm512_castps512_ps256(b.0), _mm512_extractf32x8_ps::<1>(b.0));
+            let low = O::apply(F64s(_mm512_cvtps_pd(al)), F64s(_mm512_cvtps_pd(bl)));
+            let high = O::apply(F64s(_mm512_cvtps_pd(ah)), F64s(_mm512_cvtps_pd(bh)));
+            let low = _mm512_castps256_ps512(_mm512_cvtpd_ps(low.0));
+            F32s(_mm512_insertf32x8::<1>(low, _mm512_cvtpd_ps(high.0)))
+        }
+    }
+}
+
+impl Num for I32s {
+    type Elem = i32;
+    type Mask = u16;
+    const LANES: usize = 16;
+    const LEAST: i32 = i32::MIN;
+    const ZERO: i32 = 0;
+
+    #[inline(always)]
+    fn splat(x: i32) -> Self {
+        unsafe { I32s(_mm512_set1_epi32(x)) }
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const i32) -> Self {
+        unsafe { I32s(_mm512_loadu_epi32(p)) }
+    }
+    #[inline(always)]
+    unsafe fn load_part(p: *const i32, n: usize, rest: Self) -> Self {
+        unsafe { I32s(_mm512_mask_loadu_epi32(rest.0, ((1u32 << n) - 1) as u16, p)) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut i32) {
+        unsafe { _mm512_storeu_epi32(p, self.0) }
+    }
+    #[inline(always)]
+    unsafe fn store_part(self, p: *mut i32, n: usize) {
+        unsafe { _mm512_mask_storeu_epi32(p, ((1u32 << n) - 1) as u16, self.0) }
+    }
+    #[inline(always)]
+    fn plus(self, b: Self) -> Self {
+        unsafe { I32s(_mm512_add_epi32(self.0, b.0)) }
+    }
+    #[inline(always)]
+    fn minus(self, b: Self) -> Self {
+        unsafe { I32s(_mm512_sub_epi32(self.0, b.0)) }
+    }
+    #[inline(always)]
+    fn times(self, b: Self) -> Self {
+        unsafe { I32s(_mm512_mullo_epi32(self.0, b.0)) }
+    }
+    #[inline(always)]
+    fn max(self, b: Self) -> Self {
+        unsafe { I32s(_mm512_max_epi32(self.0, b.0)) }
+    }
+    #[inline(always)]
+    fn min(self, b: Self) -> Self {
+        unsafe { I32s(_mm512_min_epi32(self.0, b.0)) }
+    }
+    #[inline(always)]
+    fn negated(self) -> Self {
+        Self::splat(0).minus(self)
+    }
+    #[inline(always)]
+    fn abs(self) -> Self {
+        unsafe { I32s(_mm512_abs_epi32(self.0)) }
+    }
+    #[inline(always)]
+    fn sign(self) -> Self {
+        self.min(Self::splat(1)).max(Self::splat(-1))
+    }
+    #[inline(always)]
+    fn equal(self, b: Self) -> u16 {
+        unsafe { _mm512_cmpeq_epi32_mask(self.0, b.0) }
+    }
+    #[inline(always)]
+    fn less(self, b: Self) -> u16 {
+        unsafe { _mm512_cmplt_epi32_mask(self.0, b.0) }
+    }
+    #[inline(always)]
+    fn at_most(self, b: Self) -> u16 {
+        unsafe { _mm512_cmple_epi32_mask(self.0, b.0) }
+    }
+    #[inline(always)]
+    fn select(m: u16, a: Self, b: Self) -> Self {
+        unsafe { I32s(_mm512_mask_blend_epi32(m, b.0, a.0)) }
+    }
+    #[inline(always)]
+    fn truth(m: u16) -> Self {
+        unsafe { I32s(_mm512_maskz_mov_epi32(m, _mm512_set1_epi32(1))) }
+    }
+    #[inline(always)]
+    fn mask_bits(m: u16) -> u32 {
+        m as u32
+    }
+    #[inline(always)]
+    fn fold_sum(self) -> i32 {
+        let (low, high) = super::avx2::I32s::halves(self.0);
+        low.plus(high).fold_sum()
+    }
+    #[inline(always)]
+    fn fold_max(self) -> i32 {
+        let (low, high) = super::avx2::I32s::halves(self.0);
+        low.max(high).fold_max()
+    }
+}
+
+impl Words for Bits {
+    type F64 = F64s;
+    type F32 = F32s;
+    const LANES: usize = 8;
+
+    #[inline(always)]
+    fn splat(x: u64) -> Self {
+        unsafe { Bits(_mm512_set1_epi64(x as i64)) }
+    }
+    #[inline(always)]
+    fn iota() -> Self {
+        unsafe { Bits(_mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0)) }
+    }
+    #[inline(always)]
+    fn add64(self, b: Self) -> Self {
+        unsafe { Bits(_mm512_add_epi64(self.0, b.0)) }
+    }
+    #[inline(always)]
+    fn sub64(self, b: Self) -> Self {
+        unsafe { Bits(_mm512_sub_epi64(self.0, b.0)) }
+    }
+    #[inline(always)]
+    fn add32(self, b: Self) -> Self {
+        unsafe { Bits(_mm512_add_epi32(self.0, b.0)) }
+    }
+    #[inline(always)]
+    fn sub32(self, b: Self) -> Self {
+        unsafe { Bits(_mm512_sub_epi32(self.0, b.0)) }
+    }
+    #[inline(always)]
+    fn mul_low(self, b: Self) -> Self {
+        unsafe { Bits(_mm512_mul_epu32(self.0, b.0)) }
+    }
+    #[inline(always)]
+    fn xor(self, b: Self) -> Self {
+        unsafe { Bits(_mm512_xor_si512(self.0, b.0)) }
+    }
+    #[inline(always)]
+    fn and(self, b: Self) -> Self {
+        unsafe { Bits(_mm512_and_si512(self.0, b.0)) }
+    }
+    #[inline(always)]
+    fn or(self, b: Self) -> Self {
+        unsafe { Bits(_mm512_or_si512(self.0, b.0)) }
+    }
+    #[inline(always)]
+    fn shr64<const N: u32>(self) -> Self {
+        unsafe { Bits(_mm512_srli_epi64::<N>(self.0)) }
+    }
+    #[inline(always)]
+    fn shl64<const N: u32>(self) -> Self {
+        unsafe { Bits(_mm512_slli_epi64::<N>(self.0)) }
+    }
+    #[inline(always)]
+    fn shr32<const N: u32>(self) -> Self {
+        unsafe { Bits(_mm512_srli_epi32::<N>(self.0)) }
+    }
+    #[inline(always)]
+    fn shl32<const N: u32>(self) -> Self {
+        unsafe { Bits(_mm512_slli_epi32::<N>(self.0)) }
+    }
+    #[inline(always)]
+    fn as_f64(self) -> F64s {
+        unsafe { F64s(_mm512_castsi512_pd(self.0)) }
+    }
+    #[inline(always)]
+    fn from_f64(x: F64s) -> Self {
+        unsafe { Bits(_mm512_castpd_si512(x.0)) }
+    }
+    #[inline(always)]
+    fn as_f32(self) -> F32s {
+        unsafe { F32s(_mm512_castsi512_ps(self.0)) }
+    }
+    #[inline(always)]
+    fn from_f32(x: F32s) -> Self {
+        unsafe { Bits(_mm512_castps_si512(x.0)) }
+    }
+    #[inline(always)]
+    fn to_f32(self) -> F32s {
+        unsafe { F32s(_mm512_cvtepi32_ps(self.0)) }
+    }
+    #[inline(always)]
+    fn interleave64(self, b: Self) -> (Self, Self) {
+        unsafe {
+            let low = _mm512_set_epi64(11, 3, 10, 2, 9, 1, 8, 0);
+            let high = _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4);
+            (
+                Bits(_mm512_permutex2var_epi64(self.0, low, b.0)),
+                Bits(_mm512_permutex2var_epi64(self.0, high, b.0)),
+            )
+        }
+    }
+    #[inline(always)]
+    fn interleave32(self, b: Self) -> (Self, Self) {
+        unsafe {
+            let low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+            let high = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
+            (
+                Bits(_mm512_permutex2var_epi32(self.0, low, b.0)),
+                Bits(_mm512_permutex2var_epi32(self.0, high, b.0)),
+            )
+        }
+    }
+}

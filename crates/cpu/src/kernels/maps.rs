@@ -1,0 +1,105 @@
+//! Loops that apply one function to every element of a tile, with a masked tail.
+
+use super::simd::Num;
+
+/// A function of one vector.
+pub(crate) trait Unary<V> {
+    /// The function, lane by lane.
+    fn apply(a: V) -> V;
+}
+
+/// A function of two vectors.
+pub(crate) trait Binary<V> {
+    /// The function, lane by lane.
+    fn apply(a: V, b: V) -> V;
+}
+
+/// A function of three vectors.
+pub(crate) trait Ternary<V> {
+    /// The function, lane by lane.
+    fn apply(a: V, b: V, c: V) -> V;
+}
+
+/// An operand: a tile read along, or one element held in all lanes.
+struct Operand<V: Num, const SCALAR: bool> {
+    at: *const V::Elem,
+    held: V,
+}
+
+impl<V: Num, const SCALAR: bool> Operand<V, SCALAR> {
+    #[inline(always)]
+    unsafe fn new(at: *const u8) -> Self {
+        let at = at.cast::<V::Elem>();
+        let held = if SCALAR { V::splat(unsafe { at.read_unaligned() }) } else { V::splat(V::ZERO) };
+        Operand { at, held }
+    }
+    #[inline(always)]
+    unsafe fn full(&self, i: usize) -> V {
+        if SCALAR { self.held } else { unsafe { V::load(self.at.add(i)) } }
+    }
+    #[inline(always)]
+    unsafe fn part(&self, i: usize, n: usize) -> V {
+        if SCALAR { self.held } else { unsafe { V::load_part(self.at.add(i), n, self.held) } }
+    }
+}
+
+/// dst\[i\] = f(a\[i\])
+#[inline(always)]
+pub(crate) unsafe fn unary<V: Num, O: Unary<V>>(dst: *mut u8, a: *const u8, n: usize) {
+    unsafe {
+        let (dst, a) = (dst.cast::<V::Elem>(), Operand::<V, false>::new(a));
+        let mut i = 0;
+        while i + V::LANES <= n {
+            O::apply(a.full(i)).store(dst.add(i));
+            i += V::LANES;
+        }
+        if i < n {
+            O::apply(a.part(i, n - i)).store_part(dst.add(i), n - i);
+        }
+    }
+}
+
+/// dst\[i\] = f(a\[i\], b\[i\]), where a scalar operand is the same for all i.
+#[inline(always)]
+pub(crate) unsafe fn binary<V: Num, O: Binary<V>, const A: bool, const B: bool>(
+    dst: *mut u8,
+    a: *const u8,
+    b: *const u8,
+    n: usize,
+) {
+    unsafe {
+        let (dst, a, b) = (dst.cast::<V::Elem>(), Operand::<V, A>::new(a), Operand::<V, B>::new(b));
+        let mut i = 0;
+        while i + V::LANES <= n {
+            O::apply(a.full(i), b.full(i)).store(dst.add(i));
+            i += V::LANES;
+        }
+        if i < n {
+            O::apply(a.part(i, n - i), b.part(i, n - i)).store_part(dst.add(i), n - i);
+        }
+    }
+}
+
+/// dst\[i\] = f(a\[i\], b\[i\], c\[i\]), where a scalar operand is the same for all i.
+#[inline(always)]
+pub(crate) unsafe fn ternary<V: Num, O: Ternary<V>, const A: bool, const B: bool, const C: bool>(
+    dst: *mut u8,
+    a: *const u8,
+    b: *const u8,
+    c: *const u8,
+    n: usize,
+) {
+    unsafe {
+        let dst = dst.cast::<V::Elem>();
+        let (a, b, c) = (Operand::<V, A>::new(a), Operand::<V, B>::new(b), Operand::<V, C>::new(c));
+        let mut i = 0;
+        while i + V::LANES <= n {
+            O::apply(a.full(i), b.full(i), c.full(i)).store(dst.add(i));
+            i += V::LANES;
+        }
+        if i < n {
+            let m = n - i;
+            O::apply(a.part(i, m), b.part(i, m), c.part(i, m)).store_part(dst.add(i), m);
+        }
+    }
+}

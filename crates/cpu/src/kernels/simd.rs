@@ -1,0 +1,211 @@
+//! Vectors of numbers as the kernels see them: one trait for any number, one for floats, one for 64-bit words. Each
+//! instruction set gives types that implement them (`avx512.rs`, `avx2.rs`, `portable.rs`).
+//!
+//! The methods are safe to write but carry no feature check: a body that uses them must be inlined into a function
+//! compiled for that instruction set, which is what `targets.rs` does and the only place that does it.
+
+use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
+
+/// A vector of `LANES` numbers of type `Elem`.
+pub(crate) trait Num: Copy {
+    /// One number.
+    type Elem: Num<Elem = Self::Elem>;
+    /// A truth value for each lane.
+    type Mask: Copy + BitAnd<Output = Self::Mask> + BitOr<Output = Self::Mask> + Not<Output = Self::Mask>;
+    /// How many numbers a vector holds.
+    const LANES: usize;
+    /// The identity of `max`: −∞ or the least integer.
+    const LEAST: Self::Elem;
+    /// The identity of `add`.
+    const ZERO: Self::Elem;
+
+    /// All lanes the same.
+    fn splat(x: Self::Elem) -> Self;
+    /// Reads `LANES` elements, any alignment.
+    unsafe fn load(p: *const Self::Elem) -> Self;
+    /// Reads the first `n < LANES` elements only; the other lanes are those of `rest`.
+    unsafe fn load_part(p: *const Self::Elem, n: usize, rest: Self) -> Self;
+    /// Writes `LANES` elements.
+    unsafe fn store(self, p: *mut Self::Elem);
+    /// Writes the first `n < LANES` lanes only.
+    unsafe fn store_part(self, p: *mut Self::Elem, n: usize);
+
+    /// a + b, wrapping for integers.
+    fn plus(self, b: Self) -> Self;
+    /// a − b, wrapping for integers.
+    fn minus(self, b: Self) -> Self;
+    /// a·b, wrapping for integers.
+    fn times(self, b: Self) -> Self;
+    /// The larger, the first where equal, NaN where either is.
+    fn max(self, b: Self) -> Self;
+    /// The smaller, the first where equal, NaN where either is.
+    fn min(self, b: Self) -> Self;
+    /// −a
+    fn negated(self) -> Self;
+    /// |a|, wrapping for the least integer.
+    fn abs(self) -> Self;
+    /// −1, 0 or 1; ±0 and NaN stay themselves.
+    fn sign(self) -> Self;
+    /// a = b
+    fn equal(self, b: Self) -> Self::Mask;
+    /// a < b
+    fn less(self, b: Self) -> Self::Mask;
+    /// a ≤ b
+    fn at_most(self, b: Self) -> Self::Mask;
+    /// `a` where the mask is true, else `b`.
+    fn select(m: Self::Mask, a: Self, b: Self) -> Self;
+    /// 1 where true, else 0.
+    fn truth(m: Self::Mask) -> Self;
+    /// The mask as bits, lane 0 lowest.
+    fn mask_bits(m: Self::Mask) -> u32;
+    /// Sum of the lanes by halves: lane i + lane i + LANES/2, and so on.
+    fn fold_sum(self) -> Self::Elem;
+    /// Largest lane; NaN where any is.
+    fn fold_max(self) -> Self::Elem;
+}
+
+/// A vector of floats.
+pub(crate) trait Float:
+    Num
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+{
+    /// True where `mul_add` rounds once, in one instruction.
+    const FMA: bool;
+    /// True for f64, false for f32: picks constants and polynomial lengths.
+    const DOUBLE: bool;
+    /// 1.5·2²³ or 1.5·2⁵²: adding it to a small number rounds that to a whole one, held in the low bits of the sum.
+    const ROUNDER: f64;
+    /// The exponent field of 1: 127 or 1023.
+    const BIAS: f64;
+
+    /// All lanes the same, from a constant (rounded to f32 where the lanes are f32).
+    fn of(x: f64) -> Self;
+    /// All lanes this pattern: the low 32 bits, or all 64.
+    fn of_bits(bits: u64) -> Self;
+    /// a·b + c, fused where that is one instruction, else two roundings.
+    fn mul_add(self, b: Self, c: Self) -> Self;
+    /// √a
+    fn sqrt(self) -> Self;
+    /// Largest whole number not above a.
+    fn floor(self) -> Self;
+    /// a held within [low, high]; NaN stays.
+    fn clamp(self, low: f64, high: f64) -> Self;
+    /// Bitwise and of the patterns.
+    fn bit_and(self, b: Self) -> Self;
+    /// Bitwise or of the patterns.
+    fn bit_or(self, b: Self) -> Self;
+    /// Sum of the patterns as integers.
+    fn bit_add(self, b: Self) -> Self;
+    /// Difference of the patterns as integers.
+    fn bit_sub(self, b: Self) -> Self;
+    /// The exponent field moved down to the lowest bits.
+    fn field_down(self) -> Self;
+    /// The lowest bits moved up to the exponent field and sign.
+    fn field_up(self) -> Self;
+    /// Applies a function of one element lane by lane: the slow road for rare arguments.
+    fn each(self, f: fn(Self::Elem) -> Self::Elem) -> Self;
+
+    /// Nearest whole number, ties to even, for |a| < 2²² or 2⁵¹.
+    #[inline(always)]
+    fn round(self) -> Self {
+        (self + Self::of(Self::ROUNDER)) - Self::of(Self::ROUNDER)
+    }
+
+    /// |a| with the sign bit of b.
+    #[inline(always)]
+    fn copysign(self, b: Self) -> Self {
+        self.abs().bit_or(b.bit_and(Self::of(-0.0)))
+    }
+
+    /// 2ⁿ for whole n in the range of normal numbers: n + bias shifted into the exponent field.
+    #[inline(always)]
+    fn exp2i(n: Self) -> Self {
+        (n + Self::of(Self::ROUNDER + Self::BIAS)).field_up()
+    }
+
+    /// a·2ⁿ for whole |n| up to twice the exponent range, in two steps so that overflow and gradual underflow come out
+    /// right: the first step is exact for a near 1.
+    #[inline(always)]
+    fn scale(self, n: Self) -> Self {
+        let half = (n * Self::of(0.5)).round();
+        self * Self::exp2i(half) * Self::exp2i(n - half)
+    }
+
+    /// (e, m) with a = 2ᵉ·m and m in [√½, √2), for positive normal a.
+    ///
+    /// Subtracting the pattern of √½ moves the borrow point of the exponent there; adding that of 1 keeps it positive.
+    #[inline(always)]
+    fn split(self) -> (Self, Self) {
+        let one = Self::of(1.0);
+        let field = self.bit_sub(Self::of(std::f64::consts::FRAC_1_SQRT_2)).bit_add(one).field_down();
+        let m = self.bit_sub(field.field_up()).bit_add(one);
+        // field < 2048 under the exponent of 2^FRACTION is the float 2^FRACTION + field.
+        let base = if Self::DOUBLE { 4503599627370496.0 } else { 8388608.0 };
+        (field.bit_or(Self::of(base)) - Self::of(base + Self::BIAS), m)
+    }
+}
+
+/// f32 lanes that can be worked on in f64.
+pub(crate) trait Widen: Float {
+    /// f64 lanes of the same instruction set.
+    type Wide: Float;
+    /// Applies a function of f64 lanes to all lanes, rounding the answer to f32.
+    fn widened<O: super::maps::Binary<Self::Wide>>(self, b: Self) -> Self;
+}
+
+/// A register of random bits, seen as 64-bit words or as twice as many 32-bit words.
+pub(crate) trait Words: Copy {
+    /// The f64 vector of the same size.
+    type F64: Float<Elem = f64>;
+    /// The f32 vector of the same size.
+    type F32: Float<Elem = f32>;
+    /// How many 64-bit words a vector holds.
+    const LANES: usize;
+
+    /// All 64-bit lanes the same.
+    fn splat(x: u64) -> Self;
+    /// 64-bit lanes 0, 1, 2, …
+    fn iota() -> Self;
+    /// a + b by 64-bit lanes.
+    fn add64(self, b: Self) -> Self;
+    /// a − b by 64-bit lanes.
+    fn sub64(self, b: Self) -> Self;
+    /// a + b by 32-bit lanes.
+    fn add32(self, b: Self) -> Self;
+    /// a − b by 32-bit lanes.
+    fn sub32(self, b: Self) -> Self;
+    /// By 64-bit lanes, the 64-bit product of the low halves.
+    fn mul_low(self, b: Self) -> Self;
+    /// Exclusive or.
+    fn xor(self, b: Self) -> Self;
+    /// Bitwise and.
+    fn and(self, b: Self) -> Self;
+    /// Bitwise or.
+    fn or(self, b: Self) -> Self;
+    /// Logical shift right of 64-bit lanes.
+    fn shr64<const N: u32>(self) -> Self;
+    /// Shift left of 64-bit lanes.
+    fn shl64<const N: u32>(self) -> Self;
+    /// Logical shift right of 32-bit lanes.
+    fn shr32<const N: u32>(self) -> Self;
+    /// Shift left of 32-bit lanes.
+    fn shl32<const N: u32>(self) -> Self;
+    /// The bits as f64 lanes.
+    fn as_f64(self) -> Self::F64;
+    /// The bits of f64 lanes.
+    fn from_f64(x: Self::F64) -> Self;
+    /// The bits as f32 lanes.
+    fn as_f32(self) -> Self::F32;
+    /// The bits of f32 lanes.
+    fn from_f32(x: Self::F32) -> Self;
+    /// The signed 32-bit lanes rounded to f32.
+    fn to_f32(self) -> Self::F32;
+    /// a₀ b₀ a₁ b₁ … by 64-bit lanes, in two vectors.
+    fn interleave64(self, b: Self) -> (Self, Self);
+    /// a₀ b₀ a₁ b₁ … by 32-bit lanes, in two vectors.
+    fn interleave32(self, b: Self) -> (Self, Self);
+}
