@@ -97,13 +97,15 @@ impl Blocked {
                             if t < a_tasks {
                                 for i in (t * 4..a_panels.min(t * 4 + 4)).map(|q| q * mr) {
                                     let src = x.a_at(p, i0 + i, k0);
-                                    pack(kernels, src, p.a, mr.min(m - i), len, ap.c().add(i * len));
+                                    let rows = mr.min(m - i);
+                                    pack(kernels, src, p.a, rows, len, ap.c().add(i * len), rows);
                                 }
                             } else {
                                 let t = t - a_tasks;
                                 for j in (t * 4..b_panels.min(t * 4 + 4)).map(|q| q * self.nr) {
                                     let src = x.b_at(p, k0, j0 + j);
-                                    pack(kernels, src, (p.b.1, p.b.0), self.nr.min(n - j), len, bp.c().add(j * len));
+                                    let cols = self.nr.min(n - j);
+                                    pack(kernels, src, (p.b.1, p.b.0), cols, len, bp.c().add(j * len), cols);
                                 }
                             }
                         }

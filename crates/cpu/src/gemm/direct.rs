@@ -74,7 +74,7 @@ impl Direct {
                 unsafe {
                     let mut a = (x.a_at(p, i, k), p.a.1, 0);
                     if self.pack {
-                        pack(kernels, a.0, p.a, rows, len, work);
+                        pack(kernels, a.0, p.a, rows, len, work, rows);
                         a = (work, rows as isize, 0);
                     }
                     for j in (j0..j1).step_by(self.nr) {

@@ -54,7 +54,7 @@ impl Inner {
         if self.pack {
             // A panel as wide as the contraction: work[j·k + i] = b[i, j].
             // SAFETY: the caller's promise.
-            unsafe { pack(kernels, x.b_at(p, 0, 0), p.b, p.k, p.n, work) }
+            unsafe { pack(kernels, x.b_at(p, 0, 0), p.b, p.k, p.n, work, p.k) }
         }
     }
 

@@ -13,7 +13,7 @@ pub(crate) mod pack;
 mod plan;
 mod simd;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

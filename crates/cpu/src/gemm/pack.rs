@@ -6,10 +6,11 @@ use super::kernel::Block;
 /// Elements a tile of C can have, on any machine.
 pub(crate) const TILE: usize = 512;
 
-/// Packs one panel: dst[k·width + i] = src[i·step_i + k·step_k] for i < width, k < len.
+/// Packs one panel: dst[k·dst_row + i] = src[i·step_i + k·step_k] for i < width, k < len.
 ///
 /// # Safety
 /// All addresses the formula names must be good.
+#[expect(clippy::too_many_arguments, reason = "one copy: its sizes and its two places")]
 pub(crate) unsafe fn pack<T: Real>(
     kernels: &Kernels<T>,
     src: *const T,
@@ -17,12 +18,13 @@ pub(crate) unsafe fn pack<T: Real>(
     width: usize,
     len: usize,
     dst: *mut T,
+    dst_row: usize,
 ) {
     let l = kernels.lanes;
     // SAFETY: the caller's promise; blocks are cut off at `width` and `len`.
     unsafe {
         if step_i == 1 {
-            kernels.copy(&Block { src, src_row: step_k, rows: len, cols: width, dst, dst_row: width as isize });
+            kernels.copy(&Block { src, src_row: step_k, rows: len, cols: width, dst, dst_row: dst_row as isize });
         } else if step_k == 1 && width > 1 {
             for k in (0..len).step_by(l) {
                 for i in (0..width).step_by(l) {
@@ -31,16 +33,17 @@ pub(crate) unsafe fn pack<T: Real>(
                         src_row: step_i,
                         rows: l.min(width - i),
                         cols: l.min(len - k),
-                        dst: dst.add(k * width + i),
-                        dst_row: width as isize,
+                        dst: dst.add(k * dst_row + i),
+                        dst_row: dst_row as isize,
                     });
                 }
             }
         } else {
             for k in 0..len {
-                let row = src.offset(k as isize * step_k);
+                let (mut from, to) = (src.offset(k as isize * step_k), dst.add(k * dst_row));
                 for i in 0..width {
-                    *dst.add(k * width + i) = *row.offset(i as isize * step_i);
+                    *to.add(i) = *from;
+                    from = from.wrapping_offset(step_i);
                 }
             }
         }
