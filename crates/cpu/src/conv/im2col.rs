@@ -1,0 +1,310 @@
+//! Convolution as a matrix product of patches with the kernel, without the patch matrix:
+//!
+//! out[o, p] = Σ_k kernel[o, k]·patch[k, p], with p over all output pixels of all images, k over channel and tap.
+//!
+//! Each task packs the patches of a few panels of pixels straight from the image and multiplies them with the kernel,
+//! which is packed once. Pixels are the vector axis, because they are contiguous in image and output.
+
+use super::Places;
+use super::geometry::Core;
+use crate::gemm::blocked::part;
+use crate::gemm::kernel::{Block, Tile};
+use crate::gemm::pack::{TILE, pack};
+use crate::gemm::{Kernels, Real};
+use crate::team::Team;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// A planned product of patches.
+pub(crate) struct Im2col<T: 'static> {
+    kernels: &'static Kernels<T>,
+    /// Channels of a contraction block.
+    cc: usize,
+    /// Tap rows of a contraction block.
+    tc: usize,
+    /// Pixels of a task.
+    pt: usize,
+    /// Output channels of a task.
+    ot: usize,
+    /// Output channels of a tile.
+    nr: usize,
+    /// By horizontal tap: the outputs that meet the image.
+    inside: Vec<Range<usize>>,
+}
+
+/// Enough zeros for a panel row of any kind.
+static ZEROS: [f64; 64] = [0.0; 64];
+
+/// A run of output pixels in one row: first lane, count, image, row, first column.
+struct Run {
+    lane: usize,
+    count: usize,
+    n: usize,
+    y: usize,
+    x: usize,
+}
+
+/// Cuts pixels first..first+width into runs.
+fn runs(core: &Core, first: usize, width: usize, mut f: impl FnMut(Run)) {
+    let (rows, cols) = (core.y.out, core.x.out);
+    let (mut x, rest) = (first % cols, first / cols);
+    let (mut y, mut n) = (rest % rows, rest / rows);
+    let mut lane = 0;
+    while lane < width {
+        let count = (cols - x).min(width - lane);
+        f(Run { lane, count, n, y, x });
+        lane += count;
+        x = 0;
+        y += 1;
+        if y == rows {
+            (y, n) = (0, n + 1);
+        }
+    }
+}
+
+impl<T: Real> Im2col<T> {
+    pub(crate) fn new(kernels: &'static Kernels<T>, core: &Core) -> Im2col<T> {
+        let most = 2400 / size_of::<T>();
+        let taps = core.y.taps * core.x.taps;
+        let (cc, tc) = if taps <= most {
+            (part(core.c, (most / taps).max(1), 1), core.y.taps)
+        } else {
+            (1, part(core.y.taps, (most / core.x.taps).max(1), 1))
+        };
+        let (mr, nr) = (kernels.mr(), part(core.o, kernels.nr, 1));
+        // A task is worth handing out, and its patches stay in the second-level cache.
+        let panel = (mr * core.o * core.terms()).max(1);
+        let panels = 100_000usize.div_ceil(panel).clamp(1, (384 / kernels.lanes / 4).max(1));
+        let pt = part(core.pixels(), panels * mr, mr);
+        let blocks = core.pixels().div_ceil(pt) * core.groups;
+        let split = (16 / blocks).clamp(1, (pt * core.o * core.terms() / 100_000).max(1));
+        let inside = (0..core.x.taps).map(|t| core.x.inside(t)).collect();
+        Im2col { kernels, cc, tc, pt, ot: core.o.div_ceil(split).next_multiple_of(nr), nr, inside }
+    }
+
+    /// Rough machine cycles.
+    pub(crate) fn cost(&self, core: &Core) -> f64 {
+        let (pixels, terms) = (core.pixels() as f64, core.terms() as f64);
+        let vectors = (pixels / self.kernels.lanes as f64).ceil();
+        let o = core.o as f64;
+        let compute = vectors * terms * o * if self.nr == 1 { 2.0 } else { 1.0 };
+        // A run costs a little in itself, an element more where it stands alone.
+        let contiguous = core.image[3] * core.x.stride == 1;
+        let element = if contiguous { 0.1 + 4.0 / core.x.out as f64 } else { 1.3 };
+        core.groups as f64 * (compute + pixels * terms * element + o * terms)
+    }
+
+    /// Elements of the packed kernel.
+    fn kernel_room(core: &Core) -> usize {
+        (core.groups * core.o * core.terms()).next_multiple_of(64)
+    }
+
+    /// Elements of one worker's patches.
+    fn patch_room(&self, core: &Core) -> usize {
+        (self.pt.min(core.pixels()) * self.cc * self.tc * core.x.taps).next_multiple_of(64)
+    }
+
+    /// Elements of workspace.
+    pub(crate) fn workspace(&self, core: &Core, threads: usize) -> usize {
+        Self::kernel_room(core) + threads * self.patch_room(core)
+    }
+
+    /// The contraction blocks in order: first term, channels, tap rows.
+    fn blocks(&self, core: &Core) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
+        let (c, taps, wide, cc, tc) = (core.c, core.y.taps, core.x.taps, self.cc, self.tc);
+        (0..c).step_by(cc).flat_map(move |c0| {
+            (0..taps).step_by(tc).map(move |t0| {
+                let (c1, t1) = (c.min(c0 + cc), taps.min(t0 + tc));
+                // Blocks are cut along channels or along tap rows, never both.
+                ((c0 * taps + t0) * wide, c0..c1, t0..t1)
+            })
+        })
+    }
+
+    /// # Safety
+    /// See [`super::ConvPlan::run`].
+    pub(crate) unsafe fn run(&self, core: &Core, team: &Team, x: &Places<T>) {
+        let o_tiles = core.o.div_ceil(self.nr);
+        team.run(core.groups * o_tiles, &|t| {
+            // SAFETY: each task packs its own panels.
+            unsafe { self.pack_kernel(core, t / o_tiles, t % o_tiles * self.nr, x) }
+        });
+        let (p_tasks, o_tasks) = (core.pixels().div_ceil(self.pt), core.o.div_ceil(self.ot));
+        let patches = Self::kernel_room(core);
+        team.run_with(core.groups * p_tasks * o_tasks, &|t, worker| {
+            let (t, o) = (t / o_tasks, t % o_tasks * self.ot);
+            let (g, p) = (t / p_tasks, t % p_tasks * self.pt);
+            let work = x.work.wrapping_add(patches + worker * self.patch_room(core));
+            // SAFETY: each task writes its own outputs and its worker's patches.
+            unsafe { self.task(core, g, p..core.pixels().min(p + self.pt), o..core.o.min(o + self.ot), x, work) }
+        });
+    }
+
+    /// Packed kernel of a group, an output channel and a term: blocks of terms, then panels, then terms, then channels.
+    fn kernel_place(core: &Core, g: usize, term: usize, terms: usize, o: usize) -> usize {
+        (g * core.terms() + term) * core.o + o * terms
+    }
+
+    unsafe fn pack_kernel(&self, core: &Core, g: usize, o: usize, x: &Places<T>) {
+        let cols = self.nr.min(core.o - o);
+        let s = core.kernel;
+        let from = x.kernel.wrapping_offset(core.group(g).1 + o as isize * s[0]);
+        for (first, cs, ts) in self.blocks(core) {
+            let terms = cs.len() * ts.len() * core.x.taps;
+            let mut to = x.work.wrapping_add(Self::kernel_place(core, g, first, terms, o));
+            for c in cs {
+                for t in ts.clone() {
+                    let src = from.wrapping_offset(c as isize * s[1] + t as isize * s[2]);
+                    // SAFETY: inside the kernel and its packed copy.
+                    unsafe { pack(self.kernels, src, (s[0], s[3]), cols, core.x.taps, to, cols) };
+                    to = to.wrapping_add(cols * core.x.taps);
+                }
+            }
+        }
+    }
+
+    unsafe fn task(&self, core: &Core, g: usize, ps: Range<usize>, os: Range<usize>, x: &Places<T>, work: *mut T) {
+        let mr = self.kernels.mr();
+        let (image, _, out) = core.group(g);
+        let (image, out) = (x.image.wrapping_offset(image), x.out.wrapping_offset(out));
+        for (first, cs, ts) in self.blocks(core) {
+            let terms = cs.len() * ts.len() * core.x.taps;
+            // SAFETY: patches are packed before they are read; tiles stay inside the output.
+            unsafe {
+                for p in ps.clone().step_by(mr) {
+                    let dst = work.add((p - ps.start) * terms);
+                    self.pack_patches(core, p, mr.min(ps.end - p), cs.clone(), ts.clone(), image, dst);
+                }
+                for o in os.clone().step_by(self.nr) {
+                    let b = x.work.wrapping_add(Self::kernel_place(core, g, first, terms, o));
+                    for p in ps.clone().step_by(mr) {
+                        let a = work.add((p - ps.start) * terms);
+                        let size = (mr.min(ps.end - p), self.nr.min(os.end - o));
+                        let to = out.wrapping_offset(o as isize * core.out[1]);
+                        self.tile(core, p, size, terms, a, b, to, first > 0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// dst[k·width + lane] = the image under tap k of pixel first + lane, 0 outside the image.
+    #[expect(clippy::too_many_arguments, reason = "one copy: its ranges and its two places")]
+    unsafe fn pack_patches(
+        &self,
+        core: &Core,
+        first: usize,
+        width: usize,
+        cs: Range<usize>,
+        ts: Range<usize>,
+        image: *const T,
+        dst: *mut T,
+    ) {
+        let wide = core.x.taps;
+        let s = core.image;
+        let step = s[3] * core.x.stride;
+        let dst_row = (ts.len() * wide * width) as isize;
+        let zeros = ZEROS.as_ptr().cast::<T>();
+        let image = image.wrapping_offset(cs.start as isize * s[1]);
+        runs(core, first, width, |r| {
+            for t in ts.clone() {
+                let row = core.y.place(r.y, t);
+                for (tx, inside) in self.inside.iter().enumerate() {
+                    let dst = dst.wrapping_add(((t - ts.start) * wide + tx) * width + r.lane);
+                    let end = r.x + r.count;
+                    let (low, high) = match row {
+                        Some(_) => (inside.start.clamp(r.x, end), inside.end.clamp(r.x, end)),
+                        None => (end, end),
+                    };
+                    // All channels of this run and tap at once: columns x..low and high..end are zeros.
+                    let fill = |from: usize, to: usize| {
+                        if from < to {
+                            let dst = dst.wrapping_add(from - r.x);
+                            let b = Block { src: zeros, src_row: 0, rows: cs.len(), cols: to - from, dst, dst_row };
+                            // SAFETY: inside the panel; a run is no longer than the zeros.
+                            unsafe { self.kernels.copy(&b) }
+                        }
+                    };
+                    fill(r.x, low);
+                    fill(high.max(low), end);
+                    let Some(row) = row.filter(|_| low < high) else { continue };
+                    let column = core.x.start + low as isize * core.x.stride + tx as isize * core.x.dilation;
+                    let src = image.wrapping_offset(r.n as isize * s[0] + row * s[2] + column * s[3]);
+                    let dst = dst.wrapping_add(low - r.x);
+                    // SAFETY: `row` and the columns low..high are inside the image.
+                    unsafe {
+                        if step == 1 {
+                            let b = Block { src, src_row: s[1], rows: cs.len(), cols: high - low, dst, dst_row };
+                            self.kernels.copy(&b);
+                        } else {
+                            for c in 0..cs.len() as isize {
+                                let (mut src, dst) = (src.wrapping_offset(c * s[1]), dst.wrapping_offset(c * dst_row));
+                                for i in 0..high - low {
+                                    *dst.add(i) = *src;
+                                    src = src.wrapping_offset(step);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// One tile: straight into the output where its pixels are contiguous there, else run by run.
+    #[expect(clippy::too_many_arguments, reason = "one product: its sizes and its three places")]
+    unsafe fn tile(
+        &self,
+        core: &Core,
+        first: usize,
+        (height, cols): (usize, usize),
+        terms: usize,
+        a: *const T,
+        b: *const T,
+        out: *mut T,
+        accumulate: bool,
+    ) {
+        let (kernels, s) = (self.kernels, core.out);
+        let mut room = MaybeUninit::<[T; TILE]>::uninit();
+        let tmp = room.as_mut_ptr().cast::<T>();
+        let image = core.y.out * core.x.out;
+        let rows_join = s[2] == core.x.out as isize && first / image == (first + height - 1) / image;
+        let straight = s[3] == 1 && (rows_join || first % core.x.out + height <= core.x.out);
+        let at = |n: usize, y: usize, x: usize| n as isize * s[0] + y as isize * s[2] + x as isize * s[3];
+        let (x, y, n) = (first % core.x.out, first / core.x.out % core.y.out, first / image);
+        let (c, c_col) =
+            if straight { (out.wrapping_offset(at(n, y, x)), s[1]) } else { (tmp, height as isize) };
+        let t = Tile {
+            rows: 1,
+            len: terms,
+            a,
+            a_step: height as isize,
+            a_skip: 0,
+            b,
+            b_step: cols as isize,
+            b_skip: 0,
+            b_col: 1,
+            c,
+            c_col,
+            last: 0,
+            accumulate: accumulate && straight,
+        };
+        // SAFETY: the caller's promise; the temporary has room for the largest tile.
+        unsafe {
+            kernels.tile(height, cols, t);
+            if straight {
+                return;
+            }
+            runs(core, first, height, |r| {
+                for j in 0..cols {
+                    let from = tmp.add(j * height + r.lane);
+                    let to = out.wrapping_offset(at(r.n, r.y, r.x) + j as isize * s[1]);
+                    for i in 0..r.count {
+                        let p = to.wrapping_offset(i as isize * s[3]);
+                        *p = if accumulate { *p + *from.add(i) } else { *from.add(i) };
+                    }
+                }
+            });
+        }
+    }
+}

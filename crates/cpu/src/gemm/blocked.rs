@@ -1,0 +1,190 @@
+//! Large products: both operands are packed block by block into panels that fit the caches.
+//!
+//! For each block of columns and each block of the contraction, B's panels are packed once; for each block of rows, A's
+//! panels are packed and the tiles of C computed. Block sizes depend on shapes only, so every element of C is summed in
+//! one order whatever the team.
+
+use super::flavour::{Kernels, Real};
+use super::kernel::Tile;
+use super::pack::{TILE, pack, unpack};
+use super::plan::{Matrices, Problem};
+use crate::team::Team;
+use std::mem::MaybeUninit;
+
+/// Block sizes of a large product.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocked {
+    /// Contraction block: a panel of B of this length stays in the first-level cache.
+    kc: usize,
+    /// Rows packed at a time.
+    mo: usize,
+    /// Columns packed at a time.
+    no: usize,
+    /// Rows of a task: a block of A of this height stays in the second-level cache.
+    mt: usize,
+    /// Columns of a task.
+    nt: usize,
+    /// Columns of a tile.
+    nr: usize,
+}
+
+/// `len` cut into equal parts of at most `most`, each a multiple of `unit` but for the last.
+pub(crate) fn part(len: usize, most: usize, unit: usize) -> usize {
+    let parts = len.div_ceil(most).max(1);
+    len.div_ceil(parts).next_multiple_of(unit)
+}
+
+impl Blocked {
+    /// Chooses the blocks for a product.
+    pub(crate) fn new<T: Real>(kernels: &Kernels<T>, p: &Problem) -> Blocked {
+        let bytes = size_of::<T>();
+        let mr = kernels.mr();
+        let nr = part(p.n, kernels.nr, 1);
+        let kc = part(p.k, 1600 / bytes, 1);
+        Blocked {
+            kc,
+            nr,
+            mo: part(p.m, 3072, mr),
+            no: part(p.n, 3072, nr),
+            mt: part(p.m, 768 / bytes, mr),
+            nt: part(p.n, 240, nr),
+        }
+    }
+
+    /// Elements of workspace one product needs.
+    pub(crate) fn workspace(&self, p: &Problem) -> usize {
+        self.kc * (self.a_room(p) + self.no.min(p.n.next_multiple_of(self.nr)))
+    }
+
+    fn a_room(&self, p: &Problem) -> usize {
+        // Sixteen-element steps keep the panels of B aligned.
+        self.mo.min(p.m).next_multiple_of(16)
+    }
+
+    /// Computes one product, with the team or alone.
+    ///
+    /// # Safety
+    /// The matrices must be good for the problem, `work` for [`Blocked::workspace`] elements.
+    pub(crate) unsafe fn run<T: Real>(
+        &self,
+        kernels: &Kernels<T>,
+        p: &Problem,
+        team: Option<&Team>,
+        x: Matrices<T>,
+        work: *mut T,
+    ) {
+        let each = |tasks: usize, f: &(dyn Fn(usize) + Sync)| match team {
+            Some(team) => team.run(tasks, f),
+            None => (0..tasks).for_each(f),
+        };
+        let mr = kernels.mr();
+        let ap = Matrices { c: work, ..x };
+        // SAFETY: inside `work`.
+        let bp = Matrices { c: unsafe { work.add(self.kc * self.a_room(p)) }, ..x };
+        for j0 in (0..p.n).step_by(self.no) {
+            let n = self.no.min(p.n - j0);
+            for k0 in (0..p.k).step_by(self.kc) {
+                let len = self.kc.min(p.k - k0);
+                for i0 in (0..p.m).step_by(self.mo) {
+                    let m = self.mo.min(p.m - i0);
+                    let a_panels = m.div_ceil(mr);
+                    let b_panels = if i0 == 0 { n.div_ceil(self.nr) } else { 0 };
+                    // Four panels a task: enough work to be worth handing out.
+                    let (a_tasks, b_tasks) = (a_panels.div_ceil(4), b_panels.div_ceil(4));
+                    each(a_tasks + b_tasks, &|t| {
+                        // SAFETY: every panel is written by one task, inside the workspace.
+                        unsafe {
+                            if t < a_tasks {
+                                for i in (t * 4..a_panels.min(t * 4 + 4)).map(|q| q * mr) {
+                                    let src = x.a_at(p, i0 + i, k0);
+                                    let rows = mr.min(m - i);
+                                    pack(kernels, src, p.a, rows, len, ap.c().add(i * len), rows);
+                                }
+                            } else {
+                                let t = t - a_tasks;
+                                for j in (t * 4..b_panels.min(t * 4 + 4)).map(|q| q * self.nr) {
+                                    let src = x.b_at(p, k0, j0 + j);
+                                    let cols = self.nr.min(n - j);
+                                    pack(kernels, src, (p.b.1, p.b.0), cols, len, bp.c().add(j * len), cols);
+                                }
+                            }
+                        }
+                    });
+                    let tall = m.div_ceil(self.mt);
+                    each(tall * n.div_ceil(self.nt), &|t| {
+                        let (i, j) = (t % tall * self.mt, t / tall * self.nt);
+                        // SAFETY: the tasks' parts of C do not overlap; the panels are packed.
+                        unsafe {
+                            self.tiles(
+                                kernels,
+                                p,
+                                (self.mt.min(m - i), self.nt.min(n - j), len),
+                                ap.c().add(i * len),
+                                bp.c().add(j * len),
+                                x.c_at(p, i0 + i, j0 + j),
+                                p.accumulate || k0 > 0,
+                            );
+                        }
+                    });
+                }
+            }
+        }
+    }
+
+    /// The tiles of one task.
+    #[expect(clippy::too_many_arguments, reason = "one product: its sizes and its three places")]
+    unsafe fn tiles<T: Real>(
+        &self,
+        kernels: &Kernels<T>,
+        p: &Problem,
+        (m, n, len): (usize, usize, usize),
+        a: *const T,
+        b: *const T,
+        c: *mut T,
+        accumulate: bool,
+    ) {
+        let mr = kernels.mr();
+        for j in (0..n).step_by(self.nr) {
+            let cols = self.nr.min(n - j);
+            for i in (0..m).step_by(mr) {
+                let rows = mr.min(m - i);
+                // SAFETY: the tile lies inside the task's panels and its part of C.
+                unsafe {
+                    let to = c.offset(i as isize * p.c.0 + j as isize * p.c.1);
+                    let (a, b) = (a.add(i * len), b.add(j * len));
+                    put(kernels, (rows, cols), (1, len), (a, rows as isize, 0), (b, cols as isize, 0, 1), to, p.c, accumulate);
+                }
+            }
+        }
+    }
+}
+
+/// One tile of C by way of registers, whatever C's strides.
+///
+/// # Safety
+/// See [`Tile`]; `a` is (place, step, skip), `b` is (place, step, skip, column).
+#[inline]
+#[expect(clippy::too_many_arguments, reason = "one product: its sizes and its three places")]
+pub(crate) unsafe fn put<T: Real>(
+    kernels: &Kernels<T>,
+    (height, cols): (usize, usize),
+    (rows, len): (usize, usize),
+    (a, a_step, a_skip): (*const T, isize, isize),
+    (b, b_step, b_skip, b_col): (*const T, isize, isize, isize),
+    c: *mut T,
+    (c_row, c_col): (isize, isize),
+    accumulate: bool,
+) {
+    let t = Tile { rows, len, a, a_step, a_skip, b, b_step, b_skip, b_col, c, c_col, last: 0, accumulate };
+    // SAFETY: passed on; the temporary has room for the largest tile.
+    unsafe {
+        if c_row == 1 || height == 1 {
+            kernels.tile(height, cols, t);
+        } else {
+            let mut room = MaybeUninit::<[T; TILE]>::uninit();
+            let tmp = room.as_mut_ptr().cast::<T>();
+            kernels.tile(height, cols, Tile { c: tmp, c_col: height as isize, accumulate: false, ..t });
+            unpack(kernels, tmp, (height, cols), c, (c_row, c_col), accumulate);
+        }
+    }
+}

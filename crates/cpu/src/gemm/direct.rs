@@ -1,0 +1,89 @@
+//! Small and thin products: the kernels read B where it lies, and A too where its columns are contiguous.
+
+use super::blocked::{part, put};
+use super::flavour::{Kernels, Real};
+use super::pack::pack;
+use super::plan::{Matrices, Problem};
+
+/// How a small or thin product is cut.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Direct {
+    /// Contraction block.
+    kc: usize,
+    /// Columns of a tile.
+    nr: usize,
+    /// A is copied into panels first.
+    pack: bool,
+    /// Rows of a task.
+    mt: usize,
+    /// Columns of a task.
+    nt: usize,
+}
+
+/// Least work, in multiplications, worth handing to another thread.
+pub(crate) const TASK: usize = 100_000;
+
+impl Direct {
+    /// Chooses the cuts for a product.
+    pub(crate) fn new<T: Real>(kernels: &Kernels<T>, p: &Problem) -> Direct {
+        let mr = kernels.mr();
+        let nr = part(p.n, kernels.nr, 1);
+        let tasks = (p.m * p.n * p.k / TASK).clamp(1, 32);
+        let tall = tasks.min(p.m.div_ceil(mr));
+        let wide = (tasks / tall).clamp(1, p.n.div_ceil(nr));
+        Direct {
+            kc: part(p.k, 2048, 1),
+            nr,
+            pack: p.a.0 != 1 && p.m > 1,
+            mt: p.m.div_ceil(tall).next_multiple_of(mr),
+            nt: p.n.div_ceil(wide).next_multiple_of(nr),
+        }
+    }
+
+    /// Elements of workspace one worker needs.
+    pub(crate) fn workspace<T: Real>(&self, kernels: &Kernels<T>) -> usize {
+        if self.pack { self.kc * kernels.mr() } else { 0 }
+    }
+
+    /// Number of independent tasks.
+    pub(crate) fn tasks(&self, p: &Problem) -> usize {
+        p.m.div_ceil(self.mt) * p.n.div_ceil(self.nt)
+    }
+
+    /// Computes one task.
+    ///
+    /// # Safety
+    /// The matrices must be good for the problem, `work` for [`Direct::workspace`] elements.
+    pub(crate) unsafe fn task<T: Real>(
+        &self,
+        kernels: &Kernels<T>,
+        p: &Problem,
+        task: usize,
+        x: &Matrices<T>,
+        work: *mut T,
+    ) {
+        let tall = p.m.div_ceil(self.mt);
+        let (i0, j0) = if tall == 1 { (0, task * self.nt) } else { (task % tall * self.mt, task / tall * self.nt) };
+        let (i1, j1) = (p.m.min(i0 + self.mt), p.n.min(j0 + self.nt));
+        let mr = kernels.mr();
+        for i in (i0..i1).step_by(mr) {
+            let rows = mr.min(i1 - i);
+            for k in (0..p.k).step_by(self.kc) {
+                let len = self.kc.min(p.k - k);
+                // SAFETY: everything stays inside the three matrices and the worker's panel.
+                unsafe {
+                    let mut a = (x.a_at(p, i, k), p.a.1, 0);
+                    if self.pack {
+                        pack(kernels, a.0, p.a, rows, len, work, rows);
+                        a = (work, rows as isize, 0);
+                    }
+                    for j in (j0..j1).step_by(self.nr) {
+                        let b = (x.b_at(p, k, j), p.b.0, 0, p.b.1);
+                        let cols = self.nr.min(j1 - j);
+                        put(kernels, (rows, cols), (1, len), a, b, x.c_at(p, i, j), p.c, p.accumulate || k > 0);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Matrix products of strided, batched operands.
+//!
+//! A [`GemmSpec`] says what to compute; [`GemmPlan::new`] decides how, from the shape alone; [`GemmPlan::run`] computes
+//! it, any number of times, without allocating, and with the same bits for any number of threads.
+
+mod batch;
+pub(crate) mod blocked;
+mod direct;
+pub(crate) mod flavour;
+mod inner;
+pub(crate) mod kernel;
+pub(crate) mod pack;
+mod plan;
+mod simd;
+#[cfg(test)]
+pub(crate) mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub use batch::BatchAxis;
+pub use flavour::{Flavour, Kernels, Real};
+pub use plan::{GemmPlan, GemmSpec, Strides};

@@ -1,0 +1,298 @@
+//! Everything about a matrix product that its shape decides, worked out once: which axis is the vector axis, which
+//! method, what is cut how, how much workspace.
+
+use super::batch::{BatchAxis, Walk, merge};
+use super::blocked::Blocked;
+use super::direct::{Direct, TASK};
+use super::flavour::{Flavour, Kernels, Real};
+use super::inner::Inner;
+use crate::team::Team;
+
+/// Element strides of a matrix; any sign, 0 for a repeated axis of an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strides {
+    /// Distance between rows.
+    pub row: isize,
+    /// Distance between columns.
+    pub col: isize,
+}
+
+/// A batched matrix product, C = A·B or C += A·B, with A m×k, B k×n and C m×n.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GemmSpec {
+    /// Rows of A and C.
+    pub m: usize,
+    /// Columns of B and C.
+    pub n: usize,
+    /// Columns of A, rows of B: the axis summed over.
+    pub k: usize,
+    /// Strides of A.
+    pub a: Strides,
+    /// Strides of B.
+    pub b: Strides,
+    /// Strides of C; no two elements of C may share a place.
+    pub c: Strides,
+    /// Batch axes, outermost first.
+    pub batch: Vec<BatchAxis>,
+    /// Add to C instead of replacing it.
+    pub accumulate: bool,
+}
+
+/// One product as the methods see it: the vector axis is m. Strides are (row, column).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Problem {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub a: (isize, isize),
+    pub b: (isize, isize),
+    pub c: (isize, isize),
+    pub accumulate: bool,
+}
+
+impl Problem {
+    /// The same product written Cᵀ = Bᵀ·Aᵀ.
+    fn swapped(self) -> Problem {
+        let t = |(r, c): (isize, isize)| (c, r);
+        Problem { m: self.n, n: self.m, a: t(self.b), b: t(self.a), c: t(self.c), ..self }
+    }
+}
+
+/// First elements of the three matrices, shared by the workers of one call.
+#[derive(Clone, Copy)]
+pub(crate) struct Matrices<T> {
+    pub a: *const T,
+    pub b: *const T,
+    pub c: *mut T,
+}
+
+// SAFETY: only an address; who follows it promises that tasks write to separate places.
+unsafe impl<T> Sync for Matrices<T> {}
+// SAFETY: as above.
+unsafe impl<T> Send for Matrices<T> {}
+
+impl<T> Matrices<T> {
+    pub fn a_at(&self, p: &Problem, i: usize, k: usize) -> *const T {
+        self.a.wrapping_offset(i as isize * p.a.0 + k as isize * p.a.1)
+    }
+    pub fn b_at(&self, p: &Problem, k: usize, j: usize) -> *const T {
+        self.b.wrapping_offset(k as isize * p.b.0 + j as isize * p.b.1)
+    }
+    pub fn c_at(&self, p: &Problem, i: usize, j: usize) -> *mut T {
+        self.c.wrapping_offset(i as isize * p.c.0 + j as isize * p.c.1)
+    }
+    /// C, or whatever else stands in its place.
+    pub fn c(&self) -> *mut T {
+        self.c
+    }
+    fn moved(&self, w: &Walk<'_>) -> Matrices<T> {
+        Matrices { a: self.a.wrapping_offset(w.a), b: self.b.wrapping_offset(w.b), c: self.c.wrapping_offset(w.c) }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Method {
+    /// C has no element.
+    Nothing,
+    /// The sum is empty.
+    Zero,
+    Direct(Direct),
+    Inner(Inner),
+    Blocked(Blocked),
+}
+
+/// A planned matrix product.
+pub struct GemmPlan<T: Real> {
+    kernels: &'static Kernels<T>,
+    problem: Problem,
+    swap: bool,
+    method: Method,
+    axes: Vec<BatchAxis>,
+    batches: usize,
+    /// Products of one task, where tasks are whole products; 0 where the team works inside one product.
+    group: usize,
+}
+
+impl<T: Real> GemmPlan<T> {
+    /// Plans a product for this machine.
+    pub fn new(spec: &GemmSpec) -> GemmPlan<T> {
+        Self::with(spec, Flavour::detect()).expect("the detected kernels are available")
+    }
+
+    /// Plans a product for one kind of kernels; none where this machine lacks them.
+    pub fn with(spec: &GemmSpec, flavour: Flavour) -> Option<GemmPlan<T>> {
+        let kernels = T::kernels(flavour)?;
+        let mut axes = merge(&spec.batch);
+        let mut p = Problem {
+            m: spec.m,
+            n: spec.n,
+            k: spec.k,
+            a: (spec.a.row, spec.a.col),
+            b: (spec.b.row, spec.b.col),
+            c: (spec.c.row, spec.c.col),
+            accumulate: spec.accumulate,
+        };
+        // A batch axis that only repeats B (or A) is more rows (or columns).
+        while let Some(&x) = axes.last() {
+            let (m, n) = (p.m as isize, p.n as isize);
+            if x.b == 0 && x.a == m * p.a.0 && x.c == m * p.c.0 {
+                p.m *= x.len;
+            } else if x.a == 0 && x.b == n * p.b.1 && x.c == n * p.c.1 {
+                p.n *= x.len;
+            } else {
+                break;
+            }
+            axes.pop();
+        }
+        let batches: usize = axes.iter().map(|x| x.len).product();
+        let (swap, method) = if p.m * p.n * batches == 0 {
+            (false, Method::Nothing)
+        } else if p.k == 0 {
+            (false, Method::Zero)
+        } else {
+            let straight = choose(kernels, &p);
+            let turned = choose(kernels, &p.swapped());
+            let swap = turned.0 < straight.0;
+            (swap, if swap { turned.1 } else { straight.1 })
+        };
+        if swap {
+            p = p.swapped();
+            axes.iter_mut().for_each(|x| (x.a, x.b) = (x.b, x.a));
+        }
+        let work = (p.m * p.n * p.k).max(1);
+        let alone = match method {
+            Method::Nothing => false,
+            Method::Zero => true,
+            Method::Direct(d) => batches >= 16 || (d.tasks(&p) == 1 && batches > 1),
+            Method::Inner(d) => batches >= 16 || (d.tasks(&p) == 1 && batches > 1),
+            Method::Blocked(_) => batches >= 16 && work < 1 << 26,
+        };
+        // Sixty-four tasks at most; at least a task's worth of work in each.
+        let group = if alone { (TASK / work).max(batches / 64).max(1) } else { 0 };
+        Some(GemmPlan { kernels, problem: p, swap, method, axes, batches, group })
+    }
+
+    /// Bytes of workspace [`GemmPlan::run`] needs with a team of `threads`.
+    pub fn workspace_bytes(&self, threads: usize) -> usize {
+        let copies = if self.group > 0 { threads.max(1) } else { 1 };
+        let elements = match self.method {
+            Method::Direct(_) => self.room() * threads.max(1),
+            _ => self.room() * copies,
+        };
+        if elements == 0 { 0 } else { elements * size_of::<T>() + 64 }
+    }
+
+    /// Elements of workspace of one product or worker, rounded to whole cache lines.
+    fn room(&self) -> usize {
+        let p = &self.problem;
+        let elements = match self.method {
+            Method::Nothing | Method::Zero => 0,
+            Method::Direct(d) => d.workspace(self.kernels),
+            Method::Inner(d) => d.workspace(p),
+            Method::Blocked(d) => d.workspace(p),
+        };
+        elements.next_multiple_of(64)
+    }
+
+    /// Computes the product. Never allocates; the result does not depend on the team.
+    ///
+    /// # Safety
+    /// `a`, `b`, `c` must be good for every element the plan's shapes and strides name, `c` must not overlap the inputs,
+    /// and `workspace` must be good for `workspace_bytes(team.threads())` bytes, of any alignment.
+    pub unsafe fn run(&self, team: &Team, a: *const T, b: *const T, c: *mut T, workspace: *mut u8) {
+        let (a, b) = if self.swap { (b, a) } else { (a, b) };
+        let x = Matrices { a, b, c };
+        let (p, kernels) = (&self.problem, self.kernels);
+        let room = self.room();
+        let skip = if room == 0 { 0 } else { workspace.align_offset(64) };
+        let work = Matrices { c: workspace.wrapping_add(skip).cast::<T>(), ..x };
+        if self.group > 0 {
+            team.run_with(self.batches.div_ceil(self.group), &|task, worker| {
+                let first = task * self.group;
+                let mut walk = Walk::at(&self.axes, first);
+                for _ in first..self.batches.min(first + self.group) {
+                    // SAFETY: the caller's promise; products write to separate places, workers have separate rooms.
+                    unsafe { self.product(&x.moved(&walk), work.c().wrapping_add(worker * room)) };
+                    walk.step();
+                }
+            });
+            return;
+        }
+        let mut walk = Walk::at(&self.axes, 0);
+        for _ in 0..self.batches {
+            let x = x.moved(&walk);
+            // SAFETY: the caller's promise; tasks write to separate places, workers have separate rooms.
+            unsafe {
+                match self.method {
+                    Method::Nothing | Method::Zero => {}
+                    Method::Direct(d) => team.run_with(d.tasks(p), &|task, worker| {
+                        d.task(kernels, p, task, &x, work.c().wrapping_add(worker * room));
+                    }),
+                    Method::Inner(d) => {
+                        d.prepare(kernels, p, &x, work.c());
+                        team.run(d.tasks(p), &|task| d.task(kernels, p, task, &x, work.c()));
+                    }
+                    Method::Blocked(d) => d.run(kernels, p, Some(team), x, work.c()),
+                }
+            }
+            walk.step();
+        }
+    }
+
+    /// One whole product on the calling thread.
+    unsafe fn product(&self, x: &Matrices<T>, work: *mut T) {
+        let (p, kernels) = (&self.problem, self.kernels);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.method {
+                Method::Nothing => {}
+                Method::Zero => {
+                    if !p.accumulate {
+                        for i in 0..p.m {
+                            for j in 0..p.n {
+                                *x.c_at(p, i, j) = T::default();
+                            }
+                        }
+                    }
+                }
+                Method::Direct(d) => (0..d.tasks(p)).for_each(|t| d.task(kernels, p, t, x, work)),
+                Method::Inner(d) => {
+                    d.prepare(kernels, p, x, work);
+                    (0..d.tasks(p)).for_each(|t| d.task(kernels, p, t, x, work));
+                }
+                Method::Blocked(d) => d.run(kernels, p, None, *x, work),
+            }
+        }
+    }
+}
+
+/// The cheapest method with m as the vector axis, and its cost in rough machine cycles.
+fn choose<T: Real>(kernels: &Kernels<T>, p: &Problem) -> (f64, Method) {
+    let (m, n, k) = (p.m as f64, p.n as f64, p.k as f64);
+    let lanes = kernels.lanes as f64;
+    // Cycles to compute: a tile costs at least its loads, and at least the latency of one multiply-add.
+    let tile = |rows: f64, cols: f64| (rows * cols).max(rows + cols).max(4.0);
+    let vectors = (m / lanes).ceil();
+    let high = vectors.min(2.0);
+    let wide = n.min(kernels.nr as f64);
+    let compute = k * (vectors / high) * (n / wide) * tile(high, wide);
+    // Cycles to move one element, by how contiguous it is.
+    let moved = |unit: bool, other: bool| if unit { 0.15 } else if other { 0.4 } else { 1.5 };
+    let write = m * n * moved(p.c.0 == 1 || p.m == 1, p.c.1 == 1) * if p.accumulate { 2.0 } else { 1.0 };
+    let (pack_a, pack_b) = (moved(p.a.0 == 1, p.a.1 == 1) * m * k, moved(p.b.1 == 1, p.b.0 == 1) * n * k);
+    let thin = p.n <= 2 * kernels.nr || p.m <= 2 * kernels.mr() || p.m * p.n * p.k <= 1 << 18;
+    let outer = if thin {
+        let pack_a = if p.a.0 == 1 || p.m == 1 { 0.0 } else { pack_a };
+        (compute + write + pack_a, Method::Direct(Direct::new(kernels, p)))
+    } else {
+        (compute + write + pack_a + pack_b, Method::Blocked(Blocked::new(kernels, p)))
+    };
+    if p.a.1 != 1 || p.n > 32 {
+        return outer;
+    }
+    let (dr, dc) = (m.min(kernels.dr as f64), n.min(kernels.dc as f64));
+    let inner = (k / lanes).ceil() * m / dr * (n / dc) * tile(dr, dc)
+        + m * n * (0.5 * lanes)
+        + if p.b.0 == 1 { 0.0 } else { n * k * moved(false, p.b.1 == 1) };
+    if inner < outer.0 { (inner, Method::Inner(Inner::new(kernels, p))) } else { outer }
+}
