@@ -11,6 +11,7 @@ mod dtype;
 mod error;
 mod graph;
 mod infer;
+pub mod nn;
 mod op;
 mod operators;
 mod program;
