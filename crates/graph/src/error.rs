@@ -59,6 +59,11 @@ pub enum ErrorKind {
         /// Its name.
         name: String,
     },
+    /// An output was read before any step was run.
+    NotRun {
+        /// Name of the output.
+        name: String,
+    },
     /// A value does not have the shape or type its input or output was declared with.
     WrongValue {
         /// Name of the input or output.
@@ -135,6 +140,7 @@ impl fmt::Display for Error {
             }
             ErrorKind::DuplicateName { name } => write!(f, "the name '{name}' is taken; give each its own")?,
             ErrorKind::MissingInput { name } => write!(f, "input '{name}' was never set; set it before the run")?,
+            ErrorKind::NotRun { name } => write!(f, "output '{name}' has no value before the first run")?,
             ErrorKind::WrongValue { name, expected, found } => {
                 write!(f, "'{name}' is declared {}{:?} but was given {}{:?}", expected.0, expected.1, found.0, found.1)?
             }

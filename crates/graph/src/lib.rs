@@ -7,6 +7,9 @@
 extern crate self as bilevel_graph;
 
 mod array;
+mod check;
+mod check_report;
+mod differences;
 mod dtype;
 mod error;
 mod graph;
@@ -15,6 +18,8 @@ pub mod nn;
 mod op;
 mod operators;
 mod program;
+mod reference;
+mod reference_ops;
 mod rules;
 mod rules_conv;
 mod scalar;
@@ -25,11 +30,14 @@ mod tensor;
 mod transform;
 
 pub use array::{Array, Data};
+pub use check::{GradientCheck, check_gradients};
+pub use check_report::{CheckReport, CheckRow, Quantity};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use graph::Graph;
 pub use infer::Meta;
 pub use op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, UnaryOp, WindowDims};
 pub use program::{Carry, Executor, Port, Program, ProgramBuilder, ProgramNode, Runnable, STEP};
+pub use reference::Reference;
 pub use tensor::{Operand, Tensor};
 pub use transform::{Derivatives, gradient, gradient_or_zeros, hessian_vector, jvp, mixed_vector, vjp};

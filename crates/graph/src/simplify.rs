@@ -150,6 +150,11 @@ impl GraphData {
             _ => {}
         }
         match op {
+            // Exact in every type, and a constant factor can travel on.
+            Add if a == b => {
+                let two = self.constant_node(2.0, meta, line);
+                return node(self, Op::Binary(Mul), vec![a, two]);
+            }
             Add => {
                 if let Some(y) = self.negated(b) {
                     return node(self, Op::Binary(Sub), vec![a, y]);
