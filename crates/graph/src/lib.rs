@@ -16,6 +16,7 @@ mod dump;
 mod error;
 mod graph;
 mod infer;
+pub mod nn;
 mod op;
 mod operators;
 mod program;
