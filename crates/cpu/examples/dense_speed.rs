@@ -47,18 +47,41 @@ fn cases() -> Vec<(String, GemmSpec)> {
     // Attention: q, k, v interleaved in rows of 2304, twelve heads of 64, eight sequences of 197.
     let heads = |a: isize, b: isize, c: isize| {
         vec![
-            BatchAxis { len: 8, a: if a == 64 { 197 * 2304 } else { 12 * a }, b: 197 * 2304, c: if c == 64 { 197 * 768 } else { 12 * c } },
+            BatchAxis {
+                len: 8,
+                a: if a == 64 { 197 * 2304 } else { 12 * a },
+                b: 197 * 2304,
+                c: if c == 64 { 197 * 768 } else { 12 * c },
+            },
             BatchAxis { len: 12, a, b, c },
         ]
     };
     let sq = 197 * 197;
     add(
         "q·kᵀ x96",
-        GemmSpec { m: 197, n: 197, k: 64, a: row(2304), b: col(2304), c: row(197), batch: heads(64, 64, sq), accumulate: false },
+        GemmSpec {
+            m: 197,
+            n: 197,
+            k: 64,
+            a: row(2304),
+            b: col(2304),
+            c: row(197),
+            batch: heads(64, 64, sq),
+            accumulate: false,
+        },
     );
     add(
         "p·v x96",
-        GemmSpec { m: 197, n: 64, k: 197, a: row(197), b: row(2304), c: row(768), batch: heads(sq, 64, 64), accumulate: false },
+        GemmSpec {
+            m: 197,
+            n: 64,
+            k: 197,
+            a: row(197),
+            b: row(2304),
+            c: row(768),
+            batch: heads(sq, 64, 64),
+            accumulate: false,
+        },
     );
     add("thin", plain(898, 10, 64, false));
     add("thin a-transposed", plain(64, 10, 898, true));
@@ -96,7 +119,10 @@ fn fill(n: usize) -> Vec<f32> {
 fn main() {
     let filter = std::env::args().nth(1).unwrap_or_default();
     let teams = [Team::new(1), Team::new(2)];
-    println!("{:44} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7}  (GFLOP/s)", "product", "ours 1", "gemm 1", "ours 2", "gemm 2", "ratio 1", "ratio 2");
+    println!(
+        "{:44} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7}  (GFLOP/s)",
+        "product", "ours 1", "gemm 1", "ours 2", "gemm 2", "ratio 1", "ratio 2"
+    );
     for (name, s) in cases() {
         if !name.contains(&filter) {
             continue;
@@ -111,7 +137,8 @@ fn main() {
         let mut speed = [[0.0; 2]; 2];
         for (t, team) in teams.iter().enumerate() {
             // SAFETY: the buffers span all strides.
-            speed[t][0] = flop / least(|| unsafe { plan.run(team, a.as_ptr(), b.as_ptr(), c.as_mut_ptr(), work.as_mut_ptr()) });
+            speed[t][0] =
+                flop / least(|| unsafe { plan.run(team, a.as_ptr(), b.as_ptr(), c.as_mut_ptr(), work.as_mut_ptr()) });
             let parallelism = if t == 0 { gemm::Parallelism::None } else { gemm::Parallelism::Rayon(2) };
             let time = least(|| {
                 for flat in 0..batches {

@@ -34,7 +34,5 @@ use syn::{DeriveInput, Error, parse_macro_input};
 #[proc_macro_derive(Tree, attributes(tree))]
 pub fn derive_tree(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    tree::expand(&input)
-        .unwrap_or_else(Error::into_compile_error)
-        .into()
+    tree::expand(&input).unwrap_or_else(Error::into_compile_error).into()
 }

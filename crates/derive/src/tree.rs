@@ -10,8 +10,8 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Data, DeriveInput, Error, Fields, GenericArgument, GenericParam, LitStr, Member,
-    Path, PathArguments, Result, Type, TypePath,
+    Attribute, Data, DeriveInput, Error, Fields, GenericArgument, GenericParam, LitStr, Member, Path, PathArguments,
+    Result, Type, TypePath,
 };
 
 /// The longest tuple that has a plan.
@@ -41,10 +41,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
              not known, use an enum",
         ));
     }
-    let context = Context {
-        krate: crate_path(&input.attrs)?,
-        leaf: leaf_parameter(input)?,
-    };
+    let context = Context { krate: crate_path(&input.attrs)?, leaf: leaf_parameter(input)? };
     reject_bounds(input, &context.leaf)?;
 
     let variants = variants(input, &context)?;
@@ -110,8 +107,7 @@ fn crate_path(attributes: &[Attribute]) -> Result<TokenStream> {
                 path = given.into_token_stream();
                 Ok(())
             } else {
-                Err(meta
-                    .error("unknown option: the only one is `crate = \"path::of::bilevel_graph\"`"))
+                Err(meta.error("unknown option: the only one is `crate = \"path::of::bilevel_graph\"`"))
             }
         })?;
     }
@@ -157,12 +153,7 @@ fn reject_bounds(input: &DeriveInput, leaf: &Ident) -> Result<()> {
             return Err(error(&parameter.bounds));
         }
     }
-    for predicate in input
-        .generics
-        .where_clause
-        .iter()
-        .flat_map(|w| &w.predicates)
-    {
+    for predicate in input.generics.where_clause.iter().flat_map(|w| &w.predicates) {
         if mentions(predicate, leaf) {
             return Err(error(predicate));
         }
@@ -191,11 +182,9 @@ struct Field {
 fn variants(input: &DeriveInput, context: &Context) -> Result<Vec<Variant>> {
     let item = &input.ident;
     match &input.data {
-        Data::Struct(data) => Ok(vec![Variant {
-            constructor: quote!(#item),
-            name: None,
-            fields: fields(&data.fields, context)?,
-        }]),
+        Data::Struct(data) => {
+            Ok(vec![Variant { constructor: quote!(#item), name: None, fields: fields(&data.fields, context)? }])
+        }
         Data::Enum(data) => (data.variants.iter())
             .map(|variant| {
                 let ident = &variant.ident;
@@ -245,24 +234,10 @@ fn reject_attributes(attributes: &[Attribute]) -> Result<()> {
 fn body(variants: &[Variant], context: &Context, pass: Pass) -> TokenStream {
     let Context { krate, leaf } = context;
     let arms = variants.iter().map(|variant| {
-        let Variant {
-            constructor,
-            name,
-            fields,
-        } = variant;
-        let pattern = fields.iter().map(
-            |Field {
-                 member, binding, ..
-             }| quote!(#member: #binding),
-        );
+        let Variant { constructor, name, fields } = variant;
+        let pattern = fields.iter().map(|Field { member, binding, .. }| quote!(#member: #binding));
         let calls = fields.iter().map(|field| {
-            let Field {
-                segment,
-                binding,
-                ty,
-                plan,
-                ..
-            } = field;
+            let Field { segment, binding, ty, plan, .. } = field;
             let method = match pass {
                 Pass::Walk => quote!(walk),
                 Pass::Map => quote!(try_map),
@@ -276,9 +251,7 @@ fn body(variants: &[Variant], context: &Context, pass: Pass) -> TokenStream {
         });
         let result = match pass {
             Pass::Walk => {
-                let variant = name
-                    .iter()
-                    .map(|name| quote!(__f(__path.as_str(), #krate::tree::Node::Variant(#name));));
+                let variant = name.iter().map(|name| quote!(__f(__path.as_str(), #krate::tree::Node::Variant(#name));));
                 quote!({ #(#variant)* #(#calls;)* })
             }
             Pass::Map | Pass::IntoMap => {
@@ -312,9 +285,7 @@ impl Context {
                 ),
             )),
             Type::Tuple(tuple) => {
-                let plans = (tuple.elems.iter())
-                    .map(|elem| self.plan(elem))
-                    .collect::<Result<Vec<_>>>()?;
+                let plans = (tuple.elems.iter()).map(|elem| self.plan(elem)).collect::<Result<Vec<_>>>()?;
                 Ok(quote!((#(#plans,)*)))
             }
             Type::Array(array) => {
@@ -403,9 +374,9 @@ fn mentions(item: &impl ToTokens, leaf: &Ident) -> bool {
     fn scan(tokens: TokenStream, leaf: &Ident) -> bool {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let punct = |index: Option<usize>, expected: char| {
-            index.and_then(|index| tokens.get(index)).is_some_and(
-                |token| matches!(token, TokenTree::Punct(punct) if punct.as_char() == expected),
-            )
+            index
+                .and_then(|index| tokens.get(index))
+                .is_some_and(|token| matches!(token, TokenTree::Punct(punct) if punct.as_char() == expected))
         };
         tokens.iter().enumerate().any(|(index, token)| match token {
             TokenTree::Group(group) => scan(group.stream(), leaf),

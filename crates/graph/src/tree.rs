@@ -407,10 +407,7 @@ pub trait Tree: Sized {
     /// let tree = vec![Leaf("1"), Leaf("two"), Leaf("3")];
     /// assert!(tree.try_map(|text| text.parse::<u8>()).is_err());
     /// ```
-    fn try_map<'a, U, E>(
-        &'a self,
-        mut f: impl FnMut(&'a Self::Leaf) -> Result<U, E>,
-    ) -> Result<Self::With<U>, E> {
+    fn try_map<'a, U, E>(&'a self, mut f: impl FnMut(&'a Self::Leaf) -> Result<U, E>) -> Result<Self::With<U>, E> {
         self.try_map_named(|_, leaf| f(leaf))
     }
 
@@ -453,10 +450,7 @@ pub trait Tree: Sized {
     /// let first = tree.try_into_map_named(|name, mut leaf| leaf.pop().ok_or(name.to_string()));
     /// assert_eq!(first, Err("1".to_string()));
     /// ```
-    fn try_into_map_named<U, E>(
-        self,
-        mut f: impl FnMut(&str, Self::Leaf) -> Result<U, E>,
-    ) -> Result<Self::With<U>, E> {
+    fn try_into_map_named<U, E>(self, mut f: impl FnMut(&str, Self::Leaf) -> Result<U, E>) -> Result<Self::With<U>, E> {
         self.try_into_map_at(&mut Path::new(), &mut f)
     }
 
@@ -632,11 +626,7 @@ impl<T> Tree for Leaf<T> {
         f(path.as_str(), &self.0).map(Leaf)
     }
 
-    fn try_into_map_at<U, E>(
-        self,
-        path: &mut Path,
-        f: &mut dyn FnMut(&str, T) -> Result<U, E>,
-    ) -> Result<Leaf<U>, E> {
+    fn try_into_map_at<U, E>(self, path: &mut Path, f: &mut dyn FnMut(&str, T) -> Result<U, E>) -> Result<Leaf<U>, E> {
         f(path.as_str(), self.0).map(Leaf)
     }
 }
@@ -791,11 +781,7 @@ impl TreeError {
     fn missing<S: Tree>(pattern: &S, found: usize) -> Self {
         let mut names = pattern.names();
         let expected = names.len();
-        TreeError::LeafCount {
-            expected,
-            found,
-            missing: (found < expected).then(|| names.swap_remove(found)),
-        }
+        TreeError::LeafCount { expected, found, missing: (found < expected).then(|| names.swap_remove(found)) }
     }
 
     /// The error for two different nodes, at least one of which is there.
@@ -811,11 +797,7 @@ impl TreeError {
         };
         let (left_text, right_text) = (describe(&left), describe(&right));
         let path = left.or(right).map(|(path, _)| path);
-        TreeError::Structure {
-            path: path.unwrap_or_default(),
-            left: left_text,
-            right: right_text,
-        }
+        TreeError::Structure { path: path.unwrap_or_default(), left: left_text, right: right_text }
     }
 }
 
@@ -823,11 +805,7 @@ impl Display for TreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = |count: usize, one: &'static str, many| if count == 1 { one } else { many };
         match self {
-            TreeError::LeafCount {
-                expected,
-                found,
-                missing,
-            } => {
+            TreeError::LeafCount { expected, found, missing } => {
                 write!(
                     f,
                     "the tree has {expected} {} but {found} {} given: ",
@@ -1014,11 +992,7 @@ pub mod plan {
             f(path.as_str(), x)
         }
 
-        fn try_into_map<U, E>(
-            x: L,
-            path: &mut Path,
-            f: &mut dyn FnMut(&str, L) -> Result<U, E>,
-        ) -> Result<U, E> {
+        fn try_into_map<U, E>(x: L, path: &mut Path, f: &mut dyn FnMut(&str, L) -> Result<U, E>) -> Result<U, E> {
             f(path.as_str(), x)
         }
     }
@@ -1058,19 +1032,11 @@ pub mod plan {
 
         fn walk<'a>(_: &'a X, _: &mut Path, _: &mut dyn FnMut(&str, Node<'a, L>)) {}
 
-        fn try_map<'a, U, E>(
-            x: &'a X,
-            _: &mut Path,
-            _: &mut dyn FnMut(&str, &'a L) -> Result<U, E>,
-        ) -> Result<X, E> {
+        fn try_map<'a, U, E>(x: &'a X, _: &mut Path, _: &mut dyn FnMut(&str, &'a L) -> Result<U, E>) -> Result<X, E> {
             Ok(x.clone())
         }
 
-        fn try_into_map<U, E>(
-            x: X,
-            _: &mut Path,
-            _: &mut dyn FnMut(&str, L) -> Result<U, E>,
-        ) -> Result<X, E> {
+        fn try_into_map<U, E>(x: X, _: &mut Path, _: &mut dyn FnMut(&str, L) -> Result<U, E>) -> Result<X, E> {
             Ok(x)
         }
     }
@@ -1115,9 +1081,7 @@ pub mod plan {
             path: &mut Path,
             f: &mut dyn FnMut(&str, &'a L) -> Result<U, E>,
         ) -> Result<Vec<P::With<U>>, E> {
-            (x.iter().enumerate())
-                .map(|(index, item)| path.within(index, |path| P::try_map(item, path, f)))
-                .collect()
+            (x.iter().enumerate()).map(|(index, item)| path.within(index, |path| P::try_map(item, path, f))).collect()
         }
 
         fn try_into_map<U, E>(
@@ -1146,9 +1110,7 @@ pub mod plan {
             path: &mut Path,
             f: &mut dyn FnMut(&str, &'a L) -> Result<U, E>,
         ) -> Result<[P::With<U>; N], E> {
-            try_array(x.each_ref(), |index, item| {
-                path.within(index, |path| P::try_map(item, path, f))
-            })
+            try_array(x.each_ref(), |index, item| path.within(index, |path| P::try_map(item, path, f)))
         }
 
         fn try_into_map<U, E>(
@@ -1156,9 +1118,7 @@ pub mod plan {
             path: &mut Path,
             f: &mut dyn FnMut(&str, L) -> Result<U, E>,
         ) -> Result<[P::With<U>; N], E> {
-            try_array(x, |index, item| {
-                path.within(index, |path| P::try_into_map(item, path, f))
-            })
+            try_array(x, |index, item| path.within(index, |path| P::try_into_map(item, path, f)))
         }
     }
 
@@ -1167,9 +1127,8 @@ pub mod plan {
         array: [X; N],
         mut f: impl FnMut(usize, X) -> Result<Y, E>,
     ) -> Result<[Y; N], E> {
-        let items = (array.into_iter().enumerate())
-            .map(|(index, item)| f(index, item))
-            .collect::<Result<Vec<Y>, E>>()?;
+        let items =
+            (array.into_iter().enumerate()).map(|(index, item)| f(index, item)).collect::<Result<Vec<Y>, E>>()?;
         match <[Y; N]>::try_from(items) {
             Ok(array) => Ok(array),
             Err(_) => unreachable!("N items come from N items"),

@@ -23,10 +23,7 @@ struct Net<T> {
 }
 
 fn linear(start: i32) -> Linear<f64> {
-    Linear {
-        weight: f64::from(start),
-        bias: f64::from(start + 1),
-    }
+    Linear { weight: f64::from(start), bias: f64::from(start + 1) }
 }
 
 fn net() -> Net<f64> {
@@ -95,14 +92,7 @@ fn flatten_then_rebuild() {
 #[test]
 fn rebuild_counts_the_leaves() {
     let error = net().rebuild(vec!['x'; 7]).unwrap_err();
-    assert_eq!(
-        error,
-        TreeError::LeafCount {
-            expected: 12,
-            found: 7,
-            missing: Some("pair.0".to_string()),
-        }
-    );
+    assert_eq!(error, TreeError::LeafCount { expected: 12, found: 7, missing: Some("pair.0".to_string()) });
     assert_eq!(
         error.to_string(),
         "the tree has 12 leaves but 7 values were given: give 5 more, starting with the one for \
@@ -148,11 +138,7 @@ fn try_map_stops_at_the_first_error() {
     let mut seen = Vec::new();
     let result = net().try_map_named(|name, &x| {
         seen.push(x);
-        if x < 5.0 {
-            Ok(x)
-        } else {
-            Err(name.to_string())
-        }
+        if x < 5.0 { Ok(x) } else { Err(name.to_string()) }
     });
     assert_eq!(result, Err("head.bias".to_string()));
     assert_eq!(seen, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
@@ -161,11 +147,7 @@ fn try_map_stops_at_the_first_error() {
     let mut calls = 0;
     let result = net().try_into_map_named(|name, x| {
         calls += 1;
-        if x == 10.0 {
-            Err(name.to_string())
-        } else {
-            Ok(x)
-        }
+        if x == 10.0 { Err(name.to_string()) } else { Ok(x) }
     });
     assert_eq!((result, calls), (Err("taps.1".to_string()), 11));
     assert_eq!(net().try_map(|&x| Ok::<_, ()>(x)), Ok(net()));
@@ -193,10 +175,7 @@ fn zip_map_says_where_lengths_differ() {
 
 #[test]
 fn zip_map_says_where_options_differ() {
-    let other = Net {
-        scale: None,
-        ..net()
-    };
+    let other = Net { scale: None, ..net() };
     let error = net().zip_map(&other, |_, _| ()).unwrap_err();
     assert_eq!(difference(&error), ("scale", "Some", "None"));
     let error = other.zip_map(&net(), |_, _| ()).unwrap_err();
@@ -206,10 +185,7 @@ fn zip_map_says_where_options_differ() {
 #[test]
 fn zip_map_says_where_types_differ() {
     let error = linear(0).zip_map(&Leaf(1), |_, _| ()).unwrap_err();
-    assert_eq!(
-        difference(&error),
-        ("weight", "a leaf at `weight`", "a leaf at the root")
-    );
+    assert_eq!(difference(&error), ("weight", "a leaf at `weight`", "a leaf at the root"));
     let error = (Leaf(1), Leaf(2)).same_structure(&(Leaf(1),)).unwrap_err();
     assert_eq!(difference(&error), ("1", "a leaf at `1`", "nothing more"));
     let error = (Leaf(1),).same_structure(&(Leaf(1), Leaf(2))).unwrap_err();
@@ -218,10 +194,7 @@ fn zip_map_says_where_types_differ() {
 
 #[test]
 fn failed_zip_calls_nothing() {
-    let other = Net {
-        scale: None,
-        ..net()
-    };
+    let other = Net { scale: None, ..net() };
     let mut calls = 0;
     let result = net().zip_map(&other, |_, _| calls += 1);
     assert!(result.is_err());
@@ -230,29 +203,22 @@ fn failed_zip_calls_nothing() {
 
 #[test]
 fn zip_errors_name_the_leaf() {
-    let result = net().try_zip_map_named(&net(), |name, a, _| {
-        if *a < 8.0 {
-            Ok(())
-        } else {
-            Err(Box::<dyn std::error::Error>::from(name))
-        }
-    });
+    let result =
+        net().try_zip_map_named(
+            &net(),
+            |name, a, _| {
+                if *a < 8.0 { Ok(()) } else { Err(Box::<dyn std::error::Error>::from(name)) }
+            },
+        );
     assert_eq!(result.unwrap_err().to_string(), "pair.1");
 }
 
 #[test]
 fn empty_vec_and_none() {
-    let empty = Net {
-        layers: Vec::new(),
-        scale: None,
-        ..net()
-    };
+    let empty = Net { layers: Vec::new(), scale: None, ..net() };
     assert_eq!(empty.leaf_count(), 7);
     assert_eq!(empty.names()[0], "head.weight");
-    assert_eq!(
-        empty.rebuild(empty.clone().into_leaves()),
-        Ok(empty.clone())
-    );
+    assert_eq!(empty.rebuild(empty.clone().into_leaves()), Ok(empty.clone()));
 
     let nothing: Vec<Leaf<f64>> = Vec::new();
     assert!(nothing.leaves().is_empty());
@@ -279,30 +245,16 @@ struct Layer<T> {
 fn enums() {
     let spline = Activation::Spline(vec![(1, 2), (3, 4)], 7);
     assert_eq!(spline.names(), ["0.0.0", "0.0.1", "0.1.0", "0.1.1"]);
-    assert_eq!(
-        spline.map(|x| x * 10),
-        Activation::Spline(vec![(10, 20), (30, 40)], 7)
-    );
+    assert_eq!(spline.map(|x| x * 10), Activation::Spline(vec![(10, 20), (30, 40)], 7));
     let leaky = Activation::Leaky { slope: 1 }.into_map(|x| x + 1);
     assert_eq!(leaky, Activation::Leaky { slope: 2 });
-    assert_eq!(
-        Activation::<u8>::Relu.rebuild(Vec::<u8>::new()),
-        Ok(Activation::Relu)
-    );
+    assert_eq!(Activation::<u8>::Relu.rebuild(Vec::<u8>::new()), Ok(Activation::Relu));
 
-    let layer = |activation| Layer {
-        linear: linear(0),
-        activation,
-    };
+    let layer = |activation| Layer { linear: linear(0), activation };
     let leaky = layer(Activation::Leaky { slope: 0.1 });
     assert_eq!(leaky.names()[2], "activation.slope");
-    let error = leaky
-        .zip_map(&layer(Activation::Relu), |_, _| ())
-        .unwrap_err();
-    assert_eq!(
-        difference(&error),
-        ("activation", "the variant Leaky", "the variant Relu")
-    );
+    let error = leaky.zip_map(&layer(Activation::Relu), |_, _| ()).unwrap_err();
+    assert_eq!(difference(&error), ("activation", "the variant Leaky", "the variant Relu"));
 }
 
 #[derive(Tree, Clone, Debug, PartialEq)]
@@ -323,23 +275,11 @@ fn recursive_types() {
     assert_eq!(list.names(), ["0", "1.0"]);
     assert_eq!(list.map(|x| x.to_string()).leaves(), ["1", "2"]);
     let error = list.same_structure(&List::Cons(1, Box::new(List::Nil)));
-    assert_eq!(
-        difference(&error.unwrap_err()),
-        ("1", "the variant Cons", "the variant Nil")
-    );
+    assert_eq!(difference(&error.unwrap_err()), ("1", "the variant Cons", "the variant Nil"));
 
-    let leaf = |value| Branch {
-        value,
-        children: vec![],
-    };
-    let tree = Branch {
-        value: 1,
-        children: vec![leaf(2), leaf(3)],
-    };
-    assert_eq!(
-        tree.names(),
-        ["value", "children.0.value", "children.1.value"]
-    );
+    let leaf = |value| Branch { value, children: vec![] };
+    let tree = Branch { value: 1, children: vec![leaf(2), leaf(3)] };
+    assert_eq!(tree.names(), ["value", "children.0.value", "children.1.value"]);
     assert_eq!(tree.map(|x| x * 2).into_leaves(), [2, 4, 6]);
 }
 
@@ -405,10 +345,7 @@ fn nested_generics() {
 fn maps_differ_by_keys() {
     let map = |key: &str| BTreeMap::from([(key.to_string(), Leaf(1))]);
     let error = map("a").zip_map(&map("b"), |_, _| ()).unwrap_err();
-    assert_eq!(
-        difference(&error),
-        ("", r#"the keys ["a"]"#, r#"the keys ["b"]"#)
-    );
+    assert_eq!(difference(&error), ("", r#"the keys ["a"]"#, r#"the keys ["b"]"#));
     assert!(error.to_string().contains("differ at the root"));
 }
 
@@ -417,10 +354,7 @@ struct Empty<T>(PhantomData<T>);
 
 #[test]
 fn static_data_comes_from_the_left() {
-    let other = Net {
-        label: "other".to_string(),
-        ..net()
-    };
+    let other = Net { label: "other".to_string(), ..net() };
     assert_eq!(net().zip_map(&other, |x, _| *x).unwrap().label, "net");
     assert_eq!(other.zip_map(&net(), |x, _| *x).unwrap().label, "other");
     assert!(Empty::<f64>(PhantomData).leaves().is_empty());

@@ -272,8 +272,7 @@ impl<T: Real> Im2col<T> {
         let straight = s[3] == 1 && (rows_join || first % core.x.out + height <= core.x.out);
         let at = |n: usize, y: usize, x: usize| n as isize * s[0] + y as isize * s[2] + x as isize * s[3];
         let (x, y, n) = (first % core.x.out, first / core.x.out % core.y.out, first / image);
-        let (c, c_col) =
-            if straight { (out.wrapping_offset(at(n, y, x)), s[1]) } else { (tmp, height as isize) };
+        let (c, c_col) = if straight { (out.wrapping_offset(at(n, y, x)), s[1]) } else { (tmp, height as isize) };
         let t = Tile {
             rows: 1,
             len: terms,

@@ -87,7 +87,8 @@ fn naive<T: Number>(case: &Case, image: &[T], kernel: &[T]) -> Vec<Option<(f64, 
                                 let place = |a: usize, y: usize, t: usize| {
                                     let p = (y * d.stride[a] + t * d.kernel_dilation[a]) as i64 - d.padding[a].0;
                                     let id = d.image_dilation[a] as i64;
-                                    (p >= 0 && p % id == 0 && p / id < s.image[2 + a] as i64).then_some((p / id) as usize)
+                                    (p >= 0 && p % id == 0 && p / id < s.image[2 + a] as i64)
+                                        .then_some((p / id) as usize)
                                 };
                                 let (Some(iy), Some(ix)) = (place(0, y, ty), place(1, x, tx)) else { continue };
                                 let ic = o / per * s.kernel[1] + c;
@@ -207,7 +208,11 @@ fn a_layer_and_its_gradients() {
             kernel_strides: swap(ys),
             out_strides: swap(ws),
         };
-        let all = [(forward, [size(x), size(w), size(y)], 0), (by_image, [size(y), size(w), size(x)], 8), (by_kernel, [size(x), size(y), size(w)], 0)];
+        let all = [
+            (forward, [size(x), size(w), size(y)], 0),
+            (by_image, [size(y), size(w), size(x)], 8),
+            (by_kernel, [size(x), size(y), size(w)], 0),
+        ];
         for (spec, size, turn) in all {
             let c = Case { spec, first: [0, turn, 0], size };
             check::<f32>(&mut rng, &c, &teams);

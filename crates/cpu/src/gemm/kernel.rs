@@ -61,7 +61,8 @@ pub(crate) unsafe fn tile<S: Simd, const MV: usize, const NR: usize, const UNIT:
                 // Columns in threes from one address each, so that the addresses of twelve columns fit in registers.
                 let mut three = b;
                 for (j, acc) in acc.iter_mut().enumerate() {
-                    let bv = S::splat(if UNIT { b.wrapping_add(j) } else { three.wrapping_offset((j % 3) as isize * col) });
+                    let bv =
+                        S::splat(if UNIT { b.wrapping_add(j) } else { three.wrapping_offset((j % 3) as isize * col) });
                     if j % 3 == 2 {
                         three = three.wrapping_offset(3 * col);
                     }

@@ -531,18 +531,70 @@ macro_rules! fold_lanes {
         }
     };
 }
-fold_lanes!(sum_ps, _mm_add_ps, __m256, f32, _mm256_castps256_ps128, _mm256_extractf128_ps::<1>, _mm_cvtss_f32,
-    _mm_movehl_ps, _mm_shuffle_ps::<1>);
-fold_lanes!(max_ps, top_ps, __m256, f32, _mm256_castps256_ps128, _mm256_extractf128_ps::<1>, _mm_cvtss_f32,
-    _mm_movehl_ps, _mm_shuffle_ps::<1>);
-fold_lanes!(sum_pd, _mm_add_pd, __m256d, f64, _mm256_castpd256_pd128, _mm256_extractf128_pd::<1>, _mm_cvtsd_f64,
-    _mm_unpackhi_pd);
-fold_lanes!(max_pd, top_pd, __m256d, f64, _mm256_castpd256_pd128, _mm256_extractf128_pd::<1>, _mm_cvtsd_f64,
-    _mm_unpackhi_pd);
-fold_lanes!(sum_epi32, _mm_add_epi32, __m256i, i32, _mm256_castsi256_si128, _mm256_extracti128_si256::<1>,
-    _mm_cvtsi128_si32, _mm_unpackhi_epi64, second_epi32);
-fold_lanes!(max_epi32, _mm_max_epi32, __m256i, i32, _mm256_castsi256_si128, _mm256_extracti128_si256::<1>,
-    _mm_cvtsi128_si32, _mm_unpackhi_epi64, second_epi32);
+fold_lanes!(
+    sum_ps,
+    _mm_add_ps,
+    __m256,
+    f32,
+    _mm256_castps256_ps128,
+    _mm256_extractf128_ps::<1>,
+    _mm_cvtss_f32,
+    _mm_movehl_ps,
+    _mm_shuffle_ps::<1>
+);
+fold_lanes!(
+    max_ps,
+    top_ps,
+    __m256,
+    f32,
+    _mm256_castps256_ps128,
+    _mm256_extractf128_ps::<1>,
+    _mm_cvtss_f32,
+    _mm_movehl_ps,
+    _mm_shuffle_ps::<1>
+);
+fold_lanes!(
+    sum_pd,
+    _mm_add_pd,
+    __m256d,
+    f64,
+    _mm256_castpd256_pd128,
+    _mm256_extractf128_pd::<1>,
+    _mm_cvtsd_f64,
+    _mm_unpackhi_pd
+);
+fold_lanes!(
+    max_pd,
+    top_pd,
+    __m256d,
+    f64,
+    _mm256_castpd256_pd128,
+    _mm256_extractf128_pd::<1>,
+    _mm_cvtsd_f64,
+    _mm_unpackhi_pd
+);
+fold_lanes!(
+    sum_epi32,
+    _mm_add_epi32,
+    __m256i,
+    i32,
+    _mm256_castsi256_si128,
+    _mm256_extracti128_si256::<1>,
+    _mm_cvtsi128_si32,
+    _mm_unpackhi_epi64,
+    second_epi32
+);
+fold_lanes!(
+    max_epi32,
+    _mm_max_epi32,
+    __m256i,
+    i32,
+    _mm256_castsi256_si128,
+    _mm256_extracti128_si256::<1>,
+    _mm_cvtsi128_si32,
+    _mm_unpackhi_epi64,
+    second_epi32
+);
 
 /// Lane 1 moved to lane 0.
 #[inline(always)]

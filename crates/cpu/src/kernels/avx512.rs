@@ -446,10 +446,7 @@ impl Words for Bits {
         unsafe {
             let low = _mm512_set_epi64(11, 3, 10, 2, 9, 1, 8, 0);
             let high = _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4);
-            (
-                Bits(_mm512_permutex2var_epi64(self.0, low, b.0)),
-                Bits(_mm512_permutex2var_epi64(self.0, high, b.0)),
-            )
+            (Bits(_mm512_permutex2var_epi64(self.0, low, b.0)), Bits(_mm512_permutex2var_epi64(self.0, high, b.0)))
         }
     }
     #[inline(always)]
@@ -457,10 +454,7 @@ impl Words for Bits {
         unsafe {
             let low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
             let high = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
-            (
-                Bits(_mm512_permutex2var_epi32(self.0, low, b.0)),
-                Bits(_mm512_permutex2var_epi32(self.0, high, b.0)),
-            )
+            (Bits(_mm512_permutex2var_epi32(self.0, low, b.0)), Bits(_mm512_permutex2var_epi32(self.0, high, b.0)))
         }
     }
 }

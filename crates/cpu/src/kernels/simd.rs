@@ -66,12 +66,7 @@ pub(crate) trait Num: Copy {
 
 /// A vector of floats.
 pub(crate) trait Float:
-    Num
-    + Add<Output = Self>
-    + Sub<Output = Self>
-    + Mul<Output = Self>
-    + Div<Output = Self>
-    + Neg<Output = Self>
+    Num + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {
     /// True where `mul_add` rounds once, in one instruction.
     const FMA: bool;

@@ -102,14 +102,18 @@ const FUNCTIONS: [(UnaryOp, f64, f64); 12] = [
 fn worst32(isa: Isa, op: UnaryOp, x: &[f32]) -> (f64, f32) {
     let mut y = vec![0f32; x.len()];
     unsafe { unary(isa, op, DType::F32).unwrap()(y.as_mut_ptr().cast(), x.as_ptr().cast(), x.len()) };
-    x.iter().zip(&y).map(|(&x, &y)| (ulps32(y, if op == UnaryOp::Floor { x.floor() as f64 } else { reference(op, x as f64) }), x))
+    x.iter()
+        .zip(&y)
+        .map(|(&x, &y)| (ulps32(y, if op == UnaryOp::Floor { x.floor() as f64 } else { reference(op, x as f64) }), x))
         .fold((0.0, 0.0), |a, b| if b.0 > a.0 { b } else { a })
 }
 
 fn worst64(isa: Isa, op: UnaryOp, x: &[f64]) -> (f64, f64) {
     let mut y = vec![0f64; x.len()];
     unsafe { unary(isa, op, DType::F64).unwrap()(y.as_mut_ptr().cast(), x.as_ptr().cast(), x.len()) };
-    x.iter().zip(&y).map(|(&x, &y)| (ulps64(y, if op == UnaryOp::Floor { x.floor() } else { reference(op, x) }), x))
+    x.iter()
+        .zip(&y)
+        .map(|(&x, &y)| (ulps64(y, if op == UnaryOp::Floor { x.floor() } else { reference(op, x) }), x))
         .fold((0.0, 0.0), |a, b| if b.0 > a.0 { b } else { a })
 }
 
@@ -129,8 +133,24 @@ fn functions_stay_within_bounds() {
 /// Pairs for the power function: ordinary bases and exponents, and every special one with every other.
 fn power_pairs(count: usize) -> (Vec<f64>, Vec<f64>) {
     let special = [
-        0.0, 1.0, 2.0, 3.0, 0.5, 1.5, 5e-324, 1e-310, f64::INFINITY, f64::NAN, f64::MAX, 1.0000001, 0.9999999, 1e20, 7.0,
-        4503599627370497.0, 1e-40, 16777217.0,
+        0.0,
+        1.0,
+        2.0,
+        3.0,
+        0.5,
+        1.5,
+        5e-324,
+        1e-310,
+        f64::INFINITY,
+        f64::NAN,
+        f64::MAX,
+        1.0000001,
+        0.9999999,
+        1e20,
+        7.0,
+        4503599627370497.0,
+        1e-40,
+        16777217.0,
     ];
     let special: Vec<f64> = special.iter().flat_map(|&x| [x, -x]).collect();
     let (mut x, mut y) = (Vec::new(), Vec::new());
@@ -154,7 +174,11 @@ fn power_pairs(count: usize) -> (Vec<f64>, Vec<f64>) {
         };
         let room = if i % 8 < 4 { 700.0 } else { 87.0 };
         x.push(base);
-        y.push(if i % 3 == 0 { draw() * 20.0 - 10.0 } else { (draw() * 2.0 - 1.0) * room / base.ln().abs().max(1e-10) });
+        y.push(if i % 3 == 0 {
+            draw() * 20.0 - 10.0
+        } else {
+            (draw() * 2.0 - 1.0) * room / base.ln().abs().max(1e-10)
+        });
     }
     (x, y)
 }

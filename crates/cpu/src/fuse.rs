@@ -1,0 +1,256 @@
+//! Grouping: chains of elementwise operations and their reductions become one loop over tiles that stay in cache.
+//!
+//! A loop runs over n elements in row-major order. Where it contains a reduction over trailing axes, the n elements are
+//! rows of l, and its members are of three kinds: `Full` (n values), `Row` (n/l values, one a row: what a row reduction gives,
+//! and what is computed from that), and `Sink` (a reduction over other axes, added up in memory and complete only after
+//! the loop). So a softmax, a layer norm or a cross entropy, forward or backward, is one pass over memory.
+
+use crate::lower::{Kind, Lowering, Operand};
+use crate::order::Order;
+use crate::view::{Run, View};
+use std::collections::HashMap;
+
+/// Longest row kept in cache.
+const MAX_ROW: usize = 16 * 1024;
+/// Loops at most this long are put together even when unrelated: the cost of starting one is what counts.
+const SMALL: usize = 64;
+
+/// What a member of a loop is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Full,
+    Row,
+    /// Reduction into memory of full (true) or row values.
+    Sink {
+        full: bool,
+    },
+}
+
+/// One loop, or one operation of another kind.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub members: Vec<usize>,
+    /// `Some` for a loop.
+    pub domain: Option<Domain>,
+    /// Runs once before the steps of a program.
+    pub invariant: bool,
+}
+
+/// What a loop runs over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Domain {
+    pub n: usize,
+    pub row: Option<usize>,
+}
+
+/// The groups of a program and the order they must keep.
+pub(crate) struct Grouping {
+    pub groups: Vec<Group>,
+    pub group_of: Vec<Option<usize>>,
+    pub role: Vec<Option<Role>>,
+    pub order: Order,
+}
+
+/// How a member gets an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// The value the same loop holds for the same element (or row).
+    Register,
+    /// The row's value, repeated along the row.
+    Repeat,
+    /// From memory.
+    Memory,
+}
+
+/// True where the view shows all elements of its memory in their order.
+pub(crate) fn is_whole(low: &Lowering, node: usize, view: &View) -> bool {
+    view.is_contiguous() && view.count() == low.nodes[node].count()
+}
+
+/// True where the view repeats each of `rows` dense values `length` times.
+pub(crate) fn repeats_rows(view: &View, rows: usize, length: usize) -> bool {
+    let (dense, repeat) = (Run { length: rows, stride: 1 }, Run { length, stride: 0 });
+    view.offset == 0
+        && match view.runs()[..] {
+            [first, second] => first == dense && second == repeat,
+            [only] => rows == 1 && only == repeat,
+            _ => false,
+        }
+}
+
+impl Grouping {
+    /// How a member of `group` with this role reads an operand; `None` where it would have to wait for the whole loop.
+    pub fn access(
+        &self,
+        low: &Lowering,
+        group: usize,
+        domain: Domain,
+        role: Role,
+        operand: &Operand,
+    ) -> Option<Access> {
+        let Operand::At { node, view } = operand else { return Some(Access::Memory) };
+        if self.group_of[*node] != Some(group) {
+            return Some(Access::Memory);
+        }
+        let wants_full = matches!(role, Role::Full | Role::Sink { full: true });
+        match self.role[*node]? {
+            Role::Sink { .. } => None,
+            Role::Full => (wants_full && is_whole(low, *node, view)).then_some(Access::Register),
+            Role::Row if wants_full => {
+                let row = domain.row?;
+                repeats_rows(view, domain.n / row, row).then_some(Access::Repeat)
+            }
+            Role::Row => is_whole(low, *node, view).then_some(Access::Register),
+        }
+    }
+}
+
+/// Puts every node that computes something into a group.
+pub(crate) fn group(low: &Lowering) -> Grouping {
+    let count = low.nodes.len();
+    let mut grouping =
+        Grouping { groups: vec![], group_of: vec![None; count], role: vec![None; count], order: Order::default() };
+    let mut recent: HashMap<(usize, bool), usize> = HashMap::new();
+    for id in 0..count {
+        match low.nodes[id].kind {
+            Kind::Input(_) | Kind::Table(_) => continue,
+            Kind::Elementwise(_) | Kind::Reduce(..) | Kind::ArgMax => {
+                let group = place_in_loop(low, &mut grouping, &recent, id);
+                if let Some(domain) = grouping.groups[group].domain
+                    && domain.n <= SMALL
+                {
+                    recent.insert((domain.n, low.nodes[id].invariant), group);
+                }
+            }
+            _ => {
+                let group = new_group(&mut grouping, None, low.nodes[id].invariant);
+                join(low, &mut grouping, group, id, None);
+            }
+        }
+    }
+    grouping
+}
+
+fn new_group(grouping: &mut Grouping, domain: Option<Domain>, invariant: bool) -> usize {
+    grouping.groups.push(Group { members: vec![], domain, invariant });
+    grouping.order.add_group()
+}
+
+fn place_in_loop(low: &Lowering, grouping: &mut Grouping, recent: &HashMap<(usize, bool), usize>, id: usize) -> usize {
+    let node = &low.nodes[id];
+    let mut candidates: Vec<usize> = node
+        .operands
+        .iter()
+        .filter_map(|o| grouping.group_of[o.at()?.0])
+        .filter(|&g| grouping.groups[g].domain.is_some() && grouping.groups[g].invariant == node.invariant)
+        .collect();
+    // The newest first: it is the likeliest to hold the other operands too.
+    candidates.sort_unstable();
+    candidates.dedup();
+    candidates.reverse();
+    let n = loop_length(low, id);
+    candidates.extend(recent.get(&(n, node.invariant)).copied().filter(|g| !candidates.contains(g)));
+    for group in candidates {
+        if let Some((domain, role)) = fits(low, grouping, group, id)
+            && join(low, grouping, group, id, Some((domain, role)))
+        {
+            return group;
+        }
+    }
+    let (domain, role) = alone(low, id);
+    let group = new_group(grouping, Some(domain), node.invariant);
+    join(low, grouping, group, id, Some((domain, role)));
+    group
+}
+
+/// Number of elements a loop made for this node alone runs over.
+fn loop_length(low: &Lowering, id: usize) -> usize {
+    let node = &low.nodes[id];
+    match &node.kind {
+        Kind::Reduce(..) | Kind::ArgMax => node.operands[0].at().map_or(1, |(_, view)| view.count()),
+        _ => node.count(),
+    }
+}
+
+/// For a reduction: the length of its rows, where it is over trailing axes and they fit the cache.
+fn row_length(low: &Lowering, id: usize) -> Option<usize> {
+    let node = &low.nodes[id];
+    let (_, view) = node.operands.first()?.at()?;
+    match &node.kind {
+        Kind::ArgMax => view.shape.last().copied(),
+        Kind::Reduce(_, axes) => {
+            let kept = view.shape.len() - axes.len();
+            let trailing = axes.iter().copied().eq(kept..view.shape.len());
+            let length: usize = axes.iter().map(|&a| view.shape[a]).product();
+            (trailing && (2..=MAX_ROW).contains(&length)).then_some(length)
+        }
+        _ => None,
+    }
+}
+
+fn alone(low: &Lowering, id: usize) -> (Domain, Role) {
+    let n = loop_length(low, id);
+    match (&low.nodes[id].kind, row_length(low, id)) {
+        (Kind::ArgMax | Kind::Reduce(..), Some(row)) => (Domain { n, row: Some(row) }, Role::Row),
+        (Kind::Reduce(..), None) => (Domain { n, row: None }, Role::Sink { full: true }),
+        _ => (Domain { n, row: None }, Role::Full),
+    }
+}
+
+/// The role this node would have in a loop, and the loop's domain with it.
+fn fits(low: &Lowering, grouping: &Grouping, group: usize, id: usize) -> Option<(Domain, Role)> {
+    let domain = grouping.groups[group].domain?;
+    let node = &low.nodes[id];
+    let rows = domain.row.map(|row| domain.n / row);
+    let choices: Vec<(Domain, Role)> = match &node.kind {
+        Kind::Reduce(..) | Kind::ArgMax => {
+            let count = loop_length(low, id);
+            let row = row_length(low, id);
+            let as_row = row.filter(|_| count == domain.n && (domain.row.is_none() || domain.row == row));
+            let mut choices: Vec<_> =
+                as_row.map(|row| (Domain { row: Some(row), ..domain }, Role::Row)).into_iter().collect();
+            if matches!(node.kind, Kind::Reduce(..)) && count == domain.n {
+                choices.push((domain, Role::Sink { full: true }));
+            }
+            if matches!(node.kind, Kind::Reduce(..)) && Some(count) == rows {
+                choices.push((domain, Role::Sink { full: false }));
+            }
+            choices
+        }
+        _ if node.count() == domain.n => vec![(domain, Role::Full)],
+        _ if Some(node.count()) == rows => vec![(domain, Role::Row)],
+        _ => vec![],
+    };
+    // A sink from memory gains nothing by joining, and a row reduction of something else's memory only lengthens rows.
+    choices.into_iter().find(|&(domain, role)| {
+        let mut related = domain.n <= SMALL;
+        let possible = node.operands.iter().all(|operand| match grouping.access(low, group, domain, role, operand) {
+            None => false,
+            Some(access) => {
+                related |= access != Access::Memory;
+                true
+            }
+        });
+        possible && related
+    })
+}
+
+/// Adds a node to a group unless that would close a cycle.
+fn join(low: &Lowering, grouping: &mut Grouping, group: usize, id: usize, place: Option<(Domain, Role)>) -> bool {
+    for operand in &low.nodes[id].operands {
+        if let Some((node, _)) = operand.at()
+            && let Some(before) = grouping.group_of[node]
+            && before != group
+            && !grouping.order.add_edge(before, group)
+        {
+            return false;
+        }
+    }
+    if let Some((domain, role)) = place {
+        grouping.groups[group].domain = Some(domain);
+        grouping.role[id] = Some(role);
+    }
+    grouping.groups[group].members.push(id);
+    grouping.group_of[id] = Some(group);
+    true
+}

@@ -1,0 +1,338 @@
+//! From a program to operations on memory: what only moves elements becomes a view, what needs a dense operand gets a copy,
+//! and matrix products get their strides.
+
+use crate::lower_dot::{DotLayout, dot_result, lower_dot, placed};
+use crate::view::View;
+use bilevel_graph::{BinaryOp, ConvDims, DType, Op, Program, RandomKind, ReduceOp, UnaryOp, WindowDims};
+use std::panic::Location;
+
+/// What a node of the lowered program does.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    /// A program input, by number.
+    Input(usize),
+    /// Numbers known at compile time.
+    Table(Vec<f64>),
+    /// One value for each element.
+    Elementwise(Elementwise),
+    /// Over these axes of the operand's view.
+    Reduce(ReduceOp, Vec<usize>),
+    /// Along the last axis of the operand's view.
+    ArgMax,
+    Dot(DotLayout),
+    Conv(ConvDims),
+    Gather {
+        batch: usize,
+    },
+    ScatterAdd {
+        batch: usize,
+        size: usize,
+    },
+    WindowArgMax(WindowDims),
+    CumSum {
+        axis: usize,
+        reverse: bool,
+    },
+    Concat(usize),
+    Pad {
+        low: Vec<usize>,
+        interior: Vec<usize>,
+    },
+    /// Fails at run time where an element of the operand is not in 0..limit.
+    CheckIndex(usize),
+}
+
+/// Functions applied element by element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Elementwise {
+    Copy,
+    Unary(UnaryOp),
+    Binary(BinaryOp),
+    Select,
+    Convert(DType),
+    /// Operands: key and counter.
+    Random(RandomKind, u32),
+}
+
+/// Where an operand's elements are.
+#[derive(Clone, Debug)]
+pub(crate) enum Operand {
+    /// The same number everywhere.
+    Constant(f64),
+    /// In the memory of a node.
+    At { node: usize, view: View },
+}
+
+impl Operand {
+    pub fn at(&self) -> Option<(usize, &View)> {
+        match self {
+            Operand::Constant(_) => None,
+            Operand::At { node, view } => Some((*node, view)),
+        }
+    }
+}
+
+/// An operation with memory of its own: `shape` elements, dense, row-major.
+#[derive(Clone, Debug)]
+pub(crate) struct Lowered {
+    pub kind: Kind,
+    pub operands: Vec<Operand>,
+    pub shape: Vec<usize>,
+    pub dtype: DType,
+    /// How the node's own axes lie in its memory; differs from dense only for products written transposed.
+    pub layout: View,
+    /// True when it is the same in every step of a loop.
+    pub invariant: bool,
+    pub location: &'static Location<'static>,
+}
+
+impl Lowered {
+    pub fn count(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// The lowered program.
+pub(crate) struct Lowering {
+    pub nodes: Vec<Lowered>,
+    /// The memory of each program input that is used.
+    pub inputs: Vec<Option<usize>>,
+    /// Where each output is.
+    pub outputs: Vec<Operand>,
+    /// Input node and where its next value is, for every carry.
+    pub carries: Vec<(usize, Operand)>,
+}
+
+impl Lowering {
+    fn push(&mut self, kind: Kind, operands: Vec<Operand>, shape: &[usize], dtype: DType, like: Line) -> usize {
+        let invariant = !matches!(kind, Kind::Input(_))
+            && operands.iter().all(|o| o.at().is_none_or(|(node, _)| self.nodes[node].invariant));
+        let layout = View::contiguous(shape);
+        self.nodes.push(Lowered { kind, operands, shape: shape.to_vec(), dtype, layout, invariant, location: like });
+        self.nodes.len() - 1
+    }
+
+    fn dense(&self, node: usize) -> Operand {
+        Operand::At { node, view: View::contiguous(&self.nodes[node].shape) }
+    }
+
+    /// A dense copy of an operand in this shape.
+    pub fn copy(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
+        let node = self.push(Kind::Elementwise(Elementwise::Copy), vec![operand], shape, dtype, like);
+        self.dense(node)
+    }
+
+    /// The operand itself where it is dense from the start of its memory, else a copy.
+    fn dense_operand(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
+        match &operand {
+            Operand::At { node, view } if view.is_contiguous() && view.count() == self.nodes[*node].count() => operand,
+            _ => self.copy(operand, shape, dtype, like),
+        }
+    }
+
+    /// The operand itself where it has memory, else a table of the constant, stretched.
+    fn stretched(&mut self, operand: &Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
+        match operand {
+            Operand::At { .. } => operand.clone(),
+            Operand::Constant(value) => {
+                let node = self.push(Kind::Table(vec![*value]), vec![], &[], dtype, like);
+                Operand::At { node, view: View::contiguous(&[]).broadcast(&[], shape) }
+            }
+        }
+    }
+
+    /// The operand itself where it has memory, else a copy of the constant.
+    pub fn in_memory(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
+        match operand {
+            Operand::Constant(_) => self.copy(operand, shape, dtype, like),
+            at => at,
+        }
+    }
+}
+
+type Line = &'static Location<'static>;
+
+/// Lowers every node of the program.
+pub(crate) fn lower(program: &Program) -> Lowering {
+    let mut low =
+        Lowering { nodes: vec![], inputs: vec![None; program.inputs.len()], outputs: vec![], carries: vec![] };
+    let carried = |input: usize| program.carries.iter().any(|c| c.input == input) || program.step == Some(input);
+    let written_transposed = transposed_results(program);
+    let mut values: Vec<Operand> = Vec::with_capacity(program.nodes.len());
+    for (id, node) in program.nodes.iter().enumerate() {
+        let (shape, dtype, line) = (&node.meta.shape, node.meta.dtype, node.location);
+        let operands: Vec<Operand> = node.inputs.iter().map(|&i| values[i].clone()).collect();
+        let metas: Vec<_> = node.inputs.iter().map(|&i| &program.nodes[i].meta).collect();
+        let mut elementwise = |kind: Elementwise, operands: Vec<Operand>| {
+            let node = low.push(Kind::Elementwise(kind), operands, shape, dtype, line);
+            low.dense(node)
+        };
+        let value = match &node.op {
+            Op::Input(_) => {
+                let Some(number) = program.inputs.iter().position(|p| p.node == Some(id)) else { continue };
+                let node = low.push(Kind::Input(number), vec![], shape, dtype, line);
+                low.nodes[node].invariant = !carried(number);
+                low.inputs[number] = Some(node);
+                low.dense(node)
+            }
+            Op::Constant(bits) => Operand::Constant(f64::from_bits(*bits)),
+            Op::Iota(axis) => {
+                let table = (0..shape[*axis]).map(|i| i as f64).collect();
+                let node = low.push(Kind::Table(table), vec![], &[shape[*axis]], dtype, line);
+                let view = View::contiguous(&[shape[*axis]]).broadcast(&[*axis], shape);
+                Operand::At { node, view }
+            }
+            Op::Random(kind, stream) => {
+                let key = low.dense_operand(operands[0].clone(), &[2], DType::I32, line);
+                let counter = low.dense_operand(operands[1].clone(), &[], DType::I32, line);
+                let kind = Kind::Elementwise(Elementwise::Random(*kind, *stream));
+                let node = low.push(kind, vec![key, counter], shape, dtype, line);
+                low.dense(node)
+            }
+            Op::Unary(op) => elementwise(Elementwise::Unary(*op), operands),
+            Op::Binary(op) => elementwise(Elementwise::Binary(*op), operands),
+            Op::Select => elementwise(Elementwise::Select, operands),
+            Op::Convert(to) if operands[0].at().is_some() => elementwise(Elementwise::Convert(*to), operands),
+            Op::Convert(to) => {
+                let Operand::Constant(value) = operands[0] else { continue };
+                Operand::Constant(match to {
+                    DType::I32 => value as i32 as f64,
+                    DType::F32 => value as f32 as f64,
+                    DType::F64 => value,
+                })
+            }
+            Op::StopGradient => operands[0].clone(),
+            Op::CheckIndex(limit) => {
+                let dense = low.dense_operand(operands[0].clone(), shape, dtype, line);
+                low.push(Kind::CheckIndex(*limit), vec![dense], &[0], dtype, line);
+                operands[0].clone()
+            }
+            Op::Reshape => match &operands[0] {
+                Operand::Constant(value) => Operand::Constant(*value),
+                Operand::At { node, view } => match view.reshape(shape) {
+                    Some(view) => Operand::At { node: *node, view },
+                    None => elementwise(Elementwise::Copy, operands),
+                },
+            },
+            Op::Transpose(perm) => through(&operands[0], |view| view.transpose(perm)),
+            Op::Broadcast(axes) => through(&operands[0], |view| view.broadcast(axes, shape)),
+            Op::Slice { start, step, .. } => through(&operands[0], |view| view.slice(start, step, shape)),
+            Op::Reverse(axes) => through(&operands[0], |view| view.reverse(axes)),
+            Op::Reduce(op, axes) => {
+                let operand = low.stretched(&operands[0], &metas[0].shape, dtype, line);
+                let node = low.push(Kind::Reduce(*op, axes.clone()), vec![operand], shape, dtype, line);
+                low.dense(node)
+            }
+            Op::ArgMax(axis) => {
+                let rank = metas[0].shape.len();
+                let mut perm: Vec<usize> = (0..rank).filter(|a| a != axis).collect();
+                perm.push(*axis);
+                let operand = low.stretched(&operands[0], &metas[0].shape, metas[0].dtype, line);
+                let operand = through(&operand, |view| view.transpose(&perm));
+                let node = low.push(Kind::ArgMax, vec![operand], shape, dtype, line);
+                low.dense(node)
+            }
+            Op::Dot(dims) => {
+                let a = low.in_memory(operands[0].clone(), &metas[0].shape, dtype, line);
+                let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
+                let out = dot_result(dims, metas[0].shape.len(), shape, written_transposed[id].as_deref());
+                let (layout, a, b) =
+                    lower_dot(&mut low, dims, (a, &metas[0].shape), (b, &metas[1].shape), &out, dtype, line);
+                let node = low.push(Kind::Dot(layout), vec![a, b], shape, dtype, line);
+                low.nodes[node].layout = out.clone();
+                Operand::At { node, view: out }
+            }
+            Op::Conv(dims) => {
+                let a = low.in_memory(operands[0].clone(), &metas[0].shape, dtype, line);
+                let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
+                let out = placed(shape, written_transposed[id].as_deref());
+                let node = low.push(Kind::Conv(dims.clone()), vec![a, b], shape, dtype, line);
+                low.nodes[node].layout = out.clone();
+                Operand::At { node, view: out }
+            }
+            Op::Gather { .. } | Op::ScatterAdd { .. } | Op::WindowArgMax(_) | Op::CumSum { .. } => {
+                let kind = match &node.op {
+                    Op::Gather { batch } => Kind::Gather { batch: *batch },
+                    Op::ScatterAdd { batch, size } => Kind::ScatterAdd { batch: *batch, size: *size },
+                    Op::CumSum { axis, reverse } => Kind::CumSum { axis: *axis, reverse: *reverse },
+                    Op::WindowArgMax(dims) => Kind::WindowArgMax(dims.clone()),
+                    _ => continue,
+                };
+                let dense = operands
+                    .iter()
+                    .zip(&metas)
+                    .map(|(o, meta)| low.dense_operand(o.clone(), &meta.shape, meta.dtype, line))
+                    .collect();
+                let node = low.push(kind, dense, shape, dtype, line);
+                low.dense(node)
+            }
+            Op::Concat(axis) => {
+                let parts =
+                    operands.iter().zip(&metas).map(|(o, meta)| low.stretched(o, &meta.shape, dtype, line)).collect();
+                let node = low.push(Kind::Concat(*axis), parts, shape, dtype, line);
+                low.dense(node)
+            }
+            Op::Pad { low: before, interior, .. } => {
+                let operand = low.stretched(&operands[0], &metas[0].shape, dtype, line);
+                let kind = Kind::Pad { low: before.clone(), interior: interior.clone() };
+                let node = low.push(kind, vec![operand], shape, dtype, line);
+                low.dense(node)
+            }
+        };
+        values.push(value);
+    }
+    finish(&mut low, program, &values);
+    low
+}
+
+fn through(operand: &Operand, change: impl FnOnce(&View) -> View) -> Operand {
+    match operand {
+        Operand::Constant(value) => Operand::Constant(*value),
+        Operand::At { node, view } => Operand::At { node: *node, view: change(view) },
+    }
+}
+
+/// Outputs and next values must not lie in memory a carry overwrites.
+fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) {
+    let settled = |low: &mut Lowering, node: usize| {
+        let meta = &program.nodes[node].meta;
+        let value = values[node].clone();
+        let overwritten = match &value {
+            Operand::Constant(_) => true,
+            Operand::At { node, .. } => matches!(low.nodes[*node].kind, Kind::Input(_)) && !low.nodes[*node].invariant,
+        };
+        if overwritten { low.copy(value, &meta.shape, meta.dtype, program.nodes[node].location) } else { value }
+    };
+    for port in &program.outputs {
+        if let Some(node) = port.node {
+            let value = settled(low, node);
+            low.outputs.push(value);
+        }
+    }
+    for carry in &program.carries {
+        if let Some(input) = low.inputs[carry.input] {
+            let next = settled(low, carry.next);
+            low.carries.push((input, next));
+        }
+    }
+}
+
+/// For products whose only use is a transpose: the order of axes in which to write them.
+fn transposed_results(program: &Program) -> Vec<Option<Vec<usize>>> {
+    let mut uses = vec![0; program.nodes.len()];
+    for node in &program.nodes {
+        node.inputs.iter().for_each(|&i| uses[i] += 1);
+    }
+    let named = program.outputs.iter().filter_map(|p| p.node).chain(program.carries.iter().map(|c| c.next));
+    named.for_each(|n| uses[n] += 1);
+    let mut perms = vec![None; program.nodes.len()];
+    for node in &program.nodes {
+        if let Op::Transpose(perm) = &node.op
+            && uses[node.inputs[0]] == 1
+            && matches!(program.nodes[node.inputs[0]].op, Op::Dot(_) | Op::Conv(_))
+        {
+            perms[node.inputs[0]] = Some(perm.clone());
+        }
+    }
+    perms
+}

@@ -1,0 +1,119 @@
+//! A topological order kept up to date while edges are added (Pearce and Kelly, 2006): adding an edge that would close a
+//! cycle is refused, and the work is limited to the part of the order it disturbs.
+
+/// Groups and the edges between them.
+#[derive(Default)]
+pub(crate) struct Order {
+    /// Place of each group in the order.
+    place: Vec<usize>,
+    before: Vec<Vec<usize>>,
+    after: Vec<Vec<usize>>,
+}
+
+impl Order {
+    /// A new group, last in the order.
+    pub fn add_group(&mut self) -> usize {
+        self.place.push(self.place.len());
+        self.before.push(vec![]);
+        self.after.push(vec![]);
+        self.place.len() - 1
+    }
+
+    /// The groups that must run before this one.
+    pub fn before(&self, group: usize) -> &[usize] {
+        &self.before[group]
+    }
+
+    /// The groups that must run after this one.
+    pub fn after(&self, group: usize) -> &[usize] {
+        &self.after[group]
+    }
+
+    /// Requires `first` to run before `second`; false, and nothing changed, where `second` must already run before `first`.
+    pub fn add_edge(&mut self, first: usize, second: usize) -> bool {
+        if first == second {
+            return false;
+        }
+        if self.after[first].contains(&second) {
+            return true;
+        }
+        if self.place[first] > self.place[second] {
+            let (low, high) = (self.place[second], self.place[first]);
+            let Some(mut forward) = self.reach(second, |g| &g.after, |place| place <= high, Some(first)) else {
+                return false;
+            };
+            let Some(mut backward) = self.reach(first, |g| &g.before, |place| place >= low, None) else { return false };
+            // What leads to `first` moves before what follows from `second`, in the places both had.
+            forward.sort_unstable_by_key(|&g| self.place[g]);
+            backward.sort_unstable_by_key(|&g| self.place[g]);
+            let mut places: Vec<usize> = backward.iter().chain(&forward).map(|&g| self.place[g]).collect();
+            places.sort_unstable();
+            for (&group, place) in backward.iter().chain(&forward).zip(places) {
+                self.place[group] = place;
+            }
+        }
+        self.after[first].push(second);
+        self.before[second].push(first);
+        true
+    }
+
+    /// The groups reached from `start` within the places allowed; `None` when `forbidden` is among them.
+    fn reach(
+        &self,
+        start: usize,
+        edges: impl Fn(&Self) -> &Vec<Vec<usize>>,
+        allowed: impl Fn(usize) -> bool,
+        forbidden: Option<usize>,
+    ) -> Option<Vec<usize>> {
+        let mut found = vec![start];
+        let mut seen = std::collections::HashSet::from([start]);
+        let mut next = 0;
+        while next < found.len() {
+            for &group in &edges(self)[found[next]] {
+                if Some(group) == forbidden {
+                    return None;
+                }
+                if allowed(self.place[group]) && seen.insert(group) {
+                    found.push(group);
+                }
+            }
+            next += 1;
+        }
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edges_that_close_a_cycle_are_refused_and_all_others_kept_in_order() {
+        let mut state = 1u64;
+        let mut random = |n: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % n
+        };
+        for size in [2, 5, 30] {
+            let mut order = Order::default();
+            (0..size).for_each(|_| drop(order.add_group()));
+            let mut reachable = vec![vec![false; size]; size];
+            for _ in 0..size * 6 {
+                let (a, b) = (random(size), random(size));
+                let accepted = order.add_edge(a, b);
+                assert_eq!(accepted, a != b && !reachable[b][a], "{a} before {b}");
+                if accepted {
+                    reachable[a][b] = true;
+                    for i in 0..size {
+                        for j in 0..size {
+                            reachable[i][j] |= (i == a || reachable[i][a]) && (j == b || reachable[b][j]);
+                        }
+                    }
+                }
+                for g in 0..size {
+                    assert!(order.after(g).iter().all(|&h| order.place[g] < order.place[h]));
+                }
+            }
+        }
+    }
+}

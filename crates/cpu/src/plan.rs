@@ -1,0 +1,405 @@
+//! Planning: lower, group, order, lay out memory, and turn every group into a step.
+
+use crate::arena::{Buffer, Layout, lay_out};
+use crate::conv::{ConvPlan, ConvSpec};
+use crate::fuse::{Grouping, Role, group, is_whole};
+use crate::gemm::{BatchAxis, GemmPlan, GemmSpec, Strides};
+use crate::indexing::Rows;
+use crate::kernels::Isa;
+use crate::lower::{Kind, Lowering, Operand, lower};
+use crate::lower_dot::DotLayout;
+use crate::moves::Move;
+use crate::step::{Step, StepKind, Typed};
+use crate::tile::MAX_RUNS;
+use crate::tile_build::{self, Surroundings, reads_in_step, task_count};
+use crate::view::View;
+use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Everything a run needs but the memory itself.
+pub(crate) struct Plan {
+    /// Steps that are the same in every turn of the loop: run once.
+    pub prologue: Vec<Step>,
+    /// Steps of one turn.
+    pub body: Vec<Step>,
+    /// Place of each program input in memory.
+    pub inputs: Vec<Option<usize>>,
+    /// Place and view of each output.
+    pub outputs: Vec<(usize, View)>,
+    /// Numbers written once: place, type, values.
+    pub tables: Vec<(usize, DType, Vec<f64>)>,
+    pub constants: Vec<u64>,
+    pub memory_bytes: usize,
+    pub memory_lower_bound: usize,
+    /// Bytes of scratch for one worker.
+    pub scratch_bytes: usize,
+}
+
+/// Plans a program for a team of this size. The size decides only how much scratch is kept.
+pub(crate) fn plan(program: &Program, threads: usize, isa: Isa) -> Result<Plan> {
+    let low = lower(program);
+    check_ranks(&low)?;
+    let mut grouping = group(&low);
+    let in_place = carries_in_place(&low, &mut grouping);
+    let (prologue, body) = schedule(&grouping);
+    let stored = stored_nodes(&low, &grouping, &in_place);
+    Planner { low: &low, grouping: &grouping, in_place: &in_place, stored: &stored, threads, isa }
+        .assemble(program, &prologue, &body)
+}
+
+/// Views with more strides than a loop can walk are refused; nobody should meet this.
+fn check_ranks(low: &Lowering) -> Result<()> {
+    for node in &low.nodes {
+        let deep = node.operands.iter().filter_map(|o| o.at()).any(|(_, view)| view.runs().len() > MAX_RUNS);
+        if deep || node.shape.len() > MAX_RUNS {
+            let what = format!("a tensor with more than {MAX_RUNS} axes; merge some with reshape");
+            return Err(Error::new(ErrorKind::Unsupported { what }).at(node.location));
+        }
+    }
+    Ok(())
+}
+
+/// For each carry, true where the loop that computes the next value can write it over the old one: it reads the old one
+/// only element by element, and everybody else who reads it can run before.
+fn carries_in_place(low: &Lowering, grouping: &mut Grouping) -> Vec<bool> {
+    let mut chosen = vec![];
+    for (input, next) in &low.carries {
+        let place = next.at().and_then(|(node, view)| {
+            let group = grouping.group_of[node]?;
+            let simple = is_whole(low, node, view) && grouping.role[node] == Some(Role::Full);
+            (simple && !grouping.groups[group].invariant && reads_in_step(low, grouping, group, *input))
+                .then_some(group)
+        });
+        let Some(group) = place else {
+            chosen.push(false);
+            continue;
+        };
+        let readers = (0..low.nodes.len())
+            .filter(|&id| low.nodes[id].operands.iter().any(|o| o.at().is_some_and(|(n, _)| n == *input)));
+        let mut readers: Vec<usize> = readers.filter_map(|id| grouping.group_of[id]).filter(|&g| g != group).collect();
+        readers.sort_unstable();
+        readers.dedup();
+        chosen.push(readers.into_iter().all(|reader| grouping.order.add_edge(reader, group)));
+    }
+    chosen
+}
+
+/// An order of the groups, loop-invariant ones apart: among those that can run, the one whose work was written first.
+fn schedule(grouping: &Grouping) -> (Vec<usize>, Vec<usize>) {
+    let count = grouping.groups.len();
+    let mut waiting: Vec<usize> = (0..count).map(|g| grouping.order.before(g).len()).collect();
+    let key = |g: usize| grouping.groups[g].members.last().copied().unwrap_or(0);
+    let mut ready: BinaryHeap<Reverse<(usize, usize)>> =
+        (0..count).filter(|&g| waiting[g] == 0).map(|g| Reverse((key(g), g))).collect();
+    let (mut prologue, mut body) = (vec![], vec![]);
+    while let Some(Reverse((_, g))) = ready.pop() {
+        if grouping.groups[g].invariant {
+            prologue.push(g)
+        } else {
+            body.push(g)
+        }
+        for &next in grouping.order.after(g) {
+            waiting[next] -= 1;
+            if waiting[next] == 0 {
+                ready.push(Reverse((key(next), next)));
+            }
+        }
+    }
+    (prologue, body)
+}
+
+/// The nodes whose values must be in memory: those read outside their own loop.
+fn stored_nodes(low: &Lowering, grouping: &Grouping, in_place: &[bool]) -> Vec<bool> {
+    let loop_member = |id: usize| matches!(grouping.role[id], Some(Role::Full | Role::Row));
+    let mut stored: Vec<bool> = (0..low.nodes.len()).map(|id| !loop_member(id)).collect();
+    for (id, node) in low.nodes.iter().enumerate() {
+        for (operand, _) in node.operands.iter().filter_map(|o| o.at()) {
+            stored[operand] |= grouping.group_of[operand] != grouping.group_of[id];
+        }
+    }
+    for (node, _) in low.outputs.iter().filter_map(|o| o.at()) {
+        stored[node] = true;
+    }
+    for ((_, next), _) in low.carries.iter().zip(in_place).filter(|(_, in_place)| !**in_place) {
+        if let Some((node, _)) = next.at() {
+            stored[node] = true;
+        }
+    }
+    stored
+}
+
+struct Planner<'a> {
+    low: &'a Lowering,
+    grouping: &'a Grouping,
+    in_place: &'a [bool],
+    stored: &'a [bool],
+    threads: usize,
+    isa: Isa,
+}
+
+/// A product or convolution whose workspace must be known before memory is laid out.
+enum Heavy {
+    Gemm(Typed<GemmPlan<f32>, GemmPlan<f64>>),
+    Conv(Typed<ConvPlan<f32>, ConvPlan<f64>>),
+}
+
+impl Planner<'_> {
+    fn assemble(&self, program: &Program, prologue: &[usize], body: &[usize]) -> Result<Plan> {
+        let order: Vec<usize> = prologue.iter().chain(body).copied().collect();
+        let (buffers, node_buffer, extra_buffer, mut heavy) = self.buffers(&order, prologue.len());
+        let Layout { offsets, bytes, lower_bound } = lay_out(&buffers);
+        let memory: Vec<Option<usize>> = node_buffer.iter().map(|b| b.map(|b| offsets[b])).collect();
+        let extra = |g: usize| extra_buffer[g].map_or(0, |b: usize| offsets[b]);
+        let copies: Vec<(usize, usize)> = self
+            .low
+            .carries
+            .iter()
+            .zip(self.in_place)
+            .filter(|(_, in_place)| **in_place)
+            .filter_map(|((input, next), _)| Some((next.at()?.0, memory[*input]?)))
+            .collect();
+        let mut constants = vec![];
+        let mut scratch_bytes = 0;
+        let mut steps: Vec<Step> = vec![];
+        for &g in &order {
+            let around = Surroundings {
+                low: self.low,
+                grouping: self.grouping,
+                memory: &memory,
+                copies: &copies,
+                isa: self.isa,
+            };
+            let kind = if self.grouping.groups[g].domain.is_some() {
+                let mut next = extra(g);
+                let sinks: Vec<(usize, usize)> = self
+                    .sinks(g)
+                    .map(|id| {
+                        let place = next;
+                        next += self.partial_bytes(g, id);
+                        (id, place)
+                    })
+                    .collect();
+                let partial = |id: usize| sinks.iter().find(|s| s.0 == id).map_or(0, |s| s.1);
+                let tile = tile_build::build(&around, g, &mut constants, partial);
+                scratch_bytes = scratch_bytes.max(tile.scratch);
+                StepKind::Loop(tile)
+            } else {
+                self.single(self.grouping.groups[g].members[0], &memory, extra(g), heavy[g].take())
+            };
+            let location = self.low.nodes[self.grouping.groups[g].members[0]].location;
+            steps.push(Step { kind, location });
+        }
+        let mut body_steps = steps.split_off(prologue.len());
+        for ((input, next), _) in self.low.carries.iter().zip(self.in_place).filter(|(_, in_place)| !**in_place) {
+            if let (Some((node, view)), Some(to)) = (next.at(), memory[*input])
+                && let Some(from) = memory[node]
+            {
+                let node = &self.low.nodes[*input];
+                let movement = Move::new(view, from, &View::contiguous(&node.shape), to, node.dtype.size());
+                body_steps.push(Step {
+                    kind: StepKind::Moves { zero: None, moves: vec![movement] },
+                    location: node.location,
+                });
+            }
+        }
+        let place = |operand: &Operand| match operand {
+            Operand::At { node, view } => (memory[*node].unwrap_or(0), view.clone()),
+            Operand::Constant(_) => (0, View::contiguous(&[0])),
+        };
+        let tables = self.low.nodes.iter().enumerate().filter_map(|(id, node)| match &node.kind {
+            Kind::Table(values) => Some((memory[id]?, node.dtype, values.clone())),
+            _ => None,
+        });
+        Ok(Plan {
+            prologue: steps,
+            body: body_steps,
+            inputs: (0..program.inputs.len()).map(|i| self.low.inputs[i].and_then(|node| memory[node])).collect(),
+            outputs: self.low.outputs.iter().map(place).collect(),
+            tables: tables.collect(),
+            constants,
+            memory_bytes: bytes,
+            memory_lower_bound: lower_bound,
+            scratch_bytes: scratch_bytes.next_multiple_of(64),
+        })
+    }
+
+    fn sinks(&self, group: usize) -> impl Iterator<Item = usize> + '_ {
+        let members = self.grouping.groups[group].members.iter().copied();
+        members.filter(|&id| matches!(self.grouping.role[id], Some(Role::Sink { .. })))
+    }
+
+    fn partial_bytes(&self, group: usize, id: usize) -> usize {
+        let node = &self.low.nodes[id];
+        (task_count(self.low, self.grouping, group) * node.count() * node.dtype.size()).next_multiple_of(64)
+    }
+
+    /// Every buffer with its life: one for each stored node, one for each group's workspace.
+    #[allow(clippy::type_complexity)]
+    fn buffers(
+        &self,
+        order: &[usize],
+        prologue: usize,
+    ) -> (Vec<Buffer>, Vec<Option<usize>>, Vec<Option<usize>>, Vec<Option<Heavy>>) {
+        let (low, grouping) = (self.low, self.grouping);
+        let end = order.len() + 1;
+        let mut position = vec![0; grouping.groups.len()];
+        order.iter().enumerate().for_each(|(i, &g)| position[g] = i + 1);
+        let mut buffers: Vec<Buffer> = vec![];
+        let mut node_buffer = vec![None; low.nodes.len()];
+        for (id, node) in low.nodes.iter().enumerate().filter(|(id, _)| self.stored[*id]) {
+            let bytes = node.count() * node.dtype.size();
+            let buffer = match grouping.group_of[id] {
+                Some(g) => Buffer { bytes, first: position[g], last: position[g] },
+                None => Buffer { bytes, first: 0, last: end },
+            };
+            node_buffer[id] = Some(buffers.len());
+            buffers.push(buffer);
+        }
+        for (id, node) in low.nodes.iter().enumerate() {
+            let Some(reader) = grouping.group_of[id].map(|g| position[g]) else { continue };
+            for (operand, _) in node.operands.iter().filter_map(|o| o.at()) {
+                if let Some(b) = node_buffer[operand] {
+                    // What the prologue computes and the loop reads must outlive every turn.
+                    let kept = low.nodes[operand].invariant && reader > prologue;
+                    buffers[b].last = buffers[b].last.max(if kept { end } else { reader });
+                }
+            }
+        }
+        let lasting = low.outputs.iter().chain(low.carries.iter().map(|(_, next)| next));
+        for (node, _) in lasting.filter_map(|o| o.at()) {
+            if let Some(b) = node_buffer[node] {
+                buffers[b].last = end;
+            }
+        }
+        let mut extra = vec![None; grouping.groups.len()];
+        let mut heavy: Vec<Option<Heavy>> = vec![];
+        for (g, group) in grouping.groups.iter().enumerate() {
+            let planned = if group.domain.is_none() { self.heavy(group.members[0]) } else { None };
+            let bytes = match &planned {
+                Some(Heavy::Gemm(Typed::F32(plan))) => plan.workspace_bytes(self.threads),
+                Some(Heavy::Gemm(Typed::F64(plan))) => plan.workspace_bytes(self.threads),
+                Some(Heavy::Conv(Typed::F32(plan))) => plan.workspace_bytes(self.threads),
+                Some(Heavy::Conv(Typed::F64(plan))) => plan.workspace_bytes(self.threads),
+                None => self.sinks(g).map(|id| self.partial_bytes(g, id)).sum(),
+            };
+            if bytes > 0 {
+                extra[g] = Some(buffers.len());
+                buffers.push(Buffer { bytes, first: position[g], last: position[g] });
+            }
+            heavy.push(planned);
+        }
+        (buffers, node_buffer, extra, heavy)
+    }
+
+    fn heavy(&self, id: usize) -> Option<Heavy> {
+        let node = &self.low.nodes[id];
+        match &node.kind {
+            Kind::Dot(layout) => {
+                let spec = gemm_spec(layout);
+                Some(Heavy::Gemm(match node.dtype {
+                    DType::F64 => Typed::F64(GemmPlan::new(&spec)),
+                    _ => Typed::F32(GemmPlan::new(&spec)),
+                }))
+            }
+            Kind::Conv(dims) => {
+                let (image, kernel) = (node.operands[0].at()?.1, node.operands[1].at()?.1);
+                let spec = ConvSpec {
+                    dims: dims.clone(),
+                    image: image.shape.clone().try_into().ok()?,
+                    kernel: kernel.shape.clone().try_into().ok()?,
+                    out: node.shape.clone().try_into().ok()?,
+                    image_strides: image.strides.clone().try_into().ok()?,
+                    kernel_strides: kernel.strides.clone().try_into().ok()?,
+                    out_strides: node.layout.strides.clone().try_into().ok()?,
+                };
+                Some(Heavy::Conv(match node.dtype {
+                    DType::F64 => Typed::F64(ConvPlan::new(&spec)),
+                    _ => Typed::F32(ConvPlan::new(&spec)),
+                }))
+            }
+            _ => None,
+        }
+    }
+
+    /// The step of a group that is not a loop.
+    fn single(&self, id: usize, memory: &[Option<usize>], workspace: usize, heavy: Option<Heavy>) -> StepKind {
+        let node = &self.low.nodes[id];
+        let (dtype, size) = (node.dtype, node.dtype.size());
+        let result = memory[id].unwrap_or(0);
+        // First byte of an operand's view.
+        let at = |i: usize| match node.operands[i].at() {
+            Some((n, view)) => {
+                let size = self.low.nodes[n].dtype.size() as isize;
+                (memory[n].unwrap_or(0) as isize + view.offset * size) as usize
+            }
+            None => 0,
+        };
+        let shape = |i: usize| node.operands[i].at().map_or(vec![], |(_, view)| view.shape.clone());
+        match (&node.kind, heavy) {
+            (_, Some(Heavy::Gemm(plan))) => StepKind::Gemm { plan, a: at(0), b: at(1), c: result, workspace },
+            (_, Some(Heavy::Conv(plan))) => {
+                StepKind::Conv { plan, image: at(0), kernel: at(1), out: result, workspace }
+            }
+            (Kind::Gather { batch }, _) => {
+                let rows = Rows::new(&shape(0), &shape(1), *batch);
+                StepKind::Gather { rows, dtype, x: at(0), indices: at(1), result }
+            }
+            (Kind::ScatterAdd { batch, .. }, _) => {
+                let rows = Rows::new(&node.shape, &shape(0), *batch);
+                StepKind::ScatterAdd { rows, dtype, indices: at(0), updates: at(1), result }
+            }
+            (Kind::WindowArgMax(dims), _) => {
+                let (from, to) = (shape(0), &node.shape);
+                let rank = to.len();
+                let planes = to[..rank - 2].iter().product();
+                let sizes = (planes, from[rank - 2], from[rank - 1], to[rank - 2], to[rank - 1]);
+                let dtype = node.operands[0].at().map_or(dtype, |(n, _)| self.low.nodes[n].dtype);
+                StepKind::WindowArgMax { dims: dims.clone(), sizes, dtype, x: at(0), result }
+            }
+            (Kind::CumSum { axis, reverse }, _) => {
+                let product = |s: &[usize]| s.iter().product::<usize>();
+                let sizes = (product(&node.shape[..*axis]), node.shape[*axis], product(&node.shape[axis + 1..]));
+                StepKind::CumSum { sizes, reverse: *reverse, dtype, x: at(0), result }
+            }
+            (Kind::CheckIndex(limit), _) => {
+                StepKind::CheckIndex { limit: *limit, count: shape(0).iter().product(), indices: at(0) }
+            }
+            (Kind::Concat(axis), _) => {
+                let whole = View::contiguous(&node.shape);
+                let mut start = vec![0; node.shape.len()];
+                let step = vec![1; node.shape.len()];
+                let moves = node.operands.iter().filter_map(|operand| {
+                    let (n, view) = operand.at()?;
+                    let part = whole.slice(&start, &step, &view.shape);
+                    start[*axis] += view.shape[*axis];
+                    Some(Move::new(view, memory[n]?, &part, result, size))
+                });
+                StepKind::Moves { zero: None, moves: moves.collect() }
+            }
+            (Kind::Pad { low, interior }, _) => {
+                let step: Vec<usize> = interior.iter().map(|n| n + 1).collect();
+                let moves = node.operands[0].at().and_then(|(n, view)| {
+                    let part = View::contiguous(&node.shape).slice(low, &step, &view.shape);
+                    Some(Move::new(view, memory[n]?, &part, result, size))
+                });
+                StepKind::Moves { zero: Some((result, node.count() * size)), moves: moves.into_iter().collect() }
+            }
+            _ => StepKind::Moves { zero: None, moves: vec![] },
+        }
+    }
+}
+
+fn gemm_spec(layout: &DotLayout) -> GemmSpec {
+    let strides = |(row, col): (isize, isize)| Strides { row, col };
+    GemmSpec {
+        m: layout.m,
+        n: layout.n,
+        k: layout.k,
+        a: strides(layout.a),
+        b: strides(layout.b),
+        c: strides(layout.c),
+        batch: layout.batch.iter().map(|&(len, [a, b, c])| BatchAxis { len, a, b, c }).collect(),
+        accumulate: false,
+    }
+}

@@ -1,0 +1,159 @@
+//! One step of a planned program: a fused loop or a single larger operation.
+
+use crate::conv::ConvPlan;
+use crate::gemm::GemmPlan;
+use crate::indexing::{Rows, check_index, cumsum, window_argmax, with_number};
+use crate::moves::Move;
+use crate::team::Team;
+use crate::tile::{Memory, TileProgram};
+use bilevel_graph::{DType, Result, WindowDims};
+use std::panic::Location;
+
+/// A plan for 32-bit or for 64-bit floats.
+pub(crate) enum Typed<A, B> {
+    F32(A),
+    F64(B),
+}
+
+/// A step and the line of user code it comes from.
+pub(crate) struct Step {
+    pub kind: StepKind,
+    pub location: &'static Location<'static>,
+}
+
+/// What a step does. Places are bytes from the start of the program's memory.
+pub(crate) enum StepKind {
+    Loop(TileProgram),
+    Gemm {
+        plan: Typed<GemmPlan<f32>, GemmPlan<f64>>,
+        a: usize,
+        b: usize,
+        c: usize,
+        workspace: usize,
+    },
+    Conv {
+        plan: Typed<ConvPlan<f32>, ConvPlan<f64>>,
+        image: usize,
+        kernel: usize,
+        out: usize,
+        workspace: usize,
+    },
+    Gather {
+        rows: Rows,
+        dtype: DType,
+        x: usize,
+        indices: usize,
+        result: usize,
+    },
+    ScatterAdd {
+        rows: Rows,
+        dtype: DType,
+        indices: usize,
+        updates: usize,
+        result: usize,
+    },
+    WindowArgMax {
+        dims: WindowDims,
+        sizes: (usize, usize, usize, usize, usize),
+        dtype: DType,
+        x: usize,
+        result: usize,
+    },
+    CumSum {
+        sizes: (usize, usize, usize),
+        reverse: bool,
+        dtype: DType,
+        x: usize,
+        result: usize,
+    },
+    CheckIndex {
+        limit: usize,
+        count: usize,
+        indices: usize,
+    },
+    /// Strided copies, into zeros where a place and its bytes are given.
+    Moves {
+        zero: Option<(usize, usize)>,
+        moves: Vec<Move>,
+    },
+}
+
+impl Step {
+    /// Runs the step.
+    ///
+    /// # Safety
+    /// `memory` must be laid out as the plan says and belong to this run alone.
+    pub unsafe fn run(&self, team: &Team, memory: Memory) -> Result<()> {
+        let at = |offset: usize| memory.program.wrapping_add(offset);
+        // SAFETY: every place was planned inside the memory for as many elements as the operation touches.
+        unsafe {
+            match &self.kind {
+                StepKind::Loop(tile) if tile.tasks == 1 => tile.run_task(memory, 0, 0),
+                StepKind::Loop(tile) => {
+                    team.run_with(tile.tasks, &|task, worker| tile.run_task(memory, task, worker));
+                    tile.combine(memory);
+                }
+                StepKind::Gemm { plan, a, b, c, workspace } => match plan {
+                    Typed::F32(plan) => plan.run(team, at(*a).cast(), at(*b).cast(), at(*c).cast(), at(*workspace)),
+                    Typed::F64(plan) => plan.run(team, at(*a).cast(), at(*b).cast(), at(*c).cast(), at(*workspace)),
+                },
+                StepKind::Conv { plan, image, kernel, out, workspace } => {
+                    let (x, w, y, work) = (at(*image), at(*kernel), at(*out), at(*workspace));
+                    match plan {
+                        Typed::F32(plan) => plan.run(team, x.cast(), w.cast(), y.cast(), work),
+                        Typed::F64(plan) => plan.run(team, x.cast(), w.cast(), y.cast(), work),
+                    }
+                }
+                StepKind::Gather { rows, dtype, x, indices, result } => with_number!(*dtype, T => {
+                    rows.gather::<T>(team, at(*x).cast(), at(*indices).cast(), at(*result).cast(), self.location)
+                })?,
+                StepKind::ScatterAdd { rows, dtype, indices, updates, result } => with_number!(*dtype, T => {
+                    rows.scatter_add::<T>(team, at(*indices).cast(), at(*updates).cast(), at(*result).cast(), self.location)
+                })?,
+                StepKind::WindowArgMax { dims, sizes, dtype, x, result } => with_number!(*dtype, T => {
+                    window_argmax::<T>(team, dims, *sizes, at(*x).cast(), at(*result).cast())
+                }),
+                StepKind::CumSum { sizes, reverse, dtype, x, result } => with_number!(*dtype, T => {
+                    cumsum::<T>(team, *sizes, *reverse, at(*x).cast(), at(*result).cast())
+                }),
+                StepKind::CheckIndex { limit, count, indices } => {
+                    check_index(at(*indices).cast(), *count, *limit, self.location)?
+                }
+                StepKind::Moves { zero, moves } => {
+                    if let Some((start, bytes)) = zero {
+                        at(*start).write_bytes(0, *bytes);
+                    }
+                    moves.iter().for_each(|movement| movement.run(team, memory));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Step {
+    /// What the step does, in a line.
+    pub fn describe(&self) -> String {
+        let what = match &self.kind {
+            StepKind::Loop(tile) => format!(
+                "loop over {} in rows of {}, {} tasks, tiles of {} rows, {} instructions, {} loads, {} sinks",
+                tile.n,
+                tile.row,
+                tile.tasks,
+                tile.rows_per_tile,
+                tile.instructions.len(),
+                tile.loads.len(),
+                tile.sinks.len()
+            ),
+            StepKind::Gemm { .. } => "matrix product".into(),
+            StepKind::Conv { .. } => "convolution".into(),
+            StepKind::Gather { rows, .. } => format!("gather {rows:?}"),
+            StepKind::ScatterAdd { rows, .. } => format!("scatter-add {rows:?}"),
+            StepKind::WindowArgMax { sizes, .. } => format!("window argmax {sizes:?}"),
+            StepKind::CumSum { sizes, .. } => format!("running sum {sizes:?}"),
+            StepKind::CheckIndex { count, .. } => format!("index check of {count}"),
+            StepKind::Moves { moves, .. } => format!("{} strided copies", moves.len()),
+        };
+        format!("{what} ({}:{})", self.location.file(), self.location.line())
+    }
+}

@@ -1,0 +1,577 @@
+//! From a group to a tile program: every member becomes an instruction, values nobody else needs stay in scratch, and
+//! scratch is shared between values that do not live at the same time.
+
+use crate::fuse::{Access, Domain, Grouping, Role, is_whole, repeats_rows};
+use crate::kernels::{self, Arity, Isa};
+use crate::lower::{Elementwise, Kind, Lowering, Operand};
+use crate::tile::{Base, Instruction, Load, Place, Sink, TileProgram};
+use crate::view::{Run, View};
+use bilevel_graph::{DType, ReduceOp};
+
+/// Scratch a tile's live values should fit: most of a first-level cache.
+const SCRATCH: usize = 24 * 1024;
+/// Element operations worth a task of their own.
+const TASK_WORK: usize = 1 << 17;
+const MAX_TASKS: usize = 32;
+/// Tasks that keep sums of their own.
+const MAX_SINK_TASKS: usize = 8;
+
+/// What the builder must know of the plan around it.
+pub(crate) struct Surroundings<'a> {
+    pub low: &'a Lowering,
+    pub grouping: &'a Grouping,
+    /// Place of every node's memory, in bytes; `None` for values that stay in scratch.
+    pub memory: &'a [Option<usize>],
+    /// Members written to other memory at the end of each tile: (node, place). For carries updated in place.
+    pub copies: &'a [(usize, usize)],
+    pub isa: Isa,
+}
+
+/// Shape of a loop's tiles and tasks: a function of the group alone, never of the number of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tiling {
+    pub row: usize,
+    pub tasks: usize,
+    pub tiles_per_task: usize,
+    pub rows_per_tile: usize,
+}
+
+/// A value of a tile: in scratch, or in memory as the plan placed it.
+#[derive(Clone, Copy)]
+enum Source {
+    /// Scratch value, by number.
+    Value(usize),
+    Memory(Place),
+}
+
+/// A scratch value while instructions are collected.
+struct Value {
+    rows: bool,
+    last_use: usize,
+    /// Kept for the whole task.
+    kept: bool,
+    slot: usize,
+}
+
+struct Builder<'a> {
+    around: &'a Surroundings<'a>,
+    group: usize,
+    domain: Domain,
+    row: usize,
+    constants: &'a mut Vec<u64>,
+    values: Vec<Value>,
+    /// Instructions whose scratch places hold value numbers until slots are given.
+    instructions: Vec<Instruction>,
+    loads: Vec<Load>,
+    sinks: Vec<Sink>,
+    /// Where each member's value is.
+    members: Vec<(usize, Source)>,
+    /// Operands brought into a tile already.
+    loaded: Vec<(usize, View, bool, Source)>,
+    wide: bool,
+}
+
+/// Rows of a group's loop: those of its reductions, or, without any, those its strided operands suggest.
+pub(crate) fn row_of(low: &Lowering, grouping: &Grouping, group: usize) -> usize {
+    let Some(domain) = grouping.groups[group].domain else { return 1 };
+    if let Some(row) = domain.row {
+        return row;
+    }
+    let mut best = 1;
+    for &id in &grouping.groups[group].members {
+        for (node, view) in low.nodes[id].operands.iter().filter_map(|o| o.at()) {
+            let runs = view.runs();
+            if view.count() != domain.n || grouping.group_of[node] == Some(group) || runs.len() < 2 {
+                continue;
+            }
+            let length = runs[runs.len() - 1].length;
+            if length > best && length <= 4096 && domain.n.is_multiple_of(length) && length % best == 0 {
+                best = length;
+            }
+        }
+    }
+    best
+}
+
+/// Number of tasks of a group's loop; sinks need memory for each.
+pub(crate) fn task_count(low: &Lowering, grouping: &Grouping, group: usize) -> usize {
+    let Some(domain) = grouping.groups[group].domain else { return 1 };
+    let members = &grouping.groups[group].members;
+    let weight: usize = members.iter().map(|&id| weight(&low.nodes[id].kind)).sum();
+    let mut tasks = (domain.n.saturating_mul(weight) / TASK_WORK).clamp(1, MAX_TASKS);
+    for &id in members {
+        if let Some(Role::Sink { .. }) = grouping.role[id] {
+            let count = low.nodes[id].count().max(1);
+            tasks = tasks.min(MAX_SINK_TASKS).min((domain.n / (4 * count)).max(1));
+        }
+    }
+    tasks.min((domain.n / row_of(low, grouping, group).max(64)).max(1))
+}
+
+fn weight(kind: &Kind) -> usize {
+    use bilevel_graph::{BinaryOp, UnaryOp};
+    match kind {
+        Kind::Elementwise(Elementwise::Unary(UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Floor)) => 1,
+        Kind::Elementwise(Elementwise::Unary(_) | Elementwise::Binary(BinaryOp::Pow) | Elementwise::Random(..)) => 6,
+        _ => 1,
+    }
+}
+
+/// Builds the loop of a group.
+pub(crate) fn build(
+    around: &Surroundings,
+    group: usize,
+    constants: &mut Vec<u64>,
+    partial: impl Fn(usize) -> usize,
+) -> TileProgram {
+    let info = &around.grouping.groups[group];
+    let domain = info.domain.unwrap_or(Domain { n: 0, row: None });
+    let row = row_of(around.low, around.grouping, group);
+    let wide = info.members.iter().any(|&id| {
+        let node = &around.low.nodes[id];
+        node.dtype == DType::F64
+            || node.operands.iter().any(|o| o.at().is_some_and(|(n, _)| around.low.nodes[n].dtype == DType::F64))
+    });
+    let mut builder = Builder {
+        around,
+        group,
+        domain,
+        row,
+        constants,
+        values: vec![],
+        instructions: vec![],
+        loads: vec![],
+        sinks: vec![],
+        members: vec![],
+        loaded: vec![],
+        wide,
+    };
+    for &id in &info.members {
+        builder.member(id, &partial);
+    }
+    for &(node, place) in around.copies.iter().filter(|(node, _)| around.grouping.group_of[*node] == Some(group)) {
+        let (dtype, rows) = (around.low.nodes[node].dtype, around.grouping.role[node] == Some(Role::Row));
+        let a = builder.member_source(node);
+        let a = builder.use_source(a);
+        let base = if rows { Base::Row } else { Base::Full };
+        let dst = Place { base, offset: place, size: dtype.size() };
+        builder.instructions.push(Instruction::Unary { f: kernels::copy(dtype), dst, a, rows });
+    }
+    builder.finish(task_count(around.low, around.grouping, group))
+}
+
+impl Builder<'_> {
+    fn isa(&self) -> Isa {
+        self.around.isa
+    }
+
+    fn member_source(&self, node: usize) -> Source {
+        let found = self.members.iter().rev().find(|(id, _)| *id == node);
+        found.map(|(_, source)| *source).unwrap_or(Source::Value(0))
+    }
+
+    /// Marks a use and gives the place to read, scratch places being value numbers for now.
+    fn use_source(&mut self, source: Source) -> Place {
+        match source {
+            Source::Memory(place) => place,
+            Source::Value(number) => {
+                self.values[number].last_use = self.instructions.len();
+                Place { base: Base::Scratch, offset: number, size: 0 }
+            }
+        }
+    }
+
+    fn new_value(&mut self, rows: bool) -> Place {
+        self.values.push(Value { rows, last_use: self.instructions.len(), kept: false, slot: 0 });
+        Place { base: Base::Scratch, offset: self.values.len() - 1, size: 0 }
+    }
+
+    fn constant(&mut self, value: f64, dtype: DType) -> Place {
+        let bits = match dtype {
+            DType::F32 => (value as f32).to_bits() as u64,
+            DType::F64 => value.to_bits(),
+            DType::I32 => value as i32 as u32 as u64,
+        };
+        let index = self.constants.iter().position(|&b| b == bits).unwrap_or_else(|| {
+            self.constants.push(bits);
+            self.constants.len() - 1
+        });
+        Place { base: Base::Constant, offset: index * 8, size: 0 }
+    }
+
+    /// Brings an operand to where an instruction can read it, and says whether it is one element for all.
+    fn operand(&mut self, operand: &Operand, role: Role, dtype: DType) -> (Place, Arity) {
+        let rows = matches!(role, Role::Row | Role::Sink { full: false });
+        let single = self.domain.n == 1;
+        let (node, view) = match operand {
+            Operand::Constant(value) => {
+                let place = self.constant(*value, dtype);
+                return (place, if single { Arity::Tile } else { Arity::Scalar });
+            }
+            Operand::At { node, view } => (*node, view),
+        };
+        let access = self.around.grouping.access(self.around.low, self.group, self.domain, role, operand);
+        match access {
+            Some(Access::Register) => {
+                let source = self.member_source(node);
+                (self.use_source(source), Arity::Tile)
+            }
+            Some(Access::Repeat) => {
+                let source = self.member_source(node);
+                (self.repeat(node, view, source), Arity::Tile)
+            }
+            _ => self.from_memory(node, view, rows, single),
+        }
+    }
+
+    fn repeat(&mut self, node: usize, view: &View, source: Source) -> Place {
+        if let Some(place) = self.already(node, view, false) {
+            return place;
+        }
+        let a = self.use_source(source);
+        let dst = self.new_value(false);
+        let f = kernels::repeat(self.isa(), self.around.low.nodes[node].dtype);
+        self.instructions.push(Instruction::Repeat { f, dst, a });
+        self.remember(node, view, false, dst)
+    }
+
+    fn already(&mut self, node: usize, view: &View, rows: bool) -> Option<Place> {
+        let found = self.loaded.iter().find(|(n, v, r, _)| *n == node && *r == rows && v == view)?.3;
+        Some(self.use_source(found))
+    }
+
+    fn remember(&mut self, node: usize, view: &View, rows: bool, place: Place) -> Place {
+        self.loaded.push((node, view.clone(), rows, Source::Value(place.offset)));
+        self.use_source(Source::Value(place.offset))
+    }
+
+    fn from_memory(&mut self, node: usize, view: &View, rows: bool, single: bool) -> (Place, Arity) {
+        let low = self.around.low;
+        let dtype = low.nodes[node].dtype;
+        let size = dtype.size();
+        let start = self.around.memory[node].unwrap_or(0);
+        let offset = (start as isize + view.offset * size as isize) as usize;
+        let runs = view.runs();
+        let fixed = Place { base: Base::Fixed, offset, size };
+        let advancing = Place { base: if rows { Base::Row } else { Base::Full }, offset, size };
+        match runs[..] {
+            _ if single => return (fixed, Arity::Tile),
+            [] => return (fixed, Arity::Scalar),
+            [Run { stride: 0, .. }] => return (fixed, Arity::Scalar),
+            [Run { stride: 1, .. }] => return (advancing, Arity::Tile),
+            _ => {}
+        }
+        let whole_rows = view.count() / self.row;
+        if !rows && self.row > 1 && view.offset == 0 && repeats_rows(view, whole_rows, self.row) {
+            let source = Source::Memory(Place { base: Base::Row, offset, size });
+            return (self.repeat(node, view, source), Arity::Tile);
+        }
+        if let Some(place) = self.already(node, view, rows) {
+            return (place, Arity::Tile);
+        }
+        let once = !rows && same_in_every_row(&runs, self.row);
+        let isa = self.isa();
+        self.loads.push(Load {
+            from: fixed,
+            runs,
+            copy: kernels::copy(dtype),
+            fill: kernels::fill(isa, dtype),
+            strided: kernels::copy_strided(isa, dtype),
+            once,
+        });
+        let dst = self.new_value(rows);
+        self.values[dst.offset].kept = once;
+        self.instructions.push(Instruction::Load { load: self.loads.len() - 1, dst, rows });
+        (self.remember(node, view, rows, dst), Arity::Tile)
+    }
+
+    /// A tile of an operand that is one element for all.
+    fn filled(&mut self, (place, arity): (Place, Arity), dtype: DType, rows: bool) -> Place {
+        if arity == Arity::Tile {
+            return place;
+        }
+        let dst = self.new_value(rows);
+        let f = kernels::fill(self.isa(), dtype);
+        self.instructions.push(Instruction::Unary { f, dst, a: place, rows });
+        self.use_source(Source::Value(dst.offset))
+    }
+
+    /// Where a member's value goes: its memory if others need it, else scratch.
+    fn destination(&mut self, id: usize, rows: bool) -> Place {
+        match self.around.memory[id] {
+            Some(offset) => {
+                let base = if rows { Base::Row } else { Base::Full };
+                let place = Place { base, offset, size: self.around.low.nodes[id].dtype.size() };
+                self.members.push((id, Source::Memory(place)));
+                place
+            }
+            None => {
+                let place = self.new_value(rows);
+                self.members.push((id, Source::Value(place.offset)));
+                place
+            }
+        }
+    }
+
+    fn member(&mut self, id: usize, partial: &impl Fn(usize) -> usize) {
+        let low = self.around.low;
+        let node = &low.nodes[id];
+        let Some(role) = self.around.grouping.role[id] else { return };
+        let rows = matches!(role, Role::Row | Role::Sink { full: false });
+        match &node.kind {
+            Kind::Elementwise(kind) => self.elementwise(id, *kind, role, rows),
+            Kind::ArgMax => self.row_reduction(id, kernels::row_argmax),
+            Kind::Reduce(ReduceOp::Sum, _) if role == Role::Row => self.row_reduction(id, kernels::row_sum),
+            Kind::Reduce(ReduceOp::Max, _) if role == Role::Row => self.row_reduction(id, kernels::row_max),
+            Kind::Reduce(op, axes) => self.sink(id, *op, axes, role, rows, partial(id)),
+            _ => {}
+        }
+    }
+
+    fn elementwise(&mut self, id: usize, kind: Elementwise, role: Role, rows: bool) {
+        let node = &self.around.low.nodes[id];
+        let (dtype, isa) = (node.dtype, self.isa());
+        let from = |o: &Operand| o.at().map_or(dtype, |(n, _)| self.around.low.nodes[n].dtype);
+        let operand_dtype = from(&node.operands[0]);
+        let mut operands: Vec<(Place, Arity)> = vec![];
+        for operand in &node.operands {
+            let place = match kind {
+                Elementwise::Random(..) => (self.fixed(operand), Arity::Tile),
+                _ => self.operand(operand, role, operand_dtype),
+            };
+            operands.push(place);
+        }
+        match kind {
+            Elementwise::Copy => {
+                let (a, arity) = operands[0];
+                let f = if arity == Arity::Scalar { kernels::fill(isa, dtype) } else { kernels::copy(dtype) };
+                let dst = self.destination(id, rows);
+                self.instructions.push(Instruction::Unary { f, dst, a, rows });
+            }
+            Elementwise::Unary(op) => {
+                let a = self.filled(operands[0], dtype, rows);
+                let Some(f) = kernels::unary(isa, op, dtype) else { return };
+                let dst = self.destination(id, rows);
+                self.instructions.push(Instruction::Unary { f, dst, a, rows });
+            }
+            Elementwise::Convert(to) => {
+                let a = self.filled(operands[0], operand_dtype, rows);
+                let f = kernels::convert(isa, operand_dtype, to);
+                let dst = self.destination(id, rows);
+                self.instructions.push(Instruction::Unary { f, dst, a, rows });
+            }
+            Elementwise::Binary(op) => {
+                if operands.iter().all(|o| o.1 == Arity::Scalar) {
+                    operands[0] = (self.filled(operands[0], dtype, rows), Arity::Tile);
+                }
+                let [(a, first), (b, second)] = operands[..] else { return };
+                let Some(f) = kernels::binary(isa, op, dtype, first, second) else { return };
+                let (a, b) = (self.touch(a), self.touch(b));
+                let dst = self.destination(id, rows);
+                self.instructions.push(Instruction::Binary { f, dst, a, b, rows });
+            }
+            Elementwise::Select => {
+                operands[0] = (self.filled(operands[0], dtype, rows), Arity::Tile);
+                let [(a, _), (b, second), (c, third)] = operands[..] else { return };
+                let f = kernels::select(isa, dtype, second, third);
+                let (a, b, c) = (self.touch(a), self.touch(b), self.touch(c));
+                let dst = self.destination(id, rows);
+                self.instructions.push(Instruction::Ternary { f, dst, a, b, c, rows });
+            }
+            Elementwise::Random(kind, stream) => {
+                let (key, counter) = (operands[0].0, operands[1].0);
+                let dst = self.destination(id, rows);
+                self.instructions.push(Instruction::Random { kind, dtype, stream, dst, key, counter, rows });
+            }
+        }
+    }
+
+    /// A use at the instruction that comes now, whatever was put between.
+    fn touch(&mut self, place: Place) -> Place {
+        if place.base == Base::Scratch { self.use_source(Source::Value(place.offset)) } else { place }
+    }
+
+    /// A small operand read whole, from memory.
+    fn fixed(&mut self, operand: &Operand) -> Place {
+        let Operand::At { node, .. } = operand else { return self.constant(0.0, DType::I32) };
+        if self.around.grouping.group_of[*node] == Some(self.group) && self.around.memory[*node].is_none() {
+            let source = self.member_source(*node);
+            return self.use_source(source);
+        }
+        Place { base: Base::Fixed, offset: self.around.memory[*node].unwrap_or(0), size: 4 }
+    }
+
+    fn row_reduction(&mut self, id: usize, kernel: fn(Isa, DType) -> kernels::RowsFn) {
+        let node = &self.around.low.nodes[id];
+        let dtype = node.operands[0].at().map_or(node.dtype, |(n, _)| self.around.low.nodes[n].dtype);
+        // The operand is read as full values, whatever the result is.
+        let operand = self.operand(&node.operands[0], Role::Full, dtype);
+        let a = self.filled(operand, dtype, false);
+        let f = kernel(self.isa(), dtype);
+        let dst = self.destination(id, true);
+        self.instructions.push(Instruction::Reduce { f, dst, a });
+    }
+
+    fn sink(&mut self, id: usize, op: ReduceOp, axes: &[usize], role: Role, rows: bool, partial: usize) {
+        let (low, isa) = (self.around.low, self.isa());
+        let node = &low.nodes[id];
+        let dtype = node.dtype;
+        let Some((_, view)) = node.operands[0].at() else { return };
+        // Each operand axis walks the result by the result's stride, or not at all where it is reduced.
+        let mut strides = View::contiguous(&node.shape).strides.into_iter();
+        let walked = (0..view.shape.len()).map(|a| if axes.contains(&a) { 0 } else { strides.next().unwrap_or(0) });
+        let result = View { shape: view.shape.clone(), strides: walked.collect(), offset: 0 };
+        let operand = self.operand(&node.operands[0], role, dtype);
+        let a = self.filled(operand, dtype, rows);
+        let start = match (op, dtype) {
+            (ReduceOp::Sum, _) => [0; 8],
+            (ReduceOp::Max, DType::F64) => f64::NEG_INFINITY.to_ne_bytes(),
+            (ReduceOp::Max, DType::F32) => pad(f32::NEG_INFINITY.to_ne_bytes()),
+            (ReduceOp::Max, DType::I32) => pad(i32::MIN.to_ne_bytes()),
+        };
+        let (accumulate, row) = match op {
+            ReduceOp::Sum => (kernels::accumulate(isa, dtype), kernels::row_sum(isa, dtype)),
+            ReduceOp::Max => (kernels::accumulate_max(isa, dtype), kernels::row_max(isa, dtype)),
+        };
+        self.sinks.push(Sink {
+            runs: result.runs(),
+            size: dtype.size(),
+            count: node.count(),
+            accumulate,
+            row,
+            start,
+            fill: kernels::fill(isa, dtype),
+            result: self.around.memory[id].unwrap_or(0),
+            partial,
+        });
+        self.instructions.push(Instruction::Sink { sink: self.sinks.len() - 1, a, rows });
+    }
+
+    /// Gives scratch values their slots and settles the shape of tiles and tasks.
+    fn finish(mut self, tasks: usize) -> TileProgram {
+        let (full_slots, row_slots) = self.assign_slots();
+        let element = if self.wide { 8 } else { 4 };
+        let rows = self.domain.n / self.row.max(1);
+        let target = (SCRATCH / (full_slots.max(1) * element)).clamp(256, 2048);
+        let rows_per_tile = (target / self.row).clamp(1, rows.max(1));
+        let bytes = |count: usize| (count * element).next_multiple_of(64);
+        let (full, row) = (bytes(rows_per_tile * self.row), bytes(rows_per_tile));
+        for instruction in &mut self.instructions {
+            for place in places(instruction) {
+                if place.base == Base::Scratch {
+                    let value = &self.values[place.offset];
+                    place.offset = if value.rows { full_slots * full + value.slot * row } else { value.slot * full };
+                }
+            }
+        }
+        let tiles = rows.div_ceil(rows_per_tile).max(1);
+        let tasks = tasks.min(tiles);
+        let tiles_per_task = tiles.div_ceil(tasks);
+        TileProgram {
+            n: self.domain.n,
+            row: self.row,
+            rows_per_tile,
+            tiles_per_task,
+            tasks: tiles.div_ceil(tiles_per_task),
+            instructions: self.instructions,
+            loads: self.loads,
+            sinks: self.sinks,
+            scratch: full_slots * full + row_slots * row,
+        }
+    }
+
+    /// Slots of full and of row values; values share one when the first is read for the last time before the second is
+    /// written. (An instruction may write over an operand of its own only where sizes agree, so none does.)
+    fn assign_slots(&mut self) -> (usize, usize) {
+        let mut free: [Vec<usize>; 2] = [vec![], vec![]];
+        let mut made = [0, 0];
+        let mut defined = vec![usize::MAX; self.values.len()];
+        for (at, instruction) in self.instructions.iter_mut().enumerate() {
+            if let Some(number) = written(instruction) {
+                defined[number] = defined[number].min(at);
+            }
+        }
+        for at in 0..self.instructions.len() {
+            if let Some(number) = written(&mut self.instructions[at])
+                && defined[number] == at
+            {
+                let class = self.values[number].rows as usize;
+                self.values[number].slot = free[class].pop().unwrap_or_else(|| {
+                    made[class] += 1;
+                    made[class] - 1
+                });
+            }
+            for number in 0..self.values.len() {
+                let value = &self.values[number];
+                let ended = value.last_use == at && defined[number] <= at && !value.kept;
+                if ended {
+                    free[value.rows as usize].push(value.slot);
+                }
+            }
+        }
+        // Kept values are loaded before anything else could use their slot only if they own it from the start.
+        for number in 0..self.values.len() {
+            if self.values[number].kept {
+                let class = self.values[number].rows as usize;
+                self.values[number].slot = made[class];
+                made[class] += 1;
+            }
+        }
+        (made[0], made[1])
+    }
+}
+
+fn pad(bytes: [u8; 4]) -> [u8; 8] {
+    let mut padded = [0; 8];
+    padded[..4].copy_from_slice(&bytes);
+    padded
+}
+
+/// True where a strided operand shows the same elements in every row of this length.
+fn same_in_every_row(runs: &[Run], row: usize) -> bool {
+    let (mut inner, mut count) = (runs.len(), 1);
+    while inner > 0 && count < row {
+        inner -= 1;
+        count *= runs[inner].length;
+    }
+    count == row && runs[..inner].iter().all(|run| run.stride == 0)
+}
+
+/// The scratch value an instruction writes.
+fn written(instruction: &mut Instruction) -> Option<usize> {
+    let place = match instruction {
+        Instruction::Sink { .. } => return None,
+        other => places(other).into_iter().next()?,
+    };
+    (place.base == Base::Scratch).then_some(place.offset)
+}
+
+/// All places of an instruction, the one it writes first.
+fn places(instruction: &mut Instruction) -> Vec<&mut Place> {
+    match instruction {
+        Instruction::Unary { dst, a, .. } | Instruction::Repeat { dst, a, .. } | Instruction::Reduce { dst, a, .. } => {
+            vec![dst, a]
+        }
+        Instruction::Binary { dst, a, b, .. } => vec![dst, a, b],
+        Instruction::Ternary { dst, a, b, c, .. } => vec![dst, a, b, c],
+        Instruction::Load { dst, .. } => vec![dst],
+        Instruction::Random { dst, key, counter, .. } => vec![dst, key, counter],
+        Instruction::Sink { a, .. } => vec![a],
+    }
+}
+
+/// True where this group reads the node's memory only element by element, in the order it runs.
+pub(crate) fn reads_in_step(low: &Lowering, grouping: &Grouping, group: usize, node: usize) -> bool {
+    let Some(domain) = grouping.groups[group].domain else { return false };
+    grouping.groups[group].members.iter().all(|&id| {
+        let random = matches!(low.nodes[id].kind, Kind::Elementwise(Elementwise::Random(..)));
+        low.nodes[id].operands.iter().all(|operand| match operand.at() {
+            Some((n, view)) if n == node => {
+                let role = grouping.role[id];
+                let full = matches!(role, Some(Role::Full | Role::Sink { full: true }));
+                !random && full && domain.n == view.count() && is_whole(low, n, view)
+            }
+            _ => true,
+        })
+    })
+}
