@@ -202,17 +202,3 @@ pub fn accumulate(isa: Isa, dtype: DType) -> UnaryFn {
 pub fn accumulate_max(isa: Isa, dtype: DType) -> UnaryFn {
     ask!(isa, accumulate_max(dtype))
 }
-
-/// Temporary.
-#[allow(clippy::too_many_arguments)]
-pub(crate) unsafe fn fill_random(
-    _kind: bilevel_graph::RandomKind,
-    _dtype: DType,
-    _key: [u32; 2],
-    _counter: u32,
-    _stream: u32,
-    _first: u64,
-    _dst: *mut u8,
-    _n: usize,
-) {
-}
