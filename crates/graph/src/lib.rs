@@ -2,6 +2,7 @@
 
 mod dtype;
 mod op;
+pub mod random;
 
 pub use dtype::DType;
 pub use op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, UnaryOp, WindowDims};
