@@ -31,6 +31,7 @@ mod simplify_shape;
 mod tensor;
 mod transform;
 pub mod tree;
+pub mod random;
 
 pub use array::{Array, Data};
 pub use check::{GradientCheck, check_gradients};

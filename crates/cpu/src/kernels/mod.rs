@@ -17,6 +17,7 @@ mod moves;
 mod poly;
 mod portable;
 mod pow;
+mod random;
 mod rows;
 mod simd;
 mod targets;
@@ -24,8 +25,14 @@ mod trig;
 
 #[cfg(test)]
 mod tests_math;
+#[cfg(test)]
+mod tests_random;
+#[cfg(test)]
+mod tests_speed;
+#[cfg(test)]
+mod tests_tiles;
 
-use bilevel_graph::{BinaryOp, DType, UnaryOp};
+use bilevel_graph::{BinaryOp, DType, RandomKind, UnaryOp};
 
 /// An instruction set the kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -105,6 +112,9 @@ pub type StridedFn = unsafe fn(dst: *mut u8, a: *const u8, stride: isize, n: usi
 pub type RowsFn = unsafe fn(dst: *mut u8, a: *const u8, r: usize, l: usize);
 /// (dst, a, b, rows, row length)
 pub type Rows2Fn = unsafe fn(dst: *mut u8, a: *const u8, b: *const u8, r: usize, l: usize);
+
+/// (dst, key, counter, stream, index of the first element, n)
+pub type RandomFn = unsafe fn(dst: *mut u8, key: [u32; 2], counter: u32, stream: u32, first: u64, n: usize);
 
 /// Asks the table of one instruction set.
 macro_rules! ask {
@@ -201,4 +211,17 @@ pub fn accumulate(isa: Isa, dtype: DType) -> UnaryFn {
 /// dst\[i\] = max(dst\[i\], a\[i\]), NaN where either is
 pub fn accumulate_max(isa: Isa, dtype: DType) -> UnaryFn {
     ask!(isa, accumulate_max(dtype))
+}
+
+/// Elements first.. of the draw specified in `bilevel_graph::random`, the same bits for every instruction set; `None` for
+/// kinds the type does not have.
+pub fn random(isa: Isa, kind: RandomKind, dtype: DType) -> Option<RandomFn> {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => random::wide(kind, dtype),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => random::middle(kind, dtype),
+        #[allow(unreachable_patterns)]
+        _ => random::plain(kind, dtype),
+    }
 }
