@@ -41,14 +41,8 @@ fn at_the_kink_one_subgradient_is_taken_and_second_derivatives_are_zero() {
 fn gelu_agrees_with_its_closed_form_to_eight_digits_and_more() {
     // x·Φ(x), Φ(x) + x·φ(x), φ(x)·(2 − x²), with Φ from tables of the normal distribution.
     let at = [-2.0, -1.0, 0.0, 0.5, 1.0, 3.0];
-    let cdf = [
-        0.022750131948179195,
-        0.15865525393145707,
-        0.5,
-        0.6914624612740131,
-        0.8413447460685429,
-        0.9986501019683699,
-    ];
+    let cdf =
+        [0.022750131948179195, 0.15865525393145707, 0.5, 0.6914624612740131, 0.8413447460685429, 0.9986501019683699];
     let density = |x: f64| (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
     let [value, first, second] = orders(&at, nn::gelu);
     let expected = |f: &dyn Fn(f64, f64) -> f64| at.iter().zip(cdf).map(|(&x, c)| f(x, c)).collect::<Vec<_>>();
