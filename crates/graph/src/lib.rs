@@ -18,6 +18,7 @@ mod infer;
 mod op;
 mod operators;
 mod program;
+pub mod random;
 mod reference;
 mod reference_ops;
 mod rules;
