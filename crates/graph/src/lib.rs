@@ -20,6 +20,7 @@ pub mod nn;
 mod op;
 mod operators;
 mod program;
+pub mod random;
 mod reference;
 mod reference_ops;
 mod rules;

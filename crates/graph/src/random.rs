@@ -33,6 +33,7 @@ pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
             (p >> 32) as u32 ^ d ^ l,
             p as u32,
         );
+        (a, b, c, d) = ((q >> 32) as u32 ^ b ^ k, q as u32, (p >> 32) as u32 ^ d ^ l, p as u32);
         (k, l) = (k.wrapping_add(KEY_STEPS[0]), l.wrapping_add(KEY_STEPS[1]));
     }
     [a, b, c, d]
@@ -61,6 +62,7 @@ pub mod single {
     pub const LOG: [f32; 4] = [0.666_666_7, 0.400_001_26, 0.285_504_43, 0.233_407_1];
     /// sin(2πf)/f in f².
     pub const SIN: [f32; 5] = [6.283_185_5, -41.341_7, 81.605_21, -76.697_87, 41.472_83];
+    pub const SIN: [f32; 5] = [6.283_185_5, -41.341_7, 81.605_206, -76.697_87, 41.472_832];
     /// (cos(2πf) − 1)/f² in f².
     pub const COS: [f32; 5] = [-19.739_208, 64.939_39, -85.456_79, 60.240_45, -26.119_22];
 }
@@ -82,6 +84,7 @@ pub mod double {
     /// sin(2πf)/f in f².
     pub const SIN: [f64; 8] = [
         std::f64::consts::TAU,
+        6.283185307179586,
         -41.34170224039976,
         81.60524927607493,
         -76.70585975299814,
@@ -114,6 +117,7 @@ macro_rules! transforms {
                 .iter()
                 .rev()
                 .fold(c[c.len() - 1], |y, &k| y * z + k)
+            c[..c.len() - 1].iter().rev().fold(c[c.len() - 1], |y, &k| y * z + k)
         }
 
         /// √(−2 ln u) for 0 < u ≤ 1
@@ -144,6 +148,7 @@ macro_rules! transforms {
             let q = (k + (1 << ($drawn - 3))) >> ($drawn - 2);
             let f = (k as i64 - ((q as i64) << ($drawn - 2))) as $float
                 * (1.0 / (1u64 << $drawn) as $float);
+            let f = (k as i64 - ((q as i64) << ($drawn - 2))) as $float * (1.0 / (1u64 << $drawn) as $float);
             let z = f * f;
             let sin = f * $horner(z, &$constants::SIN);
             let cos = 1.0 + z * $horner(z, &$constants::COS);
@@ -152,6 +157,7 @@ macro_rules! transforms {
                 if (q + 1) & 2 == 0 { x } else { -x },
                 if q & 2 == 0 { y } else { -y },
             )
+            (if (q + 1) & 2 == 0 { x } else { -x }, if q & 2 == 0 { y } else { -y })
         }
     };
 }
@@ -182,6 +188,7 @@ fn double_words(w: [u32; 4]) -> [u64; 2] {
         w[0] as u64 | (w[1] as u64) << 32,
         w[2] as u64 | (w[3] as u64) << 32,
     ]
+    [w[0] as u64 | (w[1] as u64) << 32, w[2] as u64 | (w[3] as u64) << 32]
 }
 
 /// Writes elements first, first + 1, … of a draw whose blocks of N elements are given by `of` from the block's words.
@@ -202,6 +209,7 @@ fn fill<T: Copy, const N: usize>(
             [block as u32, (block >> 32) as u32, counter, stream],
             key,
         ));
+        let values = of(philox4x32([block as u32, (block >> 32) as u32, counter, stream], key));
         let take = rest.len().min(N - skip);
         let (now, later) = rest.split_at_mut(take);
         now.copy_from_slice(&values[skip..skip + take]);
@@ -233,6 +241,7 @@ pub fn fill_uniform_f32(key: [u32; 2], counter: u32, stream: u32, first: u64, ds
     fill(key, counter, stream, first, dst, |w| {
         w.map(|w| (w >> 8) as f32 * (1.0 / 16777216.0))
     });
+    fill(key, counter, stream, first, dst, |w| w.map(|w| (w >> 8) as f32 * (1.0 / 16777216.0)));
 }
 
 /// Uniform f64 on [0, 1): the top 53 bits of a double word.
@@ -241,6 +250,7 @@ pub fn fill_uniform_f64(key: [u32; 2], counter: u32, stream: u32, first: u64, ds
     fill(key, counter, stream, first, dst, |w| {
         double_words(w).map(|w| (w >> 11) as f64 * (1.0 / 9007199254740992.0))
     });
+    fill(key, counter, stream, first, dst, |w| double_words(w).map(|w| (w >> 11) as f64 * (1.0 / 9007199254740992.0)));
 }
 
 /// Random bits: the words themselves.
@@ -270,6 +280,10 @@ mod tests {
                 [0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344],
                 [0xa4093822, 0x299f31d0]
             ),
+        assert_eq!(philox4x32([0; 4], [0; 2]), [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]);
+        assert_eq!(philox4x32([!0; 4], [!0; 2]), [0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd]);
+        assert_eq!(
+            philox4x32([0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344], [0xa4093822, 0x299f31d0]),
             [0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1]
         );
     }
@@ -281,6 +295,7 @@ mod tests {
             state = state
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let k = if i < 1000 { i } else { state >> 11 };
             let u = (k + 1) as f64 / 9007199254740992.0;
             let want = (-2.0 * u.ln()).sqrt();
@@ -290,6 +305,7 @@ mod tests {
                 (radius32(u as f32) as f64 - want).abs() <= 3e-7 * want,
                 "{u}"
             );
+            assert!((radius32(u as f32) as f64 - want).abs() <= 3e-7 * want, "{u}");
             let angle = |v: f64| (v * std::f64::consts::TAU).sin_cos();
             let ((s, c), (x, y)) = (angle(k as f64 / 9007199254740992.0), turn64(k));
             assert!((x - c).abs() < 1e-15 && (y - s).abs() < 1e-15, "{k}");
@@ -299,6 +315,7 @@ mod tests {
                 (x as f64 - c).abs() < 1.2e-7 && (y as f64 - s).abs() < 1.2e-7,
                 "{k}"
             );
+            assert!((x as f64 - c).abs() < 1.2e-7 && (y as f64 - s).abs() < 1.2e-7, "{k}");
         }
         assert_eq!(radius64(1.0), 0.0);
         assert_eq!(radius32(1.0), 0.0);
@@ -342,6 +359,8 @@ mod tests {
             tail,
             pairs,
         ]
+        let pairs = x.windows(2).map(|p| (p[0] - mean) * (p[1] - mean)).sum::<f64>() / n / variance;
+        [mean, variance, power(4) / variance.powi(2) - 3.0, tail, pairs]
     }
 
     #[test]
@@ -361,6 +380,7 @@ mod tests {
                 .chunks(2)
                 .map(|p| (p[0] * p[0] - 1.0) * (p[1] * p[1] - 1.0))
                 .sum();
+            let squares: f64 = x.chunks(2).map(|p| (p[0] * p[0] - 1.0) * (p[1] * p[1] - 1.0)).sum();
             assert!(squares.abs() / (n as f64 / 2.0) < 4.0 * 2.0 / (n as f64 / 2.0).sqrt());
         }
     }
@@ -381,6 +401,7 @@ mod tests {
                 .iter()
                 .map(|c| (c - expected).powi(2) / expected)
                 .sum();
+            let chi: f64 = counts.iter().map(|c| (c - expected).powi(2) / expected).sum();
             assert!((20.0..120.0).contains(&chi), "{chi}");
             assert!(moments(&x)[4].abs() < 4e-3);
         }
@@ -405,6 +426,7 @@ mod tests {
         ] {
             let correlation: f64 =
                 base.iter().zip(&other).map(|(x, y)| x * y).sum::<f64>() / n as f64;
+            let correlation: f64 = base.iter().zip(&other).map(|(x, y)| x * y).sum::<f64>() / n as f64;
             assert!(correlation.abs() < 4.0 / (n as f64).sqrt());
         }
     }
@@ -415,6 +437,7 @@ mod tests {
             .map(|n| fold_in(seed_key(7), n))
             .chain((0..1000).map(seed_key))
             .collect();
+        let mut keys: Vec<_> = (0..1000).map(|n| fold_in(seed_key(7), n)).chain((0..1000).map(seed_key)).collect();
         keys.sort();
         keys.dedup();
         assert_eq!(keys.len(), 2000);
