@@ -51,6 +51,14 @@ pub(crate) unsafe fn tile<S: Simd, const MV: usize, const NR: usize, const UNIT:
         let mut acc = [[S::zero(); MV]; NR];
         let (mut a, mut b) = (t.a, t.b);
         let col = if UNIT { 1 } else { t.b_col };
+        if t.rows * t.len >= 16 {
+            // The result's lines arrive while the sum is made.
+            for j in 0..NR {
+                for v in 0..MV {
+                    S::prefetch(t.c.wrapping_offset(j as isize * t.c_col).wrapping_add(v * S::LANES));
+                }
+            }
+        }
         for _ in 0..t.rows {
             for _ in 0..t.len {
                 let mut av = [S::zero(); MV];

@@ -63,6 +63,10 @@ macro_rules! avx512 {
                 unsafe { $sum(v) }
             }
             #[inline(always)]
+            unsafe fn prefetch(p: *const $t) {
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+            }
+            #[inline(always)]
             unsafe fn transpose(r: &mut [$v; 16]) {
                 unsafe { $transpose(r) }
             }
@@ -159,6 +163,10 @@ macro_rules! avx2 {
                 let mut lanes = [0.0; $lanes];
                 unsafe { $store(lanes.as_mut_ptr(), v) };
                 lanes.iter().sum()
+            }
+            #[inline(always)]
+            unsafe fn prefetch(p: *const $t) {
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
             }
             #[inline(always)]
             unsafe fn transpose(r: &mut [$v; 16]) {
