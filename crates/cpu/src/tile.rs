@@ -1,8 +1,7 @@
 //! A fused loop as a list of instructions on tiles, and how to run it on one tile.
 
-use crate::kernels::{BinaryFn, RowsFn, StridedFn, TernaryFn, UnaryFn};
+use crate::kernels::{BinaryFn, RandomFn, RowsFn, StridedFn, TernaryFn, UnaryFn};
 use crate::view::Run;
-use bilevel_graph::{DType, RandomKind};
 
 /// Longest list of strides a view may need.
 pub(crate) const MAX_RUNS: usize = 12;
@@ -105,8 +104,7 @@ pub(crate) enum Instruction {
         rows: bool,
     },
     Random {
-        kind: RandomKind,
-        dtype: DType,
+        f: RandomFn,
         stream: u32,
         dst: Place,
         key: Place,
@@ -242,12 +240,10 @@ impl TileProgram {
                         tile.load(load, tile.at(dst), *rows);
                     }
                 }
-                Instruction::Random { kind, dtype, stream, dst, key, counter, rows } => {
+                Instruction::Random { f, stream, dst, key, counter, rows } => {
                     let key = tile.at(key).cast::<[u32; 2]>().read_unaligned();
                     let counter = tile.at(counter).cast::<u32>().read_unaligned();
-                    let first = tile.index[if *rows { 2 } else { 1 }] as u64;
-                    let (dst, n) = (tile.at(dst), tile.length(*rows));
-                    crate::kernels::fill_random(*kind, *dtype, key, counter, *stream, first, dst, n);
+                    f(tile.at(dst), key, counter, *stream, tile.first(*rows) as u64, tile.length(*rows));
                 }
                 Instruction::Sink { sink, a, rows } => {
                     let sink = &self.sinks[*sink];

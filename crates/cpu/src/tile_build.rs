@@ -27,15 +27,6 @@ pub(crate) struct Surroundings<'a> {
     pub isa: Isa,
 }
 
-/// Shape of a loop's tiles and tasks: a function of the group alone, never of the number of threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tiling {
-    pub row: usize,
-    pub tasks: usize,
-    pub tiles_per_task: usize,
-    pub rows_per_tile: usize,
-}
-
 /// A value of a tile: in scratch, or in memory as the plan placed it.
 #[derive(Clone, Copy)]
 enum Source {
@@ -380,8 +371,9 @@ impl Builder<'_> {
             }
             Elementwise::Random(kind, stream) => {
                 let (key, counter) = (operands[0].0, operands[1].0);
+                let Some(f) = kernels::random(isa, kind, dtype) else { return };
                 let dst = self.destination(id, rows);
-                self.instructions.push(Instruction::Random { kind, dtype, stream, dst, key, counter, rows });
+                self.instructions.push(Instruction::Random { f, stream, dst, key, counter, rows });
             }
         }
     }

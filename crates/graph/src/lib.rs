@@ -32,7 +32,6 @@ mod simplify_shape;
 mod tensor;
 mod transform;
 pub mod tree;
-pub mod random;
 
 pub use array::{Array, Data};
 pub use check::{GradientCheck, check_gradients};

@@ -39,10 +39,7 @@ fn philox<W: Words>(from: Source, block: u64) -> [W; 4] {
     let [m, n] = MULTIPLIERS.map(|x| W::splat(x as u64));
     for _ in 0..ROUNDS {
         let (p, q) = (a.mul_low(m), c.mul_low(n));
-        (a, c) = (
-            q.shr64::<32>().xor(b).xor(W::splat(k as u64)),
-            p.shr64::<32>().xor(d).xor(W::splat(l as u64)),
-        );
+        (a, c) = (q.shr64::<32>().xor(b).xor(W::splat(k as u64)), p.shr64::<32>().xor(d).xor(W::splat(l as u64)));
         (b, d) = (q, p);
         (k, l) = (k.wrapping_add(KEY_STEPS[0]), l.wrapping_add(KEY_STEPS[1]));
     }

@@ -1,0 +1,57 @@
+//! Programs for a case's gradient, and gradient with Hessian-vector product.
+
+use crate::losses::Case;
+use crate::values::values;
+use bilevel_cpu::{Cpu, CpuRun};
+use bilevel_graph::{Graph, Program, Result, Runnable, gradient, vjp};
+
+/// What a program computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Products {
+    /// Loss and gradient.
+    Gradient,
+    /// Loss, gradient and Hessian-vector product.
+    GradientAndHessian,
+}
+
+/// The program of a case; its outputs are named loss, g0, g1, …, h0, h1, …
+pub fn program(g: &Graph, case: &Case, products: Products) -> Result<Program> {
+    let wrt: Vec<_> = case.parameters.iter().map(|(p, _)| *p).collect();
+    let first = gradient(case.loss, &wrt)?;
+    let mut builder = Program::builder(g).output("loss", case.loss);
+    for (i, d) in first.iter().enumerate() {
+        builder = builder.output(format!("g{i}"), d.unwrap_or_else(|| wrt[i].zeros_like()));
+    }
+    if products == Products::GradientAndHessian {
+        let v: Vec<_> = wrt.iter().enumerate().map(|(i, p)| g.input(format!("v{i}"), p.shape(), p.dtype())).collect();
+        let (known, v_known): (Vec<_>, Vec<_>) = first.iter().zip(&v).filter_map(|(d, v)| Some(((*d)?, *v))).unzip();
+        for (i, h) in vjp(&known, &v_known, &wrt)?.iter().enumerate() {
+            builder = builder.output(format!("h{i}"), h.unwrap_or_else(|| wrt[i].zeros_like()));
+        }
+    }
+    builder.build()
+}
+
+/// Plans a case and gives all inputs their values.
+pub fn ready(cpu: &Cpu, case: &Case, program: &Program) -> Result<CpuRun> {
+    let mut run = cpu.plan(program)?;
+    for (name, value) in inputs(case, program) {
+        let input = program.input(&name)?;
+        run.set(input, &value)?;
+    }
+    Ok(run)
+}
+
+/// Every input of the program with its value.
+pub fn inputs(case: &Case, program: &Program) -> Vec<(String, bilevel_graph::Array)> {
+    let mut all = vec![];
+    for (i, (tensor, start)) in case.parameters.iter().enumerate() {
+        all.push((format!("p{i}"), values(*tensor, *start, i as u32)));
+        all.push((format!("v{i}"), values(*tensor, crate::losses::Start::Uniform(1.0), 100 + i as u32)));
+    }
+    for (i, (tensor, start)) in case.data.iter().enumerate() {
+        all.push((format!("x{i}"), values(*tensor, *start, 200 + i as u32)));
+    }
+    all.retain(|(name, _)| program.input(name).is_ok());
+    all
+}

@@ -1,0 +1,43 @@
+//! One outer iteration of HPO-SGLD as one program, for the cases synth1d and digits.
+//!
+//! θ ← θ − γ∇θL_T + √(2τγ)·ξ;  g ← g − γ·f_θ(θ)·C;  after the burn-in, h ← h + (f_λ + g)/M.
+
+use bilevel_graph::{DType, Graph, Program, RandomKind, Result, Tensor, gradient_or_zeros, mixed_vector};
+
+/// Constants of the chain.
+pub struct Chain {
+    /// Inner step γ.
+    pub gamma: f64,
+    /// Temperature τ.
+    pub tau: f64,
+    /// Burn-in steps B.
+    pub burn_in: usize,
+    /// Kept steps M.
+    pub samples: usize,
+}
+
+/// The program whose loop runs the chain; `lambda`, `theta`, `key` are inputs, `g` and `h` carried accumulators.
+pub fn hypergradient(
+    graph: &Graph,
+    chain: &Chain,
+    (lambda, theta): (Tensor, Tensor),
+    inner: impl Fn(Tensor, Tensor) -> Tensor,
+    outer: impl Fn(Tensor, Tensor) -> Tensor,
+) -> Result<Program> {
+    let (shape, dtype) = (theta.shape(), theta.dtype());
+    let key = graph.input("key", [2], DType::I32);
+    let g = graph.input("g", lambda.shape(), dtype);
+    let h = graph.input("h", lambda.shape(), dtype);
+    let step = graph.step();
+    let slope = gradient_or_zeros(inner(lambda, theta), &[theta])?[0];
+    let noise = key.random(step, RandomKind::Normal, graph.fresh_stream(), &shape, dtype);
+    let next = theta - slope * chain.gamma + noise * (2.0 * chain.tau * chain.gamma).sqrt();
+    // The new θ counts as a variable of its own here, so the first is the partial derivative f_λ.
+    let by = gradient_or_zeros(outer(lambda, next), &[lambda, next])?;
+    let (direct, f_theta) = (by[0], by[1]);
+    let mixed = mixed_vector(inner(lambda, theta), &[theta], &[f_theta], &[lambda])?[0].unwrap_or(g.zeros_like());
+    let g_next = g - mixed * chain.gamma;
+    let kept = step.greater_equal(chain.burn_in as f64).convert(dtype) * (1.0 / chain.samples as f64);
+    let h_next = h + (direct + g_next) * kept;
+    Program::builder(graph).carry(theta, next).carry(g, g_next).carry(h, h_next).keep_input(lambda).build()
+}
