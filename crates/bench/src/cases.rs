@@ -52,6 +52,9 @@ fn synth1d(cpu: &Cpu, reps: usize) -> Result<Vec<Line>> {
         |l, t| t * t * t / 3.0 - (1.0 - l * l) * t,
         |l, t| (l - t).square() + (t - 0.5).square(),
     )?;
+    if std::env::var("SHOW").is_ok() {
+        println!("{program}\n{}", cpu.plan(&program)?.describe());
+    }
     let mut run = cpu.compile(&program)?;
     let [i_lambda, i_theta, i_key, i_g, i_h] = ["lambda", "theta", "key", "g", "h"].map(|n| program.input(n));
     let (i_lambda, i_theta, i_key, i_g, i_h) = (i_lambda?, i_theta?, i_key?, i_g?, i_h?);
@@ -124,6 +127,9 @@ fn digits(cpu: &Cpu, reps: usize) -> Result<Vec<Line>> {
         |l, w| nn::cross_entropy(x.matmul(w.reshape([64, 10])), y) + (l.exp() * w * w).sum_all(),
         |_, w| nn::cross_entropy(xv.matmul(w.reshape([64, 10])), yv),
     )?;
+    if std::env::var("SHOW").is_ok() {
+        println!("{program}\n{}", cpu.plan(&program)?.describe());
+    }
     let mut run = cpu.compile(&program)?;
     for (i, (tensor, start)) in
         [(x, Uniform(1.0)), (y, Labels(10)), (xv, Uniform(1.0)), (yv, Labels(10)), (lambda, Constant(-5.0))]

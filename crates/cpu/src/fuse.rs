@@ -79,20 +79,22 @@ pub(crate) fn repeats_rows(view: &View, rows: usize, length: usize) -> bool {
 }
 
 impl Grouping {
-    /// How a member of `group` with this role reads an operand; `None` where it would have to wait for the whole loop.
+    /// How member `id` of `group`, with this role, reads an operand; `None` where it would have to wait for the whole loop.
     pub fn access(
         &self,
         low: &Lowering,
         group: usize,
         domain: Domain,
-        role: Role,
+        (id, role): (usize, Role),
         operand: &Operand,
     ) -> Option<Access> {
         let Operand::At { node, view } = operand else { return Some(Access::Memory) };
         if self.group_of[*node] != Some(group) {
             return Some(Access::Memory);
         }
-        let wants_full = matches!(role, Role::Full | Role::Sink { full: true });
+        // A row reduction gives a row value but reads full ones.
+        let reduction = matches!(low.nodes[id].kind, Kind::Reduce(..) | Kind::ArgMax);
+        let wants_full = matches!(role, Role::Full | Role::Sink { full: true }) || (reduction && role == Role::Row);
         match self.role[*node]? {
             Role::Sink { .. } => None,
             Role::Full => (wants_full && is_whole(low, *node, view)).then_some(Access::Register),
@@ -111,9 +113,10 @@ pub(crate) fn group(low: &Lowering) -> Grouping {
     let mut grouping =
         Grouping { groups: vec![], group_of: vec![None; count], role: vec![None; count], order: Order::default() };
     let mut recent: HashMap<(usize, bool), usize> = HashMap::new();
-    for id in 0..count {
+    let live = low.live();
+    for id in (0..count).filter(|&id| live[id]) {
         match low.nodes[id].kind {
-            Kind::Input(_) | Kind::Table(_) => continue,
+            Kind::Input | Kind::Table(_) => continue,
             Kind::Elementwise(_) | Kind::Reduce(..) | Kind::ArgMax => {
                 let group = place_in_loop(low, &mut grouping, &recent, id);
                 if let Some(domain) = grouping.groups[group].domain
@@ -150,10 +153,12 @@ fn place_in_loop(low: &Lowering, grouping: &mut Grouping, recent: &HashMap<(usiz
     candidates.reverse();
     let n = loop_length(low, id);
     candidates.extend(recent.get(&(n, node.invariant)).copied().filter(|g| !candidates.contains(g)));
-    for group in candidates {
+    for &group in &candidates {
         if let Some((domain, role)) = fits(low, grouping, group, id)
             && join(low, grouping, group, id, Some((domain, role)))
         {
+            // Its other operands' loops can often run as one with this.
+            candidates.iter().filter(|&&other| other != group).for_each(|&other| merge(low, grouping, group, other));
             return group;
         }
     }
@@ -224,13 +229,14 @@ fn fits(low: &Lowering, grouping: &Grouping, group: usize, id: usize) -> Option<
     // A sink from memory gains nothing by joining, and a row reduction of something else's memory only lengthens rows.
     choices.into_iter().find(|&(domain, role)| {
         let mut related = domain.n <= SMALL;
-        let possible = node.operands.iter().all(|operand| match grouping.access(low, group, domain, role, operand) {
-            None => false,
-            Some(access) => {
-                related |= access != Access::Memory;
-                true
-            }
-        });
+        let possible =
+            node.operands.iter().all(|operand| match grouping.access(low, group, domain, (id, role), operand) {
+                None => false,
+                Some(access) => {
+                    related |= access != Access::Memory;
+                    true
+                }
+            });
         possible && related
     })
 }
@@ -253,4 +259,40 @@ fn join(low: &Lowering, grouping: &mut Grouping, group: usize, id: usize, place:
     grouping.groups[group].members.push(id);
     grouping.group_of[id] = Some(group);
     true
+}
+
+/// Most members of a loop: beyond that, its live values no longer fit the cache.
+const MAX_MEMBERS: usize = 96;
+
+/// Makes one loop of two, where they run over the same elements, nothing must happen between them, and what one reads of
+/// the other it can read from registers.
+fn merge(low: &Lowering, grouping: &mut Grouping, group: usize, other: usize) {
+    let (Some(a), Some(b)) = (grouping.groups[group].domain, grouping.groups[other].domain) else { return };
+    let members = grouping.groups[group].members.len() + grouping.groups[other].members.len();
+    let rows_agree = a.row.is_none() || b.row.is_none() || a.row == b.row;
+    if a.n != b.n || !rows_agree || members > MAX_MEMBERS || grouping.groups[other].members.is_empty() {
+        return;
+    }
+    if grouping.groups[group].invariant != grouping.groups[other].invariant || !grouping.order.adjacent(group, other) {
+        return;
+    }
+    let domain = Domain { n: a.n, row: a.row.or(b.row) };
+    let moved = std::mem::take(&mut grouping.groups[other].members);
+    moved.iter().for_each(|&id| grouping.group_of[id] = Some(group));
+    let mut all = [&grouping.groups[group].members[..], &moved].concat();
+    all.sort_unstable();
+    let registers = all.iter().all(|&id| {
+        let role = grouping.role[id].unwrap_or(Role::Full);
+        low.nodes[id].operands.iter().all(|operand| {
+            let inside = operand.at().is_some_and(|(node, _)| grouping.group_of[node] == Some(group));
+            !inside || grouping.access(low, group, domain, (id, role), operand).is_some()
+        })
+    });
+    if registers && grouping.order.contract(group, other) {
+        grouping.groups[group].members = all;
+        grouping.groups[group].domain = Some(domain);
+    } else {
+        moved.iter().for_each(|&id| grouping.group_of[id] = Some(other));
+        grouping.groups[other].members = moved;
+    }
 }

@@ -1,7 +1,7 @@
 //! Gather, scatter-add, window argmax, running sums and index checks, on dense operands.
 
 use crate::team::Team;
-use bilevel_graph::{DType, Error, ErrorKind, WindowDims};
+use bilevel_graph::{Error, ErrorKind, WindowDims};
 use std::panic::Location;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -96,21 +96,27 @@ impl Rows {
         let chunk = units.div_ceil(tasks);
         team.run(tasks, &|task| {
             let (x, indices, dst) = (x.get(), indices.get(), dst.get());
-            for unit in task * chunk..((task + 1) * chunk).min(units) {
+            let (mut unit, end) = (task * chunk, ((task + 1) * chunk).min(units));
+            while unit < end {
+                // The part of one batch that belongs to this task.
+                let b = unit / k;
+                let stop = end.min((b + 1) * k);
                 // SAFETY: indices are checked before they are used.
                 unsafe {
-                    let index = *indices.add(unit);
-                    if index < 0 || index as usize >= n {
-                        bad.store(index as i64, Ordering::Relaxed);
-                        continue;
-                    }
-                    let row = x.add((unit / k * n + index as usize) * inner);
-                    if inner == 1 {
-                        *dst.add(unit) = *row;
-                    } else {
-                        std::ptr::copy_nonoverlapping(row, dst.add(unit * inner), inner);
+                    let rows = x.add(b * n * inner);
+                    for unit in unit..stop {
+                        let index = *indices.add(unit);
+                        if index < 0 || index as usize >= n {
+                            bad.store(index as i64, Ordering::Relaxed);
+                        } else if inner == 1 {
+                            *dst.add(unit) = *rows.add(index as usize);
+                        } else {
+                            let row = rows.add(index as usize * inner);
+                            std::ptr::copy_nonoverlapping(row, dst.add(unit * inner), inner);
+                        }
                     }
                 }
+                unit = stop;
             }
         });
         out_of_range("gather", &bad, n, line)
@@ -145,8 +151,10 @@ impl Rows {
                 // SAFETY: indices are checked before they are used.
                 unsafe {
                     let to = dst.add(b * n * inner);
-                    for row in 0..n {
-                        to.add(row * inner + first).write_bytes(0, last - first);
+                    if columns == 1 {
+                        to.write_bytes(0, n * inner);
+                    } else {
+                        (0..n).for_each(|row| to.add(row * inner + first).write_bytes(0, last - first));
                     }
                     for i in 0..k {
                         let index = *indices.add(b * k + i);
@@ -156,6 +164,10 @@ impl Rows {
                         }
                         let from = updates.add((b * k + i) * inner);
                         let to = to.add(index as usize * inner);
+                        if inner == 1 {
+                            *to = *to + *from;
+                            continue;
+                        }
                         for j in first..last {
                             *to.add(j) = *to.add(j) + *from.add(j);
                         }
@@ -293,15 +305,15 @@ pub(crate) unsafe fn cumsum<T: Number>(
 macro_rules! with_number {
     ($dtype:expr, $t:ident => $call:expr) => {
         match $dtype {
-            DType::F32 => {
+            bilevel_graph::DType::F32 => {
                 type $t = f32;
                 $call
             }
-            DType::F64 => {
+            bilevel_graph::DType::F64 => {
                 type $t = f64;
                 $call
             }
-            DType::I32 => {
+            bilevel_graph::DType::I32 => {
                 type $t = i32;
                 $call
             }
@@ -309,6 +321,3 @@ macro_rules! with_number {
     };
 }
 pub(crate) use with_number;
-
-#[allow(unused_imports)]
-use DType as _;

@@ -9,8 +9,8 @@ use std::panic::Location;
 /// What a node of the lowered program does.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// A program input, by number.
-    Input(usize),
+    /// A program input.
+    Input,
     /// Numbers known at compile time.
     Table(Vec<f64>),
     /// One value for each element.
@@ -26,7 +26,6 @@ pub(crate) enum Kind {
     },
     ScatterAdd {
         batch: usize,
-        size: usize,
     },
     WindowArgMax(WindowDims),
     CumSum {
@@ -104,8 +103,29 @@ pub(crate) struct Lowering {
 }
 
 impl Lowering {
+    /// The nodes something depends on.
+    pub fn live(&self) -> Vec<bool> {
+        let checked = |node: &Lowered| matches!(node.kind, Kind::CheckIndex(_) | Kind::Input);
+        let mut live: Vec<bool> = self.nodes.iter().map(checked).collect();
+        let results = self.outputs.iter().chain(self.carries.iter().map(|(_, next)| next));
+        results.filter_map(Operand::at).for_each(|(node, _)| live[node] = true);
+        for id in (0..live.len()).rev().filter(|&id| live[id]).collect::<Vec<_>>() {
+            let mut stack = vec![id];
+            while let Some(id) = stack.pop() {
+                for (operand, _) in self.nodes[id].operands.iter().filter_map(Operand::at) {
+                    if !std::mem::replace(&mut live[operand], true) {
+                        stack.push(operand);
+                    }
+                }
+            }
+        }
+        live
+    }
+}
+
+impl Lowering {
     fn push(&mut self, kind: Kind, operands: Vec<Operand>, shape: &[usize], dtype: DType, like: Line) -> usize {
-        let invariant = !matches!(kind, Kind::Input(_))
+        let invariant = !matches!(kind, Kind::Input)
             && operands.iter().all(|o| o.at().is_none_or(|(node, _)| self.nodes[node].invariant));
         let layout = View::contiguous(shape);
         self.nodes.push(Lowered { kind, operands, shape: shape.to_vec(), dtype, layout, invariant, location: like });
@@ -114,6 +134,24 @@ impl Lowering {
 
     fn dense(&self, node: usize) -> Operand {
         Operand::At { node, view: View::contiguous(&self.nodes[node].shape) }
+    }
+
+    /// A comparison with a constant is made again for each of its users: that costs less than keeping a mask in memory
+    /// from a forward pass to a backward one.
+    fn fresh(&mut self, value: &Operand) -> Operand {
+        let Operand::At { node, view } = value else { return value.clone() };
+        let Lowered { kind: Kind::Elementwise(Elementwise::Binary(op)), operands, shape, dtype, location, .. } =
+            &self.nodes[*node]
+        else {
+            return value.clone();
+        };
+        let constant = operands.iter().any(|o| o.at().is_none());
+        if !op.is_comparison() || !constant || shape.is_empty() {
+            return value.clone();
+        }
+        let (operands, shape, dtype, location) = (operands.clone(), shape.clone(), *dtype, *location);
+        let node = self.push(Kind::Elementwise(Elementwise::Binary(*op)), operands, &shape, dtype, location);
+        Operand::At { node, view: view.clone() }
     }
 
     /// A dense copy of an operand in this shape.
@@ -161,7 +199,7 @@ pub(crate) fn lower(program: &Program) -> Lowering {
     let mut values: Vec<Operand> = Vec::with_capacity(program.nodes.len());
     for (id, node) in program.nodes.iter().enumerate() {
         let (shape, dtype, line) = (&node.meta.shape, node.meta.dtype, node.location);
-        let operands: Vec<Operand> = node.inputs.iter().map(|&i| values[i].clone()).collect();
+        let operands: Vec<Operand> = node.inputs.iter().map(|&i| low.fresh(&values[i])).collect();
         let metas: Vec<_> = node.inputs.iter().map(|&i| &program.nodes[i].meta).collect();
         let mut elementwise = |kind: Elementwise, operands: Vec<Operand>| {
             let node = low.push(Kind::Elementwise(kind), operands, shape, dtype, line);
@@ -170,7 +208,7 @@ pub(crate) fn lower(program: &Program) -> Lowering {
         let value = match &node.op {
             Op::Input(_) => {
                 let Some(number) = program.inputs.iter().position(|p| p.node == Some(id)) else { continue };
-                let node = low.push(Kind::Input(number), vec![], shape, dtype, line);
+                let node = low.push(Kind::Input, vec![], shape, dtype, line);
                 low.nodes[node].invariant = !carried(number);
                 low.inputs[number] = Some(node);
                 low.dense(node)
@@ -253,7 +291,7 @@ pub(crate) fn lower(program: &Program) -> Lowering {
             Op::Gather { .. } | Op::ScatterAdd { .. } | Op::WindowArgMax(_) | Op::CumSum { .. } => {
                 let kind = match &node.op {
                     Op::Gather { batch } => Kind::Gather { batch: *batch },
-                    Op::ScatterAdd { batch, size } => Kind::ScatterAdd { batch: *batch, size: *size },
+                    Op::ScatterAdd { batch, .. } => Kind::ScatterAdd { batch: *batch },
                     Op::CumSum { axis, reverse } => Kind::CumSum { axis: *axis, reverse: *reverse },
                     Op::WindowArgMax(dims) => Kind::WindowArgMax(dims.clone()),
                     _ => continue,
@@ -299,7 +337,7 @@ fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) {
         let value = values[node].clone();
         let overwritten = match &value {
             Operand::Constant(_) => true,
-            Operand::At { node, .. } => matches!(low.nodes[*node].kind, Kind::Input(_)) && !low.nodes[*node].invariant,
+            Operand::At { node, .. } => matches!(low.nodes[*node].kind, Kind::Input) && !low.nodes[*node].invariant,
         };
         if overwritten { low.copy(value, &meta.shape, meta.dtype, program.nodes[node].location) } else { value }
     };

@@ -57,6 +57,35 @@ impl Order {
         true
     }
 
+    /// True where no third group must run between these two.
+    pub fn adjacent(&self, a: usize, b: usize) -> bool {
+        let (first, second) = if self.place[a] < self.place[b] { (a, b) } else { (b, a) };
+        let limit = self.place[second];
+        self.after[first]
+            .iter()
+            .filter(|&&next| next != second && self.place[next] < limit)
+            .all(|&next| self.reach(next, |g| &g.after, |place| place <= limit, Some(second)).is_some())
+    }
+
+    /// Gives all edges of `other` to `group`, which takes its work over; the two must be adjacent. False, with only
+    /// harmless extra edges left behind, where that would close a cycle.
+    pub fn contract(&mut self, group: usize, other: usize) -> bool {
+        let (before, after) = (self.before[other].clone(), self.after[other].clone());
+        for list in [&mut self.before[group], &mut self.after[group]] {
+            list.retain(|&g| g != other);
+        }
+        for &g in &before {
+            self.after[g].retain(|&h| h != other);
+        }
+        for &g in &after {
+            self.before[g].retain(|&h| h != other);
+        }
+        self.before[other].clear();
+        self.after[other].clear();
+        before.into_iter().filter(|&g| g != group).all(|g| self.add_edge(g, group))
+            && after.into_iter().filter(|&g| g != group).all(|g| self.add_edge(group, g))
+    }
+
     /// The groups reached from `start` within the places allowed; `None` when `forbidden` is among them.
     fn reach(
         &self,

@@ -111,9 +111,10 @@ fn schedule(grouping: &Grouping) -> (Vec<usize>, Vec<usize>) {
 
 /// The nodes whose values must be in memory: those read outside their own loop.
 fn stored_nodes(low: &Lowering, grouping: &Grouping, in_place: &[bool]) -> Vec<bool> {
+    let live = low.live();
     let loop_member = |id: usize| matches!(grouping.role[id], Some(Role::Full | Role::Row));
-    let mut stored: Vec<bool> = (0..low.nodes.len()).map(|id| !loop_member(id)).collect();
-    for (id, node) in low.nodes.iter().enumerate() {
+    let mut stored: Vec<bool> = (0..low.nodes.len()).map(|id| live[id] && !loop_member(id)).collect();
+    for (id, node) in low.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
         for (operand, _) in node.operands.iter().filter_map(|o| o.at()) {
             stored[operand] |= grouping.group_of[operand] != grouping.group_of[id];
         }

@@ -191,7 +191,7 @@ impl Builder<'_> {
     }
 
     /// Brings an operand to where an instruction can read it, and says whether it is one element for all.
-    fn operand(&mut self, operand: &Operand, role: Role, dtype: DType) -> (Place, Arity) {
+    fn operand(&mut self, id: usize, operand: &Operand, role: Role, dtype: DType) -> (Place, Arity) {
         let rows = matches!(role, Role::Row | Role::Sink { full: false });
         let single = self.domain.n == 1;
         let (node, view) = match operand {
@@ -201,7 +201,7 @@ impl Builder<'_> {
             }
             Operand::At { node, view } => (*node, view),
         };
-        let access = self.around.grouping.access(self.around.low, self.group, self.domain, role, operand);
+        let access = self.around.grouping.access(self.around.low, self.group, self.domain, (id, role), operand);
         match access {
             Some(Access::Register) => {
                 let source = self.member_source(node);
@@ -328,7 +328,7 @@ impl Builder<'_> {
         for operand in &node.operands {
             let place = match kind {
                 Elementwise::Random(..) => (self.fixed(operand), Arity::Tile),
-                _ => self.operand(operand, role, operand_dtype),
+                _ => self.operand(id, operand, role, operand_dtype),
             };
             operands.push(place);
         }
@@ -397,7 +397,7 @@ impl Builder<'_> {
         let node = &self.around.low.nodes[id];
         let dtype = node.operands[0].at().map_or(node.dtype, |(n, _)| self.around.low.nodes[n].dtype);
         // The operand is read as full values, whatever the result is.
-        let operand = self.operand(&node.operands[0], Role::Full, dtype);
+        let operand = self.operand(id, &node.operands[0], Role::Full, dtype);
         let a = self.filled(operand, dtype, false);
         let f = kernel(self.isa(), dtype);
         let dst = self.destination(id, true);
@@ -413,7 +413,7 @@ impl Builder<'_> {
         let mut strides = View::contiguous(&node.shape).strides.into_iter();
         let walked = (0..view.shape.len()).map(|a| if axes.contains(&a) { 0 } else { strides.next().unwrap_or(0) });
         let result = View { shape: view.shape.clone(), strides: walked.collect(), offset: 0 };
-        let operand = self.operand(&node.operands[0], role, dtype);
+        let operand = self.operand(id, &node.operands[0], role, dtype);
         let a = self.filled(operand, dtype, rows);
         let start = match (op, dtype) {
             (ReduceOp::Sum, _) => [0; 8],

@@ -46,7 +46,7 @@ pub(crate) fn conv_image(dims: &ConvDims, x: Tensor, w: Tensor, g: Tensor) -> Te
         kernel_dilation: dims.kernel_dilation,
         groups,
     };
-    g.conv(swapped.reverse([2, 3]), transposed)
+    correlate(g, swapped.reverse([2, 3]), transposed)
 }
 
 /// Cotangent of the kernel.
@@ -78,5 +78,30 @@ pub(crate) fn conv_kernel(dims: &ConvDims, x: Tensor, w: Tensor, g: Tensor) -> T
         kernel_dilation: dims.stride,
         groups,
     };
-    image.conv(g.transpose([1, 0, 2, 3]), transposed).transpose([1, 0, 2, 3])
+    correlate(image, g.transpose([1, 0, 2, 3]), transposed).transpose([1, 0, 2, 3])
+}
+
+/// A convolution with the larger of its operands as the image. The transposes of a transpose meet a small image under a
+/// large kernel and a padding larger still; but a convolution does not care which of the two is moved:
+///
+///   o·stride = i·image_dilation − k·kernel_dilation + low, and with both reversed the roles of i and k change places,
+///   low becoming low + (I−1)·image_dilation − (K−1)·kernel_dilation, and high likewise.
+fn correlate(image: Tensor, kernel: Tensor, dims: ConvDims) -> Tensor {
+    let larger = |i: usize| {
+        let image = spread(image.dim(2 + i), dims.image_dilation[i]);
+        spread(kernel.dim(2 + i), dims.kernel_dilation[i]) - image
+    };
+    let (down, across) = (larger(0), larger(1));
+    if dims.groups != 1 || down + across <= 0 {
+        return image.conv(kernel, dims);
+    }
+    let padding = |i: usize, larger: i64| (dims.padding[i].0 - larger, dims.padding[i].1 - larger);
+    let exchanged = ConvDims {
+        stride: dims.stride,
+        padding: [padding(0, down), padding(1, across)],
+        image_dilation: dims.kernel_dilation,
+        kernel_dilation: dims.image_dilation,
+        groups: 1,
+    };
+    kernel.reverse([2, 3]).conv(image.reverse([2, 3]), exchanged).transpose([1, 0, 2, 3])
 }
