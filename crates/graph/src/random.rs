@@ -109,16 +109,18 @@ macro_rules! transforms {
      $bias:literal, $drawn:literal) => {
         /// (c₀ + w·(c₂ + w·(c₄ + …))) + z·(c₁ + w·(c₃ + …)) with w = z²: two short chains instead of a long one.
         #[inline(always)]
-        fn $poly(z: $float, c: &[$float]) -> $float {
+        fn $poly<const N: usize>(z: $float, c: &[$float; N]) -> $float {
             let w = z * z;
-            let chain = |from: usize| {
-                let last = from + (c.len() - 1 - from) / 2 * 2;
-                (from..last)
-                    .step_by(2)
-                    .rev()
-                    .fold(c[last], |y, k| y * w + c[k])
-            };
-            chain(0) + z * chain(1)
+            // chains[0] ends at the last coefficient, chains[1] at the one before it.
+            let mut chains = [c[N - 1], c[N - 2]];
+            for k in (0..N - 2).rev() {
+                chains[(N - 1 - k) % 2] = chains[(N - 1 - k) % 2] * w + c[k];
+            }
+            if N % 2 == 1 {
+                chains[0] + z * chains[1]
+            } else {
+                chains[1] + z * chains[0]
+            }
         }
 
         /// √(−2 ln u) for 0 < u ≤ 1

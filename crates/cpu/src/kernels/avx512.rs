@@ -406,74 +406,105 @@ impl Num for I32s {
     }
 }
 
+/// Combines what two shuffles take from a pair of vectors. A macro, since a closure here would not carry the features.
+macro_rules! step {
+    ($two:expr, $shuffle:ident, $low:literal, $high:literal, $a:expr, $b:expr) => {{
+        let (a, b) = ($a, $b);
+        $two($shuffle::<$low>(a, b), $shuffle::<$high>(a, b))
+    }};
+}
+
 /// Folds 16 rows of 16 lanes as a tree: each step lays what is left of two vectors side by side and combines the halves.
 /// The rows of a 128-bit block are taken four apart so that the answers come out in order.
 macro_rules! each16 {
-    ($name:ident, $t:ident, $to:expr, $from:expr) => {
+    ($name:ident, $t:ident, $to:ident, $from:ident) => {
         #[inline(always)]
         unsafe fn $name<F: Fold<$t>>(rows: *const $t) -> $t {
+            #[inline(always)]
+            unsafe fn two<F: Fold<$t>>(a: __m512, b: __m512) -> __m512 {
+                unsafe { $to(F::two($t($from(a)), $t($from(b))).0) }
+            }
+            #[inline(always)]
+            unsafe fn quad<F: Fold<$t>>(rows: *const $t) -> __m512 {
+                unsafe {
+                    let (a, b) = ($to((*rows).0), $to((*rows.add(4)).0));
+                    let (c, d) = ($to((*rows.add(8)).0), $to((*rows.add(12)).0));
+                    let ab = step!(two::<F>, _mm512_shuffle_f32x4, 0x44, 0xEE, a, b);
+                    let cd = step!(two::<F>, _mm512_shuffle_f32x4, 0x44, 0xEE, c, d);
+                    step!(two::<F>, _mm512_shuffle_f32x4, 0x88, 0xDD, ab, cd)
+                }
+            }
             unsafe {
-                let at = |i: usize| $to((*rows.add(i)).0);
-                let two = |a, b| $to(F::two($t($from(a)), $t($from(b))).0);
-                let eight = |a, b| {
-                    two(
-                        _mm512_shuffle_f32x4::<0x44>(a, b),
-                        _mm512_shuffle_f32x4::<0xEE>(a, b),
-                    )
-                };
-                let four = |a, b| {
-                    two(
-                        _mm512_shuffle_f32x4::<0x88>(a, b),
-                        _mm512_shuffle_f32x4::<0xDD>(a, b),
-                    )
-                };
-                let pair = |a, b| {
-                    two(
-                        _mm512_shuffle_ps::<0x44>(a, b),
-                        _mm512_shuffle_ps::<0xEE>(a, b),
-                    )
-                };
-                let last = |a, b| {
-                    two(
-                        _mm512_shuffle_ps::<0x88>(a, b),
-                        _mm512_shuffle_ps::<0xDD>(a, b),
-                    )
-                };
-                let quad = |k: usize| four(eight(at(k), at(k + 4)), eight(at(k + 8), at(k + 12)));
-                $t($from(last(pair(quad(0), quad(1)), pair(quad(2), quad(3)))))
+                let ab = step!(
+                    two::<F>,
+                    _mm512_shuffle_ps,
+                    0x44,
+                    0xEE,
+                    quad::<F>(rows),
+                    quad::<F>(rows.add(1))
+                );
+                let cd = step!(
+                    two::<F>,
+                    _mm512_shuffle_ps,
+                    0x44,
+                    0xEE,
+                    quad::<F>(rows.add(2)),
+                    quad::<F>(rows.add(3))
+                );
+                $t($from(step!(
+                    two::<F>,
+                    _mm512_shuffle_ps,
+                    0x88,
+                    0xDD,
+                    ab,
+                    cd
+                )))
             }
         }
     };
 }
-each16!(
-    each_f32,
-    F32s,
-    std::convert::identity,
-    std::convert::identity
-);
+
+/// The vector as it is, where no cast is needed.
+#[inline(always)]
+fn as_is(x: __m512) -> __m512 {
+    x
+}
+
+each16!(each_f32, F32s, as_is, as_is);
 each16!(each_i32, I32s, _mm512_castsi512_ps, _mm512_castps_si512);
 
 /// The same tree for 8 rows of 8 lanes.
 #[inline(always)]
 unsafe fn each_f64<F: Fold<F64s>>(rows: *const F64s) -> F64s {
+    #[inline(always)]
+    unsafe fn two<F: Fold<F64s>>(a: __m512d, b: __m512d) -> __m512d {
+        F::two(F64s(a), F64s(b)).0
+    }
+    #[inline(always)]
+    unsafe fn quad<F: Fold<F64s>>(rows: *const F64s) -> __m512d {
+        unsafe {
+            let ab = step!(
+                two::<F>,
+                _mm512_shuffle_f64x2,
+                0x44,
+                0xEE,
+                (*rows).0,
+                (*rows.add(2)).0
+            );
+            let cd = step!(
+                two::<F>,
+                _mm512_shuffle_f64x2,
+                0x44,
+                0xEE,
+                (*rows.add(4)).0,
+                (*rows.add(6)).0
+            );
+            step!(two::<F>, _mm512_shuffle_f64x2, 0x88, 0xDD, ab, cd)
+        }
+    }
     unsafe {
-        let at = |i: usize| (*rows.add(i)).0;
-        let two = |a, b| F::two(F64s(a), F64s(b)).0;
-        let four = |a, b| {
-            two(
-                _mm512_shuffle_f64x2::<0x44>(a, b),
-                _mm512_shuffle_f64x2::<0xEE>(a, b),
-            )
-        };
-        let pair = |a, b| {
-            two(
-                _mm512_shuffle_f64x2::<0x88>(a, b),
-                _mm512_shuffle_f64x2::<0xDD>(a, b),
-            )
-        };
-        let last = |a, b| two(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
-        let quad = |k: usize| pair(four(at(k), at(k + 2)), four(at(k + 4), at(k + 6)));
-        F64s(last(quad(0), quad(1)))
+        let (a, b) = (quad::<F>(rows), quad::<F>(rows.add(1)));
+        F64s(two::<F>(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b)))
     }
 }
 

@@ -94,18 +94,14 @@ pub(crate) unsafe fn fill<W: Words, D: Draw<W>>(
 
 /// The specification's polynomial: even and odd powers apart, never fused.
 #[inline(always)]
-fn poly<V: Num + Float>(z: V, c: &[V::Elem]) -> V {
+fn poly<V: Float, const N: usize>(z: V, c: &[V::Elem; N]) -> V {
     let w = z * z;
-    let mut chains = [V::splat(c[c.len() - 1]), V::splat(c[c.len() - 2])];
-    let mut k = c.len() - 2;
-    while k > 0 {
-        k -= 1;
-        // c[k] belongs with the coefficient two above it.
-        let chain = &mut chains[(c.len() - 1 - k) % 2];
+    let mut chains = [V::splat(c[N - 1]), V::splat(c[N - 2])];
+    for k in (0..N - 2).rev() {
+        let chain = &mut chains[(N - 1 - k) % 2];
         *chain = *chain * w + V::splat(c[k]);
     }
-    // The chain of the last coefficient is that of the even powers where the length is odd.
-    let [even, odd] = if c.len() % 2 == 1 {
+    let [even, odd] = if N % 2 == 1 {
         chains
     } else {
         [chains[1], chains[0]]
@@ -115,7 +111,7 @@ fn poly<V: Num + Float>(z: V, c: &[V::Elem]) -> V {
 
 /// √(−2 ln u): the specification's formula.
 #[inline(always)]
-fn radius<V: Float>(u: V, log: &[V::Elem], ln2: [V::Elem; 2]) -> V {
+fn radius<V: Float, const N: usize>(u: V, log: &[V::Elem; N], ln2: [V::Elem; 2]) -> V {
     let (e, m) = u.split();
     let f = m - V::of(1.0);
     let half = V::of(0.5) * f * f;
@@ -129,7 +125,13 @@ fn radius<V: Float>(u: V, log: &[V::Elem], ln2: [V::Elem; 2]) -> V {
 
 /// (cos 2πf, sin 2πf) turned by the quadrant: `odd` swaps them, the sign bits of `x` and `y` are taken off.
 #[inline(always)]
-fn turn<V: Float>(f: V, odd: V::Mask, signs: [V; 2], sin: &[V::Elem], cos: &[V::Elem]) -> (V, V) {
+fn turn<V: Float, const N: usize>(
+    f: V,
+    odd: V::Mask,
+    signs: [V; 2],
+    sin: &[V::Elem; N],
+    cos: &[V::Elem; N],
+) -> (V, V) {
     let z = f * f;
     let s = f * poly(z, sin);
     let c = V::of(1.0) + z * poly(z, cos);
@@ -148,7 +150,7 @@ impl<W: Words> Draw<W> for NormalF32 {
     unsafe fn write([w0, w1, w2, w3]: [W; 4], dst: *mut f32) {
         let word = |x: u32| W::splat(x as u64 | (x as u64) << 32);
         let u = join(w0, w2).shr32::<1>().to_f32() + W::F32::of(1.0);
-        let r = radius::<W::F32>(
+        let r = radius(
             u * W::F32::of(1.0 / 2147483648.0),
             &single::LOG,
             single::LN2,
@@ -208,7 +210,7 @@ impl<W: Words> Draw<W> for NormalF64 {
     #[inline(always)]
     unsafe fn write([w0, w1, w2, w3]: [W; 4], dst: *mut f64) {
         let u = large_to_f64(join(w0, w1).shr64::<11>().add64(W::splat(1)));
-        let r = radius::<W::F64>(
+        let r = radius(
             u * W::F64::of(1.0 / 9007199254740992.0),
             &double::LOG,
             double::LN2,
