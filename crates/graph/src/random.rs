@@ -21,7 +21,7 @@ pub const ROUNDS: usize = 10;
 /// use bilevel_graph::random::philox4x32;
 /// assert_eq!(philox4x32([0; 4], [0; 2]), [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]);
 /// ```
-#[inline]
+#[inline(always)]
 pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     let ([mut a, mut b, mut c, mut d], [mut k, mut l]) = (counter, key);
     for _ in 0..ROUNDS {
@@ -167,7 +167,7 @@ transforms!(radius64, turn64, poly64, f64, u64, double, 52, 1023, 53);
 
 /// Two normal numbers from two words (Box and Muller): √(−2 ln u)·(cos 2πv, sin 2πv) with
 /// u = (⌊a/2⌋ + 1)·2⁻³¹, where ⌊a/2⌋ is rounded to f32 first, and v the top 24 bits of b.
-#[inline]
+#[inline(always)]
 fn normal_pair_f32(a: u32, b: u32) -> [f32; 2] {
     let r = radius32(((a >> 1) as i32 as f32 + 1.0) * (1.0 / 2147483648.0));
     let (x, y) = turn32(b >> 8);
@@ -175,7 +175,7 @@ fn normal_pair_f32(a: u32, b: u32) -> [f32; 2] {
 }
 
 /// Two normal numbers from two double words: u = (top 53 bits of a + 1)·2⁻⁵³, v the top 53 bits of b.
-#[inline]
+#[inline(always)]
 fn normal_pair_f64(a: u64, b: u64) -> [f64; 2] {
     let r = radius64(((a >> 11) + 1) as f64 * (1.0 / 9007199254740992.0));
     let (x, y) = turn64(b >> 11);
@@ -183,7 +183,7 @@ fn normal_pair_f64(a: u64, b: u64) -> [f64; 2] {
 }
 
 /// Joins the words of a block two by two, low word first.
-#[inline]
+#[inline(always)]
 fn double_words(w: [u32; 4]) -> [u64; 2] {
     [
         w[0] as u64 | (w[1] as u64) << 32,
@@ -191,7 +191,8 @@ fn double_words(w: [u32; 4]) -> [u64; 2] {
     ]
 }
 
-/// Writes elements first, first + 1, … of a draw whose blocks of N elements are given by `of` from the block's words.
+/// Writes elements first, first + 1, … of a draw whose blocks of N elements are given by `all` from the block's words, or
+/// one by one by `one` from the words and the place in the block.
 #[inline(always)]
 fn fill<T: Copy, const N: usize>(
     key: [u32; 2],
@@ -199,16 +200,20 @@ fn fill<T: Copy, const N: usize>(
     stream: u32,
     first: u64,
     dst: &mut [T],
-    of: impl Fn([u32; 4]) -> [T; N],
+    all: impl Fn([u32; 4]) -> [T; N],
+    one: impl Fn([u32; 4], usize) -> T,
 ) {
+    let words = |block: u64| philox4x32([block as u32, (block >> 32) as u32, counter, stream], key);
     let mut block = first / N as u64;
     let mut skip = (first % N as u64) as usize;
+    // A draw of one number is common (the noise of a scalar) and worth a road of its own.
+    if let [only] = dst {
+        *only = one(words(block), skip);
+        return;
+    }
     let mut rest = dst;
     while !rest.is_empty() {
-        let values = of(philox4x32(
-            [block as u32, (block >> 32) as u32, counter, stream],
-            key,
-        ));
+        let values = all(words(block));
         let take = rest.len().min(N - skip);
         let (now, later) = rest.split_at_mut(take);
         if take == N {
@@ -222,44 +227,87 @@ fn fill<T: Copy, const N: usize>(
     }
 }
 
+/// The double word that element i of a block is made of.
+#[inline(always)]
+fn double_word(w: [u32; 4], i: usize) -> u64 {
+    if i == 0 {
+        double_words(w)[0]
+    } else {
+        double_words(w)[1]
+    }
+}
+
 /// Standard normal f32, from element `first` of the draw on.
 #[inline]
 pub fn fill_normal_f32(key: [u32; 2], counter: u32, stream: u32, first: u64, dst: &mut [f32]) {
-    fill(key, counter, stream, first, dst, |w| {
+    let all = |w: [u32; 4]| {
         let ([a, b], [c, d]) = (normal_pair_f32(w[0], w[1]), normal_pair_f32(w[2], w[3]));
         [a, b, c, d]
-    });
+    };
+    let one = |w: [u32; 4], i: usize| {
+        let (a, b) = if i < 2 { (w[0], w[1]) } else { (w[2], w[3]) };
+        let [x, y] = normal_pair_f32(a, b);
+        if i & 1 == 0 { x } else { y }
+    };
+    fill(key, counter, stream, first, dst, all, one);
 }
 
 /// Standard normal f64, from element `first` of the draw on.
 #[inline]
 pub fn fill_normal_f64(key: [u32; 2], counter: u32, stream: u32, first: u64, dst: &mut [f64]) {
-    fill(key, counter, stream, first, dst, |w| {
+    let all = |w| {
         let [a, b] = double_words(w);
         normal_pair_f64(a, b)
-    });
+    };
+    let one = |w, i| {
+        let [x, y] = all(w);
+        if i == 0 { x } else { y }
+    };
+    fill(key, counter, stream, first, dst, all, one);
 }
 
 /// Uniform f32 on [0, 1): the top 24 bits of a word.
 #[inline]
 pub fn fill_uniform_f32(key: [u32; 2], counter: u32, stream: u32, first: u64, dst: &mut [f32]) {
-    fill(key, counter, stream, first, dst, |w| {
-        w.map(|w| (w >> 8) as f32 * (1.0 / 16777216.0))
-    });
+    let of = |w: u32| (w >> 8) as f32 * (1.0 / 16777216.0);
+    fill(
+        key,
+        counter,
+        stream,
+        first,
+        dst,
+        |w| w.map(of),
+        |w, i| of(w[i]),
+    );
 }
 
 /// Uniform f64 on [0, 1): the top 53 bits of a double word.
 #[inline]
 pub fn fill_uniform_f64(key: [u32; 2], counter: u32, stream: u32, first: u64, dst: &mut [f64]) {
-    fill(key, counter, stream, first, dst, |w| {
-        double_words(w).map(|w| (w >> 11) as f64 * (1.0 / 9007199254740992.0))
-    });
+    let of = |w: u64| (w >> 11) as f64 * (1.0 / 9007199254740992.0);
+    fill(
+        key,
+        counter,
+        stream,
+        first,
+        dst,
+        |w| double_words(w).map(of),
+        |w, i| of(double_word(w, i)),
+    );
 }
 
 /// Random bits: the words themselves.
 #[inline]
 pub fn fill_bits(key: [u32; 2], counter: u32, stream: u32, first: u64, dst: &mut [i32]) {
-    fill(key, counter, stream, first, dst, |w| w.map(|w| w as i32));
+    fill(
+        key,
+        counter,
+        stream,
+        first,
+        dst,
+        |w| w.map(|w| w as i32),
+        |w, i| w[i] as i32,
+    );
 }
 
 #[cfg(test)]

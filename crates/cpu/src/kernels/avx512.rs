@@ -464,9 +464,9 @@ macro_rules! each16 {
     };
 }
 
-/// The vector as it is, where no cast is needed.
+/// The vector as it is, where no cast is needed; unsafe as the casts are.
 #[inline(always)]
-fn as_is(x: __m512) -> __m512 {
+unsafe fn as_is(x: __m512) -> __m512 {
     x
 }
 
