@@ -3,6 +3,7 @@
 //! Each 64-bit lane carries one block: a word of it stands in the lower half of each of four registers, which is where
 //! the machine's 32 × 32 → 64 multiply takes its factors from; whatever the upper halves hold is never read. Floats are
 //! never fused here, as the specification asks.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 use super::RandomFn;
 use super::simd::{Float, Num, Words};

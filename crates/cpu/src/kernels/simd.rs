@@ -173,6 +173,7 @@ pub(crate) trait Widen: Float {
 }
 
 /// A register of random bits, seen as 64-bit words or as twice as many 32-bit words.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub(crate) trait Words: Copy {
     /// The f64 vector of the same size.
     type F64: Float<Elem = f64>;
