@@ -1,6 +1,7 @@
 //! The vector types of AVX-512: 512 bits, masks in their own registers, masked loads and stores for tails.
 
 use super::maps::Binary;
+use super::rows::Fold;
 use super::simd::{Float, Num, Widen, Words};
 use std::arch::x86_64::*;
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -24,7 +25,7 @@ macro_rules! float {
      $set1:ident $loadu:ident $maskload:ident $storeu:ident $maskstore:ident
      $add:ident $sub:ident $mul:ident $div:ident $max:ident $min:ident $cmp:ident $blend:ident $maskmov:ident
      $fma:ident $sqrt:ident $round:ident $scalef:ident $abs:ident $and:ident $or:ident $xor:ident
-     $iadd:ident $isub:ident $srl:ident $sll:ident $shift:literal $cast:ident $back:ident) => {
+     $iadd:ident $isub:ident $srl:ident $sll:ident $shift:literal $cast:ident $back:ident $each:ident) => {
         impl Add for $t {
             type Output = $t;
             #[inline(always)]
@@ -103,11 +104,23 @@ macro_rules! float {
             // The machine's max(b, a) answers a when they are equal or either is NaN, so only a NaN b is left to mend.
             #[inline(always)]
             fn max(self, b: Self) -> Self {
-                unsafe { $t($blend($cmp::<_CMP_UNORD_Q>(b.0, b.0), $max(b.0, self.0), b.0)) }
+                unsafe {
+                    $t($blend(
+                        $cmp::<_CMP_UNORD_Q>(b.0, b.0),
+                        $max(b.0, self.0),
+                        b.0,
+                    ))
+                }
             }
             #[inline(always)]
             fn min(self, b: Self) -> Self {
-                unsafe { $t($blend($cmp::<_CMP_UNORD_Q>(b.0, b.0), $min(b.0, self.0), b.0)) }
+                unsafe {
+                    $t($blend(
+                        $cmp::<_CMP_UNORD_Q>(b.0, b.0),
+                        $min(b.0, self.0),
+                        b.0,
+                    ))
+                }
             }
             #[inline(always)]
             fn negated(self) -> Self {
@@ -121,7 +134,13 @@ macro_rules! float {
             fn sign(self) -> Self {
                 let unit = Self::splat(1.0).copysign(self);
                 // 0 and NaN are not ordered away from 0: they stay.
-                unsafe { $t($blend($cmp::<_CMP_NEQ_OQ>(self.0, $set1(0.0)), self.0, unit.0)) }
+                unsafe {
+                    $t($blend(
+                        $cmp::<_CMP_NEQ_OQ>(self.0, $set1(0.0)),
+                        self.0,
+                        unit.0,
+                    ))
+                }
             }
             #[inline(always)]
             fn equal(self, b: Self) -> $mask {
@@ -157,6 +176,10 @@ macro_rules! float {
                 let (low, high) = super::avx2::$t::halves(self.0);
                 low.max(high).fold_max()
             }
+            #[inline(always)]
+            unsafe fn fold_each<F: Fold<Self>>(rows: *const Self) -> Self {
+                unsafe { $each::<F>(rows) }
+            }
         }
 
         impl Float for $t {
@@ -183,11 +206,19 @@ macro_rules! float {
             }
             #[inline(always)]
             fn floor(self) -> Self {
-                unsafe { $t($round::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(self.0)) }
+                unsafe {
+                    $t($round::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(
+                        self.0,
+                    ))
+                }
             }
             #[inline(always)]
             fn round(self) -> Self {
-                unsafe { $t($round::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)) }
+                unsafe {
+                    $t($round::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(
+                        self.0,
+                    ))
+                }
             }
             #[inline(always)]
             fn scale(self, n: Self) -> Self {
@@ -196,7 +227,12 @@ macro_rules! float {
             // Either bound is the first operand, so that a NaN in the second passes.
             #[inline(always)]
             fn clamp(self, low: f64, high: f64) -> Self {
-                unsafe { $t($max($set1(low as $elem), $min($set1(high as $elem), self.0))) }
+                unsafe {
+                    $t($max(
+                        $set1(low as $elem),
+                        $min($set1(high as $elem), self.0),
+                    ))
+                }
             }
             #[inline(always)]
             fn bit_and(self, b: Self) -> Self {
@@ -241,22 +277,28 @@ float!(F32s, f32, u16, 16, false, 12582912.0, 127.0, u32,
     _mm512_mask_blend_ps _mm512_maskz_mov_ps
     _mm512_fmadd_ps _mm512_sqrt_ps _mm512_roundscale_ps _mm512_scalef_ps _mm512_abs_ps _mm512_and_ps _mm512_or_ps
     _mm512_xor_ps _mm512_add_epi32 _mm512_sub_epi32 _mm512_srli_epi32 _mm512_slli_epi32 23
-    _mm512_castps_si512 _mm512_castsi512_ps);
+    _mm512_castps_si512 _mm512_castsi512_ps each_f32);
 float!(F64s, f64, u8, 8, true, 6755399441055744.0, 1023.0, u64,
     _mm512_set1_pd _mm512_loadu_pd _mm512_mask_loadu_pd _mm512_storeu_pd _mm512_mask_storeu_pd
     _mm512_add_pd _mm512_sub_pd _mm512_mul_pd _mm512_div_pd _mm512_max_pd _mm512_min_pd _mm512_cmp_pd_mask
     _mm512_mask_blend_pd _mm512_maskz_mov_pd
     _mm512_fmadd_pd _mm512_sqrt_pd _mm512_roundscale_pd _mm512_scalef_pd _mm512_abs_pd _mm512_and_pd _mm512_or_pd
     _mm512_xor_pd _mm512_add_epi64 _mm512_sub_epi64 _mm512_srli_epi64 _mm512_slli_epi64 52
-    _mm512_castpd_si512 _mm512_castsi512_pd);
+    _mm512_castpd_si512 _mm512_castsi512_pd each_f64);
 
 impl Widen for F32s {
     type Wide = F64s;
     #[inline(always)]
     fn widened<O: Binary<F64s>>(self, b: F32s) -> F32s {
         unsafe {
-            let (al, ah) = (_mm512_castps512_ps256(self.0), _mm512_extractf32x8_ps::<1>(self.0));
-            let (bl, bh) = (_mm512_castps512_ps256(b.0), _mm512_extractf32x8_ps::<1>(b.0));
+            let (al, ah) = (
+                _mm512_castps512_ps256(self.0),
+                _mm512_extractf32x8_ps::<1>(self.0),
+            );
+            let (bl, bh) = (
+                _mm512_castps512_ps256(b.0),
+                _mm512_extractf32x8_ps::<1>(b.0),
+            );
             let low = O::apply(F64s(_mm512_cvtps_pd(al)), F64s(_mm512_cvtps_pd(bl)));
             let high = O::apply(F64s(_mm512_cvtps_pd(ah)), F64s(_mm512_cvtps_pd(bh)));
             let low = _mm512_castps256_ps512(_mm512_cvtpd_ps(low.0));
@@ -358,6 +400,112 @@ impl Num for I32s {
         let (low, high) = super::avx2::I32s::halves(self.0);
         low.max(high).fold_max()
     }
+    #[inline(always)]
+    unsafe fn fold_each<F: Fold<Self>>(rows: *const Self) -> Self {
+        unsafe { each_i32::<F>(rows) }
+    }
+}
+
+/// Combines what two shuffles take from a pair of vectors. A macro, since a closure here would not carry the features.
+macro_rules! step {
+    ($two:expr, $shuffle:ident, $low:literal, $high:literal, $a:expr, $b:expr) => {{
+        let (a, b) = ($a, $b);
+        $two($shuffle::<$low>(a, b), $shuffle::<$high>(a, b))
+    }};
+}
+
+/// Folds 16 rows of 16 lanes as a tree: each step lays what is left of two vectors side by side and combines the halves.
+/// The rows of a 128-bit block are taken four apart so that the answers come out in order.
+macro_rules! each16 {
+    ($name:ident, $t:ident, $to:ident, $from:ident) => {
+        #[inline(always)]
+        unsafe fn $name<F: Fold<$t>>(rows: *const $t) -> $t {
+            #[inline(always)]
+            unsafe fn two<F: Fold<$t>>(a: __m512, b: __m512) -> __m512 {
+                unsafe { $to(F::two($t($from(a)), $t($from(b))).0) }
+            }
+            #[inline(always)]
+            unsafe fn quad<F: Fold<$t>>(rows: *const $t) -> __m512 {
+                unsafe {
+                    let (a, b) = ($to((*rows).0), $to((*rows.add(4)).0));
+                    let (c, d) = ($to((*rows.add(8)).0), $to((*rows.add(12)).0));
+                    let ab = step!(two::<F>, _mm512_shuffle_f32x4, 0x44, 0xEE, a, b);
+                    let cd = step!(two::<F>, _mm512_shuffle_f32x4, 0x44, 0xEE, c, d);
+                    step!(two::<F>, _mm512_shuffle_f32x4, 0x88, 0xDD, ab, cd)
+                }
+            }
+            unsafe {
+                let ab = step!(
+                    two::<F>,
+                    _mm512_shuffle_ps,
+                    0x44,
+                    0xEE,
+                    quad::<F>(rows),
+                    quad::<F>(rows.add(1))
+                );
+                let cd = step!(
+                    two::<F>,
+                    _mm512_shuffle_ps,
+                    0x44,
+                    0xEE,
+                    quad::<F>(rows.add(2)),
+                    quad::<F>(rows.add(3))
+                );
+                $t($from(step!(
+                    two::<F>,
+                    _mm512_shuffle_ps,
+                    0x88,
+                    0xDD,
+                    ab,
+                    cd
+                )))
+            }
+        }
+    };
+}
+
+/// The vector as it is, where no cast is needed; unsafe as the casts are.
+#[inline(always)]
+unsafe fn as_is(x: __m512) -> __m512 {
+    x
+}
+
+each16!(each_f32, F32s, as_is, as_is);
+each16!(each_i32, I32s, _mm512_castsi512_ps, _mm512_castps_si512);
+
+/// The same tree for 8 rows of 8 lanes.
+#[inline(always)]
+unsafe fn each_f64<F: Fold<F64s>>(rows: *const F64s) -> F64s {
+    #[inline(always)]
+    unsafe fn two<F: Fold<F64s>>(a: __m512d, b: __m512d) -> __m512d {
+        F::two(F64s(a), F64s(b)).0
+    }
+    #[inline(always)]
+    unsafe fn quad<F: Fold<F64s>>(rows: *const F64s) -> __m512d {
+        unsafe {
+            let ab = step!(
+                two::<F>,
+                _mm512_shuffle_f64x2,
+                0x44,
+                0xEE,
+                (*rows).0,
+                (*rows.add(2)).0
+            );
+            let cd = step!(
+                two::<F>,
+                _mm512_shuffle_f64x2,
+                0x44,
+                0xEE,
+                (*rows.add(4)).0,
+                (*rows.add(6)).0
+            );
+            step!(two::<F>, _mm512_shuffle_f64x2, 0x88, 0xDD, ab, cd)
+        }
+    }
+    unsafe {
+        let (a, b) = (quad::<F>(rows), quad::<F>(rows.add(1)));
+        F64s(two::<F>(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b)))
+    }
 }
 
 impl Words for Bits {
@@ -446,15 +594,22 @@ impl Words for Bits {
         unsafe {
             let low = _mm512_set_epi64(11, 3, 10, 2, 9, 1, 8, 0);
             let high = _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4);
-            (Bits(_mm512_permutex2var_epi64(self.0, low, b.0)), Bits(_mm512_permutex2var_epi64(self.0, high, b.0)))
+            (
+                Bits(_mm512_permutex2var_epi64(self.0, low, b.0)),
+                Bits(_mm512_permutex2var_epi64(self.0, high, b.0)),
+            )
         }
     }
     #[inline(always)]
     fn interleave32(self, b: Self) -> (Self, Self) {
         unsafe {
             let low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-            let high = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
-            (Bits(_mm512_permutex2var_epi32(self.0, low, b.0)), Bits(_mm512_permutex2var_epi32(self.0, high, b.0)))
+            let high =
+                _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
+            (
+                Bits(_mm512_permutex2var_epi32(self.0, low, b.0)),
+                Bits(_mm512_permutex2var_epi32(self.0, high, b.0)),
+            )
         }
     }
 }

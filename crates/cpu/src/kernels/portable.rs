@@ -1,7 +1,15 @@
 //! Plain numbers as vectors of one lane: the kernels for any machine, left to the compiler to vectorise.
 
 use super::maps::Binary;
+use super::rows::Fold;
 use super::simd::{Float, Num, Widen};
+
+/// 1 × f32.
+pub(crate) type F32s = f32;
+/// 1 × f64.
+pub(crate) type F64s = f64;
+/// 1 × i32.
+pub(crate) type I32s = i32;
 
 /// A truth value with the bit operators the trait asks for is `bool` itself.
 macro_rules! shared {
@@ -55,6 +63,10 @@ macro_rules! shared {
         #[inline(always)]
         fn fold_max(self) -> $t {
             self
+        }
+        #[inline(always)]
+        unsafe fn fold_each<F: Fold<$t>>(rows: *const $t) -> $t {
+            unsafe { *rows }
         }
     };
 }
@@ -142,7 +154,11 @@ macro_rules! float {
                 let shift = $t::copysign(large, self);
                 let near = (self + shift) - shift;
                 let down = if near > self { near - 1.0 } else { near };
-                if $t::abs(self) < large { $t::copysign(down, self) } else { self }
+                if $t::abs(self) < large {
+                    $t::copysign(down, self)
+                } else {
+                    self
+                }
             }
             #[inline(always)]
             fn clamp(self, low: f64, high: f64) -> $t {

@@ -54,6 +54,8 @@ pub(crate) trait Row<V: Num>: Copy {
     unsafe fn full(self, i: usize) -> V;
     /// The first n lanes from element i on, the others `rest`.
     unsafe fn part(self, i: usize, n: usize, rest: V) -> V;
+    /// The row that begins n elements further on.
+    unsafe fn skip(self, n: usize) -> Self;
 }
 
 impl<V: Num> Row<V> for *const V::Elem {
@@ -64,6 +66,10 @@ impl<V: Num> Row<V> for *const V::Elem {
     #[inline(always)]
     unsafe fn part(self, i: usize, n: usize, rest: V) -> V {
         unsafe { V::load_part(self.add(i), n, rest) }
+    }
+    #[inline(always)]
+    unsafe fn skip(self, n: usize) -> Self {
+        unsafe { self.add(n) }
     }
 }
 
@@ -77,11 +83,48 @@ impl<V: Num> Row<V> for (*const V::Elem, *const V::Elem) {
         let zero = V::splat(V::ZERO);
         unsafe { V::load_part(self.0.add(i), n, zero).times(V::load_part(self.1.add(i), n, rest)) }
     }
+    #[inline(always)]
+    unsafe fn skip(self, n: usize) -> Self {
+        unsafe { (self.0.add(n), self.1.add(n)) }
+    }
 }
 
-/// Combines elements `from..to` of a row: K registers make up 64 bytes.
+/// Combines K registers that make up 64 bytes into one, by halves.
 #[inline(always)]
-unsafe fn fold_run<V: Num, F: Fold<V>, R: Row<V>, const K: usize>(row: R, from: usize, to: usize) -> V::Elem {
+fn narrow<V: Num, F: Fold<V>, const K: usize>(mut lanes: [V; K]) -> V {
+    let mut k = K;
+    while k > 1 {
+        k /= 2;
+        for j in 0..k {
+            lanes[j] = F::two(lanes[j], lanes[j + k]);
+        }
+    }
+    lanes[0]
+}
+
+/// The last elements `i..to` of a row, fewer than 64 bytes of them, combined into the lanes.
+#[inline(always)]
+unsafe fn finish<V: Num, F: Fold<V>, R: Row<V>, const K: usize>(
+    row: R,
+    mut i: usize,
+    to: usize,
+    lanes: &mut [V; K],
+) {
+    for lane in lanes.iter_mut() {
+        unsafe {
+            if i + V::LANES <= to {
+                *lane = F::two(*lane, row.full(i));
+            } else if i < to {
+                *lane = F::two(*lane, row.part(i, to - i, V::splat(F::START)));
+            }
+        }
+        i += V::LANES;
+    }
+}
+
+/// Combines elements `from..to` of a row into one register.
+#[inline(always)]
+unsafe fn run<V: Num, F: Fold<V>, R: Row<V>, const K: usize>(row: R, from: usize, to: usize) -> V {
     let start = V::splat(F::START);
     let wide = K * V::LANES;
     let mut lanes = [start; K];
@@ -99,7 +142,10 @@ unsafe fn fold_run<V: Num, F: Fold<V>, R: Row<V>, const K: usize>(row: R, from: 
                 i += 4 * wide;
             }
             for (k, lane) in lanes.iter_mut().enumerate() {
-                *lane = F::two(F::two(sets[0][k], sets[1][k]), F::two(sets[2][k], sets[3][k]));
+                *lane = F::two(
+                    F::two(sets[0][k], sets[1][k]),
+                    F::two(sets[2][k], sets[3][k]),
+                );
             }
         }
         while i + wide <= to {
@@ -108,38 +154,65 @@ unsafe fn fold_run<V: Num, F: Fold<V>, R: Row<V>, const K: usize>(row: R, from: 
             }
             i += wide;
         }
-        for lane in lanes.iter_mut() {
-            if i + V::LANES <= to {
-                *lane = F::two(*lane, row.full(i));
-                i += V::LANES;
-            } else if i < to {
-                *lane = F::two(*lane, row.part(i, to - i, start));
-                i = to;
-            }
-        }
+        finish::<V, F, R, K>(row, i, to, &mut lanes);
     }
-    let mut k = K;
-    while k > 1 {
-        k /= 2;
-        for j in 0..k {
-            lanes[j] = F::two(lanes[j], lanes[j + k]);
-        }
-    }
-    F::lanes(lanes[0])
+    narrow::<V, F, K>(lanes)
 }
 
 /// Combines one row of length l.
 #[inline(always)]
-unsafe fn fold_row<V: Num, F: Fold<V> + Fold<V::Elem>, R: Row<V>, const K: usize>(row: R, l: usize) -> V::Elem {
+unsafe fn one<V: Num, F: Fold<V> + Fold<V::Elem>, R: Row<V>, const K: usize>(
+    row: R,
+    l: usize,
+) -> V::Elem {
     unsafe {
         let mut from = 0;
-        let mut total = fold_run::<V, F, R, K>(row, 0, l.min(RUN));
+        let mut total = F::lanes(run::<V, F, R, K>(row, 0, l.min(RUN)));
         while from + RUN < l {
             from += RUN;
-            let next = fold_run::<V, F, R, K>(row, from, l.min(from + RUN));
+            let next = F::lanes(run::<V, F, R, K>(row, from, l.min(from + RUN)));
             total = <F as Fold<V::Elem>>::two(total, next);
         }
         total
+    }
+}
+
+/// Combines r rows of length l.
+///
+/// Rows are taken `LANES` at a time, so that folding the lanes is shared between them; the order within a row is that of
+/// a row on its own. Rows shorter than 64 bytes skip the loops of longer ones.
+#[inline(always)]
+unsafe fn all<V: Num, F: Fold<V> + Fold<V::Elem>, R: Row<V>, const K: usize>(
+    dst: *mut V::Elem,
+    row: R,
+    r: usize,
+    l: usize,
+) {
+    unsafe {
+        let mut i = 0;
+        if V::LANES > 1 && l <= RUN {
+            let start = V::splat(<F as Fold<V>>::START);
+            let mut rows = [start; 16];
+            while i + V::LANES <= r {
+                if l < K * V::LANES {
+                    for (j, lane) in rows[..V::LANES].iter_mut().enumerate() {
+                        let mut lanes = [start; K];
+                        finish::<V, F, R, K>(row.skip((i + j) * l), 0, l, &mut lanes);
+                        *lane = narrow::<V, F, K>(lanes);
+                    }
+                } else {
+                    for (j, lane) in rows[..V::LANES].iter_mut().enumerate() {
+                        *lane = run::<V, F, R, K>(row.skip((i + j) * l), 0, l);
+                    }
+                }
+                V::fold_each::<F>(rows.as_ptr()).store(dst.add(i));
+                i += V::LANES;
+            }
+        }
+        while i < r {
+            one::<V, F, R, K>(row.skip(i * l), l).store(dst.add(i));
+            i += 1;
+        }
     }
 }
 
@@ -151,50 +224,63 @@ pub(crate) unsafe fn reduce<V: Num, F: Fold<V> + Fold<V::Elem>, const K: usize>(
     r: usize,
     l: usize,
 ) {
-    unsafe {
-        let (dst, a) = (dst.cast::<V::Elem>(), a.cast::<V::Elem>());
-        for i in 0..r {
-            fold_row::<V, F, _, K>(a.add(i * l), l).store(dst.add(i));
-        }
-    }
+    unsafe { all::<V, F, _, K>(dst.cast(), a.cast::<V::Elem>(), r, l) }
 }
 
 /// dst\[i\] = Σⱼ a\[i, j\]·b\[i, j\]: the same bits as the product followed by the sum.
 #[inline(always)]
-pub(crate) unsafe fn dot<V: Num, const K: usize>(dst: *mut u8, a: *const u8, b: *const u8, r: usize, l: usize) {
-    unsafe {
-        let (dst, a, b) = (dst.cast::<V::Elem>(), a.cast::<V::Elem>(), b.cast::<V::Elem>());
-        for i in 0..r {
-            fold_row::<V, Sum, _, K>((a.add(i * l), b.add(i * l)), l).store(dst.add(i));
-        }
-    }
+pub(crate) unsafe fn dot<V: Num, const K: usize>(
+    dst: *mut u8,
+    a: *const u8,
+    b: *const u8,
+    r: usize,
+    l: usize,
+) {
+    unsafe { all::<V, Sum, _, K>(dst.cast(), (a.cast::<V::Elem>(), b.cast::<V::Elem>()), r, l) }
 }
 
 /// dst\[i\] = the first j with the largest a\[i, j\], a NaN counting as larger than any number.
 ///
-/// The largest value is found first, then the first lane that holds it; a NaN largest is the only one unequal to itself.
+/// The largest values of 64 rows are found first, then in each row the first lane that holds its own; only where the
+/// largest is NaN is an element unequal to itself the one sought.
 #[inline(always)]
-pub(crate) unsafe fn argmax<V: Num, const K: usize>(dst: *mut u8, a: *const u8, r: usize, l: usize) {
+pub(crate) unsafe fn argmax<V: Num, const K: usize>(
+    dst: *mut u8,
+    a: *const u8,
+    r: usize,
+    l: usize,
+) {
     unsafe {
         let (dst, a) = (dst.cast::<i32>(), a.cast::<V::Elem>());
-        for i in 0..r {
-            let row = a.add(i * l);
-            let top = V::splat(fold_row::<V, Max, _, K>(row, l));
-            let found = |v: V| V::mask_bits(v.equal(top) | !v.equal(v));
-            let mut j = 0;
-            let mut hit = 0;
-            while j + V::LANES <= l {
-                hit = found(V::load(row.add(j)));
-                if hit != 0 {
-                    break;
-                }
-                j += V::LANES;
+        let mut tops = [V::LEAST; 64];
+        let mut i = 0;
+        while i < r {
+            let rows = (r - i).min(64);
+            all::<V, Max, _, K>(tops.as_mut_ptr(), a.add(i * l), rows, l);
+            for (k, &top) in tops[..rows].iter().enumerate() {
+                dst.add(i + k)
+                    .write_unaligned(first_at::<V>(a.add((i + k) * l), l, V::splat(top)));
             }
-            if hit == 0 && j < l {
-                // Lanes past the end repeat `top` at worst, after the first true lane.
-                hit = found(V::load_part(row.add(j), l - j, top));
-            }
-            dst.add(i).write_unaligned((j as u32 + hit.trailing_zeros()) as i32);
+            i += rows;
         }
+    }
+}
+
+/// The first index of `top`, or of NaN, in a row that holds one.
+#[inline(always)]
+unsafe fn first_at<V: Num>(row: *const V::Elem, l: usize, top: V) -> i32 {
+    let mut j = 0;
+    unsafe {
+        while j + V::LANES <= l {
+            let v = V::load(row.add(j));
+            let hit = V::mask_bits(v.equal(top) | !v.equal(v));
+            if hit != 0 {
+                return j as i32 + hit.trailing_zeros() as i32;
+            }
+            j += V::LANES;
+        }
+        // Lanes past the end repeat `top`, but the row's own comes before them.
+        let v = V::load_part(row.add(j), l - j, top);
+        j as i32 + V::mask_bits(v.equal(top) | !v.equal(v)).trailing_zeros() as i32
     }
 }

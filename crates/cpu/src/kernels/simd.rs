@@ -11,7 +11,10 @@ pub(crate) trait Num: Copy {
     /// One number.
     type Elem: Num<Elem = Self::Elem>;
     /// A truth value for each lane.
-    type Mask: Copy + BitAnd<Output = Self::Mask> + BitOr<Output = Self::Mask> + Not<Output = Self::Mask>;
+    type Mask: Copy
+        + BitAnd<Output = Self::Mask>
+        + BitOr<Output = Self::Mask>
+        + Not<Output = Self::Mask>;
     /// How many numbers a vector holds.
     const LANES: usize;
     /// The identity of `max`: −∞ or the least integer.
@@ -62,11 +65,18 @@ pub(crate) trait Num: Copy {
     fn fold_sum(self) -> Self::Elem;
     /// Largest lane; NaN where any is.
     fn fold_max(self) -> Self::Elem;
+    /// Folds `LANES` vectors at once, each by halves: lane i of the answer is the fold of `rows[i]`.
+    unsafe fn fold_each<F: super::rows::Fold<Self>>(rows: *const Self) -> Self;
 }
 
 /// A vector of floats.
 pub(crate) trait Float:
-    Num + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
+    Num
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
 {
     /// True where `mul_add` rounds once, in one instruction.
     const FMA: bool;
@@ -136,11 +146,21 @@ pub(crate) trait Float:
     #[inline(always)]
     fn split(self) -> (Self, Self) {
         let one = Self::of(1.0);
-        let field = self.bit_sub(Self::of(std::f64::consts::FRAC_1_SQRT_2)).bit_add(one).field_down();
+        let field = self
+            .bit_sub(Self::of(std::f64::consts::FRAC_1_SQRT_2))
+            .bit_add(one)
+            .field_down();
         let m = self.bit_sub(field.field_up()).bit_add(one);
         // field < 2048 under the exponent of 2^FRACTION is the float 2^FRACTION + field.
-        let base = if Self::DOUBLE { 4503599627370496.0 } else { 8388608.0 };
-        (field.bit_or(Self::of(base)) - Self::of(base + Self::BIAS), m)
+        let base = if Self::DOUBLE {
+            4503599627370496.0
+        } else {
+            8388608.0
+        };
+        (
+            field.bit_or(Self::of(base)) - Self::of(base + Self::BIAS),
+            m,
+        )
     }
 }
 
@@ -153,6 +173,7 @@ pub(crate) trait Widen: Float {
 }
 
 /// A register of random bits, seen as 64-bit words or as twice as many 32-bit words.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub(crate) trait Words: Copy {
     /// The f64 vector of the same size.
     type F64: Float<Elem = f64>;

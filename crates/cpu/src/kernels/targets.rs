@@ -55,22 +55,22 @@ macro_rules! by_type {
     };
 }
 
-/// Makes a module with the wrappers and tables of one instruction set.
+/// Makes a module with the wrappers and tables of one instruction set: its vector types, narrower ones for short rows, and
+/// how many registers of 32-bit and 64-bit elements make up 64 bytes.
 macro_rules! target {
-    ($name:ident, $doc:literal, $(#[$feature:meta])*, $f32:ty, $f64:ty, $i32:ty, $k32:literal, $k64:literal) => {
+    ($name:ident, $doc:literal, $(#[$feature:meta])*, $own:ident, $narrower:ident, $k32:literal, $k64:literal) => {
         #[doc = $doc]
         pub(crate) mod $name {
             use super::super::maps::{self, Binary, Ternary, Unary};
             use super::super::moves::{self, Cast, Made};
             use super::super::rows::{self, Fold};
             use super::super::simd::Num;
+            use super::super::$narrower as narrower;
+            use super::super::$own::{F32s as F32, F64s as F64, I32s as I32};
             use super::super::{basic, erf, exp, log, pow, trig};
             use super::super::{Arity, BinaryFn, FusedOp, IotaFn, Rows2Fn, RowsFn, StridedFn, TernaryFn, UnaryFn};
             use bilevel_graph::{BinaryOp, DType, UnaryOp};
 
-            type F32 = $f32;
-            type F64 = $f64;
-            type I32 = $i32;
 
             $(#[$feature])*
             unsafe fn map1<V: Num, O: Unary<V>>(dst: *mut u8, a: *const u8, n: usize) {
@@ -134,8 +134,8 @@ macro_rules! target {
             }
 
             $(#[$feature])*
-            unsafe fn repeats<V: Num>(dst: *mut u8, a: *const u8, r: usize, l: usize) {
-                unsafe { moves::repeat::<V>(dst, a, r, l) }
+            unsafe fn repeats<V: Num, H: Num<Elem = V::Elem>>(dst: *mut u8, a: *const u8, r: usize, l: usize) {
+                unsafe { moves::repeat::<V, H>(dst, a, r, l) }
             }
 
             $(#[$feature])*
@@ -229,7 +229,7 @@ macro_rules! target {
             }
 
             pub(crate) fn repeat(dtype: DType) -> RowsFn {
-                by_type!(dtype, repeats::<F32>, repeats::<F64>, repeats::<I32>)
+                by_type!(dtype, repeats::<F32, narrower::F32s>, repeats::<F64, narrower::F64s>, repeats::<I32, narrower::I32s>)
             }
 
             pub(crate) fn iota(dtype: DType) -> IotaFn {
@@ -282,21 +282,11 @@ target!(
     wide,
     "AVX-512.",
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")],
-    super::super::avx512::F32s,
-    super::super::avx512::F64s,
-    super::super::avx512::I32s,
+    avx512,
+    avx2,
     1,
     1
 );
 #[cfg(target_arch = "x86_64")]
-target!(
-    middle,
-    "AVX2 with FMA.",
-    #[target_feature(enable = "avx2,fma")],
-    super::super::avx2::F32s,
-    super::super::avx2::F64s,
-    super::super::avx2::I32s,
-    2,
-    2
-);
-target!(plain, "Any machine.",, f32, f64, i32, 16, 8);
+target!(middle, "AVX2 with FMA.", #[target_feature(enable = "avx2,fma")], avx2, avx2, 2, 2);
+target!(plain, "Any machine.",, portable, portable, 16, 8);
