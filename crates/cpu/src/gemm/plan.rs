@@ -278,7 +278,10 @@ fn choose<T: Real>(kernels: &Kernels<T>, p: &Problem) -> (f64, Method) {
     let compute = k * (vectors / high) * (n / wide) * tile(high, wide);
     // Cycles to move one element, by how contiguous it is.
     let moved = |unit: bool, other: bool| if unit { 0.15 } else if other { 0.4 } else { 1.5 };
-    let write = m * n * moved(p.c.0 == 1 || p.m == 1, p.c.1 == 1) * if p.accumulate { 2.0 } else { 1.0 };
+    let unit = p.c.0 == 1 || p.m == 1;
+    // A sum in several blocks comes back to C for each; a tile that lies across C is then added one by one.
+    let again = (k / 400.0).ceil() - if p.accumulate { 0.0 } else { 1.0 };
+    let write = m * n * (moved(unit, p.c.1 == 1) + again * if unit { 0.3 } else { 2.0 });
     let (pack_a, pack_b) = (moved(p.a.0 == 1, p.a.1 == 1) * m * k, moved(p.b.1 == 1, p.b.0 == 1) * n * k);
     let thin = p.n <= 2 * kernels.nr || p.m <= 2 * kernels.mr() || p.m * p.n * p.k <= 1 << 18;
     let outer = if thin {
