@@ -12,6 +12,7 @@ pub(crate) mod kernel;
 pub(crate) mod pack;
 mod plan;
 mod simd;
+mod split;
 #[cfg(test)]
 pub(crate) mod tests;
 #[cfg(target_arch = "x86_64")]

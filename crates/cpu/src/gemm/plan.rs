@@ -6,6 +6,7 @@ use super::blocked::Blocked;
 use super::direct::{Direct, TASK};
 use super::flavour::{Flavour, Kernels, Real};
 use super::inner::Inner;
+use super::split::Split;
 use crate::team::Team;
 
 /// Element strides of a matrix; any sign, 0 for a repeated axis of an input.
@@ -99,6 +100,8 @@ enum Method {
     Direct(Direct),
     Inner(Inner),
     Blocked(Blocked),
+    /// A few multiplications, one by one.
+    Tiny,
 }
 
 /// A planned matrix product.
@@ -111,6 +114,8 @@ pub struct GemmPlan<T: Real> {
     batches: usize,
     /// Products of one task, where tasks are whole products; 0 where the team works inside one product.
     group: usize,
+    /// Takes the place of all the rest.
+    split: Option<Box<Split<T>>>,
 }
 
 impl<T: Real> GemmPlan<T> {
@@ -149,6 +154,8 @@ impl<T: Real> GemmPlan<T> {
             (false, Method::Nothing)
         } else if p.k == 0 {
             (false, Method::Zero)
+        } else if p.m * p.n * p.k <= 32 {
+            (false, Method::Tiny)
         } else {
             let straight = choose(kernels, &p);
             let turned = choose(kernels, &p.swapped());
@@ -162,18 +169,22 @@ impl<T: Real> GemmPlan<T> {
         let work = (p.m * p.n * p.k).max(1);
         let alone = match method {
             Method::Nothing => false,
-            Method::Zero => true,
+            Method::Zero | Method::Tiny => true,
             Method::Direct(d) => batches >= 16 || (d.tasks(&p) == 1 && batches > 1),
             Method::Inner(d) => batches >= 16 || (d.tasks(&p) == 1 && batches > 1),
             Method::Blocked(_) => batches >= 16 && work < 1 << 26,
         };
         // Sixty-four tasks at most; at least a task's worth of work in each.
         let group = if alone { (TASK / work).max(batches / 64).max(1) } else { 0 };
-        Some(GemmPlan { kernels, problem: p, swap, method, axes, batches, group })
+        let split = Split::new(spec, flavour).map(Box::new);
+        Some(GemmPlan { kernels, problem: p, swap, method, axes, batches, group, split })
     }
 
     /// Bytes of workspace [`GemmPlan::run`] needs with a team of `threads`.
     pub fn workspace_bytes(&self, threads: usize) -> usize {
+        if let Some(split) = &self.split {
+            return split.workspace_bytes(threads);
+        }
         let copies = if self.group > 0 { threads.max(1) } else { 1 };
         let elements = match self.method {
             Method::Direct(_) => self.room() * threads.max(1),
@@ -186,7 +197,7 @@ impl<T: Real> GemmPlan<T> {
     fn room(&self) -> usize {
         let p = &self.problem;
         let elements = match self.method {
-            Method::Nothing | Method::Zero => 0,
+            Method::Nothing | Method::Zero | Method::Tiny => 0,
             Method::Direct(d) => d.workspace(self.kernels),
             Method::Inner(d) => d.workspace(p),
             Method::Blocked(d) => d.workspace(p),
@@ -200,6 +211,10 @@ impl<T: Real> GemmPlan<T> {
     /// `a`, `b`, `c` must be good for every element the plan's shapes and strides name, `c` must not overlap the inputs,
     /// and `workspace` must be good for `workspace_bytes(team.threads())` bytes, of any alignment.
     pub unsafe fn run(&self, team: &Team, a: *const T, b: *const T, c: *mut T, workspace: *mut u8) {
+        if let Some(split) = &self.split {
+            // SAFETY: the caller's promise.
+            return unsafe { split.run(team, a, b, c, workspace) };
+        }
         let (a, b) = if self.swap { (b, a) } else { (a, b) };
         let x = Matrices { a, b, c };
         let (p, kernels) = (&self.problem, self.kernels);
@@ -224,7 +239,7 @@ impl<T: Real> GemmPlan<T> {
             // SAFETY: the caller's promise; tasks write to separate places, workers have separate rooms.
             unsafe {
                 match self.method {
-                    Method::Nothing | Method::Zero => {}
+                    Method::Nothing | Method::Zero | Method::Tiny => {}
                     Method::Direct(d) => team.run_with(d.tasks(p), &|task, worker| {
                         d.task(kernels, p, task, &x, work.c().wrapping_add(worker * room));
                     }),
@@ -252,6 +267,18 @@ impl<T: Real> GemmPlan<T> {
                             for j in 0..p.n {
                                 *x.c_at(p, i, j) = T::default();
                             }
+                        }
+                    }
+                }
+                Method::Tiny => {
+                    for i in 0..p.m {
+                        for j in 0..p.n {
+                            let c = x.c_at(p, i, j);
+                            let mut sum = if p.accumulate { *c } else { T::default() };
+                            for k in 0..p.k {
+                                sum = sum + *x.a_at(p, i, k) * *x.b_at(p, k, j);
+                            }
+                            *c = sum;
                         }
                     }
                 }
