@@ -11,7 +11,15 @@ fn row_major(lens: [usize; 4]) -> [isize; 4] {
 }
 
 /// A layer of the given shape: forward, gradient by the image, gradient by the kernel.
-fn layer(n: usize, c: usize, o: usize, h: usize, k: usize, stride: usize, groups: usize) -> Vec<(&'static str, ConvSpec, usize)> {
+fn layer(
+    n: usize,
+    c: usize,
+    o: usize,
+    h: usize,
+    k: usize,
+    stride: usize,
+    groups: usize,
+) -> Vec<(&'static str, ConvSpec, usize)> {
     let pad = (k / 2) as i64;
     let out = (h + 2 * (k / 2) - k) / stride + 1;
     let dims = |stride: usize, low: i64, id: usize, kd: usize| ConvDims {
@@ -84,7 +92,8 @@ fn main() {
             let out = s.dims.stride[0].max(s.dims.image_dilation[0]).max(s.dims.kernel_dilation[0]);
             let small = (h + 2 * (k / 2) - k) / out + 1;
             let flop = 2.0 * (n * c / groups * o * k * k * small * small) as f64;
-            let fill = |n: usize| -> Vec<f32> { (0..n).map(|i| (i * 2654435761 % 1000) as f32 / 1000.0 - 0.5).collect() };
+            let fill =
+                |n: usize| -> Vec<f32> { (0..n).map(|i| (i * 2654435761 % 1000) as f32 / 1000.0 - 0.5).collect() };
             let (image, kernel) = (fill(s.image.iter().product()), fill(s.kernel.iter().product()));
             let mut y = fill(s.out.iter().product());
             let plan = ConvPlan::<f32>::new(&s);

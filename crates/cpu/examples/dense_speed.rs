@@ -56,21 +56,47 @@ fn cases() -> Vec<(String, GemmSpec)> {
     // Attention: q, k, v interleaved in rows of 2304, twelve heads of 64, eight sequences of 197.
     let heads = |a: isize, b: isize, c: isize| {
         vec![
-            BatchAxis { len: 8, a: if a == 64 { 197 * 2304 } else { 12 * a }, b: 197 * 2304, c: if c == 64 { 197 * 768 } else { 12 * c } },
+            BatchAxis {
+                len: 8,
+                a: if a == 64 { 197 * 2304 } else { 12 * a },
+                b: 197 * 2304,
+                c: if c == 64 { 197 * 768 } else { 12 * c },
+            },
             BatchAxis { len: 12, a, b, c },
         ]
     };
     let sq = 197 * 197;
     add(
         "q·kᵀ x96",
-        GemmSpec { m: 197, n: 197, k: 64, a: row(2304), b: col(2304), c: row(197), batch: heads(64, 64, sq), accumulate: false },
+        GemmSpec {
+            m: 197,
+            n: 197,
+            k: 64,
+            a: row(2304),
+            b: col(2304),
+            c: row(197),
+            batch: heads(64, 64, sq),
+            accumulate: false,
+        },
     );
     add(
         "p·v x96",
-        GemmSpec { m: 197, n: 64, k: 197, a: row(197), b: row(2304), c: row(768), batch: heads(sq, 64, 64), accumulate: false },
+        GemmSpec {
+            m: 197,
+            n: 64,
+            k: 197,
+            a: row(197),
+            b: row(2304),
+            c: row(768),
+            batch: heads(sq, 64, 64),
+            accumulate: false,
+        },
     );
     let same = vec![BatchAxis { len: 96, a: 0, b: 0, c: 0 }];
-    add("cached x96", GemmSpec { m: 197, n: 197, k: 64, a: row(2304), b: col(2304), c: row(197), batch: same, accumulate: false });
+    add(
+        "cached x96",
+        GemmSpec { m: 197, n: 197, k: 64, a: row(2304), b: col(2304), c: row(197), batch: same, accumulate: false },
+    );
     add("thin", plain(898, 10, 64, false));
     add("thin a-transposed", plain(64, 10, 898, true));
     add("thin", plain(1000, 10, 1000, false));
@@ -107,7 +133,10 @@ fn fill(n: usize) -> Vec<f32> {
 fn main() {
     let filter = std::env::args().nth(1).unwrap_or_default();
     let teams = [Team::new(1), Team::new(2)];
-    println!("{:44} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7}  (GFLOP/s)", "product", "ours 1", "gemm 1", "ours 2", "gemm 2", "ratio 1", "ratio 2");
+    println!(
+        "{:44} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7}  (GFLOP/s)",
+        "product", "ours 1", "gemm 1", "ours 2", "gemm 2", "ratio 1", "ratio 2"
+    );
     for (name, s) in cases() {
         if !name.contains(&filter) {
             continue;
@@ -132,12 +161,30 @@ fn main() {
                     rest /= x.len;
                     at = [at[0] + i * x.a, at[1] + i * x.b, at[2] + i * x.c];
                 }
-                let (c, a, b) = (c.wrapping_offset(at[2]), a.as_ptr().wrapping_offset(at[0]), b.as_ptr().wrapping_offset(at[1]));
+                let (c, a, b) =
+                    (c.wrapping_offset(at[2]), a.as_ptr().wrapping_offset(at[0]), b.as_ptr().wrapping_offset(at[1]));
                 // SAFETY: the buffers span all strides.
                 unsafe {
                     gemm::gemm(
-                        s.m, s.n, s.k, c, s.c.col, s.c.row, false, a, s.a.col, s.a.row, b, s.b.col, s.b.row, 0.0, 1.0,
-                        false, false, false, parallelism,
+                        s.m,
+                        s.n,
+                        s.k,
+                        c,
+                        s.c.col,
+                        s.c.row,
+                        false,
+                        a,
+                        s.a.col,
+                        s.a.row,
+                        b,
+                        s.b.col,
+                        s.b.row,
+                        0.0,
+                        1.0,
+                        false,
+                        false,
+                        false,
+                        parallelism,
                     )
                 }
             }

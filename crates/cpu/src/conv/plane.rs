@@ -36,7 +36,8 @@ impl<T: Real> Plane<T> {
     pub(crate) fn cost(&self, core: &Core) -> f64 {
         let vectors = core.x.out.div_ceil(self.kernels.lanes) as f64;
         let (high, wide) = (vectors.min(2.0), self.nr as f64);
-        let tile = (core.y.taps * core.x.taps) as f64 * (high * wide).max(high + wide).max(4.0) + 40.0 + 3.0 * high * wide;
+        let tile =
+            (core.y.taps * core.x.taps) as f64 * (high * wide).max(high + wide).max(4.0) + 40.0 + 3.0 * high * wide;
         let tiles = vectors / high * (core.o as f64 / wide) * core.y.out as f64;
         let copy = self.rows as f64 * (20.0 + 0.2 * self.cols as f64);
         (core.n * core.groups * core.c) as f64 * (tiles * tile + copy)

@@ -60,8 +60,7 @@ impl<T: Real> Shift<T> {
         let (iw, ow) = if image_vectors { (mr.min(n), part(o, nr, 1)) } else { (part(n, nr, 1), mr.min(o)) };
         let (dx, reach) = (core.x.dilation as usize, (core.x.out - 1) * core.x.stride as usize);
         let places = (reach + (core.x.taps - 1) * dx) / dx + 1;
-        let used: Vec<bool> =
-            (0..dx).map(|r| (0..core.x.out).any(|x| x * core.x.stride as usize % dx == r)).collect();
+        let used: Vec<bool> = (0..dx).map(|r| (0..core.x.out).any(|x| x * core.x.stride as usize % dx == r)).collect();
         let mut s =
             Shift { kernels, image_vectors, iw, ow, nt: part(n, 128, iw), cc: 1, tc: 1, chunks: 1, places, used };
         let most = BLOCK / size_of::<T>();
@@ -173,7 +172,16 @@ impl<T: Real> Shift<T> {
                     for output in 0..core.y.out * core.x.out {
                         for o in (0..core.o).step_by(self.ow) {
                             let to = x.work.wrapping_add(self.tile_place(core, chunk, g, i, output, o));
-                            self.tile(core, (i - is.start, width), output, o, (&cs, &ts), (work, packed), to, unit > first);
+                            self.tile(
+                                core,
+                                (i - is.start, width),
+                                output,
+                                o,
+                                (&cs, &ts),
+                                (work, packed),
+                                to,
+                                unit > first,
+                            );
                         }
                     }
                 }
@@ -261,14 +269,21 @@ impl<T: Real> Shift<T> {
                 for c in 0..cc {
                     let place = (row * dx + residue) * self.places * cc + c;
                     let dst = |p: usize| work.wrapping_add((place + p * cc) * width);
-                    let src = from
-                        .wrapping_offset(c as isize * s[1] + line * s[2] + (left + (low * dx) as isize) * s[3]);
+                    let src =
+                        from.wrapping_offset(c as isize * s[1] + line * s[2] + (left + (low * dx) as isize) * s[3]);
                     // SAFETY: places low..high are inside the image, all places inside the copy.
                     unsafe {
                         for (p, rows) in [(0, low), (high, self.places - high)] {
                             let zeros = ZEROS.as_ptr().cast();
                             let dst_row = dst_row as isize;
-                            self.kernels.copy(&Block { src: zeros, src_row: 0, rows, cols: width, dst: dst(p), dst_row });
+                            self.kernels.copy(&Block {
+                                src: zeros,
+                                src_row: 0,
+                                rows,
+                                cols: width,
+                                dst: dst(p),
+                                dst_row,
+                            });
                         }
                         pack(self.kernels, src, (s[0], dx as isize * s[3]), width, high - low, dst(low), dst_row);
                     }

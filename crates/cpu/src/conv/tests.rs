@@ -88,9 +88,12 @@ fn naive<T: Number>(case: &Case, image: &[T], kernel: &[T]) -> Vec<Option<(f64, 
                                 let place = |a: usize, y: usize, t: usize| {
                                     let p = (y * d.stride[a] + t * d.kernel_dilation[a]) as i64 - d.padding[a].0;
                                     let id = d.image_dilation[a] as i64;
-                                    (p >= 0 && p % id == 0 && p / id < s.image[2 + a] as i64).then_some((p / id) as usize)
+                                    (p >= 0 && p % id == 0 && p / id < s.image[2 + a] as i64)
+                                        .then_some((p / id) as usize)
                                 };
-                                let (Some(iy), Some(ix)) = (place(0, y, ty), place(1, x, tx)) else { continue };
+                                let (Some(iy), Some(ix)) = (place(0, y, ty), place(1, x, tx)) else {
+                                    continue;
+                                };
                                 let ic = o / per * s.kernel[1] + c;
                                 let v = image[at(case.first[0], &s.image_strides, [n, ic, iy, ix])].f64()
                                     * kernel[at(case.first[1], &s.kernel_strides, [o, c, ty, tx])].f64();
@@ -115,7 +118,9 @@ fn check<T: Number>(rng: &mut Rng, case: &Case, teams: &[Team]) {
     let want = naive(case, &image, &kernel);
     for flavour in Flavour::ALL {
         for force in [None, Some(0), Some(1), Some(2)] {
-            let Some(plan) = plan::<T>(s, flavour, force) else { continue };
+            let Some(plan) = plan::<T>(s, flavour, force) else {
+                continue;
+            };
             let mut first: Option<Vec<T>> = None;
             for team in teams {
                 let mut out = old.clone();
@@ -208,7 +213,11 @@ fn a_layer_and_its_gradients() {
             kernel_strides: swap(ys),
             out_strides: swap(ws),
         };
-        let all = [(forward, [size(x), size(w), size(y)], 0), (by_image, [size(y), size(w), size(x)], 8), (by_kernel, [size(x), size(y), size(w)], 0)];
+        let all = [
+            (forward, [size(x), size(w), size(y)], 0),
+            (by_image, [size(y), size(w), size(x)], 8),
+            (by_kernel, [size(x), size(y), size(w)], 0),
+        ];
         for (spec, size, turn) in all {
             let c = Case { spec, first: [0, turn, 0], size };
             check::<f32>(&mut rng, &c, &teams);

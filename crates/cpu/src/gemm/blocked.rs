@@ -174,7 +174,16 @@ impl Blocked {
                 unsafe {
                     let to = c.offset(i as isize * p.c.0 + j as isize * p.c.1);
                     let (a, b) = (a.add(i * len), b.add(j * len));
-                    put(kernels, (rows, cols), (1, len), (a, rows as isize, 0), (b, cols as isize, 0, 1), to, p.c, accumulate);
+                    put(
+                        kernels,
+                        (rows, cols),
+                        (1, len),
+                        (a, rows as isize, 0),
+                        (b, cols as isize, 0, 1),
+                        to,
+                        p.c,
+                        accumulate,
+                    );
                 }
             }
         }

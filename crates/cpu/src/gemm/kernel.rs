@@ -43,6 +43,7 @@ pub(crate) struct Tile<T> {
 /// # Safety
 /// All addresses the formula of [`Tile`] names must be good; the machine must have the instructions of `S`.
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "constant ranges unroll into registers")]
 pub(crate) unsafe fn tile<S: Simd, const MV: usize, const NR: usize, const UNIT: bool>(t: &Tile<S::T>) {
     // SAFETY: the caller's promise; masked accesses stay below `last`.
     unsafe {
@@ -69,7 +70,8 @@ pub(crate) unsafe fn tile<S: Simd, const MV: usize, const NR: usize, const UNIT:
                 // Columns in threes from one address each, so that the addresses of twelve columns fit in registers.
                 let mut three = b;
                 for (j, acc) in acc.iter_mut().enumerate() {
-                    let bv = S::splat(if UNIT { b.wrapping_add(j) } else { three.wrapping_offset((j % 3) as isize * col) });
+                    let bv =
+                        S::splat(if UNIT { b.wrapping_add(j) } else { three.wrapping_offset((j % 3) as isize * col) });
                     if j % 3 == 2 {
                         three = three.wrapping_offset(3 * col);
                     }
@@ -193,6 +195,7 @@ pub(crate) struct Block<T> {
 /// # Safety
 /// All addresses the formula names must be good; the machine must have the instructions of `S`.
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "constant ranges unroll into registers")]
 pub(crate) unsafe fn transpose<S: Simd>(t: &Block<S::T>) {
     // SAFETY: the caller's promise; masked accesses stay inside the block.
     unsafe {

@@ -5,6 +5,7 @@
 
 mod batch;
 pub(crate) mod blocked;
+mod choose;
 mod direct;
 pub(crate) mod flavour;
 mod inner;

@@ -75,13 +75,35 @@ macro_rules! avx512 {
 }
 
 avx512!(
-    f32, __m512, __mmask16, 16, _mm512_setzero_ps, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps,
-    _mm512_maskz_loadu_ps, _mm512_mask_storeu_ps, _mm512_fmadd_ps, _mm512_add_ps, _mm512_reduce_add_ps,
+    f32,
+    __m512,
+    __mmask16,
+    16,
+    _mm512_setzero_ps,
+    _mm512_set1_ps,
+    _mm512_loadu_ps,
+    _mm512_storeu_ps,
+    _mm512_maskz_loadu_ps,
+    _mm512_mask_storeu_ps,
+    _mm512_fmadd_ps,
+    _mm512_add_ps,
+    _mm512_reduce_add_ps,
     transpose_16x16
 );
 avx512!(
-    f64, __m512d, __mmask8, 8, _mm512_setzero_pd, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd,
-    _mm512_maskz_loadu_pd, _mm512_mask_storeu_pd, _mm512_fmadd_pd, _mm512_add_pd, _mm512_reduce_add_pd,
+    f64,
+    __m512d,
+    __mmask8,
+    8,
+    _mm512_setzero_pd,
+    _mm512_set1_pd,
+    _mm512_loadu_pd,
+    _mm512_storeu_pd,
+    _mm512_maskz_loadu_pd,
+    _mm512_mask_storeu_pd,
+    _mm512_fmadd_pd,
+    _mm512_add_pd,
+    _mm512_reduce_add_pd,
     transpose_8x8
 );
 
@@ -155,12 +177,32 @@ macro_rules! avx2 {
 }
 
 avx2!(
-    f32, __m256, 8, _mm256_setzero_ps, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_maskload_ps,
-    _mm256_maskstore_ps, _mm256_fmadd_ps, _mm256_add_ps, transpose_avx2_8x8
+    f32,
+    __m256,
+    8,
+    _mm256_setzero_ps,
+    _mm256_set1_ps,
+    _mm256_loadu_ps,
+    _mm256_storeu_ps,
+    _mm256_maskload_ps,
+    _mm256_maskstore_ps,
+    _mm256_fmadd_ps,
+    _mm256_add_ps,
+    transpose_avx2_8x8
 );
 avx2!(
-    f64, __m256d, 4, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_maskload_pd,
-    _mm256_maskstore_pd, _mm256_fmadd_pd, _mm256_add_pd, transpose_avx2_4x4
+    f64,
+    __m256d,
+    4,
+    _mm256_setzero_pd,
+    _mm256_set1_pd,
+    _mm256_loadu_pd,
+    _mm256_storeu_pd,
+    _mm256_maskload_pd,
+    _mm256_maskstore_pd,
+    _mm256_fmadd_pd,
+    _mm256_add_pd,
+    transpose_avx2_4x4
 );
 
 /// Joins 128-bit lane l of four vectors into out[l], for l = 0..4.
