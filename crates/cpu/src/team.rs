@@ -64,7 +64,9 @@ impl Shared {
     fn worker(&self, id: usize) {
         let mut seen = 0;
         loop {
-            let Some(state) = self.wait(id, seen) else { return };
+            let Some(state) = self.wait(id, seen) else {
+                return;
+            };
             if self.state.0.compare_exchange(state, state + 1, SeqCst, SeqCst).is_err() {
                 continue;
             }

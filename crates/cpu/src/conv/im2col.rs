@@ -88,10 +88,12 @@ impl<T: Real> Im2col<T> {
         let vectors = (pixels / self.kernels.lanes as f64).ceil();
         let o = core.o as f64;
         let compute = vectors * terms * o * if self.nr == 1 { 2.0 } else { 1.0 };
-        // A run costs a little in itself, an element more where it stands alone.
-        let contiguous = core.image[3] * core.x.stride == 1;
-        let element = if contiguous { 0.1 + 4.0 / core.x.out as f64 } else { 1.3 };
-        core.groups as f64 * (compute + pixels * terms * element + o * terms)
+        // Patches are copied run by run: a call per tap, a row per term, and single elements where they stand apart.
+        let runs = pixels / core.x.out as f64 + pixels / self.kernels.mr() as f64;
+        let calls = terms / self.cc as f64;
+        let element = if core.image[3] * core.x.stride == 1 { 0.1 } else { 1.3 };
+        let copy = runs * (25.0 * calls + 3.0 * terms) + pixels * terms * element;
+        core.groups as f64 * (compute + copy + o * terms)
     }
 
     /// Elements of the packed kernel.
@@ -227,7 +229,9 @@ impl<T: Real> Im2col<T> {
                     };
                     fill(r.x, low);
                     fill(high.max(low), end);
-                    let Some(row) = row.filter(|_| low < high) else { continue };
+                    let Some(row) = row.filter(|_| low < high) else {
+                        continue;
+                    };
                     let column = core.x.start + low as isize * core.x.stride + tx as isize * core.x.dilation;
                     let src = image.wrapping_offset(r.n as isize * s[0] + row * s[2] + column * s[3]);
                     let dst = dst.wrapping_add(low - r.x);

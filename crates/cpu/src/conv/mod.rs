@@ -1,11 +1,12 @@
 //! 2-D convolutions of strided operands, for all shapes a forward pass and its derivatives of any order ask for.
 //!
-//! [`ConvPlan::new`] takes the image's dilation apart (see `geometry`) and gives each part one of two methods:
+//! [`ConvPlan::new`] takes the image's dilation apart (see `geometry`) and gives each part one of three methods:
 //! `im2col` where outputs are many and taps few (a forward convolution, a gradient by the image), `shift` where taps are
-//! many and outputs few (a gradient by the kernel).
+//! many and outputs few (a gradient by the kernel), `plane` where channels are few (a depthwise convolution).
 
 mod geometry;
 mod im2col;
+mod plane;
 mod shift;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use crate::team::Team;
 use bilevel_graph::ConvDims;
 use geometry::{Axis, Core};
 use im2col::Im2col;
+use plane::Plane;
 use shift::Shift;
 
 /// A convolution with its shapes and element strides.
@@ -52,6 +54,7 @@ enum Method<T: 'static> {
     Zero,
     Im2col(Im2col<T>),
     Shift(Shift<T>),
+    Plane(Plane<T>),
 }
 
 /// A planned convolution.
@@ -93,6 +96,7 @@ impl<T: Real> ConvPlan<T> {
             Method::Zero => 0,
             Method::Im2col(m) => m.workspace(core, threads.max(1)),
             Method::Shift(m) => m.workspace(core, threads.max(1)),
+            Method::Plane(m) => m.workspace(core, threads.max(1)),
         };
         let most = self.parts.iter().map(elements).max().unwrap_or(0);
         if most == 0 { 0 } else { most * size_of::<T>() + 64 }
@@ -113,6 +117,7 @@ impl<T: Real> ConvPlan<T> {
                     Method::Zero => zero(core, team, &x),
                     Method::Im2col(m) => m.run(core, team, &x),
                     Method::Shift(m) => m.run(core, team, &x),
+                    Method::Plane(m) => m.run(core, team, &x),
                 }
             }
         }
@@ -147,7 +152,13 @@ fn choose<T: Real>(kernels: &'static Kernels<T>, core: &Core) -> Method<T> {
         return Method::Zero;
     }
     let (im2col, shift) = (Im2col::new(kernels, core), Shift::new(kernels, core));
-    if shift.cost(core) < im2col.cost(core) { Method::Shift(shift) } else { Method::Im2col(im2col) }
+    let plane = Plane::new(kernels, core);
+    let (a, b) = (im2col.cost(core), shift.cost(core));
+    match plane {
+        Some(plane) if plane.cost(core) < a.min(b) => Method::Plane(plane),
+        _ if b < a => Method::Shift(shift),
+        _ => Method::Im2col(im2col),
+    }
 }
 
 /// out = 0

@@ -4,14 +4,15 @@ use super::*;
 use crate::gemm::tests::{Number, Rng, layout};
 
 /// Which method a test forces; `None` leaves the choice to the plan.
-fn plan<T: Number>(spec: &ConvSpec, flavour: Flavour, force: Option<bool>) -> Option<ConvPlan<T>> {
+fn plan<T: Number>(spec: &ConvSpec, flavour: Flavour, force: Option<u8>) -> Option<ConvPlan<T>> {
     let kernels = T::kernels(flavour)?;
     let mut plan = ConvPlan::with(spec, flavour)?;
     for (core, method) in &mut plan.parts {
         match (&method, force) {
             (Method::Zero, _) | (_, None) => {}
-            (_, Some(true)) => *method = Method::Shift(Shift::new(kernels, core)),
-            (_, Some(false)) => *method = Method::Im2col(Im2col::new(kernels, core)),
+            (_, Some(0)) => *method = Method::Im2col(Im2col::new(kernels, core)),
+            (_, Some(1)) => *method = Method::Shift(Shift::new(kernels, core)),
+            (_, Some(_)) => *method = Method::Plane(Plane::new(kernels, core)?),
         }
     }
     Some(plan)
@@ -90,7 +91,9 @@ fn naive<T: Number>(case: &Case, image: &[T], kernel: &[T]) -> Vec<Option<(f64, 
                                     (p >= 0 && p % id == 0 && p / id < s.image[2 + a] as i64)
                                         .then_some((p / id) as usize)
                                 };
-                                let (Some(iy), Some(ix)) = (place(0, y, ty), place(1, x, tx)) else { continue };
+                                let (Some(iy), Some(ix)) = (place(0, y, ty), place(1, x, tx)) else {
+                                    continue;
+                                };
                                 let ic = o / per * s.kernel[1] + c;
                                 let v = image[at(case.first[0], &s.image_strides, [n, ic, iy, ix])].f64()
                                     * kernel[at(case.first[1], &s.kernel_strides, [o, c, ty, tx])].f64();
@@ -114,8 +117,10 @@ fn check<T: Number>(rng: &mut Rng, case: &Case, teams: &[Team]) {
     let (image, kernel, old) = (fill(case.size[0]), fill(case.size[1]), fill(case.size[2]));
     let want = naive(case, &image, &kernel);
     for flavour in Flavour::ALL {
-        for force in [None, Some(true), Some(false)] {
-            let Some(plan) = plan::<T>(s, flavour, force) else { continue };
+        for force in [None, Some(0), Some(1), Some(2)] {
+            let Some(plan) = plan::<T>(s, flavour, force) else {
+                continue;
+            };
             let mut first: Option<Vec<T>> = None;
             for team in teams {
                 let mut out = old.clone();

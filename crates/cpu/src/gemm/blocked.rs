@@ -4,6 +4,7 @@
 //! panels are packed and the tiles of C computed. Block sizes depend on shapes only, so every element of C is summed in
 //! one order whatever the team.
 
+use super::direct::TASK;
 use super::flavour::{Kernels, Real};
 use super::kernel::Tile;
 use super::pack::{TILE, pack, unpack};
@@ -34,6 +35,34 @@ pub(crate) fn part(len: usize, most: usize, unit: usize) -> usize {
     len.div_ceil(parts).next_multiple_of(unit)
 }
 
+/// Panels packed together.
+const SOME: usize = 8;
+
+/// Packs up to [`SOME`] panels of width at most `most` with `all` elements across.
+///
+/// # Safety
+/// See [`pack`].
+unsafe fn pack_some<T: Real>(
+    kernels: &Kernels<T>,
+    src: *const T,
+    steps: (isize, isize),
+    (most, all, len): (usize, usize, usize),
+    dst: *mut T,
+) {
+    // Where the panels are neighbours in memory, they advance together, so that every page is visited once.
+    let block = if steps.0 == 1 { 16 } else { len };
+    for k in (0..len).step_by(block) {
+        for i in (0..all.min(SOME * most)).step_by(most) {
+            let width = most.min(all - i);
+            // SAFETY: inside the panels, by the caller's promise.
+            unsafe {
+                let src = src.offset(i as isize * steps.0 + k as isize * steps.1);
+                pack(kernels, src, steps, width, block.min(len - k), dst.add(i * len + k * width), width);
+            }
+        }
+    }
+}
+
 impl Blocked {
     /// Chooses the blocks for a product.
     pub(crate) fn new<T: Real>(kernels: &Kernels<T>, p: &Problem) -> Blocked {
@@ -41,14 +70,12 @@ impl Blocked {
         let mr = kernels.mr();
         let nr = part(p.n, kernels.nr, 1);
         let kc = part(p.k, 1600 / bytes, 1);
-        Blocked {
-            kc,
-            nr,
-            mo: part(p.m, 3072, mr),
-            no: part(p.n, 3072, nr),
-            mt: part(p.m, 768 / bytes, mr),
-            nt: part(p.n, 240, nr),
-        }
+        let mt = part(p.m, 768 / bytes, mr);
+        // Enough tasks for a team, but each worth handing out.
+        let (tall, wide) = (p.m.div_ceil(mt), p.n.div_ceil(240));
+        let tasks = (p.m * p.n * kc / (3 * TASK)).min(16);
+        let nt = part(p.n, p.n.div_ceil(wide.max(tasks / tall)), nr);
+        Blocked { kc, nr, mo: part(p.m, 3072, mr), no: part(p.n, 3072, nr), mt, nt }
     }
 
     /// Elements of workspace one product needs.
@@ -89,24 +116,19 @@ impl Blocked {
                     let m = self.mo.min(p.m - i0);
                     let a_panels = m.div_ceil(mr);
                     let b_panels = if i0 == 0 { n.div_ceil(self.nr) } else { 0 };
-                    // Four panels a task: enough work to be worth handing out.
-                    let (a_tasks, b_tasks) = (a_panels.div_ceil(4), b_panels.div_ceil(4));
+                    // Several panels a task: enough work to be worth handing out.
+                    let (a_tasks, b_tasks) = (a_panels.div_ceil(SOME), b_panels.div_ceil(SOME));
                     each(a_tasks + b_tasks, &|t| {
                         // SAFETY: every panel is written by one task, inside the workspace.
                         unsafe {
                             if t < a_tasks {
-                                for i in (t * 4..a_panels.min(t * 4 + 4)).map(|q| q * mr) {
-                                    let src = x.a_at(p, i0 + i, k0);
-                                    let rows = mr.min(m - i);
-                                    pack(kernels, src, p.a, rows, len, ap.c().add(i * len), rows);
-                                }
+                                let i = t * SOME * mr;
+                                let src = x.a_at(p, i0 + i, k0);
+                                pack_some(kernels, src, p.a, (mr, m - i, len), ap.c().add(i * len));
                             } else {
-                                let t = t - a_tasks;
-                                for j in (t * 4..b_panels.min(t * 4 + 4)).map(|q| q * self.nr) {
-                                    let src = x.b_at(p, k0, j0 + j);
-                                    let cols = self.nr.min(n - j);
-                                    pack(kernels, src, (p.b.1, p.b.0), cols, len, bp.c().add(j * len), cols);
-                                }
+                                let j = (t - a_tasks) * SOME * self.nr;
+                                let src = x.b_at(p, k0, j0 + j);
+                                pack_some(kernels, src, (p.b.1, p.b.0), (self.nr, n - j, len), bp.c().add(j * len));
                             }
                         }
                     });

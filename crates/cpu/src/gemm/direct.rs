@@ -34,7 +34,8 @@ impl Direct {
         Direct {
             kc: part(p.k, 2048, 1),
             nr,
-            pack: p.a.0 != 1 && p.m > 1,
+            // Long steps between columns fall on few cache sets; a copy pays when it is read a few times.
+            pack: p.m > 1 && (p.a.0 != 1 || (p.n > 3 * nr && p.k >= 32 && p.a.1.unsigned_abs() > 2 * mr)),
             mt: p.m.div_ceil(tall).next_multiple_of(mr),
             nt: p.n.div_ceil(wide).next_multiple_of(nr),
         }

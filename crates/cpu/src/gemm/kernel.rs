@@ -43,6 +43,7 @@ pub(crate) struct Tile<T> {
 /// # Safety
 /// All addresses the formula of [`Tile`] names must be good; the machine must have the instructions of `S`.
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "constant ranges unroll into registers")]
 pub(crate) unsafe fn tile<S: Simd, const MV: usize, const NR: usize, const UNIT: bool>(t: &Tile<S::T>) {
     // SAFETY: the caller's promise; masked accesses stay below `last`.
     unsafe {
@@ -194,6 +195,7 @@ pub(crate) struct Block<T> {
 /// # Safety
 /// All addresses the formula names must be good; the machine must have the instructions of `S`.
 #[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "constant ranges unroll into registers")]
 pub(crate) unsafe fn transpose<S: Simd>(t: &Block<S::T>) {
     // SAFETY: the caller's promise; masked accesses stay inside the block.
     unsafe {

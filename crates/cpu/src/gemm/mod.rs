@@ -5,6 +5,7 @@
 
 mod batch;
 pub(crate) mod blocked;
+mod choose;
 mod direct;
 pub(crate) mod flavour;
 mod inner;
@@ -12,6 +13,7 @@ pub(crate) mod kernel;
 pub(crate) mod pack;
 mod plan;
 mod simd;
+mod split;
 #[cfg(test)]
 pub(crate) mod tests;
 #[cfg(target_arch = "x86_64")]

@@ -10,7 +10,6 @@ pub(crate) const TILE: usize = 512;
 ///
 /// # Safety
 /// All addresses the formula names must be good.
-#[expect(clippy::too_many_arguments, reason = "one copy: its sizes and its two places")]
 pub(crate) unsafe fn pack<T: Real>(
     kernels: &Kernels<T>,
     src: *const T,

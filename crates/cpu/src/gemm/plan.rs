@@ -3,9 +3,11 @@
 
 use super::batch::{BatchAxis, Walk, merge};
 use super::blocked::Blocked;
+use super::choose::choose;
 use super::direct::{Direct, TASK};
 use super::flavour::{Flavour, Kernels, Real};
 use super::inner::Inner;
+use super::split::Split;
 use crate::team::Team;
 
 /// Element strides of a matrix; any sign, 0 for a repeated axis of an input.
@@ -52,7 +54,7 @@ pub(crate) struct Problem {
 
 impl Problem {
     /// The same product written Cᵀ = Bᵀ·Aᵀ.
-    fn swapped(self) -> Problem {
+    pub(crate) fn swapped(self) -> Problem {
         let t = |(r, c): (isize, isize)| (c, r);
         Problem { m: self.n, n: self.m, a: t(self.b), b: t(self.a), c: t(self.c), ..self }
     }
@@ -90,8 +92,9 @@ impl<T> Matrices<T> {
     }
 }
 
+/// How one product is computed.
 #[derive(Clone, Copy, Debug)]
-enum Method {
+pub(crate) enum Method {
     /// C has no element.
     Nothing,
     /// The sum is empty.
@@ -99,6 +102,8 @@ enum Method {
     Direct(Direct),
     Inner(Inner),
     Blocked(Blocked),
+    /// A few multiplications, one by one.
+    Tiny,
 }
 
 /// A planned matrix product.
@@ -111,6 +116,8 @@ pub struct GemmPlan<T: Real> {
     batches: usize,
     /// Products of one task, where tasks are whole products; 0 where the team works inside one product.
     group: usize,
+    /// Takes the place of all the rest.
+    split: Option<Box<Split<T>>>,
 }
 
 impl<T: Real> GemmPlan<T> {
@@ -149,6 +156,8 @@ impl<T: Real> GemmPlan<T> {
             (false, Method::Nothing)
         } else if p.k == 0 {
             (false, Method::Zero)
+        } else if p.m * p.n * p.k <= 32 {
+            (false, Method::Tiny)
         } else {
             let straight = choose(kernels, &p);
             let turned = choose(kernels, &p.swapped());
@@ -162,18 +171,22 @@ impl<T: Real> GemmPlan<T> {
         let work = (p.m * p.n * p.k).max(1);
         let alone = match method {
             Method::Nothing => false,
-            Method::Zero => true,
+            Method::Zero | Method::Tiny => true,
             Method::Direct(d) => batches >= 16 || (d.tasks(&p) == 1 && batches > 1),
             Method::Inner(d) => batches >= 16 || (d.tasks(&p) == 1 && batches > 1),
             Method::Blocked(_) => batches >= 16 && work < 1 << 26,
         };
         // Sixty-four tasks at most; at least a task's worth of work in each.
         let group = if alone { (TASK / work).max(batches / 64).max(1) } else { 0 };
-        Some(GemmPlan { kernels, problem: p, swap, method, axes, batches, group })
+        let split = Split::new(spec, flavour).map(Box::new);
+        Some(GemmPlan { kernels, problem: p, swap, method, axes, batches, group, split })
     }
 
     /// Bytes of workspace [`GemmPlan::run`] needs with a team of `threads`.
     pub fn workspace_bytes(&self, threads: usize) -> usize {
+        if let Some(split) = &self.split {
+            return split.workspace_bytes(threads);
+        }
         let copies = if self.group > 0 { threads.max(1) } else { 1 };
         let elements = match self.method {
             Method::Direct(_) => self.room() * threads.max(1),
@@ -186,7 +199,7 @@ impl<T: Real> GemmPlan<T> {
     fn room(&self) -> usize {
         let p = &self.problem;
         let elements = match self.method {
-            Method::Nothing | Method::Zero => 0,
+            Method::Nothing | Method::Zero | Method::Tiny => 0,
             Method::Direct(d) => d.workspace(self.kernels),
             Method::Inner(d) => d.workspace(p),
             Method::Blocked(d) => d.workspace(p),
@@ -200,6 +213,10 @@ impl<T: Real> GemmPlan<T> {
     /// `a`, `b`, `c` must be good for every element the plan's shapes and strides name, `c` must not overlap the inputs,
     /// and `workspace` must be good for `workspace_bytes(team.threads())` bytes, of any alignment.
     pub unsafe fn run(&self, team: &Team, a: *const T, b: *const T, c: *mut T, workspace: *mut u8) {
+        if let Some(split) = &self.split {
+            // SAFETY: the caller's promise.
+            return unsafe { split.run(team, a, b, c, workspace) };
+        }
         let (a, b) = if self.swap { (b, a) } else { (a, b) };
         let x = Matrices { a, b, c };
         let (p, kernels) = (&self.problem, self.kernels);
@@ -224,7 +241,7 @@ impl<T: Real> GemmPlan<T> {
             // SAFETY: the caller's promise; tasks write to separate places, workers have separate rooms.
             unsafe {
                 match self.method {
-                    Method::Nothing | Method::Zero => {}
+                    Method::Nothing | Method::Zero | Method::Tiny => {}
                     Method::Direct(d) => team.run_with(d.tasks(p), &|task, worker| {
                         d.task(kernels, p, task, &x, work.c().wrapping_add(worker * room));
                     }),
@@ -255,6 +272,18 @@ impl<T: Real> GemmPlan<T> {
                         }
                     }
                 }
+                Method::Tiny => {
+                    for i in 0..p.m {
+                        for j in 0..p.n {
+                            let c = x.c_at(p, i, j);
+                            let mut sum = if p.accumulate { *c } else { T::default() };
+                            for k in 0..p.k {
+                                sum = sum + *x.a_at(p, i, k) * *x.b_at(p, k, j);
+                            }
+                            *c = sum;
+                        }
+                    }
+                }
                 Method::Direct(d) => (0..d.tasks(p)).for_each(|t| d.task(kernels, p, t, x, work)),
                 Method::Inner(d) => {
                     d.prepare(kernels, p, x, work);
@@ -264,43 +293,4 @@ impl<T: Real> GemmPlan<T> {
             }
         }
     }
-}
-
-/// The cheapest method with m as the vector axis, and its cost in rough machine cycles.
-fn choose<T: Real>(kernels: &Kernels<T>, p: &Problem) -> (f64, Method) {
-    let (m, n, k) = (p.m as f64, p.n as f64, p.k as f64);
-    let lanes = kernels.lanes as f64;
-    // Cycles to compute: a tile costs at least its loads, and at least the latency of one multiply-add.
-    let tile = |rows: f64, cols: f64| (rows * cols).max(rows + cols).max(4.0);
-    let vectors = (m / lanes).ceil();
-    let high = vectors.min(2.0);
-    let wide = n.min(kernels.nr as f64);
-    let compute = k * (vectors / high) * (n / wide) * tile(high, wide);
-    // Cycles to move one element, by how contiguous it is.
-    let moved = |unit: bool, other: bool| {
-        if unit {
-            0.15
-        } else if other {
-            0.4
-        } else {
-            1.5
-        }
-    };
-    let write = m * n * moved(p.c.0 == 1 || p.m == 1, p.c.1 == 1) * if p.accumulate { 2.0 } else { 1.0 };
-    let (pack_a, pack_b) = (moved(p.a.0 == 1, p.a.1 == 1) * m * k, moved(p.b.1 == 1, p.b.0 == 1) * n * k);
-    let thin = p.n <= 2 * kernels.nr || p.m <= 2 * kernels.mr() || p.m * p.n * p.k <= 1 << 18;
-    let outer = if thin {
-        let pack_a = if p.a.0 == 1 || p.m == 1 { 0.0 } else { pack_a };
-        (compute + write + pack_a, Method::Direct(Direct::new(kernels, p)))
-    } else {
-        (compute + write + pack_a + pack_b, Method::Blocked(Blocked::new(kernels, p)))
-    };
-    if p.a.1 != 1 || p.n > 32 {
-        return outer;
-    }
-    let (dr, dc) = (m.min(kernels.dr as f64), n.min(kernels.dc as f64));
-    let inner = (k / lanes).ceil() * m / dr * (n / dc) * tile(dr, dc)
-        + m * n * (0.5 * lanes)
-        + if p.b.0 == 1 { 0.0 } else { n * k * moved(false, p.b.1 == 1) };
-    if inner < outer.0 { (inner, Method::Inner(Inner::new(kernels, p))) } else { outer }
 }
