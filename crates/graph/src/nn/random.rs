@@ -77,5 +77,5 @@ pub fn dropout(x: Tensor, rate: f64, key: Tensor, counter: Tensor, stream: u32) 
     require!(call, x.dtype().is_float(), "needs floats");
     require!(call, (0.0..1.0).contains(&rate), "the rate must be in 0..1, not {rate}");
     let kept = key.random(counter, RandomKind::Uniform, stream, x.shape(), x.dtype()).greater_equal(rate);
-    call.done(kept.select(x * (1.0 / (1.0 - rate)), 0.0))
+    call.done(x * (kept * (1.0 / (1.0 - rate))))
 }
