@@ -3,7 +3,7 @@
 mod nn_support;
 
 use bilevel_graph::nn::{self, AttentionParameters, Conv2d, ConvTranspose2d, Pool2d};
-use bilevel_graph::{DType, ErrorKind, Graph, Tensor};
+use bilevel_graph::{DType, ErrorKind, Graph, Tensor, gradient};
 use std::panic::Location;
 
 /// The error's first word is the composite, its operands are shown, and its line is that of the call.
@@ -207,6 +207,20 @@ fn call_all(g: &Graph, t: &[Tensor], n: &[usize]) -> Vec<(&'static str, Tensor)>
     ]
 }
 
+/// What could be made can be differentiated, and that again.
+fn differentiate(name: &str, tensor: Tensor, inputs: &[Tensor]) {
+    let mut value = tensor;
+    for order in 1..=2 {
+        if !value.dtype().is_float() {
+            return;
+        }
+        let found = gradient(value.sum_all(), inputs).unwrap_or_else(|e| panic!("{name}, order {order}: {e}"));
+        let Some(first) = found.iter().zip(inputs).find_map(|(d, x)| d.map(|d| (d, x))) else { return };
+        assert_eq!((first.0.shape(), first.0.dtype()), (first.1.shape(), first.1.dtype()), "{name}, order {order}");
+        value = first.0.square();
+    }
+}
+
 #[test]
 fn whatever_it_is_given_a_composite_answers_and_names_itself_in_the_error() {
     let mut state = 7u64;
@@ -230,7 +244,10 @@ fn whatever_it_is_given_a_composite_answers_and_names_itself_in_the_error() {
         let numbers: Vec<usize> = (0..8).map(|_| [0, 1, 1, 2, 2, 3, 70, 1 << 20][next(8)]).collect();
         for (name, tensor) in call_all(&g, &tensors, &numbers) {
             match tensor.check() {
-                Ok(_) => made += 1,
+                Ok(_) => {
+                    made += 1;
+                    differentiate(name, tensor, &tensors);
+                }
                 Err(error) => {
                     refused += 1;
                     assert!(error.to_string().starts_with(&format!("{name}: ")), "{error}");
