@@ -216,8 +216,7 @@ fn conv(dims: &ConvDims, operands: &[&Meta]) -> Inferred {
         let spread = |n: usize, by: usize| if n == 0 { 0 } else { (n - 1) * by + 1 } as i64;
         let room = spread(x.shape[2 + i], dims.image_dilation[i]) + dims.padding[i].0 + dims.padding[i].1
             - spread(w.shape[2 + i], dims.kernel_dilation[i]);
-        // An image without pixels is refused: its cotangent, of length 0, could not be a convolution's result.
-        require(room >= 0 && w.shape[2 + i] > 0 && x.shape[2 + i] > 0, || {
+        require(room >= 0 && w.shape[2 + i] > 0, || {
             format!("the kernel does not fit the padded image along {}", ["height", "width"][i])
         })?;
         shape.push(room as usize / dims.stride[i] + 1);

@@ -180,11 +180,3 @@ fn in_f32_the_same_graph_is_built() {
     let y = nn::conv2d(x, g.input("w", [2, 2, 3, 3], DType::F32), g.input("b", [2], DType::F32), Conv2d::default());
     assert_eq!((y.check().unwrap().dtype(), y.shape()), (DType::F32, vec![1, 2, 3, 3]));
 }
-
-#[test]
-fn an_image_without_pixels_is_refused_when_the_convolution_is_made() {
-    let g = Graph::new();
-    let (x, w) = (g.constant(1.0, [1, 1, 0, 3], DType::F64), g.constant(1.0, [1, 1, 2, 2], DType::F64));
-    let error = nn_support::error_of(nn::conv2d(x, w, None, Conv2d { padding: [2, 2], ..Conv2d::default() }));
-    assert!(error.starts_with("conv2d: ") && error.contains("[1, 1, 0, 3]"), "{error}");
-}

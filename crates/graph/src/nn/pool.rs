@@ -125,8 +125,8 @@ pub fn avg_pool2d(x: Tensor, windows: Pool2d) -> Tensor {
 #[track_caller]
 fn side_by_side_sums(x: Tensor, windows: &Pool2d, lengths: [usize; 2]) -> Tensor {
     let mut image = x;
-    for i in 0..2 {
-        let (axis, low, whole) = (2 + i, windows.padding[i], lengths[i] * windows.kernel[i]);
+    for (i, length) in lengths.into_iter().enumerate() {
+        let (axis, low, whole) = (2 + i, windows.padding[i], length * windows.kernel[i]);
         let present = x.dim(axis).min(whole - low);
         image = image.slice(axis, 0, present).pad(axis, low, whole - low - present);
     }
