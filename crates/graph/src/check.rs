@@ -108,7 +108,7 @@ impl<'a> GradientCheck<'a> {
         let mut rows = vec![];
 
         let mut value = Probe::new(self, &[self.loss], &variables, &[])?;
-        let noise = 1e-4 * value.at(&point)?.concat().iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+        let noise = 1e-4 * largest(&value.at(&point)?);
         let dense: Vec<Tensor> =
             variables.iter().zip(&first).map(|(x, d)| d.unwrap_or_else(|| x.zeros_like())).collect();
         let mut slope = Probe::new(self, &dense, &variables, &[])?;
@@ -126,17 +126,16 @@ impl<'a> GradientCheck<'a> {
             }
             rows.push(CheckRow::new(Quantity::Gradient, name.clone(), first[j].is_none(), &pairs, noise));
         }
-        rows.extend(self.second_order(&variables, &names, &point, &mut slope, &mut random)?);
+        rows.extend(self.second_order((&variables, &names, &point), &mut slope, noise, &mut random)?);
         Ok(CheckReport { rows })
     }
 
     /// Hessian and mixed products along two random directions u and v, and u·Hv = v·Hu.
     fn second_order(
         &self,
-        variables: &[Tensor],
-        names: &[String],
-        point: &[Vec<f64>],
+        (variables, names, point): (&[Tensor], &[String], &[Vec<f64>]),
         slope: &mut Probe,
+        noise: f64,
         random: &mut u64,
     ) -> Result<Vec<CheckRow>> {
         let count = self.theta.len();
@@ -147,7 +146,7 @@ impl<'a> GradientCheck<'a> {
         let dense: Vec<Tensor> =
             variables.iter().zip(&second).map(|(x, d)| d.unwrap_or_else(|| x.zeros_like())).collect();
         let mut product = Probe::new(self, &dense, variables, &v_inputs)?;
-        let noise = 1e-4 * slope.at(point)?.concat().iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+        let noise = noise.max(1e-4 * largest(&slope.at(point)?));
 
         let mut pairs: Vec<Vec<(Vec<usize>, f64, f64)>> = vec![vec![]; variables.len()];
         let mut kept = vec![];
@@ -250,6 +249,10 @@ impl Probe {
         self.run.run(0..1)?;
         (0..self.outputs).map(|number| Ok(self.run.output(number)?.to_f64())).collect()
     }
+}
+
+fn largest(values: &[Vec<f64>]) -> f64 {
+    values.iter().flatten().fold(0.0, |m, v| m.max(v.abs()))
 }
 
 /// The next number of splitmix64, as a float in [0, 1).

@@ -144,9 +144,11 @@ impl fmt::Display for Error {
             ErrorKind::WrongValue { name, expected, found } => {
                 write!(f, "'{name}' is declared {}{:?} but was given {}{:?}", expected.0, expected.1, found.0, found.1)?
             }
-            ErrorKind::WrongLength { shape, found } => {
-                write!(f, "shape {shape:?} holds {} elements but {found} were given", shape.iter().product::<usize>())?
-            }
+            ErrorKind::WrongLength { shape, found } => write!(
+                f,
+                "shape {shape:?} holds {} elements but {found} were given",
+                crate::shape::element_count(shape)
+            )?,
             ErrorKind::IndexOutOfRange { operation, index, limit } => {
                 write!(f, "{operation}: index {index} is not in 0..{limit}; check the labels or indices given")?
             }

@@ -5,8 +5,9 @@
 //! like formulas, without borrows or clones. Dropping the [`Graph`] frees its nodes; a tensor that outlives it turns
 //! into an error, not a crash.
 
-use crate::infer::{Meta, infer};
+use crate::infer::{Meta, infer, too_large};
 use crate::op::Op;
+use crate::shape::is_countable;
 use crate::tensor::Tensor;
 use crate::{DType, Error, ErrorKind, Result};
 use std::cell::RefCell;
@@ -239,6 +240,11 @@ pub(crate) fn constant_bits(value: f64, dtype: DType) -> u64 {
 #[track_caller]
 pub(crate) fn new_input(graph: u32, name: String, meta: Meta) -> Tensor {
     let location = Location::caller();
+    if !is_countable(&meta.shape) {
+        let kind = ErrorKind::Operation { operation: "input".into(), operands: vec![], reason: too_large(&meta.shape) };
+        let index = with_graph(graph, |data| data.record(Error::new(kind).at(location)));
+        return index.map_or(Tensor::foreign(graph), |index| Tensor::broken(graph, index));
+    }
     let id = with_graph(graph, |data| {
         data.input_names.push(name);
         let number = data.input_names.len() as u32 - 1;

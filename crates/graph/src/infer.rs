@@ -2,7 +2,7 @@
 
 use crate::DType;
 use crate::op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, UnaryOp, WindowDims};
-use crate::shape::{element_count, other_axes};
+use crate::shape::{element_count, is_countable, other_axes};
 
 /// Type and shape of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +18,17 @@ type Inferred = std::result::Result<Meta, String>;
 /// The type and shape of `op` on these operands. `asked` is the result's type and shape for operations whose operands
 /// do not determine it (constants, random draws, reshapes, broadcasts).
 pub(crate) fn infer(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred {
+    let meta = infer_unbounded(op, operands, asked)?;
+    require(is_countable(&meta.shape), || too_large(&meta.shape))?;
+    Ok(meta)
+}
+
+/// Why a shape is refused whose elements no machine can hold.
+pub(crate) fn too_large(shape: &[usize]) -> String {
+    format!("shape {shape:?} has too many elements")
+}
+
+fn infer_unbounded(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred {
     let first = operands.first().copied();
     let need = || asked.clone().ok_or_else(|| "needs a result shape".to_string());
     match op {
@@ -73,7 +84,10 @@ pub(crate) fn infer(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferre
             require([low.len(), high.len(), interior.len()] == [rank; 3], || {
                 format!("give one padding for each of {rank} axes")
             })?;
-            let padded = |i: usize| low[i] + high[i] + x.shape[i] + interior[i] * x.shape[i].saturating_sub(1);
+            let padded = |i: usize| {
+                let between = interior[i].saturating_mul(x.shape[i].saturating_sub(1));
+                low[i].saturating_add(high[i]).saturating_add(x.shape[i]).saturating_add(between)
+            };
             Ok(Meta { dtype: x.dtype, shape: (0..rank).map(padded).collect() })
         }
         Op::Concat(axis) => concat(*axis, operands),
@@ -165,7 +179,7 @@ fn concat(axis: usize, operands: &[&Meta]) -> Inferred {
             && other.shape.len() == shape.len()
             && (0..shape.len()).all(|i| i == axis || other.shape[i] == shape[i]);
         require(fits, || format!("all operands must agree in type and in every axis but {axis}"))?;
-        shape[axis] += other.shape[axis];
+        shape[axis] = shape[axis].saturating_add(other.shape[axis]);
     }
     Ok(Meta { dtype: first.dtype, shape })
 }
@@ -213,9 +227,14 @@ fn conv(dims: &ConvDims, operands: &[&Meta]) -> Inferred {
     for i in 0..2 {
         let steps = [dims.stride[i], dims.image_dilation[i], dims.kernel_dilation[i]];
         require(steps.iter().all(|&s| s > 0), || "strides and dilations must be at least 1".into())?;
-        let spread = |n: usize, by: usize| if n == 0 { 0 } else { (n - 1) * by + 1 } as i64;
-        let room = spread(x.shape[2 + i], dims.image_dilation[i]) + dims.padding[i].0 + dims.padding[i].1
-            - spread(w.shape[2 + i], dims.kernel_dilation[i]);
+        // In 128 bits nothing overflows; after this check nothing does in 64.
+        let spread = |n: usize, by: usize| if n == 0 { 0 } else { (n as i128 - 1) * by as i128 + 1 };
+        let image = spread(x.shape[2 + i], dims.image_dilation[i]);
+        let kernel = spread(w.shape[2 + i], dims.kernel_dilation[i]);
+        let (low, high) = (dims.padding[i].0 as i128, dims.padding[i].1 as i128);
+        let lengths = [image, kernel, low.abs(), high.abs(), dims.stride[i] as i128];
+        require(lengths.iter().all(|&n| n < 1 << 40), || "strides, dilations or padding are too large".into())?;
+        let room = image + low + high - kernel;
         require(room >= 0 && w.shape[2 + i] > 0, || {
             format!("the kernel does not fit the padded image along {}", ["height", "width"][i])
         })?;
@@ -256,10 +275,11 @@ fn window_argmax(dims: &WindowDims, x: &Meta) -> Inferred {
             "padding must be smaller than the window, so that none is all padding".into()
         })?;
         let length = shape[rank - 2 + i];
-        require(length > 0 && length + low + high >= size, || {
+        let padded = length.saturating_add(low).saturating_add(high);
+        require(length > 0 && padded >= size && padded < usize::MAX, || {
             format!("a window of {size} does not fit {length} with padding {low} and {high}")
         })?;
-        shape[rank - 2 + i] = (length + low + high - size) / stride + 1;
+        shape[rank - 2 + i] = (padded - size) / stride + 1;
     }
     Ok(Meta { dtype: DType::I32, shape })
 }

@@ -5,7 +5,7 @@ use crate::graph::{Graph, with_graph};
 use crate::infer::Meta;
 use crate::op::Op;
 use crate::tensor::Tensor;
-use crate::{Array, Error, ErrorKind, Result};
+use crate::{Array, DType, Error, ErrorKind, Result};
 use std::ops::Range;
 use std::panic::Location;
 
@@ -230,6 +230,15 @@ impl ProgramBuilder<'_> {
                 carries.push(Carry { input, next });
             }
             let step = inputs.iter().position(|p| p.name == STEP);
+            if let Some(Port { meta, node: Some(node), .. }) = step.map(|number| &inputs[number])
+                && (meta.dtype != DType::I32 || !meta.shape.is_empty())
+            {
+                let operands = vec![(meta.dtype, meta.shape.clone())];
+                let reason =
+                    "an input of this name is the number of the loop step, an i32 scalar; name yours otherwise";
+                let kind = ErrorKind::Operation { operation: STEP.into(), operands, reason: reason.into() };
+                return Err(Error::new(kind).at(nodes[*node].location));
+            }
             Ok(Program { nodes, inputs, outputs, carries, step })
         })
         .unwrap_or_else(|| Err(Error::new(ErrorKind::ForeignTensor { operation: "program".into() })))

@@ -1,11 +1,11 @@
 //! The primitives on whole arrays in plain index arithmetic, one formula each. Nothing here is meant to be fast.
 
 use crate::infer::Meta;
-use crate::op::{ConvDims, DotDims, Op, ReduceOp, WindowDims};
+use crate::op::{ConvDims, DotDims, Op, RandomKind, ReduceOp, WindowDims};
 use crate::program::ProgramNode;
-use crate::scalar;
 use crate::shape::{element_count, for_each_index, other_axes};
 use crate::{DType, Error, ErrorKind, Result};
+use crate::{random, scalar};
 use std::panic::Location;
 
 /// An operand's type, shape and row-major elements.
@@ -45,7 +45,7 @@ pub(crate) fn evaluate_node(node: &ProgramNode, x: &[Operand]) -> Result<Vec<f64
         Op::Input(_) => vec![0.0; element_count(&meta.shape)],
         Op::Constant(bits) => fill(meta, |_| f64::from_bits(*bits)),
         Op::Iota(axis) => fill(meta, |i| i[*axis] as f64),
-        Op::Random(..) => return Err(Error::new(ErrorKind::Unsupported { what: "random draws".into() }).at(line)),
+        Op::Random(kind, stream) => draw(*kind, *stream, x[0], x[1], meta),
         Op::Unary(op) => fill(meta, |i| scalar::unary(*op, x[0].at(i), meta.dtype)),
         Op::Binary(op) => fill(meta, |i| scalar::binary(*op, x[0].at(i), x[1].at(i), meta.dtype)),
         Op::Select => fill(meta, |i| if x[0].at(i) != 0.0 { x[1].at(i) } else { x[2].at(i) }),
@@ -91,6 +91,32 @@ pub(crate) fn evaluate_node(node: &ProgramNode, x: &[Operand]) -> Result<Vec<f64
             })
         }),
     })
+}
+
+/// The draw of this key, counter and stream, as `random.rs` specifies it.
+fn draw(kind: RandomKind, stream: u32, key: Operand, counter: Operand, meta: &Meta) -> Vec<f64> {
+    let word = |v: f64| v as i32 as u32;
+    let (key, counter) = ([word(key.values[0]), word(key.values[1])], word(counter.values[0]));
+    let count = element_count(&meta.shape);
+    match (kind, meta.dtype) {
+        (RandomKind::Bits, _) => {
+            let mut bits = vec![0; count];
+            random::fill_bits(key, counter, stream, 0, &mut bits);
+            bits.iter().map(|&b| b as f64).collect()
+        }
+        (kind, DType::F64) => {
+            let fill = if kind == RandomKind::Normal { random::fill_normal_f64 } else { random::fill_uniform_f64 };
+            let mut values = vec![0.0; count];
+            fill(key, counter, stream, 0, &mut values);
+            values
+        }
+        (kind, _) => {
+            let fill = if kind == RandomKind::Normal { random::fill_normal_f32 } else { random::fill_uniform_f32 };
+            let mut values = vec![0.0; count];
+            fill(key, counter, stream, 0, &mut values);
+            values.iter().map(|&v| v as f64).collect()
+        }
+    }
 }
 
 fn pick(values: &[usize], axes: &[usize]) -> Vec<usize> {

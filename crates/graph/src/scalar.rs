@@ -6,6 +6,9 @@ use crate::op::{BinaryOp, UnaryOp};
 /// `op(x)` in the arithmetic of `dtype`.
 pub(crate) fn unary(op: UnaryOp, x: f64, dtype: DType) -> f64 {
     let y = match op {
+        // 0 − x wraps for integers, and −x is the same.
+        UnaryOp::Neg if dtype == DType::I32 => (x as i32).wrapping_neg() as f64,
+        UnaryOp::Abs if dtype == DType::I32 => (x as i32).wrapping_abs() as f64,
         UnaryOp::Neg => -x,
         UnaryOp::Abs => x.abs(),
         UnaryOp::Sign if x.is_nan() => x,

@@ -1,8 +1,13 @@
 //! Arithmetic of shapes.
 
-/// Number of elements of a shape.
+/// Number of elements of a shape; `usize::MAX` where it would be more.
 pub fn element_count(shape: &[usize]) -> usize {
-    shape.iter().product()
+    shape.iter().fold(1, |count: usize, &length| count.saturating_mul(length))
+}
+
+/// True for shapes small enough that sizes in bytes and strides can be computed without overflow, empty axes aside.
+pub(crate) fn is_countable(shape: &[usize]) -> bool {
+    shape.iter().fold(1, |count: usize, &length| count.saturating_mul(length.max(1))) <= isize::MAX as usize / 8
 }
 
 /// Strides, in elements, of a row-major array of this shape.

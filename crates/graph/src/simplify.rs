@@ -12,6 +12,9 @@ use std::panic::Location;
 
 type Line = &'static Location<'static>;
 
+/// Products of constants between this and its inverse are taken at once: far from where 32-bit floats under- or overflow.
+const TINY: f64 = 1e-30;
+
 impl GraphData {
     /// The value of a constant node.
     pub(crate) fn constant_value(&self, id: NodeId) -> Option<f64> {
@@ -89,7 +92,7 @@ impl GraphData {
             // −(x·c) = x·(−c)
             (UnaryOp::Neg, Op::Binary(BinaryOp::Mul)) => {
                 let (y, c) = self.constant_factor(x)?;
-                let minus = self.constant_node(-c, meta, line);
+                let minus = self.constant_node(scalar::unary(UnaryOp::Neg, c, meta.dtype), meta, line);
                 Some(self.add(Op::Binary(BinaryOp::Mul), vec![y, minus], meta.clone(), line))
             }
             // Work on the smaller tensor: f(broadcast x) = broadcast f(x).
@@ -169,13 +172,15 @@ impl GraphData {
                 }
             }
             Mul if !integer => {
-                // (x·c)·d = x·(c·d); a constant travels outward: (x·c)·y = (x·y)·c.
-                if let (Some((x, c)), Some(d)) = (self.constant_factor(a), cb) {
-                    let product = self.constant_node(c * d, meta, line);
-                    return node(self, Op::Binary(Mul), vec![x, product]);
-                }
-                if let (Some((x, c)), Some(d)) = (self.constant_factor(b), ca) {
-                    let product = self.constant_node(c * d, meta, line);
+                // (x·c)·d = x·(c·d), unless c·d leaves the range of the type, where x might have brought it back; a constant
+                // travels outward: (x·c)·y = (x·y)·c.
+                for (scaled, constant) in [(a, cb), (b, ca)] {
+                    let (Some((x, c)), Some(d)) = (self.constant_factor(scaled), constant) else { continue };
+                    let product = scalar::binary(Mul, c, d, meta.dtype);
+                    if !(TINY..=1.0 / TINY).contains(&product.abs()) {
+                        return None;
+                    }
+                    let product = self.constant_node(product, meta, line);
                     return node(self, Op::Binary(Mul), vec![x, product]);
                 }
                 for (scaled, other) in [(a, b), (b, a)] {
@@ -261,13 +266,23 @@ impl GraphData {
             return Some(self.add(Op::Reshape, vec![x], meta.clone(), line));
         }
         if let Some(value) = self.constant_value(x) {
-            let value = if op == ReduceOp::Sum { value * count as f64 } else { value };
+            let value = match op {
+                ReduceOp::Sum if meta.dtype.is_float() => value * count as f64,
+                ReduceOp::Sum => (value as i32).wrapping_mul(count as i32) as f64,
+                ReduceOp::Max => value,
+            };
             return (count > 0).then(|| self.constant_node(value, meta, line));
         }
         match (op, self.op(x).clone()) {
             (_, Op::Reduce(inner_op, inner_axes)) if inner_op == op => {
                 let inner = self.inputs(x)[0];
                 let kept = other_axes(self.meta(inner).shape.len(), &inner_axes);
+                // Which of several largest is the first, and takes the derivative, must not change: the outer axes must
+                // count before the inner ones in the joined order too.
+                let outer_first = axes.iter().all(|&a| inner_axes.iter().all(|&i| kept[a] < i));
+                if op == ReduceOp::Max && !outer_first {
+                    return None;
+                }
                 let mut all: Vec<usize> = axes.iter().map(|&a| kept[a]).chain(inner_axes).collect();
                 all.sort_unstable();
                 Some(self.add(Op::Reduce(op, all), vec![inner], meta.clone(), line))

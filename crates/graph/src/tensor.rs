@@ -3,7 +3,7 @@
 use crate::graph::{Node, NodeId, make, refuse, with_graph};
 use crate::infer::Meta;
 use crate::op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, UnaryOp, WindowDims};
-use crate::shape::broadcast_shapes;
+use crate::shape::{broadcast_shapes, element_count};
 use crate::{DType, Error, ErrorKind, Result};
 use std::fmt;
 use std::marker::PhantomData;
@@ -98,7 +98,7 @@ impl Tensor {
 
     /// Number of elements.
     pub fn len(self) -> usize {
-        crate::shape::element_count(&self.meta().shape)
+        element_count(&self.meta().shape)
     }
 
     /// True when it has no elements.
@@ -436,7 +436,7 @@ impl Tensor {
     #[track_caller]
     pub fn index(self, axis: usize, index: usize) -> Tensor {
         let mut shape = self.shape();
-        let one = self.slice(axis, index, index + 1);
+        let one = self.slice(axis, index, index.saturating_add(1));
         if one.error_index().is_some() {
             return one;
         }
@@ -496,7 +496,7 @@ impl Tensor {
     /// Mean over these axes, which disappear.
     #[track_caller]
     pub fn mean(self, axes: impl AsRef<[usize]>) -> Tensor {
-        let count: usize = axes.as_ref().iter().map(|&a| self.dim(a)).product();
+        let count = element_count(&axes.as_ref().iter().map(|&a| self.dim(a)).collect::<Vec<_>>());
         if count == 0 && self.error_index().is_none() {
             return refuse("mean", &[self], "the mean of no elements is undefined".into());
         }
@@ -564,7 +564,7 @@ impl Tensor {
     pub fn matmul(self, other: Tensor) -> Tensor {
         let (a, b) = (self.shape(), other.shape());
         let fits = a.len() >= 2 && b.len() >= 2 && a[a.len() - 1] == b[b.len() - 2];
-        let batch = if b.len() == 2 { 0 } else { b.len() - 2 };
+        let batch = b.len().saturating_sub(2);
         if !fits || (batch > 0 && (a.len() != b.len() || a[..batch] != b[..batch])) {
             let reason = "the left's last axis must equal the right's second last, and batch axes must agree";
             return refuse("matmul", &[self, other], reason.into());

@@ -255,7 +255,14 @@ fn join_pieces(tensors: &mut Vec<Tensor>) -> Option<Tensor> {
         end = piece.start + piece.content.dim(axis);
     }
     gap(&mut parts, end, whole[axis]);
-    let taken: Vec<Tensor> = pieces.iter().map(|(t, _)| *t).collect();
-    tensors.retain(|t| !taken.contains(t));
+    // One contribution may have come twice; only the one that was joined goes.
+    let mut taken: Vec<Tensor> = pieces.iter().map(|(t, _)| *t).collect();
+    tensors.retain(|t| match taken.iter().position(|other| other == t) {
+        Some(place) => {
+            taken.swap_remove(place);
+            false
+        }
+        None => true,
+    });
     Some(parts[0].concat(&parts[1..], axis))
 }
