@@ -153,7 +153,7 @@ fn call_all(g: &Graph, t: &[Tensor], n: &[usize]) -> Vec<(&'static str, Tensor)>
     let conv = Conv2d { stride: pair(0), padding: pair(2), dilation: pair(4), groups: n[6] };
     let transpose =
         ConvTranspose2d { stride: pair(0), padding: pair(2), output_padding: pair(1), dilation: pair(4), groups: n[6] };
-    let pool = Pool2d { kernel: pair(0), stride: pair(2), padding: pair(4), count_include_pad: n[6] % 2 == 0 };
+    let pool = Pool2d { kernel: pair(0), stride: pair(2), padding: pair(4), count_include_pad: n[6].is_multiple_of(2) };
     let parameters =
         AttentionParameters { query: t[3].into(), key: t[3].into(), value: t[3].into(), output: (t[3], t[4]).into() };
     let norm = nn::batch_norm(t[0], t[1], t[2], 1e-5);
@@ -198,8 +198,8 @@ fn call_all(g: &Graph, t: &[Tensor], n: &[usize]) -> Vec<(&'static str, Tensor)>
         ("one_hot", nn::one_hot(t[0], n[0], DType::F32)),
         ("sine_encoding", nn::sine_encoding(t[0], n[0])),
         ("position_table", nn::position_table(g, n[0], n[1], DType::F32)),
-        ("affine_grid", nn::affine_grid(t[0], pair(0), n[6] % 2 == 0)),
-        ("grid_sample", nn::grid_sample(t[0], t[1], n[6] % 2 == 0)),
+        ("affine_grid", nn::affine_grid(t[0], pair(0), n[6].is_multiple_of(2))),
+        ("grid_sample", nn::grid_sample(t[0], t[1], n[6].is_multiple_of(2))),
         ("normal", nn::normal(t[0], t[1], 0, t[2].shape(), DType::F64)),
         ("uniform", nn::uniform(t[0], t[1], 0, t[2].shape(), DType::F64)),
         ("bernoulli", nn::bernoulli(t[0], t[1], 0, rate, t[2].shape(), DType::F64)),

@@ -7,8 +7,8 @@ use nn_support::{Asked, SMOOTH, array, ask, assert_close, noise, noise_around, v
 
 #[test]
 fn affine_grid_is_right_with_and_without_aligned_corners() {
-    let theta = noise(&[2, 2, 3], 1);
-    let v = theta.to_f64();
+    let point = [noise(&[2, 2, 3], 1)];
+    let v = point[0].to_f64();
     let (h, w) = (3, 4);
     for align in [true, false] {
         let place = |i: usize, n: usize| {
@@ -23,12 +23,12 @@ fn affine_grid_is_right_with_and_without_aligned_corners() {
                 }
             }
         }
-        let found = value(&[theta.clone()], |t| nn::affine_grid(t[0], [h, w], align));
+        let found = value(&point, |t| nn::affine_grid(t[0], [h, w], align));
         assert_eq!(found.shape(), [2, 3, 4, 2]);
         assert_close(&found.to_f64(), &expected, 1e-14);
-        ask("affine_grid", &SMOOTH, &[theta.clone()], |t| nn::affine_grid(t[0], [h, w], align));
+        ask("affine_grid", &SMOOTH, &point, |t| nn::affine_grid(t[0], [h, w], align));
         // One pixel sits in the middle.
-        let single = value(&[theta.clone()], |t| nn::affine_grid(t[0], [1, 1], align)).to_f64();
+        let single = value(&point, |t| nn::affine_grid(t[0], [1, 1], align)).to_f64();
         assert_close(&single, &[v[2], v[5], v[8], v[11]], 1e-15);
     }
 }
