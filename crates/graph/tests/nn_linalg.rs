@@ -118,11 +118,9 @@ fn cumsum_and_cumprod_are_right_along_every_axis() {
         for axis in 0..shape.len() {
             let stride: usize = shape[axis + 1..].iter().product();
             let (mut sums, mut products) = (x.clone(), x.clone());
-            for i in 0..x.len() {
-                if i / stride % shape[axis] > 0 {
-                    sums[i] += sums[i - stride];
-                    products[i] *= products[i - stride];
-                }
+            for i in (0..x.len()).filter(|i| i / stride % shape[axis] != 0) {
+                sums[i] += sums[i - stride];
+                products[i] *= products[i - stride];
             }
             assert_close(&value(&point, |t| nn::cumsum(t[0], axis)).to_f64(), &sums, 1e-14);
             assert_close(&value(&point, |t| nn::cumprod(t[0], axis)).to_f64(), &products, 1e-14);

@@ -54,7 +54,7 @@ fn dims(lhs_batch: &[usize], lhs_contract: &[usize], rhs_batch: &[usize], rhs_co
 /// q/√d: smaller than the scores, so the cheapest place for the factor.
 #[track_caller]
 fn scaled(q: Tensor) -> Tensor {
-    q * (1.0 / (q.dim(q.rank() - 1) as f64).sqrt())
+    q * (1.0 / (q.dim(q.rank().saturating_sub(1)) as f64).sqrt())
 }
 
 /// softmax(scores + mask) along the last axis.
