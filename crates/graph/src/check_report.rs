@@ -3,6 +3,10 @@
 use std::fmt;
 
 /// What was compared with what.
+///
+/// ```
+/// assert_eq!(bilevel_graph::Quantity::HessianVector.to_string(), "Hessian·v");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Quantity {
     /// ∂loss/∂x against differences of the loss.
@@ -27,6 +31,15 @@ impl fmt::Display for Quantity {
 }
 
 /// One quantity of one variable.
+///
+/// ```
+/// use bilevel_graph::{check_gradients, Array, Quantity};
+/// let point = [("x", Array::from_f64([2], vec![0.5, 2.0]).unwrap())];
+/// let report = check_gradients(&point, |x| x[0].log().sum_all()).unwrap();
+/// let row = report.row(Quantity::Gradient, "x").unwrap();
+/// assert_eq!(row.coordinates, 2);
+/// assert!(row.max_relative_error < 1e-8 && !row.structurally_zero);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckRow {
     /// What was compared.

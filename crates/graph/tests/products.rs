@@ -166,7 +166,7 @@ fn fits(image: &[usize; 4], kernel: &[usize; 4], dims: &ConvDims) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
     fn random_dots_have_their_derivatives((a, b, dims) in random_dot()) {
