@@ -220,7 +220,9 @@ fn conv(dims: &ConvDims, operands: &[&Meta]) -> Inferred {
         "image [n, c, h, w] and kernel [o, c, kh, kw] need 4 axes".into()
     })?;
     require(
-        dims.groups > 0 && w.shape[0].is_multiple_of(dims.groups) && x.shape[1] == w.shape[1] * dims.groups,
+        dims.groups > 0
+            && w.shape[0].is_multiple_of(dims.groups)
+            && w.shape[1].checked_mul(dims.groups) == Some(x.shape[1]),
         || format!("{} channels and kernel {:?} do not fit {} groups", x.shape[1], w.shape, dims.groups),
     )?;
     let mut shape = vec![x.shape[0], w.shape[0]];

@@ -31,10 +31,14 @@ pub fn scaled_dot_product_attention(q: Tensor, k: Tensor, v: Tensor, mask: impl 
     let (batch, last) = (rank - 2, rank - 1);
     let (qs, ks, vs) = (q.shape(), k.shape(), v.shape());
     let fits = qs[..batch] == ks[..batch] && qs[..batch] == vs[..batch] && qs[last] == ks[last];
-    require!(call, fits && ks[batch] == vs[batch], "needs q [b.., l, d], k [b.., s, d] and v [b.., s, e]");
+    require!(
+        call,
+        fits && ks[batch] == vs[batch] && qs[last] > 0,
+        "needs q [b.., l, d], k [b.., s, d] and v [b.., s, e]"
+    );
     let lead: Vec<usize> = (0..batch).collect();
-    let scores = q.dot(k, dims(&lead, &[last], &lead, &[last]));
-    let weights = attention_weights(&call, scores, qs[last], mask);
+    let scores = scaled(q).dot(k, dims(&lead, &[last], &lead, &[last]));
+    let weights = attention_weights(&call, scores, mask);
     call.done(weights.dot(v, dims(&lead, &[last], &lead, &[batch])))
 }
 
@@ -47,17 +51,22 @@ fn dims(lhs_batch: &[usize], lhs_contract: &[usize], rhs_batch: &[usize], rhs_co
     }
 }
 
-/// softmax(scores/√width + mask) along the last axis.
+/// q/√d: smaller than the scores, so the cheapest place for the factor.
 #[track_caller]
-fn attention_weights(call: &Call, scores: Tensor, width: usize, mask: Option<Tensor>) -> Tensor {
-    require!(call, width > 0 && !scores.is_empty(), "there is nothing to attend to");
-    let mut scaled = scores * (1.0 / (width as f64).sqrt());
+fn scaled(q: Tensor) -> Tensor {
+    q * (1.0 / (q.dim(q.rank().saturating_sub(1)) as f64).sqrt())
+}
+
+/// softmax(scores + mask) along the last axis.
+#[track_caller]
+fn attention_weights(call: &Call, mut scores: Tensor, mask: Option<Tensor>) -> Tensor {
+    require!(call, !scores.is_empty(), "there is nothing to attend to");
     if let Some(mask) = mask {
         let stretched = crate::shape::broadcast_shapes(&mask.shape(), &scores.shape());
         require!(call, stretched == Some(scores.shape()), "the mask must broadcast to the scores {:?}", scores.shape());
-        scaled = scaled + mask;
+        scores = scores + mask;
     }
-    softmax(scaled, scaled.rank().saturating_sub(1))
+    softmax(scores, scores.rank().saturating_sub(1))
 }
 
 /// A weight `[i, o]` and a bias `[o]`, as for [`linear`](super::linear()).
@@ -143,8 +152,8 @@ pub fn multi_head_attention(
     let k = call.done(project(&call, key, to_key, heads));
     let v = call.done(project(&call, value, to_value, heads));
     require!(call, q.dim(3) == k.dim(3), "query and key must be projected to one width");
-    let scores = q.dot(k, dims(&[0, 2], &[3], &[0, 2], &[3]));
-    let weights = attention_weights(&call, scores, q.dim(3), mask);
+    let scores = scaled(q).dot(k, dims(&[0, 2], &[3], &[0, 2], &[3]));
+    let weights = attention_weights(&call, scores, mask);
     let found = weights.dot(v, dims(&[0, 1], &[3], &[0, 2], &[1]));
     // [b, heads, l, m] with [heads, m, o].
     let (w, width) = (output.weight, v.dim(3));
@@ -161,7 +170,7 @@ pub fn multi_head_attention(
 fn project(call: &Call, x: Tensor, projection: &Projection, heads: usize) -> Tensor {
     let w = projection.weight;
     let fits = w.rank() == 2 && w.dim(0) == x.dim(2) && heads > 0 && w.dim(1).is_multiple_of(heads);
-    require!(call, fits, "a weight for {heads} heads must be [{}, {heads}·d]", x.dim(2));
+    require!(call, fits && w.dim(1) > 0, "a weight for {heads} heads must be [{}, {heads}·d]", x.dim(2));
     let width = w.dim(1) / heads;
     let y = x.dot(w.reshape([w.dim(0), heads, width]), last_with_first(x));
     let Some(bias) = projection.bias else { return y };

@@ -38,11 +38,12 @@ impl<'a> Call<'a> {
     #[track_caller]
     pub fn done(&self, result: Tensor) -> Tensor {
         match result.check() {
-            Ok(_) => result,
             Err(Error { kind: ErrorKind::Operation { operation, reason, .. }, .. }) if operation != self.name => {
                 self.refuse(format!("{operation}: {reason}"))
             }
-            Err(_) => self.refuse(String::new()),
+            // Tensors of several graphs, or of one that was dropped.
+            Err(Error { kind: ErrorKind::ForeignTensor { .. }, .. }) => self.refuse(String::new()),
+            _ => result,
         }
     }
 }

@@ -44,7 +44,7 @@ pub fn conv2d(x: Tensor, w: Tensor, b: impl Into<Option<Tensor>>, geometry: Conv
     let b = b.into();
     let operands: Vec<Tensor> = [x, w].into_iter().chain(b).collect();
     let call = Call::new("conv2d", &operands);
-    let padding = geometry.padding.map(|p| (p as i64, p as i64));
+    let padding = geometry.padding.map(both_sides);
     let dims = ConvDims {
         stride: geometry.stride,
         padding,
@@ -107,6 +107,8 @@ pub fn conv_transpose2d(x: Tensor, w: Tensor, b: impl Into<Option<Tensor>>, geom
     let mut borders = [(0, 0); 2];
     for i in 0..2 {
         require!(call, stride[i] > 0 && dilation[i] > 0, "strides and dilations must be at least 1");
+        let lengths = [stride[i], padding[i], output_padding[i], dilation[i], w.dim(2 + i)];
+        require!(call, lengths.iter().all(|&n| n < 1 << 30), "strides, dilations or padding are too large");
         let small = output_padding[i] == 0 || output_padding[i] < stride[i].max(dilation[i]);
         require!(call, small, "output_padding must be smaller than the stride or the dilation");
         let reach = (dilation[i] * w.dim(2 + i).saturating_sub(1)) as i64 - padding[i] as i64;
@@ -123,6 +125,12 @@ pub fn conv_transpose2d(x: Tensor, w: Tensor, b: impl Into<Option<Tensor>>, geom
     let dims = ConvDims { stride: [1, 1], padding: borders, image_dilation: stride, kernel_dilation: dilation, groups };
     let y = call.done(x.conv(swapped.reverse([2, 3]), dims));
     call.done(with_bias(&call, y, b))
+}
+
+/// The same padding before and after; one beyond any image stays so.
+pub(super) fn both_sides(padding: usize) -> (i64, i64) {
+    let padding = i64::try_from(padding).unwrap_or(i64::MAX);
+    (padding, padding)
 }
 
 /// y + b along the channels.

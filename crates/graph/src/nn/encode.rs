@@ -95,9 +95,13 @@ pub fn sine_encoding(x: Tensor, bands: usize) -> Tensor {
 #[track_caller]
 pub fn position_table(graph: &Graph, length: usize, width: usize, dtype: DType) -> Tensor {
     let shape = [length, width / 2, 1];
-    let operands = [graph.constant(0.0, shape, dtype)];
+    let operands = [graph.scalar(0.0, dtype)];
     let call = Call::new("position_table", &operands);
-    require!(call, dtype.is_float() && width.is_multiple_of(2), "needs a float type and an even width, not {width}");
+    require!(
+        call,
+        dtype.is_float() && width.is_multiple_of(2),
+        "needs a float type and an even width, not {dtype} and {width}"
+    );
     let rate = -2.0 * 10000f64.ln() / width.max(1) as f64;
     let angle = graph.iota(shape, 0, dtype) * (graph.iota(shape, 1, dtype) * rate).exp();
     call.done(angle.sin().concat(&[angle.cos()], 2).reshape([length, width]))

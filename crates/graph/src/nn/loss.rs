@@ -2,6 +2,7 @@
 
 use super::call::{Call, require};
 use super::encode::hot_mask;
+use super::softmax::{log_softmax, shifted};
 use crate::DType;
 use crate::tensor::Tensor;
 
@@ -70,7 +71,7 @@ fn rows(call: &Call, logits: Tensor, labels: Tensor) -> Tensor {
     let fits = shape.split_last().is_some_and(|(_, lead)| labels.shape() == lead);
     require!(call, fits, "logits [.., classes] need labels [..]");
     let last = shape.len() - 1;
-    let z = logits - logits.max([last]).unsqueeze([last]).stop_gradient();
+    let (z, _) = shifted(logits, last);
     let picked = hot_mask(labels, shape[last], logits.dtype()).select(z, 0.0).sum([last]);
     z.exp().sum([last]).log() - picked
 }
@@ -91,6 +92,6 @@ pub fn cross_entropy_soft(logits: Tensor, targets: Tensor) -> Tensor {
     require!(call, call.floats_of_one_type(), "both operands must be floats of one type");
     require!(call, logits.rank() > 0 && logits.shape() == targets.shape(), "both must have one shape [.., classes]");
     let last = logits.rank() - 1;
-    let rows = (targets * super::log_softmax(logits, last)).sum([last]);
+    let rows = (targets * log_softmax(logits, last)).sum([last]);
     call.done(-rows.mean_all())
 }

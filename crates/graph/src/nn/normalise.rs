@@ -3,13 +3,12 @@
 use super::call::{Call, require};
 use crate::tensor::Tensor;
 
-/// c/√(mean c² + eps) with c = x − mean x over `axes`; also the mean and mean c², with `axes` kept as 1.
+/// c/√(mean c² + eps) with c = x − mean x over `axes`.
 #[track_caller]
-fn standardised(x: Tensor, axes: &[usize], eps: f64) -> (Tensor, Tensor, Tensor) {
-    let mean = x.mean(axes).unsqueeze(axes);
-    let centred = x - mean;
-    let variance = centred.square().mean(axes).unsqueeze(axes);
-    (centred * (variance + eps).sqrt().recip(), mean, variance)
+fn standardised(x: Tensor, axes: &[usize], eps: f64) -> Tensor {
+    let centred = x - x.mean(axes).unsqueeze(axes);
+    let scale = (centred.square().mean(axes) + eps).sqrt().recip();
+    centred * scale.unsqueeze(axes)
 }
 
 /// c/√(mean c² + eps)·gain + bias with c = x − mean x, over the last axes of x, as many as `gain` and `bias` have.
@@ -29,10 +28,10 @@ pub fn layer_norm(x: Tensor, gain: Tensor, bias: Tensor, eps: f64) -> Tensor {
     let call = Call::new("layer_norm", &operands);
     let (shape, own) = (x.shape(), gain.shape());
     require!(call, call.floats_of_one_type(), "all operands must be floats of one type");
-    let fits = !own.is_empty() && shape.ends_with(&own) && bias.shape() == own && gain.len() > 0;
+    let fits = !own.is_empty() && shape.ends_with(&own) && bias.shape() == own && !gain.is_empty();
     require!(call, fits, "gain and bias must have the shape of the last axes of x");
     let axes: Vec<usize> = (shape.len() - own.len()..shape.len()).collect();
-    call.done(standardised(x, &axes, eps).0 * gain + bias)
+    call.done(standardised(x, &axes, eps) * gain + bias)
 }
 
 /// What [`batch_norm`] answers.
@@ -121,7 +120,7 @@ pub fn group_norm(x: Tensor, groups: usize, gain: Tensor, bias: Tensor, eps: f64
     let (shape, channels) = (x.shape(), x.dim(1));
     require!(call, groups > 0 && channels.is_multiple_of(groups), "{channels} channels do not make {groups} groups");
     let rows = x.reshape([shape[0], groups, x.len() / (shape[0] * groups)]);
-    let y = standardised(rows, &[2], eps).0.reshape(&shape);
+    let y = standardised(rows, &[2], eps).reshape(&shape);
     call.done(y * along_channels(gain, x) + along_channels(bias, x))
 }
 

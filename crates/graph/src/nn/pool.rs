@@ -1,6 +1,7 @@
 //! Pooling of images over windows and over the whole.
 
 use super::call::{Call, require};
+use super::conv::both_sides;
 use crate::op::{ConvDims, WindowDims};
 use crate::tensor::Tensor;
 
@@ -42,7 +43,7 @@ impl Pool2d {
             if size == 0 || stride == 0 || padding > size / 2 {
                 return Err("needs windows and strides of at least 1 and padding of at most half a window".into());
             }
-            let room = (x.dim(2 + i) + 2 * padding).checked_sub(size);
+            let room = x.dim(2 + i).checked_add(2 * padding).and_then(|whole| whole.checked_sub(size));
             *length = room.map(|room| room / stride + 1).filter(|_| x.dim(2 + i) > 0).ok_or_else(|| {
                 format!("a window of {size} does not fit {} with padding {padding} on both sides", x.dim(2 + i))
             })?;
@@ -104,7 +105,7 @@ pub fn avg_pool2d(x: Tensor, windows: Pool2d) -> Tensor {
         // One channel at a time with a kernel of ones.
         let dims = ConvDims {
             stride: windows.stride,
-            padding: windows.padding.map(|padding| (padding as i64, padding as i64)),
+            padding: windows.padding.map(both_sides),
             image_dilation: [1, 1],
             kernel_dilation: [1, 1],
             groups: 1,
@@ -125,8 +126,8 @@ pub fn avg_pool2d(x: Tensor, windows: Pool2d) -> Tensor {
 #[track_caller]
 fn side_by_side_sums(x: Tensor, windows: &Pool2d, lengths: [usize; 2]) -> Tensor {
     let mut image = x;
-    for i in 0..2 {
-        let (axis, low, whole) = (2 + i, windows.padding[i], lengths[i] * windows.kernel[i]);
+    for (i, length) in lengths.into_iter().enumerate() {
+        let (axis, low, whole) = (2 + i, windows.padding[i], length * windows.kernel[i]);
         let present = x.dim(axis).min(whole - low);
         image = image.slice(axis, 0, present).pad(axis, low, whole - low - present);
     }

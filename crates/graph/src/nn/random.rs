@@ -38,11 +38,13 @@ pub fn uniform(key: Tensor, counter: Tensor, stream: u32, shape: impl AsRef<[usi
 /// 1 with this probability, else 0.
 ///
 /// ```
-/// use bilevel_graph::{DType, Graph, nn};
+/// use bilevel_graph::{Array, DType, Graph, Reference, nn};
 /// let g = Graph::new();
 /// let key = g.input("key", [2], DType::I32);
 /// let draws = nn::bernoulli(key, g.step(), g.fresh_stream(), 0.25, [1000], DType::F64);
-/// assert_eq!(draws.check().unwrap().shape(), [1000]);
+/// let value = Array::from_i32([2], vec![1, 2]).unwrap();
+/// let mean = Reference::evaluate(&g, &[(key, value)], &[draws.mean_all()]).unwrap()[0].item().unwrap();
+/// assert!((mean - 0.25).abs() < 0.1);
 /// assert!(nn::bernoulli(key, g.step(), 0, 1.5, [3], DType::F64).check().is_err(), "not a probability");
 /// ```
 #[track_caller]
@@ -77,5 +79,5 @@ pub fn dropout(x: Tensor, rate: f64, key: Tensor, counter: Tensor, stream: u32) 
     require!(call, x.dtype().is_float(), "needs floats");
     require!(call, (0.0..1.0).contains(&rate), "the rate must be in 0..1, not {rate}");
     let kept = key.random(counter, RandomKind::Uniform, stream, x.shape(), x.dtype()).greater_equal(rate);
-    call.done(kept.select(x * (1.0 / (1.0 - rate)), 0.0))
+    call.done(x * (kept * (1.0 / (1.0 - rate))))
 }

@@ -6,11 +6,11 @@
 use super::call::{Call, require};
 use crate::tensor::Tensor;
 
-/// x less its largest element along `axis`, and that element, with `axis` kept as 1.
+/// x less its largest element along `axis`, and that element, without `axis`.
 #[track_caller]
-fn shifted(x: Tensor, axis: usize) -> (Tensor, Tensor) {
-    let largest = x.max([axis]).unsqueeze([axis]).stop_gradient();
-    (x - largest, largest)
+pub(super) fn shifted(x: Tensor, axis: usize) -> (Tensor, Tensor) {
+    let largest = x.max([axis]).stop_gradient();
+    (x - largest.unsqueeze([axis]), largest)
 }
 
 /// eˣ/Σeˣ along `axis`.
@@ -31,7 +31,7 @@ pub fn softmax(x: Tensor, axis: usize) -> Tensor {
     require!(call, x.dtype().is_float(), "needs floats");
     require!(call, axis < x.rank(), "there is no axis {axis}");
     let e = shifted(x, axis).0.exp();
-    call.done(e * e.sum([axis]).unsqueeze([axis]).recip())
+    call.done(e * e.sum([axis]).recip().unsqueeze([axis]))
 }
 
 /// x − ln Σeˣ along `axis`.
@@ -50,7 +50,7 @@ pub fn log_softmax(x: Tensor, axis: usize) -> Tensor {
     require!(call, x.dtype().is_float(), "needs floats");
     require!(call, axis < x.rank(), "there is no axis {axis}");
     let z = shifted(x, axis).0;
-    call.done(z - z.exp().sum([axis]).unsqueeze([axis]).log())
+    call.done(z - z.exp().sum([axis]).log().unsqueeze([axis]))
 }
 
 /// ln Σeˣ along `axis`, which disappears.
@@ -69,6 +69,5 @@ pub fn logsumexp(x: Tensor, axis: usize) -> Tensor {
     require!(call, x.dtype().is_float(), "needs floats");
     require!(call, axis < x.rank(), "there is no axis {axis}");
     let (z, largest) = shifted(x, axis);
-    let sum = z.exp().sum([axis]);
-    call.done(sum.log() + largest.reshape(sum.shape()))
+    call.done(z.exp().sum([axis]).log() + largest)
 }
