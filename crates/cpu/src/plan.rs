@@ -94,10 +94,10 @@ fn schedule(grouping: &Grouping) -> (Vec<usize>, Vec<usize>) {
         (0..count).filter(|&g| waiting[g] == 0).map(|g| Reverse((key(g), g))).collect();
     let (mut prologue, mut body) = (vec![], vec![]);
     while let Some(Reverse((_, g))) = ready.pop() {
-        if grouping.groups[g].invariant {
-            prologue.push(g)
-        } else {
-            body.push(g)
+        let order = if grouping.groups[g].invariant { &mut prologue } else { &mut body };
+        // A loop merged into another has no members left.
+        if !grouping.groups[g].members.is_empty() {
+            order.push(g);
         }
         for &next in grouping.order.after(g) {
             waiting[next] -= 1;
