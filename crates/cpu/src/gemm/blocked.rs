@@ -42,7 +42,7 @@ const SOME: usize = 8;
 ///
 /// # Safety
 /// See [`pack`].
-unsafe fn pack_some<T: Real>(
+pub(crate) unsafe fn pack_some<T: Real>(
     kernels: &Kernels<T>,
     src: *const T,
     steps: (isize, isize),

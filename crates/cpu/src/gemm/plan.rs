@@ -176,6 +176,10 @@ impl<T: Real> GemmPlan<T> {
             Method::Inner(d) => batches >= 16 || (d.tasks(&p) == 1 && batches > 1),
             Method::Blocked(_) => batches >= 16 && work < 1 << 26,
         };
+        let method = match method {
+            Method::Direct(d) if alone => Method::Direct(d.whole(&p)),
+            _ => method,
+        };
         // Sixty-four tasks at most; at least a task's worth of work in each.
         let group = if alone { (TASK / work).max(batches / 64).max(1) } else { 0 };
         let split = Split::new(spec, flavour).map(Box::new);
