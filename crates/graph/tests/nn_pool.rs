@@ -71,13 +71,13 @@ fn among_ties_the_first_takes_the_derivative() {
     let slope = gradient(y.sum_all(), &[x]).unwrap()[0].unwrap();
     let curvature = gradient((slope * slope).sum_all(), &[x]).unwrap()[0];
     assert!(curvature.is_none(), "the choice has no derivative");
-    let ties = array(&[1, 1, 2, 4], &[1.0, 2.0, 2.0, 0.0, 2.0, 1.0, 2.0, 2.0]);
-    let found = evaluate(&g, &[x], &[ties.clone()], &[y, slope]);
+    let ties = [array(&[1, 1, 2, 4], &[1.0, 2.0, 2.0, 0.0, 2.0, 1.0, 2.0, 2.0])];
+    let found = evaluate(&g, &[x], &ties, &[y, slope]);
     assert_eq!(found[0].to_f64(), [2.0, 2.0, 2.0]);
     assert_eq!(found[1].to_f64(), [0.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     // The same for the whole image.
     let best = gradient(nn::global_max_pool2d(x).sum_all(), &[x]).unwrap()[0].unwrap();
-    let found = evaluate(&g, &[x], &[ties], &[best]);
+    let found = evaluate(&g, &[x], &ties, &[best]);
     assert_eq!(found[0].to_f64(), [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
 }
 
