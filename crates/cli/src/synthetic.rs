@@ -32,6 +32,7 @@ struct Learned {
     /// λ before each outer iteration, and after the last.
     lambdas: Vec<f64>,
     theta: f64,
+    /// Median over the outer iterations.
     seconds_per_iteration: f64,
 }
 
@@ -61,8 +62,9 @@ fn learn(method: Method, inner_step: f64, iterations: usize) -> Result<Learned> 
     run.set(memory, &number(0.0))?;
     let mut lambdas = vec![START];
     let mut hypergradient = number(0.0);
-    let start = Instant::now();
+    let mut times = Vec::with_capacity(iterations);
     for iteration in 0..iterations {
+        let start = Instant::now();
         run.set(lambda, &number(lambdas[iteration]))?;
         run.set(key, &Array::from_i32([2], seed_key(iteration as u64).to_vec())?)?;
         run.set(h, &number(0.0))?;
@@ -72,8 +74,10 @@ fn learn(method: Method, inner_step: f64, iterations: usize) -> Result<Learned> 
         run.run(0..steps)?;
         run.read_input(h, &mut hypergradient)?;
         lambdas.push(lambdas[iteration] - OUTER_STEP * hypergradient.item().unwrap_or(f64::NAN));
+        times.push(start.elapsed().as_secs_f64());
     }
-    let seconds_per_iteration = start.elapsed().as_secs_f64() / iterations as f64;
+    times.sort_by(f64::total_cmp);
+    let seconds_per_iteration = times[iterations / 2];
     Ok(Learned { lambdas, theta: run.input(theta)?.item().unwrap_or(f64::NAN), seconds_per_iteration })
 }
 
