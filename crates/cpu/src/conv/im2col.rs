@@ -8,7 +8,7 @@
 use super::Places;
 use super::geometry::Core;
 use crate::gemm::blocked::part;
-use crate::gemm::kernel::{Block, Tile};
+use crate::gemm::kernel::{Patch, Tile};
 use crate::gemm::pack::{TILE, pack};
 use crate::gemm::{Kernels, Real};
 use crate::team::Team;
@@ -32,8 +32,31 @@ pub(crate) struct Im2col<T: 'static> {
     inside: Vec<Range<usize>>,
 }
 
-/// Enough zeros for a panel row of any kind.
-static ZEROS: [f64; 64] = [0.0; 64];
+/// Taps copied at a time.
+const SOME: usize = 16;
+
+/// The copy of [`Patch`] where neighbouring pixels read elements `step` apart.
+///
+/// # Safety
+/// See [`Patch`].
+unsafe fn spread<T: Real>(p: &Patch<'_, T>, step: isize) {
+    for (t, &(low, high)) in p.inside.iter().enumerate() {
+        for r in 0..p.rows as isize {
+            let mut src = p.src.wrapping_offset(r * p.src_row + t as isize * p.src_tap + low as isize * step);
+            let dst = p.dst.wrapping_offset(r * p.dst_row).wrapping_add(t * p.dst_tap);
+            // SAFETY: the caller's promise.
+            unsafe {
+                for j in (0..low).chain(high..p.cols) {
+                    *dst.add(j) = T::default();
+                }
+                for j in low..high {
+                    *dst.add(j) = *src;
+                    src = src.wrapping_offset(step);
+                }
+            }
+        }
+    }
+}
 
 /// A run of output pixels in one row: first lane, count, image, row, first column.
 struct Run {
@@ -90,9 +113,9 @@ impl<T: Real> Im2col<T> {
         let compute = vectors * terms * o * if self.nr == 1 { 2.0 } else { 1.0 };
         // Patches are copied run by run: a call per tap, a row per term, and single elements where they stand apart.
         let runs = pixels / core.x.out as f64 + pixels / self.kernels.mr() as f64;
-        let calls = terms / self.cc as f64;
+        let calls = terms / (self.cc * core.x.taps.min(SOME)) as f64;
         let element = if core.image[3] * core.x.stride == 1 { 0.1 } else { 1.3 };
-        let copy = runs * (25.0 * calls + 3.0 * terms) + pixels * terms * element;
+        let copy = runs * (40.0 * calls + 3.0 * terms) + pixels * terms * element;
         core.groups as f64 * (compute + copy + o * terms)
     }
 
@@ -206,50 +229,37 @@ impl<T: Real> Im2col<T> {
         let s = core.image;
         let step = s[3] * core.x.stride;
         let dst_row = (ts.len() * wide * width) as isize;
-        let zeros = ZEROS.as_ptr().cast::<T>();
         let image = image.wrapping_offset(cs.start as isize * s[1]);
         runs(core, first, width, |r| {
             for t in ts.clone() {
                 let row = core.y.place(r.y, t);
-                for (tx, inside) in self.inside.iter().enumerate() {
-                    let dst = dst.wrapping_add(((t - ts.start) * wide + tx) * width + r.lane);
-                    let end = r.x + r.count;
-                    let (low, high) = match row {
-                        Some(_) => (inside.start.clamp(r.x, end), inside.end.clamp(r.x, end)),
-                        None => (end, end),
-                    };
-                    // All channels of this run and tap at once: columns x..low and high..end are zeros.
-                    let fill = |from: usize, to: usize| {
-                        if from < to {
-                            let dst = dst.wrapping_add(from - r.x);
-                            let b = Block { src: zeros, src_row: 0, rows: cs.len(), cols: to - from, dst, dst_row };
-                            // SAFETY: inside the panel; a run is no longer than the zeros.
-                            unsafe { self.kernels.copy(&b) }
-                        }
-                    };
-                    fill(r.x, low);
-                    fill(high.max(low), end);
-                    let Some(row) = row.filter(|_| low < high) else {
-                        continue;
-                    };
-                    let column = core.x.start + low as isize * core.x.stride + tx as isize * core.x.dilation;
-                    let src = image.wrapping_offset(r.n as isize * s[0] + row * s[2] + column * s[3]);
-                    let dst = dst.wrapping_add(low - r.x);
-                    // SAFETY: `row` and the columns low..high are inside the image.
-                    unsafe {
-                        if step == 1 {
-                            let b = Block { src, src_row: s[1], rows: cs.len(), cols: high - low, dst, dst_row };
-                            self.kernels.copy(&b);
-                        } else {
-                            for c in 0..cs.len() as isize {
-                                let (mut src, dst) = (src.wrapping_offset(c * s[1]), dst.wrapping_offset(c * dst_row));
-                                for i in 0..high - low {
-                                    *dst.add(i) = *src;
-                                    src = src.wrapping_offset(step);
-                                }
-                            }
+                let left = core.x.start + r.x as isize * core.x.stride;
+                let src = image.wrapping_offset(r.n as isize * s[0] + row.unwrap_or(0) * s[2] + left * s[3]);
+                let dst = dst.wrapping_add((t - ts.start) * wide * width + r.lane);
+                for tx in (0..wide).step_by(SOME) {
+                    // The part of the run inside the image, by tap.
+                    let mut inside = [(0, 0); SOME];
+                    let some = SOME.min(wide - tx);
+                    if row.is_some() {
+                        for (to, from) in inside.iter_mut().zip(&self.inside[tx..tx + some]) {
+                            let within = |x: usize| x.clamp(r.x, r.x + r.count) - r.x;
+                            *to = (within(from.start), within(from.end));
                         }
                     }
+                    let src_tap = core.x.dilation * s[3];
+                    let p = Patch {
+                        src: src.wrapping_offset(tx as isize * src_tap),
+                        rows: cs.len(),
+                        src_row: s[1],
+                        src_tap,
+                        inside: &inside[..some],
+                        cols: r.count,
+                        dst: dst.wrapping_add(tx * width),
+                        dst_row,
+                        dst_tap: width,
+                    };
+                    // SAFETY: only elements of the image are read, only the panel is written.
+                    unsafe { if step == 1 { self.kernels.patch(&p) } else { spread(&p, step) } }
                 }
             }
         });

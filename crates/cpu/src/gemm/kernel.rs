@@ -254,3 +254,53 @@ pub(crate) unsafe fn copy<S: Simd>(t: &Block<S::T>) {
         }
     }
 }
+
+/// Patches of a run of pixels under a row of taps, by channel r and tap t:
+///
+/// dst[r·dst_row + t·dst_tap + j] = src[r·src_row + t·src_tap + j] where j is in inside[t], else 0, for j < cols.
+pub(crate) struct Patch<'a, T> {
+    /// What the first pixel reads under the first tap; elements not inside are never touched.
+    pub src: *const T,
+    /// Channels.
+    pub rows: usize,
+    /// Distance of `src` between channels.
+    pub src_row: isize,
+    /// Distance of `src` between taps.
+    pub src_tap: isize,
+    /// By tap, the pixels that read the image.
+    pub inside: &'a [(usize, usize)],
+    /// Pixels.
+    pub cols: usize,
+    /// First destination element.
+    pub dst: *mut T,
+    /// Distance of `dst` between channels.
+    pub dst_row: isize,
+    /// Distance of `dst` between taps.
+    pub dst_tap: usize,
+}
+
+/// See [`Patch`].
+///
+/// # Safety
+/// All addresses the formula names must be good; the machine must have the instructions of `S`.
+#[inline(always)]
+pub(crate) unsafe fn patch<S: Simd>(p: &Patch<'_, S::T>) {
+    for (t, &(low, high)) in p.inside.iter().enumerate() {
+        let (tap_src, tap_dst) = (p.src.wrapping_offset(t as isize * p.src_tap), p.dst.wrapping_add(t * p.dst_tap));
+        for j in (0..p.cols).step_by(S::LANES) {
+            // SAFETY: the caller's promise; masked accesses stay inside.
+            unsafe {
+                let end = j + S::LANES;
+                let read = S::mask_between(low.clamp(j, end) - j, high.clamp(j, end) - j);
+                let write = S::mask(S::LANES.min(p.cols - j));
+                let (mut src, mut dst) = (tap_src.wrapping_add(j), tap_dst.wrapping_add(j));
+                for _ in 0..p.rows {
+                    let x = S::load_mask(src, read);
+                    if end <= p.cols { S::store(dst, x) } else { S::store_mask(dst, x, write) }
+                    src = src.wrapping_offset(p.src_row);
+                    dst = dst.wrapping_offset(p.dst_row);
+                }
+            }
+        }
+    }
+}
