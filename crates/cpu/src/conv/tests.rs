@@ -224,3 +224,25 @@ fn a_layer_and_its_gradients() {
         }
     }
 }
+
+/// Shapes whose contraction or images are cut into several blocks.
+#[test]
+fn convolutions_in_several_blocks() {
+    let teams: Vec<Team> = (1..=3).map(Team::new).collect();
+    let mut rng = Rng(6);
+    for (n, c, o, size, taps) in [(2, 1, 3, 28, 27), (150, 2, 3, 5, 4), (90, 1, 30, 36, 34), (1, 80, 20, 6, 3)] {
+        let (image, kernel) = ([n, c, size, size], [o, c, taps, taps]);
+        let out = [n, o, size + 1 - taps, size + 1 - taps];
+        let dims = ConvDims {
+            stride: [1; 2],
+            padding: [(0, 0); 2],
+            image_dilation: [1; 2],
+            kernel_dilation: [1; 2],
+            groups: 1,
+        };
+        let size = [image, kernel, out].map(|s| s.iter().product());
+        let (image_strides, kernel_strides, out_strides) = (row_major(&image), row_major(&kernel), row_major(&out));
+        let spec = ConvSpec { dims, image, kernel, out, image_strides, kernel_strides, out_strides };
+        check::<f32>(&mut rng, &Case { spec, first: [0; 3], size }, &teams[1..]);
+    }
+}

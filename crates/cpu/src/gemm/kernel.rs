@@ -255,6 +255,9 @@ pub(crate) unsafe fn copy<S: Simd>(t: &Block<S::T>) {
     }
 }
 
+/// Most taps of one [`Patch`].
+pub(crate) const TAPS: usize = 16;
+
 /// Patches of a run of pixels under a row of taps, by channel r and tap t:
 ///
 /// dst[r·dst_row + t·dst_tap + j] = src[r·src_row + t·src_tap + j] where j is in inside[t], else 0, for j < cols.
@@ -267,9 +270,9 @@ pub(crate) struct Patch<'a, T> {
     pub src_row: isize,
     /// Distance of `src` between taps.
     pub src_tap: isize,
-    /// By tap, the pixels that read the image.
+    /// By tap, the pixels that read the image; at most [`TAPS`].
     pub inside: &'a [(usize, usize)],
-    /// Pixels.
+    /// Pixels, at most two vectors.
     pub cols: usize,
     /// First destination element.
     pub dst: *mut T,
@@ -285,22 +288,34 @@ pub(crate) struct Patch<'a, T> {
 /// All addresses the formula names must be good; the machine must have the instructions of `S`.
 #[inline(always)]
 pub(crate) unsafe fn patch<S: Simd>(p: &Patch<'_, S::T>) {
-    for (t, &(low, high)) in p.inside.iter().enumerate() {
-        let (tap_src, tap_dst) = (p.src.wrapping_offset(t as isize * p.src_tap), p.dst.wrapping_add(t * p.dst_tap));
-        for j in (0..p.cols).step_by(S::LANES) {
-            // SAFETY: the caller's promise; masked accesses stay inside.
-            unsafe {
-                let end = j + S::LANES;
-                let read = S::mask_between(low.clamp(j, end) - j, high.clamp(j, end) - j);
-                let write = S::mask(S::LANES.min(p.cols - j));
-                let (mut src, mut dst) = (tap_src.wrapping_add(j), tap_dst.wrapping_add(j));
-                for _ in 0..p.rows {
-                    let x = S::load_mask(src, read);
-                    if end <= p.cols { S::store(dst, x) } else { S::store_mask(dst, x, write) }
-                    src = src.wrapping_offset(p.src_row);
-                    dst = dst.wrapping_offset(p.dst_row);
-                }
+    // SAFETY: the caller's promise; masked accesses stay inside.
+    unsafe {
+        let mut read = [[S::mask(0); 2]; TAPS];
+        for (read, &(low, high)) in read.iter_mut().zip(p.inside) {
+            for (v, read) in read.iter_mut().enumerate() {
+                let part = |x: usize| x.clamp(v * S::LANES, (v + 1) * S::LANES) - v * S::LANES;
+                *read = S::mask_between(part(low), part(high));
             }
+        }
+        let two = p.cols > S::LANES;
+        let last = p.cols - if two { S::LANES } else { 0 };
+        let write = S::mask(last);
+        let (mut src, mut dst) = (p.src, p.dst);
+        // Channel by channel, so that every page is visited once; destinations follow each other.
+        for _ in 0..p.rows {
+            let (mut from, mut to) = (src, dst);
+            for read in &read[..p.inside.len()] {
+                if two {
+                    S::store(to, S::load_mask(from, read[0]));
+                    S::store_mask(to.wrapping_add(S::LANES), S::load_mask(from.wrapping_add(S::LANES), read[1]), write);
+                } else {
+                    S::store_mask(to, S::load_mask(from, read[0]), write);
+                }
+                from = from.wrapping_offset(p.src_tap);
+                to = to.wrapping_add(p.dst_tap);
+            }
+            src = src.wrapping_offset(p.src_row);
+            dst = dst.wrapping_offset(p.dst_row);
         }
     }
 }
