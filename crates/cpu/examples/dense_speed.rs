@@ -92,18 +92,6 @@ fn cases() -> Vec<(String, GemmSpec)> {
             accumulate: false,
         },
     );
-    for (cs, bs, name) in [(768, 2304, "cached pv"), (64, 2304, "cached pv c-dense"), (64, 64, "cached pv bc-dense")] {
-        let same = vec![BatchAxis { len: 96, a: 0, b: 0, c: 0 }];
-        add(
-            name,
-            GemmSpec { m: 197, n: 64, k: 197, a: row(197), b: row(bs), c: row(cs), batch: same, accumulate: false },
-        );
-    }
-    let moving = vec![BatchAxis { len: 96, a: 197 * 197, b: 0, c: 0 }];
-    add(
-        "cached pv, a moves",
-        GemmSpec { m: 197, n: 64, k: 197, a: row(197), b: row(2304), c: row(768), batch: moving, accumulate: false },
-    );
     add("thin", plain(898, 10, 64, false));
     add("thin a-transposed", plain(64, 10, 898, true));
     add("thin", plain(1000, 10, 1000, false));
