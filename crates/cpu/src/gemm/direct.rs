@@ -68,24 +68,33 @@ impl Direct {
         x: &Matrices<T>,
         work: *mut T,
     ) {
-        let tall = p.m.div_ceil(self.mt);
-        let (i0, j0) = if tall == 1 { (0, task * self.nt) } else { (task % tall * self.mt, task / tall * self.nt) };
-        let (i1, j1) = (p.m.min(i0 + self.mt), p.n.min(j0 + self.nt));
+        // Whole products come here in thousands: no division, and `while` because `step_by` divides too.
+        let (i0, j0) = if task == 0 {
+            (0, 0)
+        } else {
+            let tall = p.m.div_ceil(self.mt);
+            (task % tall * self.mt, task / tall * self.nt)
+        };
+        let (i_end, j1) = (p.m.min(i0 + self.mt), p.n.min(j0 + self.nt));
         let mr = kernels.mr();
-        for i0 in (i0..i1).step_by(TOGETHER * mr) {
-            let i1 = i1.min(i0 + TOGETHER * mr);
-            for k in (0..p.k).step_by(self.kc) {
+        let mut i0 = i0;
+        while i0 < i_end {
+            let i1 = i_end.min(i0 + TOGETHER * mr);
+            let mut k = 0;
+            while k < p.k {
                 let len = self.kc.min(p.k - k);
                 // SAFETY: everything stays inside the three matrices and the worker's panels.
                 unsafe {
                     if self.pack {
                         pack_some(kernels, x.a_at(p, i0, k), p.a, (mr, i1 - i0, len), work);
                     }
-                    // Both panels meet a tile's columns before the next are fetched.
-                    for j in (j0..j1).step_by(self.nr) {
+                    // All panels meet a tile's columns before the next are fetched.
+                    let mut j = j0;
+                    while j < j1 {
                         let b = (x.b_at(p, k, j), p.b.0, 0, p.b.1);
                         let cols = self.nr.min(j1 - j);
-                        for i in (i0..i1).step_by(mr) {
+                        let mut i = i0;
+                        while i < i1 {
                             let rows = mr.min(i1 - i);
                             let a = if self.pack {
                                 (work.add((i - i0) * len).cast_const(), rows as isize, 0)
@@ -93,10 +102,14 @@ impl Direct {
                                 (x.a_at(p, i, k), p.a.1, 0)
                             };
                             put(kernels, (rows, cols), (1, len), a, b, x.c_at(p, i, j), p.c, p.accumulate || k > 0);
+                            i += mr;
                         }
+                        j += self.nr;
                     }
                 }
+                k += self.kc;
             }
+            i0 += TOGETHER * mr;
         }
     }
 }

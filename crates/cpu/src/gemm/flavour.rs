@@ -76,7 +76,8 @@ impl<T> Kernels<T> {
     /// See [`Tile`].
     #[inline]
     pub(crate) unsafe fn tile(&self, rows: usize, cols: usize, mut t: Tile<T>) {
-        let vectors = rows.div_ceil(self.lanes);
+        // One vector or two, found without a division.
+        let vectors = 1 + usize::from(rows > self.lanes);
         t.last = rows - (vectors - 1) * self.lanes;
         // SAFETY: passed on.
         unsafe { self.tiles[usize::from(t.b_col != 1)][vectors - 1][cols - 1](&t) }

@@ -288,7 +288,8 @@ impl<T: Real> GemmPlan<T> {
                         }
                     }
                 }
-                Method::Direct(d) => (0..d.tasks(p)).for_each(|t| d.task(kernels, p, t, x, work)),
+                // Planned as one task.
+                Method::Direct(d) => d.task(kernels, p, 0, x, work),
                 Method::Inner(d) => {
                     d.prepare(kernels, p, x, work);
                     (0..d.tasks(p)).for_each(|t| d.task(kernels, p, t, x, work));
