@@ -5,6 +5,7 @@ mod arguments;
 mod calls;
 mod case;
 mod cases;
+mod choices;
 mod compare;
 mod derivatives;
 mod differences;
