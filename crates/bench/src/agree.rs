@@ -12,7 +12,7 @@ use crate::vision::{residual, warp};
 use crate::vit::vit_block;
 use bilevel_cpu::{Cpu, CpuRun};
 use bilevel_graph::{Array, DType, Graph, Program, Runnable};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -39,122 +39,133 @@ fn build(name: &str) -> fn(&Graph, DType) -> Case {
 /// How near to a tie a choice must be to be left to rounding, relative to the largest number compared there.
 const NEAR: f64 = 1e-5;
 
-/// Compares each case in each type and prints a JSON line for each; true when all are within the goals.
-///
-/// In f32, JAX rounds too, and rounding decides near ties. Where the two differ by more than the goal, both are held
-/// against f64, and ours also against f64 that chooses as ours did; what that explains does not count.
-pub fn run(python: &Path, cases: &[String], dtypes: &[DType], threads: usize) -> Result<bool> {
-    let cpu = Cpu::with_threads(threads);
-    let mut all_met = true;
-    for name in cases {
-        for &dtype in dtypes {
-            let (ours, theirs) = both(&cpu, python, name, dtype)?;
-            let apart = Differences::between(&ours, &theirs);
-            let mut met = apart.named().iter().all(|(_, difference)| *difference <= goal(dtype));
-            let mut note = String::new();
-            if !met && dtype == DType::F32 {
-                (met, note) = explained(&cpu, name, apart, &ours, &theirs)?;
-            }
-            all_met &= met;
-            println!(
-                "{{\"case\": \"{name}\", \"dtype\": \"{dtype}\", \"loss\": {:.2e}, \"gradient\": {:.2e}, \"hvp\": {:.2e}, \
+/// What is compared with what.
+pub struct Comparison {
+    /// Ours.
+    pub cpu: Cpu,
+    /// A Python that has jax.
+    pub python: PathBuf,
+    /// Which set of inputs.
+    pub seed: u32,
+}
+
+impl Comparison {
+    /// Compares each case in each type and prints a JSON line for each; true when all are within the goals.
+    ///
+    /// In f32, JAX rounds too, and rounding decides near ties. Where the two differ by more than the goal, both are held
+    /// against f64, and ours also against f64 that chooses as ours did; what that explains does not count.
+    pub fn run(&self, cases: &[String], dtypes: &[DType]) -> Result<bool> {
+        let mut all_met = true;
+        for name in cases {
+            for &dtype in dtypes {
+                let (ours, theirs) = self.both(name, dtype)?;
+                let apart = Differences::between(&ours, &theirs);
+                let mut met = apart.named().iter().all(|(_, difference)| *difference <= goal(dtype));
+                let mut note = String::new();
+                if !met && dtype == DType::F32 {
+                    (met, note) = self.explained(name, apart, &ours, &theirs)?;
+                }
+                all_met &= met;
+                println!(
+                    "{{\"case\": \"{name}\", \"dtype\": \"{dtype}\", \"loss\": {:.2e}, \"gradient\": {:.2e}, \"hvp\": {:.2e}, \
                  \"goal\": {:e}, \"met\": {met}{note}}}",
-                apart.loss,
-                apart.gradient,
-                apart.product,
-                goal(dtype),
+                    apart.loss,
+                    apart.gradient,
+                    apart.product,
+                    goal(dtype),
+                );
+            }
+        }
+        Ok(all_met)
+    }
+
+    /// Whether f64 explains every f32 difference above the goal, and the fields that say how.
+    fn explained(&self, name: &str, apart: Differences, ours: &Products, theirs: &Products) -> Result<(bool, String)> {
+        let limit = goal(DType::F32);
+        let (exact, exact_choices) = self.choosing(name, DType::F64, None)?;
+        let (_, our_choices) = self.choosing(name, DType::F32, None)?;
+        let flips = choices::flips(&exact_choices, &our_choices);
+        drop(exact_choices);
+        let near = flips.count > 0 && flips.margin <= NEAR;
+        let same = if near { Some(self.choosing(name, DType::F64, Some(&our_choices))?.0) } else { None };
+        let same = same.as_ref().unwrap_or(&exact);
+        let [of_ours, of_theirs, of_same] = [(ours, &exact), (theirs, &exact), (ours, same)]
+            .map(|(found, expected)| Differences::between(found, expected).named());
+        let mut met = true;
+        let mut note = format!(
+            ", \"choices_rounded_otherwise\": {{\"bilevel\": {}, \"of\": {}, \"margin\": {:.1e}}}",
+            flips.count, flips.total, flips.margin
+        );
+        for (i, (what, difference)) in apart.named().into_iter().enumerate() {
+            if difference <= limit {
+                continue;
+            }
+            let (a, b, c) = (of_ours[i].1, of_theirs[i].1, of_same[i].1);
+            let why = if a <= limit && b > a {
+                "JAX's rounding"
+            } else if near && c <= limit {
+                "near ties that rounding decides; with the same choices ours agrees with f64"
+            } else {
+                met = false;
+                "ours"
+            };
+            note += &format!(
+                ", \"{what}_from_f64\": {{\"bilevel\": {a:.2e}, \"jax\": {b:.2e}, \"bilevel_same_choices\": {c:.2e}, \
+             \"cause\": \"{why}\"}}"
             );
         }
+        Ok((met, note))
     }
-    Ok(all_met)
-}
 
-/// Whether f64 explains every f32 difference above the goal, and the fields that say how.
-fn explained(cpu: &Cpu, name: &str, apart: Differences, ours: &Products, theirs: &Products) -> Result<(bool, String)> {
-    let limit = goal(DType::F32);
-    let (exact, exact_choices) = choosing(cpu, name, DType::F64, None)?;
-    let (_, our_choices) = choosing(cpu, name, DType::F32, None)?;
-    let flips = choices::flips(&exact_choices, &our_choices);
-    drop(exact_choices);
-    let near = flips.count > 0 && flips.margin <= NEAR;
-    let same = if near { Some(choosing(cpu, name, DType::F64, Some(&our_choices))?.0) } else { None };
-    let same = same.as_ref().unwrap_or(&exact);
-    let [of_ours, of_theirs, of_same] = [(ours, &exact), (theirs, &exact), (ours, same)]
-        .map(|(found, expected)| Differences::between(found, expected).named());
-    let mut met = true;
-    let mut note = format!(
-        ", \"choices_rounded_otherwise\": {{\"bilevel\": {}, \"of\": {}, \"margin\": {:.1e}}}",
-        flips.count, flips.total, flips.margin
-    );
-    for (i, (what, difference)) in apart.named().into_iter().enumerate() {
-        if difference <= limit {
-            continue;
+    /// Ours and JAX's, from the same inputs.
+    fn both(&self, name: &str, dtype: DType) -> Result<(Products, Products)> {
+        let folder = Folder::new()?;
+        let (ours, given) = self.evaluate(name, dtype)?;
+        for (input, value) in &given {
+            npy::write(&folder.0.join(format!("{input}.npy")), value)?;
         }
-        let (a, b, c) = (of_ours[i].1, of_theirs[i].1, of_same[i].1);
-        let why = if a <= limit && b > a {
-            "JAX's rounding"
-        } else if near && c <= limit {
-            "near ties that rounding decides; with the same choices ours agrees with f64"
-        } else {
-            met = false;
-            "ours"
+        let script = folder.0.join("agree.py");
+        std::fs::write(&script, PROGRAM).map_err(BenchError::file(&script))?;
+        let said = output(Command::new(&self.python).arg(&script).arg(&folder.0).arg(name))?;
+        if !said.status.success() {
+            return Err(failed(&format!("JAX on {name} in {dtype}"), &said));
+        }
+        let count = ours.gradient.len();
+        let read = |output: String| npy::read(&folder.0.join(format!("{output}.npy")));
+        let theirs = Products {
+            loss: read("loss".into())?,
+            gradient: (0..count).map(|i| read(format!("g{i}"))).collect::<Result<_>>()?,
+            product: (0..count).map(|i| read(format!("h{i}"))).collect::<Result<_>>()?,
         };
-        note += &format!(
-            ", \"{what}_from_f64\": {{\"bilevel\": {a:.2e}, \"jax\": {b:.2e}, \"bilevel_same_choices\": {c:.2e}, \
-             \"cause\": \"{why}\"}}"
-        );
+        Ok((ours, theirs))
     }
-    Ok((met, note))
-}
 
-/// Ours and JAX's, from the same inputs.
-fn both(cpu: &Cpu, python: &Path, name: &str, dtype: DType) -> Result<(Products, Products)> {
-    let folder = Folder::new()?;
-    let (ours, given) = evaluate(cpu, name, dtype)?;
-    for (input, value) in &given {
-        npy::write(&folder.0.join(format!("{input}.npy")), value)?;
+    /// Our results, with the inputs they came from.
+    fn evaluate(&self, name: &str, dtype: DType) -> Result<(Products, Vec<(String, Array)>)> {
+        let g = Graph::new();
+        let case = build(name)(&g, dtype);
+        let program = program(&g, &case, derivatives::Products::GradientAndHessian)?;
+        let given = inputs(&case, &program, self.seed)?;
+        let run = ran(&self.cpu, &program, &given)?;
+        Ok((products(&run, case.parameters.len())?, given))
     }
-    let script = folder.0.join("agree.py");
-    std::fs::write(&script, PROGRAM).map_err(BenchError::file(&script))?;
-    let said = output(Command::new(python).arg(&script).arg(&folder.0).arg(name))?;
-    if !said.status.success() {
-        return Err(failed(&format!("JAX on {name} in {dtype}"), &said));
-    }
-    let count = ours.gradient.len();
-    let read = |output: String| npy::read(&folder.0.join(format!("{output}.npy")));
-    let theirs = Products {
-        loss: read("loss".into())?,
-        gradient: (0..count).map(|i| read(format!("g{i}"))).collect::<Result<_>>()?,
-        product: (0..count).map(|i| read(format!("h{i}"))).collect::<Result<_>>()?,
-    };
-    Ok((ours, theirs))
-}
 
-/// Our results, with the inputs they came from.
-fn evaluate(cpu: &Cpu, name: &str, dtype: DType) -> Result<(Products, Vec<(String, Array)>)> {
-    let g = Graph::new();
-    let case = build(name)(&g, dtype);
-    let program = program(&g, &case, derivatives::Products::GradientAndHessian)?;
-    let given = inputs(&case, &program)?;
-    let run = ran(cpu, &program, &given)?;
-    Ok((products(&run, case.parameters.len())?, given))
-}
-
-/// Our results with the choices made on the way, or under these choices.
-fn choosing(cpu: &Cpu, name: &str, dtype: DType, under: Option<&[Choice]>) -> Result<(Products, Vec<Choice>)> {
-    let g = Graph::new();
-    let case = build(name)(&g, dtype);
-    let program = program(&g, &case, derivatives::Products::GradientAndHessian)?;
-    let mut given = inputs(&case, &program)?;
-    let count = case.parameters.len();
-    if let Some(choices) = under {
-        given.extend(choices::converted(choices, dtype)?);
-        return Ok((products(&ran(cpu, &choices::imposed(&program), &given)?, count)?, vec![]));
+    /// Our results with the choices made on the way, or under these choices.
+    fn choosing(&self, name: &str, dtype: DType, under: Option<&[Choice]>) -> Result<(Products, Vec<Choice>)> {
+        let g = Graph::new();
+        let case = build(name)(&g, dtype);
+        let program = program(&g, &case, derivatives::Products::GradientAndHessian)?;
+        let mut given = inputs(&case, &program, self.seed)?;
+        let count = case.parameters.len();
+        if let Some(choices) = under {
+            given.extend(choices::converted(choices, dtype)?);
+            return Ok((products(&ran(&self.cpu, &choices::imposed(&program), &given)?, count)?, vec![]));
+        }
+        let program = choices::revealed(&program);
+        let run = ran(&self.cpu, &program, &given)?;
+        let made = choices::made(&program, |output| run.output(program.output(output)?))?;
+        Ok((products(&run, count)?, made))
     }
-    let program = choices::revealed(&program);
-    let run = ran(cpu, &program, &given)?;
-    let made = choices::made(&program, |output| run.output(program.output(output)?))?;
-    Ok((products(&run, count)?, made))
 }
 
 fn ran(cpu: &Cpu, program: &Program, given: &[(String, Array)]) -> Result<CpuRun> {

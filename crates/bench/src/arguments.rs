@@ -25,6 +25,7 @@ usage: bilevel-bench COMMAND
   agree [CASE ...]    compares loss, gradient and Hessian-vector product with JAX; exit status 1 above the goals
       --peer PYTHON     a Python that has jax
       --dtype f32|f64   one type only
+      --seed N          another set of inputs (0)
       --threads N
   profile CASE        where the time of a case goes, step by step
       --threads N, --reps N (3)
@@ -79,6 +80,8 @@ pub enum Command {
         dtypes: Vec<DType>,
         /// Python of JAX.
         peer: PathBuf,
+        /// Which set of inputs.
+        seed: u32,
         /// Threads of ours.
         threads: usize,
     },
@@ -173,6 +176,7 @@ struct Given {
     peer: Option<PathBuf>,
     peers_dir: Option<PathBuf>,
     dtype: Option<DType>,
+    seed: Option<u32>,
     floor: bool,
     show: bool,
 }
@@ -190,7 +194,7 @@ pub fn parse(arguments: &[String]) -> Result<Command, ArgumentError> {
         "cpu" => &["--threads", "--reps", "--rounds", "--peer", "--peers-dir", "--floor"],
         "plan" => &["--threads", "--reps"],
         "memory" => &["--threads"],
-        "agree" => &["--threads", "--peer", "--dtype"],
+        "agree" => &["--threads", "--peer", "--dtype", "--seed"],
         "profile" => &["--threads", "--reps", "--show"],
         _ => return Err(ArgumentError::UnknownCommand(command.clone())),
     };
@@ -219,6 +223,7 @@ pub fn parse(arguments: &[String]) -> Result<Command, ArgumentError> {
             peer: given
                 .peer
                 .ok_or(ArgumentError::Missing { command: "agree", what: "--peer with a Python that has jax" })?,
+            seed: given.seed.unwrap_or(0),
             threads,
         },
         _ => {
@@ -259,6 +264,7 @@ fn read(command: &str, flags: &[&str], arguments: &[String]) -> Result<Given, Ar
                     "--threads" => given.threads = Some(count()?),
                     "--reps" => given.reps = Some(count()?),
                     "--rounds" => given.rounds = Some(count()?),
+                    "--seed" => given.seed = Some(value.parse().map_err(|_| bad("a whole number below 2³²"))?),
                     "--peer" => given.peer = Some(value.into()),
                     "--peers-dir" => given.peers_dir = Some(value.into()),
                     _ => {
@@ -333,6 +339,7 @@ mod tests {
                 "there is no case 'digits' here; it must be one of mlp, conv64, vit_block, residual, warp",
             ),
             ("agree --peer p --dtype f16", "'--dtype' was given 'f16' but needs f32 or f64"),
+            ("agree --seed -1", "'--seed' was given '-1' but needs a whole number below 2³²"),
             ("agree", "'agree' needs --peer with a Python that has jax"),
             ("profile", "'profile' needs the name of a case"),
             ("profile mlp conv64", "'conv64' is one argument too many"),

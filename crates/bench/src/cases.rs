@@ -58,7 +58,7 @@ fn derivatives(build: fn(&Graph, DType) -> Case) -> Result<Vec<Timed>> {
             let g = Graph::new();
             let case = build(&g, DType::F32);
             let program = program(&g, &case, products)?;
-            let inputs = inputs(&case, &program)?;
+            let inputs = inputs(&case, &program, 0)?;
             Ok(Timed { name: format!("{}_{suffix}", case.name), program, inputs, call: Call::Evaluate })
         })
         .collect()
@@ -125,11 +125,11 @@ fn digits() -> Result<Vec<Timed>> {
     )?;
     let zeros = Array::zeros([640], f32);
     let inputs = [
-        ("x", values(x, Uniform(1.0), 0)?),
-        ("y", values(y, Labels(10), 1)?),
-        ("xv", values(xv, Uniform(1.0), 2)?),
-        ("yv", values(yv, Labels(10), 3)?),
-        ("lambda", values(lambda, Constant(-5.0), 4)?),
+        ("x", values(x, Uniform(1.0), 0, 0)?),
+        ("y", values(y, Labels(10), 1, 0)?),
+        ("xv", values(xv, Uniform(1.0), 2, 0)?),
+        ("yv", values(yv, Labels(10), 3, 0)?),
+        ("lambda", values(lambda, Constant(-5.0), 4, 0)?),
         ("theta", zeros.clone()),
         ("g", zeros.clone()),
         ("h", zeros),

@@ -33,15 +33,15 @@ pub fn program(g: &Graph, case: &Case, products: Products) -> Result<Program> {
     Ok(builder.build()?)
 }
 
-/// Every input of the program with its value: p0, v0, p1, v1, …, x0, x1, …
-pub fn inputs(case: &Case, program: &Program) -> Result<Vec<(String, Array)>> {
+/// Every input of the program with its value from a seed: p0, v0, p1, v1, …, x0, x1, …
+pub fn inputs(case: &Case, program: &Program, seed: u32) -> Result<Vec<(String, Array)>> {
     let mut all = vec![];
     for (i, (tensor, start)) in case.parameters.iter().enumerate() {
-        all.push((format!("p{i}"), values(*tensor, *start, i as u32)?));
-        all.push((format!("v{i}"), values(*tensor, Start::Uniform(1.0), 100 + i as u32)?));
+        all.push((format!("p{i}"), values(*tensor, *start, i as u32, seed)?));
+        all.push((format!("v{i}"), values(*tensor, Start::Uniform(1.0), 100 + i as u32, seed)?));
     }
     for (i, (tensor, start)) in case.data.iter().enumerate() {
-        all.push((format!("x{i}"), values(*tensor, *start, 200 + i as u32)?));
+        all.push((format!("x{i}"), values(*tensor, *start, 200 + i as u32, seed)?));
     }
     all.retain(|(name, _)| program.input(name).is_ok());
     Ok(all)

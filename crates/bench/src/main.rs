@@ -63,7 +63,10 @@ fn run(command: Command) -> error::Result<bool> {
         }
         Command::Plan { threads, reps } => plan::run(threads, reps)?,
         Command::Memory { cases, threads } => memory::run(&cases, threads)?,
-        Command::Agree { cases, dtypes, peer, threads } => return agree::run(&peer, &cases, &dtypes, threads),
+        Command::Agree { cases, dtypes, peer, seed, threads } => {
+            let comparison = agree::Comparison { cpu: Cpu::with_threads(threads), python: peer, seed };
+            return comparison.run(&cases, &dtypes);
+        }
         Command::Profile { case, threads, reps, show } => {
             profile::run(&case, &Cpu::with_threads(threads), reps, show)?;
         }

@@ -8,12 +8,12 @@ use bilevel_graph::{Array, Tensor};
 /// Uniform values are multiples of its inverse, so that f32 and f64 hold the same numbers.
 const GRID: f64 = (1 << 20) as f64;
 
-/// The values `start` asks for; `number` keeps inputs of one case apart.
-pub fn values(tensor: Tensor, start: Start, number: u32) -> Result<Array> {
+/// The values `start` asks for; `number` keeps inputs of one case apart, `seed` one set of inputs from another.
+pub fn values(tensor: Tensor, start: Start, number: u32, seed: u32) -> Result<Array> {
     let mut numbers = vec![0.0; tensor.len()];
     match start {
         Start::Uniform(k) => {
-            fill_uniform_f64([2026, 11], number, 0, 0, &mut numbers);
+            fill_uniform_f64([2026, seed], number, 0, 0, &mut numbers);
             numbers.iter_mut().for_each(|v| *v = ((*v * 2.0 - 1.0) * k * GRID).round() / GRID);
         }
         Start::Constant(c) => numbers.fill(c),
