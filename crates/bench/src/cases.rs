@@ -1,47 +1,80 @@
-//! The timed cases: same names, shapes and types as the peers' programs.
+//! The timed cases: same names, shapes and types as the peers' programs, each as programs with values for their inputs.
 
-use crate::derivatives::{Products, program, ready};
-use crate::losses::{Case, conv64, mlp, vit_block};
+use crate::case::Case;
+use crate::case::Start::{Constant, Labels, Uniform};
+use crate::derivatives::{Products, inputs, program};
+use crate::error::Result;
+use crate::losses::{conv64, mlp};
 use crate::sgld::{Chain, hypergradient};
-use crate::timing::{Line, timed};
 use crate::values::values;
-use bilevel_cpu::Cpu;
-use bilevel_graph::{Array, DType, Executor, Graph, Program, Result, Runnable, gradient, nn, random::seed_key};
+use crate::vit::vit_block;
+use bilevel_graph::{Array, DType, Graph, Program, gradient_or_zeros, nn, random::seed_key};
 
-/// Names of all cases, in the order they run.
+/// Names of all cases, in the order they run. A case may time more than one program.
 pub const NAMES: [&str; 6] = ["synth1d", "scalar", "mlp", "conv64", "vit_block", "digits"];
 
-/// Runs one case and returns its lines.
-pub fn run(name: &str, cpu: &Cpu, reps: usize) -> Result<Vec<Line>> {
+/// A program of a case with the values its inputs start from.
+pub struct Timed {
+    /// Name of the program, as in the peers' lines.
+    pub name: String,
+    /// The program.
+    pub program: Program,
+    /// Values of its inputs, by name.
+    pub inputs: Vec<(String, Array)>,
+    /// What one timed call does.
+    pub call: Call,
+}
+
+/// What one timed call does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Inputs in place: one evaluation.
+    Evaluate,
+    /// Sets the one input, evaluates and reads every output, as a call from outside does.
+    Scalars,
+    /// 200 outer iterations of 100 steps each, the outer variable updated in between.
+    Outer200,
+    /// One outer iteration of 10 steps from the start.
+    Outer10,
+}
+
+/// The programs of a case; none for a name that is not in [`NAMES`].
+pub fn programs(name: &str) -> Result<Vec<Timed>> {
     match name {
-        "synth1d" => synth1d(cpu, reps),
-        "scalar" => scalar(cpu, reps),
-        "mlp" => derivatives(cpu, reps, mlp),
-        "conv64" => derivatives(cpu, reps, conv64),
-        "vit_block" => derivatives(cpu, reps, vit_block),
-        "digits" => digits(cpu, reps),
+        "synth1d" => synth1d(),
+        "scalar" => scalar(),
+        "mlp" => derivatives(mlp),
+        "conv64" => derivatives(conv64),
+        "vit_block" => derivatives(vit_block),
+        "digits" => digits(),
         _ => Ok(vec![]),
     }
 }
 
-fn derivatives(cpu: &Cpu, reps: usize, build: fn(&Graph, DType) -> Case) -> Result<Vec<Line>> {
-    let mut lines = vec![];
-    for products in [Products::Gradient, Products::GradientAndHessian] {
-        let g = Graph::new();
-        let case = build(&g, DType::F32);
-        let mut run = ready(cpu, &case, &program(&g, &case, products)?)?;
-        let seconds = timed(reps, 1, || run.run(0..1).unwrap_or_else(|e| eprintln!("{e}")));
-        let suffix = if products == Products::Gradient { "grad" } else { "grad_hvp" };
-        lines.push(Line::ours(&format!("{}_{suffix}", case.name), "ms", seconds));
-    }
-    Ok(lines)
+fn derivatives(build: fn(&Graph, DType) -> Case) -> Result<Vec<Timed>> {
+    let each = [(Products::Gradient, "grad"), (Products::GradientAndHessian, "grad_hvp")];
+    each.into_iter()
+        .map(|(products, suffix)| {
+            let g = Graph::new();
+            let case = build(&g, DType::F32);
+            let program = program(&g, &case, products)?;
+            let inputs = inputs(&case, &program, 0)?;
+            Ok(Timed { name: format!("{}_{suffix}", case.name), program, inputs, call: Call::Evaluate })
+        })
+        .collect()
 }
 
-fn key(seed: u64) -> Result<Array> {
-    Array::from_i32([2], seed_key(seed).to_vec())
+fn named<const N: usize>(inputs: [(&str, Array); N]) -> Vec<(String, Array)> {
+    inputs.map(|(name, value)| (name.to_string(), value)).into()
 }
 
-fn synth1d(cpu: &Cpu, reps: usize) -> Result<Vec<Line>> {
+/// The key of a random stream, as a program input.
+pub fn key(seed: u64) -> Result<Array> {
+    Ok(Array::from_i32([2], seed_key(seed).to_vec())?)
+}
+
+/// HPO-SGLD on the synthetic problem: inner θ³/3 − (1 − λ²)θ, outer (λ − θ)² + (θ − ½)².
+fn synth1d() -> Result<Vec<Timed>> {
     let graph = Graph::new();
     let (lambda, theta) = (graph.input("lambda", [], DType::F64), graph.input("theta", [], DType::F64));
     let chain = Chain { gamma: 0.005, tau: 1e-6, burn_in: 50, samples: 50 };
@@ -52,68 +85,31 @@ fn synth1d(cpu: &Cpu, reps: usize) -> Result<Vec<Line>> {
         |l, t| t * t * t / 3.0 - (1.0 - l * l) * t,
         |l, t| (l - t).square() + (t - 0.5).square(),
     )?;
-    if std::env::var("SHOW").is_ok() {
-        println!("{program}\n{}", cpu.plan(&program)?.describe());
-    }
-    let mut run = cpu.compile(&program)?;
-    let [i_lambda, i_theta, i_key, i_g, i_h] = ["lambda", "theta", "key", "g", "h"].map(|n| program.input(n));
-    let (i_lambda, i_theta, i_key, i_g, i_h) = (i_lambda?, i_theta?, i_key?, i_g?, i_h?);
-    let start = Array::scalar(0.1, DType::F64);
-    let zero = Array::scalar(0.0, DType::F64);
-    let mut h = zero.clone();
-    let mut last = 0.0;
-    let mut outer_loop = || -> Result<()> {
-        let mut lambda = start.clone();
-        run.set(i_theta, &start)?;
-        for outer in 0..200 {
-            run.set(i_lambda, &lambda)?;
-            run.set(i_key, &key(outer)?)?;
-            run.set(i_g, &zero)?;
-            run.set(i_h, &zero)?;
-            run.run(0..100)?;
-            run.read_input(i_h, &mut h)?;
-            last = lambda.item().unwrap_or(f64::NAN) - 0.005 * h.item().unwrap_or(f64::NAN);
-            lambda = Array::scalar(last, DType::F64);
-        }
-        Ok(())
-    };
-    outer_loop()?;
-    let seconds = timed(reps, 1, || outer_loop().unwrap_or_else(|e| eprintln!("{e}")));
-    let seconds = crate::timing::Seconds { median: seconds.median / 200.0, best: seconds.best / 200.0 };
-    if !(0.73..0.745).contains(&last) {
-        eprintln!("synth1d: λ is {last}, where .7369 is expected");
-    }
-    Ok(vec![Line::ours("synth1d", "us", seconds)])
+    let at = |value| Array::scalar(value, DType::F64);
+    let inputs = [("lambda", at(0.1)), ("theta", at(0.1)), ("key", key(0)?), ("g", at(0.0)), ("h", at(0.0))];
+    Ok(vec![Timed { name: "synth1d".into(), program, inputs: named(inputs), call: Call::Outer200 }])
 }
 
-fn scalar(cpu: &Cpu, reps: usize) -> Result<Vec<Line>> {
-    let mut lines = vec![];
-    for second in [false, true] {
-        let g = Graph::new();
-        let x = g.input("x", [], DType::F64);
-        let first = gradient(x * x * x, &[x])?[0].unwrap_or(x);
-        let mut builder = Program::builder(&g).output("first", first);
-        if second {
-            builder = builder.output("second", gradient(first, &[x])?[0].unwrap_or(x));
-        }
-        let program = builder.build()?;
-        let mut run = cpu.compile(&program)?;
-        let at = Array::scalar(1.5, DType::F64);
-        let mut results = vec![at.clone(); program.outputs.len()];
-        let mut call = || -> Result<()> {
-            run.set(0, &at)?;
-            run.run(0..1)?;
-            results.iter_mut().enumerate().try_for_each(|(i, r)| run.read(i, r))
-        };
-        call()?;
-        let seconds = timed(reps, 2000, || call().unwrap_or_else(|e| eprintln!("{e}")));
-        lines.push(Line::ours(if second { "scalar_second" } else { "scalar_grad" }, "us", seconds));
-    }
-    Ok(lines)
+/// First, and first and second derivative of x³.
+fn scalar() -> Result<Vec<Timed>> {
+    let each = [(false, "scalar_grad"), (true, "scalar_second")];
+    each.into_iter()
+        .map(|(second, name)| {
+            let g = Graph::new();
+            let x = g.input("x", [], DType::F64);
+            let first = gradient_or_zeros(x * x * x, &[x])?[0];
+            let mut builder = Program::builder(&g).output("first", first);
+            if second {
+                builder = builder.output("second", gradient_or_zeros(first, &[x])?[0]);
+            }
+            let inputs = [("x", Array::scalar(1.5, DType::F64))];
+            Ok(Timed { name: name.into(), program: builder.build()?, inputs: named(inputs), call: Call::Scalars })
+        })
+        .collect()
 }
 
-fn digits(cpu: &Cpu, reps: usize) -> Result<Vec<Line>> {
-    use crate::losses::Start::{Constant, Labels, Uniform};
+/// HPO-SGLD for logistic regression 64-10 with one L2 weight per parameter.
+fn digits() -> Result<Vec<Timed>> {
     let graph = Graph::new();
     let f32 = DType::F32;
     let (lambda, theta) = (graph.input("lambda", [640], f32), graph.input("theta", [640], f32));
@@ -127,53 +123,17 @@ fn digits(cpu: &Cpu, reps: usize) -> Result<Vec<Line>> {
         |l, w| nn::cross_entropy(x.matmul(w.reshape([64, 10])), y) + (l.exp() * w * w).sum_all(),
         |_, w| nn::cross_entropy(xv.matmul(w.reshape([64, 10])), yv),
     )?;
-    if std::env::var("SHOW").is_ok() {
-        println!("{program}\n{}", cpu.plan(&program)?.describe());
-    }
-    let mut run = cpu.compile(&program)?;
-    for (i, (tensor, start)) in
-        [(x, Uniform(1.0)), (y, Labels(10)), (xv, Uniform(1.0)), (yv, Labels(10)), (lambda, Constant(-5.0))]
-            .into_iter()
-            .enumerate()
-    {
-        let name = ["x", "y", "xv", "yv", "lambda"][i];
-        run.set(program.input(name)?, &values(tensor, start, i as u32))?;
-    }
-    let zero = Array::zeros([640], f32);
-    let mut h = zero.clone();
-    let (key, names) = (key(2)?, ["theta", "g", "h"].map(|n| program.input(n)));
-    let [i_theta, i_g, i_h] = names;
-    let (i_theta, i_g, i_h, i_key) = (i_theta?, i_g?, i_h?, program.input("key")?);
-    let mut call = || -> Result<()> {
-        run.set(i_theta, &zero)?;
-        run.set(i_g, &zero)?;
-        run.set(i_h, &zero)?;
-        run.set(i_key, &key)?;
-        run.run(0..10)?;
-        run.read_input(i_h, &mut h)
-    };
-    call()?;
-    let seconds = timed(reps, 1, || call().unwrap_or_else(|e| eprintln!("{e}")));
-    Ok(vec![Line::ours("digits", "us", seconds)])
-}
-
-/// Prints where the time of a case goes, step by step.
-pub fn profile(name: &str, cpu: &Cpu) -> Result<()> {
-    let build = match name {
-        "mlp" => mlp,
-        "conv64" => conv64,
-        _ => vit_block,
-    };
-    for products in [Products::Gradient, Products::GradientAndHessian] {
-        let g = Graph::new();
-        let case = build(&g, DType::F32);
-        let mut run = ready(cpu, &case, &program(&g, &case, products)?)?;
-        run.profile()?;
-        let times = run.profile()?;
-        println!("{name} {products:?}: memory {} of {}", run.memory_bytes(), run.memory_lower_bound());
-        for (what, time) in times {
-            println!("{:9.3} ms  {what}", time.as_secs_f64() * 1e3);
-        }
-    }
-    Ok(())
+    let zeros = Array::zeros([640], f32);
+    let inputs = [
+        ("x", values(x, Uniform(1.0), 0, 0)?),
+        ("y", values(y, Labels(10), 1, 0)?),
+        ("xv", values(xv, Uniform(1.0), 2, 0)?),
+        ("yv", values(yv, Labels(10), 3, 0)?),
+        ("lambda", values(lambda, Constant(-5.0), 4, 0)?),
+        ("theta", zeros.clone()),
+        ("g", zeros.clone()),
+        ("h", zeros),
+        ("key", key(2)?),
+    ];
+    Ok(vec![Timed { name: "digits".into(), program, inputs: named(inputs), call: Call::Outer10 }])
 }

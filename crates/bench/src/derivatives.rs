@@ -1,9 +1,9 @@
 //! Programs for a case's gradient, and gradient with Hessian-vector product.
 
-use crate::losses::Case;
+use crate::case::{Case, Start};
+use crate::error::Result;
 use crate::values::values;
-use bilevel_cpu::{Cpu, CpuRun};
-use bilevel_graph::{Graph, Program, Result, Runnable, gradient, vjp};
+use bilevel_graph::{Array, Graph, Program, gradient, vjp};
 
 /// What a program computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,34 +24,25 @@ pub fn program(g: &Graph, case: &Case, products: Products) -> Result<Program> {
     }
     if products == Products::GradientAndHessian {
         let v: Vec<_> = wrt.iter().enumerate().map(|(i, p)| g.input(format!("v{i}"), p.shape(), p.dtype())).collect();
+        // Hv is the derivative of Σ gᵢ·vᵢ: the pullback of v through the gradient.
         let (known, v_known): (Vec<_>, Vec<_>) = first.iter().zip(&v).filter_map(|(d, v)| Some(((*d)?, *v))).unzip();
         for (i, h) in vjp(&known, &v_known, &wrt)?.iter().enumerate() {
             builder = builder.output(format!("h{i}"), h.unwrap_or_else(|| wrt[i].zeros_like()));
         }
     }
-    builder.build()
+    Ok(builder.build()?)
 }
 
-/// Plans a case and gives all inputs their values.
-pub fn ready(cpu: &Cpu, case: &Case, program: &Program) -> Result<CpuRun> {
-    let mut run = cpu.plan(program)?;
-    for (name, value) in inputs(case, program) {
-        let input = program.input(&name)?;
-        run.set(input, &value)?;
-    }
-    Ok(run)
-}
-
-/// Every input of the program with its value.
-pub fn inputs(case: &Case, program: &Program) -> Vec<(String, bilevel_graph::Array)> {
+/// Every input of the program with its value from a seed: p0, v0, p1, v1, …, x0, x1, …
+pub fn inputs(case: &Case, program: &Program, seed: u32) -> Result<Vec<(String, Array)>> {
     let mut all = vec![];
     for (i, (tensor, start)) in case.parameters.iter().enumerate() {
-        all.push((format!("p{i}"), values(*tensor, *start, i as u32)));
-        all.push((format!("v{i}"), values(*tensor, crate::losses::Start::Uniform(1.0), 100 + i as u32)));
+        all.push((format!("p{i}"), values(*tensor, *start, i as u32, seed)?));
+        all.push((format!("v{i}"), values(*tensor, Start::Uniform(1.0), 100 + i as u32, seed)?));
     }
     for (i, (tensor, start)) in case.data.iter().enumerate() {
-        all.push((format!("x{i}"), values(*tensor, *start, 200 + i as u32)));
+        all.push((format!("x{i}"), values(*tensor, *start, 200 + i as u32, seed)?));
     }
     all.retain(|(name, _)| program.input(name).is_ok());
-    all
+    Ok(all)
 }

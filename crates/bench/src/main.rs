@@ -1,28 +1,75 @@
-//! Benchmarks of the engine.
+//! Benchmarks of the engine: times beside JAX and PyTorch, planning time, memory, and agreement with JAX.
 
+mod agree;
+mod arguments;
+mod calls;
+mod case;
 mod cases;
+mod choices;
+mod compare;
 mod derivatives;
+mod differences;
+mod error;
+mod flops;
+mod goals;
+mod line;
 mod losses;
+mod memory;
+mod npy;
+mod peak;
+mod peers;
+mod plan;
+mod profile;
 mod sgld;
 mod timing;
 mod values;
+mod vision;
+mod vit;
 
+use arguments::Command;
 use bilevel_cpu::Cpu;
+use std::process::ExitCode;
 
-fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let cpu = Cpu::with_threads(2);
-    match args.first().map(String::as_str) {
-        Some("profile") => cases::profile(&args[1], &cpu).unwrap_or_else(|e| eprintln!("{e}")),
-        _ => {
-            let names: Vec<&str> =
-                if args.len() > 1 { args[1..].iter().map(String::as_str).collect() } else { cases::NAMES.to_vec() };
-            for name in names {
-                match cases::run(name, &cpu, 9) {
-                    Ok(lines) => lines.iter().for_each(|l| println!("{}", l.json())),
-                    Err(error) => eprintln!("{name}: {error}"),
-                }
-            }
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let command = match arguments::parse(&arguments) {
+        Ok(command) => command,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
         }
     }
+}
+
+/// Does what was asked; false where results are not what they must be.
+fn run(command: Command) -> error::Result<bool> {
+    match command {
+        Command::Help => print!("{}", arguments::HELP),
+        Command::Cpu { cases, threads, reps, rounds, peer, peers_dir, floor } => {
+            let folder = peers_dir.unwrap_or_else(peers::default_folder);
+            let peers = peer.map_or(Ok(vec![]), |python| peers::find(&python, &folder))?;
+            if threads != 2 && !peers.is_empty() {
+                eprintln!("ours runs on {threads} threads, the peers on 2: the ratios compare unlike things");
+            }
+            compare::run(&compare::Plan { cases, threads, reps, rounds, floor }, &peers)?;
+        }
+        Command::Plan { threads, reps } => plan::run(threads, reps)?,
+        Command::Memory { cases, threads } => memory::run(&cases, threads)?,
+        Command::Agree { cases, dtypes, peer, seed, threads } => {
+            let comparison = agree::Comparison { cpu: Cpu::with_threads(threads), python: peer, seed };
+            return comparison.run(&cases, &dtypes);
+        }
+        Command::Profile { case, threads, reps, show } => {
+            profile::run(&case, &Cpu::with_threads(threads), reps, show)?;
+        }
+    }
+    Ok(true)
 }

@@ -2,7 +2,8 @@
 //!
 //! θ ← θ − γ∇θL_T + √(2τγ)·ξ;  g ← g − γ·f_θ(θ)·C;  after the burn-in, h ← h + (f_λ + g)/M.
 
-use bilevel_graph::{DType, Graph, Program, RandomKind, Result, Tensor, gradient_or_zeros, mixed_vector};
+use crate::error::Result;
+use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor, gradient_or_zeros, mixed_vector};
 
 /// Constants of the chain.
 pub struct Chain {
@@ -39,5 +40,5 @@ pub fn hypergradient(
     let g_next = g - mixed * chain.gamma;
     let kept = step.greater_equal(chain.burn_in as f64).convert(dtype) * (1.0 / chain.samples as f64);
     let h_next = h + (direct + g_next) * kept;
-    Program::builder(graph).carry(theta, next).carry(g, g_next).carry(h, h_next).keep_input(lambda).build()
+    Ok(Program::builder(graph).carry(theta, next).carry(g, g_next).carry(h, h_next).keep_input(lambda).build()?)
 }

@@ -1,5 +1,6 @@
-//! Medians and minima, printed one JSON line a case in the form the peers use.
+//! Medians and minima of repeated calls.
 
+use crate::error::Result;
 use std::time::Instant;
 
 /// Median and best seconds of a call.
@@ -11,68 +12,57 @@ pub struct Seconds {
     pub best: f64,
 }
 
+impl Seconds {
+    /// The same for one of `parts` equal parts of the call.
+    pub fn divided(self, parts: f64) -> Self {
+        Seconds { median: self.median / parts, best: self.best / parts }
+    }
+}
+
 /// Times `call`: one call to warm up, then `reps` repetitions of `inner` calls.
-pub fn timed(reps: usize, inner: usize, mut call: impl FnMut()) -> Seconds {
-    call();
-    let mut times: Vec<f64> = (0..reps)
-        .map(|_| {
-            let start = Instant::now();
-            (0..inner).for_each(|_| call());
-            start.elapsed().as_secs_f64() / inner as f64
-        })
-        .collect();
-    times.sort_by(f64::total_cmp);
-    Seconds { median: times[reps / 2], best: times[0] }
-}
-
-/// One measured case.
-#[derive(Clone, Debug)]
-pub struct Line {
-    /// Who ran it.
-    pub peer: String,
-    /// Which case.
-    pub case: String,
-    /// ms or us.
-    pub unit: String,
-    /// Median, in that unit.
-    pub median: f64,
-    /// Best, in that unit.
-    pub best: f64,
-}
-
-impl Line {
-    /// A line of our own.
-    pub fn ours(case: &str, unit: &str, seconds: Seconds) -> Self {
-        let scale = if unit == "ms" { 1e3 } else { 1e6 };
-        Line {
-            peer: "bilevel".into(),
-            case: case.into(),
-            unit: unit.into(),
-            median: seconds.median * scale,
-            best: seconds.best * scale,
+pub fn timed(reps: usize, inner: usize, mut call: impl FnMut() -> Result<()>) -> Result<Seconds> {
+    call()?;
+    let mut times = Vec::with_capacity(reps);
+    for _ in 0..reps.max(1) {
+        let start = Instant::now();
+        for _ in 0..inner {
+            call()?;
         }
+        times.push(start.elapsed().as_secs_f64() / inner as f64);
+    }
+    Ok(Seconds { best: times.iter().copied().fold(f64::INFINITY, f64::min), median: median(&mut times) })
+}
+
+/// The middle one, or the mean of the two in the middle; NaN for none.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => 0.5 * (values[n / 2 - 1] + values[n / 2]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&mut []).is_nan());
     }
 
-    /// Reads a line a peer printed; `None` for anything else it says.
-    pub fn parse(text: &str) -> Option<Self> {
-        let field = |name: &str| {
-            let start = text.find(&format!("\"{name}\":"))? + name.len() + 3;
-            let rest = text[start..].trim_start();
-            Some(rest[..rest.find([',', '}'])?].trim().trim_matches('"').to_string())
-        };
-        let unit = if text.contains("\"ms\":") { "ms" } else { "us" };
-        Some(Line {
-            peer: field("peer")?,
-            case: field("case")?,
-            unit: unit.into(),
-            median: field(unit)?.parse().ok()?,
-            best: field(&format!("min_{unit}"))?.parse().ok()?,
-        })
-    }
-
-    /// The line as JSON.
-    pub fn json(&self) -> String {
-        let Line { peer, case, unit, median, best } = self;
-        format!("{{\"peer\": \"{peer}\", \"case\": \"{case}\", \"{unit}\": {median:.3}, \"min_{unit}\": {best:.3}}}")
+    #[test]
+    fn the_warm_up_is_not_timed_and_errors_come_back() {
+        let mut calls = 0;
+        let seconds = timed(3, 4, || {
+            calls += 1;
+            Ok(())
+        });
+        assert_eq!(calls, 13);
+        assert!(seconds.unwrap().best >= 0.0);
+        assert!(timed(1, 1, || Err(crate::error::BenchError::Peer("no".into()))).is_err());
     }
 }

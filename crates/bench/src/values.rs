@@ -1,22 +1,23 @@
 //! Values for the inputs of a case, from a seed.
 
-use crate::losses::Start;
+use crate::case::Start;
+use crate::error::Result;
 use bilevel_graph::random::fill_uniform_f64;
-use bilevel_graph::{Array, DType, Tensor};
+use bilevel_graph::{Array, Tensor};
 
-/// The values `start` asks for; `number` keeps inputs of one case apart.
-pub fn values(tensor: Tensor, start: Start, number: u32) -> Array {
-    let (shape, dtype) = (tensor.shape(), tensor.dtype());
-    let count = shape.iter().product();
-    let mut numbers = vec![0.0; count];
+/// Uniform values are multiples of its inverse, so that f32 and f64 hold the same numbers.
+const GRID: f64 = (1 << 20) as f64;
+
+/// The values `start` asks for; `number` keeps inputs of one case apart, `seed` one set of inputs from another.
+pub fn values(tensor: Tensor, start: Start, number: u32, seed: u32) -> Result<Array> {
+    let mut numbers = vec![0.0; tensor.len()];
     match start {
         Start::Uniform(k) => {
-            fill_uniform_f64([2026, 11], number, 0, 0, &mut numbers);
-            // Multiples of 2⁻²⁰ are the same in f32 and f64.
-            numbers.iter_mut().for_each(|v| *v = ((*v * 2.0 - 1.0) * k * 1048576.0).round() / 1048576.0);
+            fill_uniform_f64([2026, seed], number, 0, 0, &mut numbers);
+            numbers.iter_mut().for_each(|v| *v = ((*v * 2.0 - 1.0) * k * GRID).round() / GRID);
         }
         Start::Constant(c) => numbers.fill(c),
         Start::Labels(n) => numbers.iter_mut().enumerate().for_each(|(i, v)| *v = (i % n) as f64),
     }
-    Array::from_values(&shape, &numbers, dtype).unwrap_or_else(|_| Array::zeros(&shape, DType::F32))
+    Ok(Array::from_values(tensor.shape(), &numbers, tensor.dtype())?)
 }

@@ -64,25 +64,23 @@ impl Executor for Cpu {
     }
 }
 
-/// Bytes aligned to a cache line.
+/// Bytes aligned to a cache line, zero at first.
 struct Block {
-    lines: Vec<Line>,
-}
-
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line {
-    _bytes: [u8; ALIGN],
+    bytes: Vec<u8>,
+    skip: usize,
 }
 
 impl Block {
+    /// Bytes of alignment 1 come from the system as pages zeroed when first touched, so that a large block costs nothing
+    /// before the first run; a type of larger alignment would be zeroed here and now.
     fn new(bytes: usize) -> Self {
-        // Zeroed by the operating system page by page, as they are first touched.
-        Block { lines: vec![Line { _bytes: [0; ALIGN] }; bytes.div_ceil(ALIGN).max(1)] }
+        let bytes = vec![0; bytes + ALIGN];
+        let skip = bytes.as_ptr().align_offset(ALIGN);
+        Block { bytes, skip }
     }
 
     fn start(&mut self) -> *mut u8 {
-        self.lines.as_mut_ptr().cast()
+        self.bytes[self.skip..].as_mut_ptr()
     }
 }
 
@@ -160,7 +158,7 @@ impl CpuRun {
     }
 
     fn bytes(&self) -> *const u8 {
-        self.memory.lines.as_ptr().cast()
+        self.memory.bytes[self.memory.skip..].as_ptr()
     }
 }
 

@@ -1,0 +1,351 @@
+//! The command line.
+
+use crate::{agree, cases};
+use bilevel_graph::DType;
+use std::fmt;
+use std::path::PathBuf;
+
+/// What `--help` prints.
+pub const HELP: &str = "\
+Benchmarks of the engine against JAX and PyTorch on this machine's CPU.
+
+usage: bilevel-bench COMMAND
+
+  cpu [CASE ...]      times the cases, one JSON line each
+      --threads N       threads of ours (2, as the peers have)
+      --reps N          repetitions of each (9)
+      --peer PYTHON     also runs the peers with this Python, in turn with ours, and prints ratios and goals
+      --peers-dir DIR   where cpu_jax.py and cpu_torch.py lie (../shared/peers, seen from the workspace)
+      --rounds N        turns to take (3 with --peer, else 1)
+      --floor           prints the arithmetic floor of the heavy cases without --peer too
+  plan                times tracing, deriving and planning a ViT-B/16 gradient step
+      --threads N, --reps N (3)
+  memory [CASE ...]   memory of each program's plan beside the most that is alive at once
+      --threads N
+  agree [CASE ...]    compares loss, gradient and Hessian-vector product with JAX; exit status 1 above the goals
+      --peer PYTHON     a Python that has jax
+      --dtype f32|f64   one type only
+      --seed N          another set of inputs (0)
+      --threads N
+  profile CASE        where the time of a case goes, step by step
+      --threads N, --reps N (3)
+      --show            prints the program too
+  help
+
+cases of cpu, memory and profile: synth1d scalar mlp conv64 vit_block digits
+cases of agree: mlp conv64 vit_block residual warp
+";
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Print the help.
+    Help,
+    /// Time the cases.
+    Cpu {
+        /// Which.
+        cases: Vec<String>,
+        /// Threads of ours.
+        threads: usize,
+        /// Repetitions.
+        reps: usize,
+        /// Turns to take.
+        rounds: usize,
+        /// Python of the peers.
+        peer: Option<PathBuf>,
+        /// Folder of the peers' programs.
+        peers_dir: Option<PathBuf>,
+        /// Report the floor without peers too.
+        floor: bool,
+    },
+    /// Time planning.
+    Plan {
+        /// Threads planned for.
+        threads: usize,
+        /// Repetitions.
+        reps: usize,
+    },
+    /// Print memory sizes.
+    Memory {
+        /// Which cases.
+        cases: Vec<String>,
+        /// Threads planned for.
+        threads: usize,
+    },
+    /// Compare with JAX.
+    Agree {
+        /// Which cases.
+        cases: Vec<String>,
+        /// In which types.
+        dtypes: Vec<DType>,
+        /// Python of JAX.
+        peer: PathBuf,
+        /// Which set of inputs.
+        seed: u32,
+        /// Threads of ours.
+        threads: usize,
+    },
+    /// Print step times.
+    Profile {
+        /// Which case.
+        case: String,
+        /// Threads.
+        threads: usize,
+        /// Repetitions.
+        reps: usize,
+        /// Print the program too.
+        show: bool,
+    },
+}
+
+/// Why a command line was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ArgumentError {
+    /// No command.
+    NoCommand,
+    /// A command there is not.
+    UnknownCommand(String),
+    /// A flag this command does not have.
+    UnknownFlag {
+        /// The command.
+        command: String,
+        /// The flag.
+        flag: String,
+    },
+    /// A flag at the end of the line that needs a value.
+    NoValue(String),
+    /// A value the flag cannot take.
+    BadValue {
+        /// The flag.
+        flag: String,
+        /// What was given.
+        value: String,
+        /// What would be right.
+        wanted: &'static str,
+    },
+    /// A case there is not.
+    UnknownCase {
+        /// What was given.
+        case: String,
+        /// The cases there are.
+        known: &'static [&'static str],
+    },
+    /// More arguments than the command takes.
+    Extra(String),
+    /// Something the command cannot do without.
+    Missing {
+        /// The command.
+        command: &'static str,
+        /// What it needs.
+        what: &'static str,
+    },
+}
+
+impl fmt::Display for ArgumentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ArgumentError::NoCommand => write!(f, "give one of the commands cpu, plan, memory, agree, profile or help"),
+            ArgumentError::UnknownCommand(name) => {
+                write!(f, "there is no command '{name}'; it must be cpu, plan, memory, agree, profile or help")
+            }
+            ArgumentError::UnknownFlag { command, flag } => {
+                write!(f, "'{command}' has no flag '{flag}'; see --help for those it has")
+            }
+            ArgumentError::NoValue(flag) => write!(f, "'{flag}' needs a value after it"),
+            ArgumentError::BadValue { flag, value, wanted } => {
+                write!(f, "'{flag}' was given '{value}' but needs {wanted}")
+            }
+            ArgumentError::UnknownCase { case, known } => {
+                write!(f, "there is no case '{case}' here; it must be one of {}", known.join(", "))
+            }
+            ArgumentError::Extra(argument) => write!(f, "'{argument}' is one argument too many"),
+            ArgumentError::Missing { command, what } => write!(f, "'{command}' needs {what}"),
+        }
+    }
+}
+
+impl std::error::Error for ArgumentError {}
+
+/// Everything the flags can say; each command takes what it knows.
+#[derive(Default)]
+struct Given {
+    words: Vec<String>,
+    threads: Option<usize>,
+    reps: Option<usize>,
+    rounds: Option<usize>,
+    peer: Option<PathBuf>,
+    peers_dir: Option<PathBuf>,
+    dtype: Option<DType>,
+    seed: Option<u32>,
+    floor: bool,
+    show: bool,
+}
+
+/// Reads the command line, the program's own name left out.
+pub fn parse(arguments: &[String]) -> Result<Command, ArgumentError> {
+    let Some((command, rest)) = arguments.split_first() else {
+        return Err(ArgumentError::NoCommand);
+    };
+    let help = |argument: &String| ["help", "--help", "-h"].contains(&argument.as_str());
+    if arguments.iter().any(help) {
+        return Ok(Command::Help);
+    }
+    let flags: &[&str] = match command.as_str() {
+        "cpu" => &["--threads", "--reps", "--rounds", "--peer", "--peers-dir", "--floor"],
+        "plan" => &["--threads", "--reps"],
+        "memory" => &["--threads"],
+        "agree" => &["--threads", "--peer", "--dtype", "--seed"],
+        "profile" => &["--threads", "--reps", "--show"],
+        _ => return Err(ArgumentError::UnknownCommand(command.clone())),
+    };
+    let mut given = read(command, flags, rest)?;
+    let threads = given.threads.unwrap_or(2);
+    Ok(match command.as_str() {
+        "cpu" => Command::Cpu {
+            cases: chosen(given.words, &cases::NAMES)?,
+            threads,
+            reps: given.reps.unwrap_or(9),
+            rounds: given.rounds.unwrap_or(if given.peer.is_some() { 3 } else { 1 }),
+            peer: given.peer,
+            peers_dir: given.peers_dir,
+            floor: given.floor,
+        },
+        "plan" => {
+            if let Some(extra) = given.words.pop() {
+                return Err(ArgumentError::Extra(extra));
+            }
+            Command::Plan { threads, reps: given.reps.unwrap_or(3) }
+        }
+        "memory" => Command::Memory { cases: chosen(given.words, &cases::NAMES)?, threads },
+        "agree" => Command::Agree {
+            cases: chosen(given.words, &agree::NAMES)?,
+            dtypes: given.dtype.map_or(vec![DType::F64, DType::F32], |dtype| vec![dtype]),
+            peer: given
+                .peer
+                .ok_or(ArgumentError::Missing { command: "agree", what: "--peer with a Python that has jax" })?,
+            seed: given.seed.unwrap_or(0),
+            threads,
+        },
+        _ => {
+            if given.words.len() > 1 {
+                return Err(ArgumentError::Extra(given.words.swap_remove(1)));
+            }
+            let missing = ArgumentError::Missing { command: "profile", what: "the name of a case" };
+            let case = chosen(given.words, &cases::NAMES)?;
+            let [case] = <[String; 1]>::try_from(case).map_err(|_| missing)?;
+            Command::Profile { case, threads, reps: given.reps.unwrap_or(3), show: given.show }
+        }
+    })
+}
+
+/// Sorts the arguments into words and the flags this command has.
+fn read(command: &str, flags: &[&str], arguments: &[String]) -> Result<Given, ArgumentError> {
+    let mut given = Given::default();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        if !argument.starts_with('-') {
+            given.words.push(argument.clone());
+            continue;
+        }
+        if !flags.contains(&argument.as_str()) {
+            return Err(ArgumentError::UnknownFlag { command: command.into(), flag: argument.clone() });
+        }
+        match argument.as_str() {
+            "--floor" => given.floor = true,
+            "--show" => given.show = true,
+            flag => {
+                let value = rest.next().ok_or_else(|| ArgumentError::NoValue(flag.into()))?;
+                let bad = |wanted| ArgumentError::BadValue { flag: flag.into(), value: value.clone(), wanted };
+                let count = || {
+                    let number = value.parse().ok().filter(|n| (1..=1000).contains(n));
+                    number.ok_or_else(|| bad("a whole number from 1 to 1000"))
+                };
+                match flag {
+                    "--threads" => given.threads = Some(count()?),
+                    "--reps" => given.reps = Some(count()?),
+                    "--rounds" => given.rounds = Some(count()?),
+                    "--seed" => given.seed = Some(value.parse().map_err(|_| bad("a whole number below 2³²"))?),
+                    "--peer" => given.peer = Some(value.into()),
+                    "--peers-dir" => given.peers_dir = Some(value.into()),
+                    _ => {
+                        given.dtype = Some(match value.as_str() {
+                            "f32" => DType::F32,
+                            "f64" => DType::F64,
+                            _ => return Err(bad("f32 or f64")),
+                        })
+                    }
+                }
+            }
+        }
+    }
+    Ok(given)
+}
+
+/// The words as cases; all there are if there is no word.
+fn chosen(words: Vec<String>, known: &'static [&'static str]) -> Result<Vec<String>, ArgumentError> {
+    if let Some(case) = words.iter().find(|word| !known.contains(&word.as_str())) {
+        return Err(ArgumentError::UnknownCase { case: case.clone(), known });
+    }
+    Ok(if words.is_empty() { known.iter().map(|name| name.to_string()).collect() } else { words })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(text: &str) -> Result<Command, ArgumentError> {
+        parse(&text.split_whitespace().map(str::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn every_command_reads() {
+        let cpu = line("cpu mlp digits --threads 4 --peer python3 --reps 5").unwrap();
+        let expected = Command::Cpu {
+            cases: vec!["mlp".into(), "digits".into()],
+            threads: 4,
+            reps: 5,
+            rounds: 3,
+            peer: Some("python3".into()),
+            peers_dir: None,
+            floor: false,
+        };
+        assert_eq!(cpu, expected);
+        assert!(matches!(line("cpu"), Ok(Command::Cpu { cases, threads: 2, rounds: 1, .. }) if cases == cases::NAMES));
+        assert_eq!(line("plan"), Ok(Command::Plan { threads: 2, reps: 3 }));
+        assert_eq!(line("memory mlp"), Ok(Command::Memory { cases: vec!["mlp".into()], threads: 2 }));
+        assert!(matches!(line("agree --peer p"), Ok(Command::Agree { dtypes, .. }) if dtypes.len() == 2));
+        let profile = Command::Profile { case: "conv64".into(), threads: 2, reps: 3, show: true };
+        assert_eq!(line("profile --show conv64"), Ok(profile));
+        assert_eq!(line("cpu --help"), Ok(Command::Help));
+        assert_eq!(line("help"), Ok(Command::Help));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_answered_with_one_sentence() {
+        for (text, said) in [
+            ("", "give one of the commands cpu, plan, memory, agree, profile or help"),
+            ("gpu", "there is no command 'gpu'; it must be cpu, plan, memory, agree, profile or help"),
+            ("cpu --fast", "'cpu' has no flag '--fast'; see --help for those it has"),
+            ("plan --dtype f32", "'plan' has no flag '--dtype'; see --help for those it has"),
+            ("cpu --reps", "'--reps' needs a value after it"),
+            ("cpu --reps 0", "'--reps' was given '0' but needs a whole number from 1 to 1000"),
+            ("cpu --threads two", "'--threads' was given 'two' but needs a whole number from 1 to 1000"),
+            (
+                "cpu mlq",
+                "there is no case 'mlq' here; it must be one of synth1d, scalar, mlp, conv64, vit_block, digits",
+            ),
+            (
+                "agree digits --peer p",
+                "there is no case 'digits' here; it must be one of mlp, conv64, vit_block, residual, warp",
+            ),
+            ("agree --peer p --dtype f16", "'--dtype' was given 'f16' but needs f32 or f64"),
+            ("agree --seed -1", "'--seed' was given '-1' but needs a whole number below 2³²"),
+            ("agree", "'agree' needs --peer with a Python that has jax"),
+            ("profile", "'profile' needs the name of a case"),
+            ("profile mlp conv64", "'conv64' is one argument too many"),
+            ("plan mlp", "'mlp' is one argument too many"),
+        ] {
+            assert_eq!(line(text).map_err(|error| error.to_string()), Err(said.to_string()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! One measured case as a line of JSON, in the form the peers print.
+
+use crate::timing::{Seconds, median};
+
+/// Milliseconds or microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// 10⁻³ s.
+    Milliseconds,
+    /// 10⁻⁶ s.
+    Microseconds,
+}
+
+impl Unit {
+    /// As the lines spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Milliseconds => "ms",
+            Unit::Microseconds => "us",
+        }
+    }
+
+    /// How many of it make a second.
+    pub fn per_second(self) -> f64 {
+        match self {
+            Unit::Milliseconds => 1e3,
+            Unit::Microseconds => 1e6,
+        }
+    }
+}
+
+/// One measured case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// Who ran it.
+    pub peer: String,
+    /// Which case.
+    pub case: String,
+    /// What the numbers count.
+    pub unit: Unit,
+    /// Median, in that unit.
+    pub median: f64,
+    /// Best, in that unit.
+    pub best: f64,
+}
+
+impl Line {
+    /// A line of our own.
+    pub fn ours(case: &str, unit: Unit, seconds: Seconds) -> Self {
+        let (median, best) = (seconds.median * unit.per_second(), seconds.best * unit.per_second());
+        Line { peer: "bilevel".into(), case: case.into(), unit, median, best }
+    }
+
+    /// Reads a line a peer printed; `None` for anything else it says.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let inside = text.strip_prefix('{')?.strip_suffix('}')?;
+        // Names and numbers of these lines hold no commas, colons or escapes.
+        let mut fields = vec![];
+        for pair in inside.split(',') {
+            let (name, value) = pair.split_once(':')?;
+            fields.push((name.trim().trim_matches('"'), value.trim()));
+        }
+        let field = |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+        let text = |name: &str| Some(field(name)?.strip_prefix('"')?.strip_suffix('"')?.to_string());
+        let number = |name: &str| field(name)?.parse::<f64>().ok().filter(|v| v.is_finite());
+        let unit = [Unit::Milliseconds, Unit::Microseconds].into_iter().find(|unit| field(unit.name()).is_some())?;
+        let (median, best) = (number(unit.name())?, number(&format!("min_{}", unit.name()))?);
+        Some(Line { peer: text("peer")?, case: text("case")?, unit, median, best })
+    }
+
+    /// The line as JSON.
+    pub fn json(&self) -> String {
+        let Line { peer, case, unit, median, best } = self;
+        let unit = unit.name();
+        format!("{{\"peer\": \"{peer}\", \"case\": \"{case}\", \"{unit}\": {median:.3}, \"min_{unit}\": {best:.3}}}")
+    }
+
+    /// Several rounds of one case by one peer as one: the median of medians, the best of all.
+    pub fn merged(lines: &[Line]) -> Option<Line> {
+        let mut medians: Vec<f64> = lines.iter().map(|line| line.median).collect();
+        let best = lines.iter().map(|line| line.best).fold(f64::INFINITY, f64::min);
+        Some(Line { median: median(&mut medians), best, ..lines.first()?.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peers_line_is_read() {
+        let line = Line::parse(r#"{"peer": "jax", "case": "mlp_grad", "ms": 12.345, "min_ms": 11.0}"#).unwrap();
+        let expected =
+            Line { peer: "jax".into(), case: "mlp_grad".into(), unit: Unit::Milliseconds, median: 12.345, best: 11.0 };
+        assert_eq!(line, expected);
+        let line = Line::parse("{\"peer\":\"torch\",\"case\":\"synth1d\",\"us\":1e3,\"min_us\":9}\n").unwrap();
+        assert_eq!((line.unit, line.median, line.best), (Unit::Microseconds, 1000.0, 9.0));
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let line = Line::ours("digits", Unit::Microseconds, Seconds { median: 0.5, best: 0.25 });
+        assert_eq!(Line::parse(&line.json()), Some(line));
+    }
+
+    #[test]
+    fn anything_else_is_left_alone() {
+        for text in [
+            "",
+            "{",
+            "{}",
+            "WARNING: no GPU",
+            r#"{"peer": "jax", "case": "mlp"}"#,
+            r#"{"peer": "jax", "case": "mlp", "ms": 1.0}"#,
+            r#"{"peer": "jax", "case": "mlp", "ms": fast, "min_ms": 1}"#,
+            r#"{"peer": "jax", "case": "mlp", "ms": NaN, "min_ms": 1}"#,
+            r#"{"peer": jax, "case": "mlp", "ms": 1, "min_ms": 1}"#,
+            r#"{"peer": "jax", "case": "mlp", "ms": 1, "min_ms": 1"#,
+        ] {
+            assert_eq!(Line::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn rounds_merge_to_the_median_of_medians_and_the_best_of_all() {
+        let line = |median, best| Line::ours("mlp", Unit::Milliseconds, Seconds { median, best });
+        let merged = Line::merged(&[line(3.0, 2.0), line(1.0, 0.5), line(2.0, 1.0)]).unwrap();
+        assert_eq!((merged.median, merged.best), (2000.0, 500.0));
+        assert_eq!(Line::merged(&[]), None);
+    }
+}

@@ -1,0 +1,25 @@
+//! How much memory the plan of every timed program takes, beside the most that is alive at once.
+
+use crate::cases::programs;
+use crate::error::Result;
+use bilevel_cpu::Cpu;
+
+/// Goal for the ratio of the two.
+const GOAL: f64 = 1.3;
+
+/// Prints one JSON line a program.
+pub fn run(cases: &[String], threads: usize) -> Result<()> {
+    let cpu = Cpu::with_threads(threads);
+    for timed in cases.iter().map(|name| programs(name)).collect::<Result<Vec<_>>>()?.into_iter().flatten() {
+        let run = cpu.plan(&timed.program)?;
+        let (bytes, bound) = (run.memory_bytes(), run.memory_lower_bound());
+        let ratio = bytes as f64 / bound.max(1) as f64;
+        println!(
+            "{{\"case\": \"{}\", \"memory_bytes\": {bytes}, \"lower_bound\": {bound}, \"ratio\": {ratio:.4}, \
+             \"goal\": {GOAL}, \"met\": {}}}",
+            timed.name,
+            ratio <= GOAL,
+        );
+    }
+    Ok(())
+}
