@@ -4,10 +4,13 @@
 mod common;
 
 use bilevel_cpu::Cpu;
-use bilevel_graph::{Array, Executor, Graph, Program, Reference, Result, Runnable};
+use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference};
+use common::sample::{Size, sample};
+use common::varied::{Varied, varied};
+use common::{Dice, Inputs, assert_close, assert_same, outputs, results, set_all};
 
-fn build(seed: u64, g: &Graph) -> (Program, Vec<(String, Array)>) {
-    let sample = common::sample(seed, g);
+fn build(seed: u64, g: &Graph, dtype: DType, size: fn(&mut Dice) -> Size) -> (Program, Inputs) {
+    let sample = sample(seed, g, dtype, size);
     let mut builder = Program::builder(g);
     for (i, &result) in sample.results.iter().enumerate() {
         builder = builder.output(format!("result {i}"), result);
@@ -21,72 +24,109 @@ fn build(seed: u64, g: &Graph) -> (Program, Vec<(String, Array)>) {
     (builder.build().unwrap(), sample.inputs.into_iter().map(|(_, name, value)| (name, value)).collect())
 }
 
-fn outputs(executor: &dyn Executor, program: &Program, inputs: &[(String, Array)], steps: u32) -> Result<Vec<Array>> {
-    let mut run = executor.compile(program)?;
-    set_all(&mut *run, inputs)?;
-    run.run(0..steps)?;
-    results(&*run)
-}
+/// Executors of one, two and three threads.
+struct Cpus([Cpu; 3]);
 
-fn set_all(run: &mut dyn Runnable, inputs: &[(String, Array)]) -> Result<()> {
-    for (name, value) in inputs {
-        let input = run.program().input(name)?;
-        run.set(input, value)?;
+impl Cpus {
+    fn new() -> Self {
+        Cpus([1, 2, 3].map(Cpu::with_threads))
     }
-    Ok(())
-}
 
-fn results(run: &dyn Runnable) -> Result<Vec<Array>> {
-    let mut all = (0..run.program().outputs.len()).map(|i| run.output(i)).collect::<Result<Vec<_>>>()?;
-    for carry in &run.program().carries {
-        all.push(run.input(carry.input)?);
-    }
-    Ok(all)
-}
-
-fn assert_close(seed: u64, what: &str, found: &[Array], expected: &[Array]) {
-    for (i, (a, b)) in found.iter().zip(expected).enumerate() {
-        assert_eq!((a.shape(), a.dtype()), (b.shape(), b.dtype()), "seed {seed}, {what}, result {i}");
-        let (a, b) = (a.to_f64(), b.to_f64());
-        let scale = b.iter().fold(1.0f64, |m, v| m.max(v.abs()));
-        for (j, (x, y)) in a.iter().zip(&b).enumerate() {
-            assert!((x - y).abs() <= 1e-12 * scale, "seed {seed}, {what}, result {i}[{j}]: {x} and {y}, scale {scale}");
+    /// The result, after checking that it is the same bits for every team and for a second run on the same memory.
+    fn results(&self, what: &str, program: &Program, inputs: &Inputs, steps: u32) -> Vec<Array> {
+        let found = outputs(&self.0[0], program, inputs, steps).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_same(&format!("{what}: three threads"), &outputs(&self.0[2], program, inputs, steps).unwrap(), &found);
+        let mut again = self.0[1].compile(program).unwrap();
+        for turn in 0..2 {
+            set_all(&mut *again, inputs).unwrap();
+            again.run(0..steps).unwrap();
+            assert_same(&format!("{what}: two threads, run {turn}"), &results(&*again).unwrap(), &found);
         }
+        found
     }
 }
 
-fn check(seed: u64, one: &Cpu, two: &Cpu) {
+fn check(seed: u64, cpus: &Cpus, dtype: DType, size: fn(&mut Dice) -> Size, tolerance: f64) {
     let g = Graph::new();
-    let (program, inputs) = build(seed, &g);
-    let steps = 1 + (seed % 3) as u32;
+    let (program, inputs) = build(seed, &g, dtype, size);
+    let (steps, what) = (1 + (seed % 3) as u32, format!("seed {seed}"));
     let expected = outputs(&Reference, &program, &inputs, steps).unwrap();
-    let found = outputs(one, &program, &inputs, steps).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    assert_close(seed, "cpu against reference", &found, &expected);
-    assert_eq!(found, outputs(two, &program, &inputs, steps).unwrap(), "seed {seed}: one thread and two");
-
-    let mut again = two.compile(&program).unwrap();
-    for _ in 0..2 {
-        set_all(&mut *again, &inputs).unwrap();
-        again.run(0..steps).unwrap();
-        assert_eq!(found, results(&*again).unwrap(), "seed {seed}: run again");
-    }
+    let found = cpus.results(&what, &program, &inputs, steps);
+    assert_close(&what, &found, &expected, tolerance);
 
     let plain = Graph::without_simplification();
-    let (program, inputs) = build(seed, &plain);
-    let unsimplified = outputs(one, &program, &inputs, steps).unwrap();
+    let (program, inputs) = build(seed, &plain, dtype, size);
+    let unsimplified = outputs(&cpus.0[0], &program, &inputs, steps).unwrap();
     // Simplification may know that a derivative is zero which the plain graph computes; then the counts differ.
+    let what = format!("seed {seed} without simplification");
     if unsimplified.len() == expected.len() {
-        assert_close(seed, "without simplification", &unsimplified, &expected);
+        assert_close(&what, &unsimplified, &expected, tolerance);
     } else {
-        assert_close(seed, "without simplification", &unsimplified[..1], &expected[..1]);
+        assert_close(&what, &unsimplified[..1], &expected[..1], tolerance);
     }
 }
 
 #[test]
 fn optimised_unsimplified_and_reference_evaluation_agree_on_random_programs() {
-    let (one, two) = (Cpu::with_threads(1), Cpu::with_threads(2));
-    let (first, count) = (0, 1200);
-    for seed in first..first + count {
-        check(seed, &one, &two);
+    let cpus = Cpus::new();
+    for seed in 0..1200 {
+        check(seed, &cpus, DType::F64, Size::small, 1e-12);
+    }
+}
+
+#[test]
+fn loops_of_several_tasks_agree_with_the_reference_on_random_programs() {
+    let cpus = Cpus::new();
+    for seed in 0..60 {
+        check(seed, &cpus, DType::F64, Size::large, 1e-12);
+    }
+}
+
+/// Both round every value to 32 bits; sums in another order and functions of another last bit then grow as the derivatives
+/// amplify them.
+#[test]
+fn single_precision_agrees_with_the_reference_in_single_precision_on_random_programs() {
+    let cpus = Cpus::new();
+    for seed in 5000..5200 {
+        check(seed, &cpus, DType::F32, Size::small, 1e-4);
+    }
+    for seed in 5000..5010 {
+        check(seed, &cpus, DType::F32, Size::large, 1e-4);
+    }
+}
+
+fn check_varied(seed: u64, cpus: &Cpus, dtype: DType, size: fn(&mut Dice) -> Size, tolerance: f64) {
+    for (g, what) in [(Graph::new(), "simplified"), (Graph::without_simplification(), "plain")] {
+        let Varied { program, inputs, exact, steps } = varied(seed, &g, dtype, size);
+        let what = format!("seed {seed}, {what}, {dtype}");
+        let expected = outputs(&Reference, &program, &inputs, steps).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let found = cpus.results(&what, &program, &inputs, steps);
+        for (i, exact) in exact.into_iter().enumerate() {
+            let (what, found, expected) = (format!("{what}, output {i}"), &found[i..=i], &expected[i..=i]);
+            if exact {
+                assert_same(&what, found, expected);
+            } else {
+                assert_close(&what, found, expected, tolerance);
+            }
+        }
+    }
+}
+
+#[test]
+fn choices_integers_draws_empty_axes_and_every_kind_of_carry_agree_with_the_reference() {
+    let cpus = Cpus::new();
+    for seed in 0..400 {
+        check_varied(seed, &cpus, DType::F64, Size::small, 1e-12);
+    }
+    for seed in 1000..1150 {
+        check_varied(seed, &cpus, DType::F32, Size::small, 1e-4);
+    }
+}
+
+#[test]
+fn choices_integers_and_draws_agree_with_the_reference_in_loops_of_several_tasks() {
+    let cpus = Cpus::new();
+    for seed in 0..30 {
+        check_varied(seed, &cpus, DType::F64, Size::large, 1e-12);
     }
 }
