@@ -6,7 +6,6 @@ use crate::plan::{Plan, plan};
 use crate::step::Step;
 use crate::team::Team;
 use crate::tile::Memory;
-use bilevel_graph::shape::for_each_index;
 use bilevel_graph::{Array, DType, Error, ErrorKind, Executor, Program, Result, Runnable};
 use std::ops::Range;
 use std::sync::Arc;
@@ -54,7 +53,7 @@ impl Cpu {
     /// As [`Executor::compile`], giving the concrete type, which can tell more about itself.
     pub fn plan(&self, program: &Program) -> Result<CpuRun> {
         let plan = plan(program, self.team.threads(), self.isa)?;
-        Ok(CpuRun::new(program.clone(), plan, self.team.clone()))
+        CpuRun::new(program.clone(), plan, self.team.clone())
     }
 }
 
@@ -76,9 +75,15 @@ struct Line {
 }
 
 impl Block {
-    fn new(bytes: usize) -> Self {
-        // Zeroed by the operating system page by page, as they are first touched.
-        Block { lines: vec![Line { _bytes: [0; ALIGN] }; bytes.div_ceil(ALIGN).max(1)] }
+    /// Zeros; an error where the system has not as many.
+    fn new(bytes: usize) -> Result<Self> {
+        let (mut lines, count) = (vec![], bytes.div_ceil(ALIGN).max(1));
+        lines.try_reserve_exact(count).map_err(|_| {
+            let what = format!("a program that needs {bytes} bytes of memory, more than there are");
+            Error::new(ErrorKind::Unsupported { what })
+        })?;
+        lines.resize(count, Line { _bytes: [0; ALIGN] });
+        Ok(Block { lines })
     }
 
     fn start(&mut self) -> *mut u8 {
@@ -98,8 +103,8 @@ pub struct CpuRun {
 }
 
 impl CpuRun {
-    fn new(program: Program, plan: Plan, team: Arc<Team>) -> Self {
-        let mut memory = Block::new(plan.memory_bytes);
+    fn new(program: Program, plan: Plan, team: Arc<Team>) -> Result<Self> {
+        let mut memory = Block::new(plan.memory_bytes)?;
         for (place, dtype, values) in &plan.tables {
             for (i, &value) in values.iter().enumerate() {
                 // SAFETY: the plan reserved the table's place.
@@ -113,9 +118,9 @@ impl CpuRun {
                 }
             }
         }
-        let scratch = Block::new(plan.scratch_bytes * team.threads());
+        let scratch = Block::new(plan.scratch_bytes.saturating_mul(team.threads()))?;
         let set = (0..program.inputs.len()).map(|i| program.step == Some(i)).collect();
-        CpuRun { program, plan, team, memory, scratch, set, ran: false }
+        Ok(CpuRun { program, plan, team, memory, scratch, set, ran: false })
     }
 
     /// Bytes of the one block that holds inputs, outputs and everything between.
@@ -177,13 +182,15 @@ impl Runnable for CpuRun {
     }
 
     fn run(&mut self, steps: Range<u32>) -> Result<()> {
+        if steps.is_empty() {
+            return Ok(());
+        }
         if let Some(missing) = self.set.iter().position(|set| !set) {
             let name = self.program.inputs[missing].name.clone();
             return Err(Error::new(ErrorKind::MissingInput { name }));
         }
-        if steps.is_empty() {
-            return Ok(());
-        }
+        // What a run that fails leaves behind is no output.
+        self.ran = false;
         let memory = self.view();
         let counter = self.program.step.and_then(|input| self.plan.inputs[input]);
         // SAFETY: the memory is laid out by this plan, and `self` is borrowed for the whole run.
@@ -207,25 +214,11 @@ impl Runnable for CpuRun {
     fn read(&self, output: usize, into: &mut Array) -> Result<()> {
         self.program.check_output(output, into)?;
         if !self.ran {
-            let what = "reading an output before the first run; call run first".to_string();
-            return Err(Error::new(ErrorKind::Unsupported { what }));
+            let name = self.program.outputs[output].name.clone();
+            return Err(Error::new(ErrorKind::NotRun { name }));
         }
-        let (place, view) = &self.plan.outputs[output];
-        let size = into.dtype().size();
-        let mut to = into.bytes_mut().as_mut_ptr();
-        // SAFETY: the view lies inside the memory of its node.
-        unsafe {
-            let from = self.bytes().add(*place).offset(view.offset * size as isize);
-            if view.runs().iter().all(|run| run.stride == 1) {
-                std::ptr::copy_nonoverlapping(from, to, view.count() * size);
-                return Ok(());
-            }
-            for_each_index(&view.shape, |index| {
-                let offset: isize = index.iter().zip(&view.strides).map(|(&i, &s)| i as isize * s).sum();
-                std::ptr::copy_nonoverlapping(from.offset(offset * size as isize), to, size);
-                to = to.add(size);
-            });
-        }
+        // SAFETY: the view lies inside the memory of its node, and the array has the output's shape and type.
+        unsafe { self.plan.outputs[output].run_between(self.bytes(), into.bytes_mut().as_mut_ptr()) };
         Ok(())
     }
 
