@@ -24,6 +24,12 @@ fn build(seed: u64, g: &Graph, dtype: DType, size: fn(&mut Dice) -> Size) -> (Pr
     (builder.build().unwrap(), sample.inputs.into_iter().map(|(_, name, value)| (name, value)).collect())
 }
 
+/// This many seeds from `first`; more where the environment variable `SEEDS` says how many times as many.
+fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
+    let times = std::env::var("SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    first..first + count * times
+}
+
 /// Executors of one, two and three threads.
 struct Cpus([Cpu; 3]);
 
@@ -69,7 +75,7 @@ fn check(seed: u64, cpus: &Cpus, dtype: DType, size: fn(&mut Dice) -> Size, tole
 #[test]
 fn optimised_unsimplified_and_reference_evaluation_agree_on_random_programs() {
     let cpus = Cpus::new();
-    for seed in 0..1200 {
+    for seed in seeds(0, 1200) {
         check(seed, &cpus, DType::F64, Size::small, 1e-12);
     }
 }
@@ -77,9 +83,35 @@ fn optimised_unsimplified_and_reference_evaluation_agree_on_random_programs() {
 #[test]
 fn loops_of_several_tasks_agree_with_the_reference_on_random_programs() {
     let cpus = Cpus::new();
-    for seed in 0..60 {
+    for seed in seeds(0, 60) {
         check(seed, &cpus, DType::F64, Size::large, 1e-12);
     }
+}
+
+/// What the test above relies on: loops and sinks of several tasks, and rows from short to long.
+#[test]
+fn large_random_programs_have_loops_and_sinks_of_several_tasks() {
+    let (mut loops, mut sinks, mut rows) = (0, 0, std::collections::BTreeSet::new());
+    let mut summed = |plan: &str| {
+        for line in plan.lines().filter(|line| line.contains("loop over")) {
+            let numbers: Vec<usize> =
+                line.split(|c: char| !c.is_ascii_digit()).skip(1).filter_map(|s| s.parse().ok()).collect();
+            let at = |word: &str| {
+                let before = line.split(word).next()?;
+                before.rsplit(' ').next()?.parse::<usize>().ok()
+            };
+            rows.insert(numbers[2]);
+            loops += (at(" tasks") > Some(1)) as usize;
+            sinks += (at(" tasks") > Some(1) && at(" sinks") > Some(0)) as usize;
+        }
+    };
+    for seed in 0..60 {
+        let g = Graph::new();
+        let (program, _) = build(seed, &g, DType::F64, Size::large);
+        summed(&Cpu::with_threads(1).plan(&program).unwrap().describe());
+    }
+    assert!(loops >= 100 && sinks >= 40, "{loops} loops, {sinks} of them with sinks");
+    assert!(rows.len() >= 15 && rows.contains(&2) && rows.last() >= Some(&4000), "{rows:?}");
 }
 
 /// Both round every value to 32 bits; sums in another order and functions of another last bit then grow as the derivatives
@@ -87,10 +119,10 @@ fn loops_of_several_tasks_agree_with_the_reference_on_random_programs() {
 #[test]
 fn single_precision_agrees_with_the_reference_in_single_precision_on_random_programs() {
     let cpus = Cpus::new();
-    for seed in 5000..5200 {
+    for seed in seeds(5000, 200) {
         check(seed, &cpus, DType::F32, Size::small, 1e-4);
     }
-    for seed in 5000..5010 {
+    for seed in seeds(5000, 10) {
         check(seed, &cpus, DType::F32, Size::large, 1e-4);
     }
 }
@@ -115,10 +147,10 @@ fn check_varied(seed: u64, cpus: &Cpus, dtype: DType, size: fn(&mut Dice) -> Siz
 #[test]
 fn choices_integers_draws_empty_axes_and_every_kind_of_carry_agree_with_the_reference() {
     let cpus = Cpus::new();
-    for seed in 0..400 {
+    for seed in seeds(0, 400) {
         check_varied(seed, &cpus, DType::F64, Size::small, 1e-12);
     }
-    for seed in 1000..1150 {
+    for seed in seeds(1000, 150) {
         check_varied(seed, &cpus, DType::F32, Size::small, 1e-4);
     }
 }
@@ -126,7 +158,7 @@ fn choices_integers_draws_empty_axes_and_every_kind_of_carry_agree_with_the_refe
 #[test]
 fn choices_integers_and_draws_agree_with_the_reference_in_loops_of_several_tasks() {
     let cpus = Cpus::new();
-    for seed in 0..30 {
+    for seed in seeds(0, 30) {
         check_varied(seed, &cpus, DType::F64, Size::large, 1e-12);
     }
 }

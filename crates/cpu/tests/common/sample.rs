@@ -33,14 +33,14 @@ impl Size {
     /// Loops of several tasks, sinks of several partial sums, rows of 2 to several thousand.
     pub fn large(dice: &mut Dice) -> Self {
         let row = dice.pick(&[2, 3, 8, 10, 33, 64, 100, 197, 500, 768, 1000, 2500, 4100]);
-        let rows = 14_000 / row;
+        let rows = 50_000 / row;
         let a = [2, 3, 4, 16][dice.below(4)].min(rows.max(2));
         let lengths = match dice.below(3) {
             0 => [a, (rows / a).max(1), row],
             1 => [(rows / a).max(2), a, row],
             _ => [a, row, (rows / a).max(1)],
         };
-        Size { lengths, elements: 40_000, products: 400_000, operations: 6 }
+        Size { lengths, elements: 120_000, products: 400_000, operations: 6 }
     }
 }
 
