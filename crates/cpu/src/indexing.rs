@@ -11,22 +11,35 @@ const TASK: usize = 1 << 15;
 const FINE: usize = usize::MAX;
 
 /// Numbers the kernels here work on.
-pub(crate) trait Number: Copy + PartialOrd + std::ops::Add<Output = Self> + Default + Send + Sync {
+pub(crate) trait Number: Copy + PartialOrd + Send + Sync {
     fn is_nan(self) -> bool;
+    /// The sum; integers wrap.
+    fn plus(self, other: Self) -> Self;
 }
-impl Number for f32 {
-    fn is_nan(self) -> bool {
-        self.is_nan()
-    }
+
+macro_rules! float {
+    ($t:ty) => {
+        impl Number for $t {
+            fn is_nan(self) -> bool {
+                self.is_nan()
+            }
+
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+        }
+    };
 }
-impl Number for f64 {
-    fn is_nan(self) -> bool {
-        self.is_nan()
-    }
-}
+float!(f32);
+float!(f64);
+
 impl Number for i32 {
     fn is_nan(self) -> bool {
         false
+    }
+
+    fn plus(self, other: Self) -> Self {
+        self.wrapping_add(other)
     }
 }
 
@@ -167,11 +180,11 @@ impl Rows {
                         let from = updates.add((b * k + i) * inner);
                         let to = to.add(index as usize * inner);
                         if inner == 1 {
-                            *to = *to + *from;
+                            *to = (*to).plus(*from);
                             continue;
                         }
                         for j in first..last {
-                            *to.add(j) = *to.add(j) + *from.add(j);
+                            *to.add(j) = (*to.add(j)).plus(*from.add(j));
                         }
                     }
                 }
@@ -298,7 +311,7 @@ pub(crate) unsafe fn cumsum<T: Number>(
                     } else {
                         let before = dst.get().add(at(step - 1));
                         for j in 0..inner {
-                            *to.add(j) = *before.add(j) + *from.add(j);
+                            *to.add(j) = (*before.add(j)).plus(*from.add(j));
                         }
                     }
                 }

@@ -94,6 +94,55 @@ fn an_output_read_before_the_first_run_is_refused_by_name() {
 }
 
 #[test]
+fn an_output_keeps_the_value_of_the_last_run_when_inputs_are_set_anew() {
+    let g = Graph::new();
+    let (x, y) = (g.input("x", [2, 3], DType::F64), g.input("y", [2], DType::F64));
+    let program = Program::builder(&g)
+        .output("x", x)
+        .output("turned", x.t())
+        .output("part", x.slice(1, 1, 2))
+        .output("y", y)
+        .output("sum", x.sum([1]) + y)
+        .carry(y, y * 2.0)
+        .build()
+        .unwrap();
+    let (x, other) = (f64s(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), Array::full([2, 3], 9.0, DType::F64));
+    for executor in [&Cpu::with_threads(1) as &dyn Executor, &Reference] {
+        let mut run = executor.compile(&program).unwrap();
+        run.set(0, &x).unwrap();
+        run.set(1, &f64s(&[2], &[10.0, 20.0])).unwrap();
+        run.run(0..1).unwrap();
+        run.set(0, &other).unwrap();
+        run.set(1, &f64s(&[2], &[0.0, 0.0])).unwrap();
+        assert_eq!(run.output(0).unwrap(), x);
+        assert_eq!(run.output(1).unwrap().to_f64(), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+        assert_eq!(run.output(2).unwrap().to_f64(), [2.0, 5.0]);
+        assert_eq!(run.output(3).unwrap().to_f64(), [10.0, 20.0]);
+        assert_eq!(run.output(4).unwrap().to_f64(), [16.0, 35.0]);
+        assert_eq!(run.input(0).unwrap(), other);
+        run.run(0..1).unwrap();
+        assert_eq!(run.output(0).unwrap(), other);
+    }
+}
+
+#[test]
+fn integers_wrap_in_sums_of_every_kind() {
+    let g = Graph::new();
+    let (x, i) = (g.input("x", [3, 70], DType::I32), g.input("i", [3], DType::I32));
+    let results =
+        [x.sum([0]), x.sum([1]), x.cumsum(0), x.cumsum(1), x.cumsum_from(1, true), x.scatter_add(i, 0, 2), x * x, -x];
+    let mut values = vec![i32::MAX; 210];
+    values[70..140].fill(i32::MIN);
+    let inputs = [
+        ("x", Array::from_i32([3, 70], values).unwrap()),
+        ("i", Array::from_i32([3], vec![1, 0, 1]).unwrap()),
+    ];
+    let found = evaluated(&g, &results, &inputs);
+    // 2³¹ − 1 twice and −2³¹, less 2³².
+    assert_eq!(found[0].to_f64()[0], 2147483646.0);
+}
+
+#[test]
 fn an_empty_range_of_steps_does_nothing_even_where_it_is_huge() {
     let g = Graph::new();
     let x = g.input("x", [2], DType::F64);

@@ -5,29 +5,12 @@ mod common;
 use bilevel_cpu::{Cpu, CpuRun};
 use bilevel_graph::{Array, DType, Graph, Program, Runnable, Tensor, gradient, nn, vjp};
 use common::Dice;
-use std::alloc::{GlobalAlloc, Layout, System};
+use common::counting::{Counting, HELD};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 /// Held by each test: bytes are counted for the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
-
-struct Counting;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: passes every call on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        HELD.fetch_add(layout.size(), SeqCst);
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), SeqCst);
-        unsafe { System.dealloc(place, layout) }
-    }
-}
 
 #[global_allocator]
 static GLOBAL: Counting = Counting;
