@@ -53,12 +53,10 @@ impl Move {
     pub unsafe fn run(&self, team: &Team, memory: Memory) {
         let outer: usize = self.axes[..self.axes.len() - 1].iter().map(|a| a.0).product();
         let chunk = outer.div_ceil(self.tasks);
+        // SAFETY: tasks move different outer indices.
+        let part = |memory: Memory, i: usize| unsafe { self.inner(memory.program, memory.program, i) };
         team.run(self.tasks, &|task| {
-            let memory = memory;
-            for i in task * chunk..((task + 1) * chunk).min(outer) {
-                // SAFETY: tasks move different outer indices.
-                unsafe { self.inner(memory.program, memory.program, i) };
-            }
+            (task * chunk..((task + 1) * chunk).min(outer)).for_each(|i| part(memory, i));
         });
     }
 

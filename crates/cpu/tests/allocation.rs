@@ -61,7 +61,8 @@ fn noisy_mlp() -> (Program, Inputs) {
         let noise = key.random(g.step(), RandomKind::Normal, i as u32, p.shape(), f);
         builder = builder.carry(p, p - slopes[i] * 0.1 - products[i] * 0.01 + noise * 1e-3);
         builder = builder.output(format!("product {i}"), products[i]);
-        builder = builder.output(format!("transposed {i}"), slopes[i].transpose((0..p.rank()).rev().collect::<Vec<_>>()));
+        builder =
+            builder.output(format!("transposed {i}"), slopes[i].transpose((0..p.rank()).rev().collect::<Vec<_>>()));
     }
     let mut dice = Dice::new(1);
     let inputs = vec![

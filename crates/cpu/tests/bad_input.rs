@@ -133,10 +133,8 @@ fn integers_wrap_in_sums_of_every_kind() {
         [x.sum([0]), x.sum([1]), x.cumsum(0), x.cumsum(1), x.cumsum_from(1, true), x.scatter_add(i, 0, 2), x * x, -x];
     let mut values = vec![i32::MAX; 210];
     values[70..140].fill(i32::MIN);
-    let inputs = [
-        ("x", Array::from_i32([3, 70], values).unwrap()),
-        ("i", Array::from_i32([3], vec![1, 0, 1]).unwrap()),
-    ];
+    let inputs =
+        [("x", Array::from_i32([3, 70], values).unwrap()), ("i", Array::from_i32([3], vec![1, 0, 1]).unwrap())];
     let found = evaluated(&g, &results, &inputs);
     // 2³¹ − 1 twice and −2³¹, less 2³².
     assert_eq!(found[0].to_f64()[0], 2147483646.0);

@@ -45,7 +45,8 @@ fn results(g: &Graph, case: &Case, dtype: DType) -> (Vec<Tensor>, Vec<Tensor>) {
     if y.dtype() != DType::I32 && !y.is_empty() {
         // Angles stay small, so that 32 bits hold them.
         let turn = 9.0 / y.len() as f64;
-        let weights = |phase: f64| (y.constant_like(0.0, [y.len()]).iota_like(0) * turn + phase).sin().reshape(y.shape());
+        let weights =
+            |phase: f64| (y.constant_like(0.0, [y.len()]).iota_like(0) * turn + phase).sin().reshape(y.shape());
         let loss = (weights(0.3) * y + weights(1.1) * y * y).sum_all();
         let wrt: Vec<Tensor> = inputs.iter().copied().filter(|t| t.dtype() == dtype).collect();
         let slopes = gradient(loss, &wrt).unwrap();

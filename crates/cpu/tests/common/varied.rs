@@ -119,7 +119,8 @@ impl Pools<'_> {
         let stream = self.below(5) as u32;
         let [a, b, c] = self.size.lengths;
         let shape = [vec![a, b, c], vec![a, c], vec![2], vec![], vec![c], vec![0, 3]][self.dice.below(6)].clone();
-        let counter = [self.g.step(), self.g.scalar(7.0, DType::I32), self.g.step() + self.g.step()][self.dice.below(3)];
+        let counter =
+            [self.g.step(), self.g.scalar(7.0, DType::I32), self.g.step() + self.g.step()][self.dice.below(3)];
         let key = if self.below(2) == 0 { self.key } else { self.key.reverse([0]) + 1.0 };
         match self.below(3) {
             0 => key.random(counter, RandomKind::Normal, stream, shape, self.dtype),
@@ -177,7 +178,8 @@ impl Pools<'_> {
             0 | 1 => smooth(&mut self.dice, p),
             2 => {
                 let axes = self.axes(p);
-                p.sum(axes) * 0.1
+                let count: usize = axes.iter().map(|&a| p.dim(a)).product();
+                p.sum(axes) * (1.0 / count.max(1) as f64)
             }
             3 if p.rank() > 0 && !p.is_empty() => nn::softmax(p, self.dice.below(p.rank())),
             4 if p.rank() > 0 => {
@@ -192,7 +194,7 @@ impl Pools<'_> {
                 }
                 let rows = to.reshape([p.dim(0)]).convert(DType::I32);
                 let third = rows - (rows.convert(DType::F64) * (1.0 / 3.0)).floor().convert(DType::I32) * 3.0;
-                p.scatter_add(third.maximum(0.0).minimum(2.0), 0, 3) * 0.2
+                p.scatter_add(third.maximum(0.0).minimum(2.0), 0, 3) * (1.0 / p.dim(0) as f64)
             }
             5 => {
                 let k = self.batch_indices.dim(1);
@@ -208,8 +210,8 @@ impl Pools<'_> {
             }
             9 => moved_any(&mut self.dice, p),
             // Used again and again, by groups of different lengths.
-            10 => p.sin() * p.cos() + p.sum_all().tanh(),
-            _ => p * 0.5 + exact.sum_all().tanh(),
+            10 => p.sin() * p.cos() + mean(p).tanh(),
+            _ => p * 0.5 + mean(exact).tanh(),
         }
     }
 
@@ -217,7 +219,7 @@ impl Pools<'_> {
         let groups = 1 + self.below(2);
         let (count, image_channels) = (2, 2 * groups);
         let image = self.g.iota([count, image_channels, 6, 5], 3, self.dtype).sin() * self.z.mean_all();
-        let kernel = self.g.iota([3 * groups, 2, 3, 2], 0, self.dtype).cos() + self.z.sum_all().tanh();
+        let kernel = self.g.iota([3 * groups, 2, 3, 2], 0, self.dtype).cos() + self.z.mean_all().tanh();
         let dims = ConvDims {
             stride: [1 + self.below(2), 1],
             padding: [(1, 1), (0, self.below(2) as i64)],
@@ -232,6 +234,11 @@ impl Pools<'_> {
         let t = t.check().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         (t.len() <= self.size.elements && t.rank() <= 5).then_some(t)
     }
+}
+
+/// The mean, 0 of nothing.
+fn mean(p: Tensor) -> Tensor {
+    p.sum_all() * (1.0 / p.len().max(1) as f64)
 }
 
 /// A move of a tensor that may be empty or a scalar.
@@ -338,7 +345,7 @@ fn finish(seed: u64, mut pools: Pools, [x, x2, z, s, t, w, empty, n]: [Tensor; 8
     }
 
     let mut outputs: Vec<(Tensor, bool)> = vec![];
-    if !(seed % 11 == 3 && !carries.is_empty()) {
+    if seed % 11 != 3 || carries.is_empty() {
         outputs.extend(pools.floats.iter().chain(&pools.integers).map(|&p| (p, true)));
         outputs.extend(pools.rounded.iter().map(|&p| (p, false)));
         outputs.extend(slopes.iter().flatten().map(|&p| (p, false)));
