@@ -10,6 +10,8 @@ use common::{Dice, assert_close};
 
 type Build = Box<dyn Fn(&Graph, &[Tensor]) -> Tensor>;
 
+type Function = fn(Tensor) -> Tensor;
+
 struct Case {
     name: String,
     inputs: Vec<Array>,
@@ -97,7 +99,7 @@ fn check(cases: Vec<Case>) {
 
 #[test]
 fn activations_are_right() {
-    let one: [(&str, fn(Tensor) -> Tensor); 13] = [
+    let one: [(&str, Function); 13] = [
         ("relu", nn::relu),
         ("relu6", |x| nn::relu6(x * 10.0)),
         ("leaky_relu", |x| nn::leaky_relu(x, 0.1)),

@@ -155,10 +155,11 @@ fn choices_integers_draws_empty_axes_and_every_kind_of_carry_agree_with_the_refe
     }
 }
 
+/// The reference adds up one by one: of n equal terms, which a choice makes many of, it may lose n·2⁻⁵³ of the sum.
 #[test]
 fn choices_integers_and_draws_agree_with_the_reference_in_loops_of_several_tasks() {
     let cpus = Cpus::new();
     for seed in seeds(0, 30) {
-        check_varied(seed, &cpus, DType::F64, Size::large, 1e-12);
+        check_varied(seed, &cpus, DType::F64, Size::large, 60_000.0 * f64::EPSILON / 2.0);
     }
 }
