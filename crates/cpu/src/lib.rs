@@ -2,6 +2,7 @@
 //! matrix products and convolutions on packed panels, all memory in one block reserved when the program is planned.
 
 mod arena;
+mod block;
 pub mod conv;
 mod fuse;
 pub mod gemm;
