@@ -94,7 +94,8 @@ fn program(g: &Graph, case: &Case, second: bool) -> Program {
 #[test]
 fn memory_stays_near_the_most_that_is_alive_at_once() {
     let _alone = ALONE.lock();
-    let cases: [(&str, fn(&Graph, DType) -> Case); 3] = [("mlp", mlp), ("conv", conv), ("vit", vit)];
+    type Build = fn(&Graph, DType) -> Case;
+    let cases: [(&str, Build); 3] = [("mlp", mlp), ("conv", conv), ("vit", vit)];
     for (name, build) in cases {
         for second in [false, true] {
             for threads in [1, 2] {
