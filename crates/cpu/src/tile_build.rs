@@ -211,7 +211,7 @@ impl Builder<'_> {
                 let source = self.member_source(node);
                 (self.repeat(node, view, source), Arity::Tile)
             }
-            _ => self.from_memory(node, view, rows, single),
+            _ => self.memory_operand(node, view, rows, single),
         }
     }
 
@@ -236,7 +236,7 @@ impl Builder<'_> {
         self.use_source(Source::Value(place.offset))
     }
 
-    fn from_memory(&mut self, node: usize, view: &View, rows: bool, single: bool) -> (Place, Arity) {
+    fn memory_operand(&mut self, node: usize, view: &View, rows: bool, single: bool) -> (Place, Arity) {
         let low = self.around.low;
         let dtype = low.nodes[node].dtype;
         let size = dtype.size();
@@ -493,10 +493,8 @@ impl Builder<'_> {
                     made[class] - 1
                 });
             }
-            for number in 0..self.values.len() {
-                let value = &self.values[number];
-                let ended = value.last_use == at && defined[number] <= at && !value.kept;
-                if ended {
+            for (value, &defined) in self.values.iter().zip(&defined) {
+                if value.last_use == at && defined <= at && !value.kept {
                     free[value.rows as usize].push(value.slot);
                 }
             }
