@@ -97,7 +97,7 @@ mod tests {
                     let (x, y) = (layout.offsets[i], layout.offsets[j]);
                     assert!(!together || x + a.bytes <= y || y + b.bytes <= x, "{a:?} at {x}, {b:?} at {y}");
                 }
-                assert!(layout.offsets[i] % ALIGN == 0 && layout.offsets[i] + a.bytes <= layout.bytes);
+                assert!(layout.offsets[i].is_multiple_of(ALIGN) && layout.offsets[i] + a.bytes <= layout.bytes);
             }
             assert!(layout.bytes >= layout.lower_bound && layout.bytes <= layout.lower_bound * 3 / 2 + ALIGN);
         }
