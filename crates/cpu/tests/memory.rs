@@ -21,6 +21,8 @@ struct Case {
     parameters: Vec<Tensor>,
 }
 
+type Build = fn(&Graph, DType) -> Case;
+
 /// The benchmark's multilayer perceptron, a tenth as wide.
 fn mlp(g: &Graph, dtype: DType) -> Case {
     let [w1, b1, w2, b2] = [("w1", vec![78, 100]), ("b1", vec![100]), ("w2", vec![100, 10]), ("b2", vec![10])]
@@ -94,7 +96,6 @@ fn program(g: &Graph, case: &Case, second: bool) -> Program {
 #[test]
 fn memory_stays_near_the_most_that_is_alive_at_once() {
     let _alone = ALONE.lock();
-    type Build = fn(&Graph, DType) -> Case;
     let cases: [(&str, Build); 3] = [("mlp", mlp), ("conv", conv), ("vit", vit)];
     for (name, build) in cases {
         for second in [false, true] {
