@@ -92,11 +92,6 @@ fn cases() -> Vec<(String, GemmSpec)> {
             accumulate: false,
         },
     );
-    let same = vec![BatchAxis { len: 96, a: 0, b: 0, c: 0 }];
-    add(
-        "cached x96",
-        GemmSpec { m: 197, n: 197, k: 64, a: row(2304), b: col(2304), c: row(197), batch: same, accumulate: false },
-    );
     add("thin", plain(898, 10, 64, false));
     add("thin a-transposed", plain(64, 10, 898, true));
     add("thin", plain(1000, 10, 1000, false));

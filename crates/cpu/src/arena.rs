@@ -21,7 +21,9 @@ pub(crate) struct Layout {
 
 /// Lays the buffers out: the largest first, each at the lowest place free for all its life.
 pub(crate) fn lay_out(buffers: &[Buffer]) -> Layout {
+    // Sums saturate: a block of `usize::MAX` bytes is one that cannot be had.
     let size = |b: &Buffer| b.bytes.next_multiple_of(ALIGN);
+    let end = |offset: usize, b: &Buffer| offset.saturating_add(size(b));
     let mut order: Vec<usize> = (0..buffers.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(size(&buffers[i])), buffers[i].first, i));
     let mut offsets = vec![0; buffers.len()];
@@ -33,16 +35,16 @@ pub(crate) fn lay_out(buffers: &[Buffer]) -> Layout {
         for &other in &placed {
             let o = &buffers[other];
             let apart = o.last < buffer.first || buffer.last < o.first;
-            if apart || offsets[other] + size(o) <= offset {
+            if apart || end(offsets[other], o) <= offset {
                 continue;
             }
-            if offset + size(buffer) <= offsets[other] {
+            if end(offset, buffer) <= offsets[other] {
                 break;
             }
-            offset = offsets[other] + size(o);
+            offset = end(offsets[other], o);
         }
         offsets[i] = offset;
-        bytes = bytes.max(offset + size(buffer));
+        bytes = bytes.max(end(offset, buffer));
         let position = placed.partition_point(|&p| offsets[p] <= offset);
         placed.insert(position, i);
     }
@@ -58,16 +60,16 @@ fn lower_bound(buffers: &[Buffer]) -> usize {
     }
     // At one step, what has ended goes before what begins.
     events.sort_unstable();
-    let (mut alive, mut most) = (0, 0);
+    let (mut alive, mut most) = (0u128, 0);
     for (_, begins, size) in events {
         if begins {
-            alive += size;
+            alive += size as u128;
             most = most.max(alive);
         } else {
-            alive -= size;
+            alive -= size as u128;
         }
     }
-    most
+    usize::try_from(most).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -95,7 +97,7 @@ mod tests {
                     let (x, y) = (layout.offsets[i], layout.offsets[j]);
                     assert!(!together || x + a.bytes <= y || y + b.bytes <= x, "{a:?} at {x}, {b:?} at {y}");
                 }
-                assert!(layout.offsets[i] % ALIGN == 0 && layout.offsets[i] + a.bytes <= layout.bytes);
+                assert!(layout.offsets[i].is_multiple_of(ALIGN) && layout.offsets[i] + a.bytes <= layout.bytes);
             }
             assert!(layout.bytes >= layout.lower_bound && layout.bytes <= layout.lower_bound * 3 / 2 + ALIGN);
         }

@@ -5,7 +5,7 @@
 //! and what is computed from that), and `Sink` (a reduction over other axes, added up in memory and complete only after
 //! the loop). So a softmax, a layer norm or a cross entropy, forward or backward, is one pass over memory.
 
-use crate::lower::{Kind, Lowering, Operand};
+use crate::lower::{Elementwise, Kind, Lowering, Operand};
 use crate::order::Order;
 use crate::view::{Run, View};
 use std::collections::HashMap;
@@ -91,6 +91,11 @@ impl Grouping {
         let Operand::At { node, view } = operand else { return Some(Access::Memory) };
         if self.group_of[*node] != Some(group) {
             return Some(Access::Memory);
+        }
+        // A draw reads its key and counter whole, for its first element already: only a loop of one tile has them by then.
+        let draws = matches!(low.nodes[id].kind, Kind::Elementwise(Elementwise::Random(..)));
+        if draws && domain.n > SMALL {
+            return None;
         }
         // A row reduction gives a row value but reads full ones.
         let reduction = matches!(low.nodes[id].kind, Kind::Reduce(..) | Kind::ArgMax);

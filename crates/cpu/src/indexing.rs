@@ -3,30 +3,43 @@
 use crate::team::Team;
 use bilevel_graph::{Error, ErrorKind, WindowDims};
 use std::panic::Location;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Elements worth a task of their own.
 const TASK: usize = 1 << 15;
 /// No bad index was met.
-const FINE: i64 = i64::MIN;
+const FINE: usize = usize::MAX;
 
 /// Numbers the kernels here work on.
-pub(crate) trait Number: Copy + PartialOrd + std::ops::Add<Output = Self> + Default + Send + Sync {
+pub(crate) trait Number: Copy + PartialOrd + Send + Sync {
     fn is_nan(self) -> bool;
+    /// The sum; integers wrap.
+    fn plus(self, other: Self) -> Self;
 }
-impl Number for f32 {
-    fn is_nan(self) -> bool {
-        self.is_nan()
-    }
+
+macro_rules! float {
+    ($t:ty) => {
+        impl Number for $t {
+            fn is_nan(self) -> bool {
+                self.is_nan()
+            }
+
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+        }
+    };
 }
-impl Number for f64 {
-    fn is_nan(self) -> bool {
-        self.is_nan()
-    }
-}
+float!(f32);
+float!(f64);
+
 impl Number for i32 {
     fn is_nan(self) -> bool {
         false
+    }
+
+    fn plus(self, other: Self) -> Self {
+        self.wrapping_add(other)
     }
 }
 
@@ -46,14 +59,10 @@ fn tasks_for(units: usize, work: usize) -> usize {
     (work / TASK).clamp(1, 32).min(units.max(1))
 }
 
-fn out_of_range(operation: &str, bad: &AtomicI64, limit: usize, line: &'static Location<'static>) -> Result<(), Error> {
-    match bad.load(Ordering::Relaxed) {
-        FINE => Ok(()),
-        index => {
-            let kind = ErrorKind::IndexOutOfRange { operation: operation.into(), index, limit };
-            Err(Error::new(kind).at(line))
-        }
-    }
+/// The error for an index that is not in 0..limit.
+fn out_of_range(operation: &str, index: i32, limit: usize, line: &'static Location<'static>) -> Error {
+    let kind = ErrorKind::IndexOutOfRange { operation: operation.into(), index: index as i64, limit };
+    Error::new(kind).at(line)
 }
 
 /// Shape of a gather or scatter: x `[batch, n, inner]`, indices `[batch, k]`, rows `[batch, k, inner]`.
@@ -89,7 +98,8 @@ impl Rows {
         line: &'static Location<'static>,
     ) -> Result<(), Error> {
         let Rows { batch, n, k, inner } = *self;
-        let bad = AtomicI64::new(FINE);
+        // Place of the first bad index, whoever meets it.
+        let bad = AtomicUsize::new(FINE);
         let (x, indices, dst) = (Shared(x.cast_mut()), Shared(indices.cast_mut()), Shared(dst));
         let units = batch * k;
         let tasks = tasks_for(units, units * inner.max(4));
@@ -107,7 +117,7 @@ impl Rows {
                     for unit in unit..stop {
                         let index = *indices.add(unit);
                         if index < 0 || index as usize >= n {
-                            bad.store(index as i64, Ordering::Relaxed);
+                            bad.fetch_min(unit, Ordering::Relaxed);
                         } else if inner == 1 {
                             *dst.add(unit) = *rows.add(index as usize);
                         } else {
@@ -119,7 +129,11 @@ impl Rows {
                 unit = stop;
             }
         });
-        out_of_range("gather", &bad, n, line)
+        match bad.into_inner() {
+            FINE => Ok(()),
+            // SAFETY: the place of an index that was read.
+            place => Err(out_of_range("gather", unsafe { *indices.get().add(place) }, n, line)),
+        }
     }
 
     /// dst[b, indices[b, k], :] += updates[b, k, :], into zeros. Updates to one place are added in the order of k.
@@ -135,7 +149,8 @@ impl Rows {
         line: &'static Location<'static>,
     ) -> Result<(), Error> {
         let Rows { batch, n, k, inner } = *self;
-        let bad = AtomicI64::new(FINE);
+        // Place of the first bad index, whoever meets it.
+        let bad = AtomicUsize::new(FINE);
         let (updates, indices, dst) = (Shared(updates.cast_mut()), Shared(indices.cast_mut()), Shared(dst));
         // A task owns some batches, or, where there is one, some of the columns: no two add to one element.
         let columns = if batch > 1 { 1 } else { inner.div_ceil(64).max(1) };
@@ -159,23 +174,27 @@ impl Rows {
                     for i in 0..k {
                         let index = *indices.add(b * k + i);
                         if index < 0 || index as usize >= n {
-                            bad.store(index as i64, Ordering::Relaxed);
+                            bad.fetch_min(b * k + i, Ordering::Relaxed);
                             continue;
                         }
                         let from = updates.add((b * k + i) * inner);
                         let to = to.add(index as usize * inner);
                         if inner == 1 {
-                            *to = *to + *from;
+                            *to = (*to).plus(*from);
                             continue;
                         }
                         for j in first..last {
-                            *to.add(j) = *to.add(j) + *from.add(j);
+                            *to.add(j) = (*to.add(j)).plus(*from.add(j));
                         }
                     }
                 }
             }
         });
-        out_of_range("scatter_add", &bad, n, line)
+        match bad.into_inner() {
+            FINE => Ok(()),
+            // SAFETY: the place of an index that was read.
+            place => Err(out_of_range("scatter_add", unsafe { *indices.get().add(place) }, n, line)),
+        }
     }
 }
 
@@ -193,7 +212,7 @@ pub(crate) unsafe fn check_index(
     let indices = unsafe { std::slice::from_raw_parts(indices, count) };
     match indices.iter().find(|&&i| i < 0 || i as usize >= limit) {
         None => Ok(()),
-        Some(&index) => out_of_range("check_index", &AtomicI64::new(index as i64), limit, line),
+        Some(&index) => Err(out_of_range("check_index", index, limit, line)),
     }
 }
 
@@ -292,7 +311,7 @@ pub(crate) unsafe fn cumsum<T: Number>(
                     } else {
                         let before = dst.get().add(at(step - 1));
                         for j in 0..inner {
-                            *to.add(j) = *before.add(j) + *from.add(j);
+                            *to.add(j) = (*before.add(j)).plus(*from.add(j));
                         }
                     }
                 }

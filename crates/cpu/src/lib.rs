@@ -2,6 +2,7 @@
 //! matrix products and convolutions on packed panels, all memory in one block reserved when the program is planned.
 
 mod arena;
+mod block;
 pub mod conv;
 mod fuse;
 pub mod gemm;
@@ -13,6 +14,7 @@ mod moves;
 mod order;
 mod plan;
 mod run;
+mod slots;
 mod step;
 pub mod team;
 mod tile;

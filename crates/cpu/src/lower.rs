@@ -330,26 +330,29 @@ fn through(operand: &Operand, change: impl FnOnce(&View) -> View) -> Operand {
     }
 }
 
-/// Outputs and next values must not lie in memory a carry overwrites.
+/// Outputs must not lie in memory that a carry, or the next value somebody sets, overwrites; nor next values in memory a
+/// carry overwrites.
 fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) {
-    let settled = |low: &mut Lowering, node: usize| {
+    let settled = |low: &mut Lowering, node: usize, output: bool| {
         let meta = &program.nodes[node].meta;
         let value = values[node].clone();
         let overwritten = match &value {
             Operand::Constant(_) => true,
-            Operand::At { node, .. } => matches!(low.nodes[*node].kind, Kind::Input) && !low.nodes[*node].invariant,
+            Operand::At { node, .. } => {
+                matches!(low.nodes[*node].kind, Kind::Input) && (output || !low.nodes[*node].invariant)
+            }
         };
         if overwritten { low.copy(value, &meta.shape, meta.dtype, program.nodes[node].location) } else { value }
     };
     for port in &program.outputs {
         if let Some(node) = port.node {
-            let value = settled(low, node);
+            let value = settled(low, node, true);
             low.outputs.push(value);
         }
     }
     for carry in &program.carries {
         if let Some(input) = low.inputs[carry.input] {
-            let next = settled(low, carry.next);
+            let next = settled(low, carry.next, false);
             low.carries.push((input, next));
         }
     }

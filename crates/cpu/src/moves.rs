@@ -53,16 +53,24 @@ impl Move {
     pub unsafe fn run(&self, team: &Team, memory: Memory) {
         let outer: usize = self.axes[..self.axes.len() - 1].iter().map(|a| a.0).product();
         let chunk = outer.div_ceil(self.tasks);
+        // SAFETY: tasks move different outer indices.
+        let part = |memory: Memory, i: usize| unsafe { self.inner(memory.program, memory.program, i) };
         team.run(self.tasks, &|task| {
-            let memory = memory;
-            for i in task * chunk..((task + 1) * chunk).min(outer) {
-                // SAFETY: tasks move different outer indices.
-                unsafe { self.inner(memory.program, i) };
-            }
+            (task * chunk..((task + 1) * chunk).min(outer)).for_each(|i| part(memory, i));
         });
     }
 
-    unsafe fn inner(&self, memory: *mut u8, mut index: usize) {
+    /// As [`run`](Self::run), to other memory and on this thread alone.
+    ///
+    /// # Safety
+    /// Source and destination must lie inside the memory that starts at `src` and at `dst`.
+    pub unsafe fn run_between(&self, src: *const u8, dst: *mut u8) {
+        let outer: usize = self.axes[..self.axes.len() - 1].iter().map(|a| a.0).product();
+        // SAFETY: as the caller says.
+        (0..outer).for_each(|i| unsafe { self.inner(src, dst, i) });
+    }
+
+    unsafe fn inner(&self, src: *const u8, dst: *mut u8, mut index: usize) {
         let Some((&(length, s, d), outer)) = self.axes.split_last() else { return };
         let (mut from, mut to) = (0, 0);
         for &(n, s, d) in outer.iter().rev() {
@@ -73,7 +81,7 @@ impl Move {
         let size = self.size as isize;
         // SAFETY: as for `run`.
         unsafe {
-            let (src, dst) = (memory.offset(self.from + from * size), memory.offset(self.to + to * size));
+            let (src, dst) = (src.offset(self.from + from * size), dst.offset(self.to + to * size));
             match self.size {
                 _ if s == 1 && d == 1 => std::ptr::copy_nonoverlapping(src, dst, length * self.size),
                 8 => strided(src.cast::<u64>(), s, dst.cast::<u64>(), d, length),

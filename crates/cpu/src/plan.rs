@@ -25,8 +25,8 @@ pub(crate) struct Plan {
     pub body: Vec<Step>,
     /// Place of each program input in memory.
     pub inputs: Vec<Option<usize>>,
-    /// Place and view of each output.
-    pub outputs: Vec<(usize, View)>,
+    /// From memory to a dense array, for each output.
+    pub outputs: Vec<Move>,
     /// Numbers written once: place, type, values.
     pub tables: Vec<(usize, DType, Vec<f64>)>,
     pub constants: Vec<u64>,
@@ -51,7 +51,12 @@ pub(crate) fn plan(program: &Program, threads: usize, isa: Isa) -> Result<Plan> 
 /// Views with more strides than a loop can walk are refused; nobody should meet this.
 fn check_ranks(low: &Lowering) -> Result<()> {
     for node in &low.nodes {
-        let deep = node.operands.iter().filter_map(|o| o.at()).any(|(_, view)| view.runs().len() > MAX_RUNS);
+        // A reduction walks its result by the axes of its operand, which need not merge.
+        let axes = |view: &View| match node.kind {
+            Kind::Reduce(..) => view.shape.len(),
+            _ => view.runs().len(),
+        };
+        let deep = node.operands.iter().filter_map(|o| o.at()).any(|(_, view)| axes(view) > MAX_RUNS);
         if deep || node.shape.len() > MAX_RUNS {
             let what = format!("a tensor with more than {MAX_RUNS} axes; merge some with reshape");
             return Err(Error::new(ErrorKind::Unsupported { what }).at(node.location));
@@ -75,14 +80,28 @@ fn carries_in_place(low: &Lowering, grouping: &mut Grouping) -> Vec<bool> {
             chosen.push(false);
             continue;
         };
-        let readers = (0..low.nodes.len())
-            .filter(|&id| low.nodes[id].operands.iter().any(|o| o.at().is_some_and(|(n, _)| n == *input)));
-        let mut readers: Vec<usize> = readers.filter_map(|id| grouping.group_of[id]).filter(|&g| g != group).collect();
+        // What can fail comes first too, so that a step that fails leaves its inputs as they were.
+        let readers = (0..low.nodes.len()).filter(|&id| {
+            low.nodes[id].operands.iter().any(|o| o.at().is_some_and(|(n, _)| n == *input)) || can_fail(low, id)
+        });
+        let in_loop = |&g: &usize| g != group && !grouping.groups[g].invariant;
+        let mut readers: Vec<usize> = readers.filter_map(|id| grouping.group_of[id]).filter(in_loop).collect();
         readers.sort_unstable();
         readers.dedup();
         chosen.push(readers.into_iter().all(|reader| grouping.order.add_edge(reader, group)));
     }
     chosen
+}
+
+/// True for operations that stop a run where an index is out of range. Places of largest elements never are.
+fn can_fail(low: &Lowering, id: usize) -> bool {
+    let indices = match low.nodes[id].kind {
+        Kind::CheckIndex(_) | Kind::ScatterAdd { .. } => 0,
+        Kind::Gather { .. } => 1,
+        _ => return false,
+    };
+    let source = low.nodes[id].operands[indices].at().map(|(node, _)| &low.nodes[node].kind);
+    !matches!(source, Some(Kind::WindowArgMax(_)))
 }
 
 /// An order of the groups, loop-invariant ones apart: among those that can run, the one whose work was written first.
@@ -150,6 +169,10 @@ impl Planner<'_> {
         let order: Vec<usize> = prologue.iter().chain(body).copied().collect();
         let (buffers, node_buffer, extra_buffer, mut heavy) = self.buffers(&order, prologue.len());
         let Layout { offsets, bytes, lower_bound } = lay_out(&buffers);
+        if bytes > isize::MAX as usize {
+            let what = "a program that needs more bytes than can be addressed".to_string();
+            return Err(Error::new(ErrorKind::Unsupported { what }));
+        }
         let memory: Vec<Option<usize>> = node_buffer.iter().map(|b| b.map(|b| offsets[b])).collect();
         let extra = |g: usize| extra_buffer[g].map_or(0, |b: usize| offsets[b]);
         let copies: Vec<(usize, usize)> = self
@@ -204,9 +227,11 @@ impl Planner<'_> {
                 });
             }
         }
-        let place = |operand: &Operand| match operand {
-            Operand::At { node, view } => (memory[*node].unwrap_or(0), view.clone()),
-            Operand::Constant(_) => (0, View::contiguous(&[0])),
+        let output = |operand: &Operand| {
+            // Constants were given memory when the program was lowered.
+            let (node, view) = operand.at()?;
+            let size = self.low.nodes[node].dtype.size();
+            Some(Move::new(view, memory[node]?, &View::contiguous(&view.shape), 0, size))
         };
         let tables = self.low.nodes.iter().enumerate().filter_map(|(id, node)| match &node.kind {
             Kind::Table(values) => Some((memory[id]?, node.dtype, values.clone())),
@@ -216,7 +241,7 @@ impl Planner<'_> {
             prologue: steps,
             body: body_steps,
             inputs: (0..program.inputs.len()).map(|i| self.low.inputs[i].and_then(|node| memory[node])).collect(),
-            outputs: self.low.outputs.iter().map(place).collect(),
+            outputs: self.low.outputs.iter().filter_map(output).collect(),
             tables: tables.collect(),
             constants,
             memory_bytes: bytes,

@@ -1,12 +1,11 @@
 //! A planned program with its memory: set inputs, run steps, read outputs.
 
-use crate::arena::ALIGN;
+use crate::block::Block;
 use crate::kernels::Isa;
 use crate::plan::{Plan, plan};
 use crate::step::Step;
 use crate::team::Team;
 use crate::tile::Memory;
-use bilevel_graph::shape::for_each_index;
 use bilevel_graph::{Array, DType, Error, ErrorKind, Executor, Program, Result, Runnable};
 use std::ops::Range;
 use std::sync::Arc;
@@ -54,33 +53,13 @@ impl Cpu {
     /// As [`Executor::compile`], giving the concrete type, which can tell more about itself.
     pub fn plan(&self, program: &Program) -> Result<CpuRun> {
         let plan = plan(program, self.team.threads(), self.isa)?;
-        Ok(CpuRun::new(program.clone(), plan, self.team.clone()))
+        CpuRun::new(program.clone(), plan, self.team.clone())
     }
 }
 
 impl Executor for Cpu {
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
         Ok(Box::new(self.plan(program)?))
-    }
-}
-
-/// Bytes aligned to a cache line, zero at first.
-struct Block {
-    bytes: Vec<u8>,
-    skip: usize,
-}
-
-impl Block {
-    /// Bytes of alignment 1 come from the system as pages zeroed when first touched, so that a large block costs nothing
-    /// before the first run; a type of larger alignment would be zeroed here and now.
-    fn new(bytes: usize) -> Self {
-        let bytes = vec![0; bytes + ALIGN];
-        let skip = bytes.as_ptr().align_offset(ALIGN);
-        Block { bytes, skip }
-    }
-
-    fn start(&mut self) -> *mut u8 {
-        self.bytes[self.skip..].as_mut_ptr()
     }
 }
 
@@ -96,8 +75,8 @@ pub struct CpuRun {
 }
 
 impl CpuRun {
-    fn new(program: Program, plan: Plan, team: Arc<Team>) -> Self {
-        let mut memory = Block::new(plan.memory_bytes);
+    fn new(program: Program, plan: Plan, team: Arc<Team>) -> Result<Self> {
+        let mut memory = Block::new(plan.memory_bytes)?;
         for (place, dtype, values) in &plan.tables {
             for (i, &value) in values.iter().enumerate() {
                 // SAFETY: the plan reserved the table's place.
@@ -111,9 +90,9 @@ impl CpuRun {
                 }
             }
         }
-        let scratch = Block::new(plan.scratch_bytes * team.threads());
+        let scratch = Block::new(plan.scratch_bytes.saturating_mul(team.threads()))?;
         let set = (0..program.inputs.len()).map(|i| program.step == Some(i)).collect();
-        CpuRun { program, plan, team, memory, scratch, set, ran: false }
+        Ok(CpuRun { program, plan, team, memory, scratch, set, ran: false })
     }
 
     /// Bytes of the one block that holds inputs, outputs and everything between.
@@ -158,7 +137,7 @@ impl CpuRun {
     }
 
     fn bytes(&self) -> *const u8 {
-        self.memory.bytes[self.memory.skip..].as_ptr()
+        self.memory.bytes()
     }
 }
 
@@ -175,13 +154,15 @@ impl Runnable for CpuRun {
     }
 
     fn run(&mut self, steps: Range<u32>) -> Result<()> {
+        if steps.is_empty() {
+            return Ok(());
+        }
         if let Some(missing) = self.set.iter().position(|set| !set) {
             let name = self.program.inputs[missing].name.clone();
             return Err(Error::new(ErrorKind::MissingInput { name }));
         }
-        if steps.is_empty() {
-            return Ok(());
-        }
+        // What a run that fails leaves behind is no output.
+        self.ran = false;
         let memory = self.view();
         let counter = self.program.step.and_then(|input| self.plan.inputs[input]);
         // SAFETY: the memory is laid out by this plan, and `self` is borrowed for the whole run.
@@ -205,25 +186,11 @@ impl Runnable for CpuRun {
     fn read(&self, output: usize, into: &mut Array) -> Result<()> {
         self.program.check_output(output, into)?;
         if !self.ran {
-            let what = "reading an output before the first run; call run first".to_string();
-            return Err(Error::new(ErrorKind::Unsupported { what }));
+            let name = self.program.outputs[output].name.clone();
+            return Err(Error::new(ErrorKind::NotRun { name }));
         }
-        let (place, view) = &self.plan.outputs[output];
-        let size = into.dtype().size();
-        let mut to = into.bytes_mut().as_mut_ptr();
-        // SAFETY: the view lies inside the memory of its node.
-        unsafe {
-            let from = self.bytes().add(*place).offset(view.offset * size as isize);
-            if view.runs().iter().all(|run| run.stride == 1) {
-                std::ptr::copy_nonoverlapping(from, to, view.count() * size);
-                return Ok(());
-            }
-            for_each_index(&view.shape, |index| {
-                let offset: isize = index.iter().zip(&view.strides).map(|(&i, &s)| i as isize * s).sum();
-                std::ptr::copy_nonoverlapping(from.offset(offset * size as isize), to, size);
-                to = to.add(size);
-            });
-        }
+        // SAFETY: the view lies inside the memory of its node, and the array has the output's shape and type.
+        unsafe { self.plan.outputs[output].run_between(self.bytes(), into.bytes_mut().as_mut_ptr()) };
         Ok(())
     }
 

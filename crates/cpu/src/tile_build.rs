@@ -4,6 +4,7 @@
 use crate::fuse::{Access, Domain, Grouping, Role, is_whole, repeats_rows};
 use crate::kernels::{self, Arity, Isa};
 use crate::lower::{Elementwise, Kind, Lowering, Operand};
+use crate::slots::{Value, assign_slots, places};
 use crate::tile::{Base, Instruction, Load, Place, Sink, TileProgram};
 use crate::view::{Run, View};
 use bilevel_graph::{DType, ReduceOp};
@@ -33,15 +34,6 @@ enum Source {
     /// Scratch value, by number.
     Value(usize),
     Memory(Place),
-}
-
-/// A scratch value while instructions are collected.
-struct Value {
-    rows: bool,
-    last_use: usize,
-    /// Kept for the whole task.
-    kept: bool,
-    slot: usize,
 }
 
 struct Builder<'a> {
@@ -211,7 +203,7 @@ impl Builder<'_> {
                 let source = self.member_source(node);
                 (self.repeat(node, view, source), Arity::Tile)
             }
-            _ => self.from_memory(node, view, rows, single),
+            _ => self.load(node, view, rows, single),
         }
     }
 
@@ -236,7 +228,7 @@ impl Builder<'_> {
         self.use_source(Source::Value(place.offset))
     }
 
-    fn from_memory(&mut self, node: usize, view: &View, rows: bool, single: bool) -> (Place, Arity) {
+    fn load(&mut self, node: usize, view: &View, rows: bool, single: bool) -> (Place, Arity) {
         let low = self.around.low;
         let dtype = low.nodes[node].dtype;
         let size = dtype.size();
@@ -441,7 +433,7 @@ impl Builder<'_> {
 
     /// Gives scratch values their slots and settles the shape of tiles and tasks.
     fn finish(mut self, tasks: usize) -> TileProgram {
-        let (full_slots, row_slots) = self.assign_slots();
+        let (full_slots, row_slots) = assign_slots(&mut self.instructions, &mut self.values);
         let element = if self.wide { 8 } else { 4 };
         let rows = self.domain.n / self.row.max(1);
         let target = (SCRATCH / (full_slots.max(1) * element)).clamp(256, 2048);
@@ -471,46 +463,6 @@ impl Builder<'_> {
             scratch: full_slots * full + row_slots * row,
         }
     }
-
-    /// Slots of full and of row values; values share one when the first is read for the last time before the second is
-    /// written. (An instruction may write over an operand of its own only where sizes agree, so none does.)
-    fn assign_slots(&mut self) -> (usize, usize) {
-        let mut free: [Vec<usize>; 2] = [vec![], vec![]];
-        let mut made = [0, 0];
-        let mut defined = vec![usize::MAX; self.values.len()];
-        for (at, instruction) in self.instructions.iter_mut().enumerate() {
-            if let Some(number) = written(instruction) {
-                defined[number] = defined[number].min(at);
-            }
-        }
-        for at in 0..self.instructions.len() {
-            if let Some(number) = written(&mut self.instructions[at])
-                && defined[number] == at
-            {
-                let class = self.values[number].rows as usize;
-                self.values[number].slot = free[class].pop().unwrap_or_else(|| {
-                    made[class] += 1;
-                    made[class] - 1
-                });
-            }
-            for number in 0..self.values.len() {
-                let value = &self.values[number];
-                let ended = value.last_use == at && defined[number] <= at && !value.kept;
-                if ended {
-                    free[value.rows as usize].push(value.slot);
-                }
-            }
-        }
-        // Kept values are loaded before anything else could use their slot only if they own it from the start.
-        for number in 0..self.values.len() {
-            if self.values[number].kept {
-                let class = self.values[number].rows as usize;
-                self.values[number].slot = made[class];
-                made[class] += 1;
-            }
-        }
-        (made[0], made[1])
-    }
 }
 
 fn pad(bytes: [u8; 4]) -> [u8; 8] {
@@ -527,29 +479,6 @@ fn same_in_every_row(runs: &[Run], row: usize) -> bool {
         count *= runs[inner].length;
     }
     count == row && runs[..inner].iter().all(|run| run.stride == 0)
-}
-
-/// The scratch value an instruction writes.
-fn written(instruction: &mut Instruction) -> Option<usize> {
-    let place = match instruction {
-        Instruction::Sink { .. } => return None,
-        other => places(other).into_iter().next()?,
-    };
-    (place.base == Base::Scratch).then_some(place.offset)
-}
-
-/// All places of an instruction, the one it writes first.
-fn places(instruction: &mut Instruction) -> Vec<&mut Place> {
-    match instruction {
-        Instruction::Unary { dst, a, .. } | Instruction::Repeat { dst, a, .. } | Instruction::Reduce { dst, a, .. } => {
-            vec![dst, a]
-        }
-        Instruction::Binary { dst, a, b, .. } => vec![dst, a, b],
-        Instruction::Ternary { dst, a, b, c, .. } => vec![dst, a, b, c],
-        Instruction::Load { dst, .. } => vec![dst],
-        Instruction::Random { dst, key, counter, .. } => vec![dst, key, counter],
-        Instruction::Sink { a, .. } => vec![a],
-    }
 }
 
 /// True where this group reads the node's memory only element by element, in the order it runs.

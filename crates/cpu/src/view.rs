@@ -51,7 +51,7 @@ impl View {
 
     pub fn reverse(&self, axes: &[usize]) -> Self {
         let mut view = self.clone();
-        for &axis in axes {
+        for &axis in axes.iter().filter(|&&axis| self.shape[axis] > 0) {
             view.offset += (view.shape[axis] as isize - 1) * view.strides[axis];
             view.strides[axis] = -view.strides[axis];
         }
@@ -60,6 +60,9 @@ impl View {
 
     /// The same elements in another shape, if strides can express it.
     pub fn reshape(&self, shape: &[usize]) -> Option<Self> {
+        if self.count() == 0 {
+            return Some(View { offset: self.offset, ..View::contiguous(shape) });
+        }
         // Split the maximal runs of the old shape into the axes of the new one, from the last.
         let mut runs = self.runs();
         let mut strides = vec![0; shape.len()];

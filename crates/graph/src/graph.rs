@@ -37,6 +37,8 @@ pub(crate) struct GraphData {
     pub input_names: Vec<String>,
     pub errors: Vec<Error>,
     pub simplify: bool,
+    /// While a derivative is taken: the line of the node it is taken of.
+    pub deriving: Option<&'static Location<'static>>,
     by_hash: HashMap<u64, NodeId>,
     streams: u32,
 }
@@ -266,6 +268,7 @@ pub(crate) fn make(graph: u32, operation: &str, op: Op, inputs: &[Tensor], asked
             return Err(data.record(Error::new(kind).at(location)));
         }
         let ids: Vec<NodeId> = inputs.iter().map(|t| t.node_id()).collect();
+        let location = data.deriving.unwrap_or(location);
         data.make(op, &ids, asked, location).map_err(|reason| {
             let operands = ids.iter().map(|&i| (data.meta(i).dtype, data.meta(i).shape.clone())).collect();
             let kind = ErrorKind::Operation { operation: operation.to_string(), operands, reason };

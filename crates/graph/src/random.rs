@@ -27,12 +27,7 @@ pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
     for _ in 0..ROUNDS {
         let p = MULTIPLIERS[0] as u64 * a as u64;
         let q = MULTIPLIERS[1] as u64 * c as u64;
-        (a, b, c, d) = (
-            (q >> 32) as u32 ^ b ^ k,
-            q as u32,
-            (p >> 32) as u32 ^ d ^ l,
-            p as u32,
-        );
+        (a, b, c, d) = ((q >> 32) as u32 ^ b ^ k, q as u32, (p >> 32) as u32 ^ d ^ l, p as u32);
         (k, l) = (k.wrapping_add(KEY_STEPS[0]), l.wrapping_add(KEY_STEPS[1]));
     }
     [a, b, c, d]
@@ -116,11 +111,7 @@ macro_rules! transforms {
             for k in (0..N - 2).rev() {
                 chains[(N - 1 - k) % 2] = chains[(N - 1 - k) % 2] * w + c[k];
             }
-            if N % 2 == 1 {
-                chains[0] + z * chains[1]
-            } else {
-                chains[1] + z * chains[0]
-            }
+            if N % 2 == 1 { chains[0] + z * chains[1] } else { chains[1] + z * chains[0] }
         }
 
         /// √(−2 ln u) for 0 < u ≤ 1
@@ -149,16 +140,12 @@ macro_rules! transforms {
         #[inline(always)]
         fn $turn(k: $int) -> ($float, $float) {
             let q = (k + (1 << ($drawn - 3))) >> ($drawn - 2);
-            let f = (k as i64 - ((q as i64) << ($drawn - 2))) as $float
-                * (1.0 / (1u64 << $drawn) as $float);
+            let f = (k as i64 - ((q as i64) << ($drawn - 2))) as $float * (1.0 / (1u64 << $drawn) as $float);
             let z = f * f;
             let sin = f * $poly(z, &$constants::SIN);
             let cos = 1.0 + z * $poly(z, &$constants::COS);
             let (x, y) = if q & 1 == 0 { (cos, sin) } else { (sin, cos) };
-            (
-                if (q + 1) & 2 == 0 { x } else { -x },
-                if q & 2 == 0 { y } else { -y },
-            )
+            (if (q + 1) & 2 == 0 { x } else { -x }, if q & 2 == 0 { y } else { -y })
         }
     };
 }
@@ -185,10 +172,7 @@ fn normal_pair_f64(a: u64, b: u64) -> [f64; 2] {
 /// Joins the words of a block two by two, low word first.
 #[inline(always)]
 fn double_words(w: [u32; 4]) -> [u64; 2] {
-    [
-        w[0] as u64 | (w[1] as u64) << 32,
-        w[2] as u64 | (w[3] as u64) << 32,
-    ]
+    [w[0] as u64 | (w[1] as u64) << 32, w[2] as u64 | (w[3] as u64) << 32]
 }
 
 /// Writes elements first, first + 1, … of a draw whose blocks of N elements are given by `all` from the block's words, or
@@ -219,9 +203,7 @@ fn fill<T: Copy, const N: usize>(
         if take == N {
             now.copy_from_slice(&values);
         } else {
-            now.iter_mut()
-                .zip(&values[skip..])
-                .for_each(|(d, v)| *d = *v);
+            now.iter_mut().zip(&values[skip..]).for_each(|(d, v)| *d = *v);
         }
         (rest, skip, block) = (later, 0, block.wrapping_add(1));
     }
@@ -230,11 +212,7 @@ fn fill<T: Copy, const N: usize>(
 /// The double word that element i of a block is made of.
 #[inline(always)]
 fn double_word(w: [u32; 4], i: usize) -> u64 {
-    if i == 0 {
-        double_words(w)[0]
-    } else {
-        double_words(w)[1]
-    }
+    if i == 0 { double_words(w)[0] } else { double_words(w)[1] }
 }
 
 /// Standard normal f32, from element `first` of the draw on.
@@ -270,44 +248,20 @@ pub fn fill_normal_f64(key: [u32; 2], counter: u32, stream: u32, first: u64, dst
 #[inline]
 pub fn fill_uniform_f32(key: [u32; 2], counter: u32, stream: u32, first: u64, dst: &mut [f32]) {
     let of = |w: u32| (w >> 8) as f32 * (1.0 / 16777216.0);
-    fill(
-        key,
-        counter,
-        stream,
-        first,
-        dst,
-        |w| w.map(of),
-        |w, i| of(w[i]),
-    );
+    fill(key, counter, stream, first, dst, |w| w.map(of), |w, i| of(w[i]));
 }
 
 /// Uniform f64 on [0, 1): the top 53 bits of a double word.
 #[inline]
 pub fn fill_uniform_f64(key: [u32; 2], counter: u32, stream: u32, first: u64, dst: &mut [f64]) {
     let of = |w: u64| (w >> 11) as f64 * (1.0 / 9007199254740992.0);
-    fill(
-        key,
-        counter,
-        stream,
-        first,
-        dst,
-        |w| double_words(w).map(of),
-        |w, i| of(double_word(w, i)),
-    );
+    fill(key, counter, stream, first, dst, |w| double_words(w).map(of), |w, i| of(double_word(w, i)));
 }
 
 /// Random bits: the words themselves.
 #[inline]
 pub fn fill_bits(key: [u32; 2], counter: u32, stream: u32, first: u64, dst: &mut [i32]) {
-    fill(
-        key,
-        counter,
-        stream,
-        first,
-        dst,
-        |w| w.map(|w| w as i32),
-        |w, i| w[i] as i32,
-    );
+    fill(key, counter, stream, first, dst, |w| w.map(|w| w as i32), |w, i| w[i] as i32);
 }
 
 #[cfg(test)]
@@ -318,19 +272,10 @@ mod tests {
 
     #[test]
     fn philox_gives_the_published_answers() {
+        assert_eq!(philox4x32([0; 4], [0; 2]), [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]);
+        assert_eq!(philox4x32([!0; 4], [!0; 2]), [0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd]);
         assert_eq!(
-            philox4x32([0; 4], [0; 2]),
-            [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]
-        );
-        assert_eq!(
-            philox4x32([!0; 4], [!0; 2]),
-            [0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd]
-        );
-        assert_eq!(
-            philox4x32(
-                [0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344],
-                [0xa4093822, 0x299f31d0]
-            ),
+            philox4x32([0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344], [0xa4093822, 0x299f31d0]),
             [0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1]
         );
     }
@@ -339,27 +284,19 @@ mod tests {
     fn transforms_are_accurate() {
         let mut state = 1u64;
         for i in 0..200_000u64 {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let k = if i < 1000 { i } else { state >> 11 };
             let u = (k + 1) as f64 / 9007199254740992.0;
             let want = (-2.0 * u.ln()).sqrt();
             assert!((radius64(u) - want).abs() <= 2e-15 * want, "{u}");
             let want = (-2.0 * (u as f32 as f64).ln()).sqrt();
-            assert!(
-                (radius32(u as f32) as f64 - want).abs() <= 3e-7 * want,
-                "{u}"
-            );
+            assert!((radius32(u as f32) as f64 - want).abs() <= 3e-7 * want, "{u}");
             let angle = |v: f64| (v * std::f64::consts::TAU).sin_cos();
             let ((s, c), (x, y)) = (angle(k as f64 / 9007199254740992.0), turn64(k));
             assert!((x - c).abs() < 1e-15 && (y - s).abs() < 1e-15, "{k}");
             let k = (k >> 29) as u32;
             let ((s, c), (x, y)) = (angle(k as f64 / 16777216.0), turn32(k));
-            assert!(
-                (x as f64 - c).abs() < 1.2e-7 && (y as f64 - s).abs() < 1.2e-7,
-                "{k}"
-            );
+            assert!((x as f64 - c).abs() < 1.2e-7 && (y as f64 - s).abs() < 1.2e-7, "{k}");
         }
         assert_eq!(radius64(1.0), 0.0);
         assert_eq!(radius32(1.0), 0.0);
@@ -390,19 +327,8 @@ mod tests {
         let power = |k: i32| x.iter().map(|v| (v - mean).powi(k)).sum::<f64>() / n;
         let variance = power(2);
         let tail = x.iter().filter(|v| v.abs() > 4.0).count() as f64 / n;
-        let pairs = x
-            .windows(2)
-            .map(|p| (p[0] - mean) * (p[1] - mean))
-            .sum::<f64>()
-            / n
-            / variance;
-        [
-            mean,
-            variance,
-            power(4) / variance.powi(2) - 3.0,
-            tail,
-            pairs,
-        ]
+        let pairs = x.windows(2).map(|p| (p[0] - mean) * (p[1] - mean)).sum::<f64>() / n / variance;
+        [mean, variance, power(4) / variance.powi(2) - 3.0, tail, pairs]
     }
 
     #[test]
@@ -418,10 +344,7 @@ mod tests {
             assert!(mean.abs() < 4e-3 && (variance - 1.0).abs() < 5.7e-3 && kurtosis.abs() < 2e-2);
             assert!((tail - 6.33e-5).abs() < 3.2e-5 && pairs.abs() < 4e-3);
             // The two numbers of a pair are independent, in their sizes too.
-            let squares: f64 = x
-                .chunks(2)
-                .map(|p| (p[0] * p[0] - 1.0) * (p[1] * p[1] - 1.0))
-                .sum();
+            let squares: f64 = x.chunks(2).map(|p| (p[0] * p[0] - 1.0) * (p[1] * p[1] - 1.0)).sum();
             assert!(squares.abs() / (n as f64 / 2.0) < 4.0 * 2.0 / (n as f64 / 2.0).sqrt());
         }
     }
@@ -438,10 +361,7 @@ mod tests {
             let mut counts = [0f64; 64];
             x.iter().for_each(|v| counts[(v * 64.0) as usize] += 1.0);
             let expected = n as f64 / 64.0;
-            let chi: f64 = counts
-                .iter()
-                .map(|c| (c - expected).powi(2) / expected)
-                .sum();
+            let chi: f64 = counts.iter().map(|c| (c - expected).powi(2) / expected).sum();
             assert!((20.0..120.0).contains(&chi), "{chi}");
             assert!(moments(&x)[4].abs() < 4e-3);
         }
@@ -464,18 +384,14 @@ mod tests {
             draw([a, b], 0, 0),
             draw([c, d], 0, 0),
         ] {
-            let correlation: f64 =
-                base.iter().zip(&other).map(|(x, y)| x * y).sum::<f64>() / n as f64;
+            let correlation: f64 = base.iter().zip(&other).map(|(x, y)| x * y).sum::<f64>() / n as f64;
             assert!(correlation.abs() < 4.0 / (n as f64).sqrt());
         }
     }
 
     #[test]
     fn derived_keys_differ() {
-        let mut keys: Vec<_> = (0..1000)
-            .map(|n| fold_in(seed_key(7), n))
-            .chain((0..1000).map(seed_key))
-            .collect();
+        let mut keys: Vec<_> = (0..1000).map(|n| fold_in(seed_key(7), n)).chain((0..1000).map(seed_key)).collect();
         keys.sort();
         keys.dedup();
         assert_eq!(keys.len(), 2000);

@@ -73,6 +73,7 @@ pub fn vjp(outputs: &[Tensor], cotangents: &[Tensor], wrt: &[Tensor]) -> Result<
             continue;
         }
         let (op, inputs) = &operands[id];
+        let _line = Deriving::of(y);
         let x: Vec<Tensor> = inputs.iter().map(|&i| Tensor::new(graph, i)).collect();
         for (which, input) in x.iter().enumerate() {
             if active[input.node_id() as usize]
@@ -83,6 +84,24 @@ pub fn vjp(outputs: &[Tensor], cotangents: &[Tensor], wrt: &[Tensor]) -> Result<
         }
     }
     Ok(found)
+}
+
+/// While it lives, nodes are made in the name of the line that made the node being derived.
+struct Deriving(u32);
+
+impl Deriving {
+    fn of(y: Tensor) -> Self {
+        with_graph(y.graph_id(), |data| {
+            data.deriving = data.nodes.get(y.node_id() as usize).map(|node| node.location);
+        });
+        Deriving(y.graph_id())
+    }
+}
+
+impl Drop for Deriving {
+    fn drop(&mut self) {
+        with_graph(self.0, |data| data.deriving = None);
+    }
 }
 
 /// ∂loss/∂wrtⱼ of a scalar loss.

@@ -118,7 +118,7 @@ fn cumsum_and_cumprod_are_right_along_every_axis() {
         for axis in 0..shape.len() {
             let stride: usize = shape[axis + 1..].iter().product();
             let (mut sums, mut products) = (x.clone(), x.clone());
-            for i in (0..x.len()).filter(|i| i / stride % shape[axis] != 0) {
+            for i in (0..x.len()).filter(|i| !(i / stride).is_multiple_of(shape[axis])) {
                 sums[i] += sums[i - stride];
                 products[i] *= products[i - stride];
             }

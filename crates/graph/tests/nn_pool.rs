@@ -71,13 +71,13 @@ fn among_ties_the_first_takes_the_derivative() {
     let slope = gradient(y.sum_all(), &[x]).unwrap()[0].unwrap();
     let curvature = gradient((slope * slope).sum_all(), &[x]).unwrap()[0];
     assert!(curvature.is_none(), "the choice has no derivative");
-    let ties = array(&[1, 1, 2, 4], &[1.0, 2.0, 2.0, 0.0, 2.0, 1.0, 2.0, 2.0]);
-    let found = evaluate(&g, &[x], &[ties.clone()], &[y, slope]);
+    let ties = [array(&[1, 1, 2, 4], &[1.0, 2.0, 2.0, 0.0, 2.0, 1.0, 2.0, 2.0])];
+    let found = evaluate(&g, &[x], &ties, &[y, slope]);
     assert_eq!(found[0].to_f64(), [2.0, 2.0, 2.0]);
     assert_eq!(found[1].to_f64(), [0.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     // The same for the whole image.
     let best = gradient(nn::global_max_pool2d(x).sum_all(), &[x]).unwrap()[0].unwrap();
-    let found = evaluate(&g, &[x], &[ties], &[best]);
+    let found = evaluate(&g, &[x], &ties, &[best]);
     assert_eq!(found[0].to_f64(), [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
 }
 
@@ -112,4 +112,26 @@ fn global_pooling_is_right() {
     ask("global_max_pool2d", &Asked { tolerance: 1e-8, third: true, ..KINKED }, &point, |t| {
         nn::global_max_pool2d(t[0])
     });
+}
+
+#[test]
+fn pooling_a_relu_equals_the_relu_of_a_pool_in_value_gradient_and_hessian_product() {
+    let g = Graph::new();
+    let [x, v] = ["x", "v"].map(|name| g.input(name, [2, 3, 5, 7], DType::F64));
+    let windows = Pool2d { kernel: [3, 2], stride: [2, 2], padding: [1, 0], count_include_pad: true };
+    // The maximum with 0 is a relu the pooling does not recognise.
+    let loss = |y: bilevel_graph::Tensor| (nn::max_pool2d(y, windows) + 0.3).sin().sum_all();
+    let results = [loss(nn::relu(x)), loss(x.maximum(0.0))].map(|loss| {
+        let dx = gradient(loss, &[x]).unwrap()[0].unwrap();
+        let hv = bilevel_graph::hessian_vector(loss, &[x], &[v]).unwrap()[0].unwrap();
+        [loss, dx, hv]
+    });
+    let values = |seed: u64| {
+        let numbers = (0..210).map(|i: u64| ((i * 7919 + seed) % 419) as f64 / 210.0 - 1.0).collect();
+        Array::from_f64([2, 3, 5, 7], numbers).unwrap()
+    };
+    let found = bilevel_graph::Reference::evaluate(&g, &[(x, values(11)), (v, values(5))], &results.concat()).unwrap();
+    let (pooled_last, pooled_first) = (&found[..3], &found[3..]);
+    assert_eq!(pooled_last, pooled_first);
+    assert!(found[2].to_f64().iter().filter(|h| **h != 0.0).count() > 10, "the Hessian product is not trivial");
 }

@@ -8,7 +8,7 @@
 use super::Places;
 use super::geometry::Core;
 use crate::gemm::blocked::part;
-use crate::gemm::kernel::{Block, Tile};
+use crate::gemm::kernel::{Patch, TAPS, Tile};
 use crate::gemm::pack::{TILE, pack};
 use crate::gemm::{Kernels, Real};
 use crate::team::Team;
@@ -32,8 +32,28 @@ pub(crate) struct Im2col<T: 'static> {
     inside: Vec<Range<usize>>,
 }
 
-/// Enough zeros for a panel row of any kind.
-static ZEROS: [f64; 64] = [0.0; 64];
+/// The copy of [`Patch`] where neighbouring pixels read elements `step` apart.
+///
+/// # Safety
+/// See [`Patch`].
+unsafe fn spread<T: Real>(p: &Patch<'_, T>, step: isize) {
+    for (t, &(low, high)) in p.inside.iter().enumerate() {
+        for r in 0..p.rows as isize {
+            let mut src = p.src.wrapping_offset(r * p.src_row + t as isize * p.src_tap + low as isize * step);
+            let dst = p.dst.wrapping_offset(r * p.dst_row).wrapping_add(t * p.dst_tap);
+            // SAFETY: the caller's promise.
+            unsafe {
+                for j in (0..low).chain(high..p.cols) {
+                    *dst.add(j) = T::default();
+                }
+                for j in low..high {
+                    *dst.add(j) = *src;
+                    src = src.wrapping_offset(step);
+                }
+            }
+        }
+    }
+}
 
 /// A run of output pixels in one row: first lane, count, image, row, first column.
 struct Run {
@@ -62,6 +82,22 @@ fn runs(core: &Core, first: usize, width: usize, mut f: impl FnMut(Run)) {
     }
 }
 
+/// Most panels of a task.
+const PANELS: usize = 48;
+
+/// Offset of an output pixel.
+fn at(core: &Core, n: usize, y: usize, x: usize) -> isize {
+    n as isize * core.out[0] + y as isize * core.out[2] + x as isize * core.out[3]
+}
+
+/// Offset of pixels first..first+count where they are contiguous in the output.
+fn straight(core: &Core, first: usize, count: usize) -> Option<isize> {
+    let (cols, image) = (core.x.out, core.y.out * core.x.out);
+    let rows_join = core.out[2] == cols as isize && first / image == (first + count - 1) / image;
+    let joined = core.out[3] == 1 && (rows_join || first % cols + count <= cols);
+    joined.then(|| at(core, first / image, first / cols % core.y.out, first % cols))
+}
+
 impl<T: Real> Im2col<T> {
     pub(crate) fn new(kernels: &'static Kernels<T>, core: &Core) -> Im2col<T> {
         let most = 2400 / size_of::<T>();
@@ -74,7 +110,7 @@ impl<T: Real> Im2col<T> {
         let (mr, nr) = (kernels.mr(), part(core.o, kernels.nr, 1));
         // A task is worth handing out, and its patches stay in the second-level cache.
         let panel = (mr * core.o * core.terms()).max(1);
-        let panels = 100_000usize.div_ceil(panel).clamp(1, (384 / kernels.lanes / 4).max(1));
+        let panels = 100_000usize.div_ceil(panel).clamp(1, (96 / kernels.lanes).clamp(1, PANELS));
         let pt = part(core.pixels(), panels * mr, mr);
         let blocks = core.pixels().div_ceil(pt) * core.groups;
         let split = (16 / blocks).clamp(1, (pt * core.o * core.terms() / 100_000).max(1));
@@ -90,9 +126,9 @@ impl<T: Real> Im2col<T> {
         let compute = vectors * terms * o * if self.nr == 1 { 2.0 } else { 1.0 };
         // Patches are copied run by run: a call per tap, a row per term, and single elements where they stand apart.
         let runs = pixels / core.x.out as f64 + pixels / self.kernels.mr() as f64;
-        let calls = terms / self.cc as f64;
+        let calls = terms / (self.cc * core.x.taps.min(TAPS)) as f64;
         let element = if core.image[3] * core.x.stride == 1 { 0.1 } else { 1.3 };
-        let copy = runs * (25.0 * calls + 3.0 * terms) + pixels * terms * element;
+        let copy = runs * (40.0 * calls + 3.0 * terms) + pixels * terms * element;
         core.groups as f64 * (compute + copy + o * terms)
     }
 
@@ -177,13 +213,18 @@ impl<T: Real> Im2col<T> {
                     let dst = work.add((p - ps.start) * terms);
                     self.pack_patches(core, p, mr.min(ps.end - p), cs.clone(), ts.clone(), image, dst);
                 }
+                // Where each panel goes, worked out once for all output channels.
+                let mut places = [None; PANELS];
+                for (place, p) in places.iter_mut().zip(ps.clone().step_by(mr)) {
+                    *place = straight(core, p, mr.min(ps.end - p));
+                }
                 for o in os.clone().step_by(self.nr) {
                     let b = x.work.wrapping_add(Self::kernel_place(core, g, first, terms, o));
-                    for p in ps.clone().step_by(mr) {
+                    for (p, place) in ps.clone().step_by(mr).zip(&places) {
                         let a = work.add((p - ps.start) * terms);
                         let size = (mr.min(ps.end - p), self.nr.min(os.end - o));
                         let to = out.wrapping_offset(o as isize * core.out[1]);
-                        self.tile(core, p, size, terms, a, b, to, first > 0);
+                        self.tile(core, (p, *place), size, terms, a, b, to, first > 0);
                     }
                 }
             }
@@ -206,50 +247,37 @@ impl<T: Real> Im2col<T> {
         let s = core.image;
         let step = s[3] * core.x.stride;
         let dst_row = (ts.len() * wide * width) as isize;
-        let zeros = ZEROS.as_ptr().cast::<T>();
         let image = image.wrapping_offset(cs.start as isize * s[1]);
         runs(core, first, width, |r| {
             for t in ts.clone() {
                 let row = core.y.place(r.y, t);
-                for (tx, inside) in self.inside.iter().enumerate() {
-                    let dst = dst.wrapping_add(((t - ts.start) * wide + tx) * width + r.lane);
-                    let end = r.x + r.count;
-                    let (low, high) = match row {
-                        Some(_) => (inside.start.clamp(r.x, end), inside.end.clamp(r.x, end)),
-                        None => (end, end),
-                    };
-                    // All channels of this run and tap at once: columns x..low and high..end are zeros.
-                    let fill = |from: usize, to: usize| {
-                        if from < to {
-                            let dst = dst.wrapping_add(from - r.x);
-                            let b = Block { src: zeros, src_row: 0, rows: cs.len(), cols: to - from, dst, dst_row };
-                            // SAFETY: inside the panel; a run is no longer than the zeros.
-                            unsafe { self.kernels.copy(&b) }
-                        }
-                    };
-                    fill(r.x, low);
-                    fill(high.max(low), end);
-                    let Some(row) = row.filter(|_| low < high) else {
-                        continue;
-                    };
-                    let column = core.x.start + low as isize * core.x.stride + tx as isize * core.x.dilation;
-                    let src = image.wrapping_offset(r.n as isize * s[0] + row * s[2] + column * s[3]);
-                    let dst = dst.wrapping_add(low - r.x);
-                    // SAFETY: `row` and the columns low..high are inside the image.
-                    unsafe {
-                        if step == 1 {
-                            let b = Block { src, src_row: s[1], rows: cs.len(), cols: high - low, dst, dst_row };
-                            self.kernels.copy(&b);
-                        } else {
-                            for c in 0..cs.len() as isize {
-                                let (mut src, dst) = (src.wrapping_offset(c * s[1]), dst.wrapping_offset(c * dst_row));
-                                for i in 0..high - low {
-                                    *dst.add(i) = *src;
-                                    src = src.wrapping_offset(step);
-                                }
-                            }
+                let left = core.x.start + r.x as isize * core.x.stride;
+                let src = image.wrapping_offset(r.n as isize * s[0] + row.unwrap_or(0) * s[2] + left * s[3]);
+                let dst = dst.wrapping_add((t - ts.start) * wide * width + r.lane);
+                for tx in (0..wide).step_by(TAPS) {
+                    // The part of the run inside the image, by tap.
+                    let mut inside = [(0, 0); TAPS];
+                    let some = TAPS.min(wide - tx);
+                    if row.is_some() {
+                        for (to, from) in inside.iter_mut().zip(&self.inside[tx..tx + some]) {
+                            let within = |x: usize| x.clamp(r.x, r.x + r.count) - r.x;
+                            *to = (within(from.start), within(from.end));
                         }
                     }
+                    let src_tap = core.x.dilation * s[3];
+                    let p = Patch {
+                        src: src.wrapping_offset(tx as isize * src_tap),
+                        rows: cs.len(),
+                        src_row: s[1],
+                        src_tap,
+                        inside: &inside[..some],
+                        cols: r.count,
+                        dst: dst.wrapping_add(tx * width),
+                        dst_row,
+                        dst_tap: width,
+                    };
+                    // SAFETY: only elements of the image are read, only the panel is written.
+                    unsafe { if step == 1 { self.kernels.patch(&p) } else { spread(&p, step) } }
                 }
             }
         });
@@ -260,7 +288,7 @@ impl<T: Real> Im2col<T> {
     unsafe fn tile(
         &self,
         core: &Core,
-        first: usize,
+        (first, place): (usize, Option<isize>),
         (height, cols): (usize, usize),
         terms: usize,
         a: *const T,
@@ -271,12 +299,10 @@ impl<T: Real> Im2col<T> {
         let (kernels, s) = (self.kernels, core.out);
         let mut room = MaybeUninit::<[T; TILE]>::uninit();
         let tmp = room.as_mut_ptr().cast::<T>();
-        let image = core.y.out * core.x.out;
-        let rows_join = s[2] == core.x.out as isize && first / image == (first + height - 1) / image;
-        let straight = s[3] == 1 && (rows_join || first % core.x.out + height <= core.x.out);
-        let at = |n: usize, y: usize, x: usize| n as isize * s[0] + y as isize * s[2] + x as isize * s[3];
-        let (x, y, n) = (first % core.x.out, first / core.x.out % core.y.out, first / image);
-        let (c, c_col) = if straight { (out.wrapping_offset(at(n, y, x)), s[1]) } else { (tmp, height as isize) };
+        let (c, c_col) = match place {
+            Some(place) => (out.wrapping_offset(place), s[1]),
+            None => (tmp, height as isize),
+        };
         let t = Tile {
             rows: 1,
             len: terms,
@@ -290,18 +316,18 @@ impl<T: Real> Im2col<T> {
             c,
             c_col,
             last: 0,
-            accumulate: accumulate && straight,
+            accumulate: accumulate && place.is_some(),
         };
         // SAFETY: the caller's promise; the temporary has room for the largest tile.
         unsafe {
             kernels.tile(height, cols, t);
-            if straight {
+            if place.is_some() {
                 return;
             }
             runs(core, first, height, |r| {
                 for j in 0..cols {
                     let from = tmp.add(j * height + r.lane);
-                    let to = out.wrapping_offset(at(r.n, r.y, r.x) + j as isize * s[1]);
+                    let to = out.wrapping_offset(at(core, r.n, r.y, r.x) + j as isize * s[1]);
                     for i in 0..r.count {
                         let p = to.wrapping_offset(i as isize * s[3]);
                         *p = if accumulate { *p + *from.add(i) } else { *from.add(i) };

@@ -159,7 +159,8 @@ fn check<T: Number>(rng: &mut Rng, case: &Case, teams: &[Team]) {
 fn random_convolutions() {
     let teams: Vec<Team> = (1..=3).map(Team::new).collect();
     let mut rng = Rng(3);
-    for i in 0..220 {
+    // Without optimisation the loops are fifty times slower.
+    for i in 0..if cfg!(debug_assertions) { 30 } else { 220 } {
         let c = case(&mut rng, i % 8 == 0);
         check::<f64>(&mut rng, &c, &teams[..2]);
         check::<f32>(&mut rng, &c, &teams[i % 2..]);
@@ -222,5 +223,30 @@ fn a_layer_and_its_gradients() {
             let c = Case { spec, first: [0, turn, 0], size };
             check::<f32>(&mut rng, &c, &teams);
         }
+    }
+}
+
+/// Shapes whose contraction or images are cut into several blocks.
+#[test]
+fn convolutions_in_several_blocks() {
+    let teams: Vec<Team> = (1..=3).map(Team::new).collect();
+    let mut rng = Rng(6);
+    for (n, c, o, size, taps) in [(2, 1, 3, 28, 27), (150, 2, 3, 5, 4), (1, 80, 20, 6, 3), (90, 1, 30, 36, 34)] {
+        if cfg!(debug_assertions) && n == 90 {
+            continue; // Too slow without optimisation.
+        }
+        let (image, kernel) = ([n, c, size, size], [o, c, taps, taps]);
+        let out = [n, o, size + 1 - taps, size + 1 - taps];
+        let dims = ConvDims {
+            stride: [1; 2],
+            padding: [(0, 0); 2],
+            image_dilation: [1; 2],
+            kernel_dilation: [1; 2],
+            groups: 1,
+        };
+        let size = [image, kernel, out].map(|s| s.iter().product());
+        let (image_strides, kernel_strides, out_strides) = (row_major(&image), row_major(&kernel), row_major(&out));
+        let spec = ConvSpec { dims, image, kernel, out, image_strides, kernel_strides, out_strides };
+        check::<f32>(&mut rng, &Case { spec, first: [0; 3], size }, &teams[1..]);
     }
 }

@@ -42,7 +42,7 @@ const SOME: usize = 8;
 ///
 /// # Safety
 /// See [`pack`].
-unsafe fn pack_some<T: Real>(
+pub(crate) unsafe fn pack_some<T: Real>(
     kernels: &Kernels<T>,
     src: *const T,
     steps: (isize, isize),
@@ -50,7 +50,7 @@ unsafe fn pack_some<T: Real>(
     dst: *mut T,
 ) {
     // Where the panels are neighbours in memory, they advance together, so that every page is visited once.
-    let block = if steps.0 == 1 { 16 } else { len };
+    let block = if steps.0 == 1 && all > most { 16 } else { len };
     for k in (0..len).step_by(block) {
         for i in (0..all.min(SOME * most)).step_by(most) {
             let width = most.min(all - i);

@@ -1,8 +1,7 @@
 //! Small and thin products: the kernels read B where it lies, and A too where its columns are contiguous.
 
-use super::blocked::{part, put};
+use super::blocked::{pack_some, part, put};
 use super::flavour::{Kernels, Real};
-use super::pack::pack;
 use super::plan::{Matrices, Problem};
 
 /// How a small or thin product is cut.
@@ -23,6 +22,9 @@ pub(crate) struct Direct {
 /// Least work, in multiplications, worth handing to another thread.
 pub(crate) const TASK: usize = 100_000;
 
+/// Panels of A copied at a time.
+const TOGETHER: usize = 2;
+
 impl Direct {
     /// Chooses the cuts for a product.
     pub(crate) fn new<T: Real>(kernels: &Kernels<T>, p: &Problem) -> Direct {
@@ -30,20 +32,23 @@ impl Direct {
         let nr = part(p.n, kernels.nr, 1);
         let tasks = (p.m * p.n * p.k / TASK).clamp(1, 32);
         let tall = tasks.min(p.m.div_ceil(mr));
-        let wide = (tasks / tall).clamp(1, p.n.div_ceil(nr));
-        Direct {
-            kc: part(p.k, 2048, 1),
-            nr,
-            // Long steps between columns fall on few cache sets; a copy pays when it is read a few times.
-            pack: p.m > 1 && (p.a.0 != 1 || (p.n > 3 * nr && p.k >= 32 && p.a.1.unsigned_abs() > 2 * mr)),
-            mt: p.m.div_ceil(tall).next_multiple_of(mr),
-            nt: p.n.div_ceil(wide).next_multiple_of(nr),
-        }
+        // Long steps between columns fall on few cache sets; a copy pays when it is read a few times.
+        let pack = p.m > 1 && (p.a.0 != 1 || (p.n > 3 * nr && p.k >= 32 && p.a.1.unsigned_abs() > 2 * mr));
+        // Tasks side by side each copy A for themselves.
+        let most = p.n.div_ceil(if pack { 4 * nr } else { nr });
+        let wide = (tasks / tall).clamp(1, most);
+        let (mt, nt) = (p.m.div_ceil(tall).next_multiple_of(mr), p.n.div_ceil(wide).next_multiple_of(nr));
+        Direct { kc: part(p.k, 1024, 1), nr, pack, mt, nt }
+    }
+
+    /// The same product as one task.
+    pub(crate) fn whole(self, p: &Problem) -> Direct {
+        Direct { mt: p.m, nt: p.n, ..self }
     }
 
     /// Elements of workspace one worker needs.
     pub(crate) fn workspace<T: Real>(&self, kernels: &Kernels<T>) -> usize {
-        if self.pack { self.kc * kernels.mr() } else { 0 }
+        if self.pack { self.kc * kernels.mr() * TOGETHER } else { 0 }
     }
 
     /// Number of independent tasks.
@@ -63,28 +68,48 @@ impl Direct {
         x: &Matrices<T>,
         work: *mut T,
     ) {
-        let tall = p.m.div_ceil(self.mt);
-        let (i0, j0) = if tall == 1 { (0, task * self.nt) } else { (task % tall * self.mt, task / tall * self.nt) };
-        let (i1, j1) = (p.m.min(i0 + self.mt), p.n.min(j0 + self.nt));
+        // Whole products come here in thousands: no division, and `while` because `step_by` divides too.
+        let (i0, j0) = if task == 0 {
+            (0, 0)
+        } else {
+            let tall = p.m.div_ceil(self.mt);
+            (task % tall * self.mt, task / tall * self.nt)
+        };
+        let (i_end, j1) = (p.m.min(i0 + self.mt), p.n.min(j0 + self.nt));
         let mr = kernels.mr();
-        for i in (i0..i1).step_by(mr) {
-            let rows = mr.min(i1 - i);
-            for k in (0..p.k).step_by(self.kc) {
+        let mut i0 = i0;
+        while i0 < i_end {
+            let i1 = i_end.min(i0 + TOGETHER * mr);
+            let mut k = 0;
+            while k < p.k {
                 let len = self.kc.min(p.k - k);
-                // SAFETY: everything stays inside the three matrices and the worker's panel.
+                // SAFETY: everything stays inside the three matrices and the worker's panels.
                 unsafe {
-                    let mut a = (x.a_at(p, i, k), p.a.1, 0);
                     if self.pack {
-                        pack(kernels, a.0, p.a, rows, len, work, rows);
-                        a = (work, rows as isize, 0);
+                        pack_some(kernels, x.a_at(p, i0, k), p.a, (mr, i1 - i0, len), work);
                     }
-                    for j in (j0..j1).step_by(self.nr) {
+                    // All panels meet a tile's columns before the next are fetched.
+                    let mut j = j0;
+                    while j < j1 {
                         let b = (x.b_at(p, k, j), p.b.0, 0, p.b.1);
                         let cols = self.nr.min(j1 - j);
-                        put(kernels, (rows, cols), (1, len), a, b, x.c_at(p, i, j), p.c, p.accumulate || k > 0);
+                        let mut i = i0;
+                        while i < i1 {
+                            let rows = mr.min(i1 - i);
+                            let a = if self.pack {
+                                (work.add((i - i0) * len).cast_const(), rows as isize, 0)
+                            } else {
+                                (x.a_at(p, i, k), p.a.1, 0)
+                            };
+                            put(kernels, (rows, cols), (1, len), a, b, x.c_at(p, i, j), p.c, p.accumulate || k > 0);
+                            i += mr;
+                        }
+                        j += self.nr;
                     }
                 }
+                k += self.kc;
             }
+            i0 += TOGETHER * mr;
         }
     }
 }

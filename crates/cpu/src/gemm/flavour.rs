@@ -1,6 +1,6 @@
 //! Which kernels this machine runs: tables of the innermost loops by kind of machine, chosen once.
 
-use super::kernel::{Block, Dots, Tile, copy, dots, tile, transpose};
+use super::kernel::{Block, Dots, Patch, Tile, copy, dots, patch, tile, transpose};
 use super::simd::{Portable, Simd};
 #[cfg(target_arch = "x86_64")]
 use super::x86::{Avx2, Avx512};
@@ -58,6 +58,7 @@ pub struct Kernels<T: 'static> {
     dots: &'static [&'static [DotsFn<T>]],
     transpose: unsafe fn(&Block<T>),
     copy: unsafe fn(&Block<T>),
+    patch: unsafe fn(&Patch<'_, T>),
 }
 
 /// Vectors in a full tile.
@@ -75,7 +76,8 @@ impl<T> Kernels<T> {
     /// See [`Tile`].
     #[inline]
     pub(crate) unsafe fn tile(&self, rows: usize, cols: usize, mut t: Tile<T>) {
-        let vectors = rows.div_ceil(self.lanes);
+        // One vector or two, found without a division.
+        let vectors = 1 + usize::from(rows > self.lanes);
         t.last = rows - (vectors - 1) * self.lanes;
         // SAFETY: passed on.
         unsafe { self.tiles[usize::from(t.b_col != 1)][vectors - 1][cols - 1](&t) }
@@ -101,6 +103,16 @@ impl<T> Kernels<T> {
         unsafe { (self.transpose)(t) }
     }
 
+    /// Copies patches.
+    ///
+    /// # Safety
+    /// See [`Patch`].
+    #[inline]
+    pub(crate) unsafe fn patch(&self, p: &Patch<'_, T>) {
+        // SAFETY: passed on.
+        unsafe { (self.patch)(p) }
+    }
+
     /// Copies rows of any length.
     ///
     /// # Safety
@@ -121,7 +133,7 @@ pub trait Real:
 }
 
 macro_rules! wrappers {
-    ($tile:ident, $dots:ident, $transpose:ident, $copy:ident $(, $feature:literal)?) => {
+    ($tile:ident, $dots:ident, $transpose:ident, $copy:ident, $patch:ident $(, $feature:literal)?) => {
         $(#[target_feature(enable = $feature)])?
         unsafe fn $tile<S: Simd, const V: usize, const N: usize, const UNIT: bool>(t: &Tile<S::T>) {
             // SAFETY: passed on; the features are the wrapper's.
@@ -145,17 +157,22 @@ macro_rules! wrappers {
             // SAFETY: passed on.
             unsafe { copy::<S>(t) }
         }
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn $patch<S: Simd>(p: &Patch<'_, S::T>) {
+            // SAFETY: passed on.
+            unsafe { patch::<S>(p) }
+        }
     };
 }
 
 #[cfg(target_arch = "x86_64")]
-wrappers!(tile_avx512, dots_avx512, transpose_avx512, copy_avx512, "avx512f,avx2,fma");
+wrappers!(tile_avx512, dots_avx512, transpose_avx512, copy_avx512, patch_avx512, "avx512f,avx2,fma");
 #[cfg(target_arch = "x86_64")]
-wrappers!(tile_avx2, dots_avx2, transpose_avx2, copy_avx2, "avx2,fma");
-wrappers!(tile_portable, dots_portable, transpose_portable, copy_portable);
+wrappers!(tile_avx2, dots_avx2, transpose_avx2, copy_avx2, patch_avx2, "avx2,fma");
+wrappers!(tile_portable, dots_portable, transpose_portable, copy_portable, patch_portable);
 
 macro_rules! table {
-    ($s:ty, $tile:ident [$($n:literal)*], $dots:ident [$($r:literal)*] $cols:tt, $transpose:ident, $copy:ident) => {
+    ($s:ty, $tile:ident [$($n:literal)*], $dots:ident [$($r:literal)*] $cols:tt, $transpose:ident, $copy:ident, $patch:ident) => {
         Kernels {
             lanes: <$s>::LANES,
             nr: [$($n),*].len(),
@@ -168,6 +185,7 @@ macro_rules! table {
             dots: &[$(table!(@row $dots $s, $r $cols)),*],
             transpose: $transpose::<$s>,
             copy: $copy::<$s>,
+            patch: $patch::<$s>,
         }
     };
     (@len [$($c:literal)*]) => { [$($c),*].len() };
@@ -182,14 +200,14 @@ macro_rules! real {
                 #[cfg(target_arch = "x86_64")]
                 static AVX512: Kernels<$t> = table!(
                     Avx512<$t>, tile_avx512 [1 2 3 4 5 6 7 8 9 10 11 12], dots_avx512 [1 2 3 4] [1 2 3 4 5],
-                    transpose_avx512, copy_avx512
+                    transpose_avx512, copy_avx512, patch_avx512
                 );
                 #[cfg(target_arch = "x86_64")]
                 static AVX2: Kernels<$t> =
-                    table!(Avx2<$t>, tile_avx2 [1 2 3 4 5 6], dots_avx2 [1 2 3] [1 2 3], transpose_avx2, copy_avx2);
+                    table!(Avx2<$t>, tile_avx2 [1 2 3 4 5 6], dots_avx2 [1 2 3] [1 2 3], transpose_avx2, copy_avx2, patch_avx2);
                 type P = Portable<$t, $lanes>;
                 static PORTABLE: Kernels<$t> =
-                    table!(P, tile_portable [1 2 3 4], dots_portable [1 2] [1 2 3], transpose_portable, copy_portable);
+                    table!(P, tile_portable [1 2 3 4], dots_portable [1 2] [1 2 3], transpose_portable, copy_portable, patch_portable);
                 match flavour {
                     _ if !flavour.available() => None,
                     #[cfg(target_arch = "x86_64")]

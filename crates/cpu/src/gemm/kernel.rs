@@ -241,6 +241,8 @@ pub(crate) unsafe fn copy<S: Simd>(t: &Block<S::T>) {
         for _ in 0..t.rows {
             let mut j = 0;
             while j < whole {
+                // Rows far apart are beyond the machine's own prefetching.
+                S::prefetch(src.wrapping_offset(16 * t.src_row).wrapping_add(j));
                 S::store(dst.add(j), S::load(src.add(j)));
                 j += S::LANES;
             }
@@ -249,6 +251,71 @@ pub(crate) unsafe fn copy<S: Simd>(t: &Block<S::T>) {
             }
             src = src.wrapping_offset(t.src_row);
             dst = dst.wrapping_offset(t.dst_row);
+        }
+    }
+}
+
+/// Most taps of one [`Patch`].
+pub(crate) const TAPS: usize = 16;
+
+/// Patches of a run of pixels under a row of taps, by channel r and tap t:
+///
+/// dst[r·dst_row + t·dst_tap + j] = src[r·src_row + t·src_tap + j] where j is in inside[t], else 0, for j < cols.
+pub(crate) struct Patch<'a, T> {
+    /// What the first pixel reads under the first tap; elements not inside are never touched.
+    pub src: *const T,
+    /// Channels.
+    pub rows: usize,
+    /// Distance of `src` between channels.
+    pub src_row: isize,
+    /// Distance of `src` between taps.
+    pub src_tap: isize,
+    /// By tap, the pixels that read the image; at most [`TAPS`].
+    pub inside: &'a [(usize, usize)],
+    /// Pixels, at most two vectors.
+    pub cols: usize,
+    /// First destination element.
+    pub dst: *mut T,
+    /// Distance of `dst` between channels.
+    pub dst_row: isize,
+    /// Distance of `dst` between taps.
+    pub dst_tap: usize,
+}
+
+/// See [`Patch`].
+///
+/// # Safety
+/// All addresses the formula names must be good; the machine must have the instructions of `S`.
+#[inline(always)]
+pub(crate) unsafe fn patch<S: Simd>(p: &Patch<'_, S::T>) {
+    // SAFETY: the caller's promise; masked accesses stay inside.
+    unsafe {
+        let mut read = [[S::mask(0); 2]; TAPS];
+        for (read, &(low, high)) in read.iter_mut().zip(p.inside) {
+            for (v, read) in read.iter_mut().enumerate() {
+                let part = |x: usize| x.clamp(v * S::LANES, (v + 1) * S::LANES) - v * S::LANES;
+                *read = S::mask_between(part(low), part(high));
+            }
+        }
+        let two = p.cols > S::LANES;
+        let last = p.cols - if two { S::LANES } else { 0 };
+        let write = S::mask(last);
+        let (mut src, mut dst) = (p.src, p.dst);
+        // Channel by channel, so that every page is visited once; destinations follow each other.
+        for _ in 0..p.rows {
+            let (mut from, mut to) = (src, dst);
+            for read in &read[..p.inside.len()] {
+                if two {
+                    S::store(to, S::load_mask(from, read[0]));
+                    S::store_mask(to.wrapping_add(S::LANES), S::load_mask(from.wrapping_add(S::LANES), read[1]), write);
+                } else {
+                    S::store_mask(to, S::load_mask(from, read[0]), write);
+                }
+                from = from.wrapping_offset(p.src_tap);
+                to = to.wrapping_add(p.dst_tap);
+            }
+            src = src.wrapping_offset(p.src_row);
+            dst = dst.wrapping_offset(p.dst_row);
         }
     }
 }

@@ -176,6 +176,10 @@ impl<T: Real> GemmPlan<T> {
             Method::Inner(d) => batches >= 16 || (d.tasks(&p) == 1 && batches > 1),
             Method::Blocked(_) => batches >= 16 && work < 1 << 26,
         };
+        let method = match method {
+            Method::Direct(d) if alone => Method::Direct(d.whole(&p)),
+            _ => method,
+        };
         // Sixty-four tasks at most; at least a task's worth of work in each.
         let group = if alone { (TASK / work).max(batches / 64).max(1) } else { 0 };
         let split = Split::new(spec, flavour).map(Box::new);
@@ -284,7 +288,8 @@ impl<T: Real> GemmPlan<T> {
                         }
                     }
                 }
-                Method::Direct(d) => (0..d.tasks(p)).for_each(|t| d.task(kernels, p, t, x, work)),
+                // Planned as one task.
+                Method::Direct(d) => d.task(kernels, p, 0, x, work),
                 Method::Inner(d) => {
                     d.prepare(kernels, p, x, work);
                     (0..d.tasks(p)).for_each(|t| d.task(kernels, p, t, x, work));

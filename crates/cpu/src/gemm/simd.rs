@@ -27,6 +27,8 @@ pub(crate) unsafe trait Simd: Copy + 'static {
     unsafe fn store(p: *mut Self::T, v: Self::V);
     /// The mask of the first `n` lanes, n ≤ `LANES`.
     unsafe fn mask(n: usize) -> Self::M;
+    /// The mask of lanes low..high, low ≤ high ≤ `LANES`.
+    unsafe fn mask_between(low: usize, high: usize) -> Self::M;
     /// The masked elements from `p`, 0 in the other lanes, whose memory is not touched.
     unsafe fn load_mask(p: *const Self::T, m: Self::M) -> Self::V;
     /// The masked elements to `p`; the memory of the other lanes is not touched.
@@ -54,7 +56,7 @@ macro_rules! portable {
         unsafe impl<const L: usize> Simd for Portable<$t, L> {
             type T = $t;
             type V = [$t; L];
-            type M = usize;
+            type M = (usize, usize);
             const LANES: usize = L;
             const FREE_MASK: bool = false;
 
@@ -78,17 +80,21 @@ macro_rules! portable {
                 unsafe { p.cast::<[$t; L]>().write_unaligned(v) }
             }
             #[inline(always)]
-            unsafe fn mask(n: usize) -> usize {
-                n
+            unsafe fn mask(n: usize) -> (usize, usize) {
+                (0, n)
             }
             #[inline(always)]
-            unsafe fn load_mask(p: *const $t, m: usize) -> [$t; L] {
+            unsafe fn mask_between(low: usize, high: usize) -> (usize, usize) {
+                (low, high)
+            }
+            #[inline(always)]
+            unsafe fn load_mask(p: *const $t, m: (usize, usize)) -> [$t; L] {
                 // SAFETY: only the masked lanes are read.
-                std::array::from_fn(|i| if i < m { unsafe { *p.add(i) } } else { 0.0 })
+                std::array::from_fn(|i| if i >= m.0 && i < m.1 { unsafe { *p.add(i) } } else { 0.0 })
             }
             #[inline(always)]
-            unsafe fn store_mask(p: *mut $t, v: [$t; L], m: usize) {
-                for (i, x) in v.iter().enumerate().take(m) {
+            unsafe fn store_mask(p: *mut $t, v: [$t; L], m: (usize, usize)) {
+                for (i, x) in v.iter().enumerate().take(m.1).skip(m.0) {
                     // SAFETY: only the masked lanes are written.
                     unsafe { *p.add(i) = *x }
                 }

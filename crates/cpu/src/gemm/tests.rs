@@ -177,7 +177,8 @@ fn teams() -> Vec<Team> {
 #[test]
 fn random_products() {
     let (teams, mut rng) = (teams(), Rng(1));
-    for _ in 0..250 {
+    // Without optimisation the loops are fifty times slower.
+    for _ in 0..if cfg!(debug_assertions) { 60 } else { 250 } {
         let c = case(&mut rng, &[0, 1, 1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 33, 40]);
         check::<f64>(&mut rng, &c, &teams);
         check::<f32>(&mut rng, &c, &teams);
@@ -235,76 +236,13 @@ fn plain_products() {
     }
 }
 
+/// More rows, or more columns, than are packed at a time; and a contraction in several blocks.
 #[test]
-#[ignore = "prints speeds of the bare tile"]
-fn tile_speed() {
-    use super::kernel::Tile;
-    let k = f32::kernels(Flavour::detect()).unwrap();
-    for (rows, cols, len) in [
-        (32, 12, 64),
-        (32, 12, 128),
-        (32, 12, 384),
-        (32, 11, 384),
-        (32, 8, 384),
-        (32, 6, 384),
-        (16, 12, 384),
-        (32, 3, 384),
-    ] {
-        let a = vec![1f32; 32 * 400];
-        let b = vec![1f32; 12 * 400];
-        let mut c = vec![0f32; 400];
-        let c = c.as_mut_ptr();
-        let mut best = f64::MAX;
-        for _ in 0..200 {
-            let start = std::time::Instant::now();
-            for _ in 0..100 {
-                let t = Tile {
-                    rows: 1,
-                    len,
-                    a: a.as_ptr(),
-                    a_step: rows as isize,
-                    a_skip: 0,
-                    b: b.as_ptr(),
-                    b_step: cols as isize,
-                    b_skip: 0,
-                    b_col: 1,
-                    c,
-                    c_col: rows as isize,
-                    last: 0,
-                    accumulate: false,
-                };
-                unsafe { k.tile(rows, cols, t) };
-            }
-            best = best.min(start.elapsed().as_secs_f64() / 100.0);
-        }
-        println!("{rows}x{cols}x{len}: {:.1} GFLOP/s", 2.0 * (rows * cols * len) as f64 / best * 1e-9);
-    }
-}
-
-#[test]
-#[ignore = "prints speeds of the bare copies"]
-fn pack_speed() {
-    use super::pack::pack;
-    let k = f32::kernels(Flavour::detect()).unwrap();
-    for (width, len, si, sk) in [
-        (32, 256, 1, 256),
-        (32, 256, 256, 1),
-        (12, 256, 256, 1),
-        (12, 256, 1, 256),
-        (11, 256, 256, 1),
-        (32, 256, 2304, 1),
-        (32, 256, 300, 2),
-    ] {
-        let a = vec![1f32; 2304 * 40 + 256 * 256];
-        let mut d = vec![0f32; 32 * 256 + 16];
-        let mut best = f64::MAX;
-        for _ in 0..200 {
-            let start = std::time::Instant::now();
-            for _ in 0..20 {
-                unsafe { pack(k, a.as_ptr(), (si, sk), width, len, d.as_mut_ptr(), width) };
-            }
-            best = best.min(start.elapsed().as_secs_f64() / 20.0);
-        }
-        println!("{width}x{len} {si} {sk}: {:.3} ns/element GFLOP", best * 1e9 / (width * len) as f64);
+fn products_in_several_blocks() {
+    let (teams, mut rng) = (teams(), Rng(5));
+    for (m, n, k) in [(3200, 70, 3), (70, 3200, 3), (80, 75, 900)] {
+        let row = |cols: usize| Strides { row: cols as isize, col: 1 };
+        let spec = GemmSpec { m, n, k, a: row(k), b: row(n), c: row(n), batch: vec![], accumulate: true };
+        check::<f32>(&mut rng, &Case { spec, first: [0; 3], size: [m * k, k * n, m * n] }, &teams[1..]);
     }
 }

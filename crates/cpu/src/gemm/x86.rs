@@ -43,6 +43,10 @@ macro_rules! avx512 {
                 ((1u32 << n) - 1) as $m
             }
             #[inline(always)]
+            unsafe fn mask_between(low: usize, high: usize) -> $m {
+                ((1u32 << high) - (1u32 << low)) as $m
+            }
+            #[inline(always)]
             unsafe fn load_mask(p: *const $t, m: $m) -> $v {
                 unsafe { $mload(m, p) }
             }
@@ -141,6 +145,10 @@ macro_rules! avx2 {
             unsafe fn mask(n: usize) -> __m256i {
                 // SAFETY: n ≤ LANES, so the eight words read lie inside the table.
                 unsafe { _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(8 - n * (8 / $lanes)).cast()) }
+            }
+            #[inline(always)]
+            unsafe fn mask_between(low: usize, high: usize) -> __m256i {
+                unsafe { _mm256_andnot_si256(Self::mask(low), Self::mask(high)) }
             }
             #[inline(always)]
             unsafe fn load_mask(p: *const $t, m: __m256i) -> $v {

@@ -35,12 +35,7 @@ impl Not for Mask {
 /// True in the first n of 8 lanes of 32 bits.
 #[inline(always)]
 unsafe fn first32(n: usize) -> __m256i {
-    unsafe {
-        _mm256_cmpgt_epi32(
-            _mm256_set1_epi32(n as i32),
-            _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0),
-        )
-    }
+    unsafe { _mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0)) }
 }
 
 /// True in the first n of 4 lanes of 64 bits.
@@ -150,23 +145,11 @@ macro_rules! float {
             // The machine's max(b, a) answers a when they are equal or either is NaN, so only a NaN b is left to mend.
             #[inline(always)]
             fn max(self, b: Self) -> Self {
-                unsafe {
-                    $t($blend(
-                        $max(b.0, self.0),
-                        b.0,
-                        $cmp::<_CMP_UNORD_Q>(b.0, b.0),
-                    ))
-                }
+                unsafe { $t($blend($max(b.0, self.0), b.0, $cmp::<_CMP_UNORD_Q>(b.0, b.0))) }
             }
             #[inline(always)]
             fn min(self, b: Self) -> Self {
-                unsafe {
-                    $t($blend(
-                        $min(b.0, self.0),
-                        b.0,
-                        $cmp::<_CMP_UNORD_Q>(b.0, b.0),
-                    ))
-                }
+                unsafe { $t($blend($min(b.0, self.0), b.0, $cmp::<_CMP_UNORD_Q>(b.0, b.0))) }
             }
             #[inline(always)]
             fn negated(self) -> Self {
@@ -180,13 +163,7 @@ macro_rules! float {
             fn sign(self) -> Self {
                 let unit = Self::splat(1.0).copysign(self);
                 // 0 and NaN are not ordered away from 0: they stay.
-                unsafe {
-                    $t($blend(
-                        self.0,
-                        unit.0,
-                        $cmp::<_CMP_NEQ_OQ>(self.0, $set1(0.0)),
-                    ))
-                }
+                unsafe { $t($blend(self.0, unit.0, $cmp::<_CMP_NEQ_OQ>(self.0, $set1(0.0)))) }
             }
             #[inline(always)]
             fn equal(self, b: Self) -> Mask {
@@ -250,29 +227,16 @@ macro_rules! float {
             }
             #[inline(always)]
             fn floor(self) -> Self {
-                unsafe {
-                    $t($round::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(
-                        self.0,
-                    ))
-                }
+                unsafe { $t($round::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(self.0)) }
             }
             #[inline(always)]
             fn round(self) -> Self {
-                unsafe {
-                    $t($round::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(
-                        self.0,
-                    ))
-                }
+                unsafe { $t($round::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)) }
             }
             // Either bound is the first operand, so that a NaN in the second passes.
             #[inline(always)]
             fn clamp(self, low: f64, high: f64) -> Self {
-                unsafe {
-                    $t($max(
-                        $set1(low as $elem),
-                        $min($set1(high as $elem), self.0),
-                    ))
-                }
+                unsafe { $t($max($set1(low as $elem), $min($set1(high as $elem), self.0))) }
             }
             #[inline(always)]
             fn bit_and(self, b: Self) -> Self {
@@ -338,41 +302,20 @@ macro_rules! halves {
         }
     };
 }
-halves!(
-    F32s,
-    __m512,
-    _mm512_castps512_ps256,
-    _mm512_extractf32x8_ps::<1>
-);
-halves!(
-    F64s,
-    __m512d,
-    _mm512_castpd512_pd256,
-    _mm512_extractf64x4_pd::<1>
-);
-halves!(
-    I32s,
-    __m512i,
-    _mm512_castsi512_si256,
-    _mm512_extracti32x8_epi32::<1>
-);
+halves!(F32s, __m512, _mm512_castps512_ps256, _mm512_extractf32x8_ps::<1>);
+halves!(F64s, __m512d, _mm512_castpd512_pd256, _mm512_extractf64x4_pd::<1>);
+halves!(I32s, __m512i, _mm512_castsi512_si256, _mm512_extracti32x8_epi32::<1>);
 
 impl Widen for F32s {
     type Wide = F64s;
     #[inline(always)]
     fn widened<O: Binary<F64s>>(self, b: F32s) -> F32s {
         unsafe {
-            let (al, ah) = (
-                _mm256_castps256_ps128(self.0),
-                _mm256_extractf128_ps::<1>(self.0),
-            );
+            let (al, ah) = (_mm256_castps256_ps128(self.0), _mm256_extractf128_ps::<1>(self.0));
             let (bl, bh) = (_mm256_castps256_ps128(b.0), _mm256_extractf128_ps::<1>(b.0));
             let low = O::apply(F64s(_mm256_cvtps_pd(al)), F64s(_mm256_cvtps_pd(bl)));
             let high = O::apply(F64s(_mm256_cvtps_pd(ah)), F64s(_mm256_cvtps_pd(bh)));
-            F32s(_mm256_set_m128(
-                _mm256_cvtpd_ps(high.0),
-                _mm256_cvtpd_ps(low.0),
-            ))
+            F32s(_mm256_set_m128(_mm256_cvtpd_ps(high.0), _mm256_cvtpd_ps(low.0)))
         }
     }
 }
@@ -561,27 +504,15 @@ impl Words for Bits {
     #[inline(always)]
     fn interleave64(self, b: Self) -> (Self, Self) {
         unsafe {
-            let (even, odd) = (
-                _mm256_unpacklo_epi64(self.0, b.0),
-                _mm256_unpackhi_epi64(self.0, b.0),
-            );
-            (
-                Bits(_mm256_permute2x128_si256::<0x20>(even, odd)),
-                Bits(_mm256_permute2x128_si256::<0x31>(even, odd)),
-            )
+            let (even, odd) = (_mm256_unpacklo_epi64(self.0, b.0), _mm256_unpackhi_epi64(self.0, b.0));
+            (Bits(_mm256_permute2x128_si256::<0x20>(even, odd)), Bits(_mm256_permute2x128_si256::<0x31>(even, odd)))
         }
     }
     #[inline(always)]
     fn interleave32(self, b: Self) -> (Self, Self) {
         unsafe {
-            let (even, odd) = (
-                _mm256_unpacklo_epi32(self.0, b.0),
-                _mm256_unpackhi_epi32(self.0, b.0),
-            );
-            (
-                Bits(_mm256_permute2x128_si256::<0x20>(even, odd)),
-                Bits(_mm256_permute2x128_si256::<0x31>(even, odd)),
-            )
+            let (even, odd) = (_mm256_unpacklo_epi32(self.0, b.0), _mm256_unpackhi_epi32(self.0, b.0));
+            (Bits(_mm256_permute2x128_si256::<0x20>(even, odd)), Bits(_mm256_permute2x128_si256::<0x31>(even, odd)))
         }
     }
 }
@@ -689,36 +620,16 @@ macro_rules! each8 {
             unsafe {
                 let at = |i: usize| $to((*rows.add(i)).0);
                 let two = |a, b| $to(F::two($t($from(a)), $t($from(b))).0);
-                let four = |a, b| {
-                    two(
-                        _mm256_permute2f128_ps::<0x20>(a, b),
-                        _mm256_permute2f128_ps::<0x31>(a, b),
-                    )
-                };
-                let pair = |a, b| {
-                    two(
-                        _mm256_shuffle_ps::<0x44>(a, b),
-                        _mm256_shuffle_ps::<0xEE>(a, b),
-                    )
-                };
-                let last = |a, b| {
-                    two(
-                        _mm256_shuffle_ps::<0x88>(a, b),
-                        _mm256_shuffle_ps::<0xDD>(a, b),
-                    )
-                };
+                let four = |a, b| two(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
+                let pair = |a, b| two(_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xEE>(a, b));
+                let last = |a, b| two(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xDD>(a, b));
                 let duo = |k: usize| four(at(k), at(k + 4));
                 $t($from(last(pair(duo(0), duo(1)), pair(duo(2), duo(3)))))
             }
         }
     };
 }
-each8!(
-    each_f32,
-    F32s,
-    std::convert::identity,
-    std::convert::identity
-);
+each8!(each_f32, F32s, std::convert::identity, std::convert::identity);
 each8!(each_i32, I32s, _mm256_castsi256_ps, _mm256_castps_si256);
 
 /// The same tree for 4 rows of 4 lanes.
@@ -727,12 +638,7 @@ unsafe fn each_f64<F: Fold<F64s>>(rows: *const F64s) -> F64s {
     unsafe {
         let at = |i: usize| (*rows.add(i)).0;
         let two = |a, b| F::two(F64s(a), F64s(b)).0;
-        let pair = |a, b| {
-            two(
-                _mm256_permute2f128_pd::<0x20>(a, b),
-                _mm256_permute2f128_pd::<0x31>(a, b),
-            )
-        };
+        let pair = |a, b| two(_mm256_permute2f128_pd::<0x20>(a, b), _mm256_permute2f128_pd::<0x31>(a, b));
         let last = |a, b| two(_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
         F64s(last(pair(at(0), at(2)), pair(at(1), at(3))))
     }

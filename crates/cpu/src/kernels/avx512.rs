@@ -104,23 +104,11 @@ macro_rules! float {
             // The machine's max(b, a) answers a when they are equal or either is NaN, so only a NaN b is left to mend.
             #[inline(always)]
             fn max(self, b: Self) -> Self {
-                unsafe {
-                    $t($blend(
-                        $cmp::<_CMP_UNORD_Q>(b.0, b.0),
-                        $max(b.0, self.0),
-                        b.0,
-                    ))
-                }
+                unsafe { $t($blend($cmp::<_CMP_UNORD_Q>(b.0, b.0), $max(b.0, self.0), b.0)) }
             }
             #[inline(always)]
             fn min(self, b: Self) -> Self {
-                unsafe {
-                    $t($blend(
-                        $cmp::<_CMP_UNORD_Q>(b.0, b.0),
-                        $min(b.0, self.0),
-                        b.0,
-                    ))
-                }
+                unsafe { $t($blend($cmp::<_CMP_UNORD_Q>(b.0, b.0), $min(b.0, self.0), b.0)) }
             }
             #[inline(always)]
             fn negated(self) -> Self {
@@ -134,13 +122,7 @@ macro_rules! float {
             fn sign(self) -> Self {
                 let unit = Self::splat(1.0).copysign(self);
                 // 0 and NaN are not ordered away from 0: they stay.
-                unsafe {
-                    $t($blend(
-                        $cmp::<_CMP_NEQ_OQ>(self.0, $set1(0.0)),
-                        self.0,
-                        unit.0,
-                    ))
-                }
+                unsafe { $t($blend($cmp::<_CMP_NEQ_OQ>(self.0, $set1(0.0)), self.0, unit.0)) }
             }
             #[inline(always)]
             fn equal(self, b: Self) -> $mask {
@@ -206,19 +188,11 @@ macro_rules! float {
             }
             #[inline(always)]
             fn floor(self) -> Self {
-                unsafe {
-                    $t($round::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(
-                        self.0,
-                    ))
-                }
+                unsafe { $t($round::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(self.0)) }
             }
             #[inline(always)]
             fn round(self) -> Self {
-                unsafe {
-                    $t($round::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(
-                        self.0,
-                    ))
-                }
+                unsafe { $t($round::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)) }
             }
             #[inline(always)]
             fn scale(self, n: Self) -> Self {
@@ -227,12 +201,7 @@ macro_rules! float {
             // Either bound is the first operand, so that a NaN in the second passes.
             #[inline(always)]
             fn clamp(self, low: f64, high: f64) -> Self {
-                unsafe {
-                    $t($max(
-                        $set1(low as $elem),
-                        $min($set1(high as $elem), self.0),
-                    ))
-                }
+                unsafe { $t($max($set1(low as $elem), $min($set1(high as $elem), self.0))) }
             }
             #[inline(always)]
             fn bit_and(self, b: Self) -> Self {
@@ -291,14 +260,8 @@ impl Widen for F32s {
     #[inline(always)]
     fn widened<O: Binary<F64s>>(self, b: F32s) -> F32s {
         unsafe {
-            let (al, ah) = (
-                _mm512_castps512_ps256(self.0),
-                _mm512_extractf32x8_ps::<1>(self.0),
-            );
-            let (bl, bh) = (
-                _mm512_castps512_ps256(b.0),
-                _mm512_extractf32x8_ps::<1>(b.0),
-            );
+            let (al, ah) = (_mm512_castps512_ps256(self.0), _mm512_extractf32x8_ps::<1>(self.0));
+            let (bl, bh) = (_mm512_castps512_ps256(b.0), _mm512_extractf32x8_ps::<1>(b.0));
             let low = O::apply(F64s(_mm512_cvtps_pd(al)), F64s(_mm512_cvtps_pd(bl)));
             let high = O::apply(F64s(_mm512_cvtps_pd(ah)), F64s(_mm512_cvtps_pd(bh)));
             let low = _mm512_castps256_ps512(_mm512_cvtpd_ps(low.0));
@@ -435,30 +398,9 @@ macro_rules! each16 {
                 }
             }
             unsafe {
-                let ab = step!(
-                    two::<F>,
-                    _mm512_shuffle_ps,
-                    0x44,
-                    0xEE,
-                    quad::<F>(rows),
-                    quad::<F>(rows.add(1))
-                );
-                let cd = step!(
-                    two::<F>,
-                    _mm512_shuffle_ps,
-                    0x44,
-                    0xEE,
-                    quad::<F>(rows.add(2)),
-                    quad::<F>(rows.add(3))
-                );
-                $t($from(step!(
-                    two::<F>,
-                    _mm512_shuffle_ps,
-                    0x88,
-                    0xDD,
-                    ab,
-                    cd
-                )))
+                let ab = step!(two::<F>, _mm512_shuffle_ps, 0x44, 0xEE, quad::<F>(rows), quad::<F>(rows.add(1)));
+                let cd = step!(two::<F>, _mm512_shuffle_ps, 0x44, 0xEE, quad::<F>(rows.add(2)), quad::<F>(rows.add(3)));
+                $t($from(step!(two::<F>, _mm512_shuffle_ps, 0x88, 0xDD, ab, cd)))
             }
         }
     };
@@ -483,22 +425,8 @@ unsafe fn each_f64<F: Fold<F64s>>(rows: *const F64s) -> F64s {
     #[inline(always)]
     unsafe fn quad<F: Fold<F64s>>(rows: *const F64s) -> __m512d {
         unsafe {
-            let ab = step!(
-                two::<F>,
-                _mm512_shuffle_f64x2,
-                0x44,
-                0xEE,
-                (*rows).0,
-                (*rows.add(2)).0
-            );
-            let cd = step!(
-                two::<F>,
-                _mm512_shuffle_f64x2,
-                0x44,
-                0xEE,
-                (*rows.add(4)).0,
-                (*rows.add(6)).0
-            );
+            let ab = step!(two::<F>, _mm512_shuffle_f64x2, 0x44, 0xEE, (*rows).0, (*rows.add(2)).0);
+            let cd = step!(two::<F>, _mm512_shuffle_f64x2, 0x44, 0xEE, (*rows.add(4)).0, (*rows.add(6)).0);
             step!(two::<F>, _mm512_shuffle_f64x2, 0x88, 0xDD, ab, cd)
         }
     }
@@ -594,22 +522,15 @@ impl Words for Bits {
         unsafe {
             let low = _mm512_set_epi64(11, 3, 10, 2, 9, 1, 8, 0);
             let high = _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4);
-            (
-                Bits(_mm512_permutex2var_epi64(self.0, low, b.0)),
-                Bits(_mm512_permutex2var_epi64(self.0, high, b.0)),
-            )
+            (Bits(_mm512_permutex2var_epi64(self.0, low, b.0)), Bits(_mm512_permutex2var_epi64(self.0, high, b.0)))
         }
     }
     #[inline(always)]
     fn interleave32(self, b: Self) -> (Self, Self) {
         unsafe {
             let low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-            let high =
-                _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
-            (
-                Bits(_mm512_permutex2var_epi32(self.0, low, b.0)),
-                Bits(_mm512_permutex2var_epi32(self.0, high, b.0)),
-            )
+            let high = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
+            (Bits(_mm512_permutex2var_epi32(self.0, low, b.0)), Bits(_mm512_permutex2var_epi32(self.0, high, b.0)))
         }
     }
 }

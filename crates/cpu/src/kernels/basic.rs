@@ -36,18 +36,11 @@ define!(Binary, Num, Lt, "a < b", |a, b| V::truth(a.less(b)));
 define!(Binary, Num, Le, "a ≤ b", |a, b| V::truth(a.at_most(b)));
 
 // The product is rounded before the sum: fusing must not change what the two instructions would have given.
-define!(Ternary, Num, MulAdd, "a·b + c", |a, b, c| a
-    .times(b)
-    .plus(c));
-define!(Ternary, Num, MulSub, "a·b − c", |a, b, c| a
-    .times(b)
-    .minus(c));
-define!(Ternary, Num, SubMul, "c − a·b", |a, b, c| c
-    .minus(a.times(b)));
-define!(
-    Ternary,
-    Num,
-    Select,
-    "a where the mask is not 0, else b",
-    |mask, a, b| V::select(mask.equal(V::splat(V::ZERO)), b, a)
-);
+define!(Ternary, Num, MulAdd, "a·b + c", |a, b, c| a.times(b).plus(c));
+define!(Ternary, Num, MulSub, "a·b − c", |a, b, c| a.times(b).minus(c));
+define!(Ternary, Num, SubMul, "c − a·b", |a, b, c| c.minus(a.times(b)));
+define!(Ternary, Num, Select, "a where the mask is not 0, else b", |mask, a, b| V::select(
+    mask.equal(V::splat(V::ZERO)),
+    b,
+    a
+));

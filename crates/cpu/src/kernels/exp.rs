@@ -50,21 +50,13 @@ pub(crate) fn reduce<V: Float>(x: V) -> (V, V, V) {
     let (head, tail) = ln2::<V>();
     let exact = n.mul_add(-head, x);
     let r = n.mul_add(-tail, exact);
-    (
-        n,
-        exact,
-        (r * r).mul_add(poly_for(r, &Q32, &Q64), n * -tail),
-    )
+    (n, exact, (r * r).mul_add(poly_for(r, &Q32, &Q64), n * -tail))
 }
 
 /// The arguments past which eˣ is 0 or ∞.
 #[inline(always)]
 pub(crate) fn in_range<V: Float>(x: V) -> V {
-    if V::DOUBLE {
-        x.clamp(-746.0, 710.0)
-    } else {
-        x.clamp(-104.0, 89.0)
-    }
+    if V::DOUBLE { x.clamp(-746.0, 710.0) } else { x.clamp(-104.0, 89.0) }
 }
 
 /// eˣ
@@ -80,11 +72,7 @@ pub(crate) fn exp<V: Float>(x: V) -> V {
 #[inline(always)]
 fn expm1<V: Float>(x: V) -> V {
     // Below the first bound the answer is −1 to the last bit.
-    let held = if V::DOUBLE {
-        x.clamp(-40.0, 710.0)
-    } else {
-        x.clamp(-20.0, 89.0)
-    };
+    let held = if V::DOUBLE { x.clamp(-40.0, 710.0) } else { x.clamp(-20.0, 89.0) };
     let (n, r, d) = reduce(held);
     let unit = V::exp2i((-n).clamp(-60.0, 60.0));
     // The sign of the answer is that of x; only −0 needs telling.

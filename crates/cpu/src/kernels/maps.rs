@@ -30,28 +30,16 @@ impl<V: Num, const SCALAR: bool> Operand<V, SCALAR> {
     #[inline(always)]
     unsafe fn new(at: *const u8) -> Self {
         let at = at.cast::<V::Elem>();
-        let held = if SCALAR {
-            V::splat(unsafe { at.read_unaligned() })
-        } else {
-            V::splat(V::ZERO)
-        };
+        let held = if SCALAR { V::splat(unsafe { at.read_unaligned() }) } else { V::splat(V::ZERO) };
         Operand { at, held }
     }
     #[inline(always)]
     unsafe fn full(&self, i: usize) -> V {
-        if SCALAR {
-            self.held
-        } else {
-            unsafe { V::load(self.at.add(i)) }
-        }
+        if SCALAR { self.held } else { unsafe { V::load(self.at.add(i)) } }
     }
     #[inline(always)]
     unsafe fn part(&self, i: usize, n: usize) -> V {
-        if SCALAR {
-            self.held
-        } else {
-            unsafe { V::load_part(self.at.add(i), n, self.held) }
-        }
+        if SCALAR { self.held } else { unsafe { V::load_part(self.at.add(i), n, self.held) } }
     }
 }
 
@@ -80,11 +68,7 @@ pub(crate) unsafe fn binary<V: Num, O: Binary<V>, const A: bool, const B: bool>(
     n: usize,
 ) {
     unsafe {
-        let (dst, a, b) = (
-            dst.cast::<V::Elem>(),
-            Operand::<V, A>::new(a),
-            Operand::<V, B>::new(b),
-        );
+        let (dst, a, b) = (dst.cast::<V::Elem>(), Operand::<V, A>::new(a), Operand::<V, B>::new(b));
         let mut i = 0;
         while i + V::LANES <= n {
             O::apply(a.full(i), b.full(i)).store(dst.add(i));
@@ -107,11 +91,7 @@ pub(crate) unsafe fn ternary<V: Num, O: Ternary<V>, const A: bool, const B: bool
 ) {
     unsafe {
         let dst = dst.cast::<V::Elem>();
-        let (a, b, c) = (
-            Operand::<V, A>::new(a),
-            Operand::<V, B>::new(b),
-            Operand::<V, C>::new(c),
-        );
+        let (a, b, c) = (Operand::<V, A>::new(a), Operand::<V, B>::new(b), Operand::<V, C>::new(c));
         let mut i = 0;
         while i + V::LANES <= n {
             O::apply(a.full(i), b.full(i), c.full(i)).store(dst.add(i));

@@ -114,8 +114,7 @@ pub type RowsFn = unsafe fn(dst: *mut u8, a: *const u8, r: usize, l: usize);
 pub type Rows2Fn = unsafe fn(dst: *mut u8, a: *const u8, b: *const u8, r: usize, l: usize);
 
 /// (dst, key, counter, stream, index of the first element, n)
-pub type RandomFn =
-    unsafe fn(dst: *mut u8, key: [u32; 2], counter: u32, stream: u32, first: u64, n: usize);
+pub type RandomFn = unsafe fn(dst: *mut u8, key: [u32; 2], counter: u32, stream: u32, first: u64, n: usize);
 
 /// Asks the table of one instruction set.
 macro_rules! ask {
@@ -166,11 +165,7 @@ pub fn copy(dtype: DType) -> UnaryFn {
     unsafe fn bytes<const SIZE: usize>(dst: *mut u8, a: *const u8, n: usize) {
         unsafe { std::ptr::copy(a, dst, n * SIZE) }
     }
-    if dtype.size() == 8 {
-        bytes::<8>
-    } else {
-        bytes::<4>
-    }
+    if dtype.size() == 8 { bytes::<8> } else { bytes::<4> }
 }
 
 /// dst\[i\] = a\[i·stride\]

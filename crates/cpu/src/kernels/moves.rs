@@ -35,12 +35,7 @@ unsafe fn run<V: Num>(dst: *mut V::Elem, v: V, n: usize) {
 /// A short row is written with one whole store that runs into the next row, which then overwrites it; only rows too
 /// near the end are written exactly. The shortest rows use the narrower vector H.
 #[inline(always)]
-pub(crate) unsafe fn repeat<V: Num, H: Num<Elem = V::Elem>>(
-    dst: *mut u8,
-    a: *const u8,
-    r: usize,
-    l: usize,
-) {
+pub(crate) unsafe fn repeat<V: Num, H: Num<Elem = V::Elem>>(dst: *mut u8, a: *const u8, r: usize, l: usize) {
     unsafe {
         let (dst, a) = (dst.cast::<V::Elem>(), a.cast::<V::Elem>());
         let mut i = 0;
@@ -71,14 +66,12 @@ pub(crate) unsafe fn copy_strided<T: Copy>(dst: *mut u8, a: *const u8, stride: i
         // Eight loads are in flight before the stores; the compiler joins them into one store.
         while i + 8 <= n {
             let p = a.offset(i as isize * stride);
-            let eight: [T; 8] =
-                std::array::from_fn(|k| p.offset(k as isize * stride).read_unaligned());
+            let eight: [T; 8] = std::array::from_fn(|k| p.offset(k as isize * stride).read_unaligned());
             dst.add(i).cast::<[T; 8]>().write_unaligned(eight);
             i += 8;
         }
         while i < n {
-            dst.add(i)
-                .write_unaligned(a.offset(i as isize * stride).read_unaligned());
+            dst.add(i).write_unaligned(a.offset(i as isize * stride).read_unaligned());
             i += 1;
         }
     }
@@ -142,11 +135,7 @@ impl Cast<i32> for f64 {
     // Both bounds are exact in f64, so clamping then truncating saturates.
     #[inline(always)]
     fn cast(self) -> i32 {
-        let x = if self < 2147483647.0 {
-            self
-        } else {
-            2147483647.0
-        };
+        let x = if self < 2147483647.0 { self } else { 2147483647.0 };
         let x = if x > -2147483648.0 { x } else { -2147483648.0 };
         let x = if self.is_nan() { 0.0 } else { x };
         unsafe { x.to_int_unchecked() }
@@ -157,19 +146,11 @@ impl Cast<i32> for f32 {
     // 2³¹ − 1 is not a float: what is not below 2³¹ is answered on its own.
     #[inline(always)]
     fn cast(self) -> i32 {
-        let x = if self < 2147483520.0 {
-            self
-        } else {
-            2147483520.0
-        };
+        let x = if self < 2147483520.0 { self } else { 2147483520.0 };
         let x = if x > -2147483648.0 { x } else { -2147483648.0 };
         let x = if self.is_nan() { 0.0 } else { x };
         let whole: i32 = unsafe { x.to_int_unchecked() };
-        if self >= 2147483648.0 {
-            i32::MAX
-        } else {
-            whole
-        }
+        if self >= 2147483648.0 { i32::MAX } else { whole }
     }
 }
 
@@ -185,10 +166,7 @@ pub(crate) unsafe fn convert<T: Cast<U>, U: Copy>(dst: *mut u8, a: *const u8, n:
                 dst.cast::<U>().add(i).write_unaligned(x.cast());
             }
         } else {
-            apart(
-                std::slice::from_raw_parts_mut(dst.cast::<U>(), n),
-                std::slice::from_raw_parts(a.cast::<T>(), n),
-            );
+            apart(std::slice::from_raw_parts_mut(dst.cast::<U>(), n), std::slice::from_raw_parts(a.cast::<T>(), n));
         }
     }
 }

@@ -154,11 +154,7 @@ macro_rules! float {
                 let shift = $t::copysign(large, self);
                 let near = (self + shift) - shift;
                 let down = if near > self { near - 1.0 } else { near };
-                if $t::abs(self) < large {
-                    $t::copysign(down, self)
-                } else {
-                    self
-                }
+                if $t::abs(self) < large { $t::copysign(down, self) } else { self }
             }
             #[inline(always)]
             fn clamp(self, low: f64, high: f64) -> $t {

@@ -151,8 +151,7 @@ fn finish<V: Float>(x: V, y: V, m: V) -> V {
     let whole = y.floor().equal(y);
     let odd = whole & !half.floor().equal(half);
     let m = m.bit_or(V::select(odd, x.bit_and(V::of(-0.0)), zero));
-    let none =
-        (x.less(zero) & V::of(f64::NEG_INFINITY).less(x) & !whole) | !x.equal(x) | !y.equal(y);
+    let none = (x.less(zero) & V::of(f64::NEG_INFINITY).less(x) & !whole) | !x.equal(x) | !y.equal(y);
     let m = V::select(none, V::of(f64::NAN), m);
     V::select(x.equal(one) | y.equal(zero), one, m)
 }

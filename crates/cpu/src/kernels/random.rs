@@ -40,10 +40,7 @@ fn philox<W: Words>(from: Source, block: u64) -> [W; 4] {
     let [m, n] = MULTIPLIERS.map(|x| W::splat(x as u64));
     for _ in 0..ROUNDS {
         let (p, q) = (a.mul_low(m), c.mul_low(n));
-        (a, c) = (
-            q.shr64::<32>().xor(b).xor(W::splat(k as u64)),
-            p.shr64::<32>().xor(d).xor(W::splat(l as u64)),
-        );
+        (a, c) = (q.shr64::<32>().xor(b).xor(W::splat(k as u64)), p.shr64::<32>().xor(d).xor(W::splat(l as u64)));
         (b, d) = (q, p);
         (k, l) = (k.wrapping_add(KEY_STEPS[0]), l.wrapping_add(KEY_STEPS[1]));
     }
@@ -58,18 +55,11 @@ fn join<W: Words>(low: W, high: W) -> W {
 
 /// Fills `dst` with elements first, first + 1, …
 #[inline(always)]
-pub(crate) unsafe fn fill<W: Words, D: Draw<W>>(
-    from: Source,
-    first: u64,
-    dst: *mut D::Elem,
-    n: usize,
-) {
+pub(crate) unsafe fn fill<W: Words, D: Draw<W>>(from: Source, first: u64, dst: *mut D::Elem, n: usize) {
     // A chunk is what one round of registers gives; its store runs straight into dst where it fits.
     let chunk = W::LANES * D::EACH;
     if n <= D::EACH {
-        return D::short(from, first, unsafe {
-            std::slice::from_raw_parts_mut(dst, n)
-        });
+        return D::short(from, first, unsafe { std::slice::from_raw_parts_mut(dst, n) });
     }
     let mut block = first / D::EACH as u64;
     let mut skip = (first % D::EACH as u64) as usize;
@@ -102,11 +92,7 @@ fn poly<V: Float, const N: usize>(z: V, c: &[V::Elem; N]) -> V {
         let chain = &mut chains[(N - 1 - k) % 2];
         *chain = *chain * w + V::splat(c[k]);
     }
-    let [even, odd] = if N % 2 == 1 {
-        chains
-    } else {
-        [chains[1], chains[0]]
-    };
+    let [even, odd] = if N % 2 == 1 { chains } else { [chains[1], chains[0]] };
     even + z * odd
 }
 
@@ -126,13 +112,7 @@ fn radius<V: Float, const N: usize>(u: V, log: &[V::Elem; N], ln2: [V::Elem; 2])
 
 /// (cos 2πf, sin 2πf) turned by the quadrant: `odd` swaps them, the sign bits of `x` and `y` are taken off.
 #[inline(always)]
-fn turn<V: Float, const N: usize>(
-    f: V,
-    odd: V::Mask,
-    signs: [V; 2],
-    sin: &[V::Elem; N],
-    cos: &[V::Elem; N],
-) -> (V, V) {
+fn turn<V: Float, const N: usize>(f: V, odd: V::Mask, signs: [V; 2], sin: &[V::Elem; N], cos: &[V::Elem; N]) -> (V, V) {
     let z = f * f;
     let s = f * poly(z, sin);
     let c = V::of(1.0) + z * poly(z, cos);
@@ -151,24 +131,14 @@ impl<W: Words> Draw<W> for NormalF32 {
     unsafe fn write([w0, w1, w2, w3]: [W; 4], dst: *mut f32) {
         let word = |x: u32| W::splat(x as u64 | (x as u64) << 32);
         let u = join(w0, w2).shr32::<1>().to_f32() + W::F32::of(1.0);
-        let r = radius(
-            u * W::F32::of(1.0 / 2147483648.0),
-            &single::LOG,
-            single::LN2,
-        );
+        let r = radius(u * W::F32::of(1.0 / 2147483648.0), &single::LOG, single::LN2);
         let k = join(w1, w3).shr32::<8>();
         let q = k.add32(word(1 << 21)).shr32::<22>();
         let f = k.sub32(q.shl32::<22>()).to_f32() * W::F32::of(1.0 / 16777216.0);
         let bit = |x: W| x.and(word(2)).shl32::<30>().as_f32();
         // Bit 0 of q moved into the exponent: a normal float where set.
         let odd = !q.and(word(1)).shl32::<24>().as_f32().equal(W::F32::of(0.0));
-        let (x, y) = turn(
-            f,
-            odd,
-            [bit(q.add32(word(1))), bit(q)],
-            &single::SIN,
-            &single::COS,
-        );
+        let (x, y) = turn(f, odd, [bit(q.add32(word(1))), bit(q)], &single::SIN, &single::COS);
         let (low, high) = W::from_f32(r * x).interleave32(W::from_f32(r * y));
         unsafe {
             low.as_f32().store(dst);
@@ -193,11 +163,7 @@ fn small_to_f64<W: Words>(j: W) -> W::F64 {
 #[inline(always)]
 fn large_to_f64<W: Words>(k: W) -> W::F64 {
     let (low, high) = (4503599627370496.0f64, 19342813113834066795298816.0f64);
-    let l = k
-        .and(W::splat(0xffff_ffff))
-        .or(W::splat(low.to_bits()))
-        .as_f64()
-        - W::F64::of(low);
+    let l = k.and(W::splat(0xffff_ffff)).or(W::splat(low.to_bits())).as_f64() - W::F64::of(low);
     let h = k.shr64::<32>().or(W::splat(high.to_bits())).as_f64() - W::F64::of(high);
     h + l
 }
@@ -211,27 +177,13 @@ impl<W: Words> Draw<W> for NormalF64 {
     #[inline(always)]
     unsafe fn write([w0, w1, w2, w3]: [W; 4], dst: *mut f64) {
         let u = large_to_f64(join(w0, w1).shr64::<11>().add64(W::splat(1)));
-        let r = radius(
-            u * W::F64::of(1.0 / 9007199254740992.0),
-            &double::LOG,
-            double::LN2,
-        );
+        let r = radius(u * W::F64::of(1.0 / 9007199254740992.0), &double::LOG, double::LN2);
         let k = join(w2, w3).shr64::<11>();
         let q = k.add64(W::splat(1 << 50)).shr64::<51>();
         let f = small_to_f64(k.sub64(q.shl64::<51>())) * W::F64::of(1.0 / 9007199254740992.0);
         let bit = |x: W| x.and(W::splat(2)).shl64::<62>().as_f64();
-        let odd = !q
-            .and(W::splat(1))
-            .shl64::<53>()
-            .as_f64()
-            .equal(W::F64::of(0.0));
-        let (x, y) = turn(
-            f,
-            odd,
-            [bit(q.add64(W::splat(1))), bit(q)],
-            &double::SIN,
-            &double::COS,
-        );
+        let odd = !q.and(W::splat(1)).shl64::<53>().as_f64().equal(W::F64::of(0.0));
+        let (x, y) = turn(f, odd, [bit(q.add64(W::splat(1))), bit(q)], &double::SIN, &double::COS);
         let (low, high) = W::from_f64(r * x).interleave64(W::from_f64(r * y));
         unsafe {
             low.as_f64().store(dst);
@@ -329,18 +281,7 @@ macro_rules! draws {
                 first: u64,
                 n: usize,
             ) {
-                unsafe {
-                    fill::<$words, D>(
-                        Source {
-                            key,
-                            counter,
-                            stream,
-                        },
-                        first,
-                        dst.cast(),
-                        n,
-                    )
-                }
+                unsafe { fill::<$words, D>(Source { key, counter, stream }, first, dst.cast(), n) }
             }
             Some(match (kind, dtype) {
                 (RandomKind::Normal, DType::F32) => of::<NormalF32>,
@@ -354,31 +295,16 @@ macro_rules! draws {
     };
 }
 #[cfg(target_arch = "x86_64")]
-draws!(
-    wide,
-    super::avx512::Bits,
-    target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
-);
+draws!(wide, super::avx512::Bits, target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"));
 #[cfg(target_arch = "x86_64")]
-draws!(
-    middle,
-    super::avx2::Bits,
-    target_feature(enable = "avx2,fma")
-);
+draws!(middle, super::avx2::Bits, target_feature(enable = "avx2,fma"));
 
 /// The specification itself, for any machine.
 pub(crate) fn plain(kind: RandomKind, dtype: DType) -> Option<RandomFn> {
     /// Makes a kernel of one of the specification's functions.
     macro_rules! of {
         ($f:ident) => {{
-            unsafe fn kernel(
-                dst: *mut u8,
-                key: [u32; 2],
-                counter: u32,
-                stream: u32,
-                first: u64,
-                n: usize,
-            ) {
+            unsafe fn kernel(dst: *mut u8, key: [u32; 2], counter: u32, stream: u32, first: u64, n: usize) {
                 let dst = unsafe { std::slice::from_raw_parts_mut(dst.cast(), n) };
                 bilevel_graph::random::$f(key, counter, stream, first, dst);
             }

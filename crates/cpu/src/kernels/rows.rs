@@ -104,12 +104,7 @@ fn narrow<V: Num, F: Fold<V>, const K: usize>(mut lanes: [V; K]) -> V {
 
 /// The last elements `i..to` of a row, fewer than 64 bytes of them, combined into the lanes.
 #[inline(always)]
-unsafe fn finish<V: Num, F: Fold<V>, R: Row<V>, const K: usize>(
-    row: R,
-    mut i: usize,
-    to: usize,
-    lanes: &mut [V; K],
-) {
+unsafe fn finish<V: Num, F: Fold<V>, R: Row<V>, const K: usize>(row: R, mut i: usize, to: usize, lanes: &mut [V; K]) {
     for lane in lanes.iter_mut() {
         unsafe {
             if i + V::LANES <= to {
@@ -142,10 +137,7 @@ unsafe fn run<V: Num, F: Fold<V>, R: Row<V>, const K: usize>(row: R, from: usize
                 i += 4 * wide;
             }
             for (k, lane) in lanes.iter_mut().enumerate() {
-                *lane = F::two(
-                    F::two(sets[0][k], sets[1][k]),
-                    F::two(sets[2][k], sets[3][k]),
-                );
+                *lane = F::two(F::two(sets[0][k], sets[1][k]), F::two(sets[2][k], sets[3][k]));
             }
         }
         while i + wide <= to {
@@ -161,10 +153,7 @@ unsafe fn run<V: Num, F: Fold<V>, R: Row<V>, const K: usize>(row: R, from: usize
 
 /// Combines one row of length l.
 #[inline(always)]
-unsafe fn one<V: Num, F: Fold<V> + Fold<V::Elem>, R: Row<V>, const K: usize>(
-    row: R,
-    l: usize,
-) -> V::Elem {
+unsafe fn one<V: Num, F: Fold<V> + Fold<V::Elem>, R: Row<V>, const K: usize>(row: R, l: usize) -> V::Elem {
     unsafe {
         let mut from = 0;
         let mut total = F::lanes(run::<V, F, R, K>(row, 0, l.min(RUN)));
@@ -229,13 +218,7 @@ pub(crate) unsafe fn reduce<V: Num, F: Fold<V> + Fold<V::Elem>, const K: usize>(
 
 /// dst\[i\] = Σⱼ a\[i, j\]·b\[i, j\]: the same bits as the product followed by the sum.
 #[inline(always)]
-pub(crate) unsafe fn dot<V: Num, const K: usize>(
-    dst: *mut u8,
-    a: *const u8,
-    b: *const u8,
-    r: usize,
-    l: usize,
-) {
+pub(crate) unsafe fn dot<V: Num, const K: usize>(dst: *mut u8, a: *const u8, b: *const u8, r: usize, l: usize) {
     unsafe { all::<V, Sum, _, K>(dst.cast(), (a.cast::<V::Elem>(), b.cast::<V::Elem>()), r, l) }
 }
 
@@ -244,12 +227,7 @@ pub(crate) unsafe fn dot<V: Num, const K: usize>(
 /// The largest values of 64 rows are found first, then in each row the first lane that holds its own; only where the
 /// largest is NaN is an element unequal to itself the one sought.
 #[inline(always)]
-pub(crate) unsafe fn argmax<V: Num, const K: usize>(
-    dst: *mut u8,
-    a: *const u8,
-    r: usize,
-    l: usize,
-) {
+pub(crate) unsafe fn argmax<V: Num, const K: usize>(dst: *mut u8, a: *const u8, r: usize, l: usize) {
     unsafe {
         let (dst, a) = (dst.cast::<i32>(), a.cast::<V::Elem>());
         let mut tops = [V::LEAST; 64];
@@ -258,8 +236,7 @@ pub(crate) unsafe fn argmax<V: Num, const K: usize>(
             let rows = (r - i).min(64);
             all::<V, Max, _, K>(tops.as_mut_ptr(), a.add(i * l), rows, l);
             for (k, &top) in tops[..rows].iter().enumerate() {
-                dst.add(i + k)
-                    .write_unaligned(first_at::<V>(a.add((i + k) * l), l, V::splat(top)));
+                dst.add(i + k).write_unaligned(first_at::<V>(a.add((i + k) * l), l, V::splat(top)));
             }
             i += rows;
         }

@@ -11,10 +11,7 @@ pub(crate) trait Num: Copy {
     /// One number.
     type Elem: Num<Elem = Self::Elem>;
     /// A truth value for each lane.
-    type Mask: Copy
-        + BitAnd<Output = Self::Mask>
-        + BitOr<Output = Self::Mask>
-        + Not<Output = Self::Mask>;
+    type Mask: Copy + BitAnd<Output = Self::Mask> + BitOr<Output = Self::Mask> + Not<Output = Self::Mask>;
     /// How many numbers a vector holds.
     const LANES: usize;
     /// The identity of `max`: −∞ or the least integer.
@@ -71,12 +68,7 @@ pub(crate) trait Num: Copy {
 
 /// A vector of floats.
 pub(crate) trait Float:
-    Num
-    + Add<Output = Self>
-    + Sub<Output = Self>
-    + Mul<Output = Self>
-    + Div<Output = Self>
-    + Neg<Output = Self>
+    Num + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {
     /// True where `mul_add` rounds once, in one instruction.
     const FMA: bool;
@@ -146,21 +138,11 @@ pub(crate) trait Float:
     #[inline(always)]
     fn split(self) -> (Self, Self) {
         let one = Self::of(1.0);
-        let field = self
-            .bit_sub(Self::of(std::f64::consts::FRAC_1_SQRT_2))
-            .bit_add(one)
-            .field_down();
+        let field = self.bit_sub(Self::of(std::f64::consts::FRAC_1_SQRT_2)).bit_add(one).field_down();
         let m = self.bit_sub(field.field_up()).bit_add(one);
         // field < 2048 under the exponent of 2^FRACTION is the float 2^FRACTION + field.
-        let base = if Self::DOUBLE {
-            4503599627370496.0
-        } else {
-            8388608.0
-        };
-        (
-            field.bit_or(Self::of(base)) - Self::of(base + Self::BIAS),
-            m,
-        )
+        let base = if Self::DOUBLE { 4503599627370496.0 } else { 8388608.0 };
+        (field.bit_or(Self::of(base)) - Self::of(base + Self::BIAS), m)
     }
 }
 

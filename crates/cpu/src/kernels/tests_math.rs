@@ -4,31 +4,15 @@ use super::*;
 
 /// Bit patterns spread over the whole type, a dense band around the interesting range, and the special values.
 fn samples32(count: usize) -> Vec<f32> {
-    let mut x: Vec<f32> = (0..count)
-        .map(|i| f32::from_bits((i as u64 * 4294967291 / count as u64) as u32))
-        .collect();
+    let mut x: Vec<f32> = (0..count).map(|i| f32::from_bits((i as u64 * 4294967291 / count as u64) as u32)).collect();
     let mut state = 1u64;
     for i in 0..2 * count {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let u = (state >> 40) as f32 / 16777216.0 * 2.0 - 1.0;
         x.push(u * [1.0, 10.0, 100.0, 10000.0][i % 4]);
         x.push(1.0 + u * 0.5);
     }
-    let special = [
-        0.0,
-        1.0,
-        f32::INFINITY,
-        f32::MIN_POSITIVE,
-        1e-45,
-        1e-40,
-        f32::MAX,
-        88.72284,
-        103.97,
-        0.5,
-        2.0,
-    ];
+    let special = [0.0, 1.0, f32::INFINITY, f32::MIN_POSITIVE, 1e-45, 1e-40, f32::MAX, 88.72284, 103.97, 0.5, 2.0];
     x.extend(special.iter().flat_map(|&s| [s, -s]));
     x.push(f32::NAN);
     x
@@ -36,31 +20,16 @@ fn samples32(count: usize) -> Vec<f32> {
 
 /// The same for f64.
 fn samples64(count: usize) -> Vec<f64> {
-    let mut x: Vec<f64> = (0..count as u64)
-        .map(|i| f64::from_bits(i.wrapping_mul(u64::MAX / count as u64)))
-        .collect();
+    let mut x: Vec<f64> = (0..count as u64).map(|i| f64::from_bits(i.wrapping_mul(u64::MAX / count as u64))).collect();
     let mut state = 1u64;
     for i in 0..2 * count {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let u = (state >> 11) as f64 / 9007199254740992.0 * 2.0 - 1.0;
         x.push(u * [1.0, 10.0, 700.0, 10000.0][i % 4]);
         x.push(1.0 + u * 0.5);
     }
-    let special = [
-        0.0,
-        1.0,
-        f64::INFINITY,
-        f64::MIN_POSITIVE,
-        5e-324,
-        1e-310,
-        f64::MAX,
-        709.782712893384,
-        745.133,
-        0.5,
-        2.0,
-    ];
+    let special =
+        [0.0, 1.0, f64::INFINITY, f64::MIN_POSITIVE, 5e-324, 1e-310, f64::MAX, 709.782712893384, 745.133, 0.5, 2.0];
     x.extend(special.iter().flat_map(|&s| [s, -s]));
     x.push(f64::NAN);
     x
@@ -72,18 +41,10 @@ fn ulps32(got: f32, want: f64) -> f64 {
     if near.is_nan() || near.is_infinite() || got.is_nan() || got.is_infinite() {
         // A value between the largest float and the one after it may round either way.
         let same = got == near || (got.is_nan() && near.is_nan());
-        return if same || (want.abs() - f32::MAX as f64).abs() < 2e31 {
-            0.0
-        } else {
-            f64::INFINITY
-        };
+        return if same || (want.abs() - f32::MAX as f64).abs() < 2e31 { 0.0 } else { f64::INFINITY };
     }
     if near == 0.0 && want == 0.0 {
-        return if got == 0.0 && got.is_sign_negative() == near.is_sign_negative() {
-            0.0
-        } else {
-            f64::INFINITY
-        };
+        return if got == 0.0 && got.is_sign_negative() == near.is_sign_negative() { 0.0 } else { f64::INFINITY };
     }
     let exponent = ((near.to_bits() >> 23) & 255).max(1) as i32 - 127 - 23;
     (got as f64 - want).abs() / 2f64.powi(exponent)
@@ -92,18 +53,10 @@ fn ulps32(got: f32, want: f64) -> f64 {
 /// The distance of two f64 in representable steps; special values must be the same.
 fn ulps64(got: f64, want: f64) -> f64 {
     if got.is_nan() || want.is_nan() {
-        return if got.is_nan() && want.is_nan() {
-            0.0
-        } else {
-            f64::INFINITY
-        };
+        return if got.is_nan() && want.is_nan() { 0.0 } else { f64::INFINITY };
     }
     if got == 0.0 && want == 0.0 {
-        return if got.is_sign_negative() == want.is_sign_negative() {
-            0.0
-        } else {
-            f64::INFINITY
-        };
+        return if got.is_sign_negative() == want.is_sign_negative() { 0.0 } else { f64::INFINITY };
     }
     let order = |x: f64| {
         let b = x.to_bits() as i64;
@@ -148,47 +101,19 @@ const FUNCTIONS: [(UnaryOp, f64, f64); 12] = [
 
 fn worst32(isa: Isa, op: UnaryOp, x: &[f32]) -> (f64, f32) {
     let mut y = vec![0f32; x.len()];
-    unsafe {
-        unary(isa, op, DType::F32).unwrap()(y.as_mut_ptr().cast(), x.as_ptr().cast(), x.len())
-    };
+    unsafe { unary(isa, op, DType::F32).unwrap()(y.as_mut_ptr().cast(), x.as_ptr().cast(), x.len()) };
     x.iter()
         .zip(&y)
-        .map(|(&x, &y)| {
-            (
-                ulps32(
-                    y,
-                    if op == UnaryOp::Floor {
-                        x.floor() as f64
-                    } else {
-                        reference(op, x as f64)
-                    },
-                ),
-                x,
-            )
-        })
+        .map(|(&x, &y)| (ulps32(y, if op == UnaryOp::Floor { x.floor() as f64 } else { reference(op, x as f64) }), x))
         .fold((0.0, 0.0), |a, b| if b.0 > a.0 { b } else { a })
 }
 
 fn worst64(isa: Isa, op: UnaryOp, x: &[f64]) -> (f64, f64) {
     let mut y = vec![0f64; x.len()];
-    unsafe {
-        unary(isa, op, DType::F64).unwrap()(y.as_mut_ptr().cast(), x.as_ptr().cast(), x.len())
-    };
+    unsafe { unary(isa, op, DType::F64).unwrap()(y.as_mut_ptr().cast(), x.as_ptr().cast(), x.len()) };
     x.iter()
         .zip(&y)
-        .map(|(&x, &y)| {
-            (
-                ulps64(
-                    y,
-                    if op == UnaryOp::Floor {
-                        x.floor()
-                    } else {
-                        reference(op, x)
-                    },
-                ),
-                x,
-            )
-        })
+        .map(|(&x, &y)| (ulps64(y, if op == UnaryOp::Floor { x.floor() } else { reference(op, x) }), x))
         .fold((0.0, 0.0), |a, b| if b.0 > a.0 { b } else { a })
 }
 
@@ -237,9 +162,7 @@ fn power_pairs(count: usize) -> (Vec<f64>, Vec<f64>) {
     }
     let mut state = 7u64;
     let mut draw = || {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 11) as f64 / 9007199254740992.0
     };
     for i in 0..count {
@@ -265,14 +188,7 @@ fn worst_power(isa: Isa, count: usize) -> ((f64, f32, f32), (f64, f64, f64)) {
     let mut z = vec![0f64; x.len()];
     let tile = Arity::Tile;
     let f = binary(isa, BinaryOp::Pow, DType::F64, tile, tile).unwrap();
-    unsafe {
-        f(
-            z.as_mut_ptr().cast(),
-            x.as_ptr().cast(),
-            y.as_ptr().cast(),
-            x.len(),
-        )
-    };
+    unsafe { f(z.as_mut_ptr().cast(), x.as_ptr().cast(), y.as_ptr().cast(), x.len()) };
     let mut worst64 = (0.0, 0.0, 0.0);
     for i in 0..x.len() {
         let e = ulps64(z[i], x[i].powf(y[i]));
@@ -280,21 +196,10 @@ fn worst_power(isa: Isa, count: usize) -> ((f64, f32, f32), (f64, f64, f64)) {
             worst64 = (e, x[i], y[i]);
         }
     }
-    let (x, y): (Vec<f32>, Vec<f32>) = x
-        .iter()
-        .zip(&y)
-        .map(|(&a, &b)| (a as f32, b as f32))
-        .unzip();
+    let (x, y): (Vec<f32>, Vec<f32>) = x.iter().zip(&y).map(|(&a, &b)| (a as f32, b as f32)).unzip();
     let mut z = vec![0f32; x.len()];
     let f = binary(isa, BinaryOp::Pow, DType::F32, tile, tile).unwrap();
-    unsafe {
-        f(
-            z.as_mut_ptr().cast(),
-            x.as_ptr().cast(),
-            y.as_ptr().cast(),
-            x.len(),
-        )
-    };
+    unsafe { f(z.as_mut_ptr().cast(), x.as_ptr().cast(), y.as_ptr().cast(), x.len()) };
     let mut worst32 = (0.0, 0.0, 0.0);
     for i in 0..x.len() {
         let e = ulps32(z[i], (x[i] as f64).powf(y[i] as f64));
@@ -321,10 +226,7 @@ fn report_errors() {
     for isa in Isa::available() {
         for (op, _, _) in FUNCTIONS {
             let (a, b) = (worst32(isa, op, &x32), worst64(isa, op, &x64));
-            println!(
-                "{isa:?} {op:?}: f32 {:.3} ulp at {:e}, f64 {} steps at {:e}",
-                a.0, a.1, b.0, b.1
-            );
+            println!("{isa:?} {op:?}: f32 {:.3} ulp at {:e}, f64 {} steps at {:e}", a.0, a.1, b.0, b.1);
         }
         println!("{isa:?} Pow: {:?}", worst_power(isa, 4_000_000));
     }

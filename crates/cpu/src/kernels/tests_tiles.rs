@@ -34,39 +34,21 @@ macro_rules! floats {
             const GUARD: $t = 12345.0;
 
             fn sample(i: usize) -> $t {
-                let special = [
-                    0.0,
-                    -0.0,
-                    1.0,
-                    -1.0,
-                    $t::INFINITY,
-                    $t::NEG_INFINITY,
-                    $t::NAN,
-                    2.5,
-                    -2.5,
-                    $t::MIN_POSITIVE,
-                ];
+                let special =
+                    [0.0, -0.0, 1.0, -1.0, $t::INFINITY, $t::NEG_INFINITY, $t::NAN, 2.5, -2.5, $t::MIN_POSITIVE];
                 match i.wrapping_mul(7) % 31 {
                     k if k < special.len() => special[k],
                     k => (k as $t - 20.0) * 1.37 + (i % 13) as $t * 0.25,
                 }
             }
             fn bits(self) -> u64 {
-                if self.is_nan() {
-                    u64::MAX
-                } else {
-                    self.to_bits() as u64
-                }
+                if self.is_nan() { u64::MAX } else { self.to_bits() as u64 }
             }
             fn unary(op: UnaryOp, a: $t) -> Option<$t> {
                 match op {
                     UnaryOp::Neg => Some(-a),
                     UnaryOp::Abs => Some(a.abs()),
-                    UnaryOp::Sign => Some(if a == 0.0 || a.is_nan() {
-                        a
-                    } else {
-                        a.signum()
-                    }),
+                    UnaryOp::Sign => Some(if a == 0.0 || a.is_nan() { a } else { a.signum() }),
                     UnaryOp::Floor => Some(a.floor()),
                     UnaryOp::Recip => Some(1.0 / a),
                     UnaryOp::Sqrt => Some(a.sqrt()),
@@ -199,14 +181,7 @@ macro_rules! for_types {
         })+
     };
 }
-for_types!(
-    unary_kernels,
-    binary_kernels,
-    ternary_kernels,
-    moving_kernels,
-    row_kernels,
-    accumulating_kernels
-);
+for_types!(unary_kernels, binary_kernels, ternary_kernels, moving_kernels, row_kernels, accumulating_kernels);
 
 /// A tile of n samples from the k-th on, one element past an aligned start, with guards before and after.
 struct Tile<T> {
@@ -217,11 +192,7 @@ struct Tile<T> {
 impl<T: Element> Tile<T> {
     fn new(n: usize, k: usize) -> Tile<T> {
         let mut all = vec![T::GUARD; n + 18];
-        all.iter_mut()
-            .skip(1)
-            .take(n)
-            .enumerate()
-            .for_each(|(i, x)| *x = T::sample(i * 3 + k));
+        all.iter_mut().skip(1).take(n).enumerate().for_each(|(i, x)| *x = T::sample(i * 3 + k));
         Tile { all, n }
     }
     fn at(&mut self) -> *mut u8 {
@@ -233,13 +204,7 @@ impl<T: Element> Tile<T> {
     /// Panics where an element is not the wanted one, or a guard was written.
     fn expect(&self, what: &str, want: impl Fn(usize) -> T) {
         for (i, &x) in self.values().iter().enumerate() {
-            assert_eq!(
-                x.bits(),
-                want(i).bits(),
-                "{what}, n {}, element {i}: {x:?}, want {:?}",
-                self.n,
-                want(i)
-            );
+            assert_eq!(x.bits(), want(i).bits(), "{what}, n {}, element {i}: {x:?}, want {:?}", self.n, want(i));
         }
         let guards = self.all[..1].iter().chain(&self.all[1 + self.n..]);
         guards.for_each(|g| assert_eq!(*g, T::GUARD, "{what}, n {}: wrote outside", self.n));
@@ -273,13 +238,7 @@ mod checks {
                     // Accuracy is checked elsewhere; here only that an answer does not depend on its place.
                     let mut one = Tile::<T>::new(n, 0);
                     for i in 0..n {
-                        unsafe {
-                            f(
-                                one.at().add(i * T::DTYPE.size()),
-                                a.at().add(i * T::DTYPE.size()),
-                                1,
-                            )
-                        };
+                        unsafe { f(one.at().add(i * T::DTYPE.size()), a.at().add(i * T::DTYPE.size()), 1) };
                     }
                     let alone = one.values().to_vec();
                     d.expect(&what, |i| alone[i]);
@@ -310,9 +269,7 @@ mod checks {
                             let mut one = [T::GUARD];
                             let place = |arity| if arity == Arity::Scalar { 0 } else { i * size };
                             let (p, q) = (u.as_ptr().cast::<u8>(), v.as_ptr().cast::<u8>());
-                            unsafe {
-                                f(one.as_mut_ptr().cast(), p.add(place(x)), q.add(place(y)), 1)
-                            };
+                            unsafe { f(one.as_mut_ptr().cast(), p.add(place(x)), q.add(place(y)), 1) };
                             one[0]
                         })
                     });
@@ -335,19 +292,13 @@ mod checks {
             for z in ARITIES {
                 for n in lengths() {
                     let [mut a, mut b, mut c] = [n, 5, 9].map(|k| Tile::<T>::new(n.max(1), k));
-                    let (u, v, w) = (
-                        a.values().to_vec(),
-                        b.values().to_vec(),
-                        c.values().to_vec(),
-                    );
+                    let (u, v, w) = (a.values().to_vec(), b.values().to_vec(), c.values().to_vec());
                     for op in FusedOp::ALL {
                         let mut d = Tile::<T>::new(n, 0);
                         let f = fused(isa, op, T::DTYPE, x, y, z);
                         unsafe { f(d.at(), a.at(), b.at(), c.at(), n) };
                         let what = format!("{isa:?} {} {op:?} {x:?} {y:?} {z:?}", T::DTYPE);
-                        d.expect(&what, |i| {
-                            T::fused(op, seen(&u, x, i), seen(&v, y, i), seen(&w, z, i))
-                        });
+                        d.expect(&what, |i| T::fused(op, seen(&u, x, i), seen(&v, y, i), seen(&w, z, i)));
                         if n > 0 && z == Arity::Tile {
                             let mut c = Tile::<T>::new(n, 9);
                             unsafe { f(c.at(), a.at(), b.at(), c.at(), n) };
@@ -358,13 +309,7 @@ mod checks {
                     let f = select(isa, T::DTYPE, y, z);
                     unsafe { f(d.at(), a.at(), b.at(), c.at(), n) };
                     let what = format!("{isa:?} {} select {y:?} {z:?}", T::DTYPE);
-                    d.expect(&what, |i| {
-                        if u[i].is_zero() {
-                            seen(&w, z, i)
-                        } else {
-                            seen(&v, y, i)
-                        }
-                    });
+                    d.expect(&what, |i| if u[i].is_zero() { seen(&w, z, i) } else { seen(&v, y, i) });
                     if n > 0 {
                         let mut m = Tile::<T>::new(n, n);
                         unsafe { f(m.at(), m.at(), b.at(), c.at(), n) };
@@ -394,12 +339,8 @@ mod checks {
                 let source: Vec<T> = (0..n.max(1) * 7).map(T::sample).collect();
                 let start = if stride < 0 { source.len() - 1 } else { 0 };
                 let mut d = Tile::<T>::new(n, 1);
-                unsafe {
-                    copy_strided(isa, T::DTYPE)(d.at(), source[start..].as_ptr().cast(), stride, n)
-                };
-                d.expect(&what("copy_strided"), |i| {
-                    source[(start as isize + stride * i as isize) as usize]
-                });
+                unsafe { copy_strided(isa, T::DTYPE)(d.at(), source[start..].as_ptr().cast(), stride, n) };
+                d.expect(&what("copy_strided"), |i| source[(start as isize + stride * i as isize) as usize]);
             }
             for l in [1, 2, 3, 8, 10, 16, 17, 64, 100] {
                 if n <= 70 {
@@ -418,19 +359,7 @@ mod checks {
     fn convert_to<T: Element, U: Element>(isa: Isa, n: usize, of: fn(f64) -> U) {
         let what = format!("{isa:?} {} to {}", T::DTYPE, U::DTYPE);
         let mut a = Tile::<T>::new(n, n);
-        for (i, x) in [
-            2147483648.0,
-            -2147483904.0,
-            3e9,
-            -3e9,
-            2147483520.0,
-            0.99,
-            -0.99,
-            1e30,
-        ]
-        .iter()
-        .enumerate()
-        {
+        for (i, x) in [2147483648.0, -2147483904.0, 3e9, -3e9, 2147483520.0, 0.99, -0.99, 1e30].iter().enumerate() {
             if i < n {
                 a.all[1 + i] = T::from_f64(*x);
             }
@@ -442,13 +371,8 @@ mod checks {
         d.expect(&what, |i| of(u[i].to_f64()));
         if T::DTYPE.size() == U::DTYPE.size() {
             unsafe { f(a.at(), a.at(), n) };
-            let after: Vec<U> = (0..n)
-                .map(|i| unsafe { a.at().cast::<U>().add(i).read() })
-                .collect();
-            after
-                .iter()
-                .enumerate()
-                .for_each(|(i, x)| assert_eq!(x.bits(), d.values()[i].bits(), "{what} in place"));
+            let after: Vec<U> = (0..n).map(|i| unsafe { a.at().cast::<U>().add(i).read() }).collect();
+            after.iter().enumerate().for_each(|(i, x)| assert_eq!(x.bits(), d.values()[i].bits(), "{what} in place"));
         }
     }
 
@@ -465,19 +389,13 @@ mod checks {
                 let mut d = Tile::<T>::new(r, 1);
                 unsafe { row_max(isa, T::DTYPE)(d.at(), a.at(), r, l) };
                 if l > 0 {
-                    d.expect(&what("row_max"), |i| {
-                        plus_zero(row(i).reduce(T::larger).unwrap(), d.values()[i])
-                    });
+                    d.expect(&what("row_max"), |i| plus_zero(row(i).reduce(T::larger).unwrap(), d.values()[i]));
                     let mut d = Tile::<i32>::new(r, 1);
                     unsafe { row_argmax(isa, T::DTYPE)(d.at(), a.at(), r, l) };
                     d.expect(&what("row_argmax"), |i| {
                         let top = row(i).reduce(T::larger).unwrap();
                         let is = |x: T| {
-                            if top.bits() == u64::MAX {
-                                x.bits() == u64::MAX
-                            } else {
-                                x == top
-                            }
+                            if top.bits() == u64::MAX { x.bits() == u64::MAX } else { x == top }
                         };
                         row(i).position(is).unwrap() as i32
                     });
@@ -494,11 +412,8 @@ mod checks {
                 d.expect(&what("row_sum"), |i| alone(&u[i * l..(i + 1) * l]));
                 let mut d = Tile::<T>::new(r, 1);
                 unsafe { row_dot(isa, T::DTYPE)(d.at(), a.at(), b.at(), r, l) };
-                let product: Vec<T> = u
-                    .iter()
-                    .zip(&v)
-                    .map(|(&x, &y)| T::binary(BinaryOp::Mul, x, y).unwrap())
-                    .collect();
+                let product: Vec<T> =
+                    u.iter().zip(&v).map(|(&x, &y)| T::binary(BinaryOp::Mul, x, y).unwrap()).collect();
                 d.expect(&what("row_dot"), |i| alone(&product[i * l..(i + 1) * l]));
             }
         }
@@ -506,11 +421,7 @@ mod checks {
 
     /// Which of two equal zeros is the largest is not told.
     fn plus_zero<T: Element>(want: T, got: T) -> T {
-        if want.is_zero() && got.is_zero() {
-            got
-        } else {
-            want
-        }
+        if want.is_zero() && got.is_zero() { got } else { want }
     }
 
     pub fn accumulating_kernels<T: Element>(isa: Isa) {
@@ -520,9 +431,7 @@ mod checks {
             let u = a.values().to_vec();
             let mut d = Tile::<T>::new(n, 11);
             unsafe { accumulate(isa, T::DTYPE)(d.at(), a.at(), n) };
-            d.expect("accumulate", |i| {
-                T::binary(BinaryOp::Add, before[i], u[i]).unwrap()
-            });
+            d.expect("accumulate", |i| T::binary(BinaryOp::Add, before[i], u[i]).unwrap());
             let mut d = Tile::<T>::new(n, 11);
             unsafe { accumulate_max(isa, T::DTYPE)(d.at(), a.at(), n) };
             d.expect("accumulate_max", |i| T::larger(before[i], u[i]));
@@ -534,9 +443,7 @@ mod checks {
 fn sums_are_accurate() {
     for isa in Isa::available() {
         for l in [1000, 3000, 10_000, 100_000] {
-            let x: Vec<f32> = (0..l)
-                .map(|i| ((i * 7919) % 10007) as f32 / 10007.0)
-                .collect();
+            let x: Vec<f32> = (0..l).map(|i| ((i * 7919) % 10007) as f32 / 10007.0).collect();
             let want: f64 = x.iter().map(|&x| x as f64).sum();
             let mut got = [0f32];
             unsafe { row_sum(isa, DType::F32)(got.as_mut_ptr().cast(), x.as_ptr().cast(), 1, l) };

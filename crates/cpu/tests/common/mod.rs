@@ -1,6 +1,12 @@
-//! Random programs: the same seed gives the same program on any graph.
+//! What the tests of the executor share: random programs and how to run and compare them.
 
-use bilevel_graph::{Array, BinaryOp, ConvDims, DType, Graph, Tensor, WindowDims, gradient, nn, vjp};
+#![allow(dead_code)]
+
+pub mod counting;
+pub mod sample;
+pub mod varied;
+
+use bilevel_graph::{Array, DType, Executor, Program, Result, Runnable, Tensor};
 
 /// A small deterministic generator.
 pub struct Dice(u64);
@@ -19,236 +25,88 @@ impl Dice {
         self.next() as usize % n.max(1)
     }
 
+    /// A number in −1..1.
     pub fn uniform(&mut self) -> f64 {
         self.next() as f64 / (1u64 << 31) as f64 * 2.0 - 1.0
     }
 
-    fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len())]
     }
-}
 
-/// A program's tensors: inputs to set, results to compare, one input to carry and its next value.
-pub struct Sample {
-    pub inputs: Vec<(Tensor, String, Array)>,
-    pub results: Vec<Tensor>,
-    pub carry: Option<(Tensor, Tensor)>,
-}
+    /// Numbers in −1..1.
+    pub fn array(&mut self, shape: &[usize], dtype: DType) -> Array {
+        let values: Vec<f64> = (0..shape.iter().product()).map(|_| self.uniform()).collect();
+        Array::from_values(shape, &values, dtype).unwrap()
+    }
 
-/// Smooth functions whose values stay moderate.
-fn smooth(dice: &mut Dice, x: Tensor) -> Tensor {
-    match dice.below(16) {
-        0 => x.tanh(),
-        1 => x.sin(),
-        2 => x.cos(),
-        3 => x.sigmoid(),
-        4 => x.erf(),
-        5 => x.tanh().exp(),
-        6 => (x * x + 1.0).sqrt(),
-        7 => (x * x).log1p(),
-        8 => (x * x + 1.0).recip(),
-        9 => x.tanh().expm1(),
-        10 => (x * x + 0.5).log(),
-        11 => -x,
-        12 => (x * x + 1.0).pow(-0.75),
-        13 => nn::softplus(x),
-        14 => x * 0.5 + 0.25,
-        _ => nn::gelu(x.tanh()),
+    /// Whole numbers in 0..limit.
+    pub fn indices(&mut self, shape: &[usize], limit: usize) -> Array {
+        let values = (0..shape.iter().product()).map(|_| self.below(limit) as i32).collect();
+        Array::from_i32(shape, values).unwrap()
     }
 }
 
-fn moved(dice: &mut Dice, x: Tensor) -> Tensor {
-    let (shape, rank) = (x.shape(), x.rank());
-    let axis = dice.below(rank);
-    if rank == 0 {
-        return x.broadcast([], [1 + dice.below(4)]);
+/// True where no axis is longer than this.
+pub fn sized(x: Tensor, limit: usize) -> bool {
+    x.shape().iter().all(|&n| n <= limit)
+}
+
+pub type Inputs = Vec<(String, Array)>;
+
+/// All outputs, then what every carried input holds, after this many steps.
+pub fn outputs(executor: &dyn Executor, program: &Program, inputs: &Inputs, steps: u32) -> Result<Vec<Array>> {
+    let mut run = executor.compile(program)?;
+    set_all(&mut *run, inputs)?;
+    run.run(0..steps)?;
+    results(&*run)
+}
+
+pub fn set_all(run: &mut dyn Runnable, inputs: &Inputs) -> Result<()> {
+    for (name, value) in inputs {
+        if let Ok(input) = run.program().input(name) {
+            run.set(input, value)?;
+        }
     }
-    match dice.below(9) {
-        0 => x.reshape([x.len()]),
-        1 => {
-            let mut perm: Vec<usize> = (0..rank).collect();
-            for i in 0..rank {
-                perm.swap(i, dice.below(rank));
-            }
-            x.transpose(perm)
-        }
-        2 => {
-            let start = dice.below(shape[axis]);
-            let stop = start + 1 + dice.below(shape[axis] - start);
-            x.slice_step(axis, start, stop, 1 + dice.below(2))
-        }
-        3 => x.pad(axis, dice.below(3), dice.below(3)),
-        4 => x.reverse([axis]),
-        5 => x.concat(&[x * 0.5], axis),
-        6 if rank < 4 => {
-            let mut to = shape.clone();
-            let place = dice.below(rank + 1);
-            to.insert(place, 1 + dice.below(4));
-            x.broadcast((0..=rank).filter(|&a| a != place).collect::<Vec<_>>(), to)
-        }
-        7 if rank >= 2 => {
-            let merged: usize = shape[rank - 2..].iter().product();
-            x.reshape([&shape[..rank - 2], &[merged]].concat())
-        }
-        _ => {
-            let mut interior = vec![0; rank];
-            interior[axis] = dice.below(2);
-            x.pad_all(vec![0; rank], vec![0; rank], interior)
+    Ok(())
+}
+
+pub fn results(run: &dyn Runnable) -> Result<Vec<Array>> {
+    let mut all = (0..run.program().outputs.len()).map(|i| run.output(i)).collect::<Result<Vec<_>>>()?;
+    for carry in &run.program().carries {
+        all.push(run.input(carry.input)?);
+    }
+    Ok(all)
+}
+
+/// True where both are the same number, two NaNs included.
+pub fn same(a: f64, b: f64) -> bool {
+    a == b || (a.is_nan() && b.is_nan())
+}
+
+/// Fails where an element differs by more than `tolerance` times the largest of its array (at least 1).
+#[track_caller]
+pub fn assert_close(what: &str, found: &[Array], expected: &[Array], tolerance: f64) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (i, (a, b)) in found.iter().zip(expected).enumerate() {
+        assert_eq!((a.shape(), a.dtype()), (b.shape(), b.dtype()), "{what}, result {i}");
+        let (a, b) = (a.to_f64(), b.to_f64());
+        let scale = b.iter().filter(|v| v.is_finite()).fold(1.0f64, |m, v| m.max(v.abs()));
+        for (j, (&x, &y)) in a.iter().zip(&b).enumerate() {
+            let close = same(x, y) || (x - y).abs() <= tolerance * scale;
+            assert!(close, "{what}, result {i}[{j}]: {x:e} and {y:e}, scale {scale:e}");
         }
     }
 }
 
-fn reduced(dice: &mut Dice, x: Tensor) -> Tensor {
-    let axes: Vec<usize> = (0..x.rank()).filter(|_| dice.below(2) == 0).collect();
-    if dice.below(2) == 0 { x.sum(axes) * 0.3 } else { x.mean(axes) }
-}
-
-fn combined(dice: &mut Dice, a: Tensor, b: Tensor) -> Tensor {
-    let fits = bilevel_graph::shape::broadcast_shapes(&a.shape(), &b.shape())
-        .is_some_and(|s| s.iter().product::<usize>() < 3000);
-    if !fits {
-        return smooth(dice, a);
-    }
-    match dice.below(5) {
-        0 => a + b,
-        1 => a - b,
-        2 => a * b,
-        3 => a / (b * b + 1.0),
-        _ => a * 0.7 + b * 0.3,
-    }
-}
-
-fn multiplied(dice: &mut Dice, a: Tensor, b: Tensor) -> Tensor {
-    let (p, q) = (a.shape(), b.shape());
-    let fits: Vec<(usize, usize)> =
-        (0..p.len()).flat_map(|i| (0..q.len()).map(move |j| (i, j))).filter(|&(i, j)| p[i] == q[j]).collect();
-    if fits.is_empty() || a.len() * b.len() > 4000 {
-        return smooth(dice, a);
-    }
-    let (i, j) = dice.pick(&fits);
-    let mut dims = bilevel_graph::DotDims { lhs_contract: vec![i], rhs_contract: vec![j], ..Default::default() };
-    let rest: Vec<(usize, usize)> = fits.iter().copied().filter(|&(k, l)| k != i && l != j).collect();
-    if !rest.is_empty() {
-        let (k, l) = dice.pick(&rest);
-        match dice.below(3) {
-            0 => (dims.lhs_batch, dims.rhs_batch) = (vec![k], vec![l]),
-            1 => {
-                dims.lhs_contract.push(k);
-                dims.rhs_contract.push(l);
-            }
-            _ => {}
+/// Fails where an element differs at all; NaN is NaN.
+#[track_caller]
+pub fn assert_same(what: &str, found: &[Array], expected: &[Array]) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (i, (a, b)) in found.iter().zip(expected).enumerate() {
+        assert_eq!((a.shape(), a.dtype()), (b.shape(), b.dtype()), "{what}, result {i}");
+        for (j, (x, y)) in a.to_f64().into_iter().zip(b.to_f64()).enumerate() {
+            assert!(same(x, y), "{what}, result {i}[{j}]: {x:e} and {y:e}");
         }
     }
-    a.dot(b, dims) * 0.4
-}
-
-fn normalised(dice: &mut Dice, x: Tensor) -> Tensor {
-    if x.rank() == 0 || x.len() == 0 {
-        return x.tanh();
-    }
-    match dice.below(4) {
-        0 => nn::softmax(x, dice.below(x.rank())),
-        1 => nn::log_softmax(x, x.rank() - 1),
-        2 => nn::logsumexp(x, x.rank() - 1),
-        _ => {
-            let last = [x.rank() - 1];
-            let centred = x - x.mean(last).unsqueeze(last);
-            centred / ((centred * centred).mean(last).unsqueeze(last) + 0.3).sqrt()
-        }
-    }
-}
-
-/// Operations with jumps, used on inputs only: rounding must not decide which side of a jump a value is on.
-fn jumpy(dice: &mut Dice, x: Tensor, other: Tensor, indices: Tensor) -> Tensor {
-    match dice.below(8) {
-        0 => nn::relu(x),
-        1 => x.abs(),
-        2 => x.clamp(-0.4, 0.6),
-        3 => x.max([x.rank() - 1]),
-        4 => x.maximum(other * 0.5),
-        5 => x.less(0.1).select(x * x, x.sin()),
-        6 => x.take(indices),
-        _ => x.binary(BinaryOp::Min, other),
-    }
-}
-
-fn pooled(dice: &mut Dice, image: Tensor) -> Tensor {
-    let dims = WindowDims { size: [2, 3], stride: [1 + dice.below(2), 2], padding: [(1, 0), (0, 2)] };
-    let (h, w) = (image.dim(2), image.dim(3));
-    let index = image.stop_gradient().window_argmax(dims);
-    let rows = image.dim(0) * image.dim(1);
-    let places = index.dim(2) * index.dim(3);
-    image.reshape([rows, h * w]).gather(index.reshape([rows, places]), 1).reshape(index.shape())
-}
-
-fn convolved(dice: &mut Dice, image: Tensor, kernel: Tensor) -> Tensor {
-    let dims = ConvDims {
-        stride: [1 + dice.below(2), 1 + dice.below(2)],
-        padding: [(2, dice.below(3) as i64), (dice.below(3) as i64 - 1, 3)],
-        image_dilation: [1, 1 + dice.below(2)],
-        kernel_dilation: [1 + dice.below(2), 1],
-        groups: 1,
-    };
-    image.conv(kernel, dims) * 0.3
-}
-
-/// Builds the program of this seed on `g`.
-pub fn sample(seed: u64, g: &Graph) -> Sample {
-    let mut dice = Dice::new(seed);
-    let lengths = [2 + dice.below(3), 2 + dice.below(4), 3 + dice.below(10)];
-    let mut inputs = vec![];
-    let mut input = |dice: &mut Dice, name: &str, shape: Vec<usize>| {
-        let tensor = g.input(name, &shape, DType::F64);
-        let values: Vec<f64> = (0..shape.iter().product()).map(|_| dice.uniform()).collect();
-        inputs.push((tensor, name.to_string(), Array::from_f64(&shape, values).unwrap()));
-        tensor
-    };
-    let [a, b, c] = lengths;
-    let x = input(&mut dice, "x", vec![a, c]);
-    let y = input(&mut dice, "y", vec![b, c]);
-    let z = input(&mut dice, "z", vec![a, b, c]);
-    let s = input(&mut dice, "s", vec![]);
-    let image = input(&mut dice, "image", vec![2, 3, 5, 4]);
-    let kernel = input(&mut dice, "kernel", vec![2, 3, 2, 2]);
-    let count = 1 + dice.below(6);
-    let indices = g.input("indices", [count], DType::I32);
-    let chosen: Vec<i32> = (0..count).map(|_| dice.below(a) as i32).collect();
-    inputs.push((indices, "indices".into(), Array::from_i32([count], chosen).unwrap()));
-
-    let mut pool = vec![x, y, z, s, x.transpose([1, 0]), z.slice(1, 0, 1)];
-    for _ in 0..4 + dice.below(14) {
-        let (p, q) = (dice.pick(&pool), dice.pick(&pool));
-        let made = match dice.below(14) {
-            0..=2 => smooth(&mut dice, p),
-            3..=5 => combined(&mut dice, p, q),
-            6 => reduced(&mut dice, p),
-            7 | 8 => moved(&mut dice, p),
-            9 => multiplied(&mut dice, p, q),
-            10 => normalised(&mut dice, p),
-            11 => jumpy(&mut dice, x, x.reverse([1]), indices),
-            12 if dice.below(2) == 0 => convolved(&mut dice, image.tanh(), kernel),
-            12 => pooled(&mut dice, image),
-            _ if p.rank() > 0 => p.cumsum_from(dice.below(p.rank()), dice.below(2) == 0) * 0.3,
-            _ => smooth(&mut dice, p),
-        };
-        let made = made.check().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        if made.len() > 0 && made.len() < 2000 {
-            pool.push(made);
-        }
-    }
-    let loss = pool[6..].iter().map(|t| t.sin().mean_all()).reduce(|a, b| a + b).unwrap_or(s);
-    let mut results = vec![loss];
-    let wrt = [x, y, z, s, image, kernel];
-    let first = gradient(loss, &wrt).unwrap();
-    results.extend(first.iter().flatten());
-    if dice.below(2) == 0 {
-        let (g1, v): (Vec<Tensor>, Vec<Tensor>) =
-            first.iter().zip(&wrt).filter_map(|(d, x)| Some(((*d)?, x.cos()))).unzip();
-        results.extend(vjp(&g1, &v, &wrt).unwrap().iter().flatten());
-    }
-    let carry = (dice.below(2) == 0).then(|| {
-        let step = first[0].map_or(x * 0.9, |d| x - d * 0.1);
-        (x, step)
-    });
-    Sample { inputs, results, carry }
 }

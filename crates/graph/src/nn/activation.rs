@@ -1,6 +1,7 @@
 //! Elementwise nonlinearities.
 
 use super::call::Call;
+use crate::op::Op;
 use crate::tensor::Tensor;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
@@ -16,7 +17,17 @@ use std::f64::consts::{FRAC_1_SQRT_2, PI};
 /// ```
 #[track_caller]
 pub fn relu(x: Tensor) -> Tensor {
-    Call::new("relu", &[x]).done(x.greater(0.0).select(x, 0.0))
+    // Asking "is it at most 0" lets a NaN through instead of hiding it.
+    Call::new("relu", &[x]).done(x.less_equal(0.0).select(0.0, x))
+}
+
+/// The tensor y where x is `relu(y)`.
+pub(super) fn before_relu(x: Tensor) -> Option<Tensor> {
+    let node = x.node()?;
+    let [mask, zero, y] = node.inputs[..] else { return None };
+    let [mask, zero, y] = [mask, zero, y].map(|id| Tensor::new(x.graph_id(), id));
+    let is_relu = node.op == Op::Select && zero.constant_value() == Some(0.0) && mask == y.less_equal(0.0);
+    is_relu.then_some(y)
 }
 
 /// Between 0 and 6. The derivative at both ends is 0.
@@ -29,8 +40,8 @@ pub fn relu(x: Tensor) -> Tensor {
 /// ```
 #[track_caller]
 pub fn relu6(x: Tensor) -> Tensor {
-    let below_six = x.less(6.0).select(x, 6.0);
-    Call::new("relu6", &[x]).done(x.greater(0.0).select(below_six, 0.0))
+    let below_six = x.greater_equal(6.0).select(6.0, x);
+    Call::new("relu6", &[x]).done(x.less_equal(0.0).select(0.0, below_six))
 }
 
 /// x where positive, else slope·x (also its derivative at 0).

@@ -102,7 +102,7 @@ pub fn conv_transpose2d(x: Tensor, w: Tensor, b: impl Into<Option<Tensor>>, geom
     let ConvTranspose2d { stride, padding, output_padding, dilation, groups } = geometry;
     require!(call, x.rank() == 4 && w.rank() == 4, "image [n, c, h, w] and kernel [c, o, kh, kw] need 4 axes");
     let (channels, out) = (w.dim(0), w.dim(1));
-    let fits = groups > 0 && x.dim(1) == channels && channels.is_multiple_of(groups);
+    let fits = (1..=channels.max(1)).contains(&groups) && x.dim(1) == channels && channels.is_multiple_of(groups);
     require!(call, fits, "{} channels and a kernel for {channels} do not fit {groups} groups", x.dim(1));
     let mut borders = [(0, 0); 2];
     for i in 0..2 {

@@ -1,5 +1,6 @@
 //! Pooling of images over windows and over the whole.
 
+use super::activation::{before_relu, relu};
 use super::call::{Call, require};
 use super::conv::both_sides;
 use crate::op::{ConvDims, WindowDims};
@@ -75,6 +76,11 @@ pub fn max_pool2d(x: Tensor, windows: Pool2d) -> Tensor {
         stride: windows.stride,
         padding: windows.padding.map(|padding| (padding, padding)),
     };
+    // Taking the largest and cutting at 0 commute, for values and for derivatives of every order (where the largest is not
+    // above 0 both give 0), and after pooling there is less to cut.
+    if let Some(y) = before_relu(x) {
+        return call.done(relu(max_pool2d(y, windows)));
+    }
     let (n, c) = (x.dim(0), x.dim(1));
     let chosen = x.stop_gradient().window_argmax(dims).reshape([n * c, height * width]);
     let planes = x.reshape([n * c, x.dim(2) * x.dim(3)]);

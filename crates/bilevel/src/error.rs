@@ -1,0 +1,72 @@
+//! What can go wrong above the engine.
+
+use std::fmt;
+
+/// Why a problem, a method or a run was refused, or why it stopped.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Error {
+    /// From the engine: a shape, a type, an index, a missing input.
+    Graph(bilevel_graph::Error),
+    /// A setting outside its range.
+    Setting {
+        /// Name of the setting, as written in code.
+        name: &'static str,
+        /// The value given.
+        value: f64,
+        /// What it must be.
+        must: &'static str,
+    },
+    /// A method that cannot work on this problem.
+    NotApplicable {
+        /// Name of the method.
+        method: &'static str,
+        /// Why, and what to use instead.
+        reason: String,
+    },
+    /// A problem described in a way that cannot be.
+    Problem {
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// A number stopped being finite, or grew beyond reason.
+    Diverged {
+        /// What was seen, where, and what to change.
+        diagnosis: String,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Graph(error) => error.fmt(f),
+            Error::Setting { name, value, must } => write!(f, "{name} is {value} but must be {must}"),
+            Error::NotApplicable { method, reason } => write!(f, "{method} does not apply: {reason}"),
+            Error::Problem { reason } => f.write_str(reason),
+            Error::Diverged { diagnosis } => write!(f, "diverged: {diagnosis}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Graph(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<bilevel_graph::Error> for Error {
+    fn from(error: bilevel_graph::Error) -> Self {
+        Error::Graph(error)
+    }
+}
+
+/// Shorthand for results of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// `Ok` where `holds`, else an error that names the setting.
+pub(crate) fn require(holds: bool, name: &'static str, value: f64, must: &'static str) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::Setting { name, value, must }) }
+}

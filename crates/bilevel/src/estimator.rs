@@ -1,0 +1,97 @@
+//! The one contract every hypergradient estimator keeps.
+
+use crate::problem::Problem;
+use crate::{Error, Result};
+use bilevel_graph::{Array, Executor};
+
+/// A method with its settings, before it meets a problem. Its settings are checked when it is prepared.
+pub trait Method: Send + Sync {
+    /// Its name, as on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Checks the settings, sees whether the method applies, and compiles what it needs.
+    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>>;
+}
+
+/// A method prepared for one problem.
+pub trait Estimator: Send {
+    /// The hypergradient at `state.lambda`, starting the inner loop at `state.theta`; leaves the inner loop's last θ, and
+    /// whatever the method keeps warm, in the state. The same state and key give the same result, to the bit.
+    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient>;
+}
+
+/// What an outer loop carries from one hypergradient to the next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// λ, leaf by leaf.
+    pub lambda: Vec<Array>,
+    /// θ, leaf by leaf.
+    pub theta: Vec<Array>,
+    /// What the method keeps warm, such as an adjoint; empty at first.
+    pub memory: Vec<Array>,
+}
+
+impl State {
+    /// The state a run with this key starts from.
+    pub fn initial(problem: &Problem, key: [i32; 2]) -> Result<Self> {
+        let lambda = problem.initial_lambda(key)?;
+        Ok(State { theta: problem.initial_theta(key)?, lambda, memory: vec![] })
+    }
+
+    /// The method's memory, zeros like θ at first.
+    pub(crate) fn warm(&self) -> Vec<Array> {
+        if self.memory.is_empty() { zeros_like(&self.theta) } else { self.memory.clone() }
+    }
+}
+
+/// How often each kind of derivative was computed: the cost of a method that no hardware decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Oracles {
+    /// ∇θ L_T.
+    pub inner_gradients: u64,
+    /// f_θ (with f_λ).
+    pub outer_gradients: u64,
+    /// H·v.
+    pub hessian_products: u64,
+    /// vᵀ·C.
+    pub mixed_products: u64,
+    /// f or L_T without a derivative.
+    pub losses: u64,
+}
+
+impl std::ops::AddAssign for Oracles {
+    fn add_assign(&mut self, other: Self) {
+        self.inner_gradients += other.inner_gradients;
+        self.outer_gradients += other.outer_gradients;
+        self.hessian_products += other.hessian_products;
+        self.mixed_products += other.mixed_products;
+        self.losses += other.losses;
+    }
+}
+
+/// An estimate of d E\[f\]/dλ with what was seen on the way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hypergradient {
+    /// The estimate, leaf by leaf of λ.
+    pub value: Vec<Array>,
+    /// The inner loss at the last θ whose gradient was taken.
+    pub inner_loss: f64,
+    /// The outer loss at the last θ.
+    pub outer_loss: f64,
+    /// What it cost.
+    pub oracles: Oracles,
+}
+
+/// Zeros in the shapes of these arrays.
+pub(crate) fn zeros_like(arrays: &[Array]) -> Vec<Array> {
+    arrays.iter().map(|a| Array::zeros(a.shape(), a.dtype())).collect()
+}
+
+/// Refuses a hypergradient or state that is not finite.
+pub(crate) fn finite(method: &'static str, what: &str, arrays: &[Array], advice: &str) -> Result<()> {
+    let bad = arrays.iter().any(|a| a.to_f64().iter().any(|v| !v.is_finite()));
+    if bad {
+        return Err(Error::Diverged { diagnosis: format!("{method}: {what} is no longer finite; {advice}") });
+    }
+    Ok(())
+}

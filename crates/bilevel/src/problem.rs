@@ -1,0 +1,215 @@
+//! A bi-level problem: λ and θ, an inner and an outer loss, data, and how θ starts.
+
+use crate::scope::Scope;
+use crate::variable::Variable;
+use crate::{Error, Result};
+use bilevel_graph::random::fold_in;
+use bilevel_graph::{Array, DType, Graph, Tensor, Tree};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+type FlatLoss = Arc<dyn Fn(&Scope, &[Tensor], &[Tensor]) -> Result<Tensor> + Send + Sync>;
+type FlatStart = Arc<dyn Fn(&Scope, &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync>;
+
+/// min over λ of E\[f(λ, θ)\], where θ is drawn from, or minimises, the inner loss L_T(λ, θ).
+///
+/// λ and θ are structs with `#[derive(Tree)]` whose leaves say how each variable starts; the losses get the same structs
+/// with tensors in them.
+///
+/// ```
+/// use bilevel::{Leaf, Problem, Variable};
+/// // The paper's synthetic problem: f = (λ−θ)² + (θ−½)², L_T = θ³/3 − (1−λ²)θ.
+/// let problem = Problem::new(Leaf(Variable::constant([], 0.1)), Leaf(Variable::constant([], 0.1)))
+///     .inner(|_, l, t| t.0 * t.0 * t.0 / 3.0 - (1.0 - l.0 * l.0) * t.0)
+///     .outer(|_, l, t| (l.0 - t.0).square() + (t.0 - 0.5).square())
+///     .build()
+///     .unwrap();
+/// assert_eq!(problem.lambda_names(), [""]);
+/// ```
+#[derive(Clone)]
+pub struct Problem {
+    pub(crate) dtype: DType,
+    pub(crate) lambda: Vec<(String, Variable)>,
+    pub(crate) theta: Vec<(String, Variable)>,
+    pub(crate) data: Vec<(String, Array)>,
+    pub(crate) inner: FlatLoss,
+    pub(crate) outer: FlatLoss,
+    /// θ⁰ as a function of λ; `None` where θ starts by itself.
+    pub(crate) start: Option<FlatStart>,
+}
+
+/// Collects the parts of a [`Problem`].
+pub struct ProblemBuilder<L, T> {
+    lambda: L,
+    theta: T,
+    dtype: DType,
+    data: BTreeMap<String, Array>,
+    inner: Option<FlatLoss>,
+    outer: Option<FlatLoss>,
+    start: Option<FlatStart>,
+}
+
+impl Problem {
+    /// Starts a problem from the trees of λ's and θ's variables.
+    #[allow(clippy::new_ret_no_self)]
+    pub fn new<L, T>(lambda: L, theta: T) -> ProblemBuilder<L, T>
+    where
+        L: Tree<Leaf = Variable>,
+        T: Tree<Leaf = Variable>,
+    {
+        ProblemBuilder {
+            lambda,
+            theta,
+            dtype: DType::F64,
+            data: BTreeMap::new(),
+            inner: None,
+            outer: None,
+            start: None,
+        }
+    }
+
+    /// Names of λ's leaves.
+    pub fn lambda_names(&self) -> Vec<&str> {
+        self.lambda.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Names of θ's leaves.
+    pub fn theta_names(&self) -> Vec<&str> {
+        self.theta.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// The floating-point type everything is computed in.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// True where θ starts at a function of λ.
+    pub fn starts_from_lambda(&self) -> bool {
+        self.start.is_some()
+    }
+
+    /// Numbers in λ and in θ.
+    pub fn sizes(&self) -> (usize, usize) {
+        let count = |all: &[(String, Variable)]| all.iter().map(|(_, v)| v.shape.iter().product::<usize>()).sum();
+        (count(&self.lambda), count(&self.theta))
+    }
+
+    /// The first λ of a run with this key.
+    pub fn initial_lambda(&self, key: [i32; 2]) -> Result<Vec<Array>> {
+        initial(&self.lambda, self.dtype, fold_in(key, 1))
+    }
+
+    /// The first θ of a run with this key, where it does not start from λ.
+    pub fn initial_theta(&self, key: [i32; 2]) -> Result<Vec<Array>> {
+        initial(&self.theta, self.dtype, fold_in(key, 2))
+    }
+}
+
+fn initial(variables: &[(String, Variable)], dtype: DType, key: [i32; 2]) -> Result<Vec<Array>> {
+    variables.iter().enumerate().map(|(i, (_, v))| v.initial(dtype, key, i as u32)).collect()
+}
+
+fn leaves<S: Tree<Leaf = Variable>>(tree: &S) -> Vec<(String, Variable)> {
+    let mut all = vec![];
+    tree.visit(|name, variable| all.push((name.to_string(), variable.clone())));
+    all
+}
+
+impl<L, T> ProblemBuilder<L, T>
+where
+    L: Tree<Leaf = Variable> + Clone + Send + Sync + 'static,
+    T: Tree<Leaf = Variable> + Clone + Send + Sync + 'static,
+{
+    /// Computes in this floating-point type instead of f64.
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.dtype = dtype;
+        self
+    }
+
+    /// Adds a data set the losses can ask for by name. Floats are taken in the problem's type.
+    pub fn data(mut self, name: impl Into<String>, array: Array) -> Self {
+        self.data.insert(name.into(), array);
+        self
+    }
+
+    fn flatten(
+        &self,
+        loss: impl Fn(&Scope, &L::With<Tensor>, &T::With<Tensor>) -> Tensor + Send + Sync + 'static,
+    ) -> FlatLoss {
+        let (lambda, theta) = (self.lambda.clone(), self.theta.clone());
+        Arc::new(move |scope, l, t| {
+            let rebuild = |reason: bilevel_graph::TreeError| Error::Problem { reason: reason.to_string() };
+            let l = lambda.rebuild(l.iter().copied()).map_err(rebuild)?;
+            let t = theta.rebuild(t.iter().copied()).map_err(rebuild)?;
+            Ok(loss(scope, &l, &t).check()?)
+        })
+    }
+
+    /// The inner loss L_T(λ, θ).
+    pub fn inner(
+        mut self,
+        loss: impl Fn(&Scope, &L::With<Tensor>, &T::With<Tensor>) -> Tensor + Send + Sync + 'static,
+    ) -> Self {
+        self.inner = Some(self.flatten(loss));
+        self
+    }
+
+    /// The outer loss f(λ, θ).
+    pub fn outer(
+        mut self,
+        loss: impl Fn(&Scope, &L::With<Tensor>, &T::With<Tensor>) -> Tensor + Send + Sync + 'static,
+    ) -> Self {
+        self.outer = Some(self.flatten(loss));
+        self
+    }
+
+    /// θ⁰ as a function of λ: the identity for a learned initialisation.
+    pub fn start(
+        mut self,
+        start: impl Fn(&Scope, &L::With<Tensor>) -> T::With<Tensor> + Send + Sync + 'static,
+    ) -> Self {
+        let lambda = self.lambda.clone();
+        self.start = Some(Arc::new(move |scope, l| {
+            let l = lambda.rebuild(l.iter().copied()).map_err(|e| Error::Problem { reason: e.to_string() })?;
+            start(scope, &l).into_leaves().into_iter().map(|t| Ok(t.check()?)).collect()
+        }));
+        self
+    }
+
+    /// The problem, after tracing both losses once to see that they fit.
+    pub fn build(self) -> Result<Problem> {
+        let missing = |what: &str| Error::Problem {
+            reason: format!("the problem has no {what} loss; give one with .{what}(…)"),
+        };
+        if !self.dtype.is_float() {
+            return Err(Error::Problem { reason: "a problem is computed in f32 or f64".into() });
+        }
+        let dtype = self.dtype;
+        let data = self.data.into_iter().map(|(name, array)| {
+            let array = match array.dtype() {
+                DType::I32 => array,
+                _ => Array::from_values(array.shape(), &array.to_f64(), dtype)?,
+            };
+            if let Some(bad) = array.to_f64().iter().find(|v| !v.is_finite()) {
+                return Err(Error::Problem { reason: format!("data '{name}' holds {bad}; clean it first") });
+            }
+            Ok((name, array))
+        });
+        let problem = Problem {
+            dtype,
+            lambda: leaves(&self.lambda),
+            theta: leaves(&self.theta),
+            data: data.collect::<Result<_>>()?,
+            inner: self.inner.ok_or_else(|| missing("inner"))?,
+            outer: self.outer.ok_or_else(|| missing("outer"))?,
+            start: self.start,
+        };
+        let mut variables = problem.lambda.iter().chain(&problem.theta);
+        if let Some((name, _)) = variables.find(|(_, v)| v.shape.contains(&0)) {
+            return Err(Error::Problem { reason: format!("variable '{name}' has no elements") });
+        }
+        let graph = Graph::new();
+        crate::trace::Trace::new(&graph, &problem)?.check()?;
+        Ok(problem)
+    }
+}

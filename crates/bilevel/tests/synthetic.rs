@@ -1,0 +1,44 @@
+//! The paper's synthetic 1-D problem, protocol and numbers of the design.
+
+use bilevel::{Array, Cpu, DType, HpoSgld, LangevinAdjoint, Leaf, Method, Problem, State, Variable};
+use bilevel_graph::random::{fold_in, seed_key};
+
+fn synthetic() -> Problem {
+    Problem::new(Leaf(Variable::constant([], 0.1)), Leaf(Variable::constant([], 0.1)))
+        .inner(|_, l, t| t.0 * t.0 * t.0 / 3.0 - (1.0 - l.0 * l.0) * t.0)
+        .outer(|_, l, t| (l.0 - t.0).square() + (t.0 - 0.5).square())
+        .build()
+        .unwrap()
+}
+
+/// Plain SGD on λ with θ warm; the last λ and the θ from before the last update.
+fn descend(method: &dyn Method, outers: u32, seed: u64) -> (f64, f64) {
+    let problem = synthetic();
+    let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
+    let key = seed_key(seed);
+    let mut state = State::initial(&problem, key).unwrap();
+    for outer in 0..outers {
+        let h = estimator.estimate(&mut state, fold_in(key, 10 + outer)).unwrap();
+        let lambda = state.lambda[0].item().unwrap() - 0.005 * h.value[0].item().unwrap();
+        state.lambda = vec![Array::scalar(lambda, DType::F64)];
+    }
+    (state.lambda[0].item().unwrap(), state.theta[0].item().unwrap())
+}
+
+#[test]
+fn hpo_sgld_as_printed_lands_where_the_design_measured() {
+    let method = HpoSgld { step: 0.005, ..HpoSgld::default() };
+    let (lambda, theta) = descend(&method, 200, 1);
+    assert!((lambda - 0.7369).abs() < 5e-4 && (theta - 0.6756).abs() < 1.5e-3, "{lambda} {theta}");
+    let (lambda, _) = descend(&HpoSgld { step: 0.01, ..method }, 200, 1);
+    assert!((lambda - 0.7489).abs() < 5e-4, "{lambda}");
+}
+
+#[test]
+fn the_langevin_adjoint_finds_the_optimum() {
+    for step in [0.001, 0.005, 0.05] {
+        let method = LangevinAdjoint { step, temperature: 0.0, ..LangevinAdjoint::default() };
+        let (lambda, _) = descend(&method, 3000, 1);
+        assert!((lambda - 0.74894).abs() < 3e-5, "γ = {step}: {lambda}");
+    }
+}
