@@ -4,14 +4,14 @@
 //! another smooth piece: right, but not close. So results are compared under the same choices, and choices that differ
 //! are shown to be near ties.
 
-use bilevel_graph::{Array, DType, Op, Port, Program};
+use bilevel_graph::{Array, DType, Op, Port, Program, UnaryOp};
 
 /// Numbers of the nodes that choose by comparing floats.
 fn nodes(program: &Program) -> Vec<usize> {
     let float = |node: usize| program.nodes[node].meta.dtype.is_float();
     let chooses = |op: &Op| match op {
         Op::Binary(op) => op.is_comparison(),
-        Op::WindowArgMax(_) | Op::ArgMax(_) => true,
+        Op::WindowArgMax(_) | Op::ArgMax(_) | Op::Unary(UnaryOp::Floor | UnaryOp::Sign) => true,
         _ => false,
     };
     (0..program.nodes.len())
@@ -44,13 +44,13 @@ pub fn imposed(program: &Program) -> Program {
     all
 }
 
-/// One choice node: what it chose, what it compared, and along which axis where it is an [`Op::ArgMax`].
+/// One choice node: what it chose and what it compared.
 pub struct Choice {
     /// Its result.
     pub chosen: Array,
     /// Its operands.
     pub compared: Vec<Array>,
-    axis: Option<usize>,
+    op: Op,
 }
 
 /// All choices of a program from [`revealed`], its outputs read by `read`.
@@ -61,7 +61,7 @@ pub fn made<E>(program: &Program, read: impl Fn(&str) -> Result<Array, E>) -> Re
         Ok(Choice {
             chosen: read(&format!("choice{number}"))?,
             compared: operands.map(|k| read(&format!("choice{number} of {k}"))).collect::<Result<_, E>>()?,
-            axis: if let Op::ArgMax(axis) = node.op { Some(axis) } else { None },
+            op: node.op.clone(),
         })
     });
     each.collect()
@@ -92,9 +92,11 @@ pub fn flips(exact: &[Choice], other: &[Choice]) -> Flips {
         let values: Vec<Vec<f64>> = exact.compared.iter().map(Array::to_f64).collect();
         let size = values.iter().flatten().fold(f64::MIN_POSITIVE, |most, v| v.abs().max(most));
         for i in differing {
-            let gap = match values.as_slice() {
-                [left, right] => left[i] - right[i],
-                [x] => x[exact.place(i, a[i] as usize)] - x[exact.place(i, b[i] as usize)],
+            let gap = match (&exact.op, values.as_slice()) {
+                (Op::Unary(UnaryOp::Floor), [x]) => x[i] - x[i].round(),
+                (Op::Unary(_), [x]) => x[i],
+                (_, [x]) => x[exact.place(i, a[i] as usize)] - x[exact.place(i, b[i] as usize)],
+                (_, [left, right]) => left[i] - right[i],
                 _ => f64::INFINITY,
             };
             found.margin = found.margin.max(gap.abs() / size);
@@ -107,14 +109,14 @@ impl Choice {
     /// Position in the operand of the element that result `i` names by `index`.
     fn place(&self, i: usize, index: usize) -> usize {
         let shape = self.compared[0].shape();
-        match self.axis {
+        match self.op {
             // Result [outer.., inner..], operand [outer.., axis, inner..].
-            Some(axis) => {
+            Op::ArgMax(axis) => {
                 let inner: usize = shape[axis + 1..].iter().product();
                 (i / inner * shape[axis] + index) * inner + i % inner
             }
             // Windows count the elements of their plane.
-            None => {
+            _ => {
                 let rank = shape.len();
                 let windows: usize = self.chosen.shape()[rank - 2..].iter().product();
                 i / windows * shape[rank - 2] * shape[rank - 1] + index
@@ -188,9 +190,9 @@ mod tests {
         for choice in made(&program, |name| run.output(program.output(name)?)).unwrap() {
             for (i, index) in choice.chosen.to_f64().into_iter().enumerate() {
                 let value = values[choice.place(i, index as usize)];
-                let expected = match choice.axis {
-                    Some(_) => (0..3).map(|k| values[i / 4 * 12 + k * 4 + i % 4]).fold(0.0, f64::max),
-                    None => (0..12).filter(|k| k % 4 / 2 == i % 2).map(|k| values[i / 2 * 12 + k]).fold(0.0, f64::max),
+                let expected = match choice.op {
+                    Op::ArgMax(_) => (0..3).map(|k| values[i / 4 * 12 + k * 4 + i % 4]).fold(0.0, f64::max),
+                    _ => (0..12).filter(|k| k % 4 / 2 == i % 2).map(|k| values[i / 2 * 12 + k]).fold(0.0, f64::max),
                 };
                 assert_eq!(value, expected);
             }
