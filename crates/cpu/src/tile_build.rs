@@ -463,44 +463,6 @@ impl Builder<'_> {
             scratch: full_slots * full + row_slots * row,
         }
     }
-
-    /// Slots of full and of row values; values share one when the first is read for the last time before the second is
-    /// written. (An instruction may write over an operand of its own only where sizes agree, so none does.)
-    fn assign_slots(&mut self) -> (usize, usize) {
-        let mut free: [Vec<usize>; 2] = [vec![], vec![]];
-        let mut made = [0, 0];
-        let mut defined = vec![usize::MAX; self.values.len()];
-        for (at, instruction) in self.instructions.iter_mut().enumerate() {
-            if let Some(number) = written(instruction) {
-                defined[number] = defined[number].min(at);
-            }
-        }
-        for at in 0..self.instructions.len() {
-            if let Some(number) = written(&mut self.instructions[at])
-                && defined[number] == at
-            {
-                let class = self.values[number].rows as usize;
-                self.values[number].slot = free[class].pop().unwrap_or_else(|| {
-                    made[class] += 1;
-                    made[class] - 1
-                });
-            }
-            for (value, &defined) in self.values.iter().zip(&defined) {
-                if value.last_use == at && defined <= at && !value.kept {
-                    free[value.rows as usize].push(value.slot);
-                }
-            }
-        }
-        // Kept values are loaded before anything else could use their slot only if they own it from the start.
-        for number in 0..self.values.len() {
-            if self.values[number].kept {
-                let class = self.values[number].rows as usize;
-                self.values[number].slot = made[class];
-                made[class] += 1;
-            }
-        }
-        (made[0], made[1])
-    }
 }
 
 fn pad(bytes: [u8; 4]) -> [u8; 8] {
