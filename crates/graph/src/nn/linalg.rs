@@ -71,15 +71,21 @@ pub fn matrix_exponential(a: Tensor) -> Tensor {
     let square = a.matmul(a);
     let cube = square.matmul(a);
     let fourth = square.matmul(square);
-    // In blocks of four powers: B₀ + A⁴(B₁ + A⁴(B₂ + A⁴(B₃ + A⁴/16!))), Bⱼ = I/(4j)! + A/(4j+1)! + A²/(4j+2)! + A³/(4j+3)!.
+    // eᴬ − I instead of eᴬ, so that the identity does not round away what is small beside it. In blocks of four powers:
+    // B₀ + A⁴(B₁ + A⁴(B₂ + A⁴(B₃ + A⁴/16!))), Bⱼ = I/(4j)! + A/(4j+1)! + A²/(4j+2)! + A³/(4j+3)!, but B₀ without I.
     let factor = |k: usize| (1..=k).map(|i| 1.0 / i as f64).product::<f64>();
     let mut sum = fourth * factor(16);
     for k in [12, 8, 4, 0] {
-        let block = identity * factor(k) + a * factor(k + 1) + (square * factor(k + 2) + cube * factor(k + 3));
+        let powers = a * factor(k + 1) + (square * factor(k + 2) + cube * factor(k + 3));
+        let block = if k == 0 { powers } else { identity * factor(k) + powers };
         sum = if k == 12 { sum + block } else { fourth.matmul(sum) + block };
     }
-    for _ in 0..squarings {
-        sum = sum.matmul(sum);
+    // (I + X)² = I + (2X + X²). The last two squarings include the identity: an element far below 1 would otherwise be
+    // the small difference of two near 1.
+    for _ in 2..squarings {
+        sum = sum * 2.0 + sum.matmul(sum);
     }
-    call.done(sum)
+    let once = sum + identity;
+    let twice = once.matmul(once);
+    call.done(twice.matmul(twice))
 }
