@@ -1,12 +1,12 @@
 //! AmIGO with conjugate gradients: the linear solve starts from the last solution.
 //!
 //!   θ ← θ − γ·∇θL_T(θ), T times
-//!   H·z = f_θ, by i iterations of conjugate gradients from the last z
+//!   (H + reg·I)·z = f_θ, by i iterations of conjugate gradients from the last z
 //!   h = f_λ − zᵀ·C
 //!
 //! The residual of a warm start costs one Hessian product more than the iterations.
 
-use super::implicit::{Descent, Ending, Implicit, count};
+use super::implicit::{Descent, Ending, Implicit, at_least_0, count};
 use super::solve::{ConjugateGradients, Matrix};
 use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, State};
@@ -40,13 +40,15 @@ pub struct AmigoCg {
     pub temperature: f64,
     /// Noise scale κ, at least 0.
     pub noise_scale: f64,
+    /// Added to every eigenvalue of H, at least 0.
+    pub regularisation: f64,
     /// Iterations i, at least 1.
     pub iterations: usize,
 }
 
 impl Default for AmigoCg {
     fn default() -> Self {
-        AmigoCg { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, iterations: 10 }
+        AmigoCg { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, regularisation: 0.0, iterations: 10 }
     }
 }
 
@@ -61,12 +63,13 @@ impl Method for AmigoCg {
     }
 
     fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        let AmigoCg { step, steps, temperature, noise_scale, iterations } = *self;
+        let AmigoCg { step, steps, temperature, noise_scale, regularisation, iterations } = *self;
+        at_least_0("regularisation", regularisation)?;
         count("iterations", iterations, 1)?;
         let descent = Descent { step, steps, temperature, noise_scale };
         let ending = Ending { scale: 1.0, proximal: None };
         let implicit = Implicit::new(self.name(), problem, executor, descent, ending)?;
-        let matrix = Matrix { hessian: 1.0, identity: 0.0 };
+        let matrix = Matrix { hessian: 1.0, identity: regularisation };
         let solver = ConjugateGradients::new(problem, executor, &descent, matrix, iterations, true)?;
         Ok(Box::new(Prepared { implicit, solver }))
     }
@@ -76,8 +79,7 @@ impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
         let z = self.solver.solve(&self.implicit.problem, &point, &state.warm())?;
-        let advice =
-            "the Hessian is close to singular or not positive: use ift-cg, which regularises, or more inner steps";
+        let advice = "the Hessian is close to singular or not positive: take more regularisation, or more inner steps";
         let h = self.implicit.finish(state, point, &z, self.solver.products(), advice)?;
         state.memory = z;
         Ok(h)

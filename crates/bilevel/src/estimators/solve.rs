@@ -4,7 +4,7 @@ use super::implicit::{Descent, Point};
 use crate::Result;
 use crate::problem::Problem;
 use crate::trace::{Routine, Trace};
-use bilevel_graph::{Array, Executor, Graph, Program, Tensor};
+use bilevel_graph::{Array, DType, Executor, Graph, Program, Tensor};
 
 /// z ← z − β·H·z + w·f_θ.
 pub(crate) struct Richardson {
@@ -59,8 +59,8 @@ impl Matrix {
 ///
 ///   s = rᵀr / pᵀAp,  q ← q + s·p,  r ← r − s·Ap,  p ← r + (new rᵀr / old rᵀr)·p
 ///
-/// One product A·p gives both the step length and the residual. A quotient with 0 below is taken as 0, so that a solve that
-/// has arrived stays where it is; a NaN goes through.
+/// One product A·p gives both the step length and the residual. Once ‖r‖ is rounding beside ‖f_θ‖ the solve has arrived
+/// and stays where it is: going on would follow rounding into the directions in which A is singular. A NaN goes through.
 pub(crate) struct ConjugateGradients {
     sweep: Routine,
     sweeps: usize,
@@ -104,6 +104,8 @@ impl ConjugateGradients {
         sweep.set_all("r", &first)?;
         sweep.set_all("p", &first)?;
         sweep.set("rr", &Array::scalar(square_norm(&first), problem.dtype))?;
+        let rounding = if problem.dtype == DType::F64 { f64::EPSILON } else { f32::EPSILON as f64 };
+        sweep.set("floor", &Array::scalar(rounding * rounding * square_norm(&point.f_theta), problem.dtype))?;
         sweep.run(0..self.sweeps as u32)?;
         sweep.carried_all("q", start.len())
     }
@@ -128,10 +130,11 @@ fn sweep_program(problem: &Problem, executor: &dyn Executor, descent: &Descent, 
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let [q, r, p] = ["q", "r", "p"].map(|name| trace.inputs_like(name, &trace.theta));
-    let rr = graph.input("rr", [], problem.dtype);
+    let [rr, floor] = ["rr", "floor"].map(|name| graph.input(name, [], problem.dtype));
     let zero = graph.scalar(0.0, problem.dtype);
     let product = matrix.times(descent, &trace, &p)?;
-    let length = quotient(rr, dot(&p, &product).unwrap_or(zero));
+    let arrived = rr.less_equal(floor);
+    let length = arrived.select(0.0, quotient(rr, dot(&p, &product).unwrap_or(zero)));
     let r_next: Vec<Tensor> = (0..r.len()).map(|i| r[i] - length * product[i]).collect();
     let rr_next = dot(&r_next, &r_next).unwrap_or(zero);
     let turn = quotient(rr_next, rr);
