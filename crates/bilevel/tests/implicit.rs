@@ -14,7 +14,8 @@ type Matrix = [Vector; N];
 fn solve(mut a: Matrix, mut b: Vector) -> Vector {
     for k in 0..N {
         let pivot = (k..N).max_by(|&i, &j| a[i][k].abs().total_cmp(&a[j][k].abs())).unwrap();
-        (a.swap(k, pivot), b.swap(k, pivot));
+        a.swap(k, pivot);
+        b.swap(k, pivot);
         for i in k + 1..N {
             let factor = a[i][k] / a[k][k];
             (0..N).for_each(|j| a[i][j] -= factor * a[k][j]);
@@ -662,7 +663,7 @@ fn a_curvature_that_is_not_a_number_is_not_passed_over() {
         .outer(|_, _, t| t.0.sum_all())
         .build()
         .unwrap();
-    for method in [&IftCg { steps: 0, ..CG } as &dyn Method, &AmigoCg { steps: 0, ..AmigoCg::default() }] {
+    for method in [&IftCg { steps: 0, iterations: 1, ..CG } as &dyn Method, &AmigoCg { steps: 0, ..amigo_cg(1) }] {
         let mut state = State::initial(&problem, KEY).unwrap();
         let found = method.prepare(&problem, &Cpu::with_threads(1)).unwrap().estimate(&mut state, KEY);
         assert!(matches!(found, Err(Error::Diverged { .. })), "{} {found:?}", method.name());
