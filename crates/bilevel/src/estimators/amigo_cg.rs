@@ -1,0 +1,87 @@
+//! AmIGO with conjugate gradients: the linear solve starts from the last solution.
+//!
+//!   θ ← θ − γ·∇θL_T(θ), T times
+//!   (H + reg·I)·z = f_θ, by i iterations of conjugate gradients from the last z
+//!   h = f_λ − zᵀ·C
+//!
+//! The residual of a warm start costs one Hessian product more than the iterations.
+
+use super::implicit::{Descent, Ending, Implicit, at_least_0, count};
+use super::solve::{ConjugateGradients, Matrix};
+use crate::Result;
+use crate::estimator::{Estimator, Hypergradient, Method, State};
+use crate::problem::Problem;
+use bilevel_graph::Executor;
+
+/// Settings of AmIGO with conjugate gradients.
+///
+/// It takes θ for a minimum of the inner loss. Where θ⁰ depends on λ it applies, but sees nothing of that dependence.
+///
+/// ```
+/// use bilevel::{AmigoCg, Cpu, Leaf, Method, Problem, State, Variable};
+/// // θ(λ) = λ and f = ½θ², so the hypergradient is λ.
+/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
+///     .outer(|_, _, t| t.0.square() * 0.5)
+///     .build()?;
+/// let method = AmigoCg { iterations: 1, step: 0.5, ..AmigoCg::default() };
+/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
+/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
+/// assert!((h.value[0].item().unwrap() - 2.0).abs() < 1e-12);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AmigoCg {
+    /// Inner step γ, above 0.
+    pub step: f64,
+    /// Inner steps T; 0 takes the hypergradient at the θ given.
+    pub steps: usize,
+    /// Temperature τ of Langevin noise in the inner loop, at least 0; 0 is plain gradient descent.
+    pub temperature: f64,
+    /// Noise scale κ, at least 0.
+    pub noise_scale: f64,
+    /// Added to every eigenvalue of H, at least 0.
+    pub regularisation: f64,
+    /// Iterations i, at least 1.
+    pub iterations: usize,
+}
+
+impl Default for AmigoCg {
+    fn default() -> Self {
+        AmigoCg { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, regularisation: 0.0, iterations: 10 }
+    }
+}
+
+struct Prepared {
+    implicit: Implicit,
+    solver: ConjugateGradients,
+}
+
+impl Method for AmigoCg {
+    fn name(&self) -> &'static str {
+        "amigo-cg"
+    }
+
+    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        let AmigoCg { step, steps, temperature, noise_scale, regularisation, iterations } = *self;
+        at_least_0("regularisation", regularisation)?;
+        count("iterations", iterations, 1)?;
+        let descent = Descent { step, steps, temperature, noise_scale };
+        let ending = Ending { scale: 1.0, proximal: None };
+        let implicit = Implicit::new(self.name(), problem, executor, descent, ending)?;
+        let matrix = Matrix { hessian: 1.0, identity: regularisation };
+        let solver = ConjugateGradients::new(problem, executor, &descent, matrix, iterations, true)?;
+        Ok(Box::new(Prepared { implicit, solver }))
+    }
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+        let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
+        let z = self.solver.solve(&self.implicit.problem, &point, &state.warm())?;
+        let advice = "the Hessian is close to singular or not positive: take more regularisation, or more inner steps";
+        let h = self.implicit.finish(state, point, &z, self.solver.products(), advice)?;
+        state.memory = z;
+        Ok(h)
+    }
+}

@@ -1,0 +1,89 @@
+//! AmIGO with gradient steps: the linear system goes on where the last hypergradient left it.
+//!
+//!   θ ← θ − γ·∇θL_T(θ), T times
+//!   z ← z − β·(H·z − f_θ), i times, from the last z
+//!   h = f_λ − zᵀ·C
+
+use super::implicit::{Descent, Ending, Implicit, count, positive};
+use super::solve::Richardson;
+use crate::Result;
+use crate::estimator::{Estimator, Hypergradient, Method, State};
+use crate::problem::Problem;
+use bilevel_graph::Executor;
+
+/// Settings of AmIGO with gradient steps.
+///
+/// It takes θ for a minimum of the inner loss. Where θ⁰ depends on λ it applies, but sees nothing of that dependence.
+///
+/// ```
+/// use bilevel::{AmigoSgd, Cpu, Leaf, Method, Problem, State, Variable};
+/// // θ(λ) = λ and f = ½θ², so the hypergradient is λ.
+/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
+///     .outer(|_, _, t| t.0.square() * 0.5)
+///     .build()?;
+/// let method = AmigoSgd { beta: 0.5, iterations: 10, step: 0.5, ..AmigoSgd::default() };
+/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
+/// let mut state = State::initial(&problem, [0, 0])?;
+/// let errors = [0, 1].map(|_| {
+///     let h = estimator.estimate(&mut state, [0, 0]).unwrap();
+///     (h.value[0].item().unwrap() - 2.0).abs()
+/// });
+/// assert!(errors[0] < 1e-2 && errors[1] < 1e-5, "{errors:?}");
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AmigoSgd {
+    /// Inner step γ, above 0.
+    pub step: f64,
+    /// Inner steps T; 0 takes the hypergradient at the θ given.
+    pub steps: usize,
+    /// Temperature τ of Langevin noise in the inner loop, at least 0; 0 is plain gradient descent.
+    pub temperature: f64,
+    /// Noise scale κ, at least 0.
+    pub noise_scale: f64,
+    /// Step β on z, above 0; β × the largest curvature must be below 2.
+    pub beta: f64,
+    /// Steps i on z, at least 1.
+    pub iterations: usize,
+}
+
+impl Default for AmigoSgd {
+    fn default() -> Self {
+        AmigoSgd { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, beta: 0.01, iterations: 10 }
+    }
+}
+
+struct Prepared {
+    implicit: Implicit,
+    solver: Richardson,
+    iterations: usize,
+}
+
+impl Method for AmigoSgd {
+    fn name(&self) -> &'static str {
+        "amigo-sgd"
+    }
+
+    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        let AmigoSgd { step, steps, temperature, noise_scale, beta, iterations } = *self;
+        positive("beta", beta)?;
+        count("iterations", iterations, 1)?;
+        let descent = Descent { step, steps, temperature, noise_scale };
+        let ending = Ending { scale: 1.0, proximal: None };
+        let implicit = Implicit::new(self.name(), problem, executor, descent, ending)?;
+        let solver = Richardson::new(problem, executor, &descent, (beta, beta), iterations)?;
+        Ok(Box::new(Prepared { implicit, solver, iterations }))
+    }
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+        let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
+        let z = self.solver.solve(&self.implicit.problem, &point, &state.warm())?;
+        let advice = "beta is too large: beta × the largest curvature must be below 2";
+        let h = self.implicit.finish(state, point, &z, self.iterations, advice)?;
+        state.memory = z;
+        Ok(h)
+    }
+}

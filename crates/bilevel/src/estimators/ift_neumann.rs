@@ -1,0 +1,102 @@
+//! Implicit differentiation with a truncated Neumann series for the inverse Hessian.
+//!
+//!   θ ← θ − γ·∇θL_T(θ), T times
+//!   p = α·Σ over j = 0 … i of (I − αH)ʲ·f_θ
+//!   h = f_λ − pᵀ·C
+//!
+//! The sum is run as p ← f_θ + (I − αH)·p, one Hessian product for each term after the first.
+
+use super::implicit::{Descent, Ending, Implicit, count, positive};
+use super::solve::{Richardson, square_norm};
+use crate::estimator::{Estimator, Hypergradient, Method, State};
+use crate::problem::Problem;
+use crate::{Error, Result};
+use bilevel_graph::Executor;
+
+/// Settings of implicit differentiation with a Neumann series.
+///
+/// It takes θ for a minimum of the inner loss. Where θ⁰ depends on λ it applies, but sees nothing of that dependence.
+///
+/// ```
+/// use bilevel::{Cpu, IftNeumann, Leaf, Method, Problem, State, Variable};
+/// // θ(λ) = λ and f = ½θ², so the hypergradient is λ.
+/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
+///     .outer(|_, _, t| t.0.square() * 0.5)
+///     .build()?;
+/// let method = IftNeumann { alpha: 0.5, terms: 30, step: 0.5, ..IftNeumann::default() };
+/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
+/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
+/// assert!((h.value[0].item().unwrap() - 2.0).abs() < 1e-8);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct IftNeumann {
+    /// Inner step γ, above 0.
+    pub step: f64,
+    /// Inner steps T; 0 takes the hypergradient at the θ given.
+    pub steps: usize,
+    /// Temperature τ of Langevin noise in the inner loop, at least 0; 0 is plain gradient descent.
+    pub temperature: f64,
+    /// Noise scale κ, at least 0.
+    pub noise_scale: f64,
+    /// α, above 0; the series converges where α × the largest curvature is below 2.
+    pub alpha: f64,
+    /// Terms i after the first.
+    pub terms: usize,
+    /// Multiply the sum by α, as the inverse needs (the default); without it the sum is as the paper's tables have it.
+    pub final_alpha: bool,
+}
+
+impl Default for IftNeumann {
+    fn default() -> Self {
+        IftNeumann {
+            step: 0.01,
+            steps: 100,
+            temperature: 0.0,
+            noise_scale: 1.0,
+            alpha: 0.1,
+            terms: 10,
+            final_alpha: true,
+        }
+    }
+}
+
+struct Prepared {
+    implicit: Implicit,
+    series: Richardson,
+    terms: usize,
+}
+
+impl Method for IftNeumann {
+    fn name(&self) -> &'static str {
+        "ift-neumann"
+    }
+
+    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        let IftNeumann { step, steps, temperature, noise_scale, alpha, terms, final_alpha } = *self;
+        positive("alpha", alpha)?;
+        count("terms", terms, 0)?;
+        let descent = Descent { step, steps, temperature, noise_scale };
+        let ending = Ending { scale: if final_alpha { alpha } else { 1.0 }, proximal: None };
+        let implicit = Implicit::new(self.name(), problem, executor, descent, ending)?;
+        let series = Richardson::new(problem, executor, &descent, (alpha, 1.0), terms)?;
+        Ok(Box::new(Prepared { implicit, series, terms }))
+    }
+}
+
+const ADVICE: &str = "alpha is too large: alpha × the largest curvature must be below 2";
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+        let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
+        let p = self.series.solve(&self.implicit.problem, &point, &point.f_theta)?;
+        // Where the series converges no partial sum is longer than its number of terms times the first.
+        let growth = (square_norm(&p) / square_norm(&point.f_theta)).sqrt() / (self.terms + 1) as f64;
+        if growth > 1e6 {
+            let diagnosis = format!("ift-neumann: the series grew {growth:.0e} times beyond its first term; {ADVICE}");
+            return Err(Error::Diverged { diagnosis });
+        }
+        self.implicit.finish(state, point, &p, self.terms, ADVICE)
+    }
+}

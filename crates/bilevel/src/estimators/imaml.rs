@@ -1,0 +1,100 @@
+//! Implicit MAML: λ is where the inner loop starts, and what a proximal term pulls it back to.
+//!
+//!   θ⁰ = λ,  θ ← θ − γ·\[∇θL_T(θ) + ρ·(θ − λ)\], T times
+//!   (I + H/ρ)·g = f_θ, by i iterations of conjugate gradients from 0
+//!   h = f_λ + g − gᵀ·C/ρ
+//!
+//! H and C belong to the user's inner loss, without the proximal term. The last term is there only where that loss itself
+//! depends on λ, which it does not in the usual setting.
+
+use super::implicit::{Descent, Ending, Implicit, count, positive};
+use super::solve::{ConjugateGradients, Matrix};
+use crate::estimator::{Estimator, Hypergradient, Method, State, zeros_like};
+use crate::problem::Problem;
+use crate::trace::Trace;
+use crate::{Error, Result};
+use bilevel_graph::{Executor, Graph};
+
+/// Settings of implicit MAML.
+///
+/// It applies where θ⁰ = λ. The inner loop always starts at λ, whatever θ is in the state; the inner loss reported is
+/// without the proximal term.
+///
+/// ```
+/// use bilevel::{Cpu, Imaml, Leaf, Method, Problem, State, Variable};
+/// // The minimum of ½(θ−3)² + ½(θ−λ)² is θ = (3+λ)/2, and f = ½θ²: the hypergradient is θ/2.
+/// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, _, t| (t.0 - 3.0).square() * 0.5)
+///     .outer(|_, _, t| t.0.square() * 0.5)
+///     .start(|_, l| Leaf(l.0))
+///     .build()?;
+/// let method = Imaml { rho: 1.0, step: 0.3, ..Imaml::default() };
+/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
+/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
+/// assert!((h.value[0].item().unwrap() - 1.0).abs() < 1e-12);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Imaml {
+    /// Inner step γ, above 0.
+    pub step: f64,
+    /// Inner steps T; 0 takes the hypergradient at θ = λ.
+    pub steps: usize,
+    /// Temperature τ of Langevin noise in the inner loop, at least 0; 0 is plain gradient descent.
+    pub temperature: f64,
+    /// Noise scale κ, at least 0.
+    pub noise_scale: f64,
+    /// Strength ρ of the proximal term, above 0.
+    pub rho: f64,
+    /// Iterations i of conjugate gradients, at least 1.
+    pub iterations: usize,
+}
+
+impl Default for Imaml {
+    fn default() -> Self {
+        Imaml { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, rho: 1.0, iterations: 5 }
+    }
+}
+
+struct Prepared {
+    implicit: Implicit,
+    solver: ConjugateGradients,
+}
+
+impl Method for Imaml {
+    fn name(&self) -> &'static str {
+        "imaml"
+    }
+
+    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        let Imaml { step, steps, temperature, noise_scale, rho, iterations } = *self;
+        positive("rho", rho)?;
+        count("iterations", iterations, 1)?;
+        if !starts_at_lambda(problem)? {
+            let reason = "it needs θ⁰ = λ, leaf by leaf: give the problem .start(…) with the identity, or use ift-cg where \
+                          λ is not the start of θ";
+            return Err(Error::NotApplicable { method: self.name(), reason: reason.into() });
+        }
+        let descent = Descent { step, steps, temperature, noise_scale };
+        let ending = Ending { scale: 1.0 / rho, proximal: Some(rho) };
+        let implicit = Implicit::new(self.name(), problem, executor, descent, ending)?;
+        let matrix = Matrix { hessian: 1.0 / rho, identity: 1.0 };
+        let solver = ConjugateGradients::new(problem, executor, &descent, matrix, iterations, false)?;
+        Ok(Box::new(Prepared { implicit, solver }))
+    }
+}
+
+fn starts_at_lambda(problem: &Problem) -> Result<bool> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, problem)?;
+    Ok(trace.start()?.is_some_and(|start| start == trace.lambda))
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+        let point = self.implicit.descend(&state.lambda, &state.lambda, key)?;
+        let g = self.solver.solve(&self.implicit.problem, &point, &zeros_like(&point.theta))?;
+        let advice = "I + H/rho is close to singular or not positive: take a larger rho, or more inner steps";
+        self.implicit.finish(state, point, &g, self.solver.products(), advice)
+    }
+}

@@ -1,0 +1,158 @@
+//! Linear solves with the Hessian of the inner loss, each one looped program.
+
+use super::implicit::{Descent, Point};
+use crate::Result;
+use crate::problem::Problem;
+use crate::trace::{Routine, Trace};
+use bilevel_graph::{Array, DType, Executor, Graph, Program, Tensor};
+
+/// z ← z − β·H·z + w·f_θ.
+pub(crate) struct Richardson {
+    sweep: Routine,
+    sweeps: usize,
+}
+
+impl Richardson {
+    pub fn new(
+        problem: &Problem,
+        executor: &dyn Executor,
+        descent: &Descent,
+        (beta, weight): (f64, f64),
+        sweeps: usize,
+    ) -> Result<Self> {
+        let graph = Graph::new();
+        let trace = Trace::new(&graph, problem)?;
+        let z = trace.inputs_like("z", &trace.theta);
+        let f_theta = trace.inputs_like("f_theta", &trace.theta);
+        let hessian = descent.hessian(&trace, &z)?;
+        let mut builder = Program::builder(&graph);
+        for i in 0..z.len() {
+            builder = builder.carry(z[i], z[i] - hessian[i] * beta + f_theta[i] * weight);
+        }
+        Ok(Richardson { sweep: Routine::new(&builder.build()?, problem, executor)?, sweeps })
+    }
+
+    pub fn solve(&mut self, problem: &Problem, point: &Point, start: &[Array]) -> Result<Vec<Array>> {
+        point.place(&mut self.sweep, problem)?;
+        self.sweep.set_all("f_theta", &point.f_theta)?;
+        self.sweep.set_all("z", start)?;
+        self.sweep.run(0..self.sweeps as u32)?;
+        self.sweep.carried_all("z", start.len())
+    }
+}
+
+/// The matrix A = a·H + b·I of a system.
+#[derive(Clone, Copy)]
+pub(crate) struct Matrix {
+    pub hessian: f64,
+    pub identity: f64,
+}
+
+impl Matrix {
+    fn times(&self, descent: &Descent, trace: &Trace, v: &[Tensor]) -> Result<Vec<Tensor>> {
+        let hessian = descent.hessian(trace, v)?;
+        Ok(hessian.iter().zip(v).map(|(h, v)| *h * self.hessian + *v * self.identity).collect())
+    }
+}
+
+/// Conjugate gradients on A·q = f_θ:
+///
+///   s = rᵀr / pᵀAp,  q ← q + s·p,  r ← r − s·Ap,  p ← r + (new rᵀr / old rᵀr)·p
+///
+/// One product A·p gives both the step length and the residual. Once ‖r‖ is rounding beside ‖f_θ‖ the solve has arrived
+/// and stays where it is: going on would follow rounding into the directions in which A is singular. A NaN goes through.
+pub(crate) struct ConjugateGradients {
+    sweep: Routine,
+    sweeps: usize,
+    /// f_θ − A·q of a warm start.
+    residual: Option<Routine>,
+}
+
+impl ConjugateGradients {
+    pub fn new(
+        problem: &Problem,
+        executor: &dyn Executor,
+        descent: &Descent,
+        matrix: Matrix,
+        sweeps: usize,
+        warm: bool,
+    ) -> Result<Self> {
+        let residual = if warm { Some(residual_program(problem, executor, descent, matrix)?) } else { None };
+        Ok(ConjugateGradients { sweep: sweep_program(problem, executor, descent, matrix)?, sweeps, residual })
+    }
+
+    /// Hessian products of one solve.
+    pub fn products(&self) -> usize {
+        self.sweeps + self.residual.is_some() as usize
+    }
+
+    /// The solution from `start`, which must be 0 where the solve is not a warm one.
+    pub fn solve(&mut self, problem: &Problem, point: &Point, start: &[Array]) -> Result<Vec<Array>> {
+        let first = match &mut self.residual {
+            Some(residual) => {
+                point.place(residual, problem)?;
+                residual.set_all("f_theta", &point.f_theta)?;
+                residual.set_all("q", start)?;
+                residual.run(0..1)?;
+                residual.output_all("r", start.len())?
+            }
+            None => point.f_theta.clone(),
+        };
+        let sweep = &mut self.sweep;
+        point.place(sweep, problem)?;
+        sweep.set_all("q", start)?;
+        sweep.set_all("r", &first)?;
+        sweep.set_all("p", &first)?;
+        sweep.set("rr", &Array::scalar(square_norm(&first), problem.dtype))?;
+        let rounding = if problem.dtype == DType::F64 { f64::EPSILON } else { f32::EPSILON as f64 };
+        sweep.set("floor", &Array::scalar(rounding * rounding * square_norm(&point.f_theta), problem.dtype))?;
+        sweep.run(0..self.sweeps as u32)?;
+        sweep.carried_all("q", start.len())
+    }
+}
+
+/// vᵀv.
+pub(crate) fn square_norm(v: &[Array]) -> f64 {
+    v.iter().flat_map(|a| a.to_f64()).map(|x| x * x).sum()
+}
+
+fn dot(a: &[Tensor], b: &[Tensor]) -> Option<Tensor> {
+    a.iter().zip(b).map(|(a, b)| (*a * *b).sum_all()).reduce(|a, b| a + b)
+}
+
+/// a/b, and 0 where b is 0.
+fn quotient(a: Tensor, b: Tensor) -> Tensor {
+    let nothing = b.equal(0.0);
+    nothing.select(0.0, a / nothing.select(1.0, b))
+}
+
+fn sweep_program(problem: &Problem, executor: &dyn Executor, descent: &Descent, matrix: Matrix) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, problem)?;
+    let [q, r, p] = ["q", "r", "p"].map(|name| trace.inputs_like(name, &trace.theta));
+    let [rr, floor] = ["rr", "floor"].map(|name| graph.input(name, [], problem.dtype));
+    let zero = graph.scalar(0.0, problem.dtype);
+    let product = matrix.times(descent, &trace, &p)?;
+    let arrived = rr.less_equal(floor);
+    let length = arrived.select(0.0, quotient(rr, dot(&p, &product).unwrap_or(zero)));
+    let r_next: Vec<Tensor> = (0..r.len()).map(|i| r[i] - length * product[i]).collect();
+    let rr_next = dot(&r_next, &r_next).unwrap_or(zero);
+    let turn = quotient(rr_next, rr);
+    let mut builder = Program::builder(&graph).carry(rr, rr_next);
+    for i in 0..q.len() {
+        builder = builder.carry(q[i], q[i] + length * p[i]).carry(r[i], r_next[i]).carry(p[i], r_next[i] + turn * p[i]);
+    }
+    Routine::new(&builder.build()?, problem, executor)
+}
+
+fn residual_program(problem: &Problem, executor: &dyn Executor, descent: &Descent, matrix: Matrix) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, problem)?;
+    let (q, f_theta) = (trace.inputs_like("q", &trace.theta), trace.inputs_like("f_theta", &trace.theta));
+    let product = matrix.times(descent, &trace, &q)?;
+    let mut builder = Program::builder(&graph);
+    for i in 0..q.len() {
+        builder = builder.output(format!("r.{i}"), f_theta[i] - product[i]);
+    }
+    Routine::new(&builder.build()?, problem, executor)
+}
