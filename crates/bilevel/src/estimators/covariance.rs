@@ -99,8 +99,8 @@ fn chain_program(settings: &Covariance, inner: &InnerLoop, problem: &Problem, ex
 
     let f = outer.reshape([]);
     let (centre, f_sum) = (graph.input("centre.0", [], problem.dtype), graph.input("f.0", [], problem.dtype));
-    let first = step.greater_equal(settings.burn_in as f64 + 1.0);
-    let centre_next = first.select(centre, f);
+    let later = step.greater_equal(settings.burn_in as f64 + 1.0);
+    let centre_next = later.select(centre, f);
     let off = f - centre_next;
     let direct_sum = trace.inputs_like("direct", lambda);
     let score_sum = trace.inputs_like("score", lambda);

@@ -139,7 +139,7 @@ impl Estimator for Prepared {
         let theta = self.start.theta(&self.problem, &lambda, &state.theta, key)?;
         self.chain.set_lambda(&lambda, key)?;
         let mut e = zeros_like(&lambda);
-        let (mut direct, mut f_theta) = (vec![], vec![]);
+        let (mut last, mut direct, mut f_theta) = (vec![], vec![], vec![]);
         let mut value = vec![];
         for leaf in 0..lambda.len() {
             let (shape, dtype, count) = (lambda[leaf].shape(), lambda[leaf].dtype(), lambda[leaf].len());
@@ -151,9 +151,9 @@ impl Estimator for Prepared {
                 let s = self.column(&theta, &lambda, &e, key)?;
                 if f_theta.is_empty() {
                     // θᵀ is the same for every column.
-                    state.theta = self.chain.theta()?;
-                    finite("fmd", "θ", &state.theta, InnerLoop::ADVICE)?;
-                    self.outer.set_point(&self.problem, &lambda, &state.theta)?;
+                    last = self.chain.theta()?;
+                    finite("fmd", "θ", &last, InnerLoop::ADVICE)?;
+                    self.outer.set_point(&self.problem, &lambda, &last)?;
                     self.outer.set_key(key)?;
                     self.outer.run(self.inner.last())?;
                     direct = self.outer.output_all("direct", lambda.len())?;
@@ -165,6 +165,7 @@ impl Estimator for Prepared {
             value.push(Array::from_values(shape, &numbers, dtype)?);
         }
         finite("fmd", "the hypergradient", &value, InnerLoop::ADVICE)?;
+        state.theta = last;
         let columns = lambda.iter().map(|l| l.len() as u64).sum::<u64>() * self.inner.steps as u64;
         let oracles = Oracles {
             inner_gradients: columns,

@@ -216,7 +216,7 @@ impl Estimator for PreparedRmd {
             }
         }
 
-        let (mut inner_loss, mut outer_loss) = (f64::NAN, f64::NAN);
+        let (mut inner_loss, mut outer_loss, mut end) = (f64::NAN, f64::NAN, vec![]);
         self.backward.set_lambda(&state.lambda, key)?;
         for (mark, &from) in starts.iter().enumerate().rev() {
             let (to, last) = ((from + length).min(steps), mark + 1 == starts.len());
@@ -231,7 +231,7 @@ impl Estimator for PreparedRmd {
                 outer_loss = self.outer.number("outer")?;
                 self.backward.set_all("h", &self.outer.output_all("direct", state.lambda.len())?)?;
                 self.backward.set_all("a", &self.outer.output_all("f_theta", theta.len())?)?;
-                state.theta = theta;
+                end = theta;
             }
             for t in (from..to).rev() {
                 self.backward.set_theta(&self.tape[t - from])?;
@@ -240,10 +240,11 @@ impl Estimator for PreparedRmd {
         }
         let mut value = self.backward.carried_all("h", state.lambda.len())?;
         if let Some(through) = &mut self.through {
-            let a = self.backward.carried_all("a", state.theta.len())?;
+            let a = self.backward.carried_all("a", end.len())?;
             value = add_through_start(through, &self.problem, (&state.lambda, key), &value, &a)?;
         }
         finite("rmd", "the hypergradient", &value, InnerLoop::ADVICE)?;
+        state.theta = end;
         let back = (steps - first) as u64;
         let oracles = Oracles {
             inner_gradients: made as u64,
