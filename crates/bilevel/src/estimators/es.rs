@@ -1,0 +1,149 @@
+//! Evolutionary search: the derivative of a Gaussian-smoothed F, where F(λ) is f after the inner loop.
+//!
+//!   antithetic:  h = mean over z of z·\[F(λ + σz) − F(λ − σz)\]/(2σ)
+//!   plain:       h = mean over z of z·F(λ + σz)/σ              z ~ N(0, I)
+//!
+//! Both have the same expectation. The plain form has a variance of F²/σ² per direction, which no small σ forgives. Every
+//! inner loop of one hypergradient starts at the same θ, or at θ⁰ of its own λ, and sees the same draws.
+
+use super::inner_loop::{InnerLoop, Start, Walk, outer_loss};
+use crate::Result;
+use crate::error::require;
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use crate::problem::Problem;
+use crate::trace::Routine;
+use bilevel_graph::random::{fill_normal_f64, fold_in};
+use bilevel_graph::{Array, Executor};
+
+/// Settings of evolutionary search.
+///
+/// ```
+/// use bilevel::{Cpu, Es, Leaf, Method, Problem, State, Variable};
+/// // F(λ) = λ, so every antithetic pair says z² and their mean is about 1.
+/// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
+///     .outer(|_, _, t| t.0)
+///     .build()
+///     .unwrap();
+/// let method = Es { step: 1.0, steps: 1, ..Es::default() };
+/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
+/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
+/// assert!((h.value[0].item().unwrap() - 1.0).abs() < 0.6);
+/// assert_eq!(h.oracles.losses, 201, "two for each of 100 directions, one at λ itself");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Es {
+    /// Size of a perturbation σ, above 0.
+    pub sigma: f64,
+    /// Directions z, at least 1; an antithetic one costs two inner loops.
+    pub samples: usize,
+    /// Look both ways along every direction (the default), or one way.
+    pub antithetic: bool,
+    /// Inner step γ, above 0.
+    pub step: f64,
+    /// Inner steps T, at least 1.
+    pub steps: usize,
+    /// Temperature τ, at least 0.
+    pub temperature: f64,
+    /// Noise scale κ, at least 0.
+    pub noise_scale: f64,
+}
+
+impl Default for Es {
+    fn default() -> Self {
+        Es { sigma: 0.001, samples: 100, antithetic: true, step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0 }
+    }
+}
+
+/// Keeps the directions apart from every other use of the key.
+const DIRECTIONS: u32 = 0x0e5;
+
+struct Prepared {
+    settings: Es,
+    inner: InnerLoop,
+    problem: Problem,
+    start: Start,
+    forward: Walk,
+    outer: Routine,
+}
+
+impl Method for Es {
+    fn name(&self) -> &'static str {
+        "es"
+    }
+
+    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        let Es { sigma, samples, step, steps, temperature, noise_scale, .. } = *self;
+        require(sigma > 0.0 && sigma.is_finite(), "sigma", sigma, "above 0")?;
+        require((1..=u32::MAX as usize).contains(&samples), "samples", samples as f64, "at least 1 and below 2³²")?;
+        let inner = InnerLoop { step, steps, temperature, noise_scale };
+        inner.check()?;
+        Ok(Box::new(Prepared {
+            settings: *self,
+            inner,
+            problem: problem.clone(),
+            start: Start::new(problem, executor)?,
+            forward: inner.walk(problem, executor)?,
+            outer: outer_loss(problem, executor)?,
+        }))
+    }
+}
+
+impl Prepared {
+    /// F(λ): f after the inner loop.
+    fn value(&mut self, lambda: &[Array], theta: &[Array], key: [i32; 2]) -> Result<f64> {
+        let theta = self.start.theta(&self.problem, lambda, theta, key)?;
+        self.forward.set_lambda(lambda, key)?;
+        self.forward.set_theta(&theta)?;
+        self.forward.run(0..self.inner.steps as u32)?;
+        self.outer.set_point(&self.problem, lambda, &self.forward.theta()?)?;
+        self.outer.set_key(key)?;
+        self.outer.run(self.inner.last())?;
+        self.outer.number("outer")
+    }
+}
+
+/// λ + by·z.
+fn moved(lambda: &[Array], z: &[Vec<f64>], by: f64) -> Result<Vec<Array>> {
+    let leaf = |(l, z): (&Array, &Vec<f64>)| {
+        let values: Vec<f64> = l.to_f64().iter().zip(z).map(|(l, z)| l + by * z).collect();
+        Ok(Array::from_values(l.shape(), &values, l.dtype())?)
+    };
+    lambda.iter().zip(z).map(leaf).collect()
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+        let Es { sigma, samples, antithetic, .. } = self.settings;
+        let words = fold_in(key, DIRECTIONS).map(|k| k as u32);
+        let mut sums: Vec<Vec<f64>> = state.lambda.iter().map(|l| vec![0.0; l.len()]).collect();
+        let mut z = sums.clone();
+        for sample in 0..samples as u32 {
+            for (leaf, z) in z.iter_mut().enumerate() {
+                fill_normal_f64(words, sample, leaf as u32, 0, z);
+            }
+            let ahead = self.value(&moved(&state.lambda, &z, sigma)?, &state.theta, key)?;
+            let slope = if antithetic {
+                let behind = self.value(&moved(&state.lambda, &z, -sigma)?, &state.theta, key)?;
+                (ahead - behind) / (2.0 * sigma)
+            } else {
+                ahead / sigma
+            };
+            for (sum, z) in sums.iter_mut().flatten().zip(z.iter().flatten()) {
+                *sum += slope * z / samples as f64;
+            }
+        }
+        let leaves = state.lambda.iter().zip(&sums);
+        let value = leaves.map(|(l, sum)| Ok(Array::from_values(l.shape(), sum, l.dtype())?));
+        let value = value.collect::<Result<Vec<_>>>()?;
+        let advice = "some inner loop blew up: take a smaller step, or a smaller sigma where λ + σz leaves its range";
+        finite("es", "the hypergradient", &value, advice)?;
+
+        let outer_loss = self.value(&state.lambda, &state.theta, key)?;
+        state.theta = self.forward.theta()?;
+        finite("es", "θ", &state.theta, InnerLoop::ADVICE)?;
+        let loops = (samples * if antithetic { 2 } else { 1 } + 1) as u64;
+        let oracles = Oracles { inner_gradients: loops * self.inner.steps as u64, losses: loops, ..Oracles::default() };
+        Ok(Hypergradient { value, inner_loss: self.forward.number("inner")?, outer_loss, oracles })
+    }
+}

@@ -1,0 +1,93 @@
+//! Reptile: the learned initialisation moves towards where training ends.
+//!
+//!   h = λ − θᵀ,   θ⁰ = λ,      so that λ ← λ − β·h is λ + β·(θᵀ − λ)
+//!
+//! No derivative of f is taken; f is only looked at.
+
+use super::inner_loop::{InnerLoop, Walk, not_applicable, outer_loss};
+use crate::Result;
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use crate::problem::Problem;
+use crate::trace::{Routine, Trace};
+use bilevel_graph::{Array, Executor, Graph};
+
+/// Settings of Reptile.
+///
+/// ```
+/// use bilevel::{Cpu, Leaf, Method, Problem, Reptile, State, Variable};
+/// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, _, t| t.0.square() / 2.0)
+///     .outer(|_, _, t| t.0.square())
+///     .start(|_, l| *l)
+///     .build()
+///     .unwrap();
+/// let mut estimator = Reptile { step: 0.5, steps: 1 }.prepare(&problem, &Cpu::with_threads(1)).unwrap();
+/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
+/// assert_eq!(h.value[0].item(), Some(0.5), "from 1 to 0.5");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reptile {
+    /// Inner step γ, above 0.
+    pub step: f64,
+    /// Inner steps T, at least 1.
+    pub steps: usize,
+}
+
+impl Default for Reptile {
+    fn default() -> Self {
+        Reptile { step: 0.01, steps: 100 }
+    }
+}
+
+struct Prepared {
+    inner: InnerLoop,
+    problem: Problem,
+    forward: Walk,
+    outer: Routine,
+}
+
+impl Method for Reptile {
+    fn name(&self) -> &'static str {
+        "reptile"
+    }
+
+    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        let inner = InnerLoop { step: self.step, steps: self.steps, temperature: 0.0, noise_scale: 0.0 };
+        inner.check()?;
+        let graph = Graph::new();
+        let trace = Trace::new(&graph, problem)?;
+        if trace.start()?.is_none_or(|start| start != trace.lambda) {
+            let reason = "it learns where θ starts, so λ must be θ⁰ itself; give the problem .start(|_, l| l.clone()), or use \
+                          rmd or rmd-fo, which differentiate through any start";
+            return not_applicable(self.name(), reason);
+        }
+        Ok(Box::new(Prepared {
+            inner,
+            problem: problem.clone(),
+            forward: inner.walk(problem, executor)?,
+            outer: outer_loss(problem, executor)?,
+        }))
+    }
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+        self.forward.set_lambda(&state.lambda, key)?;
+        self.forward.set_theta(&state.lambda)?;
+        self.forward.run(0..self.inner.steps as u32)?;
+        let theta = self.forward.theta()?;
+        let difference = |(l, t): (&Array, &Array)| -> Result<Array> {
+            let values: Vec<f64> = l.to_f64().iter().zip(t.to_f64()).map(|(l, t)| l - t).collect();
+            Ok(Array::from_values(l.shape(), &values, l.dtype())?)
+        };
+        let value = state.lambda.iter().zip(&theta).map(difference).collect::<Result<Vec<_>>>()?;
+        finite("reptile", "θ", &value, InnerLoop::ADVICE)?;
+        self.outer.set_point(&self.problem, &state.lambda, &theta)?;
+        self.outer.set_key(key)?;
+        self.outer.run(self.inner.last())?;
+        state.theta = theta;
+        let oracles = Oracles { inner_gradients: self.inner.steps as u64, losses: 1, ..Oracles::default() };
+        let (inner_loss, outer_loss) = (self.forward.number("inner")?, self.outer.number("outer")?);
+        Ok(Hypergradient { value, inner_loss, outer_loss, oracles })
+    }
+}

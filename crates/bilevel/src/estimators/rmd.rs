@@ -1,0 +1,258 @@
+//! Reverse-mode differentiation through the unrolled inner loop, exact for that loop.
+//!
+//!   θᵗ⁺¹ = θᵗ − γ·∇θL_T(θᵗ) + κ·√(2τγ)·ξᵗ,   t = 0 … T−1
+//!   h = f_λ(θᵀ),  a = f_θ(θᵀ)
+//!   for t = T−1 … 0:   h ← h − γ·aᵀ·C(θᵗ),   a ← a − γ·H(θᵗ)·a      (one reverse pass over ⟨∇θL_T, a⟩)
+//!   h ← h + aᵀ·J0
+//!
+//! Every step draws with its own counter, so noise and minibatches are the same when a stretch is run again. With θ⁰ = λ
+//! this is MAML.
+
+use super::inner_loop::{InnerLoop, Start, Walk, add_through_start, buffers, outer_gradient, through_start};
+use crate::Result;
+use crate::error::require;
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use crate::problem::Problem;
+use crate::trace::{Routine, Trace, or_zeros};
+use bilevel_graph::{Array, Executor, Graph, Program, gradient, vjp};
+
+/// What reverse mode keeps of the inner loop.
+///
+/// ```
+/// use bilevel::{Rmd, Storage};
+/// // Ten thousand steps in the memory of two hundred.
+/// let method = Rmd { steps: 10_000, storage: Storage::Checkpoints, ..Rmd::default() };
+/// assert_eq!(method.storage, Storage::Checkpoints);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Storage {
+    /// Every θ: memory O(T).
+    #[default]
+    All,
+    /// A θ at every √T-th step, and between two of them the steps being walked back, which are run again: memory O(√T),
+    /// less than twice the inner gradients, the same result to the bit.
+    Checkpoints,
+    /// Only the last K steps are walked back, K at least 1: memory O(K), and the hypergradient leaves out what came before,
+    /// θ⁰(λ) with it. K of T or more is everything.
+    Truncated(usize),
+}
+
+/// Settings of reverse mode.
+///
+/// ```
+/// use bilevel::{Cpu, Leaf, Method, Problem, Rmd, State, Variable};
+/// // One step from θ = 0 on ½(θ−λ)² goes to γλ, and f = θ there.
+/// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
+///     .outer(|_, _, t| t.0)
+///     .build()
+///     .unwrap();
+/// let method = Rmd { step: 0.25, steps: 1, ..Rmd::default() };
+/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut state = State::initial(&problem, [0, 0]).unwrap();
+/// let h = estimator.estimate(&mut state, [0, 0]).unwrap();
+/// assert_eq!(h.value[0].item(), Some(0.25));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rmd {
+    /// Inner step γ, above 0.
+    pub step: f64,
+    /// Inner steps T, at least 1.
+    pub steps: usize,
+    /// Temperature τ, at least 0.
+    pub temperature: f64,
+    /// Noise scale κ, at least 0.
+    pub noise_scale: f64,
+    /// What is kept of the inner loop.
+    pub storage: Storage,
+}
+
+impl Default for Rmd {
+    fn default() -> Self {
+        Rmd { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, storage: Storage::All }
+    }
+}
+
+/// Reverse mode prepared for one problem: an [`Estimator`] that also tells how much of the inner loop it holds.
+///
+/// ```
+/// use bilevel::{Cpu, Estimator, Leaf, Problem, Rmd, State, Storage, Variable};
+/// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([5], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square().sum_all())
+///     .outer(|_, _, t| t.0.sum_all())
+///     .build()
+///     .unwrap();
+/// let method = Rmd { steps: 900, storage: Storage::Checkpoints, ..Rmd::default() };
+/// let mut rmd = method.prepare_rmd(&problem, &Cpu::with_threads(1)).unwrap();
+/// rmd.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
+/// assert_eq!(rmd.stored_bytes(), (30 + 30) * 5 * 8);
+/// ```
+pub struct PreparedRmd {
+    settings: Rmd,
+    problem: Problem,
+    start: Start,
+    forward: Walk,
+    outer: Routine,
+    backward: Walk,
+    through: Option<Routine>,
+    /// θ at the first step of every stretch, and at every step of the stretch being walked back.
+    marks: Vec<Vec<Array>>,
+    tape: Vec<Vec<Array>>,
+}
+
+impl Rmd {
+    fn inner_loop(&self) -> InnerLoop {
+        let Rmd { step, steps, temperature, noise_scale, .. } = *self;
+        InnerLoop { step, steps, temperature, noise_scale }
+    }
+
+    /// First step walked back, and the length of the stretches from there on.
+    fn stretches(&self) -> (usize, usize) {
+        match self.storage {
+            Storage::All => (0, self.steps),
+            Storage::Checkpoints => {
+                let root = self.steps.isqrt();
+                (0, if root * root < self.steps { root + 1 } else { root })
+            }
+            Storage::Truncated(last) => (self.steps.saturating_sub(last), last.min(self.steps)),
+        }
+    }
+
+    /// As [`Method::prepare`], with the type that tells its memory.
+    pub fn prepare_rmd(&self, problem: &Problem, executor: &dyn Executor) -> Result<PreparedRmd> {
+        let inner = self.inner_loop();
+        inner.check()?;
+        if let Storage::Truncated(last) = self.storage {
+            require(last > 0, "storage", last as f64, "Truncated to at least 1 step")?;
+        }
+        let reaches_start = self.stretches().0 == 0;
+        Ok(PreparedRmd {
+            settings: *self,
+            problem: problem.clone(),
+            start: Start::new(problem, executor)?,
+            forward: inner.walk(problem, executor)?,
+            outer: outer_gradient(problem, executor)?,
+            backward: backward_program(self.step, problem, executor)?,
+            through: if reaches_start { through_start(problem, executor)? } else { None },
+            marks: vec![],
+            tape: vec![],
+        })
+    }
+}
+
+impl Method for Rmd {
+    fn name(&self) -> &'static str {
+        "rmd"
+    }
+
+    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        Ok(Box::new(self.prepare_rmd(problem, executor)?))
+    }
+}
+
+/// One step back: h ← h − γ·aᵀ·C, a ← a − γ·H·a.
+fn backward_program(gamma: f64, problem: &Problem, executor: &dyn Executor) -> Result<Walk> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, problem)?;
+    let (lambda, theta) = (&trace.lambda, &trace.theta);
+    let (a, h) = (trace.inputs_like("a", theta), trace.inputs_like("h", lambda));
+    let slope = or_zeros(gradient(trace.inner(theta, graph.step())?, theta)?, theta);
+    let both = [&lambda[..], theta].concat();
+    let products = or_zeros(vjp(&slope, &a, &both)?, &both);
+    let (mixed, hessian) = products.split_at(lambda.len());
+    let mut builder = Program::builder(&graph);
+    for i in 0..theta.len() {
+        builder = builder.keep_input(theta[i]).carry(a[i], a[i] - hessian[i] * gamma);
+    }
+    for i in 0..lambda.len() {
+        builder = builder.carry(h[i], h[i] - mixed[i] * gamma);
+    }
+    Walk::new(&builder.build()?, problem, executor)
+}
+
+impl PreparedRmd {
+    /// Bytes of all θ it holds to walk back: 0 before the first estimate, and then the most it ever held.
+    pub fn stored_bytes(&self) -> usize {
+        self.marks.iter().chain(&self.tape).flatten().map(|a| a.bytes().len()).sum()
+    }
+
+    /// Fills the tape with θ of every step of a stretch, from the mark at its first; makes the last step too where θᵀ is
+    /// wanted. Returns the number of steps made.
+    fn record(&mut self, mark: usize, from: usize, to: usize, finish: bool) -> Result<usize> {
+        while self.tape.len() < to - from {
+            self.tape.push(buffers(&self.problem));
+        }
+        self.forward.set_theta(&self.marks[mark])?;
+        for t in from..to {
+            self.forward.read_theta(&mut self.tape[t - from])?;
+            if t + 1 < to || finish {
+                self.forward.run(t as u32..t as u32 + 1)?;
+            }
+        }
+        Ok(to - from - 1 + finish as usize)
+    }
+}
+
+impl Estimator for PreparedRmd {
+    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+        let (first, length) = self.settings.stretches();
+        let steps = self.settings.steps;
+        let starts: Vec<usize> = (first..steps).step_by(length).collect();
+
+        let theta = self.start.theta(&self.problem, &state.lambda, &state.theta, key)?;
+        self.forward.set_lambda(&state.lambda, key)?;
+        self.forward.set_theta(&theta)?;
+        self.forward.run(0..first as u32)?;
+        let mut made = first;
+        for (mark, &from) in starts.iter().enumerate() {
+            if self.marks.len() == mark {
+                self.marks.push(buffers(&self.problem));
+            }
+            self.forward.read_theta(&mut self.marks[mark])?;
+            if mark + 1 < starts.len() {
+                self.forward.run(from as u32..(from + length) as u32)?;
+                made += length;
+            }
+        }
+
+        let (mut inner_loss, mut outer_loss, mut end) = (f64::NAN, f64::NAN, vec![]);
+        self.backward.set_lambda(&state.lambda, key)?;
+        for (mark, &from) in starts.iter().enumerate().rev() {
+            let (to, last) = ((from + length).min(steps), mark + 1 == starts.len());
+            made += self.record(mark, from, to, last)?;
+            if last {
+                inner_loss = self.forward.number("inner")?;
+                let theta = self.forward.theta()?;
+                finite("rmd", "θ", &theta, InnerLoop::ADVICE)?;
+                self.outer.set_point(&self.problem, &state.lambda, &theta)?;
+                self.outer.set_key(key)?;
+                self.outer.run(self.settings.inner_loop().last())?;
+                outer_loss = self.outer.number("outer")?;
+                self.backward.set_all("h", &self.outer.output_all("direct", state.lambda.len())?)?;
+                self.backward.set_all("a", &self.outer.output_all("f_theta", theta.len())?)?;
+                end = theta;
+            }
+            for t in (from..to).rev() {
+                self.backward.set_theta(&self.tape[t - from])?;
+                self.backward.run(t as u32..t as u32 + 1)?;
+            }
+        }
+        let mut value = self.backward.carried_all("h", state.lambda.len())?;
+        if let Some(through) = &mut self.through {
+            let a = self.backward.carried_all("a", end.len())?;
+            value = add_through_start(through, &self.problem, (&state.lambda, key), &value, &a)?;
+        }
+        finite("rmd", "the hypergradient", &value, InnerLoop::ADVICE)?;
+        state.theta = end;
+        let back = (steps - first) as u64;
+        let oracles = Oracles {
+            inner_gradients: made as u64,
+            outer_gradients: 1,
+            hessian_products: back,
+            mixed_products: back,
+            losses: 0,
+        };
+        Ok(Hypergradient { value, inner_loss, outer_loss, oracles })
+    }
+}

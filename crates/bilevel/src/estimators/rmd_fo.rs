@@ -1,0 +1,100 @@
+//! First-order reverse mode: every second-order term dropped.
+//!
+//!   h = f_λ(θᵀ) + f_θ(θᵀ)·J0
+//!
+//! With θ⁰ = λ this is FO-MAML. Where θ⁰ does not depend on λ only the direct term f_λ is left.
+
+use super::inner_loop::{InnerLoop, Start, Walk, add_through_start, outer_gradient, through_start};
+use crate::Result;
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use crate::problem::Problem;
+use crate::trace::Routine;
+use bilevel_graph::Executor;
+
+/// Settings of first-order reverse mode.
+///
+/// ```
+/// use bilevel::{Cpu, Leaf, Method, Problem, RmdFo, State, Variable};
+/// // θ⁰ = λ and f = θ²: the first-order hypergradient is 2θᵀ, whatever the inner loss.
+/// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, _, t| t.0.square() / 2.0)
+///     .outer(|_, _, t| t.0.square())
+///     .start(|_, l| *l)
+///     .build()
+///     .unwrap();
+/// let method = RmdFo { step: 0.5, steps: 1, ..RmdFo::default() };
+/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
+/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
+/// assert_eq!(h.value[0].item(), Some(1.0));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RmdFo {
+    /// Inner step γ, above 0.
+    pub step: f64,
+    /// Inner steps T, at least 1.
+    pub steps: usize,
+    /// Temperature τ, at least 0.
+    pub temperature: f64,
+    /// Noise scale κ, at least 0.
+    pub noise_scale: f64,
+}
+
+impl Default for RmdFo {
+    fn default() -> Self {
+        RmdFo { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0 }
+    }
+}
+
+struct Prepared {
+    inner: InnerLoop,
+    problem: Problem,
+    start: Start,
+    forward: Walk,
+    outer: Routine,
+    through: Option<Routine>,
+}
+
+impl Method for RmdFo {
+    fn name(&self) -> &'static str {
+        "rmd-fo"
+    }
+
+    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        let RmdFo { step, steps, temperature, noise_scale } = *self;
+        let inner = InnerLoop { step, steps, temperature, noise_scale };
+        inner.check()?;
+        Ok(Box::new(Prepared {
+            inner,
+            problem: problem.clone(),
+            start: Start::new(problem, executor)?,
+            forward: inner.walk(problem, executor)?,
+            outer: outer_gradient(problem, executor)?,
+            through: through_start(problem, executor)?,
+        }))
+    }
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+        let theta = self.start.theta(&self.problem, &state.lambda, &state.theta, key)?;
+        self.forward.set_lambda(&state.lambda, key)?;
+        self.forward.set_theta(&theta)?;
+        self.forward.run(0..self.inner.steps as u32)?;
+        let theta = self.forward.theta()?;
+        finite("rmd-fo", "θ", &theta, InnerLoop::ADVICE)?;
+
+        self.outer.set_point(&self.problem, &state.lambda, &theta)?;
+        self.outer.set_key(key)?;
+        self.outer.run(self.inner.last())?;
+        let mut value = self.outer.output_all("direct", state.lambda.len())?;
+        if let Some(through) = &mut self.through {
+            let f_theta = self.outer.output_all("f_theta", theta.len())?;
+            value = add_through_start(through, &self.problem, (&state.lambda, key), &value, &f_theta)?;
+        }
+        finite("rmd-fo", "the hypergradient", &value, InnerLoop::ADVICE)?;
+        state.theta = theta;
+        let oracles = Oracles { inner_gradients: self.inner.steps as u64, outer_gradients: 1, ..Oracles::default() };
+        let (inner_loss, outer_loss) = (self.forward.number("inner")?, self.outer.number("outer")?);
+        Ok(Hypergradient { value, inner_loss, outer_loss, oracles })
+    }
+}

@@ -1,0 +1,554 @@
+//! The estimators that unroll the inner loop: against each other, finite differences, dense matrices and the design's table.
+
+use bilevel::{
+    Array, Covariance, Cpu, DType, Error, Es, Estimator, Fmd, HpoSgld, Hypergradient, LangevinAdjoint, Leaf, Method,
+    Oracles, Problem, Reptile, Rmd, RmdFo, State, Storage, Tree, Variable,
+};
+use bilevel_graph::random::{fill_normal_f64, fold_in, seed_key};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+/// Counts this thread's bytes, and the most there ever were.
+struct Counting;
+
+thread_local! {
+    static BYTES: Cell<(isize, isize)> = const { Cell::new((0, 0)) };
+}
+
+fn count(change: isize) {
+    let _ = BYTES.try_with(|bytes| {
+        let (now, most) = bytes.get();
+        bytes.set((now + change, most.max(now + change)));
+    });
+}
+
+// SAFETY: everything is handed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: as the caller promised.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: as the caller promised.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most bytes held at once during a call, beyond what was held before.
+fn peak_bytes(call: impl FnOnce()) -> isize {
+    let before = BYTES.with(|bytes| {
+        let (now, _) = bytes.get();
+        bytes.set((now, now));
+        now
+    });
+    call();
+    BYTES.with(|bytes| bytes.get().1) - before
+}
+
+#[derive(Tree, Clone)]
+struct Net<T> {
+    weight: T,
+    bias: T,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum From {
+    State,
+    Lambda,
+    Function,
+}
+
+/// A tanh regression on minibatches with a noisy outer loss; λ has θ's shape, and acts in every way it can.
+fn network(from: From) -> Problem {
+    let x: Vec<f64> = (0..24).map(|i| (1.7 * i as f64).sin()).collect();
+    let y: Vec<f64> = (0..8).map(|i| (0.9 * i as f64).cos()).collect();
+    let lambda = Net { weight: Variable::normal([3], 0.5), bias: Variable::constant([], 0.3) };
+    let theta = Net { weight: Variable::normal([3], 0.5), bias: Variable::constant([], -0.1) };
+    let problem = Problem::new(lambda, theta)
+        .data("x", Array::from_f64([8, 3], x).unwrap())
+        .data("y", Array::from_f64([8], y).unwrap())
+        .inner(|scope, l, t| {
+            let rows = scope.minibatch(8, 4);
+            let (x, y) = (scope.data("x").take(rows), scope.data("y").take(rows));
+            let guess = (x.matmul(t.weight.unsqueeze([1])).reshape([4]) + t.bias).tanh();
+            let decay = (l.weight.exp() * t.weight.square()).sum_all();
+            (guess - y).square().mean_all() + decay * 0.1 + l.bias * t.bias.square() + l.bias.sin() * t.bias
+        })
+        .outer(|scope, l, t| {
+            let (x, y) = (scope.data("x"), scope.data("y") + scope.normal([8]) * 0.1);
+            let guess = (x.matmul(t.weight.unsqueeze([1])).reshape([8]) + t.bias).tanh();
+            (guess - y).square().mean_all() + (l.weight * t.weight).sum_all() + l.bias.square()
+        });
+    let problem = match from {
+        From::State => problem,
+        From::Lambda => problem.start(|_, l| Net { weight: l.weight, bias: l.bias }),
+        From::Function => problem.start(|scope, l| Net {
+            weight: l.weight.sin() * l.bias + scope.normal([3]),
+            bias: (l.weight * l.weight).sum_all(),
+        }),
+    };
+    problem.build().unwrap()
+}
+
+fn cpu() -> Cpu {
+    Cpu::with_threads(1)
+}
+
+/// One hypergradient at the problem's first state.
+fn once(method: &dyn Method, problem: &Problem, key: [i32; 2]) -> (Hypergradient, State) {
+    let mut state = State::initial(problem, seed_key(3)).unwrap();
+    let h = method.prepare(problem, &cpu()).unwrap().estimate(&mut state, key).unwrap();
+    (h, state)
+}
+
+fn flat(arrays: &[Array]) -> Vec<f64> {
+    arrays.iter().flat_map(|a| a.to_f64()).collect()
+}
+
+/// The largest difference, relative to the largest number.
+fn apart(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    assert!(a.iter().chain(b).all(|v| v.is_finite()));
+    let size = a.iter().chain(b).fold(0.0f64, |m, v| m.max(v.abs()));
+    a.iter().zip(b).fold(0.0f64, |m, (x, y)| m.max((x - y).abs())) / size
+}
+
+#[test]
+fn reverse_mode_with_any_storage_equals_forward_mode() {
+    for from in [From::State, From::Lambda, From::Function] {
+        let problem = network(from);
+        for (steps, temperature) in [(1, 0.0), (7, 0.0), (50, 0.0), (50, 0.1), (36, 0.02)] {
+            let key = seed_key(steps as u64);
+            let all = Rmd { step: 0.05, steps, temperature, noise_scale: 0.7, storage: Storage::All };
+            let (reverse, ended) = once(&all, &problem, key);
+            for storage in [Storage::Checkpoints, Storage::Truncated(steps), Storage::Truncated(steps + 5)] {
+                let (other, state) = once(&Rmd { storage, ..all }, &problem, key);
+                assert_eq!(other.value, reverse.value, "{storage:?}, {steps} steps, θ⁰ from {from:?}");
+                assert_eq!((other.inner_loss, other.outer_loss), (reverse.inner_loss, reverse.outer_loss));
+                assert_eq!(state, ended);
+            }
+            let (forward, state) = once(&Fmd { step: 0.05, steps, temperature, noise_scale: 0.7 }, &problem, key);
+            let error = apart(&flat(&forward.value), &flat(&reverse.value));
+            assert!(error < 1e-12, "{error:e} with {steps} steps, θ⁰ from {from:?}");
+            assert_eq!((forward.inner_loss, forward.outer_loss), (reverse.inner_loss, reverse.outer_loss));
+            assert_eq!(state, ended);
+        }
+    }
+}
+
+#[test]
+fn reverse_mode_agrees_with_central_differences_of_the_whole_inner_loop() {
+    for from in [From::State, From::Lambda, From::Function] {
+        let problem = network(from);
+        let (step, steps, temperature, noise_scale, key) = (0.1, 40, 0.05, 1.0, seed_key(11));
+        let method = Rmd { step, steps, temperature, noise_scale, storage: Storage::Checkpoints };
+        let found = flat(&once(&method, &problem, key).0.value);
+        let mut plain = RmdFo { step, steps, temperature, noise_scale }.prepare(&problem, &cpu()).unwrap();
+        let state = State::initial(&problem, seed_key(3)).unwrap();
+        let mut value = |leaf: usize, j: usize, by: f64| {
+            let mut state = state.clone();
+            let mut numbers = state.lambda[leaf].to_f64();
+            numbers[j] += by;
+            state.lambda[leaf] = Array::from_f64(state.lambda[leaf].shape(), numbers).unwrap();
+            plain.estimate(&mut state, key).unwrap().outer_loss
+        };
+        let mut differences = vec![];
+        for leaf in 0..state.lambda.len() {
+            for j in 0..state.lambda[leaf].len() {
+                let by = 1e-4;
+                let near = value(leaf, j, by) - value(leaf, j, -by);
+                let far = value(leaf, j, 2.0 * by) - value(leaf, j, -2.0 * by);
+                differences.push((8.0 * near - far) / (12.0 * by));
+            }
+        }
+        let error = apart(&found, &differences);
+        assert!(error < 1e-7, "{error:e}, θ⁰ from {from:?}");
+    }
+}
+
+#[test]
+fn truncation_leaves_out_the_early_steps_and_the_start() {
+    // H = 1 and C = −1, so k steps back give 1 − (1−γ)ᵏ, and the start (1−γ)ᵀ.
+    let problem = |from_lambda: bool| {
+        let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 1.0)))
+            .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
+            .outer(|_, _, t| t.0);
+        if from_lambda { problem.start(|_, l| *l).build().unwrap() } else { problem.build().unwrap() }
+    };
+    let method = Rmd { step: 0.1, steps: 20, storage: Storage::Truncated(5), ..Rmd::default() };
+    for from_lambda in [false, true] {
+        let h = once(&method, &problem(from_lambda), [0, 0]).0.value[0].item().unwrap();
+        assert!((h - (1.0 - 0.9f64.powi(5))).abs() < 1e-15, "{h}");
+    }
+    let all = Rmd { storage: Storage::All, ..method };
+    let h = once(&all, &problem(false), [0, 0]).0.value[0].item().unwrap();
+    assert!((h - (1.0 - 0.9f64.powi(20))).abs() < 1e-15, "{h}");
+    let h = once(&all, &problem(true), [0, 0]).0.value[0].item().unwrap();
+    assert!((h - 1.0).abs() < 1e-15, "{h}");
+}
+
+#[test]
+fn first_order_reverse_mode_drops_the_second_order_terms_only() {
+    let (problem, key) = (network(From::Lambda), seed_key(4));
+    let compare = |step| {
+        let (first, _) = once(&RmdFo { step, steps: 9, ..RmdFo::default() }, &problem, key);
+        let (full, _) = once(&Rmd { step, steps: 9, ..Rmd::default() }, &problem, key);
+        assert_eq!((first.inner_loss, first.outer_loss), (full.inner_loss, full.outer_loss));
+        apart(&flat(&first.value), &flat(&full.value))
+    };
+    assert!(compare(0.05) > 0.01);
+    assert!(compare(1e-300) < 1e-15, "the second-order terms vanish with the step");
+}
+
+#[test]
+fn reptile_points_from_the_end_of_training_to_its_start() {
+    let problem = network(From::Lambda);
+    let (h, state) = once(&Reptile { step: 0.05, steps: 9 }, &problem, seed_key(4));
+    let (other, ended) = once(&RmdFo { step: 0.05, steps: 9, ..RmdFo::default() }, &problem, seed_key(4));
+    assert_eq!(state, ended);
+    assert_eq!((h.inner_loss, h.outer_loss), (other.inner_loss, other.outer_loss));
+    for ((value, lambda), theta) in flat(&h.value).iter().zip(flat(&state.lambda)).zip(flat(&state.theta)) {
+        assert_eq!(*value, lambda - theta);
+    }
+}
+
+// ---- HPO-SGLD against dense matrices ----
+
+const A: [[f64; 3]; 3] = [[1.2, 0.3, -0.1], [0.3, 0.9, 0.2], [-0.1, 0.2, 1.5]];
+const B: [[f64; 3]; 3] = [[0.7, -0.2, 0.4], [0.1, 0.5, -0.3], [-0.6, 0.3, 0.8]];
+const D: [[f64; 3]; 3] = [[0.3, 0.1, -0.2], [-0.1, 0.4, 0.2], [0.2, -0.3, 0.1]];
+const P: [[f64; 3]; 3] = [[0.8, -0.1, 0.2], [-0.1, 1.1, 0.3], [0.2, 0.3, 0.6]];
+
+fn times(m: &[[f64; 3]; 3], v: [f64; 3]) -> [f64; 3] {
+    m.map(|row| (0..3).map(|j| row[j] * v[j]).sum())
+}
+
+fn transposed(m: &[[f64; 3]; 3]) -> [[f64; 3]; 3] {
+    std::array::from_fn(|i| std::array::from_fn(|j| m[j][i]))
+}
+
+/// L_T = ½θᵀAθ + Σθ³/5 + ½Σθ²(Dλ) − θᵀBλ and f = ½θᵀPθ + Σθ³/7 + θᵀDλ + ½‖λ‖².
+fn dense_problem(from_lambda: bool) -> Problem {
+    let constant = |m: [[f64; 3]; 3]| Array::from_f64([3, 3], m.concat()).unwrap();
+    let problem = Problem::new(
+        Leaf(Variable::fixed(Array::from_f64([3], vec![0.4, -0.7, 0.5]).unwrap())),
+        Leaf(Variable::fixed(Array::from_f64([3], vec![0.4, -0.7, 0.5]).unwrap())),
+    )
+    .data("A", constant(A))
+    .data("B", constant(B))
+    .data("D", constant(D))
+    .data("P", constant(P))
+    .inner(|scope, l, t| {
+        let times = |name: &str, v: bilevel::Tensor| scope.data(name).matmul(v.unsqueeze([1])).reshape([3]);
+        let t = t.0;
+        let quadratic = (t * times("A", t)).sum_all() * 0.5 + (t * t * t).sum_all() / 5.0;
+        quadratic + (t * t * times("D", l.0)).sum_all() * 0.5 - (t * times("B", l.0)).sum_all()
+    })
+    .outer(|scope, l, t| {
+        let times = |name: &str, v: bilevel::Tensor| scope.data(name).matmul(v.unsqueeze([1])).reshape([3]);
+        let t = t.0;
+        let quadratic = (t * times("P", t)).sum_all() * 0.5 + (t * t * t).sum_all() / 7.0;
+        quadratic + (t * times("D", l.0)).sum_all() + l.0.square().sum_all() * 0.5
+    });
+    if from_lambda { problem.start(|_, l| *l).build().unwrap() } else { problem.build().unwrap() }
+}
+
+#[test]
+fn hpo_sgld_equals_the_papers_formula_in_dense_matrices() {
+    let (burn_in, samples, gamma, temperature, noise_scale) = (6, 9, 0.05, 0.01, 0.8);
+    let method = HpoSgld { burn_in, samples, step: gamma, temperature, noise_scale };
+    let key = seed_key(21);
+    for from_lambda in [false, true] {
+        let lambda = [0.4, -0.7, 0.5];
+        let dl = times(&D, lambda);
+        let slope = |t: [f64; 3]| -> [f64; 3] {
+            let (at, bl) = (times(&A, t), times(&B, lambda));
+            std::array::from_fn(|i| at[i] + 0.6 * t[i] * t[i] + t[i] * dl[i] - bl[i])
+        };
+        let hessian = |t: [f64; 3]| -> [[f64; 3]; 3] {
+            std::array::from_fn(|i| std::array::from_fn(|j| A[i][j] + if i == j { 1.2 * t[i] + dl[i] } else { 0.0 }))
+        };
+        let mixed = |t: [f64; 3]| -> [[f64; 3]; 3] {
+            std::array::from_fn(|i| std::array::from_fn(|j| t[i] * D[i][j] - B[i][j]))
+        };
+        let f_theta = |t: [f64; 3]| -> [f64; 3] {
+            let pt = times(&P, t);
+            std::array::from_fn(|i| pt[i] + 3.0 / 7.0 * t[i] * t[i] + dl[i])
+        };
+        let f_hessian = |t: [f64; 3]| -> [[f64; 3]; 3] {
+            std::array::from_fn(|i| std::array::from_fn(|j| P[i][j] + if i == j { 6.0 / 7.0 * t[i] } else { 0.0 }))
+        };
+        let start = if from_lambda { 1.0 } else { 0.0 };
+        let mut theta = lambda;
+        let mut g = f_theta(theta).map(|v| v * start);
+        let mut h = [0.0; 3];
+        for m in 1..=burn_in + samples {
+            let mut noise = [0.0; 3];
+            fill_normal_f64(key.map(|k| k as u32), m as u32 - 1, 4_000, 0, &mut noise);
+            let s = slope(theta);
+            let scale = noise_scale * (2.0 * temperature * gamma).sqrt();
+            let next: [f64; 3] = std::array::from_fn(|i| theta[i] - gamma * s[i] + scale * noise[i]);
+            let f = f_theta(next);
+            let by_c = times(&transposed(&mixed(theta)), f);
+            let by_h = times(&hessian(theta), f);
+            let bend = times(&f_hessian(theta), std::array::from_fn(|i| next[i] - theta[i]));
+            for i in 0..3 {
+                g[i] += -gamma * (by_c[i] + start * by_h[i]) + start * bend[i];
+            }
+            theta = next;
+            if m > burn_in {
+                let direct = times(&transposed(&D), theta);
+                for i in 0..3 {
+                    h[i] += (direct[i] + lambda[i] + g[i]) / samples as f64;
+                }
+            }
+        }
+        let (found, state) = once(&method, &dense_problem(from_lambda), key);
+        assert!(apart(&flat(&state.theta), &theta) < 1e-12);
+        let error = apart(&flat(&found.value), &h);
+        assert!(error < 1e-12, "{error:e} with J0 = {start}");
+    }
+}
+
+// ---- The design's table ----
+
+/// Plain SGD on λ with θ warm; the last λ and the θ from before the last update, to four digits.
+fn descend(method: &dyn Method) -> String {
+    let problem = Problem::new(Leaf(Variable::constant([], 0.1)), Leaf(Variable::constant([], 0.1)))
+        .inner(|_, l, t| t.0 * t.0 * t.0 / 3.0 - (1.0 - l.0 * l.0) * t.0)
+        .outer(|_, l, t| (l.0 - t.0).square() + (t.0 - 0.5).square())
+        .build()
+        .unwrap();
+    let mut estimator = method.prepare(&problem, &cpu()).unwrap();
+    let mut state = State::initial(&problem, [0, 0]).unwrap();
+    for outer in 0..200 {
+        let h = estimator.estimate(&mut state, [0, outer]).unwrap();
+        let lambda = state.lambda[0].item().unwrap() - 0.005 * h.value[0].item().unwrap();
+        state.lambda = vec![Array::scalar(lambda, DType::F64)];
+    }
+    format!("{:.4} {:.4}", state.lambda[0].item().unwrap(), state.theta[0].item().unwrap())
+}
+
+#[test]
+fn the_papers_synthetic_rows_come_out_to_the_printed_digits() {
+    let step = 0.005;
+    for (steps, exact, first_order) in
+        [(100, "0.7360 0.6770", "0.6916 0.7228"), (1000, "0.7489 0.6627", "0.6916 0.7226")]
+    {
+        assert_eq!(descend(&Rmd { step, steps, ..Rmd::default() }), exact);
+        assert_eq!(descend(&Rmd { step, steps, storage: Storage::Checkpoints, ..Rmd::default() }), exact);
+        assert_eq!(descend(&Fmd { step, steps, ..Fmd::default() }), exact);
+        assert_eq!(descend(&RmdFo { step, steps, ..RmdFo::default() }), first_order);
+    }
+}
+
+// ---- Estimators that are right on average ----
+
+/// Means and standard errors over many keys, number by number of λ.
+fn average(method: &dyn Method, problem: &Problem, keys: u32) -> Vec<(f64, f64)> {
+    let mut estimator = method.prepare(problem, &cpu()).unwrap();
+    let runs: Vec<Vec<f64>> = (0..keys)
+        .map(|k| {
+            let mut state = State::initial(problem, seed_key(3)).unwrap();
+            flat(&estimator.estimate(&mut state, fold_in(seed_key(5), k)).unwrap().value)
+        })
+        .collect();
+    let n = keys as f64;
+    (0..runs[0].len())
+        .map(|j| {
+            let mean = runs.iter().map(|r| r[j]).sum::<f64>() / n;
+            let variance = runs.iter().map(|r| (r[j] - mean).powi(2)).sum::<f64>() / (n - 1.0);
+            (mean, (variance / n).sqrt())
+        })
+        .collect()
+}
+
+#[test]
+fn evolutionary_search_is_unbiased_where_f_is_quadratic_in_lambda() {
+    for from_lambda in [false, true] {
+        // θᵀ is affine in λ, so smoothing does not change the derivative.
+        let problem = Problem::new(
+            (Leaf(Variable::fixed(Array::from_f64([2], vec![0.5, -0.3]).unwrap())), Leaf(Variable::constant([], 0.2))),
+            (Leaf(Variable::constant([2], 0.1)), Leaf(Variable::constant([], -0.2))),
+        )
+        .inner(|_, (a, b), (x, y)| (x.0 - a.0 * 2.0).square().sum_all() + (y.0 - b.0 + x.0.sum_all()).square())
+        .outer(|_, (a, b), (x, y)| (x.0 - 1.0).square().sum_all() + y.0 * b.0 + a.0.square().sum_all());
+        let problem = if from_lambda {
+            problem.start(|_, l| *l).build().unwrap()
+        } else {
+            problem.build().unwrap()
+        };
+        let (truth, _) = once(&Rmd { step: 0.1, steps: 5, ..Rmd::default() }, &problem, [0, 0]);
+        let truth = flat(&truth.value);
+        for (antithetic, sigma) in [(true, 0.001), (false, 0.3)] {
+            let method = Es { sigma, samples: 10, antithetic, step: 0.1, steps: 5, ..Es::default() };
+            for (j, (mean, error)) in average(&method, &problem, 400).into_iter().enumerate() {
+                assert!((mean - truth[j]).abs() < 4.0 * error, "{mean} ± {error}, truth {}", truth[j]);
+                assert!(error < 0.5, "{error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_covariance_estimator_is_unbiased_on_a_gaussian() {
+    // L = ½a(θ−λ)²: the chain has mean λ and variance κ²τ/(a(1−γa/2)); f = θ² + λθ + 100.
+    let (a, lambda, step) = (1.5, 0.8, 0.2);
+    let problem = Problem::new(Leaf(Variable::constant([], lambda)), Leaf(Variable::constant([], lambda)))
+        .inner(move |_, l, t| (t.0 - l.0).square() * (a / 2.0))
+        .outer(|_, l, t| t.0.square() + l.0 * t.0 + 100.0)
+        .build()
+        .unwrap();
+    let truth = lambda + 3.0 * lambda / (1.0 - step * a / 2.0);
+    let method = Covariance { burn_in: 50, samples: 40_000, step, temperature: 0.5, noise_scale: 0.6 };
+    let (mean, error) = average(&method, &problem, 40)[0];
+    assert!((mean - truth).abs() < 4.0 * error && error < 0.01 * truth, "{mean} ± {error}, truth {truth}");
+}
+
+// ---- Cost ----
+
+#[test]
+fn oracles_are_counted_exactly() {
+    let (state, lambda) = (network(From::State), network(From::Lambda));
+    let key = seed_key(1);
+    let counts = |method: &dyn Method, problem: &Problem| once(method, problem, key).0.oracles;
+    let expect = |inner_gradients, outer_gradients, products, losses| Oracles {
+        inner_gradients,
+        outer_gradients,
+        hessian_products: products,
+        mixed_products: products,
+        losses,
+    };
+    let rmd = Rmd { steps: 50, ..Rmd::default() };
+    for problem in [&state, &lambda] {
+        assert_eq!(counts(&rmd, problem), expect(50, 1, 50, 0));
+        // Seven stretches of 8 (the last of 2): all but the last are run again, but for their last steps.
+        let checkpoints = Rmd { storage: Storage::Checkpoints, ..rmd };
+        assert_eq!(counts(&checkpoints, problem), expect(50 + 6 * 7, 1, 50, 0));
+        assert_eq!(counts(&Rmd { storage: Storage::Truncated(9), ..rmd }, problem), expect(50, 1, 9, 0));
+        assert_eq!(counts(&RmdFo { steps: 50, ..RmdFo::default() }, problem), expect(50, 1, 0, 0));
+        assert_eq!(counts(&Fmd { steps: 50, ..Fmd::default() }, problem), expect(200, 1, 200, 0));
+        let es = Es { samples: 3, steps: 50, ..Es::default() };
+        assert_eq!(counts(&es, problem), expect(350, 0, 0, 7));
+        assert_eq!(counts(&Es { antithetic: false, ..es }, problem), expect(200, 0, 0, 4));
+    }
+    assert_eq!(counts(&Reptile { steps: 50, ..Reptile::default() }, &lambda), expect(50, 0, 0, 1));
+    let covariance = Covariance { burn_in: 20, samples: 30, ..Covariance::default() };
+    assert_eq!(counts(&covariance, &state), expect(50, 30, 0, 0));
+}
+
+/// A θ of 1000 numbers.
+fn wide() -> Problem {
+    Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([1000], 0.0)))
+        .inner(|_, l, t| (t.0 - l.0).square().sum_all() / 2.0)
+        .outer(|_, _, t| t.0.square().sum_all())
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn checkpoints_keep_the_square_root_of_what_reverse_mode_keeps() {
+    let problem = wide();
+    let theta = 8000;
+    let measure = |steps, storage| {
+        let method = Rmd { steps, storage, ..Rmd::default() };
+        let mut rmd = method.prepare_rmd(&problem, &cpu()).unwrap();
+        let mut state = State::initial(&problem, [0, 0]).unwrap();
+        assert_eq!(rmd.stored_bytes(), 0);
+        let held = peak_bytes(|| drop(rmd.estimate(&mut state, [0, 0]).unwrap()));
+        let again = peak_bytes(|| drop(rmd.estimate(&mut state, [0, 0]).unwrap()));
+        assert!(again < 20 * theta as isize, "the second estimate takes new memory: {again}");
+        (rmd.stored_bytes() / theta, held / theta as isize)
+    };
+    for (steps, most) in [(100, 20), (2500, 100)] {
+        let (stored, held) = measure(steps, Storage::Checkpoints);
+        assert_eq!(stored, most, "{steps} steps");
+        assert!(held < most as isize + 20, "{held} times θ were allocated for {steps} steps");
+        assert_eq!(measure(steps, Storage::All).0, steps + 1);
+        assert_eq!(measure(steps, Storage::Truncated(10)).0, 11);
+    }
+}
+
+#[test]
+fn memory_of_the_chain_estimators_does_not_grow_with_the_steps() {
+    let problem = wide();
+    let measure = |method: &dyn Method| {
+        let mut state = State::initial(&problem, [0, 0]).unwrap();
+        peak_bytes(|| drop(method.prepare(&problem, &cpu()).unwrap().estimate(&mut state, [0, 0]).unwrap()))
+    };
+    let flat = |method: &dyn Fn(usize) -> Box<dyn Method>| {
+        let (short, long) = (measure(&*method(10)), measure(&*method(2000)));
+        let name = method(1).name();
+        assert!((long - short).abs() < 2000, "{name}: {short} bytes for 20 steps, {long} for 4000");
+    };
+    flat(&|n| Box::new(HpoSgld { burn_in: n, samples: n, ..HpoSgld::default() }));
+    flat(&|n| Box::new(LangevinAdjoint { burn_in: n, samples: n, ..LangevinAdjoint::default() }));
+    flat(&|n| Box::new(Covariance { burn_in: n, samples: 2 * n, ..Covariance::default() }));
+    flat(&|n| Box::new(Fmd { steps: 2 * n, ..Fmd::default() }));
+    flat(&|n| Box::new(RmdFo { steps: 2 * n, ..RmdFo::default() }));
+    flat(&|n| Box::new(Es { steps: 2 * n, samples: 2, ..Es::default() }));
+}
+
+// ---- Refusals ----
+
+#[test]
+fn settings_out_of_range_are_refused_by_name() {
+    let problem = network(From::State);
+    let refused = |method: &dyn Method| match method.prepare(&problem, &cpu()).err() {
+        Some(Error::Setting { name, .. }) => name,
+        other => panic!("{}: {other:?}", method.name()),
+    };
+    assert_eq!(refused(&Rmd { step: 0.0, ..Rmd::default() }), "step");
+    assert_eq!(refused(&Rmd { steps: 0, ..Rmd::default() }), "steps");
+    assert_eq!(refused(&Rmd { steps: usize::MAX, ..Rmd::default() }), "steps");
+    assert_eq!(refused(&Rmd { temperature: -1.0, ..Rmd::default() }), "temperature");
+    assert_eq!(refused(&Rmd { noise_scale: f64::NAN, ..Rmd::default() }), "noise_scale");
+    assert_eq!(refused(&Rmd { storage: Storage::Truncated(0), ..Rmd::default() }), "storage");
+    assert_eq!(refused(&RmdFo { step: f64::INFINITY, ..RmdFo::default() }), "step");
+    assert_eq!(refused(&Fmd { step: -0.1, ..Fmd::default() }), "step");
+    assert_eq!(refused(&Es { sigma: 0.0, ..Es::default() }), "sigma");
+    assert_eq!(refused(&Es { samples: 0, ..Es::default() }), "samples");
+    assert_eq!(refused(&Covariance { samples: 1, ..Covariance::default() }), "samples");
+    assert_eq!(refused(&Covariance { temperature: 0.0, ..Covariance::default() }), "temperature");
+    assert_eq!(refused(&Covariance { noise_scale: 0.0, ..Covariance::default() }), "noise_scale");
+    assert_eq!(refused(&Reptile { steps: 0, ..Reptile::default() }), "steps");
+}
+
+#[test]
+fn methods_say_why_a_problem_is_not_for_them() {
+    let refused = |method: &dyn Method, from| {
+        let error = method.prepare(&network(from), &cpu()).err().unwrap();
+        assert!(matches!(error, Error::NotApplicable { .. }), "{error}");
+        error.to_string()
+    };
+    for from in [From::State, From::Function] {
+        assert!(refused(&Reptile::default(), from).contains("λ must be θ⁰"));
+    }
+    assert!(refused(&Covariance::default(), From::Lambda).contains("use rmd"));
+}
+
+#[test]
+fn an_inner_loop_that_blows_up_is_reported_with_advice_and_leaves_the_state_alone() {
+    let problem = wide();
+    let methods: [&dyn Method; 5] = [
+        &Rmd { step: 5.0, steps: 1000, ..Rmd::default() },
+        &RmdFo { step: 5.0, steps: 1000, ..RmdFo::default() },
+        &Fmd { step: 5.0, steps: 1000, ..Fmd::default() },
+        &Es { step: 5.0, steps: 1000, samples: 1, ..Es::default() },
+        &Covariance { step: 5.0, samples: 1000, ..Covariance::default() },
+    ];
+    for method in methods {
+        let mut state = State::initial(&problem, [0, 0]).unwrap();
+        let error = method.prepare(&problem, &cpu()).unwrap().estimate(&mut state, [0, 0]).unwrap_err();
+        assert!(matches!(error, Error::Diverged { .. }), "{error}");
+        let said = error.to_string();
+        assert!(said.contains(method.name()) && said.contains("smaller step"), "{said}");
+        assert_eq!(state, State::initial(&problem, [0, 0]).unwrap());
+    }
+}
