@@ -14,8 +14,10 @@ pub use bilevel_graph as graph;
 pub use bilevel_graph::{Array, DType, Leaf, Tensor, Tree};
 pub use error::{Error, Result};
 pub use estimator::{Estimator, Hypergradient, Method, Oracles, State};
-pub use estimators::{AmigoCg, AmigoSgd, HpoSgld, IftCg, IftNeumann, Imaml, LangevinAdjoint};
-pub use estimators::{Covariance, Es, Fmd, HpoSgld, LangevinAdjoint, PreparedRmd, Reptile, Rmd, RmdFo, Storage};
+pub use estimators::{
+    AmigoCg, AmigoSgd, Covariance, Es, Fmd, HpoSgld, IftCg, IftNeumann, Imaml, LangevinAdjoint, PreparedRmd, Reptile,
+    Rmd, RmdFo, Storage,
+};
 pub use problem::{Problem, ProblemBuilder};
 pub use scope::Scope;
 pub use variable::{Start, Variable};

@@ -1,27 +1,24 @@
-//! The estimators, one file each.
+//! The estimators, one file each, and what several of them share.
 
 mod amigo_cg;
 mod amigo_sgd;
+mod covariance;
+mod es;
+mod fmd;
 mod hpo_sgld;
 mod ift_cg;
 mod ift_neumann;
 mod imaml;
 mod implicit;
-mod langevin_adjoint;
-mod solve;
-
-pub use amigo_cg::AmigoCg;
-pub use amigo_sgd::AmigoSgd;
-mod covariance;
-mod es;
-mod fmd;
-mod hpo_sgld;
 mod inner_loop;
 mod langevin_adjoint;
 mod reptile;
 mod rmd;
 mod rmd_fo;
+mod solve;
 
+pub use amigo_cg::AmigoCg;
+pub use amigo_sgd::AmigoSgd;
 pub use covariance::Covariance;
 pub use es::Es;
 pub use fmd::Fmd;
