@@ -1,7 +1,6 @@
 //! The `bilevel` command: its arguments, and a tour of the engine in three parts.
 
 mod arguments;
-mod chain;
 mod formula;
 mod network;
 mod page;
