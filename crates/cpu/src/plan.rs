@@ -9,6 +9,7 @@ use crate::kernels::Isa;
 use crate::lower::{Kind, Lowering, Operand, lower};
 use crate::lower_dot::DotLayout;
 use crate::moves::Move;
+use crate::scalars;
 use crate::step::{Step, StepKind, Typed};
 use crate::tile::MAX_RUNS;
 use crate::tile_build::{self, Surroundings, reads_in_step, task_count};
@@ -194,7 +195,10 @@ impl Planner<'_> {
                 copies: &copies,
                 isa: self.isa,
             };
-            let kind = if self.grouping.groups[g].domain.is_some() {
+            let kind = if let Some(scalars) = scalars::build(&around, g) {
+                scratch_bytes = scratch_bytes.max(scalars.scratch());
+                StepKind::Scalars(scalars)
+            } else if self.grouping.groups[g].domain.is_some() {
                 let mut next = extra(g);
                 let sinks: Vec<(usize, usize)> = self
                     .sinks(g)

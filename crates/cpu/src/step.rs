@@ -4,6 +4,7 @@ use crate::conv::ConvPlan;
 use crate::gemm::GemmPlan;
 use crate::indexing::{Rows, check_index, cumsum, window_argmax, with_number};
 use crate::moves::Move;
+use crate::scalars::Scalars;
 use crate::team::Team;
 use crate::tile::{Memory, TileProgram};
 use bilevel_graph::{DType, Result, WindowDims};
@@ -24,6 +25,8 @@ pub(crate) struct Step {
 /// What a step does. Places are bytes from the start of the program's memory.
 pub(crate) enum StepKind {
     Loop(TileProgram),
+    /// A loop over one element.
+    Scalars(Scalars),
     Gemm {
         plan: Typed<GemmPlan<f32>, GemmPlan<f64>>,
         a: usize,
@@ -88,6 +91,7 @@ impl Step {
         // SAFETY: every place was planned inside the memory for as many elements as the operation touches.
         unsafe {
             match &self.kind {
+                StepKind::Scalars(scalars) => scalars.run(memory),
                 StepKind::Loop(tile) if tile.tasks == 1 => tile.run_task(memory, 0, 0),
                 StepKind::Loop(tile) => {
                     team.run_with(tile.tasks, &|task, worker| tile.run_task(memory, task, worker));
@@ -135,6 +139,7 @@ impl Step {
     /// What the step does, in a line.
     pub fn describe(&self) -> String {
         let what = match &self.kind {
+            StepKind::Scalars(scalars) => format!("{} scalar operations", scalars.len()),
             StepKind::Loop(tile) => format!(
                 "loop over {} in rows of {}, {} tasks, tiles of {} rows, {} instructions, {} loads, {} sinks",
                 tile.n,

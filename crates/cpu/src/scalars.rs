@@ -1,0 +1,364 @@
+//! Loops over a single element: a handful of numbers in registers, a nanosecond or two an operation, where a tile kernel
+//! would spend most of its time being called.
+//!
+//! Values are kept as `f64`, which holds every `f32` and `i32` exactly; after each operation they are rounded to their type.
+//! For +, −, ·, / and √ that gives the same bits as computing in `f32`, since `f64` has more than twice its digits.
+
+use crate::kernels::{self, RandomFn};
+use crate::lower::{Elementwise, Kind, Operand};
+use crate::tile::Memory;
+use crate::tile_build::Surroundings;
+use bilevel_graph::{BinaryOp, DType, UnaryOp};
+
+/// What an instruction does with registers a, b and c.
+#[derive(Clone, Copy, Debug)]
+enum Code {
+    Copy,
+    Unary(UnaryOp),
+    Binary(BinaryOp),
+    Select,
+}
+
+/// dst = code(a, b, c), rounded to the type.
+#[derive(Clone, Copy, Debug)]
+struct Instruction {
+    code: Code,
+    dtype: DType,
+    dst: u16,
+    a: u16,
+    b: u16,
+    c: u16,
+}
+
+/// A move between a register and memory.
+#[derive(Clone, Copy, Debug)]
+struct Transfer {
+    register: u16,
+    dtype: DType,
+    /// Bytes from the start of the program's memory.
+    place: usize,
+}
+
+/// A random draw.
+#[derive(Clone, Copy, Debug)]
+struct Draw {
+    f: RandomFn,
+    dtype: DType,
+    stream: u32,
+    dst: u16,
+    key: usize,
+    counter: u16,
+}
+
+/// One thing to do. The commonest, on 64-bit floats, are told apart in one jump.
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    Add(u16, u16, u16),
+    Sub(u16, u16, u16),
+    Mul(u16, u16, u16),
+    LoadF64(u16, usize),
+    StoreF64(u16, usize),
+    Compute(Instruction),
+    Load(Transfer),
+    Store(Transfer),
+    Draw(u16),
+}
+
+impl Action {
+    fn load(transfer: Transfer) -> Self {
+        if transfer.dtype == DType::F64 {
+            Action::LoadF64(transfer.register, transfer.place)
+        } else {
+            Action::Load(transfer)
+        }
+    }
+
+    fn store(transfer: Transfer) -> Self {
+        if transfer.dtype == DType::F64 {
+            Action::StoreF64(transfer.register, transfer.place)
+        } else {
+            Action::Store(transfer)
+        }
+    }
+}
+
+/// A loop over one element, ready to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Scalars {
+    actions: Vec<Action>,
+    draws: Vec<Draw>,
+    constants: Vec<(u16, f64)>,
+    registers: usize,
+}
+
+/// The scalar program of a group, or `None` where some member is not elementwise on one element.
+pub(crate) fn build(around: &Surroundings, group: usize) -> Option<Scalars> {
+    let info = &around.grouping.groups[group];
+    if info.domain?.n != 1 {
+        return None;
+    }
+    let mut builder = Builder {
+        around,
+        group,
+        found: Scalars { actions: vec![], draws: vec![], constants: vec![], registers: 0 },
+        known: vec![],
+    };
+    for &id in &info.members {
+        builder.member(id)?;
+    }
+    for &(node, place) in around.copies.iter().filter(|(node, _)| around.grouping.group_of[*node] == Some(group)) {
+        let register = builder.known.iter().find(|(known, _, _)| *known == node)?.2;
+        let dtype = around.low.nodes[node].dtype;
+        builder.found.actions.push(Action::store(Transfer { register, dtype, place }));
+    }
+    Some(builder.found)
+}
+
+struct Builder<'a> {
+    around: &'a Surroundings<'a>,
+    group: usize,
+    found: Scalars,
+    /// Node, offset in its memory, register.
+    known: Vec<(usize, isize, u16)>,
+}
+
+impl Builder<'_> {
+    fn register(&mut self) -> Option<u16> {
+        self.found.registers += 1;
+        u16::try_from(self.found.registers - 1).ok()
+    }
+
+    fn operand(&mut self, operand: &Operand) -> Option<u16> {
+        let (node, offset) = match operand {
+            Operand::Constant(value) => {
+                let bits = value.to_bits();
+                if let Some((register, _)) = self.found.constants.iter().find(|(_, v)| v.to_bits() == bits) {
+                    return Some(*register);
+                }
+                let register = self.register()?;
+                self.found.constants.push((register, *value));
+                return Some(register);
+            }
+            Operand::At { node, view } => (*node, view.offset),
+        };
+        if let Some((_, _, register)) = self.known.iter().find(|(n, o, _)| (*n, *o) == (node, offset)) {
+            return Some(*register);
+        }
+        let dtype = self.around.low.nodes[node].dtype;
+        let place = (self.around.memory[node]? as isize + offset * dtype.size() as isize) as usize;
+        let register = self.register()?;
+        self.found.actions.push(Action::load(Transfer { register, dtype, place }));
+        self.known.push((node, offset, register));
+        Some(register)
+    }
+
+    fn member(&mut self, id: usize) -> Option<()> {
+        let around = self.around;
+        let node = &around.low.nodes[id];
+        let Kind::Elementwise(kind) = node.kind else { return None };
+        if let Elementwise::Random(kind, stream) = kind {
+            let (key, _) = node.operands[0].at()?;
+            if around.grouping.group_of[key] == Some(self.group) {
+                return None;
+            }
+            let counter = self.operand(&node.operands[1])?;
+            let f = kernels::random(around.isa, kind, node.dtype)?;
+            let dst = self.register()?;
+            let draw = Draw { f, dtype: node.dtype, stream, dst, key: around.memory[key]?, counter };
+            self.found.actions.push(Action::Draw(self.found.draws.len() as u16));
+            self.found.draws.push(draw);
+            self.finish(id, dst);
+            return Some(());
+        }
+        let operands: Vec<u16> = node.operands.iter().map(|o| self.operand(o)).collect::<Option<_>>()?;
+        let at = |i: usize| operands.get(i).copied().unwrap_or(operands[0]);
+        let dst = self.register()?;
+        let code = match kind {
+            Elementwise::Copy | Elementwise::Convert(_) => Code::Copy,
+            Elementwise::Unary(op) => Code::Unary(op),
+            Elementwise::Binary(op) => Code::Binary(op),
+            Elementwise::Select => Code::Select,
+            Elementwise::Random(..) => return None,
+        };
+        self.found.actions.push(match code {
+            Code::Binary(BinaryOp::Add) if node.dtype == DType::F64 => Action::Add(dst, at(0), at(1)),
+            Code::Binary(BinaryOp::Sub) if node.dtype == DType::F64 => Action::Sub(dst, at(0), at(1)),
+            Code::Binary(BinaryOp::Mul) if node.dtype == DType::F64 => Action::Mul(dst, at(0), at(1)),
+            _ => Action::Compute(Instruction { code, dtype: node.dtype, dst, a: at(0), b: at(1), c: at(2) }),
+        });
+        self.finish(id, dst);
+        Some(())
+    }
+
+    /// Remembers a member's register and stores it where others read it.
+    fn finish(&mut self, id: usize, register: u16) {
+        self.known.push((id, 0, register));
+        if let Some(place) = self.around.memory[id] {
+            let dtype = self.around.low.nodes[id].dtype;
+            self.found.actions.push(Action::store(Transfer { register, dtype, place }));
+        }
+    }
+}
+
+impl Scalars {
+    /// Bytes of scratch it needs.
+    pub fn scratch(&self) -> usize {
+        self.registers * size_of::<f64>()
+    }
+
+    /// Number of things it does, for descriptions.
+    pub fn len(&self) -> usize {
+        self.actions.len()
+    }
+
+    /// # Safety
+    /// `memory` must be laid out as the plan says, with this program's registers in its scratch.
+    pub unsafe fn run(&self, memory: Memory) {
+        let registers = memory.scratch.cast::<f64>();
+        // SAFETY: register numbers are below `registers`, for which the plan reserved scratch; places are inside the
+        // program's memory and aligned to their type.
+        unsafe {
+            for &(register, value) in &self.constants {
+                registers.add(register as usize).write(value);
+            }
+            let get = |register: u16| registers.add(register as usize).read();
+            let set = |register: u16, value: f64| registers.add(register as usize).write(value);
+            for action in &self.actions {
+                match *action {
+                    Action::Add(dst, a, b) => set(dst, get(a) + get(b)),
+                    Action::Sub(dst, a, b) => set(dst, get(a) - get(b)),
+                    Action::Mul(dst, a, b) => set(dst, get(a) * get(b)),
+                    Action::LoadF64(register, place) => set(register, memory.program.add(place).cast::<f64>().read()),
+                    Action::StoreF64(register, place) => memory.program.add(place).cast::<f64>().write(get(register)),
+                    Action::Compute(i) => {
+                        set(i.dst, round(compute(i.code, i.dtype, get(i.a), get(i.b), get(i.c)), i.dtype));
+                    }
+                    Action::Load(t) => set(t.register, fetch(memory.program.add(t.place), t.dtype)),
+                    Action::Store(t) => put(memory.program.add(t.place), t.dtype, get(t.register)),
+                    Action::Draw(number) => {
+                        let d = self.draws.get_unchecked(number as usize);
+                        let key = memory.program.add(d.key).cast::<[u32; 2]>().read();
+                        let mut drawn = [0u64; 1];
+                        (d.f)(drawn.as_mut_ptr().cast(), key, get(d.counter) as i32 as u32, d.stream, 0, 1);
+                        set(d.dst, fetch(drawn.as_ptr().cast(), d.dtype));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn fetch(from: *const u8, dtype: DType) -> f64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            DType::F64 => from.cast::<f64>().read(),
+            DType::F32 => from.cast::<f32>().read() as f64,
+            DType::I32 => from.cast::<i32>().read() as f64,
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn put(to: *mut u8, dtype: DType, value: f64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            DType::F64 => to.cast::<f64>().write(value),
+            DType::F32 => to.cast::<f32>().write(value as f32),
+            DType::I32 => to.cast::<i32>().write(value as i32),
+        }
+    }
+}
+
+#[inline(always)]
+fn round(value: f64, dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => value,
+        DType::F32 => value as f32 as f64,
+        // Sums and products of two i32 are exact in an i64; `as i32` wraps them.
+        DType::I32 => value as i32 as f64,
+    }
+}
+
+#[inline(always)]
+fn compute(code: Code, dtype: DType, a: f64, b: f64, c: f64) -> f64 {
+    if dtype == DType::I32 {
+        let (i, j) = (a as i32, b as i32);
+        match code {
+            Code::Binary(BinaryOp::Add) => return i.wrapping_add(j) as f64,
+            Code::Binary(BinaryOp::Sub) => return i.wrapping_sub(j) as f64,
+            Code::Binary(BinaryOp::Mul) => return i.wrapping_mul(j) as f64,
+            Code::Unary(UnaryOp::Neg) => return i.wrapping_neg() as f64,
+            Code::Unary(UnaryOp::Abs) => return i.wrapping_abs() as f64,
+            _ => {}
+        }
+    }
+    match code {
+        Code::Copy => a,
+        Code::Select if a != 0.0 => b,
+        Code::Select => c,
+        Code::Unary(op) => unary(op, a),
+        Code::Binary(op) => binary(op, a, b),
+    }
+}
+
+fn unary(op: UnaryOp, x: f64) -> f64 {
+    match op {
+        UnaryOp::Neg => -x,
+        UnaryOp::Abs => x.abs(),
+        UnaryOp::Sign if x == 0.0 || x.is_nan() => x,
+        UnaryOp::Sign => 1f64.copysign(x),
+        UnaryOp::Floor => x.floor(),
+        UnaryOp::Recip => 1.0 / x,
+        UnaryOp::Sqrt => x.sqrt(),
+        UnaryOp::Exp => x.exp(),
+        UnaryOp::Expm1 => x.exp_m1(),
+        UnaryOp::Log => x.ln(),
+        UnaryOp::Log1p => x.ln_1p(),
+        UnaryOp::Sin => x.sin(),
+        UnaryOp::Cos => x.cos(),
+        UnaryOp::Tanh => x.tanh(),
+        UnaryOp::Sigmoid if x >= 0.0 => 1.0 / (1.0 + (-x).exp()),
+        UnaryOp::Sigmoid => x.exp() / (1.0 + x.exp()),
+        UnaryOp::Erf => {
+            let mut y = x;
+            if let Some(f) = kernels::unary(kernels::Isa::Portable, UnaryOp::Erf, DType::F64) {
+                // SAFETY: one element, in place.
+                unsafe { f((&raw mut y).cast(), (&raw const x).cast(), 1) };
+            }
+            y
+        }
+    }
+}
+
+fn binary(op: BinaryOp, a: f64, b: f64) -> f64 {
+    let truth = |holds: bool| holds as i32 as f64;
+    match op {
+        BinaryOp::Add => a + b,
+        BinaryOp::Sub => a - b,
+        BinaryOp::Mul => a * b,
+        BinaryOp::Div => a / b,
+        BinaryOp::Max | BinaryOp::Min if a.is_nan() || b.is_nan() => f64::NAN,
+        BinaryOp::Max => {
+            if b > a {
+                b
+            } else {
+                a
+            }
+        }
+        BinaryOp::Min => {
+            if b < a {
+                b
+            } else {
+                a
+            }
+        }
+        BinaryOp::Pow => a.powf(b),
+        BinaryOp::Eq => truth(a == b),
+        BinaryOp::Ne => truth(a != b),
+        BinaryOp::Lt => truth(a < b),
+        BinaryOp::Le => truth(a <= b),
+    }
+}
