@@ -379,11 +379,7 @@ fn evolutionary_search_is_unbiased_where_f_is_quadratic_in_lambda() {
         )
         .inner(|_, (a, b), (x, y)| (x.0 - a.0 * 2.0).square().sum_all() + (y.0 - b.0 + x.0.sum_all()).square())
         .outer(|_, (a, b), (x, y)| (x.0 - 1.0).square().sum_all() + y.0 * b.0 + a.0.square().sum_all());
-        let problem = if from_lambda {
-            problem.start(|_, l| *l).build().unwrap()
-        } else {
-            problem.build().unwrap()
-        };
+        let problem = if from_lambda { problem.start(|_, l| *l).build().unwrap() } else { problem.build().unwrap() };
         let (truth, _) = once(&Rmd { step: 0.1, steps: 5, ..Rmd::default() }, &problem, [0, 0]);
         let truth = flat(&truth.value);
         for (antithetic, sigma) in [(true, 0.001), (false, 0.3)] {
