@@ -22,7 +22,9 @@ pub(crate) fn norm(arrays: &[Array]) -> f64 {
     if largest == 0.0 || !largest.is_finite() {
         return largest;
     }
-    largest * values.iter().map(|v| (v / largest).powi(2)).sum::<f64>().sqrt()
+    // The power of two below the largest: to scale by it rounds nothing.
+    let scale = f64::from_bits(largest.to_bits() & f64::INFINITY.to_bits()).max(f64::MIN_POSITIVE);
+    scale * values.iter().map(|v| (v / scale).powi(2)).sum::<f64>().sqrt()
 }
 
 pub(crate) fn all_finite(arrays: &[Array]) -> bool {
