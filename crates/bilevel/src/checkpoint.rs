@@ -74,7 +74,10 @@ struct Header {
 /// let newest = Checkpoints::new(&folder).newest()?.unwrap();
 /// let checkpoint = Checkpoint::read(&newest.path)?;
 /// assert_eq!((checkpoint.iteration(), checkpoint.seed(), checkpoint.method()), (5, 7, "hpo-sgld"));
+/// assert_eq!(checkpoint.optimizer(), "sgd");
 /// assert_eq!(checkpoint.state().lambda, outcome.state.lambda);
+/// assert_eq!(checkpoint.last().unwrap().outer_loss, outcome.last.unwrap().outer_loss);
+/// assert_eq!(checkpoint.problem().difference(&bilevel::Fingerprint::of(&problem)), None);
 /// # std::fs::remove_dir_all(folder).unwrap();
 /// # Ok::<(), bilevel::Error>(())
 /// ```
@@ -266,6 +269,9 @@ impl Checkpoint {
             Ok(header) => header,
             Err(error) => return damaged(&format!("its header cannot be read: {error}")),
         };
+        if !header.watch.is_sound() {
+            return damaged("its header holds sizes below 0");
+        }
         let mut found = read_arrays(arrays)?;
         let mut take = |name: String, shape: Option<&[usize]>, dtype: Option<DType>| {
             let array = found.remove(&name).ok_or_else(|| CheckpointError::damaged(format!("'{name}' is missing")))?;

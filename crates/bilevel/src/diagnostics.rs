@@ -129,6 +129,12 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
+    /// False for one that no run can have left behind.
+    pub fn is_sound(&self) -> bool {
+        let all = [self.inner_loss, self.outer_loss, self.hypergradient, self.memory, self.theta];
+        all.iter().all(|gauge| gauge.usual >= 0.0 && gauge.usual.is_finite())
+    }
+
     /// Takes in an iteration; the diagnosis, if the run should be given up. `leap` says that the last step of λ was larger
     /// than λ itself.
     pub fn judge(&mut self, iteration: u32, sizes: Sizes, leap: bool) -> Option<Diagnosis> {
@@ -157,7 +163,7 @@ impl Watch {
             }
             gauge.update(size);
         }
-        self.suspect = if found.is_some() { self.suspect + 1 } else { 0 };
+        self.suspect = if found.is_some() { self.suspect.saturating_add(1) } else { 0 };
         found.filter(|_| self.suspect >= PATIENCE)
     }
 

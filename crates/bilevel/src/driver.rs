@@ -76,7 +76,14 @@ impl Method for Box<dyn Method> {
 impl Driver {
     /// A run of this method on this problem: 100 iterations of plain descent at rate 0.01 on the CPU, seed 0, θ warm.
     ///
-    /// See [`Driver`] for an example; so for the settings below.
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// let outcome = Driver::new(&problem, HpoSgld::default()).run()?;
+    /// assert_eq!(outcome.iterations, 100);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn new(problem: &Problem, method: impl Method + 'static) -> Self {
         Driver {
             problem: problem.clone(),
@@ -100,40 +107,111 @@ impl Driver {
     }
 
     /// Runs on this device instead of on all cores.
+    ///
+    /// ```
+    /// # use bilevel::{Cpu, Driver, HpoSgld, Leaf, Problem, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.executor(Cpu::with_threads(1)).run()?;
+    /// # assert_eq!(outcome.iterations, 100);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn executor(self, executor: impl Executor + 'static) -> Self {
         self.boxed_executor(Box::new(executor))
     }
 
     /// As [`executor`](Self::executor), for one chosen at run time.
+    ///
+    /// ```
+    /// # use bilevel::{Cpu, Driver, HpoSgld, Leaf, Problem, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let device: Box<dyn bilevel::graph::Executor> = Box::new(Cpu::new());
+    /// let outcome = driver.boxed_executor(device).run()?;
+    /// # assert_eq!(outcome.iterations, 100);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn boxed_executor(mut self, executor: Box<dyn Executor>) -> Self {
         self.executor = Some(executor);
         self
     }
 
     /// Moves λ with this optimizer.
+    ///
+    /// ```
+    /// # use bilevel::{Adam, Driver, HpoSgld, Leaf, Problem, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.optimizer(Adam { beta1: 0.5, ..Adam::default() }).run()?;
+    /// # assert_eq!(outcome.iterations, 100);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn optimizer(mut self, optimizer: impl Optimizer + 'static) -> Self {
         self.optimizer = Box::new(optimizer);
         self
     }
 
     /// The outer learning rate, iteration by iteration.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Schedule, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.schedule(Schedule::step_decay(0.1, 50, 0.5)).run()?;
+    /// assert_eq!(outcome.last.unwrap().rate, 0.05);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn schedule(mut self, schedule: Schedule) -> Self {
         self.schedule = schedule;
         self
     }
 
     /// The same outer learning rate always.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.rate(0.02).run()?;
+    /// assert_eq!(outcome.last.unwrap().rate, 0.02);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn rate(self, rate: f64) -> Self {
         self.schedule(Schedule::constant(rate))
     }
 
     /// Scales a hypergradient whose norm is above this down to it.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.rate(1.0).clip_norm(1e-3).run()?;
+    /// assert!(outcome.last.unwrap().step_norm <= 1.001e-3);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn clip_norm(mut self, limit: f64) -> Self {
         self.clip = Some(limit);
         self
     }
 
     /// Everything random follows from this.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.seed(7).run()?;
+    /// # assert_eq!(outcome.iterations, 100);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
@@ -141,48 +219,132 @@ impl Driver {
 
     /// Starts θ anew in every iteration, by draws of that iteration, instead of where the last one left it. A problem whose
     /// θ starts from λ always does so.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.cold(true).run()?;
+    /// # assert_eq!(outcome.iterations, 100);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn cold(mut self, cold: bool) -> Self {
         self.cold = cold;
         self
     }
 
     /// Stops after so many iterations, those before a resumption included.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.iterations(5).run()?;
+    /// assert_eq!(outcome.iterations, 5);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn iterations(mut self, iterations: u32) -> Self {
         self.criteria.iterations = iterations;
         self
     }
 
     /// Stops when this run, not counting what came before a resumption, has taken so long.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.time_limit(std::time::Duration::ZERO).run()?;
+    /// assert_eq!(outcome.reason, StopReason::Time);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.criteria.time = Some(limit);
         self
     }
 
     /// Stops when the hypergradient's norm is at most this.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.rate(0.1).tolerance(0.1).run()?;
+    /// assert_eq!(outcome.reason, StopReason::Tolerance);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn tolerance(mut self, norm: f64) -> Self {
         self.criteria.tolerance = Some(norm);
         self
     }
 
     /// Stops when the outer loss has not improved by more than `improvement` for so many iterations.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.rate(0.1).patience(10, 0.01).run()?;
+    /// assert_eq!(outcome.reason, StopReason::Patience);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn patience(mut self, iterations: u32, improvement: f64) -> Self {
         self.criteria.patience = Some((iterations, improvement));
         self
     }
 
     /// Stops when this is set.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, StopSignal, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let signal = StopSignal::new();
+    /// signal.stop(); // from a handler of Ctrl-C, or another thread
+    /// let outcome = driver.stop_signal(signal).run()?;
+    /// assert_eq!(outcome.reason, StopReason::Signal);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn stop_signal(mut self, signal: StopSignal) -> Self {
         self.criteria.signal = signal;
         self
     }
 
     /// Tells this observer how the run goes; there may be several.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, ProgressLine, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.observe(ProgressLine::stderr()).run()?;
+    /// # assert_eq!(outcome.iterations, 100);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn observe(mut self, observer: impl Observer + 'static) -> Self {
         self.observers.push(Box::new(observer));
         self
     }
 
     /// Saves checkpoints, and goes on from them if asked to.
+    ///
+    /// ```
+    /// # use bilevel::{Checkpoints, Driver, HpoSgld, Leaf, Problem, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let folder = std::env::temp_dir().join(format!("bilevel-doc-driver-{}", std::process::id()));
+    /// let outcome = driver.checkpoints(Checkpoints::new(&folder).every(50).resume(true)).run()?;
+    /// # std::fs::remove_dir_all(folder).unwrap();
+    /// # assert_eq!(outcome.iterations, 100);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn checkpoints(mut self, checkpoints: Checkpoints) -> Self {
         self.checkpoints = Some(checkpoints);
         self
@@ -210,6 +372,16 @@ impl Driver {
 
     /// Runs until a reason to stop. An error is a run that could not begin, or whose parts do not fit; a run that diverges
     /// or cannot be saved ends with an outcome that says so and holds the last good state.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.run()?;
+    /// assert_eq!(outcome.reason, StopReason::Iterations);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
     pub fn run(mut self) -> Result<Outcome> {
         self.check()?;
         let began = Instant::now();
@@ -252,11 +424,19 @@ impl Driver {
             if let Some(reason) = self.criteria.reason(&progress, began.elapsed()) {
                 break reason;
             }
-            if let Some(diagnosis) = outer.iterate(&mut progress)? {
-                progress = good.clone();
-                break StopReason::Diverged(diagnosis);
+            match outer.iterate(&mut progress) {
+                Ok(None) => {}
+                Ok(Some(diagnosis)) => {
+                    progress = good.clone();
+                    break StopReason::Diverged(diagnosis);
+                }
+                Err(error) => {
+                    // The error comes first; what was done so far is saved if it can be.
+                    let _ = save.save(&good);
+                    return Err(error);
+                }
             }
-            progress.elapsed = spent + began.elapsed();
+            progress.elapsed = spent.saturating_add(began.elapsed());
             if let Some(last) = &mut progress.last {
                 last.elapsed = progress.elapsed;
                 asked = ask(&mut observers, |observer| observer.on_iteration(last, &progress.state));
@@ -282,7 +462,7 @@ impl Driver {
             last: progress.last,
             best_outer_loss: progress.best,
             oracles: progress.oracles,
-            elapsed: spent + began.elapsed(),
+            elapsed: spent.saturating_add(began.elapsed()),
             state: progress.state,
             notes,
         };

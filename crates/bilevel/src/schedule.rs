@@ -77,7 +77,7 @@ impl Schedule {
     /// ```
     pub fn at(&self, iteration: u32) -> f64 {
         if iteration <= self.warm_up {
-            return self.rate * (iteration as f64 / self.warm_up as f64);
+            return self.rate * iteration as f64 / self.warm_up as f64;
         }
         let done = (iteration - self.warm_up).saturating_sub(1);
         match self.shape {

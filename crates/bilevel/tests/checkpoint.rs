@@ -177,7 +177,7 @@ fn a_diverging_run_diverges_alike_after_a_resumption_and_leaves_the_last_good_st
     // λ is driven up at a steady rate until the inner loop is no longer stable: curvature 2·exp(λ) against step 0.05.
     let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.5)))
         .inner(|_, l, t| l.0.exp() * t.0.square())
-        .outer(|_, l, t| t.0.square() - l.0)
+        .outer(|_, l, t| t.0 * 0.0 - l.0)
         .build()
         .unwrap();
     let method = HpoSgld { burn_in: 0, samples: 30, step: 0.05, ..HpoSgld::default() };
