@@ -34,6 +34,8 @@ pub enum Error {
         /// What was seen, where, and what to change.
         diagnosis: String,
     },
+    /// A checkpoint that cannot be read or written.
+    Checkpoint(crate::CheckpointError),
 }
 
 impl fmt::Display for Error {
@@ -44,6 +46,7 @@ impl fmt::Display for Error {
             Error::NotApplicable { method, reason } => write!(f, "{method} does not apply: {reason}"),
             Error::Problem { reason } => f.write_str(reason),
             Error::Diverged { diagnosis } => write!(f, "diverged: {diagnosis}"),
+            Error::Checkpoint(error) => error.fmt(f),
         }
     }
 }
@@ -52,6 +55,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Graph(error) => Some(error),
+            Error::Checkpoint(error) => Some(error),
             _ => None,
         }
     }
@@ -60,6 +64,12 @@ impl std::error::Error for Error {
 impl From<bilevel_graph::Error> for Error {
     fn from(error: bilevel_graph::Error) -> Self {
         Error::Graph(error)
+    }
+}
+
+impl From<crate::CheckpointError> for Error {
+    fn from(error: crate::CheckpointError) -> Self {
+        Error::Checkpoint(error)
     }
 }
 

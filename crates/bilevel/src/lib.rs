@@ -1,23 +1,49 @@
 //! Gradient-based bi-level optimization: a problem is two losses, a method estimates the derivative of the outer loss
 //! through the inner training, and an outer loop follows it.
 
+mod checkpoint;
+mod checkpoint_error;
+mod checkpoint_folder;
+mod diagnostics;
+mod driver;
 mod error;
 mod estimator;
 mod estimators;
+mod fingerprint;
+mod json_lines;
+mod observer;
+mod optimizer;
+mod outer_step;
 mod problem;
+mod progress;
+mod progress_line;
+mod schedule;
 mod scope;
+mod stopping;
 mod trace;
 mod variable;
 
 pub use bilevel_cpu::Cpu;
 pub use bilevel_graph as graph;
 pub use bilevel_graph::{Array, DType, Leaf, Tensor, Tree};
+pub use checkpoint::{Checkpoint, FORMAT_VERSION};
+pub use checkpoint_error::CheckpointError;
+pub use checkpoint_folder::{Checkpoints, Newest};
+pub use diagnostics::{Cause, Diagnosis};
+pub use driver::Driver;
 pub use error::{Error, Result};
 pub use estimator::{Estimator, Hypergradient, Method, Oracles, State};
 pub use estimators::{
     AmigoCg, AmigoSgd, Covariance, Es, Fmd, HpoSgld, IftCg, IftNeumann, Imaml, LangevinAdjoint, PreparedRmd, Reptile,
     Rmd, RmdFo, Storage,
 };
+pub use fingerprint::Fingerprint;
+pub use json_lines::JsonLines;
+pub use observer::{Beginning, Iteration, Observer, Recorder};
+pub use optimizer::{Adam, Momentum, Optimizer, Sgd};
 pub use problem::{Problem, ProblemBuilder};
+pub use progress_line::ProgressLine;
+pub use schedule::Schedule;
 pub use scope::Scope;
+pub use stopping::{Outcome, StopReason, StopSignal};
 pub use variable::{Start, Variable};

@@ -1,0 +1,134 @@
+//! What can be wrong with a checkpoint or its folder.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Why a checkpoint was not read or written.
+///
+/// ```
+/// use bilevel::{Checkpoint, CheckpointError};
+/// let error = Checkpoint::decode(b"something else").unwrap_err();
+/// assert!(matches!(error, CheckpointError::NotACheckpoint { .. }));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The system refused to read or write.
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or folder.
+        path: PathBuf,
+        /// The kind of refusal.
+        kind: std::io::ErrorKind,
+        /// The system's words.
+        message: String,
+    },
+    /// It does not begin as a checkpoint does.
+    NotACheckpoint {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It was a checkpoint once: truncated, altered, or inconsistent.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// A newer version of the library wrote it.
+    NewerVersion {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The newest format known here.
+        known: u32,
+    },
+    /// It belongs to another problem, method, optimizer or seed.
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What differs.
+        difference: String,
+    },
+    /// A run that does not resume was given a folder with checkpoints in it.
+    Occupied {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Another run writes to the folder.
+    Busy {
+        /// The folder.
+        path: PathBuf,
+    },
+}
+
+impl CheckpointError {
+    pub(crate) fn io(action: &'static str, path: &Path, error: &std::io::Error) -> Self {
+        CheckpointError::Io { action, path: path.to_path_buf(), kind: error.kind(), message: error.to_string() }
+    }
+
+    pub(crate) fn damaged(reason: impl Into<String>) -> Self {
+        CheckpointError::Damaged { path: PathBuf::new(), reason: reason.into() }
+    }
+
+    /// The file or folder it is about; empty where bytes were decoded that came from none.
+    ///
+    /// ```
+    /// use bilevel::Checkpoint;
+    /// let error = Checkpoint::read("no/such/file").unwrap_err();
+    /// assert_eq!(error.path(), std::path::Path::new("no/such/file"));
+    /// ```
+    pub fn path(&self) -> &Path {
+        match self {
+            CheckpointError::Io { path, .. }
+            | CheckpointError::NotACheckpoint { path }
+            | CheckpointError::Damaged { path, .. }
+            | CheckpointError::NewerVersion { path, .. }
+            | CheckpointError::Foreign { path, .. }
+            | CheckpointError::Occupied { path }
+            | CheckpointError::Busy { path } => path,
+        }
+    }
+
+    /// The same about this file.
+    pub(crate) fn at(mut self, file: &Path) -> Self {
+        match &mut self {
+            CheckpointError::Io { path, .. }
+            | CheckpointError::NotACheckpoint { path }
+            | CheckpointError::Damaged { path, .. }
+            | CheckpointError::NewerVersion { path, .. }
+            | CheckpointError::Foreign { path, .. }
+            | CheckpointError::Occupied { path }
+            | CheckpointError::Busy { path } => *path = file.to_path_buf(),
+        }
+        self
+    }
+}
+
+impl fmt::Display for CheckpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path().display();
+        match self {
+            CheckpointError::Io { action, message, .. } => write!(f, "cannot {action} {path}: {message}"),
+            CheckpointError::NotACheckpoint { .. } => write!(f, "{path} is not a checkpoint"),
+            CheckpointError::Damaged { reason, .. } => write!(f, "checkpoint {path} is damaged: {reason}"),
+            CheckpointError::NewerVersion { found, known, .. } => write!(
+                f,
+                "checkpoint {path} has format {found}, and this version reads up to {known}; use a newer version"
+            ),
+            CheckpointError::Foreign { difference, .. } => {
+                write!(f, "checkpoint {path} belongs to another run: {difference}")
+            }
+            CheckpointError::Occupied { .. } => {
+                write!(f, "{path} already holds checkpoints; resume from them, or choose another folder")
+            }
+            CheckpointError::Busy { .. } => {
+                write!(f, "another run writes checkpoints to {path}; wait for it, or choose another folder")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CheckpointError {}

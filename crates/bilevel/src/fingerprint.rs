@@ -1,0 +1,127 @@
+//! What makes a run this run and no other: enough to refuse a checkpoint of another.
+
+use crate::problem::Problem;
+use crate::variable::Variable;
+use serde::{Deserialize, Serialize};
+
+/// Names and shapes.
+type Leaves = [(String, Vec<usize>)];
+
+/// Names, shapes and types of a problem, with a checksum of its data.
+///
+/// ```
+/// use bilevel::{Fingerprint, Leaf, Problem, Variable};
+/// let problem = |size: usize| {
+///     Problem::new(Leaf(Variable::constant([size], 0.0)), Leaf(Variable::constant([size], 0.0)))
+///         .inner(|_, l, t| (t.0 - l.0).square().sum_all())
+///         .outer(|_, _, t| t.0.sum_all())
+///         .build()
+///         .unwrap()
+/// };
+/// let (two, three) = (Fingerprint::of(&problem(2)), Fingerprint::of(&problem(3)));
+/// assert_eq!(two.difference(&two), None);
+/// assert_eq!(two.difference(&three).unwrap(), "λ has the leaves [2] there and [3] here");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint {
+    dtype: String,
+    lambda: Vec<(String, Vec<usize>)>,
+    theta: Vec<(String, Vec<usize>)>,
+    data: Vec<(String, String, Vec<usize>)>,
+    data_checksum: u32,
+    starts_from_lambda: bool,
+}
+
+impl Fingerprint {
+    /// Of a problem.
+    ///
+    /// ```
+    /// # use bilevel::{Fingerprint, Leaf, Problem, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0).build().unwrap();
+    /// assert_eq!(Fingerprint::of(&problem), Fingerprint::of(&problem.clone()));
+    /// ```
+    pub fn of(problem: &Problem) -> Self {
+        let leaves = |all: &[(String, Variable)]| all.iter().map(|(n, v)| (n.clone(), v.shape.clone())).collect();
+        let mut checksum = crc32fast::Hasher::new();
+        problem.data.iter().for_each(|(_, array)| checksum.update(array.bytes()));
+        Fingerprint {
+            dtype: problem.dtype.to_string(),
+            lambda: leaves(&problem.lambda),
+            theta: leaves(&problem.theta),
+            data: problem
+                .data
+                .iter()
+                .map(|(name, a)| (name.clone(), a.dtype().to_string(), a.shape().to_vec()))
+                .collect(),
+            data_checksum: checksum.finalize(),
+            starts_from_lambda: problem.starts_from_lambda(),
+        }
+    }
+
+    pub(crate) fn is_single(&self) -> bool {
+        self.dtype == bilevel_graph::DType::F32.to_string()
+    }
+
+    /// Names and shapes of λ's and θ's leaves.
+    pub(crate) fn leaves(&self) -> (&Leaves, &Leaves) {
+        (&self.lambda, &self.theta)
+    }
+
+    /// How the problem here differs from this one, in words.
+    ///
+    /// ```
+    /// # use bilevel::{DType, Fingerprint, Leaf, Problem, Variable};
+    /// # let problem = |dtype| Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .dtype(dtype).inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0).build().unwrap();
+    /// let (double, single) = (Fingerprint::of(&problem(DType::F64)), Fingerprint::of(&problem(DType::F32)));
+    /// assert_eq!(double.difference(&single).unwrap(), "it computes in f64 there and in f32 here");
+    /// ```
+    pub fn difference(&self, here: &Fingerprint) -> Option<String> {
+        let list = |leaves: &Leaves| {
+            leaves.iter().map(|(name, shape)| format!("{name}{shape:?}")).collect::<Vec<_>>().join(", ")
+        };
+        if self.dtype != here.dtype {
+            return Some(format!("it computes in {} there and in {} here", self.dtype, here.dtype));
+        }
+        for (what, there, here) in [("λ", &self.lambda, &here.lambda), ("θ", &self.theta, &here.theta)] {
+            if there != here {
+                return Some(format!("{what} has the leaves {} there and {} here", list(there), list(here)));
+            }
+        }
+        if self.data != here.data {
+            return Some("the data sets differ in names, types or shapes".into());
+        }
+        if self.data_checksum != here.data_checksum {
+            return Some("the data sets have the same shapes but other contents".into());
+        }
+        (self.starts_from_lambda != here.starts_from_lambda).then(|| "θ starts from λ in one of them only".into())
+    }
+}
+
+/// All that has to agree before a run may go on from a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Identity {
+    pub method: String,
+    pub optimizer: String,
+    pub seed: u64,
+    pub cold: bool,
+    pub problem: Fingerprint,
+}
+
+impl Identity {
+    pub fn difference(&self, here: &Identity) -> Option<String> {
+        let pairs = [
+            ("method", self.method.clone(), here.method.clone()),
+            ("optimizer", self.optimizer.clone(), here.optimizer.clone()),
+            ("seed", self.seed.to_string(), here.seed.to_string()),
+        ];
+        if let Some((what, there, here)) = pairs.into_iter().find(|(_, there, here)| there != here) {
+            return Some(format!("the {what} is {there} there and {here} here"));
+        }
+        if self.cold != here.cold {
+            return Some("θ starts cold in one of them and warm in the other".into());
+        }
+        self.problem.difference(&here.problem)
+    }
+}

@@ -1,0 +1,144 @@
+//! Watching a run: what an observer is told, and a recorder into memory.
+
+use crate::estimator::{Oracles, State};
+use crate::stopping::Outcome;
+use serde::{Deserialize, Serialize};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The numbers of one outer iteration.
+///
+/// ```
+/// let iteration = bilevel::Iteration { number: 3, rate: 0.1, ..Default::default() };
+/// assert_eq!((iteration.number, iteration.oracles.inner_gradients), (3, 0));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Iteration {
+    /// Its number, from 1.
+    pub number: u32,
+    /// The inner loss at the last θ whose gradient was taken.
+    pub inner_loss: f64,
+    /// The outer loss at the last θ.
+    pub outer_loss: f64,
+    /// Norm of the hypergradient, before any clipping.
+    pub hypergradient_norm: f64,
+    /// How far λ moved.
+    pub step_norm: f64,
+    /// The outer learning rate.
+    pub rate: f64,
+    /// Cost of all iterations so far.
+    #[serde(with = "OraclesFields")]
+    pub oracles: Oracles,
+    /// Time of all iterations so far.
+    pub elapsed: Duration,
+}
+
+/// How the counts are written down.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Oracles")]
+pub(crate) struct OraclesFields {
+    inner_gradients: u64,
+    outer_gradients: u64,
+    hessian_products: u64,
+    mixed_products: u64,
+    losses: u64,
+}
+
+/// What is known when a run begins.
+///
+/// ```
+/// let beginning = bilevel::Beginning { method: "rmd", optimizer: "adam", done: 20, until: 100, notes: vec![] };
+/// assert_eq!(beginning.until - beginning.done, 80);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beginning {
+    /// The method's name.
+    pub method: &'static str,
+    /// The optimizer's name.
+    pub optimizer: &'static str,
+    /// Iterations already done: 0, or those of the checkpoint it continues from.
+    pub done: u32,
+    /// The iteration it will stop at, at the latest.
+    pub until: u32,
+    /// What a person should know.
+    pub notes: Vec<String>,
+}
+
+/// Something that is told how a run goes, and may end it.
+///
+/// ```
+/// use bilevel::{Iteration, Observer, State};
+/// use std::ops::ControlFlow;
+/// /// Stops when the outer loss is good enough.
+/// struct GoodEnough(f64);
+/// impl Observer for GoodEnough {
+///     fn on_iteration(&mut self, iteration: &Iteration, _: &State) -> ControlFlow<String> {
+///         match iteration.outer_loss < self.0 {
+///             true => ControlFlow::Break(format!("the outer loss is below {}", self.0)),
+///             false => ControlFlow::Continue(()),
+///         }
+///     }
+/// }
+/// let state = State { lambda: vec![], theta: vec![], memory: vec![] };
+/// assert!(GoodEnough(0.1).on_iteration(&Iteration::default(), &state).is_break());
+/// ```
+pub trait Observer: Send {
+    /// Before the first iteration.
+    fn on_start(&mut self, _beginning: &Beginning) -> ControlFlow<String> {
+        ControlFlow::Continue(())
+    }
+
+    /// After each iteration, with λ as it is after the step. To end the run, break with the reason.
+    fn on_iteration(&mut self, _iteration: &Iteration, _state: &State) -> ControlFlow<String> {
+        ControlFlow::Continue(())
+    }
+
+    /// After the last.
+    fn on_end(&mut self, _outcome: &Outcome) {}
+}
+
+/// Keeps the numbers of every iteration in memory; clones share them.
+///
+/// ```
+/// use bilevel::{Driver, HpoSgld, Leaf, Problem, Recorder, Variable};
+/// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square())
+///     .outer(|_, _, t| (t.0 - 1.0).square())
+///     .build()?;
+/// let recorder = Recorder::new();
+/// Driver::new(&problem, HpoSgld::default()).iterations(20).observe(recorder.clone()).run()?;
+/// let numbers = recorder.iterations();
+/// assert_eq!(numbers.len(), 20);
+/// assert!(numbers[19].outer_loss < numbers[0].outer_loss);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Recorder(Arc<Mutex<Vec<Iteration>>>);
+
+impl Recorder {
+    /// An empty one.
+    ///
+    /// ```
+    /// assert!(bilevel::Recorder::new().iterations().is_empty());
+    /// ```
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What was recorded so far.
+    ///
+    /// ```
+    /// assert_eq!(bilevel::Recorder::new().iterations().len(), 0);
+    /// ```
+    pub fn iterations(&self) -> Vec<Iteration> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Observer for Recorder {
+    fn on_iteration(&mut self, iteration: &Iteration, _: &State) -> ControlFlow<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(*iteration);
+        ControlFlow::Continue(())
+    }
+}

@@ -1,0 +1,205 @@
+//! Why and when a run stops, and what it leaves behind.
+
+use crate::checkpoint_error::CheckpointError;
+use crate::diagnostics::Diagnosis;
+use crate::error::require;
+use crate::estimator::{Oracles, State};
+use crate::progress::Progress;
+use crate::{Iteration, Result};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Why a run stopped.
+///
+/// ```
+/// use bilevel::StopReason;
+/// assert_eq!(StopReason::Iterations.to_string(), "all iterations are done");
+/// assert!(!StopReason::Iterations.is_failure());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum StopReason {
+    /// All iterations are done.
+    Iterations,
+    /// The time limit was reached.
+    Time,
+    /// The hypergradient's norm fell to the tolerance.
+    Tolerance,
+    /// The outer loss did not improve for as long as patience lasts.
+    Patience,
+    /// The [`StopSignal`] was set, by Ctrl-C for instance.
+    Signal,
+    /// An observer asked for it, for this reason.
+    Observer(String),
+    /// A number ran away; the outcome holds the last good state.
+    Diverged(Diagnosis),
+    /// A checkpoint could not be written; the outcome holds the state.
+    Unsaved(CheckpointError),
+}
+
+impl StopReason {
+    /// True where something has to be changed before the run can do better.
+    ///
+    /// ```
+    /// assert!(!bilevel::StopReason::Signal.is_failure());
+    /// ```
+    pub fn is_failure(&self) -> bool {
+        matches!(self, StopReason::Diverged(_) | StopReason::Unsaved(_))
+    }
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StopReason::Iterations => f.write_str("all iterations are done"),
+            StopReason::Time => f.write_str("the time limit was reached"),
+            StopReason::Tolerance => f.write_str("the hypergradient is within the tolerance"),
+            StopReason::Patience => f.write_str("the outer loss no longer improves"),
+            StopReason::Signal => f.write_str("stopped from outside"),
+            StopReason::Observer(reason) => write!(f, "stopped by an observer: {reason}"),
+            StopReason::Diverged(diagnosis) => write!(f, "diverged at {diagnosis}"),
+            StopReason::Unsaved(error) => write!(f, "stopped because a checkpoint could not be written: {error}"),
+        }
+    }
+}
+
+/// A flag shared between a run and whoever may stop it. The run looks at it between iterations, and ends as if its last
+/// iteration had come: with a checkpoint.
+///
+/// ```
+/// use bilevel::StopSignal;
+/// let signal = StopSignal::new();
+/// let shared = signal.clone();
+/// shared.stop();
+/// assert!(signal.is_set());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct StopSignal(Arc<AtomicBool>);
+
+impl StopSignal {
+    /// A signal that is not set.
+    ///
+    /// ```
+    /// assert!(!bilevel::StopSignal::new().is_set());
+    /// ```
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks the run to stop. Safe to call from a signal handler.
+    ///
+    /// ```
+    /// let signal = bilevel::StopSignal::new();
+    /// signal.stop();
+    /// assert!(signal.is_set());
+    /// ```
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// True once somebody asked.
+    ///
+    /// ```
+    /// assert!(!bilevel::StopSignal::new().is_set());
+    /// ```
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// The flag itself, for libraries that register one with the system.
+    ///
+    /// ```
+    /// use std::sync::atomic::Ordering;
+    /// let signal = bilevel::StopSignal::new();
+    /// signal.flag().store(true, Ordering::SeqCst);
+    /// assert!(signal.is_set());
+    /// ```
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
+}
+
+/// What a run leaves behind.
+///
+/// ```
+/// use bilevel::{Driver, LangevinAdjoint, Leaf, Problem, StopReason, Variable};
+/// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square())
+///     .outer(|_, _, t| (t.0 - 1.0).square())
+///     .build()?;
+/// let outcome = Driver::new(&problem, LangevinAdjoint { temperature: 0.0, ..Default::default() })
+///     .rate(0.1)
+///     .iterations(50)
+///     .run()?;
+/// assert_eq!((outcome.reason, outcome.iterations), (StopReason::Iterations, 50));
+/// assert!((outcome.state.lambda[0].item().unwrap() - 1.0).abs() < 0.1);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Why the run stopped.
+    pub reason: StopReason,
+    /// The last good state: λ, θ and what the method keeps warm.
+    pub state: State,
+    /// Iterations behind this state, those before a resumption included.
+    pub iterations: u32,
+    /// The numbers of the last of them.
+    pub last: Option<Iteration>,
+    /// The least outer loss seen.
+    pub best_outer_loss: Option<f64>,
+    /// What all of it cost.
+    pub oracles: Oracles,
+    /// Time spent, that before a resumption included.
+    pub elapsed: Duration,
+    /// What a person should know: checkpoints that had to be passed over, for instance.
+    pub notes: Vec<String>,
+}
+
+/// When to stop.
+#[derive(Clone, Debug)]
+pub(crate) struct Criteria {
+    pub iterations: u32,
+    pub time: Option<Duration>,
+    pub tolerance: Option<f64>,
+    /// So many iterations without an improvement by so much.
+    pub patience: Option<(u32, f64)>,
+    pub signal: StopSignal,
+}
+
+impl Criteria {
+    pub fn check(&self) -> Result<()> {
+        require(self.iterations > 0, "iterations", self.iterations as f64, "at least 1")?;
+        if let Some(tolerance) = self.tolerance {
+            require(tolerance >= 0.0 && tolerance.is_finite(), "tolerance", tolerance, "at least 0")?;
+        }
+        if let Some((iterations, improvement)) = self.patience {
+            require(iterations > 0, "patience", iterations as f64, "at least 1 iteration")?;
+            let name = "patience's improvement";
+            require(improvement >= 0.0 && improvement.is_finite(), name, improvement, "at least 0")?;
+        }
+        Ok(())
+    }
+
+    /// The reason to stop before the next iteration, if there is one. But for time and signal it depends on the progress
+    /// alone, so a finished run that is resumed stops at once, for the same reason.
+    pub fn reason(&self, progress: &Progress, in_this_run: Duration) -> Option<StopReason> {
+        let norm = progress.last.map(|last| last.hypergradient_norm);
+        if let (Some(tolerance), Some(norm)) = (self.tolerance, norm)
+            && norm <= tolerance
+        {
+            return Some(StopReason::Tolerance);
+        }
+        if self.patience.is_some_and(|(iterations, _)| progress.since_best >= iterations) {
+            return Some(StopReason::Patience);
+        }
+        if progress.iteration >= self.iterations {
+            return Some(StopReason::Iterations);
+        }
+        if self.signal.is_set() {
+            return Some(StopReason::Signal);
+        }
+        self.time.is_some_and(|limit| in_this_run >= limit).then_some(StopReason::Time)
+    }
+}
