@@ -17,6 +17,8 @@ pub trait Method: Send + Sync {
 pub trait Estimator: Send {
     /// The hypergradient at `state.lambda`, starting the inner loop at `state.theta`; leaves the inner loop's last θ, and
     /// whatever the method keeps warm, in the state. The same state and key give the same result, to the bit.
+    ///
+    /// Where θ starts from λ, `state.theta` must be θ⁰(λ) at every call; the [`Driver`](crate::Driver) sees to that.
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient>;
 }
 
@@ -74,6 +76,8 @@ impl std::ops::AddAssign for Oracles {
 pub struct Hypergradient {
     /// The estimate, leaf by leaf of λ.
     pub value: Vec<Array>,
+    /// Standard error of each number of the estimate, where several chains were run: see [`Chains`](crate::Chains).
+    pub standard_error: Option<Vec<Array>>,
     /// The inner loss at the last θ whose gradient was taken.
     pub inner_loss: f64,
     /// The outer loss at the last θ.

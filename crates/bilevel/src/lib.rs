@@ -34,8 +34,8 @@ pub use driver::Driver;
 pub use error::{Error, Result};
 pub use estimator::{Estimator, Hypergradient, Method, Oracles, State};
 pub use estimators::{
-    AmigoCg, AmigoSgd, Covariance, Es, Fmd, HpoSgld, IftCg, IftNeumann, Imaml, LangevinAdjoint, PreparedRmd, Reptile,
-    Rmd, RmdFo, Storage,
+    AmigoCg, AmigoSgd, Chains, Covariance, Es, Fmd, HpoSgld, IftCg, IftNeumann, Imaml, LangevinAdjoint, PreparedRmd,
+    Reptile, Rmd, RmdFo, Storage,
 };
 pub use fingerprint::Fingerprint;
 pub use json_lines::JsonLines;

@@ -61,7 +61,7 @@ impl Estimator for Scripted {
         state.theta[0] = Array::scalar(seen.len() as f64, DType::F64);
         let value = state.lambda.iter().map(|l| Array::full(l.shape(), value, l.dtype())).collect();
         let oracles = Oracles { inner_gradients: 3, ..Oracles::default() };
-        Ok(Hypergradient { value, inner_loss, outer_loss, oracles })
+        Ok(Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles })
     }
 }
 

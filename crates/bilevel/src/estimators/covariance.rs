@@ -163,6 +163,6 @@ impl Estimator for Prepared {
         let oracles =
             Oracles { inner_gradients: self.inner.steps as u64, outer_gradients: samples as u64, ..Oracles::default() };
         let (inner_loss, outer_loss) = (chain.number("inner")?, chain.number("outer")?);
-        Ok(Hypergradient { value, inner_loss, outer_loss, oracles })
+        Ok(Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles })
     }
 }

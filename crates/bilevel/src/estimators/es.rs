@@ -144,6 +144,12 @@ impl Estimator for Prepared {
         finite("es", "θ", &state.theta, InnerLoop::ADVICE)?;
         let loops = (samples * if antithetic { 2 } else { 1 } + 1) as u64;
         let oracles = Oracles { inner_gradients: loops * self.inner.steps as u64, losses: loops, ..Oracles::default() };
-        Ok(Hypergradient { value, inner_loss: self.forward.number("inner")?, outer_loss, oracles })
+        Ok(Hypergradient {
+            value,
+            standard_error: None,
+            inner_loss: self.forward.number("inner")?,
+            outer_loss,
+            oracles,
+        })
     }
 }

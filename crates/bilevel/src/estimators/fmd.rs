@@ -175,6 +175,6 @@ impl Estimator for Prepared {
             losses: 0,
         };
         let (inner_loss, outer_loss) = (self.chain.number("inner")?, self.outer.number("outer")?);
-        Ok(Hypergradient { value, inner_loss, outer_loss, oracles })
+        Ok(Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles })
     }
 }

@@ -153,6 +153,12 @@ impl Estimator for Prepared {
             mixed_products: steps,
             losses: 0,
         };
-        Ok(Hypergradient { value, inner_loss: chain.number("inner")?, outer_loss: chain.number("outer")?, oracles })
+        Ok(Hypergradient {
+            value,
+            standard_error: None,
+            inner_loss: chain.number("inner")?,
+            outer_loss: chain.number("outer")?,
+            oracles,
+        })
     }
 }

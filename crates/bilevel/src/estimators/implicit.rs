@@ -160,7 +160,13 @@ impl Implicit {
             mixed_products: self.mixed as u64,
             losses: 0,
         };
-        Ok(Hypergradient { value, inner_loss: self.ending.number("inner")?, outer_loss: point.outer_loss, oracles })
+        Ok(Hypergradient {
+            value,
+            standard_error: None,
+            inner_loss: self.ending.number("inner")?,
+            outer_loss: point.outer_loss,
+            oracles,
+        })
     }
 }
 

@@ -178,6 +178,6 @@ impl Estimator for Prepared {
             mixed_products: steps,
             losses: 0,
         };
-        Ok(Hypergradient { value, inner_loss: chain.number("inner")?, outer_loss, oracles })
+        Ok(Hypergradient { value, standard_error: None, inner_loss: chain.number("inner")?, outer_loss, oracles })
     }
 }

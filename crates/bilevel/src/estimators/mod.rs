@@ -2,6 +2,7 @@
 
 mod amigo_cg;
 mod amigo_sgd;
+mod chains;
 mod covariance;
 mod es;
 mod fmd;
@@ -19,6 +20,7 @@ mod solve;
 
 pub use amigo_cg::AmigoCg;
 pub use amigo_sgd::AmigoSgd;
+pub use chains::Chains;
 pub use covariance::Covariance;
 pub use es::Es;
 pub use fmd::Fmd;

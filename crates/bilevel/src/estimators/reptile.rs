@@ -88,6 +88,6 @@ impl Estimator for Prepared {
         state.theta = theta;
         let oracles = Oracles { inner_gradients: self.inner.steps as u64, losses: 1, ..Oracles::default() };
         let (inner_loss, outer_loss) = (self.forward.number("inner")?, self.outer.number("outer")?);
-        Ok(Hypergradient { value, inner_loss, outer_loss, oracles })
+        Ok(Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles })
     }
 }

@@ -253,6 +253,6 @@ impl Estimator for PreparedRmd {
             mixed_products: back,
             losses: 0,
         };
-        Ok(Hypergradient { value, inner_loss, outer_loss, oracles })
+        Ok(Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles })
     }
 }

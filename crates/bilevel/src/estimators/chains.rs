@@ -1,0 +1,139 @@
+//! Several independent chains in one hypergradient, run side by side and averaged.
+//!
+//!   h = (1/K)·Σₖ hₖ,  standard error of each number = √( Σₖ (hₖ − h)² / (K·(K−1)) )
+//!
+//! Each chain has its own θ, its own memory and its own noise; all see the same λ.
+
+use crate::Result;
+use crate::error::require;
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State};
+use crate::problem::Problem;
+use bilevel_graph::random::fold_in;
+use bilevel_graph::{Array, Executor};
+
+/// Runs a method several times, with independent noise, and averages.
+///
+/// ```
+/// use bilevel::{Chains, Cpu, LangevinAdjoint, Leaf, Method, Problem, State, Variable};
+/// let problem = Problem::new(Leaf(Variable::constant([], 0.5)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square())
+///     .outer(|_, _, t| (t.0 - 1.0).square())
+///     .build()?;
+/// let method = Chains::new(LangevinAdjoint { temperature: 0.1, ..LangevinAdjoint::default() }, 8);
+/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
+/// let mut state = State::initial(&problem, [1, 2])?;
+/// let h = estimator.estimate(&mut state, [3, 4])?;
+/// assert!(h.standard_error.unwrap()[0].item().unwrap() > 0.0);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chains<M> {
+    /// The method each chain runs.
+    pub method: M,
+    /// Number of chains, at least 2.
+    pub count: usize,
+}
+
+impl<M> Chains<M> {
+    /// This many chains of a method.
+    pub fn new(method: M, count: usize) -> Self {
+        Chains { method, count }
+    }
+}
+
+struct Prepared {
+    chains: Vec<Box<dyn Estimator>>,
+}
+
+impl<M: Method> Method for Chains<M> {
+    fn name(&self) -> &'static str {
+        self.method.name()
+    }
+
+    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        require(self.count >= 2, "count", self.count as f64, "at least 2")?;
+        let chains = (0..self.count).map(|_| self.method.prepare(problem, executor)).collect::<Result<_>>()?;
+        Ok(Box::new(Prepared { chains }))
+    }
+}
+
+/// The state of each chain. The first chain's θ is the state's own; what the others need lies in the state's memory, chain
+/// by chain, so that a checkpoint of the state is a checkpoint of all chains. Before the first call all start alike.
+fn split(state: &State, chains: usize) -> Vec<State> {
+    let leaves = state.theta.len();
+    let memory = (state.memory.len() - state.memory.len().min((chains - 1) * leaves)) / chains;
+    let mut rest = state.memory.iter();
+    let mut take = |count: usize| rest.by_ref().take(count).cloned().collect::<Vec<Array>>();
+    let fresh = state.memory.is_empty();
+    (0..chains)
+        .map(|chain| State {
+            lambda: state.lambda.clone(),
+            theta: if chain == 0 || fresh { state.theta.clone() } else { take(leaves) },
+            memory: take(memory),
+        })
+        .collect()
+}
+
+fn join(state: &mut State, chains: Vec<State>) {
+    state.memory.clear();
+    for (number, chain) in chains.into_iter().enumerate() {
+        if number == 0 {
+            state.theta = chain.theta;
+        } else {
+            state.memory.extend(chain.theta);
+        }
+        state.memory.extend(chain.memory);
+    }
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+        let mut states = split(state, self.chains.len());
+        let found: Vec<Result<Hypergradient>> = std::thread::scope(|scope| {
+            let running: Vec<_> = self
+                .chains
+                .iter_mut()
+                .zip(&mut states)
+                .enumerate()
+                .map(|(number, (chain, state))| {
+                    let key = fold_in(key, number as u32);
+                    scope.spawn(move || chain.estimate(state, key))
+                })
+                .collect();
+            // A chain that panicked would be a bug in a method; it is passed on, not hidden.
+            running
+                .into_iter()
+                .map(|chain| chain.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause)))
+                .collect()
+        });
+        let found = found.into_iter().collect::<Result<Vec<Hypergradient>>>()?;
+        join(state, states);
+        Ok(average(&found)?)
+    }
+}
+
+fn average(found: &[Hypergradient]) -> bilevel_graph::Result<Hypergradient> {
+    let count = found.len() as f64;
+    let (mut value, mut error) = (vec![], vec![]);
+    for (leaf, like) in found[0].value.iter().enumerate() {
+        let all: Vec<Vec<f64>> = found.iter().map(|h| h.value[leaf].to_f64()).collect();
+        let mean = |i: usize| all.iter().map(|h| h[i]).sum::<f64>() / count;
+        let spread = |i: usize| {
+            let mean = mean(i);
+            (all.iter().map(|h| (h[i] - mean).powi(2)).sum::<f64>() / (count * (count - 1.0))).sqrt()
+        };
+        let numbers = |f: &dyn Fn(usize) -> f64| (0..like.len()).map(f).collect::<Vec<_>>();
+        value.push(Array::from_values(like.shape(), &numbers(&mean), like.dtype())?);
+        error.push(Array::from_values(like.shape(), &numbers(&spread), like.dtype())?);
+    }
+    let mut oracles = Oracles::default();
+    found.iter().for_each(|h| oracles += h.oracles);
+    let mean = |f: fn(&Hypergradient) -> f64| found.iter().map(f).sum::<f64>() / count;
+    Ok(Hypergradient {
+        value,
+        standard_error: Some(error),
+        inner_loss: mean(|h| h.inner_loss),
+        outer_loss: mean(|h| h.outer_loss),
+        oracles,
+    })
+}

@@ -1,0 +1,68 @@
+//! Several chains in one hypergradient.
+
+use bilevel::graph::random::fold_in;
+use bilevel::{Chains, Cpu, Error, Estimator, HpoSgld, LangevinAdjoint, Leaf, Method, Problem, State, Variable};
+
+fn problem() -> Problem {
+    Problem::new(Leaf(Variable::constant([2], 0.4)), Leaf(Variable::constant([2], 0.1)))
+        .inner(|_, l, t| ((t.0 - l.0).square() * (t.0.square() + 0.5)).sum_all())
+        .outer(|_, l, t| (t.0 - 1.0).square().sum_all() + (l.0 * l.0).sum_all() * 0.1)
+        .build()
+        .unwrap()
+}
+
+const METHOD: LangevinAdjoint = LangevinAdjoint {
+    burn_in: 3,
+    samples: 17,
+    step: 0.05,
+    temperature: 0.2,
+    noise_scale: 1.0,
+    warm: true,
+    outer_every_step: true,
+};
+
+#[test]
+fn the_mean_and_its_error_are_those_of_the_chains_run_one_by_one() {
+    let (problem, cpu) = (problem(), Cpu::with_threads(2));
+    let mut together = Chains::new(METHOD, 5).prepare(&problem, &cpu).unwrap();
+    let mut state = State::initial(&problem, [1, 2]).unwrap();
+    let mut alone: Vec<(Box<dyn Estimator>, State)> =
+        (0..5).map(|_| (METHOD.prepare(&problem, &cpu).unwrap(), state.clone())).collect();
+    for call in 0..3 {
+        let found = together.estimate(&mut state, [call, 9]).unwrap();
+        let each: Vec<Vec<f64>> = alone
+            .iter_mut()
+            .enumerate()
+            .map(|(k, (chain, state))| chain.estimate(state, fold_in([call, 9], k as u32)).unwrap().value[0].to_f64())
+            .collect();
+        for i in 0..2 {
+            let mean = each.iter().map(|h| h[i]).sum::<f64>() / 5.0;
+            let error = (each.iter().map(|h| (h[i] - mean).powi(2)).sum::<f64>() / 20.0).sqrt();
+            assert_eq!(found.value[0].to_f64()[i], mean);
+            assert_eq!(found.standard_error.as_ref().unwrap()[0].to_f64()[i], error);
+            assert!(error > 0.0);
+        }
+        assert_eq!(found.oracles.inner_gradients, 5 * 20);
+        assert_eq!(state.theta, alone[0].1.theta);
+    }
+}
+
+#[test]
+fn a_state_carries_all_chains_over_to_an_estimator_made_anew() {
+    let (problem, cpu) = (problem(), Cpu::with_threads(1));
+    for method in [&Chains::new(METHOD, 3) as &dyn Method, &Chains::new(HpoSgld::default(), 3)] {
+        let mut estimator = method.prepare(&problem, &cpu).unwrap();
+        let mut state = State::initial(&problem, [1, 2]).unwrap();
+        estimator.estimate(&mut state, [0, 1]).unwrap();
+        let mut saved = state.clone();
+        let next = estimator.estimate(&mut state, [0, 2]).unwrap();
+        let resumed = method.prepare(&problem, &cpu).unwrap().estimate(&mut saved, [0, 2]).unwrap();
+        assert_eq!((next, state), (resumed, saved));
+    }
+}
+
+#[test]
+fn one_chain_has_no_standard_error_and_is_refused() {
+    let refused = Chains::new(METHOD, 1).prepare(&problem(), &Cpu::with_threads(1)).err();
+    assert_eq!(refused, Some(Error::Setting { name: "count", value: 1.0, must: "at least 2" }));
+}
