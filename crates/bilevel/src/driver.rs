@@ -393,7 +393,9 @@ impl Driver {
         let state = State::initial(&self.problem, outer.key)?;
         let zeros = zero_slots(&*self.optimizer, &state.lambda);
         let mut progress = Progress::new(state, zeros);
-        let mut notes = vec![];
+        let idle = self.problem.idle_hyperparameters()?;
+        let warn = |name: String| format!("λ.{name} cannot influence the outer loss and will stay where it is");
+        let mut notes: Vec<String> = idle.into_iter().map(warn).collect();
         let mut save = Saving { identity: self.identity(), slots, folder: None, saved: None };
         if let Some(settings) = &self.checkpoints {
             let (folder, newest) = Folder::open(settings, &save.identity, slots)?;

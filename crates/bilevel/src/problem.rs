@@ -88,6 +88,30 @@ impl Problem {
         self.start.is_some()
     }
 
+    /// Names of λ's leaves that cannot influence the outer loss: no differentiable path leads from them to it, neither
+    /// directly nor through the inner loss or θ⁰. A run would leave them where they start.
+    ///
+    /// ```
+    /// use bilevel::{Problem, Tree, Variable};
+    /// #[derive(Clone, Tree)]
+    /// struct Penalty<T> { weight: T, bias: T }
+    /// # use bilevel::graph as bilevel_graph;
+    /// let one = || Variable::constant([], 1.0);
+    /// let problem = Problem::new(Penalty { weight: one(), bias: one() }, bilevel::Leaf(one()))
+    ///     // The bias only shifts the loss: training never sees it.
+    ///     .inner(|_, l, t| l.weight * t.0.square() + l.bias)
+    ///     .outer(|_, _, t| (t.0 - 1.0).square())
+    ///     .build()?;
+    /// assert_eq!(problem.idle_hyperparameters()?, ["bias"]);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn idle_hyperparameters(&self) -> Result<Vec<String>> {
+        let graph = Graph::new();
+        let influential = crate::trace::Trace::new(&graph, self)?.influential()?;
+        let idle = self.lambda.iter().zip(influential).filter(|(_, influential)| !influential);
+        Ok(idle.map(|((name, _), _)| name.clone()).collect())
+    }
+
     /// Numbers in λ and in θ.
     pub fn sizes(&self) -> (usize, usize) {
         let count = |all: &[(String, Variable)]| all.iter().map(|(_, v)| v.shape.iter().product::<usize>()).sum();

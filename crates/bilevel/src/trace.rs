@@ -3,7 +3,7 @@
 use crate::problem::Problem;
 use crate::scope::Scope;
 use crate::{Error, Result};
-use bilevel_graph::{Array, DType, Executor, Graph, Program, Runnable, Tensor, gradient, vjp};
+use bilevel_graph::{Array, DType, Executor, Graph, Program, Runnable, Tensor, gradient, mixed_vector, vjp};
 
 /// The symbolic problem: λ, θ, data and the random key of a hypergradient.
 pub(crate) struct Trace<'g> {
@@ -81,6 +81,21 @@ impl<'g> Trace<'g> {
         let draw =
             |(i, t): (usize, &Tensor)| self.key.random(counter, Normal, NOISE_STREAM + i as u32, t.shape(), t.dtype());
         self.theta.iter().enumerate().map(draw).collect()
+    }
+
+    /// For each leaf of λ, true where it can influence the outer loss: directly, through the inner loss's gradient, or
+    /// through θ⁰. The answer is the graph's, not that of numbers.
+    pub fn influential(&self) -> Result<Vec<bool>> {
+        let counter = self.graph.step();
+        let direct = gradient(self.outer(&self.theta, counter)?, &self.lambda)?;
+        let vector = self.inputs_like("vector", &self.theta);
+        let mixed = mixed_vector(self.inner(&self.theta, counter)?, &self.theta, &vector, &self.lambda)?;
+        let start = match self.start()? {
+            Some(start) => vjp(&start, &vector, &self.lambda)?,
+            None => vec![None; self.lambda.len()],
+        };
+        let paths = direct.iter().zip(&mixed).zip(&start);
+        Ok(paths.map(|((d, m), s)| d.is_some() || m.is_some() || s.is_some()).collect())
     }
 
     /// Traces both losses once, for their errors.
