@@ -4,7 +4,25 @@ use crate::arena::ALIGN;
 use bilevel_graph::{Error, ErrorKind, Result};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 
-/// Zeroed bytes of which the first used one is aligned to a cache line.
+/// Size of a huge page.
+const HUGE: usize = 2 << 20;
+
+/// Asks the system to back these bytes with huge pages: matrix products walk memory with strides of a page and more, and
+/// spend their time on address translation otherwise. A system that does not know them may say no.
+#[cfg(target_os = "linux")]
+fn ask_for_huge_pages(start: *mut u8, bytes: usize) {
+    unsafe extern "C" {
+        fn madvise(start: *mut std::ffi::c_void, bytes: usize, advice: std::ffi::c_int) -> std::ffi::c_int;
+    }
+    const MADV_HUGEPAGE: std::ffi::c_int = 14;
+    // SAFETY: the bytes belong to the block; this advice changes how they are backed, not what they hold.
+    unsafe { madvise(start.cast(), bytes, MADV_HUGEPAGE) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ask_for_huge_pages(_: *mut u8, _: usize) {}
+
+/// Zeroed bytes of which the first used one is aligned to a cache line, or, in a large block, to a huge page.
 pub(crate) struct Block {
     allocation: *mut u8,
     layout: Layout,
@@ -23,14 +41,18 @@ impl Block {
             let what = format!("a program that needs {bytes} bytes of memory, more than there are");
             Error::new(ErrorKind::Unsupported { what })
         };
-        let size = bytes.checked_add(2 * ALIGN).ok_or_else(refuse)?;
+        let align = if bytes < HUGE { ALIGN } else { HUGE };
+        let size = bytes.checked_add(2 * align).ok_or_else(refuse)?;
         let layout = Layout::array::<u8>(size).map_err(|_| refuse())?;
         // SAFETY: the layout is not empty.
         let allocation = unsafe { alloc_zeroed(layout) };
         if allocation.is_null() {
             return Err(refuse());
         }
-        let start = allocation.wrapping_add(allocation.align_offset(ALIGN).min(ALIGN));
+        let start = allocation.wrapping_add(allocation.align_offset(align).min(align));
+        if align == HUGE {
+            ask_for_huge_pages(start, bytes);
+        }
         Ok(Block { allocation, layout, start })
     }
 
