@@ -1,0 +1,103 @@
+//! Finds wrong labels: 40 % of the training labels are drawn anew at random, every training digit gets a weight, and the
+//! weights are learned so that a classifier trained with them does well on a small set known to be clean.
+//!
+//!     cargo run --release -p bilevel --example hyper_cleaning
+
+#[path = "data/digits.rs"]
+mod digits;
+
+use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, sigmoid};
+use bilevel::{Adam, Array, DType, Driver, LangevinAdjoint, Problem, Result, RmdFo, Tree, Variable};
+use digits::{CLASSES, Digits, PIXELS, ROWS, three_parts, uniform};
+
+/// λ: a number for each training digit, whose sigmoid is the digit's weight.
+#[derive(Clone, Tree)]
+#[tree(crate = "bilevel::graph")]
+struct Trust<T> {
+    examples: T,
+}
+
+/// θ: logistic regression.
+#[derive(Clone, Tree)]
+#[tree(crate = "bilevel::graph")]
+struct Classifier<T> {
+    weights: T,
+}
+
+const CORRUPTED: f64 = 0.4;
+const CLEAN: usize = 100;
+const STEP: f64 = 0.4;
+
+/// Inner loss: mean of weight·cross entropy over the training digits, and a little weight decay, without which the classifier
+/// would fit wrong labels of any weight. Outer loss: cross entropy of the clean digits.
+fn problem(examples: Variable, train: &Digits, clean: &Digits) -> Result<Problem> {
+    let theta = Classifier { weights: Variable::constant([PIXELS, CLASSES], 0.0) };
+    Problem::new(Trust { examples }, theta)
+        .dtype(DType::F32)
+        .data("train x", train.x()?)
+        .data("train y", train.y()?)
+        .data("clean x", clean.x()?)
+        .data("clean y", clean.y()?)
+        .inner(|s, l, t| {
+            let rows = cross_entropy_rows(s.data("train x").matmul(t.weights), s.data("train y"));
+            (sigmoid(l.examples) * rows).mean_all() + t.weights.square().sum_all() * 5e-4
+        })
+        .outer(|s, _, t| cross_entropy(s.data("clean x").matmul(t.weights), s.data("clean y")))
+        .build()
+}
+
+fn main() -> Result<()> {
+    let [honest, mut clean, test] = three_parts();
+    clean.pixels.truncate(CLEAN * PIXELS);
+    clean.labels.truncate(CLEAN);
+
+    // A label drawn anew may happen to be the right one; then it is not wrong.
+    let mut train = honest.clone();
+    for ((label, chance), draw) in train.labels.iter_mut().zip(uniform(2, ROWS)).zip(uniform(3, ROWS)) {
+        if chance < CORRUPTED {
+            *label = (draw * CLASSES as f64) as i32;
+        }
+    }
+    let wrong: Vec<bool> = train.labels.iter().zip(&honest.labels).map(|(given, right)| given != right).collect();
+    let count = wrong.iter().filter(|w| **w).count();
+    println!(
+        "{ROWS} training digits, {count} of them with a wrong label; {CLEAN} clean ones to learn the weights by.\n"
+    );
+
+    // Training alone: one outer iteration of a method that sees λ only through f, and f does not name it.
+    let fit = |examples: Variable, train: &Digits| -> Result<Array> {
+        let only_train = RmdFo { step: STEP, steps: 3000, ..RmdFo::default() };
+        let outcome = Driver::new(&problem(examples, train, &clean)?, only_train).iterations(1).run()?;
+        Ok(outcome.state.theta[0].clone())
+    };
+    let even = |digits: &Digits| Variable::constant([digits.labels.len()], 0.0);
+    let method = LangevinAdjoint { step: STEP, samples: 20, ..LangevinAdjoint::default() };
+    let outcome = Driver::new(&problem(even(&train), &train, &clean)?, method)
+        .optimizer(Adam::default())
+        .rate(0.05)
+        .iterations(200)
+        .seed(1)
+        .run()?;
+    let lambda = &outcome.state.lambda[0];
+
+    println!("{:34} {:>9} {:>11}", "trained on", "test loss", "test acc.");
+    let report = |name: &str, weights: &Array| {
+        let (loss, accuracy) = test.judge(weights);
+        println!("{name:34} {loss:9.4} {:9.1} %", 100.0 * accuracy);
+    };
+    report("all given labels, weighted evenly", &fit(even(&train), &train)?);
+    report("given labels, learned weights", &fit(Variable::fixed(lambda.clone()), &train)?);
+    report("right labels (out of reach)", &fit(even(&honest), &honest)?);
+    report("the clean digits alone", &fit(even(&clean), &clean)?);
+
+    let weights: Vec<f64> = lambda.to_f64().iter().map(|l| 1.0 / (1.0 + (-l).exp())).collect();
+    println!("\n{:34} {:>9} {:>11}", "weights learned for", "mean", "below 0.5");
+    for (name, is_wrong) in [("right labels", false), ("wrong labels", true)] {
+        let all: Vec<f64> = weights.iter().zip(&wrong).filter(|(_, w)| **w == is_wrong).map(|(v, _)| *v).collect();
+        let low = all.iter().filter(|v| **v < 0.5).count();
+        let (mean, low) = (all.iter().sum::<f64>() / all.len() as f64, 100.0 * low as f64 / all.len() as f64);
+        println!("{name:34} {mean:9.3} {low:9.1} %");
+    }
+    println!("\nAfter {} iterations: {}.", outcome.iterations, outcome.reason);
+    Ok(())
+}
