@@ -6,6 +6,9 @@ use bilevel::graph::random::{fold_in, seed_key};
 use bilevel::{Array, Error, Estimator, Problem, Result, State};
 use std::ops::ControlFlow;
 
+/// Bounds that keep nothing out.
+pub const FREE: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
+
 /// Settings of the loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OuterLoop {
@@ -13,6 +16,8 @@ pub struct OuterLoop {
     pub rate: f64,
     /// Outer iterations.
     pub iterations: u32,
+    /// λ is brought back between these after every step.
+    pub bounds: (f64, f64),
 }
 
 impl OuterLoop {
@@ -30,7 +35,12 @@ impl OuterLoop {
         for outer in 0..self.iterations {
             let h = estimator.estimate(&mut state, fold_in(key, 10 + outer))?;
             for (lambda, h) in state.lambda.iter_mut().zip(&h.value) {
-                let moved: Vec<f64> = lambda.to_f64().iter().zip(h.to_f64()).map(|(l, h)| l - self.rate * h).collect();
+                let moved: Vec<f64> = lambda
+                    .to_f64()
+                    .iter()
+                    .zip(h.to_f64())
+                    .map(|(l, h)| (l - self.rate * h).clamp(self.bounds.0, self.bounds.1))
+                    .collect();
                 *lambda = Array::from_values(lambda.shape(), &moved, lambda.dtype())?;
             }
             if watch(outer, &state).is_break() {

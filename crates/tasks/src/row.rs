@@ -11,6 +11,8 @@ pub enum Verdict {
     NotReproduced(String),
     /// It is closer to the truth, or cheaper, than what the paper printed or claims for its own method.
     Better,
+    /// There is no number to hold it against.
+    NotClaimed,
 }
 
 impl Verdict {
@@ -35,6 +37,7 @@ impl Verdict {
             Verdict::Reproduced => "reproduced",
             Verdict::NotReproduced(_) => "not reproduced",
             Verdict::Better => "better",
+            Verdict::NotClaimed => "no claim",
         }
     }
 
@@ -81,7 +84,7 @@ impl Row {
             ours: ours.is_finite().then_some(ours),
             sd: None,
             seeds: 1,
-            verdict: Verdict::Reproduced,
+            verdict: Verdict::NotClaimed,
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //!   f = (λ−θ)² + (θ−½)²,   L_T = (1/3+ε₁)θ³ − (1−λ²+ε₂)θ,   ε uniform up to `noise`, fresh at every step
 
-use crate::outer_loop::OuterLoop;
+use crate::outer_loop::{FREE, OuterLoop};
 use bilevel::{
     AmigoCg, AmigoSgd, Es, Fmd, HpoSgld, IftCg, IftNeumann, LangevinAdjoint, Leaf, Method, Problem, Result, Rmd, RmdFo,
     Variable,
@@ -15,7 +15,7 @@ pub const PAPER_OPTIMUM: (f64, f64) = (0.7487, 0.6629);
 /// Inner step γ.
 pub const STEP: f64 = 0.005;
 /// The paper's outer loop.
-pub const OUTER: OuterLoop = OuterLoop { rate: 0.005, iterations: 200 };
+pub const OUTER: OuterLoop = OuterLoop { rate: 0.005, iterations: 200, bounds: FREE };
 
 /// The problem with λ = θ = `start` and ε uniform between ±`noise`.
 pub fn problem(start: f64, noise: f64) -> Result<Problem> {

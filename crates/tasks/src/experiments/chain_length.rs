@@ -18,7 +18,6 @@ const KNOWN: [(f64, f64, f64); 7] = [
     (5.0, 0.0166, 0.0),
     (10.0, 0.0196, 0.0),
 ];
-const WHY: &str = "not consistent: right only where c = γ·H·(mean kept step) is 1";
 
 pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     let problem = synthetic::problem(0.1, 0.0)?;
@@ -45,7 +44,6 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
             let verdict = match name.as_str() {
                 "Langevin adjoint" if error.abs() <= 3e-5 => Verdict::Better,
                 "Langevin adjoint" => Verdict::NotReproduced("off the optimum".into()),
-                "HPO-SGLD" => Verdict::when(error.abs() < 5e-4, WHY),
                 _ => Verdict::to_four_digits(error, known, "differs from the measured bias"),
             };
             curve.push((length, error));

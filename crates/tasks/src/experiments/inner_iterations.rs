@@ -10,7 +10,7 @@ use bilevel::{Cpu, Result};
 const NAME: &str = "inner-iterations";
 /// T with the error in λ HPO-SGLD is known to have there.
 const KNOWN: [(usize, f64); 5] = [(50, 0.0256), (100, 0.0120), (200, 0.0001), (500, 0.0115), (1000, 0.0165)];
-const WHY: &str = "the paper's figure has every error of HPO-SGLD small; as printed it is right at one T only";
+const WHY: &str = "the paper's table has .0001 at T = 100; as printed the recursion is right near T = 200 only";
 
 pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     let problem = synthetic::problem(0.1, 0.0)?;
@@ -30,8 +30,12 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
                 let (mean, sd) = mean_sd(&errors);
                 let mut row = Row::new(NAME, name, metric, mean).setting(format!("T = {steps}"));
                 if stochastic {
-                    row = row.over(sd, seeds as u32).verdict(Verdict::when(mean < 2e-3, WHY));
-                    row = row.expected((which == 0).then_some(known));
+                    row = row.over(sd, seeds as u32).expected((which == 0).then_some(known));
+                    row = match (steps, which) {
+                        (100, _) => row.paper([0.0001, 0.0][which]).verdict(Verdict::when(mean < 2e-3, WHY)),
+                        (_, 0) => row.verdict(Verdict::when((mean - known).abs() < 6e-4, "another bias")),
+                        _ => row,
+                    };
                 }
                 rows.push(row);
                 if curves[which].len() <= index {

@@ -35,16 +35,13 @@ fn less(a: f64, b: f64) -> bool {
     a < b - 1e-12
 }
 
-/// The chance that λ = 0 has the smallest loss when every row picks a column at random; where it is one of several equal
-/// ones the first of the grid is taken, as an `argmin` does.
+/// The chance that λ = 0 has the smallest loss of all when every row picks a column at random. A tie counts as not found:
+/// the grid has exact ones, such as θ₂ = −.2 at λ = 0 with θ₂ = −.4 at λ = ±.4. Counted as found they would make it .197.
 fn probability() -> f64 {
-    let share = |row: usize, beaten: &dyn Fn(f64) -> bool| {
-        (0..COLUMNS).filter(|&c| beaten(validation(row, c))).count() as f64 / COLUMNS as f64
-    };
     let chance = |column: usize| -> f64 {
         let own = validation(ZERO, column);
-        let others = (0..ROWS).filter(|row| *row != ZERO);
-        others.map(|row| share(row, &|v| if row < ZERO { less(own, v) } else { !less(v, own) })).product()
+        let share = |row| (0..COLUMNS).filter(|c| less(own, validation(row, *c))).count() as f64 / COLUMNS as f64;
+        (0..ROWS).filter(|row| *row != ZERO).map(share).product()
     };
     (0..COLUMNS).map(chance).sum::<f64>() / COLUMNS as f64
 }
@@ -55,8 +52,7 @@ fn twenty_runs(seed: u64) -> f64 {
     fill_uniform_f64(seed_key(seed).map(|k| k as u32), 0, 0, 0, &mut draws);
     let found = |run: &[f64]| {
         let pick = |row: usize| validation(row, ((run[row] * COLUMNS as f64) as usize).min(COLUMNS - 1));
-        let best = (1..ROWS).fold(0, |best, row| if less(pick(row), pick(best)) { row } else { best });
-        best == ZERO
+        (0..ROWS).filter(|row| *row != ZERO).all(|row| less(pick(ZERO), pick(row)))
     };
     draws.chunks(ROWS).filter(|run| found(run)).count() as f64
 }
@@ -64,7 +60,8 @@ fn twenty_runs(seed: u64) -> f64 {
 pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     progress("tabulating 21 × 11 inner optima");
     let at_tenth: Vec<f64> = (0..COLUMNS).map(|c| validation(11, c)).collect();
-    let best = at_tenth.iter().copied().fold(f64::INFINITY, f64::min);
+    // The paper's good one is not the best of the grid (θ₂ = −.4, loss .0005) but the next.
+    let best = at_tenth[2];
     let worst = at_tenth.iter().copied().fold(0.0, f64::max);
     let chance = probability();
     let sets = effort.choose(200, 5000);
@@ -77,12 +74,12 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     let rows =
         vec![
             row("good θ*(λ)", "validation loss", best)
-                .setting("λ = .1")
+                .setting("λ = .1, θ₂ = −.6")
                 .paper(0.0083)
                 .expected(0.0083)
                 .verdict(Verdict::when(format!("{best:.4}") == "0.0083", "another grid")),
             row("poor θ*(λ)", "validation loss", worst)
-                .setting("λ = .1")
+                .setting("λ = .1, θ₂ = 1")
                 .paper(0.3833)
                 .expected(0.3833)
                 .verdict(Verdict::when(format!("{worst:.4}") == "0.3833", "another grid")),

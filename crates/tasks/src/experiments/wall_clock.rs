@@ -56,7 +56,7 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
         let verdict = match paper {
             Some(paper) if ours < 0.8 * paper => Verdict::Better,
             Some(paper) => Verdict::when(ours < 1.25 * paper, "dearer beside RMD than in the paper"),
-            None => Verdict::Reproduced,
+            None => Verdict::NotClaimed,
         };
         let row = Row::new(NAME, *name, "time ÷ RMD's", ours).paper(paper);
         row.over(mean_sd(&fifths).1, fifths.len() as u32).verdict(verdict)
