@@ -83,13 +83,13 @@ fn cases() -> Result<[Case; 3]> {
             problem: build(
                 0.1,
                 |l, x, y| (x.square() - 0.5).square() / 4.0 + (y - x).square() / 2.0 - l * (x + y),
-                |l, x, y| (x - 0.5).square() / 2.0 + y * 0.3 + l.square() / 2.0,
+                |l, x, y| (x - 1.0).square() / 2.0 - y * 0.3 + l.square() / 2.0,
             )?,
             lambda: 0.1,
             temperature: 0.3,
             dimensions: 2,
             inner: |l, x, y| [(x * x - 0.5).powi(2) / 4.0 + (y - x).powi(2) / 2.0 - l * (x + y), -(x + y)],
-            outer: |l, x, y| [(x - 0.5).powi(2) / 2.0 + 0.3 * y + l * l / 2.0, l],
+            outer: |l, x, y| [(x - 1.0).powi(2) / 2.0 - 0.3 * y + l * l / 2.0, l],
         },
     ])
 }
@@ -141,7 +141,8 @@ fn chains(method: &dyn Method, case: &Case, chains: u32, (skip, count): (u32, u3
 
 pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     let mut rows = vec![];
-    let lengths = effort.choose(1, 5);
+    // Hypergradients along each chain: of 5000 steps, of 50 and of 100.
+    let (long, solves, short) = effort.choose((40, 500, 300), (400, 5000, 3000));
     for case in cases()? {
         let exact = truth(&case);
         let temperature = case.temperature;
@@ -154,10 +155,10 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
         let recursion = HpoSgld { burn_in: 50, samples: 50, step: STEP, temperature, noise_scale: 1.0 };
         let score = Covariance { burn_in: 0, samples: 5000, step: STEP, temperature, noise_scale: 1.0 };
         let methods: [(&str, &dyn Method, (u32, u32)); 4] = [
-            ("Langevin adjoint", &adjoint, (2, 100 * lengths)),
-            ("averaged implicit solve", &implicit, (20, 1000 * lengths)),
-            ("HPO-SGLD, T = 100", &recursion, (10, 500 * lengths)),
-            ("covariance", &score, (2, 100 * lengths)),
+            ("Langevin adjoint", &adjoint, (2, long)),
+            ("averaged implicit solve", &implicit, (20, solves)),
+            ("HPO-SGLD, T = 100", &recursion, (10, short)),
+            ("covariance", &score, (2, long)),
         ];
         for (name, method, counts) in methods {
             progress(&format!("{name}, {}", case.name));
