@@ -1,6 +1,8 @@
 //! Runs the paper's synthetic experiments and prints their tables.
 //!
 //! cargo run --release -p bilevel-tasks --example reproduce -- \[name|all\] \[--quick\] \[--json\]
+//!
+//! Tables go to the standard output and progress to the error output; with --json each row, and each figure, is one line.
 
 use bilevel_tasks::{Effort, Experiment, experiments, find, table};
 use std::process::ExitCode;

@@ -2,6 +2,9 @@
 
 use crate::row::quoted;
 
+/// A curve: its name and its points.
+pub type Series = (String, Vec<(f64, f64)>);
+
 /// A figure: named series of points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
@@ -12,7 +15,7 @@ pub struct Figure {
     /// Label of the vertical axis.
     pub y: &'static str,
     /// Each curve with its name.
-    pub series: Vec<(String, Vec<(f64, f64)>)>,
+    pub series: Vec<Series>,
 }
 
 impl Figure {
@@ -29,7 +32,7 @@ impl Figure {
     /// ```
     pub fn to_json(&self) -> String {
         let number = |n: f64| if n.is_finite() { n.to_string() } else { "null".into() };
-        let curve = |(name, points): &(String, Vec<(f64, f64)>)| {
+        let curve = |(name, points): &Series| {
             let points: Vec<_> = points.iter().map(|(x, y)| format!("[{},{}]", number(*x), number(*y))).collect();
             format!("{{\"name\":{},\"points\":[{}]}}", quoted(name), points.join(","))
         };

@@ -47,7 +47,7 @@ impl OuterLoop {
                 break;
             }
         }
-        let lost = state.lambda.iter().flat_map(Array::to_f64).find(|v| !(v.abs() < 1e6));
+        let lost = state.lambda.iter().flat_map(Array::to_f64).find(|v| v.is_nan() || v.abs() > 1e6);
         match lost {
             Some(value) => Err(Error::Diverged { diagnosis: format!("the outer loop reached λ = {value:e}") }),
             None => Ok(state),

@@ -47,9 +47,12 @@ pub(crate) fn error_rows(
 
 const NAME: &str = "amigo";
 
+/// A method with its errors of λ and θ in the paper, without noise and with.
+type Case = (&'static str, Box<dyn Method>, (f64, f64), (f64, f64));
+
 pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     let problem = synthetic::problem(0.1, 0.0)?;
-    let methods: [(&str, Box<dyn Method>, (f64, f64), (f64, f64)); 4] = [
+    let methods: [Case; 4] = [
         ("IFT-CG", Box::new(synthetic::cg(100)), (0.0001, 0.0001), (0.0057, 0.0311)),
         ("RMD", Box::new(synthetic::rmd(100)), (0.0127, 0.0141), (0.0124, 0.0150)),
         ("AmIGO-SGD", Box::new(synthetic::amigo_sgd()), (0.0001, 0.0001), (0.0008, 0.0233)),

@@ -3,7 +3,7 @@
 use crate::experiment::{Effort, Progress, Report};
 use crate::outer_loop::{OuterLoop, ends};
 use crate::synthetic::{self, OUTER};
-use crate::{Figure, Row, Verdict};
+use crate::{Figure, Row, Series, Verdict};
 use bilevel::{Cpu, HpoSgld, Method, Result, Rmd};
 
 const NAME: &str = "chain-length";
@@ -24,8 +24,7 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     let truth = synthetic::line_search().0;
     let outer = OuterLoop { iterations: 3000, ..OUTER };
     let mut rows = vec![];
-    let mut series: Vec<(String, Vec<(f64, f64)>)> =
-        ["HPO-SGLD", "RMD", "Langevin adjoint"].map(|name| (name.into(), vec![])).into();
+    let mut series: Vec<Series> = ["HPO-SGLD", "RMD", "Langevin adjoint"].map(|name| (name.into(), vec![])).into();
     for (index, (length, recursion, unrolled)) in KNOWN.into_iter().enumerate() {
         if effort == Effort::Quick && index % 3 != 0 {
             continue;

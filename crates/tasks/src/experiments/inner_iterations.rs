@@ -4,7 +4,7 @@ use crate::experiment::{Effort, Progress, Report};
 use crate::outer_loop::ends;
 use crate::statistics::mean_sd;
 use crate::synthetic::{self, OPTIMUM, OUTER};
-use crate::{Figure, Row, Verdict};
+use crate::{Figure, Row, Series, Verdict};
 use bilevel::{Cpu, Result};
 
 const NAME: &str = "inner-iterations";
@@ -16,7 +16,7 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     let problem = synthetic::problem(0.1, 0.0)?;
     let seeds = effort.choose(2, 10);
     let mut rows = vec![];
-    let mut curves: [Vec<(String, Vec<(f64, f64)>)>; 2] = [vec![], vec![]];
+    let mut curves: [Vec<Series>; 2] = [vec![], vec![]];
     for (steps, known) in KNOWN {
         for (index, (name, method)) in synthetic::sweep(steps).into_iter().enumerate() {
             progress(&format!("{name}, T = {steps}"));

@@ -32,8 +32,8 @@ struct Case {
 
 const BIAS: &str = "the printed recursion has the bias of the deterministic table here too; the paper's number is several \
                     standard deviations away";
-const SERIES: &str = "at θ near 1 the drawn curvature reaches 3.8 and α = .99 bears 2.02: of the runs from .1 many diverge, \
-                      and those that do not may have been thrown far; from .7 the paper's number comes out";
+const SERIES: &str = "at θ near 1 the drawn curvature reaches 3.8 and α = .99 bears 2.02, so many runs from .1 diverge; \
+                      the mean is over those that arrived. From .7, nearer to the optimum, the paper's number comes out";
 
 fn cases() -> Vec<Case> {
     let case = |method, setting, with: Box<dyn Method>, paper, expected| Case {

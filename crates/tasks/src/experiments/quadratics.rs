@@ -73,7 +73,7 @@ fn race(method: &dyn Method, quadratic: &Quadratic, cap: u32) -> Result<(Outcome
         if i < 20 || i % 10 == 9 {
             curve.push((iterations, error));
         }
-        if error < TOLERANCE || error > 1e6 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if (TOLERANCE..=1e6).contains(&error) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     let outcome = match result {
         Err(Error::Diverged { .. }) => Outcome::Diverged,
@@ -142,6 +142,9 @@ fn verdict(outcome: Outcome, paper: Option<f64>, cap: u32) -> Verdict {
             Verdict::when(n / 1000.0 < 1.25 * paper, "needs more than 1.25 times the paper's count")
         }
         (Outcome::Stopped(_), Some(paper)) if paper.is_infinite() && over >= 200.0 => Verdict::Reproduced,
+        (Outcome::Stopped(error), _) if error > 1.0 => {
+            Verdict::NotReproduced(format!("further from the optimum after {over}K than at the start"))
+        }
         (Outcome::Stopped(_), Some(paper)) if 1.25 * paper > over => Verdict::NotReproduced(format!(
             "stopped by this effort's cap of {over}K, below the paper's count: nothing is decided"
         )),

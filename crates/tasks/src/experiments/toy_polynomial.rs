@@ -4,7 +4,7 @@
 //! θ₁ = −.2 − .5625λ, θ₀ = −.525 − .5625θ₂. Validation at (−.5, −.3) and (.5, −.5).
 
 use crate::experiment::{Effort, Progress, Report};
-use crate::{Figure, Row, Verdict, statistics::mean_sd};
+use crate::{Figure, Row, Series, Verdict, statistics::mean_sd};
 use bilevel::Result;
 use bilevel::graph::random::{fill_uniform_f64, seed_key};
 
@@ -98,7 +98,7 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
                 .expected(0.0)
                 .verdict(Verdict::when(chosen.abs() < 1e-12, "another λ has the smaller average")),
         ];
-    let mut series: Vec<(String, Vec<(f64, f64)>)> = (0..COLUMNS)
+    let mut series: Vec<Series> = (0..COLUMNS)
         .map(|c| {
             (format!("θ₂ = {:.1}", grid(c, COLUMNS)), (0..ROWS).map(|r| (grid(r, ROWS), validation(r, c))).collect())
         })
