@@ -14,7 +14,7 @@ const WHY: &str = "the paper's table has .0001 at T = 100; as printed the recurs
 
 pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     let problem = synthetic::problem(0.1, 0.0)?;
-    let seeds = effort.choose(2, 10);
+    let seeds = effort.choose(4, 40);
     let mut rows = vec![];
     let mut curves: [Vec<Series>; 2] = [vec![], vec![]];
     for (steps, known) in KNOWN {

@@ -96,7 +96,7 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
         let verdict = Verdict::when((ours - paper).abs() < 5e-4, "another optimum");
         Row::new(NAME, "line search", metric, ours).paper(paper).expected(expected).verdict(verdict)
     }));
-    for case in cases(effort.choose(3, 10)) {
+    for case in cases(effort.choose(10, 200)) {
         progress(&format!("{} {}", case.method, case.setting));
         let mut estimator = case.with.prepare(&problem, &Cpu::with_threads(1))?;
         let ends = ends(&OUTER, &problem, &mut *estimator, 1..1 + case.seeds)?;
