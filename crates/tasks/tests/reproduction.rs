@@ -1,0 +1,190 @@
+//! Every experiment in quick mode, once, held against the numbers of the protocol.
+
+use bilevel_tasks::{Effort, Figure, Report, Row, Verdict, experiments, find, table};
+use std::sync::OnceLock;
+
+fn all() -> &'static [(&'static str, Report)] {
+    static REPORTS: OnceLock<Vec<(&'static str, Report)>> = OnceLock::new();
+    REPORTS.get_or_init(|| {
+        let start = std::time::Instant::now();
+        let run = |e: &bilevel_tasks::Experiment| (e.name, e.report(Effort::Quick, &mut |_| ()).unwrap());
+        let reports = experiments().iter().map(run).collect();
+        println!("everything in quick mode took {:.0?}", start.elapsed());
+        reports
+    })
+}
+
+fn report(name: &str) -> &'static Report {
+    &all().iter().find(|(known, _)| *known == name).unwrap().1
+}
+
+fn row<'a>(name: &str, method: &str, setting: &str, metric: &str) -> &'a Row {
+    let rows = &report(name).rows;
+    let found = rows.iter().find(|r| r.method == method && r.setting == setting && r.metric == metric);
+    found.unwrap_or_else(|| panic!("{method} {setting} {metric} is not among\n{}", table(rows)))
+}
+
+fn four(number: Option<f64>) -> String {
+    format!("{:.4}", number.unwrap())
+}
+
+#[test]
+fn the_deterministic_rows_of_the_synthetic_table_come_out_to_the_printed_digits() {
+    let rows = report("synth1d").rows.iter().filter(|r| r.seeds == 1 && r.expected.is_some());
+    let mut count = 0;
+    for row in rows {
+        assert_eq!(four(row.ours), four(row.expected), "{row:?}");
+        assert_eq!(row.verdict, Verdict::Reproduced, "{row:?}");
+        count += 1;
+    }
+    assert_eq!(count, 20, "the optimum and nine methods, λ and θ each");
+}
+
+#[test]
+fn hpo_sgld_as_printed_misses_the_paper_where_the_protocol_says_and_the_report_says_so() {
+    let printed = row("synth1d", "HPO-SGLD", "as printed", "λ");
+    assert!((printed.ours.unwrap() - 0.7369).abs() < 3e-4, "{printed:?}");
+    assert!(matches!(&printed.verdict, Verdict::NotReproduced(why) if why.contains("not consistent")));
+    for setting in ["γ = .01", "B = M = 100"] {
+        let row = row("synth1d", "HPO-SGLD", setting, "λ");
+        assert!((row.ours.unwrap() - 0.7489).abs() < 3e-4, "{row:?}");
+    }
+}
+
+#[test]
+fn the_errors_over_inner_iterations_are_those_of_the_protocol() {
+    for row in report("inner-iterations").rows.iter().filter(|r| r.expected.is_some()) {
+        let spread = 3.0 * 2.5e-4 / (row.seeds as f64).sqrt();
+        assert!((row.ours.unwrap() - row.expected.unwrap()).abs() < spread, "{row:?}");
+    }
+    let same = |method| row("inner-iterations", method, "T = 1000", "|λ − λ*|").ours.unwrap();
+    assert!((same("RMD") - same("FMD")).abs() < 1e-12);
+}
+
+#[test]
+fn the_adjoint_is_right_at_every_chain_length_and_the_others_have_their_known_bias() {
+    for row in &report("chain-length").rows {
+        let (ours, expected) = (row.ours.unwrap(), row.expected.unwrap());
+        let allowed = if row.method == "Langevin adjoint" { 3e-5 } else { 1e-4 };
+        assert!((ours - expected).abs() < allowed, "{row:?}");
+    }
+}
+
+#[test]
+fn the_noisy_means_are_within_three_standard_errors_of_two_thousand_seeds() {
+    let mut count = 0;
+    for row in report("noisy-synth1d").rows.iter().filter(|r| r.expected.is_some()) {
+        let error = row.sd.unwrap() / (row.seeds as f64).sqrt();
+        assert!((row.ours.unwrap() - row.expected.unwrap()).abs() < 3.0 * error, "{row:?}");
+        count += 1;
+    }
+    assert_eq!(count, 15);
+}
+
+#[test]
+fn a_diverged_run_is_counted_and_not_averaged() {
+    let lost = row("noisy-synth1d", "IFT-Neumann", "start .1", "runs diverged");
+    let kept = row("noisy-synth1d", "IFT-Neumann", "start .1", "λ");
+    assert!(lost.ours.unwrap() >= 4.0, "{lost:?}");
+    assert_eq!(lost.ours.unwrap() as u32 + kept.seeds, lost.seeds);
+    assert!(matches!(kept.verdict, Verdict::NotReproduced(_)));
+    assert_eq!(row("noisy-synth1d", "IFT-Neumann", "start .7", "λ").verdict, Verdict::Reproduced);
+}
+
+#[test]
+fn the_first_order_errors_are_those_of_the_protocol() {
+    for row in &report("first-order").rows {
+        let (ours, expected) = (row.ours.unwrap(), row.expected.unwrap());
+        assert!((ours - expected).abs() < 0.01 + 3.0 * row.sd.unwrap() / (row.seeds as f64).sqrt(), "{row:?}");
+    }
+    let figures = &report("first-order").figures;
+    assert_eq!(figures[0].series.len(), 2, "both curves");
+    assert!(figures[0].series.iter().all(|(_, points)| points.len() == 100));
+}
+
+#[test]
+fn the_toy_polynomial_gives_the_papers_numbers() {
+    let rows = &report("toy-polynomial").rows;
+    assert_eq!((four(rows[0].ours), four(rows[1].ours)), ("0.0083".into(), "0.3833".into()));
+    assert_eq!(format!("{:.3}", rows[2].ours.unwrap()), "0.178");
+    assert!(rows.iter().all(|r| r.verdict == Verdict::Reproduced));
+}
+
+#[test]
+fn quadratics_of_condition_ten_take_what_the_protocol_says_within_a_tenth() {
+    for row in report("quadratics").rows.iter().filter(|r| r.expected.is_some()) {
+        let ratio = row.ours.unwrap() / row.expected.unwrap();
+        assert!((ratio - 1.0).abs() < 0.1, "{row:?}");
+    }
+    let direct = row("quadratics", "HPO-SGLD, τ = 0", "condition 10, direct term", "iterations to 1e-5");
+    assert!(direct.ours.is_none() && matches!(direct.verdict, Verdict::NotReproduced(_)));
+    let adjoint = row("quadratics", "Langevin adjoint", "condition 10, direct term", "iterations to 1e-5");
+    assert!(adjoint.ours.is_some());
+}
+
+#[test]
+fn the_adjoint_agrees_with_quadrature_at_finite_temperature() {
+    let mut count = 0;
+    for row in report("finite-temperature").rows.iter().filter(|r| r.method == "Langevin adjoint") {
+        assert_eq!(row.verdict, Verdict::Better, "{row:?}");
+        count += 1;
+    }
+    assert_eq!(count, 3);
+}
+
+#[test]
+fn amigo_and_evolutionary_search_have_the_papers_errors() {
+    for row in report("amigo").rows.iter().filter(|r| r.seeds == 1) {
+        assert_eq!(four(row.ours), four(row.paper), "{row:?}");
+    }
+    // Antithetic pairs follow the derivative through the inner loop, so they end where RMD does.
+    let pairs = row("evolutionary-search", "Evolutionary search", "antithetic pairs", "|λ − λ*|");
+    assert_eq!(four(pairs.ours), four(row("amigo", "RMD", "", "|λ − λ*|").ours));
+}
+
+#[test]
+fn times_are_ratios_to_reverse_mode() {
+    let rows = &report("wall-clock").rows;
+    assert_eq!(rows[0].ours, Some(1.0));
+    assert!(rows.iter().all(|r| r.ours.unwrap() > 0.0 && r.metric == "time ÷ RMD's"));
+}
+
+#[test]
+fn every_row_is_one_line_of_json_and_one_line_of_the_table() {
+    for (name, report) in all() {
+        assert!(!report.rows.is_empty(), "{name}");
+        let text = table(&report.rows);
+        assert!(text.lines().count() > report.rows.len(), "{text}");
+        let column = |line: &str, word: &str| line.find(word).map(|at| line[..at].chars().count());
+        let at = column(text.lines().next().unwrap(), "verdict").unwrap();
+        for (row, line) in report.rows.iter().zip(text.lines().skip(1)) {
+            assert_eq!(row.experiment, *name);
+            let verdict: String = line.chars().skip(at).collect();
+            assert!(
+                ["reproduced", "not reproduced", "better", "no claim"].iter().any(|w| verdict.starts_with(w)),
+                "{line}"
+            );
+            let json = row.to_json();
+            assert!(json.starts_with('{') && json.ends_with('}') && !json.contains('\n') && !json.contains("NaN"));
+        }
+        assert!(report.figures.iter().all(|f| f.series.iter().all(|(_, points)| !points.is_empty())), "{name}");
+    }
+}
+
+#[test]
+fn json_escapes_what_it_must() {
+    let row = Row::new("x", "a \"b\" \\ \n", "m", f64::NAN);
+    assert!(row.to_json().contains(r#""method":"a \"b\" \\ \u000a""#), "{}", row.to_json());
+    assert!(row.to_json().contains("\"ours\":null"));
+    let figure = Figure { title: String::new(), x: "x", y: "y", series: vec![("s".into(), vec![(1.0, f64::NAN)])] };
+    assert!(figure.to_json().contains("[[1,null]]"));
+}
+
+#[test]
+fn an_unknown_name_is_answered_with_the_nearest() {
+    assert_eq!(find("quadratic").unwrap_err()[0], "quadratics");
+    assert_eq!(find("").unwrap_err().len(), 3);
+    for experiment in experiments() {
+        assert_eq!(find(experiment.name).unwrap().title, experiment.title);
+    }
+}
