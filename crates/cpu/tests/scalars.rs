@@ -1,7 +1,7 @@
 //! Programs on single numbers take a path of their own: every operation on it, in every type, against the reference.
 
 use bilevel_cpu::Cpu;
-use bilevel_graph::{Array, BinaryOp, DType, Executor, Graph, Program, Reference, Runnable, UnaryOp};
+use bilevel_graph::{Array, BinaryOp, DType, Executor, Graph, Program, Reference, UnaryOp};
 
 const NUMBERS: [f64; 13] =
     [0.0, -0.0, 1.0, -1.0, 0.3, -2.25, 7.0, 1e-12, -40.0, 90.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
