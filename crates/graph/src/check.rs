@@ -165,10 +165,24 @@ impl<'a> GradientCheck<'a> {
             };
             let numeric = derivative(along, self.step)?;
             let mut place = 0;
-            for (j, analytic) in analytic.iter().enumerate() {
+            for (j, analytic) in analytic[..count].iter().enumerate() {
                 for (e, &a) in analytic.iter().enumerate() {
                     pairs[j].push((index_of(&variables[j].shape(), e), a, numeric[place]));
                     place += 1;
+                }
+            }
+            // Along λ, the slope by θ: a λ that was cut off from the gradient by mistake still moves it.
+            for (j, analytic) in analytic.iter().enumerate().skip(count) {
+                for e in chosen(point[j].len(), self.coordinates, random) {
+                    let mut moved = point.to_vec();
+                    let along = |h: f64| {
+                        moved[j][e] = point[j][e] + h;
+                        let slopes = slope.at(&moved)?;
+                        let terms = slopes.iter().zip(&v).flat_map(|(s, v)| s.iter().zip(v));
+                        Ok(vec![terms.map(|(s, v)| s * v).sum()])
+                    };
+                    let numeric = derivative(along, self.step)?[0];
+                    pairs[j].push((index_of(&variables[j].shape(), e), analytic[e], numeric));
                 }
             }
             kept.push((v, analytic));
@@ -342,5 +356,21 @@ mod tests {
         assert!(error.contains("no value"), "{error}");
         let report = GradientCheck::new(&g, y.sum_all(), &[y + 1.0], &[(y + 1.0, vector(&[1.0, 2.0]))]).run();
         assert!(report.is_err());
+    }
+
+    #[test]
+    fn a_mixed_product_cut_off_by_mistake_is_seen_in_its_own_row() {
+        let g = Graph::new();
+        let (theta, lambda) = (g.input("theta", [2], DType::F64), g.input("lambda", [2], DType::F64));
+        let point = [
+            (theta, Array::from_f64([2], vec![0.3, -0.7]).unwrap()),
+            (lambda, Array::from_f64([2], vec![1.1, 0.4]).unwrap()),
+        ];
+        let loss = |weight: Tensor| (weight * theta.square()).sum_all();
+        for (loss, right) in [(loss(lambda), true), (loss(lambda.stop_gradient()), false)] {
+            let report = GradientCheck::new(&g, loss, &[theta], &point).lambda(&[lambda]).run().unwrap();
+            let mixed = report.rows.iter().find(|row| row.quantity == Quantity::MixedVector).unwrap();
+            assert_eq!(mixed.max_relative_error < 1e-8, right, "{report}");
+        }
     }
 }
