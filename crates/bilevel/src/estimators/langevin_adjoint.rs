@@ -7,6 +7,7 @@
 //! backward, up to O(γ). One reverse pass over ⟨∇θL_T, z⟩ gives H·z and zᵀ·C together. Dropping −γ·H·z gives back
 //! essentially the recursion of HPO-SGLD.
 
+use super::inner_loop::outer_gradient;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
 use crate::problem::Problem;
@@ -80,26 +81,10 @@ impl Method for LangevinAdjoint {
                 "it assumes that θ⁰ does not depend on λ; use rmd, which differentiates through the start".into();
             return Err(Error::NotApplicable { method: self.name(), reason });
         }
-        let outer = if self.outer_every_step { None } else { Some(outer_program(problem, executor)?) };
+        let outer = if self.outer_every_step { None } else { Some(outer_gradient(problem, executor)?) };
         let chain = chain_program(self, problem, executor)?;
         Ok(Box::new(Prepared { settings: *self, problem: problem.clone(), chain, outer }))
     }
-}
-
-fn outer_program(problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
-    let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
-    let loss = trace.outer(&trace.theta, graph.step())?;
-    let both = [&trace.lambda[..], &trace.theta].concat();
-    let by = or_zeros(gradient(loss, &both)?, &both);
-    let (direct, f_theta) = by.split_at(trace.lambda.len());
-    let mut builder = Program::builder(&graph).output("outer", loss);
-    for (prefix, values) in [("direct", direct), ("f_theta", f_theta)] {
-        for (i, &value) in values.iter().enumerate() {
-            builder = builder.output(format!("{prefix}.{i}"), value);
-        }
-    }
-    Routine::new(&builder.build()?, problem, executor)
 }
 
 fn chain_program(settings: &LangevinAdjoint, problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
