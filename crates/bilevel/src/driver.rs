@@ -362,8 +362,8 @@ impl Driver {
 
     fn identity(&self) -> Identity {
         Identity {
-            method: self.method.name().into(),
-            optimizer: self.optimizer.kind().into(),
+            method: format!("{:?}", self.method),
+            optimizer: format!("{:?}", self.optimizer),
             seed: self.seed,
             cold: self.cold || self.problem.starts_from_lambda(),
             problem: Fingerprint::of(&self.problem),

@@ -24,6 +24,11 @@ pub enum Error {
         /// Why, and what to use instead.
         reason: String,
     },
+    /// No method has this name.
+    UnknownMethod {
+        /// The name given.
+        name: String,
+    },
     /// A problem described in a way that cannot be.
     Problem {
         /// What is wrong, and what would be right.
@@ -44,6 +49,16 @@ impl fmt::Display for Error {
             Error::Graph(error) => error.fmt(f),
             Error::Setting { name, value, must } => write!(f, "{name} is {value} but must be {must}"),
             Error::NotApplicable { method, reason } => write!(f, "{method} does not apply: {reason}"),
+            Error::UnknownMethod { name } => {
+                let known = || crate::methods().iter().map(|m| m.name);
+                match crate::nearest(name, known()) {
+                    Some(near) => write!(f, "there is no method '{name}'; did you mean {near}?"),
+                    None => {
+                        let all = known().collect::<Vec<_>>().join(", ");
+                        write!(f, "there is no method '{name}'; the methods are {all}")
+                    }
+                }
+            }
             Error::Problem { reason } => f.write_str(reason),
             Error::Diverged { diagnosis } => write!(f, "diverged: {diagnosis}"),
             Error::Checkpoint(error) => error.fmt(f),

@@ -4,8 +4,9 @@ use crate::problem::Problem;
 use crate::{Error, Result};
 use bilevel_graph::{Array, Executor};
 
-/// A method with its settings, before it meets a problem. Its settings are checked when it is prepared.
-pub trait Method: Send + Sync {
+/// A method with its settings, before it meets a problem. Its settings are checked when it is prepared; as `Debug` writes
+/// them, they are part of a checkpoint's identity.
+pub trait Method: std::fmt::Debug + Send + Sync {
     /// Its name, as on the command line.
     fn name(&self) -> &'static str;
 

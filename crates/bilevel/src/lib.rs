@@ -9,8 +9,10 @@ mod driver;
 mod error;
 mod estimator;
 mod estimators;
+mod evaluator;
 mod fingerprint;
 mod json_lines;
+mod methods;
 mod observer;
 mod optimizer;
 mod outer_step;
@@ -37,8 +39,10 @@ pub use estimators::{
     AmigoCg, AmigoSgd, Chains, Covariance, Es, Fmd, HpoSgld, IftCg, IftNeumann, Imaml, LangevinAdjoint, PreparedRmd,
     Reptile, Rmd, RmdFo, Storage,
 };
+pub use evaluator::Evaluator;
 pub use fingerprint::Fingerprint;
 pub use json_lines::JsonLines;
+pub use methods::{AnyMethod, MethodInfo, methods, nearest};
 pub use observer::{Beginning, Iteration, Observer, Recorder};
 pub use optimizer::{Adam, Momentum, Optimizer, Sgd};
 pub use problem::{Problem, ProblemBuilder};

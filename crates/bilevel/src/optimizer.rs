@@ -12,6 +12,7 @@ use crate::error::require;
 /// ```
 /// use bilevel::{Optimizer, Result};
 /// /// Only the sign of each number counts.
+/// #[derive(Debug)]
 /// struct Sign;
 /// impl Optimizer for Sign {
 ///     fn kind(&self) -> &'static str {
@@ -29,7 +30,7 @@ use crate::error::require;
 /// }
 /// assert_eq!(Sign.direction(&[3.0, -0.1], &mut [], 1), [1.0, -1.0]);
 /// ```
-pub trait Optimizer: Send + Sync {
+pub trait Optimizer: std::fmt::Debug + Send + Sync {
     /// Its name, as on the command line and in checkpoints.
     fn kind(&self) -> &'static str;
 

@@ -36,6 +36,8 @@ pub struct Problem {
     pub(crate) outer: FlatLoss,
     /// θ⁰ as a function of λ; `None` where θ starts by itself.
     pub(crate) start: Option<FlatStart>,
+    /// What else is worth knowing at a λ and θ, by name.
+    pub(crate) measures: Vec<(String, FlatLoss)>,
 }
 
 /// Collects the parts of a [`Problem`].
@@ -47,6 +49,7 @@ pub struct ProblemBuilder<L, T> {
     inner: Option<FlatLoss>,
     outer: Option<FlatLoss>,
     start: Option<FlatStart>,
+    measures: Vec<(String, FlatLoss)>,
 }
 
 impl Problem {
@@ -65,6 +68,7 @@ impl Problem {
             inner: None,
             outer: None,
             start: None,
+            measures: vec![],
         }
     }
 
@@ -187,6 +191,17 @@ where
         self
     }
 
+    /// A number worth knowing that no method looks at, such as the loss on test data: see [`Evaluator`](crate::Evaluator).
+    pub fn measure(
+        mut self,
+        name: impl Into<String>,
+        number: impl Fn(&Scope, &L::With<Tensor>, &T::With<Tensor>) -> Tensor + Send + Sync + 'static,
+    ) -> Self {
+        let number = self.flatten(number);
+        self.measures.push((name.into(), number));
+        self
+    }
+
     /// θ⁰ as a function of λ: the identity for a learned initialisation.
     pub fn start(
         mut self,
@@ -227,6 +242,7 @@ where
             inner: self.inner.ok_or_else(|| missing("inner"))?,
             outer: self.outer.ok_or_else(|| missing("outer"))?,
             start: self.start,
+            measures: self.measures,
         };
         let mut variables = problem.lambda.iter().chain(&problem.theta);
         if let Some((name, _)) = variables.find(|(_, v)| v.shape.contains(&0)) {

@@ -3,6 +3,9 @@
 use bilevel_graph::{DType, Graph, RandomKind, Tensor};
 use std::cell::Cell;
 
+/// First random stream of what is drawn once for a whole hypergradient.
+const EPISODE_STREAM: u32 = 6_000;
+
 /// Given to a loss when it is traced. Everything random drawn through it belongs to one step: all derivatives of that step
 /// see the same draw, and another step sees another.
 pub struct Scope<'a> {
@@ -42,6 +45,29 @@ impl<'a> Scope<'a> {
             Some((_, tensor)) => *tensor,
             None => self.key.reshape([usize::MAX]).check_index(0),
         }
+    }
+
+    /// A scope whose draws are made once for a whole hypergradient and are the same in the inner loss, the outer loss, the
+    /// start and the measures: the n-th draw from it here is the n-th draw from it there. It is how a task is chosen, when
+    /// every outer iteration trains on one task and is judged on the same; with [`Chains`](crate::Chains), each chain has
+    /// a task of its own.
+    ///
+    /// ```
+    /// use bilevel::{Cpu, Driver, Leaf, Problem, Reptile, Variable};
+    /// // Tasks are targets; the best start is in their middle.
+    /// let target = |s: &bilevel::Scope| s.episode().uniform([], 0.0, 4.0);
+    /// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    ///     .inner(move |s, _, t| (t.0 - target(s)).square())
+    ///     .outer(move |s, _, t| (t.0 - target(s)).square())
+    ///     .start(|_, l| *l)
+    ///     .build()?;
+    /// let outcome = Driver::new(&problem, Reptile { step: 0.1, steps: 5 }).rate(0.05).iterations(500).run()?;
+    /// assert!((outcome.state.lambda[0].item().unwrap() - 2.0).abs() < 0.5);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn episode(&self) -> Scope<'a> {
+        let never = self.graph.scalar(i32::MAX as f64, DType::I32);
+        Scope::new(self.graph, self.data, (self.key, never), self.dtype, EPISODE_STREAM)
     }
 
     fn draw(&self, kind: RandomKind, shape: &[usize]) -> Tensor {

@@ -19,6 +19,7 @@ pub(crate) struct Trace<'g> {
 const INNER_STREAM: u32 = 1_000;
 const OUTER_STREAM: u32 = 2_000;
 const START_STREAM: u32 = 3_000;
+const MEASURE_STREAM: u32 = 5_000;
 /// Stream of the Langevin noise of the first leaf of θ.
 pub(crate) const NOISE_STREAM: u32 = 4_000;
 
@@ -59,6 +60,12 @@ impl<'g> Trace<'g> {
     /// f(λ, θ) with the draw of step `counter`.
     pub fn outer(&self, theta: &[Tensor], counter: Tensor) -> Result<Tensor> {
         (self.problem.outer)(&self.scope(counter, OUTER_STREAM), &self.lambda, theta)
+    }
+
+    /// The problem's own measures at λ and θ, in their order.
+    pub fn measures(&self, counter: Tensor) -> Result<Vec<Tensor>> {
+        let scope = self.scope(counter, MEASURE_STREAM);
+        self.problem.measures.iter().map(|(_, measure)| measure(&scope, &self.lambda, &self.theta)).collect()
     }
 
     /// θ⁰(λ), where the problem says so.
@@ -103,6 +110,12 @@ impl<'g> Trace<'g> {
         let counter = self.graph.step();
         gradient(self.inner(&self.theta, counter)?, &self.theta)?;
         gradient(self.outer(&self.theta, counter)?, &self.theta)?;
+        for ((name, _), measure) in self.problem.measures.iter().zip(self.measures(counter)?) {
+            if measure.shape().iter().product::<usize>() != 1 {
+                let reason = format!("measure '{name}' must be one number, but has the shape {:?}", measure.shape());
+                return Err(Error::Problem { reason });
+            }
+        }
         if let Some(start) = self.start()? {
             let fits = start.len() == self.theta.len()
                 && start.iter().zip(&self.theta).all(|(s, t)| s.shape() == t.shape() && s.dtype() == t.dtype());

@@ -43,6 +43,12 @@ impl Scripted {
     }
 }
 
+impl std::fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Scripted")
+    }
+}
+
 impl Method for Scripted {
     fn name(&self) -> &'static str {
         "scripted"

@@ -10,6 +10,7 @@ use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, State};
 use crate::problem::Problem;
 use bilevel_graph::Executor;
+use serde::{Deserialize, Serialize};
 
 /// Settings of AmIGO with gradient steps.
 ///
@@ -32,7 +33,8 @@ use bilevel_graph::Executor;
 /// assert!(errors[0] < 1e-2 && errors[1] < 1e-5, "{errors:?}");
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct AmigoSgd {
     /// Inner step γ, above 0.
     pub step: f64,

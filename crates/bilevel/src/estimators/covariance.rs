@@ -13,6 +13,7 @@ use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite,
 use crate::problem::Problem;
 use crate::trace::{Trace, or_zeros};
 use bilevel_graph::{Array, Executor, Graph, Program, gradient};
+use serde::{Deserialize, Serialize};
 
 /// Settings of the covariance estimator.
 ///
@@ -29,7 +30,8 @@ use bilevel_graph::{Array, Executor, Graph, Program, gradient};
 /// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
 /// assert!((h.value[0].item().unwrap() - 1.0).abs() < 0.3);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Covariance {
     /// Steps before any is kept, B.
     pub burn_in: usize,

@@ -14,6 +14,7 @@ use crate::problem::Problem;
 use crate::trace::Routine;
 use bilevel_graph::random::{fill_normal_f64, fold_in};
 use bilevel_graph::{Array, Executor};
+use serde::{Deserialize, Serialize};
 
 /// Settings of evolutionary search.
 ///
@@ -31,7 +32,8 @@ use bilevel_graph::{Array, Executor};
 /// assert!((h.value[0].item().unwrap() - 1.0).abs() < 0.6);
 /// assert_eq!(h.oracles.losses, 201, "two for each of 100 directions, one at λ itself");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Es {
     /// Size of a perturbation σ, above 0.
     pub sigma: f64,

@@ -11,6 +11,7 @@ use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite,
 use crate::problem::Problem;
 use crate::trace::{Routine, Trace, or_zeros};
 use bilevel_graph::{Array, Executor, Graph, Program, gradient, jvp};
+use serde::{Deserialize, Serialize};
 
 /// Settings of forward mode.
 ///
@@ -27,7 +28,8 @@ use bilevel_graph::{Array, Executor, Graph, Program, gradient, jvp};
 /// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
 /// assert_eq!(h.value[0].item(), Some(0.25));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Fmd {
     /// Inner step γ, above 0.
     pub step: f64,

@@ -14,9 +14,11 @@ use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite,
 use crate::problem::Problem;
 use crate::trace::{Routine, Trace, or_zeros};
 use bilevel_graph::{Executor, Graph, Program, gradient, hessian_vector, mixed_vector};
+use serde::{Deserialize, Serialize};
 
 /// Settings of HPO-SGLD.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct HpoSgld {
     /// Steps before any is kept, B.
     pub burn_in: usize,

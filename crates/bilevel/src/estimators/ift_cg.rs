@@ -10,6 +10,7 @@ use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, State, zeros_like};
 use crate::problem::Problem;
 use bilevel_graph::Executor;
+use serde::{Deserialize, Serialize};
 
 /// Settings of implicit differentiation with conjugate gradients.
 ///
@@ -28,7 +29,8 @@ use bilevel_graph::Executor;
 /// assert!((h.value[0].item().unwrap() - 2.0).abs() < 1e-12);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct IftCg {
     /// Inner step γ, above 0.
     pub step: f64,

@@ -12,6 +12,7 @@ use crate::estimator::{Estimator, Hypergradient, Method, State};
 use crate::problem::Problem;
 use crate::{Error, Result};
 use bilevel_graph::Executor;
+use serde::{Deserialize, Serialize};
 
 /// Settings of implicit differentiation with a Neumann series.
 ///
@@ -30,7 +31,8 @@ use bilevel_graph::Executor;
 /// assert!((h.value[0].item().unwrap() - 2.0).abs() < 1e-8);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct IftNeumann {
     /// Inner step γ, above 0.
     pub step: f64,

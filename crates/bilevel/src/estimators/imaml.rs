@@ -14,6 +14,7 @@ use crate::problem::Problem;
 use crate::trace::Trace;
 use crate::{Error, Result};
 use bilevel_graph::{Executor, Graph};
+use serde::{Deserialize, Serialize};
 
 /// Settings of implicit MAML.
 ///
@@ -34,7 +35,8 @@ use bilevel_graph::{Executor, Graph};
 /// assert!((h.value[0].item().unwrap() - 1.0).abs() < 1e-12);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Imaml {
     /// Inner step γ, above 0.
     pub step: f64,

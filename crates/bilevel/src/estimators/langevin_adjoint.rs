@@ -14,9 +14,11 @@ use crate::problem::Problem;
 use crate::trace::{Routine, Trace, or_zeros};
 use crate::{Error, Result};
 use bilevel_graph::{Executor, Graph, Program, gradient, vjp};
+use serde::{Deserialize, Serialize};
 
 /// Settings of the Langevin adjoint.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LangevinAdjoint {
     /// Steps before any is kept, B.
     pub burn_in: usize,

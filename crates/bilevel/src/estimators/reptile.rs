@@ -10,6 +10,7 @@ use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite}
 use crate::problem::Problem;
 use crate::trace::{Routine, Trace};
 use bilevel_graph::{Array, Executor, Graph};
+use serde::{Deserialize, Serialize};
 
 /// Settings of Reptile.
 ///
@@ -25,7 +26,8 @@ use bilevel_graph::{Array, Executor, Graph};
 /// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
 /// assert_eq!(h.value[0].item(), Some(0.5), "from 1 to 0.5");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Reptile {
     /// Inner step γ, above 0.
     pub step: f64,

@@ -15,6 +15,7 @@ use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite}
 use crate::problem::Problem;
 use crate::trace::{Routine, Trace, or_zeros};
 use bilevel_graph::{Array, Executor, Graph, Program, gradient, vjp};
+use serde::{Deserialize, Serialize};
 
 /// What reverse mode keeps of the inner loop.
 ///
@@ -24,7 +25,8 @@ use bilevel_graph::{Array, Executor, Graph, Program, gradient, vjp};
 /// let method = Rmd { steps: 10_000, storage: Storage::Checkpoints, ..Rmd::default() };
 /// assert_eq!(method.storage, Storage::Checkpoints);
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Storage {
     /// Every θ: memory O(T).
@@ -54,7 +56,8 @@ pub enum Storage {
 /// let h = estimator.estimate(&mut state, [0, 0]).unwrap();
 /// assert_eq!(h.value[0].item(), Some(0.25));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Rmd {
     /// Inner step γ, above 0.
     pub step: f64,

@@ -10,6 +10,7 @@ use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite}
 use crate::problem::Problem;
 use crate::trace::Routine;
 use bilevel_graph::Executor;
+use serde::{Deserialize, Serialize};
 
 /// Settings of first-order reverse mode.
 ///
@@ -27,7 +28,8 @@ use bilevel_graph::Executor;
 /// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
 /// assert_eq!(h.value[0].item(), Some(1.0));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct RmdFo {
     /// Inner step γ, above 0.
     pub step: f64,

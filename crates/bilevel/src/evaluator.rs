@@ -1,0 +1,63 @@
+//! The losses and measures of a problem at any λ and θ.
+
+use crate::Result;
+use crate::estimator::State;
+use crate::problem::Problem;
+use crate::trace::{Routine, Trace};
+use bilevel_graph::{Executor, Graph, Program};
+
+/// Evaluates the inner loss, the outer loss and the problem's own measures.
+///
+/// ```
+/// use bilevel::{Cpu, Evaluator, Leaf, Problem, State, Variable};
+/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 3.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square())
+///     .outer(|_, _, t| t.0)
+///     .measure("product", |_, l, t| l.0 * t.0)
+///     .build()?;
+/// let mut evaluator = Evaluator::new(&problem, &Cpu::with_threads(1))?;
+/// let state = State::initial(&problem, [0, 0])?;
+/// assert_eq!(evaluator.names(), ["inner", "outer", "product"]);
+/// assert_eq!(evaluator.at(&state, [0, 0])?, [1.0, 3.0, 6.0]);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+pub struct Evaluator {
+    problem: Problem,
+    routine: Routine,
+    names: Vec<String>,
+}
+
+impl Evaluator {
+    /// Compiles the losses and measures of a problem.
+    pub fn new(problem: &Problem, executor: &dyn Executor) -> Result<Self> {
+        let graph = Graph::new();
+        let trace = Trace::new(&graph, problem)?;
+        let step = graph.step();
+        let mut all = vec![trace.inner(&trace.theta, step)?, trace.outer(&trace.theta, step)?];
+        all.extend(trace.measures(step)?);
+        let mut builder = Program::builder(&graph);
+        for (i, number) in all.into_iter().enumerate() {
+            builder = builder.output(format!("measure.{i}"), number);
+        }
+        let own = problem.measures.iter().map(|(name, _)| name.clone());
+        Ok(Evaluator {
+            problem: problem.clone(),
+            routine: Routine::new(&builder.build()?, problem, executor)?,
+            names: ["inner", "outer"].map(String::from).into_iter().chain(own).collect(),
+        })
+    }
+
+    /// `inner`, `outer`, and the problem's measures as they were named.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The numbers at this λ and θ, in the order of the names; what is random follows from the key.
+    pub fn at(&mut self, state: &State, key: [i32; 2]) -> Result<Vec<f64>> {
+        self.routine.set_point(&self.problem, &state.lambda, &state.theta)?;
+        self.routine.set_key(key)?;
+        self.routine.run(0..1)?;
+        let numbers = self.routine.output_all("measure", self.names.len())?;
+        Ok(numbers.iter().map(|a| a.item().unwrap_or(f64::NAN)).collect())
+    }
+}
