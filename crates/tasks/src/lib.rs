@@ -40,6 +40,7 @@ mod experiment;
 mod experiments;
 mod figure;
 pub mod outer_loop;
+pub mod price;
 mod row;
 pub mod statistics;
 pub mod synthetic;
