@@ -39,9 +39,10 @@ pub mod digits;
 mod experiment;
 mod experiments;
 mod figure;
-pub mod outer_loop;
+mod prepared;
 pub mod price;
 mod row;
+pub mod runs;
 pub mod statistics;
 pub mod synthetic;
 

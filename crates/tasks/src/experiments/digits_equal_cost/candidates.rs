@@ -3,12 +3,10 @@
 //! All have the same choice: T inner steps, and i steps of the linear solve where there is one.
 
 use crate::price::Passes;
-use bilevel::graph::Executor;
 use bilevel::{
-    AmigoCg, AmigoSgd, Covariance, Es, Estimator, Fmd, HpoSgld, IftCg, IftNeumann, Imaml, LangevinAdjoint, Method,
-    Problem, Reptile, Result, Rmd, RmdFo,
+    AmigoCg, AmigoSgd, Covariance, Es, Fmd, HpoSgld, IftCg, IftNeumann, Imaml, LangevinAdjoint, Method, Reptile, Rmd,
+    RmdFo,
 };
-use std::sync::Arc;
 
 /// Temperature of the chains that take one, as in the paper's synthetic experiments.
 const TEMPERATURE: f64 = 1e-6;
@@ -19,24 +17,10 @@ const COVARIANCE_SAMPLES: usize = 10;
 /// Directions of evolutionary search, each looked along both ways.
 const DIRECTIONS: usize = 10;
 
-/// A method that several runs can share.
-#[derive(Clone)]
-pub(super) struct Shared(Arc<dyn Method>);
-
-impl Method for Shared {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        self.0.prepare(problem, executor)
-    }
-}
-
 /// A method with one choice of its settings.
 pub(super) struct Variant {
     pub setting: String,
-    pub method: Shared,
+    pub method: Box<dyn Method>,
 }
 
 /// A method with all its choices.
@@ -57,13 +41,12 @@ pub(super) struct Choices {
 }
 
 fn over<M: Method + 'static>(steps: &[usize], make: impl Fn(usize) -> M) -> Vec<Variant> {
-    let variant = |&t: &usize| Variant { setting: format!("T = {t}"), method: Shared(Arc::new(make(t))) };
+    let variant = |&t: &usize| Variant { setting: format!("T = {t}"), method: Box::new(make(t)) };
     steps.iter().map(variant).collect()
 }
 
 fn over_both<M: Method + 'static>(choices: &Choices, make: impl Fn(usize, usize) -> M) -> Vec<Variant> {
-    let variant =
-        |t: usize, i: usize| Variant { setting: format!("T = {t}, i = {i}"), method: Shared(Arc::new(make(t, i))) };
+    let variant = |t: usize, i: usize| Variant { setting: format!("T = {t}, i = {i}"), method: Box::new(make(t, i)) };
     choices.steps.iter().flat_map(|&t| choices.solve.iter().map(move |&i| variant(t, i))).collect()
 }
 
@@ -87,8 +70,8 @@ pub(super) fn candidates(step: f64, choices: &Choices) -> Vec<Candidate> {
     let es = |steps| Es { samples: DIRECTIONS, step, steps, ..Es::default() };
     let covariance =
         |samples| Covariance { burn_in: 0, samples, step, temperature: COVARIANCE_TEMPERATURE, noise_scale: 1.0 };
-    // Nothing to choose where λ does not move or the method does not apply.
-    let (t, first) = (choices.steps, &choices.steps[..1]);
+    // Nothing to choose where λ does not move, the method does not apply, or no choice would be affordable.
+    let (t, ten) = (choices.steps, &[10]);
     let samples: Vec<usize> = t.iter().map(|t| COVARIANCE_SAMPLES * t).collect();
     vec![
         candidate("hpo-sgld", separate, Some(0.1303), over(t, hpo_sgld)),
@@ -99,11 +82,11 @@ pub(super) fn candidates(step: f64, choices: &Choices) -> Vec<Candidate> {
         candidate("ift-cg", separate, Some(0.0774), over_both(choices, ift_cg)),
         candidate("ift-neumann", separate, Some(0.1077), over_both(choices, neumann)),
         candidate("rmd", shared, Some(0.1146), over(t, |steps| Rmd { step, steps, ..Rmd::default() })),
-        candidate("rmd-fo", shared, None, over(first, |steps| RmdFo { step, steps, ..RmdFo::default() })),
-        candidate("fmd", shared, None, over(first, |steps| Fmd { step, steps, ..Fmd::default() })),
+        candidate("rmd-fo", shared, None, over(ten, |steps| RmdFo { step, steps, ..RmdFo::default() })),
+        candidate("fmd", shared, None, over(ten, |steps| Fmd { step, steps, ..Fmd::default() })),
         candidate("es", separate, None, over(t, es)),
         candidate("covariance", separate, None, over(&samples, covariance)),
-        candidate("imaml", separate, None, over(first, |steps| Imaml { step, steps, ..Imaml::default() })),
-        candidate("reptile", separate, None, over(first, |steps| Reptile { step, steps })),
+        candidate("imaml", separate, None, over(ten, |steps| Imaml { step, steps, ..Imaml::default() })),
+        candidate("reptile", separate, None, over(ten, |steps| Reptile { step, steps })),
     ]
 }

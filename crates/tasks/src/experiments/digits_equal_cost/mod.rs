@@ -14,6 +14,7 @@ mod race;
 
 use crate::digits::Score;
 use crate::experiment::{Effort, Progress, Report};
+use crate::prepared::Prepared;
 use crate::price::{Passes, price};
 use crate::statistics::mean_sd;
 use crate::{Figure, Row, Series, Verdict};
@@ -38,13 +39,13 @@ struct Scale {
 fn scale(effort: Effort) -> Scale {
     let quick = Scale {
         budget: 4000.0,
-        rates: &[300.0, 3000.0, 30_000.0],
+        rates: &[300.0, 3000.0, 3e4],
         choices: Choices { steps: &[10], solve: &[3] },
         splits: 1,
     };
     let full = Scale {
         budget: 8000.0,
-        rates: &[30.0, 100.0, 300.0, 1000.0, 3000.0, 10_000.0, 30_000.0, 100_000.0],
+        rates: &[30.0, 100.0, 300.0, 1000.0, 3000.0, 1e4, 3e4, 1e5, 3e5, 1e6],
         choices: Choices { steps: &[3, 10, 30, 100], solve: &[3, 10] },
         splits: 5,
     };
@@ -98,7 +99,7 @@ impl Found {
 
 fn compete(number: usize, candidate: &Candidate, tuning: &Ground, grounds: &[Ground], scale: &Scale) -> Result<Found> {
     let first = &candidate.variants[0];
-    let idle = match probe(tuning, &first.method, candidate.passes)? {
+    let idle = match probe(tuning, &*first.method, candidate.passes)? {
         Probe::DoesNotApply(why) => return Ok(Found::nothing(no_row(candidate.name, "", why))),
         Probe::Runs { price, .. } if price > scale.budget => {
             let why = format!("one hypergradient costs {price} gradients, more than the budget of {}", scale.budget);
@@ -113,17 +114,22 @@ fn compete(number: usize, candidate: &Candidate, tuning: &Ground, grounds: &[Gro
     for (index, ground) in grounds.iter().enumerate() {
         // γ belongs to the split, so the method is made anew.
         let candidate = &candidates(ground.step, &scale.choices)[number];
-        let method = &candidate.variants[choice.variant].method;
-        let run = run(ground, method, candidate.passes, choice.rate, choice.iterations)?;
+        let method = Prepared::new(&*candidate.variants[choice.variant].method, &ground.problem)?;
+        let run = run(ground, &method, candidate.passes, choice.outer)?;
         scores.push(run.scores);
         if index == 0 {
             curve = run.curve;
         }
     }
-    let with =
-        if idle { "f_λ = 0 and θ⁰ is fixed: h = 0, λ stays".into() } else { format!("rate {}", choice.rate) };
-    let setting =
-        format!("{}, {with}, {} × {}", candidate.variants[choice.variant].setting, choice.iterations, choice.price);
+    let with = if idle {
+        "f_λ = 0 and θ⁰ is fixed: h = 0, λ stays".into()
+    } else {
+        format!("rate {}", choice.outer.rate)
+    };
+    let setting = format!(
+        "{}, {with}, {} × {}",
+        candidate.variants[choice.variant].setting, choice.outer.iterations, choice.price
+    );
     let rows = score_rows(candidate.name, &setting, &scores, candidate.expected);
     let losses = scores.iter().map(|s| s.map(|[validation, _]| validation.loss)).collect();
     Ok(Found { rows, losses, curve })

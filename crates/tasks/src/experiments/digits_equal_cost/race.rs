@@ -1,10 +1,12 @@
 //! One run of one method within the budget, and the choice of its settings.
 
-use super::candidates::{Candidate, Shared, Variant};
+use super::candidates::{Candidate, Variant};
 use crate::digits::{SHAPE, Score, Split, largest_curvature, per_weight_l2};
+use crate::prepared::Prepared;
 use crate::price::{Passes, price};
+use crate::runs::Outer;
 use bilevel::graph::random::seed_key;
-use bilevel::{Array, Cpu, DType, Driver, Error, Method, Problem, Recorder, Result, State, Variable};
+use bilevel::{Array, Cpu, DType, Driver, Error, Estimator, Method, Problem, Recorder, Result, RmdFo, State, Variable};
 
 /// All is computed in 32-bit floats.
 const DTYPE: DType = DType::F32;
@@ -33,7 +35,7 @@ impl Ground {
     /// The weights after plain training with one penalty for all.
     pub fn train(&self, log_strength: f64, steps: usize) -> Result<Array> {
         let problem = per_weight_l2(&self.split, DTYPE, Variable::constant(SHAPE, log_strength))?;
-        let training = bilevel::RmdFo { step: self.step, steps, ..bilevel::RmdFo::default() };
+        let training = RmdFo { step: self.step, steps, ..RmdFo::default() };
         let outcome = Driver::new(&problem, training).iterations(1).executor(Cpu::with_threads(1)).run()?;
         Ok(outcome.state.theta[0].clone())
     }
@@ -47,6 +49,7 @@ impl Ground {
 /// What one hypergradient of a method is like.
 pub(super) enum Probe {
     Runs {
+        method: Prepared,
         /// The price of one hypergradient.
         price: f64,
         /// True where the hypergradient is 0: λ does not move.
@@ -57,15 +60,15 @@ pub(super) enum Probe {
 }
 
 pub(super) fn probe(ground: &Ground, method: &dyn Method, passes: Passes) -> Result<Probe> {
-    let mut estimator = match method.prepare(&ground.problem, &Cpu::with_threads(1)) {
-        Ok(estimator) => estimator,
+    let mut method = match Prepared::new(method, &ground.problem) {
+        Ok(method) => method,
         Err(error @ Error::NotApplicable { .. }) => return Ok(Probe::DoesNotApply(error.to_string())),
         Err(other) => return Err(other),
     };
     let key = seed_key(0);
-    let found = estimator.estimate(&mut State::initial(&ground.problem, key)?, key)?;
+    let found = method.estimate(&mut State::initial(&ground.problem, key)?, key)?;
     let idle = found.value.iter().all(|leaf| leaf.to_f64().iter().all(|v| *v == 0.0));
-    Ok(Probe::Runs { price: price(found.oracles, passes), idle })
+    Ok(Probe::Runs { method, price: price(found.oracles, passes), idle })
 }
 
 /// Where a run ended.
@@ -77,15 +80,9 @@ pub(super) struct Run {
 }
 
 /// As many outer iterations of plain descent as the budget pays for.
-pub(super) fn run(ground: &Ground, method: &Shared, passes: Passes, rate: f64, iterations: u32) -> Result<Run> {
+pub(super) fn run(ground: &Ground, method: &Prepared, passes: Passes, outer: Outer) -> Result<Run> {
     let recorder = Recorder::new();
-    let outcome = Driver::new(&ground.problem, method.clone())
-        .executor(Cpu::with_threads(1))
-        .rate(rate)
-        .iterations(iterations)
-        .seed(1)
-        .observe(recorder.clone())
-        .run()?;
+    let outcome = outer.driver(&ground.problem, method, 1).observe(recorder.clone()).run()?;
     let scores = (!outcome.reason.is_failure()).then(|| ground.scores(&outcome.state.theta[0]));
     let curve = recorder.iterations().iter().map(|i| (price(i.oracles, passes), i.outer_loss)).collect();
     Ok(Run { scores, curve })
@@ -95,8 +92,8 @@ pub(super) fn run(ground: &Ground, method: &Shared, passes: Passes, rate: f64, i
 pub(super) struct Choice {
     /// Number of the variant.
     pub variant: usize,
-    pub rate: f64,
-    pub iterations: u32,
+    pub outer: Outer,
+    /// The price of one hypergradient.
     pub price: f64,
 }
 
@@ -105,17 +102,16 @@ pub(super) struct Choice {
 pub(super) fn choose(ground: &Ground, candidate: &Candidate, rates: &[f64], budget: f64) -> Result<Option<Choice>> {
     let mut best: Option<(f64, Choice)> = None;
     for (number, Variant { method, .. }) in candidate.variants.iter().enumerate() {
-        let Probe::Runs { price, idle } = probe(ground, method, candidate.passes)? else { continue };
+        let Probe::Runs { method, price, idle } = probe(ground, &**method, candidate.passes)? else { continue };
         let iterations = (budget / price) as u32;
         if iterations == 0 {
             continue;
         }
         for &rate in if idle { &rates[..1] } else { rates } {
-            let Some([validation, _]) = run(ground, method, candidate.passes, rate, iterations)?.scores else {
-                continue;
-            };
+            let outer = Outer { rate, iterations };
+            let Some([validation, _]) = run(ground, &method, candidate.passes, outer)?.scores else { continue };
             if best.as_ref().is_none_or(|(loss, _)| validation.loss < *loss) {
-                best = Some((validation.loss, Choice { variant: number, rate, iterations, price }));
+                best = Some((validation.loss, Choice { variant: number, outer, price }));
             }
         }
     }
