@@ -11,23 +11,20 @@
 mod candidates;
 mod order;
 mod race;
+mod references;
+mod scores;
 
-use crate::digits::Score;
 use crate::experiment::{Effort, Progress, Report};
 use crate::prepared::Prepared;
-use crate::price::{Passes, price};
-use crate::statistics::mean_sd;
 use crate::{Figure, Row, Series, Verdict};
-use bilevel::{Oracles, Result};
+use bilevel::Result;
 use candidates::{Candidate, Choices, candidates};
 use order::Entry;
 use race::{Ground, Probe, choose, probe, run};
+use references::references;
+use scores::score_rows;
 
 const NAME: &str = "digits-equal-cost";
-/// The penalty that is none.
-const NONE: f64 = -30.0;
-/// Penalties of the grid search for one that all weights share.
-const SHARED: [f64; 8] = [-12.0, -11.0, -10.0, -9.0, -8.0, -7.0, -6.0, -5.0];
 
 struct Scale {
     budget: f64,
@@ -50,32 +47,6 @@ fn scale(effort: Effort) -> Scale {
         splits: 5,
     };
     effort.choose(quick, full)
-}
-
-/// Rows of the scores on all splits that arrived.
-fn score_rows(method: &str, setting: &str, scores: &[Option<[Score; 2]>], expected: Option<f64>) -> Vec<Row> {
-    let metrics: [(&'static str, fn([Score; 2]) -> f64); 3] = [
-        ("validation loss", |[validation, _]| validation.loss),
-        ("test loss", |[_, test]| test.loss),
-        ("test accuracy", |[_, test]| test.accuracy),
-    ];
-    let mut rows: Vec<Row> = metrics
-        .into_iter()
-        .map(|(metric, pick)| {
-            let values: Vec<f64> = scores.iter().copied().flatten().map(pick).collect();
-            let (mean, sd) = mean_sd(&values);
-            let row = Row::new(NAME, method, metric, mean).setting(setting);
-            let row = if values.len() == 1 { row } else { row.over(sd, values.len() as u32) };
-            row.expected(expected.filter(|_| metric == "validation loss"))
-        })
-        .collect();
-    let lost = scores.iter().filter(|s| s.is_none()).count();
-    if lost > 0 {
-        let why = format!("{lost} of {} runs diverged with the settings chosen on another split", scores.len());
-        let row = Row::new(NAME, method, "runs diverged", lost as f64).setting(setting);
-        rows.push(Row { seeds: scores.len() as u32, ..row.verdict(Verdict::NotReproduced(why)) });
-    }
-    rows
 }
 
 /// A row that says why there are no numbers.
@@ -133,37 +104,6 @@ fn compete(number: usize, candidate: &Candidate, tuning: &Ground, grounds: &[Gro
     let rows = score_rows(candidate.name, &setting, &scores, candidate.expected);
     let losses = scores.iter().map(|s| s.map(|[validation, _]| validation.loss)).collect();
     Ok(Found { rows, losses, curve })
-}
-
-/// Plain training: without a penalty, and with one for all weights, from a grid at the cost of one run and at a full training
-/// for each penalty.
-fn references(grounds: &[Ground], budget: f64) -> Result<Vec<Row>> {
-    let steps = budget as usize;
-    let training = |steps: usize| {
-        price(Oracles { inner_gradients: steps as u64, losses: 1, ..Oracles::default() }, Passes::Separate)
-    };
-    let mut none = vec![];
-    for ground in grounds {
-        none.push(Some(ground.scores(&ground.train(NONE, steps)?)));
-    }
-    let mut rows = score_rows("no penalty", &format!("{steps} steps"), &none, None);
-    for steps in [steps / SHARED.len(), steps] {
-        let mut best = vec![];
-        for ground in grounds {
-            let mut least: Option<[Score; 2]> = None;
-            for log_strength in SHARED {
-                let scores = ground.scores(&ground.train(log_strength, steps)?);
-                if least.is_none_or(|least| scores[0].loss < least[0].loss) {
-                    least = Some(scores);
-                }
-            }
-            best.push(least);
-        }
-        let cost = SHARED.len() as f64 * training(steps);
-        let setting = format!("best of {} × {steps} steps, cost {cost}", SHARED.len());
-        rows.extend(score_rows("one penalty", &setting, &best, None));
-    }
-    Ok(rows)
 }
 
 pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
