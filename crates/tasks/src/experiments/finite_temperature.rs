@@ -142,7 +142,7 @@ fn chains(method: &dyn Method, case: &Case, chains: u32, (skip, count): (u32, u3
 pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     let mut rows = vec![];
     // Hypergradients along each chain: of 5000 steps, of 50 and of 100; and how long those of the covariance are.
-    let (long, solves, short) = effort.choose((40, 500, 300), (400, 20_000, 10_000));
+    let (long, solves, short) = effort.choose((40, 500, 300), (400, 60_000, 15_000));
     let samples = effort.choose(100_000, 500_000);
     for case in cases()? {
         let exact = truth(&case);
