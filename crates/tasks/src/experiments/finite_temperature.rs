@@ -171,12 +171,12 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
             let off = format!("{:.0} standard errors from the truth", ((mean - exact) / error).abs());
             let sure = error < 0.1 * exact.abs();
             let verdict = match name {
-                _ if close && !sure => Verdict::NotReproduced("its spread is too large to say".into()),
-                "Langevin adjoint" if close => Verdict::Better,
                 "averaged implicit solve" if !sure => {
                     let why = "H is singular somewhere along the chain, so the mean of H⁻¹ has no bounded spread";
                     Verdict::NotReproduced(why.into())
                 }
+                _ if close && !sure => Verdict::NotReproduced("its spread is too large to say".into()),
+                "Langevin adjoint" if close => Verdict::Better,
                 "averaged implicit solve" => {
                     Verdict::when(close, format!("H⁻¹ at samples is not dθ/dλ of the distribution: {off}"))
                 }

@@ -186,7 +186,7 @@ fn verdict(outcome: Outcome, arrived: usize, paper: Option<f64>, cap: u32) -> Ve
             "stopped by this effort's cap of {over}K, below the paper's count: nothing is decided"
         )),
         (Outcome::Stopped(_), _) => {
-            Verdict::NotReproduced(format!("{arrived} of {DRAWS} draws are within 1e-5 after {over}K"))
+            Verdict::NotReproduced(format!("{arrived} of {DRAWS} draws within 1e-5 after {over}K"))
         }
         (Outcome::Diverged, _) => Verdict::NotReproduced("diverges".into()),
     }
@@ -222,7 +222,8 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
             let expected = case.expected.filter(|_| index == 0).map(|e| e * 1000.0);
             rows.push(row.expected(expected).verdict(verdict(outcome, arrived, paper, cap)));
             if let Outcome::Stopped(error) = outcome {
-                let row = Row::new(NAME, case.method, "relative error at the cap", error).over(spread, DRAWS as u32);
+                let row = Row::new(NAME, case.method, "relative error at the cap", error);
+                let row = row.over(spread, DRAWS as u32 - arrived as u32);
                 rows.push(row.setting(setting.clone()));
             }
         }
