@@ -36,16 +36,17 @@
 //!
 //! # Not in the paper
 //!
-//! - `finite-temperature` holds the estimators against quadrature on three losses of ours. The Langevin adjoint and the
-//!   covariance agree within their errors, which are below one percent; HPO-SGLD and implicit solves do not. On the double
-//!   well the mean of an implicit solve has no bounded spread, because H is singular between the wells.
-//! - `digits-equal-cost` has every method learn a penalty for each of 640 weights with a budget of 8000 gradients. AmIGO and
-//!   IFT-CG come to a validation loss of .061 to .063, the Langevin adjoint to .078 with f_θ once and .081 with f_θ at every step,
-//!   Neumann, RMD and HPO-SGLD to .108, .112 and .134; no penalty to .168. An earlier measurement had IFT-CG behind the
-//!   adjoint; here T and i are chosen as well as the rate, and with a solve after every 100 steps the budget lasts for 6500
-//!   inner steps, with products at every step for 2000. On test digits IFT-CG is best, .123, and the adjoint has .145 to .151.
-//!   AmIGO-CG, with .164, is worse than no penalty, which has .152: the validation digits alone are fitted. The choice
-//!   depends on the grid: with rates up to 1e6, which throw λ from bound to bound, AmIGO-CG came to .054 and .131.
+//! - `finite-temperature` holds the estimators against quadrature on three losses of ours. The Langevin adjoint and
+//!   the covariance agree within their errors, which are below one percent; HPO-SGLD and implicit solves do not. On
+//!   the double well the mean of an implicit solve has no bounded spread, because H is singular between the wells.
+//! - `digits-equal-cost` has every method learn a penalty for each of 640 weights with a budget of 8000 gradients.
+//!   AmIGO and IFT-CG come to a validation loss of .061 to .063, the Langevin adjoint to .078 with f_θ once and .081
+//!   with f_θ at every step, Neumann, RMD and HPO-SGLD to .108, .112 and .134; no penalty to .168. An earlier
+//!   measurement had IFT-CG behind the adjoint; here T and i are chosen as well as the rate, and with a solve after
+//!   every 100 steps the budget lasts for 6500 inner steps, with products at every step for 2000. On test digits
+//!   IFT-CG is best, .123, and the adjoint has .145 to .151. AmIGO-CG, with .164, is worse than no penalty, which
+//!   has .152: the validation digits alone are fitted. The choice depends on the grid: with rates up to 1e6, which
+//!   throw λ from bound to bound, AmIGO-CG came to .054 and .131.
 
 pub mod digits;
 mod experiment;
