@@ -208,16 +208,23 @@ mod tests {
             json.starts_with(r#"{"case": "conv64_grad", "ratio": 0.8500, "best_peer": "jax", "goal": 0.6"#),
             "{json}"
         );
-        assert!(json.contains(r#""met": true, "floor_ms": 17.0000, "over_floor": 3.0000"#), "{json}");
+        assert!(
+            json.contains(r#""met": true, "over_bare": null, "floor_ms": 17.0000, "over_floor": 3.0000"#),
+            "{json}"
+        );
     }
 
     #[test]
     fn units_may_differ_and_what_is_missing_is_null() {
-        let lines =
-            [line("bilevel", "digits", Unit::Microseconds, 500.0), line("jax", "digits", Unit::Milliseconds, 2.0)];
+        let us = |peer: &str, median| line(peer, "digits", Unit::Microseconds, median);
+        let lines = [us("bilevel", 500.0), us("bare", 400.0), line("jax", "digits", Unit::Milliseconds, 2.0)];
         let row = collect("digits", &lines, None).unwrap();
         assert_eq!(row.ratio_to(&row.peers[0]), 0.25);
-        assert!(row.json().ends_with(r#""met": true, "floor_ms": null, "over_floor": null}"#), "{}", row.json());
+        assert!(
+            row.json().ends_with(r#""met": true, "over_bare": 1.2500, "floor_ms": null, "over_floor": null}"#),
+            "{}",
+            row.json()
+        );
         let alone = collect("digits", &lines[..1], None).unwrap();
         assert!(alone.json().contains(r#""ratio": null, "best_peer": null"#), "{}", alone.json());
         assert!(collect("mlp_grad", &lines, None).is_none());

@@ -23,7 +23,7 @@ fn program(seed: u64, dtype: DType) -> Program {
     values.push(graph.step().convert(dtype) * 0.1);
     let key = graph.input("key", [2], DType::I32);
     if dice.roll(2) == 0 {
-        values.push(key.random(graph.step(), bilevel_graph::RandomKind::Normal, 7, &[], dtype));
+        values.push(key.random(graph.step(), bilevel_graph::RandomKind::Normal, 7, [], dtype));
     }
     for _ in 0..4 + dice.roll(30) {
         let [a, b, c] = [0; 3].map(|_| values[dice.roll(values.len())]);

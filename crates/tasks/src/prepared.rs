@@ -16,8 +16,14 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     pub fn new(method: &dyn Method, problem: &Problem) -> Result<Self> {
-        let estimator = method.prepare(problem, &Cpu::with_threads(1))?;
+        let estimator = method.compile(problem, &Cpu::with_threads(1))?;
         Ok(Prepared { name: method.name(), estimator: Arc::new(Mutex::new(estimator)) })
+    }
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Prepared({})", self.name)
     }
 }
 
@@ -26,7 +32,7 @@ impl Method for Prepared {
         self.name
     }
 
-    fn prepare(&self, _: &Problem, _: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, _: &Problem, _: &dyn Executor) -> Result<Box<dyn Estimator>> {
         Ok(Box::new(self.clone()))
     }
 }

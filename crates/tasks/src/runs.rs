@@ -17,7 +17,7 @@ impl Outer {
     /// The loop for one seed, on one thread.
     pub(crate) fn driver(&self, problem: &Problem, method: &Prepared, seed: u64) -> Driver {
         let driver = Driver::new(problem, method.clone()).executor(Cpu::with_threads(1));
-        driver.rate(self.rate).iterations(self.iterations).seed(seed)
+        driver.rate(self.rate).iterations(self.iterations).seed(seed).diagnose_every(0)
     }
 }
 
