@@ -71,10 +71,10 @@ fn noise(i: usize, seed: usize) -> f64 {
 
 fn losses() -> Plot {
     let curve = |name: &str, seed: usize, last: f64, rate: f64| {
-        let value = |i: usize| last + (2.3 - last) * (-rate * i as f64).exp() + 0.02 * (noise(i, seed) - 0.5);
+        let smooth = |i: usize| last + (2.3 - last) * (-rate * i as f64).exp();
         let width = |i: usize| 0.05 + 0.18 * (-0.01 * i as f64).exp();
-        Curve::new(name, (0..=400).map(|i| (i as f64, value(i))))
-            .with_band((0..=400).map(|i| (value(i) - width(i), value(i) + width(i))))
+        Curve::new(name, (0..=400).map(|i| (i as f64, smooth(i) + 0.02 * (noise(i, seed) - 0.5))))
+            .with_band((0..=400).map(|i| (smooth(i) - width(i), smooth(i) + width(i))))
     };
     Plot {
         title: "Validation loss falls fastest with the adjoint".into(),
@@ -91,7 +91,10 @@ fn losses() -> Plot {
 
 fn distances() -> Plot {
     let curve = |name: &str, seed: usize, floor: f64, rate: f64| {
-        let value = |i: usize| (floor + (-rate * i as f64).exp()) * (0.6 + 0.8 * noise(i, seed));
+        let value = |i: usize| {
+            (floor + (-rate * i as f64).exp())
+                * (0.9 + 0.2 * noise(i, seed) + 0.3 * (i as f64 * 0.013 + seed as f64).sin())
+        };
         Curve::new(name, (0..4000).map(|i| (i as f64, value(i))))
     };
     Plot {

@@ -43,8 +43,7 @@ pub(crate) fn fixed(value: f64, decimals: usize) -> String {
         out.push('−');
     }
     for (i, digit) in whole.chars().enumerate() {
-        // Four digits read well without a comma.
-        if i > 0 && whole.len() > 4 && (whole.len() - i).is_multiple_of(3) {
+        if i > 0 && (whole.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -92,7 +91,7 @@ mod tests {
         assert_eq!(fixed(-1234567.891, 1), "−1,234,567.9");
         assert_eq!(fixed(-0.001, 1), "0.0");
         assert_eq!(short(0.12345).text, "0.1235");
-        assert_eq!(short(1500.0).text, "1500");
+        assert_eq!(short(1500.0).text, "1,500");
         assert_eq!(short(-2.5e-9), Label { text: "−2.5×10".into(), exponent: Some("−9".into()) });
         assert_eq!(short(f64::NEG_INFINITY).text, "−∞");
         assert_eq!(json(1.0 / 3.0), "0.333333");

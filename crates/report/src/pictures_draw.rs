@@ -4,7 +4,9 @@ use crate::colour::{Ink, heat};
 use crate::font::{Weight, shorten, wrap};
 use crate::number::short;
 use crate::pictures::{Panel, Pictures};
-use crate::scene::{Anchor, Mark, Scene, Setting};
+use crate::scale::Range;
+use crate::scene::{Anchor, Mark, Scene, Setting, Stroke};
+use crate::ticks::ticks;
 use std::collections::BTreeMap;
 
 const TITLE: f64 = 17.0;
@@ -73,7 +75,8 @@ pub(crate) fn draw(pictures: &Pictures, setting: Setting) -> Scene {
     // Rows of about equal length: ten panels are 5 + 5, on a small screen 3 + 3 + 3 + 1.
     let most: usize = if setting.narrow() { 3 } else { 5 };
     let across = count.div_ceil(count.div_ceil(most).max(1)).max(1);
-    let side = ((inner - GAP * (across - 1) as f64) / across as f64).min(if setting.narrow() { 200.0 } else { 240.0 });
+    let side = (inner - GAP * (across - 1) as f64) / across as f64;
+    let side = side.floor().min(if setting.narrow() { 200.0 } else { 240.0 });
     for (row, panels) in pictures.panels.chunks(across).enumerate() {
         let mut tallest: f64 = 0.0;
         for (column, panel) in panels.iter().enumerate() {
@@ -99,7 +102,9 @@ fn cells(scene: &mut Scene, panel: &Panel, number: usize, colours: &Colours, [le
     let shape = (panel.rows as f64 / panel.columns as f64).clamp(0.05, 2.0);
     let height = side * shape;
     let (w, h) = (side / columns as f64, height / rows as f64);
-    let gap = if w.min(h) > 7.0 { 1.0 } else { 0.0 };
+    // Large cells are whole pixels with one between them; small ones touch.
+    let (w, h, gap) = if w.min(h) > 7.0 { (w.floor(), h.floor(), 1.0) } else { (w, h, 0.0) };
+    let (side, height) = (w * columns as f64, h * rows as f64);
     let mut by_colour: BTreeMap<i32, Vec<[f64; 4]>> = BTreeMap::new();
     for row in 0..rows {
         for column in 0..columns {
@@ -115,7 +120,14 @@ fn cells(scene: &mut Scene, panel: &Panel, number: usize, colours: &Colours, [le
     scene.marks.push(Mark::Boxes { boxes: vec![[left, top, side - gap, height - gap]], ink: Ink::Surface });
     for (step, boxes) in by_colour {
         let colour = |step| Ink::Rgb(heat(f64::from(step) / STEPS, colours.diverging));
-        scene.marks.push(Mark::Boxes { boxes, ink: if step < 0 { Ink::Grid } else { colour(step) } });
+        if step < 0 {
+            // What is missing is struck out: no colour, not even white, could be told from a value.
+            let strokes = boxes.iter().map(|&[x, y, w, h]| vec![(x + 1.0, y + h - 1.0), (x + w - 1.0, y + 1.0)]);
+            let stroke = Stroke { ink: Ink::Muted, width: 1.0, dashes: &[] };
+            scene.marks.push(Mark::Lines { runs: strokes.collect(), stroke });
+        } else {
+            scene.marks.push(Mark::Boxes { boxes, ink: colour(step) });
+        }
     }
     scene.marks.push(Mark::End);
     height
@@ -136,7 +148,7 @@ fn mean(panel: &Panel, (row, rows): (usize, usize), (column, columns): (usize, u
     (count > 0.0).then(|| sum / count)
 }
 
-/// The scale as a bar (left, top, length) with numbers at its ends and in its middle.
+/// The scale as a bar (left, top, length) with round numbers below.
 fn bar(scene: &mut Scene, colours: &Colours, [left, top, length]: [f64; 3]) {
     let steps = 90;
     let step = length / f64::from(steps);
@@ -147,15 +159,24 @@ fn bar(scene: &mut Scene, colours: &Colours, [left, top, length]: [f64; 3]) {
         let wide = if i + 1 < steps { step + 0.5 } else { step };
         scene.marks.push(Mark::Boxes { boxes: vec![[left + f64::from(i) * step, top, wide, 12.0]], ink });
     }
-    let y = top + 12.0 + 6.0 + NUMBER;
-    if colours.low == colours.high {
-        let middle = left + 0.5 * length;
-        return scene.label((middle, y), short(colours.low), NUMBER, Anchor::Middle, Ink::Muted);
+    let y = top + 12.0 + 7.0 + NUMBER;
+    let range = Range { low: colours.low.max(-1e300), high: colours.high.min(1e300), log: false };
+    let marks = if range.low < range.high { ticks(&range, 4).major } else { Vec::new() };
+    if marks.len() < 2 {
+        return scene.label((left, y), short(colours.low), NUMBER, Anchor::Start, Ink::Muted);
     }
-    let half = 0.5 * colours.low + 0.5 * colours.high;
-    for (part, value, anchor) in
-        [(0.0, colours.low, Anchor::Start), (0.5, half, Anchor::Middle), (1.0, colours.high, Anchor::End)]
-    {
-        scene.label((left + part * length, y), short(value), NUMBER, anchor, Ink::Muted);
+    for (value, label) in marks {
+        let part = colours.part(value);
+        let x = left + part * length;
+        scene.line((x, top + 12.0), (x, top + 16.0), Ink::Axis);
+        // Numbers at the ends stay under the bar.
+        let anchor = if part < 0.06 {
+            Anchor::Start
+        } else if part > 0.94 {
+            Anchor::End
+        } else {
+            Anchor::Middle
+        };
+        scene.label((x, y), label, NUMBER, anchor, Ink::Muted);
     }
 }

@@ -165,7 +165,7 @@ impl Plot {
     pub(crate) fn data(&self) -> String {
         // Places are indices here, so that thinning gives back the points themselves.
         let curve = |curve: &Curve| {
-            let columns = curve.points.len().div_ceil(1500).max(1) as f64 * 2.0;
+            let columns = curve.points.len().div_ceil(500).max(1) as f64 * 2.0;
             let places = curve.points.iter().enumerate().map(|(i, p)| Some((i as f64 / columns, p.1)));
             let kept = thin::runs(places).concat();
             let pair = |(place, _): &thin::Place| {

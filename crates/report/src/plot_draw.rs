@@ -172,11 +172,11 @@ fn y_axis(scene: &mut Scene, area: &Area, ticks: &Ticks) {
     for (value, label) in &ticks.major {
         let Some(y) = area.y.part(*value).map(|part| area.up(part)) else { continue };
         let zero = *value == 0.0 && !area.y.log;
-        scene.line((area.left, y), (area.right, y), if zero { Ink::Axis } else { Ink::Grid }, 1.0);
+        scene.line((area.left, y), (area.right, y), if zero { Ink::Axis } else { Ink::Grid });
         scene.label((area.left - 8.0, y + 0.35 * TICK), label.clone(), TICK, Anchor::End, Ink::Muted);
     }
     for y in ticks.minor.iter().filter_map(|v| area.y.part(*v)).map(|part| area.up(part)) {
-        scene.line((area.left - 3.0, y), (area.left, y), Ink::Grid, 1.0);
+        scene.line((area.left - 4.0, y), (area.left, y), Ink::Grid);
     }
 }
 
@@ -185,13 +185,13 @@ fn x_axis(scene: &mut Scene, area: &Area, setting: Setting) {
     let ticks = ticks(&area.x, wanted);
     let y = area.bottom;
     for x in ticks.minor.iter().filter_map(|v| area.x.part(*v)).map(|part| area.across(part)) {
-        scene.line((x, y), (x, y + 3.0), Ink::Axis, 1.0);
+        scene.line((x, y), (x, y + 3.0), Ink::Axis);
     }
     let mut free_from = 0.0;
     for (value, label) in ticks.major {
         let Some(x) = area.x.part(value).map(|part| area.across(part)) else { continue };
-        scene.line((x, area.top), (x, y), Ink::Grid, 1.0);
-        scene.line((x, y), (x, y + 5.0), Ink::Axis, 1.0);
+        scene.line((x, area.top), (x, y), Ink::Grid);
+        scene.line((x, y), (x, y + 5.0), Ink::Axis);
         // Long numbers leave out neighbours rather than touch them, and stay on the canvas.
         let half = 0.5 * label_width(&label);
         let middle = x.min(setting.width - half);
@@ -200,7 +200,7 @@ fn x_axis(scene: &mut Scene, area: &Area, setting: Setting) {
             free_from = middle + half + 6.0;
         }
     }
-    scene.line((area.left, y), (area.right, y), Ink::Axis, 1.0);
+    scene.line((area.left, y), (area.right, y), Ink::Axis);
 }
 
 fn draw_curve(scene: &mut Scene, area: &Area, curve: &Curve, number: usize) {
@@ -225,7 +225,7 @@ fn draw_curve(scene: &mut Scene, area: &Area, curve: &Curve, number: usize) {
         true => runs.iter().flatten().copied().collect(),
         false => runs.iter().filter(|run| run.len() == 1).flatten().copied().collect(),
     };
-    scene.marks.push(Mark::Lines { runs, stroke: stroke(curve, number, 2.0) });
+    scene.marks.push(Mark::Lines { runs, stroke: stroke(curve, number, 1.8) });
     if !dots.is_empty() {
         scene.marks.push(Mark::Dots { places: dots, radius: 4.0, ink: Ink::Series(number) });
     }

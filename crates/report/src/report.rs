@@ -128,9 +128,9 @@ fn heading(title: &str) -> String {
 fn figure(out: &mut String, class: &str, title: &str, drawn: [String; 2], data: &str, kept: &str) -> std::fmt::Result {
     let [wide, narrow] = drawn;
     let file = file_name(title);
-    write!(out, "<section><figure class=\"{class}\"><div class=\"head\">{}", heading(title))?;
-    write!(out, "<a class=\"keep\" download=\"{file}\" href=\"{}\">Save as SVG</a></div>", data_uri(kept))?;
+    write!(out, "<section><figure class=\"{class}\">{}", heading(title))?;
     write!(out, "<div class=\"wide\">{wide}</div><div class=\"narrow\">{narrow}</div>")?;
+    write!(out, "<a class=\"keep\" download=\"{file}\" href=\"{}\">Save as SVG</a>", data_uri(kept))?;
     write!(out, "<script type=\"application/json\">{data}</script></figure></section>")
 }
 

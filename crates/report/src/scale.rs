@@ -28,8 +28,12 @@ impl Range {
             return Some(Range { low: low - room, high: high + room, log });
         }
         let room = margin * (high - low);
-        // What is never negative is not given an axis that is.
-        let keeps_sign = |bound: f64, moved: f64| if !log && bound * moved <= 0.0 { 0.0 } else { moved };
+        // What comes near zero, but not below it, has an axis from zero.
+        let keeps_sign = |bound: f64, moved: f64| {
+            let near = bound * moved <= 0.0 || bound.abs() < 0.2 * size;
+            let one_sign = low * high >= 0.0;
+            if !log && one_sign && near { 0.0 } else { moved }
+        };
         Some(Range { low: keeps_sign(low, low - room), high: keeps_sign(high, high + room), log })
     }
 
@@ -72,9 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn losses_get_no_negative_axis() {
-        let range = Range::of([0.01, 1.0].into_iter(), false, 0.1).unwrap();
-        assert_eq!(range.low, 0.0);
+    fn losses_get_an_axis_from_zero() {
+        let range = |values: [f64; 2]| Range::of(values.into_iter(), false, 0.1).unwrap();
+        assert_eq!(range([0.01, 1.0]).low, 0.0);
+        assert_eq!(range([0.0, 1.0]).low, 0.0);
+        assert_eq!(range([-1.0, -0.01]).high, 0.0);
+        assert!(range([-0.01, 1.0]).low < -0.01);
+        assert!(range([0.5, 1.0]).low > 0.0);
     }
 
     proptest! {

@@ -65,8 +65,11 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// A straight line.
-    pub fn line(&mut self, a: Place, b: Place, ink: Ink, width: f64) {
+    /// A straight line of an axis or a grid, in the middle of a row or column of pixels, where it is sharp.
+    pub fn line(&mut self, a: Place, b: Place, ink: Ink) {
+        let sharp = |a: f64, b: f64| if a == b { (a.floor() + 0.5, b.floor() + 0.5) } else { (a, b) };
+        let ((ax, bx), (ay, by)) = (sharp(a.0, b.0), sharp(a.1, b.1));
+        let (a, b, width) = ((ax, ay), (bx, by), 1.0);
         self.marks.push(Mark::Lines { runs: vec![vec![a, b]], stroke: Stroke { ink, width, dashes: &[] } });
     }
 
@@ -113,6 +116,6 @@ impl Setting {
 
     /// Room left free at the edges.
     pub fn edge(&self) -> f64 {
-        if self.alone { 16.0 } else { 2.0 }
+        if self.alone { 16.0 } else { 0.0 }
     }
 }

@@ -69,13 +69,13 @@ fn small(mantissa: u32, e: i32) -> Label {
     }
 }
 
-/// Multiples of 1, 2, 2.5 or 5 times a power of ten.
+/// Multiples of 1, 2, 2.5 or 5 times a power of ten, the step that gives a few more than wanted rather than far fewer.
 fn linear(low: f64, high: f64, wanted: usize) -> Vec<(f64, Label)> {
     let raw = (high - low) / wanted as f64;
     let e = exponent(raw);
     // A step as its digits and its exponent, so that decimals are counted and not measured.
     let steps = [(1.0, 0), (2.0, 0), (2.5, 1), (5.0, 0), (10.0, -1)];
-    let (mantissa, digits) = steps.into_iter().find(|(m, _)| m * power(e) >= raw * 0.999_999).unwrap_or((10.0, -1));
+    let (mantissa, digits) = steps.into_iter().find(|(m, _)| m * power(e) >= 0.75 * raw).unwrap_or((10.0, -1));
     let step = mantissa * power(e);
     let (first, last) = ((low / step - 1e-9).ceil(), (high / step + 1e-9).floor());
     if !step.is_normal() || !(last - first).is_finite() || last - first > 4.0 * wanted as f64 {
@@ -124,7 +124,7 @@ mod tests {
         fn any_range_has_few_ticks_inside_it_with_different_labels(
             a in -1e3..1e3f64, size in 1e-6..1e3f64, e in -280..280i32, log: bool, wanted in 2usize..12,
         ) {
-            let (low, high) = if log { (a / 4.0, a / 4.0 + size / 4.0) } else { (a * power(e), (a + size) * power(e)) };
+            let (low, high) = if log { (a / 8.0, (a + size) / 8.0) } else { (a * power(e), (a + size) * power(e)) };
             let range = Range { low, high, log };
             let Ticks { major, minor } = ticks(&range, wanted);
             prop_assert!(major.len() <= 2 * wanted + 2, "{} ticks for {wanted}", major.len());
