@@ -36,7 +36,7 @@ pub(crate) fn advance(face: &Face, c: char) -> f64 {
 }
 
 /// Browsers use the reader's own font on a page, which may be wider than ours.
-const ROOM: f64 = 1.1;
+const ROOM: f64 = 1.15;
 
 /// Width of a text, with room for a wider font.
 pub(crate) fn width(text: &str, size: f64, weight: Weight) -> f64 {

@@ -34,7 +34,12 @@ impl Colours {
         }
         let diverging = low < 0.0 && high > 0.0;
         let most = high.max(-low);
-        Some(if diverging { Colours { low: -most, high: most, diverging } } else { Colours { low, high, diverging } })
+        // As on an axis: what comes near zero has a scale from zero.
+        let from = |bound: f64, other: f64| if bound.abs() < 0.2 * other.abs() { 0.0 } else { bound };
+        Some(match diverging {
+            true => Colours { low: -most, high: most, diverging },
+            false => Colours { low: from(low, high), high: from(high, low), diverging },
+        })
     }
 
     /// How far along the scale a value is; the middle if all are equal.

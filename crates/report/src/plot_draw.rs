@@ -124,7 +124,9 @@ fn nothing(mut scene: Scene, setting: Setting, top: f64) -> Scene {
 
 fn label_width(label: &Label) -> f64 {
     let exponent = label.exponent.as_deref().unwrap_or("");
-    width(&label.text, TICK, Weight::Regular) + width(exponent, 0.75 * TICK, Weight::Regular)
+    // A minus sign differs more between fonts than letters do.
+    let sign = if exponent.starts_with('−') { 2.0 } else { 0.0 };
+    width(&label.text, TICK, Weight::Regular) + width(exponent, 0.75 * TICK, Weight::Regular) + sign
 }
 
 /// Rows of samples and names above the curves, where they cover nothing. Returns where they end.

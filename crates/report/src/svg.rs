@@ -92,16 +92,34 @@ fn write_text(out: &mut String, text: &Text, ink: &str) -> std::fmt::Result {
     write!(out, "</text>")
 }
 
-/// Absolute moves and lines through the runs.
+/// The runs in whole tenths of a unit: where each begins, then steps, which are shorter to write than places.
 fn path(runs: &[Vec<Place>], end: &str) -> String {
+    let tenths = |&(x, y): &Place| ((10.0 * x).round() as i64, (10.0 * y).round() as i64);
     let mut d = String::new();
     for run in runs {
-        for (i, (x, y)) in run.iter().enumerate() {
-            _ = write!(d, "{}{} {}", if i == 0 { 'M' } else { 'L' }, n(*x), n(*y));
+        let mut pen: Option<(i64, i64)> = None;
+        for (x, y) in run.iter().map(tenths) {
+            match pen {
+                None => d += &format!("M{} {}", n(x as f64 / 10.0), n(y as f64 / 10.0)),
+                Some(old) if old == (x, y) => continue,
+                Some((a, b)) => step(&mut d, x - a, y - b),
+            }
+            pen = Some((x, y));
         }
         d.push_str(end);
     }
     d
+}
+
+fn step(d: &mut String, dx: i64, dy: i64) {
+    let short = |tenths: i64| n(tenths as f64 / 10.0).replacen("0.", ".", usize::from(tenths.abs() < 10));
+    let (x, y) = (short(dx), short(dy));
+    let between = if y.starts_with('-') { "" } else { " " };
+    _ = match (dx, dy) {
+        (0, _) => write!(d, "v{y}"),
+        (_, 0) => write!(d, "h{x}"),
+        _ => write!(d, "l{x}{between}{y}"),
+    };
 }
 
 /// A coordinate to a tenth of a unit.
@@ -110,5 +128,16 @@ fn n(value: f64) -> String {
     match text.strip_suffix(".0").unwrap_or(&text) {
         "-0" => "0".to_string(),
         text => text.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_short() {
+        let runs = [vec![(0.0, 1.04), (0.5, 0.96), (0.5, 3.0), (10.0, 3.0)], vec![(2.0, 2.0), (1.5, 1.0)]];
+        assert_eq!(path(&runs, "z"), "M0 1h.5v2h9.5zM2 2l-.5-1z");
     }
 }
