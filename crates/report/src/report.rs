@@ -94,7 +94,7 @@ impl Report {
             write_section(&mut out, section);
             out.push('\n');
         }
-        _ = write!(out, "</main><script>{SCRIPT}</script></body></html>\n");
+        _ = writeln!(out, "</main><script>{SCRIPT}</script></body></html>");
         out
     }
 }

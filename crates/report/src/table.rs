@@ -170,10 +170,16 @@ impl Table {
     /// Takes from the widest columns until all fit, or nothing more can be taken.
     fn shrink(&self, widths: &mut [usize], room: usize) {
         let gaps = 2 * widths.len().saturating_sub(1);
-        // Words stay recognisable at six letters; numbers are cut only if nothing else helps.
-        for (numeric, least) in [(false, 6), (true, 6), (false, 1), (true, 1)] {
+        let cells =
+            |c: usize| self.rows.iter().filter_map(|row| row.get(c)).map(|cell| letters(cell)).max().unwrap_or(0);
+        let widest_cell: Vec<usize> = (0..widths.len()).map(cells).collect();
+        // First long words, then names above short numbers, then what hurts; a number is cut only if nothing else helps.
+        for (numeric, least, keep_cells) in
+            [(false, 12, false), (true, 4, true), (false, 6, false), (false, 1, false), (true, 1, false)]
+        {
+            let floor = |c: usize| if keep_cells { widest_cell[c].max(least) } else { least };
             while widths.iter().sum::<usize>() + gaps > room {
-                let these = (0..widths.len()).filter(|&c| self.numeric(c) == numeric && widths[c] > least);
+                let these = (0..widths.len()).filter(|&c| self.numeric(c) == numeric && widths[c] > floor(c));
                 let Some(widest) = these.max_by_key(|&c| widths[c]) else { break };
                 widths[widest] -= 1;
             }

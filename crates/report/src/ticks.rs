@@ -85,7 +85,7 @@ fn linear(low: f64, high: f64, wanted: usize) -> Vec<(f64, Label)> {
     let largest = values.iter().fold(0f64, |m, v| m.max(v.abs()));
     let (top, decimals) = (exponent(largest), digits - e);
     let in_powers = (top - e + digits).max(0);
-    let powers = largest > 0.0 && (top >= 6 || top < -3) && (in_powers <= 4 || top >= 15 || decimals > 12);
+    let powers = largest > 0.0 && !(-3..6).contains(&top) && (in_powers <= 4 || top >= 15 || decimals > 12);
     let label = |v: f64| match powers {
         _ if v == 0.0 => Label::plain("0"),
         true => {

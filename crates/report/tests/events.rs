@@ -19,7 +19,7 @@ fn masked(bytes: &[u8]) -> u32 {
         }
     }
     let crc = !crc;
-    ((crc >> 15) | (crc << 17)).wrapping_add(0xa282_ead8)
+    crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 fn records(path: &Path) -> Vec<Vec<u8>> {
