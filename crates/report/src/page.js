@@ -32,15 +32,17 @@ for (const figure of document.querySelectorAll("figure")) {
     row.append(label, number);
     return row;
   };
-  // Beside the pointer, on the side with more room, and never outside the figure.
+  // Beside the pointer, on the side with more room, and never outside the figure; where both sides are too narrow, above.
   const put = (rows, event) => {
     box.replaceChildren(...rows);
     box.hidden = false;
     const frame = figure.getBoundingClientRect();
     const x = event.clientX - frame.left, y = event.clientY - frame.top;
     const left = x > frame.width / 2 ? x - box.offsetWidth - 16 : x + 16;
-    box.style.left = `${Math.max(0, Math.min(left, frame.width - box.offsetWidth))}px`;
-    box.style.top = `${Math.max(0, Math.min(y - 20, frame.height - box.offsetHeight))}px`;
+    const kept = Math.max(0, Math.min(left, frame.width - box.offsetWidth));
+    const top = kept === left ? y - 20 : y - box.offsetHeight - 18;
+    box.style.left = `${kept}px`;
+    box.style.top = `${Math.max(0, Math.min(top, frame.height - box.offsetHeight))}px`;
   };
   const place = (svg, event) => new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
 
@@ -105,7 +107,7 @@ for (const figure of document.querySelectorAll("figure")) {
         let best = null;
         for (const [x, y] of curve.points) {
           const px = across(x), py = up(y), far = Math.abs(px - at.x);
-          if (!Number.isNaN(py) && (!best || far < best.far)) best = { far, px, py, x, y, number, name: curve.name };
+          if (!Number.isNaN(px + py) && (!best || far < best.far)) best = { far, px, py, x, y, number, name: curve.name };
         }
         if (best) found.push(best);
       });

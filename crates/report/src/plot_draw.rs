@@ -86,7 +86,7 @@ pub(crate) fn draw(plot: &Plot, setting: Setting) -> Scene {
     }
     scene.height = bottom + edge.max(6.0);
     for (number, curve) in plot.curves.iter().enumerate() {
-        draw_curve(&mut scene, &area, curve, number);
+        draw_curve(&mut scene, &area, curve, number, stroke(plot, number));
     }
     let bounds = [area.left, area.top, area.right, area.bottom].map(|v| format!("{v:.1}")).join(" ");
     let range = |r: &Range| format!("{:e} {:e} {}", r.low, r.high, u8::from(r.log));
@@ -151,7 +151,7 @@ fn legend(scene: &mut Scene, plot: &Plot, setting: Setting, top: f64) -> f64 {
         let middle = y - 0.35 * NAME;
         scene.marks.push(Mark::Lines {
             runs: vec![vec![(x, middle), (x + SAMPLE, middle)]],
-            stroke: stroke(curve, number, 2.5),
+            stroke: Stroke { width: 2.5, ..stroke(plot, number) },
         });
         if curve.markers {
             let places = vec![(x + 0.5 * SAMPLE, middle)];
@@ -164,10 +164,17 @@ fn legend(scene: &mut Scene, plot: &Plot, setting: Setting, top: f64) -> f64 {
     if named().next().is_some() { y + 14.0 } else { top }
 }
 
-fn stroke(curve: &Curve, number: usize, width: f64) -> Stroke {
+/// How a curve is drawn: after eight curves the colours come again with other dashes.
+fn stroke(plot: &Plot, number: usize) -> Stroke {
     const DASHES: [&[f64]; 4] = [&[], &[9.0, 3.0, 2.0, 3.0], &[2.0, 3.0], &[12.0, 4.0]];
-    let dashes: &[f64] = if curve.dashed { &[6.0, 4.0] } else { DASHES[number / COLOURS % DASHES.len()] };
-    Stroke { ink: Ink::Series(number), width, dashes }
+    // A crowd is looked at as a whole: thin lines, and no dashes that nobody could follow.
+    let crowd = plot.curves.len() > COLOURS * DASHES.len();
+    let dashes: &[f64] = match plot.curves.get(number) {
+        Some(curve) if curve.dashed => &[6.0, 4.0],
+        _ if crowd => &[],
+        _ => DASHES[number / COLOURS % DASHES.len()],
+    };
+    Stroke { ink: Ink::Series(number), width: if crowd { 1.0 } else { 1.8 }, dashes }
 }
 
 fn y_axis(scene: &mut Scene, area: &Area, ticks: &Ticks) {
@@ -205,7 +212,7 @@ fn x_axis(scene: &mut Scene, area: &Area, setting: Setting) {
     scene.line((area.left, y), (area.right, y), Ink::Axis);
 }
 
-fn draw_curve(scene: &mut Scene, area: &Area, curve: &Curve, number: usize) {
+fn draw_curve(scene: &mut Scene, area: &Area, curve: &Curve, number: usize, stroke: Stroke) {
     scene.marks.push(Mark::Begin { class: "curve", number, title: String::new() });
     if let Some(band) = &curve.band {
         let edges = curve.points.iter().zip(band).map(|(point, &(low, high))| {
@@ -227,7 +234,7 @@ fn draw_curve(scene: &mut Scene, area: &Area, curve: &Curve, number: usize) {
         true => runs.iter().flatten().copied().collect(),
         false => runs.iter().filter(|run| run.len() == 1).flatten().copied().collect(),
     };
-    scene.marks.push(Mark::Lines { runs, stroke: stroke(curve, number, 1.8) });
+    scene.marks.push(Mark::Lines { runs, stroke });
     if !dots.is_empty() {
         scene.marks.push(Mark::Dots { places: dots, radius: 4.0, ink: Ink::Series(number) });
     }
