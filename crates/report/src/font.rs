@@ -85,6 +85,7 @@ pub(crate) fn wrap(text: &str, size: f64, weight: Weight, room: f64, most: usize
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
 
     #[test]
     fn the_font_has_the_letters_of_the_paper() {
@@ -104,6 +105,12 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig {
+            rng_seed: RngSeed::Fixed(7),
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn what_is_shortened_fits(text: String, room in 20.0..400.0f64) {
             prop_assert!(width(&shorten(&text, 12.0, Weight::Regular, room), 12.0, Weight::Regular) <= room);

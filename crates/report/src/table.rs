@@ -79,14 +79,15 @@ impl Table {
             let class = if self.numeric(column) { " class=\"number\"" } else { "" };
             _ = write!(out, "<{tag}{scope}{class}>{}</{tag}>", html(text));
         };
+        let width = self.width();
         out.push_str("<thead><tr>");
-        for column in 0..self.width() {
+        for column in 0..width {
             cell(&mut out, "th", " scope=\"col\"", column, self.name(column));
         }
         out.push_str("</tr></thead><tbody>");
         for row in &self.rows {
             out.push_str("<tr>");
-            for column in 0..self.width() {
+            for column in 0..width {
                 cell(&mut out, "td", "", column, row.get(column).map_or("", String::as_str));
             }
             out.push_str("</tr>");
@@ -139,15 +140,15 @@ impl Table {
     /// assert_eq!(table.markdown(), "| a | b |\n|---|--:|\n");
     /// ```
     pub fn markdown(&self) -> String {
+        let width = self.width();
         let escape = |text: &str| one_line(text).replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;");
-        let line =
-            |cell: &dyn Fn(usize) -> String| (0..self.width()).map(|c| format!(" {} |", cell(c))).collect::<String>();
+        let line = |cell: &dyn Fn(usize) -> String| (0..width).map(|c| format!(" {} |", cell(c))).collect::<String>();
         let mut out = String::new();
         if !self.caption.is_empty() {
             _ = writeln!(out, "{}\n", one_line(&self.caption).replace('<', "&lt;"));
         }
         _ = writeln!(out, "|{}", line(&|c| escape(self.name(c))));
-        let rules: String = (0..self.width()).map(|c| if self.numeric(c) { "--:|" } else { "---|" }).collect();
+        let rules: String = (0..width).map(|c| if self.numeric(c) { "--:|" } else { "---|" }).collect();
         _ = writeln!(out, "|{rules}");
         for row in &self.rows {
             _ = writeln!(out, "|{}", line(&|c| row.get(c).map_or(String::new(), |cell| escape(cell))));
@@ -169,7 +170,7 @@ impl Table {
 
     /// Takes from the widest columns until all fit, or nothing more can be taken.
     fn shrink(&self, widths: &mut [usize], room: usize) {
-        let gaps = 2 * widths.len().saturating_sub(1);
+        let mut total = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
         let cells =
             |c: usize| self.rows.iter().filter_map(|row| row.get(c)).map(|cell| letters(cell)).max().unwrap_or(0);
         let widest_cell: Vec<usize> = (0..widths.len()).map(cells).collect();
@@ -178,10 +179,11 @@ impl Table {
             [(false, 12, false), (true, 4, true), (false, 6, false), (false, 1, false), (true, 1, false)]
         {
             let floor = |c: usize| if keep_cells { widest_cell[c].max(least) } else { least };
-            while widths.iter().sum::<usize>() + gaps > room {
+            while total > room {
                 let these = (0..widths.len()).filter(|&c| self.numeric(c) == numeric && widths[c] > floor(c));
                 let Some(widest) = these.max_by_key(|&c| widths[c]) else { break };
                 widths[widest] -= 1;
+                total -= 1;
             }
         }
     }
