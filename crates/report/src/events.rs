@@ -1,7 +1,7 @@
 //! Scalars for TensorBoard: event files, written by hand.
 //!
-//! A file is a row of records, each framed as a TFRecord: length (8 bytes, little endian), masked CRC-32C of the length,
-//! the data, masked CRC-32C of the data. The data are an `Event` in protobuf's encoding:
+//! A file is a row of records, each framed as a TFRecord: length (8 bytes, little endian), masked CRC-32C of the
+//! length, the data, masked CRC-32C of the data. The data are an `Event` in protobuf's encoding:
 //!
 //! | message | field | number | type |
 //! |---|---|---|---|

@@ -41,8 +41,8 @@ impl Panel {
 
 /// Matrices side by side with one scale of colours.
 ///
-/// The scale is sequential; where values have both signs it is diverging, with zero in the middle. A matrix of more than
-/// 64 rows or columns is drawn as means over blocks.
+/// The scale is sequential; where values have both signs it is diverging, with zero in the middle. A matrix of more
+/// than 64 rows or columns is drawn as means over blocks.
 ///
 /// ```
 /// use bilevel_report::{Panel, Pictures};

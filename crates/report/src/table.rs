@@ -96,8 +96,8 @@ impl Table {
         out
     }
 
-    /// Aligned for a terminal of so many columns. Where it is too narrow, cells of the widest columns are shortened, those
-    /// of words first.
+    /// Aligned for a terminal of so many columns. Where it is too narrow, cells of the widest columns are
+    /// shortened, those of words first.
     ///
     /// ```
     /// use bilevel_report::{Column, Table};
@@ -174,7 +174,7 @@ impl Table {
         let cells =
             |c: usize| self.rows.iter().filter_map(|row| row.get(c)).map(|cell| letters(cell)).max().unwrap_or(0);
         let widest_cell: Vec<usize> = (0..widths.len()).map(cells).collect();
-        // First long words, then names above short numbers, then what hurts; a number is cut only if nothing else helps.
+        // First long words, then names above short numbers, then what hurts; numbers only if nothing else helps.
         for (numeric, least, keep_cells) in
             [(false, 12, false), (true, 4, true), (false, 6, false), (false, 1, false), (true, 1, false)]
         {
