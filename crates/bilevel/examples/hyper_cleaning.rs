@@ -3,12 +3,10 @@
 //!
 //!     cargo run --release -p bilevel --example hyper_cleaning
 
-#[path = "data/digits.rs"]
-mod digits;
-
 use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, sigmoid};
+use bilevel::graph::random::{fill_uniform_f64, seed_key};
 use bilevel::{Adam, Array, DType, Driver, LangevinAdjoint, Problem, Result, RmdFo, Tree, Variable};
-use digits::{CLASSES, Digits, PIXELS, ROWS, three_parts, uniform};
+use bilevel_tasks::digits::{CLASSES, Digits, SHAPE, Split};
 
 /// λ: a number for each training digit, whose sigmoid is the digit's weight.
 #[derive(Clone, Tree)]
@@ -31,7 +29,7 @@ const STEP: f64 = 0.4;
 /// Inner loss: mean of weight·cross entropy over the training digits, and a little weight decay, without which the classifier
 /// would fit wrong labels of any weight. Outer loss: cross entropy of the clean digits.
 fn problem(examples: Variable, train: &Digits, clean: &Digits) -> Result<Problem> {
-    let theta = Classifier { weights: Variable::constant([PIXELS, CLASSES], 0.0) };
+    let theta = Classifier { weights: Variable::constant(SHAPE, 0.0) };
     Problem::new(Trust { examples }, theta)
         .dtype(DType::F32)
         .data("train x", train.x()?)
@@ -46,14 +44,20 @@ fn problem(examples: Variable, train: &Digits, clean: &Digits) -> Result<Problem
         .build()
 }
 
+/// Numbers uniform between 0 and 1.
+fn uniform(seed: u64, count: usize) -> Vec<f64> {
+    let mut numbers = vec![0.0; count];
+    fill_uniform_f64(seed_key(seed).map(|k| k as u32), 0, 0, 0, &mut numbers);
+    numbers
+}
+
 fn main() -> Result<()> {
-    let [honest, mut clean, test] = three_parts();
-    clean.pixels.truncate(CLEAN * PIXELS);
-    clean.labels.truncate(CLEAN);
+    let Split { train: honest, validation, test } = Split::new(1);
+    let clean = validation.first(CLEAN);
 
     // A label drawn anew may happen to be the right one; then it is not wrong.
     let mut train = honest.clone();
-    for ((label, chance), draw) in train.labels.iter_mut().zip(uniform(2, ROWS)).zip(uniform(3, ROWS)) {
+    for ((label, chance), draw) in train.labels.iter_mut().zip(uniform(2, honest.len())).zip(uniform(3, honest.len())) {
         if chance < CORRUPTED {
             *label = (draw * CLASSES as f64) as i32;
         }
@@ -61,7 +65,8 @@ fn main() -> Result<()> {
     let wrong: Vec<bool> = train.labels.iter().zip(&honest.labels).map(|(given, right)| given != right).collect();
     let count = wrong.iter().filter(|w| **w).count();
     println!(
-        "{ROWS} training digits, {count} of them with a wrong label; {CLEAN} clean ones to learn the weights by.\n"
+        "{} training digits, {count} of them with a wrong label; {CLEAN} clean ones to learn the weights by.\n",
+        train.len()
     );
 
     // Training alone: one outer iteration of a method that sees λ only through f, and f does not name it.
@@ -70,7 +75,7 @@ fn main() -> Result<()> {
         let outcome = Driver::new(&problem(examples, train, &clean)?, only_train).iterations(1).run()?;
         Ok(outcome.state.theta[0].clone())
     };
-    let even = |digits: &Digits| Variable::constant([digits.labels.len()], 0.0);
+    let even = |digits: &Digits| Variable::constant([digits.len()], 0.0);
     let method = LangevinAdjoint { step: STEP, samples: 20, ..LangevinAdjoint::default() };
     let outcome = Driver::new(&problem(even(&train), &train, &clean)?, method)
         .optimizer(Adam::default())
@@ -82,8 +87,8 @@ fn main() -> Result<()> {
 
     println!("{:34} {:>9} {:>11}", "trained on", "test loss", "test acc.");
     let report = |name: &str, weights: &Array| {
-        let (loss, accuracy) = test.judge(weights);
-        println!("{name:34} {loss:9.4} {:9.1} %", 100.0 * accuracy);
+        let score = test.score(weights);
+        println!("{name:34} {:9.4} {:9.1} %", score.loss, 100.0 * score.accuracy);
     };
     report("all given labels, weighted evenly", &fit(even(&train), &train)?);
     report("given labels, learned weights", &fit(Variable::fixed(lambda.clone()), &train)?);

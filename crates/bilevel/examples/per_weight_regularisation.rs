@@ -3,12 +3,9 @@
 //!
 //!     cargo run --release -p bilevel --example per_weight_regularisation
 
-#[path = "data/digits.rs"]
-mod digits;
-
 use bilevel::graph::nn::cross_entropy;
 use bilevel::{Adam, Array, DType, Driver, HpoSgld, LangevinAdjoint, Method, Problem, Result, RmdFo, Tree, Variable};
-use digits::{CLASSES, Digits, PIXELS, three_parts};
+use bilevel_tasks::digits::{SHAPE, Split};
 
 /// λ: the logarithm of each weight's L2 penalty.
 #[derive(Clone, Tree)]
@@ -24,18 +21,17 @@ struct Classifier<T> {
     weights: T,
 }
 
-const SHAPE: [usize; 2] = [PIXELS, CLASSES];
 const STEP: f64 = 0.4;
 
 /// Inner loss: training cross entropy + ½·Σ exp(λ)·θ². Outer loss: validation cross entropy.
-fn problem(log_strength: Variable, train: &Digits, validation: &Digits) -> Result<Problem> {
+fn problem(log_strength: Variable, split: &Split) -> Result<Problem> {
     let theta = Classifier { weights: Variable::constant(SHAPE, 0.0) };
     Problem::new(Penalty { log_strength }, theta)
         .dtype(DType::F32)
-        .data("train x", train.x()?)
-        .data("train y", train.y()?)
-        .data("validation x", validation.x()?)
-        .data("validation y", validation.y()?)
+        .data("train x", split.train.x()?)
+        .data("train y", split.train.y()?)
+        .data("validation x", split.validation.x()?)
+        .data("validation y", split.validation.y()?)
         .inner(|s, l, t| {
             let penalty = (l.log_strength.exp() * t.weights.square()).sum_all() * 0.5;
             cross_entropy(s.data("train x").matmul(t.weights), s.data("train y")) + penalty
@@ -45,18 +41,18 @@ fn problem(log_strength: Variable, train: &Digits, validation: &Digits) -> Resul
 }
 
 fn main() -> Result<()> {
-    let parts = three_parts();
-    let [train, validation, _] = &parts;
+    let split = Split::new(1);
 
     // Training alone: one outer iteration of a method that sees λ only through f, and f does not name it.
     let fit = |log_strength: Variable| -> Result<Array> {
         let only_train = RmdFo { step: STEP, steps: 8000, ..RmdFo::default() };
-        let outcome = Driver::new(&problem(log_strength, train, validation)?, only_train).iterations(1).run()?;
+        let outcome = Driver::new(&problem(log_strength, &split)?, only_train).iterations(1).run()?;
         Ok(outcome.state.theta[0].clone())
     };
     let report = |name: &str, weights: &Array| {
-        let [train, validation, test] = [0, 1, 2].map(|i| parts[i].judge(weights));
-        println!("{name:34} {:9.4} {:9.4} {:9.4} {:9.1} %", train.0, validation.0, test.0, 100.0 * test.1);
+        let [train, valid, test] = [&split.train, &split.validation, &split.test].map(|part| part.score(weights));
+        let percent = 100.0 * test.accuracy;
+        println!("{name:34} {:9.4} {:9.4} {:9.4} {percent:9.1} %", train.loss, valid.loss, test.loss);
     };
     println!("Logistic regression on 599 digits, trained anew with each choice of penalties.\n");
     println!("{:34} {:>9} {:>9} {:>9} {:>11}", "penalties", "train", "valid.", "test", "test acc.");
@@ -65,7 +61,7 @@ fn main() -> Result<()> {
     let mut best = (f64::INFINITY, 0.0, Array::zeros(SHAPE, DType::F32));
     for log_strength in [-11.0, -10.0, -9.0, -8.0, -7.0] {
         let weights = fit(Variable::constant(SHAPE, log_strength))?;
-        let loss = validation.judge(&weights).0;
+        let loss = split.validation.score(&weights).loss;
         if loss < best.0 {
             best = (loss, log_strength, weights);
         }
@@ -78,7 +74,7 @@ fn main() -> Result<()> {
     for method in methods {
         let name = format!("640, learned by {}", method.name());
         let start = Variable::constant(SHAPE, -5.0).at_least(-12.0).at_most(0.0);
-        let outcome = Driver::new(&problem(start, train, validation)?, method)
+        let outcome = Driver::new(&problem(start, &split)?, method)
             .optimizer(Adam::default())
             .rate(0.05)
             .iterations(300)

@@ -35,6 +35,7 @@
 //! `finite-temperature` is not in the paper: it holds the estimators against quadrature on three losses of ours.
 //! The paper's figures are held only as far as its text has numbers.
 
+pub mod digits;
 mod experiment;
 mod experiments;
 mod figure;

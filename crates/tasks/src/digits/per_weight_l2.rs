@@ -1,0 +1,75 @@
+//! Logistic regression on the digits with an L2 penalty of its own for each of the 640 weights.
+//!
+//!   L_T = mean cross entropy of the training digits + Σ exp(λᵢⱼ)·wᵢⱼ²
+//!   f   = mean cross entropy of the validation digits
+
+use super::{CLASSES, Digits, PIXELS, Split};
+use bilevel::graph::nn::cross_entropy;
+use bilevel::{DType, Problem, Result, Tree, Variable};
+
+/// The shape of the weights and of the penalties.
+pub const SHAPE: [usize; 2] = [PIXELS, CLASSES];
+
+/// λ: the logarithm of each weight's penalty.
+#[derive(Clone, Tree)]
+#[tree(crate = "bilevel::graph")]
+pub struct Penalty<T> {
+    /// In the shape [`SHAPE`].
+    pub log_strength: T,
+}
+
+/// θ: a linear classifier without bias.
+#[derive(Clone, Tree)]
+#[tree(crate = "bilevel::graph")]
+pub struct Classifier<T> {
+    /// In the shape [`SHAPE`].
+    pub weights: T,
+}
+
+/// The problem, with λ as it is given, in the shape [`SHAPE`], and weights that start at 0.
+///
+/// ```
+/// use bilevel::{DType, Variable};
+/// use bilevel_tasks::digits::{SHAPE, Split, per_weight_l2};
+/// let problem = per_weight_l2(&Split::new(1), DType::F32, Variable::constant(SHAPE, -5.0))?;
+/// assert_eq!(problem.sizes(), (640, 640));
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+pub fn per_weight_l2(split: &Split, dtype: DType, log_strength: Variable) -> Result<Problem> {
+    let weights = Variable::constant(SHAPE, 0.0);
+    Problem::new(Penalty { log_strength }, Classifier { weights })
+        .dtype(dtype)
+        .data("train x", split.train.x()?)
+        .data("train y", split.train.y()?)
+        .data("validation x", split.validation.x()?)
+        .data("validation y", split.validation.y()?)
+        .inner(|s, l, t| {
+            let penalty = (l.log_strength.exp() * t.weights.square()).sum_all();
+            cross_entropy(s.data("train x").matmul(t.weights), s.data("train y")) + penalty
+        })
+        .outer(|s, _, t| cross_entropy(s.data("validation x").matmul(t.weights), s.data("validation y")))
+        .build()
+}
+
+/// The largest curvature of the mean cross entropy at weights 0, where every class has the probability p = 1/10: the largest
+/// eigenvalue of (p·I − p²·𝟙𝟙ᵀ) ⊗ XᵀX/n, which is that of XᵀX/n over 10, by power iteration.
+///
+/// ```
+/// use bilevel_tasks::digits::{Digits, largest_curvature};
+/// let curvature = largest_curvature(&Digits::all());
+/// assert!(curvature > 0.5 && curvature < 2.0, "{curvature}");
+/// ```
+pub fn largest_curvature(digits: &Digits) -> f64 {
+    let mut direction = [1.0; PIXELS];
+    let mut size = f64::NAN;
+    for _ in 0..100 {
+        let mut image = [0.0; PIXELS];
+        for digit in digits.pixels.chunks_exact(PIXELS) {
+            let along: f64 = digit.iter().zip(direction).map(|(&pixel, d)| pixel as f64 * d).sum();
+            image.iter_mut().zip(digit).for_each(|(sum, &pixel)| *sum += along * pixel as f64);
+        }
+        size = image.iter().map(|v| v * v).sum::<f64>().sqrt();
+        direction = image.map(|v| v / size);
+    }
+    size / (digits.len() * CLASSES) as f64
+}
