@@ -74,7 +74,8 @@ fn lanczos(size: usize, most: usize, mut product: impl FnMut(&[f64]) -> Result<V
         }
         let rest = norm(&w);
         // The directions seen so far are closed under H: there is nothing more to find from this start.
-        if !(rest > 1e-10 * alpha.iter().fold(f64::MIN_POSITIVE, |m, a| m.max(a.abs()))) {
+        let scale = alpha.iter().fold(f64::MIN_POSITIVE, |m, a| m.max(a.abs()));
+        if rest.is_nan() || rest <= 1e-10 * scale {
             break;
         }
         beta.push(rest);

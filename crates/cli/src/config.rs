@@ -338,7 +338,11 @@ fn unknown_key(settings: &mut Map<String, Value>, entry: &Entry) -> ConfigError 
         all.iter().filter_map(|key| key.strip_prefix(&prefix)).filter(|rest| !rest.contains('.')).collect();
     let near = bilevel::nearest(last, beside.iter().copied()).map(|name| format!("{prefix}{name}"));
     let elsewhere = || all.iter().find(|key| key.rsplit('.').next() == Some(last)).cloned();
-    let slip = || bilevel::nearest(&entry.dotted(), all.iter().map(String::as_str)).map(String::from);
+    // In a table there is, a key that resembles none of it is no slip, however much of the path they share.
+    let slip = || match beside.is_empty() {
+        true => bilevel::nearest(&entry.dotted(), all.iter().map(String::as_str)).map(String::from),
+        false => None,
+    };
     let near = elsewhere().or(near).or_else(slip);
     let known = if beside.is_empty() {
         settings.keys().cloned().collect()
