@@ -9,19 +9,20 @@ use crate::checkpoint_folder::{Checkpoints, Folder};
 use crate::diagnostics::{Diagnosis, Sizes};
 use crate::error::require;
 use crate::estimator::{Estimator, Method, State};
+use crate::estimators::inner_loop::Start;
 use crate::fingerprint::{Fingerprint, Identity};
 use crate::observer::{Beginning, Iteration, Observer};
 use crate::optimizer::{Optimizer, Sgd};
 use crate::outer_step::{OuterStep, all_finite, norm, zero_slots};
+use crate::probe::{InnerTime, Probed};
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::schedule::Schedule;
 use crate::stopping::{Criteria, Outcome, StopReason, StopSignal};
-use crate::trace::{Routine, Trace};
 use crate::{Cause, Error, Result};
 use bilevel_cpu::Cpu;
+use bilevel_graph::Executor;
 use bilevel_graph::random::{fold_in, seed_key};
-use bilevel_graph::{Executor, Graph, Program};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,8 @@ pub struct Driver {
     executor: Option<Box<dyn Executor>>,
     optimizer: Box<dyn Optimizer>,
     schedule: Schedule,
+    inner_schedule: Option<Schedule>,
+    diagnose_every: u32,
     clip: Option<f64>,
     seed: u64,
     cold: bool,
@@ -68,8 +71,12 @@ impl Method for Box<dyn Method> {
         (**self).name()
     }
 
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        (**self).prepare(problem, executor)
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        (**self).compile(problem, executor)
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        (**self).inner_time()
     }
 }
 
@@ -91,6 +98,8 @@ impl Driver {
             executor: None,
             optimizer: Box::new(Sgd),
             schedule: Schedule::constant(0.01),
+            inner_schedule: None,
+            diagnose_every: 1,
             clip: None,
             seed: 0,
             cold: false,
@@ -183,6 +192,41 @@ impl Driver {
     /// ```
     pub fn rate(self, rate: f64) -> Self {
         self.schedule(Schedule::constant(rate))
+    }
+
+    /// Multiplies the method's inner step by this, iteration by iteration, and its noise by the root: with a factor that
+    /// falls, the chain cools its discretisation error as the run settles.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Schedule, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.inner_schedule(Schedule::step_decay(1.0, 50, 0.1)).run()?;
+    /// // The step is .05 × .1 now, and the curvature 2.
+    /// assert!((outcome.last.unwrap().diagnostics.step_curvature.unwrap() - 0.01).abs() < 1e-12);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn inner_schedule(mut self, factor: Schedule) -> Self {
+        self.inner_schedule = Some(factor);
+        self
+    }
+
+    /// Takes the diagnosis of a hypergradient, an outer gradient and a Hessian product, at every so many iterations only;
+    /// 0 is never.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.diagnose_every(0).run()?;
+    /// assert_eq!(outcome.last.unwrap().diagnostics.curvature, None);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn diagnose_every(mut self, iterations: u32) -> Self {
+        self.diagnose_every = iterations;
+        self
     }
 
     /// Scales a hypergradient whose norm is above this down to it.
@@ -353,6 +397,7 @@ impl Driver {
     fn check(&self) -> Result<()> {
         self.criteria.check()?;
         self.schedule.check()?;
+        self.inner_schedule.map_or(Ok(()), |schedule| schedule.check())?;
         self.optimizer.check()?;
         if let Some(limit) = self.clip {
             require(limit > 0.0 && limit.is_finite(), "clip_norm", limit, "above 0")?;
@@ -393,9 +438,8 @@ impl Driver {
         let state = State::initial(&self.problem, outer.key)?;
         let zeros = zero_slots(&*self.optimizer, &state.lambda);
         let mut progress = Progress::new(state, zeros);
-        let idle = self.problem.idle_hyperparameters()?;
-        let warn = |name: String| format!("λ.{name} cannot influence the outer loss and will stay where it is");
-        let mut notes: Vec<String> = idle.into_iter().map(warn).collect();
+        let warn = |name: &String| format!("λ.{name} cannot influence the outer loss and will stay where it is");
+        let mut notes: Vec<String> = outer.estimator.idle().iter().map(warn).collect();
         let mut save = Saving { identity: self.identity(), slots, folder: None, saved: None };
         if let Some(settings) = &self.checkpoints {
             let (folder, newest) = Folder::open(settings, &save.identity, slots)?;
@@ -458,6 +502,8 @@ impl Driver {
             notes.push(format!("before that: {reason}"));
             reason = StopReason::Unsaved(error);
         }
+        let warnings = progress.last.map_or(vec![], |last| last.diagnostics.warnings());
+        notes.extend(warnings.iter().map(|warning| format!("in the last iteration {warning}")));
         let outcome = Outcome {
             reason,
             iterations: progress.iteration,
@@ -512,9 +558,9 @@ impl Saving<'_> {
 struct OuterLoop<'a> {
     driver: &'a Driver,
     key: [i32; 2],
-    estimator: Box<dyn Estimator>,
+    estimator: Probed,
     /// θ⁰(λ), where the problem has it.
-    start: Option<Routine>,
+    start: Start,
 }
 
 impl<'a> OuterLoop<'a> {
@@ -523,27 +569,32 @@ impl<'a> OuterLoop<'a> {
         Ok(OuterLoop {
             driver,
             key: seed_key(driver.seed),
-            estimator: driver.method.prepare(problem, executor)?,
-            start: start_routine(problem, executor)?,
+            estimator: Probed::new(&driver.method, problem, executor)?,
+            start: Start::new(problem, executor)?,
         })
     }
 
     /// One iteration; the diagnosis where it has to be given up, with the progress in no particular state.
     fn iterate(&mut self, progress: &mut Progress) -> Result<Option<Diagnosis>> {
-        let Driver { problem, optimizer, schedule, clip, criteria, .. } = self.driver;
+        let Driver { problem, optimizer, schedule, inner_schedule, diagnose_every, clip, criteria, .. } = self.driver;
         let number = progress.iteration + 1;
         let key = fold_in(self.key, number);
         let leap = progress.last.is_some_and(|last| last.step_norm > 1.0_f64.max(0.5 * norm(&progress.state.lambda)));
         let state = &mut progress.state;
-        if let Some(start) = &mut self.start {
-            start.set_point(problem, &state.lambda, &state.theta)?;
-            start.set_key(key)?;
-            start.run(0..1)?;
-            state.theta = start.output_all("start", state.theta.len())?;
+        if problem.starts_from_lambda() {
+            state.theta = self.start.theta(&state.lambda, &state.theta, key)?;
         } else if self.driver.cold {
             state.theta = problem.initial_theta(key)?;
         }
-        let hypergradient = match self.estimator.estimate(state, key) {
+        if let Some(schedule) = inner_schedule {
+            self.estimator.scale_step(schedule.at(number))?;
+        }
+        let look = *diagnose_every > 0 && (number - 1).is_multiple_of(*diagnose_every);
+        let found = match look {
+            true => self.estimator.estimate(state, key),
+            false => self.estimator.estimate_only(state, key),
+        };
+        let hypergradient = match found {
             Ok(hypergradient) => hypergradient,
             Err(Error::Diverged { diagnosis }) => {
                 let memory = norm(&state.memory);
@@ -579,22 +630,13 @@ impl<'a> OuterLoop<'a> {
             inner_loss: hypergradient.inner_loss,
             outer_loss: hypergradient.outer_loss,
             hypergradient_norm,
+            standard_error: hypergradient.standard_error.as_deref().map(norm),
             step_norm,
             rate,
+            diagnostics: hypergradient.diagnostics,
             oracles: progress.oracles,
             elapsed: progress.elapsed,
         });
         Ok(None)
     }
-}
-
-/// θ⁰(λ) as a routine of its own, where θ starts from λ.
-fn start_routine(problem: &Problem, executor: &dyn Executor) -> Result<Option<Routine>> {
-    let graph = Graph::new();
-    let Some(start) = Trace::new(&graph, problem)?.start()? else { return Ok(None) };
-    let mut builder = Program::builder(&graph);
-    for (i, theta) in start.into_iter().enumerate() {
-        builder = builder.output(format!("start.{i}"), theta);
-    }
-    Ok(Some(Routine::new(&builder.build()?, problem, executor)?))
 }

@@ -1,8 +1,10 @@
 //! The one contract every hypergradient estimator keeps.
 
+use crate::probe::{Diagnostics, InnerTime, Probed};
 use crate::problem::Problem;
 use crate::{Error, Result};
 use bilevel_graph::{Array, Executor};
+use std::sync::Arc;
 
 /// A method with its settings, before it meets a problem. Its settings are checked when it is prepared; as `Debug` writes
 /// them, they are part of a checkpoint's identity.
@@ -10,8 +12,19 @@ pub trait Method: std::fmt::Debug + Send + Sync {
     /// Its name, as on the command line.
     fn name(&self) -> &'static str;
 
-    /// Checks the settings, sees whether the method applies, and compiles what it needs.
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>>;
+    /// Checks the settings, sees whether the method applies, and compiles what it needs: what a new method writes.
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>>;
+
+    /// The inner loop's step and number of steps, for the diagnosis; `None` for a method without such a loop.
+    fn inner_time(&self) -> Option<InnerTime> {
+        None
+    }
+
+    /// Compiles the method for a problem: what a user calls. Its hypergradients come with a diagnosis, which costs one outer
+    /// gradient and one Hessian product each; the oracle counts are the method's own, without these.
+    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        Ok(Box::new(Probed::new(self, problem, executor)?))
+    }
 }
 
 /// A method prepared for one problem.
@@ -21,6 +34,13 @@ pub trait Estimator: Send {
     ///
     /// Where θ starts from λ, `state.theta` must be θ⁰(λ) at every call; the [`Driver`](crate::Driver) sees to that.
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient>;
+
+    /// Multiplies the inner step of the settings by this from now on, and the noise by its root: what a schedule of the
+    /// inner step calls.
+    fn scale_step(&mut self, _factor: f64) -> Result<()> {
+        let reason = "this method has no inner step that a schedule could change; leave the inner schedule out";
+        Err(Error::Problem { reason: reason.into() })
+    }
 }
 
 /// What an outer loop carries from one hypergradient to the next.
@@ -85,6 +105,18 @@ pub struct Hypergradient {
     pub outer_loss: f64,
     /// What it cost.
     pub oracles: Oracles,
+    /// What was seen on the way.
+    pub diagnostics: Diagnostics,
+    /// Names of λ's leaves that cannot influence the outer loss.
+    pub idle: Arc<[String]>,
+}
+
+impl Hypergradient {
+    /// A value with its losses and its cost; for a new method.
+    pub fn new(value: Vec<Array>, (inner_loss, outer_loss): (f64, f64), oracles: Oracles) -> Self {
+        let (diagnostics, idle) = (Diagnostics::default(), Arc::from([]));
+        Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles, diagnostics, idle }
+    }
 }
 
 /// Zeros in the shapes of these arrays.

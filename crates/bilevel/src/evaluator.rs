@@ -3,7 +3,8 @@
 use crate::Result;
 use crate::estimator::State;
 use crate::problem::Problem;
-use crate::trace::{Routine, Trace};
+use crate::routine::Routine;
+use crate::trace::Trace;
 use bilevel_graph::{Executor, Graph, Program};
 
 /// Evaluates the inner loss, the outer loss and the problem's own measures.
@@ -22,7 +23,6 @@ use bilevel_graph::{Executor, Graph, Program};
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub struct Evaluator {
-    problem: Problem,
     routine: Routine,
     names: Vec<String>,
 }
@@ -41,7 +41,6 @@ impl Evaluator {
         }
         let own = problem.measures.iter().map(|(name, _)| name.clone());
         Ok(Evaluator {
-            problem: problem.clone(),
             routine: Routine::new(&builder.build()?, problem, executor)?,
             names: ["inner", "outer"].map(String::from).into_iter().chain(own).collect(),
         })
@@ -54,10 +53,9 @@ impl Evaluator {
 
     /// The numbers at this λ and θ, in the order of the names; what is random follows from the key.
     pub fn at(&mut self, state: &State, key: [i32; 2]) -> Result<Vec<f64>> {
-        self.routine.set_point(&self.problem, &state.lambda, &state.theta)?;
-        self.routine.set_key(key)?;
+        self.routine.set_point(&state.lambda, &state.theta, key)?;
         self.routine.run(0..1)?;
-        let numbers = self.routine.output_all("measure", self.names.len())?;
+        let numbers = self.routine.output_all("measure")?;
         Ok(numbers.iter().map(|a| a.item().unwrap_or(f64::NAN)).collect())
     }
 }

@@ -94,11 +94,13 @@ impl Observer for JsonLines {
     fn on_iteration(&mut self, i: &Iteration, _: &State) -> ControlFlow<String> {
         let Some(file) = &mut self.file else { return ControlFlow::Continue(()) };
         let o = &i.oracles;
+        let error = i.standard_error.map_or(String::new(), |error| format!("\"standard_error\":{error:?},"));
+        let diagnostics = serde_json::to_string(&i.diagnostics).unwrap_or_else(|_| "{}".into());
         // A number of a finished iteration is finite, and Rust prints it so that it is read back exactly.
         let line = format!(
-            "{{\"iteration\":{},\"inner_loss\":{:?},\"outer_loss\":{:?},\"hypergradient_norm\":{:?},\"step_norm\":{:?},\
+            "{{\"iteration\":{},\"inner_loss\":{:?},\"outer_loss\":{:?},\"hypergradient_norm\":{:?},{error}\"step_norm\":{:?},\
              \"rate\":{:?},\"seconds\":{:?},\"inner_gradients\":{},\"outer_gradients\":{},\"hessian_products\":{},\
-             \"mixed_products\":{},\"losses\":{}}}\n",
+             \"mixed_products\":{},\"losses\":{},\"diagnostics\":{diagnostics}}}\n",
             i.number,
             i.inner_loss,
             i.outer_loss,

@@ -4,6 +4,7 @@ use crate::estimator::{Estimator, Method};
 use crate::estimators::{
     AmigoCg, AmigoSgd, Covariance, Es, Fmd, HpoSgld, IftCg, IftNeumann, Imaml, LangevinAdjoint, Reptile, Rmd, RmdFo,
 };
+use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::{Error, Result};
 use bilevel_graph::Executor;
@@ -123,8 +124,12 @@ impl Method for AnyMethod {
         self.inner().name()
     }
 
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        self.inner().prepare(problem, executor)
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        self.inner().compile(problem, executor)
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        self.inner().inner_time()
     }
 }
 

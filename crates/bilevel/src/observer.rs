@@ -1,6 +1,7 @@
 //! Watching a run: what an observer is told, and a recorder into memory.
 
 use crate::estimator::{Oracles, State};
+use crate::probe::Diagnostics;
 use crate::stopping::Outcome;
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
@@ -23,10 +24,14 @@ pub struct Iteration {
     pub outer_loss: f64,
     /// Norm of the hypergradient, before any clipping.
     pub hypergradient_norm: f64,
+    /// Norm of its standard error, where the method knows it.
+    pub standard_error: Option<f64>,
     /// How far λ moved.
     pub step_norm: f64,
     /// The outer learning rate.
     pub rate: f64,
+    /// What was seen beside the hypergradient.
+    pub diagnostics: Diagnostics,
     /// Cost of all iterations so far.
     #[serde(with = "OraclesFields")]
     pub oracles: Oracles,

@@ -1,9 +1,9 @@
-//! A problem as tensors on a graph, and a compiled routine with its inputs and outputs by name.
+//! A problem as tensors on a graph.
 
 use crate::problem::Problem;
 use crate::scope::Scope;
 use crate::{Error, Result};
-use bilevel_graph::{Array, DType, Executor, Graph, Program, Runnable, Tensor, gradient, mixed_vector, vjp};
+use bilevel_graph::{DType, Graph, Tensor, gradient, mixed_vector, vjp};
 
 /// The symbolic problem: λ, θ, data and the random key of a hypergradient.
 pub(crate) struct Trace<'g> {
@@ -12,6 +12,10 @@ pub(crate) struct Trace<'g> {
     pub lambda: Vec<Tensor>,
     pub theta: Vec<Tensor>,
     pub key: Tensor,
+    /// The inner step γ, an input: a schedule may change it between runs.
+    pub gamma: Tensor,
+    /// The size κ·√(2τγ) of the step's noise.
+    pub noise_size: Tensor,
     data: Vec<(String, Tensor)>,
 }
 
@@ -39,6 +43,8 @@ impl<'g> Trace<'g> {
             lambda: declare("lambda", &problem.lambda),
             theta: declare("theta", &problem.theta),
             key: graph.input("key", [2], DType::I32),
+            gamma: graph.input("gamma", [], dtype),
+            noise_size: graph.input("noise", [], dtype),
             data: data.collect(),
         })
     }
@@ -132,80 +138,4 @@ impl<'g> Trace<'g> {
 /// Derivatives with zeros where they are structurally zero.
 pub(crate) fn or_zeros(derivatives: bilevel_graph::Derivatives, like: &[Tensor]) -> Vec<Tensor> {
     derivatives.into_iter().zip(like).map(|(d, t)| d.unwrap_or_else(|| t.zeros_like())).collect()
-}
-
-/// A compiled program of a problem, its data set once, its inputs and outputs by name.
-pub(crate) struct Routine {
-    run: Box<dyn Runnable>,
-}
-
-impl Routine {
-    pub fn new(program: &Program, problem: &Problem, executor: &dyn Executor) -> Result<Self> {
-        let mut routine = Routine { run: executor.compile(program)? };
-        for (name, array) in &problem.data {
-            routine.set(&format!("data.{name}"), array)?;
-        }
-        Ok(routine)
-    }
-
-    /// Sets an input; one the program does not use is passed over.
-    pub fn set(&mut self, name: &str, value: &Array) -> Result<()> {
-        if let Ok(input) = self.run.program().input(name) {
-            self.run.set(input, value)?;
-        }
-        Ok(())
-    }
-
-    /// Sets a list of inputs made by `Trace::inputs_like`.
-    pub fn set_all(&mut self, prefix: &str, values: &[Array]) -> Result<()> {
-        values.iter().enumerate().try_for_each(|(i, value)| self.set(&format!("{prefix}.{i}"), value))
-    }
-
-    /// Sets λ and θ.
-    pub fn set_point(&mut self, problem: &Problem, lambda: &[Array], theta: &[Array]) -> Result<()> {
-        for (prefix, variables, values) in [("lambda", &problem.lambda, lambda), ("theta", &problem.theta, theta)] {
-            for ((name, _), value) in variables.iter().zip(values) {
-                self.set(&format!("{prefix}.{name}"), value)?;
-            }
-        }
-        Ok(())
-    }
-
-    pub fn set_key(&mut self, key: [i32; 2]) -> Result<()> {
-        self.set("key", &Array::from_i32([2], key.to_vec())?)
-    }
-
-    pub fn run(&mut self, steps: std::ops::Range<u32>) -> Result<()> {
-        Ok(self.run.run(steps)?)
-    }
-
-    /// A carried input after a run.
-    pub fn carried(&self, name: &str) -> Result<Array> {
-        Ok(self.run.input(self.run.program().input(name)?)?)
-    }
-
-    /// Carried inputs made by `Trace::inputs_like`.
-    pub fn carried_all(&self, prefix: &str, count: usize) -> Result<Vec<Array>> {
-        (0..count).map(|i| self.carried(&format!("{prefix}.{i}"))).collect()
-    }
-
-    /// θ after a run that carries it.
-    pub fn theta(&self, problem: &Problem) -> Result<Vec<Array>> {
-        problem.theta.iter().map(|(name, _)| self.carried(&format!("theta.{name}"))).collect()
-    }
-
-    /// An output of the last step.
-    pub fn output(&self, name: &str) -> Result<Array> {
-        Ok(self.run.output(self.run.program().output(name)?)?)
-    }
-
-    /// Outputs named `prefix.0`, `prefix.1`, …
-    pub fn output_all(&self, prefix: &str, count: usize) -> Result<Vec<Array>> {
-        (0..count).map(|i| self.output(&format!("{prefix}.{i}"))).collect()
-    }
-
-    /// A scalar output of the last step.
-    pub fn number(&self, name: &str) -> Result<f64> {
-        Ok(self.output(name)?.item().unwrap_or(f64::NAN))
-    }
 }

@@ -54,7 +54,7 @@ impl Method for Scripted {
         "scripted"
     }
 
-    fn prepare(&self, _: &Problem, _: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, _: &Problem, _: &dyn Executor) -> Result<Box<dyn Estimator>> {
         Ok(Box::new(self.clone()))
     }
 }
@@ -64,10 +64,10 @@ impl Estimator for Scripted {
         let mut seen = self.seen.lock().unwrap();
         seen.push((state.theta[0].item().unwrap(), key));
         let (value, inner_loss, outer_loss) = (self.answer)(seen.len() as u32);
-        state.theta[0] = Array::scalar(seen.len() as f64, DType::F64);
+        state.theta[0] = Array::scalar(seen.len() as f64, state.theta[0].dtype());
         let value = state.lambda.iter().map(|l| Array::full(l.shape(), value, l.dtype())).collect();
         let oracles = Oracles { inner_gradients: 3, ..Oracles::default() };
-        Ok(Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles })
+        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))
     }
 }
 

@@ -6,10 +6,12 @@
 //!
 //! The residual of a warm start costs one Hessian product more than the iterations.
 
-use super::implicit::{Descent, Ending, Implicit, at_least_0, count};
+use super::implicit::{Ending, Implicit, count};
+use super::inner_loop::{InnerLoop, at_least_0};
 use super::solve::{ConjugateGradients, Matrix};
 use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, State};
+use crate::probe::{InnerTime, adjoint};
 use crate::problem::Problem;
 use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
@@ -64,26 +66,37 @@ impl Method for AmigoCg {
         "amigo-cg"
     }
 
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         let AmigoCg { step, steps, temperature, noise_scale, regularisation, iterations } = *self;
         at_least_0("regularisation", regularisation)?;
         count("iterations", iterations, 1)?;
-        let descent = Descent { step, steps, temperature, noise_scale };
+        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
         let ending = Ending { scale: 1.0, proximal: None };
-        let implicit = Implicit::new(self.name(), problem, executor, descent, ending)?;
+        let implicit = Implicit::new(self.name(), problem, executor, inner, ending)?;
         let matrix = Matrix { hessian: 1.0, identity: regularisation };
-        let solver = ConjugateGradients::new(problem, executor, &descent, matrix, iterations, true)?;
+        let solver = ConjugateGradients::new(problem, executor, &inner, matrix, iterations, true)?;
         Ok(Box::new(Prepared { implicit, solver }))
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
     }
 }
 
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
-        let z = self.solver.solve(&self.implicit.problem, &point, &state.warm())?;
+        let before = state.warm();
+        let z = self.solver.solve(&point, &before)?;
         let advice = "the Hessian is close to singular or not positive: take more regularisation, or more inner steps";
-        let h = self.implicit.finish(state, point, &z, self.solver.products(), advice)?;
+        let mut h = self.implicit.finish(state, point, &z, self.solver.products(), advice)?;
+        h.diagnostics = adjoint(&before, &z);
         state.memory = z;
         Ok(h)
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.implicit.inner.factor = factor;
+        Ok(())
     }
 }

@@ -4,10 +4,12 @@
 //!   z ← z − β·(H·z − f_θ), i times, from the last z
 //!   h = f_λ − zᵀ·C
 
-use super::implicit::{Descent, Ending, Implicit, count, positive};
+use super::implicit::{Ending, Implicit, count};
+use super::inner_loop::{InnerLoop, positive};
 use super::solve::Richardson;
 use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, State};
+use crate::probe::{InnerTime, adjoint};
 use crate::problem::Problem;
 use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
@@ -67,25 +69,36 @@ impl Method for AmigoSgd {
         "amigo-sgd"
     }
 
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         let AmigoSgd { step, steps, temperature, noise_scale, beta, iterations } = *self;
         positive("beta", beta)?;
         count("iterations", iterations, 1)?;
-        let descent = Descent { step, steps, temperature, noise_scale };
+        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
         let ending = Ending { scale: 1.0, proximal: None };
-        let implicit = Implicit::new(self.name(), problem, executor, descent, ending)?;
-        let solver = Richardson::new(problem, executor, &descent, (beta, beta), iterations)?;
+        let implicit = Implicit::new(self.name(), problem, executor, inner, ending)?;
+        let solver = Richardson::new(problem, executor, &inner, (beta, beta), iterations)?;
         Ok(Box::new(Prepared { implicit, solver, iterations }))
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
     }
 }
 
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
-        let z = self.solver.solve(&self.implicit.problem, &point, &state.warm())?;
+        let before = state.warm();
+        let z = self.solver.solve(&point, &before)?;
         let advice = "beta is too large: beta × the largest curvature must be below 2";
-        let h = self.implicit.finish(state, point, &z, self.iterations, advice)?;
+        let mut h = self.implicit.finish(state, point, &z, self.iterations, advice)?;
+        h.diagnostics = adjoint(&before, &z);
         state.memory = z;
         Ok(h)
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.implicit.inner.factor = factor;
+        Ok(())
     }
 }

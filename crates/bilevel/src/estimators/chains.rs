@@ -7,6 +7,7 @@
 use crate::Result;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State};
+use crate::probe::{Diagnostics, InnerTime};
 use crate::problem::Problem;
 use bilevel_graph::random::fold_in;
 use bilevel_graph::{Array, Executor};
@@ -50,10 +51,14 @@ impl<M: Method> Method for Chains<M> {
         self.method.name()
     }
 
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         require(self.count >= 2, "count", self.count as f64, "at least 2")?;
-        let chains = (0..self.count).map(|_| self.method.prepare(problem, executor)).collect::<Result<_>>()?;
+        let chains = (0..self.count).map(|_| self.method.compile(problem, executor)).collect::<Result<_>>()?;
         Ok(Box::new(Prepared { chains }))
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        self.method.inner_time()
     }
 }
 
@@ -110,6 +115,10 @@ impl Estimator for Prepared {
         join(state, states);
         Ok(average(&found)?)
     }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.chains.iter_mut().try_for_each(|chain| chain.scale_step(factor))
+    }
 }
 
 fn average(found: &[Hypergradient]) -> bilevel_graph::Result<Hypergradient> {
@@ -129,11 +138,15 @@ fn average(found: &[Hypergradient]) -> bilevel_graph::Result<Hypergradient> {
     let mut oracles = Oracles::default();
     found.iter().for_each(|h| oracles += h.oracles);
     let mean = |f: fn(&Hypergradient) -> f64| found.iter().map(f).sum::<f64>() / count;
-    Ok(Hypergradient {
-        value,
-        standard_error: Some(error),
-        inner_loss: mean(|h| h.inner_loss),
-        outer_loss: mean(|h| h.outer_loss),
-        oracles,
-    })
+    let mut all = Hypergradient::new(value, (mean(|h| h.inner_loss), mean(|h| h.outer_loss)), oracles);
+    all.standard_error = Some(error);
+    let most = |f: fn(&Diagnostics) -> Option<f64>| found.iter().filter_map(|h| f(&h.diagnostics)).reduce(f64::max);
+    let samples = found.iter().map(|h| h.diagnostics.effective_samples).sum::<Option<f64>>();
+    all.diagnostics = Diagnostics {
+        adjoint_norm: most(|d| d.adjoint_norm),
+        adjoint_growth: most(|d| d.adjoint_growth),
+        effective_samples: samples,
+        ..Diagnostics::default()
+    };
+    Ok(all)
 }

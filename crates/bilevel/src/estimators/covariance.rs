@@ -6,11 +6,14 @@
 //! value at the first of them, so that a large f costs no digits. It is right up to the O(γ) bias of the chain and the
 //! O(1/M) of a sample covariance, but noisy: the variance grows with the size of λ and as τ falls.
 
-use super::inner_loop::{InnerLoop, Walk, not_applicable};
+use super::effective_samples;
+use super::inner_loop::{InnerLoop, not_applicable};
 use crate::Result;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
+use crate::probe::InnerTime;
 use crate::problem::Problem;
+use crate::routine::Routine;
 use crate::trace::{Trace, or_zeros};
 use bilevel_graph::{Array, Executor, Graph, Program, gradient};
 use serde::{Deserialize, Serialize};
@@ -55,8 +58,8 @@ struct Prepared {
     settings: Covariance,
     inner: InnerLoop,
     problem: Problem,
-    burn_in: Walk,
-    chain: Walk,
+    burn_in: Routine,
+    chain: Routine,
 }
 
 impl Method for Covariance {
@@ -64,11 +67,10 @@ impl Method for Covariance {
         "covariance"
     }
 
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         let Covariance { burn_in, samples, step, temperature, noise_scale } = *self;
         require(samples > 1, "samples", samples as f64, "at least 2, for a covariance")?;
-        let inner = InnerLoop { step, steps: burn_in.saturating_add(samples), temperature, noise_scale };
-        inner.check()?;
+        let inner = InnerLoop::new(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
         let must = "above 0: without noise there is no covariance; langevin-adjoint, rmd and ift-cg work at 0";
         require(temperature > 0.0, "temperature", temperature, must)?;
         require(noise_scale > 0.0, "noise_scale", noise_scale, must)?;
@@ -85,10 +87,19 @@ impl Method for Covariance {
             chain: chain_program(self, &inner, problem, executor)?,
         }))
     }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.burn_in + self.samples))
+    }
 }
 
 /// Carries θ, the centre c of f, and the sums of f − c, f_λ, ∂L_T/∂λ and (f − c)·∂L_T/∂λ.
-fn chain_program(settings: &Covariance, inner: &InnerLoop, problem: &Problem, executor: &dyn Executor) -> Result<Walk> {
+fn chain_program(
+    settings: &Covariance,
+    inner: &InnerLoop,
+    problem: &Problem,
+    executor: &dyn Executor,
+) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
@@ -121,7 +132,8 @@ fn chain_program(settings: &Covariance, inner: &InnerLoop, problem: &Problem, ex
             .carry(score_sum[i], score_sum[i] + score[i])
             .carry(product_sum[i], product_sum[i] + score[i] * off);
     }
-    Walk::new(&builder.build()?, problem, executor)
+    builder = effective_samples::carry(builder, &trace, outer, step, settings.burn_in);
+    Routine::new(&builder.build()?, problem, executor)
 }
 
 impl Estimator for Prepared {
@@ -129,14 +141,15 @@ impl Estimator for Prepared {
         let Covariance { burn_in, samples, temperature, noise_scale, .. } = self.settings;
         let mut theta = state.theta.clone();
         if burn_in > 0 {
-            self.burn_in.set_lambda(&state.lambda, key)?;
-            self.burn_in.set_theta(&theta)?;
+            self.inner.place(&mut self.burn_in)?;
+            self.burn_in.set_point(&state.lambda, &theta, key)?;
             self.burn_in.run(0..burn_in as u32)?;
             theta = self.burn_in.theta()?;
         }
         let chain = &mut self.chain;
-        chain.set_lambda(&state.lambda, key)?;
-        chain.set_theta(&theta)?;
+        self.inner.place(chain)?;
+        chain.set_point(&state.lambda, &theta, key)?;
+        effective_samples::clear(chain, self.problem.dtype)?;
         let number = [Array::scalar(0.0, self.problem.dtype)];
         let zeros = zeros_like(&state.lambda);
         for (prefix, values) in
@@ -147,8 +160,8 @@ impl Estimator for Prepared {
         chain.run(burn_in as u32..self.inner.steps as u32)?;
 
         let count = zeros.len();
-        let f = chain.carried_all("f", 1)?[0].item().unwrap_or(f64::NAN);
-        let sums = ["direct", "score", "product"].map(|prefix| chain.carried_all(prefix, count));
+        let f = chain.carried_all("f")?[0].item().unwrap_or(f64::NAN);
+        let sums = ["direct", "score", "product"].map(|prefix| chain.carried_all(prefix));
         let [direct, score, product] = sums;
         let (direct, score, product) = (direct?, score?, product?);
         let (kept, heat) = (samples as f64, noise_scale * noise_scale * temperature);
@@ -165,6 +178,13 @@ impl Estimator for Prepared {
         let oracles =
             Oracles { inner_gradients: self.inner.steps as u64, outer_gradients: samples as u64, ..Oracles::default() };
         let (inner_loss, outer_loss) = (chain.number("inner")?, chain.number("outer")?);
-        Ok(Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles })
+        let mut found = Hypergradient::new(value, (inner_loss, outer_loss), oracles);
+        found.diagnostics.effective_samples = effective_samples::read(chain, samples)?;
+        Ok(found)
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.inner.factor = factor;
+        Ok(())
     }
 }

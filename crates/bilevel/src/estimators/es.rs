@@ -6,12 +6,13 @@
 //! Both have the same expectation. The plain form has a variance of F²/σ² per direction, which no small σ forgives. Every
 //! inner loop of one hypergradient starts at the same θ, or at θ⁰ of its own λ, and sees the same draws.
 
-use super::inner_loop::{InnerLoop, Start, Walk, outer_loss};
+use super::inner_loop::{InnerLoop, Start, outer_loss};
 use crate::Result;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use crate::probe::InnerTime;
 use crate::problem::Problem;
-use crate::trace::Routine;
+use crate::routine::Routine;
 use bilevel_graph::random::{fill_normal_f64, fold_in};
 use bilevel_graph::{Array, Executor};
 use serde::{Deserialize, Serialize};
@@ -63,9 +64,8 @@ const DIRECTIONS: u32 = 0x0e5;
 struct Prepared {
     settings: Es,
     inner: InnerLoop,
-    problem: Problem,
     start: Start,
-    forward: Walk,
+    forward: Routine,
     outer: Routine,
 }
 
@@ -74,32 +74,33 @@ impl Method for Es {
         "es"
     }
 
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         let Es { sigma, samples, step, steps, temperature, noise_scale, .. } = *self;
         require(sigma > 0.0 && sigma.is_finite(), "sigma", sigma, "above 0")?;
         require((1..=u32::MAX as usize).contains(&samples), "samples", samples as f64, "at least 1 and below 2³²")?;
-        let inner = InnerLoop { step, steps, temperature, noise_scale };
-        inner.check()?;
+        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 1)?;
         Ok(Box::new(Prepared {
             settings: *self,
             inner,
-            problem: problem.clone(),
             start: Start::new(problem, executor)?,
             forward: inner.walk(problem, executor)?,
             outer: outer_loss(problem, executor)?,
         }))
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
     }
 }
 
 impl Prepared {
     /// F(λ): f after the inner loop.
     fn value(&mut self, lambda: &[Array], theta: &[Array], key: [i32; 2]) -> Result<f64> {
-        let theta = self.start.theta(&self.problem, lambda, theta, key)?;
-        self.forward.set_lambda(lambda, key)?;
-        self.forward.set_theta(&theta)?;
+        let theta = self.start.theta(lambda, theta, key)?;
+        self.inner.place(&mut self.forward)?;
+        self.forward.set_point(lambda, &theta, key)?;
         self.forward.run(0..self.inner.steps as u32)?;
-        self.outer.set_point(&self.problem, lambda, &self.forward.theta()?)?;
-        self.outer.set_key(key)?;
+        self.outer.set_point(lambda, &self.forward.theta()?, key)?;
         self.outer.run(self.inner.last())?;
         self.outer.number("outer")
     }
@@ -114,11 +115,22 @@ fn moved(lambda: &[Array], z: &[Vec<f64>], by: f64) -> Result<Vec<Array>> {
     lambda.iter().zip(z).map(leaf).collect()
 }
 
+/// √((E\[x²\] − E\[x\]²)/(N − 1)), the standard error of the mean of the samples.
+fn standard_error(lambda: &[Array], means: &[Vec<f64>], squares: &[Vec<f64>], samples: f64) -> Result<Vec<Array>> {
+    let leaf = |((l, mean), square): ((&Array, &Vec<f64>), &Vec<f64>)| {
+        let error = |(m, s): (&f64, &f64)| ((s - m * m).max(0.0) / (samples - 1.0)).sqrt();
+        let errors: Vec<f64> = mean.iter().zip(square).map(error).collect();
+        Ok(Array::from_values(l.shape(), &errors, l.dtype())?)
+    };
+    lambda.iter().zip(means).zip(squares).map(leaf).collect()
+}
+
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let Es { sigma, samples, antithetic, .. } = self.settings;
         let words = fold_in(key, DIRECTIONS).map(|k| k as u32);
         let mut sums: Vec<Vec<f64>> = state.lambda.iter().map(|l| vec![0.0; l.len()]).collect();
+        let mut squares = sums.clone();
         let mut z = sums.clone();
         for sample in 0..samples as u32 {
             for (leaf, z) in z.iter_mut().enumerate() {
@@ -131,8 +143,10 @@ impl Estimator for Prepared {
             } else {
                 ahead / sigma
             };
-            for (sum, z) in sums.iter_mut().flatten().zip(z.iter().flatten()) {
+            let moments = sums.iter_mut().flatten().zip(squares.iter_mut().flatten());
+            for ((sum, square), z) in moments.zip(z.iter().flatten()) {
                 *sum += slope * z / samples as f64;
+                *square += (slope * z).powi(2) / samples as f64;
             }
         }
         let leaves = state.lambda.iter().zip(&sums);
@@ -146,12 +160,15 @@ impl Estimator for Prepared {
         finite("es", "θ", &state.theta, InnerLoop::ADVICE)?;
         let loops = (samples * if antithetic { 2 } else { 1 } + 1) as u64;
         let oracles = Oracles { inner_gradients: loops * self.inner.steps as u64, losses: loops, ..Oracles::default() };
-        Ok(Hypergradient {
-            value,
-            standard_error: None,
-            inner_loss: self.forward.number("inner")?,
-            outer_loss,
-            oracles,
-        })
+        let mut found = Hypergradient::new(value, (self.forward.number("inner")?, outer_loss), oracles);
+        if samples > 1 {
+            found.standard_error = Some(standard_error(&state.lambda, &sums, &squares, samples as f64)?);
+        }
+        Ok(found)
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.inner.factor = factor;
+        Ok(())
     }
 }

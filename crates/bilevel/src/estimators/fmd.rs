@@ -5,11 +5,13 @@
 //! One jvp of ∇θL_T along (sⱼ, eⱼ) gives both products. The inner loop is run again for every number of λ, with the same
 //! draws, so the memory does not grow with the steps and the cost grows with λ: it is for a handful of hyperparameters.
 
-use super::inner_loop::{InnerLoop, Start, Walk, outer_gradient};
+use super::inner_loop::{InnerLoop, Start, outer_gradient};
 use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
+use crate::probe::InnerTime;
 use crate::problem::Problem;
-use crate::trace::{Routine, Trace, or_zeros};
+use crate::routine::Routine;
+use crate::trace::{Trace, or_zeros};
 use bilevel_graph::{Array, Executor, Graph, Program, gradient, jvp};
 use serde::{Deserialize, Serialize};
 
@@ -49,11 +51,10 @@ impl Default for Fmd {
 
 struct Prepared {
     inner: InnerLoop,
-    problem: Problem,
     start: Start,
     /// J0·e, where θ⁰ depends on λ.
     start_column: Option<Routine>,
-    chain: Walk,
+    chain: Routine,
     outer: Routine,
 }
 
@@ -62,18 +63,20 @@ impl Method for Fmd {
         "fmd"
     }
 
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         let Fmd { step, steps, temperature, noise_scale } = *self;
-        let inner = InnerLoop { step, steps, temperature, noise_scale };
-        inner.check()?;
+        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 1)?;
         Ok(Box::new(Prepared {
             inner,
-            problem: problem.clone(),
             start: Start::new(problem, executor)?,
             start_column: start_column(problem, executor)?,
             chain: chain_program(&inner, problem, executor)?,
             outer: outer_gradient(problem, executor)?,
         }))
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
     }
 }
 
@@ -91,7 +94,7 @@ fn start_column(problem: &Problem, executor: &dyn Executor) -> Result<Option<Rou
     Ok(Some(Routine::new(&builder.build()?, problem, executor)?))
 }
 
-fn chain_program(inner: &InnerLoop, problem: &Problem, executor: &dyn Executor) -> Result<Walk> {
+fn chain_program(inner: &InnerLoop, problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
@@ -101,11 +104,12 @@ fn chain_program(inner: &InnerLoop, problem: &Problem, executor: &dyn Executor) 
     let along = [&s[..], &e].concat();
     let turn = or_zeros(jvp(&slope, &[&theta[..], lambda].concat(), &along)?, theta);
     let next = inner.next(&trace, &slope, step);
+    let gamma = trace.gamma;
     let mut builder = Program::builder(&graph).output("inner", loss);
     for i in 0..theta.len() {
-        builder = builder.carry(theta[i], next[i]).carry(s[i], s[i] - turn[i] * inner.step);
+        builder = builder.carry(theta[i], next[i]).carry(s[i], s[i] - turn[i] * gamma);
     }
-    Walk::new(&builder.build()?, problem, executor)
+    Routine::new(&builder.build()?, problem, executor)
 }
 
 /// Σ over all leaves of the products of their numbers.
@@ -119,11 +123,11 @@ impl Prepared {
     fn column(&mut self, theta: &[Array], lambda: &[Array], e: &[Array], key: [i32; 2]) -> Result<Vec<Array>> {
         let s = match &mut self.start_column {
             Some(routine) => {
-                routine.set_point(&self.problem, lambda, &[])?;
+                routine.set_lambda(lambda)?;
                 routine.set_key(key)?;
                 routine.set_all("e", e)?;
                 routine.run(0..1)?;
-                routine.output_all("s", theta.len())?
+                routine.output_all("s")?
             }
             None => zeros_like(theta),
         };
@@ -131,15 +135,17 @@ impl Prepared {
         self.chain.set_all("s", &s)?;
         self.chain.set_all("e", e)?;
         self.chain.run(0..self.inner.steps as u32)?;
-        self.chain.carried_all("s", theta.len())
+        self.chain.carried_all("s")
     }
 }
 
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let lambda = state.lambda.clone();
-        let theta = self.start.theta(&self.problem, &lambda, &state.theta, key)?;
-        self.chain.set_lambda(&lambda, key)?;
+        let theta = self.start.theta(&lambda, &state.theta, key)?;
+        self.inner.place(&mut self.chain)?;
+        self.chain.set_lambda(&lambda)?;
+        self.chain.set_key(key)?;
         let mut e = zeros_like(&lambda);
         let (mut last, mut direct, mut f_theta) = (vec![], vec![], vec![]);
         let mut value = vec![];
@@ -155,11 +161,10 @@ impl Estimator for Prepared {
                     // θᵀ is the same for every column.
                     last = self.chain.theta()?;
                     finite("fmd", "θ", &last, InnerLoop::ADVICE)?;
-                    self.outer.set_point(&self.problem, &lambda, &last)?;
-                    self.outer.set_key(key)?;
+                    self.outer.set_point(&lambda, &last, key)?;
                     self.outer.run(self.inner.last())?;
-                    direct = self.outer.output_all("direct", lambda.len())?;
-                    f_theta = self.outer.output_all("f_theta", theta.len())?;
+                    direct = self.outer.output_all("direct")?;
+                    f_theta = self.outer.output_all("f_theta")?;
                 }
                 numbers[j] = inner_product(&direct, &e) + inner_product(&f_theta, &s);
             }
@@ -177,6 +182,11 @@ impl Estimator for Prepared {
             losses: 0,
         };
         let (inner_loss, outer_loss) = (self.chain.number("inner")?, self.outer.number("outer")?);
-        Ok(Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles })
+        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.inner.factor = factor;
+        Ok(())
     }
 }

@@ -8,12 +8,16 @@
 //! The recursion drops the contraction −γ·H·dθ/dλ, so it is not consistent: see [`LangevinAdjoint`](crate::LangevinAdjoint)
 //! for one that is.
 
+use super::effective_samples;
+use super::inner_loop::{InnerLoop, Start};
 use crate::Result;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
+use crate::probe::InnerTime;
 use crate::problem::Problem;
-use crate::trace::{Routine, Trace, or_zeros};
-use bilevel_graph::{Executor, Graph, Program, gradient, hessian_vector, mixed_vector};
+use crate::routine::Routine;
+use crate::trace::{Trace, or_zeros};
+use bilevel_graph::{DType, Executor, Graph, Program, gradient, hessian_vector, mixed_vector};
 use serde::{Deserialize, Serialize};
 
 /// Settings of HPO-SGLD.
@@ -40,10 +44,12 @@ impl Default for HpoSgld {
 
 struct Prepared {
     settings: HpoSgld,
-    problem: Problem,
+    inner: InnerLoop,
+    dtype: DType,
     chain: Routine,
+    start: Start,
     /// g₀ where θ⁰ depends on λ.
-    start: Option<Routine>,
+    first: Option<Routine>,
 }
 
 impl Method for HpoSgld {
@@ -51,29 +57,27 @@ impl Method for HpoSgld {
         "hpo-sgld"
     }
 
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        require(self.samples > 0, "samples", self.samples as f64, "at least 1")?;
-        require(self.step > 0.0 && self.step.is_finite(), "step", self.step, "above 0")?;
-        require(
-            self.temperature >= 0.0 && self.temperature.is_finite(),
-            "temperature",
-            self.temperature,
-            "at least 0",
-        )?;
-        require(
-            self.noise_scale >= 0.0 && self.noise_scale.is_finite(),
-            "noise_scale",
-            self.noise_scale,
-            "at least 0",
-        )?;
-        let start = if problem.starts_from_lambda() { Some(start_program(problem, executor)?) } else { None };
-        let chain = chain_program(self, problem, executor)?;
-        Ok(Box::new(Prepared { settings: *self, problem: problem.clone(), chain, start }))
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        let HpoSgld { burn_in, samples, step, temperature, noise_scale } = *self;
+        require(samples > 0, "samples", samples as f64, "at least 1")?;
+        let inner = InnerLoop::new(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
+        Ok(Box::new(Prepared {
+            settings: *self,
+            inner,
+            dtype: problem.dtype,
+            chain: chain_program(self, &inner, problem, executor)?,
+            start: Start::new(problem, executor)?,
+            first: if problem.starts_from_lambda() { Some(first_program(problem, executor)?) } else { None },
+        }))
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime { drops_contraction: true, ..InnerTime::new(self.step, self.burn_in + self.samples) })
     }
 }
 
 /// g₀ = f_θ(θ⁰)·J0.
-fn start_program(problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+fn first_program(problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let loss = trace.outer(&trace.theta, graph.step())?;
@@ -85,69 +89,69 @@ fn start_program(problem: &Problem, executor: &dyn Executor) -> Result<Routine> 
     Routine::new(&builder.build()?, problem, executor)
 }
 
-fn chain_program(settings: &HpoSgld, problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
-    let HpoSgld { burn_in, samples, step: gamma, temperature, noise_scale } = *settings;
+fn chain_program(settings: &HpoSgld, inner: &InnerLoop, problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+    let HpoSgld { burn_in, samples, .. } = *settings;
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
-    let inner = trace.inner(theta, step)?;
-    let slope = or_zeros(gradient(inner, theta)?, theta);
-    let noise = trace.noise(step);
-    let scale = noise_scale * (2.0 * temperature * gamma).sqrt();
-    let next: Vec<_> = (0..theta.len()).map(|i| theta[i] - slope[i] * gamma + noise[i] * scale).collect();
+    let gamma = trace.gamma;
+    let loss = trace.inner(theta, step)?;
+    let slope = or_zeros(gradient(loss, theta)?, theta);
+    let next = inner.next(&trace, &slope, step);
 
     // θᵐ counts as a variable of its own, so f_λ is the partial derivative.
     let outer = trace.outer(&next, step)?;
     let both = [&lambda[..], &next].concat();
     let by = or_zeros(gradient(outer, &both)?, &both);
     let (direct, f_theta) = by.split_at(lambda.len());
-    let mut change = or_zeros(mixed_vector(inner, theta, f_theta, lambda)?, lambda);
+    // γ·f_θ·C, and where θ⁰ depends on λ also (γ·f_θ·H − Δθ·f_θθ)·J0.
+    let mixed = or_zeros(mixed_vector(loss, theta, f_theta, lambda)?, lambda);
+    let mut change: Vec<_> = mixed.iter().map(|m| *m * gamma).collect();
     if problem.starts_from_lambda() {
-        let hessian = or_zeros(hessian_vector(inner, theta, f_theta)?, theta);
+        let hessian = or_zeros(hessian_vector(loss, theta, f_theta)?, theta);
         let moved: Vec<_> = next.iter().zip(theta).map(|(n, t)| *n - *t).collect();
         let bend = or_zeros(hessian_vector(trace.outer(theta, step)?, theta, &moved)?, theta);
-        // −γ·(f_θ·H) + Δθ·f_θθ, both through J0.
-        let through: Vec<_> = hessian.iter().zip(&bend).map(|(h, b)| *h - *b * (1.0 / gamma)).collect();
+        let through: Vec<_> = hessian.iter().zip(&bend).map(|(h, b)| *h * gamma - *b).collect();
         change = change.iter().zip(trace.through_start(&through)?).map(|(c, s)| *c + s).collect();
     }
     let g = trace.inputs_like("g", lambda);
     let h = trace.inputs_like("h", lambda);
     let kept = step.greater_equal(burn_in as f64).convert(problem.dtype) * (1.0 / samples as f64);
-    let mut builder = Program::builder(&graph).output("inner", inner).output("outer", outer);
+    let mut builder = Program::builder(&graph).output("inner", loss).output("outer", outer);
     for i in 0..theta.len() {
         builder = builder.carry(theta[i], next[i]);
     }
     for i in 0..lambda.len() {
-        let g_next = g[i] - change[i] * gamma;
+        let g_next = g[i] - change[i];
         builder = builder.carry(g[i], g_next).carry(h[i], h[i] + (direct[i] + g_next) * kept);
     }
+    builder = effective_samples::carry(builder, &trace, outer, step, burn_in);
     Routine::new(&builder.build()?, problem, executor)
 }
 
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let problem = &self.problem;
         let zeros = zeros_like(&state.lambda);
-        let g = match &mut self.start {
-            Some(start) => {
-                start.set_point(problem, &state.lambda, &state.theta)?;
-                start.set_key(key)?;
-                start.run(0..1)?;
-                start.output_all("g", zeros.len())?
+        let theta = self.start.theta(&state.lambda, &state.theta, key)?;
+        let g = match &mut self.first {
+            Some(first) => {
+                first.set_point(&state.lambda, &theta, key)?;
+                first.run(0..1)?;
+                first.output_all("g")?
             }
             None => zeros.clone(),
         };
         let chain = &mut self.chain;
-        chain.set_point(problem, &state.lambda, &state.theta)?;
-        chain.set_key(key)?;
+        self.inner.place(chain)?;
+        chain.set_point(&state.lambda, &theta, key)?;
         chain.set_all("g", &g)?;
         chain.set_all("h", &zeros)?;
-        let steps = self.settings.burn_in + self.settings.samples;
-        chain.run(0..steps as u32)?;
-        let value = chain.carried_all("h", zeros.len())?;
+        effective_samples::clear(chain, self.dtype)?;
+        chain.run(0..self.inner.steps as u32)?;
+        let value = chain.carried_all("h")?;
         finite("hpo-sgld", "the hypergradient", &value, "take a smaller inner step")?;
-        state.theta = chain.theta(problem)?;
-        let (steps, from_lambda) = (steps as u64, self.start.is_some() as u64);
+        state.theta = chain.theta()?;
+        let (steps, from_lambda) = (self.inner.steps as u64, self.first.is_some() as u64);
         let oracles = Oracles {
             inner_gradients: steps,
             outer_gradients: steps + from_lambda,
@@ -155,12 +159,13 @@ impl Estimator for Prepared {
             mixed_products: steps,
             losses: 0,
         };
-        Ok(Hypergradient {
-            value,
-            standard_error: None,
-            inner_loss: chain.number("inner")?,
-            outer_loss: chain.number("outer")?,
-            oracles,
-        })
+        let mut found = Hypergradient::new(value, (chain.number("inner")?, chain.number("outer")?), oracles);
+        found.diagnostics.effective_samples = effective_samples::read(chain, self.settings.samples)?;
+        Ok(found)
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.inner.factor = factor;
+        Ok(())
     }
 }

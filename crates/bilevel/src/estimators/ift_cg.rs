@@ -4,10 +4,12 @@
 //!   (H + reg·I)·q = f_θ, by i iterations of conjugate gradients from 0
 //!   h = f_λ − qᵀ·C
 
-use super::implicit::{Descent, Ending, Implicit, at_least_0, count};
+use super::implicit::{Ending, Implicit, count};
+use super::inner_loop::{InnerLoop, at_least_0};
 use super::solve::{ConjugateGradients, Matrix};
 use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, State, zeros_like};
+use crate::probe::InnerTime;
 use crate::problem::Problem;
 use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
@@ -62,24 +64,33 @@ impl Method for IftCg {
         "ift-cg"
     }
 
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         let IftCg { step, steps, temperature, noise_scale, regularisation, iterations } = *self;
         at_least_0("regularisation", regularisation)?;
         count("iterations", iterations, 1)?;
-        let descent = Descent { step, steps, temperature, noise_scale };
+        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
         let ending = Ending { scale: 1.0, proximal: None };
-        let implicit = Implicit::new(self.name(), problem, executor, descent, ending)?;
+        let implicit = Implicit::new(self.name(), problem, executor, inner, ending)?;
         let matrix = Matrix { hessian: 1.0, identity: regularisation };
-        let solver = ConjugateGradients::new(problem, executor, &descent, matrix, iterations, false)?;
+        let solver = ConjugateGradients::new(problem, executor, &inner, matrix, iterations, false)?;
         Ok(Box::new(Prepared { implicit, solver }))
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
     }
 }
 
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
-        let q = self.solver.solve(&self.implicit.problem, &point, &zeros_like(&point.theta))?;
+        let q = self.solver.solve(&point, &zeros_like(&point.theta))?;
         let advice = "the Hessian is close to singular or not positive: take more regularisation, or more inner steps";
         self.implicit.finish(state, point, &q, self.solver.products(), advice)
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.implicit.inner.factor = factor;
+        Ok(())
     }
 }

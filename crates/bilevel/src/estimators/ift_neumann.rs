@@ -6,9 +6,11 @@
 //!
 //! The sum is run as p ← f_θ + (I − αH)·p, one Hessian product for each term after the first.
 
-use super::implicit::{Descent, Ending, Implicit, count, positive};
+use super::implicit::{Ending, Implicit, count};
+use super::inner_loop::{InnerLoop, positive};
 use super::solve::{Richardson, square_norm};
 use crate::estimator::{Estimator, Hypergradient, Method, State};
+use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::{Error, Result};
 use bilevel_graph::Executor;
@@ -75,15 +77,19 @@ impl Method for IftNeumann {
         "ift-neumann"
     }
 
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         let IftNeumann { step, steps, temperature, noise_scale, alpha, terms, final_alpha } = *self;
         positive("alpha", alpha)?;
         count("terms", terms, 0)?;
-        let descent = Descent { step, steps, temperature, noise_scale };
+        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
         let ending = Ending { scale: if final_alpha { alpha } else { 1.0 }, proximal: None };
-        let implicit = Implicit::new(self.name(), problem, executor, descent, ending)?;
-        let series = Richardson::new(problem, executor, &descent, (alpha, 1.0), terms)?;
+        let implicit = Implicit::new(self.name(), problem, executor, inner, ending)?;
+        let series = Richardson::new(problem, executor, &inner, (alpha, 1.0), terms)?;
         Ok(Box::new(Prepared { implicit, series, terms }))
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
     }
 }
 
@@ -92,7 +98,7 @@ const ADVICE: &str = "alpha is too large: alpha × the largest curvature must be
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
-        let p = self.series.solve(&self.implicit.problem, &point, &point.f_theta)?;
+        let p = self.series.solve(&point, &point.f_theta)?;
         // Where the series converges no partial sum is longer than its number of terms times the first.
         let growth = (square_norm(&p) / square_norm(&point.f_theta)).sqrt() / (self.terms + 1) as f64;
         if growth > 1e6 {
@@ -100,5 +106,10 @@ impl Estimator for Prepared {
             return Err(Error::Diverged { diagnosis });
         }
         self.implicit.finish(state, point, &p, self.terms, ADVICE)
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.implicit.inner.factor = factor;
+        Ok(())
     }
 }

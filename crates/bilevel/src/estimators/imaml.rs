@@ -7,9 +7,11 @@
 //! H and C belong to the user's inner loss, without the proximal term. The last term is there only where that loss itself
 //! depends on λ, which it does not in the usual setting.
 
-use super::implicit::{Descent, Ending, Implicit, count, positive};
+use super::implicit::{Ending, Implicit, count};
+use super::inner_loop::{InnerLoop, positive};
 use super::solve::{ConjugateGradients, Matrix};
 use crate::estimator::{Estimator, Hypergradient, Method, State, zeros_like};
+use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::trace::Trace;
 use crate::{Error, Result};
@@ -68,7 +70,7 @@ impl Method for Imaml {
         "imaml"
     }
 
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         let Imaml { step, steps, temperature, noise_scale, rho, iterations } = *self;
         positive("rho", rho)?;
         count("iterations", iterations, 1)?;
@@ -77,12 +79,16 @@ impl Method for Imaml {
                           λ is not the start of θ";
             return Err(Error::NotApplicable { method: self.name(), reason: reason.into() });
         }
-        let descent = Descent { step, steps, temperature, noise_scale };
+        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
         let ending = Ending { scale: 1.0 / rho, proximal: Some(rho) };
-        let implicit = Implicit::new(self.name(), problem, executor, descent, ending)?;
+        let implicit = Implicit::new(self.name(), problem, executor, inner, ending)?;
         let matrix = Matrix { hessian: 1.0 / rho, identity: 1.0 };
-        let solver = ConjugateGradients::new(problem, executor, &descent, matrix, iterations, false)?;
+        let solver = ConjugateGradients::new(problem, executor, &inner, matrix, iterations, false)?;
         Ok(Box::new(Prepared { implicit, solver }))
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
     }
 }
 
@@ -95,8 +101,13 @@ fn starts_at_lambda(problem: &Problem) -> Result<bool> {
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let point = self.implicit.descend(&state.lambda, &state.lambda, key)?;
-        let g = self.solver.solve(&self.implicit.problem, &point, &zeros_like(&point.theta))?;
+        let g = self.solver.solve(&point, &zeros_like(&point.theta))?;
         let advice = "I + H/rho is close to singular or not positive: take a larger rho, or more inner steps";
         self.implicit.finish(state, point, &g, self.solver.products(), advice)
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.implicit.inner.factor = factor;
+        Ok(())
     }
 }

@@ -7,29 +7,42 @@
 
 use crate::error::require;
 use crate::problem::Problem;
-use crate::trace::{Routine, Trace, or_zeros};
+use crate::routine::Routine;
+use crate::trace::{Trace, or_zeros};
 use crate::{Error, Result};
-use bilevel_graph::{Array, DType, Executor, Graph, Program, Runnable, Tensor, gradient};
+use bilevel_graph::{Array, DType, Executor, Graph, Program, Tensor, gradient};
 use std::ops::Range;
 
 /// Settings of the loop.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct InnerLoop {
-    pub step: f64,
+pub(crate) struct InnerLoop {
+    step: f64,
     pub steps: usize,
-    pub temperature: f64,
-    pub noise_scale: f64,
+    temperature: f64,
+    noise_scale: f64,
+    /// What a schedule multiplies the step with.
+    pub factor: f64,
 }
 
 impl InnerLoop {
-    /// Refuses settings out of range.
-    pub fn check(&self) -> Result<()> {
-        let InnerLoop { step, steps, temperature, noise_scale } = *self;
-        let most = i32::MAX as usize - 1;
-        require((1..=most).contains(&steps), "steps", steps as f64, "at least 1 and below 2³¹ − 1")?;
-        require(step > 0.0 && step.is_finite(), "step", step, "above 0")?;
-        require(temperature >= 0.0 && temperature.is_finite(), "temperature", temperature, "at least 0")?;
-        require(noise_scale >= 0.0 && noise_scale.is_finite(), "noise_scale", noise_scale, "at least 0")
+    /// Refuses settings out of range; `least` is the least number of steps.
+    pub fn new(step: f64, steps: usize, temperature: f64, noise_scale: f64, least: usize) -> Result<Self> {
+        let must = if least == 0 { "below 2³¹ − 1" } else { "at least 1 and below 2³¹ − 1" };
+        require((least..i32::MAX as usize).contains(&steps), "steps", steps as f64, must)?;
+        positive("step", step)?;
+        at_least_0("temperature", temperature)?;
+        at_least_0("noise_scale", noise_scale)?;
+        Ok(InnerLoop { step, steps, temperature, noise_scale, factor: 1.0 })
+    }
+
+    /// γ as it is now.
+    pub fn gamma(&self) -> f64 {
+        self.step * self.factor
+    }
+
+    /// Gives a routine γ and the size of the noise.
+    pub fn place(&self, routine: &mut Routine) -> Result<()> {
+        routine.set_step_sizes(self.gamma(), self.noise_scale * (2.0 * self.temperature * self.gamma()).sqrt())
     }
 
     /// The counter of the outer loss, as steps of a program that runs once.
@@ -39,16 +52,16 @@ impl InnerLoop {
 
     /// θ of the next step, from ∇θL_T.
     pub fn next(&self, trace: &Trace, slope: &[Tensor], counter: Tensor) -> Vec<Tensor> {
-        let scale = self.noise_scale * (2.0 * self.temperature * self.step).sqrt();
-        let down = trace.theta.iter().zip(slope).map(|(t, s)| *t - *s * self.step);
-        if scale == 0.0 {
+        let (gamma, size) = (trace.gamma, trace.noise_size);
+        let down = trace.theta.iter().zip(slope).map(|(t, s)| *t - *s * gamma);
+        if self.noise_scale * self.temperature == 0.0 {
             return down.collect();
         }
-        down.zip(trace.noise(counter)).map(|(t, n)| t + n * scale).collect()
+        down.zip(trace.noise(counter)).map(|(t, n)| t + n * size).collect()
     }
 
     /// A program that makes a step each time it runs, and shows L_T at the θ it started from as `inner`.
-    pub fn walk(&self, problem: &Problem, executor: &dyn Executor) -> Result<Walk> {
+    pub fn walk(&self, problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
         let graph = Graph::new();
         let trace = Trace::new(&graph, problem)?;
         let loss = trace.inner(&trace.theta, graph.step())?;
@@ -57,7 +70,7 @@ impl InnerLoop {
         for (&theta, next) in trace.theta.iter().zip(self.next(&trace, &slope, graph.step())) {
             builder = builder.carry(theta, next);
         }
-        Walk::new(&builder.build()?, problem, executor)
+        Routine::new(&builder.build()?, problem, executor)
     }
 
     /// What is printed when θ or the hypergradient is no longer finite.
@@ -65,92 +78,16 @@ impl InnerLoop {
         "the inner loop blows up when step × curvature of the inner loss exceeds 2: take a smaller step";
 }
 
-/// A compiled program whose θ is set and read without allocating.
-pub(super) struct Walk {
-    run: Box<dyn Runnable>,
-    theta: Vec<usize>,
-    lambda: Vec<Option<usize>>,
-    key: Option<usize>,
+pub(crate) fn positive(name: &'static str, value: f64) -> Result<()> {
+    require(value > 0.0 && value.is_finite(), name, value, "above 0")
 }
 
-impl Walk {
-    /// The program must have every leaf of θ as an input.
-    pub fn new(program: &Program, problem: &Problem, executor: &dyn Executor) -> Result<Self> {
-        let mut run = executor.compile(program)?;
-        for (name, array) in &problem.data {
-            if let Ok(input) = program.input(&format!("data.{name}")) {
-                run.set(input, array)?;
-            }
-        }
-        let theta = problem.theta.iter().map(|(name, _)| program.input(&format!("theta.{name}")));
-        let lambda = problem.lambda.iter().map(|(name, _)| program.input(&format!("lambda.{name}")).ok());
-        Ok(Walk {
-            theta: theta.collect::<bilevel_graph::Result<_>>()?,
-            lambda: lambda.collect(),
-            key: program.input("key").ok(),
-            run,
-        })
-    }
-
-    pub fn set_lambda(&mut self, lambda: &[Array], key: [i32; 2]) -> Result<()> {
-        for (input, value) in self.lambda.iter().zip(lambda) {
-            if let Some(input) = input {
-                self.run.set(*input, value)?;
-            }
-        }
-        if let Some(input) = self.key {
-            self.run.set(input, &Array::from_i32([2], key.to_vec())?)?;
-        }
-        Ok(())
-    }
-
-    pub fn set_theta(&mut self, theta: &[Array]) -> Result<()> {
-        for (input, value) in self.theta.iter().zip(theta) {
-            self.run.set(*input, value)?;
-        }
-        Ok(())
-    }
-
-    /// Sets inputs named `prefix.0`, `prefix.1`, …
-    pub fn set_all(&mut self, prefix: &str, values: &[Array]) -> Result<()> {
-        for (i, value) in values.iter().enumerate() {
-            if let Ok(input) = self.run.program().input(&format!("{prefix}.{i}")) {
-                self.run.set(input, value)?;
-            }
-        }
-        Ok(())
-    }
-
-    pub fn run(&mut self, steps: Range<u32>) -> Result<()> {
-        Ok(self.run.run(steps)?)
-    }
-
-    /// Copies θ into arrays of its shapes.
-    pub fn read_theta(&self, into: &mut [Array]) -> Result<()> {
-        for (input, array) in self.theta.iter().zip(into) {
-            self.run.read_input(*input, array)?;
-        }
-        Ok(())
-    }
-
-    pub fn theta(&self) -> Result<Vec<Array>> {
-        self.theta.iter().map(|input| Ok(self.run.input(*input)?)).collect()
-    }
-
-    /// Carried inputs named `prefix.0`, `prefix.1`, …
-    pub fn carried_all(&self, prefix: &str, count: usize) -> Result<Vec<Array>> {
-        (0..count).map(|i| Ok(self.run.input(self.run.program().input(&format!("{prefix}.{i}"))?)?)).collect()
-    }
-
-    /// A scalar output of the last step.
-    pub fn number(&self, name: &str) -> Result<f64> {
-        let output = self.run.program().output(name)?;
-        Ok(self.run.output(output)?.item().unwrap_or(f64::NAN))
-    }
+pub(crate) fn at_least_0(name: &'static str, value: f64) -> Result<()> {
+    require(value >= 0.0 && value.is_finite(), name, value, "at least 0")
 }
 
 /// θ⁰(λ), where the problem says so.
-pub(super) struct Start(Option<Routine>);
+pub(crate) struct Start(Option<Routine>);
 
 impl Start {
     pub fn new(problem: &Problem, executor: &dyn Executor) -> Result<Self> {
@@ -159,18 +96,18 @@ impl Start {
         let Some(start) = trace.start()? else { return Ok(Start(None)) };
         let mut builder = Program::builder(&graph);
         for (i, theta) in start.into_iter().enumerate() {
-            builder = builder.output(format!("theta.{i}"), theta);
+            builder = builder.output(format!("start.{i}"), theta);
         }
         Ok(Start(Some(Routine::new(&builder.build()?, problem, executor)?)))
     }
 
     /// Where the inner loop starts, given the θ of the state.
-    pub fn theta(&mut self, problem: &Problem, lambda: &[Array], theta: &[Array], key: [i32; 2]) -> Result<Vec<Array>> {
+    pub fn theta(&mut self, lambda: &[Array], theta: &[Array], key: [i32; 2]) -> Result<Vec<Array>> {
         let Some(routine) = &mut self.0 else { return Ok(theta.to_vec()) };
-        routine.set_point(problem, lambda, &[])?;
+        routine.set_lambda(lambda)?;
         routine.set_key(key)?;
         routine.run(0..1)?;
-        routine.output_all("theta", theta.len())
+        routine.output_all("start")
     }
 }
 
@@ -217,17 +154,16 @@ pub(super) fn through_start(problem: &Problem, executor: &dyn Executor) -> Resul
 /// Adds vᵀ·J0 to h with the routine above.
 pub(super) fn add_through_start(
     routine: &mut Routine,
-    problem: &Problem,
     (lambda, key): (&[Array], [i32; 2]),
     h: &[Array],
     v: &[Array],
 ) -> Result<Vec<Array>> {
-    routine.set_point(problem, lambda, &[])?;
+    routine.set_lambda(lambda)?;
     routine.set_key(key)?;
     routine.set_all("h", h)?;
     routine.set_all("v", v)?;
     routine.run(0..1)?;
-    routine.output_all("h", h.len())
+    routine.output_all("h")
 }
 
 /// An error for a method that needs a problem of another kind.

@@ -4,11 +4,13 @@
 //!
 //! No derivative of f is taken; f is only looked at.
 
-use super::inner_loop::{InnerLoop, Walk, not_applicable, outer_loss};
+use super::inner_loop::{InnerLoop, not_applicable, outer_loss};
 use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use crate::probe::InnerTime;
 use crate::problem::Problem;
-use crate::trace::{Routine, Trace};
+use crate::routine::Routine;
+use crate::trace::Trace;
 use bilevel_graph::{Array, Executor, Graph};
 use serde::{Deserialize, Serialize};
 
@@ -43,8 +45,7 @@ impl Default for Reptile {
 
 struct Prepared {
     inner: InnerLoop,
-    problem: Problem,
-    forward: Walk,
+    forward: Routine,
     outer: Routine,
 }
 
@@ -53,9 +54,8 @@ impl Method for Reptile {
         "reptile"
     }
 
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        let inner = InnerLoop { step: self.step, steps: self.steps, temperature: 0.0, noise_scale: 0.0 };
-        inner.check()?;
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        let inner = InnerLoop::new(self.step, self.steps, 0.0, 0.0, 1)?;
         let graph = Graph::new();
         let trace = Trace::new(&graph, problem)?;
         if trace.start()?.is_none_or(|start| start != trace.lambda) {
@@ -63,19 +63,18 @@ impl Method for Reptile {
                           rmd or rmd-fo, which differentiate through any start";
             return not_applicable(self.name(), reason);
         }
-        Ok(Box::new(Prepared {
-            inner,
-            problem: problem.clone(),
-            forward: inner.walk(problem, executor)?,
-            outer: outer_loss(problem, executor)?,
-        }))
+        Ok(Box::new(Prepared { inner, forward: inner.walk(problem, executor)?, outer: outer_loss(problem, executor)? }))
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
     }
 }
 
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        self.forward.set_lambda(&state.lambda, key)?;
-        self.forward.set_theta(&state.lambda)?;
+        self.inner.place(&mut self.forward)?;
+        self.forward.set_point(&state.lambda, &state.lambda, key)?;
         self.forward.run(0..self.inner.steps as u32)?;
         let theta = self.forward.theta()?;
         let difference = |(l, t): (&Array, &Array)| -> Result<Array> {
@@ -84,12 +83,16 @@ impl Estimator for Prepared {
         };
         let value = state.lambda.iter().zip(&theta).map(difference).collect::<Result<Vec<_>>>()?;
         finite("reptile", "θ", &value, InnerLoop::ADVICE)?;
-        self.outer.set_point(&self.problem, &state.lambda, &theta)?;
-        self.outer.set_key(key)?;
+        self.outer.set_point(&state.lambda, &theta, key)?;
         self.outer.run(self.inner.last())?;
         state.theta = theta;
         let oracles = Oracles { inner_gradients: self.inner.steps as u64, losses: 1, ..Oracles::default() };
         let (inner_loss, outer_loss) = (self.forward.number("inner")?, self.outer.number("outer")?);
-        Ok(Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles })
+        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.inner.factor = factor;
+        Ok(())
     }
 }

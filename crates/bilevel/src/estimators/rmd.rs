@@ -8,12 +8,14 @@
 //! Every step draws with its own counter, so noise and minibatches are the same when a stretch is run again. With θ⁰ = λ
 //! this is MAML.
 
-use super::inner_loop::{InnerLoop, Start, Walk, add_through_start, buffers, outer_gradient, through_start};
+use super::inner_loop::{InnerLoop, Start, add_through_start, buffers, outer_gradient, through_start};
 use crate::Result;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use crate::probe::InnerTime;
 use crate::problem::Problem;
-use crate::trace::{Routine, Trace, or_zeros};
+use crate::routine::Routine;
+use crate::trace::{Trace, or_zeros};
 use bilevel_graph::{Array, Executor, Graph, Program, gradient, vjp};
 use serde::{Deserialize, Serialize};
 
@@ -93,11 +95,12 @@ impl Default for Rmd {
 /// ```
 pub struct PreparedRmd {
     settings: Rmd,
+    inner: InnerLoop,
     problem: Problem,
     start: Start,
-    forward: Walk,
+    forward: Routine,
     outer: Routine,
-    backward: Walk,
+    backward: Routine,
     through: Option<Routine>,
     /// θ at the first step of every stretch, and at every step of the stretch being walked back.
     marks: Vec<Vec<Array>>,
@@ -105,11 +108,6 @@ pub struct PreparedRmd {
 }
 
 impl Rmd {
-    fn inner_loop(&self) -> InnerLoop {
-        let Rmd { step, steps, temperature, noise_scale, .. } = *self;
-        InnerLoop { step, steps, temperature, noise_scale }
-    }
-
     /// First step walked back, and the length of the stretches from there on.
     fn stretches(&self) -> (usize, usize) {
         match self.storage {
@@ -124,19 +122,19 @@ impl Rmd {
 
     /// As [`Method::prepare`], with the type that tells its memory.
     pub fn prepare_rmd(&self, problem: &Problem, executor: &dyn Executor) -> Result<PreparedRmd> {
-        let inner = self.inner_loop();
-        inner.check()?;
+        let inner = InnerLoop::new(self.step, self.steps, self.temperature, self.noise_scale, 1)?;
         if let Storage::Truncated(last) = self.storage {
             require(last > 0, "storage", last as f64, "Truncated to at least 1 step")?;
         }
         let reaches_start = self.stretches().0 == 0;
         Ok(PreparedRmd {
             settings: *self,
+            inner,
             problem: problem.clone(),
             start: Start::new(problem, executor)?,
             forward: inner.walk(problem, executor)?,
             outer: outer_gradient(problem, executor)?,
-            backward: backward_program(self.step, problem, executor)?,
+            backward: backward_program(problem, executor)?,
             through: if reaches_start { through_start(problem, executor)? } else { None },
             marks: vec![],
             tape: vec![],
@@ -149,17 +147,22 @@ impl Method for Rmd {
         "rmd"
     }
 
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         Ok(Box::new(self.prepare_rmd(problem, executor)?))
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
     }
 }
 
 /// One step back: h ← h − γ·aᵀ·C, a ← a − γ·H·a.
-fn backward_program(gamma: f64, problem: &Problem, executor: &dyn Executor) -> Result<Walk> {
+fn backward_program(problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let (lambda, theta) = (&trace.lambda, &trace.theta);
     let (a, h) = (trace.inputs_like("a", theta), trace.inputs_like("h", lambda));
+    let gamma = trace.gamma;
     let slope = or_zeros(gradient(trace.inner(theta, graph.step())?, theta)?, theta);
     let both = [&lambda[..], theta].concat();
     let products = or_zeros(vjp(&slope, &a, &both)?, &both);
@@ -171,7 +174,7 @@ fn backward_program(gamma: f64, problem: &Problem, executor: &dyn Executor) -> R
     for i in 0..lambda.len() {
         builder = builder.carry(h[i], h[i] - mixed[i] * gamma);
     }
-    Walk::new(&builder.build()?, problem, executor)
+    Routine::new(&builder.build()?, problem, executor)
 }
 
 impl PreparedRmd {
@@ -203,9 +206,10 @@ impl Estimator for PreparedRmd {
         let steps = self.settings.steps;
         let starts: Vec<usize> = (first..steps).step_by(length).collect();
 
-        let theta = self.start.theta(&self.problem, &state.lambda, &state.theta, key)?;
-        self.forward.set_lambda(&state.lambda, key)?;
-        self.forward.set_theta(&theta)?;
+        let theta = self.start.theta(&state.lambda, &state.theta, key)?;
+        self.inner.place(&mut self.forward)?;
+        self.inner.place(&mut self.backward)?;
+        self.forward.set_point(&state.lambda, &theta, key)?;
         self.forward.run(0..first as u32)?;
         let mut made = first;
         for (mark, &from) in starts.iter().enumerate() {
@@ -220,7 +224,8 @@ impl Estimator for PreparedRmd {
         }
 
         let (mut inner_loss, mut outer_loss, mut end) = (f64::NAN, f64::NAN, vec![]);
-        self.backward.set_lambda(&state.lambda, key)?;
+        self.backward.set_lambda(&state.lambda)?;
+        self.backward.set_key(key)?;
         for (mark, &from) in starts.iter().enumerate().rev() {
             let (to, last) = ((from + length).min(steps), mark + 1 == starts.len());
             made += self.record(mark, from, to, last)?;
@@ -228,12 +233,11 @@ impl Estimator for PreparedRmd {
                 inner_loss = self.forward.number("inner")?;
                 let theta = self.forward.theta()?;
                 finite("rmd", "θ", &theta, InnerLoop::ADVICE)?;
-                self.outer.set_point(&self.problem, &state.lambda, &theta)?;
-                self.outer.set_key(key)?;
-                self.outer.run(self.settings.inner_loop().last())?;
+                self.outer.set_point(&state.lambda, &theta, key)?;
+                self.outer.run(self.inner.last())?;
                 outer_loss = self.outer.number("outer")?;
-                self.backward.set_all("h", &self.outer.output_all("direct", state.lambda.len())?)?;
-                self.backward.set_all("a", &self.outer.output_all("f_theta", theta.len())?)?;
+                self.backward.set_all("h", &self.outer.output_all("direct")?)?;
+                self.backward.set_all("a", &self.outer.output_all("f_theta")?)?;
                 end = theta;
             }
             for t in (from..to).rev() {
@@ -241,10 +245,10 @@ impl Estimator for PreparedRmd {
                 self.backward.run(t as u32..t as u32 + 1)?;
             }
         }
-        let mut value = self.backward.carried_all("h", state.lambda.len())?;
+        let mut value = self.backward.carried_all("h")?;
         if let Some(through) = &mut self.through {
-            let a = self.backward.carried_all("a", end.len())?;
-            value = add_through_start(through, &self.problem, (&state.lambda, key), &value, &a)?;
+            let a = self.backward.carried_all("a")?;
+            value = add_through_start(through, (&state.lambda, key), &value, &a)?;
         }
         finite("rmd", "the hypergradient", &value, InnerLoop::ADVICE)?;
         state.theta = end;
@@ -256,6 +260,11 @@ impl Estimator for PreparedRmd {
             mixed_products: back,
             losses: 0,
         };
-        Ok(Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles })
+        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.inner.factor = factor;
+        Ok(())
     }
 }

@@ -4,11 +4,12 @@
 //!
 //! With θ⁰ = λ this is FO-MAML. Where θ⁰ does not depend on λ only the direct term f_λ is left.
 
-use super::inner_loop::{InnerLoop, Start, Walk, add_through_start, outer_gradient, through_start};
+use super::inner_loop::{InnerLoop, Start, add_through_start, outer_gradient, through_start};
 use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use crate::probe::InnerTime;
 use crate::problem::Problem;
-use crate::trace::Routine;
+use crate::routine::Routine;
 use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
@@ -49,9 +50,8 @@ impl Default for RmdFo {
 
 struct Prepared {
     inner: InnerLoop,
-    problem: Problem,
     start: Start,
-    forward: Walk,
+    forward: Routine,
     outer: Routine,
     through: Option<Routine>,
 }
@@ -61,42 +61,48 @@ impl Method for RmdFo {
         "rmd-fo"
     }
 
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         let RmdFo { step, steps, temperature, noise_scale } = *self;
-        let inner = InnerLoop { step, steps, temperature, noise_scale };
-        inner.check()?;
+        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 1)?;
         Ok(Box::new(Prepared {
             inner,
-            problem: problem.clone(),
             start: Start::new(problem, executor)?,
             forward: inner.walk(problem, executor)?,
             outer: outer_gradient(problem, executor)?,
             through: through_start(problem, executor)?,
         }))
     }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
+    }
 }
 
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let theta = self.start.theta(&self.problem, &state.lambda, &state.theta, key)?;
-        self.forward.set_lambda(&state.lambda, key)?;
-        self.forward.set_theta(&theta)?;
+        let theta = self.start.theta(&state.lambda, &state.theta, key)?;
+        self.inner.place(&mut self.forward)?;
+        self.forward.set_point(&state.lambda, &theta, key)?;
         self.forward.run(0..self.inner.steps as u32)?;
         let theta = self.forward.theta()?;
         finite("rmd-fo", "θ", &theta, InnerLoop::ADVICE)?;
 
-        self.outer.set_point(&self.problem, &state.lambda, &theta)?;
-        self.outer.set_key(key)?;
+        self.outer.set_point(&state.lambda, &theta, key)?;
         self.outer.run(self.inner.last())?;
-        let mut value = self.outer.output_all("direct", state.lambda.len())?;
+        let mut value = self.outer.output_all("direct")?;
         if let Some(through) = &mut self.through {
-            let f_theta = self.outer.output_all("f_theta", theta.len())?;
-            value = add_through_start(through, &self.problem, (&state.lambda, key), &value, &f_theta)?;
+            let f_theta = self.outer.output_all("f_theta")?;
+            value = add_through_start(through, (&state.lambda, key), &value, &f_theta)?;
         }
         finite("rmd-fo", "the hypergradient", &value, InnerLoop::ADVICE)?;
         state.theta = theta;
         let oracles = Oracles { inner_gradients: self.inner.steps as u64, outer_gradients: 1, ..Oracles::default() };
         let (inner_loss, outer_loss) = (self.forward.number("inner")?, self.outer.number("outer")?);
-        Ok(Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles })
+        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.inner.factor = factor;
+        Ok(())
     }
 }

@@ -1,9 +1,11 @@
 //! Linear solves with the Hessian of the inner loss, each one looped program.
 
-use super::implicit::{Descent, Point};
+use super::implicit::{Point, hessian};
+use super::inner_loop::InnerLoop;
 use crate::Result;
 use crate::problem::Problem;
-use crate::trace::{Routine, Trace};
+use crate::routine::Routine;
+use crate::trace::Trace;
 use bilevel_graph::{Array, DType, Executor, Graph, Program, Tensor};
 
 /// z ← z − β·H·z + w·f_θ.
@@ -16,7 +18,7 @@ impl Richardson {
     pub fn new(
         problem: &Problem,
         executor: &dyn Executor,
-        descent: &Descent,
+        inner: &InnerLoop,
         (beta, weight): (f64, f64),
         sweeps: usize,
     ) -> Result<Self> {
@@ -24,7 +26,7 @@ impl Richardson {
         let trace = Trace::new(&graph, problem)?;
         let z = trace.inputs_like("z", &trace.theta);
         let f_theta = trace.inputs_like("f_theta", &trace.theta);
-        let hessian = descent.hessian(&trace, &z)?;
+        let hessian = hessian(inner, &trace, &z)?;
         let mut builder = Program::builder(&graph);
         for i in 0..z.len() {
             builder = builder.carry(z[i], z[i] - hessian[i] * beta + f_theta[i] * weight);
@@ -32,12 +34,12 @@ impl Richardson {
         Ok(Richardson { sweep: Routine::new(&builder.build()?, problem, executor)?, sweeps })
     }
 
-    pub fn solve(&mut self, problem: &Problem, point: &Point, start: &[Array]) -> Result<Vec<Array>> {
-        point.place(&mut self.sweep, problem)?;
+    pub fn solve(&mut self, point: &Point, start: &[Array]) -> Result<Vec<Array>> {
+        point.place(&mut self.sweep)?;
         self.sweep.set_all("f_theta", &point.f_theta)?;
         self.sweep.set_all("z", start)?;
         self.sweep.run(0..self.sweeps as u32)?;
-        self.sweep.carried_all("z", start.len())
+        self.sweep.carried_all("z")
     }
 }
 
@@ -49,8 +51,8 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
-    fn times(&self, descent: &Descent, trace: &Trace, v: &[Tensor]) -> Result<Vec<Tensor>> {
-        let hessian = descent.hessian(trace, v)?;
+    fn times(&self, inner: &InnerLoop, trace: &Trace, v: &[Tensor]) -> Result<Vec<Tensor>> {
+        let hessian = hessian(inner, trace, v)?;
         Ok(hessian.iter().zip(v).map(|(h, v)| *h * self.hessian + *v * self.identity).collect())
     }
 }
@@ -72,13 +74,13 @@ impl ConjugateGradients {
     pub fn new(
         problem: &Problem,
         executor: &dyn Executor,
-        descent: &Descent,
+        inner: &InnerLoop,
         matrix: Matrix,
         sweeps: usize,
         warm: bool,
     ) -> Result<Self> {
-        let residual = if warm { Some(residual_program(problem, executor, descent, matrix)?) } else { None };
-        Ok(ConjugateGradients { sweep: sweep_program(problem, executor, descent, matrix)?, sweeps, residual })
+        let residual = if warm { Some(residual_program(problem, executor, inner, matrix)?) } else { None };
+        Ok(ConjugateGradients { sweep: sweep_program(problem, executor, inner, matrix)?, sweeps, residual })
     }
 
     /// Hessian products of one solve.
@@ -87,27 +89,27 @@ impl ConjugateGradients {
     }
 
     /// The solution from `start`, which must be 0 where the solve is not a warm one.
-    pub fn solve(&mut self, problem: &Problem, point: &Point, start: &[Array]) -> Result<Vec<Array>> {
+    pub fn solve(&mut self, point: &Point, start: &[Array]) -> Result<Vec<Array>> {
         let first = match &mut self.residual {
             Some(residual) => {
-                point.place(residual, problem)?;
+                point.place(residual)?;
                 residual.set_all("f_theta", &point.f_theta)?;
                 residual.set_all("q", start)?;
                 residual.run(0..1)?;
-                residual.output_all("r", start.len())?
+                residual.output_all("r")?
             }
             None => point.f_theta.clone(),
         };
-        let sweep = &mut self.sweep;
-        point.place(sweep, problem)?;
+        let (sweep, dtype) = (&mut self.sweep, start[0].dtype());
+        point.place(sweep)?;
         sweep.set_all("q", start)?;
         sweep.set_all("r", &first)?;
         sweep.set_all("p", &first)?;
-        sweep.set("rr", &Array::scalar(square_norm(&first), problem.dtype))?;
-        let rounding = if problem.dtype == DType::F64 { f64::EPSILON } else { f32::EPSILON as f64 };
-        sweep.set("floor", &Array::scalar(rounding * rounding * square_norm(&point.f_theta), problem.dtype))?;
+        sweep.set_all("rr", &[Array::scalar(square_norm(&first), dtype)])?;
+        let rounding = if dtype == DType::F64 { f64::EPSILON } else { f32::EPSILON as f64 };
+        sweep.set_all("floor", &[Array::scalar(rounding * rounding * square_norm(&point.f_theta), dtype)])?;
         sweep.run(0..self.sweeps as u32)?;
-        sweep.carried_all("q", start.len())
+        sweep.carried_all("q")
     }
 }
 
@@ -126,13 +128,13 @@ fn quotient(a: Tensor, b: Tensor) -> Tensor {
     nothing.select(0.0, a / nothing.select(1.0, b))
 }
 
-fn sweep_program(problem: &Problem, executor: &dyn Executor, descent: &Descent, matrix: Matrix) -> Result<Routine> {
+fn sweep_program(problem: &Problem, executor: &dyn Executor, inner: &InnerLoop, matrix: Matrix) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let [q, r, p] = ["q", "r", "p"].map(|name| trace.inputs_like(name, &trace.theta));
-    let [rr, floor] = ["rr", "floor"].map(|name| graph.input(name, [], problem.dtype));
+    let [rr, floor] = ["rr.0", "floor.0"].map(|name| graph.input(name, [], problem.dtype));
     let zero = graph.scalar(0.0, problem.dtype);
-    let product = matrix.times(descent, &trace, &p)?;
+    let product = matrix.times(inner, &trace, &p)?;
     let arrived = rr.less_equal(floor);
     let length = arrived.select(0.0, quotient(rr, dot(&p, &product).unwrap_or(zero)));
     let r_next: Vec<Tensor> = (0..r.len()).map(|i| r[i] - length * product[i]).collect();
@@ -145,11 +147,11 @@ fn sweep_program(problem: &Problem, executor: &dyn Executor, descent: &Descent, 
     Routine::new(&builder.build()?, problem, executor)
 }
 
-fn residual_program(problem: &Problem, executor: &dyn Executor, descent: &Descent, matrix: Matrix) -> Result<Routine> {
+fn residual_program(problem: &Problem, executor: &dyn Executor, inner: &InnerLoop, matrix: Matrix) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let (q, f_theta) = (trace.inputs_like("q", &trace.theta), trace.inputs_like("f_theta", &trace.theta));
-    let product = matrix.times(descent, &trace, &q)?;
+    let product = matrix.times(inner, &trace, &q)?;
     let mut builder = Program::builder(&graph);
     for i in 0..q.len() {
         builder = builder.output(format!("r.{i}"), f_theta[i] - product[i]);

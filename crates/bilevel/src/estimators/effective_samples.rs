@@ -1,0 +1,91 @@
+//! How many independent samples the f of a chain are worth, from three sums along it.
+//!
+//!   ESS = M·(1 − ρ)/(1 + ρ),   ρ the correlation of f at neighbouring steps
+//!
+//! It takes f for a first-order autoregression, which costs a few scalar operations a step and no memory. f is centred by
+//! its value at the first kept step, so that a large f costs no digits.
+
+use crate::Result;
+use crate::routine::Routine;
+use crate::trace::Trace;
+use bilevel_graph::{Array, DType, ProgramBuilder, Tensor};
+
+/// Name of the carried numbers: the centre, the last f − centre, and the sums of it, its square and its lagged product.
+const GROUP: &str = "samples";
+
+/// Carries the sums in a program whose f at this step is `outer`; `step` counts from 0 and `burn_in` steps are passed over.
+pub(super) fn carry<'g>(
+    builder: ProgramBuilder<'g>,
+    trace: &Trace,
+    outer: Tensor,
+    step: Tensor,
+    burn_in: usize,
+) -> ProgramBuilder<'g> {
+    let old: Vec<Tensor> = (0..5).map(|i| trace.graph.input(format!("{GROUP}.{i}"), [], trace.problem.dtype)).collect();
+    let f = outer.reshape([]);
+    // Until the first kept step the centre follows f, so that what is summed is 0.
+    let centre = step.greater_equal(burn_in as f64 + 1.0).select(old[0], f);
+    let off = f - centre;
+    let new = [centre, off, old[2] + off, old[3] + off * off, old[4] + off * old[1]];
+    old.iter().zip(new).fold(builder, |builder, (old, new)| builder.carry(*old, new))
+}
+
+/// Sets the sums to 0 before a run.
+pub(super) fn clear(routine: &mut Routine, dtype: DType) -> Result<()> {
+    routine.set_all(GROUP, &vec![Array::scalar(0.0, dtype); 5])
+}
+
+/// The effective number of `kept` samples, between 1 and all of them; `None` where f did not vary.
+pub(super) fn read(routine: &Routine, kept: usize) -> Result<Option<f64>> {
+    let sums = routine.carried_all(GROUP)?;
+    let number = |i: usize| sums[i].item().unwrap_or(f64::NAN);
+    Ok(effective(number(2), number(3), number(4), kept as f64))
+}
+
+fn effective(sum: f64, squares: f64, products: f64, kept: f64) -> Option<f64> {
+    let mean = sum / kept;
+    let variance = squares / kept - mean * mean;
+    // The products are over one pair less than the squares.
+    let correlation = (products / (kept - 1.0) - mean * mean) / variance;
+    let found = kept * (1.0 - correlation) / (1.0 + correlation);
+    let varied = variance > 1e-12 * squares / kept && kept > 1.0;
+    (varied && found.is_finite()).then(|| if correlation >= 1.0 { 1.0 } else { found.clamp(1.0, kept) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::effective;
+
+    /// The sums of a series, centred by its first number.
+    fn sums(series: &[f64]) -> (f64, f64, f64, f64) {
+        let off: Vec<f64> = series.iter().map(|f| f - series[0]).collect();
+        let products = off.windows(2).map(|pair| pair[0] * pair[1]).sum();
+        (off.iter().sum(), off.iter().map(|x| x * x).sum(), products, series.len() as f64)
+    }
+
+    #[test]
+    fn an_autoregression_is_worth_what_its_correlation_says() {
+        for rho in [0.0, 0.5, 0.9] {
+            let mut noise = vec![0.0; 200_000];
+            bilevel_graph::random::fill_normal_f64([1, 2], 3, 0, 0, &mut noise);
+            let mut x = 1e6; // far from 0: the centre must take care of it
+            let series: Vec<f64> = noise
+                .iter()
+                .map(|n| {
+                    x = 1e6 + rho * (x - 1e6) + n;
+                    x
+                })
+                .collect();
+            let (sum, squares, products, kept) = sums(&series);
+            let found = effective(sum, squares, products, kept).unwrap() / kept;
+            let expected = (1.0 - rho) / (1.0 + rho);
+            assert!((found / expected - 1.0).abs() < 0.05, "{rho}: {found} and not {expected}");
+        }
+    }
+
+    #[test]
+    fn a_series_that_does_not_vary_has_no_answer() {
+        let (sum, squares, products, kept) = sums(&[2.0; 10]);
+        assert_eq!(effective(sum, squares, products, kept), None);
+    }
+}

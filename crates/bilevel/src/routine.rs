@@ -1,0 +1,161 @@
+//! A compiled program of a problem: data set once, places of inputs and outputs looked up once.
+
+use crate::Result;
+use crate::problem::Problem;
+use bilevel_graph::{Array, Data, Executor, Port, Program, Runnable};
+use std::ops::Range;
+
+/// Places of inputs or outputs named `prefix.0`, `prefix.1`, …; `None` for one the program does not use.
+type Groups = Vec<(String, Vec<Option<usize>>)>;
+
+pub(crate) struct Routine {
+    run: Box<dyn Runnable>,
+    lambda: Vec<Option<usize>>,
+    theta: Vec<Option<usize>>,
+    inputs: Groups,
+    outputs: Groups,
+    /// The key's place, and an array to set it from.
+    key: Option<usize>,
+    key_array: Array,
+    /// The places of γ and the noise's size, and an array to set them from.
+    step_sizes: [Option<usize>; 2],
+    number: Array,
+}
+
+impl Routine {
+    pub fn new(program: &Program, problem: &Problem, executor: &dyn Executor) -> Result<Self> {
+        let place = |name: &str| program.inputs.iter().position(|port| port.name == name);
+        let mut run = executor.compile(program)?;
+        for (name, array) in &problem.data {
+            if let Some(input) = place(&format!("data.{name}")) {
+                run.set(input, array)?;
+            }
+        }
+        Ok(Routine {
+            run,
+            lambda: problem.lambda.iter().map(|(name, _)| place(&format!("lambda.{name}"))).collect(),
+            theta: problem.theta.iter().map(|(name, _)| place(&format!("theta.{name}"))).collect(),
+            inputs: groups(&program.inputs),
+            outputs: groups(&program.outputs),
+            key: place("key"),
+            key_array: Array::from_i32([2], vec![0, 0])?,
+            step_sizes: ["gamma", "noise"].map(place),
+            number: Array::scalar(0.0, problem.dtype),
+        })
+    }
+
+    pub fn set_lambda(&mut self, lambda: &[Array]) -> Result<()> {
+        set_each(&mut *self.run, &self.lambda, lambda)
+    }
+
+    pub fn set_theta(&mut self, theta: &[Array]) -> Result<()> {
+        set_each(&mut *self.run, &self.theta, theta)
+    }
+
+    /// Sets λ, θ and the key of what is random.
+    pub fn set_point(&mut self, lambda: &[Array], theta: &[Array], key: [i32; 2]) -> Result<()> {
+        self.set_lambda(lambda)?;
+        self.set_theta(theta)?;
+        self.set_key(key)
+    }
+
+    pub fn set_key(&mut self, key: [i32; 2]) -> Result<()> {
+        let Some(input) = self.key else { return Ok(()) };
+        if let Data::I32(values) = self.key_array.data_mut() {
+            values.copy_from_slice(&key);
+        }
+        Ok(self.run.set(input, &self.key_array)?)
+    }
+
+    /// Sets γ and the size of its noise.
+    pub fn set_step_sizes(&mut self, gamma: f64, noise: f64) -> Result<()> {
+        for (place, value) in self.step_sizes.into_iter().zip([gamma, noise]) {
+            let Some(input) = place else { continue };
+            match self.number.data_mut() {
+                Data::F32(number) => number[0] = value as f32,
+                Data::F64(number) => number[0] = value,
+                Data::I32(_) => {}
+            }
+            self.run.set(input, &self.number)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the inputs of a group made by `Trace::inputs_like`; those the program does not use are passed over.
+    pub fn set_all(&mut self, prefix: &str, values: &[Array]) -> Result<()> {
+        match find(&self.inputs, prefix) {
+            Some(places) => set_each(&mut *self.run, places, values),
+            None => Ok(()),
+        }
+    }
+
+    pub fn run(&mut self, steps: Range<u32>) -> Result<()> {
+        Ok(self.run.run(steps)?)
+    }
+
+    /// The carried inputs of a group after a run.
+    pub fn carried_all(&self, prefix: &str) -> Result<Vec<Array>> {
+        let places = find(&self.inputs, prefix).unwrap_or(&[]);
+        places.iter().flatten().map(|input| Ok(self.run.input(*input)?)).collect()
+    }
+
+    /// θ after a run that carries it.
+    pub fn theta(&self) -> Result<Vec<Array>> {
+        self.theta.iter().flatten().map(|input| Ok(self.run.input(*input)?)).collect()
+    }
+
+    /// Copies θ into arrays of its shapes.
+    pub fn read_theta(&self, into: &mut [Array]) -> Result<()> {
+        for (input, array) in self.theta.iter().flatten().zip(into) {
+            self.run.read_input(*input, array)?;
+        }
+        Ok(())
+    }
+
+    /// The outputs of a group after the last step.
+    pub fn output_all(&self, prefix: &str) -> Result<Vec<Array>> {
+        let places = find(&self.outputs, prefix).unwrap_or(&[]);
+        places.iter().flatten().map(|output| Ok(self.run.output(*output)?)).collect()
+    }
+
+    /// A scalar output of the last step.
+    pub fn number(&self, name: &str) -> Result<f64> {
+        let output = self.run.program().output(name)?;
+        Ok(self.run.output(output)?.item().unwrap_or(f64::NAN))
+    }
+}
+
+fn set_each(run: &mut dyn Runnable, places: &[Option<usize>], values: &[Array]) -> Result<()> {
+    for (place, value) in places.iter().zip(values) {
+        if let Some(input) = place {
+            run.set(*input, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn find<'a>(groups: &'a Groups, prefix: &str) -> Option<&'a [Option<usize>]> {
+    groups.iter().find(|(name, _)| name == prefix).map(|(_, places)| &places[..])
+}
+
+fn groups(ports: &[Port]) -> Groups {
+    let mut groups = Groups::new();
+    for (place, port) in ports.iter().enumerate() {
+        let Some((prefix, number)) = port.name.rsplit_once('.') else { continue };
+        // Names that users give have places of their own.
+        if ["lambda.", "theta.", "data."].iter().any(|own| port.name.starts_with(own)) {
+            continue;
+        }
+        let Ok(number) = number.parse::<usize>() else { continue };
+        let at = groups.iter().position(|(name, _)| name == prefix).unwrap_or_else(|| {
+            groups.push((prefix.to_string(), vec![]));
+            groups.len() - 1
+        });
+        let places = &mut groups[at].1;
+        if places.len() <= number {
+            places.resize(number + 1, None);
+        }
+        places[number] = Some(place);
+    }
+    groups
+}
