@@ -35,12 +35,14 @@ pub struct Config {
     pub data: String,
     /// The method with its settings.
     pub method: AnyMethod,
+    /// The inner loop over the outer iterations.
+    pub inner: Inner,
     /// The outer loop.
     pub outer: Outer,
     /// When to save.
-    pub checkpoint: Every,
+    pub checkpoint: Checkpoint,
     /// When to measure.
-    pub metrics: Every,
+    pub metrics: Metrics,
 }
 
 /// A floating-point type.
@@ -53,12 +55,30 @@ pub enum Float {
     F64,
 }
 
-/// Every so many iterations.
+/// How the inner loop changes over the outer iterations.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inner {
+    /// A factor on the inner step.
+    pub schedule: ScheduleSettings,
+}
+
+/// When to save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Every {
-    /// So many.
+pub struct Checkpoint {
+    /// Every so many iterations.
     pub every: u32,
+}
+
+/// When to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metrics {
+    /// The experiment's own measures every so many iterations.
+    pub every: u32,
+    /// A diagnosis of the hypergradient every so many iterations; 0 is never.
+    pub diagnose: u32,
 }
 
 /// The words that decide which other keys there are.
@@ -70,8 +90,10 @@ pub struct Choices<'a> {
     pub method: Option<&'a str>,
     /// The optimizer; the task's own if `None`.
     pub optimizer: Option<&'a str>,
-    /// The schedule; the task's own if `None`.
+    /// The schedule of the outer rate; the task's own if `None`.
     pub schedule: Option<&'a str>,
+    /// The schedule of the inner step; constant if `None`.
+    pub inner_schedule: Option<&'a str>,
 }
 
 impl Choices<'_> {
@@ -87,6 +109,12 @@ impl Choices<'_> {
             dtype: if d.dtype == DType::F32 { Float::F32 } else { Float::F64 },
             data: String::new(),
             method: self.task.method(self.method.unwrap_or(d.method)).map_err(refuse)?,
+            inner: Inner {
+                schedule: match self.inner_schedule {
+                    Some(shape) => ScheduleSettings::named("inner.schedule.shape", shape, d.iterations)?.above_zero(),
+                    None => ScheduleSettings::Constant { warm_up: 0 },
+                },
+            },
             outer: Outer {
                 iterations: d.iterations,
                 rate: d.rate,
@@ -100,13 +128,13 @@ impl Choices<'_> {
                     None => OptimizerSettings::of(d.optimizer),
                 },
                 schedule: match self.schedule {
-                    Some(shape) => ScheduleSettings::named(shape, d.iterations)?,
+                    Some(shape) => ScheduleSettings::named("outer.schedule.shape", shape, d.iterations)?,
                     None if d.cosine => ScheduleSettings::cosine(d.iterations),
                     None => ScheduleSettings::Constant { warm_up: 0 },
                 },
             },
-            checkpoint: Every { every: (d.iterations / 10).max(10) },
-            metrics: Every { every: (d.iterations / 100).max(1) },
+            checkpoint: Checkpoint { every: (d.iterations / 10).max(10) },
+            metrics: Metrics { every: (d.iterations / 100).max(1), diagnose: (d.iterations / 100).max(1) },
         })
     }
 }
@@ -137,13 +165,14 @@ impl Config {
         };
         let task = bilevel_tasks::task(experiment)
             .map_err(|error| ConfigError::at(&named.place, Wrong::Other(error.to_string())))?;
-        let mut choices = Choices { task, method: None, optimizer: None, schedule: None };
+        let mut choices = Choices { task, method: None, optimizer: None, schedule: None, inner_schedule: None };
         // One after another, so that a word that is not known is blamed on its own place.
-        for key in ["method.name", "outer.optimizer.name", "outer.schedule.shape"] {
+        for key in ["method.name", "outer.optimizer.name", "outer.schedule.shape", "inner.schedule.shape"] {
             let Some((entry, text)) = word(key)? else { continue };
             match key {
                 "method.name" => choices.method = Some(text),
                 "outer.optimizer.name" => choices.optimizer = Some(text),
+                "inner.schedule.shape" => choices.inner_schedule = Some(text),
                 _ => choices.schedule = Some(text),
             }
             choices.defaults().map_err(|error| ConfigError { place: Some(entry.place.clone()), ..error })?;
@@ -186,10 +215,14 @@ impl Config {
         for key in ["threads", "data", "checkpoint", "metrics"] {
             settings.shift_remove(key);
         }
-        let text = Value::Object(settings).to_string();
-        // FNV-1a: not against malice, only against mixing runs up.
-        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ b as u64).wrapping_mul(0x0100_0000_01b3));
-        format!("{hash:016x}")
+        digits(&Value::Object(settings).to_string())
+    }
+
+    /// The same without the number of iterations, which may be changed when a run is resumed.
+    pub fn path_hash(&self) -> String {
+        let mut longer = self.clone();
+        longer.outer.iterations = 0;
+        longer.hash()
     }
 
     fn check(&self) -> std::result::Result<(), ConfigError> {
@@ -200,6 +233,7 @@ impl Config {
         require(self.threads <= 1024, "threads", self.threads as f64, "at most 1024")?;
         require(self.checkpoint.every >= 1, "checkpoint.every", 0.0, "at least 1")?;
         require(self.metrics.every >= 1, "metrics.every", 0.0, "at least 1")?;
+        self.inner.schedule.check("inner", 1.0)?;
         self.outer.check()
     }
 
@@ -240,7 +274,11 @@ impl Config {
             .schedule(outer.schedule.build(outer.rate))
             .seed(self.seed)
             .cold(outer.cold)
+            .diagnose_every(self.metrics.diagnose)
             .iterations(outer.iterations);
+        if self.inner.schedule != (ScheduleSettings::Constant { warm_up: 0 }) {
+            driver = driver.inner_schedule(self.inner.schedule.build(1.0));
+        }
         if outer.clip > 0.0 {
             driver = driver.clip_norm(outer.clip);
         }
@@ -252,6 +290,12 @@ impl Config {
         }
         driver
     }
+}
+
+/// FNV-1a: not against malice, only against mixing runs up.
+fn digits(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ b as u64).wrapping_mul(0x0100_0000_01b3));
+    format!("{hash:016x}")
 }
 
 fn wrong_type(entry: &Entry, takes: &'static str) -> ConfigError {

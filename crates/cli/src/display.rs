@@ -1,6 +1,5 @@
 //! How a run goes, on standard error: a bar in a terminal, plain lines anywhere else.
 
-use crate::numbers::standard_error;
 use bilevel::{Beginning, Iteration, Observer, Outcome, State};
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -21,6 +20,8 @@ pub struct Display<W> {
     held: Option<Iteration>,
     done_before: u32,
     until: u32,
+    /// Notes shown so far.
+    notes: usize,
 }
 
 impl Display<std::io::Stderr> {
@@ -47,14 +48,23 @@ impl<W: Write> Display<W> {
             held: None,
             done_before: 0,
             until: 0,
+            notes: 0,
         }
+    }
+
+    /// Shows those that were not shown yet.
+    fn show_notes(&mut self, notes: &[String]) {
+        for note in notes.iter().skip(self.notes) {
+            let _ = writeln!(self.to, "note: {note}");
+        }
+        self.notes = self.notes.max(notes.len());
     }
 
     fn show(&mut self, iteration: &Iteration) {
         let seconds = self.began.elapsed().as_secs_f64();
         let speed = (iteration.number.saturating_sub(self.done_before)) as f64 / seconds.max(1e-9);
         let left = self.until.saturating_sub(iteration.number) as f64 / speed.max(1e-9);
-        let norm = match standard_error(iteration) {
+        let norm = match iteration.standard_error {
             Some(error) => format!("{:.2e} ± {error:.0e}", iteration.hypergradient_norm),
             None => format!("{:.2e}", iteration.hypergradient_norm),
         };
@@ -101,9 +111,7 @@ fn clock(seconds: f64) -> String {
 impl<W: Write + Send> Observer for Display<W> {
     fn on_start(&mut self, beginning: &Beginning) -> ControlFlow<String> {
         (self.began, self.done_before, self.until) = (Instant::now(), beginning.done, beginning.until);
-        for note in &beginning.notes {
-            let _ = writeln!(self.to, "note: {note}");
-        }
+        self.show_notes(&beginning.notes);
         if beginning.done > 0 {
             let _ = writeln!(self.to, "going on after iteration {} of {}", beginning.done, beginning.until);
         }
@@ -121,13 +129,14 @@ impl<W: Write + Send> Observer for Display<W> {
         ControlFlow::Continue(())
     }
 
-    fn on_end(&mut self, _: &Outcome) {
+    fn on_end(&mut self, outcome: &Outcome) {
         if let Some(iteration) = self.held.take() {
             self.show(&iteration);
         }
         if self.columns.is_some() && self.shown.is_some() {
             let _ = writeln!(self.to);
         }
+        self.show_notes(&outcome.notes);
     }
 }
 

@@ -35,6 +35,8 @@ pub enum CliError {
     Occupied(PathBuf),
     /// A folder to resume in which holds no run.
     NoRun(PathBuf),
+    /// The configuration in the folder of a run is not the one it was begun with.
+    Changed(PathBuf),
     /// A run to resume is past the last iteration asked for.
     Past {
         /// The run's folder.
@@ -106,6 +108,12 @@ impl fmt::Display for CliError {
             CliError::NoRun(path) => {
                 write!(f, "{} holds no run: there is no config.toml in it", path.display())
             }
+            CliError::Changed(path) => write!(
+                f,
+                "{0}/config.toml was changed after the run began; change it back, or begin a new run with 'bilevel run \
+                 {0}/config.toml'",
+                path.display()
+            ),
             CliError::Past { path, done, asked } => write!(
                 f,
                 "{} has done {done} iterations already, so --outer {asked} leaves nothing to do; ask for more than {done}",

@@ -10,6 +10,7 @@
 use crate::config::Config;
 use crate::config_entries::{self, Entry};
 use crate::errors::{CliError, Result};
+use bilevel::Checkpoints;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,8 @@ impl RunFolder {
     }
 
     fn holds_run(&self) -> bool {
-        self.config_file().exists() || self.checkpoints().exists()
+        // A checkpoint that cannot be read is a checkpoint all the same.
+        self.config_file().exists() || !matches!(Checkpoints::new(self.checkpoints()).newest(), Ok(None))
     }
 
     /// The folder itself.
@@ -63,6 +65,20 @@ impl RunFolder {
     /// Its checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
         self.path.join("checkpoint")
+    }
+
+    /// What the run was begun with, so that a configuration changed since is noticed.
+    pub fn path_hash_file(&self) -> PathBuf {
+        self.checkpoints().join("configuration")
+    }
+
+    /// Refuses a configuration that would continue the run on another path.
+    pub fn check_unchanged(&self, config: &Config) -> Result<()> {
+        match std::fs::read_to_string(self.path_hash_file()) {
+            Ok(begun) if begun.trim() != config.path_hash() => Err(CliError::Changed(self.path.clone())),
+            // Where it cannot be read, the checkpoints have their own means to tell runs apart.
+            _ => Ok(()),
+        }
     }
 
     /// Its result.

@@ -48,6 +48,7 @@ impl Recorder {
     }
 
     fn begin(&mut self, done: u32) -> Result<()> {
+        write_whole(&self.folder.path_hash_file(), self.config.path_hash().as_bytes())?;
         write_whole(&self.folder.config_file(), self.config.to_toml().as_bytes())?;
         let path = self.folder.metrics_file();
         let failed = |error: std::io::Error| CliError::file("write", &path, &error);

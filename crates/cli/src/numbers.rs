@@ -19,8 +19,3 @@ pub fn numbers(iteration: &Iteration) -> Map<String, Value> {
     }
     flat
 }
-
-/// The standard error of the hypergradient's norm, where the method knows it.
-pub fn standard_error(iteration: &Iteration) -> Option<f64> {
-    numbers(iteration).get("standard_error")?.as_f64()
-}

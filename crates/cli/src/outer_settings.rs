@@ -42,18 +42,16 @@ impl Outer {
         at_least_0("outer.clip", self.clip)?;
         at_least_0("outer.tolerance", self.tolerance)?;
         at_least_0("outer.improvement", self.improvement)?;
-        let named = |table: &'static str| {
-            move |error: bilevel::Error| match error {
-                // The rate is the schedule's to check, but stands outside its table.
-                bilevel::Error::Setting { name: "rate", value, must } => ConfigError::range("outer.rate", value, must),
-                bilevel::Error::Setting { name, value, must } => {
-                    ConfigError::range(&format!("outer.{table}.{name}"), value, must)
-                }
-                other => ConfigError { place: None, wrong: Wrong::Other(other.to_string()) },
-            }
-        };
-        self.schedule.build(self.rate).check().map_err(named("schedule"))?;
-        self.optimizer.build().check().map_err(named("optimizer"))
+        self.schedule.check("outer", self.rate)?;
+        self.optimizer.build().check().map_err(|error| in_table("outer.optimizer", error))
+    }
+}
+
+/// The library's complaint about a setting, with the key it stands under.
+fn in_table(table: &str, error: bilevel::Error) -> ConfigError {
+    match error {
+        bilevel::Error::Setting { name, value, must } => ConfigError::range(&format!("{table}.{name}"), value, must),
+        other => ConfigError { place: None, wrong: Wrong::Other(other.to_string()) },
     }
 }
 
@@ -128,7 +126,7 @@ impl OptimizerSettings {
     }
 }
 
-/// The learning rate over time, as a part of `outer.rate`.
+/// A rate over time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "shape", rename_all = "lowercase", deny_unknown_fields)]
 pub enum ScheduleSettings {
@@ -163,14 +161,33 @@ impl ScheduleSettings {
         ScheduleSettings::Cosine { warm_up: 0, over, last: 0.0 }
     }
 
-    /// By name, for a run of so many iterations.
-    pub fn named(shape: &str, iterations: u32) -> Result<Self, ConfigError> {
+    /// By name, for a run of so many iterations; the key is that which the name was given for.
+    pub fn named(key: &'static str, shape: &str, iterations: u32) -> Result<Self, ConfigError> {
         match shape {
             "constant" => Ok(ScheduleSettings::Constant { warm_up: 0 }),
             "step" => Ok(ScheduleSettings::Step { warm_up: 0, every: (iterations / 3).max(1), factor: 0.1 }),
             "cosine" => Ok(Self::cosine(iterations)),
-            _ => Err(unknown("outer.schedule.shape", shape, SCHEDULES)),
+            _ => Err(unknown(key, shape, SCHEDULES)),
         }
+    }
+
+    /// The same, but ending at a tenth where it would end at 0: an inner step of 0 trains nothing.
+    pub fn above_zero(self) -> Self {
+        match self {
+            ScheduleSettings::Cosine { warm_up, over, .. } => ScheduleSettings::Cosine { warm_up, over, last: 0.1 },
+            other => other,
+        }
+    }
+
+    /// Refuses numbers outside their range; `table` is the one the schedule stands in.
+    pub fn check(&self, table: &str, rate: f64) -> Result<(), ConfigError> {
+        self.build(rate).check().map_err(|error| match error {
+            // The rate is the schedule's to check, but stands outside its table.
+            bilevel::Error::Setting { name: "rate", value, must } => {
+                ConfigError::range(&format!("{table}.rate"), value, must)
+            }
+            error => in_table(&format!("{table}.schedule"), error),
+        })
     }
 
     /// The library's schedule from this rate.

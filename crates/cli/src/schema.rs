@@ -11,7 +11,7 @@ pub fn schema() -> Result<Value, ConfigError> {
     let tasks = bilevel_tasks::tasks();
     let methods = bilevel::methods();
     let base = |method, optimizer, schedule| {
-        let choices = Choices { task: &tasks[0], method, optimizer, schedule };
+        let choices = Choices { task: &tasks[0], method, optimizer, schedule, inner_schedule: schedule };
         Ok::<_, ConfigError>(choices.defaults()?.settings())
     };
     let mut root = table(&base(None, None, None)?, "");
@@ -32,12 +32,14 @@ pub fn schema() -> Result<Value, ConfigError> {
         variants.push(variant(&settings["outer"]["optimizer"], "outer.optimizer.", "name", name, ""));
     }
     root["properties"]["outer"]["properties"]["optimizer"] = choice("outer.optimizer", variants);
-    let mut variants = vec![];
-    for shape in SCHEDULES {
-        let settings = base(None, None, Some(shape))?;
-        variants.push(variant(&settings["outer"]["schedule"], "outer.schedule.", "shape", shape, ""));
+    for loops in ["inner", "outer"] {
+        let mut variants = vec![];
+        for shape in SCHEDULES {
+            let settings = base(None, None, Some(shape))?;
+            variants.push(variant(&settings[loops]["schedule"], &format!("{loops}.schedule."), "shape", shape, ""));
+        }
+        root["properties"][loops]["properties"]["schedule"] = choice(&format!("{loops}.schedule"), variants);
     }
-    root["properties"]["outer"]["properties"]["schedule"] = choice("outer.schedule", variants);
 
     let mut schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -20,13 +20,16 @@ fn all() -> Vec<Config> {
     let mut configs = vec![];
     for task in tasks() {
         for method in bilevel::methods() {
-            let choices = Choices { task, method: Some(method.name), optimizer: None, schedule: None };
+            let choices =
+                Choices { task, method: Some(method.name), optimizer: None, schedule: None, inner_schedule: None };
             configs.push(choices.defaults().unwrap());
         }
         for optimizer in ["sgd", "momentum", "adam"] {
             for schedule in ["constant", "step", "cosine"] {
                 let (optimizer, schedule) = (Some(optimizer), Some(schedule));
-                configs.push(Choices { task, method: None, optimizer, schedule }.defaults().unwrap());
+                configs.push(
+                    Choices { task, method: None, optimizer, schedule, inner_schedule: schedule }.defaults().unwrap(),
+                );
             }
         }
     }

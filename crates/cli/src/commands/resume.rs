@@ -24,6 +24,7 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
         entries.push(Entry::argument(&["outer", "iterations"], Given::Whole(asked as i64), format!("--outer {asked}")));
     }
     let config = Config::resolve(&entries)?;
+    folder.check_unchanged(&config)?;
     let display = (!quiet).then(Display::stderr);
     let result = execute(&config, &folder, true, display, stop_on_interrupt()?)?;
     tell(&result, &folder, arguments.json, quiet, out)
