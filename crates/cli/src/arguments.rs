@@ -1,62 +1,169 @@
 //! What the command can be asked for.
 
-/// A request on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Show the tour of the engine.
-    Tour,
-    /// Say how the command is used.
-    Help,
-    /// Say which version this is.
-    Version,
-}
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
 
-/// Reads the arguments that follow the command's name; the error is one sentence for the person who typed them.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    a check failed, or the run diverged
+  2    something given cannot be used: an argument, a file, a folder
+  130  stopped by Ctrl-C; 'bilevel resume DIR' goes on
+
+Begin with 'bilevel list', then 'bilevel run synth1d'.";
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  bilevel run synth1d                                       a second, with the settings that suit it
+  bilevel run digits-l2 --method ift-cg --seed 2            another method, another seed
+  bilevel run synth1d --set method.step=0.01 --outer 500    other settings
+  bilevel run synth1d --dry-run > my.toml                   a file with every key, to be changed
+  bilevel run my.toml --out my-run                          and run
+
+The folder then holds:
+  config.toml         the configuration, every key
+  metrics.jsonl       a line an outer iteration
+  checkpoint/         what 'bilevel resume' goes on from
+  result.json         what was found; the same for the same configuration and seed
+  lambda.safetensors  the hyperparameters that were found";
+
+/// Learns hyperparameters by differentiating through training.
 ///
-/// ```
-/// use bilevel_cli::{Command, parse};
-/// assert_eq!(parse([]), Ok(Command::Tour));
-/// assert_eq!(parse(["--version".to_string()]), Ok(Command::Version));
-/// assert!(parse(["--fast".to_string()]).unwrap_err().contains("'--fast'"));
-/// ```
-pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Command, String> {
-    let mut command = Command::Tour;
-    for argument in arguments {
-        command = match argument.as_str() {
-            "-h" | "--help" => Command::Help,
-            "-V" | "--version" if command != Command::Help => Command::Version,
-            "-V" | "--version" => command,
-            _ => {
-                return Err(format!("bilevel: '{argument}' is not an argument it knows; 'bilevel --help' lists them."));
-            }
-        };
+/// A bi-level problem has an inner loss, which trains parameters, and an outer loss, which judges them; the command moves the
+/// hyperparameters of the inner loss so that the outer loss falls. Without a command it shows a tour of the engine.
+#[derive(Debug, Parser)]
+#[command(name = "bilevel", version, after_help = EXIT_CODES, disable_help_subcommand = true, max_term_width = 100)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Print nothing but what was asked for and errors.
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Name the experiments and methods, a line each.
+    List(List),
+    /// Run an experiment and keep what it finds in a folder.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(Run),
+    /// Go on with a run where it stopped, as if it never had.
+    ///
+    /// The result is that of a run that was not stopped, byte for byte, whether it was ended by Ctrl-C, killed, or simply
+    /// done: with --outer a finished run goes on to more iterations.
+    Resume(Resume),
+    /// See whether derivatives are right and steps are well chosen, before a long run.
+    ///
+    /// Holds gradients, Hessian and mixed products of both losses against finite differences, names hyperparameters that
+    /// cannot have any effect, and measures the curvature of the inner loss, which says what inner step is safe.
+    Check(Check),
+    /// Print the JSON schema of a configuration file.
+    Schema,
+    /// Print a script that completes this command in a shell.
+    ///
+    /// For bash: bilevel completions bash > ~/.local/share/bash-completion/completions/bilevel
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Show the engine at work in three parts; takes a few seconds and writes nothing.
+    Tour,
+}
+
+/// Arguments of `list`.
+#[derive(Debug, Args)]
+pub struct List {
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which configuration: an experiment or a file, and changes to it.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// An experiment's name ('bilevel list'), or a file with settings.
+    #[arg(value_name = "EXPERIMENT|CONFIG.toml")]
+    pub what: String,
+    /// The method; settings a file has for another method are left out.
+    #[arg(short, long, value_name = "NAME")]
+    pub method: Option<String>,
+    /// Everything random follows from this number.
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    pub seed: Option<u64>,
+    /// Outer iterations.
+    #[arg(long, value_name = "N")]
+    pub outer: Option<u32>,
+    /// Changes one key of the configuration, such as method.step=0.1; may be given several times.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Folder of data files, for experiments that need some.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<String>,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Which configuration.
+    #[command(flatten)]
+    pub which: Which,
+    /// Where to keep the run; runs/EXPERIMENT-METHOD-sSEED if not given.
+    #[arg(short, long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print the configuration, with every key and what it means, and do not run it.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `resume`.
+#[derive(Debug, Args)]
+pub struct Resume {
+    /// The folder of the run.
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    /// Go on to this iteration instead of the one the run was to stop at.
+    #[arg(long, value_name = "N")]
+    pub outer: Option<u32>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Which configuration.
+    #[command(flatten)]
+    pub which: Which,
+    /// The largest relative error of a derivative that is right.
+    #[arg(long, value_name = "ERROR", default_value_t = 1e-6)]
+    pub tolerance: f64,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What clap says of arguments it does not understand, as one sentence.
+pub fn sentence(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let mut said = String::new();
+    let mut tips = String::new();
+    for line in text.lines().map(str::trim) {
+        if let Some(tip) = line.strip_prefix("tip: ") {
+            // That a value could begin with a dash is no help to anybody who mistyped.
+            tips = if tip.contains("as a value") { tips } else { format!("; {tip}") };
+        } else if line.starts_with("Usage:") || line.starts_with("For more information") {
+            break;
+        } else if !line.is_empty() {
+            said += if said.is_empty() { "" } else { " " };
+            said += line.strip_prefix("error: ").unwrap_or(line);
+        }
     }
-    Ok(command)
-}
-
-/// Name and version.
-pub fn version() -> String {
-    format!("bilevel {}", env!("CARGO_PKG_VERSION"))
-}
-
-/// How the command is used.
-pub fn help() -> String {
-    format!(
-        "{}
-Learns hyperparameters by differentiating through training. Today the engine exists; this command shows it at work.
-
-Usage: bilevel [--help | --version]
-
-Without an argument it runs a tour of a few seconds:
-  1. a loss, its graph, and its derivatives next to central differences
-  2. a bi-level problem in one dimension, each outer iteration one call of a program
-  3. a small network: time and memory of a gradient with a Hessian product
-
-  -h, --help     print this
-  -V, --version  print the version
-
-Exit codes: 0 done, 1 the tour failed, 2 an argument was not understood.
-",
-        version()
-    )
+    format!("{said}{tips}; 'bilevel --help' says what is understood")
 }

@@ -1,24 +1,78 @@
-//! The `bilevel` command: its arguments, and a tour of the engine in three parts.
+//! The `bilevel` command: one file a command under `commands`, and what they share.
 
-mod arguments;
-mod formula;
-mod network;
-mod page;
-mod synthetic;
+mod advice;
+pub mod arguments;
+pub mod commands;
+mod conditioning;
+pub mod config;
+pub mod config_entries;
+pub mod config_errors;
+mod config_keys;
+mod config_text;
+mod display;
+pub mod errors;
+pub mod folder;
+mod interrupt;
+mod metrics;
+mod numbers;
+mod outer_settings;
+pub mod result;
+mod retrace;
+pub mod runner;
+pub mod schema;
+mod tour;
 
-pub use arguments::{Command, help, parse, version};
-pub use page::Page;
+use arguments::{Arguments, Command};
+use clap::{CommandFactory, Parser};
+use errors::{BAD_INPUT, CliError, DONE, Result};
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
 
-/// What a part of the tour can fail with: an error of the engine, or of the place it writes to.
-pub type Outcome = Result<(), Box<dyn std::error::Error>>;
+/// Does what the arguments ask for, prints what comes of it, and answers with the exit code.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        // Help and version come as errors that are none.
+        Err(error) if !error.use_stderr() => {
+            let _ = error.print();
+            return DONE;
+        }
+        Err(error) => {
+            eprintln!("bilevel: {}", arguments::sentence(&error));
+            return BAD_INPUT;
+        }
+    };
+    match dispatch(&arguments) {
+        Ok(()) => DONE,
+        Err(error) => {
+            let code = error.exit_code();
+            if code != DONE {
+                eprintln!("bilevel: {error}");
+            }
+            code
+        }
+    }
+}
 
-/// Runs the three parts, one after another.
-pub fn tour(page: &mut Page) -> Outcome {
-    page.line(&version())?;
-    page.line("A tour of the engine: write a loss, derive it, run it. Nothing is downloaded or written.")?;
-    formula::show(page)?;
-    synthetic::show(page)?;
-    network::show(page)
+fn dispatch(arguments: &Arguments) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let quiet = arguments.quiet;
+    match &arguments.command {
+        Some(Command::List(list)) => commands::list::list(list, &mut out),
+        Some(Command::Run(run)) => commands::run::run(run, quiet, &mut out),
+        Some(Command::Resume(resume)) => commands::resume::resume(resume, quiet, &mut out),
+        Some(Command::Check(check)) => commands::check::check(check, &mut out),
+        Some(Command::Schema) => Ok(writeln!(out, "{:#}", schema::schema()?)?),
+        Some(Command::Completions { shell }) => {
+            let mut script = vec![];
+            clap_complete::generate(*shell, &mut Arguments::command(), "bilevel", &mut script);
+            out.write_all(&script).map_err(CliError::Output)
+        }
+        Some(Command::Tour) | None => {
+            let bold = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            tour::tour(&mut tour::Page::new(&mut out, bold))
+        }
+    }
 }
 
 /// The example in the project's README, compiled and run with the other tests.

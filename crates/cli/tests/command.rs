@@ -1,41 +1,243 @@
-//! The command as a person meets it.
+//! The command as a person meets it: what it prints, and what it answers to bad input.
 
-use std::process::{Command, Output};
+mod common;
 
-fn bilevel(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_bilevel")).args(arguments).output().unwrap()
-}
+use common::{Place, golden};
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
+#[test]
+fn help_is_as_stored_and_names_the_exit_codes() {
+    let place = Place::new();
+    let help = place.run(&["--help"]).done().out;
+    assert!(help.contains("Exit codes:") && help.contains("130"));
+    golden("help.txt", &help);
+    for command in ["list", "run", "resume", "check"] {
+        golden(&format!("help-{command}.txt"), &place.run(&[command, "--help"]).done().out);
+    }
+    let version = place.run(&["--version"]).done().out;
+    assert_eq!(version, format!("bilevel {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
-fn without_arguments_it_shows_all_three_parts_as_plain_text() {
-    let output = bilevel(&[]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let shown = text(&output.stdout);
+fn the_list_is_as_stored_and_its_json_names_the_same() {
+    let place = Place::new();
+    golden("list.txt", &place.run(&["list"]).done().out);
+    let json: serde_json::Value = serde_json::from_str(&place.run(&["list", "--json"]).done().out).unwrap();
+    let names = |kind: &str| json[kind].as_array().unwrap().iter().map(|e| e["name"].to_string()).collect::<Vec<_>>();
+    assert_eq!(names("experiments").len(), bilevel_tasks::tasks().len());
+    assert_eq!(names("methods").len(), bilevel::methods().len());
+}
+
+#[test]
+fn a_dry_run_shows_every_key_and_writes_nothing() {
+    let place = Place::new();
+    let arguments = ["run", "synth1d", "--method", "rmd", "--seed", "3", "--outer", "7", "--set", "method.step=0.01"];
+    let shown = place.run(&[&arguments[..], &["--dry-run"]].concat()).done().out;
+    golden("dry-run.toml", &shown);
+    assert_eq!(std::fs::read_dir(place.path("")).unwrap().count(), 0);
+    // What it shows is a file that asks for the same.
+    place.write("same.toml", &shown);
+    assert_eq!(place.run(&["run", "same.toml", "--dry-run"]).done().out, shown);
+    // Another method takes its own settings, not those the file has for the first.
+    let other = place.run(&["run", "same.toml", "--method", "hpo-sgld", "--dry-run"]).done().out;
+    assert!(other.contains("burn_in = 50") && other.contains("seed = 3"), "{other}");
+}
+
+/// The same JSON with numbers to six digits: what is stored was computed on another machine.
+fn rounded(json: &str) -> String {
+    fn round(value: &mut serde_json::Value) {
+        match value {
+            serde_json::Value::Number(n) if n.is_f64() => {
+                *value = format!("{:.5e}", n.as_f64().unwrap()).parse::<f64>().unwrap().into();
+            }
+            serde_json::Value::Array(all) => all.iter_mut().for_each(round),
+            serde_json::Value::Object(all) => all.values_mut().for_each(round),
+            _ => {}
+        }
+    }
+    let mut value: serde_json::Value = serde_json::from_str(json).unwrap();
+    round(&mut value);
+    format!("{value:#}\n")
+}
+
+#[test]
+fn a_run_keeps_its_files_and_says_what_it_found() {
+    let place = Place::new();
+    let said = place.run(&["run", "synth1d", "--method", "rmd", "--outer", "40", "--out", "kept"]).done();
+    golden("run.txt", &said.out);
+    let lines: Vec<&str> = said.error.lines().collect();
+    assert!(lines[0].starts_with("iteration 1/40  outer "), "{said:?}");
+    assert!(lines[lines.len() - 1].starts_with("iteration 40/40  outer "), "{said:?}");
+    golden("result.json", &rounded(&place.read("kept/result.json")));
+    golden("config.toml", &place.read("kept/config.toml"));
+    let metrics = place.read("kept/metrics.jsonl");
+    assert_eq!(metrics.lines().count(), 40);
+    for (number, line) in metrics.lines().enumerate() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["iteration"], number + 1);
+        assert!(line["outer_loss"].is_f64() && line["seconds"].is_f64() && line["inner_gradients"].is_u64());
+        assert_eq!(line.get("measures").is_some(), (number + 1) % 20 == 0);
+    }
+    assert!(place.path("kept/lambda.safetensors").is_file());
+}
+
+#[test]
+fn without_a_folder_runs_are_numbered_under_runs() {
+    let place = Place::new();
+    for _ in 0..2 {
+        let said = place.run(&["run", "quadratics", "--outer", "2", "--quiet"]).done();
+        assert_eq!((said.out.as_str(), said.error.as_str()), ("", ""));
+    }
+    let mut names: Vec<_> =
+        std::fs::read_dir(place.path("runs")).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["quadratics-amigo-cg-s0", "quadratics-amigo-cg-s0-2"]);
+}
+
+#[test]
+fn a_file_and_json_say_the_same_as_arguments_and_the_folder() {
+    let place = Place::new();
+    place.write("my.toml", "experiment = \"quadratics\"\nseed = 2\nchains = 2\n[outer]\niterations = 3\n");
+    let said = place.run(&["run", "my.toml", "--out", "a", "--json", "--quiet"]).done();
+    assert_eq!(said.out, place.read("a/result.json"));
+    let arguments = ["run", "quadratics", "--seed", "2", "--outer", "3", "--set", "chains=2", "--out", "b", "--quiet"];
+    place.run(&arguments).done();
+    assert_eq!(place.read("a/result.json"), place.read("b/result.json"));
+}
+
+#[test]
+fn a_check_shows_derivatives_curvature_and_advice() {
+    let place = Place::new();
+    let said = place.run(&["check", "quadratics"]).done().out;
+    assert!(said.starts_with("quadratics by amigo-cg: 50 hyperparameters, 50 parameters\n"), "{said}");
+    assert!(said.contains("Every hyperparameter can influence the outer loss."), "{said}");
+    assert!(said.contains("Curvature of the inner loss, by 50 Hessian products: 2.000e-1 to 2.000e0."), "{said}");
+    assert!(said.contains("times the largest curvature is 0.100: stable (below 2) and well chosen."), "{said}");
+    let bold = place.run(&["check", "quadratics", "--set", "method.step=1.5"]).done().out;
+    assert!(bold.contains("diverges from 2 on: take a step of at most 5.00e-1"), "{bold}");
+    let json = place.run(&["check", "sine-initialisation", "--json"]).done().out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["passed"], &json["idle"]), (&serde_json::json!(true), &serde_json::json!([])));
+    assert!(json["curvature"]["largest"].as_f64().unwrap() > 1.0);
+    // A tolerance nothing can keep stands for a derivative that is wrong.
+    let failed = place.run(&["check", "synth1d", "--tolerance", "0"]);
+    assert_eq!(failed.code, Some(1), "{failed:?}");
+    assert!(failed.error.starts_with("bilevel: the inner loss has a wrong derivative: "), "{failed:?}");
+}
+
+#[test]
+fn a_run_that_diverges_ends_with_code_1_and_advice() {
+    let place = Place::new();
+    let wild = ["run", "quadratics", "--method", "rmd", "--set", "method.step=3", "--outer", "20"];
+    let said = place.run(&[&wild[..], &["--out", "far", "--quiet"]].concat());
+    assert_eq!((said.code, said.error.lines().count()), (Some(1), 1), "{said:?}");
+    assert!(said.error.starts_with("bilevel: the run diverged at iteration "), "{said:?}");
+    assert!(said.error.contains("take a smaller"), "{said:?}");
+    assert!(place.read("far/result.json").contains("\"stopped\": \"diverged\""));
+}
+
+#[test]
+fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
+    let place = Place::new();
+    place.write("wrong.toml", "experiment = \"synth1d\"\n\n[method]\nstpe = 0.1\n");
+    place.write("empty.toml", "");
+    place.write("broken.toml", "experiment = synth1d\n");
+    for (arguments, sentence) in [
+        (&["run", "synht1d"][..], "there is no experiment 'synht1d'; did you mean synth1d?"),
+        (
+            &["run", "colour"],
+            "there is no experiment 'colour'; the experiments are synth1d, noisy-synth1d, quadratics, digits-l2, \
+             hyper-cleaning, sine-initialisation",
+        ),
+        (&["run", "synth1d", "--method", "rdm"], "--method rdm: there is no method 'rdm'; did you mean rmd?"),
+        (
+            &["run", "synth1d", "--set", "method.stpe=0.1"],
+            "--set method.stpe=0.1: there is no key 'method.stpe'; did you mean method.step?",
+        ),
+        (
+            &["run", "synth1d", "--set", "method.step=fast"],
+            "--set method.step=fast: method.step takes a number, not the string \"fast\"",
+        ),
+        (&["run", "synth1d", "--set", "seed"], "--set seed: it must have the form key=value"),
+        (&["run", "synth1d", "--outer", "0"], "--outer 0: outer.iterations is 0 but must be at least 1"),
+        (&["run", "synth1d", "--set", "method.step=-1"], "method.step is -1 but must be above 0"),
+        (&["run", "wrong.toml"], "wrong.toml, line 4: there is no key 'method.stpe'; did you mean method.step?"),
+        (
+            &["run", "empty.toml"],
+            "empty.toml, line 1: it does not say which experiment to run; add a line such as: experiment = \"synth1d\"",
+        ),
+        (&["run", "none.toml"], "cannot read none.toml: No such file or directory (os error 2)"),
+        (&["check", "synht1d"], "there is no experiment 'synht1d'; did you mean synth1d?"),
+        (&["resume", "nowhere"], "cannot open nowhere: No such file or directory (os error 2)"),
+        (&["resume", "."], ". holds no run: there is no config.toml in it"),
+        (
+            &["run"],
+            "the following required arguments were not provided: <EXPERIMENT|CONFIG.toml>; 'bilevel --help' says \
+                    what is understood",
+        ),
+        (
+            &["run", "synth1d", "--sed", "1"],
+            "unexpected argument '--sed' found; a similar argument exists: '--seed'; \
+                                            'bilevel --help' says what is understood",
+        ),
+        (&["--fast"], "unexpected argument '--fast' found; 'bilevel --help' says what is understood"),
+        (
+            &["run", "synth1d", "--seed", "x"],
+            "invalid value 'x' for '--seed <N>': invalid digit found in string; \
+                                             'bilevel --help' says what is understood",
+        ),
+    ] {
+        place.run(arguments).refused(sentence);
+    }
+    let broken = place.run(&["run", "broken.toml"]);
+    assert_eq!((broken.code, broken.error.lines().count()), (Some(2), 1), "{broken:?}");
+    assert!(broken.error.starts_with("bilevel: broken.toml, line 1: this is not TOML: "), "{broken:?}");
+    let reptile = place.run(&["run", "synth1d", "--method", "reptile"]);
+    assert_eq!(reptile.code, Some(2), "{reptile:?}");
+    assert!(reptile.error.starts_with("bilevel: reptile does not apply: "), "{reptile:?}");
+    assert!(!place.path("runs").exists(), "a run that was refused leaves no folder");
+}
+
+#[test]
+fn a_folder_that_holds_a_run_or_cannot_be_written_is_refused() {
+    let place = Place::new();
+    let run = |out: &str| place.run(&["run", "synth1d", "--outer", "5", "--quiet", "--out", out]);
+    run("kept").done();
+    let before = place.read("kept/result.json");
+    run("kept").refused(
+        "kept already holds a run; go on with it by 'bilevel resume kept', or choose another folder with --out",
+    );
+    assert_eq!(place.read("kept/result.json"), before);
+    place.write("file", "");
+    run("file/kept").refused("cannot make the folder file/kept/checkpoint: Not a directory (os error 20)");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_ends_a_run_with_one_sentence() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("full")).unwrap();
+    // A device on which every write says that there is no space left.
+    std::os::unix::fs::symlink("/dev/full", place.path("full/metrics.jsonl")).unwrap();
+    let said = place.run(&["run", "synth1d", "--outer", "5", "--quiet", "--out", "full"]);
+    said.refused("cannot write full/metrics.jsonl: No space left on device (os error 28)");
+}
+
+#[test]
+fn the_schema_and_the_completions_are_printed() {
+    let place = Place::new();
+    let schema: serde_json::Value = serde_json::from_str(&place.run(&["schema"]).done().out).unwrap();
+    assert_eq!(schema["required"], serde_json::json!(["experiment"]));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(place.run(&["completions", shell]).done().out.contains("resume"), "{shell}");
+    }
+}
+
+#[test]
+fn without_arguments_it_shows_all_three_parts_of_the_tour_as_plain_text() {
+    let shown = Place::new().run(&[]).done().out;
     for heading in ["1. A loss", "2. A bi-level problem", "3. A network"] {
         assert!(shown.contains(heading), "{shown}");
     }
-    assert!(!shown.contains('\x1b'), "escape codes in a pipe");
     assert!(shown.contains("λ.bias cannot influence"), "{shown}");
     assert!(shown.lines().all(|line| line.chars().count() <= 120), "a line is too long:\n{shown}");
-}
-
-#[test]
-fn help_and_version_are_answered() {
-    let help = bilevel(&["--help"]);
-    assert!(help.status.success() && text(&help.stdout).contains("Usage: bilevel"));
-    let version = bilevel(&["--version"]);
-    assert_eq!(text(&version.stdout), format!("bilevel {}\n", env!("CARGO_PKG_VERSION")));
-}
-
-#[test]
-fn an_unknown_argument_is_named_in_one_sentence_and_ends_with_code_2() {
-    let output = bilevel(&["--fast"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(output.stdout.is_empty());
-    let said = text(&output.stderr);
-    assert!(said.contains("'--fast'") && said.lines().count() == 1, "{said}");
 }

@@ -58,11 +58,15 @@ mod row;
 pub mod runs;
 pub mod statistics;
 pub mod synthetic;
+mod task;
+mod tasks;
 
 pub use experiment::{Effort, Experiment, Report};
 pub use experiments::noisy_synth1d;
 pub use figure::{Figure, Series};
 pub use row::{Row, Verdict, table};
+pub use task::{Defaults, InnerLoop, OptimizerKind, Picture, Setup, Task, TaskOptions};
+pub use tasks::{task, tasks};
 
 /// All experiments, in the order of the paper.
 ///

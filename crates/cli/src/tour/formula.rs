@@ -1,6 +1,6 @@
 //! Part 1: a loss in a few lines, its graph before and after derivation, and its derivatives next to central differences.
 
-use crate::{Outcome, Page};
+use super::{Outcome, Page};
 use bilevel_graph::{Array, DType, GradientCheck, Graph, Program, Tensor, gradient, mixed_vector};
 
 /// What the reader is shown; [`ridge`] is the same text, compiled.

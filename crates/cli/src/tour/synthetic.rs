@@ -4,8 +4,8 @@
 //!
 //! The inner loss is least at θ = √(1 − λ²), so the answer is known: λ = .74894, θ = .66264.
 
-use crate::page::{duration, sparkline};
-use crate::{Outcome, Page};
+use super::page::{duration, sparkline};
+use super::{Outcome, Page};
 use bilevel::graph::random::{fold_in, seed_key};
 use bilevel::{Array, Cpu, DType, HpoSgld, LangevinAdjoint, Leaf, Method, Problem, Result, State, Variable};
 use std::time::Instant;

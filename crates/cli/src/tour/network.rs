@@ -1,8 +1,8 @@
 //! Part 3: a two-layer network with penalties as hyperparameters: what its second-order products cost, and which
 //! hyperparameter cannot do anything.
 
-use crate::page::duration;
-use crate::{Outcome, Page};
+use super::page::duration;
+use super::{Outcome, Page};
 use bilevel_cpu::{Cpu, CpuRun};
 use bilevel_graph::random::fill_uniform_f64;
 use bilevel_graph::{

@@ -1,0 +1,6 @@
+//! One file a command.
+
+pub mod check;
+pub mod list;
+pub mod resume;
+pub mod run;

@@ -1,0 +1,83 @@
+//! `bilevel run`: one run, kept in a folder.
+
+use crate::arguments::{Run, Which};
+use crate::config::Config;
+use crate::config_entries::{Entry, Given, parse_set};
+use crate::config_errors::{ConfigError, Place, Wrong};
+use crate::display::Display;
+use crate::errors::Result;
+use crate::folder::{RunFolder, read_entries};
+use crate::interrupt::stop_on_interrupt;
+use crate::result::RunResult;
+use crate::runner::execute;
+use std::io::Write;
+use std::path::Path;
+
+/// The configuration that the command line asks for.
+pub fn resolve(which: &Which) -> Result<Config> {
+    let Which { what, method, seed, outer, set, data } = which;
+    // A name has no point and no slash in it; a file that is there is meant even so.
+    let is_file = what.ends_with(".toml") || what.contains(['/', '\\']) || Path::new(what).is_file();
+    let mut entries = if is_file {
+        let path = Path::new(what);
+        let entries = read_entries(path)?;
+        if entries.is_empty() {
+            return Err(ConfigError::at(&Place::File(path.into(), 1), Wrong::NoExperiment).into());
+        }
+        entries
+    } else {
+        // A name that is not known is refused here, where there is no place to name but the name itself.
+        bilevel_tasks::task(what)?;
+        vec![Entry::argument(&["experiment"], Given::Text(what.clone()), what.clone())]
+    };
+    let sets = set.iter().map(|text| parse_set(text)).collect::<std::result::Result<Vec<_>, _>>()?;
+    let chosen = sets.iter().rev().find_map(|entry| match &entry.value {
+        Given::Text(name) if entry.dotted() == "method.name" => Some(name),
+        _ => None,
+    });
+    if let Some(name) = chosen.or(method.as_ref()) {
+        let same = entries.iter().any(|e| e.dotted() == "method.name" && e.value == Given::Text(name.clone()));
+        if !same {
+            entries.retain(|entry| entry.key[0] != "method");
+        }
+    }
+    let mut argument = |key: &[&str], value: Given, text: String| entries.push(Entry::argument(key, value, text));
+    if let Some(name) = method {
+        argument(&["method", "name"], Given::Text(name.clone()), format!("--method {name}"));
+    }
+    if let Some(seed) = seed {
+        argument(&["seed"], Given::Whole(*seed as i64), format!("--seed {seed}"));
+    }
+    if let Some(outer) = outer {
+        argument(&["outer", "iterations"], Given::Whole(*outer as i64), format!("--outer {outer}"));
+    }
+    if let Some(data) = data {
+        argument(&["data"], Given::Text(data.clone()), format!("--data {data}"));
+    }
+    entries.extend(sets);
+    Ok(Config::resolve(&entries)?)
+}
+
+/// Runs the command.
+pub fn run(arguments: &Run, quiet: bool, out: &mut dyn Write) -> Result<()> {
+    let config = resolve(&arguments.which)?;
+    if arguments.dry_run {
+        write!(out, "{}", config.to_toml())?;
+        return Ok(());
+    }
+    let folder = RunFolder::for_new_run(arguments.out.as_deref(), &config)?;
+    let display = (!quiet).then(Display::stderr);
+    let result = execute(&config, &folder, false, display, stop_on_interrupt()?)?;
+    tell(&result, &folder, arguments.json, quiet, out)
+}
+
+/// Prints what a run found.
+pub fn tell(result: &RunResult, folder: &RunFolder, json: bool, quiet: bool, out: &mut dyn Write) -> Result<()> {
+    if json {
+        write!(out, "{}", result.to_json())?;
+    } else if !quiet {
+        write!(out, "{}", result.summary())?;
+        writeln!(out, "kept in {}", folder.path().display())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! How a run goes, on standard error: a bar in a terminal, plain lines anywhere else.
+
+use bilevel::{Beginning, Iteration, Observer, Outcome, State};
+use std::io::{IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+/// Characters of the bar.
+const BAR: u32 = 20;
+
+/// Shows progress: not more often than a person can read.
+pub struct Display<W> {
+    to: W,
+    /// Columns of the terminal; `None` where it is none.
+    columns: Option<usize>,
+    pause: Duration,
+    began: Instant,
+    shown: Option<Instant>,
+    /// The last iteration that was passed over because it came too soon.
+    held: Option<Iteration>,
+    done_before: u32,
+    until: u32,
+    /// Notes shown so far.
+    notes: usize,
+}
+
+impl Display<std::io::Stderr> {
+    /// On standard error, as fits what it is connected to.
+    pub fn stderr() -> Self {
+        let stderr = std::io::stderr();
+        let columns = stderr.is_terminal().then(|| {
+            let size = terminal_size::terminal_size_of(&stderr);
+            size.map_or(80, |(width, _)| width.0 as usize)
+        });
+        Self::new(stderr, columns)
+    }
+}
+
+impl<W: Write> Display<W> {
+    /// To any writer; a terminal has columns. Ten times a second on a terminal, elsewhere once.
+    pub fn new(to: W, columns: Option<usize>) -> Self {
+        Display {
+            to,
+            columns,
+            pause: Duration::from_millis(if columns.is_some() { 100 } else { 1000 }),
+            began: Instant::now(),
+            shown: None,
+            held: None,
+            done_before: 0,
+            until: 0,
+            notes: 0,
+        }
+    }
+
+    /// Shows those that were not shown yet.
+    fn show_notes(&mut self, notes: &[String]) {
+        for note in notes.iter().skip(self.notes) {
+            let _ = writeln!(self.to, "note: {note}");
+        }
+        self.notes = self.notes.max(notes.len());
+    }
+
+    fn show(&mut self, iteration: &Iteration) {
+        let seconds = self.began.elapsed().as_secs_f64();
+        let speed = (iteration.number.saturating_sub(self.done_before)) as f64 / seconds.max(1e-9);
+        let left = self.until.saturating_sub(iteration.number) as f64 / speed.max(1e-9);
+        let norm = match iteration.standard_error {
+            Some(error) => format!("{:.2e} ± {error:.0e}", iteration.hypergradient_norm),
+            None => format!("{:.2e}", iteration.hypergradient_norm),
+        };
+        let numbers = format!(
+            "{}/{}  outer {:.4e}  inner {:.4e}  |h| {norm}  {}/s  {} left",
+            iteration.number,
+            self.until,
+            iteration.outer_loss,
+            iteration.inner_loss,
+            rate(speed),
+            clock(left),
+        );
+        // Progress is a courtesy: where it cannot be written, the run goes on.
+        let _ = match self.columns {
+            Some(columns) => {
+                let filled = (iteration.number as u64 * BAR as u64 / self.until.max(1) as u64) as usize;
+                let bar = "█".repeat(filled) + &"░".repeat((BAR as usize).saturating_sub(filled));
+                // Cut, so that the line does not wrap and can be written over.
+                let line: String = format!("{bar} {numbers}").chars().take(columns.saturating_sub(1)).collect();
+                write!(self.to, "\r{line}\x1b[K")
+            }
+            None => writeln!(self.to, "iteration {numbers}"),
+        };
+        let _ = self.to.flush();
+    }
+}
+
+/// Iterations a second, in three digits.
+fn rate(speed: f64) -> String {
+    match speed {
+        s if s >= 99.5 => format!("{s:.0}"),
+        s if s >= 9.95 => format!("{s:.1}"),
+        s => format!("{s:.2}"),
+    }
+}
+
+/// Minutes and seconds, or hours before them.
+fn clock(seconds: f64) -> String {
+    let whole = seconds.min(359_999.0).round() as u64;
+    let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
+    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
+}
+
+impl<W: Write + Send> Observer for Display<W> {
+    fn on_start(&mut self, beginning: &Beginning) -> ControlFlow<String> {
+        (self.began, self.done_before, self.until) = (Instant::now(), beginning.done, beginning.until);
+        self.show_notes(&beginning.notes);
+        if beginning.done > 0 {
+            let _ = writeln!(self.to, "going on after iteration {} of {}", beginning.done, beginning.until);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn on_iteration(&mut self, iteration: &Iteration, _: &State) -> ControlFlow<String> {
+        if self.shown.is_some_and(|at| at.elapsed() < self.pause) {
+            self.held = Some(*iteration);
+        } else {
+            self.held = None;
+            self.show(iteration);
+            self.shown = Some(Instant::now());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn on_end(&mut self, outcome: &Outcome) {
+        if let Some(iteration) = self.held.take() {
+            self.show(&iteration);
+        }
+        if self.columns.is_some() && self.shown.is_some() {
+            let _ = writeln!(self.to);
+        }
+        self.show_notes(&outcome.notes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(columns: Option<usize>) -> String {
+        let mut display = Display::new(vec![], columns);
+        let beginning =
+            Beginning { method: "rmd", optimizer: "sgd", done: 0, until: 40, notes: vec!["mind λ".into()] };
+        let state = State { lambda: vec![], theta: vec![], memory: vec![] };
+        let _ = display.on_start(&beginning);
+        for number in [1, 20] {
+            let _ = display.on_iteration(&Iteration { number, outer_loss: 0.25, ..Iteration::default() }, &state);
+        }
+        if let Some(held) = display.held.take() {
+            display.show(&held);
+        }
+        String::from_utf8(display.to).unwrap()
+    }
+
+    #[test]
+    fn a_pipe_gets_plain_lines_with_losses_speed_and_time_left() {
+        let text = shown(None);
+        assert!(
+            text.starts_with("note: mind λ\niteration 1/40  outer 2.5000e-1  inner 0.0000e0  |h| 0.00e0  "),
+            "{text}"
+        );
+        assert!(text.contains("/s  ") && text.ends_with(" left\n") && !text.contains('\x1b'), "{text}");
+        assert_eq!(text.lines().count(), 3, "{text}");
+    }
+
+    #[test]
+    fn a_terminal_gets_a_bar_on_one_line_that_fits() {
+        let text = shown(Some(40));
+        assert!(text.contains("\r██████████░░░░░░░░░░ 20/40"), "{text:?}");
+        let lines: Vec<&str> = text.split('\r').skip(1).collect();
+        assert!(lines.iter().all(|line| line.trim_end_matches("\x1b[K").chars().count() <= 39), "{text:?}");
+    }
+
+    #[test]
+    fn time_left_is_read_as_a_clock() {
+        assert_eq!([clock(5.4), clock(65.0), clock(3661.0)], ["0:05", "1:05", "1:01:01"]);
+    }
+}

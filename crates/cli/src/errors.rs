@@ -1,0 +1,162 @@
+//! What can go wrong with the command, and the exit code each ends with.
+
+use crate::config_errors::ConfigError;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Everything went as asked.
+pub const DONE: u8 = 0;
+/// A check failed, or a run diverged.
+pub const FAILED: u8 = 1;
+/// Something that was given cannot be used: an argument, a file, a folder.
+pub const BAD_INPUT: u8 = 2;
+/// Stopped from outside; the run can be resumed.
+pub const STOPPED: u8 = 130;
+
+/// Why the command did not do what it was asked.
+#[derive(Debug)]
+pub enum CliError {
+    /// The command line itself: one sentence.
+    Usage(String),
+    /// A configuration file or `--set`.
+    Config(ConfigError),
+    /// A task, a method or a checkpoint, refused by the library.
+    Library(bilevel::Error),
+    /// A file or folder that cannot be read or written.
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or folder.
+        path: PathBuf,
+        /// The system's words.
+        reason: String,
+    },
+    /// A new run was to go where one already is.
+    Occupied(PathBuf),
+    /// A folder to resume in which holds no run.
+    NoRun(PathBuf),
+    /// The configuration in the folder of a run is not the one it was begun with.
+    Changed(PathBuf),
+    /// A run to resume is past the last iteration asked for.
+    Past {
+        /// The run's folder.
+        path: PathBuf,
+        /// Where it is.
+        done: u32,
+        /// What was asked for.
+        asked: u32,
+    },
+    /// The run ended because its files could not be written.
+    Unwritten(String),
+    /// The run diverged; the folder holds its last good state.
+    Diverged {
+        /// The run's folder.
+        path: PathBuf,
+        /// What was seen, and what to change.
+        diagnosis: String,
+    },
+    /// The run was stopped from outside.
+    Stopped {
+        /// The run's folder.
+        path: PathBuf,
+        /// Iterations it has done.
+        done: u32,
+        /// Iterations it has to do.
+        until: u32,
+    },
+    /// A derivative is wrong.
+    CheckFailed(String),
+    /// What the command prints cannot be written.
+    Output(std::io::Error),
+}
+
+impl CliError {
+    /// A file or folder that cannot be read or written.
+    pub fn file(action: &'static str, path: &Path, error: &std::io::Error) -> Self {
+        CliError::File { action, path: path.to_path_buf(), reason: error.to_string() }
+    }
+
+    /// The exit code it ends with.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            CliError::Diverged { .. } | CliError::CheckFailed(_) => FAILED,
+            CliError::Library(bilevel::Error::Diverged { .. }) => FAILED,
+            CliError::Stopped { .. } => STOPPED,
+            // Whoever read our output has read enough.
+            CliError::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => DONE,
+            _ => BAD_INPUT,
+        }
+    }
+}
+
+impl fmt::Display for CliError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CliError::Usage(sentence) => f.write_str(sentence),
+            CliError::Config(error) => error.fmt(f),
+            // All other settings are checked before a method is prepared.
+            CliError::Library(bilevel::Error::Setting { name, value, must }) => {
+                write!(f, "method.{name} is {value} but must be {must}")
+            }
+            CliError::Library(error) => error.fmt(f),
+            CliError::File { action, path, reason } => write!(f, "cannot {action} {}: {reason}", path.display()),
+            CliError::Occupied(path) => write!(
+                f,
+                "{0} already holds a run; go on with it by 'bilevel resume {0}', or choose another folder with --out",
+                path.display()
+            ),
+            CliError::NoRun(path) => {
+                write!(f, "{} holds no run: there is no config.toml in it", path.display())
+            }
+            CliError::Changed(path) => write!(
+                f,
+                "{0}/config.toml was changed after the run began; change it back, or begin a new run with 'bilevel run \
+                 {0}/config.toml'",
+                path.display()
+            ),
+            CliError::Past { path, done, asked } => write!(
+                f,
+                "{} has done {done} iterations already, so --outer {asked} leaves nothing to do; ask for more than {done}",
+                path.display()
+            ),
+            CliError::Unwritten(reason) => f.write_str(reason),
+            CliError::Diverged { path, diagnosis } => {
+                write!(f, "the run diverged at {diagnosis}; its last good state is in {}", path.display())
+            }
+            CliError::Stopped { path, done, until } => {
+                write!(f, "stopped after {done} of {until} iterations; go on with 'bilevel resume {}'", path.display())
+            }
+            CliError::CheckFailed(sentence) => f.write_str(sentence),
+            CliError::Output(error) => write!(f, "cannot write the answer: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CliError {}
+
+impl From<ConfigError> for CliError {
+    fn from(error: ConfigError) -> Self {
+        CliError::Config(error)
+    }
+}
+
+impl From<bilevel::Error> for CliError {
+    fn from(error: bilevel::Error) -> Self {
+        CliError::Library(error)
+    }
+}
+
+impl From<bilevel_graph::Error> for CliError {
+    fn from(error: bilevel_graph::Error) -> Self {
+        CliError::Library(error.into())
+    }
+}
+
+impl From<std::io::Error> for CliError {
+    fn from(error: std::io::Error) -> Self {
+        CliError::Output(error)
+    }
+}
+
+/// Shorthand for results of this crate.
+pub type Result<T> = std::result::Result<T, CliError>;

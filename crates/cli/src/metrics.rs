@@ -1,0 +1,116 @@
+//! The files of a run while it goes: its configuration at the beginning, a line of metrics an iteration.
+
+use crate::config::Config;
+use crate::errors::{CliError, Result};
+use crate::folder::{RunFolder, write_whole};
+use crate::numbers::numbers;
+use bilevel::graph::random::{fold_in, seed_key};
+use bilevel::{Beginning, Evaluator, Iteration, Observer, Problem, State};
+use serde_json::{Map, Value};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::ops::ControlFlow;
+
+/// The problem's own measures at a state. All measures of a run draw from one key, so that they can be compared.
+pub struct Measures {
+    evaluator: Evaluator,
+    key: [i32; 2],
+}
+
+impl Measures {
+    /// Of this problem, in runs of this configuration.
+    pub fn new(problem: &Problem, config: &Config) -> Result<Self> {
+        let evaluator = Evaluator::new(problem, &config.executor())?;
+        Ok(Measures { evaluator, key: fold_in(seed_key(config.seed), u32::MAX) })
+    }
+
+    /// By name; a number that is not finite is null.
+    pub fn at(&mut self, state: &State) -> Result<Map<String, Value>> {
+        let values = self.evaluator.at(state, self.key)?;
+        // The first two are the losses, which every iteration has.
+        let named = self.evaluator.names().iter().zip(values).skip(2);
+        Ok(named.map(|(name, value)| (name.clone(), Value::from(value))).collect())
+    }
+}
+
+/// Writes `config.toml` when a run begins and a line of `metrics.jsonl` after every iteration.
+pub struct Recorder {
+    folder: RunFolder,
+    config: Config,
+    measures: Measures,
+    file: Option<File>,
+}
+
+impl Recorder {
+    /// Into this folder.
+    pub fn new(folder: &RunFolder, config: &Config, measures: Measures) -> Self {
+        Recorder { folder: folder.clone(), config: config.clone(), measures, file: None }
+    }
+
+    fn begin(&mut self, done: u32) -> Result<()> {
+        write_whole(&self.folder.path_hash_file(), self.config.path_hash().as_bytes())?;
+        write_whole(&self.folder.config_file(), self.config.to_toml().as_bytes())?;
+        let path = self.folder.metrics_file();
+        let failed = |error: std::io::Error| CliError::file("write", &path, &error);
+        self.file = Some(if done == 0 {
+            File::create(&path).map_err(failed)?
+        } else {
+            // Lines of iterations that will be done again, and one torn by a crash, are not kept.
+            let kept = whole_lines(&path, done).map_err(failed)?;
+            write_whole(&path, &kept)?;
+            OpenOptions::new().append(true).open(&path).map_err(failed)?
+        });
+        Ok(())
+    }
+
+    fn write(&mut self, iteration: &Iteration, state: &State) -> Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let mut line = numbers(iteration);
+        if iteration.number.is_multiple_of(self.config.metrics.every) {
+            let measures = self.measures.at(state)?;
+            if !measures.is_empty() {
+                line.insert("measures".into(), Value::Object(measures));
+            }
+        }
+        let text = format!("{}\n", Value::Object(line));
+        let path = self.folder.metrics_file();
+        file.write_all(text.as_bytes()).map_err(|error| CliError::file("write", &path, &error))
+    }
+}
+
+/// The lines of the first `done` iterations.
+fn whole_lines(path: &std::path::Path, done: u32) -> std::io::Result<Vec<u8>> {
+    let mut kept = vec![];
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(kept),
+        Err(error) => return Err(error),
+    };
+    let mut reader = BufReader::new(file);
+    let mut line = vec![];
+    while reader.read_until(b'\n', &mut line)? > 0 {
+        let number = line.strip_suffix(b"\n").and_then(|line| serde_json::from_slice::<Value>(line).ok());
+        if number.and_then(|value| value.get("iteration")?.as_u64()).is_some_and(|n| n <= done as u64) {
+            kept.extend_from_slice(&line);
+        }
+        line.clear();
+    }
+    Ok(kept)
+}
+
+fn answer(done: Result<()>) -> ControlFlow<String> {
+    match done {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(error.to_string()),
+    }
+}
+
+impl Observer for Recorder {
+    fn on_start(&mut self, beginning: &Beginning) -> ControlFlow<String> {
+        answer(self.begin(beginning.done))
+    }
+
+    fn on_iteration(&mut self, iteration: &Iteration, state: &State) -> ControlFlow<String> {
+        answer(self.write(iteration, state))
+    }
+}

@@ -1,0 +1,192 @@
+//! What a finished run found, as a file that depends on its configuration and on nothing else: no times, no machine.
+
+use crate::config::Config;
+use crate::errors::{CliError, Result};
+use crate::folder::{RunFolder, write_whole};
+use crate::metrics::Measures;
+use bilevel::{DType, Outcome, Problem, StopReason};
+use safetensors::tensor::{Dtype, TensorView};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// A leaf of λ with at most so many numbers is written out.
+const SMALL: usize = 16;
+
+/// What a finished run found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// The experiment.
+    pub experiment: String,
+    /// The method.
+    pub method: String,
+    /// The seed.
+    pub seed: u64,
+    /// Tells configurations apart.
+    pub config_hash: String,
+    /// Outer iterations done.
+    pub iterations: u32,
+    /// Why it stopped: `iterations`, `tolerance`, `patience` or `diverged`.
+    pub stopped: String,
+    /// The same in words.
+    pub because: String,
+    /// The inner loss in the last iteration.
+    pub inner_loss: Option<f64>,
+    /// The outer loss in the last iteration.
+    pub outer_loss: Option<f64>,
+    /// The least outer loss of all iterations.
+    pub best_outer_loss: Option<f64>,
+    /// Norm of the last hypergradient.
+    pub hypergradient_norm: Option<f64>,
+    /// The experiment's own measures at the end.
+    pub measures: Map<String, Value>,
+    /// The hyperparameters.
+    pub lambda: Vec<LeafSummary>,
+    /// How often each kind of derivative was computed.
+    pub oracles: Map<String, Value>,
+}
+
+/// A leaf of λ.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeafSummary {
+    /// Its name; empty where λ is one leaf without a name.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// All its numbers, where they are few.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub values: Option<Vec<f64>>,
+    /// Its Euclidean norm.
+    pub norm: f64,
+    /// Its least number.
+    pub least: f64,
+    /// Its largest number.
+    pub largest: f64,
+}
+
+impl LeafSummary {
+    fn new(name: &str, array: &bilevel::Array) -> Self {
+        let values = array.to_f64();
+        LeafSummary {
+            name: name.into(),
+            shape: array.shape().to_vec(),
+            norm: values.iter().map(|v| v * v).sum::<f64>().sqrt(),
+            least: values.iter().copied().fold(f64::INFINITY, f64::min),
+            largest: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            values: (values.len() <= SMALL).then_some(values),
+        }
+    }
+}
+
+/// The word for why a finished run stopped; `None` for a run that is not finished.
+fn word(reason: &StopReason) -> Option<&'static str> {
+    match reason {
+        StopReason::Iterations => Some("iterations"),
+        StopReason::Tolerance => Some("tolerance"),
+        StopReason::Patience => Some("patience"),
+        StopReason::Diverged(_) => Some("diverged"),
+        _ => None,
+    }
+}
+
+impl RunResult {
+    /// Of a finished run; `None` where it was stopped from outside.
+    pub fn new(config: &Config, problem: &Problem, outcome: &Outcome, measures: &mut Measures) -> Result<Option<Self>> {
+        let Some(stopped) = word(&outcome.reason) else { return Ok(None) };
+        let last = outcome.last.as_ref();
+        let o = outcome.oracles;
+        let oracles = [
+            ("inner_gradients", o.inner_gradients),
+            ("outer_gradients", o.outer_gradients),
+            ("hessian_products", o.hessian_products),
+            ("mixed_products", o.mixed_products),
+            ("losses", o.losses),
+        ];
+        let leaves = problem.lambda_names().into_iter().zip(&outcome.state.lambda);
+        Ok(Some(RunResult {
+            experiment: config.experiment.clone(),
+            method: bilevel::Method::name(&config.method).into(),
+            seed: config.seed,
+            config_hash: config.hash(),
+            iterations: outcome.iterations,
+            stopped: stopped.into(),
+            because: outcome.reason.to_string(),
+            inner_loss: last.map(|last| last.inner_loss),
+            outer_loss: last.map(|last| last.outer_loss),
+            best_outer_loss: outcome.best_outer_loss,
+            hypergradient_norm: last.map(|last| last.hypergradient_norm),
+            measures: measures.at(&outcome.state)?,
+            lambda: leaves.map(|(name, array)| LeafSummary::new(name, array)).collect(),
+            oracles: oracles.map(|(name, count)| (name.to_string(), Value::from(count))).into_iter().collect(),
+        }))
+    }
+
+    /// The text of `result.json`.
+    pub fn to_json(&self) -> String {
+        // A struct of numbers and words can always be written down.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// A result that was written before.
+    pub fn read(folder: &RunFolder) -> Result<Self> {
+        let path = folder.result_file();
+        let text = std::fs::read(&path).map_err(|error| CliError::file("read", &path, &error))?;
+        serde_json::from_slice(&text).map_err(|error| CliError::File {
+            action: "read",
+            path,
+            reason: error.to_string(),
+        })
+    }
+
+    /// A few lines for people.
+    pub fn summary(&self) -> String {
+        let mut lines = vec![format!(
+            "{} by {}, seed {}: {} after {} iterations",
+            self.experiment, self.method, self.seed, self.because, self.iterations
+        )];
+        let mut line = |name: &str, text: String| lines.push(format!("  {name:<40} {text}"));
+        let number =
+            |n: f64| if n == 0.0 || (1e-3..1e5).contains(&n.abs()) { format!("{n:.5}") } else { format!("{n:.4e}") };
+        for (name, value) in [
+            ("inner loss", self.inner_loss),
+            ("outer loss", self.outer_loss),
+            ("norm of the hypergradient", self.hypergradient_norm),
+        ] {
+            line(name, value.map_or("–".into(), number));
+        }
+        for (name, value) in &self.measures {
+            line(name, value.as_f64().map_or("–".into(), number));
+        }
+        for leaf in &self.lambda {
+            let name = if leaf.name.is_empty() { "λ".to_string() } else { format!("λ.{}", leaf.name) };
+            line(
+                &name,
+                match &leaf.values {
+                    Some(values) => values.iter().copied().map(number).collect::<Vec<_>>().join(" "),
+                    None => {
+                        let count: usize = leaf.shape.iter().product();
+                        format!("{count} numbers from {} to {}", number(leaf.least), number(leaf.largest))
+                    }
+                },
+            );
+        }
+        lines.join("\n") + "\n"
+    }
+}
+
+/// Writes `lambda.safetensors` and then `result.json`, so that where there is a result there is its λ.
+pub fn write_result(folder: &RunFolder, problem: &Problem, outcome: &Outcome, result: &RunResult) -> Result<()> {
+    let path = folder.lambda_file();
+    let failed = |error: safetensors::SafeTensorError| CliError::File {
+        action: "write",
+        path: path.clone(),
+        reason: error.to_string(),
+    };
+    let mut views = vec![];
+    for (name, array) in problem.lambda_names().into_iter().zip(&outcome.state.lambda) {
+        let dtype = if array.dtype() == DType::F32 { Dtype::F32 } else { Dtype::F64 };
+        let name = if name.is_empty() { "lambda".to_string() } else { name.to_string() };
+        views.push((name, TensorView::new(dtype, array.shape().to_vec(), array.bytes()).map_err(failed)?));
+    }
+    write_whole(&path, &safetensors::serialize(views, None).map_err(failed)?)?;
+    write_whole(&folder.result_file(), result.to_json().as_bytes())
+}

@@ -1,0 +1,41 @@
+//! One run, from a configuration to a folder with a result: what `run` and `resume` share.
+
+use crate::config::Config;
+use crate::display::Display;
+use crate::errors::{CliError, Result};
+use crate::folder::{RunFolder, write_report};
+use crate::metrics::{Measures, Recorder};
+use crate::result::{RunResult, write_result};
+use bilevel::{Checkpoints, StopReason, StopSignal};
+
+/// Runs a configuration in its folder, from the beginning or from where it stopped. A run that is stopped, diverges or cannot
+/// be written is an error that says what to do; its folder is left so that it can be resumed.
+pub fn execute(
+    config: &Config,
+    folder: &RunFolder,
+    resume: bool,
+    display: Option<Display<std::io::Stderr>>,
+    signal: StopSignal,
+) -> Result<RunResult> {
+    let setup = config.setup()?;
+    let recorder = Recorder::new(folder, config, Measures::new(&setup.problem, config)?);
+    let checkpoints = Checkpoints::new(folder.checkpoints()).every(config.checkpoint.every).resume(resume);
+    let mut driver = config.driver(&setup).checkpoints(checkpoints).stop_signal(signal).observe(recorder);
+    if let Some(display) = display {
+        driver = driver.observe(display);
+    }
+    let outcome = driver.run()?;
+    let path = folder.path().to_path_buf();
+    let result = RunResult::new(config, &setup.problem, &outcome, &mut Measures::new(&setup.problem, config)?)?;
+    if let Some(result) = &result {
+        write_result(folder, &setup.problem, &outcome, result)?;
+        write_report(folder)?;
+    }
+    match (outcome.reason, result) {
+        (StopReason::Diverged(diagnosis), _) => Err(CliError::Diverged { path, diagnosis: diagnosis.to_string() }),
+        (_, Some(result)) => Ok(result),
+        (StopReason::Unsaved(error), _) => Err(CliError::Library(bilevel::Error::Checkpoint(error))),
+        (StopReason::Observer(reason), _) => Err(CliError::Unwritten(reason)),
+        _ => Err(CliError::Stopped { path, done: outcome.iterations, until: config.outer.iterations }),
+    }
+}

@@ -1,0 +1,20 @@
+//! A tour of the engine in three parts.
+
+mod formula;
+mod network;
+mod page;
+mod synthetic;
+
+pub use page::Page;
+
+/// What a part of the tour can fail with: an error of the engine, or of the place it writes to.
+pub type Outcome = crate::errors::Result<()>;
+
+/// Runs the three parts, one after another.
+pub fn tour(page: &mut Page) -> Outcome {
+    page.line(concat!("bilevel ", env!("CARGO_PKG_VERSION")))?;
+    page.line("A tour of the engine: write a loss, derive it, run it. Nothing is downloaded or written.")?;
+    formula::show(page)?;
+    synthetic::show(page)?;
+    network::show(page)
+}

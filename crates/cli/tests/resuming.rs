@@ -1,0 +1,158 @@
+//! A run that was cut, stopped or killed and then resumed ends with the files of one that never was, byte for byte.
+
+mod common;
+
+use common::{Place, Said};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// A run of about two seconds with noise in it, saved often.
+const LONG: [&str; 8] =
+    ["run", "noisy-synth1d", "--outer", "20000", "--set", "checkpoint.every=100", "--set", "metrics.every=50"];
+
+/// The metrics without the one thing that differs from run to run.
+fn timeless(metrics: &str) -> Vec<serde_json::Value> {
+    let line = |line: &str| {
+        let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+        line.as_object_mut().unwrap().remove("seconds").unwrap();
+        line
+    };
+    metrics.lines().map(line).collect()
+}
+
+#[track_caller]
+fn same(place: &Place, a: &str, b: &str) {
+    for name in ["result.json", "config.toml"] {
+        assert_eq!(place.read(&format!("{a}/{name}")), place.read(&format!("{b}/{name}")), "{name}");
+    }
+    let bytes = |folder: &str| std::fs::read(place.path(&format!("{folder}/lambda.safetensors"))).unwrap();
+    assert_eq!(bytes(a), bytes(b));
+    let metrics = |folder: &str| timeless(&place.read(&format!("{folder}/metrics.jsonl")));
+    assert_eq!(metrics(a), metrics(b));
+}
+
+/// Waits until a run has written so many bytes of metrics.
+fn wait_for_metrics(place: &Place, folder: &str, run: &mut Child) {
+    let since = Instant::now();
+    let path = place.path(&format!("{folder}/metrics.jsonl"));
+    while std::fs::metadata(&path).map_or(0, |m| m.len()) < 100_000 {
+        assert!(run.try_wait().unwrap().is_none(), "the run ended before it could be stopped");
+        assert!(since.elapsed() < Duration::from_secs(60), "the run does not get on");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_run_that_was_cut_short_goes_on_to_the_result_of_a_longer_one() {
+    let place = Place::new();
+    for (task, cut, whole) in
+        [("synth1d", "30", "80"), ("hyper-cleaning", "3", "6"), ("sine-initialisation", "7", "20")]
+    {
+        let run = |outer, out: &str| place.run(&["run", task, "--outer", outer, "--out", out, "--quiet"]).done();
+        let (a, b) = (format!("{task}-a"), format!("{task}-b"));
+        run(whole, &a);
+        run(cut, &b);
+        let said = place.run(&["resume", &b, "--outer", whole]).done();
+        assert!(said.error.starts_with(&format!("going on after iteration {cut} of {whole}\n")), "{said:?}");
+        assert!(said.out.contains(&format!("all iterations are done after {whole} iterations")), "{said:?}");
+        same(&place, &a, &b);
+    }
+}
+
+#[test]
+fn a_finished_run_that_is_resumed_says_the_same_again_and_cannot_be_shortened() {
+    let place = Place::new();
+    place.run(&["run", "quadratics", "--outer", "20", "--out", "kept", "--quiet"]).done();
+    let before = place.read("kept/result.json");
+    let said = place.run(&["resume", "kept", "--json", "--quiet"]).done();
+    assert_eq!((said.out.as_str(), place.read("kept/result.json").as_str()), (before.as_str(), before.as_str()));
+    place
+        .run(&["resume", "kept", "--outer", "5"])
+        .refused("kept has done 20 iterations already, so --outer 5 leaves nothing to do; ask for more than 20");
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_leaves_a_run_that_can_be_resumed_and_says_how() {
+    let place = Place::new();
+    place.run(&[&LONG[..], &["--out", "a", "--quiet"]].concat()).done();
+    let mut run = place.start(&[&LONG[..], &["--out", "b"]].concat());
+    wait_for_metrics(&place, "b", &mut run);
+    let killed = std::process::Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let said = Said::new(run.wait_with_output().unwrap());
+    assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
+    let last = said.error.lines().last().unwrap_or_default();
+    assert!(last.starts_with("bilevel: stopped after "), "{said:?}");
+    assert!(last.ends_with(" of 20000 iterations; go on with 'bilevel resume b'"), "{said:?}");
+    assert!(!place.path("b/result.json").exists(), "a run that was stopped has no result");
+    place.run(&["resume", "b", "--quiet"]).done();
+    same(&place, "a", "b");
+}
+
+#[test]
+fn a_run_that_was_killed_goes_on_from_its_last_checkpoint() {
+    let place = Place::new();
+    place.run(&[&LONG[..], &["--out", "a", "--quiet"]].concat()).done();
+    let mut run = place.start(&[&LONG[..], &["--out", "b", "--quiet"]].concat());
+    wait_for_metrics(&place, "b", &mut run);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    // A line torn in the middle, as a crash may leave one.
+    let metrics = place.read("b/metrics.jsonl");
+    place.write("b/metrics.jsonl", &(metrics + "{\"iteration\":1,\"inner"));
+    place.run(&["resume", "b", "--quiet"]).done();
+    same(&place, "a", "b");
+}
+
+#[test]
+fn a_truncated_checkpoint_is_passed_over_or_refused() {
+    let place = Place::new();
+    let run = |out: &str| {
+        let every = ["--set", "checkpoint.every=10"];
+        place.run(&[&["run", "synth1d", "--outer", "40", "--out", out, "--quiet"][..], &every].concat()).done();
+    };
+    run("a");
+    run("b");
+    let mut files: Vec<_> = std::fs::read_dir(place.path("b/checkpoint"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "bilevel"))
+        .collect();
+    files.sort();
+    assert_eq!(files.len(), 2);
+    let truncate = |path| {
+        let bytes = std::fs::read(path).unwrap();
+        std::fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+    };
+    truncate(&files[1]);
+    let said = place.run(&["resume", "b"]).done();
+    assert!(
+        said.error.contains("is damaged: ") && said.error.contains("going on after iteration 30 of 40"),
+        "{said:?}"
+    );
+    same(&place, "a", "b");
+
+    truncate(&files[0]);
+    truncate(&files[1]);
+    let said = place.run(&["resume", "b", "--quiet"]);
+    assert_eq!((said.code, said.error.lines().count()), (Some(2), 1), "{said:?}");
+    assert!(said.error.contains("bilevel: checkpoint b/checkpoint/") && said.error.contains("is damaged"), "{said:?}");
+}
+
+#[test]
+fn a_configuration_changed_by_hand_is_refused_where_it_is_another_run() {
+    let place = Place::new();
+    place.run(&["run", "synth1d", "--outer", "10", "--out", "kept", "--quiet"]).done();
+    let begun = place.read("kept/config.toml");
+    for (old, new) in [("seed = 0", "seed = 1"), ("rate = 0.005", "rate = 0.006")] {
+        place.write("kept/config.toml", &begun.replace(old, new));
+        place.run(&["resume", "kept", "--quiet"]).refused(
+            "kept/config.toml was changed after the run began; change it back, or begin a new run with 'bilevel run \
+             kept/config.toml'",
+        );
+    }
+    // How often to save, and on how many threads to run, is not what makes a run.
+    place.write("kept/config.toml", &begun.replace("every = 200", "every = 3").replace("threads = 0", "threads = 1"));
+    place.run(&["resume", "kept", "--outer", "20", "--quiet"]).done();
+}

@@ -1,0 +1,244 @@
+//! Configurations: nothing a person writes makes the parser panic, and every key there is has a meaning and survives.
+
+use bilevel_cli::config::{Choices, Config};
+use bilevel_cli::config_entries::{Entry, parse, parse_set};
+use bilevel_cli::config_errors::ConfigError;
+use bilevel_tasks::tasks;
+use proptest::prelude::*;
+use std::path::Path;
+
+fn read(text: &[u8]) -> Result<Config, ConfigError> {
+    Config::resolve(&parse(text, Path::new("my.toml"))?)
+}
+
+fn refused(text: &str) -> String {
+    read(text.as_bytes()).unwrap_err().to_string()
+}
+
+/// Every configuration that differs from another in its keys.
+fn all() -> Vec<Config> {
+    let mut configs = vec![];
+    for task in tasks() {
+        for method in bilevel::methods() {
+            let choices =
+                Choices { task, method: Some(method.name), optimizer: None, schedule: None, inner_schedule: None };
+            configs.push(choices.defaults().unwrap());
+        }
+        for optimizer in ["sgd", "momentum", "adam"] {
+            for schedule in ["constant", "step", "cosine"] {
+                let (optimizer, schedule) = (Some(optimizer), Some(schedule));
+                configs.push(
+                    Choices { task, method: None, optimizer, schedule, inner_schedule: schedule }.defaults().unwrap(),
+                );
+            }
+        }
+    }
+    configs
+}
+
+#[test]
+fn every_default_survives_being_written_and_read_and_every_key_says_what_it_means() {
+    for config in all() {
+        let text = config.to_toml();
+        assert_eq!(read(text.as_bytes()).unwrap(), config, "{text}");
+        for line in text.lines().filter(|line| line.contains(" = ")) {
+            let meaning = line.split_once('#').map_or("", |(_, meaning)| meaning.trim());
+            assert!(!meaning.is_empty(), "{line}");
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_with_file_line_and_what_would_be_right() {
+    for (text, said) in [
+        ("experiment = \"synht1d\"", "my.toml, line 1: there is no experiment 'synht1d'; did you mean synth1d?"),
+        (
+            "seed = 1",
+            "my.toml, line 1: it does not say which experiment to run; add a line such as: experiment = \"synth1d\"",
+        ),
+        ("experiment = \"synth1d\"\nsed = 1", "my.toml, line 2: there is no key 'sed'; did you mean seed?"),
+        ("experiment = \"synth1d\"\nrate = 1", "my.toml, line 2: there is no key 'rate'; did you mean outer.rate?"),
+        ("experiment = \"synth1d\"\nseed = \"x\"", "my.toml, line 2: seed takes a whole number, not the string \"x\""),
+        ("experiment = \"synth1d\"\nseed = 1.5", "my.toml, line 2: seed takes a whole number, not the number 1.5"),
+        ("experiment = \"synth1d\"\nseed = -1", "my.toml, line 2: seed is -1 but must be at least 0"),
+        ("experiment = \"synth1d\"\n\n[outer]\nrate = -1", "my.toml, line 4: outer.rate is -1 but must be above 0"),
+        ("experiment = \"synth1d\"\nouter = 1", "my.toml, line 2: outer takes a table, not the whole number 1"),
+        ("experiment = \"synth1d\"\nouter.rate = nan", "my.toml, line 2: outer.rate is NaN but must be finite"),
+        (
+            "experiment = \"synth1d\"\nouter.cold = 1",
+            "my.toml, line 2: outer.cold takes true or false, not the whole number 1",
+        ),
+        ("experiment = \"synth1d\"\ndtype = \"f16\"", "my.toml, line 2: dtype cannot be 'f16'; it can be f32, f64"),
+        ("experiment = \"synth1d\"\nchains = 0", "my.toml, line 2: chains is 0 but must be from 1 to 4096"),
+        ("experiment = \"synth1d\"\nchains = [1]", "my.toml, line 2: chains takes a whole number, not an array"),
+        ("experiment = \"synth1d\"\n[methd]", "my.toml, line 2: there is no key 'methd'; did you mean method?"),
+        (
+            "experiment = \"synth1d\"\n[method]\nname = \"rmd\"\nburn_in = 3",
+            "my.toml, line 4: there is no key 'method.burn_in'; there are method.name, method.step, method.steps, \
+             method.temperature, method.noise_scale, method.storage",
+        ),
+        (
+            "experiment = \"synth1d\"\nouter.schedule.shape = \"linear\"",
+            "my.toml, line 2: outer.schedule.shape cannot be 'linear'; it can be constant, step, cosine",
+        ),
+        (
+            "experiment = \"synth1d\"\nouter.optimizer = { name = \"adam\", beta1 = 1.5 }",
+            "my.toml, line 2: outer.optimizer.beta1 is 1.5 but must be at least 0 and below 1",
+        ),
+        (
+            "experiment = \"synth1d\"\nouter.iterations = 5000000000",
+            "my.toml, line 2: outer.iterations is 5000000000 but must be at most 4294967295",
+        ),
+    ] {
+        assert_eq!(refused(text), said, "{text}");
+    }
+    assert!(refused("experiment = ").starts_with("my.toml, line 1: this is not TOML: "));
+    assert!(refused("a = 1\na = 2").starts_with("my.toml, line 2: this is not TOML: "));
+    assert_eq!(parse_set("step").unwrap_err().to_string(), "--set step: it must have the form key=value");
+}
+
+#[test]
+fn a_whole_number_is_taken_where_a_number_is_and_reverse_mode_says_what_it_keeps() {
+    let config = read(b"experiment = \"synth1d\"\nouter.rate = 1").unwrap();
+    assert_eq!(config.outer.rate, 1.0);
+    for storage in ["\"all\"", "\"checkpoints\"", "{ truncated = 5 }"] {
+        let text = format!("experiment = \"synth1d\"\n[method]\nname = \"rmd\"\nstorage = {storage}");
+        let config = read(text.as_bytes()).unwrap();
+        assert_eq!(read(config.to_toml().as_bytes()).unwrap(), config);
+        assert!(config.to_toml().contains(&format!("storage = {storage}")), "{}", config.to_toml());
+    }
+    let wrong = refused("experiment = \"synth1d\"\n[method]\nname = \"rmd\"\nstorage = { truncated = 0 }");
+    assert!(wrong.contains("method.storage.truncated takes a whole number, at least 1"), "{wrong}");
+}
+
+#[test]
+fn the_hash_tells_results_apart_and_nothing_else() {
+    let hash = |extra: &str| read(format!("experiment = \"synth1d\"\n{extra}").as_bytes()).unwrap().hash();
+    assert_eq!(hash("threads = 1"), hash("threads = 2\ncheckpoint.every = 7\nmetrics.every = 3"));
+    assert_ne!(hash("seed = 1"), hash("seed = 2"));
+    assert_ne!(hash(""), hash("method.step = 0.006"));
+}
+
+#[test]
+fn the_schema_in_the_repository_is_the_one_the_command_prints() {
+    let schema = format!("{:#}\n", bilevel_cli::schema::schema().unwrap());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema.json");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &schema).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap(), schema, "run the tests with UPDATE_GOLDEN=1");
+}
+
+/// A few of the rules of JSON schema, those that ours uses.
+fn fits(schema: &serde_json::Value, value: &serde_json::Value) -> bool {
+    let variants = schema.get("anyOf").or(schema.get("oneOf")).and_then(|v| v.as_array());
+    if variants.is_some_and(|variants| !variants.iter().any(|variant| fits(variant, value))) {
+        return false;
+    }
+    if schema.get("const").is_some_and(|word| word != value) {
+        return false;
+    }
+    if schema.get("enum").and_then(|v| v.as_array()).is_some_and(|words| !words.contains(value)) {
+        return false;
+    }
+    let properties = schema.get("properties").and_then(|p| p.as_object());
+    match schema.get("type").and_then(|t| t.as_str()) {
+        Some("object") => value.as_object().is_some_and(|object| {
+            object.iter().all(|(name, value)| properties.and_then(|p| p.get(name)).is_some_and(|p| fits(p, value)))
+        }),
+        Some("number") => value.is_number(),
+        Some("integer") => value.is_u64(),
+        Some("boolean") => value.is_boolean(),
+        Some("string") => value.is_string(),
+        _ => true,
+    }
+}
+
+#[test]
+fn every_default_fits_the_schema_and_a_wrong_key_does_not() {
+    let schema = bilevel_cli::schema::schema().unwrap();
+    for config in all() {
+        let mut value = serde_json::Value::Object(config.settings());
+        assert!(fits(&schema, &value), "{value:#}");
+        value["method"]["stpe"] = 1.into();
+        assert!(!fits(&schema, &value));
+    }
+}
+
+/// Lines that look like a configuration.
+fn lines() -> impl Strategy<Value = String> {
+    let key = prop_oneof![
+        "[a-z_.\"]{0,8}",
+        Just("experiment".to_string()),
+        Just("method.name".to_string()),
+        Just("method.storage.truncated".to_string()),
+        Just("outer.optimizer".to_string()),
+        Just("outer.schedule.shape".to_string()),
+    ];
+    let value = prop_oneof![
+        "-?[0-9]{1,20}",
+        "-?[0-9.e]{1,9}",
+        "\"[a-z0-9-]{0,9}\"",
+        Just("\"synth1d\"".to_string()),
+        Just("\"rmd\"".to_string()),
+        Just("{ name = \"adam\" }".to_string()),
+        Just("[[1], {}]".to_string()),
+        Just("inf".to_string()),
+        Just("1979-05-27".to_string()),
+        "\\PC{0,6}",
+    ];
+    let line = prop_oneof![
+        4 => (key, value).prop_map(|(key, value)| format!("{key} = {value}")),
+        1 => "\\[{1,2}[a-z.]{0,9}\\]{1,2}",
+        1 => "\\PC{0,20}",
+    ];
+    proptest::collection::vec(line, 0..8).prop_map(|lines| lines.join("\n"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_files_are_read_or_refused_in_one_line(text in lines(), first in any::<bool>()) {
+        let text = if first { format!("experiment = \"synth1d\"\n{text}") } else { text };
+        if let Err(error) = read(text.as_bytes()) {
+            prop_assert_eq!(error.to_string().lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let _ = read(&bytes);
+    }
+
+    #[test]
+    fn a_damaged_configuration_is_read_or_refused(
+        number in any::<prop::sample::Index>(),
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3_u8), 1..6),
+    ) {
+        let configs = all();
+        let mut bytes = configs[number.index(configs.len())].to_toml().into_bytes();
+        for (place, byte, kind) in changes {
+            let place = place.index(bytes.len());
+            match kind {
+                0 => bytes[place] = byte,
+                1 => bytes.truncate(place.max(1)),
+                _ => bytes.insert(place, byte),
+            }
+        }
+        if let Ok(config) = read(&bytes) {
+            prop_assert_eq!(read(config.to_toml().as_bytes()).unwrap(), config);
+        }
+    }
+
+    #[test]
+    fn any_set_is_taken_or_refused(text in "\\PC{0,30}", key in "(method|outer|seed|x)(\\.[a-z]{1,6}){0,2}") {
+        let named = parse(b"experiment = \"synth1d\"", Path::new("my.toml")).unwrap();
+        for set in [text.clone(), format!("{key}={text}")] {
+            if let Ok(entry) = parse_set(&set) {
+                let entries: Vec<Entry> = named.iter().cloned().chain([entry]).collect();
+                let _ = Config::resolve(&entries);
+            }
+        }
+    }
+}

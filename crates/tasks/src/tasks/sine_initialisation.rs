@@ -1,0 +1,110 @@
+//! Learns where training should start: every outer iteration is an episode with a sine wave of its own; a small network sees
+//! ten points of it, takes five gradient steps from λ, and is judged on fifty others.
+//!
+//!   θ⁰ = λ,   L_T = mean squared error at ten points,   f = mean squared error at fifty others of the same wave
+
+use crate::task::{Defaults, InnerLoop, OptimizerKind, Task, TaskOptions};
+use bilevel::graph::gradient_or_zeros;
+use bilevel::graph::nn::{linear, mse, tanh};
+use bilevel::{DType, Problem, Result, Scope, Tensor, Tree, Variable};
+
+const HIDDEN: usize = 32;
+const SHOTS: usize = 10;
+const STEP: f64 = 0.03;
+const STEPS: usize = 5;
+/// Waves the measure trains on, all at once.
+const WAVES: usize = 64;
+
+/// A layer of the network.
+#[derive(Clone, Tree)]
+#[tree(crate = "bilevel::graph")]
+struct Layer<T> {
+    weight: T,
+    bias: T,
+}
+
+type Network<T> = [Layer<T>; 3];
+
+/// The task.
+pub(super) const TASK: Task = Task {
+    name: "sine-initialisation",
+    summary: "the first weights of a small network, so that five steps on ten points learn a new sine wave",
+    defaults: Defaults {
+        method: "rmd",
+        inner: InnerLoop { step: STEP, steps: STEPS, temperature: 0.0, curvature: 10.0 },
+        optimizer: OptimizerKind::Adam,
+        rate: 0.003,
+        cosine: true,
+        iterations: 2000,
+        cold: true,
+        dtype: DType::F32,
+    },
+    picture: None,
+    problem,
+};
+
+/// The episode's wave at ten points to learn from and at fifty to be judged by. All is drawn in one order, so that both
+/// losses see the same wave.
+fn episode(s: &Scope) -> [(Tensor, Tensor); 2] {
+    let s = s.episode();
+    let (amplitude, phase) = (s.uniform([], 0.5, 3.0), s.uniform([], 0.0, 3.0));
+    let points = [s.uniform([SHOTS, 1], -3.0, 3.0), s.uniform([50, 1], -3.0, 3.0)];
+    points.map(|x| (x, amplitude * (x + phase).sin()))
+}
+
+fn error(network: &Network<Tensor>, (x, wave): (Tensor, Tensor)) -> Tensor {
+    let [first, second, last] = network;
+    let hidden = tanh(linear(x, first.weight, first.bias));
+    let hidden = tanh(linear(hidden, second.weight, second.bias));
+    mse(linear(hidden, last.weight, last.bias), wave)
+}
+
+fn problem(_: &TaskOptions, dtype: DType) -> Result<Problem> {
+    let layer = |i: usize, o: usize| Layer {
+        weight: Variable::normal([i, o], 1.0 / (i as f64).sqrt()),
+        bias: Variable::constant([o], 0.0),
+    };
+    let network: Network<Variable> = [layer(1, HIDDEN), layer(HIDDEN, HIDDEN), layer(HIDDEN, 1)];
+    Problem::new(network.clone(), network)
+        .dtype(dtype)
+        .start(|_, l| l.clone())
+        .inner(|s, _, t| error(t, episode(s)[0]))
+        .outer(|s, _, t| error(t, episode(s)[1]))
+        .measure("error on new waves", |s, l, _| after_training(s, l))
+        .build()
+}
+
+/// The error after training from λ, averaged over waves: every wave has a copy of the network along a first axis.
+fn after_training(s: &Scope, lambda: &Network<Tensor>) -> Tensor {
+    let (amplitude, phase) = (s.uniform([WAVES, 1, 1], 0.5, 3.0), s.uniform([WAVES, 1, 1], 0.0, 3.0));
+    let wave = |points: usize| {
+        let x = s.uniform([WAVES, points, 1], -3.0, 3.0);
+        let full = [WAVES, points, 1];
+        (x, amplitude.broadcast_to(full) * (x + phase.broadcast_to(full)).sin())
+    };
+    let (learn, judge) = (wave(SHOTS), wave(50));
+    let error = |network: &[Tensor], (x, wave): (Tensor, Tensor)| {
+        let layer = |x: Tensor, n: usize| {
+            let y = x.matmul(network[2 * n]);
+            y + network[2 * n + 1].broadcast_to(y.shape())
+        };
+        (layer(layer(layer(x, 0).tanh(), 1).tanh(), 2) - wave).square().mean([1, 2])
+    };
+    let copies =
+        |t: Tensor, shape: [usize; 2]| t.reshape([1, shape[0], shape[1]]).broadcast_to([WAVES, shape[0], shape[1]]);
+    let mut network: Vec<Tensor> = lambda
+        .iter()
+        .flat_map(|l| {
+            let (i, o) = (l.weight.dim(0), l.weight.dim(1));
+            [copies(l.weight, [i, o]), copies(l.bias, [1, o])]
+        })
+        .collect();
+    for _ in 0..STEPS {
+        match gradient_or_zeros(error(&network, learn).sum_all(), &network) {
+            Ok(slopes) => network.iter_mut().zip(slopes).for_each(|(t, slope)| *t = *t - slope * STEP),
+            // A tensor that could not be made carries its error, and so does the loss computed from it.
+            Err(_) => break,
+        }
+    }
+    error(&network, judge).mean_all()
+}
