@@ -596,9 +596,9 @@ impl<'a> OuterLoop<'a> {
         };
         let hypergradient = match found {
             Ok(hypergradient) => hypergradient,
-            Err(Error::Diverged { diagnosis }) => {
+            Err(Error::Diverged { seen, cause }) => {
                 let memory = norm(&state.memory);
-                return Ok(Some(progress.watch.method_gave_up(number, diagnosis, leap, memory)));
+                return Ok(Some(progress.watch.method_gave_up(number, seen, cause, leap, memory)));
             }
             Err(error) => return Err(error),
         };
