@@ -2,6 +2,7 @@
 
 use crate::calls::time;
 use crate::cases::{Call, programs};
+use crate::driven;
 use crate::error::Result;
 use crate::flops::flops;
 use crate::goals::goal;
@@ -29,6 +30,8 @@ pub struct Plan {
 pub struct Summary {
     /// Ours.
     pub ours: Line,
+    /// That of the bare program, where ours goes through the library.
+    pub bare: Option<Line>,
     /// Each peer's.
     pub peers: Vec<Line>,
     /// Milliseconds its products and convolutions take at the peak rate; none where other work is what counts.
@@ -51,7 +54,13 @@ pub fn run(plan: &Plan, peers: &[Peer]) -> Result<()> {
             // A team of its own for each round, so that none of its threads is awake beside a peer.
             let cpu = Cpu::with_threads(plan.threads);
             for timed in &programs {
-                say(time(timed, &cpu, plan.reps)?);
+                match driven::time(timed, &cpu, plan.reps)? {
+                    Some(line) => {
+                        say(line);
+                        say(time(timed, &cpu, plan.reps)?.bare());
+                    }
+                    None => say(time(timed, &cpu, plan.reps)?),
+                }
             }
             drop(cpu);
             if summary && programs.iter().any(|timed| timed.call == Call::Evaluate) {
@@ -81,7 +90,7 @@ fn collect(case: &str, lines: &[Line], work: Option<f64>) -> Option<Summary> {
         Line::merged(&rounds)
     };
     let peers = ["jax", "torch"].into_iter().filter_map(of).collect();
-    Some(Summary { ours: of("bilevel")?, peers, floor_ms: work })
+    Some(Summary { ours: of("bilevel")?, bare: of("bare"), peers, floor_ms: work })
 }
 
 impl Summary {
@@ -116,13 +125,14 @@ impl Summary {
         let best = self.best_peer();
         format!(
             "{{\"case\": \"{}\", \"ratio\": {}, \"best_peer\": {}, \"goal\": {}, \"goal_of\": {}, \"met\": {}, \
-             \"floor_ms\": {}, \"over_floor\": {}}}",
+             \"over_bare\": {}, \"floor_ms\": {}, \"over_floor\": {}}}",
             self.ours.case,
             number(best.map(|peer| self.ratio_to(peer))),
             best.map_or("null".into(), |peer| format!("\"{}\"", peer.peer)),
             goal.map_or("null".into(), |goal| goal.ratio.to_string()),
             goal.map_or("null".into(), |goal| format!("\"{}\"", goal.of.unwrap_or("best"))),
             self.met().map_or("null".into(), |met| met.to_string()),
+            number(self.bare.as_ref().map(|bare| self.ratio_to(bare))),
             number(self.floor_ms),
             number(self.over_floor()),
         )
@@ -149,15 +159,15 @@ fn print_summary(rows: &[Summary], peak: f64, threads: usize) {
 /// The summary for people: medians, ratio to the best peer, goal, multiple of the floor.
 fn table(rows: &[Summary]) -> String {
     let mut text = format!(
-        "{:<20}{:>14}{:>14}{:>14}{:>8}{:>14}{:>6}{:>12}{:>12}\n",
-        "case", "bilevel", "jax", "torch", "ratio", "goal", "met", "floor ms", "over floor"
+        "{:<20}{:>14}{:>14}{:>14}{:>8}{:>14}{:>6}{:>11}{:>12}{:>12}\n",
+        "case", "bilevel", "jax", "torch", "ratio", "goal", "met", "over bare", "floor ms", "over floor"
     );
     for row in rows {
         let of = |name: &str| row.peers.iter().find(|line| line.peer == name).map(cell);
         let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".into());
         let goal = goal(&row.ours.case).map(|g| format!("{} of {}", g.ratio, g.of.unwrap_or("best")));
         text += &format!(
-            "{:<20}{:>14}{:>14}{:>14}{:>8}{:>14}{:>6}{:>12}{:>12}\n",
+            "{:<20}{:>14}{:>14}{:>14}{:>8}{:>14}{:>6}{:>11}{:>12}{:>12}\n",
             row.ours.case,
             cell(&row.ours),
             or_dash(of("jax")),
@@ -165,6 +175,7 @@ fn table(rows: &[Summary]) -> String {
             or_dash(row.best_peer().map(|peer| format!("{:.3}", row.ratio_to(peer)))),
             or_dash(goal),
             or_dash(row.met().map(|met| if met { "yes" } else { "no" }.into())),
+            or_dash(row.bare.as_ref().map(|bare| format!("{:.2}", row.ratio_to(bare)))),
             or_dash(row.floor_ms.map(|ms| format!("{ms:.2}"))),
             or_dash(row.over_floor().map(|ratio| format!("{ratio:.2}"))),
         );
@@ -197,16 +208,23 @@ mod tests {
             json.starts_with(r#"{"case": "conv64_grad", "ratio": 0.8500, "best_peer": "jax", "goal": 0.6"#),
             "{json}"
         );
-        assert!(json.contains(r#""met": true, "floor_ms": 17.0000, "over_floor": 3.0000"#), "{json}");
+        assert!(
+            json.contains(r#""met": true, "over_bare": null, "floor_ms": 17.0000, "over_floor": 3.0000"#),
+            "{json}"
+        );
     }
 
     #[test]
     fn units_may_differ_and_what_is_missing_is_null() {
-        let lines =
-            [line("bilevel", "digits", Unit::Microseconds, 500.0), line("jax", "digits", Unit::Milliseconds, 2.0)];
+        let us = |peer: &str, median| line(peer, "digits", Unit::Microseconds, median);
+        let lines = [us("bilevel", 500.0), us("bare", 400.0), line("jax", "digits", Unit::Milliseconds, 2.0)];
         let row = collect("digits", &lines, None).unwrap();
         assert_eq!(row.ratio_to(&row.peers[0]), 0.25);
-        assert!(row.json().ends_with(r#""met": true, "floor_ms": null, "over_floor": null}"#), "{}", row.json());
+        assert!(
+            row.json().ends_with(r#""met": true, "over_bare": 1.2500, "floor_ms": null, "over_floor": null}"#),
+            "{}",
+            row.json()
+        );
         let alone = collect("digits", &lines[..1], None).unwrap();
         assert!(alone.json().contains(r#""ratio": null, "best_peer": null"#), "{}", alone.json());
         assert!(collect("mlp_grad", &lines, None).is_none());

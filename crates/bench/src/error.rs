@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 pub enum BenchError {
     /// The engine refused a program or a run.
     Engine(bilevel_graph::Error),
+    /// The library refused a problem or a run.
+    Library(bilevel::Error),
     /// A file could not be read or written.
     File {
         /// Which.
@@ -45,6 +47,7 @@ impl fmt::Display for BenchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BenchError::Engine(error) => error.fmt(f),
+            BenchError::Library(error) => error.fmt(f),
             BenchError::File { path, cause } => write!(f, "{}: {cause}", path.display()),
             BenchError::Array { path, reason } => write!(f, "{}: {reason}", path.display()),
             BenchError::Peer(sentence) => f.write_str(sentence),
@@ -54,6 +57,12 @@ impl fmt::Display for BenchError {
 }
 
 impl std::error::Error for BenchError {}
+
+impl From<bilevel::Error> for BenchError {
+    fn from(error: bilevel::Error) -> Self {
+        BenchError::Library(error)
+    }
+}
 
 impl From<bilevel_graph::Error> for BenchError {
     fn from(error: bilevel_graph::Error) -> Self {

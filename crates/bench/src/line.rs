@@ -51,6 +51,11 @@ impl Line {
         Line { peer: "bilevel".into(), case: case.into(), unit, median, best }
     }
 
+    /// The same as that of a bare program, beside which ours goes through the library.
+    pub fn bare(self) -> Self {
+        Line { peer: "bare".into(), ..self }
+    }
+
     /// Reads a line a peer printed; `None` for anything else it says.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();

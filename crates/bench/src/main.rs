@@ -9,6 +9,7 @@ mod choices;
 mod compare;
 mod derivatives;
 mod differences;
+mod driven;
 mod error;
 mod flops;
 mod goals;

@@ -10,14 +10,12 @@ use bilevel_tasks::digits::{CLASSES, Digits, SHAPE, Split};
 
 /// λ: a number for each training digit, whose sigmoid is the digit's weight.
 #[derive(Clone, Tree)]
-#[tree(crate = "bilevel::graph")]
 struct Trust<T> {
     examples: T,
 }
 
 /// θ: logistic regression.
 #[derive(Clone, Tree)]
-#[tree(crate = "bilevel::graph")]
 struct Classifier<T> {
     weights: T,
 }

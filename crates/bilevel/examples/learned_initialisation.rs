@@ -10,7 +10,6 @@ use bilevel::{
 };
 
 #[derive(Clone, Tree)]
-#[tree(crate = "bilevel::graph")]
 struct Layer<T> {
     weight: T,
     bias: T,
@@ -19,7 +18,6 @@ struct Layer<T> {
 /// θ: the network (λ is how its layers start) and the task of this iteration, which no step changes. The task is here because
 /// what a loss draws from its scope is new in every step, but what the start draws is drawn once an iteration.
 #[derive(Clone, Tree)]
-#[tree(crate = "bilevel::graph")]
 struct Learner<T> {
     layers: [Layer<T>; 3],
     amplitude: T,

@@ -9,14 +9,12 @@ use bilevel_tasks::digits::{SHAPE, Split};
 
 /// λ: the logarithm of each weight's L2 penalty.
 #[derive(Clone, Tree)]
-#[tree(crate = "bilevel::graph")]
 struct Penalty<T> {
     log_strength: T,
 }
 
 /// θ: logistic regression.
 #[derive(Clone, Tree)]
-#[tree(crate = "bilevel::graph")]
 struct Classifier<T> {
     weights: T,
 }

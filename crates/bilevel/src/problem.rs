@@ -99,7 +99,6 @@ impl Problem {
     /// use bilevel::{Problem, Tree, Variable};
     /// #[derive(Clone, Tree)]
     /// struct Penalty<T> { weight: T, bias: T }
-    /// # use bilevel::graph as bilevel_graph;
     /// let one = || Variable::constant([], 1.0);
     /// let problem = Problem::new(Penalty { weight: one(), bias: one() }, bilevel::Leaf(one()))
     ///     // The bias only shifts the loss: training never sees it.

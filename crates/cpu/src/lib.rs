@@ -14,6 +14,7 @@ mod moves;
 mod order;
 mod plan;
 mod run;
+mod scalar_loop;
 mod scalars;
 mod slots;
 mod step;

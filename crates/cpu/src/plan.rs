@@ -9,6 +9,7 @@ use crate::kernels::Isa;
 use crate::lower::{Kind, Lowering, Operand, lower};
 use crate::lower_dot::DotLayout;
 use crate::moves::Move;
+use crate::scalar_loop::ScalarLoop;
 use crate::scalars;
 use crate::step::{Step, StepKind, Typed};
 use crate::tile::MAX_RUNS;
@@ -24,6 +25,8 @@ pub(crate) struct Plan {
     pub prologue: Vec<Step>,
     /// Steps of one turn.
     pub body: Vec<Step>,
+    /// The body as a loop of its own, where it is scalar.
+    pub scalar_loop: Option<ScalarLoop>,
     /// Place of each program input in memory.
     pub inputs: Vec<Option<usize>>,
     /// From memory to a dense array, for each output.
@@ -241,10 +244,19 @@ impl Planner<'_> {
             Kind::Table(values) => Some((memory[id]?, node.dtype, values.clone())),
             _ => None,
         });
+        let inputs: Vec<Option<usize>> =
+            (0..program.inputs.len()).map(|i| self.low.inputs[i].and_then(|node| memory[node])).collect();
+        let scalar_loop = match &body_steps[..] {
+            [Step { kind: StepKind::Scalars(scalars), .. }] => {
+                ScalarLoop::new(scalars, program.step.and_then(|input| inputs[input]))
+            }
+            _ => None,
+        };
         Ok(Plan {
             prologue: steps,
             body: body_steps,
-            inputs: (0..program.inputs.len()).map(|i| self.low.inputs[i].and_then(|node| memory[node])).collect(),
+            scalar_loop,
+            inputs,
             outputs: self.low.outputs.iter().filter_map(output).collect(),
             tables: tables.collect(),
             constants,

@@ -170,10 +170,19 @@ impl Runnable for CpuRun {
             for step in &self.plan.prologue {
                 step.run(&self.team, memory)?;
             }
-            for number in steps {
+            let count = |number: u32| {
                 if let Some(place) = counter {
                     memory.program.add(place).cast::<u32>().write(number);
                 }
+            };
+            if let Some(scalars) = &self.plan.scalar_loop {
+                count(steps.end - 1);
+                scalars.run(steps, memory);
+                self.ran = true;
+                return Ok(());
+            }
+            for number in steps {
+                count(number);
                 for step in &self.plan.body {
                     step.run(&self.team, memory)?;
                 }

@@ -12,7 +12,7 @@ use bilevel_graph::{BinaryOp, DType, UnaryOp};
 
 /// What an instruction does with registers a, b and c.
 #[derive(Clone, Copy, Debug)]
-enum Code {
+pub(crate) enum Code {
     Copy,
     Unary(UnaryOp),
     Binary(BinaryOp),
@@ -21,41 +21,50 @@ enum Code {
 
 /// dst = code(a, b, c), rounded to the type.
 #[derive(Clone, Copy, Debug)]
-struct Instruction {
+pub(crate) struct Instruction {
     code: Code,
     dtype: DType,
-    dst: u16,
-    a: u16,
-    b: u16,
-    c: u16,
+    pub dst: u16,
+    pub a: u16,
+    pub b: u16,
+    pub c: u16,
 }
 
 /// A move between a register and memory.
 #[derive(Clone, Copy, Debug)]
-struct Transfer {
-    register: u16,
+pub(crate) struct Transfer {
+    pub register: u16,
     dtype: DType,
     /// Bytes from the start of the program's memory.
-    place: usize,
+    pub place: usize,
 }
 
 /// A random draw.
 #[derive(Clone, Copy, Debug)]
-struct Draw {
+pub(crate) struct Draw {
     f: RandomFn,
     dtype: DType,
     stream: u32,
-    dst: u16,
+    pub dst: u16,
     key: usize,
-    counter: u16,
+    pub counter: u16,
 }
 
-/// One thing to do. The commonest, on 64-bit floats, are told apart in one jump.
+/// One thing to do. The commonest, on 64-bit floats, are told apart in one jump. The first register is the result.
 #[derive(Clone, Copy, Debug)]
-enum Action {
+pub(crate) enum Action {
     Add(u16, u16, u16),
     Sub(u16, u16, u16),
     Mul(u16, u16, u16),
+    Div(u16, u16, u16),
+    /// a·b + c, rounded twice; likewise the two after it: a·b − c and c − a·b.
+    MulAdd(u16, u16, u16, u16),
+    MulSub(u16, u16, u16, u16),
+    SubMul(u16, u16, u16, u16),
+    /// 1 where a ≤ b, else 0.
+    LessEqual(u16, u16, u16),
+    /// b where a is not 0, else c.
+    Select(u16, u16, u16, u16),
     LoadF64(u16, usize),
     StoreF64(u16, usize),
     Compute(Instruction),
@@ -85,9 +94,10 @@ impl Action {
 /// A loop over one element, ready to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Scalars {
-    actions: Vec<Action>,
-    draws: Vec<Draw>,
-    constants: Vec<(u16, f64)>,
+    /// Every register is written by one of them at most.
+    pub actions: Vec<Action>,
+    pub draws: Vec<Draw>,
+    pub constants: Vec<(u16, f64)>,
     registers: usize,
 }
 
@@ -172,6 +182,11 @@ impl Builder<'_> {
         }
         let operands: Vec<u16> = node.operands.iter().map(|o| self.operand(o)).collect::<Option<_>>()?;
         let at = |i: usize| operands.get(i).copied().unwrap_or(operands[0]);
+        // Every number of any type is itself as an f64.
+        if matches!(kind, Elementwise::Copy | Elementwise::Convert(_)) && node.dtype == DType::F64 {
+            self.finish(id, operands[0]);
+            return Some(());
+        }
         let dst = self.register()?;
         let code = match kind {
             Elementwise::Copy | Elementwise::Convert(_) => Code::Copy,
@@ -184,6 +199,9 @@ impl Builder<'_> {
             Code::Binary(BinaryOp::Add) if node.dtype == DType::F64 => Action::Add(dst, at(0), at(1)),
             Code::Binary(BinaryOp::Sub) if node.dtype == DType::F64 => Action::Sub(dst, at(0), at(1)),
             Code::Binary(BinaryOp::Mul) if node.dtype == DType::F64 => Action::Mul(dst, at(0), at(1)),
+            Code::Binary(BinaryOp::Div) if node.dtype == DType::F64 => Action::Div(dst, at(0), at(1)),
+            Code::Binary(BinaryOp::Le) => Action::LessEqual(dst, at(0), at(1)),
+            Code::Select => Action::Select(dst, at(0), at(1), at(2)),
             _ => Action::Compute(Instruction { code, dtype: node.dtype, dst, a: at(0), b: at(1), c: at(2) }),
         });
         self.finish(id, dst);
@@ -214,20 +232,47 @@ impl Scalars {
     /// # Safety
     /// `memory` must be laid out as the plan says, with this program's registers in its scratch.
     pub unsafe fn run(&self, memory: Memory) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.write_constants(memory);
+            self.execute(&self.actions, memory);
+        }
+    }
+
+    /// Gives the registers of constants their values.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    pub unsafe fn write_constants(&self, memory: Memory) {
+        for &(register, value) in &self.constants {
+            // SAFETY: register numbers are below `registers`, for which the plan reserved scratch.
+            unsafe { memory.scratch.cast::<f64>().add(register as usize).write(value) };
+        }
+    }
+
+    /// Does these actions, which are of this program.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    #[inline(always)]
+    pub unsafe fn execute(&self, actions: &[Action], memory: Memory) {
         let registers = memory.scratch.cast::<f64>();
         // SAFETY: register numbers are below `registers`, for which the plan reserved scratch; places are inside the
         // program's memory and aligned to their type.
         unsafe {
-            for &(register, value) in &self.constants {
-                registers.add(register as usize).write(value);
-            }
             let get = |register: u16| registers.add(register as usize).read();
             let set = |register: u16, value: f64| registers.add(register as usize).write(value);
-            for action in &self.actions {
+            for action in actions {
                 match *action {
                     Action::Add(dst, a, b) => set(dst, get(a) + get(b)),
                     Action::Sub(dst, a, b) => set(dst, get(a) - get(b)),
                     Action::Mul(dst, a, b) => set(dst, get(a) * get(b)),
+                    Action::Div(dst, a, b) => set(dst, get(a) / get(b)),
+                    Action::MulAdd(dst, a, b, c) => set(dst, get(a) * get(b) + get(c)),
+                    Action::MulSub(dst, a, b, c) => set(dst, get(a) * get(b) - get(c)),
+                    Action::SubMul(dst, a, b, c) => set(dst, get(c) - get(a) * get(b)),
+                    Action::LessEqual(dst, a, b) => set(dst, (get(a) <= get(b)) as u8 as f64),
+                    Action::Select(dst, a, b, c) => set(dst, if get(a) != 0.0 { get(b) } else { get(c) }),
                     Action::LoadF64(register, place) => set(register, memory.program.add(place).cast::<f64>().read()),
                     Action::StoreF64(register, place) => memory.program.add(place).cast::<f64>().write(get(register)),
                     Action::Compute(i) => {

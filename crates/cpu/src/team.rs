@@ -163,7 +163,22 @@ impl Team {
     /// While another call is in progress (from another thread, or from inside a task) this one runs serially, as worker
     /// 0 of its own call.
     pub fn run_with(&self, tasks: usize, task: &(dyn Fn(usize, usize) + Sync)) {
-        if tasks <= 1 || self.handles.is_empty() || self.busy.swap(true, SeqCst) {
+        self.launch(tasks, true, task);
+    }
+
+    /// Like [`Team::run_with`], for work that takes less time than to wake a thread: those asleep are left alone.
+    pub fn run_briefly(&self, tasks: usize, task: &(dyn Fn(usize, usize) + Sync)) {
+        self.launch(tasks, false, task);
+    }
+
+    fn launch(&self, tasks: usize, wake: bool, task: &(dyn Fn(usize, usize) + Sync)) {
+        let everybody_sleeps = || self.shared.asleep.iter().all(|asleep| asleep.load(SeqCst));
+        if tasks <= 1
+            || self.handles.is_empty()
+            || (!wake && everybody_sleeps())
+            || self.handles.is_empty()
+            || self.busy.swap(true, SeqCst)
+        {
             for i in 0..tasks {
                 task(i, 0);
             }
@@ -181,7 +196,7 @@ impl Team {
         shared.state.0.store((epoch.wrapping_add(1) % EPOCH) * EPOCH + OPEN, SeqCst);
         let close = Close(self);
         for (waker, asleep) in self.wakers.iter().zip(&shared.asleep).take(tasks - 1) {
-            if asleep.load(SeqCst) {
+            if wake && asleep.load(SeqCst) {
                 waker.unpark();
             }
         }

@@ -20,8 +20,8 @@ use syn::{DeriveInput, Error, parse_macro_input};
 /// | any other type which mentions `T` (or `Self`) | a nested tree: must implement `Tree<Leaf = T>` |
 /// | a type which does not mention `T` | static data: must be `Clone`, carried along unchanged |
 ///
-/// The generated code names `::bilevel_graph`. Where the crate is reached by another path, say so
-/// with `#[tree(crate = "bilevel::graph")]` on the item.
+/// The generated code names `::bilevel_graph`, or `::bilevel::graph` in a crate that depends on `bilevel` alone. Where the
+/// crate is reached by another path, say so with `#[tree(crate = "path::to::graph")]` on the item.
 ///
 /// ```text
 /// #[derive(Tree)]

@@ -5,6 +5,7 @@
 //! `bilevel_graph::tree::plan`; the code generated here only destructures, calls the plan of each
 //! field, and constructs.
 
+use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
@@ -97,9 +98,22 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// `#[tree(crate = "...")]`, or the crate's own name.
+/// Where the crate that uses the macro finds `bilevel_graph`: among its own dependencies, or inside `bilevel`.
+fn default_path() -> TokenStream {
+    let name = |package| match crate_name(package) {
+        Ok(FoundCrate::Name(name)) => Some(Ident::new(&name, Span::call_site())),
+        _ => None,
+    };
+    match (name("bilevel-graph"), name("bilevel")) {
+        (Some(graph), _) => quote!(::#graph),
+        (None, Some(bilevel)) => quote!(::#bilevel::graph),
+        (None, None) => quote!(::bilevel_graph),
+    }
+}
+
+/// `#[tree(crate = "...")]`, or what the dependencies say.
 fn crate_path(attributes: &[Attribute]) -> Result<TokenStream> {
-    let mut path = quote!(::bilevel_graph);
+    let mut path = default_path();
     for attribute in attributes.iter().filter(|a| a.path().is_ident("tree")) {
         attribute.parse_nested_meta(|meta| {
             if meta.path.is_ident("crate") {

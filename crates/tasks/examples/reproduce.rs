@@ -1,4 +1,4 @@
-//! Runs the paper's synthetic experiments and prints their tables.
+//! Runs the experiments and prints their tables.
 //!
 //! cargo run --release -p bilevel-tasks --example reproduce -- \[name|all\] \[--quick\] \[--json\]
 //!
@@ -6,6 +6,7 @@
 
 use bilevel_tasks::{Effort, Experiment, experiments, find, table};
 use std::process::ExitCode;
+use std::time::Instant;
 
 const USAGE: &str = "usage: reproduce [name|all] [--quick] [--json]";
 
@@ -37,7 +38,9 @@ fn main() -> ExitCode {
     if chosen.is_empty() {
         chosen.extend(experiments());
     }
-    for experiment in chosen {
+    let begin = Instant::now();
+    for experiment in &chosen {
+        let start = Instant::now();
         let report = match experiment.report(effort, &mut |line| eprintln!("{}: {line}", experiment.name)) {
             Ok(report) => report,
             Err(error) => {
@@ -51,6 +54,8 @@ fn main() -> ExitCode {
         } else {
             println!("{} ({})\n{}", experiment.title, experiment.name, table(&report.rows));
         }
+        eprintln!("{}: took {:.1} s", experiment.name, start.elapsed().as_secs_f64());
     }
+    eprintln!("{} experiments took {:.1} s", chosen.len(), begin.elapsed().as_secs_f64());
     ExitCode::SUCCESS
 }

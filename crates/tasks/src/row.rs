@@ -13,6 +13,8 @@ pub enum Verdict {
     Better,
     /// There is no number to hold it against.
     NotClaimed,
+    /// The method does not apply here, or is too dear, and why.
+    NotRun(String),
 }
 
 impl Verdict {
@@ -38,11 +40,12 @@ impl Verdict {
             Verdict::NotReproduced(_) => "not reproduced",
             Verdict::Better => "better",
             Verdict::NotClaimed => "no claim",
+            Verdict::NotRun(_) => "not run",
         }
     }
 
     fn why(&self) -> &str {
-        if let Verdict::NotReproduced(why) = self { why } else { "" }
+        if let Verdict::NotReproduced(why) | Verdict::NotRun(why) = self { why } else { "" }
     }
 }
 

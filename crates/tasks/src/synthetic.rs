@@ -2,7 +2,7 @@
 //!
 //!   f = (λ−θ)² + (θ−½)²,   L_T = (1/3+ε₁)θ³ − (1−λ²+ε₂)θ,   ε uniform up to `noise`, fresh at every step
 
-use crate::outer_loop::{FREE, OuterLoop};
+use crate::runs::Outer;
 use bilevel::{
     AmigoCg, AmigoSgd, Es, Fmd, HpoSgld, IftCg, IftNeumann, LangevinAdjoint, Leaf, Method, Problem, Result, Rmd, RmdFo,
     Variable,
@@ -15,12 +15,17 @@ pub const PAPER_OPTIMUM: (f64, f64) = (0.7487, 0.6629);
 /// Inner step γ.
 pub const STEP: f64 = 0.005;
 /// The paper's outer loop.
-pub const OUTER: OuterLoop = OuterLoop { rate: 0.005, iterations: 200, bounds: FREE };
+pub const OUTER: Outer = Outer { rate: 0.005, iterations: 200 };
 
 /// The problem with λ = θ = `start` and ε uniform between ±`noise`.
 pub fn problem(start: f64, noise: f64) -> Result<Problem> {
-    let variable = || Leaf(Variable::constant([], start));
-    let problem = Problem::new(variable(), variable()).outer(|_, l, t| (l.0 - t.0).square() + (t.0 - 0.5).square());
+    problem_with(Variable::constant([], start), start, noise)
+}
+
+/// The problem with a λ of one's own, θ = `start` and ε uniform between ±`noise`.
+pub fn problem_with(lambda: Variable, start: f64, noise: f64) -> Result<Problem> {
+    let theta = Variable::constant([], start);
+    let problem = Problem::new(Leaf(lambda), Leaf(theta)).outer(|_, l, t| (l.0 - t.0).square() + (t.0 - 0.5).square());
     let problem = if noise > 0.0 {
         problem.inner(move |scope, l, t| {
             let (one, two) = (scope.uniform([], -noise, noise), scope.uniform([], -noise, noise));

@@ -10,6 +10,13 @@ use super::inner::Inner;
 use super::split::Split;
 use crate::team::Team;
 
+/// A product of fewer multiplications than this, about twenty microseconds of work, wakes nobody.
+const BRIEF: usize = 1 << 20;
+
+fn launch(team: &Team, brief: bool, tasks: usize, task: &(dyn Fn(usize, usize) + Sync)) {
+    if brief { team.run_briefly(tasks, task) } else { team.run_with(tasks, task) }
+}
+
 /// Element strides of a matrix; any sign, 0 for a repeated axis of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strides {
@@ -239,6 +246,7 @@ impl<T: Real> GemmPlan<T> {
             });
             return;
         }
+        let brief = p.m * p.n * p.k < BRIEF;
         let mut walk = Walk::at(&self.axes, 0);
         for _ in 0..self.batches {
             let x = x.moved(&walk);
@@ -246,14 +254,14 @@ impl<T: Real> GemmPlan<T> {
             unsafe {
                 match self.method {
                     Method::Nothing | Method::Zero | Method::Tiny => {}
-                    Method::Direct(d) => team.run_with(d.tasks(p), &|task, worker| {
+                    Method::Direct(d) => launch(team, brief, d.tasks(p), &|task, worker| {
                         d.task(kernels, p, task, &x, work.c().wrapping_add(worker * room));
                     }),
                     Method::Inner(d) => {
                         d.prepare(kernels, p, &x, work.c());
-                        team.run(d.tasks(p), &|task| d.task(kernels, p, task, &x, work.c()));
+                        launch(team, brief, d.tasks(p), &|task, _| d.task(kernels, p, task, &x, work.c()));
                     }
-                    Method::Blocked(d) => d.run(kernels, p, Some(team), x, work.c()),
+                    Method::Blocked(d) => d.run(kernels, p, Some(team).filter(|_| !brief), x, work.c()),
                 }
             }
             walk.step();

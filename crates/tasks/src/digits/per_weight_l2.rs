@@ -12,7 +12,6 @@ pub const SHAPE: [usize; 2] = [PIXELS, CLASSES];
 
 /// λ: the logarithm of each weight's penalty.
 #[derive(Clone, Tree)]
-#[tree(crate = "bilevel::graph")]
 pub struct Penalty<T> {
     /// In the shape [`SHAPE`].
     pub log_strength: T,
@@ -20,7 +19,6 @@ pub struct Penalty<T> {
 
 /// θ: a linear classifier without bias.
 #[derive(Clone, Tree)]
-#[tree(crate = "bilevel::graph")]
 pub struct Classifier<T> {
     /// In the shape [`SHAPE`].
     pub weights: T,

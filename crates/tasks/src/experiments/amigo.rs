@@ -2,11 +2,11 @@
 
 use super::noisy_synth1d::runs;
 use crate::experiment::{Effort, Progress, Report};
-use crate::outer_loop::{Ends, ends};
+use crate::runs::{Ends, ends};
 use crate::statistics::mean_sd;
 use crate::synthetic::{self, OUTER, PAPER_OPTIMUM};
 use crate::{Row, Verdict};
-use bilevel::{Cpu, Method, Result};
+use bilevel::{Method, Result};
 
 /// Rows of the mean absolute error of λ and of θ, from the optimum as the paper rounds it. A deterministic one is held to
 /// the printed digits; of several runs the paper's should be one that could have been among them.
@@ -62,8 +62,7 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     let mut rows = vec![];
     for (name, method, paper, noisy) in methods {
         progress(&format!("{name}, without noise"));
-        let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-        let plain = ends(&OUTER, &problem, &mut *estimator, 1..2)?;
+        let plain = ends(&problem, &*method, OUTER, 1..2)?;
         rows.extend(error_rows(NAME, (name, ""), &plain, some(paper), some(paper)));
         progress(&format!("{name}, noisy"));
         let found = runs(&*method, 0.1, effort.choose(20, 400))?;

@@ -1,10 +1,10 @@
 //! Synthetic 1-D at outer convergence over γT: what the paper's recursion and RMD miss, and what the adjoint does not.
 
 use crate::experiment::{Effort, Progress, Report};
-use crate::outer_loop::{OuterLoop, ends};
+use crate::runs::{Outer, ends};
 use crate::synthetic::{self, OUTER};
 use crate::{Figure, Row, Series, Verdict};
-use bilevel::{Cpu, HpoSgld, Method, Result, Rmd};
+use bilevel::{HpoSgld, Method, Result, Rmd};
 
 const NAME: &str = "chain-length";
 const STEPS: usize = 100;
@@ -22,7 +22,7 @@ const KNOWN: [(f64, f64, f64); 7] = [
 pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     let problem = synthetic::problem(0.1, 0.0)?;
     let truth = synthetic::line_search().0;
-    let outer = OuterLoop { iterations: 3000, ..OUTER };
+    let outer = Outer { iterations: 3000, ..OUTER };
     let mut rows = vec![];
     let mut series: Vec<Series> = ["HPO-SGLD", "RMD", "Langevin adjoint"].map(|name| (name.into(), vec![])).into();
     for (index, (length, recursion, unrolled)) in KNOWN.into_iter().enumerate() {
@@ -38,8 +38,7 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
             (&synthetic::adjoint(step, 0.0), 0.0),
         ];
         for ((method, known), (name, curve)) in methods.into_iter().zip(&mut series) {
-            let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-            let error = ends(&outer, &problem, &mut *estimator, 1..2)?.lambda[0] - truth;
+            let error = ends(&problem, method, outer, 1..2)?.lambda[0] - truth;
             let verdict = match name.as_str() {
                 "Langevin adjoint" if error.abs() <= 3e-5 => Verdict::Better,
                 "Langevin adjoint" => Verdict::NotReproduced("off the optimum".into()),

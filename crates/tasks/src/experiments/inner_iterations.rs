@@ -1,11 +1,11 @@
 //! Errors of the synthetic 1-D problem over the number of inner iterations, B = M = T/2 for HPO-SGLD.
 
 use crate::experiment::{Effort, Progress, Report};
-use crate::outer_loop::ends;
+use crate::runs::ends;
 use crate::statistics::mean_sd;
 use crate::synthetic::{self, OPTIMUM, OUTER};
 use crate::{Figure, Row, Series, Verdict};
-use bilevel::{Cpu, Result};
+use bilevel::Result;
 
 const NAME: &str = "inner-iterations";
 /// T with the error in λ HPO-SGLD is known to have there.
@@ -21,8 +21,7 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
         for (index, (name, method)) in synthetic::sweep(steps).into_iter().enumerate() {
             progress(&format!("{name}, T = {steps}"));
             let stochastic = name == "HPO-SGLD";
-            let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-            let ends = ends(&OUTER, &problem, &mut *estimator, 1..1 + if stochastic { seeds } else { 1 })?;
+            let ends = ends(&problem, &*method, OUTER, 1..1 + if stochastic { seeds } else { 1 })?;
             for (which, (metric, values, truth)) in
                 [("|λ − λ*|", &ends.lambda, OPTIMUM.0), ("|θ − θ*|", &ends.theta, OPTIMUM.1)].into_iter().enumerate()
             {

@@ -2,6 +2,7 @@
 
 mod amigo;
 mod chain_length;
+mod digits_equal_cost;
 mod evolutionary_search;
 mod finite_temperature;
 mod first_order;
@@ -46,5 +47,10 @@ pub(crate) const ALL: &[Experiment] = &[
         name: "finite-temperature",
         title: "Hypergradients at finite temperature",
         work: finite_temperature::work,
+    },
+    Experiment {
+        name: "digits-equal-cost",
+        title: "Digits: a penalty for each weight, learned at equal cost",
+        work: digits_equal_cost::work,
     },
 ];

@@ -1,11 +1,11 @@
 //! The noisy synthetic 1-D problem: means and spreads over seeds where the paper has one draw.
 
 use crate::experiment::{Effort, Progress, Report};
-use crate::outer_loop::{Ends, ends};
+use crate::runs::{Ends, ends};
 use crate::statistics::mean_sd;
 use crate::synthetic::{self, OPTIMUM, OUTER, STEP};
 use crate::{Row, Verdict};
-use bilevel::{Cpu, Method, Result};
+use bilevel::{Method, Result};
 
 const NAME: &str = "noisy-synth1d";
 /// Largest ε.
@@ -14,8 +14,7 @@ pub(crate) const NOISE: f64 = 0.3;
 /// Runs of one method from `start` with the noisy inner loss.
 pub(crate) fn runs(method: &dyn Method, start: f64, seeds: u64) -> Result<Ends> {
     let problem = synthetic::problem(start, NOISE)?;
-    let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-    ends(&OUTER, &problem, &mut *estimator, 0..seeds)
+    ends(&problem, method, OUTER, 0..seeds)
 }
 
 struct Case {
@@ -88,12 +87,12 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// The rows with a number of seeds of one's own; the long runs (T = 1000) take a tenth of them, at least 4.
+/// The rows with a number of seeds of one's own; the long runs (T = 1000) take a tenth of them, at least 8.
 pub fn with_seeds(seeds: u32, progress: &mut Progress) -> Result<Vec<Row>> {
     let mut rows = vec![];
     let mut by_temperature = vec![];
     for case in cases() {
-        let count = if case.long { (seeds / 10).max(4) } else { seeds } as u64;
+        let count = if case.long { (seeds / 10).max(8) } else { seeds } as u64;
         progress(&format!("{} {} over {count} seeds", case.method, case.setting));
         let ends = runs(&*case.with, case.start, count)?;
         let arrived = ends.lambda.len() as u32;

@@ -1,41 +1,46 @@
 //! Convergence on convex quadratics: inner iterations in all until λ is within 1e-5 of the optimum, relatively.
 //!
-//!   L_T = ½(θ−λ)ᵀA(θ−λ),   f = ½‖θ−a‖² \[+ ½ρ‖λ−b‖²\],   50 numbers, spectrum of A geometric in \[2/κ, 2\]
+//!   L_T = ½(θ−λ)ᵀA(θ−λ),   f = ½‖θ−a‖² \[+ ½ρ‖λ−b‖²\],   50 numbers
 //!
-//! Every method here is unchanged by a rotation, and so are both losses but for A: A is taken in its own basis. Without
-//! the direct term the optimum is λ = a, where f = 0.
+//! A draw has normal a and b, and a spectrum of A from 2/κ to 2 with 48 log-uniform numbers between. Every method here is
+//! unchanged by a rotation, and so are both losses but for A: A is taken in its own basis. Without the direct term the
+//! optimum is λ = a, where f = 0.
 
 use crate::experiment::{Effort, Progress, Report};
-use crate::outer_loop::{FREE, OuterLoop};
+use crate::prepared::Prepared;
+use crate::runs::Outer;
+use crate::statistics::mean_sd;
 use crate::{Figure, Row, Verdict};
-use bilevel::graph::random::{fill_normal_f64, seed_key};
+use bilevel::graph::random::{fill_normal_f64, fill_uniform_f64, seed_key};
 use bilevel::{
-    AmigoCg, AmigoSgd, Array, Cpu, Error, HpoSgld, IftCg, IftNeumann, LangevinAdjoint, Leaf, Method, Problem, Result,
-    Rmd, Variable,
+    AmigoCg, AmigoSgd, Array, HpoSgld, IftCg, IftNeumann, Iteration, LangevinAdjoint, Leaf, Method, Observer, Problem,
+    Result, Rmd, State, StopReason, Variable,
 };
 use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
 
 const NAME: &str = "quadratics";
 const SIZE: usize = 50;
 const STEP: f64 = 0.05;
 const STEPS: usize = 100;
 const TOLERANCE: f64 = 1e-5;
+/// Draws of A, a and b.
+const DRAWS: u64 = 3;
 
 struct Quadratic {
     problem: Problem,
     optimum: Vec<f64>,
 }
 
-fn normal(stream: u32) -> Vec<f64> {
-    let mut values = vec![0.0; SIZE];
-    fill_normal_f64(seed_key(50).map(|k| k as u32), 0, stream, 0, &mut values);
-    values
-}
-
-fn quadratic(condition: f64, direct: f64) -> Result<Quadratic> {
+fn quadratic(condition: f64, direct: f64, draw: u64) -> Result<Quadratic> {
+    let key = seed_key(50 + draw).map(|k| k as u32);
+    let [mut places, mut a, mut b] = [(); 3].map(|_| vec![0.0; SIZE]);
+    fill_normal_f64(key, 0, 0, 0, &mut a);
+    fill_normal_f64(key, 0, 1, 0, &mut b);
+    fill_uniform_f64(key, 0, 2, 0, &mut places);
+    (places[0], places[1]) = (0.0, 1.0);
     let (low, high) = (2.0 / condition, 2.0);
-    let spectrum: Vec<f64> = (0..SIZE).map(|i| low * (high / low).powf(i as f64 / (SIZE - 1) as f64)).collect();
-    let (a, b) = (normal(0), normal(1));
+    let spectrum = places.into_iter().map(|place| low * f64::powf(high / low, place)).collect();
     let zeros = || Leaf(Variable::constant([SIZE], 0.0));
     let problem = Problem::new(zeros(), zeros())
         .data("spectrum", Array::from_f64([SIZE], spectrum)?)
@@ -60,29 +65,61 @@ enum Outcome {
     Diverged,
 }
 
-/// Runs a method to the tolerance or the cap; the curve is the relative error over inner iterations.
-fn race(method: &dyn Method, quadratic: &Quadratic, cap: u32) -> Result<(Outcome, Vec<(f64, f64)>)> {
-    let mut estimator = method.prepare(&quadratic.problem, &Cpu::with_threads(1))?;
-    let size: f64 = quadratic.optimum.iter().map(|o| o * o).sum::<f64>().sqrt();
-    let (mut curve, mut iterations, mut error) = (vec![], 0.0, f64::NAN);
-    let outer = OuterLoop { rate: 0.1, iterations: cap / STEPS as u32, bounds: FREE };
-    let result = outer.run(&quadratic.problem, &mut *estimator, 1, &mut |i, state| {
-        let square: f64 = state.lambda[0].to_f64().iter().zip(&quadratic.optimum).map(|(l, o)| (l - o).powi(2)).sum();
-        error = square.sqrt() / size;
-        iterations = (i + 1) as f64 * STEPS as f64;
-        if i < 20 || i % 10 == 9 {
-            curve.push((iterations, error));
+/// Writes down the relative error of λ over inner iterations, and ends the run when it is small enough or beyond hope.
+struct Approach {
+    optimum: Vec<f64>,
+    curve: Arc<Mutex<Vec<(f64, f64)>>>,
+}
+
+impl Observer for Approach {
+    fn on_iteration(&mut self, iteration: &Iteration, state: &State) -> ControlFlow<String> {
+        let square: f64 = state.lambda[0].to_f64().iter().zip(&self.optimum).map(|(l, o)| (l - o).powi(2)).sum();
+        let error = (square / self.optimum.iter().map(|o| o * o).sum::<f64>()).sqrt();
+        let mut curve = self.curve.lock().unwrap_or_else(PoisonError::into_inner);
+        curve.push((iteration.number as f64 * STEPS as f64, error));
+        match (TOLERANCE..=1e6).contains(&error) {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break("the error is decided".into()),
         }
-        if (TOLERANCE..=1e6).contains(&error) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    });
-    let outcome = match result {
-        Err(Error::Diverged { .. }) => Outcome::Diverged,
-        Err(other) => return Err(other),
-        Ok(_) if error < TOLERANCE => Outcome::Reached(iterations),
-        Ok(_) if error > 1e6 => Outcome::Diverged,
-        Ok(_) => Outcome::Stopped(error),
+    }
+}
+
+/// Runs a method to the tolerance or the cap; the curve is the relative error over inner iterations, thinned.
+fn race(method: &dyn Method, quadratic: &Quadratic, cap: u32) -> Result<(Outcome, Vec<(f64, f64)>)> {
+    let prepared = Prepared::new(method, &quadratic.problem)?;
+    let curve = Arc::<Mutex<Vec<_>>>::default();
+    let approach = Approach { optimum: quadratic.optimum.clone(), curve: curve.clone() };
+    let outer = Outer { rate: 0.1, iterations: cap / STEPS as u32 };
+    let end = outer.driver(&quadratic.problem, &prepared, 1).observe(approach).run()?;
+    let mut curve = std::mem::take(&mut *curve.lock().unwrap_or_else(PoisonError::into_inner));
+    let (iterations, error) = curve.last().copied().unwrap_or((0.0, f64::NAN));
+    let outcome = match end.reason {
+        StopReason::Diverged(_) => Outcome::Diverged,
+        _ if error < TOLERANCE => Outcome::Reached(iterations),
+        _ if error > 1e6 => Outcome::Diverged,
+        _ => Outcome::Stopped(error),
     };
+    let mut number = 0;
+    curve.retain(|_| {
+        number += 1;
+        number <= 20 || number % 10 == 0
+    });
     Ok((outcome, curve))
+}
+
+/// What several draws come to, with its spread: the mean of the counts where all arrive; else where those end that do not.
+fn together(outcomes: &[Outcome]) -> (Outcome, f64) {
+    let mut counts = vec![];
+    let mut errors = vec![];
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Reached(count) => counts.push(*count),
+            Outcome::Stopped(error) => errors.push(*error),
+            Outcome::Diverged => return (Outcome::Diverged, f64::NAN),
+        }
+    }
+    let ((count, spread), (error, error_spread)) = (mean_sd(&counts), mean_sd(&errors));
+    if errors.is_empty() { (Outcome::Reached(count), spread) } else { (Outcome::Stopped(error), error_spread) }
 }
 
 struct Case {
@@ -130,7 +167,7 @@ fn cases() -> [Case; 8] {
 }
 
 /// Agreement with a count the paper rounds to thousands: within a quarter.
-fn verdict(outcome: Outcome, paper: Option<f64>, cap: u32) -> Verdict {
+fn verdict(outcome: Outcome, arrived: usize, paper: Option<f64>, cap: u32) -> Verdict {
     let over = cap as f64 / 1000.0;
     match (outcome, paper) {
         (Outcome::Reached(_), None) => Verdict::NotClaimed,
@@ -148,7 +185,9 @@ fn verdict(outcome: Outcome, paper: Option<f64>, cap: u32) -> Verdict {
         (Outcome::Stopped(_), Some(paper)) if 1.25 * paper > over => Verdict::NotReproduced(format!(
             "stopped by this effort's cap of {over}K, below the paper's count: nothing is decided"
         )),
-        (Outcome::Stopped(_), _) => Verdict::NotReproduced(format!("not within 1e-5 after {over}K")),
+        (Outcome::Stopped(_), _) => {
+            Verdict::NotReproduced(format!("{arrived} of {DRAWS} draws within 1e-5 after {over}K"))
+        }
         (Outcome::Diverged, _) => Verdict::NotReproduced("diverges".into()),
     }
 }
@@ -156,27 +195,39 @@ fn verdict(outcome: Outcome, paper: Option<f64>, cap: u32) -> Verdict {
 pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     let (mut rows, mut figures) = (vec![], vec![]);
     for (index, (condition, direct)) in [(10.0, 0.0), (1000.0, 0.0), (10.0, 0.5)].into_iter().enumerate() {
-        let quadratic = quadratic(condition, direct)?;
+        let quadratics = (0..DRAWS).map(|draw| quadratic(condition, direct, draw)).collect::<Result<Vec<_>>>()?;
         let with = if direct > 0.0 { ", direct term" } else { "" };
         let setting = format!("condition {condition}{with}");
         let cap = effort.choose(if index == 1 { 30_000 } else { 40_000 }, 200_000);
         let mut series = vec![];
         for case in cases() {
             progress(&format!("{}, {setting}", case.method));
-            let (outcome, curve) = race(&*case.with, &quadratic, cap)?;
-            series.push((case.method.to_string(), curve));
+            let mut outcomes = vec![];
+            for (draw, quadratic) in quadratics.iter().enumerate() {
+                let (outcome, curve) = race(&*case.with, quadratic, cap)?;
+                outcomes.push(outcome);
+                if draw == 0 {
+                    series.push((case.method.to_string(), curve));
+                }
+            }
+            let (outcome, spread) = together(&outcomes);
+            let arrived = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Reached(_))).count();
             // The paper has no direct term that it speaks of: its counts stand for the class without.
             let paper = if direct > 0.0 { None } else { case.paper[index] };
             let count = if let Outcome::Reached(n) = outcome { n } else { f64::NAN };
-            let row = Row::new(NAME, case.method, "iterations to 1e-5", count).setting(setting.clone());
+            let deviation = if count.is_finite() { spread } else { f64::NAN };
+            let row = Row::new(NAME, case.method, "iterations to 1e-5", count).over(deviation, DRAWS as u32);
+            let row = row.setting(setting.clone());
             let row = row.paper(paper.filter(|p| p.is_finite()).map(|p| p * 1000.0));
             let expected = case.expected.filter(|_| index == 0).map(|e| e * 1000.0);
-            rows.push(row.expected(expected).verdict(verdict(outcome, paper, cap)));
+            rows.push(row.expected(expected).verdict(verdict(outcome, arrived, paper, cap)));
             if let Outcome::Stopped(error) = outcome {
-                rows.push(Row::new(NAME, case.method, "relative error at the cap", error).setting(setting.clone()));
+                let row = Row::new(NAME, case.method, "relative error at the cap", error);
+                let row = row.over(spread, DRAWS as u32 - arrived as u32);
+                rows.push(row.setting(setting.clone()));
             }
         }
-        let title = format!("Quadratics, {setting}");
+        let title = format!("Quadratics, {setting}, one draw");
         figures.push(Figure { title, x: "inner iterations", y: "relative error of λ", series });
     }
     Ok(Report { rows, figures })

@@ -1,11 +1,11 @@
 //! The table of the synthetic 1-D problem: where 200 outer iterations end, for every method of the paper.
 
 use crate::experiment::{Effort, Progress, Report};
-use crate::outer_loop::ends;
+use crate::runs::ends;
 use crate::statistics::mean_sd;
 use crate::synthetic::{self, OUTER, STEP};
 use crate::{Row, Verdict};
-use bilevel::{Cpu, Method, Result};
+use bilevel::{Method, Result};
 
 const NAME: &str = "synth1d";
 
@@ -98,8 +98,7 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     }));
     for case in cases(effort.choose(10, 200)) {
         progress(&format!("{} {}", case.method, case.setting));
-        let mut estimator = case.with.prepare(&problem, &Cpu::with_threads(1))?;
-        let ends = ends(&OUTER, &problem, &mut *estimator, 1..1 + case.seeds)?;
+        let ends = ends(&problem, &*case.with, OUTER, 1..1 + case.seeds)?;
         for (metric, values, pick) in
             [("λ", &ends.lambda, (|p| p.0) as fn((f64, f64)) -> f64), ("θ", &ends.theta, |p| p.1)]
         {

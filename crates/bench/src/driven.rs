@@ -1,0 +1,79 @@
+//! The cases synth1d and digits as a user would run them: a problem, a method, the library's driver, its diagnosis included.
+//!
+//! A repetition is a run of its own. Preparing it is not timed, nor is its first iteration, as the peers' compilation and
+//! first call are not. As for the bare programs, a repetition of synth1d is the mean of its iterations, and for digits every
+//! iteration counts by itself.
+
+use crate::cases::{Call, Timed};
+use crate::error::{BenchError, Result};
+use crate::line::{Line, Unit};
+use crate::timing::{Seconds, median};
+use bilevel::graph::nn;
+use bilevel::{Array, Cpu, DType, Driver, HpoSgld, Leaf, Outcome, Problem, Recorder, Variable};
+
+/// Times the case through the driver; none for a case that is no outer loop.
+pub fn time(case: &Timed, cpu: &Cpu, reps: usize) -> Result<Option<Line>> {
+    let (problem, method, rate, iterations) = match case.call {
+        Call::Outer200 => (synth1d()?, SYNTH1D, 0.005, 200),
+        Call::Outer10 => (digits(case)?, DIGITS, 1e-3, 51),
+        Call::Evaluate | Call::Scalars => return Ok(None),
+    };
+    let mut times = vec![];
+    for _ in 0..reps.max(1) {
+        let recorder = Recorder::new();
+        let driver = Driver::new(&problem, method).executor(cpu.clone()).rate(rate).iterations(iterations);
+        let outcome = driver.cold(case.call == Call::Outer10).observe(recorder.clone()).run()?;
+        let ends: Vec<f64> = recorder.iterations().iter().map(|i| i.elapsed.as_secs_f64()).collect();
+        if case.call == Call::Outer200 {
+            times.push((ends[ends.len() - 1] - ends[0]) / (ends.len() - 1) as f64);
+        } else {
+            times.extend(ends.windows(2).map(|pair| pair[1] - pair[0]));
+        }
+        check(case, &outcome)?;
+    }
+    let best = times.iter().copied().fold(f64::INFINITY, f64::min);
+    Ok(Some(Line::ours(&case.name, Unit::Microseconds, Seconds { median: median(&mut times), best })))
+}
+
+const SYNTH1D: HpoSgld = HpoSgld { burn_in: 50, samples: 50, step: 0.005, temperature: 1e-6, noise_scale: 1.0 };
+const DIGITS: HpoSgld = HpoSgld { burn_in: 5, samples: 5, step: 0.1, temperature: 1e-4, noise_scale: 1.0 };
+
+fn synth1d() -> Result<Problem> {
+    let start = || Leaf(Variable::constant([], 0.1));
+    let problem = Problem::new(start(), start())
+        .inner(|_, l, t| t.0 * t.0 * t.0 / 3.0 - (1.0 - l.0 * l.0) * t.0)
+        .outer(|_, l, t| (l.0 - t.0).square() + (t.0 - 0.5).square());
+    Ok(problem.build()?)
+}
+
+/// The numbers are those of the bare program's inputs.
+fn digits(case: &Timed) -> Result<Problem> {
+    let data = |name: &str| -> Result<Array> {
+        let given = case.inputs.iter().find(|(known, _)| known == name);
+        Ok(given.ok_or(BenchError::Wrong { case: case.name.clone(), what: format!("no input {name}") })?.1.clone())
+    };
+    let problem = Problem::new(Leaf(Variable::constant([640], -5.0)), Leaf(Variable::constant([640], 0.0)))
+        .dtype(DType::F32)
+        .data("x", data("x")?)
+        .data("y", data("y")?)
+        .data("xv", data("xv")?)
+        .data("yv", data("yv")?)
+        .inner(|s, l, w| {
+            nn::cross_entropy(s.data("x").matmul(w.0.reshape([64, 10])), s.data("y"))
+                + (l.0.exp() * w.0 * w.0).sum_all()
+        })
+        .outer(|s, _, w| nn::cross_entropy(s.data("xv").matmul(w.0.reshape([64, 10])), s.data("yv")));
+    Ok(problem.build()?)
+}
+
+/// A run that was timed must have done its work.
+fn check(case: &Timed, outcome: &Outcome) -> Result<()> {
+    let size = outcome.last.map_or(f64::NAN, |last| last.hypergradient_norm);
+    let lambda = outcome.state.lambda[0].to_f64()[0];
+    let right = size > 0.0 && (case.call != Call::Outer200 || (lambda - 0.7375).abs() < 0.0075);
+    if right {
+        return Ok(());
+    }
+    let what = format!("the driver ended at λ = {lambda} with a hypergradient of norm {size}");
+    Err(BenchError::Wrong { case: case.name.clone(), what })
+}

@@ -1,0 +1,230 @@
+//! What comes with every hypergradient: known answers, the warnings and when they must not be given, inner schedules.
+
+use bilevel::{
+    AnyMethod, Array, Chains, Cpu, DType, Driver, Es, Estimator, HpoSgld, Hypergradient, LangevinAdjoint, Leaf, Method,
+    Problem, Rmd, Schedule, State, Tensor, Tree, Variable, Warning, methods,
+};
+
+fn cpu() -> Cpu {
+    Cpu::with_threads(1)
+}
+
+fn once(problem: &Problem, method: &dyn Method) -> Hypergradient {
+    let mut estimator = method.prepare(problem, &cpu()).unwrap();
+    estimator.estimate(&mut State::initial(problem, [1, 2]).unwrap(), [3, 4]).unwrap()
+}
+
+/// Inner curvatures 1 and 4, f_θ = (1, 2) everywhere: the Rayleigh quotient along f_θ is (1·1 + 4·4)/5.
+fn plane(direct: bool) -> Problem {
+    let curvature = |s: &bilevel::Scope| s.data("curvature");
+    Problem::new(Leaf(Variable::constant([2], 0.5)), Leaf(Variable::constant([2], 0.1)))
+        .data("curvature", Array::from_f64([2], vec![1.0, 4.0]).unwrap())
+        .data("slope", Array::from_f64([2], vec![1.0, 2.0]).unwrap())
+        .inner(move |s, l, t| (curvature(s) * (t.0 - l.0).square()).sum_all() * 0.5)
+        .outer(move |s, l, t| {
+            let f = (s.data("slope") * t.0).sum_all();
+            if direct { f + (l.0 * 3.0).sum_all() } else { f }
+        })
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn norms_and_curvature_are_those_of_the_formula() {
+    let method = LangevinAdjoint { step: 0.05, samples: 20, ..LangevinAdjoint::default() };
+    let seen = once(&plane(true), &method).diagnostics;
+    let close = |found: Option<f64>, want: f64| assert!((found.unwrap() - want).abs() < 1e-12, "{found:?} and {want}");
+    close(seen.outer_gradient_norm, 5f64.sqrt());
+    close(seen.direct_norm, 18f64.sqrt());
+    close(seen.curvature, 17.0 / 5.0);
+    close(seen.step_curvature, 0.05 * 17.0 / 5.0);
+    close(seen.horizon, 0.05 * 20.0 * 17.0 / 5.0);
+    assert_eq!(once(&plane(false), &method).diagnostics.direct_norm, None, "f does not depend on λ directly");
+}
+
+#[test]
+fn the_scaled_indirect_term_is_warned_of_only_where_it_moves_the_optimum() {
+    let sgld = |step| HpoSgld { step, burn_in: 10, samples: 10, ..HpoSgld::default() };
+    let scaled = |problem: &Problem, method: &dyn Method| {
+        let warnings = once(problem, method).diagnostics.warnings();
+        warnings.iter().any(|w| matches!(w, Warning::IndirectTermScaled { .. }))
+    };
+    // γ·T·curvature is 68·γ.
+    for (step, far) in [(0.001, true), (1.0 / 68.0, false), (0.03, true)] {
+        assert_eq!(scaled(&plane(true), &sgld(step)), far, "step {step}");
+        assert!(!scaled(&plane(false), &sgld(step)), "without a direct term only the outer step is rescaled");
+    }
+    let adjoint = LangevinAdjoint { step: 0.001, samples: 20, ..LangevinAdjoint::default() };
+    assert!(!scaled(&plane(true), &adjoint), "the adjoint does not drop the contraction");
+}
+
+#[test]
+fn a_driver_says_at_the_end_what_is_wrong_with_the_method_for_this_problem() {
+    let method = HpoSgld { step: 0.001, burn_in: 10, samples: 10, ..HpoSgld::default() };
+    let outcome = Driver::new(&plane(true), method).iterations(3).run().unwrap();
+    assert!(outcome.notes.iter().any(|note| note.contains("use langevin-adjoint")), "{:?}", outcome.notes);
+    let fine = LangevinAdjoint { step: 0.05, ..LangevinAdjoint::default() };
+    assert_eq!(Driver::new(&plane(true), fine).iterations(3).run().unwrap().notes, Vec::<String>::new());
+}
+
+#[test]
+fn a_step_beyond_the_curvature_and_an_adjoint_that_grows_are_warned_of() {
+    let method = LangevinAdjoint { step: 0.7, samples: 30, temperature: 0.0, ..LangevinAdjoint::default() };
+    let problem = plane(true);
+    let mut estimator = method.prepare(&problem, &cpu()).unwrap();
+    let mut state = State::initial(&problem, [1, 2]).unwrap();
+    estimator.estimate(&mut state, [3, 4]).unwrap();
+    let warnings = estimator.estimate(&mut state, [3, 5]).unwrap().diagnostics.warnings();
+    assert!(warnings.iter().any(|w| matches!(w, Warning::StepTooLarge { .. })), "{warnings:?}");
+    assert!(warnings.iter().any(|w| matches!(w, Warning::AdjointGrowing { growth } if *growth > 10.0)), "{warnings:?}");
+    assert!(warnings.iter().all(|w| !w.to_string().is_empty()));
+}
+
+/// L_T = ½θ² and f = θ: the chain is an autoregression with correlation 1 − γ.
+fn walk() -> Problem {
+    Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+        .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
+        .outer(|_, _, t| t.0)
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn the_effective_sample_size_is_that_of_the_autoregression() {
+    for gamma in [0.05, 0.3] {
+        let samples = 40_000;
+        let expected = samples as f64 * gamma / (2.0 - gamma);
+        let chain = |burn_in| HpoSgld { burn_in, samples, step: gamma, temperature: 0.5, noise_scale: 1.0 };
+        let adjoint = LangevinAdjoint { samples, step: gamma, temperature: 0.5, ..LangevinAdjoint::default() };
+        let covariance = bilevel::Covariance { burn_in: 5, samples, step: gamma, temperature: 0.5, noise_scale: 1.0 };
+        let methods: [&dyn Method; 4] = [&chain(0), &chain(1000), &adjoint, &covariance];
+        for method in methods {
+            let found = once(&walk(), method).diagnostics.effective_samples.unwrap();
+            assert!((found / expected - 1.0).abs() < 0.15, "{method:?}: {found} and not {expected}");
+        }
+        let four = once(&walk(), &Chains::new(adjoint, 4)).diagnostics.effective_samples.unwrap();
+        assert!((four / (4.0 * expected) - 1.0).abs() < 0.15, "chains add up: {four}");
+    }
+    let frozen = LangevinAdjoint { temperature: 0.0, ..LangevinAdjoint::default() };
+    assert_eq!(once(&walk(), &frozen).diagnostics.effective_samples, None, "f never moves");
+}
+
+#[derive(Clone, Tree)]
+struct Penalty<T> {
+    weight: T,
+    bias: T,
+}
+
+#[test]
+fn hyperparameters_that_cannot_matter_are_named_with_every_hypergradient() {
+    let one = || Variable::constant([], 1.0);
+    let problem = Problem::new(Penalty { weight: one(), bias: one() }, Leaf(one()))
+        .inner(|_, l, t| l.weight * t.0.square() + l.bias)
+        .outer(|_, _, t| (t.0 - 1.0).square())
+        .build()
+        .unwrap();
+    assert_eq!(&*once(&problem, &Rmd::default()).idle, ["bias"]);
+}
+
+/// θ⁰ = λ and a loss that is not quadratic, so that every method applies or says why not.
+fn every_kind() -> [Problem; 2] {
+    let loss = |l: Tensor, t: Tensor| (t.sin() + (t - l).square()).sum_all();
+    let base = move || {
+        Problem::new(Leaf(Variable::constant([3], 0.4)), Leaf(Variable::normal([3], 0.3)))
+            .inner(move |s, l, t| loss(l.0, t.0) + (s.normal([3]) * t.0).sum_all() * 0.1)
+            .outer(|_, l, t| (t.0 - 1.0).square().sum_all() + l.0.square().sum_all() * 0.1)
+    };
+    [base().build().unwrap(), base().start(|_, l| *l).build().unwrap()]
+}
+
+/// The method with its step set to this, through its written form.
+fn with_step(name: &str, step: f64) -> AnyMethod {
+    let mut written = serde_json::to_value(AnyMethod::named(name).unwrap()).unwrap();
+    written["step"] = step.into();
+    for count in ["burn_in", "samples", "steps"] {
+        if written.get(count).is_some() {
+            written[count] = 6.into();
+        }
+    }
+    if written.get("temperature").is_some() {
+        written["temperature"] = 0.01.into();
+    }
+    serde_json::from_value(written).unwrap()
+}
+
+#[test]
+fn a_schedule_of_the_inner_step_gives_the_bits_of_a_method_with_that_step() {
+    let mut seen = 0;
+    for problem in every_kind() {
+        for info in methods() {
+            let Ok(mut halved) = with_step(info.name, 0.1).prepare(&problem, &cpu()) else { continue };
+            let mut small = with_step(info.name, 0.05).prepare(&problem, &cpu()).unwrap();
+            let [mut a, mut b] = [0; 2].map(|_| State::initial(&problem, [1, 2]).unwrap());
+            halved.scale_step(0.5).unwrap();
+            for key in 0..2 {
+                let (a, b) = (halved.estimate(&mut a, [3, key]).unwrap(), small.estimate(&mut b, [3, key]).unwrap());
+                assert_eq!(a, b, "{}", info.name);
+                let horizon = a.diagnostics.horizon.unwrap();
+                assert!(horizon.is_finite() && a.diagnostics.curvature.is_some(), "{}", info.name);
+            }
+            assert_eq!(a, b);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 20, "only {seen} methods apply to the two problems");
+}
+
+#[test]
+fn a_driver_follows_the_inner_schedule_and_resumes_on_it() {
+    let run = |iterations| {
+        let method = LangevinAdjoint { step: 0.1, samples: 5, ..LangevinAdjoint::default() };
+        let driver = Driver::new(&walk(), method).inner_schedule(Schedule::step_decay(1.0, 2, 0.5));
+        driver.iterations(iterations).run().unwrap().last.unwrap().diagnostics.step_curvature.unwrap()
+    };
+    assert_eq!([1, 2, 3, 5].map(run), [0.1, 0.1, 0.05, 0.025]);
+    let method = LangevinAdjoint::default();
+    let bad = Driver::new(&walk(), method).inner_schedule(Schedule::constant(f64::NAN)).run();
+    assert!(bad.is_err());
+}
+
+#[test]
+fn evolutionary_search_knows_its_standard_error() {
+    // f(θ) after one step is linear in λ, so a sample of the raw estimator is (a·z + F)·z for known numbers.
+    let method = Es { samples: 400, steps: 1, step: 0.5, ..Es::default() };
+    let mut values = vec![];
+    let mut errors = vec![];
+    let problem = walk();
+    let mut estimator = method.prepare(&problem, &cpu()).unwrap();
+    for key in 0..200 {
+        let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [7, key]).unwrap();
+        values.push(h.value[0].item().unwrap());
+        errors.push(h.standard_error.unwrap()[0].item().unwrap());
+    }
+    let mean = values.iter().sum::<f64>() / 200.0;
+    let spread = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 199.0).sqrt();
+    let claimed = errors.iter().sum::<f64>() / 200.0;
+    assert!((claimed / spread - 1.0).abs() < 0.2, "claims {claimed}, spreads {spread}");
+}
+
+#[test]
+fn a_method_of_a_users_own_without_an_inner_step_refuses_a_schedule() {
+    #[derive(Debug)]
+    struct Constant;
+    struct Prepared;
+    impl Method for Constant {
+        fn name(&self) -> &'static str {
+            "constant"
+        }
+        fn compile(&self, _: &Problem, _: &dyn bilevel::graph::Executor) -> bilevel::Result<Box<dyn Estimator>> {
+            Ok(Box::new(Prepared))
+        }
+    }
+    impl Estimator for Prepared {
+        fn estimate(&mut self, _: &mut State, _: [i32; 2]) -> bilevel::Result<Hypergradient> {
+            Ok(Hypergradient::new(vec![Array::scalar(1.0, DType::F64)], (0.0, 0.0), Default::default()))
+        }
+    }
+    assert_eq!(Driver::new(&walk(), Constant).iterations(2).run().unwrap().iterations, 2);
+    let refused = Driver::new(&walk(), Constant).inner_schedule(Schedule::constant(0.5)).run();
+    assert!(refused.unwrap_err().to_string().contains("no inner step"));
+}

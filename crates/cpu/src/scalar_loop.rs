@@ -1,0 +1,177 @@
+//! A whole loop of scalar steps in one go: what a step reads and the loop does not change is loaded once, what it carries
+//! stays in registers, and what only an output needs is computed in the last step.
+
+use crate::scalars::{Action, Scalars};
+use crate::tile::Memory;
+use std::ops::Range;
+
+/// A loop whose body is one scalar program.
+pub(crate) struct ScalarLoop {
+    scalars: Scalars,
+    /// Loads before the first step.
+    first: Vec<Action>,
+    /// A step but the last, and the last.
+    every: Vec<Action>,
+    last: Vec<Action>,
+    /// (to, from) at the end of a step: what is carried to the next.
+    moves: Vec<(u16, u16)>,
+    /// Stores after the last step.
+    end: Vec<Action>,
+    /// The register of the step's number.
+    counter: Option<u16>,
+}
+
+impl ScalarLoop {
+    /// The loop over steps of this program, whose number lies at the place `counter`; `None` where it has to be run step by
+    /// step.
+    pub fn new(scalars: &Scalars, counter: Option<usize>) -> Option<Self> {
+        let (mut first, mut body, mut outputs, mut carried) = (vec![], vec![], vec![], vec![]);
+        let mut number = None;
+        let stored = |place: usize| scalars.actions.iter().find_map(|action| store(action).filter(|s| s.1 == place));
+        for &action in &scalars.actions {
+            match (load(&action), store(&action)) {
+                (Some((register, place)), _) if Some(place) == counter => number = Some(register),
+                (Some((register, place)), _) => {
+                    first.push(action);
+                    if let Some((from, _)) = stored(place) {
+                        carried.push((register, from, place));
+                    }
+                }
+                (_, Some((_, place))) => {
+                    let both = scalars.actions.iter().filter(|a| store(a).is_some_and(|s| s.1 == place)).count() > 1;
+                    if both || counter == Some(place) {
+                        return None;
+                    }
+                    outputs.push(action);
+                }
+                _ => body.push(action),
+            }
+        }
+        // One value carried into two places, or from one carried value to another, would need an order of moves.
+        let targets: Vec<u16> = carried.iter().map(|(to, ..)| *to).collect();
+        if carried.iter().any(|(_, from, _)| targets.contains(from)) {
+            return None;
+        }
+        let carries = |action: &Action| store(action).is_some_and(|(_, place)| carried.iter().any(|c| c.2 == place));
+        let (end, outputs): (Vec<Action>, Vec<Action>) = outputs.into_iter().partition(carries);
+        let wanted: Vec<u16> = carried.iter().map(|(_, from, _)| *from).collect();
+        let every = fused(needed(&body, &wanted, scalars), &wanted, scalars);
+        let shown = outputs.iter().filter_map(store).map(|(register, _)| register);
+        let mut last = fused(body, &wanted.iter().copied().chain(shown).collect::<Vec<_>>(), scalars);
+        last.extend(outputs);
+        let moves = carried.iter().map(|(to, from, _)| (*to, *from)).collect();
+        Some(ScalarLoop { scalars: scalars.clone(), first, every, last, moves, end, counter: number })
+    }
+
+    /// # Safety
+    /// As for [`Scalars::run`].
+    pub unsafe fn run(&self, steps: Range<u32>, memory: Memory) {
+        let registers = memory.scratch.cast::<f64>();
+        let final_step = steps.end.wrapping_sub(1);
+        // SAFETY: the registers and places are those of the scalar program.
+        unsafe {
+            self.scalars.write_constants(memory);
+            self.scalars.execute(&self.first, memory);
+            for step in steps {
+                if let Some(register) = self.counter {
+                    registers.add(register as usize).write(step as i32 as f64);
+                }
+                if step != final_step {
+                    self.scalars.execute(&self.every, memory);
+                } else {
+                    self.scalars.execute(&self.last, memory);
+                    // Before the moves: a store takes what this step computed.
+                    self.scalars.execute(&self.end, memory);
+                }
+                for &(to, from) in &self.moves {
+                    registers.add(to as usize).write(registers.add(from as usize).read());
+                }
+            }
+        }
+    }
+}
+
+/// Register and place of an action that only loads, or only stores.
+fn load(action: &Action) -> Option<(u16, usize)> {
+    match *action {
+        Action::LoadF64(register, place) => Some((register, place)),
+        Action::Load(t) => Some((t.register, t.place)),
+        _ => None,
+    }
+}
+
+fn store(action: &Action) -> Option<(u16, usize)> {
+    match *action {
+        Action::StoreF64(register, place) => Some((register, place)),
+        Action::Store(t) => Some((t.register, t.place)),
+        _ => None,
+    }
+}
+
+/// The register an action writes and those it reads; one it does not use is given twice.
+fn registers(action: &Action, scalars: &Scalars) -> (u16, [u16; 3]) {
+    use Action::*;
+    match *action {
+        Add(d, a, b) | Sub(d, a, b) | Mul(d, a, b) | Div(d, a, b) | LessEqual(d, a, b) => (d, [a, b, a]),
+        MulAdd(d, a, b, c) | MulSub(d, a, b, c) | SubMul(d, a, b, c) | Select(d, a, b, c) => (d, [a, b, c]),
+        Compute(i) => (i.dst, [i.a, i.b, i.c]),
+        Draw(number) => {
+            let draw = &scalars.draws[number as usize];
+            (draw.dst, [draw.counter; 3])
+        }
+        LoadF64(register, _) | StoreF64(register, _) => (register, [register; 3]),
+        Load(t) | Store(t) => (t.register, [t.register; 3]),
+    }
+}
+
+/// The actions that these registers depend on.
+fn needed(actions: &[Action], wanted: &[u16], scalars: &Scalars) -> Vec<Action> {
+    let mut wanted = wanted.to_vec();
+    let mut kept = vec![];
+    for action in actions.iter().rev() {
+        let (result, operands) = registers(action, scalars);
+        if wanted.contains(&result) {
+            wanted.extend(operands);
+            kept.push(*action);
+        }
+    }
+    kept.reverse();
+    kept
+}
+
+/// A product that only one sum or difference reads becomes part of it.
+fn fused(mut actions: Vec<Action>, wanted: &[u16], scalars: &Scalars) -> Vec<Action> {
+    let uses = |actions: &[Action], register: u16| {
+        let reads = |action: &Action| match *action {
+            // An unused third operand repeats the first.
+            Action::Add(_, a, b) | Action::Sub(_, a, b) | Action::Mul(_, a, b) | Action::Div(_, a, b) => {
+                (a == register) as usize + (b == register) as usize
+            }
+            _ => registers(action, scalars).1.contains(&register) as usize * 2,
+        };
+        actions.iter().map(reads).sum::<usize>() + wanted.contains(&register) as usize * 2
+    };
+    let mut at = 0;
+    while at < actions.len() {
+        let product = |register: u16| {
+            let found = actions[..at].iter().position(|a| matches!(*a, Action::Mul(d, ..) if d == register))?;
+            let Action::Mul(_, a, b) = actions[found] else { return None };
+            (uses(&actions, register) == 1).then_some((found, a, b))
+        };
+        let replaced = match actions[at] {
+            Action::Add(d, x, y) => (product(x).map(|(i, a, b)| (i, Action::MulAdd(d, a, b, y))))
+                .or_else(|| product(y).map(|(i, a, b)| (i, Action::MulAdd(d, a, b, x)))),
+            Action::Sub(d, x, y) => (product(x).map(|(i, a, b)| (i, Action::MulSub(d, a, b, y))))
+                .or_else(|| product(y).map(|(i, a, b)| (i, Action::SubMul(d, a, b, x)))),
+            _ => None,
+        };
+        match replaced {
+            Some((product, action)) => {
+                actions[at] = action;
+                actions.remove(product);
+            }
+            None => at += 1,
+        }
+    }
+    actions
+}

@@ -1,0 +1,45 @@
+//! Plain data as pictures and pages.
+//!
+//! A [`Plot`] of curves, [`Pictures`] of matrices and a [`Table`] each know how to become something a person can look
+//! at: SVG, PNG, HTML, Markdown or aligned text. A [`Report`] puts them on one self-contained page. [`events`] writes
+//! scalars for TensorBoard. Nothing here panics on odd data: what cannot be drawn (a NaN, a negative value on a
+//! logarithmic axis) is left out, and an empty plot says that it is empty.
+//!
+//! ```
+//! use bilevel_report::{Axis, Curve, Plot, Report, Section};
+//! let plot = Plot {
+//!     title: "Outer loss".into(),
+//!     x: Axis::linear("outer iteration"),
+//!     y: Axis::logarithmic("loss"),
+//!     curves: vec![Curve::new("Langevin adjoint", (0..100).map(|i| (i as f64, (-0.1 * i as f64).exp())))],
+//! };
+//! assert!(plot.svg().starts_with("<svg"));
+//! let report = Report { title: "A run".into(), sections: vec![Section::Plot(plot)], ..Report::default() };
+//! assert!(report.html().starts_with("<!doctype html>"));
+//! ```
+
+mod checksum;
+mod colour;
+mod error;
+mod escape;
+pub mod events;
+mod font;
+mod number;
+mod pictures;
+mod pictures_draw;
+mod plot;
+mod plot_draw;
+mod raster;
+mod report;
+mod scale;
+mod scene;
+mod svg;
+mod table;
+mod thin;
+mod ticks;
+
+pub use error::ReportError;
+pub use pictures::{Panel, Pictures};
+pub use plot::{Axis, Curve, Plot};
+pub use report::{Report, Section};
+pub use table::{Column, Table};

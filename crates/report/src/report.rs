@@ -1,0 +1,161 @@
+//! One self-contained page: no network, light and dark, wide and narrow, with or without scripts.
+
+use crate::colour::properties;
+use crate::escape::{data_uri, html};
+use crate::pictures::Pictures;
+use crate::plot::Plot;
+use crate::table::Table;
+use std::fmt::Write;
+
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// A part of a report.
+///
+/// ```
+/// use bilevel_report::{Report, Section};
+/// let section = Section::Text { title: "Method".into(), text: "Runs with `seed = 7`.\n\nTwice.".into() };
+/// let page = Report { sections: vec![section], ..Report::default() }.html();
+/// assert!(page.contains("<h2>Method</h2><p>Runs with <code>seed = 7</code>.</p><p>Twice.</p>"));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Section {
+    /// A heading and paragraphs.
+    Text {
+        /// The heading; none if empty.
+        title: String,
+        /// Paragraphs with empty lines between them; what stands between backticks is set as code.
+        text: String,
+    },
+    /// What a reader must know before believing the rest. Nothing is shown if there are none.
+    Warnings(Vec<String>),
+    /// Curves.
+    Plot(Plot),
+    /// Heat maps.
+    Pictures(Pictures),
+    /// A table.
+    Table(Table),
+    /// A configuration, a program, an output.
+    Code {
+        /// What it is.
+        title: String,
+        /// Shown as it is.
+        text: String,
+    },
+}
+
+/// A page of sections.
+///
+/// ```
+/// use bilevel_report::{Report, Section};
+/// let report = Report {
+///     title: "Hyper-cleaning".into(),
+///     subtitle: "seed 7".into(),
+///     sections: vec![Section::Warnings(vec!["3 of 200 iterations diverged & were repeated".into()])],
+/// };
+/// let page = report.html();
+/// assert!(page.contains("<h1>Hyper-cleaning</h1>"));
+/// assert!(page.contains("diverged &amp; were repeated"));
+/// assert!(!page.contains("https://"), "a page asks for nothing from the network");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// The heading of the page.
+    pub title: String,
+    /// A line below it; none if empty.
+    pub subtitle: String,
+    /// What follows, in order.
+    pub sections: Vec<Section>,
+}
+
+impl Report {
+    /// The whole page as one file.
+    ///
+    /// ```
+    /// assert!(bilevel_report::Report::default().html().ends_with("</html>\n"));
+    /// ```
+    pub fn html(&self) -> String {
+        let title = if self.title.is_empty() { "Report" } else { &self.title };
+        let mut out = String::from("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
+        out.push_str("<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">");
+        out.push_str("<meta name=\"color-scheme\" content=\"light dark\">");
+        // An icon in the page, so that a browser does not ask a server for one.
+        out.push_str("<link rel=\"icon\" href=\"data:,\">");
+        _ = write!(out, "<title>{}</title><style>:root{{{}}}", html(title), properties(false));
+        // On paper colours are the light ones.
+        _ = write!(out, "@media screen and (prefers-color-scheme:dark){{:root{{{}}}}}", properties(true));
+        _ = write!(out, "\n{STYLE}</style></head>\n<body><header><h1>{}</h1>", html(title));
+        if !self.subtitle.is_empty() {
+            _ = write!(out, "<p class=\"subtitle\">{}</p>", html(&self.subtitle));
+        }
+        out.push_str("</header><main>\n");
+        for section in &self.sections {
+            write_section(&mut out, section);
+            out.push('\n');
+        }
+        _ = writeln!(out, "</main><script>{SCRIPT}</script></body></html>");
+        out
+    }
+}
+
+fn write_section(out: &mut String, section: &Section) {
+    _ = match section {
+        Section::Text { title, text } => {
+            write!(out, "<section class=\"text\">{}{}</section>", heading(title), paragraphs(text))
+        }
+        Section::Warnings(warnings) if warnings.is_empty() => Ok(()),
+        Section::Warnings(warnings) => {
+            let title =
+                if warnings.len() == 1 { "Warning".to_string() } else { format!("{} warnings", warnings.len()) };
+            let items: String = warnings.iter().map(|warning| format!("<li>{}</li>", inline(warning))).collect();
+            write!(out, "<section class=\"warnings\"><h2>{title}</h2><ul>{items}</ul></section>")
+        }
+        Section::Plot(plot) => figure(out, "plot", &plot.title, plot.on_page(), &plot.data(), &plot.svg()),
+        Section::Pictures(p) => figure(out, "pictures", &p.title, p.on_page(), &p.data(), &p.svg()),
+        Section::Table(table) => write!(out, "<section>{}</section>", table.html()),
+        Section::Code { title, text } => {
+            write!(out, "<section>{}<pre tabindex=\"0\"><code>{}</code></pre></section>", heading(title), html(text))
+        }
+    };
+}
+
+fn heading(title: &str) -> String {
+    if title.is_empty() { String::new() } else { format!("<h2>{}</h2>", html(title)) }
+}
+
+/// Both drawings, of which the style sheet shows one; the data of the read-out; the drawing to keep.
+fn figure(out: &mut String, class: &str, title: &str, drawn: [String; 2], data: &str, kept: &str) -> std::fmt::Result {
+    let [wide, narrow] = drawn;
+    let file = file_name(title);
+    write!(out, "<section><figure class=\"{class}\">{}", heading(title))?;
+    write!(out, "<div class=\"wide\">{wide}</div><div class=\"narrow\">{narrow}</div>")?;
+    write!(out, "<a class=\"keep\" download=\"{file}\" href=\"{}\">Save as SVG</a>", data_uri(kept))?;
+    write!(out, "<script type=\"application/json\">{data}</script></figure></section>")
+}
+
+fn file_name(title: &str) -> String {
+    let letter = |c: char| if c.is_alphanumeric() { c } else { '-' };
+    let name: String = title.to_lowercase().chars().map(letter).take(60).collect();
+    let parts: Vec<&str> = name.split('-').filter(|part| !part.is_empty()).collect();
+    if parts.is_empty() { "picture.svg".to_string() } else { parts.join("-") + ".svg" }
+}
+
+fn paragraphs(text: &str) -> String {
+    let text = text.replace("\r\n", "\n");
+    let parts = text.split("\n\n").map(str::trim).filter(|part| !part.is_empty());
+    parts.map(|part| format!("<p>{}</p>", inline(part))).collect()
+}
+
+/// Text with code between backticks; a backtick without a partner is one.
+fn inline(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, code, after)) =
+        rest.split_once('`').and_then(|(before, tail)| tail.split_once('`').map(|(code, after)| (before, code, after)))
+    {
+        _ = write!(out, "{}<code>{}</code>", html(before), html(code));
+        rest = after;
+    }
+    out + &html(rest)
+}

@@ -1,0 +1,66 @@
+// Stands after everything else in a checked page, looks at it as a reader would, and tells the page around it.
+addEventListener("load", () => setTimeout(() => {
+  const expect = (holds, otherwise) => { if (!holds) failures.push(otherwise); };
+  try { look(expect); } catch (error) { failures.push(`the check itself: ${error.stack}`); }
+  parent.postMessage({ failures, scheme: matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light", width: innerWidth }, "*");
+}, 50));
+
+function look(expect) {
+  const page = document.documentElement;
+  expect(page.scrollWidth <= innerWidth, `the page is ${page.scrollWidth} wide in a window of ${innerWidth}`);
+  expect(!performance.getEntriesByType("resource").length, "the page asked for something else");
+  expect(document.querySelectorAll("h1").length === 1, "there must be one main heading");
+  const pictures = [...document.querySelectorAll("svg")].filter((svg) => svg.getClientRects().length);
+  expect(pictures.length === document.querySelectorAll("figure").length, "each figure must show one of its drawings");
+  for (const svg of pictures) {
+    const name = svg.getAttribute("aria-label"), frame = svg.getBoundingClientRect(), box = svg.getBBox();
+    expect(name, "a drawing has no name");
+    expect(frame.width > 100 && frame.height > 50 && box.width > 100 && box.height > 50, `${name}: empty`);
+    const scale = frame.width / svg.viewBox.baseVal.width;
+    for (const text of svg.querySelectorAll("text")) {
+      const at = text.getBoundingClientRect(), size = scale * parseFloat(getComputedStyle(text).fontSize);
+      expect(size >= 10, `${name}: "${text.textContent}" is ${size} pixels high`);
+      const inside = at.left >= frame.left - 2 && at.right <= frame.right + 2 && at.top >= frame.top - 2 && at.bottom <= frame.bottom + 2;
+      expect(inside, `${name}: "${text.textContent}" sticks out`);
+    }
+    if (svg.dataset.area) plot(svg, name, frame, scale, expect);
+  }
+  for (const panel of document.querySelectorAll("figure.pictures .panel")) {
+    if (!panel.getClientRects().length) continue;
+    const box = panel.closest("figure").querySelector(".readout"), at = panel.getBoundingClientRect();
+    move(panel, at.left + at.width / 2, at.top + at.height / 2);
+    expect(!box.hidden && /row \d+, column \d+/.test(box.textContent), `${panel.dataset.number}: no read-out`);
+    panel.dispatchEvent(new PointerEvent("pointerleave"));
+    expect(box.hidden, "a read-out stays");
+  }
+}
+
+const move = (target, clientX, clientY) => target.dispatchEvent(new PointerEvent("pointermove", { clientX, clientY, bubbles: true }));
+
+function plot(svg, name, frame, scale, expect) {
+  const [left, top, right, bottom] = svg.dataset.area.split(" ").map(Number);
+  const figure = svg.closest("figure"), box = figure.querySelector(".readout");
+  const middle = [frame.left + scale * (left + right) / 2, frame.top + scale * (top + bottom) / 2];
+  for (const key of svg.querySelectorAll(".key")) {
+    expect(key.getBBox().y + key.getBBox().height <= top, `${name}: the legend covers the curves`);
+  }
+  for (const curve of svg.querySelectorAll(".curve")) {
+    const at = curve.getBBox();
+    const inside = at.x >= left - 5 && at.x + at.width <= right + 5 && at.y >= top - 5 && at.y + at.height <= bottom + 5;
+    expect(inside, `${name}: curve ${curve.dataset.number} leaves the axes`);
+  }
+  move(svg, ...middle);
+  const shown = box.children.length;
+  expect(!box.hidden && shown > 1, `${name}: no read-out`);
+  expect(box.getBoundingClientRect().right <= innerWidth, `${name}: the read-out leaves the page`);
+  expect(document.documentElement.scrollWidth <= innerWidth, `${name}: the read-out makes the page wider`);
+  const key = svg.querySelector(".key"), curve = svg.querySelector('.curve[data-number="0"]');
+  key.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+  expect(getComputedStyle(curve).display === "none" && key.getAttribute("aria-pressed") === "false", `${name}: a curve cannot be hidden`);
+  move(svg, ...middle);
+  expect(box.children.length < shown, `${name}: a hidden curve is still read out`);
+  key.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true }));
+  expect(getComputedStyle(curve).display !== "none", `${name}: a hidden curve cannot come back`);
+  svg.dispatchEvent(new PointerEvent("pointerleave"));
+  expect(box.hidden, `${name}: the read-out stays`);
+}
