@@ -17,6 +17,7 @@ mod losses;
 mod methods;
 mod observer;
 mod optimizer;
+mod outer_loop;
 mod outer_step;
 mod probe;
 mod problem;
