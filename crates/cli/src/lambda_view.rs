@@ -43,11 +43,16 @@ fn sorted_plot(title: String, curves: Vec<Curve>) -> Plot {
     Plot { title, x: Axis::linear("percent of the numbers"), y: Axis::linear(""), curves }
 }
 
+/// True where there are so few numbers that they are written out.
+fn is_written_out(run: &RunRecord) -> bool {
+    run.lambda.iter().all(|leaf| leaf.values.len() <= FEW)
+}
+
 /// What to look at.
 pub fn figures(runs: &[Named]) -> Vec<Figure> {
     let mut figures: Vec<Figure> = images(runs).into_iter().collect();
     let shown = |run: &RunRecord, leaf: &LambdaLeaf| run.picture().is_some_and(|(_, image)| image == leaf);
-    let many = |run: &RunRecord, leaf: &LambdaLeaf| leaf.values.len() > FEW && !shown(run, leaf);
+    let many = |run: &RunRecord, leaf: &LambdaLeaf| !is_written_out(run) && !shown(run, leaf);
     if let [(_, run)] = runs {
         let leaves: Vec<&LambdaLeaf> = run.lambda.iter().filter(|leaf| many(run, leaf)).collect();
         let alone = leaves.len() == 1;
@@ -78,11 +83,11 @@ pub fn figures(runs: &[Named]) -> Vec<Figure> {
     figures
 }
 
-/// The leaves that are few enough to be written out; `None` where there are none.
+/// The leaves of runs that have so few numbers that they are written out; `None` where there are none.
 pub fn table(runs: &[Named]) -> Option<Table> {
     let mut rows = vec![];
-    for (name, run) in runs {
-        for leaf in run.lambda.iter().filter(|leaf| leaf.values.len() <= FEW) {
+    for (name, run) in runs.iter().filter(|(_, run)| is_written_out(run)) {
+        for leaf in &run.lambda {
             let title = if name.is_empty() { leaf.title() } else { format!("{} · {name}", leaf.title()) };
             let values: Vec<String> = leaf.values.iter().copied().map(number).collect();
             rows.push(vec![title, values.join("  ")]);

@@ -2,6 +2,7 @@
 
 mod advice;
 pub mod arguments;
+mod calm;
 pub mod commands;
 mod conditioning;
 pub mod config;

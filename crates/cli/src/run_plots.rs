@@ -1,5 +1,6 @@
 //! What the metrics of runs look like: one plot a quantity, with a curve for each run that has it.
 
+use crate::calm::calm;
 use crate::readable::{sentence, stem};
 use crate::run_history::{History, Row};
 use bilevel_report::{Axis, Curve, Pictures, Plot, ReportError, Section};
@@ -25,7 +26,7 @@ pub enum Drawing {
 impl Figure {
     /// Of curves.
     pub fn plot(stem: impl Into<String>, plot: Plot) -> Self {
-        Figure { stem: stem.into(), drawing: Drawing::Plot(plot) }
+        Figure { stem: stem.into(), drawing: Drawing::Plot(calmed(plot)) }
     }
 
     /// For a page.
@@ -81,7 +82,8 @@ fn fitting_axis(label: &str, curves: &[Curve]) -> Axis {
 fn quantity(title: &str, runs: &[Named], of: impl Fn(&History) -> Vec<(f64, f64)>) -> Option<Plot> {
     let curves: Vec<Curve> =
         runs.iter().map(|(name, history)| Curve::new(*name, of(history))).filter(|c| !c.points.is_empty()).collect();
-    if curves.is_empty() {
+    // A single point is a number in the table, not a curve.
+    if curves.iter().all(|curve| curve.points.len() < 2) {
         return None;
     }
     // A title says what the curves are; the axis need not say it again.
@@ -89,40 +91,61 @@ fn quantity(title: &str, runs: &[Named], of: impl Fn(&History) -> Vec<(f64, f64)
     Some(Plot { title: title.into(), x: Axis::linear(X), y, curves })
 }
 
-/// Both losses: of one run on shared axes where both can be read there, else in two plots.
-pub fn losses(runs: &[Named]) -> Vec<Figure> {
-    let outer = quantity("Outer loss", runs, |history| history.points(|row| row.outer_loss));
-    let inner = quantity("Inner loss", runs, |history| history.points(|row| row.inner_loss));
-    if let (1, Some(outer), Some(inner)) = (runs.len(), &outer, &inner) {
-        let curves: Vec<Curve> = [("outer loss", outer), ("inner loss", inner)]
-            .into_iter()
-            .flat_map(|(name, plot)| plot.curves.iter().map(|curve| Curve { name: name.into(), ..curve.clone() }))
-            .collect();
-        let spans: Vec<f64> = curves.iter().filter_map(|c| range(&c.points)).map(|(low, high)| high - low).collect();
-        let all: Vec<(f64, f64)> = curves.iter().flat_map(|curve| curve.points.iter().copied()).collect();
-        let together = range(&all).map_or(0.0, |(low, high)| high - low);
-        if spans.iter().all(|span| together <= SHARED * span) {
-            let y = fitting_axis("", &curves);
-            return vec![Figure::plot("losses", Plot { title: "Losses".into(), x: Axis::linear(X), y, curves })];
+/// With noisy curves made readable.
+fn calmed(mut plot: Plot) -> Plot {
+    let mut noisy = false;
+    for curve in plot.curves.iter_mut().filter(|curve| curve.band.is_none()) {
+        if let Some((points, band)) = calm(&curve.points, plot.y.log) {
+            (curve.points, curve.band, noisy) = (points, Some(band), true);
         }
     }
-    let figures = [("outer-loss", outer), ("inner-loss", inner)];
-    figures.into_iter().filter_map(|(stem, plot)| Some(Figure::plot(stem, plot?))).collect()
+    if noisy {
+        plot.y.label = "median, and the middle 80 %, of nearby iterations".into();
+    }
+    plot
 }
 
-/// Each measure of the experiment.
-pub fn measures(runs: &[Named]) -> Vec<Figure> {
+/// Losses and the experiment's measures. Of one run, losses share axes where all can be read there.
+pub fn losses_and_measures(runs: &[Named]) -> Vec<Figure> {
     let mut names: Vec<&str> = vec![];
     for name in runs.iter().flat_map(|(_, history)| history.measures()) {
         if !names.contains(&name) {
             names.push(name);
         }
     }
-    let figure = |name: &str| {
-        let plot = quantity(&sentence(name), runs, |history| history.measure(name))?;
-        Some(Figure::plot(format!("measure-{}", stem(name)), plot))
-    };
-    names.into_iter().filter_map(figure).collect()
+    let mut figures = vec![
+        ("outer loss", quantity("Outer loss", runs, |history| history.points(|row| row.outer_loss))),
+        ("inner loss", quantity("Inner loss", runs, |history| history.points(|row| row.inner_loss))),
+    ];
+    figures.extend(names.into_iter().map(|name| (name, quantity(&sentence(name), runs, |h| h.measure(name)))));
+    let shared = if runs.len() == 1 { share(&mut figures) } else { None };
+    let apart = figures.into_iter().filter_map(|(name, plot)| Some(Figure::plot(stem(name), plot?)));
+    shared.into_iter().map(|plot| Figure::plot("losses", plot)).chain(apart).collect()
+}
+
+/// Takes the losses out that can be read on the axes of the first, and puts them into one plot.
+fn share(figures: &mut [(&str, Option<Plot>)]) -> Option<Plot> {
+    let mut curves: Vec<Curve> = vec![];
+    for (name, plot) in figures.iter_mut().filter(|(name, _)| name.ends_with("loss")) {
+        let Some(curve) = plot.as_ref().and_then(|plot| plot.curves.first()) else { continue };
+        let with = || curves.iter().chain([curve]);
+        let spans: Vec<f64> = with().filter_map(|c| range(&c.points)).map(|(low, high)| high - low).collect();
+        let all: Vec<(f64, f64)> = with().flat_map(|curve| curve.points.iter().copied()).collect();
+        let together = range(&all).map_or(0.0, |(low, high)| high - low);
+        if spans.iter().all(|span| together <= SHARED * span) {
+            curves.push(Curve { name: name.to_string(), ..curve.clone() });
+            *plot = None;
+        }
+    }
+    match &curves[..] {
+        [] => None,
+        // One alone says in the title what it is.
+        [one] => {
+            let curves = vec![Curve { name: String::new(), ..one.clone() }];
+            Some(Plot { title: sentence(&one.name), x: Axis::linear(X), y: fitting_axis("", &curves), curves })
+        }
+        _ => Some(Plot { title: "Losses".into(), x: Axis::linear(X), y: fitting_axis("", &curves), curves }),
+    }
 }
 
 /// The hypergradient's norm with its standard error, on a logarithmic axis.
@@ -147,22 +170,21 @@ pub fn hypergradient(runs: &[Named]) -> Option<Figure> {
 /// What was seen beside the hypergradient, where it was looked for.
 pub fn diagnostics(runs: &[Named]) -> Vec<Figure> {
     let mut figures = vec![];
-    if let Some(mut plot) = quantity("How far the inner loop comes: γ·T·curvature", runs, |history| {
-        history.points(|row| row.diagnostics.horizon)
-    }) {
+    if let Some(mut plot) =
+        quantity("How far the inner loop comes", runs, |history| history.points(|row| row.diagnostics.horizon))
+    {
         let ends = plot.curves.iter().flat_map(|curve| curve.points.iter().map(|point| point.0));
         let (first, last) = ends.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
         if plot.curves.len() == 1 && plot.curves[0].name.is_empty() {
             plot.curves[0].name = "γ·T·curvature".into();
         }
-        plot.curves.push(Curve::new("1: the start is about to be forgotten", [(first, 1.0), (last, 1.0)]).dashed());
+        plot.curves.push(Curve::new("1, where it begins to forget its start", [(first, 1.0), (last, 1.0)]).dashed());
         plot.y = fitting_axis("", &plot.curves);
         figures.push(Figure::plot("horizon", plot));
     }
     let growth = |history: &History| history.points(|row| row.diagnostics.adjoint_growth);
-    if let Some(plot) =
-        quantity("Growth of the adjoint within a hypergradient: ‖z‖ at its end over ‖z‖ at its start", runs, growth)
-    {
+    if let Some(mut plot) = quantity("Growth of the adjoint within a hypergradient", runs, growth) {
+        plot.y.label = "‖z‖ at the end over ‖z‖ at the start".into();
         figures.push(Figure::plot("adjoint-growth", plot));
     }
     let effective = |history: &History| history.points(|row| row.diagnostics.effective_samples);
@@ -193,28 +215,29 @@ mod tests {
     #[test]
     fn losses_of_one_run_share_axes_only_where_both_can_be_read() {
         let alike = history(&["\"outer_loss\":1,\"inner_loss\":0.8", "\"outer_loss\":0.5,\"inner_loss\":0.4"]);
-        let figures = losses(&[("", &alike)]);
+        let figures = losses_and_measures(&[("", &alike)]);
         assert_eq!((figures.len(), drawn(&figures[0]).curves.len()), (1, 2));
         let apart = history(&["\"outer_loss\":1,\"inner_loss\":800", "\"outer_loss\":0.5,\"inner_loss\":4"]);
-        let figures = losses(&[("", &apart)]);
-        assert_eq!(figures.iter().map(|f| f.stem.as_str()).collect::<Vec<_>>(), ["outer-loss", "inner-loss"]);
+        let figures = losses_and_measures(&[("", &apart)]);
+        assert_eq!(figures.iter().map(|f| f.stem.as_str()).collect::<Vec<_>>(), ["losses", "inner-loss"]);
+        assert_eq!(figures.iter().map(|f| drawn(f).title.as_str()).collect::<Vec<_>>(), ["Outer loss", "Inner loss"]);
         assert!(!drawn(&figures[0]).y.log && drawn(&figures[1]).y.log);
     }
 
     #[test]
     fn a_quantity_of_several_runs_is_one_plot_and_a_run_without_it_is_left_out() {
         let [a, b] =
-            ["0.5", "0.7"].map(|y| history(&[&format!("\"outer_loss\":{y},\"measures\":{{\"test loss\":{y}}}")]));
-        let none = history(&["\"inner_loss\":1"]);
+            ["0.5", "0.7"].map(|y| history(&[&format!("\"outer_loss\":{y},\"measures\":{{\"test loss\":{y}}}"); 2]));
+        let none = history(&["\"inner_loss\":1"; 2]);
         let runs = [("a", &a), ("none", &none), ("b", &b)];
         let names = |plot: &Plot| plot.curves.iter().map(|curve| curve.name.clone()).collect::<Vec<_>>();
-        assert_eq!(names(drawn(&losses(&runs)[0])), ["a", "b"]);
-        let figures = measures(&runs);
-        assert_eq!((figures.len(), figures[0].stem.as_str()), (1, "measure-test-loss"));
+        assert_eq!(names(drawn(&losses_and_measures(&runs)[0])), ["a", "b"]);
+        let figures = losses_and_measures(&runs);
         assert_eq!(
-            (drawn(&figures[0]).title.as_str(), names(drawn(&figures[0]))),
-            ("Test loss", vec!["a".into(), "b".into()])
+            figures.iter().map(|f| f.stem.as_str()).collect::<Vec<_>>(),
+            ["outer-loss", "inner-loss", "test-loss"]
         );
+        assert_eq!((drawn(&figures[2]).title.as_str(), names(drawn(&figures[2])).len()), ("Test loss", 2));
         assert!(hypergradient(&runs).is_none() && diagnostics(&runs).is_empty());
     }
 

@@ -94,6 +94,18 @@ impl RunRecord {
         }
     }
 
+    /// The same in a word or two.
+    pub fn state_word(&self) -> &'static str {
+        match self.result.as_ref().map(|result| result.stopped.as_str()) {
+            Some("iterations") => "finished",
+            Some("tolerance") => "converged",
+            Some("patience") => "no better",
+            Some("diverged") => "diverged",
+            Some(_) => "stopped",
+            None => "unfinished",
+        }
+    }
+
     /// A measure at the end, or when it was last taken.
     pub fn measure(&self, name: &str) -> Option<f64> {
         let last = self.result.as_ref().and_then(|result| result.measures.get(name)?.as_f64());

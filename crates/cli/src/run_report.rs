@@ -32,9 +32,10 @@ impl Page {
 /// All figures of runs with these names.
 fn figures(runs: &[lambda_view::Named]) -> Vec<Figure> {
     let histories: Vec<run_plots::Named> = runs.iter().map(|(name, run)| (*name, &run.history)).collect();
-    let mut all = run_plots::losses(&histories);
-    all.extend(run_plots::measures(&histories));
-    all.extend(lambda_view::figures(runs));
+    let mut all = run_plots::losses_and_measures(&histories);
+    // Of one run λ stands after the losses, where nobody has to look for it.
+    let at = if runs.len() == 1 { all.len().min(1) } else { all.len() };
+    all.splice(at..at, lambda_view::figures(runs));
     all.extend(run_plots::hypergradient(&histories));
     all.extend(run_plots::diagnostics(&histories));
     all
@@ -45,7 +46,7 @@ fn page_of_one(run: &RunRecord) -> Page {
     let method = bilevel::methods().iter().find(|info| info.name == run.method()).map_or("", |info| info.summary);
     let time = run.history.last().and_then(|row| row.seconds).map_or(String::new(), |s| format!(" in {}", duration(s)));
     let done = counted(u64::from(run.iterations()), "outer iteration");
-    let about = format!("What is learned: {}.\n\nHow: `{}`, {method}.", run.task.summary, run.method(),);
+    let about = format!("What is learned: {}.\n\nBy what method: {method}.", run.task.summary);
     let mut before = vec![
         Section::Text { title: String::new(), text: about },
         Section::Warnings(run.warnings()),
@@ -57,41 +58,53 @@ fn page_of_one(run: &RunRecord) -> Page {
         subtitle: format!("seed {} · {done}{time} · {}", config.seed, run.state()),
         before,
         figures: figures(&[("", run)]),
-        after: vec![Section::Code { title: "Configuration".into(), text: config.to_toml() }],
+        after: vec![
+            Section::Table(costs(run)),
+            Section::Code { title: "Configuration".into(), text: config.to_toml() },
+        ],
     }
 }
 
 /// What a run found, a number a row.
 fn numbers(run: &RunRecord) -> Table {
-    let mut rows: Vec<[String; 2]> = vec![];
-    let mut row = |name: &str, value: String| rows.push([name.into(), value]);
-    if let Some(last) = run.history.last() {
+    let mut rows = vec![];
+    let mut row = |name: &str, value: String| rows.push(vec![name.into(), value]);
+    let last = run.history.last();
+    if let Some(last) = last {
         row("outer loss", number_or_dash(last.outer_loss));
-        row("least outer loss", number_or_dash(run.history.best_outer_loss()));
+        let best = run.history.best_outer_loss();
+        if best != last.outer_loss {
+            row("least outer loss on the way", number_or_dash(best));
+        }
         row("inner loss", number_or_dash(last.inner_loss));
     }
     for name in run.measures() {
         row(name, number_or_dash(run.measure(name)));
     }
-    if let Some(last) = run.history.last() {
+    if let Some(last) = last {
         let norm = number_or_dash(last.hypergradient_norm);
         let error = last.standard_error.map_or(String::new(), |error| format!(" ± {}", number(error)));
         row("norm of the hypergradient", norm + &error);
-        row(
-            "outer iterations",
-            format!("{} of {}", count(last.iteration.into()), count(run.config.outer.iterations.into())),
-        );
+    }
+    let columns = vec![Column::text("quantity"), Column::numeric("at the end")];
+    Table { columns, rows, caption: "What was found".into() }
+}
+
+/// What a run cost.
+fn costs(run: &RunRecord) -> Table {
+    let mut rows = vec![];
+    let mut row = |name: &str, value: String| rows.push(vec![name.into(), value]);
+    let all = run.config.outer.iterations;
+    row("outer iterations", format!("{} of {}", count(run.iterations().into()), count(all.into())));
+    row("stopped because", run.state());
+    if let Some(last) = run.history.last() {
         row("time", last.seconds.map_or("–".into(), duration));
         for (name, times) in last.oracles.named().into_iter().filter(|(_, times)| *times > 0) {
             row(name, count(times));
         }
     }
-    row("stopped because", run.state());
-    Table {
-        columns: vec![Column::text("quantity"), Column::numeric("at the end")],
-        rows: rows.into_iter().map(Vec::from).collect(),
-        caption: "The run in numbers".into(),
-    }
+    let columns = vec![Column::text("quantity"), Column::numeric("in all")];
+    Table { columns, rows, caption: "What it cost".into() }
 }
 
 fn page_of_many(runs: &[(String, RunRecord)]) -> Page {
@@ -148,7 +161,7 @@ fn numbers_of_many(runs: &[(String, RunRecord)]) -> Table {
         row.push(count(run.iterations().into()));
         row.push(last.and_then(|last| last.seconds).map_or("–".into(), duration));
         row.push(count(last.map_or(0, |last| last.oracles.inner_gradients)));
-        row.push(run.state());
+        row.push(run.state_word().into());
         row
     };
     Table { columns, rows: runs.iter().map(row).collect(), caption: "The runs in numbers".into() }
