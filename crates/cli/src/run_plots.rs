@@ -1,6 +1,6 @@
 //! What the metrics of runs look like: one plot a quantity, with a curve for each run that has it.
 
-use crate::calm::calm;
+use crate::calm::{calm, is_noisy};
 use crate::readable::{sentence, stem};
 use crate::run_history::{History, Row};
 use bilevel_report::{Axis, Curve, Pictures, Plot, ReportError, Section};
@@ -91,16 +91,17 @@ fn quantity(title: &str, runs: &[Named], of: impl Fn(&History) -> Vec<(f64, f64)
     Some(Plot { title: title.into(), x: Axis::linear(X), y, curves })
 }
 
-/// With noisy curves made readable.
+/// With curves made readable where one of them is noisy: all of them, so that they keep the same places.
 fn calmed(mut plot: Plot) -> Plot {
-    let mut noisy = false;
-    for curve in plot.curves.iter_mut().filter(|curve| curve.band.is_none()) {
-        if let Some((points, band)) = calm(&curve.points, plot.y.log) {
-            (curve.points, curve.band, noisy) = (points, Some(band), true);
-        }
-    }
-    if noisy {
+    let bare = |curve: &&mut Curve| curve.band.is_none();
+    let log = plot.y.log;
+    if plot.curves.iter_mut().filter(bare).any(|curve| is_noisy(&curve.points, log)) {
         plot.y.label = "median, and the middle 80 %, of nearby iterations".into();
+        for curve in plot.curves.iter_mut().filter(bare) {
+            if let Some((points, band)) = calm(&curve.points) {
+                (curve.points, curve.band) = (points, Some(band));
+            }
+        }
     }
     plot
 }
@@ -170,16 +171,20 @@ pub fn hypergradient(runs: &[Named]) -> Option<Figure> {
 /// What was seen beside the hypergradient, where it was looked for.
 pub fn diagnostics(runs: &[Named]) -> Vec<Figure> {
     let mut figures = vec![];
-    if let Some(mut plot) =
-        quantity("How far the inner loop comes", runs, |history| history.points(|row| row.diagnostics.horizon))
-    {
-        let ends = plot.curves.iter().flat_map(|curve| curve.points.iter().map(|point| point.0));
-        let (first, last) = ends.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
-        if plot.curves.len() == 1 && plot.curves[0].name.is_empty() {
-            plot.curves[0].name = "γ·T·curvature".into();
+    let horizon = |history: &History| history.points(|row| row.diagnostics.horizon);
+    if let Some(plot) = quantity("How far the inner loop comes", runs, horizon) {
+        let mut plot = calmed(plot);
+        if let [curve] = &mut plot.curves[..]
+            && curve.name.is_empty()
+        {
+            curve.name = "γ·T·curvature".into();
         }
-        plot.curves.push(Curve::new("1, where it begins to forget its start", [(first, 1.0), (last, 1.0)]).dashed());
-        plot.y = fitting_axis("", &plot.curves);
+        // At the places of a curve, so that both are read out together.
+        let longest = plot.curves.iter().max_by_key(|curve| curve.points.len());
+        let ones: Vec<(f64, f64)> =
+            longest.into_iter().flat_map(|c| c.points.iter().map(|point| (point.0, 1.0))).collect();
+        plot.curves.push(Curve::new("1, where it begins to forget its start", ones).dashed());
+        plot.y = Axis { label: plot.y.label, ..fitting_axis("", &plot.curves) };
         figures.push(Figure::plot("horizon", plot));
     }
     let growth = |history: &History| history.points(|row| row.diagnostics.adjoint_growth);
@@ -226,8 +231,8 @@ mod tests {
 
     #[test]
     fn a_quantity_of_several_runs_is_one_plot_and_a_run_without_it_is_left_out() {
-        let [a, b] =
-            ["0.5", "0.7"].map(|y| history(&[&format!("\"outer_loss\":{y},\"measures\":{{\"test loss\":{y}}}"); 2]));
+        let [a, b] = ["0.5", "0.7"]
+            .map(|y| history(&[format!("\"outer_loss\":{y},\"measures\":{{\"test loss\":{y}}}").as_str(); 2]));
         let none = history(&["\"inner_loss\":1"; 2]);
         let runs = [("a", &a), ("none", &none), ("b", &b)];
         let names = |plot: &Plot| plot.curves.iter().map(|curve| curve.name.clone()).collect::<Vec<_>>();
