@@ -221,8 +221,12 @@ mod tests {
             }
             if let Ok(history) = parse(&bytes) {
                 prop_assert!(history.rows.windows(2).all(|two| two[0].iteration < two[1].iteration));
-                _ = history.measures().into_iter().map(|name| history.measure(name)).collect::<Vec<_>>();
                 _ = history.best_outer_loss();
+                let runs = [("", &history)];
+                let mut figures = crate::run_plots::losses_and_measures(&runs);
+                figures.extend(crate::run_plots::hypergradient(&runs));
+                figures.extend(crate::run_plots::diagnostics(&runs));
+                prop_assert!(figures.iter().all(|figure| figure.svg().starts_with("<svg")));
             }
         }
     }

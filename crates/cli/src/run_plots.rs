@@ -151,19 +151,25 @@ fn share(figures: &mut [(&str, Option<Plot>)]) -> Option<Plot> {
 
 /// The hypergradient's norm with its standard error, on a logarithmic axis.
 pub fn hypergradient(runs: &[Named]) -> Option<Figure> {
-    let mut plot = quantity("Norm of the hypergradient", runs, |history| history.points(|row| row.hypergradient_norm))?;
+    let norms = |history: &History| history.points(|row| row.hypergradient_norm);
+    let mut plot = quantity("Norm of the hypergradient", runs, norms)?;
     plot.y = Axis::logarithmic("");
-    let with_any: Vec<&Named> =
-        runs.iter().filter(|(_, h)| !h.points(|row| row.hypergradient_norm).is_empty()).collect();
-    for (curve, (_, history)) in plot.curves.iter_mut().zip(with_any) {
-        if history.rows.iter().any(|row| row.standard_error.is_some()) {
-            let edges = |row: &Row| {
-                let (norm, error) = (row.hypergradient_norm?, row.standard_error.unwrap_or(0.0));
-                Some((norm - error, norm + error))
-            };
-            curve.band = Some(history.rows.iter().filter_map(edges).collect());
-            plot.y.label = "the band is one standard error".into();
+    let noisy = plot.curves.iter().any(|curve| is_noisy(&curve.points, true));
+    let with_norms = runs.iter().filter(|(_, history)| !norms(history).is_empty());
+    for (curve, (_, history)) in plot.curves.iter_mut().zip(with_norms) {
+        if history.rows.iter().all(|row| row.standard_error.is_none()) {
+            continue;
         }
+        // One for each norm, so that both have the same places.
+        let error = |row: &Row| row.hypergradient_norm.map(|_| row.standard_error.unwrap_or(0.0));
+        let mut errors = history.points(error);
+        plot.y.label = "the band is one standard error".into();
+        if noisy && let (Some((medians, _)), Some((spread, _))) = (calm(&curve.points), calm(&errors)) {
+            (curve.points, errors) = (medians, spread);
+            plot.y.label = "median of nearby iterations; the band is one standard error".into();
+        }
+        let edges = curve.points.iter().zip(&errors).map(|((_, norm), (_, error))| (norm - error, norm + error));
+        curve.band = Some(edges.collect());
     }
     Some(Figure::plot("hypergradient", plot))
 }

@@ -4,7 +4,7 @@ mod common;
 #[path = "../../report/tests/browser/drive.rs"]
 mod drive;
 
-use common::Place;
+use common::{Place, golden};
 use std::path::Path;
 
 /// A run of a moment.
@@ -17,6 +17,11 @@ fn names(place: &Place, folder: &str) -> Vec<String> {
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+#[test]
+fn its_help_is_as_stored() {
+    golden("help-report.txt", &Place::new().run(&["report", "--help"]).done().out);
 }
 
 #[test]
