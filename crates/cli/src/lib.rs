@@ -2,6 +2,7 @@
 
 mod advice;
 pub mod arguments;
+mod calm;
 pub mod commands;
 pub mod config;
 pub mod config_entries;
@@ -12,12 +13,19 @@ mod display;
 pub mod errors;
 pub mod folder;
 mod interrupt;
+mod lambda_view;
 mod metrics;
 mod numbers;
 mod outer_settings;
+mod readable;
 pub mod result;
+mod run_history;
+mod run_plots;
+mod run_record;
+mod run_report;
 pub mod runner;
 pub mod schema;
+mod tensorboard;
 mod tour;
 
 use arguments::{Arguments, Command};
@@ -65,6 +73,7 @@ fn dispatch(arguments: &Arguments) -> Result<()> {
         Some(Command::Run(run)) => commands::run::run(run, quiet, &mut out),
         Some(Command::Resume(resume)) => commands::resume::resume(resume, quiet, &mut out),
         Some(Command::Check(check)) => commands::check::check(check, &mut out),
+        Some(Command::Report(report)) => commands::report::report(report, quiet, &mut out),
         Some(Command::Schema) => Ok(writeln!(out, "{:#}", schema::schema()?)?),
         Some(Command::Completions { shell }) => {
             let mut script = vec![];

@@ -2,5 +2,6 @@
 
 pub mod check;
 pub mod list;
+pub mod report;
 pub mod resume;
 pub mod run;
