@@ -71,11 +71,7 @@ impl Routine {
     pub fn set_step_sizes(&mut self, gamma: f64, noise: f64) -> Result<()> {
         for (place, value) in self.step_sizes.into_iter().zip([gamma, noise]) {
             let Some(input) = place else { continue };
-            match self.number.data_mut() {
-                Data::F32(number) => number[0] = value as f32,
-                Data::F64(number) => number[0] = value,
-                Data::I32(_) => {}
-            }
+            set_number(&mut self.number, value);
             self.run.set(input, &self.number)?;
         }
         Ok(())
@@ -87,6 +83,26 @@ impl Routine {
             Some(places) => set_each(&mut *self.run, places, values),
             None => Ok(()),
         }
+    }
+
+    /// Sets the inputs of a group of single numbers to 0.
+    pub(crate) fn clear_numbers(&mut self, prefix: &str) -> Result<()> {
+        set_number(&mut self.number, 0.0);
+        for input in find(&self.inputs, prefix).unwrap_or(&[]).iter().flatten() {
+            self.run.set(*input, &self.number)?;
+        }
+        Ok(())
+    }
+
+    /// The carried inputs of a group of single numbers; those the program does not have are 0.
+    pub(crate) fn carried_numbers<const N: usize>(&mut self, prefix: &str) -> Result<[f64; N]> {
+        let mut numbers = [0.0; N];
+        let places = find(&self.inputs, prefix).unwrap_or(&[]);
+        for (number, input) in numbers.iter_mut().zip(places.iter().flatten()) {
+            self.run.read_input(*input, &mut self.number)?;
+            *number = self.number.item().unwrap_or(f64::NAN);
+        }
+        Ok(numbers)
     }
 
     pub fn run(&mut self, steps: Range<u32>) -> Result<()> {
@@ -122,6 +138,14 @@ impl Routine {
     pub fn number(&self, name: &str) -> Result<f64> {
         let output = self.run.program().output(name)?;
         Ok(self.run.output(output)?.item().unwrap_or(f64::NAN))
+    }
+}
+
+fn set_number(array: &mut Array, value: f64) {
+    match array.data_mut() {
+        Data::F32(number) => number[0] = value as f32,
+        Data::F64(number) => number[0] = value,
+        Data::I32(_) => {}
     }
 }
 

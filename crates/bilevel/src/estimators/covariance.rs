@@ -149,7 +149,7 @@ impl Estimator for Prepared {
         let chain = &mut self.chain;
         self.inner.place(chain)?;
         chain.set_point(&state.lambda, &theta, key)?;
-        effective_samples::clear(chain, self.problem.dtype)?;
+        effective_samples::clear(chain)?;
         let number = [Array::scalar(0.0, self.problem.dtype)];
         let zeros = zeros_like(&state.lambda);
         for (prefix, values) in

@@ -8,7 +8,7 @@
 use crate::Result;
 use crate::routine::Routine;
 use crate::trace::Trace;
-use bilevel_graph::{Array, DType, ProgramBuilder, Tensor};
+use bilevel_graph::{ProgramBuilder, Tensor};
 
 /// Name of the carried numbers: the centre, the last f − centre, and the sums of it, its square and its lagged product.
 const GROUP: &str = "samples";
@@ -31,15 +31,14 @@ pub(super) fn carry<'g>(
 }
 
 /// Sets the sums to 0 before a run.
-pub(super) fn clear(routine: &mut Routine, dtype: DType) -> Result<()> {
-    routine.set_all(GROUP, &vec![Array::scalar(0.0, dtype); 5])
+pub(super) fn clear(routine: &mut Routine) -> Result<()> {
+    routine.clear_numbers(GROUP)
 }
 
 /// The effective number of `kept` samples, between 1 and all of them; `None` where f did not vary.
-pub(super) fn read(routine: &Routine, kept: usize) -> Result<Option<f64>> {
-    let sums = routine.carried_all(GROUP)?;
-    let number = |i: usize| sums[i].item().unwrap_or(f64::NAN);
-    Ok(effective(number(2), number(3), number(4), kept as f64))
+pub(super) fn read(routine: &mut Routine, kept: usize) -> Result<Option<f64>> {
+    let [_, _, sum, squares, products] = routine.carried_numbers(GROUP)?;
+    Ok(effective(sum, squares, products, kept as f64))
 }
 
 fn effective(sum: f64, squares: f64, products: f64, kept: f64) -> Option<f64> {

@@ -17,7 +17,7 @@ use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::trace::{Trace, or_zeros};
 use crate::{Cause, Result};
-use bilevel_graph::{DType, Executor, Graph, Program, gradient, hessian_vector, mixed_vector};
+use bilevel_graph::{Executor, Graph, Program, gradient, hessian_vector, mixed_vector};
 use serde::{Deserialize, Serialize};
 
 /// Settings of HPO-SGLD.
@@ -45,7 +45,6 @@ impl Default for HpoSgld {
 struct Prepared {
     settings: HpoSgld,
     inner: InnerLoop,
-    dtype: DType,
     chain: Routine,
     start: Start,
     /// g₀ where θ⁰ depends on λ.
@@ -64,7 +63,6 @@ impl Method for HpoSgld {
         Ok(Box::new(Prepared {
             settings: *self,
             inner,
-            dtype: problem.dtype,
             chain: chain_program(self, &inner, problem, executor)?,
             start: Start::new(problem, executor)?,
             first: if problem.starts_from_lambda() { Some(first_program(problem, executor)?) } else { None },
@@ -146,7 +144,7 @@ impl Estimator for Prepared {
         chain.set_point(&state.lambda, &theta, key)?;
         chain.set_all("g", &g)?;
         chain.set_all("h", &zeros)?;
-        effective_samples::clear(chain, self.dtype)?;
+        effective_samples::clear(chain)?;
         chain.run(0..self.inner.steps as u32)?;
         let value = chain.carried_all("h")?;
         finite("hpo-sgld", "the hypergradient", &value, Cause::InnerStepTooLarge)

@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::trace::{Trace, or_zeros};
 use crate::{Cause, Result};
-use bilevel_graph::{DType, Executor, Graph, Program, gradient, vjp};
+use bilevel_graph::{Executor, Graph, Program, gradient, vjp};
 use serde::{Deserialize, Serialize};
 
 /// Settings of the Langevin adjoint.
@@ -56,7 +56,6 @@ impl Default for LangevinAdjoint {
 struct Prepared {
     settings: LangevinAdjoint,
     inner: InnerLoop,
-    dtype: DType,
     chain: Routine,
     /// f_θ and f_λ at the first θ, where they are taken once.
     outer: Option<Routine>,
@@ -78,7 +77,6 @@ impl Method for LangevinAdjoint {
         Ok(Box::new(Prepared {
             settings: *self,
             inner,
-            dtype: problem.dtype,
             chain: chain_program(self, &inner, problem, executor)?,
             outer: if self.outer_every_step { None } else { Some(outer_gradient(problem, executor)?) },
         }))
@@ -143,7 +141,7 @@ impl Estimator for Prepared {
         chain.set_point(&state.lambda, &state.theta, key)?;
         chain.set_all("z", &before)?;
         chain.set_all("h", &zeros_like(&state.lambda))?;
-        effective_samples::clear(chain, self.dtype)?;
+        effective_samples::clear(chain)?;
         chain.run(0..self.inner.steps as u32)?;
         let value = chain.carried_all("h")?;
         let z = chain.carried_all("z")?;
