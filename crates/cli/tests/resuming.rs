@@ -86,6 +86,7 @@ fn ctrl_c_leaves_a_run_that_can_be_resumed_and_says_how() {
     assert!(last.starts_with("bilevel: stopped after "), "{said:?}");
     assert!(last.ends_with(" of 20000 iterations; go on with 'bilevel resume b'"), "{said:?}");
     assert!(!place.path("b/result.json").exists(), "a run that was stopped has no result");
+    assert!(place.read("b/report.html").contains("The run is not finished: "), "a run that was stopped has a report");
     place.run(&["resume", "b", "--quiet"]).done();
     same(&place, "a", "b");
 }
