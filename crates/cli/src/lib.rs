@@ -2,13 +2,16 @@
 
 mod advice;
 pub mod arguments;
+mod board;
 pub mod commands;
+mod compare;
 mod conditioning;
 pub mod config;
 pub mod config_entries;
 pub mod config_errors;
 mod config_keys;
 mod config_text;
+mod digits;
 mod display;
 pub mod errors;
 pub mod folder;
@@ -20,6 +23,8 @@ pub mod result;
 mod retrace;
 pub mod runner;
 pub mod schema;
+mod side_by_side;
+mod spread;
 mod tour;
 
 use arguments::{Arguments, Command};
@@ -61,6 +66,9 @@ fn dispatch(arguments: &Arguments) -> Result<()> {
         Some(Command::List(list)) => commands::list::list(list, &mut out),
         Some(Command::Run(run)) => commands::run::run(run, quiet, &mut out),
         Some(Command::Resume(resume)) => commands::resume::resume(resume, quiet, &mut out),
+        Some(Command::Compare(compare)) => commands::compare::compare(compare, quiet, &mut out),
+        Some(Command::Digits(digits)) => commands::digits::digits(digits, quiet, &mut out),
+        None => commands::digits::digits(&arguments::Digits::default(), quiet, &mut out),
         Some(Command::Check(check)) => commands::check::check(check, &mut out),
         Some(Command::Schema) => Ok(writeln!(out, "{:#}", schema::schema()?)?),
         Some(Command::Completions { shell }) => {
@@ -68,7 +76,7 @@ fn dispatch(arguments: &Arguments) -> Result<()> {
             clap_complete::generate(*shell, &mut Arguments::command(), "bilevel", &mut script);
             out.write_all(&script).map_err(CliError::Output)
         }
-        Some(Command::Tour) | None => {
+        Some(Command::Tour) => {
             let bold = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
             tour::tour(&mut tour::Page::new(&mut out, bold))
         }
