@@ -33,7 +33,7 @@ impl Spread {
     /// With as many digits as the deviation leaves meaning to.
     pub fn text(&self) -> String {
         let size = self.mean.abs().max(self.sd);
-        if self.count == 0 || !size.is_finite() {
+        if self.count == 0 || !self.mean.is_finite() || !self.sd.is_finite() {
             return "–".into();
         }
         if size != 0.0 && !(1e-4..1e7).contains(&size) {

@@ -25,7 +25,10 @@ pub fn compare(arguments: &Compare, quiet: bool, out: &mut dyn Write) -> Result<
     if arguments.json {
         write!(out, "{}", summary.json())?;
     } else if !quiet {
-        write!(out, "{}", summary.table().text(120))?;
+        // In a file or a pipe nothing has to be shortened.
+        let columns =
+            terminal_size::terminal_size_of(std::io::stdout()).map_or(400, |(width, _)| (width.0 as usize).max(80));
+        write!(out, "{}", summary.table().text(columns))?;
         for warning in summary.warnings() {
             writeln!(out, "{warning}")?;
         }

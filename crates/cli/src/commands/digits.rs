@@ -16,7 +16,7 @@ pub fn digits(arguments: &Digits, quiet: bool, out: &mut dyn Write) -> Result<()
     let plan = if arguments.quick { Plan::quick() } else { Plan::full() };
     let folder = folder(arguments.out.as_deref())?;
     let board = Board::stderr(quiet);
-    board.say(&words::opening(&plan));
+    board.say(&words::wrapped(&words::opening(&plan)));
     let began = Instant::now();
     let study = Study::run(&plan, &stop_on_interrupt()?, &board)?;
     let seconds = began.elapsed().as_secs_f64();
@@ -29,9 +29,12 @@ pub fn digits(arguments: &Digits, quiet: bool, out: &mut dyn Write) -> Result<()
         write!(out, "{json}")?;
     } else if !quiet {
         write!(out, "{}", tables::text(&study))?;
-        writeln!(out, "\n{}", words::outcome(&study).join("\n"))?;
+        writeln!(out)?;
+        for sentence in words::warnings(&study).iter().chain(&words::outcome(&study)) {
+            writeln!(out, "{}", words::wrapped(sentence))?;
+        }
         writeln!(out, "\nTook {seconds:.1} s. The report is {}", folder.join("report.html").display())?;
-        writeln!(out, "\nTo try next:\n{}", words::NEXT)?;
+        write!(out, "\nTo try next:\n{}", words::next(words::program()))?;
     }
     Ok(())
 }

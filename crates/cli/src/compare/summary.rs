@@ -141,7 +141,7 @@ impl Summary {
         };
         let caption = match self.seeds.len() {
             1 => format!("{}, seed {}", self.experiment, self.seeds[0]),
-            n => format!("{}, mean ± standard deviation over {n} seeds", self.experiment),
+            n => format!("{}, mean ± sd of {n} seeds", self.experiment),
         };
         Table { columns, rows: self.rows.iter().map(row).collect(), caption }
     }

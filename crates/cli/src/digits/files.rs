@@ -24,6 +24,25 @@ pub fn settings(study: &Study) -> Value {
     })
 }
 
+/// The same for people.
+pub fn settings_text(study: &Study) -> String {
+    let plan = &study.plan;
+    let list = |numbers: Vec<String>| numbers.join(", ");
+    let mut lines = vec![
+        ("splits", list(plan.splits.iter().map(u64::to_string).collect())),
+        ("training digits", plan.train.to_string()),
+        ("training", format!("{} gradient steps of 1 / (largest curvature), from 0", plan.steps)),
+        ("shared λ tried", list(plan.grid.iter().map(f64::to_string).collect())),
+        ("inner steps", format!("{} for each hypergradient, going on from the last", plan.inner_steps)),
+        ("budget", format!("{} gradients for hypergradients", plan.budget)),
+    ];
+    for method in &METHODS {
+        let iterations = study.trials(method.name).map(|trial| trial.iterations).max().unwrap_or(0);
+        lines.push((method.name, format!("Adam at rate {}, {iterations} outer iterations", method.rate)));
+    }
+    lines.into_iter().map(|(name, text)| format!("{name:<18}{text}\n")).collect()
+}
+
 /// The text of `result.json`.
 pub fn json(study: &Study) -> String {
     let score = |score: Score| json!({ "loss": score.loss, "accuracy": score.accuracy });

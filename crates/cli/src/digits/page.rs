@@ -31,8 +31,8 @@ pub fn page(study: &Study) -> Report {
     }
     sections.push(text("The learned weights", on_pictures()));
     sections.extend(METHODS.iter().filter_map(|method| pictures(study, method.name)).map(Section::Pictures));
-    sections.push(Section::Code { title: "Settings".into(), text: format!("{:#}", files::settings(study)) });
-    sections.push(Section::Code { title: "To try next".into(), text: words::NEXT.into() });
+    sections.push(Section::Code { title: "Settings".into(), text: files::settings_text(study) });
+    sections.push(Section::Code { title: "To try next".into(), text: words::next("bilevel") });
     Report {
         title: "A regularisation weight for every parameter".into(),
         subtitle: format!(

@@ -14,7 +14,7 @@ const PARTS: [Part; 3] = [("training", |s| s.train), ("validation", |s| s.valida
 fn over(study: &Study) -> String {
     match study.plan.splits.len() {
         1 => "one split".into(),
-        n => format!("mean ± standard deviation over {n} splits"),
+        n => format!("mean ± sd of {n} splits"),
     }
 }
 
