@@ -97,7 +97,7 @@ fn what_cannot_be_compared_is_refused_in_one_sentence() {
     );
 }
 
-/// Runs of about a second each, with noise in them, saved often.
+/// Runs of about half a second each, with noise in them, saved often.
 const LONG: [&str; 13] = [
     "compare",
     "noisy-synth1d",
@@ -106,7 +106,7 @@ const LONG: [&str; 13] = [
     "--seeds",
     "2",
     "--outer",
-    "8000",
+    "4000",
     "--set",
     "checkpoint.every=100",
     "--set",

@@ -67,7 +67,7 @@ fn plot(measure: Option<&str>, over: Over, seeds: usize, curves: Vec<Curve>) -> 
     let values = || curves.iter().flat_map(|curve| &curve.points).map(|point| point.1).filter(|y| y.is_finite());
     let (least, most) = values().fold((f64::INFINITY, 0.0_f64), |(least, most), y| (least.min(y), most.max(y)));
     // Where values differ by much, equal steps should be equal factors.
-    let y = if least > 0.0 && most > 30.0 * least { Axis::logarithmic(label) } else { Axis::linear(label) };
+    let y = if least > 0.0 && most > 8.0 * least { Axis::logarithmic(label) } else { Axis::linear(label) };
     let mut letters = title.chars();
     let title = letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect());
     Section::Plot(Plot { title, x: Axis::linear(x), y, curves })

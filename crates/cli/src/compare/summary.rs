@@ -88,7 +88,7 @@ impl Summary {
             for (number, _) in plan.runs.iter().enumerate().filter(|(_, run)| run.method() == method) {
                 match &ends[number] {
                     End::Done(result) => {
-                        row.runs.push(result.clone());
+                        row.runs.push((**result).clone());
                         row.seconds.push(seconds[number]);
                     }
                     End::DoesNotApply(reason) => row.reason = Some(reason.clone()),
@@ -118,7 +118,7 @@ impl Summary {
         first.map_or(vec![], single)
     }
 
-    /// A row a method. Times are left out where they are not wanted.
+    /// A row a method.
     pub fn table(&self) -> Table {
         let (measures, scalars) = (self.measures(), self.scalars());
         let noted = self.rows.iter().any(|row| !row.note().is_empty());

@@ -6,7 +6,7 @@ use crate::errors::{CliError, Result};
 use crate::result::RunResult;
 use crate::runner::execute;
 use crate::side_by_side::side_by_side;
-use bilevel::{Beginning, Iteration, Observer, Outcome, State, StopSignal};
+use bilevel::{Beginning, Iteration, Observer, State, StopSignal};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
     /// With a result, which may be that it diverged.
-    Done(RunResult),
+    Done(Box<RunResult>),
     /// The method cannot work on this problem, for this reason.
     DoesNotApply(String),
 }
@@ -77,8 +77,6 @@ impl Observer for Teller {
         });
         ControlFlow::Continue(())
     }
-
-    fn on_end(&mut self, _: &Outcome) {}
 }
 
 /// Runs what is not done yet. An end for each run of the plan, in its order.
@@ -121,7 +119,7 @@ fn one(planned: &Planned, seen: &Arc<Seen>, signal: &StopSignal) -> Result<End> 
     if planned.folder.result_file().is_file() {
         let result = RunResult::read(&planned.folder)?;
         seen.end(&name, &format!("{name}: done before"));
-        return Ok(End::Done(result));
+        return Ok(End::Done(Box::new(result)));
     }
     let teller = Teller { name: name.clone(), seen: seen.clone() };
     let result = match execute(&planned.config, &planned.folder, true, Some(teller), signal.clone()) {
@@ -138,5 +136,5 @@ fn one(planned: &Planned, seen: &Arc<Seen>, signal: &StopSignal) -> Result<End> 
         (_, Some(loss)) => format!("{name}: outer loss {loss:.4e} after {} iterations", result.iterations),
     };
     seen.end(&name, &line);
-    Ok(End::Done(result))
+    Ok(End::Done(Box::new(result)))
 }

@@ -1,9 +1,12 @@
 //! The study as a page: what was done, tables, curves, the learned weights as pictures, settings.
 
 use super::{Study, files, tables, words};
-use crate::spread::Spread;
+use crate::spread::{Spread, thousands};
 use bilevel_report::{Axis, Curve, Panel, Pictures, Plot, Report, Section};
 use bilevel_tasks::digits::study::{METHODS, NONE, Point, SHARED, Scores};
+
+/// What a plot shows: its name, its value on the way, and that of a finished classifier.
+type Look = (&'static str, fn(&Point) -> f64, fn(&Scores) -> f64);
 
 /// The page.
 pub fn page(study: &Study) -> Report {
@@ -21,7 +24,6 @@ pub fn page(study: &Study) -> Report {
     let cost = |point: &Point| point.cost;
     let by_iteration = Axis::linear("outer iteration");
     let by_cost = || Axis::linear("cost after the grid search, in gradients");
-    type Look = (&'static str, fn(&Point) -> f64, fn(&Scores) -> f64);
     let validation: Look = ("Validation loss", |p| p.validation.loss, |s| s.validation.loss);
     let test: Look = ("Test loss", |p| p.test.loss, |s| s.test.loss);
     let accuracy: Look = ("Test accuracy, %", |p| 100.0 * p.test.accuracy, |s| 100.0 * s.test.accuracy);
@@ -54,11 +56,12 @@ fn introduction(study: &Study) -> String {
          the same budget of {} gradients for their hypergradients (a Hessian or mixed product counts as two). With every λ \
          found, a classifier is then trained afresh for {} steps, and that one is in the tables. Their cost includes the \
          grid search and that training.\n\n\
-         Outer rates were chosen by the validation loss on other splits than these. The same command gives the same numbers.",
+         Outer rates were chosen by the validation loss on other splits of the same digits; the number of training digits \
+         and the budget by looking at validation and test losses there. The same command gives the same numbers.",
         plan.grid.len(),
         plan.inner_steps,
-        plan.budget,
-        plan.steps
+        thousands(plan.budget),
+        thousands(plan.steps as f64)
     )
 }
 
@@ -76,13 +79,7 @@ fn on_pictures() -> String {
         .into()
 }
 
-fn plot(
-    study: &Study,
-    over: &str,
-    x: Axis,
-    place: &dyn Fn(&Point) -> f64,
-    (what, value, end): (&str, fn(&Point) -> f64, fn(&Scores) -> f64),
-) -> Section {
+fn plot(study: &Study, over: &str, x: Axis, place: &dyn Fn(&Point) -> f64, (what, value, end): Look) -> Section {
     let mut curves = vec![];
     let mut last: f64 = 0.0;
     for method in &METHODS {
