@@ -10,7 +10,7 @@ Exit codes:
   2    something given cannot be used: an argument, a file, a folder
   130  stopped by Ctrl-C; 'bilevel resume DIR' goes on
 
-Begin with 'bilevel list', then 'bilevel run synth1d'.";
+Begin with 'bilevel' alone, then 'bilevel list' and 'bilevel run synth1d'.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -34,10 +34,23 @@ Examples:
   bilevel report runs/digits-l2-langevin-adjoint-s0    its report.html and plots/ again
   bilevel report runs/* --out all.html                 all runs in one page, a curve a run";
 
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  bilevel compare synth1d                                        three methods, three seeds
+  bilevel compare digits-l2 --methods rmd,ift-cg --seeds 5       other methods, more seeds
+  bilevel compare digits-l2 --outer 50 --set outer.rate=0.1      other settings, for all methods
+  bilevel compare my.toml --out my-comparison                    given again, it goes on where it stopped
+
+The folder then holds:
+  compare.toml        what was compared
+  METHOD-sSEED/       the folder of every run
+  compare.json        all numbers; the same for the same settings
+  report.html         curves, table, hyperparameters, settings";
+
 /// Learns hyperparameters by differentiating through training.
 ///
 /// A bi-level problem has an inner loss, which trains parameters, and an outer loss, which judges them; the command moves the
-/// hyperparameters of the inner loss so that the outer loss falls. Without a command it shows a tour of the engine.
+/// hyperparameters of the inner loss so that the outer loss falls. Without a command it does what 'bilevel digits' does.
 #[derive(Debug, Parser)]
 #[command(name = "bilevel", version, after_help = EXIT_CODES, disable_help_subcommand = true, max_term_width = 100)]
 pub struct Arguments {
@@ -62,6 +75,17 @@ pub enum Command {
     /// The result is that of a run that was not stopped, byte for byte, whether it was ended by Ctrl-C, killed, or simply
     /// done: with --outer a finished run goes on to more iterations.
     Resume(Resume),
+    /// Run several methods on several seeds and put them side by side.
+    ///
+    /// Every run is kept in a folder of its own. Given again with the same --out, a comparison that was stopped goes on, and
+    /// runs that are done are not done again.
+    #[command(after_help = COMPARE_EXAMPLES)]
+    Compare(Compare),
+    /// Learn a regularisation weight for each of the 640 parameters of a digit classifier.
+    ///
+    /// Puts no regularisation, one tuned weight and weights learned by three methods side by side, on several splits of the
+    /// digits, in a few seconds, and writes a report. This is what 'bilevel' alone does.
+    Digits(Digits),
     /// See whether derivatives are right and steps are well chosen, before a long run.
     ///
     /// Holds gradients, Hessian and mixed products of both losses against finite differences, names hyperparameters that
@@ -160,6 +184,50 @@ pub struct Report {
     /// Where to write the page; report.html in the folder of one run, in the current folder for several.
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+}
+
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+pub struct Compare {
+    /// An experiment's name ('bilevel list'), or a file with settings.
+    #[arg(value_name = "EXPERIMENT|CONFIG.toml")]
+    pub what: String,
+    /// The methods, with commas between them.
+    #[arg(short, long, value_name = "NAME,NAME", value_delimiter = ',')]
+    #[arg(default_value = "hpo-sgld,langevin-adjoint,amigo-cg")]
+    pub methods: Vec<String>,
+    /// How many seeds: 0, 1, and so on. Where an experiment splits its data, each is another split.
+    #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub seeds: u32,
+    /// Outer iterations.
+    #[arg(long, value_name = "N")]
+    pub outer: Option<u32>,
+    /// Changes one key of the configuration for all methods; may be given several times.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Folder of data files, for experiments that need some.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<String>,
+    /// Where to keep the runs; runs/compare-EXPERIMENT if not given, with a number where that is taken.
+    #[arg(short, long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print the numbers as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `digits`.
+#[derive(Debug, Default, Args)]
+pub struct Digits {
+    /// Where to write the report; runs/digits if not given, with a number where that is taken.
+    #[arg(short, long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Do much less of everything: to see that it works, not to believe its numbers.
+    #[arg(long)]
+    pub quick: bool,
+    /// Print the numbers as JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `check`.

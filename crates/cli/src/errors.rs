@@ -64,6 +64,8 @@ pub enum CliError {
         /// Iterations it has to do.
         until: u32,
     },
+    /// Several runs were stopped from outside: a sentence that says how to go on.
+    StoppedRuns(String),
     /// A derivative is wrong.
     CheckFailed(String),
     /// What the command prints cannot be written.
@@ -81,7 +83,7 @@ impl CliError {
         match self {
             CliError::Diverged { .. } | CliError::CheckFailed(_) => FAILED,
             CliError::Library(bilevel::Error::Diverged { .. }) => FAILED,
-            CliError::Stopped { .. } => STOPPED,
+            CliError::Stopped { .. } | CliError::StoppedRuns(_) => STOPPED,
             // Whoever read our output has read enough.
             CliError::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => DONE,
             _ => BAD_INPUT,
@@ -126,7 +128,7 @@ impl fmt::Display for CliError {
             CliError::Stopped { path, done, until } => {
                 write!(f, "stopped after {done} of {until} iterations; go on with 'bilevel resume {}'", path.display())
             }
-            CliError::CheckFailed(sentence) => f.write_str(sentence),
+            CliError::StoppedRuns(sentence) | CliError::CheckFailed(sentence) => f.write_str(sentence),
             CliError::Output(error) => write!(f, "cannot write the answer: {error}"),
         }
     }

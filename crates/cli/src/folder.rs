@@ -36,6 +36,11 @@ impl RunFolder {
         folders.find(|folder| !folder.path.exists()).ok_or_else(|| CliError::Occupied(Path::new("runs").join(name)))
     }
 
+    /// At this path, whatever is there.
+    pub fn at(path: &Path) -> Self {
+        RunFolder { path: path.to_path_buf() }
+    }
+
     /// Of a run that is there.
     pub fn of_run(path: &Path) -> Result<Self> {
         let folder = RunFolder { path: path.to_path_buf() };

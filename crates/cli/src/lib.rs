@@ -2,13 +2,16 @@
 
 mod advice;
 pub mod arguments;
+mod board;
 mod calm;
 pub mod commands;
+mod compare;
 pub mod config;
 pub mod config_entries;
 pub mod config_errors;
 mod config_keys;
 mod config_text;
+mod digits;
 mod display;
 pub mod errors;
 pub mod folder;
@@ -25,6 +28,8 @@ mod run_record;
 mod run_report;
 pub mod runner;
 pub mod schema;
+mod side_by_side;
+mod spread;
 mod tensorboard;
 mod tour;
 
@@ -72,6 +77,9 @@ fn dispatch(arguments: &Arguments) -> Result<()> {
         Some(Command::List(list)) => commands::list::list(list, &mut out),
         Some(Command::Run(run)) => commands::run::run(run, quiet, &mut out),
         Some(Command::Resume(resume)) => commands::resume::resume(resume, quiet, &mut out),
+        Some(Command::Compare(compare)) => commands::compare::compare(compare, quiet, &mut out),
+        Some(Command::Digits(digits)) => commands::digits::digits(digits, quiet, &mut out),
+        None => commands::digits::digits(&arguments::Digits::default(), quiet, &mut out),
         Some(Command::Check(check)) => commands::check::check(check, &mut out),
         Some(Command::Report(report)) => commands::report::report(report, quiet, &mut out),
         Some(Command::Schema) => Ok(writeln!(out, "{:#}", schema::schema()?)?),
@@ -80,7 +88,7 @@ fn dispatch(arguments: &Arguments) -> Result<()> {
             clap_complete::generate(*shell, &mut Arguments::command(), "bilevel", &mut script);
             out.write_all(&script).map_err(CliError::Output)
         }
-        Some(Command::Tour) | None => {
+        Some(Command::Tour) => {
             let bold = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
             tour::tour(&mut tour::Page::new(&mut out, bold))
         }

@@ -1,12 +1,11 @@
 //! One run, from a configuration to a folder with a result: what `run` and `resume` share.
 
 use crate::config::Config;
-use crate::display::Display;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_report};
 use crate::metrics::{Measures, Recorder};
 use crate::result::{RunResult, write_result};
-use bilevel::{Checkpoints, StopReason, StopSignal};
+use bilevel::{Checkpoints, Observer, StopReason, StopSignal};
 
 /// Runs a configuration in its folder, from the beginning or from where it stopped. A run that is stopped, diverges or cannot
 /// be written is an error that says what to do; its folder is left so that it can be resumed.
@@ -14,7 +13,7 @@ pub fn execute(
     config: &Config,
     folder: &RunFolder,
     resume: bool,
-    display: Option<Display<std::io::Stderr>>,
+    display: Option<impl Observer + 'static>,
     signal: StopSignal,
 ) -> Result<RunResult> {
     let setup = config.setup()?;

@@ -174,9 +174,9 @@ impl Table {
         let cells =
             |c: usize| self.rows.iter().filter_map(|row| row.get(c)).map(|cell| letters(cell)).max().unwrap_or(0);
         let widest_cell: Vec<usize> = (0..widths.len()).map(cells).collect();
-        // First long words, then names above short numbers, then what hurts; numbers only if nothing else helps.
+        // First names above short numbers, then long words, then what hurts; numbers only if nothing else helps.
         for (numeric, least, keep_cells) in
-            [(false, 12, false), (true, 4, true), (false, 6, false), (false, 1, false), (true, 1, false)]
+            [(true, 4, true), (false, 12, false), (false, 6, false), (false, 1, false), (true, 1, false)]
         {
             let floor = |c: usize| if keep_cells { widest_cell[c].max(least) } else { least };
             while total > room {

@@ -22,6 +22,22 @@ pub enum Passes {
     Separate,
 }
 
+impl Passes {
+    /// How the method of this name shares them.
+    ///
+    /// ```
+    /// use bilevel_tasks::price::Passes;
+    /// assert_eq!(Passes::of("langevin-adjoint"), Passes::Shared);
+    /// assert_eq!(Passes::of("amigo-cg"), Passes::Separate);
+    /// ```
+    pub fn of(method: &str) -> Self {
+        match method {
+            "langevin-adjoint" | "rmd" | "rmd-fo" | "fmd" => Passes::Shared,
+            _ => Passes::Separate,
+        }
+    }
+}
+
 /// The price of these derivatives, in gradients.
 ///
 /// ```

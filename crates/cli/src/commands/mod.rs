@@ -1,6 +1,8 @@
 //! One file a command.
 
 pub mod check;
+pub mod compare;
+pub mod digits;
 pub mod list;
 pub mod report;
 pub mod resume;

@@ -4,6 +4,7 @@
 
 mod per_weight_l2;
 mod split;
+pub mod study;
 
 pub use per_weight_l2::{Classifier, Penalty, SHAPE, largest_curvature, per_weight_l2};
 pub use split::Split;

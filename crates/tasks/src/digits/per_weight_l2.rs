@@ -34,7 +34,11 @@ pub struct Classifier<T> {
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub fn per_weight_l2(split: &Split, dtype: DType, log_strength: Variable) -> Result<Problem> {
-    let weights = Variable::constant(SHAPE, 0.0);
+    from_weights(split, dtype, log_strength, Variable::constant(SHAPE, 0.0))
+}
+
+/// The same with weights that start as they are given.
+pub(super) fn from_weights(split: &Split, dtype: DType, log_strength: Variable, weights: Variable) -> Result<Problem> {
     Problem::new(Penalty { log_strength }, Classifier { weights })
         .dtype(dtype)
         .data("train x", split.train.x()?)

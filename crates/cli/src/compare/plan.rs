@@ -1,0 +1,180 @@
+//! What a comparison consists of, and whether its folder can hold it.
+//!
+//!   compare.toml    what was asked for
+//!   METHOD-sSEED/   the folder of every run
+//!   compare.json    all numbers
+//!   report.html     the same for people
+
+use crate::arguments::{Compare, Which};
+use crate::commands::run::resolve;
+use crate::config::Config;
+use crate::config_entries::parse_set;
+use crate::config_text::keys;
+use crate::errors::{CliError, Result};
+use crate::folder::{RunFolder, write_whole};
+use crate::side_by_side::cores;
+use bilevel::AnyMethod;
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+
+/// One run of a comparison.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Its configuration.
+    pub config: Config,
+    /// Where it is kept.
+    pub folder: RunFolder,
+}
+
+/// A comparison.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// The experiment.
+    pub experiment: String,
+    /// The methods, in the order given.
+    pub methods: Vec<String>,
+    /// The seeds.
+    pub seeds: Vec<u64>,
+    /// All runs, method by method.
+    pub runs: Vec<Planned>,
+    /// Runs that go side by side.
+    pub at_a_time: usize,
+}
+
+impl Plan {
+    /// What the command line asks for. Nothing is written yet.
+    pub fn new(arguments: &Compare) -> Result<Self> {
+        check(arguments)?;
+        let resolved = |method: &String, seed: Option<u64>| {
+            resolve(&Which {
+                what: arguments.what.clone(),
+                method: Some(method.clone()),
+                seed,
+                outer: arguments.outer,
+                set: arguments.set.clone(),
+                data: arguments.data.clone(),
+            })
+        };
+        let Some(first) = arguments.methods.first() else {
+            return Err(CliError::Usage("--methods names no method".into()));
+        };
+        let first = resolved(first, None)?;
+        let seeds: Vec<u64> = (0..arguments.seeds as u64).map(|n| first.seed.saturating_add(n)).collect();
+        let folder = folder(arguments.out.as_deref(), &first.experiment)?;
+        let count = arguments.methods.len() * seeds.len();
+        // Runs that may use all cores share them: one run beside the other scales better than threads within one.
+        let at_a_time = if first.threads == 0 { cores().min(count) } else { 1 };
+        let mut runs = vec![];
+        for method in &arguments.methods {
+            for &seed in &seeds {
+                let mut config = resolved(method, Some(seed))?;
+                if config.threads == 0 {
+                    config.threads = (cores() / at_a_time).max(1);
+                }
+                let planned = Planned { folder: RunFolder::at(&folder.join(format!("{method}-s{seed}"))), config };
+                planned.check_unchanged()?;
+                runs.push(planned);
+            }
+        }
+        let (experiment, methods) = (first.experiment, arguments.methods.clone());
+        Ok(Plan { folder, experiment, methods, seeds, runs, at_a_time })
+    }
+
+    /// Makes the folder and says in it what it is for.
+    pub fn begin(&self) -> Result<()> {
+        let words = |list: Vec<String>| list.join(", ");
+        let text = format!(
+            "# What 'bilevel compare' was asked for; the runs are in the folders beside this file.\n\
+             experiment = {:?}\nmethods = [{}]\nseeds = [{}]\n",
+            self.experiment,
+            words(self.methods.iter().map(|method| format!("{method:?}")).collect()),
+            words(self.seeds.iter().map(u64::to_string).collect()),
+        );
+        std::fs::create_dir_all(&self.folder).map_err(|error| CliError::file("make", &self.folder, &error))?;
+        write_whole(&self.folder.join(MARK), text.as_bytes())
+    }
+
+    /// The runs of a method.
+    pub fn runs_of<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a Planned> {
+        self.runs.iter().filter(move |run| run.method() == method)
+    }
+}
+
+impl Planned {
+    /// The name of its method.
+    pub fn method(&self) -> &'static str {
+        bilevel::Method::name(&self.config.method)
+    }
+
+    /// Refuses a folder that holds a run with other settings.
+    fn check_unchanged(&self) -> Result<()> {
+        if !self.folder.config_file().is_file() {
+            return Ok(());
+        }
+        let there = Config::resolve(&self.folder.entries()?)?;
+        if there.hash() == self.config.hash() {
+            return self.folder.check_unchanged(&there);
+        }
+        let (old, new) = (there.settings(), self.config.settings());
+        let differs = keys(&new).into_iter().chain(keys(&old)).find_map(|key| {
+            let (old, new) = (at(&old, &key), at(&new, &key));
+            let leaf = |value: Option<&Value>| value.is_none_or(|value| !value.is_object());
+            let left_out = ["threads", "data"].contains(&key.as_str())
+                || key.starts_with("checkpoint")
+                || key.starts_with("metrics");
+            (old != new && leaf(old) && leaf(new) && !left_out).then(|| {
+                let word = |value: Option<&Value>| value.map_or("not there".to_string(), Value::to_string);
+                format!("{key} is {} there and {} here", word(old), word(new))
+            })
+        });
+        Err(CliError::Usage(format!(
+            "{} holds a run with other settings ({}); choose another folder with --out",
+            self.folder.path().display(),
+            differs.unwrap_or_default()
+        )))
+    }
+}
+
+const MARK: &str = "compare.toml";
+
+fn at<'a>(settings: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+    let mut parts = key.split('.');
+    let first = settings.get(parts.next()?)?;
+    parts.try_fold(first, |value, part| value.get(part))
+}
+
+fn check(arguments: &Compare) -> Result<()> {
+    for (number, method) in arguments.methods.iter().enumerate() {
+        AnyMethod::named(method)?;
+        if arguments.methods[..number].contains(method) {
+            return Err(CliError::Usage(format!("--methods names {method} twice")));
+        }
+    }
+    for text in &arguments.set {
+        let key = parse_set(text)?.dotted();
+        let instead = match key.as_str() {
+            "method.name" => "--methods",
+            "seed" => "--seeds",
+            _ => continue,
+        };
+        return Err(CliError::Usage(format!("--set {text}: a comparison takes {key} from {instead}")));
+    }
+    Ok(())
+}
+
+/// Where the user says, or `runs/compare-EXPERIMENT` with a number where that is taken.
+fn folder(out: Option<&Path>, experiment: &str) -> Result<PathBuf> {
+    let Some(path) = out else {
+        let name = |n: u32| if n == 1 { String::new() } else { format!("-{n}") };
+        let mut free = (1..).map(|n| Path::new("runs").join(format!("compare-{experiment}{}", name(n))));
+        return free.find(|path| !path.exists()).ok_or_else(|| CliError::Occupied("runs".into()));
+    };
+    let filled = std::fs::read_dir(path).is_ok_and(|mut files| files.next().is_some());
+    if path.is_file() || filled && !path.join(MARK).is_file() {
+        let sentence = "holds something that is no comparison; choose another folder with --out";
+        return Err(CliError::Usage(format!("{} {sentence}", path.display())));
+    }
+    Ok(path.to_path_buf())
+}

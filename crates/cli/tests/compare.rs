@@ -1,0 +1,151 @@
+//! Comparing methods: what is printed and kept, what is refused, and going on after a kill.
+
+mod common;
+
+use common::{Place, golden};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// The last column but the notes is time.
+fn without_times(table: &str) -> String {
+    let is_time = |word: &&str| word.split_once('.').is_some_and(|(_, decimals)| decimals.len() == 2);
+    table
+        .lines()
+        .map(|line| match line.split_whitespace().rev().find(is_time).filter(|word| word.parse::<f64>().is_ok()) {
+            Some(time) => line.replacen(time, &"_".repeat(time.len()), 1) + "\n",
+            None => line.to_string() + "\n",
+        })
+        .collect()
+}
+
+#[test]
+fn a_table_has_a_row_for_every_method_also_where_it_fails() {
+    let place = Place::new();
+    let methods = "rmd,ift-cg,imaml";
+    let arguments = ["compare", "synth1d", "--methods", methods, "--seeds", "2", "--outer", "20", "--out", "kept"];
+    let said = place.run(&arguments).done();
+    golden("compare.txt", &without_times(&said.out));
+    let mut lines: Vec<&str> = said.error.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines.len(), 6, "{said:?}");
+    assert!(
+        lines[0].starts_with("ift-cg seed 0: outer loss ") && lines[0].ends_with(" after 20 iterations"),
+        "{said:?}"
+    );
+    assert_eq!(lines[2], "imaml seed 0: does not apply");
+
+    // All numbers, no times.
+    let json: Value = serde_json::from_str(&place.read("kept/compare.json")).unwrap();
+    assert_eq!(json["methods"][0]["runs"].as_array().unwrap().len(), 2);
+    assert!(json["methods"][1]["outer_loss"]["sd"].is_f64() && json["methods"][1]["gradients"]["mean"].is_f64());
+    assert!(json["methods"][2]["reason"].as_str().unwrap().starts_with("imaml does not apply: "), "{json:#}");
+    assert!(!place.read("kept/compare.json").contains("seconds"));
+    let page = place.read("kept/report.html");
+    for part in ["Outer loss over iterations", "Outer loss over cost", "imaml does not apply", "Settings"] {
+        assert!(page.contains(part), "{part}");
+    }
+
+    // Every run is one that can be resumed, and one that is done is not done again.
+    place.run(&["resume", "kept/rmd-s1", "--quiet"]).done();
+    let before = place.read("kept/compare.json");
+    let again = place.run(&[&arguments[..], &["--json"]].concat()).done();
+    assert_eq!((again.out.as_str(), place.read("kept/compare.json").as_str()), (before.as_str(), before.as_str()));
+    assert_eq!(again.error.matches(": done before").count(), 4, "{again:?}");
+    // More seeds go into the same folder.
+    let more = ["compare", "synth1d", "--methods", "rmd", "--seeds", "3", "--outer", "20", "--out", "kept"];
+    assert_eq!(place.run(&more).done().error.matches(": done before").count(), 2);
+}
+
+#[test]
+fn a_method_that_diverges_has_a_row_that_says_so() {
+    let place = Place::new();
+    let set = ["--set", "method.step=3", "--set", "outer.rate=100"];
+    let arguments =
+        ["compare", "synth1d", "--methods", "rmd", "--seeds", "2", "--outer", "40", "--quiet", "--out", "a"];
+    place.run(&[&arguments[..], &set].concat()).done();
+    let json: Value = serde_json::from_str(&place.read("a/compare.json")).unwrap();
+    assert_eq!(json["methods"][0]["note"], "diverged", "{json:#}");
+    assert!(place.read("a/report.html").contains("rmd with seed 1 diverged at "));
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused_in_one_sentence() {
+    let place = Place::new();
+    let refused = |arguments: &[&str], sentence: &str| {
+        place.run(&[&["compare", "synth1d", "--outer", "5"], arguments].concat()).refused(sentence);
+    };
+    refused(&["--methods", "rmd,amigo-gc"], "there is no method 'amigo-gc'; did you mean amigo-cg?");
+    refused(&["--methods", "rmd,rmd"], "--methods names rmd twice");
+    refused(
+        &["--seeds", "0"],
+        "invalid value '0' for '--seeds <N>': 0 is not in 1..=1000; 'bilevel --help' says what is understood",
+    );
+    refused(&["--set", "seed=3"], "--set seed=3: a comparison takes seed from --seeds");
+    refused(&["--set", "method.name=rmd"], "--set method.name=rmd: a comparison takes method.name from --methods");
+    assert_eq!(std::fs::read_dir(place.path("")).unwrap().count(), 0);
+
+    std::fs::create_dir(place.path("mine")).unwrap();
+    place.write("mine/notes.txt", "mine");
+    let sentence = "mine holds something that is no comparison; choose another folder with --out";
+    refused(&["--out", "mine"], sentence);
+
+    let kept = ["--methods", "rmd", "--seeds", "1", "--out", "kept"];
+    place.run(&[&["compare", "synth1d", "--outer", "5", "--quiet"], &kept[..]].concat()).done();
+    place.run(&[&["compare", "synth1d", "--outer", "6"], &kept[..]].concat()).refused(
+        "kept/rmd-s0 holds a run with other settings (outer.iterations is 5 there and 6 here); choose another folder with \
+         --out",
+    );
+}
+
+/// Runs of about half a second each, with noise in them, saved often.
+const LONG: [&str; 13] = [
+    "compare",
+    "noisy-synth1d",
+    "--methods",
+    "hpo-sgld,langevin-adjoint",
+    "--seeds",
+    "2",
+    "--outer",
+    "4000",
+    "--set",
+    "checkpoint.every=100",
+    "--set",
+    "metrics.every=50",
+    "--out",
+];
+
+fn wait_for_metrics(place: &Place, run: &mut std::process::Child) {
+    let since = Instant::now();
+    while std::fs::metadata(place.path("b/hpo-sgld-s1/metrics.jsonl")).map_or(0, |m| m.len()) < 100_000 {
+        assert!(run.try_wait().unwrap().is_none(), "the comparison ended before it could be stopped");
+        assert!(since.elapsed() < Duration::from_secs(60), "the comparison does not get on");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_comparison_that_was_killed_goes_on_to_the_same_numbers() {
+    let place = Place::new();
+    place.run(&[&LONG[..], &["a", "--quiet"]].concat()).done();
+    let mut run = place.start(&[&LONG[..], &["b", "--quiet"]].concat());
+    wait_for_metrics(&place, &mut run);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert!(!place.path("b/compare.json").exists());
+    place.run(&[&LONG[..], &["b", "--quiet"]].concat()).done();
+    assert_eq!(place.read("a/compare.json"), place.read("b/compare.json"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_comparison_that_is_interrupted_says_how_to_go_on() {
+    let place = Place::new();
+    let mut run = place.start(&[&LONG[..], &["b", "--quiet"]].concat());
+    wait_for_metrics(&place, &mut run);
+    assert!(std::process::Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success());
+    let said = common::Said::new(run.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(130), "{said:?}");
+    assert!(said.error.ends_with("of 4 runs; to go on, give the same command again with --out b\n"), "{said:?}");
+    let said = place.run(&[&LONG[..], &["b", "--json", "--quiet"]].concat()).done();
+    assert_eq!(said.out, place.read("b/compare.json"));
+}

@@ -1,0 +1,259 @@
+//! One split: the references, and each method from the best shared weight on.
+
+use super::{BOTH, METHODS, NONE, Plan, Progress, SHARED, Setting, Watch};
+use crate::digits::per_weight_l2::from_weights;
+use crate::digits::{SHAPE, Score, Split, largest_curvature};
+use crate::price::price;
+use bilevel::{
+    Adam, Array, Cpu, DType, Driver, Error, Iteration, Observer, Result, RmdFo, State, StopReason, StopSignal, Variable,
+};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// All is computed in 32-bit floats.
+const DTYPE: DType = DType::F32;
+/// e^−30 is no weight at all.
+const NOTHING: f64 = -30.0;
+/// Between e^−15, which is no regularisation to speak of, and e^−1, with which the inner step is still stable.
+const BOUNDS: (f64, f64) = (-15.0, -1.0);
+/// Points of a curve.
+const POINTS: u32 = 50;
+
+/// How well a classifier does on the three parts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scores {
+    /// On the digits it was trained on.
+    pub train: Score,
+    /// On those λ was chosen by.
+    pub validation: Score,
+    /// On those nobody has seen.
+    pub test: Score,
+}
+
+/// A point on the way of a method, at the parameters the run has there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Outer iterations done.
+    pub iteration: u32,
+    /// What they cost, in gradients.
+    pub cost: f64,
+    /// On the validation digits.
+    pub validation: Score,
+    /// On the test digits.
+    pub test: Score,
+}
+
+/// What came of one way to regularise, on one split.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trial {
+    /// [`NONE`], [`SHARED`], [`BOTH`] or the name of a method.
+    pub name: &'static str,
+    /// The split.
+    pub split: u64,
+    /// How well the classifier does; nothing where the method diverged.
+    pub scores: Option<Scores>,
+    /// The logarithms of the weights, in [`SHAPE`]; empty where there are none.
+    pub lambda: Vec<f64>,
+    /// What all of it cost, the grid search it starts from included, in gradients.
+    pub cost: f64,
+    /// Seconds it took, without the grid search it starts from.
+    pub seconds: f64,
+    /// Outer iterations.
+    pub iterations: u32,
+    /// The way of a method.
+    pub curve: Vec<Point>,
+    /// Why there are no scores.
+    pub failed: Option<String>,
+}
+
+/// Everything on one split, in the order of a table. A signal that is set is answered with `None`.
+///
+/// ```no_run
+/// use bilevel_tasks::digits::study::{Plan, trials};
+/// let all = trials(&Plan::quick(), 1, &bilevel::StopSignal::new(), &std::sync::Arc::new(|_| ()))?;
+/// assert_eq!(all.unwrap()[0].name, "no regularisation");
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+pub fn trials(plan: &Plan, seed: u64, signal: &StopSignal, watch: &Watch) -> Result<Option<Vec<Trial>>> {
+    let ground = Ground::new(plan, seed, watch);
+    let began = Instant::now();
+    let weights = ground.train(NONE, Variable::constant(SHAPE, NOTHING))?;
+    let mut done = vec![ground.trial(NONE, &weights, vec![], plan.steps as f64, began)];
+    let Some(shared) = ground.search(signal)? else { return Ok(None) };
+    done.push(shared.trial.clone());
+    for setting in &METHODS {
+        match ground.learn(setting, &shared, signal)? {
+            Some(trial) => done.push(trial),
+            None => return Ok(None),
+        }
+    }
+    let began = Instant::now();
+    let both = Ground { split: plan.split_of_both(seed), ..ground };
+    let weights = both.train(BOTH, Variable::constant(SHAPE, shared.log_strength))?;
+    done.push(both.trial(BOTH, &weights, vec![], shared.trial.cost + plan.steps as f64, began));
+    Ok(Some(done))
+}
+
+/// One method alone, after the grid search it starts from. A signal that is set is answered with `None`.
+pub fn trial(plan: &Plan, seed: u64, method: &Setting, signal: &StopSignal, watch: &Watch) -> Result<Option<Trial>> {
+    let ground = Ground::new(plan, seed, watch);
+    match ground.search(signal)? {
+        Some(shared) => ground.learn(method, &shared, signal),
+        None => Ok(None),
+    }
+}
+
+/// The best weight for all parameters.
+struct Shared {
+    log_strength: f64,
+    weights: Array,
+    trial: Trial,
+}
+
+/// A split and what is done on it.
+struct Ground<'a> {
+    plan: &'a Plan,
+    seed: u64,
+    split: Split,
+    /// γ = 1 / (largest curvature of the training loss at weights 0).
+    step: f64,
+    watch: &'a Watch,
+}
+
+impl<'a> Ground<'a> {
+    fn new(plan: &'a Plan, seed: u64, watch: &'a Watch) -> Self {
+        let split = plan.split(seed);
+        Ground { plan, seed, step: 1.0 / largest_curvature(&split.train), split, watch }
+    }
+
+    /// The grid search for one weight; `None` where the signal is set.
+    fn search(&self, signal: &StopSignal) -> Result<Option<Shared>> {
+        let began = Instant::now();
+        let mut best: Option<(f64, f64, Array)> = None;
+        for &log_strength in &self.plan.grid {
+            if signal.is_set() {
+                return Ok(None);
+            }
+            let weights = self.train(SHARED, Variable::constant(SHAPE, log_strength))?;
+            let loss = self.split.validation.score(&weights).loss;
+            if best.as_ref().is_none_or(|(least, ..)| loss < *least) {
+                best = Some((loss, log_strength, weights));
+            }
+        }
+        let Some((_, log_strength, weights)) = best else {
+            return Err(Error::Problem { reason: "the grid of shared weights is empty".into() });
+        };
+        let cost = (self.plan.grid.len() * self.plan.steps) as f64;
+        let trial = self.trial(SHARED, &weights, vec![log_strength; SHAPE[0] * SHAPE[1]], cost, began);
+        Ok(Some(Shared { log_strength, weights, trial }))
+    }
+
+    /// The weights after training from 0 with this λ.
+    fn train(&self, name: &'static str, log_strength: Variable) -> Result<Array> {
+        let problem = from_weights(&self.split, DTYPE, log_strength, Variable::constant(SHAPE, 0.0))?;
+        let training = RmdFo { step: self.step, steps: self.plan.steps, ..RmdFo::default() };
+        let driver = Driver::new(&problem, training).iterations(1).executor(Cpu::with_threads(1)).diagnose_every(0);
+        let outcome = driver.run()?;
+        (self.watch)(Progress { name, split: self.seed, gradients: self.plan.steps as f64 });
+        Ok(outcome.state.theta[0].clone())
+    }
+
+    fn trial(&self, name: &'static str, weights: &Array, lambda: Vec<f64>, cost: f64, began: Instant) -> Trial {
+        let Split { train, validation, test } = &self.split;
+        let [train, validation, test] = [train, validation, test].map(|part| part.score(weights));
+        Trial {
+            name,
+            split: self.seed,
+            scores: Some(Scores { train, validation, test }),
+            lambda,
+            cost,
+            seconds: began.elapsed().as_secs_f64(),
+            iterations: 0,
+            curve: vec![],
+            failed: None,
+        }
+    }
+
+    /// Learns λ from the best shared weight, and trains afresh with what was learned.
+    fn learn(&self, setting: &Setting, shared: &Shared, signal: &StopSignal) -> Result<Option<Trial>> {
+        let began = Instant::now();
+        let name = setting.name;
+        let log_strength = Variable::constant(SHAPE, shared.log_strength).at_least(BOUNDS.0).at_most(BOUNDS.1);
+        let problem = from_weights(&self.split, DTYPE, log_strength, Variable::fixed(shared.weights.clone()))?;
+        let method = setting.method(self.step, self.plan.inner_steps)?;
+        let one = bilevel::Method::prepare(&method, &problem, &Cpu::with_threads(1))?
+            .estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
+        let each = price(one.oracles, setting.passes());
+        let iterations = ((self.plan.budget / each) as u32).max(1);
+        let curve = Arc::new(Mutex::new(vec![]));
+        let observer = Way {
+            split: self.split.clone(),
+            setting: *setting,
+            seed: self.seed,
+            every: (iterations / POINTS).max(1),
+            last: iterations,
+            cost: 0.0,
+            watch: self.watch.clone(),
+            curve: curve.clone(),
+        };
+        let outcome = Driver::new(&problem, method)
+            .executor(Cpu::with_threads(1))
+            .optimizer(Adam::default())
+            .rate(setting.rate)
+            .iterations(iterations)
+            .seed(self.seed)
+            .diagnose_every(0)
+            .stop_signal(signal.clone())
+            .observe(observer)
+            .run()?;
+        if outcome.reason == StopReason::Signal {
+            return Ok(None);
+        }
+        let lambda = outcome.state.lambda[0].clone();
+        let weights = self.train(name, Variable::fixed(lambda.clone()))?;
+        let cost = shared.trial.cost + price(outcome.oracles, setting.passes()) + self.plan.steps as f64;
+        let trial = self.trial(name, &weights, lambda.to_f64(), cost, began);
+        let start = Point {
+            iteration: 0,
+            cost: 0.0,
+            validation: self.split.validation.score(&shared.weights),
+            test: self.split.test.score(&shared.weights),
+        };
+        let curve = std::mem::take(&mut *curve.lock().unwrap_or_else(PoisonError::into_inner));
+        let failed = outcome.reason.is_failure().then(|| outcome.reason.to_string());
+        Ok(Some(Trial {
+            iterations: outcome.iterations,
+            curve: std::iter::once(start).chain(curve).collect(),
+            scores: trial.scores.filter(|_| failed.is_none()),
+            failed,
+            ..trial
+        }))
+    }
+}
+
+/// Keeps the way of a method and tells how far it is.
+struct Way {
+    split: Split,
+    setting: Setting,
+    seed: u64,
+    every: u32,
+    last: u32,
+    cost: f64,
+    watch: Watch,
+    curve: Arc<Mutex<Vec<Point>>>,
+}
+
+impl Observer for Way {
+    fn on_iteration(&mut self, iteration: &Iteration, state: &State) -> ControlFlow<String> {
+        let cost = price(iteration.oracles, self.setting.passes());
+        let gradients = cost - std::mem::replace(&mut self.cost, cost);
+        (self.watch)(Progress { name: self.setting.name, split: self.seed, gradients });
+        if iteration.number.is_multiple_of(self.every) || iteration.number == self.last {
+            let [validation, test] = [&self.split.validation, &self.split.test].map(|part| part.score(&state.theta[0]));
+            let point = Point { iteration: iteration.number, cost, validation, test };
+            self.curve.lock().unwrap_or_else(PoisonError::into_inner).push(point);
+        }
+        ControlFlow::Continue(())
+    }
+}
