@@ -5,8 +5,9 @@ use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-/// Characters of the bar.
-const BAR: u32 = 20;
+/// Characters of the bar where there is room for all of it, and what is too short to be one.
+const LONGEST_BAR: usize = 30;
+const SHORTEST_BAR: usize = 5;
 
 /// Shows progress: not more often than a person can read.
 pub struct Display<W> {
@@ -64,29 +65,32 @@ impl<W: Write> Display<W> {
         let seconds = self.began.elapsed().as_secs_f64();
         let speed = (iteration.number.saturating_sub(self.done_before)) as f64 / seconds.max(1e-9);
         let left = self.until.saturating_sub(iteration.number) as f64 / speed.max(1e-9);
-        let norm = match iteration.standard_error {
-            Some(error) => format!("{:.2e} ± {error:.0e}", iteration.hypergradient_norm),
-            None => format!("{:.2e}", iteration.hypergradient_norm),
-        };
-        let numbers = format!(
-            "{}/{}  outer {:.4e}  inner {:.4e}  |h| {norm}  {}/s  {} left",
-            iteration.number,
-            self.until,
-            iteration.outer_loss,
-            iteration.inner_loss,
-            rate(speed),
-            clock(left),
-        );
+        let error = iteration.standard_error.map_or(String::new(), |error| format!(" ± {error:.0e}"));
+        let norm = iteration.hypergradient_norm;
+        let (number, until) = (iteration.number, self.until);
+        let (outer, inner) = (iteration.outer_loss, iteration.inner_loss);
+        let (speed, left) = (rate(speed), clock(left));
         // Progress is a courtesy: where it cannot be written, the run goes on.
         let _ = match self.columns {
             Some(columns) => {
-                let filled = (iteration.number as u64 * BAR as u64 / self.until.max(1) as u64) as usize;
-                let bar = "█".repeat(filled) + &"░".repeat((BAR as usize).saturating_sub(filled));
-                // Cut, so that the line does not wrap and can be written over.
-                let line: String = format!("{bar} {numbers}").chars().take(columns.saturating_sub(1)).collect();
+                let numbers = format!(
+                    "{number}/{until}  {left} left  outer {outer:.3e}  inner {inner:.3e}  |h| {norm}  {speed}/s"
+                );
+                // The bar takes the room that is left; a line that wraps could not be written over.
+                let room = columns.saturating_sub(numbers.chars().count() + 2).min(LONGEST_BAR);
+                let filled = (number as usize * room).checked_div(until as usize).unwrap_or(0).min(room);
+                let bar = if room < SHORTEST_BAR {
+                    String::new()
+                } else {
+                    "█".repeat(filled) + &"░".repeat(room - filled) + " "
+                };
+                let line: String = format!("{bar}{numbers}").chars().take(columns.saturating_sub(1)).collect();
                 write!(self.to, "\r{line}\x1b[K")
             }
-            None => writeln!(self.to, "iteration {numbers}"),
+            None => writeln!(
+                self.to,
+                "iteration {number}/{until}  outer {outer:.4e}  inner {inner:.4e}  |h| {norm:.2e}{error}  {speed}/s  {left} left"
+            ),
         };
         let _ = self.to.flush();
     }
@@ -172,10 +176,15 @@ mod tests {
 
     #[test]
     fn a_terminal_gets_a_bar_on_one_line_that_fits() {
-        let text = shown(Some(40));
-        assert!(text.contains("\r██████████░░░░░░░░░░ 20/40"), "{text:?}");
-        let lines: Vec<&str> = text.split('\r').skip(1).collect();
-        assert!(lines.iter().all(|line| line.trim_end_matches("\x1b[K").chars().count() <= 39), "{text:?}");
+        let text = shown(Some(200));
+        let bar = "█".repeat(15) + &"░".repeat(15);
+        assert!(text.contains(&format!("\r{bar} 20/40  ")), "{text:?}");
+        for columns in [200, 90, 80, 60, 20, 1] {
+            let text = shown(Some(columns));
+            let widest = text.split('\r').skip(1).map(|line| line.trim_end_matches("\x1b[K").chars().count()).max();
+            assert!(widest.is_some_and(|widest| widest < columns), "{columns}: {text:?}");
+            assert_eq!(text.contains("/s"), columns >= 80, "{columns}: {text:?}");
+        }
     }
 
     #[test]

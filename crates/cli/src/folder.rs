@@ -5,12 +5,11 @@
 //!   checkpoint/          what a resumed run goes on from
 //!   result.json          what a finished run found
 //!   lambda.safetensors   the hyperparameters it found
-//!   report.html          the same for people
 
 use crate::config::Config;
 use crate::config_entries::{self, Entry};
 use crate::errors::{CliError, Result};
-use bilevel::Checkpoints;
+use bilevel::{CheckpointError, Checkpoints};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -43,8 +42,13 @@ impl RunFolder {
     }
 
     fn holds_run(&self) -> bool {
-        // A checkpoint that cannot be read is a checkpoint all the same.
-        self.config_file().exists() || !matches!(Checkpoints::new(self.checkpoints()).newest(), Ok(None))
+        let saved = match Checkpoints::new(self.checkpoints()).newest() {
+            // Where nothing can be read there is nothing to lose.
+            Ok(None) | Err(bilevel::Error::Checkpoint(CheckpointError::Io { .. })) => false,
+            // A checkpoint that is damaged is a checkpoint all the same.
+            _ => true,
+        };
+        self.config_file().exists() || saved
     }
 
     /// The folder itself.
@@ -127,7 +131,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     })
 }
 
-/// Writes the report of a finished run into its folder.
+/// Called when a run is finished and its result is written: the place for a report. There is none yet.
 pub fn write_report(_folder: &RunFolder) -> Result<()> {
     Ok(())
 }

@@ -38,7 +38,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
             return DONE;
         }
         Err(error) => {
-            eprintln!("bilevel: {}", arguments::sentence(&error));
+            complain(&arguments::sentence(&error));
             return BAD_INPUT;
         }
     };
@@ -47,11 +47,16 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Err(error) => {
             let code = error.exit_code();
             if code != DONE {
-                eprintln!("bilevel: {error}");
+                complain(&error.to_string());
             }
             code
         }
     }
+}
+
+/// Says what is wrong, if there is anybody to hear it.
+fn complain(sentence: &str) {
+    let _ = writeln!(std::io::stderr(), "bilevel: {sentence}");
 }
 
 fn dispatch(arguments: &Arguments) -> Result<()> {

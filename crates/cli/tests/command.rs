@@ -105,6 +105,19 @@ fn a_file_and_json_say_the_same_as_arguments_and_the_folder() {
 }
 
 #[test]
+fn a_result_does_not_depend_on_the_number_of_threads() {
+    let place = Place::new();
+    for task in ["digits-l2", "sine-initialisation"] {
+        let result = |threads: &str| {
+            let folder = format!("{task}-{threads}");
+            let set = format!("threads={threads}");
+            place.run(&["run", task, "--outer", "4", "--set", &set, "--out", &folder, "--quiet", "--json"]).done().out
+        };
+        assert_eq!(result("1"), result("3"), "{task}");
+    }
+}
+
+#[test]
 fn a_check_shows_derivatives_curvature_and_advice() {
     let place = Place::new();
     let said = place.run(&["check", "quadratics"]).done().out;
