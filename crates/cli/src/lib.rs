@@ -16,6 +16,7 @@ mod interrupt;
 mod metrics;
 mod numbers;
 mod outer_settings;
+mod reproduction;
 pub mod result;
 mod retrace;
 pub mod runner;
@@ -67,6 +68,7 @@ fn dispatch(arguments: &Arguments) -> Result<()> {
         Some(Command::Run(run)) => commands::run::run(run, quiet, &mut out),
         Some(Command::Resume(resume)) => commands::resume::resume(resume, quiet, &mut out),
         Some(Command::Check(check)) => commands::check::check(check, &mut out),
+        Some(Command::Reproduce(reproduce)) => commands::reproduce::reproduce(reproduce, quiet, &mut out),
         Some(Command::Schema) => Ok(writeln!(out, "{:#}", schema::schema()?)?),
         Some(Command::Completions { shell }) => {
             let mut script = vec![];

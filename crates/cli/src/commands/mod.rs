@@ -2,5 +2,6 @@
 
 pub mod check;
 pub mod list;
+pub mod reproduce;
 pub mod resume;
 pub mod run;
