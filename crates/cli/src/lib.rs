@@ -12,6 +12,8 @@ mod config_text;
 mod display;
 pub mod errors;
 pub mod folder;
+#[cfg(doctest)]
+mod guide;
 mod interrupt;
 mod metrics;
 mod numbers;
