@@ -77,3 +77,38 @@ fn every_chapter_is_in_the_summary_and_among_the_tests() {
         assert!(tested.contains(&format!("\"{name}\"")), "{name}");
     }
 }
+
+fn chapter(name: &str) -> String {
+    std::fs::read_to_string(folder().join(name)).unwrap()
+}
+
+#[test]
+fn every_method_has_its_place_in_the_tables() {
+    for (name, mark) in [("methods.md", "`"), ("mathematics.md", "| ")] {
+        let text = chapter(name);
+        for method in bilevel::methods() {
+            assert!(text.contains(&format!("{mark}{}", method.name)), "{name}: {}", method.name);
+        }
+    }
+}
+
+#[test]
+fn every_number_of_the_diagnosis_is_explained() {
+    let some = Some(1.0);
+    let all = bilevel::Diagnostics {
+        outer_gradient_norm: some,
+        direct_norm: some,
+        curvature: some,
+        step_curvature: some,
+        horizon: some,
+        adjoint_norm: some,
+        adjoint_growth: some,
+        effective_samples: some,
+        drops_contraction: true,
+    };
+    let text = chapter("diagnostics.md");
+    let fields = serde_json::to_value(all).unwrap();
+    for field in fields.as_object().unwrap().keys() {
+        assert!(text.contains(&format!("| `{field}` |")), "{field}");
+    }
+}
