@@ -45,6 +45,25 @@ pub fn table(rows: &[Row]) -> (Table, Vec<String>) {
     (Table { columns: columns.collect(), rows: lines, caption: String::new() }, numbered)
 }
 
+/// The table for a terminal of so many columns. Where it is too narrow, the spread and the number of seeds are left out, and
+/// words give way before verdicts.
+pub fn fit(table: &Table, columns: usize) -> String {
+    let whole = table.text(usize::MAX);
+    if whole.lines().all(|line| line.chars().count() <= columns) {
+        return whole;
+    }
+    let kept = |i: &usize| !["sd", "seeds"].contains(&HEADINGS[*i]);
+    let kept: Vec<usize> = (0..HEADINGS.len()).filter(kept).collect();
+    let column =
+        |i: usize| Column { name: HEADINGS[i].into(), numeric: table.columns[i].numeric || i == HEADINGS.len() - 1 };
+    Table {
+        columns: kept.iter().map(|i| column(*i)).collect(),
+        rows: table.rows.iter().map(|row| kept.iter().map(|i| row[*i].clone()).collect()).collect(),
+        caption: String::new(),
+    }
+    .text(columns)
+}
+
 /// A figure as curves; an axis that spans powers of ten is logarithmic.
 pub fn plot(figure: &Figure) -> Plot {
     let curve = |(name, points): &bilevel_tasks::Series| {
@@ -130,6 +149,16 @@ mod tests {
         let verdicts: Vec<&str> = table.rows.iter().map(|cells| cells[8].as_str()).collect();
         assert_eq!(verdicts, ["not reproduced [1]", "not reproduced [2]", "not reproduced [1]"]);
         assert_eq!(reasons, ["[1] biased", "[2] noisy"]);
+    }
+
+    #[test]
+    fn a_narrow_terminal_loses_the_spread_before_the_verdict() {
+        let row = Row::new("synth1d", "Evolutionary search", "λ", 1.0).setting("as printed, λ kept in [0, 1]");
+        let (table, _) = table(&[row.verdict(Verdict::NotReproduced("noisy".into()))]);
+        assert_eq!(fit(&table, 200), table.text(usize::MAX));
+        let narrow = fit(&table, 80);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+        assert!(narrow.contains("not reproduced [1]") && !narrow.contains("seeds"), "{narrow}");
     }
 
     #[test]

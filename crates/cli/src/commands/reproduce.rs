@@ -84,7 +84,7 @@ fn print(found: &Found, json: bool, out: &mut dyn Write) -> Result<()> {
     let size = terminal_size::terminal_size_of(std::io::stdout());
     let (table, reasons) = reproduction::table(&found.report.rows);
     writeln!(out, "{} ({})\n", found.experiment.title, found.experiment.name)?;
-    write!(out, "{}", table.text(size.map_or(usize::MAX, |(width, _)| width.0 as usize)))?;
+    write!(out, "{}", reproduction::fit(&table, size.map_or(usize::MAX, |(width, _)| width.0 as usize)))?;
     reasons.iter().try_for_each(|reason| writeln!(out, "{reason}"))?;
     Ok(writeln!(out)?)
 }
