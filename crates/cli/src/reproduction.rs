@@ -10,6 +10,8 @@ use std::path::Path;
 const FEW: usize = 12;
 /// An axis whose numbers are all positive and differ by this factor is logarithmic.
 const WIDE: f64 = 50.0;
+/// Numbers that differ by more than this are 0 but for rounding.
+const ROUNDING: f64 = 1e20;
 /// Width of a figure in pixels.
 const PIXELS: u32 = 1200;
 
@@ -87,7 +89,7 @@ pub fn plot(figure: &Figure) -> Plot {
 fn axis(label: &str, values: impl Iterator<Item = f64>) -> Axis {
     let ends = |(low, high): (f64, f64), v: f64| (low.min(v), high.max(v));
     let (low, high) = values.filter(|v| v.is_finite()).fold((f64::INFINITY, f64::NEG_INFINITY), ends);
-    if low > 0.0 && high > WIDE * low { Axis::logarithmic(label) } else { Axis::linear(label) }
+    if low > 0.0 && (WIDE..ROUNDING).contains(&(high / low)) { Axis::logarithmic(label) } else { Axis::linear(label) }
 }
 
 /// Makes the folder and the one for figures in it.
@@ -113,6 +115,19 @@ pub fn write(folder: &Path, found: &[Found], effort: Effort) -> Result<()> {
     write_whole(&folder.join("report.html"), page(found, effort).html().as_bytes())
 }
 
+/// Puts spread and number of seeds into one column, so that the verdict fits on the page.
+fn together(table: &mut Table) {
+    let (sd, seeds) = (6, 7);
+    table.columns.remove(seeds);
+    table.columns[sd].name = "sd (seeds)".into();
+    for row in &mut table.rows {
+        let count = row.remove(seeds);
+        if row[sd] != "–" {
+            row[sd] += &format!(" ({count})");
+        }
+    }
+}
+
 fn page(found: &[Found], effort: Effort) -> Report {
     let mut sections = vec![Section::Text {
         title: String::new(),
@@ -122,8 +137,8 @@ fn page(found: &[Found], effort: Effort) -> Report {
     }];
     for Found { experiment, report } in found {
         let (mut table, reasons) = table(&report.rows);
-        table.caption = format!("bilevel reproduce {}", experiment.name);
-        sections.push(Section::Text { title: experiment.title.into(), text: String::new() });
+        together(&mut table);
+        table.caption = format!("{} ({})", experiment.title, experiment.name);
         sections.push(Section::Table(table));
         if !reasons.is_empty() {
             sections.push(Section::Text { title: String::new(), text: reasons.join("\n\n") });
@@ -166,6 +181,7 @@ mod tests {
         assert!(axis("error", [1e-4, 1.0].into_iter()).log);
         assert!(!axis("error", [1.0, 2.0].into_iter()).log);
         assert!(!axis("error", [0.0, 1000.0].into_iter()).log);
+        assert!(!axis("error", [1e-33, 1.0].into_iter()).log, "a rounding error is no power of ten");
         assert!(!axis("error", std::iter::empty()).log);
     }
 }
