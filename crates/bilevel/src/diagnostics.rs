@@ -31,6 +31,14 @@ pub enum Cause {
     AdjointGrowing,
     /// λ moves too far in one step.
     OuterStepTooLarge,
+    /// The steps of a linear solve, α of a Neumann series or β of AmIGO, are too large for the curvature.
+    SolveStepTooLarge,
+    /// A linear solve met a Hessian that is singular or not positive.
+    HessianNotPositive,
+    /// The outer loss has no finite derivative where training ended.
+    OuterLossUndefined,
+    /// A sample of the search was sent where training diverges.
+    SearchTooWide,
 }
 
 impl Cause {
@@ -48,6 +56,17 @@ impl Cause {
             Cause::AdjointGrowing => {
                 "the adjoint grows while the inner loop is well: take a smaller inner step, more inner steps an \
                  iteration, a smaller outer learning rate, or start the adjoint cold"
+            }
+            Cause::SolveStepTooLarge => {
+                "alpha (or beta) is too large: it times the largest curvature must stay below 2; take a smaller one"
+            }
+            Cause::HessianNotPositive => {
+                "the Hessian of the inner loss is close to singular or not positive: take more regularisation (a larger \
+                 rho for imaml), or more inner steps"
+            }
+            Cause::OuterLossUndefined => "look for a division or logarithm of 0 in the outer loss",
+            Cause::SearchTooWide => {
+                "some inner loop blew up: take a smaller inner step, or a smaller sigma where λ + σz leaves its range"
             }
             Cause::OuterStepTooLarge => {
                 "λ moves too far at once: take a smaller outer learning rate, clip the hypergradient, or bound λ"
@@ -167,15 +186,16 @@ impl Watch {
         found.filter(|_| self.suspect >= PATIENCE)
     }
 
-    /// The method gave up by itself, in these words.
-    pub fn method_gave_up(&self, iteration: u32, words: String, leap: bool, memory: f64) -> Diagnosis {
+    /// The method gave up by itself, in these words, and takes this for the cause.
+    pub fn method_gave_up(&self, iteration: u32, seen: String, cause: Cause, leap: bool, memory: f64) -> Diagnosis {
         let grown = self.memory.seen > 0 && memory > 1e3 * self.memory.usual && memory > FLOOR;
-        let cause = match () {
-            _ if leap => Cause::OuterStepTooLarge,
-            _ if grown => Cause::AdjointGrowing,
-            _ => Cause::InnerStepTooLarge,
+        // The driver sees what the method cannot: where λ was moved to, and how the memory grew over the run.
+        let cause = match cause {
+            Cause::InnerStepTooLarge | Cause::AdjointGrowing if leap => Cause::OuterStepTooLarge,
+            Cause::InnerStepTooLarge if grown => Cause::AdjointGrowing,
+            cause => cause,
         };
-        Diagnosis { iteration, seen: words, cause }
+        Diagnosis { iteration, seen, cause }
     }
 }
 

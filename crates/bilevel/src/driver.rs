@@ -1,30 +1,22 @@
-//! The outer loop: estimate the hypergradient, step, look whether to stop, save.
+//! What an outer loop is told before it runs.
 //!
 //! A run is a function of the problem, the settings and the seed: iteration k draws from fold_in(seed_key(seed), k) and from
 //! nothing else, so it can be replayed alone, and a resumed run has the bits of an uninterrupted one.
 
-use crate::checkpoint::Checkpoint;
-use crate::checkpoint_error::CheckpointError;
-use crate::checkpoint_folder::{Checkpoints, Folder};
-use crate::diagnostics::{Diagnosis, Sizes};
+use crate::Result;
+use crate::checkpoint_folder::Checkpoints;
 use crate::error::require;
-use crate::estimator::{Estimator, Method, State};
-use crate::estimators::inner_loop::Start;
+use crate::estimator::{Estimator, Method};
 use crate::fingerprint::{Fingerprint, Identity};
-use crate::observer::{Beginning, Iteration, Observer};
+use crate::observer::Observer;
 use crate::optimizer::{Optimizer, Sgd};
-use crate::outer_step::{OuterStep, all_finite, norm, zero_slots};
-use crate::probe::{InnerTime, Probed};
+use crate::outer_loop;
+use crate::probe::InnerTime;
 use crate::problem::Problem;
-use crate::progress::Progress;
 use crate::schedule::Schedule;
-use crate::stopping::{Criteria, Outcome, StopReason, StopSignal};
-use crate::{Cause, Error, Result};
-use bilevel_cpu::Cpu;
+use crate::stopping::{Criteria, Outcome, StopSignal};
 use bilevel_graph::Executor;
-use bilevel_graph::random::{fold_in, seed_key};
-use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Runs the outer loop. Configure it by chaining, then [`run`](Self::run).
 ///
@@ -51,19 +43,19 @@ use std::time::{Duration, Instant};
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub struct Driver {
-    problem: Problem,
-    method: Box<dyn Method>,
-    executor: Option<Box<dyn Executor>>,
-    optimizer: Box<dyn Optimizer>,
-    schedule: Schedule,
-    inner_schedule: Option<Schedule>,
-    diagnose_every: u32,
-    clip: Option<f64>,
-    seed: u64,
-    cold: bool,
-    criteria: Criteria,
-    observers: Vec<Box<dyn Observer>>,
-    checkpoints: Option<Checkpoints>,
+    pub(crate) problem: Problem,
+    pub(crate) method: Box<dyn Method>,
+    pub(crate) executor: Option<Box<dyn Executor>>,
+    pub(crate) optimizer: Box<dyn Optimizer>,
+    pub(crate) schedule: Schedule,
+    pub(crate) inner_schedule: Option<Schedule>,
+    pub(crate) diagnose_every: u32,
+    pub(crate) clip: Option<f64>,
+    pub(crate) seed: u64,
+    pub(crate) cold: bool,
+    pub(crate) criteria: Criteria,
+    pub(crate) observers: Vec<Box<dyn Observer>>,
+    pub(crate) checkpoints: Option<Checkpoints>,
 }
 
 impl Method for Box<dyn Method> {
@@ -405,7 +397,7 @@ impl Driver {
         self.checkpoints.as_ref().map_or(Ok(()), Checkpoints::check)
     }
 
-    fn identity(&self) -> Identity {
+    pub(crate) fn identity(&self) -> Identity {
         Identity {
             method: format!("{:?}", self.method),
             optimizer: format!("{:?}", self.optimizer),
@@ -427,216 +419,8 @@ impl Driver {
     /// assert_eq!(outcome.reason, StopReason::Iterations);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
-    pub fn run(mut self) -> Result<Outcome> {
+    pub fn run(self) -> Result<Outcome> {
         self.check()?;
-        let began = Instant::now();
-        let executor = self.executor.take().unwrap_or_else(|| Box::new(Cpu::new()));
-        let mut observers = std::mem::take(&mut self.observers);
-        let mut outer = OuterLoop::prepare(&self, &*executor)?;
-        let slots = self.optimizer.slots();
-
-        let state = State::initial(&self.problem, outer.key)?;
-        let zeros = zero_slots(&*self.optimizer, &state.lambda);
-        let mut progress = Progress::new(state, zeros);
-        let warn = |name: &String| format!("λ.{name} cannot influence the outer loss and will stay where it is");
-        let mut notes: Vec<String> = outer.estimator.idle().iter().map(warn).collect();
-        let mut save = Saving { identity: self.identity(), slots, folder: None, saved: None };
-        if let Some(settings) = &self.checkpoints {
-            let (folder, newest) = Folder::open(settings, &save.identity, slots)?;
-            save.folder = Some(folder);
-            if let Some(newest) = newest {
-                notes.extend(newest.refused.iter().map(|error| format!("{error}; going on from the one before it")));
-                progress = newest.checkpoint.into_progress();
-                save.saved = Some(progress.iteration);
-            }
-        }
-        let spent = progress.elapsed;
-        // What the run falls back on: the progress after the last iteration that gave no cause for suspicion. It is also
-        // what is saved, so a run that is resumed meets the suspicious iterations again and judges them alike.
-        let mut good = progress.clone();
-
-        let beginning = Beginning {
-            method: self.method.name(),
-            optimizer: self.optimizer.kind(),
-            done: progress.iteration,
-            until: self.criteria.iterations,
-            notes: notes.clone(),
-        };
-        let mut asked = ask(&mut observers, |observer| observer.on_start(&beginning));
-        let mut reason = loop {
-            if let Some(reason) = asked.take() {
-                break StopReason::Observer(reason);
-            }
-            if let Some(reason) = self.criteria.reason(&progress, began.elapsed()) {
-                break reason;
-            }
-            match outer.iterate(&mut progress) {
-                Ok(None) => {}
-                Ok(Some(diagnosis)) => {
-                    progress = good.clone();
-                    break StopReason::Diverged(diagnosis);
-                }
-                Err(error) => {
-                    // The error comes first; what was done so far is saved if it can be.
-                    let _ = save.save(&good);
-                    return Err(error);
-                }
-            }
-            progress.elapsed = spent.saturating_add(began.elapsed());
-            if let Some(last) = &mut progress.last {
-                last.elapsed = progress.elapsed;
-                asked = ask(&mut observers, |observer| observer.on_iteration(last, &progress.state));
-            }
-            if progress.watch.suspect == 0 {
-                good.clone_from(&progress);
-                if self.checkpoints.as_ref().is_some_and(|c| c.is_due(good.iteration))
-                    && let Err(error) = save.save(&good)
-                {
-                    break StopReason::Unsaved(error);
-                }
-            }
-        };
-        if !matches!(reason, StopReason::Unsaved(_))
-            && let Err(error) = save.save(&good)
-        {
-            notes.push(format!("before that: {reason}"));
-            reason = StopReason::Unsaved(error);
-        }
-        let warnings = progress.last.map_or(vec![], |last| last.diagnostics.warnings());
-        notes.extend(warnings.iter().map(|warning| format!("in the last iteration {warning}")));
-        let outcome = Outcome {
-            reason,
-            iterations: progress.iteration,
-            last: progress.last,
-            best_outer_loss: progress.best,
-            oracles: progress.oracles,
-            elapsed: spent.saturating_add(began.elapsed()),
-            state: progress.state,
-            notes,
-        };
-        observers.iter_mut().for_each(|observer| observer.on_end(&outcome));
-        Ok(outcome)
-    }
-}
-
-/// Tells all observers; the reason of the first that asks to stop.
-fn ask(
-    observers: &mut [Box<dyn Observer>],
-    mut tell: impl FnMut(&mut dyn Observer) -> ControlFlow<String>,
-) -> Option<String> {
-    let mut reason = None;
-    for observer in observers {
-        if let ControlFlow::Break(said) = tell(&mut **observer) {
-            reason.get_or_insert(said);
-        }
-    }
-    reason
-}
-
-/// Where a run is saved, if it is.
-struct Saving<'a> {
-    identity: Identity,
-    slots: &'a [&'a str],
-    folder: Option<Folder>,
-    /// The iteration of the newest checkpoint.
-    saved: Option<u32>,
-}
-
-impl Saving<'_> {
-    fn save(&mut self, progress: &Progress) -> std::result::Result<(), CheckpointError> {
-        if let Some(folder) = &self.folder
-            && self.saved != Some(progress.iteration)
-        {
-            folder.save(&Checkpoint::new(&self.identity, progress, self.slots))?;
-            self.saved = Some(progress.iteration);
-        }
-        Ok(())
-    }
-}
-
-/// A run's parts, prepared for its problem.
-struct OuterLoop<'a> {
-    driver: &'a Driver,
-    key: [i32; 2],
-    estimator: Probed,
-    /// θ⁰(λ), where the problem has it.
-    start: Start,
-}
-
-impl<'a> OuterLoop<'a> {
-    fn prepare(driver: &'a Driver, executor: &dyn Executor) -> Result<Self> {
-        let problem = &driver.problem;
-        Ok(OuterLoop {
-            driver,
-            key: seed_key(driver.seed),
-            estimator: Probed::new(&driver.method, problem, executor)?,
-            start: Start::new(problem, executor)?,
-        })
-    }
-
-    /// One iteration; the diagnosis where it has to be given up, with the progress in no particular state.
-    fn iterate(&mut self, progress: &mut Progress) -> Result<Option<Diagnosis>> {
-        let Driver { problem, optimizer, schedule, inner_schedule, diagnose_every, clip, criteria, .. } = self.driver;
-        let number = progress.iteration + 1;
-        let key = fold_in(self.key, number);
-        let leap = progress.last.is_some_and(|last| last.step_norm > 1.0_f64.max(0.5 * norm(&progress.state.lambda)));
-        let state = &mut progress.state;
-        if problem.starts_from_lambda() {
-            state.theta = self.start.theta(&state.lambda, &state.theta, key)?;
-        } else if self.driver.cold {
-            state.theta = problem.initial_theta(key)?;
-        }
-        if let Some(schedule) = inner_schedule {
-            self.estimator.scale_step(schedule.at(number))?;
-        }
-        let look = *diagnose_every > 0 && (number - 1).is_multiple_of(*diagnose_every);
-        let found = match look {
-            true => self.estimator.estimate(state, key),
-            false => self.estimator.estimate_only(state, key),
-        };
-        let hypergradient = match found {
-            Ok(hypergradient) => hypergradient,
-            Err(Error::Diverged { diagnosis }) => {
-                let memory = norm(&state.memory);
-                return Ok(Some(progress.watch.method_gave_up(number, diagnosis, leap, memory)));
-            }
-            Err(error) => return Err(error),
-        };
-        let hypergradient_norm = norm(&hypergradient.value);
-        let sizes = Sizes {
-            inner_loss: hypergradient.inner_loss,
-            outer_loss: hypergradient.outer_loss,
-            hypergradient: hypergradient_norm,
-            memory: norm(&state.memory),
-            theta: norm(&state.theta),
-        };
-        if let Some(diagnosis) = progress.watch.judge(number, sizes, leap) {
-            return Ok(Some(diagnosis));
-        }
-        let rate = schedule.at(number);
-        let step = OuterStep { problem, optimizer: &**optimizer, clip: *clip, rate, iteration: number };
-        let (lambda, step_norm) =
-            step.take(&state.lambda, &hypergradient.value, hypergradient_norm, &mut progress.slots)?;
-        if !all_finite(&lambda) || !progress.slots.iter().all(|slot| all_finite(slot)) || !step_norm.is_finite() {
-            let seen = "λ is no longer finite after its step".to_string();
-            return Ok(Some(Diagnosis { iteration: number, seen, cause: Cause::OuterStepTooLarge }));
-        }
-        state.lambda = lambda;
-        progress.oracles += hypergradient.oracles;
-        progress.note_loss(hypergradient.outer_loss, criteria.patience.map_or(0.0, |(_, improvement)| improvement));
-        progress.iteration = number;
-        progress.last = Some(Iteration {
-            number,
-            inner_loss: hypergradient.inner_loss,
-            outer_loss: hypergradient.outer_loss,
-            hypergradient_norm,
-            standard_error: hypergradient.standard_error.as_deref().map(norm),
-            step_norm,
-            rate,
-            diagnostics: hypergradient.diagnostics,
-            oracles: progress.oracles,
-            elapsed: progress.elapsed,
-        });
-        Ok(None)
+        outer_loop::run(self)
     }
 }

@@ -36,8 +36,10 @@ pub enum Error {
     },
     /// A number stopped being finite, or grew beyond reason.
     Diverged {
-        /// What was seen, where, and what to change.
-        diagnosis: String,
+        /// What was seen, and where.
+        seen: String,
+        /// The likely cause, which knows what to change.
+        cause: crate::Cause,
     },
     /// A checkpoint that cannot be read or written.
     Checkpoint(crate::CheckpointError),
@@ -60,7 +62,7 @@ impl fmt::Display for Error {
                 }
             }
             Error::Problem { reason } => f.write_str(reason),
-            Error::Diverged { diagnosis } => write!(f, "diverged: {diagnosis}"),
+            Error::Diverged { seen, cause } => write!(f, "diverged: {seen}; {}", cause.advice()),
             Error::Checkpoint(error) => error.fmt(f),
         }
     }

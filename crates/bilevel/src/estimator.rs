@@ -2,7 +2,7 @@
 
 use crate::probe::{Diagnostics, InnerTime, Probed};
 use crate::problem::Problem;
-use crate::{Error, Result};
+use crate::{Cause, Error, Result};
 use bilevel_graph::{Array, Executor};
 use std::sync::Arc;
 
@@ -125,10 +125,10 @@ pub(crate) fn zeros_like(arrays: &[Array]) -> Vec<Array> {
 }
 
 /// Refuses a hypergradient or state that is not finite.
-pub(crate) fn finite(method: &'static str, what: &str, arrays: &[Array], advice: &str) -> Result<()> {
+pub(crate) fn finite(method: &'static str, what: &str, arrays: &[Array], cause: Cause) -> Result<()> {
     let bad = arrays.iter().any(|a| a.to_f64().iter().any(|v| !v.is_finite()));
     if bad {
-        return Err(Error::Diverged { diagnosis: format!("{method}: {what} is no longer finite; {advice}") });
+        return Err(Error::Diverged { seen: format!("{method}: {what} is no longer finite"), cause });
     }
     Ok(())
 }

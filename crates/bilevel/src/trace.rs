@@ -76,6 +76,11 @@ impl<'g> Trace<'g> {
         like.iter().enumerate().map(|(i, t)| self.graph.input(format!("{prefix}.{i}"), t.shape(), t.dtype())).collect()
     }
 
+    /// The data sets, in the problem's order.
+    pub fn data(&self) -> impl Iterator<Item = Tensor> + '_ {
+        self.data.iter().map(|(_, tensor)| *tensor)
+    }
+
     fn scope(&self, counter: Tensor, stream: u32) -> Scope<'_> {
         Scope::new(self.graph, &self.data, (self.key, counter), self.problem.dtype, stream)
     }

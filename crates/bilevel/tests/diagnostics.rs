@@ -228,3 +228,34 @@ fn a_method_of_a_users_own_without_an_inner_step_refuses_a_schedule() {
     let refused = Driver::new(&walk(), Constant).inner_schedule(Schedule::constant(0.5)).run();
     assert!(refused.unwrap_err().to_string().contains("no inner step"));
 }
+
+#[test]
+fn a_divergence_names_the_inner_step_at_which_the_loss_was_lost() {
+    // θ is multiplied by −9 a step: 5·θ² is 5·81¹⁶² at the start of step 163, the first above the largest number.
+    let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 1.0)))
+        .inner(|_, l, t| (t.0 - l.0).square() * 5.0)
+        .outer(|_, _, t| t.0)
+        .build()
+        .unwrap();
+    let mut seen = 0;
+    for info in methods() {
+        let mut written = serde_json::to_value(AnyMethod::named(info.name).unwrap()).unwrap();
+        written["step"] = 1.0.into();
+        for (count, to) in [("burn_in", 200), ("samples", 200), ("steps", 400)] {
+            if written.get(count).is_some() {
+                written[count] = to.into();
+            }
+        }
+        let method: AnyMethod = serde_json::from_value(written).unwrap();
+        let Ok(mut estimator) = method.prepare(&problem, &cpu()) else { continue };
+        let Err(error) = estimator.estimate(&mut State::initial(&problem, [1, 2]).unwrap(), [3, 4]) else { continue };
+        // A search is lost somewhere among its samples, not at a step of its own.
+        if info.name != "es" {
+            let said = error.to_string();
+            assert!(said.contains("not finite from inner step 163 on"), "{}: {said}", info.name);
+            assert!(said.contains("smaller inner step"), "{}: {said}", info.name);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 8, "{seen}");
+}

@@ -603,7 +603,7 @@ fn an_inner_loop_that_blows_up_is_reported_with_advice_and_leaves_the_state_alon
         let error = method.prepare(&problem, &cpu()).unwrap().estimate(&mut state, [0, 0]).unwrap_err();
         assert!(matches!(error, Error::Diverged { .. }), "{error}");
         let said = error.to_string();
-        assert!(said.contains(method.name()) && said.contains("smaller step"), "{said}");
+        assert!(said.contains(method.name()) && (said.contains("smaller inner step")), "{said}");
         assert_eq!(state, State::initial(&problem, [0, 0]).unwrap());
     }
 }

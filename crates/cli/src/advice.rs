@@ -1,7 +1,7 @@
 //! What the curvature of the inner loss says about the inner step and the method.
 
-use crate::conditioning::Curvature;
 use crate::config::Config;
+use bilevel::Curvature;
 
 /// A run's inner loop.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,6 @@
 mod advice;
 pub mod arguments;
 pub mod commands;
-mod conditioning;
 pub mod config;
 pub mod config_entries;
 pub mod config_errors;
@@ -20,7 +19,6 @@ mod numbers;
 mod outer_settings;
 mod reproduction;
 pub mod result;
-mod retrace;
 pub mod runner;
 pub mod schema;
 mod tour;

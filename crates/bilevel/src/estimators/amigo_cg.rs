@@ -9,10 +9,10 @@
 use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, at_least_0};
 use super::solve::{ConjugateGradients, Matrix};
-use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, State};
 use crate::probe::{InnerTime, adjoint};
 use crate::problem::Problem;
+use crate::{Cause, Result};
 use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
@@ -88,8 +88,7 @@ impl Estimator for Prepared {
         let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
         let before = state.warm();
         let z = self.solver.solve(&point, &before)?;
-        let advice = "the Hessian is close to singular or not positive: take more regularisation, or more inner steps";
-        let mut h = self.implicit.finish(state, point, &z, self.solver.products(), advice)?;
+        let mut h = self.implicit.finish(state, point, &z, self.solver.products(), Cause::HessianNotPositive)?;
         h.diagnostics = adjoint(&before, &z);
         state.memory = z;
         Ok(h)

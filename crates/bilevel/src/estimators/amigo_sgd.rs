@@ -7,10 +7,10 @@
 use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, positive};
 use super::solve::Richardson;
-use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, State};
 use crate::probe::{InnerTime, adjoint};
 use crate::problem::Problem;
+use crate::{Cause, Result};
 use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
@@ -90,8 +90,7 @@ impl Estimator for Prepared {
         let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
         let before = state.warm();
         let z = self.solver.solve(&point, &before)?;
-        let advice = "beta is too large: beta × the largest curvature must be below 2";
-        let mut h = self.implicit.finish(state, point, &z, self.iterations, advice)?;
+        let mut h = self.implicit.finish(state, point, &z, self.iterations, Cause::SolveStepTooLarge)?;
         h.diagnostics = adjoint(&before, &z);
         state.memory = z;
         Ok(h)

@@ -11,6 +11,7 @@ use crate::probe::{Diagnostics, InnerTime};
 use crate::problem::Problem;
 use bilevel_graph::random::fold_in;
 use bilevel_graph::{Array, Executor};
+use std::time::{Duration, Instant};
 
 /// Runs a method several times, with independent noise, and averages.
 ///
@@ -42,8 +43,14 @@ impl<M> Chains<M> {
     }
 }
 
+/// Chains that take less than this together are not worth a thread.
+const BRIEF: Duration = Duration::from_micros(300);
+
 struct Prepared {
     chains: Vec<Box<dyn Estimator>>,
+    workers: usize,
+    /// The last call took no longer than it takes to start threads.
+    brief: bool,
 }
 
 impl<M: Method> Method for Chains<M> {
@@ -54,7 +61,8 @@ impl<M: Method> Method for Chains<M> {
     fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         require(self.count >= 2, "count", self.count as f64, "at least 2")?;
         let chains = (0..self.count).map(|_| self.method.compile(problem, executor)).collect::<Result<_>>()?;
-        Ok(Box::new(Prepared { chains }))
+        let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        Ok(Box::new(Prepared { chains, workers, brief: false }))
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
@@ -94,23 +102,28 @@ fn join(state: &mut State, chains: Vec<State>) {
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let mut states = split(state, self.chains.len());
+        let began = Instant::now();
+        let run = |(number, (chain, state)): (usize, (&mut Box<dyn Estimator>, &mut State))| {
+            chain.estimate(state, fold_in(key, number as u32))
+        };
+        let mut work: Vec<_> = self.chains.iter_mut().zip(&mut states).enumerate().collect();
+        let workers = if self.brief { 1 } else { self.workers.min(work.len()) };
+        let share = work.len().div_ceil(workers);
         let found: Vec<Result<Hypergradient>> = std::thread::scope(|scope| {
-            let running: Vec<_> = self
-                .chains
-                .iter_mut()
-                .zip(&mut states)
-                .enumerate()
-                .map(|(number, (chain, state))| {
-                    let key = fold_in(key, number as u32);
-                    scope.spawn(move || chain.estimate(state, key))
-                })
-                .collect();
-            // A chain that panicked would be a bug in a method; it is passed on, not hidden.
-            running
-                .into_iter()
-                .map(|chain| chain.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause)))
-                .collect()
+            let mut others = vec![];
+            while work.len() > share {
+                let part = work.split_off(work.len() - share);
+                others.push(scope.spawn(move || part.into_iter().map(run).collect::<Vec<_>>()));
+            }
+            let mut found: Vec<_> = work.into_iter().map(run).collect();
+            for other in others.into_iter().rev() {
+                // A chain that panicked would be a bug in a method; it is passed on, not hidden.
+                found.extend(other.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause)));
+            }
+            found
         });
+        // It only decides who computes what, never what comes out.
+        self.brief = began.elapsed() < BRIEF;
         let found = found.into_iter().collect::<Result<Vec<Hypergradient>>>()?;
         join(state, states);
         Ok(average(&found)?)

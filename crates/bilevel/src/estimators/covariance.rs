@@ -8,13 +8,13 @@
 
 use super::effective_samples;
 use super::inner_loop::{InnerLoop, not_applicable};
-use crate::Result;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::trace::{Trace, or_zeros};
+use crate::{Cause, Result};
 use bilevel_graph::{Array, Executor, Graph, Program, gradient};
 use serde::{Deserialize, Serialize};
 
@@ -140,8 +140,8 @@ impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let Covariance { burn_in, samples, temperature, noise_scale, .. } = self.settings;
         let mut theta = state.theta.clone();
+        self.inner.place(&mut self.burn_in)?;
         if burn_in > 0 {
-            self.inner.place(&mut self.burn_in)?;
             self.burn_in.set_point(&state.lambda, &theta, key)?;
             self.burn_in.run(0..burn_in as u32)?;
             theta = self.burn_in.theta()?;
@@ -173,7 +173,8 @@ impl Estimator for Prepared {
         };
         let value = (0..count).map(leaf).collect::<Result<Vec<_>>>()?;
         let theta = chain.theta()?;
-        finite("covariance", "θ or the hypergradient", &[&value[..], &theta].concat(), InnerLoop::ADVICE)?;
+        finite("covariance", "θ or the hypergradient", &[&value[..], &theta].concat(), Cause::InnerStepTooLarge)
+            .map_err(|e| self.inner.explain(e, &mut self.burn_in, (&state.lambda, &state.theta, key)))?;
         state.theta = theta;
         let oracles =
             Oracles { inner_gradients: self.inner.steps as u64, outer_gradients: samples as u64, ..Oracles::default() };

@@ -7,12 +7,12 @@
 //! inner loop of one hypergradient starts at the same θ, or at θ⁰ of its own λ, and sees the same draws.
 
 use super::inner_loop::{InnerLoop, Start, outer_loss};
-use crate::Result;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
+use crate::{Cause, Result};
 use bilevel_graph::random::{fill_normal_f64, fold_in};
 use bilevel_graph::{Array, Executor};
 use serde::{Deserialize, Serialize};
@@ -152,12 +152,11 @@ impl Estimator for Prepared {
         let leaves = state.lambda.iter().zip(&sums);
         let value = leaves.map(|(l, sum)| Ok(Array::from_values(l.shape(), sum, l.dtype())?));
         let value = value.collect::<Result<Vec<_>>>()?;
-        let advice = "some inner loop blew up: take a smaller step, or a smaller sigma where λ + σz leaves its range";
-        finite("es", "the hypergradient", &value, advice)?;
+        finite("es", "the hypergradient", &value, Cause::SearchTooWide)?;
 
         let outer_loss = self.value(&state.lambda, &state.theta, key)?;
         state.theta = self.forward.theta()?;
-        finite("es", "θ", &state.theta, InnerLoop::ADVICE)?;
+        finite("es", "θ", &state.theta, Cause::InnerStepTooLarge)?;
         let loops = (samples * if antithetic { 2 } else { 1 } + 1) as u64;
         let oracles = Oracles { inner_gradients: loops * self.inner.steps as u64, losses: loops, ..Oracles::default() };
         let mut found = Hypergradient::new(value, (self.forward.number("inner")?, outer_loss), oracles);

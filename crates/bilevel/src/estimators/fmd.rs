@@ -6,12 +6,12 @@
 //! draws, so the memory does not grow with the steps and the cost grows with λ: it is for a handful of hyperparameters.
 
 use super::inner_loop::{InnerLoop, Start, outer_gradient};
-use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::trace::{Trace, or_zeros};
+use crate::{Cause, Result};
 use bilevel_graph::{Array, Executor, Graph, Program, gradient, jvp};
 use serde::{Deserialize, Serialize};
 
@@ -160,7 +160,8 @@ impl Estimator for Prepared {
                 if f_theta.is_empty() {
                     // θᵀ is the same for every column.
                     last = self.chain.theta()?;
-                    finite("fmd", "θ", &last, InnerLoop::ADVICE)?;
+                    finite("fmd", "θ", &last, Cause::InnerStepTooLarge)
+                        .map_err(|e| self.inner.explain(e, &mut self.chain, (&lambda, &theta, key)))?;
                     self.outer.set_point(&lambda, &last, key)?;
                     self.outer.run(self.inner.last())?;
                     direct = self.outer.output_all("direct")?;
@@ -171,7 +172,7 @@ impl Estimator for Prepared {
             e[leaf] = Array::zeros(shape, dtype);
             value.push(Array::from_values(shape, &numbers, dtype)?);
         }
-        finite("fmd", "the hypergradient", &value, InnerLoop::ADVICE)?;
+        finite("fmd", "the hypergradient", &value, Cause::InnerStepTooLarge)?;
         state.theta = last;
         let columns = lambda.iter().map(|l| l.len() as u64).sum::<u64>() * self.inner.steps as u64;
         let oracles = Oracles {

@@ -10,13 +10,13 @@
 
 use super::effective_samples;
 use super::inner_loop::{InnerLoop, Start};
-use crate::Result;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::trace::{Trace, or_zeros};
+use crate::{Cause, Result};
 use bilevel_graph::{DType, Executor, Graph, Program, gradient, hessian_vector, mixed_vector};
 use serde::{Deserialize, Serialize};
 
@@ -149,7 +149,8 @@ impl Estimator for Prepared {
         effective_samples::clear(chain, self.dtype)?;
         chain.run(0..self.inner.steps as u32)?;
         let value = chain.carried_all("h")?;
-        finite("hpo-sgld", "the hypergradient", &value, "take a smaller inner step")?;
+        finite("hpo-sgld", "the hypergradient", &value, Cause::InnerStepTooLarge)
+            .map_err(|e| self.inner.explain(e, chain, (&state.lambda, &theta, key)))?;
         state.theta = chain.theta()?;
         let (steps, from_lambda) = (self.inner.steps as u64, self.first.is_some() as u64);
         let oracles = Oracles {

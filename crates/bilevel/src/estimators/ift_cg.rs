@@ -7,10 +7,10 @@
 use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, at_least_0};
 use super::solve::{ConjugateGradients, Matrix};
-use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, State, zeros_like};
 use crate::probe::InnerTime;
 use crate::problem::Problem;
+use crate::{Cause, Result};
 use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
@@ -85,8 +85,7 @@ impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
         let q = self.solver.solve(&point, &zeros_like(&point.theta))?;
-        let advice = "the Hessian is close to singular or not positive: take more regularisation, or more inner steps";
-        self.implicit.finish(state, point, &q, self.solver.products(), advice)
+        self.implicit.finish(state, point, &q, self.solver.products(), Cause::HessianNotPositive)
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

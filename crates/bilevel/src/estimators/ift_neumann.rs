@@ -12,7 +12,7 @@ use super::solve::{Richardson, square_norm};
 use crate::estimator::{Estimator, Hypergradient, Method, State};
 use crate::probe::InnerTime;
 use crate::problem::Problem;
-use crate::{Error, Result};
+use crate::{Cause, Error, Result};
 use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
@@ -93,8 +93,6 @@ impl Method for IftNeumann {
     }
 }
 
-const ADVICE: &str = "alpha is too large: alpha × the largest curvature must be below 2";
-
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
@@ -102,10 +100,10 @@ impl Estimator for Prepared {
         // Where the series converges no partial sum is longer than its number of terms times the first.
         let growth = (square_norm(&p) / square_norm(&point.f_theta)).sqrt() / (self.terms + 1) as f64;
         if growth > 1e6 {
-            let diagnosis = format!("ift-neumann: the series grew {growth:.0e} times beyond its first term; {ADVICE}");
-            return Err(Error::Diverged { diagnosis });
+            let seen = format!("ift-neumann: the series grew {growth:.0e} times beyond its first term");
+            return Err(Error::Diverged { seen, cause: Cause::SolveStepTooLarge });
         }
-        self.implicit.finish(state, point, &p, self.terms, ADVICE)
+        self.implicit.finish(state, point, &p, self.terms, Cause::SolveStepTooLarge)
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::estimator::{Estimator, Hypergradient, Method, State, zeros_like};
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::trace::Trace;
-use crate::{Error, Result};
+use crate::{Cause, Error, Result};
 use bilevel_graph::{Executor, Graph};
 use serde::{Deserialize, Serialize};
 
@@ -102,8 +102,7 @@ impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let point = self.implicit.descend(&state.lambda, &state.lambda, key)?;
         let g = self.solver.solve(&point, &zeros_like(&point.theta))?;
-        let advice = "I + H/rho is close to singular or not positive: take a larger rho, or more inner steps";
-        self.implicit.finish(state, point, &g, self.solver.products(), advice)
+        self.implicit.finish(state, point, &g, self.solver.products(), Cause::HessianNotPositive)
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

@@ -5,12 +5,12 @@
 //! all products of a solve see the same minibatch and noise, and none that the inner loop saw.
 
 use super::inner_loop::{InnerLoop, outer_gradient};
-use crate::Result;
 use crate::error::require;
 use crate::estimator::{Hypergradient, Oracles, State, finite};
 use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::trace::{Trace, or_zeros};
+use crate::{Cause, Result};
 use bilevel_graph::{Array, Executor, Graph, Program, Tensor, gradient, hessian_vector, mixed_vector};
 
 /// The number of the step whose draw the hypergradient uses.
@@ -91,38 +91,38 @@ impl Implicit {
         self.inner.place(&mut self.descent)?;
         self.descent.set_point(lambda, theta, key)?;
         self.descent.run(0..self.inner.steps as u32)?;
-        let theta = self.descent.theta()?;
-        let advice = "take a smaller inner step: step × the largest curvature must stay below 2";
-        finite(self.method, "θ", &theta, advice)?;
+        let end = self.descent.theta()?;
+        finite(self.method, "θ", &end, Cause::InnerStepTooLarge)
+            .map_err(|e| self.inner.explain(e, &mut self.descent, (lambda, theta, key)))?;
         let mut point =
-            Point { lambda: lambda.to_vec(), theta, key, direct: vec![], f_theta: vec![], outer_loss: f64::NAN };
+            Point { lambda: lambda.to_vec(), theta: end, key, direct: vec![], f_theta: vec![], outer_loss: f64::NAN };
         point.place(&mut self.outer)?;
         self.outer.run(self.inner.last())?;
         point.direct = self.outer.output_all("direct")?;
         point.f_theta = self.outer.output_all("f_theta")?;
         point.outer_loss = self.outer.number("outer")?;
         let given = [&point.direct[..], &point.f_theta].concat();
-        finite(self.method, "the derivative of the outer loss", &given, "look for a division or logarithm of 0 in it")?;
+        finite(self.method, "the derivative of the outer loss", &given, Cause::OuterLossUndefined)?;
         Ok(point)
     }
 
     /// The hypergradient from the solution `v`, which took `products` Hessian products; leaves θ in the state.
-    /// `advice` is for a solution that is not finite.
+    /// `cause` is for a solution that is not finite.
     pub fn finish(
         &mut self,
         state: &mut State,
         point: Point,
         v: &[Array],
         products: usize,
-        advice: &str,
+        cause: Cause,
     ) -> Result<Hypergradient> {
-        finite(self.method, "the solution of the linear system", v, advice)?;
+        finite(self.method, "the solution of the linear system", v, cause)?;
         point.place(&mut self.ending)?;
         self.ending.set_all("direct", &point.direct)?;
         self.ending.set_all("v", v)?;
         self.ending.run(0..1)?;
         let value = self.ending.output_all("h")?;
-        finite(self.method, "the hypergradient", &value, advice)?;
+        finite(self.method, "the hypergradient", &value, cause)?;
         state.theta = point.theta;
         let oracles = Oracles {
             inner_gradients: self.inner.steps as u64,
@@ -144,12 +144,13 @@ fn descent_program(
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
-    let mut slope = or_zeros(gradient(trace.inner(theta, step)?, theta)?, theta);
+    let loss = trace.inner(theta, step)?;
+    let mut slope = or_zeros(gradient(loss, theta)?, theta);
     if let Some(rho) = proximal {
         let pulled = |(i, s): (usize, &Tensor)| *s + (theta[i] - lambda[i]) * rho;
         slope = slope.iter().enumerate().map(pulled).collect();
     }
-    let mut builder = Program::builder(&graph);
+    let mut builder = Program::builder(&graph).output("inner", loss);
     for (&theta, next) in theta.iter().zip(inner.next(&trace, &slope, step)) {
         builder = builder.carry(theta, next);
     }

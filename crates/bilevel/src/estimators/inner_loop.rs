@@ -73,9 +73,32 @@ impl InnerLoop {
         Routine::new(&builder.build()?, problem, executor)
     }
 
-    /// What is printed when θ or the hypergradient is no longer finite.
-    pub const ADVICE: &str =
-        "the inner loop blows up when step × curvature of the inner loss exceeds 2: take a smaller step";
+    /// Adds to a divergence the first step whose loss is not finite, by running the loop again step by step.
+    pub fn explain(&self, error: Error, routine: &mut Routine, point: (&[Array], &[Array], [i32; 2])) -> Error {
+        let Error::Diverged { seen, cause } = error else { return error };
+        match self.first_bad_step(routine, point) {
+            Ok(Some(step)) => {
+                let seen = format!("{seen}; the inner loss is not finite from inner step {} on", step + 1);
+                Error::Diverged { seen, cause }
+            }
+            _ => Error::Diverged { seen, cause },
+        }
+    }
+
+    fn first_bad_step(
+        &self,
+        routine: &mut Routine,
+        (lambda, theta, key): (&[Array], &[Array], [i32; 2]),
+    ) -> Result<Option<u32>> {
+        routine.set_point(lambda, theta, key)?;
+        for step in 0..self.steps as u32 {
+            routine.run(step..step + 1)?;
+            if !routine.number("inner")?.is_finite() {
+                return Ok(Some(step));
+            }
+        }
+        Ok(None)
+    }
 }
 
 pub(crate) fn positive(name: &'static str, value: f64) -> Result<()> {

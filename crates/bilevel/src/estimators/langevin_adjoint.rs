@@ -9,13 +9,13 @@
 
 use super::effective_samples;
 use super::inner_loop::{InnerLoop, not_applicable, outer_gradient};
-use crate::Result;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
 use crate::probe::{InnerTime, adjoint};
 use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::trace::{Trace, or_zeros};
+use crate::{Cause, Result};
 use bilevel_graph::{DType, Executor, Graph, Program, gradient, vjp};
 use serde::{Deserialize, Serialize};
 
@@ -147,11 +147,12 @@ impl Estimator for Prepared {
         chain.run(0..self.inner.steps as u32)?;
         let value = chain.carried_all("h")?;
         let z = chain.carried_all("z")?;
-        let advice =
-            "the adjoint grows when step × curvature exceeds 2, or the outer step is too large for a warm adjoint";
-        finite("langevin-adjoint", "the hypergradient", &value, advice)?;
-        finite("langevin-adjoint", "the adjoint", &z, advice)?;
-        state.theta = chain.theta()?;
+        let theta = chain.theta()?;
+        finite("langevin-adjoint", "θ", &theta, Cause::InnerStepTooLarge)
+            .map_err(|e| self.inner.explain(e, chain, (&state.lambda, &state.theta, key)))?;
+        finite("langevin-adjoint", "the adjoint", &z, Cause::AdjointGrowing)?;
+        finite("langevin-adjoint", "the hypergradient", &value, Cause::AdjointGrowing)?;
+        state.theta = theta;
         let steps = self.inner.steps as u64;
         let oracles = Oracles {
             inner_gradients: steps,

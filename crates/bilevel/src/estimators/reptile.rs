@@ -5,12 +5,12 @@
 //! No derivative of f is taken; f is only looked at.
 
 use super::inner_loop::{InnerLoop, not_applicable, outer_loss};
-use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::trace::Trace;
+use crate::{Cause, Result};
 use bilevel_graph::{Array, Executor, Graph};
 use serde::{Deserialize, Serialize};
 
@@ -82,7 +82,8 @@ impl Estimator for Prepared {
             Ok(Array::from_values(l.shape(), &values, l.dtype())?)
         };
         let value = state.lambda.iter().zip(&theta).map(difference).collect::<Result<Vec<_>>>()?;
-        finite("reptile", "θ", &value, InnerLoop::ADVICE)?;
+        finite("reptile", "θ", &value, Cause::InnerStepTooLarge)
+            .map_err(|e| self.inner.explain(e, &mut self.forward, (&state.lambda, &state.lambda, key)))?;
         self.outer.set_point(&state.lambda, &theta, key)?;
         self.outer.run(self.inner.last())?;
         state.theta = theta;

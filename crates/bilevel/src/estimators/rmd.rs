@@ -9,13 +9,13 @@
 //! this is MAML.
 
 use super::inner_loop::{InnerLoop, Start, add_through_start, buffers, outer_gradient, through_start};
-use crate::Result;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::trace::{Trace, or_zeros};
+use crate::{Cause, Result};
 use bilevel_graph::{Array, Executor, Graph, Program, gradient, vjp};
 use serde::{Deserialize, Serialize};
 
@@ -206,10 +206,10 @@ impl Estimator for PreparedRmd {
         let steps = self.settings.steps;
         let starts: Vec<usize> = (first..steps).step_by(length).collect();
 
-        let theta = self.start.theta(&state.lambda, &state.theta, key)?;
+        let start = self.start.theta(&state.lambda, &state.theta, key)?;
         self.inner.place(&mut self.forward)?;
         self.inner.place(&mut self.backward)?;
-        self.forward.set_point(&state.lambda, &theta, key)?;
+        self.forward.set_point(&state.lambda, &start, key)?;
         self.forward.run(0..first as u32)?;
         let mut made = first;
         for (mark, &from) in starts.iter().enumerate() {
@@ -232,7 +232,8 @@ impl Estimator for PreparedRmd {
             if last {
                 inner_loss = self.forward.number("inner")?;
                 let theta = self.forward.theta()?;
-                finite("rmd", "θ", &theta, InnerLoop::ADVICE)?;
+                finite("rmd", "θ", &theta, Cause::InnerStepTooLarge)
+                    .map_err(|e| self.inner.explain(e, &mut self.forward, (&state.lambda, &start, key)))?;
                 self.outer.set_point(&state.lambda, &theta, key)?;
                 self.outer.run(self.inner.last())?;
                 outer_loss = self.outer.number("outer")?;
@@ -250,7 +251,7 @@ impl Estimator for PreparedRmd {
             let a = self.backward.carried_all("a")?;
             value = add_through_start(through, (&state.lambda, key), &value, &a)?;
         }
-        finite("rmd", "the hypergradient", &value, InnerLoop::ADVICE)?;
+        finite("rmd", "the hypergradient", &value, Cause::AdjointGrowing)?;
         state.theta = end;
         let back = (steps - first) as u64;
         let oracles = Oracles {

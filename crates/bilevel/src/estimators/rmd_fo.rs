@@ -5,11 +5,11 @@
 //! With θ⁰ = λ this is FO-MAML. Where θ⁰ does not depend on λ only the direct term f_λ is left.
 
 use super::inner_loop::{InnerLoop, Start, add_through_start, outer_gradient, through_start};
-use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
+use crate::{Cause, Result};
 use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
@@ -84,8 +84,10 @@ impl Estimator for Prepared {
         self.inner.place(&mut self.forward)?;
         self.forward.set_point(&state.lambda, &theta, key)?;
         self.forward.run(0..self.inner.steps as u32)?;
-        let theta = self.forward.theta()?;
-        finite("rmd-fo", "θ", &theta, InnerLoop::ADVICE)?;
+        let end = self.forward.theta()?;
+        finite("rmd-fo", "θ", &end, Cause::InnerStepTooLarge)
+            .map_err(|e| self.inner.explain(e, &mut self.forward, (&state.lambda, &theta, key)))?;
+        let theta = end;
 
         self.outer.set_point(&state.lambda, &theta, key)?;
         self.outer.run(self.inner.last())?;
@@ -94,7 +96,7 @@ impl Estimator for Prepared {
             let f_theta = self.outer.output_all("f_theta")?;
             value = add_through_start(through, (&state.lambda, key), &value, &f_theta)?;
         }
-        finite("rmd-fo", "the hypergradient", &value, InnerLoop::ADVICE)?;
+        finite("rmd-fo", "the hypergradient", &value, Cause::InnerStepTooLarge)?;
         state.theta = theta;
         let oracles = Oracles { inner_gradients: self.inner.steps as u64, outer_gradients: 1, ..Oracles::default() };
         let (inner_loss, outer_loss) = (self.forward.number("inner")?, self.outer.number("outer")?);

@@ -3,12 +3,10 @@
 use super::run::resolve;
 use crate::advice::{InnerSteps, advice};
 use crate::arguments::Check;
-use crate::conditioning::{Curvature, curvature};
 use crate::config::Config;
 use crate::errors::{CliError, Result};
-use crate::retrace::Losses;
 use bilevel::graph::random::{fold_in, seed_key};
-use bilevel::{Problem, State};
+use bilevel::{Curvature, Problem, State};
 use bilevel_graph::{CheckReport, GradientCheck, Graph};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -32,7 +30,7 @@ impl Findings {
     /// Looks at a problem at this state.
     pub fn of(problem: &Problem, state: &State, key: [i32; 2], executor: &bilevel::Cpu) -> Result<Self> {
         let graph = Graph::new();
-        let losses = Losses::trace(&graph, problem, state, key)?;
+        let losses = problem.losses(&graph, state, key)?;
         let check = |loss| -> Result<CheckReport> {
             let check = GradientCheck::new(&graph, loss, &losses.theta, &losses.point);
             let mut report = check.lambda(&losses.lambda).executor(executor).coordinates(32).run()?;
@@ -46,7 +44,7 @@ impl Findings {
             inner: check(losses.inner)?,
             outer: check(losses.outer)?,
             idle: problem.idle_hyperparameters()?,
-            curvature: curvature(&graph, &losses, executor, PRODUCTS)?,
+            curvature: losses.curvature(&graph, executor, PRODUCTS)?,
         })
     }
 }

@@ -31,7 +31,7 @@ pub(super) const TASK: Task = Task {
     summary: "the first weights of a small network, so that five steps on ten points learn a new sine wave",
     defaults: Defaults {
         method: "rmd",
-        inner: InnerLoop { step: STEP, steps: STEPS, temperature: 0.0, curvature: 10.0 },
+        inner: InnerLoop { step: STEP, steps: STEPS, temperature: 0.0, curvature: 40.0 },
         optimizer: OptimizerKind::Adam,
         rate: 0.003,
         cosine: true,

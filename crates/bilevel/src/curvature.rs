@@ -5,10 +5,10 @@
 //! The extreme eigenvalues of the tridiagonal matrix of α and β approach those of H, the largest from below and the smallest
 //! from above. Every w is made orthogonal to all q before it, twice, or copies of eigenvalues would appear.
 
-use crate::errors::Result;
-use crate::retrace::Losses;
+use crate::Result;
+use crate::losses::Losses;
 use bilevel_graph::random::{fill_normal_f64, seed_key};
-use bilevel_graph::{Array, DType, Executor, Graph, Program, hessian_vector};
+use bilevel_graph::{Array, DType, Executor, Graph, Program, Tensor, hessian_vector};
 
 /// What was found of the Hessian's spectrum.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,38 +21,40 @@ pub struct Curvature {
     pub products: usize,
 }
 
-/// The curvature of the inner loss by θ.
-pub fn curvature(graph: &Graph, losses: &Losses, executor: &dyn Executor, most: usize) -> Result<Curvature> {
-    let v: Vec<_> =
-        losses.theta.iter().enumerate().map(|(i, t)| graph.input(format!("v.{i}"), t.shape(), DType::F64)).collect();
-    let products = hessian_vector(losses.inner, &losses.theta, &v)?;
-    let mut builder = Program::builder(graph);
-    for (i, (product, t)) in products.into_iter().zip(&losses.theta).enumerate() {
-        builder = builder.output(i.to_string(), product.unwrap_or_else(|| t.zeros_like()));
-    }
-    for input in losses.point.iter().map(|(t, _)| *t).chain(v.iter().copied()) {
-        builder = builder.keep_input(input);
-    }
-    let program = builder.build()?;
-    let mut run = executor.compile(&program)?;
-    for (name, (_, value)) in losses.names.iter().zip(&losses.point) {
-        run.set(program.input(name)?, value)?;
-    }
-    let sizes: Vec<usize> = losses.theta.iter().map(|t| t.len()).collect();
-    lanczos(sizes.iter().sum(), most, |direction| {
-        let mut rest = direction;
-        for (i, t) in losses.theta.iter().enumerate() {
-            let (part, after) = rest.split_at(sizes[i]);
-            run.set(program.input(&format!("v.{i}"))?, &Array::from_values(t.shape(), part, DType::F64)?)?;
-            rest = after;
+impl Losses {
+    /// The largest and the smallest curvature of the inner loss by θ, from at most so many Hessian products.
+    pub fn curvature(&self, graph: &Graph, executor: &dyn Executor, most: usize) -> Result<Curvature> {
+        let input = |(i, t): (usize, &Tensor)| graph.input(format!("v.{i}"), t.shape(), DType::F64);
+        let v: Vec<Tensor> = self.theta.iter().enumerate().map(input).collect();
+        let products = hessian_vector(self.inner, &self.theta, &v)?;
+        let mut builder = Program::builder(graph);
+        for (i, (product, t)) in products.into_iter().zip(&self.theta).enumerate() {
+            builder = builder.output(i.to_string(), product.unwrap_or_else(|| t.zeros_like()));
         }
-        run.run(0..1)?;
-        let mut product = vec![];
-        for i in 0..sizes.len() {
-            product.extend(run.output(i)?.to_f64());
+        for input in self.point.iter().map(|(t, _)| *t).chain(v.iter().copied()) {
+            builder = builder.keep_input(input);
         }
-        Ok(product)
-    })
+        let program = builder.build()?;
+        let mut run = executor.compile(&program)?;
+        for (name, (_, value)) in self.names.iter().zip(&self.point) {
+            run.set(program.input(name)?, value)?;
+        }
+        let sizes: Vec<usize> = self.theta.iter().map(|t| t.len()).collect();
+        lanczos(sizes.iter().sum(), most, |direction| {
+            let mut rest = direction;
+            for (i, t) in self.theta.iter().enumerate() {
+                let (part, after) = rest.split_at(sizes[i]);
+                run.set(program.input(&format!("v.{i}"))?, &Array::from_values(t.shape(), part, DType::F64)?)?;
+                rest = after;
+            }
+            run.run(0..1)?;
+            let mut product = vec![];
+            for i in 0..sizes.len() {
+                product.extend(run.output(i)?.to_f64());
+            }
+            Ok(product)
+        })
+    }
 }
 
 /// Runs Lanczos iterations of a symmetric matrix of this size, given by its products, from a random direction.

@@ -1,0 +1,92 @@
+//! A problem's two losses as tensors of a graph of one's own, to look into rather than to run.
+
+use crate::Result;
+use crate::estimator::State;
+use crate::problem::Problem;
+use crate::trace::Trace;
+use bilevel_graph::{Array, DType, Graph, Tensor};
+
+/// Both losses in 64-bit floats, what they are functions of, and a value for everything that goes in.
+pub struct Losses {
+    /// L_T.
+    pub inner: Tensor,
+    /// f.
+    pub outer: Tensor,
+    /// λ, leaf by leaf.
+    pub lambda: Vec<Tensor>,
+    /// θ, leaf by leaf.
+    pub theta: Vec<Tensor>,
+    /// Values of λ, θ, the data and the random key: the point the checker of the graph crate asks for.
+    pub point: Vec<(Tensor, Array)>,
+    pub(crate) names: Vec<String>,
+}
+
+impl Problem {
+    /// The same problem in another floating-point type.
+    ///
+    /// ```
+    /// use bilevel::{DType, Leaf, Problem, Variable};
+    /// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    ///     .dtype(DType::F32)
+    ///     .inner(|_, l, t| (t.0 - l.0).square())
+    ///     .outer(|_, _, t| t.0)
+    ///     .build()?;
+    /// assert_eq!(problem.in_dtype(DType::F64)?.dtype(), DType::F64);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn in_dtype(&self, dtype: DType) -> Result<Problem> {
+        let convert = |(name, array): &(String, Array)| Ok((name.clone(), in_dtype(array, dtype)?));
+        let data = self.data.iter().map(convert).collect::<Result<_>>()?;
+        Ok(Problem { dtype, data, ..self.clone() })
+    }
+
+    /// Both losses at this state and with the draws of this key, on a graph of one's own: to hold derivatives against
+    /// differences, or to see how the inner loss is curved.
+    ///
+    /// ```
+    /// use bilevel::graph::{GradientCheck, Graph};
+    /// use bilevel::{Cpu, Leaf, Problem, State, Variable};
+    /// let problem = Problem::new(Leaf(Variable::constant([3], 0.4)), Leaf(Variable::constant([3], 0.1)))
+    ///     .inner(|_, l, t| (l.0.exp() * t.0.square()).sum_all())
+    ///     .outer(|_, _, t| t.0.sin().sum_all())
+    ///     .build()?;
+    /// let graph = Graph::new();
+    /// let losses = problem.losses(&graph, &State::initial(&problem, [0, 0])?, [0, 0])?;
+    /// let report = GradientCheck::new(&graph, losses.inner, &losses.theta, &losses.point).lambda(&losses.lambda).run()?;
+    /// assert!(report.worst() < 1e-6, "{report}");
+    /// let curvature = losses.curvature(&graph, &Cpu::with_threads(1), 10)?;
+    /// assert!((curvature.largest - 2.0 * 0.4f64.exp()).abs() < 1e-9);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn losses(&self, graph: &Graph, state: &State, key: [i32; 2]) -> Result<Losses> {
+        let problem = self.in_dtype(DType::F64)?;
+        let trace = Trace::new(graph, &problem)?;
+        let step = graph.scalar(0.0, DType::I32);
+        let (inner, outer) = (trace.inner(&trace.theta, step)?, trace.outer(&trace.theta, step)?);
+        let (mut point, mut names) = (vec![], vec![]);
+        let variables = [
+            ("lambda", &self.lambda, &trace.lambda, &state.lambda),
+            ("theta", &self.theta, &trace.theta, &state.theta),
+        ];
+        for (prefix, leaves, tensors, values) in variables {
+            for (((name, _), tensor), value) in leaves.iter().zip(tensors).zip(values) {
+                point.push((*tensor, in_dtype(value, DType::F64)?));
+                names.push(format!("{prefix}.{name}"));
+            }
+        }
+        for ((name, value), tensor) in problem.data.iter().zip(trace.data()) {
+            point.push((tensor, value.clone()));
+            names.push(format!("data.{name}"));
+        }
+        point.push((trace.key, Array::from_i32([2], key.to_vec())?));
+        names.push("key".into());
+        Ok(Losses { inner, outer, lambda: trace.lambda.clone(), theta: trace.theta.clone(), point, names })
+    }
+}
+
+fn in_dtype(array: &Array, dtype: DType) -> Result<Array> {
+    match array.dtype() {
+        DType::I32 => Ok(array.clone()),
+        _ => Ok(Array::from_values(array.shape(), &array.to_f64(), dtype)?),
+    }
+}
