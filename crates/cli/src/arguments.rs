@@ -25,7 +25,14 @@ The folder then holds:
   metrics.jsonl       a line an outer iteration
   checkpoint/         what 'bilevel resume' goes on from
   result.json         what was found; the same for the same configuration and seed
-  lambda.safetensors  the hyperparameters that were found";
+  lambda.safetensors  the hyperparameters that were found
+  report.html         all of it to look at, in one page; its plots are in plots/
+  tensorboard/        event files, with --tensorboard";
+
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  bilevel report runs/digits-l2-langevin-adjoint-s0    its report.html and plots/ again
+  bilevel report runs/* --out all.html                 all runs in one page, a curve a run";
 
 const REPRODUCE_EXAMPLES: &str = "\
 Examples:
@@ -72,6 +79,9 @@ pub enum Command {
     /// Holds gradients, Hessian and mixed products of both losses against finite differences, names hyperparameters that
     /// cannot have any effect, and measures the curvature of the inner loss, which says what inner step is safe.
     Check(Check),
+    /// Draw the report of a run again, or several runs on one page.
+    #[command(after_help = REPORT_EXAMPLES)]
+    Report(Report),
     /// Run the paper's tables and figures and hold what comes out against what was printed.
     ///
     /// Each number stands beside the paper's and the one the protocol is known to give, with a verdict. That a number is not
@@ -131,6 +141,9 @@ pub struct Run {
     /// Where to keep the run; runs/EXPERIMENT-METHOD-sSEED if not given.
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Also write event files for TensorBoard; the same as --set metrics.tensorboard=true.
+    #[arg(long)]
+    pub tensorboard: bool,
     /// Print the configuration, with every key and what it means, and do not run it.
     #[arg(long)]
     pub dry_run: bool,
@@ -148,9 +161,23 @@ pub struct Resume {
     /// Go on to this iteration instead of the one the run was to stop at.
     #[arg(long, value_name = "N")]
     pub outer: Option<u32>,
+    /// From here on also write event files for TensorBoard.
+    #[arg(long)]
+    pub tensorboard: bool,
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `report`.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// The folders of the runs.
+    #[arg(value_name = "DIR", required = true)]
+    pub folders: Vec<PathBuf>,
+    /// Where to write the page; report.html in the folder of one run, in the current folder for several.
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// Arguments of `check`.

@@ -79,6 +79,8 @@ pub struct Metrics {
     pub every: u32,
     /// A diagnosis of the hypergradient every so many iterations; 0 is never.
     pub diagnose: u32,
+    /// Event files for TensorBoard as well.
+    pub tensorboard: bool,
 }
 
 /// The words that decide which other keys there are.
@@ -134,7 +136,11 @@ impl Choices<'_> {
                 },
             },
             checkpoint: Checkpoint { every: (d.iterations / 10).max(10) },
-            metrics: Metrics { every: (d.iterations / 100).max(1), diagnose: (d.iterations / 100).max(1) },
+            metrics: Metrics {
+                every: (d.iterations / 100).max(1),
+                diagnose: (d.iterations / 100).max(1),
+                tensorboard: false,
+            },
         })
     }
 }

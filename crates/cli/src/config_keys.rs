@@ -67,5 +67,6 @@ const KEYS: &[(&str, &str)] = &[
     ("checkpoint.every", "save every so many iterations, and at the end"),
     ("metrics", "when the run is measured"),
     ("metrics.every", "take the experiment's own measures every so many iterations"),
+    ("metrics.tensorboard", "also write event files for TensorBoard"),
     ("metrics.diagnose", "look into the hypergradient every so many iterations, 0 for never"),
 ];

@@ -5,6 +5,8 @@
 //!   checkpoint/          what a resumed run goes on from
 //!   result.json          what a finished run found
 //!   lambda.safetensors   the hyperparameters it found
+//!   report.html, plots/  the same for people
+//!   tensorboard/         event files, where they were asked for
 
 use crate::config::Config;
 use crate::config_entries::{self, Entry};
@@ -95,6 +97,21 @@ impl RunFolder {
         self.path.join("lambda.safetensors")
     }
 
+    /// Its report.
+    pub fn report_file(&self) -> PathBuf {
+        self.path.join("report.html")
+    }
+
+    /// The figures of its report.
+    pub fn plots(&self) -> PathBuf {
+        self.path.join("plots")
+    }
+
+    /// Its event files.
+    pub fn tensorboard(&self) -> PathBuf {
+        self.path.join("tensorboard")
+    }
+
     /// The settings in its configuration.
     pub fn entries(&self) -> Result<Vec<Entry>> {
         read_entries(&self.config_file())
@@ -121,7 +138,8 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
         if cfg!(unix)
             && let Some(folder) = path.parent()
         {
-            File::open(folder)?.sync_all()?;
+            let here = Path::new(".");
+            File::open(if folder.as_os_str().is_empty() { here } else { folder })?.sync_all()?;
         }
         Ok(())
     };
@@ -131,7 +149,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     })
 }
 
-/// Called when a run is finished and its result is written: the place for a report. There is none yet.
-pub fn write_report(_folder: &RunFolder) -> Result<()> {
-    Ok(())
+/// Writes the report of a run into its folder: a page, and its figures as files.
+pub fn write_report(folder: &RunFolder) -> Result<()> {
+    crate::run_report::write_one(folder)
 }

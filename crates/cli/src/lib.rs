@@ -2,6 +2,7 @@
 
 mod advice;
 pub mod arguments;
+mod calm;
 pub mod commands;
 pub mod config;
 pub mod config_entries;
@@ -14,13 +15,20 @@ pub mod folder;
 #[cfg(doctest)]
 mod guide;
 mod interrupt;
+mod lambda_view;
 mod metrics;
 mod numbers;
 mod outer_settings;
+mod readable;
 mod reproduction;
 pub mod result;
+mod run_history;
+mod run_plots;
+mod run_record;
+mod run_report;
 pub mod runner;
 pub mod schema;
+mod tensorboard;
 mod tour;
 
 use arguments::{Arguments, Command};
@@ -68,6 +76,7 @@ fn dispatch(arguments: &Arguments) -> Result<()> {
         Some(Command::Run(run)) => commands::run::run(run, quiet, &mut out),
         Some(Command::Resume(resume)) => commands::resume::resume(resume, quiet, &mut out),
         Some(Command::Check(check)) => commands::check::check(check, &mut out),
+        Some(Command::Report(report)) => commands::report::report(report, quiet, &mut out),
         Some(Command::Reproduce(reproduce)) => commands::reproduce::reproduce(reproduce, quiet, &mut out),
         Some(Command::Schema) => Ok(writeln!(out, "{:#}", schema::schema()?)?),
         Some(Command::Completions { shell }) => {

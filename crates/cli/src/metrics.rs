@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_whole};
 use crate::numbers::numbers;
+use crate::tensorboard::TensorBoard;
 use bilevel::graph::random::{fold_in, seed_key};
 use bilevel::{Beginning, Evaluator, Iteration, Observer, Problem, State};
 use serde_json::{Map, Value};
@@ -39,12 +40,13 @@ pub struct Recorder {
     config: Config,
     measures: Measures,
     file: Option<File>,
+    events: Option<TensorBoard>,
 }
 
 impl Recorder {
     /// Into this folder.
     pub fn new(folder: &RunFolder, config: &Config, measures: Measures) -> Self {
-        Recorder { folder: folder.clone(), config: config.clone(), measures, file: None }
+        Recorder { folder: folder.clone(), config: config.clone(), measures, file: None, events: None }
     }
 
     fn begin(&mut self, done: u32) -> Result<()> {
@@ -60,6 +62,9 @@ impl Recorder {
             write_whole(&path, &kept)?;
             OpenOptions::new().append(true).open(&path).map_err(failed)?
         });
+        if self.config.metrics.tensorboard {
+            self.events = Some(TensorBoard::new(&self.folder, done)?);
+        }
         Ok(())
     }
 
@@ -71,6 +76,9 @@ impl Recorder {
             if !measures.is_empty() {
                 line.insert("measures".into(), Value::Object(measures));
             }
+        }
+        if let Some(events) = &mut self.events {
+            events.write(iteration.number, &line)?;
         }
         let text = format!("{}\n", Value::Object(line));
         let path = self.folder.metrics_file();

@@ -56,11 +56,19 @@ pub struct LeafSummary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values: Option<Vec<f64>>,
     /// Its Euclidean norm.
+    #[serde(deserialize_with = "or_nan")]
     pub norm: f64,
     /// Its least number.
+    #[serde(deserialize_with = "or_nan")]
     pub least: f64,
     /// Its largest number.
+    #[serde(deserialize_with = "or_nan")]
     pub largest: f64,
+}
+
+/// JSON has no word for a number that is not finite, so it was written as null.
+fn or_nan<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 impl LeafSummary {

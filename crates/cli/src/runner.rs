@@ -29,7 +29,14 @@ pub fn execute(
     let result = RunResult::new(config, &setup.problem, &outcome, &mut Measures::new(&setup.problem, config)?)?;
     if let Some(result) = &result {
         write_result(folder, &setup.problem, &outcome, result)?;
-        write_report(folder)?;
+    }
+    // A run whose files can no longer be written has said so already.
+    if (result.is_some() || outcome.iterations > 0)
+        && !matches!(outcome.reason, StopReason::Unsaved(_) | StopReason::Observer(_))
+        && let Err(error) = write_report(folder)
+    {
+        // A report can be drawn again; what was found is kept already.
+        crate::complain(&format!("the run has no report: {error}"));
     }
     match (outcome.reason, result) {
         (StopReason::Diverged(diagnosis), _) => Err(CliError::Diverged { path, diagnosis: diagnosis.to_string() }),

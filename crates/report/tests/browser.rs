@@ -1,83 +1,18 @@
 //! A sample page in a real browser, wide and narrow, light and dark. Skipped where there is none.
-//!
-//! The page is put into a frame of the width to be tested (a headless window cannot be as narrow as a telephone). A
-//! script in it looks at what a reader would see and tells the page around it, which Chromium prints.
 
+#[path = "browser/drive.rs"]
+mod drive;
 #[path = "../examples/gallery.rs"]
 mod gallery;
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-fn chromium() -> Option<PathBuf> {
-    if let Some(path) = std::env::var_os("BILEVEL_CHROMIUM") {
-        return Some(PathBuf::from(path));
-    }
-    let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-    let folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
-    names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|path| path.is_file())
-}
-
-/// Opens a page, takes a screenshot, and returns the page as it is then.
-fn open(browser: &Path, folder: &Path, page: &Path, [width, height]: [u32; 2], dark: bool, picture: &Path) -> String {
-    let (out, log) = (folder.join("dom.html"), folder.join("chromium.log"));
-    let mut command = Command::new(browser);
-    command.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]);
-    command.args(["--disable-dev-shm-usage", "--virtual-time-budget=5000", "--dump-dom"]);
-    command.arg(format!("--user-data-dir={}", folder.join("profile").display()));
-    command.arg(format!("--window-size={},{height}", width.max(600)));
-    command.arg(format!("--screenshot={}", picture.display()));
-    command.arg(format!("--blink-settings=preferredColorScheme={}", u8::from(!dark)));
-    command.arg(format!("file://{}", page.display()));
-    command.stdin(Stdio::null()).stdout(fs::File::create(&out).unwrap()).stderr(fs::File::create(&log).unwrap());
-    let mut child = command.spawn().unwrap_or_else(|e| panic!("{} cannot be started: {e}", browser.display()));
-    let begun = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if begun.elapsed() > Duration::from_secs(90) {
-            _ = child.kill();
-            _ = child.wait();
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let dom = fs::read_to_string(&out).unwrap_or_default();
-    assert!(dom.contains("</html>"), "Chromium printed no page:\n{}", fs::read_to_string(&log).unwrap_or_default());
-    dom
-}
-
 #[test]
 fn a_page_reads_well_wide_and_narrow_in_light_and_dark() {
-    let Some(browser) = chromium() else {
-        println!("skipped: no Chromium found on the path, and BILEVEL_CHROMIUM is not set");
-        return;
-    };
+    let Some(browser) = drive::chromium() else { return };
     let folder = std::env::temp_dir().join(format!("report-browser-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
+    std::fs::create_dir_all(&folder).unwrap();
     let page = gallery::sample().html();
-    fs::write(folder.join("report.html"), &page).unwrap();
-    let early = format!("<head><script>{}</script>", include_str!("browser/early.js"));
-    let late = format!("<script>{}</script></body>", include_str!("browser/late.js"));
-    let checked = page.replacen("<head>", &early, 1).replacen("</body>", &late, 1);
-    fs::write(folder.join("checked.html"), checked).unwrap();
-
-    for (width, height, dark) in [(1280, 3900, false), (1280, 3900, true), (400, 4300, false), (400, 4300, true)] {
-        let scheme = if dark { "dark" } else { "light" };
-        let (around, picture) = (folder.join("around.html"), folder.join(format!("{width}-{scheme}.png")));
-        let script = "addEventListener('message', (e) => { verdict.textContent = JSON.stringify(e.data); });";
-        let style = format!("border:0;display:block;width:{width}px;height:{height}px");
-        let frame = format!("<iframe src=\"checked.html\" style=\"{style}\"></iframe>");
-        let body =
-            format!("<body style=\"margin:0\"><script>{script}</script>{frame}<pre id=\"verdict\"></pre></body>");
-        fs::write(&around, format!("<!doctype html><html>{body}</html>")).unwrap();
-        let dom = open(&browser, &folder, &around, [width, height], dark, &picture);
-        let verdict =
-            dom.split("<pre id=\"verdict\">").nth(1).and_then(|rest| rest.split("</pre>").next()).unwrap_or("");
-        let wanted = format!("{{\"failures\":[],\"scheme\":\"{scheme}\",\"width\":{width}}}");
-        assert_eq!(verdict, wanted, "at {width} in {scheme}; the page is in {}", folder.display());
-        assert!(fs::metadata(&picture).is_ok_and(|file| file.len() > 10_000), "no screenshot {}", picture.display());
-    }
-    _ = fs::remove_dir_all(folder.join("profile"));
+    std::fs::write(folder.join("report.html"), &page).unwrap();
+    let windows = [(1280, 3900, false), (1280, 3900, true), (400, 4300, false), (400, 4300, true)];
+    drive::check(&browser, &folder, &page, &windows);
     println!("screenshots are in {}", folder.display());
 }

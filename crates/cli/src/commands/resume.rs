@@ -23,7 +23,8 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
         }
         entries.push(Entry::argument(&["outer", "iterations"], Given::Whole(asked as i64), format!("--outer {asked}")));
     }
-    let config = Config::resolve(&entries)?;
+    let mut config = Config::resolve(&entries)?;
+    config.metrics.tensorboard |= arguments.tensorboard;
     folder.check_unchanged(&config)?;
     let display = (!quiet).then(Display::stderr);
     let result = execute(&config, &folder, true, display, stop_on_interrupt()?)?;

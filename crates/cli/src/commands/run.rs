@@ -60,7 +60,8 @@ pub fn resolve(which: &Which) -> Result<Config> {
 
 /// Runs the command.
 pub fn run(arguments: &Run, quiet: bool, out: &mut dyn Write) -> Result<()> {
-    let config = resolve(&arguments.which)?;
+    let mut config = resolve(&arguments.which)?;
+    config.metrics.tensorboard |= arguments.tensorboard;
     if arguments.dry_run {
         write!(out, "{}", config.to_toml())?;
         return Ok(());

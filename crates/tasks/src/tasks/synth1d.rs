@@ -27,7 +27,7 @@ pub(super) const PLAIN: Task = Task {
 /// With noise.
 pub(super) const NOISY: Task = Task {
     name: "noisy-synth1d",
-    summary: "the same, with the inner loss drawn anew at every inner step",
+    summary: "the λ of synth1d, with the inner loss drawn anew at every inner step",
     defaults: Defaults { inner: InnerLoop { temperature: 1e-5, curvature: 4.0, ..DEFAULTS.inner }, ..DEFAULTS },
     picture: None,
     problem: |_: &TaskOptions, dtype| problem(0.3, dtype),

@@ -1,0 +1,97 @@
+//! Numbers as a page shows them.
+
+/// To five digits, with a power of ten where plain digits would be long.
+pub fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return if value.is_nan() { "–".into() } else { if value > 0.0 { "∞" } else { "−∞" }.into() };
+    }
+    let size = value.abs();
+    let text = if value == 0.0 {
+        "0".into()
+    } else if (1e-3..1e6).contains(&size) {
+        let digits = 4 - size.log10().floor() as i32;
+        format!("{value:.*}", digits.max(0) as usize)
+    } else {
+        let printed = format!("{value:.3e}");
+        let (mantissa, exponent) = printed.split_once('e').unwrap_or((&printed, "0"));
+        format!("{mantissa}×10{}", raised(exponent))
+    };
+    text.replace('-', "−")
+}
+
+/// One that may be missing.
+pub fn number_or_dash(value: Option<f64>) -> String {
+    value.map_or("–".into(), number)
+}
+
+fn raised(exponent: &str) -> String {
+    let raise = |c: char| match c {
+        '-' => '⁻',
+        '0'..='9' => ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][c as usize - '0' as usize],
+        other => other,
+    };
+    exponent.chars().map(raise).collect()
+}
+
+/// With a comma between thousands.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// With the word, in the plural where there is not one.
+pub fn counted(number: u64, of: &str) -> String {
+    format!("{} {of}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// A time as a person would say it.
+pub fn duration(seconds: f64) -> String {
+    match seconds {
+        s if !s.is_finite() || s < 0.0 => "–".into(),
+        s if s < 0.9995 => format!("{:.0} ms", s * 1e3),
+        s if s < 99.95 => format!("{s:.1} s"),
+        s if s < 5940.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3600.0),
+    }
+}
+
+/// With a capital at its beginning, unless it begins with a Greek letter or a name in code.
+pub fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) if first.is_ascii_lowercase() => first.to_ascii_uppercase().to_string() + letters.as_str(),
+        _ => text.into(),
+    }
+}
+
+/// Part of a file's name.
+pub fn stem(title: &str) -> String {
+    let letter = |c: char| if c.is_alphanumeric() { c } else { '-' };
+    let name: String = title.to_lowercase().chars().map(letter).take(60).collect();
+    name.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_counts_and_times_read_well() {
+        assert_eq!(
+            [0.0, 0.234567, -1234.5678, 1.5e-7, -2e9, f64::NAN].map(number),
+            ["0", "0.23457", "−1234.6", "1.500×10⁻⁷", "−2.000×10⁹", "–"]
+        );
+        assert_eq!([7, 1234, 1234567].map(count), ["7", "1,234", "1,234,567"]);
+        assert_eq!([0.012, 2.34, 300.0, 7200.0].map(duration), ["12 ms", "2.3 s", "5 min", "2.0 h"]);
+        assert_eq!((counted(1, "run"), counted(2000, "run")), ("1 run".into(), "2,000 runs".into()));
+        assert_eq!((sentence("test loss"), sentence("λ")), ("Test loss".into(), "λ".into()));
+        assert_eq!(stem("Distance of λ from the optimum!"), "distance-of-λ-from-the-optimum");
+    }
+}

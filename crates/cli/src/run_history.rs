@@ -1,0 +1,233 @@
+//! The metrics of a run, read back. A last line torn by a crash is passed over; any other damage is named with its line.
+
+use crate::errors::{CliError, Result};
+use bilevel::Diagnostics;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+/// The numbers of one outer iteration. One that was not finite was not written.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Row {
+    /// Its number, from 1.
+    pub iteration: u32,
+    /// The inner loss.
+    #[serde(default)]
+    pub inner_loss: Option<f64>,
+    /// The outer loss.
+    #[serde(default)]
+    pub outer_loss: Option<f64>,
+    /// Norm of the hypergradient.
+    #[serde(default)]
+    pub hypergradient_norm: Option<f64>,
+    /// Norm of its standard error.
+    #[serde(default)]
+    pub standard_error: Option<f64>,
+    /// Time of all iterations so far.
+    #[serde(default)]
+    pub seconds: Option<f64>,
+    /// What was seen beside the hypergradient.
+    #[serde(default)]
+    pub diagnostics: Diagnostics,
+    /// The experiment's own measures, in iterations in which they were taken.
+    #[serde(default)]
+    pub measures: Map<String, Value>,
+    /// How often each kind of derivative was computed so far.
+    #[serde(flatten)]
+    pub oracles: Counts,
+}
+
+/// Counts of all iterations so far.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Counts {
+    /// Gradients of the inner loss.
+    pub inner_gradients: u64,
+    /// Gradients of the outer loss.
+    pub outer_gradients: u64,
+    /// Products with the inner Hessian.
+    pub hessian_products: u64,
+    /// Products with the mixed derivative.
+    pub mixed_products: u64,
+    /// Values of a loss alone.
+    pub losses: u64,
+}
+
+impl Counts {
+    /// With names for people.
+    pub fn named(&self) -> [(&'static str, u64); 5] {
+        [
+            ("inner gradients", self.inner_gradients),
+            ("outer gradients", self.outer_gradients),
+            ("Hessian products", self.hessian_products),
+            ("mixed products", self.mixed_products),
+            ("losses alone", self.losses),
+        ]
+    }
+}
+
+/// All lines of metrics, in order.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// One a line.
+    pub rows: Vec<Row>,
+}
+
+impl History {
+    /// From a file.
+    pub fn read(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|error| CliError::file("read", path, &error))?;
+        Self::parse(BufReader::new(file), path)
+    }
+
+    /// From what stands in the file of this name.
+    pub fn parse(mut from: impl BufRead, path: &Path) -> Result<Self> {
+        let mut rows: Vec<Row> = vec![];
+        let mut line = vec![];
+        for number in 1.. {
+            line.clear();
+            let read = from.read_until(b'\n', &mut line).map_err(|error| CliError::file("read", path, &error))?;
+            if read == 0 {
+                break;
+            }
+            let torn = !line.ends_with(b"\n");
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            let damaged = |what: String| CliError::File {
+                action: "read",
+                path: path.to_path_buf(),
+                reason: format!("line {number} {what}; without that line the rest can be drawn"),
+            };
+            match serde_json::from_slice::<Row>(&line) {
+                Ok(row) if rows.last().is_some_and(|last| last.iteration >= row.iteration) => {
+                    let before = rows.last().map_or(0, |last| last.iteration);
+                    return Err(damaged(format!("has iteration {} after iteration {before}", row.iteration)));
+                }
+                Ok(row) => rows.push(row),
+                Err(_) if torn => {}
+                Err(_) => return Err(damaged("is not the metrics of an iteration".into())),
+            }
+        }
+        Ok(History { rows })
+    }
+
+    /// The last line.
+    pub fn last(&self) -> Option<&Row> {
+        self.rows.last()
+    }
+
+    /// A number over the iterations that have it.
+    pub fn points(&self, of: impl Fn(&Row) -> Option<f64>) -> Vec<(f64, f64)> {
+        self.rows.iter().filter_map(|row| Some((f64::from(row.iteration), of(row)?))).collect()
+    }
+
+    /// Names of the measures that were taken, in their order.
+    pub fn measures(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = vec![];
+        for name in self.rows.iter().flat_map(|row| row.measures.keys()) {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// A measure over the iterations in which it was taken.
+    pub fn measure(&self, name: &str) -> Vec<(f64, f64)> {
+        self.points(|row| row.measures.get(name)?.as_f64())
+    }
+
+    /// The value a measure had when it was last taken.
+    pub fn last_measure(&self, name: &str) -> Option<f64> {
+        self.rows.iter().rev().find_map(|row| row.measures.get(name)?.as_f64())
+    }
+
+    /// The least outer loss.
+    pub fn best_outer_loss(&self) -> Option<f64> {
+        self.rows.iter().filter_map(|row| row.outer_loss).min_by(f64::total_cmp)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn line(iteration: u32) -> String {
+        format!(
+            "{{\"iteration\":{iteration},\"inner_loss\":1.5,\"outer_loss\":0.25,\"hypergradient_norm\":1e-3,\
+             \"seconds\":0.5,\"inner_gradients\":{iteration}0,\"diagnostics\":{{\"horizon\":0.8,\
+             \"drops_contraction\":false}},\"measures\":{{\"test loss\":0.5,\"accuracy\":null}}}}\n"
+        )
+    }
+
+    fn parse(text: &[u8]) -> Result<History> {
+        History::parse(text, Path::new("kept/metrics.jsonl"))
+    }
+
+    #[test]
+    fn what_a_run_writes_is_read_back() {
+        let history = parse((line(1) + &line(2)).as_bytes()).unwrap();
+        assert_eq!(history.points(|row| row.outer_loss), [(1.0, 0.25), (2.0, 0.25)]);
+        assert_eq!(history.last().unwrap().oracles.inner_gradients, 20);
+        assert_eq!(history.points(|row| row.diagnostics.horizon)[1], (2.0, 0.8));
+        assert_eq!(history.measures(), ["test loss", "accuracy"]);
+        assert_eq!((history.measure("test loss").len(), history.measure("accuracy").len()), (2, 0));
+        assert_eq!(history.last_measure("test loss"), Some(0.5));
+        assert_eq!(history.points(|row| row.standard_error), []);
+    }
+
+    #[test]
+    fn a_torn_last_line_is_passed_over() {
+        let whole = line(1) + &line(2);
+        for cut in line(1).len() + 1..whole.len() - 1 {
+            assert_eq!(parse(&whole.as_bytes()[..cut]).unwrap().rows.len(), 1, "{cut}");
+        }
+    }
+
+    #[test]
+    fn damage_is_named_with_file_and_line() {
+        let said = |text: String| parse(text.as_bytes()).unwrap_err().to_string();
+        assert_eq!(
+            said(line(1) + "garbage\n" + &line(2)),
+            "cannot read kept/metrics.jsonl: line 2 is not the metrics of an iteration; without that line the rest can be \
+             drawn"
+        );
+        assert!(said(line(2) + &line(2)).contains("line 2 has iteration 2 after iteration 2; "));
+        assert!(parse(b"\xff\xfe\n").is_err() && parse(b"[1]\n").is_err() && parse(b"{}\n").is_err());
+        assert!(parse(b"").unwrap().rows.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn random_damage_is_an_error_or_fewer_lines_but_never_a_panic(
+            edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8), 1..12),
+        ) {
+            let mut bytes: Vec<u8> = (1..8).flat_map(|i| line(i).into_bytes()).collect();
+            for (place, byte, kind) in edits {
+                if bytes.is_empty() {
+                    break;
+                }
+                let at = place.index(bytes.len());
+                match kind {
+                    0 => bytes[at] = byte,
+                    1 => bytes.insert(at, byte),
+                    2 => _ = bytes.remove(at),
+                    _ => bytes.truncate(at),
+                }
+            }
+            if let Ok(history) = parse(&bytes) {
+                prop_assert!(history.rows.windows(2).all(|two| two[0].iteration < two[1].iteration));
+                _ = history.best_outer_loss();
+                let runs = [("", &history)];
+                let mut figures = crate::run_plots::losses_and_measures(&runs);
+                figures.extend(crate::run_plots::hypergradient(&runs));
+                figures.extend(crate::run_plots::diagnostics(&runs));
+                prop_assert!(figures.iter().all(|figure| figure.svg().starts_with("<svg")));
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! All that is known of a run from its folder, whether it is finished, stopped or still going.
+
+use crate::config::Config;
+use crate::errors::{CliError, Result};
+use crate::folder::RunFolder;
+use crate::result::RunResult;
+use crate::run_history::History;
+use bilevel::Checkpoints;
+use bilevel_tasks::{Picture, Setup, Task};
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
+use std::path::Path;
+
+/// A leaf of λ.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LambdaLeaf {
+    /// Its name; empty where λ is one leaf without a name.
+    pub name: String,
+    /// Its numbers.
+    pub values: Vec<f64>,
+}
+
+impl LambdaLeaf {
+    /// What it is called.
+    pub fn title(&self) -> String {
+        if self.name.is_empty() { "λ".into() } else { format!("λ.{}", self.name) }
+    }
+}
+
+/// All that is known of a run.
+#[derive(Debug)]
+pub struct RunRecord {
+    /// Where it is kept.
+    pub folder: RunFolder,
+    /// Its configuration.
+    pub config: Config,
+    /// Its experiment.
+    pub task: &'static Task,
+    /// Its metrics.
+    pub history: History,
+    /// What it found, if it is finished.
+    pub result: Option<RunResult>,
+    /// The hyperparameters: those found, or those of the last checkpoint.
+    pub lambda: Vec<LambdaLeaf>,
+    /// Names of hyperparameters that cannot influence the outer loss.
+    pub idle: Vec<String>,
+}
+
+impl RunRecord {
+    /// Of the run in this folder.
+    pub fn read(folder: &RunFolder) -> Result<Self> {
+        let config = Config::resolve(&folder.entries()?)?;
+        let task = config.task()?;
+        let history = History::read(&folder.metrics_file())?;
+        let done = history.last().map_or(0, |row| row.iteration);
+        // A run that went on after it was finished leaves the old result until it has a new one.
+        let result =
+            if folder.result_file().exists() { Some(RunResult::read(folder)?) } else { None }.filter(|result| {
+                result.iterations == done && (result.stopped != "iterations" || done >= config.outer.iterations)
+            });
+        if history.rows.is_empty() && result.is_none() {
+            return Err(CliError::File {
+                action: "draw",
+                path: folder.path().to_path_buf(),
+                reason: "no iteration of its run is done yet".into(),
+            });
+        }
+        // Data that are no longer there are no reason not to show what was found with them.
+        let setup = config.setup().ok();
+        let lambda = match &result {
+            Some(result) => found_lambda(&folder.lambda_file(), result)?,
+            None => saved_lambda(folder, setup.as_ref()),
+        };
+        let idle = setup.and_then(|setup| setup.problem.idle_hyperparameters().ok()).unwrap_or_default();
+        Ok(RunRecord { folder: folder.clone(), config, task, history, result, lambda, idle })
+    }
+
+    /// Its method's name.
+    pub fn method(&self) -> &'static str {
+        bilevel::Method::name(&self.config.method)
+    }
+
+    /// Iterations done.
+    pub fn iterations(&self) -> u32 {
+        self.history.last().map_or(0, |row| row.iteration)
+    }
+
+    /// Why it stopped, or how far it is.
+    pub fn state(&self) -> String {
+        match &self.result {
+            Some(result) if result.stopped == "diverged" => "diverged".into(),
+            Some(result) => result.because.clone(),
+            None => format!("not finished: {} of {} iterations", self.iterations(), self.config.outer.iterations),
+        }
+    }
+
+    /// The same in a word or two.
+    pub fn state_word(&self) -> &'static str {
+        match self.result.as_ref().map(|result| result.stopped.as_str()) {
+            Some("iterations") => "finished",
+            Some("tolerance") => "converged",
+            Some("patience") => "no better",
+            Some("diverged") => "diverged",
+            Some(_) => "stopped",
+            None => "unfinished",
+        }
+    }
+
+    /// A measure at the end, or when it was last taken.
+    pub fn measure(&self, name: &str) -> Option<f64> {
+        let last = self.result.as_ref().and_then(|result| result.measures.get(name)?.as_f64());
+        last.or_else(|| self.history.last_measure(name))
+    }
+
+    /// Names of its measures.
+    pub fn measures(&self) -> Vec<&str> {
+        match &self.result {
+            Some(result) => result.measures.keys().map(String::as_str).collect(),
+            None => self.history.measures(),
+        }
+    }
+
+    /// λ as images, where its experiment says how.
+    pub fn picture(&self) -> Option<(Picture, &LambdaLeaf)> {
+        let picture = self.task.picture?;
+        let pixels = picture.panels.checked_mul(picture.rows)?.checked_mul(picture.columns)?;
+        let leaf = self.lambda.iter().find(|leaf| leaf.name == picture.leaf)?;
+        (leaf.values.len() == pixels).then_some((picture, leaf))
+    }
+
+    /// What a reader must know before believing the rest.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut all = vec![];
+        match &self.result {
+            Some(result) if result.stopped == "diverged" => {
+                all.push(format!("The run {}. What follows is its last good state.", result.because));
+            }
+            Some(_) => {}
+            None => all.push(format!(
+                "The run is not finished: {} of {} iterations are done. `bilevel resume {}` goes on with it.",
+                self.iterations(),
+                self.config.outer.iterations,
+                self.folder.path().display()
+            )),
+        }
+        for name in &self.idle {
+            let name = if name.is_empty() { String::new() } else { format!(".{name}") };
+            all.push(format!("`λ{name}` cannot influence the outer loss: the run leaves it where it began."));
+        }
+        // Of each kind the last: what was wrong at the beginning only has passed.
+        let looked = self.history.rows.iter().rev().filter(|row| row.diagnostics.curvature.is_some()).take(LAST_LOOKS);
+        let mut kinds = vec![];
+        for row in looked {
+            for warning in row.diagnostics.warnings() {
+                let kind = std::mem::discriminant(&warning);
+                if !kinds.contains(&kind) {
+                    kinds.push(kind);
+                    all.push(format!("Iteration {}: {warning}.", row.iteration));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// The diagnosis is read in so many of the last iterations that have one.
+const LAST_LOOKS: usize = 10;
+
+/// The leaves in a file, in the order of the result.
+fn found_lambda(path: &Path, result: &RunResult) -> Result<Vec<LambdaLeaf>> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+        Err(error) => return Err(CliError::file("read", path, &error)),
+    };
+    let damaged = |reason: String| CliError::File {
+        action: "read",
+        path: path.to_path_buf(),
+        reason: format!("damaged: {reason}"),
+    };
+    let tensors = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let leaf = |name: &String| {
+        let stored = if name.is_empty() { "lambda" } else { name };
+        let view = tensors.tensor(stored).map_err(|error| damaged(error.to_string()))?;
+        let values = values(&view).ok_or_else(|| damaged(format!("{stored} holds no floating-point numbers")))?;
+        Ok(LambdaLeaf { name: name.clone(), values })
+    };
+    result.lambda.iter().map(|summary| leaf(&summary.name)).collect()
+}
+
+fn values(view: &TensorView) -> Option<Vec<f64>> {
+    let bytes = view.data();
+    match view.dtype() {
+        Dtype::F32 => Some(bytes.as_chunks::<4>().0.iter().map(|four| f64::from(f32::from_le_bytes(*four))).collect()),
+        Dtype::F64 => Some(bytes.as_chunks::<8>().0.iter().map(|eight| f64::from_le_bytes(*eight)).collect()),
+        _ => None,
+    }
+}
+
+/// The leaves in the newest checkpoint, if there is one that can be read.
+fn saved_lambda(folder: &RunFolder, setup: Option<&Setup>) -> Vec<LambdaLeaf> {
+    let (Some(setup), Ok(Some(newest))) = (setup, Checkpoints::new(folder.checkpoints()).newest()) else {
+        return vec![];
+    };
+    let arrays = &newest.checkpoint.state().lambda;
+    let leaves = setup.problem.lambda_names().into_iter().zip(arrays);
+    leaves.map(|(name, array)| LambdaLeaf { name: name.into(), values: array.to_f64() }).collect()
+}
