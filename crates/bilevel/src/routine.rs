@@ -8,7 +8,31 @@ use std::ops::Range;
 /// Places of inputs or outputs named `prefix.0`, `prefix.1`, …; `None` for one the program does not use.
 type Groups = Vec<(String, Vec<Option<usize>>)>;
 
-pub(crate) struct Routine {
+/// A program of a problem, compiled: what a new method runs. Data is set once; λ, θ and the key are set by what they are,
+/// other inputs and outputs by the group they belong to: `z.0`, `z.1`, … is the group `z`.
+///
+/// ```
+/// use bilevel::graph::{Graph, Program, gradient_or_zeros};
+/// use bilevel::{Cpu, Leaf, Problem, Routine, State, Trace, Variable};
+/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square())
+///     .outer(|_, _, t| t.0)
+///     .build()?;
+/// // One step of gradient descent, carried from one to the next.
+/// let graph = Graph::new();
+/// let trace = Trace::new(&graph, &problem)?;
+/// let loss = trace.inner(&trace.theta, graph.step())?;
+/// let slope = gradient_or_zeros(loss, &trace.theta)?;
+/// let program = Program::builder(&graph).carry(trace.theta[0], trace.theta[0] - slope[0] * 0.25).build()?;
+///
+/// let mut descend = Routine::new(&program, &problem, &Cpu::with_threads(1))?;
+/// let state = State::initial(&problem, [0, 0])?;
+/// descend.set_point(&state.lambda, &state.theta, [0, 0])?;
+/// descend.run(0..2)?;
+/// assert_eq!(descend.theta()?[0].item(), Some(1.5)); // 0, then halfway to 2, then halfway again
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+pub struct Routine {
     run: Box<dyn Runnable>,
     lambda: Vec<Option<usize>>,
     theta: Vec<Option<usize>>,
@@ -23,6 +47,7 @@ pub(crate) struct Routine {
 }
 
 impl Routine {
+    /// Compiles a program made from a [`Trace`](crate::Trace) of this problem, and gives it the data.
     pub fn new(program: &Program, problem: &Problem, executor: &dyn Executor) -> Result<Self> {
         let place = |name: &str| program.inputs.iter().position(|port| port.name == name);
         let mut run = executor.compile(program)?;
@@ -44,10 +69,12 @@ impl Routine {
         })
     }
 
+    /// Sets λ.
     pub fn set_lambda(&mut self, lambda: &[Array]) -> Result<()> {
         set_each(&mut *self.run, &self.lambda, lambda)
     }
 
+    /// Sets θ.
     pub fn set_theta(&mut self, theta: &[Array]) -> Result<()> {
         set_each(&mut *self.run, &self.theta, theta)
     }
@@ -59,6 +86,7 @@ impl Routine {
         self.set_key(key)
     }
 
+    /// Sets the key of what is random.
     pub fn set_key(&mut self, key: [i32; 2]) -> Result<()> {
         let Some(input) = self.key else { return Ok(()) };
         if let Data::I32(values) = self.key_array.data_mut() {
@@ -67,7 +95,7 @@ impl Routine {
         Ok(self.run.set(input, &self.key_array)?)
     }
 
-    /// Sets γ and the size of its noise.
+    /// Sets the inner step γ and the size κ·√(2τγ) of its noise, where the program has them as inputs.
     pub fn set_step_sizes(&mut self, gamma: f64, noise: f64) -> Result<()> {
         for (place, value) in self.step_sizes.into_iter().zip([gamma, noise]) {
             let Some(input) = place else { continue };
@@ -105,6 +133,7 @@ impl Routine {
         Ok(numbers)
     }
 
+    /// Runs the program for these step numbers, which are also the counters of what is random.
     pub fn run(&mut self, steps: Range<u32>) -> Result<()> {
         Ok(self.run.run(steps)?)
     }

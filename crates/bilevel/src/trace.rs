@@ -5,12 +5,33 @@ use crate::scope::Scope;
 use crate::{Error, Result};
 use bilevel_graph::{DType, Graph, Tensor, gradient, mixed_vector, vjp};
 
-/// The symbolic problem: λ, θ, data and the random key of a hypergradient.
-pub(crate) struct Trace<'g> {
+/// A problem as tensors, for a new method to derive: λ, θ, data and the random key of a hypergradient are inputs of the
+/// graph, and a [`Routine`](crate::Routine) sets them by name.
+///
+/// ```
+/// use bilevel::graph::{Graph, gradient};
+/// use bilevel::{Leaf, Problem, Trace, Variable, or_zeros};
+/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([3], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square().sum_all())
+///     .outer(|_, _, t| t.0.sum_all())
+///     .build()?;
+/// let graph = Graph::new();
+/// let trace = Trace::new(&graph, &problem)?;
+/// let loss = trace.inner(&trace.theta, graph.step())?;
+/// let slope = or_zeros(gradient(loss, &trace.theta)?, &trace.theta);
+/// assert_eq!(slope[0].shape(), [3]);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+pub struct Trace<'g> {
+    /// The graph everything is on.
     pub graph: &'g Graph,
+    /// The problem.
     pub problem: &'g Problem,
+    /// λ, leaf by leaf.
     pub lambda: Vec<Tensor>,
+    /// θ, leaf by leaf.
     pub theta: Vec<Tensor>,
+    /// The key of what is random.
     pub key: Tensor,
     /// The inner step γ, an input: a schedule may change it between runs.
     pub gamma: Tensor,
@@ -28,6 +49,7 @@ const MEASURE_STREAM: u32 = 5_000;
 pub(crate) const NOISE_STREAM: u32 = 4_000;
 
 impl<'g> Trace<'g> {
+    /// Declares λ, θ, data and key as inputs of a graph.
     pub fn new(graph: &'g Graph, problem: &'g Problem) -> Result<Self> {
         let dtype = problem.dtype;
         let declare = |prefix: &str, variables: &[(String, crate::Variable)]| -> Vec<Tensor> {
@@ -63,7 +85,8 @@ impl<'g> Trace<'g> {
         Scope::new(self.graph, &self.data, (self.key, counter), self.problem.dtype, stream)
     }
 
-    /// L_T(λ, θ) with the draw of step `counter`.
+    /// L_T(λ, θ) with the draw of step `counter`: the same counter gives the same minibatch and noise, so all products of one
+    /// step must have the same.
     pub fn inner(&self, theta: &[Tensor], counter: Tensor) -> Result<Tensor> {
         (self.problem.inner)(&self.scope(counter, INNER_STREAM), &self.lambda, theta)
     }
@@ -74,7 +97,7 @@ impl<'g> Trace<'g> {
     }
 
     /// The problem's own measures at λ and θ, in their order.
-    pub fn measures(&self, counter: Tensor) -> Result<Vec<Tensor>> {
+    pub(crate) fn measures(&self, counter: Tensor) -> Result<Vec<Tensor>> {
         let scope = self.scope(counter, MEASURE_STREAM);
         self.problem.measures.iter().map(|(_, measure)| measure(&scope, &self.lambda, &self.theta)).collect()
     }
@@ -103,7 +126,7 @@ impl<'g> Trace<'g> {
 
     /// For each leaf of λ, true where it can influence the outer loss: directly, through the inner loss's gradient, or
     /// through θ⁰. The answer is the graph's, not that of numbers.
-    pub fn influential(&self) -> Result<Vec<bool>> {
+    pub(crate) fn influential(&self) -> Result<Vec<bool>> {
         let counter = self.graph.step();
         let direct = gradient(self.outer(&self.theta, counter)?, &self.lambda)?;
         let vector = self.inputs_like("vector", &self.theta);
@@ -117,7 +140,7 @@ impl<'g> Trace<'g> {
     }
 
     /// Traces both losses once, for their errors.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let counter = self.graph.step();
         gradient(self.inner(&self.theta, counter)?, &self.theta)?;
         gradient(self.outer(&self.theta, counter)?, &self.theta)?;
@@ -140,7 +163,7 @@ impl<'g> Trace<'g> {
     }
 }
 
-/// Derivatives with zeros where they are structurally zero.
-pub(crate) fn or_zeros(derivatives: bilevel_graph::Derivatives, like: &[Tensor]) -> Vec<Tensor> {
+/// Derivatives with zeros where they are structurally zero; see [`Trace`].
+pub fn or_zeros(derivatives: bilevel_graph::Derivatives, like: &[Tensor]) -> Vec<Tensor> {
     derivatives.into_iter().zip(like).map(|(d, t)| d.unwrap_or_else(|| t.zeros_like())).collect()
 }

@@ -47,6 +47,18 @@ The folder then holds:
   compare.json        all numbers; the same for the same settings
   report.html         curves, table, hyperparameters, settings";
 
+const REPRODUCE_EXAMPLES: &str = "\
+Examples:
+  bilevel reproduce                                  the items, a line each
+  bilevel reproduce synth1d --quick                  one table, in a second
+  bilevel reproduce all --quick --out reproduction   everything, with a page of tables and figures
+  bilevel reproduce all --json > rows.jsonl          with enough seeds for the printed digits
+
+With --out the folder then holds:
+  report.html  every table and figure on one page, to be opened in a browser
+  rows.jsonl   a line a number, as --json prints it
+  figures/     every figure as SVG and PNG";
+
 /// Learns hyperparameters by differentiating through training.
 ///
 /// A bi-level problem has an inner loss, which trains parameters, and an outer loss, which judges them; the command moves the
@@ -94,6 +106,12 @@ pub enum Command {
     /// Draw the report of a run again, or several runs on one page.
     #[command(after_help = REPORT_EXAMPLES)]
     Report(Report),
+    /// Run the paper's tables and figures and hold what comes out against what was printed.
+    ///
+    /// Each number stands beside the paper's and the one the protocol is known to give, with a verdict. That a number is not
+    /// reproduced is a finding, not a failure: the exit code is 0 all the same. Without an item, names the items.
+    #[command(after_help = REPRODUCE_EXAMPLES)]
+    Reproduce(Reproduce),
     /// Print the JSON schema of a configuration file.
     Schema,
     /// Print a script that completes this command in a shell.
@@ -242,6 +260,23 @@ pub struct Check {
     /// As JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `reproduce`.
+#[derive(Debug, Args)]
+pub struct Reproduce {
+    /// A table or figure of the paper, or all of them.
+    #[arg(value_name = "ITEM|all")]
+    pub item: Option<String>,
+    /// Few seeds and low caps: seconds instead of minutes, and wider errors.
+    #[arg(long)]
+    pub quick: bool,
+    /// Print the rows as JSON, one a line, and nothing else.
+    #[arg(long)]
+    pub json: bool,
+    /// Also write a page with tables and figures into this folder; without it nothing is written.
+    #[arg(short, long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }
 
 /// What clap says of arguments it does not understand, as one sentence.

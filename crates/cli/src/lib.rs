@@ -15,12 +15,15 @@ mod digits;
 mod display;
 pub mod errors;
 pub mod folder;
+#[cfg(doctest)]
+mod guide;
 mod interrupt;
 mod lambda_view;
 mod metrics;
 mod numbers;
 mod outer_settings;
 mod readable;
+mod reproduction;
 pub mod result;
 mod run_history;
 mod run_plots;
@@ -82,6 +85,7 @@ fn dispatch(arguments: &Arguments) -> Result<()> {
         None => commands::digits::digits(&arguments::Digits::default(), quiet, &mut out),
         Some(Command::Check(check)) => commands::check::check(check, &mut out),
         Some(Command::Report(report)) => commands::report::report(report, quiet, &mut out),
+        Some(Command::Reproduce(reproduce)) => commands::reproduce::reproduce(reproduce, quiet, &mut out),
         Some(Command::Schema) => Ok(writeln!(out, "{:#}", schema::schema()?)?),
         Some(Command::Completions { shell }) => {
             let mut script = vec![];

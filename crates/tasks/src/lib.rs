@@ -3,7 +3,7 @@
 //! The paper is Kim and Hospedales' HPO-SGLD. Every table can be had with
 //!
 //! ```text
-//! cargo run --release -p bilevel-tasks --example reproduce -- [name|all] [--quick] [--json]
+//! bilevel reproduce [ITEM|all] [--quick] [--json] [--out DIR]
 //! ```
 //!
 //! # What does not reproduce, and why
@@ -64,7 +64,7 @@ mod tasks;
 pub use experiment::{Effort, Experiment, Report};
 pub use experiments::noisy_synth1d;
 pub use figure::{Figure, Series};
-pub use row::{Row, Verdict, table};
+pub use row::{HEADINGS, Row, Verdict, table};
 pub use task::{Defaults, InnerLoop, OptimizerKind, Picture, Setup, Task, TaskOptions};
 pub use tasks::{task, tasks};
 

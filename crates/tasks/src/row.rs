@@ -34,7 +34,12 @@ impl Verdict {
         Self::when((ours - printed).abs() < 1.5e-4, why)
     }
 
-    fn word(&self) -> &'static str {
+    /// It in a word or two.
+    ///
+    /// ```
+    /// assert_eq!(bilevel_tasks::Verdict::Better.word(), "better");
+    /// ```
+    pub fn word(&self) -> &'static str {
         match self {
             Verdict::Reproduced => "reproduced",
             Verdict::NotReproduced(_) => "not reproduced",
@@ -44,10 +49,18 @@ impl Verdict {
         }
     }
 
-    fn why(&self) -> &str {
+    /// The reason, where there is one; else nothing.
+    ///
+    /// ```
+    /// assert_eq!(bilevel_tasks::Verdict::NotRun("too dear".into()).why(), "too dear");
+    /// ```
+    pub fn why(&self) -> &str {
         if let Verdict::NotReproduced(why) | Verdict::NotRun(why) = self { why } else { "" }
     }
 }
+
+/// What stands above the cells of a row: words, then numbers from the fourth to the eighth, then the verdict.
+pub const HEADINGS: [&str; 9] = ["method", "setting", "metric", "paper", "expected", "ours", "sd", "seeds", "verdict"];
 
 /// A number of an experiment beside the numbers it is held against.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,7 +159,13 @@ impl Row {
         )
     }
 
-    fn cells(&self) -> [String; 9] {
+    /// The row as a person reads it, under [`HEADINGS`].
+    ///
+    /// ```
+    /// let row = bilevel_tasks::Row::new("synth1d", "RMD", "λ", 0.736).paper(0.736);
+    /// assert_eq!(row.cells(), ["RMD", "", "λ", "0.7360", "–", "0.7360", "–", "1", "no claim"]);
+    /// ```
+    pub fn cells(&self) -> [String; 9] {
         [
             self.method.clone(),
             self.setting.clone(),
@@ -191,8 +210,7 @@ fn number(n: Option<f64>) -> String {
 /// assert!(bilevel_tasks::table(&rows).contains("0.7360"));
 /// ```
 pub fn table(rows: &[Row]) -> String {
-    let head = ["method", "setting", "metric", "paper", "expected", "ours", "sd", "seeds", "verdict"].map(String::from);
-    let mut lines = vec![head];
+    let mut lines = vec![HEADINGS.map(String::from)];
     let mut reasons: Vec<&str> = vec![];
     for row in rows {
         let mut cells = row.cells();

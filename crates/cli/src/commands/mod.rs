@@ -5,5 +5,6 @@ pub mod compare;
 pub mod digits;
 pub mod list;
 pub mod report;
+pub mod reproduce;
 pub mod resume;
 pub mod run;

@@ -30,7 +30,7 @@ pub(crate) const ALL: &[Experiment] = &[
     },
     Experiment {
         name: "chain-length",
-        title: "Synthetic 1-D at outer convergence: errors over γT",
+        title: "Beyond the paper: synthetic 1-D at outer convergence, errors over γT",
         work: chain_length::work,
     },
     Experiment { name: "noisy-synth1d", title: "Noisy synthetic 1-D, over seeds", work: noisy_synth1d::work },
@@ -45,12 +45,12 @@ pub(crate) const ALL: &[Experiment] = &[
     Experiment { name: "wall-clock", title: "Time of an outer iteration of synthetic 1-D", work: wall_clock::work },
     Experiment {
         name: "finite-temperature",
-        title: "Hypergradients at finite temperature",
+        title: "Beyond the paper: hypergradients at finite temperature",
         work: finite_temperature::work,
     },
     Experiment {
         name: "digits-equal-cost",
-        title: "Digits: a penalty for each weight, learned at equal cost",
+        title: "Beyond the paper: a penalty for each weight of a digit classifier, at equal cost",
         work: digits_equal_cost::work,
     },
 ];

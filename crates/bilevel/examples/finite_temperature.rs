@@ -1,0 +1,85 @@
+//! A noisy inner loop in a double well, where training has two places to end. What is to be minimised is then the mean of f
+//! over where the chain is, F(λ) = E[f] under p ∝ exp(−L_T/τ), which in one dimension a quadrature knows exactly. Implicit
+//! differentiation at the end of training sees one well, and averaged over the chain it meets curvatures of 0; the Langevin
+//! adjoint estimates dF/dλ.
+//!
+//!     cargo run --release -p bilevel --example finite_temperature
+
+use bilevel::graph::random::{fold_in, seed_key};
+use bilevel::{
+    Chains, Cpu, Driver, HpoSgld, IftCg, LangevinAdjoint, Leaf, Method, Problem, Result, Schedule, State, Variable,
+};
+
+const TEMPERATURE: f64 = 0.3;
+const STEP: f64 = 0.02;
+const LAMBDA: f64 = 0.2;
+
+/// L_T = (θ² − 1)²/4 − λθ has wells near −1 and 1, which λ tilts; f = (θ − 1)² + 2λ² likes the right one and small λ.
+fn problem(theta: f64) -> Result<Problem> {
+    Problem::new(Leaf(Variable::constant([], LAMBDA)), Leaf(Variable::constant([], theta)))
+        .inner(|_, l, t| (t.0.square() - 1.0).square() / 4.0 - l.0 * t.0)
+        .outer(|_, l, t| (t.0 - 1.0).square() + l.0.square() * 2.0)
+        .build()
+}
+
+/// F(λ) by a sum over a grid wide enough that p is 0 at its ends.
+fn exact(lambda: f64) -> f64 {
+    let (mut mass, mut sum) = (0.0, 0.0);
+    for i in 0..=4000 {
+        let x = -4.0 + 0.002 * i as f64;
+        let weight = (-((x * x - 1.0).powi(2) / 4.0 - lambda * x) / TEMPERATURE).exp();
+        mass += weight;
+        sum += weight * ((x - 1.0).powi(2) + 2.0 * lambda * lambda);
+    }
+    sum / mass
+}
+
+/// Mean and standard error of hypergradients in a row along each of 16 chains, λ fixed.
+fn mean(method: &dyn Method, theta: f64, count: u32) -> Result<(f64, f64)> {
+    let problem = problem(theta)?;
+    let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
+    let mut means = vec![];
+    for chain in 0..16 {
+        let key = seed_key(chain);
+        let mut state = State::initial(&problem, key)?;
+        let mut sum = 0.0;
+        for i in 0..count + 5 {
+            let h = estimator.estimate(&mut state, fold_in(key, i))?.value[0].to_f64()[0];
+            sum += if i < 5 { 0.0 } else { h };
+        }
+        means.push(sum / count as f64);
+    }
+    let mean = means.iter().sum::<f64>() / 16.0;
+    let variance = means.iter().map(|m| (m - mean).powi(2)).sum::<f64>() / 15.0;
+    Ok((mean, (variance / 16.0).sqrt()))
+}
+
+fn main() -> Result<()> {
+    let slope = (exact(LAMBDA + 1e-4) - exact(LAMBDA - 1e-4)) / 2e-4;
+    println!("dF/dλ at λ = {LAMBDA}, τ = {TEMPERATURE}\n\n{:42} {:>8}  {:>9}", "", "value", "std. err.");
+    println!("{:42} {slope:8.4}", "quadrature");
+    let cold = IftCg { step: 0.1, steps: 500, regularisation: 0.0, iterations: 2, ..IftCg::default() };
+    let warm = IftCg { step: STEP, steps: 100, temperature: TEMPERATURE, ..cold };
+    let sgld = HpoSgld { step: STEP, temperature: TEMPERATURE, ..HpoSgld::default() };
+    let adjoint = LangevinAdjoint { step: STEP, samples: 2000, temperature: TEMPERATURE, ..LangevinAdjoint::default() };
+    let rows: [(&str, &dyn Method, f64, u32); 5] = [
+        ("langevin-adjoint", &adjoint, 0.0, 600),
+        ("hpo-sgld, B = M = 50", &sgld, 0.0, 4000),
+        ("ift-cg at the minimum, trained from −1", &cold, -1.0, 1),
+        ("ift-cg at the minimum, trained from 1", &cold, 1.0, 1),
+        ("ift-cg averaged over the chain", &warm, 0.0, 4000),
+    ];
+    for (name, method, theta, count) in rows {
+        let (mean, error) = mean(method, theta, count)?;
+        println!("{name:42} {mean:8.4}  {error:9.4}");
+    }
+
+    let best = (0..2000).map(|i| i as f64 * 1e-3).min_by(|a, b| exact(*a).total_cmp(&exact(*b))).unwrap_or(f64::NAN);
+    let outcome = Driver::new(&problem(0.0)?, Chains::new(adjoint, 4))
+        .schedule(Schedule::cosine(0.05, 300, 0.0))
+        .iterations(300)
+        .run()?;
+    let found = outcome.state.lambda[0].to_f64()[0];
+    println!("\nThe best λ is {best:.3} by quadrature; following langevin-adjoint ended at {found:.3}.");
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! A hypergradient estimator of one's own, in a page: T1–T2 (Luketina and others, 2016), which takes the inner Hessian for
+//! the identity, so that one mixed product is all it needs.
+//!
+//!   θ ← θ − γ·∇θL_T(θ), T times
+//!   h = f_λ − γ·f_θᵀ·C
+//!
+//!     cargo run --release -p bilevel --example own_method
+
+use bilevel::graph::{Executor, Graph, Program, gradient_or_zeros, mixed_vector};
+use bilevel::{
+    Adam, Array, Driver, Error, Estimator, Hypergradient, IftCg, InnerTime, Leaf, Method, Oracles, Problem, Result,
+    Routine, State, Trace, Variable, or_zeros,
+};
+
+/// Its settings. As `Debug` writes them they are part of a checkpoint's identity.
+#[derive(Clone, Copy, Debug)]
+struct T1T2 {
+    step: f64,
+    steps: usize,
+}
+
+/// It, compiled for a problem.
+struct Prepared {
+    steps: u32,
+    train: Routine,
+    judge: Routine,
+}
+
+impl Method for T1T2 {
+    fn name(&self) -> &'static str {
+        "t1-t2"
+    }
+
+    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        if self.step.is_nan() || self.step <= 0.0 {
+            return Err(Error::Setting { name: "step", value: self.step, must: "above 0" });
+        }
+        if problem.starts_from_lambda() {
+            let reason = "it does not see how θ⁰ depends on λ; use rmd".into();
+            return Err(Error::NotApplicable { method: self.name(), reason });
+        }
+        // One inner step; θ is carried from one to the next.
+        let graph = Graph::new();
+        let trace = Trace::new(&graph, problem)?;
+        let loss = trace.inner(&trace.theta, graph.step())?;
+        let mut program = Program::builder(&graph).output("inner", loss);
+        for (theta, slope) in trace.theta.iter().zip(gradient_or_zeros(loss, &trace.theta)?) {
+            program = program.carry(*theta, *theta - slope * self.step);
+        }
+        let train = Routine::new(&program.build()?, problem, executor)?;
+
+        // h at the last θ; all products of it see the draw of one step.
+        let graph = Graph::new();
+        let trace = Trace::new(&graph, problem)?;
+        let (inner, outer) = (trace.inner(&trace.theta, graph.step())?, trace.outer(&trace.theta, graph.step())?);
+        let f_theta = gradient_or_zeros(outer, &trace.theta)?;
+        let f_lambda = gradient_or_zeros(outer, &trace.lambda)?;
+        let mixed = or_zeros(mixed_vector(inner, &trace.theta, &f_theta, &trace.lambda)?, &trace.lambda);
+        let mut program = Program::builder(&graph).output("outer", outer);
+        for (i, (direct, mixed)) in f_lambda.into_iter().zip(mixed).enumerate() {
+            program = program.output(format!("h.{i}"), direct - mixed * self.step);
+        }
+        let judge = Routine::new(&program.build()?, problem, executor)?;
+        Ok(Box::new(Prepared { steps: self.steps as u32, train, judge }))
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
+    }
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+        self.train.set_point(&state.lambda, &state.theta, key)?;
+        self.train.run(0..self.steps)?;
+        state.theta = self.train.theta()?;
+        self.judge.set_point(&state.lambda, &state.theta, key)?;
+        self.judge.run(self.steps..self.steps + 1)?;
+        let losses = (self.train.number("inner")?, self.judge.number("outer")?);
+        let oracles =
+            Oracles { inner_gradients: self.steps as u64, outer_gradients: 1, mixed_products: 1, ..Oracles::default() };
+        Ok(Hypergradient::new(self.judge.output_all("h")?, losses, oracles))
+    }
+}
+
+fn main() -> Result<()> {
+    // Which weight decay makes θ, trained towards a = (1, 2), end nearest to b = (0.5, 1.5)? Training ends at a/(1 + e^λ), which
+    // is nearest to b at 1/(1 + e^λ) = a·b/a·a = 0.7, so at λ = log(3/7).
+    let problem = Problem::new(Leaf(Variable::constant([], -3.0)), Leaf(Variable::constant([2], 0.0)))
+        .data("a", Array::from_f64([2], vec![1.0, 2.0])?)
+        .data("b", Array::from_f64([2], vec![0.5, 1.5])?)
+        .inner(|s, l, t| ((t.0 - s.data("a")).square() + l.0.exp() * t.0.square()).sum_all())
+        .outer(|s, _, t| (t.0 - s.data("b")).square().sum_all())
+        .build()?;
+    println!("{:8} {:>9} {:>10} {:>24}", "method", "λ", "outer loss", "Hessian, mixed products");
+    let methods: [Box<dyn Method>; 2] =
+        [Box::new(T1T2 { step: 0.1, steps: 20 }), Box::new(IftCg { step: 0.1, steps: 20, ..IftCg::default() })];
+    for method in methods {
+        let name = method.name();
+        let outcome = Driver::new(&problem, method).optimizer(Adam::default()).rate(0.05).iterations(300).run()?;
+        let (lambda, loss) =
+            (outcome.state.lambda[0].to_f64()[0], outcome.last.map_or(f64::NAN, |last| last.outer_loss));
+        let products = format!("{}, {}", outcome.oracles.hessian_products, outcome.oracles.mixed_products);
+        println!("{name:8} {lambda:9.5} {loss:10.6} {products:>24}");
+    }
+    println!("{:8} {:9.5} {:10.6}", "exact", (3.0_f64 / 7.0).ln(), 0.05);
+    println!(
+        "\nTaking H for I makes the hypergradient too short; with one λ its sign is right, and so is where it ends."
+    );
+    Ok(())
+}

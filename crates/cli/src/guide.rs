@@ -1,0 +1,19 @@
+//! The chapters of the guide: their programs are compiled and run with the other tests.
+
+macro_rules! chapters {
+    ($($name:ident $file:literal)*) => {
+        $(#[doc = include_str!(concat!("../../../docs/guide/src/", $file))] struct $name;)*
+    };
+}
+
+chapters! {
+    Introduction "introduction.md"
+    Concepts "concepts.md"
+    Methods "methods.md"
+    Writing "problem.md"
+    Diagnostics "diagnostics.md"
+    Command "command.md"
+    Reproducing "reproducing.md"
+    Extending "extending.md"
+    Mathematics "mathematics.md"
+}

@@ -1,0 +1,114 @@
+//! The guide says what is so: its commands are understood, its links lead somewhere, its chapters are all tested.
+
+use bilevel_cli::arguments::Arguments;
+use clap::Parser;
+use std::path::{Path, PathBuf};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/src")
+}
+
+fn chapters() -> Vec<(String, String)> {
+    let files = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    let chapters = files.filter(|path| path.extension().is_some_and(|end| end == "md"));
+    chapters
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read_to_string(path).unwrap()))
+        .collect()
+}
+
+/// The arguments of a line that calls the command, without what the shell does with its output.
+fn arguments(line: &str) -> Option<Vec<&str>> {
+    let line = line.split(['>', '|', '#']).next()?.trim();
+    let rest = line.strip_prefix("cargo run --release -- ").or_else(|| line.strip_prefix("bilevel "));
+    rest.map(|rest| ["bilevel"].into_iter().chain(rest.split_whitespace()).collect())
+}
+
+#[test]
+fn every_command_shown_is_understood() {
+    let mut count = 0;
+    for (name, text) in chapters() {
+        for block in text.split("```sh\n").skip(1) {
+            for line in block.split("```").next().unwrap().lines() {
+                if let Some(arguments) = arguments(line) {
+                    let parsed = Arguments::try_parse_from(arguments);
+                    parsed.unwrap_or_else(|error| panic!("{name}: {line}: {error}"));
+                    count += 1;
+                } else {
+                    assert!(line.trim().is_empty() || line.starts_with("cargo "), "{name}: {line}");
+                }
+            }
+        }
+    }
+    assert!(count > 20, "{count}");
+}
+
+#[test]
+fn every_experiment_named_in_a_command_exists() {
+    for (name, text) in chapters() {
+        for line in text.split("```sh\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines()) {
+            let Some(arguments) = arguments(line) else { continue };
+            let known = match arguments[1..] {
+                ["run" | "check", what, ..] => what.ends_with(".toml") || bilevel_tasks::task(what).is_ok(),
+                ["reproduce", item, ..] => item == "all" || bilevel_tasks::find(item).is_ok(),
+                _ => true,
+            };
+            assert!(known, "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn every_link_leads_to_a_file() {
+    for (name, text) in chapters() {
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap();
+            let there = target.contains("://") || folder().join(file).exists();
+            assert!(there, "{name}: {target}");
+        }
+    }
+}
+
+#[test]
+fn every_chapter_is_in_the_summary_and_among_the_tests() {
+    let summary = std::fs::read_to_string(folder().join("SUMMARY.md")).unwrap();
+    let tested = include_str!("../src/guide.rs");
+    for (name, _) in chapters().into_iter().filter(|(name, _)| name != "SUMMARY.md") {
+        assert!(summary.contains(&format!("({name})")), "{name}");
+        assert!(tested.contains(&format!("\"{name}\"")), "{name}");
+    }
+}
+
+fn chapter(name: &str) -> String {
+    std::fs::read_to_string(folder().join(name)).unwrap()
+}
+
+#[test]
+fn every_method_has_its_place_in_the_tables() {
+    for (name, mark) in [("methods.md", "`"), ("mathematics.md", "| ")] {
+        let text = chapter(name);
+        for method in bilevel::methods() {
+            assert!(text.contains(&format!("{mark}{}", method.name)), "{name}: {}", method.name);
+        }
+    }
+}
+
+#[test]
+fn every_number_of_the_diagnosis_is_explained() {
+    let some = Some(1.0);
+    let all = bilevel::Diagnostics {
+        outer_gradient_norm: some,
+        direct_norm: some,
+        curvature: some,
+        step_curvature: some,
+        horizon: some,
+        adjoint_norm: some,
+        adjoint_growth: some,
+        effective_samples: some,
+        drops_contraction: true,
+    };
+    let text = chapter("diagnostics.md");
+    let fields = serde_json::to_value(all).unwrap();
+    for field in fields.as_object().unwrap().keys() {
+        assert!(text.contains(&format!("| `{field}` |")), "{field}");
+    }
+}
