@@ -52,18 +52,23 @@ impl<W: Write> Board<W> {
             }
             inner.shown = Some(Instant::now());
             let done = done.clamp(0.0, 1.0);
-            let left = inner.began.elapsed().as_secs_f64() * (1.0 - done) / done.max(1e-9);
-            let clock = format!("{}:{:02}", left.min(3e5).round() as u64 / 60, left.min(3e5).round() as u64 % 60);
+            // Before anything to speak of is done nobody can say how long it takes.
+            let left = match inner.began.elapsed().as_secs_f64() * (1.0 - done) / done.max(1e-9) {
+                _ if done < 0.005 => String::new(),
+                left => {
+                    format!("{}:{:02} left  ", left.min(3e5).round() as u64 / 60, left.min(3e5).round() as u64 % 60)
+                }
+            };
             match inner.columns {
                 Some(columns) => {
                     let filled = (done * BAR as f64) as usize;
                     let bar = "█".repeat(filled) + &"░".repeat(BAR - filled);
-                    let line = format!("{bar} {:3.0} %  {clock} left  {}", 100.0 * done, what());
+                    let line = format!("{bar} {:3.0} %  {left}{}", 100.0 * done, what());
                     // Cut, so that the line does not wrap and can be written over.
                     let line: String = line.chars().take(columns.saturating_sub(1)).collect();
                     write!(inner.to, "\r{line}\x1b[K")?;
                 }
-                None => writeln!(inner.to, "{:.0} %  {clock} left  {}", 100.0 * done, what())?,
+                None => writeln!(inner.to, "{:.0} %  {left}{}", 100.0 * done, what())?,
             }
             inner.to.flush()
         });

@@ -70,8 +70,9 @@ pub struct Trial {
 /// Everything on one split, in the order of a table. A signal that is set is answered with `None`.
 ///
 /// ```no_run
-/// use bilevel_tasks::digits::study::{Plan, trials};
-/// let all = trials(&Plan::quick(), 1, &bilevel::StopSignal::new(), &std::sync::Arc::new(|_| ()))?;
+/// use bilevel_tasks::digits::study::{Plan, Watch, trials};
+/// let nobody: Watch = std::sync::Arc::new(|_| ());
+/// let all = trials(&Plan::quick(), 1, &bilevel::StopSignal::new(), &nobody)?;
 /// assert_eq!(all.unwrap()[0].name, "no regularisation");
 /// # Ok::<(), bilevel::Error>(())
 /// ```
