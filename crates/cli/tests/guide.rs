@@ -16,6 +16,24 @@ fn chapters() -> Vec<(String, String)> {
         .collect()
 }
 
+fn readme() -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap()
+}
+
+/// The chapters and the README.
+fn texts() -> Vec<(String, String)> {
+    chapters().into_iter().chain([("README.md".to_string(), readme())]).collect()
+}
+
+#[test]
+fn the_readme_says_of_every_method_what_the_library_says() {
+    let readme = readme();
+    for method in bilevel::methods() {
+        let row = format!("| `{}` | {} | {} | {} |", method.name, method.cost, method.memory, method.when);
+        assert!(readme.contains(&row), "{row}");
+    }
+}
+
 /// The arguments of a line that calls the command, without what the shell does with its output.
 fn arguments(line: &str) -> Option<Vec<&str>> {
     let line = line.split(['>', '|', '#']).next()?.trim();
@@ -26,7 +44,7 @@ fn arguments(line: &str) -> Option<Vec<&str>> {
 #[test]
 fn every_command_shown_is_understood() {
     let mut count = 0;
-    for (name, text) in chapters() {
+    for (name, text) in texts() {
         for block in text.split("```sh\n").skip(1) {
             for line in block.split("```").next().unwrap().lines() {
                 if let Some(arguments) = arguments(line) {
@@ -44,11 +62,11 @@ fn every_command_shown_is_understood() {
 
 #[test]
 fn every_experiment_named_in_a_command_exists() {
-    for (name, text) in chapters() {
+    for (name, text) in texts() {
         for line in text.split("```sh\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines()) {
             let Some(arguments) = arguments(line) else { continue };
             let known = match arguments[1..] {
-                ["run" | "check", what, ..] => what.ends_with(".toml") || bilevel_tasks::task(what).is_ok(),
+                ["run" | "check" | "compare", what, ..] => what.ends_with(".toml") || bilevel_tasks::task(what).is_ok(),
                 ["reproduce", item, ..] => item == "all" || bilevel_tasks::find(item).is_ok(),
                 _ => true,
             };
