@@ -128,9 +128,23 @@ impl Row {
         self
     }
 
-    /// With the verdict.
+    /// With the verdict, once numbers and spread are known. A mean whose standard error is half of what it is held against
+    /// agrees with anything, and so with nothing: it is not called reproduced.
+    ///
+    /// ```
+    /// use bilevel_tasks::{Row, Verdict};
+    /// let row = |sd| Row::new("synth1d", "ES", "error", 0.08).paper(0.0275).over(sd, 100).verdict(Verdict::Reproduced);
+    /// assert_eq!(row(0.05).verdict, Verdict::Reproduced);
+    /// assert_eq!(row(0.3).verdict.word(), "not reproduced");
+    /// ```
     pub fn verdict(mut self, verdict: Verdict) -> Self {
-        self.verdict = verdict;
+        let error = self.sd.map_or(0.0, |sd| sd / f64::from(self.seeds.max(1)).sqrt());
+        self.verdict = match self.paper.or(self.expected) {
+            Some(held) if verdict == Verdict::Reproduced && held != 0.0 && error > 0.5 * held.abs() => {
+                Verdict::NotReproduced(format!("undecided: the standard error over the runs is {error:.2}"))
+            }
+            _ => verdict,
+        };
         self
     }
 
