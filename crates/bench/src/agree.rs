@@ -66,7 +66,7 @@ impl Comparison {
                     (met, note) = self.explained(name, apart, &ours, &theirs)?;
                 }
                 all_met &= met;
-                println!(
+                say!(
                     "{{\"case\": \"{name}\", \"dtype\": \"{dtype}\", \"loss\": {:.2e}, \"gradient\": {:.2e}, \"hvp\": {:.2e}, \
                  \"goal\": {:e}, \"met\": {met}{note}}}",
                     apart.loss,

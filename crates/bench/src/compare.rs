@@ -47,7 +47,7 @@ pub fn run(plan: &Plan, peers: &[Peer]) -> Result<()> {
         let programs = programs(name)?;
         let mut lines: Vec<Line> = vec![];
         let mut say = |line: Line| {
-            println!("{}", line.json());
+            say!("{}", line.json());
             lines.push(line);
         };
         for _ in 0..plan.rounds {
@@ -148,12 +148,12 @@ fn number(value: Option<f64>) -> String {
 }
 
 fn print_summary(rows: &[Summary], peak: f64, threads: usize) {
-    rows.iter().for_each(|row| println!("{}", row.json()));
+    rows.iter().for_each(|row| say!("{}", row.json()));
     if peak > 0.0 {
-        println!("{{\"peak_gflops\": {:.1}, \"threads\": {threads}}}", peak / 1e9);
+        say!("{{\"peak_gflops\": {:.1}, \"threads\": {threads}}}", peak / 1e9);
     }
-    println!();
-    print!("{}", table(rows));
+    say!("");
+    say!("{}", table(rows).trim_end());
 }
 
 /// The summary for people: medians, ratio to the best peer, goal, multiple of the floor.

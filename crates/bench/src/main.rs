@@ -1,5 +1,15 @@
 //! Benchmarks of the engine: times beside JAX and PyTorch, planning time, memory, and agreement with JAX.
 
+/// Prints a line, or ends quietly where nobody reads any more, as `| head` does.
+macro_rules! say {
+    ($($part:tt)*) => {{
+        use std::io::Write as _;
+        if writeln!(std::io::stdout(), $($part)*).is_err() {
+            std::process::exit(0);
+        }
+    }};
+}
+
 mod agree;
 mod arguments;
 mod calls;
@@ -53,7 +63,7 @@ fn main() -> ExitCode {
 /// Does what was asked; false where results are not what they must be.
 fn run(command: Command) -> error::Result<bool> {
     match command {
-        Command::Help => print!("{}", arguments::HELP),
+        Command::Help => say!("{}", arguments::HELP.trim_end()),
         Command::Cpu { cases, threads, reps, rounds, peer, peers_dir, floor } => {
             let folder = peers_dir.unwrap_or_else(peers::default_folder);
             let peers = peer.map_or(Ok(vec![]), |python| peers::find(&python, &folder))?;

@@ -14,7 +14,7 @@ pub fn run(cases: &[String], threads: usize) -> Result<()> {
         let run = cpu.plan(&timed.program)?;
         let (bytes, bound) = (run.memory_bytes(), run.memory_lower_bound());
         let ratio = bytes as f64 / bound.max(1) as f64;
-        println!(
+        say!(
             "{{\"case\": \"{}\", \"memory_bytes\": {bytes}, \"lower_bound\": {bound}, \"ratio\": {ratio:.4}, \
              \"goal\": {GOAL}, \"met\": {}}}",
             timed.name,

@@ -31,7 +31,7 @@ pub fn run(threads: usize, reps: usize) -> Result<()> {
         let plan = clock.lap();
         let total = trace + derive + plan;
         let (bytes, bound) = (run.memory_bytes(), run.memory_lower_bound());
-        println!(
+        say!(
             "{{\"case\": \"vit_b16_step\", \"trace_s\": {trace:.4}, \"derive_s\": {derive:.4}, \"plan_s\": {plan:.4}, \
              \"total_s\": {total:.4}, \"goal_s\": {GOAL}, \"met\": {}, \"traced_nodes\": {traced}, \
              \"derived_nodes\": {derived}, \"program_nodes\": {}, \"steps\": {}, \"memory_bytes\": {bytes}, \

@@ -11,7 +11,7 @@ pub fn run(name: &str, cpu: &Cpu, reps: usize, show: bool) -> Result<()> {
     for timed in programs(name)? {
         let mut run = ready(cpu, &timed)?;
         if show {
-            println!("{}", timed.program);
+            say!("{}", timed.program);
         }
         // The first turn touches memory for the first time.
         run.profile()?;
@@ -26,9 +26,9 @@ pub fn run(name: &str, cpu: &Cpu, reps: usize, show: bool) -> Result<()> {
         }
         let total: f64 = steps.iter().map(|(_, time)| time).sum();
         let (bytes, bound) = (run.memory_bytes(), run.memory_lower_bound());
-        println!("{}: {:.3} ms in {} steps, memory {bytes} of {bound}", timed.name, total * 1e3, steps.len());
+        say!("{}: {:.3} ms in {} steps, memory {bytes} of {bound}", timed.name, total * 1e3, steps.len());
         for (what, time) in steps {
-            println!("{:9.3} ms {:5.1}%  {what}", time * 1e3, time / total * 100.0);
+            say!("{:9.3} ms {:5.1}%  {what}", time * 1e3, time / total * 100.0);
         }
     }
     Ok(())

@@ -6,6 +6,7 @@ mod per_weight_l2;
 mod split;
 pub mod study;
 
+pub(crate) use per_weight_l2::accuracy;
 pub use per_weight_l2::{Classifier, Penalty, SHAPE, largest_curvature, per_weight_l2};
 pub use split::Split;
 

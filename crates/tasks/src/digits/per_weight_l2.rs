@@ -5,7 +5,7 @@
 
 use super::{CLASSES, Digits, PIXELS, Split};
 use bilevel::graph::nn::cross_entropy;
-use bilevel::{DType, Problem, Result, Tree, Variable};
+use bilevel::{DType, Problem, Result, Scope, Tensor, Tree, Variable};
 
 /// The shape of the weights and of the penalties.
 pub const SHAPE: [usize; 2] = [PIXELS, CLASSES];
@@ -24,7 +24,8 @@ pub struct Classifier<T> {
     pub weights: T,
 }
 
-/// The problem, with λ as it is given, in the shape [`SHAPE`], and weights that start at 0.
+/// The problem, with λ as it is given, in the shape [`SHAPE`], and weights that start at 0. Loss and accuracy on the test
+/// digits are its measures.
 ///
 /// ```
 /// use bilevel::{DType, Variable};
@@ -45,12 +46,23 @@ pub(super) fn from_weights(split: &Split, dtype: DType, log_strength: Variable, 
         .data("train y", split.train.y()?)
         .data("validation x", split.validation.x()?)
         .data("validation y", split.validation.y()?)
+        .data("test x", split.test.x()?)
+        .data("test y", split.test.y()?)
         .inner(|s, l, t| {
             let penalty = (l.log_strength.exp() * t.weights.square()).sum_all();
             cross_entropy(s.data("train x").matmul(t.weights), s.data("train y")) + penalty
         })
         .outer(|s, _, t| cross_entropy(s.data("validation x").matmul(t.weights), s.data("validation y")))
+        .measure("test loss", |s, _, t| cross_entropy(s.data("test x").matmul(t.weights), s.data("test y")))
+        .measure("test accuracy", |s, _, t| accuracy(s, "test", t.weights))
         .build()
+}
+
+/// The fraction of digits of a part whose largest score is that of their label.
+pub(crate) fn accuracy(s: &Scope, part: &str, weights: Tensor) -> Tensor {
+    let guess = s.data(&format!("{part} x")).matmul(weights).argmax(1).convert(s.dtype());
+    let label = s.data(&format!("{part} y")).convert(s.dtype());
+    (-(guess - label).abs()).greater(-0.5).mean_all()
 }
 
 /// The largest curvature of the mean cross entropy at weights 0, where every class has the probability p = 1/10: the largest

@@ -4,7 +4,7 @@
 //!   L_T = mean of sigmoid(λᵢ)·(cross entropy of training digit i) + 5e-4·‖w‖²
 //!   f   = mean cross entropy of the clean digits
 
-use super::digits_l2::accuracy;
+use crate::digits::accuracy;
 use crate::digits::{CLASSES, Classifier, SHAPE, Split};
 use crate::task::{Defaults, InnerLoop, OptimizerKind, Task, TaskOptions};
 use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, sigmoid};
