@@ -113,11 +113,13 @@ impl Routine {
         }
     }
 
-    /// Sets the inputs of a group of single numbers to 0.
-    pub(crate) fn clear_numbers(&mut self, prefix: &str) -> Result<()> {
-        set_number(&mut self.number, 0.0);
-        for input in find(&self.inputs, prefix).unwrap_or(&[]).iter().flatten() {
-            self.run.set(*input, &self.number)?;
+    /// Sets the inputs of a group of single numbers.
+    pub(crate) fn set_numbers<const N: usize>(&mut self, prefix: &str, values: [f64; N]) -> Result<()> {
+        for (input, value) in find(&self.inputs, prefix).unwrap_or(&[]).iter().zip(values) {
+            if let Some(input) = input {
+                set_number(&mut self.number, value);
+                self.run.set(*input, &self.number)?;
+            }
         }
         Ok(())
     }
@@ -126,9 +128,11 @@ impl Routine {
     pub(crate) fn carried_numbers<const N: usize>(&mut self, prefix: &str) -> Result<[f64; N]> {
         let mut numbers = [0.0; N];
         let places = find(&self.inputs, prefix).unwrap_or(&[]);
-        for (number, input) in numbers.iter_mut().zip(places.iter().flatten()) {
-            self.run.read_input(*input, &mut self.number)?;
-            *number = self.number.item().unwrap_or(f64::NAN);
+        for (number, input) in numbers.iter_mut().zip(places) {
+            if let Some(input) = input {
+                self.run.read_input(*input, &mut self.number)?;
+                *number = self.number.item().unwrap_or(f64::NAN);
+            }
         }
         Ok(numbers)
     }

@@ -10,13 +10,12 @@ pub(crate) struct ScalarLoop {
     scalars: Scalars,
     /// Loads before the first step.
     first: Vec<Action>,
-    /// A step but the last, and the last.
+    /// A step but the last.
     every: Vec<Action>,
-    last: Vec<Action>,
-    /// (to, from) at the end of a step: what is carried to the next.
+    /// (to, from) at the end of such a step: what is carried to the next and could not be computed in its place.
     moves: Vec<(u16, u16)>,
-    /// Stores after the last step.
-    end: Vec<Action>,
+    /// The last step, with the stores of outputs and of what is carried.
+    last: Vec<Action>,
     /// The register of the step's number.
     counter: Option<u16>,
 }
@@ -55,12 +54,14 @@ impl ScalarLoop {
         let carries = |action: &Action| store(action).is_some_and(|(_, place)| carried.iter().any(|c| c.2 == place));
         let (end, outputs): (Vec<Action>, Vec<Action>) = outputs.into_iter().partition(carries);
         let wanted: Vec<u16> = carried.iter().map(|(_, from, _)| *from).collect();
-        let every = fused(needed(&body, &wanted, scalars), &wanted, scalars);
+        let mut every = fused(needed(&body, &wanted, scalars), &wanted, scalars);
+        let mut moves: Vec<(u16, u16)> = carried.iter().map(|(to, from, _)| (*to, *from)).collect();
+        moves.retain(|&(to, from)| !in_its_place(&mut every, to, from, &wanted, scalars));
         let shown = outputs.iter().filter_map(store).map(|(register, _)| register);
         let mut last = fused(body, &wanted.iter().copied().chain(shown).collect::<Vec<_>>(), scalars);
         last.extend(outputs);
-        let moves = carried.iter().map(|(to, from, _)| (*to, *from)).collect();
-        Some(ScalarLoop { scalars: scalars.clone(), first, every, last, moves, end, counter: number })
+        last.extend(end);
+        Some(ScalarLoop { scalars: scalars.clone(), first, every, moves, last, counter: number })
     }
 
     /// # Safety
@@ -76,13 +77,11 @@ impl ScalarLoop {
                 if let Some(register) = self.counter {
                     registers.add(register as usize).write(step as i32 as f64);
                 }
-                if step != final_step {
-                    self.scalars.execute(&self.every, memory);
-                } else {
+                if step == final_step {
                     self.scalars.execute(&self.last, memory);
-                    // Before the moves: a store takes what this step computed.
-                    self.scalars.execute(&self.end, memory);
+                    break;
                 }
+                self.scalars.execute(&self.every, memory);
                 for &(to, from) in &self.moves {
                     registers.add(to as usize).write(registers.add(from as usize).read());
                 }
@@ -137,6 +136,28 @@ fn needed(actions: &[Action], wanted: &[u16], scalars: &Scalars) -> Vec<Action> 
     }
     kept.reverse();
     kept
+}
+
+/// Lets the action that computes `from` write to `to` at once, where nothing reads the old `to` afterwards and nobody else
+/// carries `from` on. False where it cannot be.
+fn in_its_place(actions: &mut [Action], to: u16, from: u16, wanted: &[u16], scalars: &Scalars) -> bool {
+    let Some(place) = actions.iter().position(|action| registers(action, scalars).0 == from) else { return false };
+    let reads = |action: &Action, register: u16| registers(action, scalars).1.contains(&register);
+    let shared = wanted.iter().filter(|w| **w == from).count() > 1;
+    let late = actions[place + 1..].iter().any(|action| reads(action, to) || reads(action, from));
+    !shared && !late && redirect(&mut actions[place], to)
+}
+
+/// Makes an action write to another register; false for one whose result is written elsewhere than in itself.
+fn redirect(action: &mut Action, to: u16) -> bool {
+    use Action::*;
+    match action {
+        Add(d, ..) | Sub(d, ..) | Mul(d, ..) | Div(d, ..) | LessEqual(d, ..) => *d = to,
+        MulAdd(d, ..) | MulSub(d, ..) | SubMul(d, ..) | Select(d, ..) => *d = to,
+        Compute(instruction) => instruction.dst = to,
+        Draw(_) | LoadF64(..) | StoreF64(..) | Load(_) | Store(_) => return false,
+    }
+    true
 }
 
 /// A product that only one sum or difference reads becomes part of it.

@@ -132,7 +132,7 @@ fn chain_program(
             .carry(score_sum[i], score_sum[i] + score[i])
             .carry(product_sum[i], product_sum[i] + score[i] * off);
     }
-    builder = effective_samples::carry(builder, &trace, outer, step, settings.burn_in);
+    builder = effective_samples::carry(builder, &trace, outer);
     Routine::new(&builder.build()?, problem, executor)
 }
 
@@ -149,7 +149,7 @@ impl Estimator for Prepared {
         let chain = &mut self.chain;
         self.inner.place(chain)?;
         chain.set_point(&state.lambda, &theta, key)?;
-        effective_samples::clear(chain)?;
+        effective_samples::begin(chain, 0.0)?;
         let number = [Array::scalar(0.0, self.problem.dtype)];
         let zeros = zeros_like(&state.lambda);
         for (prefix, values) in
@@ -157,7 +157,11 @@ impl Estimator for Prepared {
         {
             chain.set_all(prefix, values)?;
         }
-        chain.run(burn_in as u32..self.inner.steps as u32)?;
+        let second = burn_in as u32 + 1;
+        chain.run(burn_in as u32..second)?;
+        let centre = chain.number("outer")?;
+        effective_samples::begin(chain, centre)?;
+        chain.run(second..self.inner.steps as u32)?;
 
         let count = zeros.len();
         let f = chain.carried_all("f")?[0].item().unwrap_or(f64::NAN);

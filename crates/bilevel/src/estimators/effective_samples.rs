@@ -3,36 +3,29 @@
 //!   ESS = M·(1 − ρ)/(1 + ρ),   ρ the correlation of f at neighbouring steps
 //!
 //! It takes f for a first-order autoregression, which costs a few scalar operations a step and no memory. f is centred by
-//! its value at the first kept step, so that a large f costs no digits.
+//! a value it had before, so that a large f costs no digits.
 
 use crate::Result;
 use crate::routine::Routine;
 use crate::trace::Trace;
 use bilevel_graph::{ProgramBuilder, Tensor};
 
-/// Name of the carried numbers: the centre, the last f − centre, and the sums of it, its square and its lagged product.
+/// Name of the numbers: the centre, which is given, and carried along the chain the last f − centre and the sums of it, its
+/// square and its lagged product.
 const GROUP: &str = "samples";
 
-/// Carries the sums in a program whose f at this step is `outer`; `step` counts from 0 and `burn_in` steps are passed over.
-pub(super) fn carry<'g>(
-    builder: ProgramBuilder<'g>,
-    trace: &Trace,
-    outer: Tensor,
-    step: Tensor,
-    burn_in: usize,
-) -> ProgramBuilder<'g> {
-    let old: Vec<Tensor> = (0..5).map(|i| trace.graph.input(format!("{GROUP}.{i}"), [], trace.problem.dtype)).collect();
-    let f = outer.reshape([]);
-    // Until the first kept step the centre follows f, so that what is summed is 0.
-    let centre = step.greater_equal(burn_in as f64 + 1.0).select(old[0], f);
-    let off = f - centre;
-    let new = [centre, off, old[2] + off, old[3] + off * off, old[4] + off * old[1]];
-    old.iter().zip(new).fold(builder, |builder, (old, new)| builder.carry(*old, new))
+/// Carries the sums in a program whose f at this step is `outer`.
+pub(super) fn carry<'g>(builder: ProgramBuilder<'g>, trace: &Trace, outer: Tensor) -> ProgramBuilder<'g> {
+    let input = |i| trace.graph.input(format!("{GROUP}.{i}"), [], trace.problem.dtype);
+    let [centre, last, sum, squares, products] = [0, 1, 2, 3, 4].map(input);
+    let off = outer.reshape([]) - centre;
+    let builder = builder.carry(last, off).carry(sum, sum + off);
+    builder.carry(squares, squares + off * off).carry(products, products + off * last)
 }
 
-/// Sets the sums to 0 before a run.
-pub(super) fn clear(routine: &mut Routine) -> Result<()> {
-    routine.clear_numbers(GROUP)
+/// Begins the sums anew, with an f near those to come as their centre.
+pub(super) fn begin(routine: &mut Routine, centre: f64) -> Result<()> {
+    routine.set_numbers(GROUP, [centre, 0.0, 0.0, 0.0, 0.0])
 }
 
 /// The effective number of `kept` samples, between 1 and all of them; `None` where f did not vary.

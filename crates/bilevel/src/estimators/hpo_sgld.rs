@@ -88,7 +88,7 @@ fn first_program(problem: &Problem, executor: &dyn Executor) -> Result<Routine> 
 }
 
 fn chain_program(settings: &HpoSgld, inner: &InnerLoop, problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
-    let HpoSgld { burn_in, samples, .. } = *settings;
+    let share = 1.0 / settings.samples as f64;
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
@@ -114,16 +114,15 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, problem: &Problem, execu
     }
     let g = trace.inputs_like("g", lambda);
     let h = trace.inputs_like("h", lambda);
-    let kept = step.greater_equal(burn_in as f64).convert(problem.dtype) * (1.0 / samples as f64);
     let mut builder = Program::builder(&graph).output("inner", loss).output("outer", outer);
     for i in 0..theta.len() {
         builder = builder.carry(theta[i], next[i]);
     }
     for i in 0..lambda.len() {
         let g_next = g[i] - change[i];
-        builder = builder.carry(g[i], g_next).carry(h[i], h[i] + (direct[i] + g_next) * kept);
+        builder = builder.carry(g[i], g_next).carry(h[i], h[i] + (direct[i] + g_next) * share);
     }
-    builder = effective_samples::carry(builder, &trace, outer, step, burn_in);
+    builder = effective_samples::carry(builder, &trace, outer);
     Routine::new(&builder.build()?, problem, executor)
 }
 
@@ -144,8 +143,16 @@ impl Estimator for Prepared {
         chain.set_point(&state.lambda, &theta, key)?;
         chain.set_all("g", &g)?;
         chain.set_all("h", &zeros)?;
-        effective_samples::clear(chain)?;
-        chain.run(0..self.inner.steps as u32)?;
+        // What is averaged begins anew after the burn-in, and the sums of f with an f as their centre.
+        effective_samples::begin(chain, 0.0)?;
+        let first = self.settings.burn_in.max(1) as u32;
+        chain.run(0..first)?;
+        if self.settings.burn_in > 0 {
+            chain.set_all("h", &zeros)?;
+        }
+        let centre = chain.number("outer")?;
+        effective_samples::begin(chain, centre)?;
+        chain.run(first..self.inner.steps as u32)?;
         let value = chain.carried_all("h")?;
         finite("hpo-sgld", "the hypergradient", &value, Cause::InnerStepTooLarge)
             .map_err(|e| self.inner.explain(e, chain, (&state.lambda, &theta, key)))?;

@@ -93,7 +93,7 @@ fn chain_program(
     problem: &Problem,
     executor: &dyn Executor,
 ) -> Result<Routine> {
-    let LangevinAdjoint { burn_in, samples, .. } = *settings;
+    let share = 1.0 / settings.samples as f64;
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
@@ -110,19 +110,18 @@ fn chain_program(
     let (direct, f_theta) = if settings.outer_every_step {
         let outer = trace.outer(theta, step)?;
         let by = or_zeros(gradient(outer, &both)?, &both);
-        builder = effective_samples::carry(builder.output("outer", outer), &trace, outer, step, burn_in);
+        builder = effective_samples::carry(builder.output("outer", outer), &trace, outer);
         let (direct, f_theta) = by.split_at(lambda.len());
         (direct.to_vec(), f_theta.to_vec())
     } else {
         (trace.inputs_like("direct", lambda), trace.inputs_like("f_theta", theta))
     };
     let next = inner.next(&trace, &slope, step);
-    let kept = step.greater_equal(burn_in as f64).convert(problem.dtype) * (1.0 / samples as f64);
     for i in 0..theta.len() {
         builder = builder.carry(theta[i], next[i]).carry(z[i], z[i] + (f_theta[i] - hessian[i]) * gamma);
     }
     for i in 0..lambda.len() {
-        builder = builder.carry(h[i], h[i] + (direct[i] - mixed[i]) * kept);
+        builder = builder.carry(h[i], h[i] + (direct[i] - mixed[i]) * share);
     }
     Routine::new(&builder.build()?, problem, executor)
 }
@@ -140,9 +139,20 @@ impl Estimator for Prepared {
         self.inner.place(chain)?;
         chain.set_point(&state.lambda, &state.theta, key)?;
         chain.set_all("z", &before)?;
-        chain.set_all("h", &zeros_like(&state.lambda))?;
-        effective_samples::clear(chain)?;
-        chain.run(0..self.inner.steps as u32)?;
+        let zeros = zeros_like(&state.lambda);
+        chain.set_all("h", &zeros)?;
+        // What is averaged begins anew after the burn-in, and the sums of f with an f as their centre.
+        effective_samples::begin(chain, 0.0)?;
+        let first = self.settings.burn_in.max(1) as u32;
+        chain.run(0..first)?;
+        if self.settings.burn_in > 0 {
+            chain.set_all("h", &zeros)?;
+        }
+        if self.settings.outer_every_step {
+            let centre = chain.number("outer")?;
+            effective_samples::begin(chain, centre)?;
+        }
+        chain.run(first..self.inner.steps as u32)?;
         let value = chain.carried_all("h")?;
         let z = chain.carried_all("z")?;
         let theta = chain.theta()?;
