@@ -17,6 +17,7 @@ use crate::estimator::{Oracles, State};
 use crate::fingerprint::{Fingerprint, Identity};
 use crate::observer::{Iteration, OraclesFields};
 use crate::outer_step::{Slots, all_finite};
+use crate::probe::Diagnostics;
 use crate::progress::Progress;
 use bilevel_graph::{Array, DType, Data};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -51,6 +52,8 @@ struct Header {
     mark: Option<f64>,
     since_best: u32,
     last: Option<Iteration>,
+    #[serde(default)]
+    looked: Diagnostics,
     watch: Watch,
     elapsed: Duration,
     /// How many arrays the method keeps.
@@ -137,6 +140,7 @@ impl Checkpoint {
             mark: progress.mark,
             since_best: progress.since_best,
             last: progress.last,
+            looked: progress.looked,
             watch: progress.watch,
             elapsed: progress.elapsed,
             memory: progress.state.memory.len(),
@@ -154,7 +158,7 @@ impl Checkpoint {
     }
 
     pub(crate) fn into_progress(self) -> Progress {
-        let Header { iteration, oracles, best, mark, since_best, last, watch, elapsed, .. } = self.header;
+        let Header { iteration, oracles, best, mark, since_best, last, looked, watch, elapsed, .. } = self.header;
         Progress {
             iteration,
             state: self.state,
@@ -164,6 +168,7 @@ impl Checkpoint {
             mark,
             since_best,
             last,
+            looked,
             watch,
             elapsed,
         }

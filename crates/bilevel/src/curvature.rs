@@ -5,8 +5,8 @@
 //! The extreme eigenvalues of the tridiagonal matrix of α and β approach those of H, the largest from below and the smallest
 //! from above. Every w is made orthogonal to all q before it, twice, or copies of eigenvalues would appear.
 
-use crate::Result;
 use crate::losses::Losses;
+use crate::{Error, Result};
 use bilevel_graph::random::{fill_normal_f64, seed_key};
 use bilevel_graph::{Array, DType, Executor, Graph, Program, Tensor, hessian_vector};
 
@@ -64,8 +64,13 @@ fn lanczos(size: usize, most: usize, mut product: impl FnMut(&[f64]) -> Result<V
     let length = norm(&q);
     q.iter_mut().for_each(|v| *v /= length);
     let (mut basis, mut alpha, mut beta): (Vec<Vec<f64>>, Vec<f64>, Vec<f64>) = (vec![], vec![], vec![]);
-    while alpha.len() < most.min(size) {
+    while alpha.len() < most.clamp(1, size.max(1)) {
         let mut w = product(&q)?;
+        if w.iter().any(|v| !v.is_finite()) {
+            let reason =
+                "the inner loss has no finite second derivative here; look for a root, logarithm or division at 0";
+            return Err(Error::Problem { reason: reason.into() });
+        }
         alpha.push(dot(&w, &q));
         basis.push(q);
         for _ in 0..2 {

@@ -155,7 +155,7 @@ impl Watch {
     }
 
     /// Takes in an iteration; the diagnosis, if the run should be given up. `leap` says that the last step of λ was larger
-    /// than λ itself.
+    /// than 1 and than half of λ.
     pub fn judge(&mut self, iteration: u32, sizes: Sizes, leap: bool) -> Option<Diagnosis> {
         let inner_cause = if leap { Cause::OuterStepTooLarge } else { Cause::InnerStepTooLarge };
         // From the inside out: the first that is wrong explains those after it.

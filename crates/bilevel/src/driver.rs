@@ -91,7 +91,7 @@ impl Driver {
             optimizer: Box::new(Sgd),
             schedule: Schedule::constant(0.01),
             inner_schedule: None,
-            diagnose_every: 1,
+            diagnose_every: 10,
             clip: None,
             seed: 0,
             cold: false,
@@ -204,8 +204,8 @@ impl Driver {
         self
     }
 
-    /// Takes the diagnosis of a hypergradient, an outer gradient and a Hessian product, at every so many iterations only;
-    /// 0 is never.
+    /// Looks into a hypergradient, which costs an outer gradient and a Hessian product, at the first iteration and at every so
+    /// many, 10 if not said; 0 is never.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
@@ -302,7 +302,7 @@ impl Driver {
         self
     }
 
-    /// Stops when the hypergradient's norm is at most this.
+    /// Stops when the hypergradient's norm is at most this; what the bounds of λ take away of it does not count.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
@@ -401,6 +401,9 @@ impl Driver {
         Identity {
             method: format!("{:?}", self.method),
             optimizer: format!("{:?}", self.optimizer),
+            schedule: format!("{:?}", self.schedule),
+            inner_schedule: format!("{:?}", self.inner_schedule),
+            clip: format!("{:?}", self.clip),
             seed: self.seed,
             cold: self.cold || self.problem.starts_from_lambda(),
             problem: Fingerprint::of(&self.problem),

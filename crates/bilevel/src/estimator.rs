@@ -32,8 +32,14 @@ pub trait Estimator: Send {
     /// The hypergradient at `state.lambda`, starting the inner loop at `state.theta`; leaves the inner loop's last θ, and
     /// whatever the method keeps warm, in the state. The same state and key give the same result, to the bit.
     ///
-    /// Where θ starts from λ, `state.theta` must be θ⁰(λ) at every call; the [`Driver`](crate::Driver) sees to that.
+    /// Where θ starts from λ it starts there at every call, whatever `state.theta` is.
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient>;
+
+    /// Puts θ where a cold start puts it, for all that the state carries.
+    fn restart(&mut self, state: &mut State, theta: &[Array]) -> Result<()> {
+        state.theta = theta.to_vec();
+        Ok(())
+    }
 
     /// Multiplies the inner step of the settings by this from now on, and the noise by its root: what a schedule of the
     /// inner step calls.
@@ -97,11 +103,12 @@ impl std::ops::AddAssign for Oracles {
 pub struct Hypergradient {
     /// The estimate, leaf by leaf of λ.
     pub value: Vec<Array>,
-    /// Standard error of each number of the estimate, where several chains were run: see [`Chains`](crate::Chains).
+    /// Standard error of each number of the estimate, where the method knows it: [`Chains`](crate::Chains) and
+    /// [`Es`](crate::Es) do.
     pub standard_error: Option<Vec<Array>>,
     /// The inner loss at the last θ whose gradient was taken.
     pub inner_loss: f64,
-    /// The outer loss at the last θ.
+    /// The outer loss at the last θ it was taken at: where the inner loop ended, or one step before.
     pub outer_loss: f64,
     /// What it cost.
     pub oracles: Oracles,

@@ -1,13 +1,15 @@
 //! What makes a run this run and no other: enough to refuse a checkpoint of another.
 
 use crate::problem::Problem;
+use crate::trace::Trace;
 use crate::variable::Variable;
+use bilevel_graph::{Graph, Program};
 use serde::{Deserialize, Serialize};
 
 /// Names and shapes.
 type Leaves = [(String, Vec<usize>)];
 
-/// Names, shapes and types of a problem, with a checksum of its data.
+/// Names, shapes and types of a problem, with checksums of its data, its variables and its losses.
 ///
 /// ```
 /// use bilevel::{Fingerprint, Leaf, Problem, Variable};
@@ -30,6 +32,25 @@ pub struct Fingerprint {
     data: Vec<(String, String, Vec<usize>)>,
     data_checksum: u32,
     starts_from_lambda: bool,
+    /// Bounds and starts of the variables, as code.
+    variables_checksum: u32,
+    /// Both losses, operation by operation.
+    losses_checksum: u32,
+}
+
+/// Of both losses as programs; what cannot be traced has the checksum of nothing.
+fn losses_checksum(problem: &Problem) -> u32 {
+    let dump = || -> crate::Result<String> {
+        let graph = Graph::new();
+        let trace = Trace::new(&graph, problem)?;
+        let (inner, outer) = (trace.inner(&trace.theta, graph.step())?, trace.outer(&trace.theta, graph.step())?);
+        let mut builder = Program::builder(&graph).output("inner", inner).output("outer", outer);
+        for (i, start) in trace.start()?.into_iter().flatten().enumerate() {
+            builder = builder.output(format!("start.{i}"), start);
+        }
+        Ok(builder.build()?.dump(false))
+    };
+    crc32fast::hash(dump().unwrap_or_default().as_bytes())
 }
 
 impl Fingerprint {
@@ -56,6 +77,8 @@ impl Fingerprint {
                 .collect(),
             data_checksum: checksum.finalize(),
             starts_from_lambda: problem.starts_from_lambda(),
+            variables_checksum: crc32fast::hash(format!("{:?}{:?}", problem.lambda, problem.theta).as_bytes()),
+            losses_checksum: losses_checksum(problem),
         }
     }
 
@@ -95,7 +118,13 @@ impl Fingerprint {
         if self.data_checksum != here.data_checksum {
             return Some("the data sets have the same shapes but other contents".into());
         }
-        (self.starts_from_lambda != here.starts_from_lambda).then(|| "θ starts from λ in one of them only".into())
+        if self.starts_from_lambda != here.starts_from_lambda {
+            return Some("θ starts from λ in one of them only".into());
+        }
+        if self.variables_checksum != here.variables_checksum {
+            return Some("the variables have other bounds or another start".into());
+        }
+        (self.losses_checksum != here.losses_checksum).then(|| "the losses are others".into())
     }
 }
 
@@ -104,6 +133,10 @@ impl Fingerprint {
 pub(crate) struct Identity {
     pub method: String,
     pub optimizer: String,
+    /// Rates of the outer step and factors of the inner one, and the clip, as code.
+    pub schedule: String,
+    pub inner_schedule: String,
+    pub clip: String,
     pub seed: u64,
     pub cold: bool,
     pub problem: Fingerprint,
@@ -114,6 +147,9 @@ impl Identity {
         let pairs = [
             ("method", self.method.clone(), here.method.clone()),
             ("optimizer", self.optimizer.clone(), here.optimizer.clone()),
+            ("schedule", self.schedule.clone(), here.schedule.clone()),
+            ("inner schedule", self.inner_schedule.clone(), here.inner_schedule.clone()),
+            ("clip", self.clip.clone(), here.clip.clone()),
             ("seed", self.seed.to_string(), here.seed.to_string()),
         ];
         if let Some((what, there, here)) = pairs.into_iter().find(|(_, there, here)| there != here) {

@@ -1,9 +1,9 @@
 //! A problem's two losses as tensors of a graph of one's own, to look into rather than to run.
 
-use crate::Result;
 use crate::estimator::State;
 use crate::problem::Problem;
 use crate::trace::Trace;
+use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Graph, Tensor};
 
 /// Both losses in 64-bit floats, what they are functions of, and a value for everything that goes in.
@@ -35,6 +35,9 @@ impl Problem {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn in_dtype(&self, dtype: DType) -> Result<Problem> {
+        if !dtype.is_float() {
+            return Err(Error::Problem { reason: "a problem is computed in f32 or f64".into() });
+        }
         let convert = |(name, array): &(String, Array)| Ok((name.clone(), in_dtype(array, dtype)?));
         let data = self.data.iter().map(convert).collect::<Result<_>>()?;
         Ok(Problem { dtype, data, ..self.clone() })

@@ -26,6 +26,8 @@ pub struct Iteration {
     pub hypergradient_norm: f64,
     /// Norm of its standard error, where the method knows it.
     pub standard_error: Option<f64>,
+    /// ‖λ − project(λ − h)‖: the hypergradient's norm without what the bounds of λ take away. What the tolerance looks at.
+    pub projected_norm: f64,
     /// How far λ moved.
     pub step_norm: f64,
     /// The outer learning rate.

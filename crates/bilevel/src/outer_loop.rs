@@ -13,7 +13,7 @@ use crate::estimators::inner_loop::Start;
 use crate::fingerprint::Identity;
 use crate::observer::{Beginning, Iteration, Observer};
 use crate::optimizer::Optimizer;
-use crate::outer_step::{OuterStep, all_finite, norm, zero_slots};
+use crate::outer_step::{OuterStep, all_finite, norm, projected_norm, zero_slots};
 use crate::probe::Probed;
 use crate::progress::Progress;
 use crate::stopping::{Outcome, StopReason};
@@ -99,8 +99,8 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
         notes.push(format!("before that: {reason}"));
         reason = StopReason::Unsaved(error);
     }
-    let warnings = progress.last.map_or(vec![], |last| last.diagnostics.warnings());
-    notes.extend(warnings.iter().map(|warning| format!("in the last iteration {warning}")));
+    let warnings = progress.looked.warnings();
+    notes.extend(warnings.iter().map(|warning| format!("when last looked into, {warning}")));
     let outcome = Outcome {
         reason,
         iterations: progress.iteration,
@@ -162,12 +162,8 @@ struct OuterLoop<'a> {
 impl<'a> OuterLoop<'a> {
     fn prepare(driver: &'a Driver, executor: &dyn Executor) -> Result<Self> {
         let problem = &driver.problem;
-        Ok(OuterLoop {
-            driver,
-            key: seed_key(driver.seed),
-            estimator: Probed::new(&driver.method, problem, executor)?,
-            start: Start::new(problem, executor)?,
-        })
+        let estimator = Probed::new(&driver.method, problem, executor)?;
+        Ok(OuterLoop { driver, key: seed_key(driver.seed), estimator, start: Start::new(problem, executor)? })
     }
 
     /// One iteration; the diagnosis where it has to be given up, with the progress in no particular state.
@@ -178,14 +174,17 @@ impl<'a> OuterLoop<'a> {
         let leap = progress.last.is_some_and(|last| last.step_norm > 1.0_f64.max(0.5 * norm(&progress.state.lambda)));
         let state = &mut progress.state;
         if problem.starts_from_lambda() {
-            state.theta = self.start.theta(&state.lambda, &state.theta, key)?;
+            // The methods here start there by themselves; one of a user's own may count on it.
+            let theta = self.start.theta(&state.lambda, &state.theta, key)?;
+            self.estimator.restart(state, &theta)?;
         } else if self.driver.cold {
-            state.theta = problem.initial_theta(key)?;
+            self.estimator.restart(state, &problem.initial_theta(key)?)?;
         }
         if let Some(schedule) = inner_schedule {
             self.estimator.scale_step(schedule.at(number))?;
         }
-        let look = *diagnose_every > 0 && (number - 1).is_multiple_of(*diagnose_every);
+        let every = *diagnose_every;
+        let look = every > 0 && (number == 1 || number.is_multiple_of(every));
         let found = match look {
             true => self.estimator.estimate(state, key),
             false => self.estimator.estimate_only(state, key),
@@ -217,7 +216,11 @@ impl<'a> OuterLoop<'a> {
             let seen = "λ is no longer finite after its step".to_string();
             return Ok(Some(Diagnosis { iteration: number, seen, cause: Cause::OuterStepTooLarge }));
         }
+        let projected_norm = projected_norm(problem, &state.lambda, &hypergradient.value, hypergradient_norm);
         state.lambda = lambda;
+        if look {
+            progress.looked = hypergradient.diagnostics;
+        }
         progress.oracles += hypergradient.oracles;
         progress.note_loss(hypergradient.outer_loss, criteria.patience.map_or(0.0, |(_, improvement)| improvement));
         progress.iteration = number;
@@ -227,6 +230,7 @@ impl<'a> OuterLoop<'a> {
             outer_loss: hypergradient.outer_loss,
             hypergradient_norm,
             standard_error: hypergradient.standard_error.as_deref().map(norm),
+            projected_norm,
             step_norm,
             rate,
             diagnostics: hypergradient.diagnostics,

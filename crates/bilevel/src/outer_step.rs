@@ -27,6 +27,21 @@ pub(crate) fn norm(arrays: &[Array]) -> f64 {
     scale * values.iter().map(|v| (v / scale).powi(2)).sum::<f64>().sqrt()
 }
 
+/// ‖λ − project(λ − h)‖, which is ‖h‖ where λ has no bounds.
+pub(crate) fn projected_norm(problem: &Problem, lambda: &[Array], h: &[Array], norm_of_h: f64) -> f64 {
+    let free = (f64::NEG_INFINITY, f64::INFINITY);
+    if problem.lambda.iter().all(|(_, variable)| variable.bounds() == free) {
+        return norm_of_h;
+    }
+    let mut square = 0.0;
+    for ((_, variable), (lambda, h)) in problem.lambda.iter().zip(lambda.iter().zip(h)) {
+        let (low, high) = variable.bounds();
+        let moved = |(l, h): (&f64, f64)| (l - (l - h).max(low).min(high)).powi(2);
+        square += lambda.to_f64().iter().zip(h.to_f64()).map(moved).sum::<f64>();
+    }
+    square.sqrt()
+}
+
 pub(crate) fn all_finite(arrays: &[Array]) -> bool {
     arrays.iter().all(|a| match a.data() {
         Data::F32(v) => v.iter().all(|x| x.is_finite()),
@@ -36,7 +51,7 @@ pub(crate) fn all_finite(arrays: &[Array]) -> bool {
 }
 
 /// The nearest value of this type within the bounds: rounding to f32 does not step over them.
-fn project(value: f64, (low, high): (f64, f64), dtype: DType) -> f64 {
+pub(crate) fn project(value: f64, (low, high): (f64, f64), dtype: DType) -> f64 {
     // `max` would turn a NaN into the bound and so hide it.
     let value = if value.is_nan() { value } else { value.max(low).min(high) };
     if dtype != DType::F32 {

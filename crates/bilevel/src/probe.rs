@@ -10,12 +10,12 @@ use crate::outer_step::norm;
 use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::trace::{Trace, or_zeros};
-use bilevel_graph::{Executor, Graph, Program, Tensor, gradient, hessian_vector};
+use bilevel_graph::{Array, Executor, Graph, Program, Tensor, gradient, hessian_vector};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// γ·T·curvature further from 1 than this factor is far.
+/// A factor of the indirect term further from 1 than this is far.
 const FAR: f64 = 1.5;
 /// An adjoint that has grown so many times within one hypergradient is suspect.
 const GROWTH: f64 = 10.0;
@@ -24,7 +24,7 @@ const GROWTH: f64 = 10.0;
 ///
 /// ```
 /// use bilevel::{Cpu, HpoSgld, Leaf, Method, Problem, State, Variable, Warning};
-/// // The inner curvature is 1, so a step of .01 and 20 steps go a fifth of the way.
+/// // The inner curvature is 1, so 20 steps of .01 go a fifth of the way, and the kept ones have the mean number 15.5.
 /// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, l, t| (t.0 - 1.0).square() + l.0.square())
@@ -33,6 +33,7 @@ const GROWTH: f64 = 10.0;
 /// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
 /// let h = estimator.estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
 /// assert!((h.diagnostics.horizon.unwrap() - 0.2).abs() < 1e-12);
+/// assert!((h.diagnostics.indirect_scale.unwrap() - 0.155).abs() < 1e-12);
 /// assert!(matches!(h.diagnostics.warnings()[..], [Warning::IndirectTermScaled { .. }]));
 /// # Ok::<(), bilevel::Error>(())
 /// ```
@@ -62,19 +63,32 @@ pub struct Diagnostics {
     /// How many independent samples the kept values of f are worth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective_samples: Option<f64>,
-    /// The method scales the indirect term by a factor that depends on the horizon, as HPO-SGLD does.
-    pub drops_contraction: bool,
+    /// The factor c = γ·curvature·(mean number of the kept steps) by which the indirect term of HPO-SGLD is off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub indirect_scale: Option<f64>,
+    /// ‖f_θ − A·q‖/‖f_θ‖ where a linear solve ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub solve_residual: Option<f64>,
+    /// The least curvature that a solve by conjugate gradients met on its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_curvature: Option<f64>,
 }
 
 /// Something a person should know of a hypergradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// The method's indirect term is right only where γ·T·curvature is near 1, and f's direct term makes that matter: the
-    /// run will settle elsewhere than at the optimum.
+    /// The method's indirect term is off by a factor that is far from 1, and f's direct term makes that matter: the run will
+    /// settle elsewhere than at the optimum.
     IndirectTermScaled {
-        /// γ·T·curvature.
-        horizon: f64,
+        /// The factor.
+        scale: f64,
+    },
+    /// Conjugate gradients met a direction in which the inner loss is not curved upwards: θ is no minimum, and the solution
+    /// of the linear system no derivative of one.
+    NotConvex {
+        /// The curvature there.
+        curvature: f64,
     },
     /// The adjoint grew within one hypergradient.
     AdjointGrowing {
@@ -91,11 +105,16 @@ pub enum Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Warning::IndirectTermScaled { horizon } => write!(
+            Warning::IndirectTermScaled { scale } => write!(
                 f,
-                "γ·T·curvature is {horizon:.2}, far from 1: this method's indirect term is off by about that factor, and \
-                 as the outer loss depends on λ directly, the run settles away from the optimum; change the inner step or \
-                 the number of steps, or use langevin-adjoint"
+                "this method's indirect term is about {scale:.2} times what it should be, and as the outer loss depends \
+                 on λ directly, the run settles away from the optimum; change the inner step or the number of steps, or use \
+                 langevin-adjoint"
+            ),
+            Warning::NotConvex { curvature } => write!(
+                f,
+                "the linear solve met the curvature {curvature:.1e}: θ is not at a minimum of the inner loss, which this \
+                 method takes for granted; train longer, take more regularisation, or use langevin-adjoint or rmd"
             ),
             Warning::AdjointGrowing { growth } => write!(
                 f,
@@ -114,20 +133,33 @@ impl Diagnostics {
     /// What a person should know.
     pub fn warnings(&self) -> Vec<Warning> {
         let mut found = vec![];
-        if let Some(horizon) = self.horizon
-            && self.drops_contraction
+        if let Some(scale) = self.indirect_scale
             && self.direct_norm.is_some()
-            && !(1.0 / FAR..=FAR).contains(&horizon)
+            && !(1.0 / FAR..=FAR).contains(&scale)
         {
-            found.push(Warning::IndirectTermScaled { horizon });
+            found.push(Warning::IndirectTermScaled { scale });
         }
-        if let Some(growth) = self.adjoint_growth.filter(|growth| *growth > GROWTH) {
+        if let Some(growth) = self.adjoint_growth.filter(|growth| *growth > GROWTH)
+            && self.adjoint_norm > self.settled_adjoint()
+        {
             found.push(Warning::AdjointGrowing { growth });
+        }
+        if let Some(curvature) = self.least_curvature.filter(|curvature| *curvature < 0.0) {
+            found.push(Warning::NotConvex { curvature });
         }
         if let Some(step_curvature) = self.step_curvature.filter(|x| *x > 2.0) {
             found.push(Warning::StepTooLarge { step_curvature });
         }
         found
+    }
+}
+
+impl Diagnostics {
+    /// A size of z that growth up to it says nothing of: ten times the ‖f_θ‖/curvature it settles at, or 1 where that is not
+    /// known.
+    fn settled_adjoint(&self) -> Option<f64> {
+        let settled = self.outer_gradient_norm.zip(self.curvature).map(|(f_theta, r)| GROWTH * f_theta / r.abs());
+        Some(settled.filter(|size| size.is_finite()).unwrap_or(1.0))
     }
 }
 
@@ -138,14 +170,16 @@ pub struct InnerTime {
     pub step: f64,
     /// Inner steps T.
     pub steps: usize,
-    /// True where the method scales its indirect term by a factor that depends on γ·T·curvature.
-    pub drops_contraction: bool,
+    /// For a method that scales its indirect term by γ·curvature·(mean number of the kept steps): that mean.
+    pub mean_kept: Option<f64>,
+    /// Curvature that the method adds to that of the inner loss, as a proximal term does.
+    pub added_curvature: f64,
 }
 
 impl InnerTime {
     /// So many steps of this size, in a method that is right for any number of them.
     pub fn new(step: f64, steps: usize) -> Self {
-        InnerTime { step, steps, drops_contraction: false }
+        InnerTime { step, steps, mean_kept: None, added_curvature: 0.0 }
     }
 }
 
@@ -189,11 +223,13 @@ impl Probed {
             |name: &str| Ok::<_, crate::Error>(Some(self.routine.number(name)?.sqrt()).filter(|x| x.is_finite()));
         into.outer_gradient_norm = size("outer_gradient")?;
         into.direct_norm = if self.direct { size("direct")? } else { None };
-        into.curvature = Some(self.routine.number("curvature")?).filter(|x| x.is_finite());
+        let added = self.time.map_or(0.0, |time| time.added_curvature);
+        into.curvature = Some(self.routine.number("curvature")? + added).filter(|x| x.is_finite());
         if let (Some(time), Some(curvature)) = (self.time, into.curvature) {
-            into.step_curvature = Some(time.step * self.factor * curvature);
-            into.horizon = Some(time.step * self.factor * time.steps as f64 * curvature);
-            into.drops_contraction = time.drops_contraction;
+            let a_step = time.step * self.factor * curvature;
+            into.step_curvature = Some(a_step);
+            into.horizon = Some(a_step * time.steps as f64);
+            into.indirect_scale = time.mean_kept.map(|mean| a_step * mean);
         }
         Ok(())
     }
@@ -209,6 +245,10 @@ impl Estimator for Probed {
     fn scale_step(&mut self, factor: f64) -> Result<()> {
         self.factor = factor;
         self.estimator.scale_step(factor)
+    }
+
+    fn restart(&mut self, state: &mut State, theta: &[Array]) -> Result<()> {
+        self.estimator.restart(state, theta)
     }
 }
 
@@ -237,7 +277,7 @@ fn probe_program(problem: &Problem, executor: &dyn Executor) -> Result<(Routine,
 }
 
 /// ‖z‖ after an inner loop, and its growth where it was not 0 before.
-pub(crate) fn adjoint(before: &[bilevel_graph::Array], after: &[bilevel_graph::Array]) -> Diagnostics {
+pub(crate) fn adjoint(before: &[Array], after: &[Array]) -> Diagnostics {
     let (before, after) = (norm(before), norm(after));
     Diagnostics {
         adjoint_norm: Some(after),

@@ -8,7 +8,7 @@ use bilevel_graph::{Array, DType, Graph, Tensor, Tree};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-type FlatLoss = Arc<dyn Fn(&Scope, &[Tensor], &[Tensor]) -> Result<Tensor> + Send + Sync>;
+pub(crate) type FlatLoss = Arc<dyn Fn(&Scope, &[Tensor], &[Tensor]) -> Result<Tensor> + Send + Sync>;
 type FlatStart = Arc<dyn Fn(&Scope, &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync>;
 
 /// min over λ of E\[f(λ, θ)\], where θ is drawn from, or minimises, the inner loss L_T(λ, θ).
@@ -133,7 +133,8 @@ impl Problem {
 }
 
 fn initial(variables: &[(String, Variable)], dtype: DType, key: [i32; 2]) -> Result<Vec<Array>> {
-    variables.iter().enumerate().map(|(i, (_, v))| v.initial(dtype, key, i as u32)).collect()
+    let start = |(i, (name, v)): (usize, &(String, Variable))| v.initial(name, dtype, key, i as u32);
+    variables.iter().enumerate().map(start).collect()
 }
 
 fn leaves<S: Tree<Leaf = Variable>>(tree: &S) -> Vec<(String, Variable)> {
@@ -243,9 +244,23 @@ where
             start: self.start,
             measures: self.measures,
         };
-        let mut variables = problem.lambda.iter().chain(&problem.theta);
-        if let Some((name, _)) = variables.find(|(_, v)| v.shape.contains(&0)) {
-            return Err(Error::Problem { reason: format!("variable '{name}' has no elements") });
+        for (prefix, variables) in [("λ", &problem.lambda), ("θ", &problem.theta)] {
+            if variables.is_empty() {
+                return Err(Error::Problem { reason: format!("{prefix} has no variables") });
+            }
+            for (name, variable) in variables {
+                let refuse = |why: String| Err(Error::Problem { reason: format!("{prefix}.{name} {why}") });
+                let (low, high) = variable.bounds();
+                if variable.shape.contains(&0) {
+                    return refuse("has no elements".into());
+                }
+                if low.is_nan() || high.is_nan() || low > high {
+                    return refuse(format!("can have no value between its bounds {low} and {high}"));
+                }
+                if prefix == "θ" && (low, high) != (f64::NEG_INFINITY, f64::INFINITY) {
+                    return refuse("is bounded, but only λ can be: training does not project; add a penalty".into());
+                }
+            }
         }
         let graph = Graph::new();
         crate::trace::Trace::new(&graph, &problem)?.check()?;

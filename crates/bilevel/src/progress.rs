@@ -4,6 +4,7 @@ use crate::diagnostics::Watch;
 use crate::estimator::{Oracles, State};
 use crate::observer::Iteration;
 use crate::outer_step::Slots;
+use crate::probe::Diagnostics;
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +21,8 @@ pub(crate) struct Progress {
     /// Iterations since the mark was set.
     pub since_best: u32,
     pub last: Option<Iteration>,
+    /// What was seen when the last hypergradient was looked into.
+    pub looked: Diagnostics,
     pub watch: Watch,
     pub elapsed: Duration,
 }
@@ -36,6 +39,7 @@ impl Progress {
             mark: None,
             since_best: 0,
             last: None,
+            looked: Diagnostics::default(),
             watch: Watch::default(),
             elapsed: Duration::ZERO,
         }

@@ -1,7 +1,7 @@
 //! A compiled program of a problem: data set once, places of inputs and outputs looked up once.
 
-use crate::Result;
 use crate::problem::Problem;
+use crate::{Error, Result};
 use bilevel_graph::{Array, Data, Executor, Port, Program, Runnable};
 use std::ops::Range;
 
@@ -71,11 +71,13 @@ impl Routine {
 
     /// Sets λ.
     pub fn set_lambda(&mut self, lambda: &[Array]) -> Result<()> {
+        fits("λ", &self.lambda, lambda)?;
         set_each(&mut *self.run, &self.lambda, lambda)
     }
 
     /// Sets θ.
     pub fn set_theta(&mut self, theta: &[Array]) -> Result<()> {
+        fits("θ", &self.theta, theta)?;
         set_each(&mut *self.run, &self.theta, theta)
     }
 
@@ -180,6 +182,14 @@ fn set_number(array: &mut Array, value: f64) {
         Data::F64(number) => number[0] = value,
         Data::I32(_) => {}
     }
+}
+
+fn fits(name: &str, places: &[Option<usize>], values: &[Array]) -> Result<()> {
+    if places.len() == values.len() {
+        return Ok(());
+    }
+    let reason = format!("{} arrays were given for {name}, which has {} leaves", values.len(), places.len());
+    Err(Error::Problem { reason })
 }
 
 fn set_each(run: &mut dyn Runnable, places: &[Option<usize>], values: &[Array]) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The outer learning rate as a function of the iteration, and of nothing else, so that any iteration can be replayed.
+//! The outer learning rate, or a factor on the inner step, as a function of the iteration, and of nothing else, so that any iteration can be replayed.
 
 use crate::Result;
 use crate::error::require;

@@ -1,7 +1,9 @@
 //! What a loss sees besides λ and θ: data, minibatches and noise.
 
+use crate::{Error, Result};
 use bilevel_graph::{DType, Graph, RandomKind, Tensor};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 /// First random stream of what is drawn once for a whole hypergradient.
 const EPISODE_STREAM: u32 = 6_000;
@@ -14,7 +16,11 @@ pub struct Scope<'a> {
     key: Tensor,
     counter: Tensor,
     dtype: DType,
-    stream: Cell<u32>,
+    stream: Rc<Cell<u32>>,
+    /// The next stream of what is drawn once for a whole hypergradient.
+    episode_stream: Rc<Cell<u32>>,
+    /// A name that was asked for and is not there.
+    missing: Rc<RefCell<Option<String>>>,
 }
 
 impl<'a> Scope<'a> {
@@ -25,7 +31,9 @@ impl<'a> Scope<'a> {
         dtype: DType,
         first_stream: u32,
     ) -> Self {
-        Scope { graph, data, key, counter, dtype, stream: Cell::new(first_stream) }
+        let counting = |first| Rc::new(Cell::new(first));
+        let (stream, episode_stream) = (counting(first_stream), counting(EPISODE_STREAM));
+        Scope { graph, data, key, counter, dtype, stream, episode_stream, missing: Rc::default() }
     }
 
     /// The graph, for constants.
@@ -43,12 +51,29 @@ impl<'a> Scope<'a> {
     pub fn data(&self, name: &str) -> Tensor {
         match self.data.iter().find(|(known, _)| known == name) {
             Some((_, tensor)) => *tensor,
-            None => self.key.reshape([usize::MAX]).check_index(0),
+            None => {
+                self.missing.borrow_mut().get_or_insert_with(|| name.to_string());
+                // Any tensor will do: the name is what the error tells.
+                self.graph.scalar(0.0, self.dtype)
+            }
         }
     }
 
+    /// Refuses a name that was asked for and is not there.
+    pub(crate) fn check(&self) -> Result<()> {
+        let missing = self.missing.borrow();
+        let Some(name) = missing.as_ref() else { return Ok(()) };
+        let known = || self.data.iter().map(|(known, _)| known.as_str());
+        let reason = match (crate::nearest(name, known()), self.data.len()) {
+            (Some(near), _) => format!("there is no data '{name}'; did you mean '{near}'?"),
+            (None, 0) => format!("there is no data '{name}', nor any other; give it with .data(\"{name}\", array)"),
+            (None, _) => format!("there is no data '{name}'; there is {}", known().collect::<Vec<_>>().join(", ")),
+        };
+        Err(Error::Problem { reason })
+    }
+
     /// A scope whose draws are made once for a whole hypergradient and are the same in the inner loss, the outer loss, the
-    /// start and the measures: the n-th draw from it here is the n-th draw from it there. It is how a task is chosen, when
+    /// start and the measures: the n-th draw from it here is the n-th draw from it there, however often it is asked for. It is how a task is chosen, when
     /// every outer iteration trains on one task and is judged on the same; with [`Chains`](crate::Chains), each chain has
     /// a task of its own.
     ///
@@ -67,7 +92,13 @@ impl<'a> Scope<'a> {
     /// ```
     pub fn episode(&self) -> Scope<'a> {
         let never = self.graph.scalar(i32::MAX as f64, DType::I32);
-        Scope::new(self.graph, self.data, (self.key, never), self.dtype, EPISODE_STREAM)
+        Scope {
+            counter: never,
+            stream: self.episode_stream.clone(),
+            episode_stream: self.episode_stream.clone(),
+            missing: self.missing.clone(),
+            ..*self
+        }
     }
 
     fn draw(&self, kind: RandomKind, shape: &[usize]) -> Tensor {

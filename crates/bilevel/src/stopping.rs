@@ -185,7 +185,7 @@ impl Criteria {
     /// The reason to stop before the next iteration, if there is one. But for time and signal it depends on the progress
     /// alone, so a finished run that is resumed stops at once, for the same reason.
     pub fn reason(&self, progress: &Progress, in_this_run: Duration) -> Option<StopReason> {
-        let norm = progress.last.map(|last| last.hypergradient_norm);
+        let norm = progress.last.map(|last| last.projected_norm);
         if let (Some(tolerance), Some(norm)) = (self.tolerance, norm)
             && norm <= tolerance
         {

@@ -88,24 +88,33 @@ impl<'g> Trace<'g> {
     /// L_T(λ, θ) with the draw of step `counter`: the same counter gives the same minibatch and noise, so all products of one
     /// step must have the same.
     pub fn inner(&self, theta: &[Tensor], counter: Tensor) -> Result<Tensor> {
-        (self.problem.inner)(&self.scope(counter, INNER_STREAM), &self.lambda, theta)
+        let scope = self.scope(counter, INNER_STREAM);
+        let loss = (self.problem.inner)(&scope, &self.lambda, theta);
+        scope.check().and(loss)
     }
 
     /// f(λ, θ) with the draw of step `counter`.
     pub fn outer(&self, theta: &[Tensor], counter: Tensor) -> Result<Tensor> {
-        (self.problem.outer)(&self.scope(counter, OUTER_STREAM), &self.lambda, theta)
+        let scope = self.scope(counter, OUTER_STREAM);
+        let loss = (self.problem.outer)(&scope, &self.lambda, theta);
+        scope.check().and(loss)
     }
 
     /// The problem's own measures at λ and θ, in their order.
     pub(crate) fn measures(&self, counter: Tensor) -> Result<Vec<Tensor>> {
-        let scope = self.scope(counter, MEASURE_STREAM);
-        self.problem.measures.iter().map(|(_, measure)| measure(&scope, &self.lambda, &self.theta)).collect()
+        let take = |(i, (_, measure)): (usize, &(String, crate::problem::FlatLoss))| {
+            let scope = self.scope(counter, MEASURE_STREAM + 100 * i as u32);
+            let number = measure(&scope, &self.lambda, &self.theta);
+            scope.check().and(number)
+        };
+        self.problem.measures.iter().enumerate().map(take).collect()
     }
 
     /// θ⁰(λ), where the problem says so.
     pub fn start(&self) -> Result<Option<Vec<Tensor>>> {
         let scope = self.scope(self.graph.scalar(0.0, DType::I32), START_STREAM);
-        self.problem.start.as_ref().map(|start| start(&scope, &self.lambda)).transpose()
+        let start = self.problem.start.as_ref().map(|start| start(&scope, &self.lambda)).transpose();
+        scope.check().and(start)
     }
 
     /// vᵀ·J0 with J0 = dθ⁰/dλ; zeros where θ⁰ does not depend on λ.

@@ -1,5 +1,6 @@
 //! A leaf of λ or θ: its shape, how it starts, and the values it may take.
 
+use crate::outer_step::project;
 use crate::{Error, Result};
 use bilevel_graph::random::{fill_normal_f64, fill_uniform_f64};
 use bilevel_graph::{Array, DType};
@@ -75,7 +76,7 @@ impl Variable {
     }
 
     /// The first value, from a key and a number that no other variable of the run has.
-    pub(crate) fn initial(&self, dtype: DType, key: [i32; 2], number: u32) -> Result<Array> {
+    pub(crate) fn initial(&self, name: &str, dtype: DType, key: [i32; 2], number: u32) -> Result<Array> {
         let count = self.shape.iter().product();
         let mut values = vec![0.0; count];
         let words = key.map(|k| k as u32);
@@ -92,9 +93,14 @@ impl Variable {
             }
         }
         if let Some(bad) = values.iter().find(|v| !v.is_finite() || **v < self.low || **v > self.high) {
-            let reason = format!("a variable starts at {bad}, outside its bounds {} to {}", self.low, self.high);
+            let name = if name.is_empty() { "the variable" } else { name };
+            let reason = match bad.is_finite() {
+                true => format!("{name} starts at {bad}, outside its bounds {} to {}", self.low, self.high),
+                false => format!("{name} starts at {bad}; give it a start that is a number"),
+            };
             return Err(Error::Problem { reason });
         }
+        values.iter_mut().for_each(|v| *v = project(*v, self.bounds(), dtype));
         Ok(Array::from_values(&self.shape, &values, dtype)?)
     }
 }

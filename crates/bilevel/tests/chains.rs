@@ -1,7 +1,9 @@
 //! Several chains in one hypergradient.
 
 use bilevel::graph::random::fold_in;
-use bilevel::{Chains, Cpu, Error, Estimator, HpoSgld, LangevinAdjoint, Leaf, Method, Problem, State, Variable};
+use bilevel::{
+    Chains, Cpu, Driver, Error, Estimator, HpoSgld, LangevinAdjoint, Leaf, Method, Problem, Rmd, State, Variable,
+};
 
 fn problem() -> Problem {
     Problem::new(Leaf(Variable::constant([2], 0.4)), Leaf(Variable::constant([2], 0.1)))
@@ -33,7 +35,11 @@ fn the_mean_and_its_error_are_those_of_the_chains_run_one_by_one() {
         let each: Vec<Vec<f64>> = alone
             .iter_mut()
             .enumerate()
-            .map(|(k, (chain, state))| chain.estimate(state, fold_in([call, 9], k as u32)).unwrap().value[0].to_f64())
+            .map(|(k, (chain, state))| {
+                // The first chain draws as the method alone would.
+                let key = if k == 0 { [call, 9] } else { fold_in([call, 9], k as u32) };
+                chain.estimate(state, key).unwrap().value[0].to_f64()
+            })
             .collect();
         for i in 0..2 {
             let mean = each.iter().map(|h| h[i]).sum::<f64>() / 5.0;
@@ -65,4 +71,46 @@ fn a_state_carries_all_chains_over_to_an_estimator_made_anew() {
 fn one_chain_has_no_standard_error_and_is_refused() {
     let refused = Chains::new(METHOD, 1).prepare(&problem(), &Cpu::with_threads(1)).err();
     assert_eq!(refused, Some(Error::Setting { name: "count", value: 1.0, must: "at least 2" }));
+}
+
+/// Trained towards λ without noise, so that chains differ only where they should not.
+fn quiet_problem() -> bilevel::ProblemBuilder<Leaf<Variable>, Leaf<Variable>> {
+    Problem::new(Leaf(Variable::constant([], 0.3)), Leaf(Variable::constant([], 2.0)))
+        .inner(|_, l, t| (t.0 - l.0).square())
+        .outer(|_, l, t| (t.0 - 1.0).square() + l.0.square())
+}
+
+#[test]
+fn every_chain_starts_anew_where_the_run_is_cold_or_theta_starts_from_lambda() {
+    let alone = Rmd { steps: 5, ..Rmd::default() };
+    for problem in [quiet_problem().build().unwrap(), quiet_problem().start(|_, l| *l).build().unwrap()] {
+        let methods: [Box<dyn Method>; 2] = [Box::new(alone), Box::new(Chains::new(alone, 4))];
+        let ends = methods.map(|m| Driver::new(&problem, m).cold(true).rate(0.1).iterations(20).run().unwrap());
+        assert_eq!(ends[0].state.lambda, ends[1].state.lambda);
+        assert_eq!(ends[0].last.unwrap().outer_loss, ends[1].last.unwrap().outer_loss);
+    }
+}
+
+#[test]
+fn every_chain_starts_from_the_task_it_is_trained_on() {
+    // θ⁰ is the task's own target, so that f is 0 without any training, whichever task a chain has.
+    let target = |s: &bilevel::Scope| s.episode().uniform([], 0.0, 4.0);
+    let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+        .inner(move |s, _, t| (t.0 - target(s)).square())
+        .outer(move |s, _, t| (t.0 - target(s)).square())
+        .start(move |s, l| Leaf(target(s) + l.0 * 0.0))
+        .build()
+        .unwrap();
+    let method = Chains::new(bilevel::IftCg { steps: 3, ..bilevel::IftCg::default() }, 4);
+    let outcome = Driver::new(&problem, method).iterations(3).run().unwrap();
+    assert_eq!(outcome.last.unwrap().outer_loss, 0.0);
+}
+
+#[test]
+fn a_state_that_chains_cannot_have_left_is_refused() {
+    let problem = problem();
+    let mut estimator = Chains::new(METHOD, 3).prepare(&problem, &Cpu::with_threads(1)).unwrap();
+    let mut state = State::initial(&problem, [1, 2]).unwrap();
+    state.memory = vec![state.theta[0].clone()];
+    assert!(estimator.estimate(&mut state, [0, 0]).unwrap_err().to_string().contains("State::initial"));
 }

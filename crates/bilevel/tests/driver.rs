@@ -483,3 +483,35 @@ fn a_run_is_a_function_of_its_seed_whatever_the_number_of_threads() {
     assert_eq!(run(1, 1), run(1, 2));
     assert_ne!(run(1, 1), run(2, 1));
 }
+
+#[test]
+fn a_run_goes_on_only_with_the_losses_bounds_and_schedules_it_began_with() {
+    let folder = std::env::temp_dir().join(format!("bilevel-identity-{}", std::process::id()));
+    let problem = |power: f64, high: f64| {
+        Problem::new(Leaf(Variable::constant([], 0.5).at_most(high)), Leaf(Variable::constant([], 0.0)))
+            .inner(move |_, l, t| (t.0 - l.0).square() * power)
+            .outer(|_, _, t| (t.0 - 1.0).square())
+            .build()
+            .unwrap()
+    };
+    let method = HpoSgld { temperature: 0.0, ..HpoSgld::default() };
+    let go_on = |problem: &Problem, change: &dyn Fn(Driver) -> Driver| {
+        let driver = Driver::new(problem, method).rate(0.1).iterations(4);
+        change(driver).checkpoints(bilevel::Checkpoints::new(&folder).every(2).resume(true)).run()
+    };
+    go_on(&problem(1.0, 3.0), &|driver| driver.iterations(2)).unwrap();
+    type Change = (f64, f64, &'static dyn Fn(Driver) -> Driver, &'static str);
+    let changes: [Change; 5] = [
+        (2.0, 3.0, &|d| d, "the losses are others"),
+        (1.0, 2.0, &|d| d, "other bounds"),
+        (1.0, 3.0, &|d| d.rate(0.2), "the schedule is"),
+        (1.0, 3.0, &|d| d.inner_schedule(Schedule::constant(0.5)), "the inner schedule is"),
+        (1.0, 3.0, &|d| d.clip_norm(1.0), "the clip is"),
+    ];
+    for (power, high, change, said) in changes {
+        let error = go_on(&problem(power, high), change).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
+    assert_eq!(go_on(&problem(1.0, 3.0), &|driver| driver).unwrap().iterations, 4);
+    std::fs::remove_dir_all(folder).unwrap();
+}

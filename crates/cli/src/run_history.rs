@@ -160,7 +160,7 @@ mod tests {
         format!(
             "{{\"iteration\":{iteration},\"inner_loss\":1.5,\"outer_loss\":0.25,\"hypergradient_norm\":1e-3,\
              \"seconds\":0.5,\"inner_gradients\":{iteration}0,\"diagnostics\":{{\"horizon\":0.8,\
-             \"drops_contraction\":false}},\"measures\":{{\"test loss\":0.5,\"accuracy\":null}}}}\n"
+             \"curvature\":0.1}},\"measures\":{{\"test loss\":0.5,\"accuracy\":null}}}}\n"
         )
     }
 

@@ -122,7 +122,9 @@ fn every_number_of_the_diagnosis_is_explained() {
         adjoint_norm: some,
         adjoint_growth: some,
         effective_samples: some,
-        drops_contraction: true,
+        indirect_scale: some,
+        solve_residual: some,
+        least_curvature: some,
     };
     let text = chapter("diagnostics.md");
     let fields = serde_json::to_value(all).unwrap();

@@ -322,7 +322,7 @@ fn round(value: f64, dtype: DType) -> f64 {
     match dtype {
         DType::F64 => value,
         DType::F32 => value as f32 as f64,
-        // Sums and products of two i32 are exact in an i64; `as i32` wraps them.
+        // What could overflow was wrapped when it was computed.
         DType::I32 => value as i32 as f64,
     }
 }

@@ -10,7 +10,7 @@ use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, at_least_0};
 use super::solve::{ConjugateGradients, Matrix};
 use crate::estimator::{Estimator, Hypergradient, Method, State};
-use crate::probe::{InnerTime, adjoint};
+use crate::probe::{Diagnostics, InnerTime, adjoint};
 use crate::problem::Problem;
 use crate::{Cause, Result};
 use bilevel_graph::Executor;
@@ -87,10 +87,12 @@ impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
         let before = state.warm();
-        let z = self.solver.solve(&point, &before)?;
-        let mut h = self.implicit.finish(state, point, &z, self.solver.products(), Cause::HessianNotPositive)?;
-        h.diagnostics = adjoint(&before, &z);
-        state.memory = z;
+        let solution = self.solver.solve(&point, &before)?;
+        let mut h =
+            self.implicit.finish(state, point, &solution.q, self.solver.products(), Cause::HessianNotPositive)?;
+        let Diagnostics { solve_residual, least_curvature, .. } = solution.diagnostics;
+        h.diagnostics = Diagnostics { solve_residual, least_curvature, ..adjoint(&before, &solution.q) };
+        state.memory = solution.q;
         Ok(h)
     }
 

@@ -4,11 +4,11 @@
 //!
 //! Each chain has its own θ, its own memory and its own noise; all see the same λ.
 
-use crate::Result;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State};
 use crate::probe::{Diagnostics, InnerTime};
 use crate::problem::Problem;
+use crate::{Error, Result};
 use bilevel_graph::random::fold_in;
 use bilevel_graph::{Array, Executor};
 use std::time::{Duration, Instant};
@@ -70,21 +70,33 @@ impl<M: Method> Method for Chains<M> {
     }
 }
 
+/// The first chain draws as the method alone would.
+fn chain_key(key: [i32; 2], number: usize) -> [i32; 2] {
+    if number == 0 { key } else { fold_in(key, number as u32) }
+}
+
 /// The state of each chain. The first chain's θ is the state's own; what the others need lies in the state's memory, chain
 /// by chain, so that a checkpoint of the state is a checkpoint of all chains. Before the first call all start alike.
-fn split(state: &State, chains: usize) -> Vec<State> {
+fn split(state: &State, chains: usize) -> Result<Vec<State>> {
     let leaves = state.theta.len();
-    let memory = (state.memory.len() - state.memory.len().min((chains - 1) * leaves)) / chains;
+    let own = state.memory.len().saturating_sub((chains - 1) * leaves);
+    let memory = own / chains;
+    let fits = state.memory.is_empty() || (state.memory.len() >= (chains - 1) * leaves && own.is_multiple_of(chains));
+    if !fits {
+        let reason = format!("this state is not one that {chains} chains left: begin with State::initial");
+        return Err(Error::Problem { reason });
+    }
     let mut rest = state.memory.iter();
     let mut take = |count: usize| rest.by_ref().take(count).cloned().collect::<Vec<Array>>();
     let fresh = state.memory.is_empty();
-    (0..chains)
+    let states = (0..chains)
         .map(|chain| State {
             lambda: state.lambda.clone(),
             theta: if chain == 0 || fresh { state.theta.clone() } else { take(leaves) },
             memory: take(memory),
         })
-        .collect()
+        .collect();
+    Ok(states)
 }
 
 fn join(state: &mut State, chains: Vec<State>) {
@@ -101,10 +113,10 @@ fn join(state: &mut State, chains: Vec<State>) {
 
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let mut states = split(state, self.chains.len());
+        let mut states = split(state, self.chains.len())?;
         let began = Instant::now();
         let run = |(number, (chain, state)): (usize, (&mut Box<dyn Estimator>, &mut State))| {
-            chain.estimate(state, fold_in(key, number as u32))
+            chain.estimate(state, chain_key(key, number))
         };
         let mut work: Vec<_> = self.chains.iter_mut().zip(&mut states).enumerate().collect();
         let workers = if self.brief { 1 } else { self.workers.min(work.len()) };
@@ -127,6 +139,15 @@ impl Estimator for Prepared {
         let found = found.into_iter().collect::<Result<Vec<Hypergradient>>>()?;
         join(state, states);
         Ok(average(&found)?)
+    }
+
+    fn restart(&mut self, state: &mut State, theta: &[Array]) -> Result<()> {
+        let mut states = split(state, self.chains.len())?;
+        for (chain, state) in self.chains.iter_mut().zip(&mut states) {
+            chain.restart(state, theta)?;
+        }
+        join(state, states);
+        Ok(())
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {
@@ -159,6 +180,8 @@ fn average(found: &[Hypergradient]) -> bilevel_graph::Result<Hypergradient> {
         adjoint_norm: most(|d| d.adjoint_norm),
         adjoint_growth: most(|d| d.adjoint_growth),
         effective_samples: samples,
+        solve_residual: most(|d| d.solve_residual),
+        least_curvature: most(|d| d.least_curvature.map(|least| -least)).map(|least| -least),
         ..Diagnostics::default()
     };
     Ok(all)

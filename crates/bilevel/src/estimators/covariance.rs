@@ -89,7 +89,7 @@ impl Method for Covariance {
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.burn_in + self.samples))
+        Some(InnerTime::new(self.step, self.burn_in.saturating_add(self.samples)))
     }
 }
 

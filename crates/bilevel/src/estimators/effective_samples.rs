@@ -14,6 +14,9 @@ use bilevel_graph::{ProgramBuilder, Tensor};
 /// square and its lagged product.
 const GROUP: &str = "samples";
 
+/// With fewer samples than this a correlation says nothing.
+const FEWEST: f64 = 20.0;
+
 /// Carries the sums in a program whose f at this step is `outer`.
 pub(super) fn carry<'g>(builder: ProgramBuilder<'g>, trace: &Trace, outer: Tensor) -> ProgramBuilder<'g> {
     let input = |i| trace.graph.input(format!("{GROUP}.{i}"), [], trace.problem.dtype);
@@ -28,7 +31,8 @@ pub(super) fn begin(routine: &mut Routine, centre: f64) -> Result<()> {
     routine.set_numbers(GROUP, [centre, 0.0, 0.0, 0.0, 0.0])
 }
 
-/// The effective number of `kept` samples, between 1 and all of them; `None` where f did not vary.
+/// The effective number of `kept` samples, between 1 and all of them; `None` where f did not vary or there are few. Of a chain
+/// that is short beside its own memory it is an upper estimate: what varies slowly looks constant.
 pub(super) fn read(routine: &mut Routine, kept: usize) -> Result<Option<f64>> {
     let [_, _, sum, squares, products] = routine.carried_numbers(GROUP)?;
     Ok(effective(sum, squares, products, kept as f64))
@@ -40,7 +44,7 @@ fn effective(sum: f64, squares: f64, products: f64, kept: f64) -> Option<f64> {
     // The products are over one pair less than the squares.
     let correlation = (products / (kept - 1.0) - mean * mean) / variance;
     let found = kept * (1.0 - correlation) / (1.0 + correlation);
-    let varied = variance > 1e-12 * squares / kept && kept > 1.0;
+    let varied = variance > 1e-12 * squares / kept && kept >= FEWEST;
     (varied && found.is_finite()).then(|| if correlation >= 1.0 { 1.0 } else { found.clamp(1.0, kept) })
 }
 
@@ -76,8 +80,10 @@ mod tests {
     }
 
     #[test]
-    fn a_series_that_does_not_vary_has_no_answer() {
-        let (sum, squares, products, kept) = sums(&[2.0; 10]);
-        assert_eq!(effective(sum, squares, products, kept), None);
+    fn a_series_that_does_not_vary_or_is_short_has_no_answer() {
+        for series in [&[2.0; 100][..], &[1.0, 2.0, 1.0, 2.0]] {
+            let (sum, squares, products, kept) = sums(series);
+            assert_eq!(effective(sum, squares, products, kept), None);
+        }
     }
 }

@@ -155,8 +155,9 @@ impl Estimator for Prepared {
         finite("es", "the hypergradient", &value, Cause::SearchTooWide)?;
 
         let outer_loss = self.value(&state.lambda, &state.theta, key)?;
-        state.theta = self.forward.theta()?;
-        finite("es", "θ", &state.theta, Cause::InnerStepTooLarge)?;
+        let end = self.forward.theta()?;
+        finite("es", "θ", &end, Cause::InnerStepTooLarge)?;
+        state.theta = end;
         let loops = (samples * if antithetic { 2 } else { 1 } + 1) as u64;
         let oracles = Oracles { inner_gradients: loops * self.inner.steps as u64, losses: loops, ..Oracles::default() };
         let mut found = Hypergradient::new(value, (self.forward.number("inner")?, outer_loss), oracles);

@@ -70,7 +70,8 @@ impl Method for HpoSgld {
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime { drops_contraction: true, ..InnerTime::new(self.step, self.burn_in + self.samples) })
+        let mean_kept = Some(self.burn_in as f64 + (self.samples as f64 + 1.0) / 2.0);
+        Some(InnerTime { mean_kept, ..InnerTime::new(self.step, self.burn_in.saturating_add(self.samples)) })
     }
 }
 
@@ -156,7 +157,10 @@ impl Estimator for Prepared {
         let value = chain.carried_all("h")?;
         finite("hpo-sgld", "the hypergradient", &value, Cause::InnerStepTooLarge)
             .map_err(|e| self.inner.explain(e, chain, (&state.lambda, &theta, key)))?;
-        state.theta = chain.theta()?;
+        let end = chain.theta()?;
+        finite("hpo-sgld", "θ", &end, Cause::InnerStepTooLarge)
+            .map_err(|e| self.inner.explain(e, chain, (&state.lambda, &theta, key)))?;
+        state.theta = end;
         let (steps, from_lambda) = (self.inner.steps as u64, self.first.is_some() as u64);
         let oracles = Oracles {
             inner_gradients: steps,

@@ -84,8 +84,11 @@ impl Method for IftCg {
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
-        let q = self.solver.solve(&point, &zeros_like(&point.theta))?;
-        self.implicit.finish(state, point, &q, self.solver.products(), Cause::HessianNotPositive)
+        let solution = self.solver.solve(&point, &zeros_like(&point.theta))?;
+        let products = self.solver.products();
+        let mut found = self.implicit.finish(state, point, &solution.q, products, Cause::HessianNotPositive)?;
+        found.diagnostics = solution.diagnostics;
+        Ok(found)
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

@@ -88,7 +88,7 @@ impl Method for Imaml {
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(InnerTime { added_curvature: self.rho, ..InnerTime::new(self.step, self.steps) })
     }
 }
 
@@ -101,8 +101,11 @@ fn starts_at_lambda(problem: &Problem) -> Result<bool> {
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let point = self.implicit.descend(&state.lambda, &state.lambda, key)?;
-        let g = self.solver.solve(&point, &zeros_like(&point.theta))?;
-        self.implicit.finish(state, point, &g, self.solver.products(), Cause::HessianNotPositive)
+        let solution = self.solver.solve(&point, &zeros_like(&point.theta))?;
+        let products = self.solver.products();
+        let mut found = self.implicit.finish(state, point, &solution.q, products, Cause::HessianNotPositive)?;
+        found.diagnostics = solution.diagnostics;
+        Ok(found)
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

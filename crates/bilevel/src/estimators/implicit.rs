@@ -4,7 +4,7 @@
 //! Every derivative of one hypergradient is taken with the draw of step T, one past the inner loop's steps 0 … T−1, so that
 //! all products of a solve see the same minibatch and noise, and none that the inner loop saw.
 
-use super::inner_loop::{InnerLoop, outer_gradient};
+use super::inner_loop::{InnerLoop, Start, outer_gradient};
 use crate::error::require;
 use crate::estimator::{Hypergradient, Oracles, State, finite};
 use crate::problem::Problem;
@@ -60,6 +60,7 @@ impl Point {
 pub(crate) struct Implicit {
     method: &'static str,
     pub inner: InnerLoop,
+    start: Start,
     descent: Routine,
     outer: Routine,
     ending: Routine,
@@ -79,6 +80,7 @@ impl Implicit {
         Ok(Implicit {
             method,
             inner,
+            start: Start::new(problem, executor)?,
             descent: descent_program(problem, executor, &inner, ending.proximal)?,
             outer: outer_gradient(problem, executor)?,
             ending: last,
@@ -88,6 +90,7 @@ impl Implicit {
 
     /// Runs the inner loop from θ, and takes the outer derivatives where it ends.
     pub fn descend(&mut self, lambda: &[Array], theta: &[Array], key: [i32; 2]) -> Result<Point> {
+        let theta = &self.start.theta(lambda, theta, key)?;
         self.inner.place(&mut self.descent)?;
         self.descent.set_point(lambda, theta, key)?;
         self.descent.run(0..self.inner.steps as u32)?;

@@ -8,7 +8,7 @@
 //! essentially the recursion of HPO-SGLD.
 
 use super::effective_samples;
-use super::inner_loop::{InnerLoop, not_applicable, outer_gradient};
+use super::inner_loop::{InnerLoop, not_applicable, outer_gradient, outer_loss};
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
 use crate::probe::{InnerTime, adjoint};
@@ -57,8 +57,8 @@ struct Prepared {
     settings: LangevinAdjoint,
     inner: InnerLoop,
     chain: Routine,
-    /// f_θ and f_λ at the first θ, where they are taken once.
-    outer: Option<Routine>,
+    /// f_θ and f_λ at the first θ, where they are taken once, and f at the last.
+    outer: Option<(Routine, Routine)>,
 }
 
 impl Method for LangevinAdjoint {
@@ -78,12 +78,15 @@ impl Method for LangevinAdjoint {
             settings: *self,
             inner,
             chain: chain_program(self, &inner, problem, executor)?,
-            outer: if self.outer_every_step { None } else { Some(outer_gradient(problem, executor)?) },
+            outer: match self.outer_every_step {
+                true => None,
+                false => Some((outer_gradient(problem, executor)?, outer_loss(problem, executor)?)),
+            },
         }))
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.burn_in + self.samples))
+        Some(InnerTime::new(self.step, self.burn_in.saturating_add(self.samples)))
     }
 }
 
@@ -129,7 +132,7 @@ fn chain_program(
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
         let chain = &mut self.chain;
-        if let Some(outer) = &mut self.outer {
+        if let Some((outer, _)) = &mut self.outer {
             outer.set_point(&state.lambda, &state.theta, key)?;
             outer.run(0..1)?;
             chain.set_all("direct", &outer.output_all("direct")?)?;
@@ -167,9 +170,16 @@ impl Estimator for Prepared {
             outer_gradients: if self.outer.is_some() { 1 } else { steps },
             hessian_products: steps,
             mixed_products: steps,
-            losses: 0,
+            losses: self.outer.is_some() as u64,
         };
-        let outer_loss = self.outer.as_ref().unwrap_or(chain).number("outer")?;
+        let outer_loss = match &mut self.outer {
+            Some((_, last)) => {
+                last.set_point(&state.lambda, &state.theta, key)?;
+                last.run(self.inner.last())?;
+                last.number("outer")?
+            }
+            None => chain.number("outer")?,
+        };
         let mut found = Hypergradient::new(value, (chain.number("inner")?, outer_loss), oracles);
         found.diagnostics = adjoint(&before, &z);
         if self.settings.outer_every_step {

@@ -2,10 +2,11 @@
 
 use super::implicit::{Point, hessian};
 use super::inner_loop::InnerLoop;
-use crate::Result;
+use crate::probe::Diagnostics;
 use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::trace::Trace;
+use crate::{Cause, Error, Result};
 use bilevel_graph::{Array, DType, Executor, Graph, Program, Tensor};
 
 /// z ← z − β·H·z + w·f_θ.
@@ -68,6 +69,7 @@ pub(crate) struct ConjugateGradients {
     sweeps: usize,
     /// f_θ − A·q of a warm start.
     residual: Option<Routine>,
+    dtype: DType,
 }
 
 impl ConjugateGradients {
@@ -80,7 +82,8 @@ impl ConjugateGradients {
         warm: bool,
     ) -> Result<Self> {
         let residual = if warm { Some(residual_program(problem, executor, inner, matrix)?) } else { None };
-        Ok(ConjugateGradients { sweep: sweep_program(problem, executor, inner, matrix)?, sweeps, residual })
+        let sweep = sweep_program(problem, executor, inner, matrix)?;
+        Ok(ConjugateGradients { sweep, sweeps, residual, dtype: problem.dtype })
     }
 
     /// Hessian products of one solve.
@@ -89,7 +92,7 @@ impl ConjugateGradients {
     }
 
     /// The solution from `start`, which must be 0 where the solve is not a warm one.
-    pub fn solve(&mut self, point: &Point, start: &[Array]) -> Result<Vec<Array>> {
+    pub fn solve(&mut self, point: &Point, start: &[Array]) -> Result<Solution> {
         let first = match &mut self.residual {
             Some(residual) => {
                 point.place(residual)?;
@@ -100,17 +103,36 @@ impl ConjugateGradients {
             }
             None => point.f_theta.clone(),
         };
-        let (sweep, dtype) = (&mut self.sweep, start[0].dtype());
+        let (sweep, dtype) = (&mut self.sweep, self.dtype);
         point.place(sweep)?;
         sweep.set_all("q", start)?;
         sweep.set_all("r", &first)?;
         sweep.set_all("p", &first)?;
         sweep.set_all("rr", &[Array::scalar(square_norm(&first), dtype)])?;
         let rounding = if dtype == DType::F64 { f64::EPSILON } else { f32::EPSILON as f64 };
-        sweep.set_all("floor", &[Array::scalar(rounding * rounding * square_norm(&point.f_theta), dtype)])?;
+        let size = square_norm(&point.f_theta);
+        sweep.set_all("floor", &[Array::scalar(rounding * rounding * size, dtype)])?;
+        sweep.set_all("least", &[Array::scalar(f64::INFINITY, dtype)])?;
         sweep.run(0..self.sweeps as u32)?;
-        sweep.carried_all("q")
+        let [rest] = sweep.carried_numbers("rr")?;
+        let [least] = sweep.carried_numbers("least")?;
+        if least == 0.0 {
+            let seen = "conjugate gradients met a direction in which the Hessian is 0".into();
+            return Err(Error::Diverged { seen, cause: Cause::HessianNotPositive });
+        }
+        let diagnostics = Diagnostics {
+            solve_residual: Some((rest / size).sqrt()).filter(|x| x.is_finite()),
+            least_curvature: Some(least).filter(|x| x.is_finite()),
+            ..Diagnostics::default()
+        };
+        Ok(Solution { q: sweep.carried_all("q")?, diagnostics })
     }
+}
+
+/// What a solve found, and what it met on the way.
+pub(crate) struct Solution {
+    pub q: Vec<Array>,
+    pub diagnostics: Diagnostics,
 }
 
 /// vᵀv.
@@ -132,15 +154,18 @@ fn sweep_program(problem: &Problem, executor: &dyn Executor, inner: &InnerLoop, 
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let [q, r, p] = ["q", "r", "p"].map(|name| trace.inputs_like(name, &trace.theta));
-    let [rr, floor] = ["rr.0", "floor.0"].map(|name| graph.input(name, [], problem.dtype));
+    let [rr, floor, least] = ["rr.0", "floor.0", "least.0"].map(|name| graph.input(name, [], problem.dtype));
     let zero = graph.scalar(0.0, problem.dtype);
     let product = matrix.times(inner, &trace, &p)?;
     let arrived = rr.less_equal(floor);
-    let length = arrived.select(0.0, quotient(rr, dot(&p, &product).unwrap_or(zero)));
+    let along = dot(&p, &product).unwrap_or(zero);
+    let length = arrived.select(0.0, quotient(rr, along));
+    // pᵀAp/pᵀp: where it is not positive, A is not.
+    let curvature = arrived.select(least, quotient(along, dot(&p, &p).unwrap_or(zero)));
     let r_next: Vec<Tensor> = (0..r.len()).map(|i| r[i] - length * product[i]).collect();
     let rr_next = dot(&r_next, &r_next).unwrap_or(zero);
     let turn = quotient(rr_next, rr);
-    let mut builder = Program::builder(&graph).carry(rr, rr_next);
+    let mut builder = Program::builder(&graph).carry(rr, rr_next).carry(least, least.minimum(curvature));
     for i in 0..q.len() {
         builder = builder.carry(q[i], q[i] + length * p[i]).carry(r[i], r_next[i]).carry(p[i], r_next[i] + turn * p[i]);
     }

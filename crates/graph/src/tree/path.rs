@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
-/// What [`Tree::walk`] reports at a path: a leaf, or how the tree goes on from there.
+/// What [`Tree::walk`](super::Tree::walk) reports at a path: a leaf, or how the tree goes on from there.
 ///
 /// ```
 /// use bilevel_graph::tree::Node;
