@@ -17,6 +17,9 @@ use std::path::PathBuf;
 /// The largest whole number a key takes, the seed excepted.
 const LARGEST: i64 = u32::MAX as i64;
 
+/// What `method.storage` takes.
+const STORAGE: &str = "\"all\", \"checkpoints\" or { truncated = STEPS }";
+
 /// Everything a run depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -187,6 +190,13 @@ impl Config {
         for entry in entries {
             apply(&mut settings, entry)?;
         }
+        // A table that says nothing of what is kept.
+        if settings["method"].get("storage").and_then(Value::as_object).is_some_and(Map::is_empty)
+            && let Some(entry) = entries.iter().rev().find(|entry| entry.key == ["method", "storage"])
+        {
+            let given = Given::EmptyTable;
+            return Err(wrong_type(&Entry { value: given, ..entry.clone() }, STORAGE));
+        }
         let other = |error: serde_json::Error| ConfigError { place: None, wrong: Wrong::Other(error.to_string()) };
         let config: Config = serde_json::from_value(Value::Object(settings)).map_err(other)?;
         config.check().map_err(|error| match (&error.wrong, error.place) {
@@ -327,13 +337,17 @@ fn apply(settings: &mut Map<String, Value>, entry: &Entry) -> std::result::Resul
                 *storage = Value::from(word.as_str());
                 Ok(())
             }
-            Given::Table => Ok(()),
-            _ => Err(wrong_type(entry, "\"all\", \"checkpoints\" or { truncated = STEPS }")),
+            Given::Table => {
+                *storage = Value::Object(Map::new());
+                Ok(())
+            }
+            _ => Err(wrong_type(entry, STORAGE)),
         };
     }
     let Some(value) = find(settings, &entry.key) else { return Err(unknown_key(settings, entry)) };
     match (&mut *value, &entry.value) {
         (Value::Object(_), Given::Table) => {}
+        (Value::Object(_), Given::EmptyTable) => return Err(wrong_type(entry, "a table with settings in it")),
         (Value::Object(_), _) => return Err(wrong_type(entry, "a table")),
         (Value::Bool(_), Given::Truth(truth)) => *value = Value::from(*truth),
         (Value::Bool(_), _) => return Err(wrong_type(entry, "true or false")),
@@ -349,6 +363,7 @@ fn apply(settings: &mut Map<String, Value>, entry: &Entry) -> std::result::Resul
             let number = match given {
                 Given::Whole(number) => *number as f64,
                 Given::Number(number) => *number,
+                Given::TooLarge(number) => number.parse().unwrap_or(f64::INFINITY),
                 _ => return Err(wrong_type(entry, "a number")),
             };
             let Some(number) = serde_json::Number::from_f64(number) else {
@@ -359,11 +374,22 @@ fn apply(settings: &mut Map<String, Value>, entry: &Entry) -> std::result::Resul
         }
         (_, Given::Whole(number)) => {
             if *number < 0 || (*number > LARGEST && entry.key != ["seed"]) {
-                let must = if *number < 0 { "at least 0".into() } else { format!("at most {LARGEST}") };
+                let must = match entry.dotted().as_str() {
+                    _ if *number > 0 => format!("at most {LARGEST}"),
+                    "chains" => "from 1 to 4096".into(),
+                    "outer.iterations" | "checkpoint.every" | "metrics.every" => "at least 1".into(),
+                    _ => "at least 0".into(),
+                };
                 let error = ConfigError::range(&entry.dotted(), number, &must);
                 return Err(ConfigError { place: Some(entry.place.clone()), ..error });
             }
             *value = Value::from(*number);
+        }
+        (_, Given::TooLarge(number)) => {
+            let largest = if entry.key == ["seed"] { i64::MAX } else { LARGEST };
+            let must = if number.starts_with('-') { "at least 0".into() } else { format!("at most {largest}") };
+            let error = ConfigError::range(&entry.dotted(), number, &must);
+            return Err(ConfigError { place: Some(entry.place.clone()), ..error });
         }
         (_, _) => return Err(wrong_type(entry, "a whole number")),
     }

@@ -30,7 +30,7 @@ pub fn resolve(which: &Which) -> Result<Config> {
         bilevel_tasks::task(what)?;
         vec![Entry::argument(&["experiment"], Given::Text(what.clone()), what.clone())]
     };
-    let sets = set.iter().map(|text| parse_set(text)).collect::<std::result::Result<Vec<_>, _>>()?;
+    let sets = set.iter().map(|text| parse_set(text)).collect::<std::result::Result<Vec<_>, _>>()?.concat();
     let chosen = sets.iter().rev().find_map(|entry| match &entry.value {
         Given::Text(name) if entry.dotted() == "method.name" => Some(name),
         _ => None,

@@ -153,13 +153,14 @@ fn check(arguments: &Compare) -> Result<()> {
         }
     }
     for text in &arguments.set {
-        let key = parse_set(text)?.dotted();
-        let instead = match key.as_str() {
-            "method.name" => "--methods",
-            "seed" => "--seeds",
-            _ => continue,
-        };
-        return Err(CliError::Usage(format!("--set {text}: a comparison takes {key} from {instead}")));
+        for key in parse_set(text)?.iter().map(|entry| entry.dotted()) {
+            let instead = match key.as_str() {
+                "method.name" => "--methods",
+                "seed" => "--seeds",
+                _ => continue,
+            };
+            return Err(CliError::Usage(format!("--set {text}: a comparison takes {key} from {instead}")));
+        }
     }
     Ok(())
 }
