@@ -76,6 +76,7 @@ fn complain(sentence: &str) {
 fn dispatch(arguments: &Arguments) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let quiet = arguments.quiet;
+    interrupt::be_quiet(quiet);
     match &arguments.command {
         Some(Command::List(list)) => commands::list::list(list, &mut out),
         Some(Command::Run(run)) => commands::run::run(run, quiet, &mut out),

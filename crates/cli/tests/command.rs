@@ -221,6 +221,22 @@ fn a_folder_that_holds_a_run_or_cannot_be_written_is_refused() {
     );
     assert_eq!(place.read("kept/result.json"), before);
     place.write("file", "");
+    run("file").refused("file holds something that is no run; choose another folder with --out");
+    std::fs::create_dir(place.path("mine")).unwrap();
+    place.write("mine/result.json", "precious");
+    run("mine").refused("mine holds something that is no run; choose another folder with --out");
+    place
+        .run(&["reproduce", "toy-polynomial", "--quick", "--out", "mine"])
+        .refused("mine holds something that is no reproduction; choose another folder with --out");
+    place
+        .run(&["report", "kept", "--out", "mine/result.json"])
+        .refused("mine/result.json is there already and is no page; choose another file with --out");
+    assert_eq!(place.read("mine/result.json"), "precious");
+    for _ in 0..2 {
+        place.run(&["report", "kept", "--out", "page"]).done();
+    }
+    std::fs::create_dir(place.path("empty")).unwrap();
+    run("empty").done();
     run("file/kept").refused("cannot make the folder file/kept/checkpoint: Not a directory (os error 20)");
 }
 
@@ -228,11 +244,12 @@ fn a_folder_that_holds_a_run_or_cannot_be_written_is_refused() {
 #[test]
 fn a_full_disk_ends_a_run_with_one_sentence() {
     let place = Place::new();
-    std::fs::create_dir(place.path("full")).unwrap();
+    std::fs::create_dir_all(place.path("full/rmd-s0")).unwrap();
+    place.write("full/compare.toml", "");
     // A device on which every write says that there is no space left.
-    std::os::unix::fs::symlink("/dev/full", place.path("full/metrics.jsonl")).unwrap();
-    let said = place.run(&["run", "synth1d", "--outer", "5", "--quiet", "--out", "full"]);
-    said.refused("cannot write full/metrics.jsonl: No space left on device (os error 28)");
+    std::os::unix::fs::symlink("/dev/full", place.path("full/rmd-s0/metrics.jsonl")).unwrap();
+    let one = ["compare", "synth1d", "--methods", "rmd", "--seeds", "1", "--outer", "5", "--quiet", "--out", "full"];
+    place.run(&one).refused("cannot write full/rmd-s0/metrics.jsonl: No space left on device (os error 28)");
 }
 
 #[test]

@@ -83,6 +83,7 @@ fn ctrl_c_leaves_a_run_that_can_be_resumed_and_says_how() {
     let said = Said::new(run.wait_with_output().unwrap());
     assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
     let last = said.error.lines().last().unwrap_or_default();
+    assert!(said.error.contains("bilevel: stopping after this iteration; Ctrl-C again ends it now\n"), "{said:?}");
     assert!(last.starts_with("bilevel: stopped after "), "{said:?}");
     assert!(last.ends_with(" of 20000 iterations; go on with 'bilevel resume b'"), "{said:?}");
     assert!(!place.path("b/result.json").exists(), "a run that was stopped has no result");

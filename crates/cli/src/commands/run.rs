@@ -7,7 +7,7 @@ use crate::config_errors::{ConfigError, Place, Wrong};
 use crate::display::Display;
 use crate::errors::Result;
 use crate::folder::{RunFolder, read_entries};
-use crate::interrupt::stop_on_interrupt;
+use crate::interrupt::stop_run_on_interrupt;
 use crate::result::RunResult;
 use crate::runner::execute;
 use std::io::Write;
@@ -68,7 +68,11 @@ pub fn run(arguments: &Run, quiet: bool, out: &mut dyn Write) -> Result<()> {
     }
     let folder = RunFolder::for_new_run(arguments.out.as_deref(), &config)?;
     let display = (!quiet).then(Display::stderr);
-    let result = execute(&config, &folder, false, display, stop_on_interrupt()?)?;
+    let result = execute(&config, &folder, false, display, stop_run_on_interrupt(folder.path())?);
+    if result.is_err() && arguments.out.is_none() {
+        folder.remove_if_empty();
+    }
+    let result = result?;
     tell(&result, &folder, arguments.json, quiet, out)
 }
 
