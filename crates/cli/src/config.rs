@@ -99,6 +99,8 @@ pub struct Choices<'a> {
     pub schedule: Option<&'a str>,
     /// The schedule of the inner step; constant if `None`.
     pub inner_schedule: Option<&'a str>,
+    /// Iterations that schedules chosen here go over; the task's own if `None`.
+    pub iterations: Option<u32>,
 }
 
 impl Choices<'_> {
@@ -106,6 +108,7 @@ impl Choices<'_> {
     pub fn defaults(&self) -> std::result::Result<Config, ConfigError> {
         let refuse = |error: bilevel::Error| ConfigError { place: None, wrong: Wrong::Other(error.to_string()) };
         let d = &self.task.defaults;
+        let over = self.iterations.unwrap_or(d.iterations);
         Ok(Config {
             experiment: self.task.name.into(),
             seed: 0,
@@ -116,7 +119,7 @@ impl Choices<'_> {
             method: self.task.method(self.method.unwrap_or(d.method)).map_err(refuse)?,
             inner: Inner {
                 schedule: match self.inner_schedule {
-                    Some(shape) => ScheduleSettings::named("inner.schedule.shape", shape, d.iterations)?.above_zero(),
+                    Some(shape) => ScheduleSettings::named("inner.schedule.shape", shape, over)?.above_zero(),
                     None => ScheduleSettings::Constant { warm_up: 0 },
                 },
             },
@@ -133,7 +136,7 @@ impl Choices<'_> {
                     None => OptimizerSettings::of(d.optimizer),
                 },
                 schedule: match self.schedule {
-                    Some(shape) => ScheduleSettings::named("outer.schedule.shape", shape, d.iterations)?,
+                    Some(shape) => ScheduleSettings::named("outer.schedule.shape", shape, over)?,
                     None if d.cosine => ScheduleSettings::cosine(d.iterations),
                     None => ScheduleSettings::Constant { warm_up: 0 },
                 },
@@ -161,6 +164,15 @@ impl Config {
     /// # Ok::<(), bilevel_cli::config_errors::ConfigError>(())
     /// ```
     pub fn resolve(entries: &[Entry]) -> std::result::Result<Self, ConfigError> {
+        // What is longer than any word there is would only make the search for the nearest one long.
+        for Entry { key, value, place } in entries {
+            let given = if let Given::Text(text) = value { text.len() } else { 0 };
+            if given > crate::LONGEST || key.iter().any(|part| part.len() > crate::LONGEST) {
+                let what = if given > crate::LONGEST { "value" } else { "key" };
+                let wrong = format!("a {what} is too long; the longest may have {} bytes", crate::LONGEST);
+                return Err(ConfigError::at(place, Wrong::Other(wrong)));
+            }
+        }
         let word = |key: &str| -> std::result::Result<Option<(&Entry, &str)>, ConfigError> {
             match entries.iter().rev().find(|entry| entry.dotted() == key) {
                 None => Ok(None),
@@ -174,7 +186,13 @@ impl Config {
         };
         let task = bilevel_tasks::task(experiment)
             .map_err(|error| ConfigError::at(&named.place, Wrong::Other(error.to_string())))?;
-        let mut choices = Choices { task, method: None, optimizer: None, schedule: None, inner_schedule: None };
+        let iterations = entries.iter().rfind(|entry| entry.dotted() == "outer.iterations");
+        let iterations = iterations.and_then(|entry| match entry.value {
+            Given::Whole(count @ 1..=LARGEST) => Some(count as u32),
+            _ => None,
+        });
+        let mut choices =
+            Choices { task, method: None, optimizer: None, schedule: None, inner_schedule: None, iterations };
         // One after another, so that a word that is not known is blamed on its own place.
         for key in ["method.name", "outer.optimizer.name", "outer.schedule.shape", "inner.schedule.shape"] {
             let Some((entry, text)) = word(key)? else { continue };

@@ -10,6 +10,7 @@
 
 use crate::config::Config;
 use crate::config_entries::{self, Entry};
+use crate::config_errors::{ConfigError, Place, Wrong};
 use crate::errors::{CliError, Result};
 use bilevel::{CheckpointError, Checkpoints};
 use std::fs::File;
@@ -158,7 +159,11 @@ pub fn refuse_foreign(path: &Path, what: &str, own: bool) -> Result<()> {
 /// The settings in a file.
 pub fn read_entries(path: &Path) -> Result<Vec<Entry>> {
     let text = std::fs::read(path).map_err(|error| CliError::file("read", path, &error))?;
-    Ok(config_entries::parse(&text, path)?)
+    let entries = config_entries::parse(&text, path)?;
+    if entries.is_empty() {
+        return Err(ConfigError::at(&Place::File(path.into(), 1), Wrong::NoExperiment).into());
+    }
+    Ok(entries)
 }
 
 /// Writes a file so that at any moment it is the old one or the new one, whole.

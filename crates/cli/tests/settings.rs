@@ -20,15 +20,23 @@ fn all() -> Vec<Config> {
     let mut configs = vec![];
     for task in tasks() {
         for method in bilevel::methods() {
-            let choices =
-                Choices { task, method: Some(method.name), optimizer: None, schedule: None, inner_schedule: None };
+            let choices = Choices {
+                task,
+                method: Some(method.name),
+                optimizer: None,
+                schedule: None,
+                inner_schedule: None,
+                iterations: None,
+            };
             configs.push(choices.defaults().unwrap());
         }
         for optimizer in ["sgd", "momentum", "adam"] {
             for schedule in ["constant", "step", "cosine"] {
                 let (optimizer, schedule) = (Some(optimizer), Some(schedule));
                 configs.push(
-                    Choices { task, method: None, optimizer, schedule, inner_schedule: schedule }.defaults().unwrap(),
+                    Choices { task, method: None, optimizer, schedule, inner_schedule: schedule, iterations: None }
+                        .defaults()
+                        .unwrap(),
                 );
             }
         }
@@ -152,6 +160,19 @@ fn a_table_in_braces_sets_every_key_in_it() {
     }
     let file = refused("experiment = \"synth1d\"\n[method]\nname = \"rmd\"\n[method.storage]\n");
     assert!(file.starts_with("my.toml, line 4: method.storage takes \"all\""), "{file}");
+}
+
+#[test]
+fn a_schedule_goes_over_the_iterations_asked_for() {
+    for (sets, over) in [
+        (&["outer.schedule.shape=cosine", "outer.iterations=100"][..], "over = 100 "),
+        (&["inner.schedule.shape=cosine", "outer.iterations=100"], "over = 100 "),
+        (&["outer.schedule.shape=step", "outer.iterations=90"], "every = 30 "),
+        (&["outer.schedule={shape=\"cosine\", over=50}", "outer.iterations=100"], "over = 50 "),
+    ] {
+        let text = set("synth1d", sets).unwrap().to_toml();
+        assert!(text.contains(over), "{text}");
+    }
 }
 
 #[test]
