@@ -337,6 +337,19 @@ fn wrong_type(entry: &Entry, takes: &'static str) -> ConfigError {
     ConfigError::at(&entry.place, wrong)
 }
 
+/// The error for a whole number that no key of its kind can hold.
+fn beyond(entry: &Entry, number: impl std::fmt::Display, negative: bool) -> ConfigError {
+    let key = entry.dotted();
+    let must = match key.as_str() {
+        "chains" => "from 1 to 4096".into(),
+        "outer.iterations" | "checkpoint.every" | "metrics.every" if negative => "at least 1".into(),
+        _ if negative => "at least 0".into(),
+        "seed" => format!("at most {}", i64::MAX),
+        _ => format!("at most {LARGEST}"),
+    };
+    ConfigError { place: Some(entry.place.clone()), ..ConfigError::range(&key, number, &must) }
+}
+
 /// Puts one setting in its place.
 fn apply(settings: &mut Map<String, Value>, entry: &Entry) -> std::result::Result<(), ConfigError> {
     // The one key that takes a word or a number: how much of the inner loop reverse mode keeps.
@@ -392,23 +405,11 @@ fn apply(settings: &mut Map<String, Value>, entry: &Entry) -> std::result::Resul
         }
         (_, Given::Whole(number)) => {
             if *number < 0 || (*number > LARGEST && entry.key != ["seed"]) {
-                let must = match entry.dotted().as_str() {
-                    _ if *number > 0 => format!("at most {LARGEST}"),
-                    "chains" => "from 1 to 4096".into(),
-                    "outer.iterations" | "checkpoint.every" | "metrics.every" => "at least 1".into(),
-                    _ => "at least 0".into(),
-                };
-                let error = ConfigError::range(&entry.dotted(), number, &must);
-                return Err(ConfigError { place: Some(entry.place.clone()), ..error });
+                return Err(beyond(entry, number, *number < 0));
             }
             *value = Value::from(*number);
         }
-        (_, Given::TooLarge(number)) => {
-            let largest = if entry.key == ["seed"] { i64::MAX } else { LARGEST };
-            let must = if number.starts_with('-') { "at least 0".into() } else { format!("at most {largest}") };
-            let error = ConfigError::range(&entry.dotted(), number, &must);
-            return Err(ConfigError { place: Some(entry.place.clone()), ..error });
-        }
+        (_, Given::TooLarge(number)) => return Err(beyond(entry, number, number.starts_with('-'))),
         (_, _) => return Err(wrong_type(entry, "a whole number")),
     }
     Ok(())

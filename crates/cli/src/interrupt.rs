@@ -50,5 +50,5 @@ fn listen(first: &'static str, again: String) -> Result<StopSignal> {
 fn say(sentence: &str) {
     let mut stderr = std::io::stderr();
     let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
-    let _ = writeln!(stderr, "{clear}bilevel: {sentence}");
+    let _ = writeln!(stderr, "{clear}bilevel: {}", crate::readable::one_line(sentence));
 }
