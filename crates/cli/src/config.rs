@@ -17,6 +17,9 @@ use std::path::PathBuf;
 /// The largest whole number a key takes, the seed excepted.
 const LARGEST: i64 = u32::MAX as i64;
 
+/// What `method.storage` takes.
+const STORAGE: &str = "\"all\", \"checkpoints\" or { truncated = STEPS }";
+
 /// Everything a run depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -96,6 +99,8 @@ pub struct Choices<'a> {
     pub schedule: Option<&'a str>,
     /// The schedule of the inner step; constant if `None`.
     pub inner_schedule: Option<&'a str>,
+    /// Iterations that schedules chosen here go over; the task's own if `None`.
+    pub iterations: Option<u32>,
 }
 
 impl Choices<'_> {
@@ -103,6 +108,7 @@ impl Choices<'_> {
     pub fn defaults(&self) -> std::result::Result<Config, ConfigError> {
         let refuse = |error: bilevel::Error| ConfigError { place: None, wrong: Wrong::Other(error.to_string()) };
         let d = &self.task.defaults;
+        let over = self.iterations.unwrap_or(d.iterations);
         Ok(Config {
             experiment: self.task.name.into(),
             seed: 0,
@@ -113,7 +119,7 @@ impl Choices<'_> {
             method: self.task.method(self.method.unwrap_or(d.method)).map_err(refuse)?,
             inner: Inner {
                 schedule: match self.inner_schedule {
-                    Some(shape) => ScheduleSettings::named("inner.schedule.shape", shape, d.iterations)?.above_zero(),
+                    Some(shape) => ScheduleSettings::named("inner.schedule.shape", shape, over)?.above_zero(),
                     None => ScheduleSettings::Constant { warm_up: 0 },
                 },
             },
@@ -130,7 +136,7 @@ impl Choices<'_> {
                     None => OptimizerSettings::of(d.optimizer),
                 },
                 schedule: match self.schedule {
-                    Some(shape) => ScheduleSettings::named("outer.schedule.shape", shape, d.iterations)?,
+                    Some(shape) => ScheduleSettings::named("outer.schedule.shape", shape, over)?,
                     None if d.cosine => ScheduleSettings::cosine(d.iterations),
                     None => ScheduleSettings::Constant { warm_up: 0 },
                 },
@@ -158,6 +164,15 @@ impl Config {
     /// # Ok::<(), bilevel_cli::config_errors::ConfigError>(())
     /// ```
     pub fn resolve(entries: &[Entry]) -> std::result::Result<Self, ConfigError> {
+        // What is longer than any word there is would only make the search for the nearest one long.
+        for Entry { key, value, place } in entries {
+            let given = if let Given::Text(text) = value { text.len() } else { 0 };
+            if given > crate::LONGEST || key.iter().any(|part| part.len() > crate::LONGEST) {
+                let what = if given > crate::LONGEST { "value" } else { "key" };
+                let wrong = format!("a {what} is too long; the longest may have {} bytes", crate::LONGEST);
+                return Err(ConfigError::at(place, Wrong::Other(wrong)));
+            }
+        }
         let word = |key: &str| -> std::result::Result<Option<(&Entry, &str)>, ConfigError> {
             match entries.iter().rev().find(|entry| entry.dotted() == key) {
                 None => Ok(None),
@@ -171,7 +186,13 @@ impl Config {
         };
         let task = bilevel_tasks::task(experiment)
             .map_err(|error| ConfigError::at(&named.place, Wrong::Other(error.to_string())))?;
-        let mut choices = Choices { task, method: None, optimizer: None, schedule: None, inner_schedule: None };
+        let iterations = entries.iter().rfind(|entry| entry.dotted() == "outer.iterations");
+        let iterations = iterations.and_then(|entry| match entry.value {
+            Given::Whole(count @ 1..=LARGEST) => Some(count as u32),
+            _ => None,
+        });
+        let mut choices =
+            Choices { task, method: None, optimizer: None, schedule: None, inner_schedule: None, iterations };
         // One after another, so that a word that is not known is blamed on its own place.
         for key in ["method.name", "outer.optimizer.name", "outer.schedule.shape", "inner.schedule.shape"] {
             let Some((entry, text)) = word(key)? else { continue };
@@ -186,6 +207,13 @@ impl Config {
         let mut settings = choices.defaults()?.settings();
         for entry in entries {
             apply(&mut settings, entry)?;
+        }
+        // A table that says nothing of what is kept.
+        if settings["method"].get("storage").and_then(Value::as_object).is_some_and(Map::is_empty)
+            && let Some(entry) = entries.iter().rev().find(|entry| entry.key == ["method", "storage"])
+        {
+            let given = Given::EmptyTable;
+            return Err(wrong_type(&Entry { value: given, ..entry.clone() }, STORAGE));
         }
         let other = |error: serde_json::Error| ConfigError { place: None, wrong: Wrong::Other(error.to_string()) };
         let config: Config = serde_json::from_value(Value::Object(settings)).map_err(other)?;
@@ -309,6 +337,19 @@ fn wrong_type(entry: &Entry, takes: &'static str) -> ConfigError {
     ConfigError::at(&entry.place, wrong)
 }
 
+/// The error for a whole number that no key of its kind can hold.
+fn beyond(entry: &Entry, number: impl std::fmt::Display, negative: bool) -> ConfigError {
+    let key = entry.dotted();
+    let must = match key.as_str() {
+        "chains" => "from 1 to 4096".into(),
+        "outer.iterations" | "checkpoint.every" | "metrics.every" if negative => "at least 1".into(),
+        _ if negative => "at least 0".into(),
+        "seed" => format!("at most {}", i64::MAX),
+        _ => format!("at most {LARGEST}"),
+    };
+    ConfigError { place: Some(entry.place.clone()), ..ConfigError::range(&key, number, &must) }
+}
+
 /// Puts one setting in its place.
 fn apply(settings: &mut Map<String, Value>, entry: &Entry) -> std::result::Result<(), ConfigError> {
     // The one key that takes a word or a number: how much of the inner loop reverse mode keeps.
@@ -327,13 +368,17 @@ fn apply(settings: &mut Map<String, Value>, entry: &Entry) -> std::result::Resul
                 *storage = Value::from(word.as_str());
                 Ok(())
             }
-            Given::Table => Ok(()),
-            _ => Err(wrong_type(entry, "\"all\", \"checkpoints\" or { truncated = STEPS }")),
+            Given::Table => {
+                *storage = Value::Object(Map::new());
+                Ok(())
+            }
+            _ => Err(wrong_type(entry, STORAGE)),
         };
     }
     let Some(value) = find(settings, &entry.key) else { return Err(unknown_key(settings, entry)) };
     match (&mut *value, &entry.value) {
         (Value::Object(_), Given::Table) => {}
+        (Value::Object(_), Given::EmptyTable) => return Err(wrong_type(entry, "a table with settings in it")),
         (Value::Object(_), _) => return Err(wrong_type(entry, "a table")),
         (Value::Bool(_), Given::Truth(truth)) => *value = Value::from(*truth),
         (Value::Bool(_), _) => return Err(wrong_type(entry, "true or false")),
@@ -349,6 +394,7 @@ fn apply(settings: &mut Map<String, Value>, entry: &Entry) -> std::result::Resul
             let number = match given {
                 Given::Whole(number) => *number as f64,
                 Given::Number(number) => *number,
+                Given::TooLarge(number) => number.parse().unwrap_or(f64::INFINITY),
                 _ => return Err(wrong_type(entry, "a number")),
             };
             let Some(number) = serde_json::Number::from_f64(number) else {
@@ -359,12 +405,11 @@ fn apply(settings: &mut Map<String, Value>, entry: &Entry) -> std::result::Resul
         }
         (_, Given::Whole(number)) => {
             if *number < 0 || (*number > LARGEST && entry.key != ["seed"]) {
-                let must = if *number < 0 { "at least 0".into() } else { format!("at most {LARGEST}") };
-                let error = ConfigError::range(&entry.dotted(), number, &must);
-                return Err(ConfigError { place: Some(entry.place.clone()), ..error });
+                return Err(beyond(entry, number, *number < 0));
             }
             *value = Value::from(*number);
         }
+        (_, Given::TooLarge(number)) => return Err(beyond(entry, number, number.starts_with('-'))),
         (_, _) => return Err(wrong_type(entry, "a whole number")),
     }
     Ok(())

@@ -15,8 +15,12 @@ pub enum Given {
     Number(f64),
     /// True or false.
     Truth(bool),
+    /// A whole number beyond all that are understood, as written.
+    TooLarge(String),
     /// The head of a table; its keys are entries of their own.
     Table,
+    /// A table in braces with nothing in them.
+    EmptyTable,
     /// What no key takes, in words.
     Other(&'static str),
 }
@@ -29,7 +33,9 @@ impl Given {
             Given::Whole(number) => format!("the whole number {number}"),
             Given::Number(number) => format!("the number {number}"),
             Given::Truth(truth) => format!("{truth}"),
+            Given::TooLarge(number) => format!("the whole number {number}"),
             Given::Table => "a table".into(),
+            Given::EmptyTable => "an empty one".into(),
             Given::Other(what) => (*what).into(),
         }
     }
@@ -83,25 +89,40 @@ pub fn parse(text: &[u8], path: &Path) -> Result<Vec<Entry>, ConfigError> {
     Ok(entries)
 }
 
-/// The setting of a `--set key=value`. A value that is no TOML is taken as a string, so words need no quotes.
+/// The settings of a `--set key=value`: one, or those of a table. A value that is no TOML is taken as a string, so words need
+/// no quotes.
 ///
 /// ```
 /// use bilevel_cli::config_entries::{Given, parse_set};
-/// assert_eq!(parse_set("method.step=0.1")?.value, Given::Number(0.1));
-/// assert_eq!(parse_set("method.name=rmd")?.value, Given::Text("rmd".into()));
+/// assert_eq!(parse_set("method.step=0.1")?[0].value, Given::Number(0.1));
+/// assert_eq!(parse_set("method.name=rmd")?[0].value, Given::Text("rmd".into()));
+/// assert_eq!(parse_set("outer={rate=1}")?[1].dotted(), "outer.rate");
 /// # Ok::<(), bilevel_cli::config_errors::ConfigError>(())
 /// ```
-pub fn parse_set(text: &str) -> Result<Entry, ConfigError> {
+pub fn parse_set(text: &str) -> Result<Vec<Entry>, ConfigError> {
     let place = Place::Argument(format!("--set {text}"));
     let Some((key, value)) = text.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
         return Err(ConfigError::at(&place, Wrong::NotAnAssignment));
     };
-    let key = key.trim().split('.').map(|part| part.trim().to_string()).collect();
-    let value = match value.trim().parse::<Value>() {
-        Ok(value) => given(&value),
-        Err(_) => Given::Text(value.trim().into()),
+    let mut key: Vec<String> = key.trim().split('.').map(|part| part.trim().to_string()).collect();
+    let (word, mut inside) = (value.trim(), vec![]);
+    let value = match word.parse::<Value>() {
+        Ok(value) => {
+            if let Some(table) = value.as_inline_table() {
+                flatten(table, &mut key, &|_| place.clone(), 1, &mut inside);
+            }
+            given(&value)
+        }
+        Err(_) if is_whole(word) => Given::TooLarge(word.into()),
+        Err(_) => Given::Text(word.into()),
     };
-    Ok(Entry { key, value, place })
+    inside.insert(0, Entry { key, value, place });
+    Ok(inside)
+}
+
+fn is_whole(word: &str) -> bool {
+    let digits = word.strip_prefix(['-', '+']).unwrap_or(word);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn given(value: &Value) -> Given {
@@ -110,6 +131,7 @@ fn given(value: &Value) -> Given {
         Value::Integer(number) => Given::Whole(*number.value()),
         Value::Float(number) => Given::Number(*number.value()),
         Value::Boolean(truth) => Given::Truth(*truth.value()),
+        Value::InlineTable(table) if table.is_empty() => Given::EmptyTable,
         Value::InlineTable(_) => Given::Table,
         Value::Array(_) => Given::Other("an array"),
         Value::Datetime(_) => Given::Other("a date"),

@@ -10,10 +10,11 @@
 
 use crate::config::Config;
 use crate::config_entries::{self, Entry};
+use crate::config_errors::{ConfigError, Place, Wrong};
 use crate::errors::{CliError, Result};
 use bilevel::{CheckpointError, Checkpoints};
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// The folder of a run.
@@ -24,16 +25,38 @@ pub struct RunFolder {
 
 impl RunFolder {
     /// For a new run: where the user says, or `runs/EXPERIMENT-METHOD-sSEED` under the current folder, with a number where
-    /// that is taken. A folder that holds a run is refused. Nothing is made yet.
+    /// that is taken. A folder that holds a run or anything else is refused. Only a folder under `runs` is made already, so
+    /// that no other run takes it.
     pub fn for_new_run(out: Option<&Path>, config: &Config) -> Result<Self> {
         if let Some(path) = out {
             let folder = RunFolder { path: path.to_path_buf() };
-            return if folder.holds_run() { Err(CliError::Occupied(folder.path)) } else { Ok(folder) };
+            if folder.holds_run() {
+                return Err(CliError::Occupied(folder.path));
+            }
+            refuse_foreign(path, "run", false)?;
+            return Ok(folder);
         }
         let name = format!("{}-{}-s{}", config.experiment, bilevel::Method::name(&config.method), config.seed);
-        let free = (1..).map(|n| if n == 1 { name.clone() } else { format!("{name}-{n}") });
-        let mut folders = free.map(|name| RunFolder { path: Path::new("runs").join(name) });
-        folders.find(|folder| !folder.path.exists()).ok_or_else(|| CliError::Occupied(Path::new("runs").join(name)))
+        let runs = Path::new("runs");
+        std::fs::create_dir_all(runs).map_err(|error| CliError::file("make the folder", runs, &error))?;
+        for n in 1u32.. {
+            let path = runs.join(if n == 1 { name.clone() } else { format!("{name}-{n}") });
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(RunFolder { path }),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(CliError::file("make the folder", &path, &error)),
+            }
+        }
+        Err(CliError::Occupied(runs.join(name)))
+    }
+
+    /// Takes a folder under `runs` away again if nothing came to be in it.
+    pub fn remove_if_empty(&self) {
+        if std::fs::remove_dir(&self.path).is_ok()
+            && let Some(above) = self.path.parent()
+        {
+            let _ = std::fs::remove_dir(above);
+        }
     }
 
     /// At this path, whatever is there.
@@ -123,16 +146,31 @@ impl RunFolder {
     }
 }
 
+/// Refuses a file, and a folder with something in it that is not the command's own: nobody's files are written over.
+pub fn refuse_foreign(path: &Path, what: &str, own: bool) -> Result<()> {
+    let filled = std::fs::read_dir(path).is_ok_and(|mut files| files.next().is_some());
+    if path.is_file() || filled && !own {
+        let sentence = format!("holds something that is no {what}; choose another folder with --out");
+        return Err(CliError::Usage(format!("{} {sentence}", path.display())));
+    }
+    Ok(())
+}
+
 /// The settings in a file.
 pub fn read_entries(path: &Path) -> Result<Vec<Entry>> {
     let text = std::fs::read(path).map_err(|error| CliError::file("read", path, &error))?;
-    Ok(config_entries::parse(&text, path)?)
+    let entries = config_entries::parse(&text, path)?;
+    if entries.is_empty() {
+        return Err(ConfigError::at(&Place::File(path.into(), 1), Wrong::NoExperiment).into());
+    }
+    Ok(entries)
 }
 
 /// Writes a file so that at any moment it is the old one or the new one, whole.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".unfinished");
+    // Two processes that write the same file do not write into each other's.
+    name.push(format!(".{}.unfinished", std::process::id()));
     let beside = path.with_file_name(name);
     let write = || -> std::io::Result<()> {
         let mut file = File::create(&beside)?;

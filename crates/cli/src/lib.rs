@@ -44,12 +44,17 @@ use std::io::{IsTerminal, Write};
 
 /// Does what the arguments ask for, prints what comes of it, and answers with the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if let Some(long) = arguments.iter().find(|argument| argument.len() > LONGEST) {
+        complain(&format!("an argument of {} bytes is too long; the longest may have {LONGEST}", long.len()));
+        return BAD_INPUT;
+    }
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         // Help and version come as errors that are none.
         Err(error) if !error.use_stderr() => {
-            let _ = error.print();
-            return DONE;
+            let printed = error.print().and_then(|()| std::io::stdout().flush());
+            return printed.map_or_else(|error| refuse(&CliError::Output(error)), |()| DONE);
         }
         Err(error) => {
             complain(&arguments::sentence(&error));
@@ -58,24 +63,31 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     };
     match dispatch(&arguments) {
         Ok(()) => DONE,
-        Err(error) => {
-            let code = error.exit_code();
-            if code != DONE {
-                complain(&error.to_string());
-            }
-            code
-        }
+        Err(error) => refuse(&error),
     }
 }
 
-/// Says what is wrong, if there is anybody to hear it.
+/// The longest argument and the longest word of a setting, in bytes; no path can be longer.
+const LONGEST: usize = 4096;
+
+/// Says what is wrong and answers with its exit code.
+fn refuse(error: &CliError) -> u8 {
+    let code = error.exit_code();
+    if code != DONE {
+        complain(&error.to_string());
+    }
+    code
+}
+
+/// Says what is wrong, if there is anybody to hear it: in one line, whatever was given.
 fn complain(sentence: &str) {
-    let _ = writeln!(std::io::stderr(), "bilevel: {sentence}");
+    let _ = writeln!(std::io::stderr(), "bilevel: {}", readable::one_line(sentence));
 }
 
 fn dispatch(arguments: &Arguments) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let quiet = arguments.quiet;
+    interrupt::be_quiet(quiet);
     match &arguments.command {
         Some(Command::List(list)) => commands::list::list(list, &mut out),
         Some(Command::Run(run)) => commands::run::run(run, quiet, &mut out),

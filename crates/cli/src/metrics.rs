@@ -4,12 +4,13 @@ use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_whole};
 use crate::numbers::numbers;
+use crate::run_history::LONGEST_LINE;
 use crate::tensorboard::TensorBoard;
 use bilevel::graph::random::{fold_in, seed_key};
 use bilevel::{Beginning, Evaluator, Iteration, Observer, Problem, State};
 use serde_json::{Map, Value};
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::ControlFlow;
 
 /// The problem's own measures at a state. All measures of a run draw from one key, so that they can be compared.
@@ -96,7 +97,10 @@ fn whole_lines(path: &std::path::Path, done: u32) -> std::io::Result<Vec<u8>> {
     };
     let mut reader = BufReader::new(file);
     let mut line = vec![];
-    while reader.read_until(b'\n', &mut line)? > 0 {
+    while reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
+        if line.len() as u64 == LONGEST_LINE && !line.ends_with(b"\n") {
+            return Err(std::io::Error::other("it has a line that is too long to be the metrics of an iteration"));
+        }
         let number = line.strip_suffix(b"\n").and_then(|line| serde_json::from_slice::<Value>(line).ok());
         if number.and_then(|value| value.get("iteration")?.as_u64()).is_some_and(|n| n <= done as u64) {
             kept.extend_from_slice(&line);

@@ -78,6 +78,40 @@ pub fn stem(title: &str) -> String {
     name.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
 }
 
+/// A sentence that quotes what somebody gave, made safe for a terminal: control characters are written out, and words longer
+/// than any name or path are cut.
+pub fn one_line(sentence: &str) -> String {
+    let word = |word: &str| match word.chars().count() {
+        0..=LONG_WORD => escaped(word),
+        _ => word.chars().take(QUOTED).map(|c| escaped(c.encode_utf8(&mut [0; 4]))).collect::<String>() + "…",
+    };
+    let line = sentence.split(' ').map(word).collect::<Vec<_>>().join(" ");
+    match line.chars().count() {
+        0..=LONG_LINE => line,
+        _ => line.chars().take(LONG_LINE).collect::<String>() + "…",
+    }
+}
+
+/// Words longer than this are cut.
+const LONG_WORD: usize = 300;
+/// To so many characters.
+const QUOTED: usize = 80;
+/// Lines longer than this are cut to it.
+const LONG_LINE: usize = 2000;
+
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Beside control characters those that break a line or turn its direction.
+        if c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}') {
+            safe.extend(c.escape_default());
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

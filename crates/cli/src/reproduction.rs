@@ -1,7 +1,7 @@
 //! What a reproduction leaves behind: tables for a terminal, and a folder with a page, rows and figures.
 
 use crate::errors::{CliError, Result};
-use crate::folder::write_whole;
+use crate::folder::{refuse_foreign, write_whole};
 use bilevel_report::{Axis, Column, Curve, Plot, Report, Section, Table};
 use bilevel_tasks::{Effort, Experiment, Figure, HEADINGS, Row};
 use std::path::Path;
@@ -92,10 +92,19 @@ fn axis(label: &str, values: impl Iterator<Item = f64>) -> Axis {
     if low > 0.0 && (WIDE..ROUNDING).contains(&(high / low)) { Axis::logarithmic(label) } else { Axis::linear(label) }
 }
 
-/// Makes the folder and the one for figures in it.
+/// Makes the folder and the one for figures in it. One that an earlier reproduction made may be written again.
 pub fn prepare(folder: &Path) -> Result<()> {
+    let own = ["rows.jsonl", "report.html"].iter().all(|name| folder.join(name).is_file());
+    // Stopped before its first item was done, it left no more than this.
+    refuse_foreign(folder, "reproduction", own || holds_only_figures(folder))?;
     let figures = folder.join("figures");
     std::fs::create_dir_all(&figures).map_err(|error| CliError::file("create", &figures, &error))
+}
+
+fn holds_only_figures(folder: &Path) -> bool {
+    let empty = |path: &Path| std::fs::read_dir(path).is_ok_and(|mut files| files.next().is_none());
+    let names = std::fs::read_dir(folder).map(|files| files.flatten().map(|file| file.file_name()).collect::<Vec<_>>());
+    names.is_ok_and(|names| names == ["figures"]) && empty(&folder.join("figures"))
 }
 
 /// Writes page, rows and figures of everything found so far; the figures of the last item alone, as the others are there.

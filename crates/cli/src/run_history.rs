@@ -5,8 +5,11 @@ use bilevel::Diagnostics;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
+
+/// No line of metrics is longer, in bytes; a device that never ends a line is.
+pub const LONGEST_LINE: u64 = 1 << 20;
 
 /// The numbers of one outer iteration. One that was not finite was not written.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -88,7 +91,11 @@ impl History {
         let mut line = vec![];
         for number in 1.. {
             line.clear();
-            let read = from.read_until(b'\n', &mut line).map_err(|error| CliError::file("read", path, &error))?;
+            let read = from
+                .by_ref()
+                .take(LONGEST_LINE)
+                .read_until(b'\n', &mut line)
+                .map_err(|error| CliError::file("read", path, &error))?;
             if read == 0 {
                 break;
             }
@@ -101,6 +108,9 @@ impl History {
                 path: path.to_path_buf(),
                 reason: format!("line {number} {what}; without that line the rest can be drawn"),
             };
+            if torn && line.len() as u64 == LONGEST_LINE {
+                return Err(damaged("is too long to be the metrics of an iteration".into()));
+            }
             match serde_json::from_slice::<Row>(&line) {
                 Ok(row) if rows.last().is_some_and(|last| last.iteration >= row.iteration) => {
                     let before = rows.last().map_or(0, |last| last.iteration);
@@ -198,6 +208,8 @@ mod tests {
         );
         assert!(said(line(2) + &line(2)).contains("line 2 has iteration 2 after iteration 2; "));
         assert!(parse(b"\xff\xfe\n").is_err() && parse(b"[1]\n").is_err() && parse(b"{}\n").is_err());
+        let endless = History::parse(BufReader::new(std::io::repeat(0)), Path::new("kept/metrics.jsonl")).unwrap_err();
+        assert!(endless.to_string().contains("line 1 is too long to be the metrics of an iteration"), "{endless}");
         assert!(parse(b"").unwrap().rows.is_empty());
     }
 

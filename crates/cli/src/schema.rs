@@ -11,7 +11,8 @@ pub fn schema() -> Result<Value, ConfigError> {
     let tasks = bilevel_tasks::tasks();
     let methods = bilevel::methods();
     let base = |method, optimizer, schedule| {
-        let choices = Choices { task: &tasks[0], method, optimizer, schedule, inner_schedule: schedule };
+        let choices =
+            Choices { task: &tasks[0], method, optimizer, schedule, inner_schedule: schedule, iterations: None };
         Ok::<_, ConfigError>(choices.defaults()?.settings())
     };
     let mut root = table(&base(None, None, None)?, "");

@@ -132,7 +132,7 @@ fn a_check_shows_derivatives_curvature_and_advice() {
     assert_eq!((&json["passed"], &json["idle"]), (&serde_json::json!(true), &serde_json::json!([])));
     assert!(json["curvature"]["largest"].as_f64().unwrap() > 1.0);
     // A tolerance nothing can keep stands for a derivative that is wrong.
-    let failed = place.run(&["check", "synth1d", "--tolerance", "0"]);
+    let failed = place.run(&["check", "synth1d", "--tolerance", "1e-300"]);
     assert_eq!(failed.code, Some(1), "{failed:?}");
     assert!(failed.error.starts_with("bilevel: the inner loss has a wrong derivative: "), "{failed:?}");
 }
@@ -153,6 +153,9 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
     let place = Place::new();
     place.write("wrong.toml", "experiment = \"synth1d\"\n\n[method]\nstpe = 0.1\n");
     place.write("empty.toml", "");
+    place.write("big.toml", &format!("experiment = \"synth1d\"\nseed = {}\n", i64::MAX));
+    std::fs::create_dir(place.path("hollow")).unwrap();
+    place.write("hollow/config.toml", "");
     place.write("broken.toml", "experiment = synth1d\n");
     for (arguments, sentence) in [
         (&["run", "synht1d"][..], "there is no experiment 'synht1d'; did you mean synth1d?"),
@@ -178,6 +181,33 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
             &["run", "empty.toml"],
             "empty.toml, line 1: it does not say which experiment to run; add a line such as: experiment = \"synth1d\"",
         ),
+        (&["check", "synth1d", "--tolerance", "nan"], "--tolerance is NaN but must be finite and above 0"),
+        (&["check", "synth1d", "--tolerance", "inf"], "--tolerance is inf but must be finite and above 0"),
+        (&["check", "synth1d", "--tolerance", "0"], "--tolerance is 0 but must be finite and above 0"),
+        (
+            &["compare", "big.toml", "--seeds", "2"],
+            "seed + seeds is too large: seed is 9223372036854775807, seeds is 2",
+        ),
+        (&["run", "synth1d", "--data", "x"], "--data x: synth1d reads no data files, so x is of no use"),
+        (
+            &["run", "synth1d", "-m", "rmd", "--set", "method.name=ift-cg"],
+            "--set method.name=ift-cg: the method is rmd by --method; name one of the two",
+        ),
+        (
+            &["run", "synth1d", "--set", "experiment=quadratics"],
+            "--set experiment=quadratics: the experiment is synth1d already; name one of the two",
+        ),
+        (
+            &["resume", "hollow"],
+            "hollow/config.toml, line 1: it does not say which experiment to run; add a line such as: experiment = \
+             \"synth1d\"",
+        ),
+        (
+            &["run", "a\x1b[31m\nb"],
+            "there is no experiment 'a\\u{1b}[31m\\nb'; the experiments are synth1d, noisy-synth1d, quadratics, digits-l2, \
+             hyper-cleaning, sine-initialisation",
+        ),
+        (&["run", &"x".repeat(100_000)], "an argument of 100000 bytes is too long; the longest may have 4096"),
         (&["run", "none.toml"], "cannot read none.toml: No such file or directory (os error 2)"),
         (&["check", "synht1d"], "there is no experiment 'synht1d'; did you mean synth1d?"),
         (&["resume", "nowhere"], "cannot open nowhere: No such file or directory (os error 2)"),
@@ -221,6 +251,22 @@ fn a_folder_that_holds_a_run_or_cannot_be_written_is_refused() {
     );
     assert_eq!(place.read("kept/result.json"), before);
     place.write("file", "");
+    run("file").refused("file holds something that is no run; choose another folder with --out");
+    std::fs::create_dir(place.path("mine")).unwrap();
+    place.write("mine/result.json", "precious");
+    run("mine").refused("mine holds something that is no run; choose another folder with --out");
+    place
+        .run(&["reproduce", "toy-polynomial", "--quick", "--out", "mine"])
+        .refused("mine holds something that is no reproduction; choose another folder with --out");
+    place
+        .run(&["report", "kept", "--out", "mine/result.json"])
+        .refused("mine/result.json is there already and is no page; choose another file with --out");
+    assert_eq!(place.read("mine/result.json"), "precious");
+    for _ in 0..2 {
+        place.run(&["report", "kept", "--out", "page"]).done();
+    }
+    std::fs::create_dir(place.path("empty")).unwrap();
+    run("empty").done();
     run("file/kept").refused("cannot make the folder file/kept/checkpoint: Not a directory (os error 20)");
 }
 
@@ -228,11 +274,30 @@ fn a_folder_that_holds_a_run_or_cannot_be_written_is_refused() {
 #[test]
 fn a_full_disk_ends_a_run_with_one_sentence() {
     let place = Place::new();
-    std::fs::create_dir(place.path("full")).unwrap();
+    std::fs::create_dir_all(place.path("full/rmd-s0")).unwrap();
+    place.write("full/compare.toml", "");
     // A device on which every write says that there is no space left.
-    std::os::unix::fs::symlink("/dev/full", place.path("full/metrics.jsonl")).unwrap();
-    let said = place.run(&["run", "synth1d", "--outer", "5", "--quiet", "--out", "full"]);
-    said.refused("cannot write full/metrics.jsonl: No space left on device (os error 28)");
+    std::os::unix::fs::symlink("/dev/full", place.path("full/rmd-s0/metrics.jsonl")).unwrap();
+    let one = ["compare", "synth1d", "--methods", "rmd", "--seeds", "1", "--outer", "5", "--quiet", "--out", "full"];
+    place.run(&one).refused("cannot write full/rmd-s0/metrics.jsonl: No space left on device (os error 28)");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bilevel"));
+    let said = common::Said::new(command.arg("--help").stdout(full).output().unwrap());
+    said.refused("cannot write the answer: No space left on device (os error 28)");
+}
+
+#[test]
+fn a_long_word_is_not_echoed_in_full() {
+    let place = Place::new();
+    let said = place.run(&["run", &"x".repeat(3000)]);
+    assert!(said.error.starts_with("bilevel: there is no experiment 'xxx") && said.error.len() < 300, "{said:?}");
+    place.write("long.toml", &format!("experiment = \"{}\"", "x".repeat(1_000_000)));
+    place.run(&["run", "long.toml"]).refused("long.toml, line 1: a value is too long; the longest may have 4096 bytes");
 }
 
 #[test]

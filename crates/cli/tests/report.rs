@@ -143,9 +143,10 @@ fn what_cannot_be_drawn_is_refused_with_one_sentence() {
 #[test]
 fn a_report_that_cannot_be_drawn_does_not_fail_a_finished_run() {
     let place = Place::new();
-    std::fs::create_dir(place.path("kept")).unwrap();
+    place.run(&["run", "synth1d", "--outer", "5", "--out", "kept", "--quiet"]).done();
+    std::fs::remove_dir_all(place.path("kept/plots")).unwrap();
     place.write("kept/plots", "in the way");
-    let said = place.run(&["run", "synth1d", "--outer", "5", "--out", "kept", "--quiet"]).done();
+    let said = place.run(&["resume", "kept", "--outer", "8", "--quiet"]).done();
     assert!(said.error.starts_with("bilevel: the run has no report: cannot make kept/plots: "), "{said:?}");
     assert_eq!(said.error.lines().count(), 1, "{said:?}");
     assert!(place.path("kept/result.json").is_file());

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Place, golden};
+use common::{Place, Said, golden};
 
 #[test]
 fn help_and_the_list_of_items_are_as_stored() {
@@ -63,4 +63,31 @@ fn an_unknown_item_is_answered_with_the_nearest_and_code_2() {
     place.write("file", "");
     let blocked = place.run(&["reproduce", "toy-polynomial", "--out", "file"]);
     assert_eq!((blocked.code, blocked.error.lines().count()), (Some(2), 1), "{blocked:?}");
+}
+
+#[test]
+fn a_folder_of_a_reproduction_may_be_written_again() {
+    let place = Place::new();
+    for _ in 0..2 {
+        place.run(&["reproduce", "toy-polynomial", "--quick", "--quiet", "--out", "kept"]).done();
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_says_how_many_items_are_done_and_where_they_are() {
+    use std::time::{Duration, Instant};
+    let place = Place::new();
+    let run = place.start(&["reproduce", "all", "--out", "kept"]);
+    let since = Instant::now();
+    while !place.path("kept/report.html").exists() {
+        assert!(since.elapsed() < Duration::from_secs(60), "the first item does not end");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(std::process::Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success());
+    let said = Said::new(run.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(130), "{said:?}");
+    let last = said.error.lines().last().unwrap_or_default();
+    assert!(last.starts_with("bilevel: stopped after ") && last.ends_with("; what is done is in kept"), "{said:?}");
+    assert!(said.error.lines().all(|line| line.trim_end() == line), "{said:?}");
 }

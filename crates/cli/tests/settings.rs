@@ -20,15 +20,23 @@ fn all() -> Vec<Config> {
     let mut configs = vec![];
     for task in tasks() {
         for method in bilevel::methods() {
-            let choices =
-                Choices { task, method: Some(method.name), optimizer: None, schedule: None, inner_schedule: None };
+            let choices = Choices {
+                task,
+                method: Some(method.name),
+                optimizer: None,
+                schedule: None,
+                inner_schedule: None,
+                iterations: None,
+            };
             configs.push(choices.defaults().unwrap());
         }
         for optimizer in ["sgd", "momentum", "adam"] {
             for schedule in ["constant", "step", "cosine"] {
                 let (optimizer, schedule) = (Some(optimizer), Some(schedule));
                 configs.push(
-                    Choices { task, method: None, optimizer, schedule, inner_schedule: schedule }.defaults().unwrap(),
+                    Choices { task, method: None, optimizer, schedule, inner_schedule: schedule, iterations: None }
+                        .defaults()
+                        .unwrap(),
                 );
             }
         }
@@ -109,6 +117,62 @@ fn a_whole_number_is_taken_where_a_number_is_and_reverse_mode_says_what_it_keeps
     }
     let wrong = refused("experiment = \"synth1d\"\n[method]\nname = \"rmd\"\nstorage = { truncated = 0 }");
     assert!(wrong.contains("method.storage.truncated takes a whole number, at least 1"), "{wrong}");
+}
+
+/// The configuration of an experiment with these settings on top.
+fn set(experiment: &str, sets: &[&str]) -> Result<Config, ConfigError> {
+    let mut entries = parse(format!("experiment = \"{experiment}\"").as_bytes(), Path::new("my.toml"))?;
+    for text in sets {
+        entries.extend(parse_set(text)?);
+    }
+    Config::resolve(&entries)
+}
+
+#[test]
+fn a_table_in_braces_sets_every_key_in_it() {
+    let toml = |sets: &[&str]| set("synth1d", sets).unwrap().to_toml();
+    let cut = toml(&["method={name=\"rmd\"}", "method.storage={truncated=5}"]);
+    assert!(cut.contains("name = \"rmd\"") && cut.contains("storage = { truncated = 5 }"), "{cut}");
+    assert_eq!(set("synth1d", &["outer={iterations=7, optimizer={name=\"sgd\"}}"]).unwrap().outer.iterations, 7);
+    for (sets, said) in [
+        (&["outer={}"][..], "--set outer={}: outer takes a table with settings in it, not an empty one"),
+        (
+            &["outer={itertions=7}"],
+            "--set outer={itertions=7}: there is no key 'outer.itertions'; did you mean outer.iterations?",
+        ),
+        (
+            &["colour={a=1}"],
+            "--set colour={a=1}: there is no key 'colour'; there are experiment, seed, chains, threads, dtype, data, method, inner, outer, checkpoint, metrics",
+        ),
+        (
+            &["method.name=rmd", "method.storage={}"],
+            "--set method.storage={}: method.storage takes \"all\", \"checkpoints\" or { truncated = STEPS }, not an empty one",
+        ),
+        (&["seed={a=1}"], "--set seed={a=1}: seed takes a whole number, not a table"),
+        (
+            &["seed=99999999999999999999"],
+            "--set seed=99999999999999999999: seed is 99999999999999999999 but must be at most 9223372036854775807",
+        ),
+        (&["chains=-1"], "--set chains=-1: chains is -1 but must be from 1 to 4096"),
+        (&["outer.iterations=-1"], "--set outer.iterations=-1: outer.iterations is -1 but must be at least 1"),
+    ] {
+        assert_eq!(set("synth1d", sets).unwrap_err().to_string(), said);
+    }
+    let file = refused("experiment = \"synth1d\"\n[method]\nname = \"rmd\"\n[method.storage]\n");
+    assert!(file.starts_with("my.toml, line 4: method.storage takes \"all\""), "{file}");
+}
+
+#[test]
+fn a_schedule_goes_over_the_iterations_asked_for() {
+    for (sets, over) in [
+        (&["outer.schedule.shape=cosine", "outer.iterations=100"][..], "over = 100 "),
+        (&["inner.schedule.shape=cosine", "outer.iterations=100"], "over = 100 "),
+        (&["outer.schedule.shape=step", "outer.iterations=90"], "every = 30 "),
+        (&["outer.schedule={shape=\"cosine\", over=50}", "outer.iterations=100"], "over = 50 "),
+    ] {
+        let text = set("synth1d", sets).unwrap().to_toml();
+        assert!(text.contains(over), "{text}");
+    }
 }
 
 #[test]
@@ -235,8 +299,8 @@ proptest! {
     fn any_set_is_taken_or_refused(text in "\\PC{0,30}", key in "(method|outer|seed|x)(\\.[a-z]{1,6}){0,2}") {
         let named = parse(b"experiment = \"synth1d\"", Path::new("my.toml")).unwrap();
         for set in [text.clone(), format!("{key}={text}")] {
-            if let Ok(entry) = parse_set(&set) {
-                let entries: Vec<Entry> = named.iter().cloned().chain([entry]).collect();
+            if let Ok(given) = parse_set(&set) {
+                let entries: Vec<Entry> = named.iter().cloned().chain(given).collect();
                 let _ = Config::resolve(&entries);
             }
         }

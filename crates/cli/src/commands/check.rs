@@ -62,6 +62,10 @@ fn state(config: &Config, setup: &bilevel_tasks::Setup) -> Result<State> {
 
 /// Runs the command.
 pub fn check(arguments: &Check, out: &mut dyn Write) -> Result<()> {
+    let tolerance = arguments.tolerance;
+    if !(tolerance > 0.0 && tolerance.is_finite()) {
+        return Err(CliError::Usage(format!("--tolerance is {tolerance} but must be finite and above 0")));
+    }
     let config = resolve(&arguments.which)?;
     let setup = config.setup()?;
     let state = state(&config, &setup)?;

@@ -1,10 +1,11 @@
 //! `bilevel report`: draws the report of a run again, or several runs on one page.
 
 use crate::arguments::Report;
-use crate::errors::Result;
+use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_whole};
 use crate::run_report;
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Runs the command.
@@ -17,6 +18,7 @@ pub fn report(arguments: &Report, quiet: bool, out: &mut dyn Write) -> Result<()
         }
         (path, _) => {
             let path = path.clone().unwrap_or_else(|| Path::new("report.html").into());
+            refuse_other_files(&path)?;
             write_whole(&path, run_report::html(&folders)?.as_bytes())?;
             path
         }
@@ -25,4 +27,18 @@ pub fn report(arguments: &Report, quiet: bool, out: &mut dyn Write) -> Result<()
         writeln!(out, "the report is in {}", written.display())?;
     }
     Ok(())
+}
+
+/// Refuses to write over a file that is no page.
+fn refuse_other_files(path: &Path) -> Result<()> {
+    let named = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("html") || end.eq_ignore_ascii_case("htm"));
+    let begins = |file: File| {
+        let mut start = vec![];
+        let _ = file.take(15).read_to_end(&mut start);
+        start.is_empty() || start.eq_ignore_ascii_case(b"<!doctype html>")
+    };
+    if named || !path.is_file() || File::open(path).is_ok_and(begins) {
+        return Ok(());
+    }
+    Err(CliError::Usage(format!("{} is there already and is no page; choose another file with --out", path.display())))
 }

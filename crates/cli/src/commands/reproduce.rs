@@ -1,7 +1,8 @@
 //! `bilevel reproduce`: the paper's tables and figures, what was printed beside what comes out.
 
 use crate::arguments::Reproduce;
-use crate::errors::{CliError, Result};
+use crate::errors::{CliError, Result, STOPPED};
+use crate::interrupt::stop_items_on_interrupt;
 use crate::reproduction::{self, Found};
 use bilevel_tasks::{Effort, Experiment, Row, experiments};
 use serde_json::json;
@@ -21,10 +22,26 @@ pub fn reproduce(arguments: &Reproduce, quiet: bool, out: &mut dyn Write) -> Res
     }
     let effort = if arguments.quick { Effort::Quick } else { Effort::Full };
     let (progress, began) = (Progress::new(quiet), Instant::now());
+    let signal = stop_items_on_interrupt()?;
+    let stopped = |done: usize| {
+        let kept = match &arguments.out {
+            Some(folder) if done > 0 => format!("; what is done is in {}", folder.display()),
+            _ => String::new(),
+        };
+        CliError::StoppedRuns(format!("stopped after {done} of {} items{kept}", chosen.len()))
+    };
     let mut found: Vec<Found> = vec![];
     for experiment in &chosen {
         let start = Instant::now();
-        let report = experiment.report(effort, &mut |line| progress.say(experiment.name, line))?;
+        let report = experiment.report(effort, &mut |line| {
+            if signal.is_set() {
+                // There is no way out of an item but the end of the process; what was done before is written.
+                progress.clear();
+                crate::complain(&stopped(found.len()).to_string());
+                std::process::exit(STOPPED.into());
+            }
+            progress.say(experiment.name, line.trim_end());
+        })?;
         progress.took(experiment.name, start);
         progress.clear();
         found.push(Found { experiment, report });
@@ -32,6 +49,9 @@ pub fn reproduce(arguments: &Reproduce, quiet: bool, out: &mut dyn Write) -> Res
         if let Some(folder) = &arguments.out {
             // After every item, so that whoever stops the command keeps what was done.
             reproduction::write(folder, &found, effort)?;
+        }
+        if signal.is_set() && found.len() < chosen.len() {
+            return Err(stopped(found.len()));
         }
     }
     if !arguments.json && chosen.len() > 1 {

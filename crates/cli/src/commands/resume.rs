@@ -7,7 +7,7 @@ use crate::config_entries::{Entry, Given};
 use crate::display::Display;
 use crate::errors::{CliError, Result};
 use crate::folder::RunFolder;
-use crate::interrupt::stop_on_interrupt;
+use crate::interrupt::stop_run_on_interrupt;
 use crate::runner::execute;
 use bilevel::Checkpoints;
 use std::io::Write;
@@ -27,6 +27,6 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
     config.metrics.tensorboard |= arguments.tensorboard;
     folder.check_unchanged(&config)?;
     let display = (!quiet).then(Display::stderr);
-    let result = execute(&config, &folder, true, display, stop_on_interrupt()?)?;
+    let result = execute(&config, &folder, true, display, stop_run_on_interrupt(folder.path())?)?;
     tell(&result, &folder, arguments.json, quiet, out)
 }

@@ -3,11 +3,10 @@
 use crate::arguments::{Run, Which};
 use crate::config::Config;
 use crate::config_entries::{Entry, Given, parse_set};
-use crate::config_errors::{ConfigError, Place, Wrong};
 use crate::display::Display;
-use crate::errors::Result;
+use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, read_entries};
-use crate::interrupt::stop_on_interrupt;
+use crate::interrupt::stop_run_on_interrupt;
 use crate::result::RunResult;
 use crate::runner::execute;
 use std::io::Write;
@@ -19,18 +18,22 @@ pub fn resolve(which: &Which) -> Result<Config> {
     // A name has no point and no slash in it; a file that is there is meant even so.
     let is_file = what.ends_with(".toml") || what.contains(['/', '\\']) || Path::new(what).is_file();
     let mut entries = if is_file {
-        let path = Path::new(what);
-        let entries = read_entries(path)?;
-        if entries.is_empty() {
-            return Err(ConfigError::at(&Place::File(path.into(), 1), Wrong::NoExperiment).into());
-        }
-        entries
+        read_entries(Path::new(what))?
     } else {
         // A name that is not known is refused here, where there is no place to name but the name itself.
         bilevel_tasks::task(what)?;
         vec![Entry::argument(&["experiment"], Given::Text(what.clone()), what.clone())]
     };
-    let sets = set.iter().map(|text| parse_set(text)).collect::<std::result::Result<Vec<_>, _>>()?;
+    let sets = set.iter().map(|text| parse_set(text)).collect::<std::result::Result<Vec<_>, _>>()?.concat();
+    for Entry { key, value, place } in &sets {
+        let Given::Text(word) = value else { continue };
+        if key[..] == ["experiment"] && !is_file && word != what {
+            return Err(CliError::Usage(format!("{place}: the experiment is {what} already; name one of the two")));
+        }
+        if let Some(name) = method.as_ref().filter(|name| key[..] == ["method", "name"] && *name != word) {
+            return Err(CliError::Usage(format!("{place}: the method is {name} by --method; name one of the two")));
+        }
+    }
     let chosen = sets.iter().rev().find_map(|entry| match &entry.value {
         Given::Text(name) if entry.dotted() == "method.name" => Some(name),
         _ => None,
@@ -55,7 +58,16 @@ pub fn resolve(which: &Which) -> Result<Config> {
         argument(&["data"], Given::Text(data.clone()), format!("--data {data}"));
     }
     entries.extend(sets);
-    Ok(Config::resolve(&entries)?)
+    let config = Config::resolve(&entries)?;
+    // None of the experiments does; one that will has to say so.
+    if let (false, Some(given)) = (config.data.is_empty(), entries.iter().rfind(|entry| entry.dotted() == "data")) {
+        let Config { experiment, data, .. } = &config;
+        return Err(CliError::Usage(format!(
+            "{}: {experiment} reads no data files, so {data} is of no use",
+            given.place
+        )));
+    }
+    Ok(config)
 }
 
 /// Runs the command.
@@ -68,7 +80,11 @@ pub fn run(arguments: &Run, quiet: bool, out: &mut dyn Write) -> Result<()> {
     }
     let folder = RunFolder::for_new_run(arguments.out.as_deref(), &config)?;
     let display = (!quiet).then(Display::stderr);
-    let result = execute(&config, &folder, false, display, stop_on_interrupt()?)?;
+    let result = execute(&config, &folder, false, display, stop_run_on_interrupt(folder.path())?);
+    if result.is_err() && arguments.out.is_none() {
+        folder.remove_if_empty();
+    }
+    let result = result?;
     tell(&result, &folder, arguments.json, quiet, out)
 }
 

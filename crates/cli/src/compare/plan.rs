@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::config_entries::parse_set;
 use crate::config_text::keys;
 use crate::errors::{CliError, Result};
-use crate::folder::{RunFolder, write_whole};
+use crate::folder::{RunFolder, refuse_foreign, write_whole};
 use crate::side_by_side::cores;
 use bilevel::AnyMethod;
 use serde_json::{Map, Value};
@@ -61,7 +61,11 @@ impl Plan {
             return Err(CliError::Usage("--methods names no method".into()));
         };
         let first = resolved(first, None)?;
-        let seeds: Vec<u64> = (0..arguments.seeds as u64).map(|n| first.seed.saturating_add(n)).collect();
+        if first.seed > i64::MAX as u64 - u64::from(arguments.seeds - 1) {
+            let sentence = format!("seed + seeds is too large: seed is {}, seeds is {}", first.seed, arguments.seeds);
+            return Err(CliError::Usage(sentence));
+        }
+        let seeds: Vec<u64> = (0..u64::from(arguments.seeds)).map(|n| first.seed + n).collect();
         let folder = folder(arguments.out.as_deref(), &first.experiment)?;
         let count = arguments.methods.len() * seeds.len();
         // Runs that may use all cores share them: one run beside the other scales better than threads within one.
@@ -153,13 +157,14 @@ fn check(arguments: &Compare) -> Result<()> {
         }
     }
     for text in &arguments.set {
-        let key = parse_set(text)?.dotted();
-        let instead = match key.as_str() {
-            "method.name" => "--methods",
-            "seed" => "--seeds",
-            _ => continue,
-        };
-        return Err(CliError::Usage(format!("--set {text}: a comparison takes {key} from {instead}")));
+        for key in parse_set(text)?.iter().map(|entry| entry.dotted()) {
+            let instead = match key.as_str() {
+                "method.name" => "--methods",
+                "seed" => "--seeds",
+                _ => continue,
+            };
+            return Err(CliError::Usage(format!("--set {text}: a comparison takes {key} from {instead}")));
+        }
     }
     Ok(())
 }
@@ -171,10 +176,6 @@ fn folder(out: Option<&Path>, experiment: &str) -> Result<PathBuf> {
         let mut free = (1..).map(|n| Path::new("runs").join(format!("compare-{experiment}{}", name(n))));
         return free.find(|path| !path.exists()).ok_or_else(|| CliError::Occupied("runs".into()));
     };
-    let filled = std::fs::read_dir(path).is_ok_and(|mut files| files.next().is_some());
-    if path.is_file() || filled && !path.join(MARK).is_file() {
-        let sentence = "holds something that is no comparison; choose another folder with --out";
-        return Err(CliError::Usage(format!("{} {sentence}", path.display())));
-    }
+    refuse_foreign(path, "comparison", path.join(MARK).is_file())?;
     Ok(path.to_path_buf())
 }
