@@ -149,6 +149,23 @@ fn several_runs_are_one_page_with_a_curve_and_a_row_for_each() {
 }
 
 #[test]
+fn among_several_folders_those_without_a_run_are_passed_over() {
+    let place = Place::new();
+    run(&place, "synth1d", "kept", &[]);
+    std::fs::create_dir(place.path("study")).unwrap();
+    place.write("all.html", "");
+    let said = place.run(&["report", "all.html", "kept", "study", "--out", "all.html"]).done();
+    assert_eq!(
+        said.error,
+        "passed over: all.html holds no run: there is no config.toml in it\n\
+         passed over: study holds no run: there is no config.toml in it\n"
+    );
+    assert!(place.read("all.html").contains("<h1>synth1d by "));
+    place.run(&["report", "study", "all.html", "--quiet"]).refused("none of these 2 folders holds a run");
+    assert_eq!(place.run(&["report", "kept", "nowhere"]).code, Some(2));
+}
+
+#[test]
 fn what_cannot_be_drawn_is_refused_with_one_sentence() {
     let place = Place::new();
     std::fs::create_dir(place.path("empty")).unwrap();

@@ -1,7 +1,7 @@
 //! `bilevel report`: draws the report of a run again, or several runs on one page.
 
 use crate::arguments::Report;
-use crate::errors::Result;
+use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_whole};
 use crate::run_report;
 use std::io::Write;
@@ -9,9 +9,25 @@ use std::path::{Path, PathBuf};
 
 /// Runs the command.
 pub fn report(arguments: &Report, quiet: bool, out: &mut dyn Write) -> Result<()> {
-    let folders = arguments.folders.iter().map(|path| RunFolder::of_run(path)).collect::<Result<Vec<_>>>()?;
+    let several = arguments.folders.len() > 1;
+    let mut folders = vec![];
+    for path in &arguments.folders {
+        match RunFolder::of_run(path) {
+            Ok(folder) => folders.push(folder),
+            // Among all that a pattern names there may be comparisons and pages.
+            Err(error @ CliError::NoRun(_)) if several => {
+                if !quiet {
+                    let _ = writeln!(std::io::stderr(), "passed over: {error}");
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if folders.is_empty() {
+        return Err(CliError::Usage(format!("none of these {} folders holds a run", arguments.folders.len())));
+    }
     let written: PathBuf = match (&arguments.out, &folders[..]) {
-        (None, [folder]) => {
+        (None, [folder]) if !several => {
             run_report::write_one(folder)?;
             folder.report_file()
         }
