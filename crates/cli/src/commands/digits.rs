@@ -7,7 +7,7 @@ use crate::errors::{CliError, Result};
 use crate::folder::write_whole;
 use crate::interrupt::stop_on_interrupt;
 use bilevel_tasks::digits::study::Plan;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use terminal_size::{Height, Width, terminal_size_of};
@@ -19,7 +19,9 @@ pub fn digits(arguments: &Digits, quiet: bool, out: &mut dyn Write) -> Result<()
     // What cannot be kept is better known before the work than after it.
     make(&folder)?;
     let board = Board::stderr(quiet);
-    board.say(&words::wrapped(&words::opening(&plan), columns(terminal_size_of(std::io::stderr()))));
+    let stderr = std::io::stderr();
+    let width = columns(stderr.is_terminal(), terminal_size_of(&stderr));
+    board.say(&words::wrapped(&words::opening(&plan), width));
     let began = Instant::now();
     let study = stop_on_interrupt().and_then(|signal| Study::run(&plan, &signal, &board)).inspect_err(|_| {
         // Only a folder with nothing in it can be removed so.
@@ -30,11 +32,12 @@ pub fn digits(arguments: &Digits, quiet: bool, out: &mut dyn Write) -> Result<()
     if arguments.json {
         write!(out, "{json}")?;
     } else if !quiet {
-        let columns = columns(terminal_size_of(std::io::stdout()));
+        let stdout = std::io::stdout();
+        let width = columns(stdout.is_terminal(), terminal_size_of(&stdout));
         write!(out, "{}", tables::text(&study))?;
         writeln!(out)?;
         for sentence in words::warnings(&study).iter().chain(&words::outcome(&study)) {
-            writeln!(out, "{}", words::wrapped(sentence, columns))?;
+            writeln!(out, "{}", words::wrapped(sentence, width))?;
         }
         out.flush()?;
     }
@@ -56,9 +59,13 @@ fn make(folder: &Path) -> Result<()> {
     written.map_err(|error| CliError::file("write", folder, &error))
 }
 
-/// How long a line may be: as the terminal is wide, but no longer than is easily read.
-fn columns(terminal: Option<(Width, Height)>) -> usize {
-    terminal.map_or(words::LONGEST, |(width, _)| usize::from(width.0).clamp(20, words::LONGEST))
+/// How long a line may be: as the terminal is wide, or 80 where it does not say, but no longer than is easily read.
+fn columns(is_terminal: bool, size: Option<(Width, Height)>) -> usize {
+    match size {
+        Some((width, _)) => usize::from(width.0).clamp(20, words::LONGEST),
+        None if is_terminal => 80,
+        None => words::LONGEST,
+    }
 }
 
 /// Where the user says, or `runs/digits`, with a number where that is taken.
