@@ -73,9 +73,19 @@ impl<W: Write> Display<W> {
         // Progress is a courtesy: where it cannot be written, the run goes on.
         let _ = match self.columns {
             Some(columns) => {
-                let numbers = format!(
-                    "{number}/{until}  {left} left  outer {outer:.3e}  inner {inner:.3e}  |h| {norm}  {speed}/s"
-                );
+                let at = format!("{number}/{until}  {left} left");
+                let norm = format!("|h| {norm:.2e}{error}");
+                // What is said less and less of, until there is room for a bar as well.
+                let said = [
+                    format!("{at}  outer {outer:.3e}  inner {inner:.3e}  {norm}  {speed}/s"),
+                    format!("{at}  outer {outer:.2e}  inner {inner:.2e}  {norm}  {speed}/s"),
+                    format!("{at}  outer {outer:.2e}  inner {inner:.2e}  {norm}"),
+                    format!("{at}  outer {outer:.2e}  {norm}"),
+                    format!("{at}  outer {outer:.2e}"),
+                    at,
+                ];
+                let fits = |numbers: &&String| numbers.chars().count() + 2 + SHORTEST_BAR <= columns;
+                let numbers = said.iter().find(fits).unwrap_or(&said[said.len() - 1]);
                 // The bar takes the room that is left; a line that wraps could not be written over.
                 let room = columns.saturating_sub(numbers.chars().count() + 2).min(LONGEST_BAR);
                 let filled = (number as usize * room).checked_div(until as usize).unwrap_or(0).min(room);
@@ -184,6 +194,28 @@ mod tests {
             let widest = text.split('\r').skip(1).map(|line| line.trim_end_matches("\x1b[K").chars().count()).max();
             assert!(widest.is_some_and(|widest| widest < columns), "{columns}: {text:?}");
             assert_eq!(text.contains("/s"), columns >= 80, "{columns}: {text:?}");
+        }
+    }
+
+    #[test]
+    fn in_80_columns_there_is_a_bar_and_nothing_is_cut() {
+        for (until, error) in [(40, None), (40, Some(0.000123456)), (200_000, Some(0.123456789))] {
+            let mut display = Display::new(vec![], Some(80));
+            display.until = until;
+            let iteration = Iteration {
+                number: until,
+                outer_loss: -1.23456789e-12,
+                inner_loss: 1.23456789e-12,
+                hypergradient_norm: 0.0041527839561237,
+                standard_error: error,
+                ..Iteration::default()
+            };
+            display.show(&iteration);
+            let text = String::from_utf8(display.to).unwrap();
+            let line = text.trim_start_matches('\r').trim_end_matches("\x1b[K");
+            assert!(line.starts_with("█████") && line.chars().count() < 80, "{line:?}");
+            let end = error.map_or("|h| 4.15e-3".to_string(), |error| format!("|h| 4.15e-3 ± {error:.0e}"));
+            assert!(line.contains(&end), "{line:?}");
         }
     }
 

@@ -4,11 +4,12 @@ use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::folder::RunFolder;
 use crate::result::RunResult;
-use crate::run_history::History;
+use crate::run_history::{Counts, History, Row};
 use bilevel::Checkpoints;
 use bilevel_tasks::{Picture, Setup, Task};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
+use serde_json::Value;
 use std::path::Path;
 
 /// A leaf of λ.
@@ -51,13 +52,13 @@ impl RunRecord {
     pub fn read(folder: &RunFolder) -> Result<Self> {
         let config = Config::resolve(&folder.entries()?)?;
         let task = config.task()?;
-        let history = History::read(&folder.metrics_file())?;
-        let done = history.last().map_or(0, |row| row.iteration);
-        // A run that went on after it was finished leaves the old result until it has a new one.
-        let result =
-            if folder.result_file().exists() { Some(RunResult::read(folder)?) } else { None }.filter(|result| {
-                result.iterations == done && (result.stopped != "iterations" || done >= config.outer.iterations)
-            });
+        let result = if folder.result_file().exists() { Some(RunResult::read(folder)?) } else { None };
+        let history = match History::read(&folder.metrics_file()) {
+            // Without its metrics a finished run has no curves, but still what it found.
+            Err(_) if result.is_some() && !folder.metrics_file().exists() => History::default(),
+            history => history?,
+        };
+        let result = result.filter(|result| is_current(result, &history, config.outer.iterations));
         if history.rows.is_empty() && result.is_none() {
             return Err(CliError::File {
                 action: "draw",
@@ -80,15 +81,70 @@ impl RunRecord {
         bilevel::Method::name(&self.config.method)
     }
 
-    /// Iterations done.
+    /// Iterations done; of a run that diverged, those up to its last good state.
     pub fn iterations(&self) -> u32 {
-        self.history.last().map_or(0, |row| row.iteration)
+        self.at_end(|result| Some(result.iterations), |row| Some(row.iteration)).unwrap_or(0)
+    }
+
+    /// A number as the run found it, or as it is in the last iteration so far.
+    fn at_end<T>(
+        &self,
+        found: impl FnOnce(&RunResult) -> Option<T>,
+        so_far: impl FnOnce(&Row) -> Option<T>,
+    ) -> Option<T> {
+        match &self.result {
+            Some(result) => found(result),
+            None => self.history.last().and_then(so_far),
+        }
+    }
+
+    /// The outer loss at the end.
+    pub fn outer_loss(&self) -> Option<f64> {
+        self.at_end(|result| result.outer_loss, |row| row.outer_loss)
+    }
+
+    /// The least outer loss on the way.
+    pub fn best_outer_loss(&self) -> Option<f64> {
+        match &self.result {
+            Some(result) => result.best_outer_loss,
+            None => self.history.best_outer_loss(),
+        }
+    }
+
+    /// The inner loss at the end.
+    pub fn inner_loss(&self) -> Option<f64> {
+        self.at_end(|result| result.inner_loss, |row| row.inner_loss)
+    }
+
+    /// Norm of the last hypergradient.
+    pub fn hypergradient_norm(&self) -> Option<f64> {
+        self.at_end(|result| result.hypergradient_norm, |row| row.hypergradient_norm)
+    }
+
+    /// Norm of its standard error, where that was measured.
+    pub fn standard_error(&self) -> Option<f64> {
+        let last = self.iterations();
+        self.history.rows.iter().rev().find(|row| row.iteration == last)?.standard_error
+    }
+
+    /// How often each kind of derivative was computed.
+    pub fn oracles(&self) -> Counts {
+        let found = |result: &RunResult| serde_json::from_value(Value::Object(result.oracles.clone())).ok();
+        self.at_end(found, |row| Some(row.oracles)).unwrap_or_default()
+    }
+
+    /// How long it took.
+    pub fn seconds(&self) -> Option<f64> {
+        self.history.last()?.seconds
     }
 
     /// Why it stopped, or how far it is.
     pub fn state(&self) -> String {
         match &self.result {
-            Some(result) if result.stopped == "diverged" => "diverged".into(),
+            // Where it diverged; the diagnosis after it stands among the warnings.
+            Some(result) if result.stopped == "diverged" => {
+                result.because.split(':').next().unwrap_or("diverged").to_string()
+            }
             Some(result) => result.because.clone(),
             None => format!("not finished: {} of {} iterations", self.iterations(), self.config.outer.iterations),
         }
@@ -160,6 +216,17 @@ impl RunRecord {
             }
         }
         all
+    }
+}
+
+/// Whether a result is that of the run as it is now: one that went on after it was finished leaves the old result until it
+/// has a new one, and one that diverged went back to its last good state while its metrics kept what came after.
+fn is_current(result: &RunResult, history: &History, asked: u32) -> bool {
+    let Some(done) = history.last().map(|row| row.iteration) else { return true };
+    match result.stopped.as_str() {
+        "diverged" => result.iterations <= done,
+        "iterations" => result.iterations == done && done >= asked,
+        _ => result.iterations == done,
     }
 }
 

@@ -44,7 +44,7 @@ fn figures(runs: &[lambda_view::Named]) -> Vec<Figure> {
 fn page_of_one(run: &RunRecord) -> Page {
     let config = &run.config;
     let method = bilevel::methods().iter().find(|info| info.name == run.method()).map_or("", |info| info.summary);
-    let time = run.history.last().and_then(|row| row.seconds).map_or(String::new(), |s| format!(" in {}", duration(s)));
+    let time = run.seconds().map_or(String::new(), |s| format!(" in {}", duration(s)));
     let done = counted(u64::from(run.iterations()), "outer iteration");
     let about = format!("What is learned: {}.\n\nBy what method: {method}.", run.task.summary);
     let mut before = vec![
@@ -69,23 +69,18 @@ fn page_of_one(run: &RunRecord) -> Page {
 fn numbers(run: &RunRecord) -> Table {
     let mut rows = vec![];
     let mut row = |name: &str, value: String| rows.push(vec![name.into(), value]);
-    let last = run.history.last();
-    if let Some(last) = last {
-        row("outer loss", number_or_dash(last.outer_loss));
-        let best = run.history.best_outer_loss();
-        if best != last.outer_loss {
-            row("least outer loss on the way", number_or_dash(best));
-        }
-        row("inner loss", number_or_dash(last.inner_loss));
+    row("outer loss", number_or_dash(run.outer_loss()));
+    let best = run.best_outer_loss();
+    if best != run.outer_loss() {
+        row("least outer loss on the way", number_or_dash(best));
     }
+    row("inner loss", number_or_dash(run.inner_loss()));
     for name in run.measures() {
         row(name, number_or_dash(run.measure(name)));
     }
-    if let Some(last) = last {
-        let norm = number_or_dash(last.hypergradient_norm);
-        let error = last.standard_error.map_or(String::new(), |error| format!(" ± {}", number(error)));
-        row("norm of the hypergradient", norm + &error);
-    }
+    let norm = number_or_dash(run.hypergradient_norm());
+    let error = run.standard_error().map_or(String::new(), |error| format!(" ± {}", number(error)));
+    row("norm of the hypergradient", norm + &error);
     let columns = vec![Column::text("quantity"), Column::numeric("at the end")];
     Table { columns, rows, caption: "What was found".into() }
 }
@@ -97,11 +92,9 @@ fn costs(run: &RunRecord) -> Table {
     let all = run.config.outer.iterations;
     row("outer iterations", format!("{} of {}", count(run.iterations().into()), count(all.into())));
     row("stopped because", run.state());
-    if let Some(last) = run.history.last() {
-        row("time", last.seconds.map_or("–".into(), duration));
-        for (name, times) in last.oracles.named().into_iter().filter(|(_, times)| *times > 0) {
-            row(name, count(times));
-        }
+    row("time", run.seconds().map_or("–".into(), duration));
+    for (name, times) in run.oracles().named().into_iter().filter(|(_, times)| *times > 0) {
+        row(name, count(times));
     }
     let columns = vec![Column::text("quantity"), Column::numeric("in all")];
     Table { columns, rows, caption: "What it cost".into() }
@@ -149,18 +142,12 @@ fn numbers_of_many(runs: &[(String, RunRecord)]) -> Table {
     columns.extend(["hypergradient", "iterations", "time", "inner gradients"].map(Column::numeric));
     columns.push(Column::text("state"));
     let row = |(name, run): &(String, RunRecord)| {
-        let last = run.history.last();
-        let number = |of: Option<f64>| number_or_dash(of);
-        let mut row = vec![
-            name.clone(),
-            number(last.and_then(|last| last.outer_loss)),
-            number(last.and_then(|last| last.inner_loss)),
-        ];
-        row.extend(measures.iter().map(|name| number(run.measure(name))));
-        row.push(number(last.and_then(|last| last.hypergradient_norm)));
+        let mut row = vec![name.clone(), number_or_dash(run.outer_loss()), number_or_dash(run.inner_loss())];
+        row.extend(measures.iter().map(|name| number_or_dash(run.measure(name))));
+        row.push(number_or_dash(run.hypergradient_norm()));
         row.push(count(run.iterations().into()));
-        row.push(last.and_then(|last| last.seconds).map_or("–".into(), duration));
-        row.push(count(last.map_or(0, |last| last.oracles.inner_gradients)));
+        row.push(run.seconds().map_or("–".into(), duration));
+        row.push(count(run.oracles().inner_gradients));
         row.push(run.state_word().into());
         row
     };
@@ -204,10 +191,7 @@ pub fn write_one(folder: &RunFolder) -> Result<()> {
     let plots = folder.plots();
     std::fs::create_dir_all(&plots).map_err(|error| CliError::file("make", &plots, &error))?;
     for figure in &page.figures {
-        let keep = |ending: &str, bytes: &[u8]| {
-            let path = plots.join(format!("{}.{ending}", figure.stem));
-            std::fs::write(&path, bytes).map_err(|error| CliError::file("write", &path, &error))
-        };
+        let keep = |ending: &str, bytes: &[u8]| write_whole(&plots.join(format!("{}.{ending}", figure.stem)), bytes);
         keep("svg", figure.svg().as_bytes())?;
         let pixels = figure.png(PNG_WIDTH).map_err(|error| CliError::File {
             action: "draw",

@@ -54,21 +54,50 @@ fn a_table_has_a_row_for_every_method_also_where_it_fails() {
     let again = place.run(&[&arguments[..], &["--json"]].concat()).done();
     assert_eq!((again.out.as_str(), place.read("kept/compare.json").as_str()), (before.as_str(), before.as_str()));
     assert_eq!(again.error.matches(": done before").count(), 4, "{again:?}");
-    // More seeds go into the same folder.
+    // What is said there is what was asked for.
+    assert!(
+        place
+            .read("kept/compare.toml")
+            .ends_with("methods = [\"rmd\", \"ift-cg\", \"imaml\"]\nseeds = [0, 1]\nouter = 20\n")
+    );
+    // More seeds go into the same folder, and what is there already stays.
     let more = ["compare", "synth1d", "--methods", "rmd", "--seeds", "3", "--outer", "20", "--out", "kept"];
-    assert_eq!(place.run(&more).done().error.matches(": done before").count(), 2);
+    let said = place.run(&more).done();
+    assert_eq!(said.error.matches(": done before").count(), 4, "{said:?}");
+    assert!(said.out.contains("2 of 3 seeds"), "{said:?}");
+    let json: Value = serde_json::from_str(&place.read("kept/compare.json")).unwrap();
+    let runs = |method: usize| json["methods"][method]["runs"].as_array().map(Vec::len);
+    assert_eq!((runs(0), runs(1), json["methods"][1]["method"].as_str()), (Some(3), Some(2), Some("ift-cg")));
+    let text = place.read("kept/compare.toml");
+    assert!(text.contains("[\"rmd\", \"ift-cg\", \"imaml\"]") && text.contains("seeds = [0, 1, 2]"), "{text}");
+    // Another method with other settings would not be comparable.
+    let other = ["compare", "synth1d", "--methods", "hpo-sgld", "--seeds", "1", "--outer", "21", "--out", "kept"];
+    place.run(&other).refused(
+        "kept/rmd-s0 holds a run with other settings (outer.iterations is 20 there and 21 here); choose another folder with \
+         --out",
+    );
 }
 
 #[test]
 fn a_method_that_diverges_has_a_row_that_says_so() {
     let place = Place::new();
     let set = ["--set", "method.step=3", "--set", "outer.rate=100"];
-    let arguments =
-        ["compare", "synth1d", "--methods", "rmd", "--seeds", "2", "--outer", "40", "--quiet", "--out", "a"];
-    place.run(&[&arguments[..], &set].concat()).done();
+    let arguments = ["compare", "synth1d", "--methods", "rmd", "--seeds", "3", "--outer", "40", "--out", "a"];
+    let said = place.run(&[&arguments[..], &set].concat());
+    // Without any result there is nothing to compare.
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.error.ends_with("bilevel: no run has a result to compare; a/report.html says why\n"), "{said:?}");
+    // The diagnosis stands there once, not once a run.
+    assert_eq!(
+        (said.out.matches("diverged at iteration").count(), said.out.matches("so did rmd with seeds 1 and 2").count()),
+        (1, 1)
+    );
+    assert!(said.error.contains("rmd seed 0: diverged at iteration "), "{said:?}");
+    assert!(!said.error.contains("learning rate") && !said.error.contains("inner step"), "{said:?}");
     let json: Value = serde_json::from_str(&place.read("a/compare.json")).unwrap();
     assert_eq!(json["methods"][0]["note"], "diverged", "{json:#}");
-    assert!(place.read("a/report.html").contains("rmd with seed 1 diverged at "));
+    let page = place.read("a/report.html");
+    assert!(page.contains("rmd with seed 0 diverged at ") && !page.contains("<figure"), "{page}");
 }
 
 #[test]

@@ -51,3 +51,12 @@ fn a_folder_with_something_in_it_is_not_written_to() {
         .refused("mine is there already and is not empty; choose another folder with --out");
     assert_eq!(place.read("mine"), "a file");
 }
+
+#[test]
+fn a_folder_that_cannot_be_made_is_refused_before_the_work() {
+    let place = Place::new();
+    place.write("mine", "a file");
+    let said = place.run(&["digits", "--quick", "--out", "mine/below"]);
+    assert_eq!((said.code, said.out.as_str(), said.error.lines().count()), (Some(2), "", 1), "{said:?}");
+    assert!(said.error.starts_with("bilevel: cannot make mine/below: "), "{said:?}");
+}

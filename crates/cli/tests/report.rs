@@ -69,6 +69,49 @@ fn a_run_that_diverged_says_why_in_its_report() {
 }
 
 #[test]
+fn a_run_that_diverged_is_shown_as_it_was_at_its_last_good_state() {
+    let place = Place::new();
+    let rate = ["--set", "outer.rate=50", "--method", "hpo-sgld"];
+    let said = place.run(&[&["run", "synth1d", "--out", "kept", "--quiet"], &rate[..]].concat());
+    assert_eq!(said.code, Some(1), "{said:?}");
+    // Iterations that were suspect before the run was given up have left their lines.
+    let metrics = place.read("kept/metrics.jsonl");
+    let last: serde_json::Value = serde_json::from_str(metrics.lines().last().unwrap()).unwrap();
+    let mut more = metrics.clone();
+    for n in 1..3 {
+        let mut line = last.clone();
+        line["iteration"] = (last["iteration"].as_u64().unwrap() + n).into();
+        line["outer_loss"] = 7.5e77.into();
+        more += &format!("{line}\n");
+    }
+    place.write("kept/metrics.jsonl", &more);
+    place.run(&["report", "kept"]).done();
+    let page = place.read("kept/report.html");
+    assert!(page.contains("The run diverged at iteration 2: ") && page.contains("· diverged at iteration 2</p>"));
+    assert!(!page.contains("not finished") && !page.contains("<td>7.500×10⁷⁷</td>"), "{page}");
+    run(&place, "synth1d", "other", &[]);
+    place.run(&["report", "kept", "other", "--out", "all.html"]).done();
+    let page = place.read("all.html");
+    assert!(page.contains("kept: The run diverged at") || page.contains("hpo-sgld: The run diverged at"));
+    assert!(page.contains("<td>diverged</td>") && !page.contains("not finished"));
+}
+
+#[test]
+fn a_finished_run_without_its_metrics_still_has_a_report() {
+    let place = Place::new();
+    run(&place, "digits-l2", "kept", &[]);
+    std::fs::remove_file(place.path("kept/metrics.jsonl")).unwrap();
+    place.run(&["report", "kept"]).done();
+    let page = place.read("kept/report.html");
+    assert!(page.contains("12 outer iterations · all iterations are done") && page.contains("test accuracy"));
+    assert!(page.contains("The learned λ.log_strength") && !page.contains("Outer loss</"));
+    // Resumed, it has an empty file of metrics.
+    place.run(&["resume", "kept", "--quiet"]).done();
+    assert_eq!(place.read("kept/metrics.jsonl"), "");
+    place.run(&["report", "kept"]).done();
+}
+
+#[test]
 fn a_run_that_is_not_finished_shows_how_far_it_is() {
     let place = Place::new();
     run(&place, "hyper-cleaning", "kept", &[]);
@@ -103,6 +146,23 @@ fn several_runs_are_one_page_with_a_curve_and_a_row_for_each() {
     // The same run twice is told apart all the same.
     place.run(&["report", "s0", "s0", "--out", "all.html"]).done();
     assert!(place.read("all.html").contains("<td>2. s0</td>"));
+}
+
+#[test]
+fn among_several_folders_those_without_a_run_are_passed_over() {
+    let place = Place::new();
+    run(&place, "synth1d", "kept", &[]);
+    std::fs::create_dir(place.path("study")).unwrap();
+    place.write("all.html", "");
+    let said = place.run(&["report", "all.html", "kept", "study", "--out", "all.html"]).done();
+    assert_eq!(
+        said.error,
+        "passed over: all.html holds no run: there is no config.toml in it\n\
+         passed over: study holds no run: there is no config.toml in it\n"
+    );
+    assert!(place.read("all.html").contains("<h1>synth1d by "));
+    place.run(&["report", "study", "all.html", "--quiet"]).refused("none of these 2 folders holds a run");
+    assert_eq!(place.run(&["report", "kept", "nowhere"]).code, Some(2));
 }
 
 #[test]

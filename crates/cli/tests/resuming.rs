@@ -181,3 +181,43 @@ fn a_configuration_changed_by_hand_is_refused_where_it_is_another_run() {
     place.write("kept/config.toml", &begun.replace("every = 200", "every = 3").replace("threads = 0", "threads = 1"));
     place.run(&["resume", "kept", "--outer", "20", "--quiet"]).done();
 }
+
+#[test]
+fn without_a_checkpoint_a_run_is_not_begun_again_over_what_it_did() {
+    let place = Place::new();
+    place.run(&["run", "synth1d", "--outer", "10", "--out", "kept", "--quiet"]).done();
+    let before = place.read("kept/metrics.jsonl");
+    std::fs::remove_dir_all(place.path("kept/checkpoint")).unwrap();
+    let refused = |there: &str| {
+        place.run(&["resume", "kept"]).refused(&format!(
+            "there is no checkpoint in kept, but {there}; begin again with 'bilevel run kept/config.toml --out DIR'"
+        ));
+    };
+    refused("metrics.jsonl has 10 iterations");
+    assert_eq!(place.read("kept/metrics.jsonl"), before);
+    std::fs::remove_file(place.path("kept/metrics.jsonl")).unwrap();
+    refused("result.json is there");
+    // Nothing was done yet.
+    std::fs::remove_file(place.path("kept/result.json")).unwrap();
+    place.run(&["resume", "kept", "--quiet"]).done();
+    // Killed before the first checkpoint was due.
+    std::fs::remove_file(place.path("kept/result.json")).unwrap();
+    for file in std::fs::read_dir(place.path("kept/checkpoint")).unwrap().map(|file| file.unwrap().path()) {
+        if file.extension().is_some_and(|e| e == "bilevel") {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+    place.run(&["resume", "kept", "--quiet"]).done();
+    assert_eq!(timeless(&place.read("kept/metrics.jsonl")), timeless(&before));
+}
+
+#[test]
+fn a_configuration_with_fewer_iterations_than_are_done_is_refused() {
+    let place = Place::new();
+    place.run(&["run", "synth1d", "--outer", "10", "--out", "kept", "--quiet"]).done();
+    place.write("kept/config.toml", &place.read("kept/config.toml").replace("iterations = 10", "iterations = 4"));
+    place.run(&["resume", "kept"]).refused(
+        "kept has done 10 iterations already, so outer.iterations = 4 in kept/config.toml leaves nothing to do; ask for more \
+         than 10",
+    );
+}

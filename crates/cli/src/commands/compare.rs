@@ -7,7 +7,7 @@ use crate::compare::page::page;
 use crate::compare::plan::Plan;
 use crate::compare::summary::Summary;
 use crate::compare::work::work;
-use crate::errors::Result;
+use crate::errors::{CliError, Result};
 use crate::folder::write_whole;
 use crate::interrupt::stop_on_interrupt;
 use std::io::Write;
@@ -34,5 +34,11 @@ pub fn compare(arguments: &Compare, quiet: bool, out: &mut dyn Write) -> Result<
         }
         writeln!(out, "kept in {0}; the report is {0}/report.html", plan.folder.display())?;
     }
-    Ok(())
+    if summary.has_results() {
+        return Ok(());
+    }
+    Err(CliError::CheckFailed(format!(
+        "no run has a result to compare; {}/report.html says why",
+        plan.folder.display()
+    )))
 }

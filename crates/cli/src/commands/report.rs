@@ -10,9 +10,25 @@ use std::path::{Path, PathBuf};
 
 /// Runs the command.
 pub fn report(arguments: &Report, quiet: bool, out: &mut dyn Write) -> Result<()> {
-    let folders = arguments.folders.iter().map(|path| RunFolder::of_run(path)).collect::<Result<Vec<_>>>()?;
+    let several = arguments.folders.len() > 1;
+    let mut folders = vec![];
+    for path in &arguments.folders {
+        match RunFolder::of_run(path) {
+            Ok(folder) => folders.push(folder),
+            // Among all that a pattern names there may be comparisons and pages.
+            Err(error @ CliError::NoRun(_)) if several => {
+                if !quiet {
+                    let _ = writeln!(std::io::stderr(), "passed over: {error}");
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if folders.is_empty() {
+        return Err(CliError::Usage(format!("none of these {} folders holds a run", arguments.folders.len())));
+    }
     let written: PathBuf = match (&arguments.out, &folders[..]) {
-        (None, [folder]) => {
+        (None, [folder]) if !several => {
             run_report::write_one(folder)?;
             folder.report_file()
         }

@@ -16,8 +16,9 @@ use std::io::Write;
 pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()> {
     let folder = RunFolder::of_run(&arguments.folder)?;
     let mut entries = folder.entries()?;
+    let newest = Checkpoints::new(folder.checkpoints()).newest()?;
     if let Some(asked) = arguments.outer {
-        let done = Checkpoints::new(folder.checkpoints()).newest()?.map_or(0, |newest| newest.checkpoint.iteration());
+        let done = newest.as_ref().map_or(0, |newest| newest.checkpoint.iteration());
         if asked < done {
             return Err(CliError::Past { path: arguments.folder.clone(), done, asked });
         }
@@ -26,7 +27,40 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
     let mut config = Config::resolve(&entries)?;
     config.metrics.tensorboard |= arguments.tensorboard;
     folder.check_unchanged(&config)?;
+    match newest.map(|newest| newest.checkpoint.iteration()) {
+        None => nothing_is_lost(&folder, &config)?,
+        Some(done) if config.outer.iterations < done => {
+            return Err(CliError::Usage(format!(
+                "{0} has done {done} iterations already, so outer.iterations = {1} in {0}/config.toml leaves nothing to do; \
+                 ask for more than {done}",
+                folder.path().display(),
+                config.outer.iterations
+            )));
+        }
+        Some(_) => {}
+    }
     let display = (!quiet).then(Display::stderr);
     let result = execute(&config, &folder, true, display, stop_run_on_interrupt(folder.path())?)?;
     tell(&result, &folder, arguments.json, quiet, out)
+}
+
+/// Refuses to begin again over iterations whose checkpoint is gone. Killed before its first checkpoint was due, a run has
+/// nothing but its beginning to go on from.
+fn nothing_is_lost(folder: &RunFolder, config: &Config) -> Result<()> {
+    let metrics = std::fs::read_to_string(folder.metrics_file()).unwrap_or_default();
+    let done = metrics.matches('\n').count();
+    let finished = folder.result_file().exists();
+    let none_was_due = !finished && folder.path_hash_file().exists() && done < config.checkpoint.every as usize;
+    if none_was_due || !finished && done == 0 {
+        return Ok(());
+    }
+    let there = match done {
+        0 => "result.json is there".to_string(),
+        1 => "metrics.jsonl has 1 iteration".to_string(),
+        done => format!("metrics.jsonl has {done} iterations"),
+    };
+    Err(CliError::Usage(format!(
+        "there is no checkpoint in {0}, but {there}; begin again with 'bilevel run {0}/config.toml --out DIR'",
+        folder.path().display()
+    )))
 }

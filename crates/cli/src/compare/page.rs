@@ -20,13 +20,16 @@ pub fn page(plan: &Plan, summary: &Summary, ways: &[Way]) -> Report {
     for measure in std::iter::once(None).chain(summary.measures().iter().map(|name| Some(name.as_str()))) {
         for over in [Over::Iterations, Over::Cost] {
             let with_runs = by_method.iter().filter(|(_, ways)| !ways.is_empty());
-            let curves = with_runs.map(|(method, ways)| curve(method, ways, measure, over)).collect();
-            sections.push(plot(measure, over, seeds, curves));
+            let curves = with_runs.map(|(method, ways)| curve(method, ways, measure, over));
+            let curves: Vec<Curve> = curves.filter(|curve| !curve.points.is_empty()).collect();
+            if !curves.is_empty() {
+                sections.push(plot(measure, over, seeds, curves));
+            }
         }
     }
     if let Some(picture) = plan.runs.first().and_then(|run| run.config.task().ok()?.picture) {
         for method in &plan.methods {
-            let folders: Vec<_> = plan.runs_of(method).map(|run| &run.folder).collect();
+            let folders: Vec<_> = good_runs(plan, summary, method).map(|(_, run)| &run.folder).collect();
             sections.extend(pictures(method, &folders, picture).map(Section::Pictures));
         }
     }
@@ -49,12 +52,16 @@ fn introduction(plan: &Plan) -> String {
     )
 }
 
-/// The ways of a method's runs that did not diverge.
+/// The runs of a method that did not diverge, with their places in the plan.
+fn good_runs<'a>(plan: &'a Plan, summary: &'a Summary, method: &'a str) -> impl Iterator<Item = (usize, &'a Planned)> {
+    let row = summary.rows.iter().find(move |row| row.method == method);
+    let good = move |run: &Planned| row.is_some_and(|row| row.arrived().any(|result| result.seed == run.config.seed));
+    plan.runs.iter().enumerate().filter(move |(_, run)| run.method() == method && good(run))
+}
+
+/// Their ways.
 fn arrived(plan: &Plan, summary: &Summary, ways: &[Way], method: &str) -> Vec<Way> {
-    let Some(row) = summary.rows.iter().find(|row| row.method == method) else { return vec![] };
-    let good = |run: &Planned| row.arrived().any(|result| result.seed == run.config.seed);
-    let of_method = plan.runs.iter().zip(ways).filter(|(run, _)| run.method() == method && good(run));
-    of_method.map(|(_, way)| way.clone()).collect()
+    good_runs(plan, summary, method).map(|(number, _)| ways[number].clone()).collect()
 }
 
 fn plot(measure: Option<&str>, over: Over, seeds: usize, curves: Vec<Curve>) -> Section {

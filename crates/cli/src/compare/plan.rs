@@ -16,6 +16,7 @@ use crate::side_by_side::cores;
 use bilevel::AnyMethod;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
+use toml_edit::Document;
 
 /// One run of a comparison.
 #[derive(Clone, Debug)]
@@ -33,10 +34,12 @@ pub struct Plan {
     pub folder: PathBuf,
     /// The experiment.
     pub experiment: String,
-    /// The methods, in the order given.
+    /// The methods, in the order given, and after them those that the folder has runs of already.
     pub methods: Vec<String>,
     /// The seeds.
     pub seeds: Vec<u64>,
+    /// What the folder says it is for.
+    mark: Mark,
     /// All runs, method by method.
     pub runs: Vec<Planned>,
     /// Runs that go side by side.
@@ -82,19 +85,41 @@ impl Plan {
                 runs.push(planned);
             }
         }
-        let (experiment, methods) = (first.experiment, arguments.methods.clone());
-        Ok(Plan { folder, experiment, methods, seeds, runs, at_a_time })
+        // What was compared there before stays in the comparison, as far as it is done.
+        let before = Mark::read(&folder);
+        let (mut methods, mut all_seeds) = (arguments.methods.clone(), seeds);
+        for method in &before.methods {
+            for &seed in &before.seeds {
+                let kept = RunFolder::at(&folder.join(format!("{method}-s{seed}")));
+                let asked = runs.iter().any(|run| run.folder == kept);
+                if asked || AnyMethod::named(method).is_err() || !kept.result_file().is_file() {
+                    continue;
+                }
+                let planned = Planned { folder: kept, config: resolved(method, Some(seed))? };
+                planned.check_unchanged()?;
+                runs.push(planned);
+                add(&mut methods, method);
+                add(&mut all_seeds, &seed);
+            }
+        }
+        all_seeds.sort_unstable();
+        let mut mark = Mark { methods: methods.clone(), seeds: all_seeds.clone(), text: mark_settings(arguments) };
+        before.methods.iter().for_each(|method| add(&mut mark.methods, method));
+        before.seeds.iter().for_each(|seed| add(&mut mark.seeds, seed));
+        mark.seeds.sort_unstable();
+        Ok(Plan { folder, experiment: first.experiment, methods, seeds: all_seeds, mark, runs, at_a_time })
     }
 
     /// Makes the folder and says in it what it is for.
     pub fn begin(&self) -> Result<()> {
-        let words = |list: Vec<String>| list.join(", ");
+        let Mark { methods, seeds, text } = &self.mark;
+        let list = |words: Vec<String>| words.join(", ");
         let text = format!(
             "# What 'bilevel compare' was asked for; the runs are in the folders beside this file.\n\
-             experiment = {:?}\nmethods = [{}]\nseeds = [{}]\n",
-            self.experiment,
-            words(self.methods.iter().map(|method| format!("{method:?}")).collect()),
-            words(self.seeds.iter().map(u64::to_string).collect()),
+             experiment = {}\nmethods = [{}]\nseeds = [{}]\n{text}",
+            quoted(&self.experiment),
+            list(methods.iter().map(|method| quoted(method)).collect()),
+            list(seeds.iter().map(u64::to_string).collect()),
         );
         std::fs::create_dir_all(&self.folder).map_err(|error| CliError::file("make", &self.folder, &error))?;
         write_whole(&self.folder.join(MARK), text.as_bytes())
@@ -142,6 +167,59 @@ impl Planned {
 }
 
 const MARK: &str = "compare.toml";
+
+/// What stands in the file that tells a folder is a comparison.
+#[derive(Clone, Debug, Default)]
+struct Mark {
+    methods: Vec<String>,
+    seeds: Vec<u64>,
+    /// The settings, as lines.
+    text: String,
+}
+
+impl Mark {
+    /// Methods and seeds of a comparison that is there; nothing where it cannot be read.
+    fn read(folder: &Path) -> Self {
+        let text = std::fs::read_to_string(folder.join(MARK)).unwrap_or_default();
+        let Ok(document) = Document::parse(text.as_str()) else { return Mark::default() };
+        let list = |key: &str| document.get(key).and_then(|item| item.as_array()).into_iter().flatten();
+        Mark {
+            methods: list("methods").filter_map(|method| method.as_str().map(String::from)).collect(),
+            seeds: list("seeds").filter_map(|seed| u64::try_from(seed.as_integer()?).ok()).collect(),
+            text: String::new(),
+        }
+    }
+}
+
+/// What else was asked for, as lines of a file.
+fn mark_settings(arguments: &Compare) -> String {
+    let mut lines = String::new();
+    if arguments.what.ends_with(".toml") {
+        lines += &format!("config = {}\n", quoted(&arguments.what));
+    }
+    if let Some(outer) = arguments.outer {
+        lines += &format!("outer = {outer}\n");
+    }
+    if !arguments.set.is_empty() {
+        let set: Vec<String> = arguments.set.iter().map(|text| quoted(text)).collect();
+        lines += &format!("set = [{}]\n", set.join(", "));
+    }
+    if let Some(data) = &arguments.data {
+        lines += &format!("data = {}\n", quoted(data));
+    }
+    lines
+}
+
+/// A string of TOML.
+fn quoted(text: &str) -> String {
+    toml_edit::Value::from(text).to_string()
+}
+
+fn add<T: Clone + PartialEq>(list: &mut Vec<T>, item: &T) {
+    if !list.contains(item) {
+        list.push(item.clone());
+    }
+}
 
 fn at<'a>(settings: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     let mut parts = key.split('.');

@@ -68,11 +68,12 @@ impl Row {
         })
     }
 
-    /// In a word or two, where not all went well.
-    fn note(&self) -> String {
+    /// In a word or two, where not all of so many seeds went well.
+    fn note(&self, seeds: usize) -> String {
         let diverged = self.runs.len() - self.arrived().count();
         match (&self.reason, diverged) {
             (Some(_), _) => "does not apply".into(),
+            (None, 0) if self.runs.len() < seeds => format!("{} of {seeds} seeds", self.runs.len()),
             (None, 0) => String::new(),
             (None, n) if n == self.runs.len() => "diverged".into(),
             (None, n) => format!("{n} of {} diverged", self.runs.len()),
@@ -121,7 +122,7 @@ impl Summary {
     /// A row a method.
     pub fn table(&self) -> Table {
         let (measures, scalars) = (self.measures(), self.scalars());
-        let noted = self.rows.iter().any(|row| !row.note().is_empty());
+        let noted = self.rows.iter().any(|row| !row.note(self.seeds.len()).is_empty());
         let mut columns = vec![Column::text("method"), Column::numeric("outer loss")];
         columns.extend(measures.iter().map(Column::numeric));
         let lambda = |name: &String| if name.is_empty() { "λ".into() } else { format!("λ.{name}") };
@@ -136,7 +137,7 @@ impl Summary {
             let seconds = Spread::of(&row.seconds);
             cells.push(if cost.count == 0 { "–".into() } else { thousands(cost.mean) });
             cells.push(if seconds.count == 0 { "–".into() } else { format!("{:.2}", seconds.mean) });
-            cells.extend(noted.then(|| row.note()));
+            cells.extend(noted.then(|| row.note(self.seeds.len())));
             cells
         };
         let caption = match self.seeds.len() {
@@ -146,14 +147,30 @@ impl Summary {
         Table { columns, rows: self.rows.iter().map(row).collect(), caption }
     }
 
-    /// Sentences on what did not go well.
+    /// Whether any run arrived.
+    pub fn has_results(&self) -> bool {
+        self.rows.iter().any(|row| row.arrived().next().is_some())
+    }
+
+    /// Sentences on what did not go well: one a cause, however many runs it ended.
     pub fn warnings(&self) -> Vec<String> {
-        let mut said = vec![];
-        for row in &self.rows {
-            said.extend(row.reason.clone());
-            for run in row.runs.iter().filter(|run| run.stopped == "diverged") {
-                said.push(format!("{} with seed {} {}; it is in no mean", row.method, run.seed, run.because));
+        let mut said: Vec<String> = self.rows.iter().filter_map(|row| row.reason.clone()).collect();
+        // What to do about it tells causes apart; what was seen has other numbers in every run.
+        let mut causes: Vec<(&str, Vec<&RunResult>)> = vec![];
+        for run in self.rows.iter().flat_map(|row| &row.runs).filter(|run| run.stopped == "diverged") {
+            let cause = run.because.split_once("; ").map_or(run.because.as_str(), |(_, cause)| cause);
+            match causes.iter_mut().find(|(known, _)| *known == cause) {
+                Some((_, runs)) => runs.push(run),
+                None => causes.push((cause, vec![run])),
             }
+        }
+        for (_, runs) in causes {
+            let Some((first, others)) = runs.split_first() else { continue };
+            let with = format!("{} with seed {} {}", first.method, first.seed, first.because);
+            said.push(match others {
+                [] => format!("{with}; it is in no mean"),
+                others => format!("{with}; so did {}; they are in no mean", by_method(others)),
+            });
         }
         said
     }
@@ -171,7 +188,7 @@ impl Summary {
             };
             json!({
                 "method": row.method,
-                "note": row.note(),
+                "note": row.note(self.seeds.len()),
                 "reason": row.reason,
                 "outer_loss": row.spread(|run| run.outer_loss).json(),
                 "best_outer_loss": row.spread(|run| run.best_outer_loss).json(),
@@ -184,4 +201,18 @@ impl Summary {
         let rows: Vec<Value> = self.rows.iter().map(row).collect();
         format!("{:#}\n", json!({ "experiment": self.experiment, "seeds": self.seeds, "methods": rows }))
     }
+}
+
+/// Runs of one method after the other: its name and the seeds.
+fn by_method(runs: &[&RunResult]) -> String {
+    let one = |runs: &[&RunResult]| {
+        let seeds: Vec<String> = runs.iter().map(|run| run.seed.to_string()).collect();
+        let seeds = match &seeds[..] {
+            [seed] => format!("seed {seed}"),
+            [seeds @ .., last] => format!("seeds {} and {last}", seeds.join(", ")),
+            [] => "no seed".into(),
+        };
+        format!("{} with {seeds}", runs[0].method)
+    };
+    runs.chunk_by(|a, b| a.method == b.method).map(one).collect::<Vec<_>>().join(", ")
 }

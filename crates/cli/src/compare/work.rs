@@ -132,7 +132,9 @@ fn one(planned: &Planned, seen: &Arc<Seen>, signal: &StopSignal) -> Result<End> 
         Err(error) => return Err(error),
     };
     let line = match (result.stopped.as_str(), result.outer_loss) {
-        ("diverged", _) | (_, None) => format!("{name}: {}", result.because),
+        // Its diagnosis is said once, after all runs.
+        ("diverged", _) => format!("{name}: {}", result.because.split(':').next().unwrap_or("diverged")),
+        (_, None) => format!("{name}: {}", result.because),
         (_, Some(loss)) => format!("{name}: outer loss {loss:.4e} after {} iterations", result.iterations),
     };
     seen.end(&name, &line);

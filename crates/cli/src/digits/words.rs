@@ -20,12 +20,15 @@ pub fn program() -> &'static str {
     if std::env::var_os("CARGO").is_some() { "cargo run --release --" } else { "bilevel" }
 }
 
-/// Text in lines of at most 100 letters.
-pub fn wrapped(text: &str) -> String {
+/// Letters in a line that is easily read.
+pub const LONGEST: usize = 100;
+
+/// Text in lines of at most so many letters.
+pub fn wrapped(text: &str, columns: usize) -> String {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last().map_or(0, |line| line.chars().count());
-        if line > 0 && line + 1 + word.chars().count() > 100 {
+        if line > 0 && line + 1 + word.chars().count() > columns {
             lines.push(String::new());
         }
         if let Some(line) = lines.last_mut() {
@@ -110,4 +113,19 @@ pub fn warnings(study: &Study) -> Vec<String> {
         Some(format!("On split {} {} gave no classifier: {why}.", trial.split, trial.name))
     });
     failed.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_as_long_as_the_terminal_is_wide() {
+        let text = opening(&Plan::full());
+        for columns in [40, 80, LONGEST] {
+            let lines = wrapped(&text, columns);
+            assert!(lines.lines().all(|line| line.chars().count() <= columns), "{lines}");
+            assert_eq!(lines.replace('\n', " "), text);
+        }
+    }
 }
