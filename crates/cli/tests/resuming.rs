@@ -207,7 +207,8 @@ fn without_a_checkpoint_a_run_is_not_begun_again_over_what_it_did() {
             std::fs::remove_file(file).unwrap();
         }
     }
-    place.run(&["resume", "kept", "--quiet"]).done();
+    let said = place.run(&["resume", "kept"]).done();
+    assert!(said.error.starts_with("no checkpoint was due in 10 iterations; beginning again\n"), "{said:?}");
     assert_eq!(timeless(&place.read("kept/metrics.jsonl")), timeless(&before));
 }
 

@@ -28,7 +28,12 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
     config.metrics.tensorboard |= arguments.tensorboard;
     folder.check_unchanged(&config)?;
     match newest.map(|newest| newest.checkpoint.iteration()) {
-        None => nothing_is_lost(&folder, &config)?,
+        None => {
+            let lost = nothing_is_lost(&folder, &config)?;
+            if lost > 0 && !quiet {
+                let _ = writeln!(std::io::stderr(), "no checkpoint was due in {lost} iterations; beginning again");
+            }
+        }
         Some(done) if config.outer.iterations < done => {
             return Err(CliError::Usage(format!(
                 "{0} has done {done} iterations already, so outer.iterations = {1} in {0}/config.toml leaves nothing to do; \
@@ -45,14 +50,14 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
 }
 
 /// Refuses to begin again over iterations whose checkpoint is gone. Killed before its first checkpoint was due, a run has
-/// nothing but its beginning to go on from.
-fn nothing_is_lost(folder: &RunFolder, config: &Config) -> Result<()> {
+/// nothing but its beginning to go on from; the answer is how many iterations are done again.
+fn nothing_is_lost(folder: &RunFolder, config: &Config) -> Result<usize> {
     let metrics = std::fs::read_to_string(folder.metrics_file()).unwrap_or_default();
     let done = metrics.matches('\n').count();
     let finished = folder.result_file().exists();
     let none_was_due = !finished && folder.path_hash_file().exists() && done < config.checkpoint.every as usize;
     if none_was_due || !finished && done == 0 {
-        return Ok(());
+        return Ok(done);
     }
     let there = match done {
         0 => "result.json is there".to_string(),

@@ -155,11 +155,12 @@ impl Summary {
     /// Sentences on what did not go well: one a cause, however many runs it ended.
     pub fn warnings(&self) -> Vec<String> {
         let mut said: Vec<String> = self.rows.iter().filter_map(|row| row.reason.clone()).collect();
-        // What to do about it tells causes apart; what was seen has other numbers in every run.
-        let mut causes: Vec<(&str, Vec<&RunResult>)> = vec![];
+        // What stands after what was seen tells causes apart, but for the numbers, which are others in every run.
+        let mut causes: Vec<(String, Vec<&RunResult>)> = vec![];
         for run in self.rows.iter().flat_map(|row| &row.runs).filter(|run| run.stopped == "diverged") {
             let cause = run.because.split_once("; ").map_or(run.because.as_str(), |(_, cause)| cause);
-            match causes.iter_mut().find(|(known, _)| *known == cause) {
+            let cause: String = cause.chars().filter(|c| !c.is_ascii_digit()).collect();
+            match causes.iter_mut().find(|(known, _)| known == &cause) {
                 Some((_, runs)) => runs.push(run),
                 None => causes.push((cause, vec![run])),
             }
