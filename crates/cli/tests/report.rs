@@ -65,7 +65,10 @@ fn a_run_that_diverged_says_why_in_its_report() {
     assert_eq!(said.code, Some(1), "{said:?}");
     let page = place.read("kept/report.html");
     assert!(page.contains("The run diverged at iteration 2: ") && page.contains("smaller outer learning rate"));
-    assert!(page.contains("Iteration 1: this method's indirect term is about "), "the warning of the last iterations is missing");
+    assert!(
+        page.contains("Iteration 1: this method&#39;s indirect term is about "),
+        "the warning of the last iterations is missing"
+    );
 }
 
 #[test]
