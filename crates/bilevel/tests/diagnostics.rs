@@ -403,3 +403,38 @@ fn a_curvature_that_is_not_finite_is_an_error() {
     let losses = problem.losses(&graph, &State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
     assert!(losses.curvature(&graph, &cpu(), 10).unwrap_err().to_string().contains("second derivative"));
 }
+
+#[test]
+fn the_covariance_keeps_its_digits_where_f_and_the_score_are_large() {
+    // θ ~ N(λ, τ) and f = θ: the derivative is 1, whatever is added to f or to ∂L_T/∂λ.
+    let estimate = |dtype: DType, offset: f64| {
+        let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 2.0)))
+            .dtype(dtype)
+            .inner(move |_, l, t| (t.0 - l.0).square() / 2.0 + l.0 * offset)
+            .outer(move |_, _, t| t.0 + offset)
+            .build()
+            .unwrap();
+        let method = bilevel::Covariance { step: 0.2, samples: 5000, temperature: 0.01, ..Default::default() };
+        once(&problem, &method).value[0].item().unwrap()
+    };
+    let (plain, large) = (estimate(DType::F64, 0.0), estimate(DType::F64, 1e6));
+    assert!((plain - large).abs() < 1e-4, "{plain} and {large}");
+    // In single precision the draws are others, but the same with and without the offset.
+    let (plain, large) = (estimate(DType::F32, 0.0), estimate(DType::F32, 300.0));
+    assert!((plain - large).abs() < 0.01, "{plain} and {large}");
+}
+
+#[test]
+fn reverse_mode_that_cannot_fit_into_memory_is_refused_beforehand() {
+    let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([100_000], 0.0)))
+        .inner(|_, l, t| (t.0 - l.0).square().sum_all())
+        .outer(|_, _, t| t.0.sum_all())
+        .build()
+        .unwrap();
+    let method = Rmd { steps: 2_000_000_000, ..Rmd::default() };
+    if std::path::Path::new("/proc/meminfo").exists() {
+        let said = method.prepare(&problem, &cpu()).err().unwrap().to_string();
+        assert!(said.contains("storage must be checkpoints"), "{said}");
+    }
+    assert!(Rmd { storage: bilevel::Storage::Checkpoints, ..method }.prepare(&problem, &cpu()).is_ok());
+}

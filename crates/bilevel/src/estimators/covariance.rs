@@ -2,9 +2,9 @@
 //!
 //!   dF/dλ = E\[f_λ\] − Cov(f, ∂L_T/∂λ)/(κ²τ),   θ ~ exp(−L_T/(κ²τ))
 //!
-//! κ²τ is the temperature the chain really has. The samples are the M states after B steps of burn-in; f is centred by its
-//! value at the first of them, so that a large f costs no digits. It is right up to the O(γ) bias of the chain and the
-//! O(1/M) of a sample covariance, but noisy: the variance grows with the size of λ and as τ falls.
+//! κ²τ is the temperature the chain really has. The samples are the M states after B steps of burn-in; f and ∂L_T/∂λ are
+//! centred by their values at the first of them, so that large ones cost no digits. It is right up to the O(γ) bias of the
+//! chain and the O(1/M) of a sample covariance, but noisy: the variance grows with the size of λ and as τ falls.
 
 use super::effective_samples;
 use super::inner_loop::{InnerLoop, not_applicable};
@@ -84,7 +84,7 @@ impl Method for Covariance {
             inner,
             problem: problem.clone(),
             burn_in: inner.walk(problem, executor)?,
-            chain: chain_program(self, &inner, problem, executor)?,
+            chain: chain_program(&inner, problem, executor)?,
         }))
     }
 
@@ -93,13 +93,8 @@ impl Method for Covariance {
     }
 }
 
-/// Carries θ, the centre c of f, and the sums of f − c, f_λ, ∂L_T/∂λ and (f − c)·∂L_T/∂λ.
-fn chain_program(
-    settings: &Covariance,
-    inner: &InnerLoop,
-    problem: &Problem,
-    executor: &dyn Executor,
-) -> Result<Routine> {
+/// Carries θ and the sums of f − c, f_λ, s − d and (f − c)·(s − d), with s = ∂L_T/∂λ; the centres c and d are given.
+fn chain_program(inner: &InnerLoop, problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
@@ -110,27 +105,23 @@ fn chain_program(
     let outer = trace.outer(theta, step)?;
     let direct = or_zeros(gradient(outer, lambda)?, lambda);
 
-    let f = outer.reshape([]);
     let (centre, f_sum) = (graph.input("centre.0", [], problem.dtype), graph.input("f.0", [], problem.dtype));
-    let later = step.greater_equal(settings.burn_in as f64 + 1.0);
-    let centre_next = later.select(centre, f);
-    let off = f - centre_next;
+    let off = outer.reshape([]) - centre;
+    let score_centre = trace.inputs_like("score_centre", lambda);
     let direct_sum = trace.inputs_like("direct", lambda);
     let score_sum = trace.inputs_like("score", lambda);
     let product_sum = trace.inputs_like("product", lambda);
-    let mut builder = Program::builder(&graph)
-        .output("inner", loss)
-        .output("outer", outer)
-        .carry(centre, centre_next)
-        .carry(f_sum, f_sum + off);
+    let mut builder = Program::builder(&graph).output("inner", loss).output("outer", outer).carry(f_sum, f_sum + off);
     for (&theta, next) in theta.iter().zip(inner.next(&trace, slope, step)) {
         builder = builder.carry(theta, next);
     }
     for i in 0..lambda.len() {
+        let score_off = score[i] - score_centre[i];
         builder = builder
+            .output(format!("now.{i}"), score[i])
             .carry(direct_sum[i], direct_sum[i] + direct[i])
-            .carry(score_sum[i], score_sum[i] + score[i])
-            .carry(product_sum[i], product_sum[i] + score[i] * off);
+            .carry(score_sum[i], score_sum[i] + score_off)
+            .carry(product_sum[i], product_sum[i] + score_off * off);
     }
     builder = effective_samples::carry(builder, &trace, outer);
     Routine::new(&builder.build()?, problem, executor)
@@ -152,14 +143,22 @@ impl Estimator for Prepared {
         effective_samples::begin(chain, 0.0)?;
         let number = [Array::scalar(0.0, self.problem.dtype)];
         let zeros = zeros_like(&state.lambda);
-        for (prefix, values) in
-            [("centre", &number[..]), ("f", &number), ("direct", &zeros), ("score", &zeros), ("product", &zeros)]
-        {
-            chain.set_all(prefix, values)?;
-        }
+        chain.set_all("direct", &zeros)?;
+        chain.set_all("centre", &number)?;
+        chain.set_all("score_centre", &zeros)?;
+        let clear = |chain: &mut Routine| -> Result<()> {
+            chain.set_all("f", &number)?;
+            chain.set_all("score", &zeros)?;
+            chain.set_all("product", &zeros)
+        };
+        clear(chain)?;
+        // The first sample becomes the centre of f and of the score, and so adds nothing to their sums.
         let second = burn_in as u32 + 1;
         chain.run(burn_in as u32..second)?;
         let centre = chain.number("outer")?;
+        chain.set_all("centre", &[Array::scalar(centre, self.problem.dtype)])?;
+        chain.set_all("score_centre", &chain.output_all("now")?)?;
+        clear(chain)?;
         effective_samples::begin(chain, centre)?;
         chain.run(second..self.inner.steps as u32)?;
 

@@ -126,6 +126,11 @@ impl Rmd {
         if let Storage::Truncated(last) = self.storage {
             require(last > 0, "storage", last as f64, "Truncated to at least 1 step")?;
         }
+        let theta_bytes = problem.sizes().1 as u128 * problem.dtype.size() as u128;
+        let held = theta_bytes * if self.storage == Storage::Checkpoints { 0 } else { self.stretches().1 as u128 };
+        let must =
+            "few enough for θ of every step to fit into memory, or storage must be checkpoints, which keeps √T of them";
+        require(available_memory().is_none_or(|free| held <= free), "steps", self.steps as f64, must)?;
         let reaches_start = self.stretches().0 == 0;
         Ok(PreparedRmd {
             settings: *self,
@@ -154,6 +159,13 @@ impl Method for Rmd {
     fn inner_time(&self) -> Option<InnerTime> {
         Some(InnerTime::new(self.step, self.steps))
     }
+}
+
+/// Bytes of memory that are free, where the system says so.
+fn available_memory() -> Option<u128> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix(" kB")?.trim().parse::<u128>().ok()? * 1024)
 }
 
 /// One step back: h ← h − γ·aᵀ·C, a ← a − γ·H·a.
