@@ -12,12 +12,12 @@
 //! damaged one.
 
 use crate::checkpoint_error::CheckpointError;
-use crate::diagnostics::Watch;
+use crate::diagnostics::Diagnostics;
+use crate::divergence::Watch;
 use crate::estimator::{Oracles, State};
 use crate::fingerprint::{Fingerprint, Identity};
 use crate::observer::{Iteration, OraclesFields};
 use crate::outer_step::{Slots, all_finite};
-use crate::probe::Diagnostics;
 use crate::progress::Progress;
 use bilevel_graph::{Array, DType, Data};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};

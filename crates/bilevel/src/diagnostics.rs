@@ -1,253 +1,162 @@
-//! Is the run still healthy? Watches a few sizes and says what to change when one runs away.
-//!
-//! A number that is not finite ends the run at once. A number a million times its usual size ends it when that happens in
-//! three iterations in a row: a single outlier is noise, a row of them is divergence.
+//! What was seen beside a hypergradient, and what of it a person should know.
 
+use crate::outer_step::norm;
+use bilevel_graph::Array;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// So many times the usual size is suspect.
-const GROWTH: f64 = 1e6;
-/// So many suspect iterations in a row are a divergence.
-const PATIENCE: u32 = 3;
-/// What is below this is never called too large, whatever it was before: near an optimum sizes fall to rounding.
-const FLOOR: f64 = 1.0;
-/// The usual size follows the present one by at most this factor an iteration, so a steady blow-up outruns it.
-const DRIFT: f64 = 1.1;
-/// Iterations at the start in which the usual size is the largest seen.
-const SETTLING: u32 = 5;
+/// A factor of the indirect term further from 1 than this is far.
+const FAR: f64 = 1.5;
+/// An adjoint that has grown so many times within one hypergradient is suspect.
+const GROWTH: f64 = 10.0;
 
-/// What most likely made a run diverge.
+/// What was seen beside a hypergradient. A number that a method does not have is `None`.
 ///
 /// ```
-/// assert!(bilevel::Cause::InnerStepTooLarge.advice().contains("inner step"));
+/// use bilevel::{Cpu, HpoSgld, Leaf, Method, Problem, State, Variable, Warning};
+/// // The inner curvature is 1, so 20 steps of .01 go a fifth of the way, and the kept ones have the mean number 15.5.
+/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
+///     .outer(|_, l, t| (t.0 - 1.0).square() + l.0.square())
+///     .build()?;
+/// let method = HpoSgld { burn_in: 10, samples: 10, step: 0.01, ..HpoSgld::default() };
+/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
+/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
+/// assert!((h.diagnostics.horizon.unwrap() - 0.2).abs() < 1e-12);
+/// assert!((h.diagnostics.indirect_scale.unwrap() - 0.155).abs() < 1e-12);
+/// assert!(matches!(h.diagnostics.warnings()[..], [Warning::IndirectTermScaled { .. }]));
+/// # Ok::<(), bilevel::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Diagnostics {
+    /// ‖f_θ‖ at the last θ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outer_gradient_norm: Option<f64>,
+    /// ‖f_λ‖ at the last θ; `None` where f does not depend on λ directly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub direct_norm: Option<f64>,
+    /// The Rayleigh quotient of the inner Hessian along f_θ at the last θ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curvature: Option<f64>,
+    /// γ times the curvature: the inner loop blows up beyond 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_curvature: Option<f64>,
+    /// γ·T times the curvature.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub horizon: Option<f64>,
+    /// ‖z‖ of the method's adjoint where the inner loop ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adjoint_norm: Option<f64>,
+    /// ‖z‖ there over ‖z‖ where it began, where it was warm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adjoint_growth: Option<f64>,
+    /// How many independent samples the kept values of f are worth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective_samples: Option<f64>,
+    /// The factor c = γ·curvature·(mean number of the kept steps) by which the indirect term of HPO-SGLD is off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub indirect_scale: Option<f64>,
+    /// ‖f_θ − A·q‖/‖f_θ‖ where a linear solve ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub solve_residual: Option<f64>,
+    /// The least curvature that a solve by conjugate gradients met on its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_curvature: Option<f64>,
+}
+
+/// Something a person should know of a hypergradient.
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Cause {
-    /// The inner loop itself blows up.
-    InnerStepTooLarge,
-    /// The inner loop is well, but what the method carries along it grows.
-    AdjointGrowing,
-    /// λ moves too far in one step.
-    OuterStepTooLarge,
-    /// The steps of a linear solve, α of a Neumann series or β of AmIGO, are too large for the curvature.
-    SolveStepTooLarge,
-    /// A linear solve met a Hessian that is singular or not positive.
-    HessianNotPositive,
-    /// The outer loss has no finite derivative where training ended.
-    OuterLossUndefined,
-    /// A sample of the search was sent where training diverges.
-    SearchTooWide,
+pub enum Warning {
+    /// The method's indirect term is off by a factor that is far from 1, and f's direct term makes that matter: the run will
+    /// settle elsewhere than at the optimum.
+    IndirectTermScaled {
+        /// The factor.
+        scale: f64,
+    },
+    /// Conjugate gradients met a direction in which the inner loss is not curved upwards: θ is no minimum, and the solution
+    /// of the linear system no derivative of one.
+    NotConvex {
+        /// The curvature there.
+        curvature: f64,
+    },
+    /// The adjoint grew within one hypergradient.
+    AdjointGrowing {
+        /// By this factor.
+        growth: f64,
+    },
+    /// The inner step is beyond what the curvature allows.
+    StepTooLarge {
+        /// γ·curvature, above 2.
+        step_curvature: f64,
+    },
 }
 
-impl Cause {
-    /// What to do about it.
-    ///
-    /// ```
-    /// assert!(bilevel::Cause::OuterStepTooLarge.advice().contains("learning rate"));
-    /// ```
-    pub fn advice(self) -> &'static str {
-        match self {
-            Cause::InnerStepTooLarge => {
-                "the inner loop diverges: take a smaller inner step (step × curvature must stay below 2), \
-                 or scale the data"
-            }
-            Cause::AdjointGrowing => {
-                "the adjoint grows while the inner loop is well: take a smaller inner step, more inner steps an \
-                 iteration, a smaller outer learning rate, or start the adjoint cold"
-            }
-            Cause::SolveStepTooLarge => {
-                "alpha (or beta) is too large: it times the largest curvature must stay below 2; take a smaller one"
-            }
-            Cause::HessianNotPositive => {
-                "the Hessian of the inner loss is close to singular or not positive: take more regularisation (a larger \
-                 rho for imaml), or more inner steps"
-            }
-            Cause::OuterLossUndefined => "look for a division or logarithm of 0 in the outer loss",
-            Cause::SearchTooWide => {
-                "some inner loop blew up: take a smaller inner step, or a smaller sigma where λ + σz leaves its range"
-            }
-            Cause::OuterStepTooLarge => {
-                "λ moves too far at once: take a smaller outer learning rate, clip the hypergradient, or bound λ"
-            }
-        }
-    }
-}
-
-/// What was seen when a run diverged, and what to change.
-///
-/// ```
-/// use bilevel::{Cause, Diagnosis};
-/// let diagnosis =
-///     Diagnosis { iteration: 7, seen: "θ is no longer finite".into(), cause: Cause::InnerStepTooLarge };
-/// assert!(diagnosis.to_string().starts_with("iteration 7: θ is no longer finite; the inner loop diverges"));
-/// ```
-#[derive(Clone, Debug, PartialEq)]
-pub struct Diagnosis {
-    /// The iteration that was given up.
-    pub iteration: u32,
-    /// What was seen.
-    pub seen: String,
-    /// The likely cause.
-    pub cause: Cause,
-}
-
-impl fmt::Display for Diagnosis {
+impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "iteration {}: {}; {}", self.iteration, self.seen, self.cause.advice())
+        match self {
+            Warning::IndirectTermScaled { scale } => write!(
+                f,
+                "this method's indirect term is about {scale:.2} times what it should be, and as the outer loss depends \
+                 on λ directly, the run settles away from the optimum; change the inner step or the number of steps, or use \
+                 langevin-adjoint"
+            ),
+            Warning::NotConvex { curvature } => write!(
+                f,
+                "the linear solve met the curvature {curvature:.1e}: θ is not at a minimum of the inner loss, which this \
+                 method takes for granted; train longer, take more regularisation, or use langevin-adjoint or rmd"
+            ),
+            Warning::AdjointGrowing { growth } => write!(
+                f,
+                "the adjoint grew {growth:.1} times within one hypergradient; take a smaller inner step or a smaller outer \
+                 rate, or start the adjoint cold"
+            ),
+            Warning::StepTooLarge { step_curvature } => write!(
+                f,
+                "inner step × curvature is {step_curvature:.2}, and the inner loop blows up beyond 2; take a smaller step"
+            ),
+        }
     }
 }
 
-/// The usual size of a number: a running median on a logarithmic scale, moving one notch an iteration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Gauge {
-    usual: f64,
-    seen: u32,
-}
-
-impl Gauge {
-    fn is_large(&self, size: f64) -> bool {
-        self.seen >= SETTLING && self.usual > 0.0 && size > FLOOR && size > GROWTH * self.usual
-    }
-
-    fn update(&mut self, size: f64) {
-        self.seen = self.seen.saturating_add(1);
-        self.usual = if self.usual == 0.0 {
-            size
-        } else if self.seen <= SETTLING {
-            self.usual.max(size)
-        } else {
-            size.clamp(self.usual / DRIFT, self.usual * DRIFT)
-        };
-    }
-}
-
-/// The sizes of one iteration.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
-    pub inner_loss: f64,
-    pub outer_loss: f64,
-    pub hypergradient: f64,
-    /// Norm of what the method keeps warm.
-    pub memory: f64,
-    /// Norm of θ.
-    pub theta: f64,
-}
-
-/// Follows the sizes over a run. Part of a checkpoint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Watch {
-    inner_loss: Gauge,
-    outer_loss: Gauge,
-    hypergradient: Gauge,
-    memory: Gauge,
-    theta: Gauge,
-    /// Suspect iterations in a row.
-    pub suspect: u32,
-}
-
-impl Watch {
-    /// False for one that no run can have left behind.
-    pub fn is_sound(&self) -> bool {
-        let all = [self.inner_loss, self.outer_loss, self.hypergradient, self.memory, self.theta];
-        all.iter().all(|gauge| gauge.usual >= 0.0 && gauge.usual.is_finite())
-    }
-
-    /// Takes in an iteration; the diagnosis, if the run should be given up. `leap` says that the last step of λ was larger
-    /// than 1 and than half of λ.
-    pub fn judge(&mut self, iteration: u32, sizes: Sizes, leap: bool) -> Option<Diagnosis> {
-        let inner_cause = if leap { Cause::OuterStepTooLarge } else { Cause::InnerStepTooLarge };
-        // From the inside out: the first that is wrong explains those after it.
-        let all = [
-            ("θ", sizes.theta, &mut self.theta, inner_cause),
-            ("the inner loss", sizes.inner_loss, &mut self.inner_loss, inner_cause),
-            ("what the method keeps warm", sizes.memory, &mut self.memory, Cause::AdjointGrowing),
-            ("the outer loss", sizes.outer_loss, &mut self.outer_loss, Cause::OuterStepTooLarge),
-            ("the hypergradient", sizes.hypergradient, &mut self.hypergradient, Cause::AdjointGrowing),
-        ];
-        let mut found = None;
-        for (name, size, gauge, cause) in all {
-            let size = size.abs();
-            if !size.is_finite() {
-                let seen = format!("{name} is no longer finite");
-                return Some(Diagnosis { iteration, seen, cause });
-            }
-            if gauge.is_large(size) && found.is_none() {
-                let seen = format!(
-                    "{name} has size {size:.3e}, {:.0e} times what is usual in this run, for {PATIENCE} iterations",
-                    size / gauge.usual
-                );
-                found = Some(Diagnosis { iteration, seen, cause });
-            }
-            gauge.update(size);
+impl Diagnostics {
+    /// What a person should know.
+    pub fn warnings(&self) -> Vec<Warning> {
+        let mut found = vec![];
+        if let Some(scale) = self.indirect_scale
+            && self.direct_norm.is_some()
+            && !(1.0 / FAR..=FAR).contains(&scale)
+        {
+            found.push(Warning::IndirectTermScaled { scale });
         }
-        self.suspect = if found.is_some() { self.suspect.saturating_add(1) } else { 0 };
-        found.filter(|_| self.suspect >= PATIENCE)
+        if let Some(growth) = self.adjoint_growth.filter(|growth| *growth > GROWTH)
+            && self.adjoint_norm.is_some_and(|norm| norm > self.settled_adjoint())
+        {
+            found.push(Warning::AdjointGrowing { growth });
+        }
+        if let Some(curvature) = self.least_curvature.filter(|curvature| *curvature < 0.0) {
+            found.push(Warning::NotConvex { curvature });
+        }
+        if let Some(step_curvature) = self.step_curvature.filter(|x| *x > 2.0) {
+            found.push(Warning::StepTooLarge { step_curvature });
+        }
+        found
     }
 
-    /// The method gave up by itself, in these words, and takes this for the cause.
-    pub fn method_gave_up(&self, iteration: u32, seen: String, cause: Cause, leap: bool, memory: f64) -> Diagnosis {
-        let grown = self.memory.seen > 0 && memory > 1e3 * self.memory.usual && memory > FLOOR;
-        // The driver sees what the method cannot: where λ was moved to, and how the memory grew over the run.
-        let cause = match cause {
-            Cause::InnerStepTooLarge | Cause::AdjointGrowing if leap => Cause::OuterStepTooLarge,
-            Cause::InnerStepTooLarge if grown => Cause::AdjointGrowing,
-            cause => cause,
-        };
-        Diagnosis { iteration, seen, cause }
+    /// A size of z that growth up to it says nothing of: ten times the ‖f_θ‖/curvature it settles at, or 1 where that is not
+    /// known.
+    fn settled_adjoint(&self) -> f64 {
+        let settled = self.outer_gradient_norm.zip(self.curvature).map(|(f_theta, r)| GROWTH * f_theta / r.abs());
+        settled.filter(|size| size.is_finite()).unwrap_or(1.0)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sizes(hypergradient: f64) -> Sizes {
-        Sizes { inner_loss: 1.0, outer_loss: 1.0, hypergradient, memory: 1.0, theta: 1.0 }
-    }
-
-    #[test]
-    fn one_outlier_is_noise_and_three_in_a_row_are_a_divergence() {
-        let mut watch = Watch::default();
-        for k in 1..=10 {
-            assert_eq!(watch.judge(k, sizes(1.0), false), None);
-        }
-        for k in 11..=12 {
-            assert_eq!(watch.judge(k, sizes(1e9), false), None);
-        }
-        assert_eq!(watch.judge(13, sizes(1.0), false), None);
-        assert_eq!(watch.suspect, 0);
-        assert_eq!(watch.judge(14, sizes(1e9), false), None);
-        assert_eq!(watch.judge(15, sizes(1e9), false), None);
-        assert_eq!(watch.judge(16, sizes(1e9), false).unwrap().cause, Cause::AdjointGrowing);
-    }
-
-    #[test]
-    fn steady_doubling_is_noticed_long_before_it_overflows() {
-        let mut watch = Watch::default();
-        let given_up = (1..200).find(|&k| watch.judge(k, sizes(2f64.powi(k as i32)), false).is_some());
-        assert!(given_up.is_some_and(|k| k < 40), "{given_up:?}");
-    }
-
-    #[test]
-    fn sizes_that_fall_to_rounding_and_come_back_are_no_divergence() {
-        let mut watch = Watch::default();
-        for k in 1..500 {
-            assert_eq!(watch.judge(k, sizes(0.9f64.powi(k as i32)), false), None);
-        }
-        for k in 500..520 {
-            assert_eq!(watch.judge(k, sizes(0.5), false), None);
-        }
-    }
-
-    #[test]
-    fn a_number_that_is_not_finite_ends_the_run_at_once() {
-        for bad in [f64::NAN, f64::INFINITY] {
-            assert!(Watch::default().judge(1, sizes(bad), false).is_some());
-            let inner = Sizes { inner_loss: bad, ..sizes(1.0) };
-            assert_eq!(Watch::default().judge(1, inner, false).unwrap().cause, Cause::InnerStepTooLarge);
-            assert_eq!(Watch::default().judge(1, inner, true).unwrap().cause, Cause::OuterStepTooLarge);
-        }
+/// ‖z‖ after an inner loop, and its growth where it was not 0 before.
+pub(crate) fn adjoint(before: &[Array], after: &[Array]) -> Diagnostics {
+    let (before, after) = (norm(before), norm(after));
+    Diagnostics {
+        adjoint_norm: Some(after),
+        adjoint_growth: (before > 0.0).then_some(after / before),
+        ..Diagnostics::default()
     }
 }

@@ -1,6 +1,7 @@
 //! The one contract every hypergradient estimator keeps.
 
-use crate::probe::{Diagnostics, InnerTime, Probed};
+use crate::diagnostics::Diagnostics;
+use crate::probe::{InnerTime, Probed};
 use crate::problem::Problem;
 use crate::{Cause, Error, Result};
 use bilevel_graph::{Array, Executor};

@@ -6,7 +6,7 @@
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint_error::CheckpointError;
 use crate::checkpoint_folder::Folder;
-use crate::diagnostics::{Diagnosis, Sizes};
+use crate::divergence::{Diagnosis, Sizes};
 use crate::driver::Driver;
 use crate::estimator::{Estimator, Method, State};
 use crate::estimators::inner_loop::Start;

@@ -5,163 +5,13 @@
 //! along the direction that matters: far below 1 it has hardly begun to forget its start.
 
 use crate::Result;
+use crate::diagnostics::Diagnostics;
 use crate::estimator::{Estimator, Hypergradient, Method, State};
-use crate::outer_step::norm;
 use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::trace::{Trace, or_zeros};
 use bilevel_graph::{Array, Executor, Graph, Program, Tensor, gradient, hessian_vector};
-use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::sync::Arc;
-
-/// A factor of the indirect term further from 1 than this is far.
-const FAR: f64 = 1.5;
-/// An adjoint that has grown so many times within one hypergradient is suspect.
-const GROWTH: f64 = 10.0;
-
-/// What was seen beside a hypergradient. A number that a method does not have is `None`.
-///
-/// ```
-/// use bilevel::{Cpu, HpoSgld, Leaf, Method, Problem, State, Variable, Warning};
-/// // The inner curvature is 1, so 20 steps of .01 go a fifth of the way, and the kept ones have the mean number 15.5.
-/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
-///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
-///     .outer(|_, l, t| (t.0 - 1.0).square() + l.0.square())
-///     .build()?;
-/// let method = HpoSgld { burn_in: 10, samples: 10, step: 0.01, ..HpoSgld::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
-/// assert!((h.diagnostics.horizon.unwrap() - 0.2).abs() < 1e-12);
-/// assert!((h.diagnostics.indirect_scale.unwrap() - 0.155).abs() < 1e-12);
-/// assert!(matches!(h.diagnostics.warnings()[..], [Warning::IndirectTermScaled { .. }]));
-/// # Ok::<(), bilevel::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Diagnostics {
-    /// ‖f_θ‖ at the last θ.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outer_gradient_norm: Option<f64>,
-    /// ‖f_λ‖ at the last θ; `None` where f does not depend on λ directly.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub direct_norm: Option<f64>,
-    /// The Rayleigh quotient of the inner Hessian along f_θ at the last θ.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub curvature: Option<f64>,
-    /// γ times the curvature: the inner loop blows up beyond 2.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub step_curvature: Option<f64>,
-    /// γ·T times the curvature.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub horizon: Option<f64>,
-    /// ‖z‖ of the method's adjoint where the inner loop ends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adjoint_norm: Option<f64>,
-    /// ‖z‖ there over ‖z‖ where it began, where it was warm.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub adjoint_growth: Option<f64>,
-    /// How many independent samples the kept values of f are worth.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub effective_samples: Option<f64>,
-    /// The factor c = γ·curvature·(mean number of the kept steps) by which the indirect term of HPO-SGLD is off.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub indirect_scale: Option<f64>,
-    /// ‖f_θ − A·q‖/‖f_θ‖ where a linear solve ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub solve_residual: Option<f64>,
-    /// The least curvature that a solve by conjugate gradients met on its way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub least_curvature: Option<f64>,
-}
-
-/// Something a person should know of a hypergradient.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Warning {
-    /// The method's indirect term is off by a factor that is far from 1, and f's direct term makes that matter: the run will
-    /// settle elsewhere than at the optimum.
-    IndirectTermScaled {
-        /// The factor.
-        scale: f64,
-    },
-    /// Conjugate gradients met a direction in which the inner loss is not curved upwards: θ is no minimum, and the solution
-    /// of the linear system no derivative of one.
-    NotConvex {
-        /// The curvature there.
-        curvature: f64,
-    },
-    /// The adjoint grew within one hypergradient.
-    AdjointGrowing {
-        /// By this factor.
-        growth: f64,
-    },
-    /// The inner step is beyond what the curvature allows.
-    StepTooLarge {
-        /// γ·curvature, above 2.
-        step_curvature: f64,
-    },
-}
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Warning::IndirectTermScaled { scale } => write!(
-                f,
-                "this method's indirect term is about {scale:.2} times what it should be, and as the outer loss depends \
-                 on λ directly, the run settles away from the optimum; change the inner step or the number of steps, or use \
-                 langevin-adjoint"
-            ),
-            Warning::NotConvex { curvature } => write!(
-                f,
-                "the linear solve met the curvature {curvature:.1e}: θ is not at a minimum of the inner loss, which this \
-                 method takes for granted; train longer, take more regularisation, or use langevin-adjoint or rmd"
-            ),
-            Warning::AdjointGrowing { growth } => write!(
-                f,
-                "the adjoint grew {growth:.1} times within one hypergradient; take a smaller inner step or a smaller outer \
-                 rate, or start the adjoint cold"
-            ),
-            Warning::StepTooLarge { step_curvature } => write!(
-                f,
-                "inner step × curvature is {step_curvature:.2}, and the inner loop blows up beyond 2; take a smaller step"
-            ),
-        }
-    }
-}
-
-impl Diagnostics {
-    /// What a person should know.
-    pub fn warnings(&self) -> Vec<Warning> {
-        let mut found = vec![];
-        if let Some(scale) = self.indirect_scale
-            && self.direct_norm.is_some()
-            && !(1.0 / FAR..=FAR).contains(&scale)
-        {
-            found.push(Warning::IndirectTermScaled { scale });
-        }
-        if let Some(growth) = self.adjoint_growth.filter(|growth| *growth > GROWTH)
-            && self.adjoint_norm > self.settled_adjoint()
-        {
-            found.push(Warning::AdjointGrowing { growth });
-        }
-        if let Some(curvature) = self.least_curvature.filter(|curvature| *curvature < 0.0) {
-            found.push(Warning::NotConvex { curvature });
-        }
-        if let Some(step_curvature) = self.step_curvature.filter(|x| *x > 2.0) {
-            found.push(Warning::StepTooLarge { step_curvature });
-        }
-        found
-    }
-}
-
-impl Diagnostics {
-    /// A size of z that growth up to it says nothing of: ten times the ‖f_θ‖/curvature it settles at, or 1 where that is not
-    /// known.
-    fn settled_adjoint(&self) -> Option<f64> {
-        let settled = self.outer_gradient_norm.zip(self.curvature).map(|(f_theta, r)| GROWTH * f_theta / r.abs());
-        Some(settled.filter(|size| size.is_finite()).unwrap_or(1.0))
-    }
-}
 
 /// What the diagnosis has to know of a method.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -274,14 +124,4 @@ fn probe_program(problem: &Problem, executor: &dyn Executor) -> Result<(Routine,
         .output("direct", square_norm(&direct).unwrap_or(zero))
         .output("curvature", along / square);
     Ok((Routine::new(&builder.build()?, problem, executor)?, !direct.is_empty()))
-}
-
-/// ‖z‖ after an inner loop, and its growth where it was not 0 before.
-pub(crate) fn adjoint(before: &[Array], after: &[Array]) -> Diagnostics {
-    let (before, after) = (norm(before), norm(after));
-    Diagnostics {
-        adjoint_norm: Some(after),
-        adjoint_growth: (before > 0.0).then_some(after / before),
-        ..Diagnostics::default()
-    }
 }

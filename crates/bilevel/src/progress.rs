@@ -1,10 +1,10 @@
 //! Everything an outer loop carries from one iteration to the next: what a checkpoint has to hold.
 
-use crate::diagnostics::Watch;
+use crate::diagnostics::Diagnostics;
+use crate::divergence::Watch;
 use crate::estimator::{Oracles, State};
 use crate::observer::Iteration;
 use crate::outer_step::Slots;
-use crate::probe::Diagnostics;
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq)]

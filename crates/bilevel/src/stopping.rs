@@ -1,7 +1,7 @@
 //! Why and when a run stops, and what it leaves behind.
 
 use crate::checkpoint_error::CheckpointError;
-use crate::diagnostics::Diagnosis;
+use crate::divergence::Diagnosis;
 use crate::error::require;
 use crate::estimator::{Oracles, State};
 use crate::progress::Progress;

@@ -152,8 +152,7 @@ impl Plot {
     /// # Ok::<(), bilevel_report::ReportError>(())
     /// ```
     pub fn png(&self, width_px: u32) -> Result<Vec<u8>, ReportError> {
-        let setting = if width_px < 520 { Setting::ALONE_NARROW } else { Setting::ALONE };
-        raster::png(&draw(self, setting), width_px)
+        raster::png(&draw(self, Setting::alone(width_px)), width_px)
     }
 
     /// For a page: at full width and for a small screen.

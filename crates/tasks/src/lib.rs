@@ -89,23 +89,8 @@ pub fn experiments() -> &'static [Experiment] {
 /// ```
 pub fn find(name: &str) -> Result<&'static Experiment, Vec<&'static str>> {
     experiments().iter().find(|e| e.name == name).ok_or_else(|| {
-        let mut near: Vec<_> = experiments().iter().map(|e| (distance(name, e.name), e.name)).collect();
-        near.sort();
-        near.into_iter().take(3).map(|(_, name)| name).collect()
+        let mut near = bilevel::by_nearness(name, experiments().iter().map(|e| e.name));
+        near.truncate(3);
+        near
     })
-}
-
-/// Letters to change, add or leave out.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let change = corner + (x != y) as usize;
-            corner = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(corner + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -9,8 +9,9 @@
 use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, at_least_0};
 use super::solve::{ConjugateGradients, Matrix};
+use crate::diagnostics::{Diagnostics, adjoint};
 use crate::estimator::{Estimator, Hypergradient, Method, State};
-use crate::probe::{Diagnostics, InnerTime, adjoint};
+use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::{Cause, Result};
 use bilevel_graph::Executor;

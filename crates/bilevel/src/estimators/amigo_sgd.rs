@@ -7,8 +7,9 @@
 use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, positive};
 use super::solve::Richardson;
+use crate::diagnostics::adjoint;
 use crate::estimator::{Estimator, Hypergradient, Method, State};
-use crate::probe::{InnerTime, adjoint};
+use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::{Cause, Result};
 use bilevel_graph::Executor;

@@ -4,9 +4,10 @@
 //!
 //! Each chain has its own θ, its own memory and its own noise; all see the same λ.
 
+use crate::diagnostics::Diagnostics;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State};
-use crate::probe::{Diagnostics, InnerTime};
+use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::{Error, Result};
 use bilevel_graph::random::fold_in;

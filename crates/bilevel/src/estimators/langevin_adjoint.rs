@@ -9,9 +9,10 @@
 
 use super::effective_samples;
 use super::inner_loop::{InnerLoop, not_applicable, outer_gradient, outer_loss};
+use crate::diagnostics::adjoint;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
-use crate::probe::{InnerTime, adjoint};
+use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::trace::{Trace, or_zeros};

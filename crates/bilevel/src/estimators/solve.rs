@@ -2,7 +2,7 @@
 
 use super::implicit::{Point, hessian};
 use super::inner_loop::InnerLoop;
-use crate::probe::Diagnostics;
+use crate::diagnostics::Diagnostics;
 use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::trace::Trace;
