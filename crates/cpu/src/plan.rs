@@ -1,6 +1,6 @@
 //! Planning: lower, group, order, lay out memory, and turn every group into a step.
 
-use crate::arena::{Buffer, Layout, lay_out};
+use crate::arena::{ALIGN, Buffer, Layout, lay_out};
 use crate::conv::{ConvPlan, ConvSpec};
 use crate::fuse::{Grouping, Role, group, is_whole};
 use crate::gemm::{BatchAxis, GemmPlan, GemmSpec, Strides};
@@ -8,6 +8,7 @@ use crate::indexing::Rows;
 use crate::kernels::Isa;
 use crate::lower::{Kind, Lowering, Operand, lower};
 use crate::lower_dot::DotLayout;
+use crate::memory::{ARENA, Address, BOUND, KEPT};
 use crate::moves::Move;
 use crate::scalar_loop::ScalarLoop;
 use crate::scalars;
@@ -15,26 +16,32 @@ use crate::step::{Step, StepKind, Typed};
 use crate::tile::MAX_RUNS;
 use crate::tile_build::{self, Surroundings, reads_in_step, task_count};
 use crate::view::View;
-use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
+use bilevel_graph::{DType, Error, ErrorKind, Port, Program, Result};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Everything a run needs but the memory itself.
 pub(crate) struct Plan {
-    /// Steps that are the same in every turn of the loop: run once.
+    /// Steps that are the same in every turn of the loop: run when what they read has changed.
     pub prologue: Vec<Step>,
+    /// The inputs the prologue reads.
+    pub prologue_inputs: Vec<usize>,
     /// Steps of one turn.
     pub body: Vec<Step>,
     /// The body as a loop of its own, where it is scalar.
     pub scalar_loop: Option<ScalarLoop>,
-    /// Place of each program input in memory.
-    pub inputs: Vec<Option<usize>>,
-    /// From memory to a dense array, for each output.
-    pub outputs: Vec<Move>,
+    /// After the last turn: outputs that were not computed in their buffers.
+    pub finish: Vec<Move>,
+    /// Where the number of the step goes.
+    pub counter: Option<Address>,
     /// Numbers written once: place, type, values.
-    pub tables: Vec<(usize, DType, Vec<f64>)>,
+    pub tables: Vec<(Address, DType, Vec<f64>)>,
     pub constants: Vec<u64>,
-    pub memory_bytes: usize,
+    /// Bytes of inputs and outputs, of what outlives a run, and of what does not.
+    pub bound_bytes: usize,
+    pub kept_bytes: usize,
+    pub arena_bytes: usize,
+    /// Bytes alive at once in the best of layouts.
     pub memory_lower_bound: usize,
     /// Bytes of scratch for one worker.
     pub scratch_bytes: usize,
@@ -168,18 +175,27 @@ enum Heavy {
     Conv(Typed<ConvPlan<f32>, ConvPlan<f64>>),
 }
 
+/// Where everything lies.
+struct Places {
+    /// By node; `None` for values that stay in a loop.
+    nodes: Vec<Option<Address>>,
+    /// By group: its workspace.
+    extra: Vec<Option<Address>>,
+    heavy: Vec<Option<Heavy>>,
+    counter: Option<Address>,
+    bound_bytes: usize,
+    kept_bytes: usize,
+    arena_bytes: usize,
+    lower_bound: usize,
+}
+
 impl Planner<'_> {
     fn assemble(&self, program: &Program, prologue: &[usize], body: &[usize]) -> Result<Plan> {
         let order: Vec<usize> = prologue.iter().chain(body).copied().collect();
-        let (buffers, node_buffer, extra_buffer, mut heavy) = self.buffers(&order, prologue.len());
-        let Layout { offsets, bytes, lower_bound } = lay_out(&buffers);
-        if bytes > isize::MAX as usize {
-            let what = "a program that needs more bytes than can be addressed".to_string();
-            return Err(Error::new(ErrorKind::Unsupported { what }));
-        }
-        let memory: Vec<Option<usize>> = node_buffer.iter().map(|b| b.map(|b| offsets[b])).collect();
-        let extra = |g: usize| extra_buffer[g].map_or(0, |b: usize| offsets[b]);
-        let copies: Vec<(usize, usize)> = self
+        let mut places = self.places(program, &order, prologue.len())?;
+        let memory = std::mem::take(&mut places.nodes);
+        let extra = |g: usize| places.extra[g].unwrap_or(Address { region: ARENA, offset: 0 });
+        let copies: Vec<(usize, Address)> = self
             .low
             .carries
             .iter()
@@ -203,20 +219,20 @@ impl Planner<'_> {
                 StepKind::Scalars(scalars)
             } else if self.grouping.groups[g].domain.is_some() {
                 let mut next = extra(g);
-                let sinks: Vec<(usize, usize)> = self
+                let sinks: Vec<(usize, Address)> = self
                     .sinks(g)
                     .map(|id| {
                         let place = next;
-                        next += self.partial_bytes(g, id);
+                        next.offset += self.partial_bytes(g, id);
                         (id, place)
                     })
                     .collect();
-                let partial = |id: usize| sinks.iter().find(|s| s.0 == id).map_or(0, |s| s.1);
+                let partial = |id: usize| sinks.iter().find(|s| s.0 == id).map_or(extra(g), |s| s.1);
                 let tile = tile_build::build(&around, g, &mut constants, partial);
                 scratch_bytes = scratch_bytes.max(tile.scratch);
                 StepKind::Loop(tile)
             } else {
-                self.single(self.grouping.groups[g].members[0], &memory, extra(g), heavy[g].take())
+                self.single(self.grouping.groups[g].members[0], &memory, extra(g), places.heavy[g].take())
             };
             let location = self.low.nodes[self.grouping.groups[g].members[0]].location;
             steps.push(Step { kind, location });
@@ -227,43 +243,54 @@ impl Planner<'_> {
                 && let Some(from) = memory[node]
             {
                 let node = &self.low.nodes[*input];
-                let movement = Move::new(view, from, &View::contiguous(&node.shape), to, node.dtype.size());
+                let movement = Move::new(view, from, &View::contiguous(&node.shape), to, node.dtype);
                 body_steps.push(Step {
                     kind: StepKind::Moves { zero: None, moves: vec![movement] },
                     location: node.location,
                 });
             }
         }
-        let output = |operand: &Operand| {
+        let first_output = BOUND + program.inputs.len() as u32;
+        let output = |(number, operand): (usize, &Operand)| {
             // Constants were given memory when the program was lowered.
             let (node, view) = operand.at()?;
-            let size = self.low.nodes[node].dtype.size();
-            Some(Move::new(view, memory[node]?, &View::contiguous(&view.shape), 0, size))
+            let (from, to) = (memory[node]?, Address { region: first_output + number as u32, offset: 0 });
+            let dtype = self.low.nodes[node].dtype;
+            (from != to).then(|| Move::new(view, from, &View::contiguous(&view.shape), to, dtype))
         };
         let tables = self.low.nodes.iter().enumerate().filter_map(|(id, node)| match &node.kind {
             Kind::Table(values) => Some((memory[id]?, node.dtype, values.clone())),
             _ => None,
         });
-        let inputs: Vec<Option<usize>> =
-            (0..program.inputs.len()).map(|i| self.low.inputs[i].and_then(|node| memory[node])).collect();
         let scalar_loop = match &body_steps[..] {
-            [Step { kind: StepKind::Scalars(scalars), .. }] => {
-                ScalarLoop::new(scalars, program.step.and_then(|input| inputs[input]))
-            }
+            [Step { kind: StepKind::Scalars(scalars), .. }] => ScalarLoop::new(scalars, places.counter),
             _ => None,
         };
         Ok(Plan {
             prologue: steps,
+            prologue_inputs: self.inputs_of(prologue),
             body: body_steps,
             scalar_loop,
-            inputs,
-            outputs: self.low.outputs.iter().filter_map(output).collect(),
+            finish: self.low.outputs.iter().enumerate().filter_map(output).collect(),
+            counter: places.counter,
             tables: tables.collect(),
             constants,
-            memory_bytes: bytes,
-            memory_lower_bound: lower_bound,
-            scratch_bytes: scratch_bytes.next_multiple_of(64),
+            bound_bytes: places.bound_bytes,
+            kept_bytes: places.kept_bytes,
+            arena_bytes: places.arena_bytes,
+            memory_lower_bound: places.lower_bound,
+            scratch_bytes: scratch_bytes.next_multiple_of(ALIGN),
         })
+    }
+
+    /// The inputs these groups read.
+    fn inputs_of(&self, groups: &[usize]) -> Vec<usize> {
+        let mut read = vec![false; self.low.nodes.len()];
+        for &id in groups.iter().flat_map(|&g| &self.grouping.groups[g].members) {
+            self.low.nodes[id].operands.iter().filter_map(|o| o.at()).for_each(|(node, _)| read[node] = true);
+        }
+        let is_read = |node: &Option<usize>| node.is_some_and(|node| read[node]);
+        (0..self.low.inputs.len()).filter(|&input| is_read(&self.low.inputs[input])).collect()
     }
 
     fn sinks(&self, group: usize) -> impl Iterator<Item = usize> + '_ {
@@ -276,46 +303,80 @@ impl Planner<'_> {
         (task_count(self.low, self.grouping, group) * node.count() * node.dtype.size()).next_multiple_of(64)
     }
 
-    /// Every buffer with its life: one for each stored node, one for each group's workspace.
-    #[allow(clippy::type_complexity)]
-    fn buffers(
-        &self,
-        order: &[usize],
-        prologue: usize,
-    ) -> (Vec<Buffer>, Vec<Option<usize>>, Vec<Option<usize>>, Vec<Option<Heavy>>) {
+    /// For each node, the output whose buffer it can be computed in.
+    fn direct_outputs(&self) -> Vec<Option<usize>> {
+        let mut direct = vec![None; self.low.nodes.len()];
+        for (number, (node, view)) in self.low.outputs.iter().enumerate().filter_map(|(i, o)| Some((i, o.at()?))) {
+            // What the prologue computes is not computed again when another buffer is bound.
+            if direct[node].is_none() && is_whole(self.low, node, view) && !self.low.nodes[node].invariant {
+                direct[node] = Some(number);
+            }
+        }
+        direct
+    }
+
+    /// Gives every stored node and every group's workspace its place: inputs and outputs in their buffers, what outlives a run
+    /// in memory of the program's own, all else where it shares places with what does not live at the same time.
+    fn places(&self, program: &Program, order: &[usize], prologue: usize) -> Result<Places> {
         let (low, grouping) = (self.low, self.grouping);
         let end = order.len() + 1;
         let mut position = vec![0; grouping.groups.len()];
         order.iter().enumerate().for_each(|(i, &g)| position[g] = i + 1);
-        let mut buffers: Vec<Buffer> = vec![];
-        let mut node_buffer = vec![None; low.nodes.len()];
+        let mut lives: Vec<Option<Buffer>> = vec![None; low.nodes.len()];
         for (id, node) in low.nodes.iter().enumerate().filter(|(id, _)| self.stored[*id]) {
             let bytes = node.count() * node.dtype.size();
-            let buffer = match grouping.group_of[id] {
+            lives[id] = Some(match grouping.group_of[id] {
                 Some(g) => Buffer { bytes, first: position[g], last: position[g] },
                 None => Buffer { bytes, first: 0, last: end },
-            };
-            node_buffer[id] = Some(buffers.len());
-            buffers.push(buffer);
+            });
         }
         for (id, node) in low.nodes.iter().enumerate() {
             let Some(reader) = grouping.group_of[id].map(|g| position[g]) else { continue };
             for (operand, _) in node.operands.iter().filter_map(|o| o.at()) {
-                if let Some(b) = node_buffer[operand] {
+                if let Some(life) = &mut lives[operand] {
                     // What the prologue computes and the loop reads must outlive every turn.
                     let kept = low.nodes[operand].invariant && reader > prologue;
-                    buffers[b].last = buffers[b].last.max(if kept { end } else { reader });
+                    life.last = life.last.max(if kept { end } else { reader });
                 }
             }
         }
         let lasting = low.outputs.iter().chain(low.carries.iter().map(|(_, next)| next));
         for (node, _) in lasting.filter_map(|o| o.at()) {
-            if let Some(b) = node_buffer[node] {
-                buffers[b].last = end;
+            if let Some(life) = &mut lives[node] {
+                life.last = end;
             }
         }
-        let mut extra = vec![None; grouping.groups.len()];
+
+        let mut input_of = vec![None; low.nodes.len()];
+        low.inputs.iter().enumerate().for_each(|(i, node)| node.iter().for_each(|&node| input_of[node] = Some(i)));
+        let direct = self.direct_outputs();
+        let first_output = program.inputs.len();
+        let bound = |number: usize| Address { region: BOUND + number as u32, offset: 0 };
+        let mut nodes = vec![None; low.nodes.len()];
+        let mut kept_bytes = 0usize;
+        let mut keep = |bytes: usize| {
+            let offset = kept_bytes;
+            kept_bytes = kept_bytes.saturating_add(bytes.next_multiple_of(ALIGN));
+            Address { region: KEPT, offset }
+        };
+        let counter = program.step.map(|_| keep(size_of::<i32>()));
+        let (mut arena, mut in_arena) = (vec![], vec![]);
+        for (id, life) in lives.iter().enumerate().filter_map(|(id, life)| Some((id, (*life)?))) {
+            nodes[id] = match (input_of[id], direct[id]) {
+                (Some(input), _) if program.step == Some(input) => counter,
+                (Some(input), _) => Some(bound(input)),
+                (None, Some(output)) => Some(bound(first_output + output)),
+                // Tables, and what the prologue leaves for the loop.
+                _ if life.first <= prologue && life.last == end => Some(keep(life.bytes)),
+                _ => {
+                    arena.push(life);
+                    in_arena.push(id);
+                    None
+                }
+            };
+        }
         let mut heavy: Vec<Option<Heavy>> = vec![];
+        let mut with_extra = vec![];
         for (g, group) in grouping.groups.iter().enumerate() {
             let planned = if group.domain.is_none() { self.heavy(group.members[0]) } else { None };
             let bytes = match &planned {
@@ -326,12 +387,26 @@ impl Planner<'_> {
                 None => self.sinks(g).map(|id| self.partial_bytes(g, id)).sum(),
             };
             if bytes > 0 {
-                extra[g] = Some(buffers.len());
-                buffers.push(Buffer { bytes, first: position[g], last: position[g] });
+                with_extra.push(g);
+                arena.push(Buffer { bytes, first: position[g], last: position[g] });
             }
             heavy.push(planned);
         }
-        (buffers, node_buffer, extra, heavy)
+
+        let Layout { offsets, bytes: arena_bytes, lower_bound } = lay_out(&arena);
+        let mut addresses = offsets.into_iter().map(|offset| Address { region: ARENA, offset });
+        in_arena.iter().zip(&mut addresses).for_each(|(&id, address)| nodes[id] = Some(address));
+        let mut extra = vec![None; grouping.groups.len()];
+        with_extra.iter().zip(&mut addresses).for_each(|(&g, address)| extra[g] = Some(address));
+        let ports = program.inputs.iter().chain(&program.outputs);
+        let bytes_of = |port: &Port| port.meta.shape.iter().fold(port.meta.dtype.size(), |n, d| n.saturating_mul(*d));
+        let bound_bytes = ports.fold(0usize, |n, port| n.saturating_add(bytes_of(port).next_multiple_of(ALIGN)));
+        let lower_bound = lower_bound.saturating_add(bound_bytes).saturating_add(kept_bytes);
+        if arena_bytes.saturating_add(bound_bytes).saturating_add(kept_bytes) > isize::MAX as usize {
+            let what = "a program that needs more bytes than can be addressed".to_string();
+            return Err(Error::new(ErrorKind::Unsupported { what }));
+        }
+        Ok(Places { nodes, extra, heavy, counter, bound_bytes, kept_bytes, arena_bytes, lower_bound })
     }
 
     fn heavy(&self, id: usize) -> Option<Heavy> {
@@ -365,17 +440,15 @@ impl Planner<'_> {
     }
 
     /// The step of a group that is not a loop.
-    fn single(&self, id: usize, memory: &[Option<usize>], workspace: usize, heavy: Option<Heavy>) -> StepKind {
+    fn single(&self, id: usize, memory: &[Option<Address>], workspace: Address, heavy: Option<Heavy>) -> StepKind {
         let node = &self.low.nodes[id];
-        let (dtype, size) = (node.dtype, node.dtype.size());
-        let result = memory[id].unwrap_or(0);
+        let dtype = node.dtype;
+        let nowhere = Address { region: ARENA, offset: 0 };
+        let result = memory[id].unwrap_or(nowhere);
         // First byte of an operand's view.
         let at = |i: usize| match node.operands[i].at() {
-            Some((n, view)) => {
-                let size = self.low.nodes[n].dtype.size() as isize;
-                (memory[n].unwrap_or(0) as isize + view.offset * size) as usize
-            }
-            None => 0,
+            Some((n, view)) => memory[n].unwrap_or(nowhere).advanced(view.offset, self.low.nodes[n].dtype),
+            None => nowhere,
         };
         let shape = |i: usize| node.operands[i].at().map_or(vec![], |(_, view)| view.shape.clone());
         match (&node.kind, heavy) {
@@ -415,7 +488,7 @@ impl Planner<'_> {
                     let (n, view) = operand.at()?;
                     let part = whole.slice(&start, &step, &view.shape);
                     start[*axis] += view.shape[*axis];
-                    Some(Move::new(view, memory[n]?, &part, result, size))
+                    Some(Move::new(view, memory[n]?, &part, result, dtype))
                 });
                 StepKind::Moves { zero: None, moves: moves.collect() }
             }
@@ -423,9 +496,9 @@ impl Planner<'_> {
                 let step: Vec<usize> = interior.iter().map(|n| n + 1).collect();
                 let moves = node.operands[0].at().and_then(|(n, view)| {
                     let part = View::contiguous(&node.shape).slice(low, &step, &view.shape);
-                    Some(Move::new(view, memory[n]?, &part, result, size))
+                    Some(Move::new(view, memory[n]?, &part, result, dtype))
                 });
-                StepKind::Moves { zero: Some((result, node.count() * size)), moves: moves.into_iter().collect() }
+                StepKind::Moves { zero: Some((result, node.count() * dtype.size())), moves: moves.into_iter().collect() }
             }
             _ => StepKind::Moves { zero: None, moves: vec![] },
         }

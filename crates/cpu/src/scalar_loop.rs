@@ -1,8 +1,8 @@
 //! A whole loop of scalar steps in one go: what a step reads and the loop does not change is loaded once, what it carries
 //! stays in registers, and what only an output needs is computed in the last step.
 
+use crate::memory::{Address, Memory, SCRATCH};
 use crate::scalars::{Action, Scalars};
-use crate::tile::Memory;
 use std::ops::Range;
 
 /// A loop whose body is one scalar program.
@@ -23,10 +23,10 @@ pub(crate) struct ScalarLoop {
 impl ScalarLoop {
     /// The loop over steps of this program, whose number lies at the place `counter`; `None` where it has to be run step by
     /// step.
-    pub fn new(scalars: &Scalars, counter: Option<usize>) -> Option<Self> {
+    pub fn new(scalars: &Scalars, counter: Option<Address>) -> Option<Self> {
         let (mut first, mut body, mut outputs, mut carried) = (vec![], vec![], vec![], vec![]);
         let mut number = None;
-        let stored = |place: usize| scalars.actions.iter().find_map(|action| store(action).filter(|s| s.1 == place));
+        let stored = |place: Address| scalars.actions.iter().find_map(|action| store(action).filter(|s| s.1 == place));
         for &action in &scalars.actions {
             match (load(&action), store(&action)) {
                 (Some((register, place)), _) if Some(place) == counter => number = Some(register),
@@ -67,10 +67,10 @@ impl ScalarLoop {
     /// # Safety
     /// As for [`Scalars::run`].
     pub unsafe fn run(&self, steps: Range<u32>, memory: Memory) {
-        let registers = memory.scratch.cast::<f64>();
         let final_step = steps.end.wrapping_sub(1);
         // SAFETY: the registers and places are those of the scalar program.
         unsafe {
+            let registers = memory.region(SCRATCH).cast::<f64>();
             self.scalars.write_constants(memory);
             self.scalars.execute(&self.first, memory);
             for step in steps {
@@ -91,7 +91,7 @@ impl ScalarLoop {
 }
 
 /// Register and place of an action that only loads, or only stores.
-fn load(action: &Action) -> Option<(u16, usize)> {
+fn load(action: &Action) -> Option<(u16, Address)> {
     match *action {
         Action::LoadF64(register, place) => Some((register, place)),
         Action::Load(t) => Some((t.register, t.place)),
@@ -99,7 +99,7 @@ fn load(action: &Action) -> Option<(u16, usize)> {
     }
 }
 
-fn store(action: &Action) -> Option<(u16, usize)> {
+fn store(action: &Action) -> Option<(u16, Address)> {
     match *action {
         Action::StoreF64(register, place) => Some((register, place)),
         Action::Store(t) => Some((t.register, t.place)),

@@ -6,7 +6,7 @@
 
 use crate::kernels::{self, RandomFn};
 use crate::lower::{Elementwise, Kind, Operand};
-use crate::tile::Memory;
+use crate::memory::{Address, Memory, SCRATCH};
 use crate::tile_build::Surroundings;
 use bilevel_graph::{BinaryOp, DType, UnaryOp};
 
@@ -35,8 +35,7 @@ pub(crate) struct Instruction {
 pub(crate) struct Transfer {
     pub register: u16,
     dtype: DType,
-    /// Bytes from the start of the program's memory.
-    pub place: usize,
+    pub place: Address,
 }
 
 /// A random draw.
@@ -46,7 +45,7 @@ pub(crate) struct Draw {
     dtype: DType,
     stream: u32,
     pub dst: u16,
-    key: usize,
+    key: Address,
     pub counter: u16,
 }
 
@@ -65,8 +64,8 @@ pub(crate) enum Action {
     LessEqual(u16, u16, u16),
     /// b where a is not 0, else c.
     Select(u16, u16, u16, u16),
-    LoadF64(u16, usize),
-    StoreF64(u16, usize),
+    LoadF64(u16, Address),
+    StoreF64(u16, Address),
     Compute(Instruction),
     Load(Transfer),
     Store(Transfer),
@@ -155,7 +154,7 @@ impl Builder<'_> {
             return Some(*register);
         }
         let dtype = self.around.low.nodes[node].dtype;
-        let place = (self.around.memory[node]? as isize + offset * dtype.size() as isize) as usize;
+        let place = self.around.memory[node]?.advanced(offset, dtype);
         let register = self.register()?;
         self.found.actions.push(Action::load(Transfer { register, dtype, place }));
         self.known.push((node, offset, register));
@@ -246,7 +245,7 @@ impl Scalars {
     pub unsafe fn write_constants(&self, memory: Memory) {
         for &(register, value) in &self.constants {
             // SAFETY: register numbers are below `registers`, for which the plan reserved scratch.
-            unsafe { memory.scratch.cast::<f64>().add(register as usize).write(value) };
+            unsafe { memory.region(SCRATCH).cast::<f64>().add(register as usize).write(value) };
         }
     }
 
@@ -256,10 +255,10 @@ impl Scalars {
     /// As for [`run`](Self::run).
     #[inline(always)]
     pub unsafe fn execute(&self, actions: &[Action], memory: Memory) {
-        let registers = memory.scratch.cast::<f64>();
         // SAFETY: register numbers are below `registers`, for which the plan reserved scratch; places are inside the
         // program's memory and aligned to their type.
         unsafe {
+            let registers = memory.region(SCRATCH).cast::<f64>();
             let get = |register: u16| registers.add(register as usize).read();
             let set = |register: u16, value: f64| registers.add(register as usize).write(value);
             for action in actions {
@@ -273,16 +272,16 @@ impl Scalars {
                     Action::SubMul(dst, a, b, c) => set(dst, get(c) - get(a) * get(b)),
                     Action::LessEqual(dst, a, b) => set(dst, (get(a) <= get(b)) as u8 as f64),
                     Action::Select(dst, a, b, c) => set(dst, if get(a) != 0.0 { get(b) } else { get(c) }),
-                    Action::LoadF64(register, place) => set(register, memory.program.add(place).cast::<f64>().read()),
-                    Action::StoreF64(register, place) => memory.program.add(place).cast::<f64>().write(get(register)),
+                    Action::LoadF64(register, place) => set(register, memory.at(place).cast::<f64>().read()),
+                    Action::StoreF64(register, place) => memory.at(place).cast::<f64>().write(get(register)),
                     Action::Compute(i) => {
                         set(i.dst, round(compute(i.code, i.dtype, get(i.a), get(i.b), get(i.c)), i.dtype));
                     }
-                    Action::Load(t) => set(t.register, fetch(memory.program.add(t.place), t.dtype)),
-                    Action::Store(t) => put(memory.program.add(t.place), t.dtype, get(t.register)),
+                    Action::Load(t) => set(t.register, fetch(memory.at(t.place), t.dtype)),
+                    Action::Store(t) => put(memory.at(t.place), t.dtype, get(t.register)),
                     Action::Draw(number) => {
                         let d = self.draws.get_unchecked(number as usize);
-                        let key = memory.program.add(d.key).cast::<[u32; 2]>().read();
+                        let key = memory.at(d.key).cast::<[u32; 2]>().read();
                         let mut drawn = [0u64; 1];
                         (d.f)(drawn.as_mut_ptr().cast(), key, get(d.counter) as i32 as u32, d.stream, 0, 1);
                         set(d.dst, fetch(drawn.as_ptr().cast(), d.dtype));

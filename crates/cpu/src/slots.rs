@@ -1,6 +1,6 @@
 //! Scratch places: values of a tile that do not live at the same time share one.
 
-use crate::tile::{Base, Instruction, Place};
+use crate::tile::{Instruction, Place};
 
 /// A scratch value while instructions are collected.
 pub(crate) struct Value {
@@ -48,7 +48,7 @@ fn written(instruction: &mut Instruction) -> Option<usize> {
         Instruction::Sink { .. } => return None,
         other => places(other).into_iter().next()?,
     };
-    (place.base == Base::Scratch).then_some(place.offset)
+    place.is_scratch().then_some(place.start.offset)
 }
 
 /// All places of an instruction, the one it writes first.

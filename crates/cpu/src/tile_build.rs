@@ -5,7 +5,8 @@ use crate::fuse::{Access, Domain, Grouping, Role, is_whole, repeats_rows};
 use crate::kernels::{self, Arity, Isa};
 use crate::lower::{Elementwise, Kind, Lowering, Operand};
 use crate::slots::{Value, assign_slots, places};
-use crate::tile::{Base, Instruction, Load, Place, Sink, TileProgram};
+use crate::memory::{Address, CONSTANTS};
+use crate::tile::{Advance, Instruction, Load, Place, Sink, TileProgram};
 use crate::view::{Run, View};
 use bilevel_graph::{DType, ReduceOp};
 
@@ -21,11 +22,18 @@ const MAX_SINK_TASKS: usize = 8;
 pub(crate) struct Surroundings<'a> {
     pub low: &'a Lowering,
     pub grouping: &'a Grouping,
-    /// Place of every node's memory, in bytes; `None` for values that stay in scratch.
-    pub memory: &'a [Option<usize>],
+    /// Place of every node's memory; `None` for values that stay in scratch.
+    pub memory: &'a [Option<Address>],
     /// Members written to other memory at the end of each tile: (node, place). For carries updated in place.
-    pub copies: &'a [(usize, usize)],
+    pub copies: &'a [(usize, Address)],
     pub isa: Isa,
+}
+
+impl Surroundings<'_> {
+    /// Where a stored node lies.
+    fn place(&self, node: usize) -> Address {
+        self.memory[node].unwrap_or(Address { region: CONSTANTS, offset: 0 })
+    }
 }
 
 /// A value of a tile: in scratch, or in memory as the plan placed it.
@@ -105,7 +113,7 @@ pub(crate) fn build(
     around: &Surroundings,
     group: usize,
     constants: &mut Vec<u64>,
-    partial: impl Fn(usize) -> usize,
+    partial: impl Fn(usize) -> Address,
 ) -> TileProgram {
     let info = &around.grouping.groups[group];
     let domain = info.domain.unwrap_or(Domain { n: 0, row: None });
@@ -136,8 +144,7 @@ pub(crate) fn build(
         let (dtype, rows) = (around.low.nodes[node].dtype, around.grouping.role[node] == Some(Role::Row));
         let a = builder.member_source(node);
         let a = builder.use_source(a);
-        let base = if rows { Base::Row } else { Base::Full };
-        let dst = Place { base, offset: place, size: dtype.size() };
+        let dst = Place { start: place, advance: advance(rows), size: dtype.size() };
         builder.instructions.push(Instruction::Unary { f: kernels::copy(dtype), dst, a, rows });
     }
     builder.finish(task_count(around.low, around.grouping, group))
@@ -159,14 +166,14 @@ impl Builder<'_> {
             Source::Memory(place) => place,
             Source::Value(number) => {
                 self.values[number].last_use = self.instructions.len();
-                Place { base: Base::Scratch, offset: number, size: 0 }
+                Place::scratch(number)
             }
         }
     }
 
     fn new_value(&mut self, rows: bool) -> Place {
         self.values.push(Value { rows, last_use: self.instructions.len(), kept: false, slot: 0 });
-        Place { base: Base::Scratch, offset: self.values.len() - 1, size: 0 }
+        Place::scratch(self.values.len() - 1)
     }
 
     fn constant(&mut self, value: f64, dtype: DType) -> Place {
@@ -179,7 +186,8 @@ impl Builder<'_> {
             self.constants.push(bits);
             self.constants.len() - 1
         });
-        Place { base: Base::Constant, offset: index * 8, size: 0 }
+        let start = Address { region: CONSTANTS, offset: index * 8 };
+        Place { start, advance: Advance::Fixed, size: 0 }
     }
 
     /// Brings an operand to where an instruction can read it, and says whether it is one element for all.
@@ -224,19 +232,19 @@ impl Builder<'_> {
     }
 
     fn remember(&mut self, node: usize, view: &View, rows: bool, place: Place) -> Place {
-        self.loaded.push((node, view.clone(), rows, Source::Value(place.offset)));
-        self.use_source(Source::Value(place.offset))
+        let source = Source::Value(place.start.offset);
+        self.loaded.push((node, view.clone(), rows, source));
+        self.use_source(source)
     }
 
     fn memory_operand(&mut self, node: usize, view: &View, rows: bool, single: bool) -> (Place, Arity) {
         let low = self.around.low;
         let dtype = low.nodes[node].dtype;
         let size = dtype.size();
-        let start = self.around.memory[node].unwrap_or(0);
-        let offset = (start as isize + view.offset * size as isize) as usize;
+        let start = self.around.place(node).advanced(view.offset, dtype);
         let runs = view.runs();
-        let fixed = Place { base: Base::Fixed, offset, size };
-        let advancing = Place { base: if rows { Base::Row } else { Base::Full }, offset, size };
+        let fixed = Place { start, advance: Advance::Fixed, size };
+        let advancing = Place { start, advance: advance(rows), size };
         match runs[..] {
             _ if single => return (fixed, Arity::Tile),
             [] => return (fixed, Arity::Scalar),
@@ -246,7 +254,7 @@ impl Builder<'_> {
         }
         let whole_rows = view.count() / self.row;
         if !rows && self.row > 1 && view.offset == 0 && repeats_rows(view, whole_rows, self.row) {
-            let source = Source::Memory(Place { base: Base::Row, offset, size });
+            let source = Source::Memory(Place { start, advance: Advance::Row, size });
             return (self.repeat(node, view, source), Arity::Tile);
         }
         if let Some(place) = self.already(node, view, rows) {
@@ -263,7 +271,7 @@ impl Builder<'_> {
             once,
         });
         let dst = self.new_value(rows);
-        self.values[dst.offset].kept = once;
+        self.values[dst.start.offset].kept = once;
         self.instructions.push(Instruction::Load { load: self.loads.len() - 1, dst, rows });
         (self.remember(node, view, rows, dst), Arity::Tile)
     }
@@ -276,27 +284,26 @@ impl Builder<'_> {
         let dst = self.new_value(rows);
         let f = kernels::fill(self.isa(), dtype);
         self.instructions.push(Instruction::Unary { f, dst, a: place, rows });
-        self.use_source(Source::Value(dst.offset))
+        self.use_source(Source::Value(dst.start.offset))
     }
 
     /// Where a member's value goes: its memory if others need it, else scratch.
     fn destination(&mut self, id: usize, rows: bool) -> Place {
         match self.around.memory[id] {
-            Some(offset) => {
-                let base = if rows { Base::Row } else { Base::Full };
-                let place = Place { base, offset, size: self.around.low.nodes[id].dtype.size() };
+            Some(start) => {
+                let place = Place { start, advance: advance(rows), size: self.around.low.nodes[id].dtype.size() };
                 self.members.push((id, Source::Memory(place)));
                 place
             }
             None => {
                 let place = self.new_value(rows);
-                self.members.push((id, Source::Value(place.offset)));
+                self.members.push((id, Source::Value(place.start.offset)));
                 place
             }
         }
     }
 
-    fn member(&mut self, id: usize, partial: &impl Fn(usize) -> usize) {
+    fn member(&mut self, id: usize, partial: &impl Fn(usize) -> Address) {
         let low = self.around.low;
         let node = &low.nodes[id];
         let Some(role) = self.around.grouping.role[id] else { return };
@@ -372,7 +379,7 @@ impl Builder<'_> {
 
     /// A use at the instruction that comes now, whatever was put between.
     fn touch(&mut self, place: Place) -> Place {
-        if place.base == Base::Scratch { self.use_source(Source::Value(place.offset)) } else { place }
+        if place.is_scratch() { self.use_source(Source::Value(place.start.offset)) } else { place }
     }
 
     /// A small operand read whole, from memory.
@@ -382,7 +389,7 @@ impl Builder<'_> {
             let source = self.member_source(*node);
             return self.use_source(source);
         }
-        Place { base: Base::Fixed, offset: self.around.memory[*node].unwrap_or(0), size: 4 }
+        Place { start: self.around.place(*node), advance: Advance::Fixed, size: 4 }
     }
 
     fn row_reduction(&mut self, id: usize, kernel: fn(Isa, DType) -> kernels::RowsFn) {
@@ -396,7 +403,7 @@ impl Builder<'_> {
         self.instructions.push(Instruction::Reduce { f, dst, a });
     }
 
-    fn sink(&mut self, id: usize, op: ReduceOp, axes: &[usize], role: Role, rows: bool, partial: usize) {
+    fn sink(&mut self, id: usize, op: ReduceOp, axes: &[usize], role: Role, rows: bool, partial: Address) {
         let (low, isa) = (self.around.low, self.isa());
         let node = &low.nodes[id];
         let dtype = node.dtype;
@@ -425,7 +432,7 @@ impl Builder<'_> {
             row,
             start,
             fill: kernels::fill(isa, dtype),
-            result: self.around.memory[id].unwrap_or(0),
+            result: self.around.place(id),
             partial,
         });
         self.instructions.push(Instruction::Sink { sink: self.sinks.len() - 1, a, rows });
@@ -442,9 +449,9 @@ impl Builder<'_> {
         let (full, row) = (bytes(rows_per_tile * self.row), bytes(rows_per_tile));
         for instruction in &mut self.instructions {
             for place in places(instruction) {
-                if place.base == Base::Scratch {
-                    let value = &self.values[place.offset];
-                    place.offset = if value.rows { full_slots * full + value.slot * row } else { value.slot * full };
+                if place.is_scratch() {
+                    let value = &self.values[place.start.offset];
+                    place.start.offset = if value.rows { full_slots * full + value.slot * row } else { value.slot * full };
                 }
             }
         }
@@ -463,6 +470,10 @@ impl Builder<'_> {
             scratch: full_slots * full + row_slots * row,
         }
     }
+}
+
+fn advance(rows: bool) -> Advance {
+    if rows { Advance::Row } else { Advance::Full }
 }
 
 fn pad(bytes: [u8; 4]) -> [u8; 8] {

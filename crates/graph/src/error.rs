@@ -98,6 +98,29 @@ pub enum ErrorKind {
         /// Number of classes.
         classes: usize,
     },
+    /// A buffer of another executor was given.
+    ForeignBuffer {
+        /// What it was given for.
+        name: String,
+    },
+    /// A buffer that a program writes was bound to a second input or output.
+    BoundTwice {
+        /// What it was to be bound to.
+        name: String,
+        /// What it is bound to already.
+        other: String,
+    },
+    /// A buffer was asked for while a run was using it.
+    BufferBusy,
+    /// A buffer was read that a failed run should have filled.
+    RunFailed,
+    /// Memory that is not there.
+    OutOfMemory {
+        /// Bytes asked for.
+        needed: u64,
+        /// Bytes that are free, where that is known.
+        free: Option<u64>,
+    },
     /// An executor has no kernel for this.
     Unsupported {
         /// What it was.
@@ -156,6 +179,25 @@ impl fmt::Display for Error {
                 f,
                 "label {value} at position {position} is not one of the whole numbers 0..{classes}; clean the labels first"
             )?,
+            ErrorKind::ForeignBuffer { name } => write!(
+                f,
+                "the buffer for '{name}' belongs to another executor; make it with the executor that compiled the program"
+            )?,
+            ErrorKind::BoundTwice { name, other } => write!(
+                f,
+                "the buffer for '{name}' is bound to '{other}' already, and the program writes one of them; give each its own"
+            )?,
+            ErrorKind::BufferBusy => {
+                f.write_str("a buffer is in use by another run; wait for that run, or give each run buffers of its own")?
+            }
+            ErrorKind::RunFailed => f.write_str("the run that should have filled this buffer failed; run it again first")?,
+            ErrorKind::OutOfMemory { needed, free } => {
+                write!(f, "{needed} bytes of memory are needed")?;
+                match free {
+                    Some(free) => write!(f, " and {free} are free; use smaller batches or fewer parameters")?,
+                    None => f.write_str(", more than there are; use smaller batches or fewer parameters")?,
+                }
+            }
             ErrorKind::Unsupported { what } => write!(f, "not supported: {what}")?,
         }
         if let Some(line) = self.location {

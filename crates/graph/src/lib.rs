@@ -8,12 +8,15 @@
 extern crate self as bilevel_graph;
 
 mod array;
+mod bindings;
+mod buffer;
 mod check;
 mod check_report;
 mod differences;
 mod dtype;
 mod dump;
 mod error;
+mod executor;
 mod graph;
 mod infer;
 pub mod nn;
@@ -34,14 +37,17 @@ mod transform;
 pub mod tree;
 
 pub use array::{Array, Data};
+pub use bindings::Bindings;
+pub use buffer::{Access, Buffer, Storage};
 pub use check::{GradientCheck, check_gradients};
 pub use check_report::{CheckReport, CheckRow, Quantity};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
+pub use executor::{Executor, Runnable};
 pub use graph::Graph;
 pub use infer::Meta;
 pub use op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, UnaryOp, WindowDims};
-pub use program::{Carry, Executor, Port, Program, ProgramBuilder, ProgramNode, Runnable, STEP};
+pub use program::{Carry, Port, Program, ProgramBuilder, ProgramNode, STEP};
 pub use reference::Reference;
 pub use tensor::{Operand, Tensor};
 pub use transform::{Derivatives, gradient, gradient_or_zeros, hessian_vector, jvp, mixed_vector, vjp};

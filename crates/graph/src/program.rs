@@ -6,7 +6,6 @@ use crate::infer::Meta;
 use crate::op::Op;
 use crate::tensor::Tensor;
 use crate::{Array, DType, Error, ErrorKind, Result};
-use std::ops::Range;
 use std::panic::Location;
 
 /// Name of the input every executor sets itself: the number of the loop step.
@@ -120,7 +119,7 @@ fn check_value(port: &Port, value: &Array) -> Result<()> {
     Ok(())
 }
 
-fn unknown(ports: &[Port], name: &str) -> Error {
+pub(crate) fn unknown(ports: &[Port], name: &str) -> Error {
     let known = ports.iter().map(|p| p.name.clone()).collect();
     Error::new(ErrorKind::UnknownName { name: name.to_string(), known })
 }
@@ -256,47 +255,5 @@ fn mark(nodes: &[crate::graph::Node], id: usize, live: &mut [bool]) {
                 stack.push(input as usize);
             }
         }
-    }
-}
-
-/// Something that can turn a program into something runnable.
-pub trait Executor {
-    /// Plans the program. All memory a run needs is reserved here.
-    fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>>;
-}
-
-/// A planned program with its inputs and memory.
-pub trait Runnable: Send {
-    /// Gives an input its value. A carried input keeps what the last step left until it is set again.
-    fn set(&mut self, input: usize, value: &Array) -> Result<()>;
-
-    /// Runs the loop for these step numbers; `0..1` evaluates once.
-    fn run(&mut self, steps: Range<u32>) -> Result<()>;
-
-    /// Copies an output of the last step into an array of its type and shape.
-    fn read(&self, output: usize, into: &mut Array) -> Result<()>;
-
-    /// Copies an input's present value (for a carried one, what the last step left) into an array.
-    fn read_input(&self, input: usize, into: &mut Array) -> Result<()>;
-
-    /// The program.
-    fn program(&self) -> &Program;
-
-    /// An output of the last step.
-    fn output(&self, output: usize) -> Result<Array> {
-        let ports = &self.program().outputs;
-        let port = ports.get(output).ok_or_else(|| unknown(ports, &format!("output {output}")))?;
-        let mut array = Array::zeros(&port.meta.shape, port.meta.dtype);
-        self.read(output, &mut array)?;
-        Ok(array)
-    }
-
-    /// An input's present value.
-    fn input(&self, input: usize) -> Result<Array> {
-        let ports = &self.program().inputs;
-        let port = ports.get(input).ok_or_else(|| unknown(ports, &format!("input {input}")))?;
-        let mut array = Array::zeros(&port.meta.shape, port.meta.dtype);
-        self.read_input(input, &mut array)?;
-        Ok(array)
     }
 }

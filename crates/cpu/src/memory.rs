@@ -1,0 +1,79 @@
+//! Where the steps of a plan find their bytes: a table of regions, and an offset in one of them.
+
+use bilevel_graph::DType;
+
+/// A worker's scratch: values of a tile, registers.
+pub(crate) const SCRATCH: u32 = 0;
+/// The constants of the plan.
+pub(crate) const CONSTANTS: u32 = 1;
+/// What lives within one run, lent by the executor.
+pub(crate) const ARENA: u32 = 2;
+/// What outlives a run and is the program's own: tables, the number of the step, what is the same in every step.
+pub(crate) const KEPT: u32 = 3;
+/// The first of the bound buffers: inputs, then outputs.
+pub(crate) const BOUND: u32 = 4;
+
+/// A place in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Address {
+    pub region: u32,
+    /// Bytes from the start of the region.
+    pub offset: usize,
+}
+
+impl Address {
+    /// So many elements further on.
+    pub fn advanced(self, elements: isize, dtype: DType) -> Self {
+        let offset = self.offset.wrapping_add_signed(elements * dtype.size() as isize);
+        Address { offset, ..self }
+    }
+}
+
+/// The regions of a run, as one worker sees them: all have the same but for their scratch.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    /// The table of the first worker.
+    table: *const *mut u8,
+    /// Regions in a table.
+    regions: usize,
+}
+
+// SAFETY: the pointers stand for memory the runner owns or holds; tasks of one step write disjoint parts of it.
+unsafe impl Sync for Memory {}
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// One table of `regions` pointers for each worker, one after the other.
+    pub fn new(tables: &[*mut u8], regions: usize) -> Self {
+        Memory { table: tables.as_ptr(), regions }
+    }
+
+    /// As this worker sees it.
+    ///
+    /// # Safety
+    /// There must be a table for the worker.
+    pub unsafe fn of_worker(self, worker: usize) -> Self {
+        // SAFETY: the caller's promise.
+        Memory { table: unsafe { self.table.add(worker * self.regions) }, ..self }
+    }
+
+    /// The first byte of a region.
+    ///
+    /// # Safety
+    /// The region must be one of the table's.
+    #[inline(always)]
+    pub unsafe fn region(self, region: u32) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { *self.table.add(region as usize) }
+    }
+
+    /// The byte at an address.
+    ///
+    /// # Safety
+    /// The address must be one of the plan's.
+    #[inline(always)]
+    pub unsafe fn at(self, address: Address) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { self.region(address.region).add(address.offset) }
+    }
+}
