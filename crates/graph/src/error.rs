@@ -98,6 +98,11 @@ pub enum ErrorKind {
         /// Number of classes.
         classes: usize,
     },
+    /// A program whose parts do not fit together, met before it is planned.
+    InvalidProgram {
+        /// The first part that does not fit.
+        reason: String,
+    },
     /// An executor has no kernel for this.
     Unsupported {
         /// What it was.
@@ -156,6 +161,9 @@ impl fmt::Display for Error {
                 f,
                 "label {value} at position {position} is not one of the whole numbers 0..{classes}; clean the labels first"
             )?,
+            ErrorKind::InvalidProgram { reason } => {
+                write!(f, "the program does not fit together: {reason}; Program::builder makes programs that do")?
+            }
             ErrorKind::Unsupported { what } => write!(f, "not supported: {what}")?,
         }
         if let Some(line) = self.location {

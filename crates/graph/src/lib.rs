@@ -32,8 +32,9 @@ mod simplify_shape;
 mod tensor;
 mod transform;
 pub mod tree;
+mod validate;
 
-pub use array::{Array, Data};
+pub use array::{Array, Data, DataMut};
 pub use check::{GradientCheck, check_gradients};
 pub use check_report::{CheckReport, CheckRow, Quantity};
 pub use dtype::DType;

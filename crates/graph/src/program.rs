@@ -30,7 +30,7 @@ pub struct ProgramNode {
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// Its node; `None` for an input nothing depends on.
+    /// Its node. A builder always gives one; a program with a port that has none is refused when it is compiled.
     pub node: Option<usize>,
     /// Its type and shape.
     pub meta: Meta,
@@ -261,7 +261,8 @@ fn mark(nodes: &[crate::graph::Node], id: usize, live: &mut [bool]) {
 
 /// Something that can turn a program into something runnable.
 pub trait Executor {
-    /// Plans the program. All memory a run needs is reserved here.
+    /// Plans the program. All memory a run needs is reserved here. A program that is not [valid](Program::validate) is
+    /// refused: its fields are public, and a run trusts them.
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>>;
 }
 

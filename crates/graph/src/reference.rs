@@ -44,6 +44,7 @@ impl Reference {
 
 impl Executor for Reference {
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
+        program.validate()?;
         let inputs = vec![None; program.inputs.len()];
         Ok(Box::new(ReferenceRun { program: program.clone(), inputs, values: None }))
     }
