@@ -3,7 +3,7 @@
 use crate::optimizer::Optimizer;
 use crate::problem::Problem;
 use crate::{Error, Result};
-use bilevel_graph::{Array, DType, Data};
+use bilevel_graph::{Array, DType, Data, DataMut};
 
 /// The vectors an optimizer remembers: by slot, then by leaf of λ, in f64 whatever the problem's type.
 pub(crate) type Slots = Vec<Vec<Array>>;
@@ -95,7 +95,7 @@ impl OuterStep<'_> {
             }
             let mut views: Vec<&mut [f64]> = vec![];
             for slot in slots.iter_mut() {
-                if let Data::F64(values) = slot[leaf].data_mut() {
+                if let DataMut::F64(values) = slot[leaf].data_mut() {
                     views.push(values);
                 }
             }

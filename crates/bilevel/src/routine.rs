@@ -2,7 +2,7 @@
 
 use crate::problem::Problem;
 use crate::{Error, Result};
-use bilevel_graph::{Array, Data, Executor, Port, Program, Runnable};
+use bilevel_graph::{Array, DataMut, Executor, Port, Program, Runnable};
 use std::ops::Range;
 
 /// Places of inputs or outputs named `prefix.0`, `prefix.1`, …; `None` for one the program does not use.
@@ -91,7 +91,7 @@ impl Routine {
     /// Sets the key of what is random.
     pub fn set_key(&mut self, key: [i32; 2]) -> Result<()> {
         let Some(input) = self.key else { return Ok(()) };
-        if let Data::I32(values) = self.key_array.data_mut() {
+        if let DataMut::I32(values) = self.key_array.data_mut() {
             values.copy_from_slice(&key);
         }
         Ok(self.run.set(input, &self.key_array)?)
@@ -178,9 +178,9 @@ impl Routine {
 
 fn set_number(array: &mut Array, value: f64) {
     match array.data_mut() {
-        Data::F32(number) => number[0] = value as f32,
-        Data::F64(number) => number[0] = value,
-        Data::I32(_) => {}
+        DataMut::F32(number) => number[0] = value as f32,
+        DataMut::F64(number) => number[0] = value,
+        DataMut::I32(_) => {}
     }
 }
 

@@ -56,6 +56,7 @@ impl Cpu {
 
     /// As [`Executor::compile`], giving the concrete type, which can tell more about itself.
     pub fn plan(&self, program: &Program) -> Result<CpuRun> {
+        program.validate()?;
         let plan = plan(program, self.team.threads(), self.isa)?;
         CpuRun::new(program.clone(), plan, self)
     }

@@ -3,7 +3,7 @@
 mod common;
 
 use bilevel_cpu::{Cpu, CpuRun};
-use bilevel_graph::{Array, DType, Graph, Program, Runnable, Tensor, gradient, nn, vjp};
+use bilevel_graph::{Array, DType, Executor, Graph, Program, Runnable, Tensor, gradient, nn, vjp};
 use common::Dice;
 use common::counting::{Counting, HELD};
 use std::sync::Mutex;

@@ -28,6 +28,17 @@ pub enum Data {
     I32(Vec<i32>),
 }
 
+/// The elements of an [`Array`], to change one by one. Slices, because their number belongs to the array's shape.
+#[derive(Debug, PartialEq)]
+pub enum DataMut<'a> {
+    /// 32-bit floats.
+    F32(&'a mut [f32]),
+    /// 64-bit floats.
+    F64(&'a mut [f64]),
+    /// 32-bit integers.
+    I32(&'a mut [i32]),
+}
+
 impl Data {
     fn len(&self) -> usize {
         match self {
@@ -143,9 +154,30 @@ impl Array {
         &self.data
     }
 
-    /// The elements, to change.
-    pub fn data_mut(&mut self) -> &mut Data {
-        &mut self.data
+    /// The elements, to change. Their number and type stay what they are.
+    ///
+    /// ```
+    /// use bilevel_graph::{Array, DType, DataMut};
+    /// let mut a = Array::zeros([2], DType::F64);
+    /// if let DataMut::F64(values) = a.data_mut() {
+    ///     values[1] = 3.0;
+    /// }
+    /// assert_eq!(a.to_f64(), [0.0, 3.0]);
+    /// ```
+    ///
+    /// An executor trusts that an array has as many elements as its shape says, so none can be added or taken away:
+    ///
+    /// ```compile_fail
+    /// use bilevel_graph::{Array, DType, Data};
+    /// let mut a = Array::zeros([2], DType::F64);
+    /// *a.data_mut() = Data::F64(vec![]);
+    /// ```
+    pub fn data_mut(&mut self) -> DataMut<'_> {
+        match &mut self.data {
+            Data::F32(v) => DataMut::F32(v),
+            Data::F64(v) => DataMut::F64(v),
+            Data::I32(v) => DataMut::I32(v),
+        }
     }
 
     /// The elements as 64-bit floats.

@@ -121,6 +121,11 @@ pub enum ErrorKind {
         /// Bytes that are free, where that is known.
         free: Option<u64>,
     },
+    /// A program whose parts do not fit together, met before it is planned.
+    InvalidProgram {
+        /// The first part that does not fit.
+        reason: String,
+    },
     /// An executor has no kernel for this.
     Unsupported {
         /// What it was.
@@ -197,6 +202,9 @@ impl fmt::Display for Error {
                     Some(free) => write!(f, " and {free} are free; use smaller batches or fewer parameters")?,
                     None => f.write_str(", more than there are; use smaller batches or fewer parameters")?,
                 }
+            }
+            ErrorKind::InvalidProgram { reason } => {
+                write!(f, "the program does not fit together: {reason}; Program::builder makes programs that do")?
             }
             ErrorKind::Unsupported { what } => write!(f, "not supported: {what}")?,
         }

@@ -9,7 +9,8 @@ use std::ops::Range;
 
 /// Something that owns memory and runs programs in it.
 pub trait Executor: Send + Sync {
-    /// Plans the program. Scratch memory is the executor's: programs that run in turn share it.
+    /// Plans the program. A program that is not [valid](Program::validate) is refused: its fields are public, and a run
+    /// trusts them. Scratch memory is the executor's: programs that run in turn share it.
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>>;
 
     /// Memory for a tensor, all zeros.

@@ -35,8 +35,9 @@ mod simplify_shape;
 mod tensor;
 mod transform;
 pub mod tree;
+mod validate;
 
-pub use array::{Array, Data};
+pub use array::{Array, Data, DataMut};
 pub use bindings::Bindings;
 pub use buffer::{Access, Buffer, Storage};
 pub use check::{GradientCheck, check_gradients};

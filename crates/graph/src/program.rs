@@ -29,7 +29,7 @@ pub struct ProgramNode {
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// Its node; `None` for an input nothing depends on.
+    /// Its node. A builder always gives one; a program with a port that has none is refused when it is compiled.
     pub node: Option<usize>,
     /// Its type and shape.
     pub meta: Meta,

@@ -46,6 +46,7 @@ impl Reference {
 
 impl Executor for Reference {
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
+        program.validate()?;
         Ok(Box::new(ReferenceRun { bindings: Bindings::new(program.clone()) }))
     }
 
