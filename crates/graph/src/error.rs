@@ -103,6 +103,8 @@ pub enum ErrorKind {
         /// What it was.
         what: String,
     },
+    /// Somebody asked the run to stop before its loop was done.
+    Stopped,
 }
 
 impl Error {
@@ -157,6 +159,7 @@ impl fmt::Display for Error {
                 "label {value} at position {position} is not one of the whole numbers 0..{classes}; clean the labels first"
             )?,
             ErrorKind::Unsupported { what } => write!(f, "not supported: {what}")?,
+            ErrorKind::Stopped => f.write_str("stopped from outside before the loop was done")?,
         }
         if let Some(line) = self.location {
             write!(f, " (at {}:{}:{})", line.file(), line.line(), line.column())?;
