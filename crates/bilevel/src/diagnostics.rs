@@ -7,7 +7,7 @@ use std::fmt;
 
 /// A factor of the indirect term further from 1 than this is far.
 const FAR: f64 = 1.5;
-/// An adjoint that has grown so many times within one hypergradient is suspect.
+/// An adjoint or an inner loss that has grown so many times within one hypergradient is suspect.
 const GROWTH: f64 = 10.0;
 
 /// What was seen beside a hypergradient. A number that a method does not have is `None`.
@@ -44,6 +44,15 @@ pub struct Diagnostics {
     /// γ·T times the curvature.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub horizon: Option<f64>,
+    /// The inner loss where the inner loop starts, with the draw of its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_loss_start: Option<f64>,
+    /// The inner loss where the inner loop ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_loss_end: Option<f64>,
+    /// κ²τ times the numbers in θ: so much noise may lift the inner loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_loss_heat: Option<f64>,
     /// ‖z‖ of the method's adjoint where the inner loop ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adjoint_norm: Option<f64>,
@@ -90,6 +99,13 @@ pub enum Warning {
         /// γ·curvature, above 2.
         step_curvature: f64,
     },
+    /// The inner loss was much larger where the inner loop ended than where it started.
+    InnerLossGrew {
+        /// The inner loss at the start.
+        from: f64,
+        /// The inner loss at the end.
+        to: f64,
+    },
 }
 
 impl fmt::Display for Warning {
@@ -99,12 +115,12 @@ impl fmt::Display for Warning {
                 f,
                 "this method's indirect term is about {scale:.2} times what it should be, and as the outer loss depends \
                  on λ directly, the run settles away from the optimum; change the inner step or the number of steps, or use \
-                 langevin-adjoint"
+                 langevin-adjoint (rmd where θ⁰ depends on λ)"
             ),
             Warning::NotConvex { curvature } => write!(
                 f,
                 "the linear solve met the curvature {curvature:.1e}: θ is not at a minimum of the inner loss, which this \
-                 method takes for granted; train longer, take more regularisation, or use langevin-adjoint or rmd"
+                 method takes for granted; train longer, take more regularisation, or use rmd"
             ),
             Warning::AdjointGrowing { growth } => write!(
                 f,
@@ -114,6 +130,11 @@ impl fmt::Display for Warning {
             Warning::StepTooLarge { step_curvature } => write!(
                 f,
                 "inner step × curvature is {step_curvature:.2}, and the inner loop blows up beyond 2; take a smaller step"
+            ),
+            Warning::InnerLossGrew { from, to } => write!(
+                f,
+                "the inner loss grew from {from:.3e} to {to:.3e} within one inner loop: training diverges; take a smaller \
+                 inner step, or see whether the inner loss has the right sign"
             ),
         }
     }
@@ -139,6 +160,11 @@ impl Diagnostics {
         }
         if let Some(step_curvature) = self.step_curvature.filter(|x| *x > 2.0) {
             found.push(Warning::StepTooLarge { step_curvature });
+        }
+        if let Some((from, to)) = self.inner_loss_start.zip(self.inner_loss_end)
+            && to - from > GROWTH * (from.abs().max(1.0) + self.inner_loss_heat.unwrap_or(0.0))
+        {
+            found.push(Warning::InnerLossGrew { from, to });
         }
         found
     }

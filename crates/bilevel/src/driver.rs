@@ -11,6 +11,7 @@ use crate::fingerprint::{Fingerprint, Identity};
 use crate::observer::Observer;
 use crate::optimizer::{Optimizer, Sgd};
 use crate::outer_loop;
+use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::schedule::Schedule;
@@ -65,6 +66,14 @@ impl Method for Box<dyn Method> {
 
     fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         (**self).compile(problem, executor)
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        (**self).sees(path)
+    }
+
+    fn applies(&self, problem: &Problem) -> Result<()> {
+        (**self).applies(problem)
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

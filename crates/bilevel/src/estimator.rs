@@ -1,6 +1,7 @@
 //! The one contract every hypergradient estimator keeps.
 
 use crate::diagnostics::Diagnostics;
+use crate::paths::{self, Path};
 use crate::probe::{InnerTime, Probed};
 use crate::problem::Problem;
 use crate::{Cause, Error, Result};
@@ -15,6 +16,30 @@ pub trait Method: std::fmt::Debug + Send + Sync {
 
     /// Checks the settings, sees whether the method applies, and compiles what it needs: what a new method writes.
     fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>>;
+
+    /// Whether the method differentiates along this path from λ to the outer loss.
+    fn sees(&self, _path: Path) -> bool {
+        true
+    }
+
+    /// Sees whether the method can work on this problem at all, without compiling anything; the error says what to use instead.
+    ///
+    /// ```
+    /// use bilevel::{IftCg, Leaf, Method, Problem, Rmd, Variable};
+    /// // λ is where training starts and nothing else.
+    /// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+    ///     .inner(|_, _, t| t.0.square())
+    ///     .outer(|_, _, t| (t.0 - 1.0).square())
+    ///     .start(|_, l| *l)
+    ///     .build()?;
+    /// assert!(Rmd::default().applies(&problem).is_ok());
+    /// let error = IftCg::default().applies(&problem).unwrap_err().to_string();
+    /// assert!(error.contains("λ acts through θ⁰ alone"), "{error}");
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    fn applies(&self, problem: &Problem) -> Result<()> {
+        paths::must_see(self.name(), problem, |path| self.sees(path))
+    }
 
     /// The inner loop's step and number of steps, for the diagnosis; `None` for a method without such a loop.
     fn inner_time(&self) -> Option<InnerTime> {

@@ -9,18 +9,21 @@ use crate::checkpoint_folder::Folder;
 use crate::divergence::{Diagnosis, Sizes};
 use crate::driver::Driver;
 use crate::estimator::{Estimator, Method, State};
-use crate::estimators::inner_loop::Start;
 use crate::fingerprint::Identity;
 use crate::observer::{Beginning, Iteration, Observer};
 use crate::optimizer::Optimizer;
 use crate::outer_step::{OuterStep, all_finite, norm, projected_norm, zero_slots};
+use crate::paths;
+use crate::postmortem::Circumstances;
 use crate::probe::Probed;
+use crate::problem::leaf_name;
 use crate::progress::Progress;
+use crate::stoppable::Stoppable;
 use crate::stopping::{Outcome, StopReason};
 use crate::{Cause, Error, Result};
 use bilevel_cpu::Cpu;
-use bilevel_graph::Executor;
 use bilevel_graph::random::{fold_in, seed_key};
+use bilevel_graph::{ErrorKind, Executor};
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -28,15 +31,15 @@ use std::time::Instant;
 pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
     let began = Instant::now();
     let executor = driver.executor.take().unwrap_or_else(|| Box::new(Cpu::new()));
+    let executor = Stoppable { executor: &*executor, signal: driver.criteria.signal.clone() };
     let mut observers = std::mem::take(&mut driver.observers);
-    let mut outer = OuterLoop::prepare(&driver, &*executor)?;
+    let mut outer = OuterLoop::prepare(&driver, &executor)?;
     let slots = driver.optimizer.slots();
 
     let state = State::initial(&driver.problem, outer.key)?;
     let zeros = zero_slots(&*driver.optimizer, &state.lambda);
     let mut progress = Progress::new(state, zeros);
-    let warn = |name: &String| format!("λ.{name} cannot influence the outer loss and will stay where it is");
-    let mut notes: Vec<String> = outer.estimator.idle().iter().map(warn).collect();
+    let mut notes = outer.notes()?;
     let mut save = Saving { identity: driver.identity(), slots, folder: None, saved: None };
     if let Some(settings) = &driver.checkpoints {
         let (folder, newest) = Folder::open(settings, &save.identity, slots)?;
@@ -67,11 +70,18 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
         if let Some(reason) = driver.criteria.reason(&progress, began.elapsed()) {
             break reason;
         }
+        // Where the last iteration was suspect, the good one lies further back.
+        let before = (progress.watch.suspect > 0).then(|| progress.clone());
         match outer.iterate(&mut progress) {
             Ok(None) => {}
             Ok(Some(diagnosis)) => {
+                let diagnosis = outer.examine(before.as_ref().unwrap_or(&good), diagnosis);
                 progress = good.clone();
                 break StopReason::Diverged(diagnosis);
+            }
+            Err(Error::Graph(error)) if error.kind == ErrorKind::Stopped => {
+                progress = before.unwrap_or_else(|| good.clone());
+                break StopReason::Signal;
             }
             Err(error) => {
                 // The error comes first; what was done so far is saved if it can be.
@@ -101,6 +111,13 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
     }
     let warnings = progress.looked.warnings();
     notes.extend(warnings.iter().map(|warning| format!("when last looked into, {warning}")));
+    if progress.last.is_some_and(|last| last.hypergradient_norm == 0.0)
+        && progress.state.lambda == driver.problem.initial_lambda(outer.key)?
+    {
+        let note = "λ is where it started, for every hypergradient was exactly 0: start λ or θ elsewhere, or see whether the \
+                    losses are flat there (a ReLU that is off, a comparison, a rounded number)";
+        notes.push(note.into());
+    }
     let outcome = Outcome {
         reason,
         iterations: progress.iteration,
@@ -113,6 +130,11 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
     };
     observers.iter_mut().for_each(|observer| observer.on_end(&outcome));
     Ok(outcome)
+}
+
+/// The last step of λ was larger than 1 and than half of λ.
+fn leap(progress: &Progress) -> bool {
+    progress.last.is_some_and(|last| last.step_norm > 1.0_f64.max(0.5 * norm(&progress.state.lambda)))
 }
 
 /// Tells all observers; the reason of the first that asks to stop.
@@ -154,16 +176,61 @@ impl Saving<'_> {
 struct OuterLoop<'a> {
     driver: &'a Driver,
     key: [i32; 2],
+    executor: &'a dyn Executor,
     estimator: Probed,
-    /// θ⁰(λ), where the problem has it.
-    start: Start,
 }
 
 impl<'a> OuterLoop<'a> {
-    fn prepare(driver: &'a Driver, executor: &dyn Executor) -> Result<Self> {
-        let problem = &driver.problem;
-        let estimator = Probed::new(&driver.method, problem, executor)?;
-        Ok(OuterLoop { driver, key: seed_key(driver.seed), estimator, start: Start::new(problem, executor)? })
+    fn prepare(driver: &'a Driver, executor: &'a dyn Executor) -> Result<Self> {
+        let estimator = Probed::new(&driver.method, &driver.problem, executor)?;
+        Ok(OuterLoop { driver, key: seed_key(driver.seed), executor, estimator })
+    }
+
+    /// What a person should know of the problem before the first iteration.
+    fn notes(&self) -> Result<Vec<String>> {
+        let Driver { problem, method, .. } = self.driver;
+        let idle = |name: &String| {
+            format!("{} cannot influence the outer loss and will stay where it is", leaf_name("λ", name))
+        };
+        let mut notes: Vec<String> = self.estimator.idle().iter().map(idle).collect();
+        notes.extend(paths::overlooked(method.name(), problem, |path| method.sees(path))?);
+        notes.extend(problem.untrained()?);
+        Ok(notes)
+    }
+
+    /// Puts θ where the iteration of this key starts.
+    fn restart(&mut self, state: &mut State, key: [i32; 2]) -> Result<()> {
+        let problem = &self.driver.problem;
+        if problem.starts_from_lambda() {
+            // The methods here start there by themselves; one of a user's own may count on it.
+            let theta = self.estimator.start(state, key)?;
+            self.estimator.restart(state, &theta)
+        } else if self.driver.cold {
+            self.estimator.restart(state, &problem.initial_theta(key)?)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The diagnosis of the iteration after this progress, with its cause looked for.
+    fn examine(&mut self, before: &Progress, diagnosis: Diagnosis) -> Diagnosis {
+        let key = fold_in(self.key, diagnosis.iteration);
+        let mut state = before.state.clone();
+        if self.restart(&mut state, key).is_err() {
+            return diagnosis;
+        }
+        let last = before.last.map(|last| last.outer_loss);
+        let circumstances = Circumstances {
+            problem: &self.driver.problem,
+            executor: self.executor,
+            state: &state,
+            key,
+            time: self.estimator.time(),
+            leap: leap(before),
+            least: last.filter(|_| last == before.best),
+            run_key: self.key,
+        };
+        circumstances.examine(diagnosis)
     }
 
     /// One iteration; the diagnosis where it has to be given up, with the progress in no particular state.
@@ -171,15 +238,9 @@ impl<'a> OuterLoop<'a> {
         let Driver { problem, optimizer, schedule, inner_schedule, diagnose_every, clip, criteria, .. } = self.driver;
         let number = progress.iteration + 1;
         let key = fold_in(self.key, number);
-        let leap = progress.last.is_some_and(|last| last.step_norm > 1.0_f64.max(0.5 * norm(&progress.state.lambda)));
+        let leap = leap(progress);
         let state = &mut progress.state;
-        if problem.starts_from_lambda() {
-            // The methods here start there by themselves; one of a user's own may count on it.
-            let theta = self.start.theta(&state.lambda, &state.theta, key)?;
-            self.estimator.restart(state, &theta)?;
-        } else if self.driver.cold {
-            self.estimator.restart(state, &problem.initial_theta(key)?)?;
-        }
+        self.restart(state, key)?;
         if let Some(schedule) = inner_schedule {
             self.estimator.scale_step(schedule.at(number))?;
         }

@@ -46,6 +46,8 @@ pub struct ProblemBuilder<L, T> {
     theta: T,
     dtype: DType,
     data: BTreeMap<String, Array>,
+    /// Names that were given to two data sets or two measures.
+    twice: Vec<String>,
     inner: Option<FlatLoss>,
     outer: Option<FlatLoss>,
     start: Option<FlatStart>,
@@ -65,6 +67,7 @@ impl Problem {
             theta,
             dtype: DType::F64,
             data: BTreeMap::new(),
+            twice: vec![],
             inner: None,
             outer: None,
             start: None,
@@ -109,10 +112,33 @@ impl Problem {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn idle_hyperparameters(&self) -> Result<Vec<String>> {
-        let graph = Graph::new();
-        let influential = crate::trace::Trace::new(&graph, self)?.influential()?;
-        let idle = self.lambda.iter().zip(influential).filter(|(_, influential)| !influential);
+        let idle = self.lambda.iter().zip(crate::paths::of(self)?).filter(|(_, paths)| paths.is_empty());
         Ok(idle.map(|((name, _), _)| name.clone()).collect())
+    }
+
+    /// A sentence on every leaf of θ that training leaves where it is, and on an outer loss that training has no part in.
+    pub(crate) fn untrained(&self) -> Result<Vec<String>> {
+        let graph = Graph::new();
+        let trace = crate::trace::Trace::new(&graph, self)?;
+        let by_theta = |loss| bilevel_graph::gradient(loss, &trace.theta);
+        let inner = by_theta(trace.inner(&trace.theta, graph.step())?)?;
+        let outer = by_theta(trace.outer(&trace.theta, graph.step())?)?;
+        let mut said = vec![];
+        for ((name, _), (inner, outer)) in self.theta.iter().zip(inner.iter().zip(&outer)) {
+            let leaf = leaf_name("θ", name);
+            match (inner, outer) {
+                (None, None) => said.push(format!("no loss depends on {leaf}; use it or leave it out")),
+                // Where θ⁰ depends on λ, such a leaf is learned by the outer loop alone, and may well be meant so.
+                (None, Some(_)) if !self.starts_from_lambda() => {
+                    said.push(format!("the inner loss does not depend on {leaf}, which will stay where it starts"));
+                }
+                _ => {}
+            }
+        }
+        if outer.iter().all(Option::is_none) {
+            said.push("the outer loss does not depend on θ, so training has no part in what λ becomes".into());
+        }
+        Ok(said)
     }
 
     /// Numbers in λ and in θ.
@@ -130,6 +156,11 @@ impl Problem {
     pub fn initial_theta(&self, key: [i32; 2]) -> Result<Vec<Array>> {
         initial(&self.theta, self.dtype, fold_in(key, 2))
     }
+}
+
+/// A leaf as a person reads it: `λ.weight`, or `λ` where there is only one and it has no name.
+pub(crate) fn leaf_name(tree: &str, leaf: &str) -> String {
+    if leaf.is_empty() { tree.into() } else { format!("{tree}.{leaf}") }
 }
 
 fn initial(variables: &[(String, Variable)], dtype: DType, key: [i32; 2]) -> Result<Vec<Array>> {
@@ -156,7 +187,10 @@ where
 
     /// Adds a data set the losses can ask for by name. Floats are taken in the problem's type.
     pub fn data(mut self, name: impl Into<String>, array: Array) -> Self {
-        self.data.insert(name.into(), array);
+        let name = name.into();
+        if self.data.insert(name.clone(), array).is_some() {
+            self.twice.push(format!("two data sets are called '{name}'"));
+        }
         self
     }
 
@@ -197,8 +231,11 @@ where
         name: impl Into<String>,
         number: impl Fn(&Scope, &L::With<Tensor>, &T::With<Tensor>) -> Tensor + Send + Sync + 'static,
     ) -> Self {
-        let number = self.flatten(number);
-        self.measures.push((name.into(), number));
+        let (name, number) = (name.into(), self.flatten(number));
+        if self.measures.iter().any(|(other, _)| *other == name) {
+            self.twice.push(format!("two measures are called '{name}'"));
+        }
+        self.measures.push((name, number));
         self
     }
 
@@ -222,6 +259,9 @@ where
         };
         if !self.dtype.is_float() {
             return Err(Error::Problem { reason: "a problem is computed in f32 or f64".into() });
+        }
+        if let Some(twice) = self.twice.first() {
+            return Err(Error::Problem { reason: format!("{twice}; give each a name of its own") });
         }
         let dtype = self.dtype;
         let data = self.data.into_iter().map(|(name, array)| {

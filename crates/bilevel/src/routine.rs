@@ -107,34 +107,34 @@ impl Routine {
         Ok(())
     }
 
-    /// Sets the inputs of a group made by `Trace::inputs_like`; those the program does not use are passed over.
+    /// Sets the inputs of a group made by `Trace::inputs_like`, one value for each. A program has only the inputs that something
+    /// depends on; one that is to be set whether or not it matters is kept with
+    /// [`keep_input`](bilevel_graph::ProgramBuilder::keep_input).
     pub fn set_all(&mut self, prefix: &str, values: &[Array]) -> Result<()> {
-        match find(&self.inputs, prefix) {
-            Some(places) => set_each(&mut *self.run, places, values),
-            None => Ok(()),
-        }
+        let places = whole(&self.inputs, prefix, "input")?;
+        count(prefix, places.len(), values.len())?;
+        places.zip(values).try_for_each(|(input, value)| Ok(self.run.set(input?, value)?))
     }
 
     /// Sets the inputs of a group of single numbers.
     pub(crate) fn set_numbers<const N: usize>(&mut self, prefix: &str, values: [f64; N]) -> Result<()> {
-        for (input, value) in find(&self.inputs, prefix).unwrap_or(&[]).iter().zip(values) {
-            if let Some(input) = input {
-                set_number(&mut self.number, value);
-                self.run.set(*input, &self.number)?;
-            }
+        let places = whole(&self.inputs, prefix, "input")?;
+        count(prefix, places.len(), N)?;
+        for (input, value) in places.zip(values) {
+            set_number(&mut self.number, value);
+            self.run.set(input?, &self.number)?;
         }
         Ok(())
     }
 
-    /// The carried inputs of a group of single numbers; those the program does not have are 0.
+    /// The carried inputs of a group of single numbers.
     pub(crate) fn carried_numbers<const N: usize>(&mut self, prefix: &str) -> Result<[f64; N]> {
+        let places = whole(&self.inputs, prefix, "input")?;
+        count(prefix, places.len(), N)?;
         let mut numbers = [0.0; N];
-        let places = find(&self.inputs, prefix).unwrap_or(&[]);
         for (number, input) in numbers.iter_mut().zip(places) {
-            if let Some(input) = input {
-                self.run.read_input(*input, &mut self.number)?;
-                *number = self.number.item().unwrap_or(f64::NAN);
-            }
+            self.run.read_input(input?, &mut self.number)?;
+            *number = self.number.item().unwrap_or(f64::NAN);
         }
         Ok(numbers)
     }
@@ -144,29 +144,27 @@ impl Routine {
         Ok(self.run.run(steps)?)
     }
 
-    /// The carried inputs of a group after a run.
+    /// The carried inputs of a group after a run, all of them.
     pub fn carried_all(&self, prefix: &str) -> Result<Vec<Array>> {
-        let places = find(&self.inputs, prefix).unwrap_or(&[]);
-        places.iter().flatten().map(|input| Ok(self.run.input(*input)?)).collect()
+        whole(&self.inputs, prefix, "input")?.map(|input| Ok(self.run.input(input?)?)).collect()
     }
 
-    /// θ after a run that carries it.
+    /// θ after a run that carries it: every leaf, or an error that names the one the program does not have.
     pub fn theta(&self) -> Result<Vec<Array>> {
-        self.theta.iter().flatten().map(|input| Ok(self.run.input(*input)?)).collect()
+        each("θ", &self.theta, "input").map(|input| Ok(self.run.input(input?)?)).collect()
     }
 
     /// Copies θ into arrays of its shapes.
     pub fn read_theta(&self, into: &mut [Array]) -> Result<()> {
-        for (input, array) in self.theta.iter().flatten().zip(into) {
-            self.run.read_input(*input, array)?;
-        }
-        Ok(())
+        fits("θ", &self.theta, into)?;
+        each("θ", &self.theta, "input")
+            .zip(into)
+            .try_for_each(|(input, array)| Ok(self.run.read_input(input?, array)?))
     }
 
-    /// The outputs of a group after the last step.
+    /// The outputs of a group after the last step, all of them.
     pub fn output_all(&self, prefix: &str) -> Result<Vec<Array>> {
-        let places = find(&self.outputs, prefix).unwrap_or(&[]);
-        places.iter().flatten().map(|output| Ok(self.run.output(*output)?)).collect()
+        whole(&self.outputs, prefix, "output")?.map(|output| Ok(self.run.output(output?)?)).collect()
     }
 
     /// A scalar output of the last step.
@@ -201,8 +199,40 @@ fn set_each(run: &mut dyn Runnable, places: &[Option<usize>], values: &[Array]) 
     Ok(())
 }
 
-fn find<'a>(groups: &'a Groups, prefix: &str) -> Option<&'a [Option<usize>]> {
-    groups.iter().find(|(name, _)| name == prefix).map(|(_, places)| &places[..])
+fn count(prefix: &str, wanted: usize, given: usize) -> Result<()> {
+    if wanted == given {
+        return Ok(());
+    }
+    Err(Error::Problem { reason: format!("{given} values were given for the group '{prefix}', which has {wanted}") })
+}
+
+/// The places of a group; a group or a member that the program does not have is an error that says so.
+fn whole<'a>(
+    groups: &'a Groups,
+    prefix: &'a str,
+    kind: &'a str,
+) -> Result<impl ExactSizeIterator<Item = Result<usize>> + 'a> {
+    let Some((_, places)) = groups.iter().find(|(name, _)| name == prefix) else {
+        let known: Vec<&str> = groups.iter().map(|(name, _)| name.as_str()).collect();
+        let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+        let kept = if kind == "input" { "; nothing depends on it unless it is kept with keep_input" } else { "" };
+        let reason = format!("this program has no {kind}s {prefix}.0, {prefix}.1, …{kept}; its groups are: {known}");
+        return Err(Error::Problem { reason });
+    };
+    Ok(each(prefix, places, kind))
+}
+
+/// The places of leaves one by one; one that is not there must not let the others move up.
+fn each<'a>(
+    name: &'a str,
+    places: &'a [Option<usize>],
+    kind: &'a str,
+) -> impl ExactSizeIterator<Item = Result<usize>> + 'a {
+    places.iter().enumerate().map(move |(number, place)| {
+        let reason =
+            || format!("leaf {number} of {name} is no {kind} of this program; carry it, or keep it with keep_input");
+        place.ok_or_else(|| Error::Problem { reason: reason() })
+    })
 }
 
 fn groups(ports: &[Port]) -> Groups {

@@ -19,8 +19,8 @@ pub struct Scope<'a> {
     stream: Rc<Cell<u32>>,
     /// The next stream of what is drawn once for a whole hypergradient.
     episode_stream: Rc<Cell<u32>>,
-    /// A name that was asked for and is not there.
-    missing: Rc<RefCell<Option<String>>>,
+    /// The first thing that was asked for and cannot be.
+    complaint: Rc<RefCell<Option<String>>>,
 }
 
 impl<'a> Scope<'a> {
@@ -33,7 +33,7 @@ impl<'a> Scope<'a> {
     ) -> Self {
         let counting = |first| Rc::new(Cell::new(first));
         let (stream, episode_stream) = (counting(first_stream), counting(EPISODE_STREAM));
-        Scope { graph, data, key, counter, dtype, stream, episode_stream, missing: Rc::default() }
+        Scope { graph, data, key, counter, dtype, stream, episode_stream, complaint: Rc::default() }
     }
 
     /// The graph, for constants.
@@ -52,24 +52,29 @@ impl<'a> Scope<'a> {
         match self.data.iter().find(|(known, _)| known == name) {
             Some((_, tensor)) => *tensor,
             None => {
-                self.missing.borrow_mut().get_or_insert_with(|| name.to_string());
+                self.complain(|| self.missing(name));
                 // Any tensor will do: the name is what the error tells.
                 self.graph.scalar(0.0, self.dtype)
             }
         }
     }
 
-    /// Refuses a name that was asked for and is not there.
+    fn complain(&self, reason: impl FnOnce() -> String) {
+        self.complaint.borrow_mut().get_or_insert_with(reason);
+    }
+
+    /// Refuses what was asked for and cannot be.
     pub(crate) fn check(&self) -> Result<()> {
-        let missing = self.missing.borrow();
-        let Some(name) = missing.as_ref() else { return Ok(()) };
+        self.complaint.borrow().as_ref().map_or(Ok(()), |reason| Err(Error::Problem { reason: reason.clone() }))
+    }
+
+    fn missing(&self, name: &str) -> String {
         let known = || self.data.iter().map(|(known, _)| known.as_str());
-        let reason = match (crate::nearest(name, known()), self.data.len()) {
+        match (crate::nearest(name, known()), self.data.len()) {
             (Some(near), _) => format!("there is no data '{name}'; did you mean '{near}'?"),
             (None, 0) => format!("there is no data '{name}', nor any other; give it with .data(\"{name}\", array)"),
             (None, _) => format!("there is no data '{name}'; there is {}", known().collect::<Vec<_>>().join(", ")),
-        };
-        Err(Error::Problem { reason })
+        }
     }
 
     /// A scope whose draws are made once for a whole hypergradient and are the same in the inner loss, the outer loss, the
@@ -96,7 +101,7 @@ impl<'a> Scope<'a> {
             counter: never,
             stream: self.episode_stream.clone(),
             episode_stream: self.episode_stream.clone(),
-            missing: self.missing.clone(),
+            complaint: self.complaint.clone(),
             ..*self
         }
     }
@@ -117,8 +122,18 @@ impl<'a> Scope<'a> {
         self.draw(RandomKind::Uniform, shape.as_ref()) * (high - low) + low
     }
 
-    /// `size` row numbers drawn from `0..rows`, with replacement: use them with [`Tensor::take`].
+    /// `size` row numbers drawn from `0..rows`, with replacement: use them with [`Tensor::take`]. A minibatch that is empty or
+    /// larger than the data is an error when the problem is built.
     pub fn minibatch(&self, rows: usize, size: usize) -> Tensor {
+        if size == 0 || size > rows {
+            self.complain(|| match size {
+                0 => "a minibatch of no rows was asked for; take at least one".into(),
+                _ => format!(
+                    "a minibatch of {size} rows is larger than the {rows} rows it is drawn from; take fewer, or all \
+                              the data as it is"
+                ),
+            });
+        }
         let last = rows.saturating_sub(1) as f64;
         (self.draw(RandomKind::Uniform, &[size]) * rows as f64).floor().minimum(last).convert(DType::I32)
     }

@@ -3,7 +3,7 @@
 use crate::problem::Problem;
 use crate::scope::Scope;
 use crate::{Error, Result};
-use bilevel_graph::{DType, Graph, Tensor, gradient, mixed_vector, vjp};
+use bilevel_graph::{DType, Graph, Tensor, gradient, vjp};
 
 /// A problem as tensors, for a new method to derive: λ, θ, data and the random key of a hypergradient are inputs of the
 /// graph, and a [`Routine`](crate::Routine) sets them by name.
@@ -133,25 +133,14 @@ impl<'g> Trace<'g> {
         self.theta.iter().enumerate().map(draw).collect()
     }
 
-    /// For each leaf of λ, true where it can influence the outer loss: directly, through the inner loss's gradient, or
-    /// through θ⁰. The answer is the graph's, not that of numbers.
-    pub(crate) fn influential(&self) -> Result<Vec<bool>> {
-        let counter = self.graph.step();
-        let direct = gradient(self.outer(&self.theta, counter)?, &self.lambda)?;
-        let vector = self.inputs_like("vector", &self.theta);
-        let mixed = mixed_vector(self.inner(&self.theta, counter)?, &self.theta, &vector, &self.lambda)?;
-        let start = match self.start()? {
-            Some(start) => vjp(&start, &vector, &self.lambda)?,
-            None => vec![None; self.lambda.len()],
-        };
-        let paths = direct.iter().zip(&mixed).zip(&start);
-        Ok(paths.map(|((d, m), s)| d.is_some() || m.is_some() || s.is_some()).collect())
-    }
-
     /// Traces both losses once, for their errors.
     pub(crate) fn check(&self) -> Result<()> {
         let counter = self.graph.step();
-        gradient(self.inner(&self.theta, counter)?, &self.theta)?;
+        let slope = gradient(self.inner(&self.theta, counter)?, &self.theta)?;
+        if slope.iter().all(Option::is_none) {
+            let reason = "the inner loss does not depend on θ, so there is nothing to train; use θ in .inner(…)";
+            return Err(Error::Problem { reason: reason.into() });
+        }
         gradient(self.outer(&self.theta, counter)?, &self.theta)?;
         for ((name, _), measure) in self.problem.measures.iter().zip(self.measures(counter)?) {
             if measure.shape().iter().product::<usize>() != 1 {

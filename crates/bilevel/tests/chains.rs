@@ -98,10 +98,10 @@ fn every_chain_starts_from_the_task_it_is_trained_on() {
     let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
         .inner(move |s, _, t| (t.0 - target(s)).square())
         .outer(move |s, _, t| (t.0 - target(s)).square())
-        .start(move |s, l| Leaf(target(s) + l.0 * 0.0))
+        .start(move |s, l| Leaf(target(s) + l.0))
         .build()
         .unwrap();
-    let method = Chains::new(bilevel::IftCg { steps: 3, ..bilevel::IftCg::default() }, 4);
+    let method = Chains::new(Rmd { steps: 3, ..Rmd::default() }, 4);
     let outcome = Driver::new(&problem, method).iterations(3).run().unwrap();
     assert_eq!(outcome.last.unwrap().outer_loss, 0.0);
 }
@@ -113,4 +113,65 @@ fn a_state_that_chains_cannot_have_left_is_refused() {
     let mut state = State::initial(&problem, [1, 2]).unwrap();
     state.memory = vec![state.theta[0].clone()];
     assert!(estimator.estimate(&mut state, [0, 0]).unwrap_err().to_string().contains("State::initial"));
+}
+
+#[test]
+fn a_state_whose_arrays_would_fit_but_are_not_those_of_these_chains_is_refused() {
+    // Two leaves of θ: an adjoint alone keeps two arrays, as many as the θ of a second chain.
+    #[derive(Clone, bilevel::Tree)]
+    struct Pair<T> {
+        a: T,
+        b: T,
+    }
+    let theta = Pair { a: Variable::constant([], 0.1), b: Variable::constant([], 0.2) };
+    let problem = Problem::new(Leaf(Variable::constant([], 0.4)), theta)
+        .inner(|_, l, t| (t.a - l.0).square() + (t.b - l.0).square())
+        .outer(|_, _, t| (t.a + t.b - 1.0).square())
+        .build()
+        .unwrap();
+    let left = |method: &dyn Method| {
+        let mut state = State::initial(&problem, [1, 2]).unwrap();
+        method.prepare(&problem, &Cpu::with_threads(1)).unwrap().estimate(&mut state, [0, 1]).unwrap();
+        state
+    };
+    let quiet = Rmd { steps: 3, ..Rmd::default() };
+    let alone = left(&METHOD);
+    assert_eq!(alone.memory.len(), 2);
+    // Three chains of rmd leave four arrays of θ, and two of an adjoint six of both: so do, by number, chains of others.
+    let foreign = [(alone, 2), (left(&Chains::new(quiet, 3)), 2), (left(&Chains::new(METHOD, 2)), 4)];
+    for (state, count) in foreign {
+        for method in [&Chains::new(quiet, count) as &dyn Method, &Chains::new(METHOD, count)] {
+            let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
+            let error = estimator.estimate(&mut state.clone(), [0, 2]).unwrap_err().to_string();
+            assert!(error.contains(&format!("not one that {count} chains left")), "{error}");
+            assert!(estimator.restart(&mut state.clone(), &state.theta).is_err());
+        }
+    }
+    // Nor does a method alone take what chains left.
+    let mut of_chains = left(&Chains::new(METHOD, 2));
+    let error = METHOD.prepare(&problem, &Cpu::with_threads(1)).unwrap().estimate(&mut of_chains, [0, 2]).unwrap_err();
+    assert!(error.to_string().contains("values were given for the group 'z'"), "{error}");
+}
+
+#[test]
+fn chains_have_a_name_of_their_own_and_no_method_is_called_so() {
+    let chains = Chains::new(Rmd::default(), 3);
+    assert_eq!(chains.name(), "chains of rmd");
+    assert!(bilevel::AnyMethod::named(chains.name()).is_err());
+    assert_eq!(Chains::new(chains, 2).name(), "chains");
+    for info in bilevel::methods() {
+        let method = bilevel::AnyMethod::named(info.name).unwrap();
+        assert_eq!(Chains::new(method, 2).name(), format!("chains of {}", info.name));
+    }
+}
+
+#[test]
+fn a_run_of_chains_that_is_resumed_has_the_bits_of_one_in_one_piece() {
+    let folder = std::env::temp_dir().join(format!("bilevel-chains-resumed-{}", std::process::id()));
+    let driver = |iterations| Driver::new(&problem(), Chains::new(METHOD, 3)).iterations(iterations);
+    let saving = || bilevel::Checkpoints::new(&folder).resume(true);
+    driver(4).checkpoints(saving()).run().unwrap();
+    let resumed = driver(9).checkpoints(saving()).run().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(resumed.state, driver(9).run().unwrap().state);
 }

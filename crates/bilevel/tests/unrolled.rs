@@ -502,7 +502,7 @@ fn oracles_are_counted_exactly() {
 fn wide() -> Problem {
     Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([1000], 0.0)))
         .inner(|_, l, t| (t.0 - l.0).square().sum_all() / 2.0)
-        .outer(|_, _, t| t.0.square().sum_all())
+        .outer(|_, l, t| t.0.square().sum_all() + l.0)
         .build()
         .unwrap()
 }

@@ -131,6 +131,8 @@ pub enum ErrorKind {
         /// What it was.
         what: String,
     },
+    /// Somebody asked the run to stop before its loop was done.
+    Stopped,
 }
 
 impl Error {
@@ -207,6 +209,7 @@ impl fmt::Display for Error {
                 write!(f, "the program does not fit together: {reason}; Program::builder makes programs that do")?
             }
             ErrorKind::Unsupported { what } => write!(f, "not supported: {what}")?,
+            ErrorKind::Stopped => f.write_str("stopped from outside before the loop was done")?,
         }
         if let Some(line) = self.location {
             write!(f, " (at {}:{}:{})", line.file(), line.line(), line.column())?;

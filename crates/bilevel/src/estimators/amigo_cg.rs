@@ -8,9 +8,10 @@
 
 use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, at_least_0};
-use super::solve::{ConjugateGradients, Matrix};
+use super::solve::{ConjugateGradients, Matrix, REGULARISATION};
 use crate::diagnostics::{Diagnostics, adjoint};
 use crate::estimator::{Estimator, Hypergradient, Method, State};
+use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::{Cause, Result};
@@ -45,7 +46,7 @@ pub struct AmigoCg {
     pub temperature: f64,
     /// Noise scale κ, at least 0.
     pub noise_scale: f64,
-    /// Added to every eigenvalue of H, at least 0.
+    /// Added to every eigenvalue of H, at least 0; 0 unless said otherwise, for anything else biases the hypergradient.
     pub regularisation: f64,
     /// Iterations i, at least 1.
     pub iterations: usize,
@@ -53,7 +54,14 @@ pub struct AmigoCg {
 
 impl Default for AmigoCg {
     fn default() -> Self {
-        AmigoCg { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, regularisation: 0.0, iterations: 10 }
+        AmigoCg {
+            step: 0.01,
+            steps: 100,
+            temperature: 0.0,
+            noise_scale: 1.0,
+            regularisation: REGULARISATION,
+            iterations: 10,
+        }
     }
 }
 
@@ -79,8 +87,12 @@ impl Method for AmigoCg {
         Ok(Box::new(Prepared { implicit, solver }))
     }
 
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Start
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
     }
 }
 

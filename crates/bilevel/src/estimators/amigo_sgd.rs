@@ -9,6 +9,7 @@ use super::inner_loop::{InnerLoop, positive};
 use super::solve::Richardson;
 use crate::diagnostics::adjoint;
 use crate::estimator::{Estimator, Hypergradient, Method, State};
+use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::{Cause, Result};
@@ -81,8 +82,12 @@ impl Method for AmigoSgd {
         Ok(Box::new(Prepared { implicit, solver, iterations }))
     }
 
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Start
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
     }
 }
 

@@ -7,11 +7,13 @@
 use crate::diagnostics::Diagnostics;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State};
+use crate::methods::methods;
+use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::{Error, Result};
 use bilevel_graph::random::fold_in;
-use bilevel_graph::{Array, Executor};
+use bilevel_graph::{Array, DType, Executor};
 use std::time::{Duration, Instant};
 
 /// Runs a method several times, with independent noise, and averages.
@@ -55,8 +57,10 @@ struct Prepared {
 }
 
 impl<M: Method> Method for Chains<M> {
+    /// "chains of rmd" and the like: no method of the command line has such a name, for none is made of chains. A method of
+    /// one's own makes "chains".
     fn name(&self) -> &'static str {
-        self.method.name()
+        methods().iter().find(|info| info.name == self.method.name()).map_or("chains", |info| info.in_chains)
     }
 
     fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
@@ -64,6 +68,14 @@ impl<M: Method> Method for Chains<M> {
         let chains = (0..self.count).map(|_| self.method.compile(problem, executor)).collect::<Result<_>>()?;
         let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         Ok(Box::new(Prepared { chains, workers, brief: false }))
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        self.method.sees(path)
+    }
+
+    fn applies(&self, problem: &Problem) -> Result<()> {
+        self.method.applies(problem)
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
@@ -76,24 +88,31 @@ fn chain_key(key: [i32; 2], number: usize) -> [i32; 2] {
     if number == 0 { key } else { fold_in(key, number as u32) }
 }
 
-/// The state of each chain. The first chain's θ is the state's own; what the others need lies in the state's memory, chain
-/// by chain, so that a checkpoint of the state is a checkpoint of all chains. Before the first call all start alike.
+/// What says at the head of the memory whose it is: without numbers, in the shape \[chains, arrays of memory of each, 0\].
+fn label(chains: usize, memory: usize) -> Array {
+    Array::zeros([chains, memory, 0], DType::I32)
+}
+
+/// The state of each chain. The first chain's θ is the state's own; what the others need lies in the state's memory behind its
+/// label, chain by chain, so that a checkpoint of the state is a checkpoint of all chains. Before the first call all start
+/// alike. A state that a method alone left, or another number of chains, is refused: its arrays might fit all the same.
 fn split(state: &State, chains: usize) -> Result<Vec<State>> {
     let leaves = state.theta.len();
-    let own = state.memory.len().saturating_sub((chains - 1) * leaves);
-    let memory = own / chains;
-    let fits = state.memory.is_empty() || (state.memory.len() >= (chains - 1) * leaves && own.is_multiple_of(chains));
-    if !fits {
+    let Some((head, rest)) = state.memory.split_first() else {
+        return Ok(vec![state.clone(); chains]);
+    };
+    let memory = rest.len().saturating_sub((chains - 1) * leaves) / chains;
+    let whole = rest.len() == (chains - 1) * leaves + chains * memory;
+    if *head != label(chains, memory) || !whole {
         let reason = format!("this state is not one that {chains} chains left: begin with State::initial");
         return Err(Error::Problem { reason });
     }
-    let mut rest = state.memory.iter();
+    let mut rest = rest.iter();
     let mut take = |count: usize| rest.by_ref().take(count).cloned().collect::<Vec<Array>>();
-    let fresh = state.memory.is_empty();
     let states = (0..chains)
         .map(|chain| State {
             lambda: state.lambda.clone(),
-            theta: if chain == 0 || fresh { state.theta.clone() } else { take(leaves) },
+            theta: if chain == 0 { state.theta.clone() } else { take(leaves) },
             memory: take(memory),
         })
         .collect();
@@ -101,7 +120,7 @@ fn split(state: &State, chains: usize) -> Result<Vec<State>> {
 }
 
 fn join(state: &mut State, chains: Vec<State>) {
-    state.memory.clear();
+    state.memory = vec![label(chains.len(), chains[0].memory.len())];
     for (number, chain) in chains.into_iter().enumerate() {
         if number == 0 {
             state.theta = chain.theta;

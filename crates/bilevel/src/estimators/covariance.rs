@@ -10,6 +10,7 @@ use super::effective_samples;
 use super::inner_loop::{InnerLoop, not_applicable};
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
+use crate::paths::must_see;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
@@ -68,17 +69,13 @@ impl Method for Covariance {
     }
 
     fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        self.applies(problem)?;
         let Covariance { burn_in, samples, step, temperature, noise_scale } = *self;
         require(samples > 1, "samples", samples as f64, "at least 2, for a covariance")?;
         let inner = InnerLoop::new(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
         let must = "above 0: without noise there is no covariance; langevin-adjoint, rmd and ift-cg work at 0";
         require(temperature > 0.0, "temperature", temperature, must)?;
         require(noise_scale > 0.0, "noise_scale", noise_scale, must)?;
-        if problem.starts_from_lambda() {
-            let reason = "it averages over the stationary chain, which forgets its start, but here θ⁰ depends on λ; use rmd, \
-                          which differentiates through the start";
-            return not_applicable(self.name(), reason);
-        }
         Ok(Box::new(Prepared {
             settings: *self,
             inner,
@@ -88,8 +85,18 @@ impl Method for Covariance {
         }))
     }
 
+    fn applies(&self, problem: &Problem) -> Result<()> {
+        if problem.starts_from_lambda() {
+            let reason = "it averages over the stationary chain, which forgets its start, but here θ⁰ depends on λ; use rmd, \
+                          which differentiates through the start";
+            return not_applicable(self.name(), reason);
+        }
+        must_see(self.name(), problem, |path| self.sees(path))
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.burn_in.saturating_add(self.samples)))
+        let time = InnerTime::new(self.step, self.burn_in.saturating_add(self.samples));
+        Some(time.with_noise(self.temperature, self.noise_scale))
     }
 }
 

@@ -88,8 +88,13 @@ impl Method for Es {
         }))
     }
 
+    /// It takes no derivative by λ, so there need not be any.
+    fn applies(&self, _: &Problem) -> Result<()> {
+        Ok(())
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
     }
 }
 

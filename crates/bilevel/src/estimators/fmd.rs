@@ -76,7 +76,7 @@ impl Method for Fmd {
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
     }
 }
 
@@ -87,7 +87,7 @@ fn start_column(problem: &Problem, executor: &dyn Executor) -> Result<Option<Rou
     let Some(start) = trace.start()? else { return Ok(None) };
     let e = trace.inputs_like("e", &trace.lambda);
     let column = or_zeros(jvp(&start, &trace.lambda, &e)?, &trace.theta);
-    let mut builder = Program::builder(&graph);
+    let mut builder = e.iter().fold(Program::builder(&graph), |builder, &e| builder.keep_input(e));
     for (i, s) in column.into_iter().enumerate() {
         builder = builder.output(format!("s.{i}"), s);
     }
@@ -106,6 +106,7 @@ fn chain_program(inner: &InnerLoop, problem: &Problem, executor: &dyn Executor) 
     let next = inner.next(&trace, &slope, step);
     let gamma = trace.gamma;
     let mut builder = Program::builder(&graph).output("inner", loss);
+    builder = e.iter().fold(builder, |builder, &e| builder.keep_input(e));
     for i in 0..theta.len() {
         builder = builder.carry(theta[i], next[i]).carry(s[i], s[i] - turn[i] * gamma);
     }

@@ -71,7 +71,8 @@ impl Method for HpoSgld {
 
     fn inner_time(&self) -> Option<InnerTime> {
         let mean_kept = Some(self.burn_in as f64 + (self.samples as f64 + 1.0) / 2.0);
-        Some(InnerTime { mean_kept, ..InnerTime::new(self.step, self.burn_in.saturating_add(self.samples)) })
+        let time = InnerTime::new(self.step, self.burn_in.saturating_add(self.samples));
+        Some(InnerTime { mean_kept, ..time.with_noise(self.temperature, self.noise_scale) })
     }
 }
 

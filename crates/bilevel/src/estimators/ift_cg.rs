@@ -6,8 +6,9 @@
 
 use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, at_least_0};
-use super::solve::{ConjugateGradients, Matrix};
+use super::solve::{ConjugateGradients, Matrix, REGULARISATION};
 use crate::estimator::{Estimator, Hypergradient, Method, State, zeros_like};
+use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::{Cause, Result};
@@ -25,7 +26,7 @@ use serde::{Deserialize, Serialize};
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| t.0.square() * 0.5)
 ///     .build()?;
-/// let method = IftCg { regularisation: 0.0, iterations: 1, step: 0.5, ..IftCg::default() };
+/// let method = IftCg { iterations: 1, step: 0.5, ..IftCg::default() };
 /// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
 /// let h = estimator.estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
 /// assert!((h.value[0].item().unwrap() - 2.0).abs() < 1e-12);
@@ -42,7 +43,7 @@ pub struct IftCg {
     pub temperature: f64,
     /// Noise scale κ, at least 0.
     pub noise_scale: f64,
-    /// Added to every eigenvalue of H, at least 0.
+    /// Added to every eigenvalue of H, at least 0; 0 unless said otherwise, for anything else biases the hypergradient.
     pub regularisation: f64,
     /// Iterations i, at least 1.
     pub iterations: usize,
@@ -50,7 +51,14 @@ pub struct IftCg {
 
 impl Default for IftCg {
     fn default() -> Self {
-        IftCg { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, regularisation: 0.01, iterations: 10 }
+        IftCg {
+            step: 0.01,
+            steps: 100,
+            temperature: 0.0,
+            noise_scale: 1.0,
+            regularisation: REGULARISATION,
+            iterations: 10,
+        }
     }
 }
 
@@ -76,8 +84,12 @@ impl Method for IftCg {
         Ok(Box::new(Prepared { implicit, solver }))
     }
 
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Start
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
     }
 }
 

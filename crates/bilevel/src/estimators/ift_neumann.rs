@@ -10,6 +10,7 @@ use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, positive};
 use super::solve::{Richardson, square_norm};
 use crate::estimator::{Estimator, Hypergradient, Method, State};
+use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::{Cause, Error, Result};
@@ -88,8 +89,12 @@ impl Method for IftNeumann {
         Ok(Box::new(Prepared { implicit, series, terms }))
     }
 
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Start
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
     }
 }
 

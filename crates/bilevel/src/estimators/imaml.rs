@@ -8,13 +8,13 @@
 //! depends on λ, which it does not in the usual setting.
 
 use super::implicit::{Ending, Implicit, count};
-use super::inner_loop::{InnerLoop, positive};
+use super::inner_loop::{InnerLoop, not_applicable, positive};
 use super::solve::{ConjugateGradients, Matrix};
 use crate::estimator::{Estimator, Hypergradient, Method, State, zeros_like};
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::trace::Trace;
-use crate::{Cause, Error, Result};
+use crate::{Cause, Result};
 use bilevel_graph::{Executor, Graph};
 use serde::{Deserialize, Serialize};
 
@@ -74,11 +74,7 @@ impl Method for Imaml {
         let Imaml { step, steps, temperature, noise_scale, rho, iterations } = *self;
         positive("rho", rho)?;
         count("iterations", iterations, 1)?;
-        if !starts_at_lambda(problem)? {
-            let reason = "it needs θ⁰ = λ, leaf by leaf: give the problem .start(…) with the identity, or use ift-cg where \
-                          λ is not the start of θ";
-            return Err(Error::NotApplicable { method: self.name(), reason: reason.into() });
-        }
+        self.applies(problem)?;
         let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
         let ending = Ending { scale: 1.0 / rho, proximal: Some(rho) };
         let implicit = Implicit::new(self.name(), problem, executor, inner, ending)?;
@@ -87,15 +83,21 @@ impl Method for Imaml {
         Ok(Box::new(Prepared { implicit, solver }))
     }
 
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime { added_curvature: self.rho, ..InnerTime::new(self.step, self.steps) })
+    fn applies(&self, problem: &Problem) -> Result<()> {
+        let graph = Graph::new();
+        let trace = Trace::new(&graph, problem)?;
+        if trace.start()?.is_some_and(|start| start == trace.lambda) {
+            return Ok(());
+        }
+        let reason = "it needs θ⁰ = λ, leaf by leaf: give the problem .start(…) with the identity, or use rmd, which \
+                      differentiates through any start";
+        not_applicable(self.name(), reason)
     }
-}
 
-fn starts_at_lambda(problem: &Problem) -> Result<bool> {
-    let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
-    Ok(trace.start()?.is_some_and(|start| start == trace.lambda))
+    fn inner_time(&self) -> Option<InnerTime> {
+        let time = InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale);
+        Some(InnerTime { added_curvature: self.rho, ..time })
+    }
 }
 
 impl Estimator for Prepared {

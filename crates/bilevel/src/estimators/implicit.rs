@@ -174,6 +174,7 @@ fn ending_program(
     let loss = trace.inner(theta, counter(inner, &graph))?;
     let mixed = mixed_vector(loss, theta, &v, lambda)?;
     let mut builder = Program::builder(&graph).output("inner", loss);
+    builder = v.iter().fold(builder, |builder, &v| builder.keep_input(v));
     for i in 0..lambda.len() {
         let base = if ending.proximal.is_some() { direct[i] + v[i] } else { direct[i] };
         builder = builder.output(format!("h.{i}"), mixed[i].map_or(base, |mixed| base - mixed * ending.scale));

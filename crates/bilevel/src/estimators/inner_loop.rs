@@ -168,6 +168,7 @@ pub(super) fn through_start(problem: &Problem, executor: &dyn Executor) -> Resul
     let trace = Trace::new(&graph, problem)?;
     let (h, v) = (trace.inputs_like("h", &trace.lambda), trace.inputs_like("v", &trace.theta));
     let mut builder = Program::builder(&graph);
+    builder = v.iter().fold(builder, |builder, &v| builder.keep_input(v));
     for (i, (h, change)) in h.into_iter().zip(trace.through_start(&v)?).enumerate() {
         builder = builder.output(format!("h.{i}"), h + change);
     }

@@ -12,6 +12,7 @@ use super::inner_loop::{InnerLoop, not_applicable, outer_gradient, outer_loss};
 use crate::diagnostics::adjoint;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
+use crate::paths::must_see;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
@@ -71,10 +72,7 @@ impl Method for LangevinAdjoint {
         let LangevinAdjoint { burn_in, samples, step, temperature, noise_scale, .. } = *self;
         require(samples > 0, "samples", samples as f64, "at least 1")?;
         let inner = InnerLoop::new(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
-        if problem.starts_from_lambda() {
-            let reason = "it assumes that θ⁰ does not depend on λ; use rmd, which differentiates through the start";
-            return not_applicable(self.name(), reason);
-        }
+        self.applies(problem)?;
         Ok(Box::new(Prepared {
             settings: *self,
             inner,
@@ -86,8 +84,17 @@ impl Method for LangevinAdjoint {
         }))
     }
 
+    fn applies(&self, problem: &Problem) -> Result<()> {
+        if problem.starts_from_lambda() {
+            let reason = "it assumes that θ⁰ does not depend on λ; use rmd, which differentiates through the start";
+            return not_applicable(self.name(), reason);
+        }
+        must_see(self.name(), problem, |path| self.sees(path))
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.burn_in.saturating_add(self.samples)))
+        let time = InnerTime::new(self.step, self.burn_in.saturating_add(self.samples));
+        Some(time.with_noise(self.temperature, self.noise_scale))
     }
 }
 
@@ -146,7 +153,9 @@ impl Estimator for Prepared {
         let zeros = zeros_like(&state.lambda);
         chain.set_all("h", &zeros)?;
         // What is averaged begins anew after the burn-in, and the sums of f with an f as their centre.
-        effective_samples::begin(chain, 0.0)?;
+        if self.settings.outer_every_step {
+            effective_samples::begin(chain, 0.0)?;
+        }
         let first = self.settings.burn_in.max(1) as u32;
         chain.run(0..first)?;
         if self.settings.burn_in > 0 {

@@ -56,14 +56,19 @@ impl Method for Reptile {
 
     fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         let inner = InnerLoop::new(self.step, self.steps, 0.0, 0.0, 1)?;
+        self.applies(problem)?;
+        Ok(Box::new(Prepared { inner, forward: inner.walk(problem, executor)?, outer: outer_loss(problem, executor)? }))
+    }
+
+    fn applies(&self, problem: &Problem) -> Result<()> {
         let graph = Graph::new();
         let trace = Trace::new(&graph, problem)?;
-        if trace.start()?.is_none_or(|start| start != trace.lambda) {
-            let reason = "it learns where θ starts, so λ must be θ⁰ itself; give the problem .start(|_, l| l.clone()), or use \
-                          rmd or rmd-fo, which differentiate through any start";
-            return not_applicable(self.name(), reason);
+        if trace.start()?.is_some_and(|start| start == trace.lambda) {
+            return Ok(());
         }
-        Ok(Box::new(Prepared { inner, forward: inner.walk(problem, executor)?, outer: outer_loss(problem, executor)? }))
+        let reason = "it learns where θ starts, so λ must be θ⁰ itself; give the problem .start(|_, l| l.clone()), or use \
+                      rmd, which differentiates through any start";
+        not_applicable(self.name(), reason)
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

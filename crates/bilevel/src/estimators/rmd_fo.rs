@@ -6,6 +6,7 @@
 
 use super::inner_loop::{InnerLoop, Start, add_through_start, outer_gradient, through_start};
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
@@ -73,8 +74,12 @@ impl Method for RmdFo {
         }))
     }
 
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Training
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
     }
 }
 

@@ -44,6 +44,12 @@ impl Richardson {
     }
 }
 
+/// What is added to every eigenvalue of H unless said otherwise, the same for all methods that solve H·q = f_θ, or a comparison
+/// of them would be one of their defaults. It is nothing: any other number biases the hypergradient by an amount that
+/// depends on the scale of the inner loss, in silence, whereas a Hessian that cannot be solved with is met with a warning or an
+/// error that asks for it.
+pub(crate) const REGULARISATION: f64 = 0.0;
+
 /// The matrix A = a·H + b·I of a system.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix {
@@ -179,7 +185,7 @@ fn residual_program(problem: &Problem, executor: &dyn Executor, inner: &InnerLoo
     let product = matrix.times(inner, &trace, &q)?;
     let mut builder = Program::builder(&graph);
     for i in 0..q.len() {
-        builder = builder.output(format!("r.{i}"), f_theta[i] - product[i]);
+        builder = builder.keep_input(q[i]).output(format!("r.{i}"), f_theta[i] - product[i]);
     }
     Routine::new(&builder.build()?, problem, executor)
 }

@@ -1,0 +1,222 @@
+//! Why an iteration had to be given up, found by walking its inner loop once more with open eyes.
+//!
+//! What a method sees is that a number is not finite, and what the driver sees is which; neither tells a step that is too
+//! large from a root at 0. So the inner loop is run again from where it started, a step at a time, and the first thing that
+//! is wrong is the cause: a loss or derivative that is not finite though nothing grew, a loss that rises without end, one that
+//! falls without end, and at last a curvature that the step is too large for.
+
+use crate::divergence::{Cause, Diagnosis};
+use crate::estimator::State;
+use crate::estimators::inner_loop::InnerLoop;
+use crate::probe::InnerTime;
+use crate::problem::Problem;
+use crate::routine::Routine;
+use crate::trace::{Trace, or_zeros};
+use crate::{Error, Result};
+use bilevel_graph::{Executor, Graph, Program, Tensor, gradient};
+
+/// A change of so many times the size at the start is a loss that runs away.
+const AWAY: f64 = 1e3;
+/// Hessian products spent on the largest curvature.
+const PRODUCTS: usize = 20;
+
+/// What the driver knows of the iteration.
+pub(crate) struct Circumstances<'a> {
+    pub problem: &'a Problem,
+    pub executor: &'a dyn Executor,
+    /// λ and θ where the iteration began.
+    pub state: &'a State,
+    pub key: [i32; 2],
+    /// The inner loop, where the method has one.
+    pub time: Option<InnerTime>,
+    /// The step of λ before was larger than 1 and than half of λ.
+    pub leap: bool,
+    /// The outer loss of the iteration before, where it was the least of the run.
+    pub least: Option<f64>,
+    /// The key of the whole run, whose first state the outer loss is compared with.
+    pub run_key: [i32; 2],
+}
+
+/// The numbers at one θ.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    step: usize,
+    inner: f64,
+    /// ‖∇θL_T‖².
+    slope: f64,
+    outer: f64,
+    /// ‖f_θ‖² and ‖f_λ‖².
+    f_theta: f64,
+    f_lambda: f64,
+}
+
+impl Seen {
+    fn inner_is_sound(&self) -> bool {
+        self.inner.is_finite() && self.slope.is_finite()
+    }
+}
+
+/// What was met along an inner loop.
+struct Walk {
+    first: Seen,
+    /// The last whose inner loss and its derivative are finite, and the next, where they are not.
+    sound: Option<Seen>,
+    broken: Option<Seen>,
+    /// The inner loss or its slope left the size it had at the start far behind.
+    away: bool,
+    /// The inner loss never rose.
+    falls: bool,
+    /// The last θ at which the outer loss or a derivative of it is not finite.
+    outer: Option<Seen>,
+}
+
+impl Circumstances<'_> {
+    /// The diagnosis with its cause looked for; as it was where nothing better is found.
+    pub fn examine(&self, diagnosis: Diagnosis) -> Diagnosis {
+        // It is only an explanation: what goes wrong on the way to it must not hide what happened.
+        match self.cause(&diagnosis) {
+            Ok(Some((seen, cause))) => Diagnosis { seen, cause, ..diagnosis },
+            _ => diagnosis,
+        }
+    }
+
+    fn cause(&self, given: &Diagnosis) -> Result<Option<(String, Cause)>> {
+        if let Some(seen) = self.outer_loss_falls_without_end()? {
+            return Ok(Some((format!("{}; {seen}", given.seen), Cause::OuterLossUnbounded)));
+        }
+        // A search takes no derivative of the outer loss.
+        let walk = self.walk(given.cause != Cause::SearchTooWide)?;
+        if let Some(broken) = walk.broken {
+            if broken.step == 0 || (!walk.away && !broken.inner.is_infinite()) {
+                let what = undefined("inner", broken.inner, "its derivative by θ");
+                return Ok(Some((format!("{what} {}", self.place(broken.step)), Cause::InnerLossUndefined)));
+            }
+            // A step from which the loss rises is too large; where it only ever falls no step is small enough.
+            let last = walk.sound.filter(|_| walk.falls && broken.step > 1);
+            return Ok(match (self.leap, last) {
+                (true, _) => None,
+                (false, Some(last)) => {
+                    let fell =
+                        format!("the inner loss fell from {:.3e} to {:.3e} on the way", walk.first.inner, last.inner);
+                    Some((format!("{}; {fell}", given.seen), Cause::InnerLossUnbounded))
+                }
+                (false, None) => Some((given.seen.clone(), Cause::InnerStepTooLarge)),
+            });
+        }
+        // A loss that overflows after a leap of λ is the leap's fault.
+        if let Some(seen) = walk.outer.filter(|seen| !(self.leap && seen.outer.is_infinite())) {
+            let by = if seen.f_theta.is_finite() { "its derivative by λ" } else { "its derivative by θ" };
+            let what = undefined("outer", seen.outer, by);
+            return Ok(Some((format!("{what} {}", self.place(seen.step)), Cause::OuterLossUndefined)));
+        }
+        match given.cause {
+            Cause::AdjointGrowing | Cause::InnerStepTooLarge if !self.leap => self.curvature(&given.seen),
+            _ => Ok(None),
+        }
+    }
+
+    fn place(&self, step: usize) -> String {
+        match step {
+            0 => "where training starts".into(),
+            _ if self.time.is_some_and(|time| step == time.steps) => "where training ends".into(),
+            step => format!("after inner step {step}"),
+        }
+    }
+
+    /// The step × curvature where the iteration began, if that is beyond 2.
+    fn curvature(&self, seen: &str) -> Result<Option<(String, Cause)>> {
+        let Some(time) = self.time else { return Ok(None) };
+        let graph = Graph::new();
+        let losses = self.problem.losses(&graph, self.state, self.key)?;
+        let product = match losses.curvature(&graph, self.executor, PRODUCTS) {
+            Ok(found) => time.step * (found.largest + time.added_curvature),
+            Err(Error::Problem { .. }) => {
+                let seen = "the inner loss has no finite second derivative where training starts".to_string();
+                return Ok(Some((seen, Cause::InnerLossUndefined)));
+            }
+            Err(error) => return Err(error),
+        };
+        let seen = format!("{seen}; inner step × curvature is {product:.2} where training starts");
+        Ok((product > 2.0).then_some((seen, Cause::InnerStepTooLarge)))
+    }
+
+    fn outer_loss_falls_without_end(&self) -> Result<Option<String>> {
+        let Some(least) = self.least else { return Ok(None) };
+        let start = State::initial(self.problem, self.run_key)?;
+        let first = crate::Evaluator::new(self.problem, self.executor)?.at(&start, self.key)?[1];
+        let fell = least < first - AWAY * first.abs().max(1.0);
+        Ok(fell.then(|| format!("the outer loss fell from {first:.3e} to {least:.3e} on the way")))
+    }
+
+    /// Walks the inner loop until a number of the inner loss is not finite.
+    fn walk(&self, derivatives: bool) -> Result<Walk> {
+        let time = self.time.unwrap_or(InnerTime::new(1.0, 0));
+        let inner = InnerLoop::new(time.step, time.steps, time.heat, 1.0, 0)?;
+        let mut routine = walk_program(self.problem, self.executor, &inner, time.added_curvature)?;
+        inner.place(&mut routine)?;
+        routine.set_point(&self.state.lambda, &self.state.theta, self.key)?;
+        let mut at = |step: usize| -> Result<Seen> {
+            routine.run(step as u32..step as u32 + 1)?;
+            let [inner, slope, outer, f_theta, f_lambda] =
+                ["inner", "slope", "outer", "f_theta", "f_lambda"].map(|name| routine.number(name));
+            Ok(Seen { step, inner: inner?, slope: slope?, outer: outer?, f_theta: f_theta?, f_lambda: f_lambda? })
+        };
+        let first = at(0)?;
+        let mut walk = Walk { first, sound: None, broken: None, away: false, falls: true, outer: None };
+        let far = AWAY * first.inner.abs().max(1.0);
+        let steep = AWAY * AWAY * first.slope.max(1.0);
+        let mut seen = first;
+        loop {
+            if !seen.inner_is_sound() {
+                walk.broken = Some(seen);
+                return Ok(walk);
+            }
+            walk.away |= (seen.inner - first.inner).abs() > far || seen.slope > steep;
+            walk.falls &= walk.sound.is_none_or(|before| seen.inner <= before.inner);
+            walk.sound = Some(seen);
+            let finite = !derivatives || (seen.f_theta.is_finite() && seen.f_lambda.is_finite());
+            if !seen.outer.is_finite() || !finite {
+                walk.outer = Some(seen);
+            }
+            if seen.step == time.steps {
+                return Ok(walk);
+            }
+            seen = at(seen.step + 1)?;
+        }
+    }
+}
+
+fn undefined(loss: &str, value: f64, derivative: &str) -> String {
+    match value.is_finite() {
+        true => format!("the {loss} loss is {value:.3e}, but {derivative} is not finite"),
+        false => format!("the {loss} loss is {value}"),
+    }
+}
+
+fn walk_program(problem: &Problem, executor: &dyn Executor, inner: &InnerLoop, added: f64) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, problem)?;
+    let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
+    let loss = trace.inner(theta, step)?;
+    let mut slope = or_zeros(gradient(loss, theta)?, theta);
+    let pulled = added != 0.0 && lambda.iter().map(|l| l.shape()).eq(theta.iter().map(|t| t.shape()));
+    if pulled {
+        slope = (0..slope.len()).map(|i| slope[i] + (theta[i] - lambda[i]) * added).collect();
+    }
+    let outer = trace.outer(theta, step)?;
+    let both = [&lambda[..], theta].concat();
+    let by = or_zeros(gradient(outer, &both)?, &both);
+    let (f_lambda, f_theta) = by.split_at(lambda.len());
+    let zero = graph.scalar(0.0, problem.dtype);
+    let square = |all: &[Tensor]| all.iter().map(|t| t.square().sum_all()).reduce(|a, b| a + b).unwrap_or(zero);
+    let mut builder = Program::builder(&graph)
+        .output("inner", loss)
+        .output("slope", square(&slope))
+        .output("outer", outer)
+        .output("f_theta", square(f_theta))
+        .output("f_lambda", square(f_lambda));
+    for (&theta, next) in theta.iter().zip(inner.next(&trace, &slope, step)) {
+        builder = builder.carry(theta, next);
+    }
+    Routine::new(&builder.build()?, problem, executor)
+}
