@@ -10,6 +10,7 @@ extern crate self as bilevel_graph;
 mod array;
 mod check;
 mod check_report;
+pub mod conformance;
 mod differences;
 mod dtype;
 mod dump;

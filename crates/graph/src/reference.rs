@@ -133,6 +133,8 @@ impl Runnable for ReferenceRun {
             return Ok(());
         }
         self.check_inputs_are_set()?;
+        // What a run that fails leaves behind is no output.
+        self.values = None;
         for step in steps {
             if let Some(number) = self.program.step {
                 self.inputs[number] = Some(vec![step as i32 as f64]);
