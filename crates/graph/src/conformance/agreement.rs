@@ -16,13 +16,13 @@ pub struct Failure {
 #[derive(Clone, Debug)]
 pub enum Mismatch {
     /// It gave an error where it must give results.
-    Refused(Error),
+    Refused(Box<Error>),
     /// It did not refuse as it must.
     Accepted {
         /// How it must refuse.
         wanted: String,
         /// What it said instead, if anything.
-        found: Option<Error>,
+        found: Option<Box<Error>>,
     },
     /// It gave another number of results.
     Count {

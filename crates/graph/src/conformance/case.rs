@@ -71,7 +71,7 @@ impl Case {
     }
 
     fn refused(&self, error: crate::Error) -> Failure {
-        self.failed(Mismatch::Refused(error))
+        self.failed(Mismatch::Refused(Box::new(error)))
     }
 }
 

@@ -16,7 +16,7 @@ impl Watch {
     fn refused_as<T>(&mut self, case: &str, answer: Result<T>, wanted: &str, is: impl Fn(&ErrorKind) -> bool) {
         let found = match answer {
             Err(error) if is(&error.kind) => return,
-            Err(error) => Some(error),
+            Err(error) => Some(Box::new(error)),
             Ok(_) => None,
         };
         self.0.push(Failure { case: case.into(), mismatch: Mismatch::Accepted { wanted: wanted.into(), found } });
@@ -25,7 +25,7 @@ impl Watch {
     /// An answer that must be these numbers.
     fn is(&mut self, case: &str, answer: Result<Array>, expected: &[f64]) {
         let mismatch = match answer {
-            Err(error) => Mismatch::Refused(error),
+            Err(error) => Mismatch::Refused(Box::new(error)),
             Ok(found) if found.to_f64() == expected => return,
             Ok(found) => {
                 let found = found.to_f64();
