@@ -498,7 +498,10 @@ impl Planner<'_> {
                     let part = View::contiguous(&node.shape).slice(low, &step, &view.shape);
                     Some(Move::new(view, memory[n]?, &part, result, dtype))
                 });
-                StepKind::Moves { zero: Some((result, node.count() * dtype.size())), moves: moves.into_iter().collect() }
+                StepKind::Moves {
+                    zero: Some((result, node.count() * dtype.size())),
+                    moves: moves.into_iter().collect(),
+                }
             }
             _ => StepKind::Moves { zero: None, moves: vec![] },
         }

@@ -4,8 +4,8 @@
 use crate::fuse::{Access, Domain, Grouping, Role, is_whole, repeats_rows};
 use crate::kernels::{self, Arity, Isa};
 use crate::lower::{Elementwise, Kind, Lowering, Operand};
-use crate::slots::{Value, assign_slots, places};
 use crate::memory::{Address, CONSTANTS};
+use crate::slots::{Value, assign_slots, places};
 use crate::tile::{Advance, Instruction, Load, Place, Sink, TileProgram};
 use crate::view::{Run, View};
 use bilevel_graph::{DType, ReduceOp};
@@ -451,7 +451,8 @@ impl Builder<'_> {
             for place in places(instruction) {
                 if place.is_scratch() {
                     let value = &self.values[place.start.offset];
-                    place.start.offset = if value.rows { full_slots * full + value.slot * row } else { value.slot * full };
+                    place.start.offset =
+                        if value.rows { full_slots * full + value.slot * row } else { value.slot * full };
                 }
             }
         }

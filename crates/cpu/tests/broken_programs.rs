@@ -4,10 +4,11 @@
 mod common;
 
 use bilevel_cpu::Cpu;
+use bilevel_graph::conformance::{Dice, results};
 use bilevel_graph::{
     Array, BinaryOp, Carry, ConvDims, DType, ErrorKind, Executor, Graph, Op, Program, Reference, UnaryOp,
 };
-use common::{Dice, assert_close, results};
+use common::assert_close;
 
 /// One of every kind of part: inputs, a step, a product, a convolution, indexing, moves, outputs and a carry.
 fn whole() -> Program {

@@ -160,7 +160,10 @@ fn memory_that_is_not_there_is_an_error_that_says_how_much_was_needed() {
     let cpu = Cpu::with_threads(1);
     for elements in [1 << 45, usize::MAX / 16] {
         let error = cpu.buffer(&meta(&[elements])).unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::OutOfMemory { needed, .. } if needed == 8 * elements as u64), "{error}");
+        assert!(
+            matches!(error.kind, ErrorKind::OutOfMemory { needed, .. } if needed == 8 * elements as u64),
+            "{error}"
+        );
         assert!(error.to_string().contains("bytes of memory are needed"), "{error}");
     }
 }

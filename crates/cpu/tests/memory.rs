@@ -3,8 +3,8 @@
 mod common;
 
 use bilevel_cpu::{Cpu, CpuRun};
+use bilevel_graph::conformance::Dice;
 use bilevel_graph::{Array, DType, Executor, Graph, Program, Runnable, Tensor, gradient, nn, vjp};
-use common::Dice;
 use common::counting::{Counting, HELD};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::SeqCst;
@@ -142,8 +142,8 @@ fn training(cpu: &Cpu) -> CpuRun {
     for (i, port) in program.inputs.iter().enumerate() {
         let shape = &port.meta.shape;
         let value: Array = match port.meta.dtype {
-            DType::I32 => dice.indices(shape, 10),
-            dtype => dice.array(shape, dtype),
+            DType::I32 => dice.indices(shape, 10).unwrap(),
+            dtype => dice.array(shape, dtype).unwrap(),
         };
         run.set(i, &value).unwrap();
     }

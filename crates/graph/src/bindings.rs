@@ -53,7 +53,8 @@ impl Bindings {
 
     /// Binds an input. A buffer that the program writes can be bound only once.
     pub(crate) fn bind_input(&mut self, input: usize, buffer: &Buffer) -> Result<()> {
-        let port = self.program.inputs.get(input).ok_or_else(|| unknown(&self.program.inputs, &number("input", input)))?;
+        let port =
+            self.program.inputs.get(input).ok_or_else(|| unknown(&self.program.inputs, &number("input", input)))?;
         if self.inputs[input].as_ref().is_some_and(|bound| bound.is_same(buffer)) {
             return Ok(());
         }

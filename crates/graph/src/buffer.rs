@@ -5,7 +5,10 @@ use crate::{Array, DType, Error, ErrorKind, Result};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::{Acquire, Relaxed, Release}};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 /// Memory of an executor that holds one tensor: on the CPU a block of bytes, on a GPU memory of the device. A program is
 /// bound to buffers and works in them; nothing is copied to the host unless somebody asks to look.

@@ -6,8 +6,8 @@
 
 use crate::check_report::{CheckReport, CheckRow, Quantity};
 use crate::differences::derivative;
-use crate::graph::Graph;
 use crate::executor::{Executor, Runnable};
+use crate::graph::Graph;
 use crate::program::Program;
 use crate::reference::{Reference, input_name};
 use crate::shape::element_count;

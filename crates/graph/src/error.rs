@@ -194,10 +194,12 @@ impl fmt::Display for Error {
                 f,
                 "the buffer for '{name}' is bound to '{other}' already, and the program writes one of them; give each its own"
             )?,
-            ErrorKind::BufferBusy => {
-                f.write_str("a buffer is in use by another run; wait for that run, or give each run buffers of its own")?
+            ErrorKind::BufferBusy => f.write_str(
+                "a buffer is in use by another run; wait for that run, or give each run buffers of its own",
+            )?,
+            ErrorKind::RunFailed => {
+                f.write_str("the run that should have filled this buffer failed; run it again first")?
             }
-            ErrorKind::RunFailed => f.write_str("the run that should have filled this buffer failed; run it again first")?,
             ErrorKind::OutOfMemory { needed, free } => {
                 write!(f, "{needed} bytes of memory are needed")?;
                 match free {

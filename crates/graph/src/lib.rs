@@ -12,6 +12,7 @@ mod bindings;
 mod buffer;
 mod check;
 mod check_report;
+pub mod conformance;
 mod differences;
 mod dtype;
 mod dump;
