@@ -8,6 +8,7 @@ use crate::checkpoint::Checkpoint;
 use crate::checkpoint_error::CheckpointError;
 use crate::error::require;
 use crate::fingerprint::Identity;
+use crate::progress::Progress;
 use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -211,7 +212,11 @@ impl Folder {
     }
 
     /// Writes a checkpoint and removes all but the last two.
-    pub fn save(&self, checkpoint: &Checkpoint) -> Result<()> {
+    pub fn save(&self, identity: &Identity, progress: &Progress, slots: &[&str]) -> Result<()> {
+        let failed = |error: crate::Error| {
+            CheckpointError::io("read the state to write it to", &self.path, &std::io::Error::other(error))
+        };
+        let checkpoint = Checkpoint::new(identity, progress, slots).map_err(failed)?;
         let place = self.path.join(name(checkpoint.iteration()));
         let beside = self.path.join(name(checkpoint.iteration()) + UNFINISHED);
         let written = || -> std::io::Result<()> {

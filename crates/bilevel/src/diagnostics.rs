@@ -1,7 +1,5 @@
 //! What was seen beside a hypergradient, and what of it a person should know.
 
-use crate::outer_step::norm;
-use bilevel_graph::Array;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -178,8 +176,7 @@ impl Diagnostics {
 }
 
 /// ‖z‖ after an inner loop, and its growth where it was not 0 before.
-pub(crate) fn adjoint(before: &[Array], after: &[Array]) -> Diagnostics {
-    let (before, after) = (norm(before), norm(after));
+pub(crate) fn adjoint(before: f64, after: f64) -> Diagnostics {
     Diagnostics {
         adjoint_norm: Some(after),
         adjoint_growth: (before > 0.0).then_some(after / before),

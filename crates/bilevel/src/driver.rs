@@ -15,6 +15,7 @@ use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::schedule::Schedule;
+use crate::session::Session;
 use crate::stopping::{Criteria, Outcome, StopSignal};
 use bilevel_graph::Executor;
 use std::time::Duration;
@@ -64,8 +65,8 @@ impl Method for Box<dyn Method> {
         (**self).name()
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        (**self).compile(problem, executor)
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        (**self).compile(session)
     }
 
     fn sees(&self, path: Path) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::problem::Problem;
 use crate::trace::Trace;
-use crate::variable::Variable;
+use crate::variable::{Start, Variable};
 use bilevel_graph::{Graph, Program};
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +77,7 @@ impl Fingerprint {
                 .collect(),
             data_checksum: checksum.finalize(),
             starts_from_lambda: problem.starts_from_lambda(),
-            variables_checksum: crc32fast::hash(format!("{:?}{:?}", problem.lambda, problem.theta).as_bytes()),
+            variables_checksum: variables_checksum(problem),
             losses_checksum: losses_checksum(problem),
         }
     }
@@ -126,6 +126,30 @@ impl Fingerprint {
         }
         (self.losses_checksum != here.losses_checksum).then(|| "the losses are others".into())
     }
+}
+
+/// Of how every variable starts and what bounds it, from the bytes of the numbers.
+fn variables_checksum(problem: &Problem) -> u32 {
+    let mut checksum = crc32fast::Hasher::new();
+    for (name, variable) in problem.lambda.iter().chain(&problem.theta) {
+        let mut numbers = |kind: u8, numbers: &[f64]| {
+            checksum.update(&[kind]);
+            numbers.iter().for_each(|number| checksum.update(&number.to_le_bytes()));
+        };
+        match &variable.start {
+            Start::Fixed(_) => numbers(0, &[]),
+            Start::Constant(value) => numbers(1, &[*value]),
+            Start::Normal(deviation) => numbers(2, &[*deviation]),
+            Start::Uniform(low, high) => numbers(3, &[*low, *high]),
+        }
+        let (low, high) = variable.bounds();
+        numbers(4, &[low, high]);
+        if let Start::Fixed(array) = &variable.start {
+            checksum.update(array.bytes());
+        }
+        checksum.update(name.as_bytes());
+    }
+    checksum.finalize()
 }
 
 /// All that has to agree before a run may go on from a checkpoint.

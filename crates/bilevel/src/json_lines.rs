@@ -1,7 +1,7 @@
 //! Metrics as JSON, one line an iteration.
 
-use crate::estimator::State;
 use crate::observer::{Beginning, Iteration, Observer};
+use crate::state::State;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::ops::ControlFlow;

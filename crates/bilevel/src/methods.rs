@@ -7,8 +7,8 @@ use crate::estimators::{
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
+use crate::session::Session;
 use crate::{Error, Result};
-use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
 /// What a person choosing a method wants to know of it.
@@ -159,8 +159,8 @@ impl Method for AnyMethod {
         self.inner().name()
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        self.inner().compile(problem, executor)
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        self.inner().compile(session)
     }
 
     fn sees(&self, path: Path) -> bool {

@@ -1,7 +1,8 @@
 //! Watching a run: what an observer is told, and a recorder into memory.
 
 use crate::diagnostics::Diagnostics;
-use crate::estimator::{Oracles, State};
+use crate::estimator::Oracles;
+use crate::state::State;
 use crate::stopping::Outcome;
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;

@@ -6,14 +6,15 @@
 //! falls without end, and at last a curvature that the step is too large for.
 
 use crate::divergence::{Cause, Diagnosis};
-use crate::estimator::State;
 use crate::estimators::inner_loop::InnerLoop;
+use crate::key::Key;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
 use crate::routine::Routine;
+use crate::session::Session;
+use crate::state::State;
 use crate::trace::{Trace, or_zeros};
 use crate::{Error, Result};
-use bilevel_graph::{Executor, Graph, Program, Tensor, gradient};
+use bilevel_graph::{Graph, Program, Tensor, gradient};
 
 /// A change of so many times the size at the start is a loss that runs away.
 const AWAY: f64 = 1e3;
@@ -22,11 +23,10 @@ const PRODUCTS: usize = 20;
 
 /// What the driver knows of the iteration.
 pub(crate) struct Circumstances<'a> {
-    pub problem: &'a Problem,
-    pub executor: &'a dyn Executor,
+    pub session: &'a Session,
     /// λ and θ where the iteration began.
     pub state: &'a State,
-    pub key: [i32; 2],
+    pub key: Key,
     /// The inner loop, where the method has one.
     pub time: Option<InnerTime>,
     /// The step of λ before was larger than 1 and than half of λ.
@@ -34,7 +34,7 @@ pub(crate) struct Circumstances<'a> {
     /// The outer loss of the iteration before, where it was the least of the run.
     pub least: Option<f64>,
     /// The key of the whole run, whose first state the outer loss is compared with.
-    pub run_key: [i32; 2],
+    pub run_key: Key,
 }
 
 /// The numbers at one θ.
@@ -127,8 +127,8 @@ impl Circumstances<'_> {
     fn curvature(&self, seen: &str) -> Result<Option<(String, Cause)>> {
         let Some(time) = self.time else { return Ok(None) };
         let graph = Graph::new();
-        let losses = self.problem.losses(&graph, self.state, self.key)?;
-        let product = match losses.curvature(&graph, self.executor, PRODUCTS) {
+        let losses = self.session.problem().losses(&graph, &self.state.snapshot()?, self.key)?;
+        let product = match losses.curvature(&graph, self.session.executor(), PRODUCTS) {
             Ok(found) => time.step * (found.largest + time.added_curvature),
             Err(Error::Problem { .. }) => {
                 let seen = "the inner loss has no finite second derivative where training starts".to_string();
@@ -142,8 +142,8 @@ impl Circumstances<'_> {
 
     fn outer_loss_falls_without_end(&self) -> Result<Option<String>> {
         let Some(least) = self.least else { return Ok(None) };
-        let start = State::initial(self.problem, self.run_key)?;
-        let first = crate::Evaluator::new(self.problem, self.executor)?.at(&start, self.key)?[1];
+        let start = self.session.state(self.run_key)?;
+        let first = self.session.evaluator()?.at(&start, self.key)?[1];
         let fell = least < first - AWAY * first.abs().max(1.0);
         Ok(fell.then(|| format!("the outer loss fell from {first:.3e} to {least:.3e} on the way")))
     }
@@ -152,9 +152,10 @@ impl Circumstances<'_> {
     fn walk(&self, derivatives: bool) -> Result<Walk> {
         let time = self.time.unwrap_or(InnerTime::new(1.0, 0));
         let inner = InnerLoop::new(time.step, time.steps, time.heat, 1.0, 0)?;
-        let mut routine = walk_program(self.problem, self.executor, &inner, time.added_curvature)?;
+        let mut routine = walk_program(self.session, &inner, time.added_curvature)?;
         inner.place(&mut routine)?;
-        routine.set_point(&self.state.lambda, &self.state.theta, self.key)?;
+        let theta = self.state.theta.duplicate(self.session.executor())?;
+        routine.bind_point(&self.state.lambda, &theta, self.key)?;
         let mut at = |step: usize| -> Result<Seen> {
             routine.run(step as u32..step as u32 + 1)?;
             let [inner, slope, outer, f_theta, f_lambda] =
@@ -193,9 +194,9 @@ fn undefined(loss: &str, value: f64, derivative: &str) -> String {
     }
 }
 
-fn walk_program(problem: &Problem, executor: &dyn Executor, inner: &InnerLoop, added: f64) -> Result<Routine> {
+fn walk_program(session: &Session, inner: &InnerLoop, added: f64) -> Result<Routine> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
     let loss = trace.inner(theta, step)?;
     let mut slope = or_zeros(gradient(loss, theta)?, theta);
@@ -207,7 +208,7 @@ fn walk_program(problem: &Problem, executor: &dyn Executor, inner: &InnerLoop, a
     let both = [&lambda[..], theta].concat();
     let by = or_zeros(gradient(outer, &both)?, &both);
     let (f_lambda, f_theta) = by.split_at(lambda.len());
-    let zero = graph.scalar(0.0, problem.dtype);
+    let zero = graph.scalar(0.0, session.problem().dtype);
     let square = |all: &[Tensor]| all.iter().map(|t| t.square().sum_all()).reduce(|a, b| a + b).unwrap_or(zero);
     let mut builder = Program::builder(&graph)
         .output("inner", loss)
@@ -218,5 +219,5 @@ fn walk_program(problem: &Problem, executor: &dyn Executor, inner: &InnerLoop, a
     for (&theta, next) in theta.iter().zip(inner.next(&trace, &slope, step)) {
         builder = builder.carry(theta, next);
     }
-    Routine::new(&builder.build()?, problem, executor)
+    Routine::new(&builder.build()?, session)
 }

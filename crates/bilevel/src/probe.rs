@@ -5,14 +5,18 @@
 //! along the direction that matters: far below 1 it has hardly begun to forget its start. The inner loss is taken at both
 //! ends of the loop, with the same draw.
 
-use crate::Result;
 use crate::diagnostics::Diagnostics;
-use crate::estimator::{Estimator, Hypergradient, Method, State};
+use crate::estimator::{Estimator, Hypergradient, Method};
 use crate::estimators::inner_loop::Start;
-use crate::problem::Problem;
+use crate::key::Key;
+use crate::leaves::Leaves;
+use crate::norms::Norms;
 use crate::routine::Routine;
+use crate::session::Session;
+use crate::state::State;
 use crate::trace::{Trace, or_zeros};
-use bilevel_graph::{Array, Executor, Graph, Program, Tensor, gradient, hessian_vector};
+use crate::{Error, Result};
+use bilevel_graph::{Graph, Program, Tensor, gradient, hessian_vector};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -49,7 +53,10 @@ impl InnerTime {
 
 /// An estimator that adds the diagnosis to the hypergradients of another.
 pub(crate) struct Probed {
+    method: &'static str,
+    session: Session,
     estimator: Box<dyn Estimator>,
+    norms: Option<Norms>,
     time: Option<InnerTime>,
     factor: f64,
     routine: Routine,
@@ -62,18 +69,22 @@ pub(crate) struct Probed {
 }
 
 impl Probed {
-    pub fn new(method: &(impl Method + ?Sized), problem: &Problem, executor: &dyn Executor) -> Result<Self> {
-        let estimator = method.compile(problem, executor)?;
+    pub fn new(method: &(impl Method + ?Sized), session: &Session) -> Result<Self> {
+        let problem = session.problem();
+        let estimator = method.compile(session)?;
         method.applies(problem)?;
-        let (routine, direct) = probe_program(problem, executor)?;
+        let (routine, direct) = probe_program(session)?;
         let idle = problem.idle_hyperparameters()?.into();
         Ok(Probed {
+            method: method.name(),
+            session: session.clone(),
             estimator,
+            norms: None,
             time: method.inner_time(),
             factor: 1.0,
             routine,
-            loss: loss_program(problem, executor)?,
-            start: Start::new(problem, executor)?,
+            loss: loss_program(session)?,
+            start: Start::new(session)?,
             parameters: problem.sizes().1,
             direct,
             idle,
@@ -90,9 +101,9 @@ impl Probed {
         self.time.map(|time| InnerTime { step: time.step * self.factor, ..time })
     }
 
-    /// θ where the inner loop starts, given the θ of the state.
-    pub fn start(&mut self, state: &State, key: [i32; 2]) -> Result<Vec<Array>> {
-        self.start.theta(&state.lambda, &state.theta, key)
+    /// Puts θ where the inner loop starts.
+    pub fn start(&mut self, state: &State, key: Key) -> Result<()> {
+        self.start.place(&state.lambda, &state.theta, key)
     }
 
     /// The number of the step whose draw the diagnosis is made with.
@@ -102,15 +113,15 @@ impl Probed {
     }
 
     /// The hypergradient with no more diagnosis than the method itself gives.
-    pub fn estimate_only(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+    pub fn estimate_only(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         let mut found = self.estimator.estimate(state, key)?;
         found.idle = self.idle.clone();
         Ok(found)
     }
 
     /// Adds the diagnosis at the θ where the inner loop ended.
-    pub fn look(&mut self, state: &State, key: [i32; 2], into: &mut Diagnostics) -> Result<()> {
-        self.routine.set_point(&state.lambda, &state.theta, key)?;
+    pub fn look(&mut self, state: &State, key: Key, into: &mut Diagnostics) -> Result<()> {
+        self.routine.bind_point(&state.lambda, &state.theta, key)?;
         self.routine.run(self.counter())?;
         let size =
             |name: &str| Ok::<_, crate::Error>(Some(self.routine.number(name)?.sqrt()).filter(|x| x.is_finite()));
@@ -131,12 +142,22 @@ impl Probed {
 }
 
 impl Estimator for Probed {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let start = self.start(state, key)?;
-        self.loss.set_point(&state.lambda, &start, key)?;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        self.start(state, key)?;
+        self.loss.bind_point(&state.lambda, &state.theta, key)?;
         self.loss.run(self.counter())?;
         let before = self.loss.number("inner")?;
         let mut found = self.estimate_only(state, key)?;
+        let groups = [&state.theta, &state.memory, &found.value];
+        if self.norms.as_ref().is_none_or(|norms| !norms.fits(&groups)) {
+            self.norms = Some(Norms::new(&groups, self.session.executor())?);
+        }
+        if let Some(norms) = &mut self.norms
+            && let [theta, memory, value] = norms.of(&groups)?[..]
+            && let Some((seen, cause)) = found.fault(self.method, theta, memory, value)
+        {
+            return Err(Error::Diverged { seen, cause });
+        }
         found.diagnostics.inner_loss_start = Some(before).filter(|x| x.is_finite());
         self.look(state, key, &mut found.diagnostics)?;
         Ok(found)
@@ -147,17 +168,17 @@ impl Estimator for Probed {
         self.estimator.scale_step(factor)
     }
 
-    fn restart(&mut self, state: &mut State, theta: &[Array]) -> Result<()> {
+    fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
         self.estimator.restart(state, theta)
     }
 }
 
 /// L_T at one θ, as output `inner`.
-fn loss_program(problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+fn loss_program(session: &Session) -> Result<Routine> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let loss = trace.inner(&trace.theta, graph.step())?;
-    Routine::new(&Program::builder(&graph).output("inner", loss).build()?, problem, executor)
+    Routine::new(&Program::builder(&graph).output("inner", loss).build()?, session)
 }
 
 fn square_norm(all: &[Tensor]) -> Option<Tensor> {
@@ -165,16 +186,16 @@ fn square_norm(all: &[Tensor]) -> Option<Tensor> {
 }
 
 /// Squares of the norms of f_θ and f_λ, the Rayleigh quotient along f_θ, and whether f depends on λ directly.
-fn probe_program(problem: &Problem, executor: &dyn Executor) -> Result<(Routine, bool)> {
+fn probe_program(session: &Session) -> Result<(Routine, bool)> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let (theta, step) = (&trace.theta, graph.step());
     let outer = trace.outer(theta, step)?;
     let f_theta = or_zeros(gradient(outer, theta)?, theta);
     let direct: Vec<Tensor> = gradient(outer, &trace.lambda)?.into_iter().flatten().collect();
     let inner = trace.inner(theta, step)?;
     let product = or_zeros(hessian_vector(inner, theta, &f_theta)?, theta);
-    let zero = graph.scalar(0.0, problem.dtype);
+    let zero = graph.scalar(0.0, session.problem().dtype);
     let square = square_norm(&f_theta).unwrap_or(zero);
     let along = f_theta.iter().zip(&product).map(|(f, p)| (*f * *p).sum_all()).reduce(|a, b| a + b).unwrap_or(zero);
     let builder = Program::builder(&graph)
@@ -182,5 +203,5 @@ fn probe_program(problem: &Problem, executor: &dyn Executor) -> Result<(Routine,
         .output("outer_gradient", square)
         .output("direct", square_norm(&direct).unwrap_or(zero))
         .output("curvature", along / square);
-    Ok((Routine::new(&builder.build()?, problem, executor)?, !direct.is_empty()))
+    Ok((Routine::new(&builder.build()?, session)?, !direct.is_empty()))
 }

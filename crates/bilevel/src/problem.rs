@@ -3,7 +3,6 @@
 use crate::scope::Scope;
 use crate::variable::Variable;
 use crate::{Error, Result};
-use bilevel_graph::random::fold_in;
 use bilevel_graph::{Array, DType, Graph, Tensor, Tree};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +30,7 @@ pub struct Problem {
     pub(crate) dtype: DType,
     pub(crate) lambda: Vec<(String, Variable)>,
     pub(crate) theta: Vec<(String, Variable)>,
-    pub(crate) data: Vec<(String, Array)>,
+    pub(crate) data: Arc<[(String, Array)]>,
     pub(crate) inner: FlatLoss,
     pub(crate) outer: FlatLoss,
     /// θ⁰ as a function of λ; `None` where θ starts by itself.
@@ -146,26 +145,11 @@ impl Problem {
         let count = |all: &[(String, Variable)]| all.iter().map(|(_, v)| v.shape.iter().product::<usize>()).sum();
         (count(&self.lambda), count(&self.theta))
     }
-
-    /// The first λ of a run with this key.
-    pub fn initial_lambda(&self, key: [i32; 2]) -> Result<Vec<Array>> {
-        initial(&self.lambda, self.dtype, fold_in(key, 1))
-    }
-
-    /// The first θ of a run with this key, where it does not start from λ.
-    pub fn initial_theta(&self, key: [i32; 2]) -> Result<Vec<Array>> {
-        initial(&self.theta, self.dtype, fold_in(key, 2))
-    }
 }
 
 /// A leaf as a person reads it: `λ.weight`, or `λ` where there is only one and it has no name.
 pub(crate) fn leaf_name(tree: &str, leaf: &str) -> String {
     if leaf.is_empty() { tree.into() } else { format!("{tree}.{leaf}") }
-}
-
-fn initial(variables: &[(String, Variable)], dtype: DType, key: [i32; 2]) -> Result<Vec<Array>> {
-    let start = |(i, (name, v)): (usize, &(String, Variable))| v.initial(name, dtype, key, i as u32);
-    variables.iter().enumerate().map(start).collect()
 }
 
 fn leaves<S: Tree<Leaf = Variable>>(tree: &S) -> Vec<(String, Variable)> {

@@ -1,7 +1,7 @@
 //! One line of text that says how a run goes.
 
-use crate::estimator::State;
 use crate::observer::{Beginning, Iteration, Observer};
+use crate::state::State;
 use crate::stopping::Outcome;
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;

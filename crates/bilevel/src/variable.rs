@@ -1,15 +1,13 @@
 //! A leaf of λ or θ: its shape, how it starts, and the values it may take.
 
-use crate::outer_step::project;
-use crate::{Error, Result};
-use bilevel_graph::random::{fill_normal_f64, fill_uniform_f64};
-use bilevel_graph::{Array, DType};
+use bilevel_graph::Array;
+use std::sync::Arc;
 
 /// How a variable gets its first value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Start {
     /// These numbers.
-    Fixed(Array),
+    Fixed(Arc<Array>),
     /// One number everywhere.
     Constant(f64),
     /// Normal with this standard deviation, from the run's seed.
@@ -45,7 +43,8 @@ impl Variable {
 
     /// Starts with these numbers.
     pub fn fixed(value: Array) -> Self {
-        Variable { start: Start::Fixed(value.clone()), ..Self::constant(value.shape(), 0.0) }
+        let shape = value.shape().to_vec();
+        Self::new(shape, Start::Fixed(Arc::new(value)))
     }
 
     /// Starts with normal numbers of this standard deviation.
@@ -75,32 +74,8 @@ impl Variable {
         (self.low, self.high)
     }
 
-    /// The first value, from a key and a number that no other variable of the run has.
-    pub(crate) fn initial(&self, name: &str, dtype: DType, key: [i32; 2], number: u32) -> Result<Array> {
-        let count = self.shape.iter().product();
-        let mut values = vec![0.0; count];
-        let words = key.map(|k| k as u32);
-        match &self.start {
-            Start::Fixed(array) => values = array.to_f64(),
-            Start::Constant(value) => values.fill(*value),
-            Start::Normal(deviation) => {
-                fill_normal_f64(words, number, 0, 0, &mut values);
-                values.iter_mut().for_each(|v| *v *= deviation);
-            }
-            Start::Uniform(low, high) => {
-                fill_uniform_f64(words, number, 0, 0, &mut values);
-                values.iter_mut().for_each(|v| *v = low + (high - low) * *v);
-            }
-        }
-        if let Some(bad) = values.iter().find(|v| !v.is_finite() || **v < self.low || **v > self.high) {
-            let name = if name.is_empty() { "the variable" } else { name };
-            let reason = match bad.is_finite() {
-                true => format!("{name} starts at {bad}, outside its bounds {} to {}", self.low, self.high),
-                false => format!("{name} starts at {bad}; give it a start that is a number"),
-            };
-            return Err(Error::Problem { reason });
-        }
-        values.iter_mut().for_each(|v| *v = project(*v, self.bounds(), dtype));
-        Ok(Array::from_values(&self.shape, &values, dtype)?)
+    /// True for a number it may be.
+    pub(crate) fn allows(&self, value: f64) -> bool {
+        value.is_finite() && self.low <= value && value <= self.high
     }
 }

@@ -71,6 +71,10 @@ impl Executor for Cpu {
         CpuStorage::buffer(meta, &self.team)
     }
 
+    fn share(&self) -> Arc<dyn Executor> {
+        Arc::new(self.clone())
+    }
+
     fn free_bytes(&self) -> Option<u64> {
         free_bytes()
     }

@@ -177,7 +177,7 @@ fn a_program_changed_at_random_is_refused_or_runs_as_the_reference_does() {
                     DType::I32 => values.indices(&port.meta.shape, 4),
                     float => values.array(&port.meta.shape, float),
                 };
-                run.set(number, &value).unwrap();
+                run.set(number, &value.unwrap()).unwrap();
             }
             found.push(run.run(0..2).and_then(|()| results(&*run)));
         }

@@ -176,9 +176,30 @@ impl Buffer {
         Ok(array)
     }
 
-    /// The first element as a 64-bit float, for scalars such as a loss; NaN where it has none.
+    /// The number in a buffer of one element, such as a loss, as a 64-bit float.
     pub fn item(&self) -> Result<f64> {
-        Ok(self.to_array()?.item().unwrap_or(f64::NAN))
+        let mut bytes = [0; 8];
+        self.read_bytes(&mut bytes[..self.dtype().size()])?;
+        let [a, b, c, d, ..] = bytes;
+        Ok(match self.dtype() {
+            DType::F64 => f64::from_ne_bytes(bytes),
+            DType::F32 => f32::from_ne_bytes([a, b, c, d]) as f64,
+            DType::I32 => i32::from_ne_bytes([a, b, c, d]) as f64,
+        })
+    }
+
+    /// Sets the number in a buffer of one element, rounded to its type.
+    pub fn set_item(&self, value: f64) -> Result<()> {
+        match self.dtype() {
+            DType::F64 => self.write_bytes(&value.to_ne_bytes()),
+            DType::F32 => self.write_bytes(&(value as f32).to_ne_bytes()),
+            DType::I32 => self.write_bytes(&(value as i32).to_ne_bytes()),
+        }
+    }
+
+    /// True where somebody besides the holder of this handle has a handle to the same memory.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.inner) > 1
     }
 
     /// Takes the elements of another buffer of the same executor, type and shape, without the host.

@@ -6,6 +6,7 @@ use crate::infer::Meta;
 use crate::program::{Program, unknown};
 use crate::{Array, Error, ErrorKind, Result};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Something that owns memory and runs programs in it.
 pub trait Executor: Send + Sync {
@@ -15,6 +16,9 @@ pub trait Executor: Send + Sync {
 
     /// Memory for a tensor, all zeros.
     fn buffer(&self, meta: &Meta) -> Result<Buffer>;
+
+    /// Another handle to this executor.
+    fn share(&self) -> Arc<dyn Executor>;
 
     /// Bytes that can still be had, where the executor knows.
     fn free_bytes(&self) -> Option<u64> {

@@ -9,7 +9,7 @@ use crate::tensor::Tensor;
 use crate::{Array, Bindings, Buffer, Error, ErrorKind, Executor, Meta, Result, Runnable, Storage};
 use std::any::Any;
 use std::ops::Range;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A slow and plain executor. Each element is computed in 64-bit floats and rounded to the tensor's type.
 ///
@@ -53,6 +53,10 @@ impl Executor for Reference {
     fn buffer(&self, meta: &Meta) -> Result<Buffer> {
         let bytes = vec![0; crate::shape::element_count(&meta.shape) * meta.dtype.size()];
         Ok(Buffer::new(meta.clone(), Box::new(Bytes(RwLock::new(bytes)))))
+    }
+
+    fn share(&self) -> Arc<dyn Executor> {
+        Arc::new(*self)
     }
 }
 

@@ -10,12 +10,14 @@ use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, at_least_0};
 use super::solve::{ConjugateGradients, Matrix, REGULARISATION};
 use crate::diagnostics::{Diagnostics, adjoint};
-use crate::estimator::{Estimator, Hypergradient, Method, State};
+use crate::estimator::{Estimator, Hypergradient, Method};
+use crate::key::Key;
+use crate::norms::LazyNorm;
 use crate::paths::Path;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::session::Session;
+use crate::state::State;
 use crate::{Cause, Result};
-use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
 /// Settings of AmIGO with conjugate gradients.
@@ -68,6 +70,8 @@ impl Default for AmigoCg {
 struct Prepared {
     implicit: Implicit,
     solver: ConjugateGradients,
+    session: Session,
+    adjoint: LazyNorm,
 }
 
 impl Method for AmigoCg {
@@ -75,16 +79,17 @@ impl Method for AmigoCg {
         "amigo-cg"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let AmigoCg { step, steps, temperature, noise_scale, regularisation, iterations } = *self;
         at_least_0("regularisation", regularisation)?;
         count("iterations", iterations, 1)?;
         let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
         let ending = Ending { scale: 1.0, proximal: None };
-        let implicit = Implicit::new(self.name(), problem, executor, inner, ending)?;
+        let implicit = Implicit::new(session, inner, ending)?;
         let matrix = Matrix { hessian: 1.0, identity: regularisation };
-        let solver = ConjugateGradients::new(problem, executor, &inner, matrix, iterations, true)?;
-        Ok(Box::new(Prepared { implicit, solver }))
+        let solver = ConjugateGradients::new(session, &inner, matrix, iterations, true)?;
+        let adjoint = LazyNorm::new(session.executor());
+        Ok(Box::new(Prepared { implicit, solver, session: session.clone(), adjoint }))
     }
 
     fn sees(&self, path: Path) -> bool {
@@ -97,15 +102,14 @@ impl Method for AmigoCg {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
-        let before = state.warm();
-        let solution = self.solver.solve(&point, &before)?;
-        let mut h =
-            self.implicit.finish(state, point, &solution.q, self.solver.products(), Cause::HessianNotPositive)?;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let point = self.implicit.descend(state, key)?;
+        let q = state.warm(self.session.executor())?;
+        let before = self.adjoint.of(&q)?;
+        let solution = self.solver.solve(&point, Some(&q))?;
+        let mut h = self.implicit.finish(point, &solution.q, self.solver.products(), Cause::HessianNotPositive)?;
         let Diagnostics { solve_residual, least_curvature, .. } = solution.diagnostics;
-        h.diagnostics = Diagnostics { solve_residual, least_curvature, ..adjoint(&before, &solution.q) };
-        state.memory = solution.q;
+        h.diagnostics = Diagnostics { solve_residual, least_curvature, ..adjoint(before, self.adjoint.of(&q)?) };
         Ok(h)
     }
 

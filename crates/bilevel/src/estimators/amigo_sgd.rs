@@ -8,12 +8,14 @@ use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, positive};
 use super::solve::Richardson;
 use crate::diagnostics::adjoint;
-use crate::estimator::{Estimator, Hypergradient, Method, State};
+use crate::estimator::{Estimator, Hypergradient, Method};
+use crate::key::Key;
+use crate::norms::LazyNorm;
 use crate::paths::Path;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::session::Session;
+use crate::state::State;
 use crate::{Cause, Result};
-use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
 /// Settings of AmIGO with gradient steps.
@@ -64,6 +66,8 @@ struct Prepared {
     implicit: Implicit,
     solver: Richardson,
     iterations: usize,
+    session: Session,
+    adjoint: LazyNorm,
 }
 
 impl Method for AmigoSgd {
@@ -71,15 +75,16 @@ impl Method for AmigoSgd {
         "amigo-sgd"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let AmigoSgd { step, steps, temperature, noise_scale, beta, iterations } = *self;
         positive("beta", beta)?;
         count("iterations", iterations, 1)?;
         let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
         let ending = Ending { scale: 1.0, proximal: None };
-        let implicit = Implicit::new(self.name(), problem, executor, inner, ending)?;
-        let solver = Richardson::new(problem, executor, &inner, (beta, beta), iterations)?;
-        Ok(Box::new(Prepared { implicit, solver, iterations }))
+        let implicit = Implicit::new(session, inner, ending)?;
+        let solver = Richardson::new(session, &inner, (beta, beta), iterations)?;
+        let adjoint = LazyNorm::new(session.executor());
+        Ok(Box::new(Prepared { implicit, solver, iterations, session: session.clone(), adjoint }))
     }
 
     fn sees(&self, path: Path) -> bool {
@@ -92,13 +97,13 @@ impl Method for AmigoSgd {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
-        let before = state.warm();
-        let z = self.solver.solve(&point, &before)?;
-        let mut h = self.implicit.finish(state, point, &z, self.iterations, Cause::SolveStepTooLarge)?;
-        h.diagnostics = adjoint(&before, &z);
-        state.memory = z;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let point = self.implicit.descend(state, key)?;
+        let z = state.warm(self.session.executor())?;
+        let before = self.adjoint.of(&z)?;
+        self.solver.solve(&point, &z)?;
+        let mut h = self.implicit.finish(point, &z, self.iterations, Cause::SolveStepTooLarge)?;
+        h.diagnostics = adjoint(before, self.adjoint.of(&z)?);
         Ok(h)
     }
 

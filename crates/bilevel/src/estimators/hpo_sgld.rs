@@ -11,13 +11,15 @@
 use super::effective_samples;
 use super::inner_loop::{InnerLoop, Start};
 use crate::error::require;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::key::Key;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
 use crate::routine::Routine;
+use crate::session::Session;
+use crate::state::State;
 use crate::trace::{Trace, or_zeros};
-use crate::{Cause, Result};
-use bilevel_graph::{Executor, Graph, Program, gradient, hessian_vector, mixed_vector};
+use crate::Result;
+use bilevel_graph::{Graph, Program, gradient, hessian_vector, mixed_vector};
 use serde::{Deserialize, Serialize};
 
 /// Settings of HPO-SGLD.
@@ -56,16 +58,16 @@ impl Method for HpoSgld {
         "hpo-sgld"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let HpoSgld { burn_in, samples, step, temperature, noise_scale } = *self;
         require(samples > 0, "samples", samples as f64, "at least 1")?;
         let inner = InnerLoop::new(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
         Ok(Box::new(Prepared {
             settings: *self,
             inner,
-            chain: chain_program(self, &inner, problem, executor)?,
-            start: Start::new(problem, executor)?,
-            first: if problem.starts_from_lambda() { Some(first_program(problem, executor)?) } else { None },
+            chain: chain_program(self, &inner, session)?,
+            start: Start::new(session)?,
+            first: if session.problem().starts_from_lambda() { Some(first_program(session)?) } else { None },
         }))
     }
 
@@ -77,22 +79,22 @@ impl Method for HpoSgld {
 }
 
 /// g₀ = f_θ(θ⁰)·J0.
-fn first_program(problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+fn first_program(session: &Session) -> Result<Routine> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let loss = trace.outer(&trace.theta, graph.step())?;
     let f_theta = or_zeros(gradient(loss, &trace.theta)?, &trace.theta);
     let mut builder = Program::builder(&graph);
     for (i, g) in trace.through_start(&f_theta)?.into_iter().enumerate() {
         builder = builder.output(format!("g.{i}"), g);
     }
-    Routine::new(&builder.build()?, problem, executor)
+    Routine::new(&builder.build()?, session)
 }
 
-fn chain_program(settings: &HpoSgld, inner: &InnerLoop, problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let share = 1.0 / settings.samples as f64;
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
     let gamma = trace.gamma;
     let loss = trace.inner(theta, step)?;
@@ -107,7 +109,7 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, problem: &Problem, execu
     // γ·f_θ·C, and where θ⁰ depends on λ also (γ·f_θ·H − Δθ·f_θθ)·J0.
     let mixed = or_zeros(mixed_vector(loss, theta, f_theta, lambda)?, lambda);
     let mut change: Vec<_> = mixed.iter().map(|m| *m * gamma).collect();
-    if problem.starts_from_lambda() {
+    if session.problem().starts_from_lambda() {
         let hessian = or_zeros(hessian_vector(loss, theta, f_theta)?, theta);
         let moved: Vec<_> = next.iter().zip(theta).map(|(n, t)| *n - *t).collect();
         let bend = or_zeros(hessian_vector(trace.outer(theta, step)?, theta, &moved)?, theta);
@@ -125,43 +127,35 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, problem: &Problem, execu
         builder = builder.carry(g[i], g_next).carry(h[i], h[i] + (direct[i] + g_next) * share);
     }
     builder = effective_samples::carry(builder, &trace, outer);
-    Routine::new(&builder.build()?, problem, executor)
+    Routine::new(&builder.build()?, session)
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let zeros = zeros_like(&state.lambda);
-        let theta = self.start.theta(&state.lambda, &state.theta, key)?;
-        let g = match &mut self.first {
-            Some(first) => {
-                first.set_point(&state.lambda, &theta, key)?;
-                first.run(0..1)?;
-                first.output_all("g")?
-            }
-            None => zeros.clone(),
-        };
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        self.start.place(&state.lambda, &state.theta, key)?;
         let chain = &mut self.chain;
+        match &mut self.first {
+            Some(first) => {
+                let g = chain.inputs("g")?;
+                first.bind_point(&state.lambda, &state.theta, key)?;
+                first.bind_outputs("g", &g)?;
+                first.run(0..1)?;
+            }
+            None => drop(chain.zeroed("g")?),
+        }
         self.inner.place(chain)?;
-        chain.set_point(&state.lambda, &theta, key)?;
-        chain.set_all("g", &g)?;
-        chain.set_all("h", &zeros)?;
+        chain.bind_point(&state.lambda, &state.theta, key)?;
+        let value = chain.zeroed("h")?;
         // What is averaged begins anew after the burn-in, and the sums of f with an f as their centre.
         effective_samples::begin(chain, 0.0)?;
         let first = self.settings.burn_in.max(1) as u32;
         chain.run(0..first)?;
         if self.settings.burn_in > 0 {
-            chain.set_all("h", &zeros)?;
+            value.zero()?;
         }
         let centre = chain.number("outer")?;
         effective_samples::begin(chain, centre)?;
         chain.run(first..self.inner.steps as u32)?;
-        let value = chain.carried_all("h")?;
-        finite("hpo-sgld", "the hypergradient", &value, Cause::InnerStepTooLarge)
-            .map_err(|e| self.inner.explain(e, chain, (&state.lambda, &theta, key)))?;
-        let end = chain.theta()?;
-        finite("hpo-sgld", "θ", &end, Cause::InnerStepTooLarge)
-            .map_err(|e| self.inner.explain(e, chain, (&state.lambda, &theta, key)))?;
-        state.theta = end;
         let (steps, from_lambda) = (self.inner.steps as u64, self.first.is_some() as u64);
         let oracles = Oracles {
             inner_gradients: steps,

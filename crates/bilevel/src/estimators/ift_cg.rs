@@ -7,12 +7,13 @@
 use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, at_least_0};
 use super::solve::{ConjugateGradients, Matrix, REGULARISATION};
-use crate::estimator::{Estimator, Hypergradient, Method, State, zeros_like};
+use crate::estimator::{Estimator, Hypergradient, Method};
+use crate::key::Key;
 use crate::paths::Path;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::session::Session;
+use crate::state::State;
 use crate::{Cause, Result};
-use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
 /// Settings of implicit differentiation with conjugate gradients.
@@ -72,15 +73,15 @@ impl Method for IftCg {
         "ift-cg"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let IftCg { step, steps, temperature, noise_scale, regularisation, iterations } = *self;
         at_least_0("regularisation", regularisation)?;
         count("iterations", iterations, 1)?;
         let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
         let ending = Ending { scale: 1.0, proximal: None };
-        let implicit = Implicit::new(self.name(), problem, executor, inner, ending)?;
+        let implicit = Implicit::new(session, inner, ending)?;
         let matrix = Matrix { hessian: 1.0, identity: regularisation };
-        let solver = ConjugateGradients::new(problem, executor, &inner, matrix, iterations, false)?;
+        let solver = ConjugateGradients::new(session, &inner, matrix, iterations, false)?;
         Ok(Box::new(Prepared { implicit, solver }))
     }
 
@@ -94,11 +95,11 @@ impl Method for IftCg {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
-        let solution = self.solver.solve(&point, &zeros_like(&point.theta))?;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let point = self.implicit.descend(state, key)?;
+        let solution = self.solver.solve(&point, None)?;
         let products = self.solver.products();
-        let mut found = self.implicit.finish(state, point, &solution.q, products, Cause::HessianNotPositive)?;
+        let mut found = self.implicit.finish(point, &solution.q, products, Cause::HessianNotPositive)?;
         found.diagnostics = solution.diagnostics;
         Ok(found)
     }

@@ -8,13 +8,16 @@
 
 use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, positive};
-use super::solve::{Richardson, square_norm};
-use crate::estimator::{Estimator, Hypergradient, Method, State};
+use super::solve::Richardson;
+use crate::estimator::{Estimator, Hypergradient, Method};
+use crate::key::Key;
+use crate::leaves::Leaves;
+use crate::norms::LazyNorm;
 use crate::paths::Path;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::session::Session;
+use crate::state::State;
 use crate::{Cause, Error, Result};
-use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
 /// Settings of implicit differentiation with a Neumann series.
@@ -71,6 +74,10 @@ struct Prepared {
     implicit: Implicit,
     series: Richardson,
     terms: usize,
+    session: Session,
+    /// The partial sum.
+    sum: Option<Leaves>,
+    norm: LazyNorm,
 }
 
 impl Method for IftNeumann {
@@ -78,15 +85,16 @@ impl Method for IftNeumann {
         "ift-neumann"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let IftNeumann { step, steps, temperature, noise_scale, alpha, terms, final_alpha } = *self;
         positive("alpha", alpha)?;
         count("terms", terms, 0)?;
         let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
         let ending = Ending { scale: if final_alpha { alpha } else { 1.0 }, proximal: None };
-        let implicit = Implicit::new(self.name(), problem, executor, inner, ending)?;
-        let series = Richardson::new(problem, executor, &inner, (alpha, 1.0), terms)?;
-        Ok(Box::new(Prepared { implicit, series, terms }))
+        let implicit = Implicit::new(session, inner, ending)?;
+        let series = Richardson::new(session, &inner, (alpha, 1.0), terms)?;
+        let norm = LazyNorm::new(session.executor());
+        Ok(Box::new(Prepared { implicit, series, terms, session: session.clone(), sum: None, norm }))
     }
 
     fn sees(&self, path: Path) -> bool {
@@ -99,16 +107,19 @@ impl Method for IftNeumann {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
-        let p = self.series.solve(&point, &point.f_theta)?;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let point = self.implicit.descend(state, key)?;
+        // The first term is f_θ itself, which the sum must not overwrite.
+        let sum = self.sum.get_or_insert(point.f_theta.zeros_like(self.session.executor())?).clone();
+        sum.copy_from(&point.f_theta)?;
+        self.series.solve(&point, &sum)?;
         // Where the series converges no partial sum is longer than its number of terms times the first.
-        let growth = (square_norm(&p) / square_norm(&point.f_theta)).sqrt() / (self.terms + 1) as f64;
+        let growth = self.norm.of(&sum)? / self.norm.of(&point.f_theta)? / (self.terms + 1) as f64;
         if growth > 1e6 {
             let seen = format!("ift-neumann: the series grew {growth:.0e} times beyond its first term");
             return Err(Error::Diverged { seen, cause: Cause::SolveStepTooLarge });
         }
-        self.implicit.finish(state, point, &p, self.terms, Cause::SolveStepTooLarge)
+        self.implicit.finish(point, &sum, self.terms, Cause::SolveStepTooLarge)
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

@@ -10,12 +10,15 @@
 use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, not_applicable, positive};
 use super::solve::{ConjugateGradients, Matrix};
-use crate::estimator::{Estimator, Hypergradient, Method, State, zeros_like};
+use crate::estimator::{Estimator, Hypergradient, Method};
+use crate::key::Key;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
+use crate::session::Session;
+use crate::state::State;
 use crate::trace::Trace;
 use crate::{Cause, Result};
-use bilevel_graph::{Executor, Graph};
+use bilevel_graph::Graph;
 use serde::{Deserialize, Serialize};
 
 /// Settings of implicit MAML.
@@ -70,16 +73,16 @@ impl Method for Imaml {
         "imaml"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let Imaml { step, steps, temperature, noise_scale, rho, iterations } = *self;
         positive("rho", rho)?;
         count("iterations", iterations, 1)?;
-        self.applies(problem)?;
+        self.applies(session.problem())?;
         let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
         let ending = Ending { scale: 1.0 / rho, proximal: Some(rho) };
-        let implicit = Implicit::new(self.name(), problem, executor, inner, ending)?;
+        let implicit = Implicit::new(session, inner, ending)?;
         let matrix = Matrix { hessian: 1.0 / rho, identity: 1.0 };
-        let solver = ConjugateGradients::new(problem, executor, &inner, matrix, iterations, false)?;
+        let solver = ConjugateGradients::new(session, &inner, matrix, iterations, false)?;
         Ok(Box::new(Prepared { implicit, solver }))
     }
 
@@ -101,11 +104,12 @@ impl Method for Imaml {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let point = self.implicit.descend(&state.lambda, &state.lambda, key)?;
-        let solution = self.solver.solve(&point, &zeros_like(&point.theta))?;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        // The start is the identity, so the loop begins at λ.
+        let point = self.implicit.descend(state, key)?;
+        let solution = self.solver.solve(&point, None)?;
         let products = self.solver.products();
-        let mut found = self.implicit.finish(state, point, &solution.q, products, Cause::HessianNotPositive)?;
+        let mut found = self.implicit.finish(point, &solution.q, products, Cause::HessianNotPositive)?;
         found.diagnostics = solution.diagnostics;
         Ok(found)
     }

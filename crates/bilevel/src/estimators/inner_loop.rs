@@ -6,11 +6,13 @@
 //! loop can be run again alone and sees the same minibatches and noise; f is taken at θᵀ with counter T.
 
 use crate::error::require;
-use crate::problem::Problem;
+use crate::key::Key;
+use crate::leaves::Leaves;
 use crate::routine::Routine;
+use crate::session::Session;
 use crate::trace::{Trace, or_zeros};
 use crate::{Error, Result};
-use bilevel_graph::{Array, DType, Executor, Graph, Program, Tensor, gradient};
+use bilevel_graph::{Graph, Program, Tensor, gradient};
 use std::ops::Range;
 
 /// Settings of the loop.
@@ -61,43 +63,16 @@ impl InnerLoop {
     }
 
     /// A program that makes a step each time it runs, and shows L_T at the θ it started from as `inner`.
-    pub fn walk(&self, problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+    pub fn walk(&self, session: &Session) -> Result<Routine> {
         let graph = Graph::new();
-        let trace = Trace::new(&graph, problem)?;
+        let trace = Trace::new(&graph, session.problem())?;
         let loss = trace.inner(&trace.theta, graph.step())?;
         let slope = or_zeros(gradient(loss, &trace.theta)?, &trace.theta);
         let mut builder = Program::builder(&graph).output("inner", loss);
         for (&theta, next) in trace.theta.iter().zip(self.next(&trace, &slope, graph.step())) {
             builder = builder.carry(theta, next);
         }
-        Routine::new(&builder.build()?, problem, executor)
-    }
-
-    /// Adds to a divergence the first step whose loss is not finite, by running the loop again step by step.
-    pub fn explain(&self, error: Error, routine: &mut Routine, point: (&[Array], &[Array], [i32; 2])) -> Error {
-        let Error::Diverged { seen, cause } = error else { return error };
-        match self.first_bad_step(routine, point) {
-            Ok(Some(step)) => {
-                let seen = format!("{seen}; the inner loss is not finite from inner step {} on", step + 1);
-                Error::Diverged { seen, cause }
-            }
-            _ => Error::Diverged { seen, cause },
-        }
-    }
-
-    fn first_bad_step(
-        &self,
-        routine: &mut Routine,
-        (lambda, theta, key): (&[Array], &[Array], [i32; 2]),
-    ) -> Result<Option<u32>> {
-        routine.set_point(lambda, theta, key)?;
-        for step in 0..self.steps as u32 {
-            routine.run(step..step + 1)?;
-            if !routine.number("inner")?.is_finite() {
-                return Ok(Some(step));
-            }
-        }
-        Ok(None)
+        Routine::new(&builder.build()?, session)
     }
 }
 
@@ -113,31 +88,31 @@ pub(crate) fn at_least_0(name: &'static str, value: f64) -> Result<()> {
 pub(crate) struct Start(Option<Routine>);
 
 impl Start {
-    pub fn new(problem: &Problem, executor: &dyn Executor) -> Result<Self> {
+    pub fn new(session: &Session) -> Result<Self> {
         let graph = Graph::new();
-        let trace = Trace::new(&graph, problem)?;
+        let trace = Trace::new(&graph, session.problem())?;
         let Some(start) = trace.start()? else { return Ok(Start(None)) };
         let mut builder = Program::builder(&graph);
         for (i, theta) in start.into_iter().enumerate() {
             builder = builder.output(format!("start.{i}"), theta);
         }
-        Ok(Start(Some(Routine::new(&builder.build()?, problem, executor)?)))
+        Ok(Start(Some(Routine::new(&builder.build()?, session)?)))
     }
 
-    /// Where the inner loop starts, given the θ of the state.
-    pub fn theta(&mut self, lambda: &[Array], theta: &[Array], key: [i32; 2]) -> Result<Vec<Array>> {
-        let Some(routine) = &mut self.0 else { return Ok(theta.to_vec()) };
-        routine.set_lambda(lambda)?;
+    /// Puts θ where the inner loop starts: at θ⁰(λ), or where it is.
+    pub fn place(&mut self, lambda: &Leaves, theta: &Leaves, key: Key) -> Result<()> {
+        let Some(routine) = &mut self.0 else { return Ok(()) };
+        routine.bind_lambda(lambda)?;
         routine.set_key(key)?;
-        routine.run(0..1)?;
-        routine.output_all("start")
+        routine.bind_outputs("start", theta)?;
+        routine.run(0..1)
     }
 }
 
 /// f with f_λ and f_θ at one θ: outputs `outer`, `direct.i`, `f_theta.i`.
-pub(super) fn outer_gradient(problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+pub(super) fn outer_gradient(session: &Session) -> Result<Routine> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let loss = trace.outer(&trace.theta, graph.step())?;
     let both = [&trace.lambda[..], &trace.theta].concat();
     let by = or_zeros(gradient(loss, &both)?, &both);
@@ -148,55 +123,50 @@ pub(super) fn outer_gradient(problem: &Problem, executor: &dyn Executor) -> Resu
             builder = builder.output(format!("{prefix}.{i}"), value);
         }
     }
-    Routine::new(&builder.build()?, problem, executor)
+    Routine::new(&builder.build()?, session)
 }
 
 /// f alone, as output `outer`.
-pub(super) fn outer_loss(problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+pub(super) fn outer_loss(session: &Session) -> Result<Routine> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let loss = trace.outer(&trace.theta, graph.step())?;
-    Routine::new(&Program::builder(&graph).output("outer", loss).build()?, problem, executor)
+    Routine::new(&Program::builder(&graph).output("outer", loss).build()?, session)
 }
 
 /// h + vᵀ·J0 from inputs `h.i` and `v.i`, as outputs `h.i`; `None` where θ⁰ does not depend on λ.
-pub(super) fn through_start(problem: &Problem, executor: &dyn Executor) -> Result<Option<Routine>> {
-    if !problem.starts_from_lambda() {
+pub(super) fn through_start(session: &Session) -> Result<Option<Routine>> {
+    if !session.problem().starts_from_lambda() {
         return Ok(None);
     }
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let (h, v) = (trace.inputs_like("h", &trace.lambda), trace.inputs_like("v", &trace.theta));
     let mut builder = Program::builder(&graph);
     builder = v.iter().fold(builder, |builder, &v| builder.keep_input(v));
     for (i, (h, change)) in h.into_iter().zip(trace.through_start(&v)?).enumerate() {
         builder = builder.output(format!("h.{i}"), h + change);
     }
-    Ok(Some(Routine::new(&builder.build()?, problem, executor)?))
+    Ok(Some(Routine::new(&builder.build()?, session)?))
 }
 
 /// Adds vᵀ·J0 to h with the routine above.
 pub(super) fn add_through_start(
     routine: &mut Routine,
-    (lambda, key): (&[Array], [i32; 2]),
-    h: &[Array],
-    v: &[Array],
-) -> Result<Vec<Array>> {
-    routine.set_lambda(lambda)?;
+    (lambda, key): (&Leaves, Key),
+    h: &Leaves,
+    v: &Leaves,
+) -> Result<Leaves> {
+    routine.bind_lambda(lambda)?;
     routine.set_key(key)?;
-    routine.set_all("h", h)?;
-    routine.set_all("v", v)?;
+    routine.bind("h", h)?;
+    routine.bind("v", v)?;
+    let sum = routine.outputs("h")?;
     routine.run(0..1)?;
-    routine.output_all("h")
+    Ok(sum)
 }
 
 /// An error for a method that needs a problem of another kind.
 pub(super) fn not_applicable<T>(method: &'static str, reason: &str) -> Result<T> {
     Err(Error::NotApplicable { method, reason: reason.into() })
-}
-
-/// Arrays of θ's shapes, to copy into.
-pub(super) fn buffers(problem: &Problem) -> Vec<Array> {
-    let dtype: DType = problem.dtype;
-    problem.theta.iter().map(|(_, v)| Array::zeros(&v.shape, dtype)).collect()
 }

@@ -4,14 +4,17 @@
 //!
 //! No derivative of f is taken; f is only looked at.
 
-use super::inner_loop::{InnerLoop, not_applicable, outer_loss};
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use super::inner_loop::{InnerLoop, not_applicable};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::key::Key;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
+use crate::session::Session;
+use crate::state::State;
 use crate::trace::Trace;
-use crate::{Cause, Result};
-use bilevel_graph::{Array, Executor, Graph};
+use crate::Result;
+use bilevel_graph::{Graph, Program};
 use serde::{Deserialize, Serialize};
 
 /// Settings of Reptile.
@@ -54,10 +57,10 @@ impl Method for Reptile {
         "reptile"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let inner = InnerLoop::new(self.step, self.steps, 0.0, 0.0, 1)?;
-        self.applies(problem)?;
-        Ok(Box::new(Prepared { inner, forward: inner.walk(problem, executor)?, outer: outer_loss(problem, executor)? }))
+        self.applies(session.problem())?;
+        Ok(Box::new(Prepared { inner, forward: inner.walk(session)?, outer: outer_program(session)? }))
     }
 
     fn applies(&self, problem: &Problem) -> Result<()> {
@@ -76,22 +79,26 @@ impl Method for Reptile {
     }
 }
 
+/// f, and h = λ − θ.
+fn outer_program(session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let mut builder = Program::builder(&graph).output("outer", trace.outer(&trace.theta, graph.step())?);
+    for (i, (l, t)) in trace.lambda.iter().zip(&trace.theta).enumerate() {
+        builder = builder.output(format!("h.{i}"), *l - *t);
+    }
+    Routine::new(&builder.build()?, session)
+}
+
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        state.theta.copy_from(&state.lambda)?;
         self.inner.place(&mut self.forward)?;
-        self.forward.set_point(&state.lambda, &state.lambda, key)?;
+        self.forward.bind_point(&state.lambda, &state.theta, key)?;
         self.forward.run(0..self.inner.steps as u32)?;
-        let theta = self.forward.theta()?;
-        let difference = |(l, t): (&Array, &Array)| -> Result<Array> {
-            let values: Vec<f64> = l.to_f64().iter().zip(t.to_f64()).map(|(l, t)| l - t).collect();
-            Ok(Array::from_values(l.shape(), &values, l.dtype())?)
-        };
-        let value = state.lambda.iter().zip(&theta).map(difference).collect::<Result<Vec<_>>>()?;
-        finite("reptile", "θ", &value, Cause::InnerStepTooLarge)
-            .map_err(|e| self.inner.explain(e, &mut self.forward, (&state.lambda, &state.lambda, key)))?;
-        self.outer.set_point(&state.lambda, &theta, key)?;
+        self.outer.bind_point(&state.lambda, &state.theta, key)?;
+        let value = self.outer.outputs("h")?;
         self.outer.run(self.inner.last())?;
-        state.theta = theta;
         let oracles = Oracles { inner_gradients: self.inner.steps as u64, losses: 1, ..Oracles::default() };
         let (inner_loss, outer_loss) = (self.forward.number("inner")?, self.outer.number("outer")?);
         Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))

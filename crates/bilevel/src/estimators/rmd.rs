@@ -8,15 +8,18 @@
 //! Every step draws with its own counter, so noise and minibatches are the same when a stretch is run again. With θ⁰ = λ
 //! this is MAML.
 
-use super::inner_loop::{InnerLoop, Start, add_through_start, buffers, outer_gradient, through_start};
+use super::inner_loop::{InnerLoop, Start, add_through_start, outer_gradient, through_start};
 use crate::error::require;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::key::Key;
+use crate::leaves::Leaves;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
 use crate::routine::Routine;
+use crate::session::Session;
+use crate::state::State;
 use crate::trace::{Trace, or_zeros};
 use crate::{Cause, Result};
-use bilevel_graph::{Array, Executor, Graph, Program, gradient, vjp};
+use bilevel_graph::{Graph, Program, gradient, vjp};
 use serde::{Deserialize, Serialize};
 
 /// What reverse mode keeps of the inner loop.
@@ -96,15 +99,17 @@ impl Default for Rmd {
 pub struct PreparedRmd {
     settings: Rmd,
     inner: InnerLoop,
-    problem: Problem,
+    session: Session,
     start: Start,
     forward: Routine,
     outer: Routine,
     backward: Routine,
     through: Option<Routine>,
     /// θ at the first step of every stretch, and at every step of the stretch being walked back.
-    marks: Vec<Vec<Array>>,
-    tape: Vec<Vec<Array>>,
+    marks: Vec<Leaves>,
+    tape: Vec<Leaves>,
+    /// θ of the walk forward.
+    work: Leaves,
 }
 
 impl Rmd {
@@ -121,28 +126,35 @@ impl Rmd {
     }
 
     /// As [`Method::prepare`], with the type that tells its memory.
-    pub fn prepare_rmd(&self, problem: &Problem, executor: &dyn Executor) -> Result<PreparedRmd> {
+    pub fn prepare_rmd(&self, session: &Session) -> Result<PreparedRmd> {
         let inner = InnerLoop::new(self.step, self.steps, self.temperature, self.noise_scale, 1)?;
         if let Storage::Truncated(last) = self.storage {
             require(last > 0, "storage", last as f64, "Truncated to at least 1 step")?;
         }
+        let problem = session.problem();
         let theta_bytes = problem.sizes().1 as u128 * problem.dtype.size() as u128;
         let held = theta_bytes * if self.storage == Storage::Checkpoints { 0 } else { self.stretches().1 as u128 };
         let must =
             "few enough for θ of every step to fit into memory, or storage must be checkpoints, which keeps √T of them";
-        require(available_memory().is_none_or(|free| held <= free), "steps", self.steps as f64, must)?;
+        require(
+            session.executor().free_bytes().is_none_or(|free| held <= free as u128),
+            "steps",
+            self.steps as f64,
+            must,
+        )?;
         let reaches_start = self.stretches().0 == 0;
         Ok(PreparedRmd {
             settings: *self,
             inner,
-            problem: problem.clone(),
-            start: Start::new(problem, executor)?,
-            forward: inner.walk(problem, executor)?,
-            outer: outer_gradient(problem, executor)?,
-            backward: backward_program(problem, executor)?,
-            through: if reaches_start { through_start(problem, executor)? } else { None },
+            session: session.clone(),
+            start: Start::new(session)?,
+            forward: inner.walk(session)?,
+            outer: outer_gradient(session)?,
+            backward: backward_program(session)?,
+            through: if reaches_start { through_start(session)? } else { None },
             marks: vec![],
             tape: vec![],
+            work: Leaves::default(),
         })
     }
 }
@@ -152,8 +164,8 @@ impl Method for Rmd {
         "rmd"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        Ok(Box::new(self.prepare_rmd(problem, executor)?))
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        Ok(Box::new(self.prepare_rmd(session)?))
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
@@ -161,17 +173,10 @@ impl Method for Rmd {
     }
 }
 
-/// Bytes of memory that are free, where the system says so.
-fn available_memory() -> Option<u128> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.trim().strip_suffix(" kB")?.trim().parse::<u128>().ok()? * 1024)
-}
-
 /// One step back: h ← h − γ·aᵀ·C, a ← a − γ·H·a.
-fn backward_program(problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+fn backward_program(session: &Session) -> Result<Routine> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta) = (&trace.lambda, &trace.theta);
     let (a, h) = (trace.inputs_like("a", theta), trace.inputs_like("h", lambda));
     let gamma = trace.gamma;
@@ -186,24 +191,24 @@ fn backward_program(problem: &Problem, executor: &dyn Executor) -> Result<Routin
     for i in 0..lambda.len() {
         builder = builder.carry(h[i], h[i] - mixed[i] * gamma);
     }
-    Routine::new(&builder.build()?, problem, executor)
+    Routine::new(&builder.build()?, session)
 }
 
 impl PreparedRmd {
     /// Bytes of all θ it holds to walk back: 0 before the first estimate, and then the most it ever held.
     pub fn stored_bytes(&self) -> usize {
-        self.marks.iter().chain(&self.tape).flatten().map(|a| a.bytes().len()).sum()
+        self.marks.iter().chain(&self.tape).flat_map(|leaves| leaves.iter()).map(|leaf| leaf.byte_count()).sum()
     }
 
     /// Fills the tape with θ of every step of a stretch, from the mark at its first; makes the last step too where θᵀ is
     /// wanted. Returns the number of steps made.
     fn record(&mut self, mark: usize, from: usize, to: usize, finish: bool) -> Result<usize> {
         while self.tape.len() < to - from {
-            self.tape.push(buffers(&self.problem));
+            self.tape.push(self.marks[mark].zeros_like(self.session.executor())?);
         }
-        self.forward.set_theta(&self.marks[mark])?;
+        self.work.copy_from(&self.marks[mark])?;
         for t in from..to {
-            self.forward.read_theta(&mut self.tape[t - from])?;
+            self.tape[t - from].copy_from(&self.work)?;
             if t + 1 < to || finish {
                 self.forward.run(t as u32..t as u32 + 1)?;
             }
@@ -213,58 +218,58 @@ impl PreparedRmd {
 }
 
 impl Estimator for PreparedRmd {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         let (first, length) = self.settings.stretches();
         let steps = self.settings.steps;
         let starts: Vec<usize> = (first..steps).step_by(length).collect();
 
-        let start = self.start.theta(&state.lambda, &state.theta, key)?;
+        let executor = self.session.executor();
+        if self.work.is_empty() {
+            self.work = state.theta.zeros_like(executor)?;
+        }
+        self.start.place(&state.lambda, &state.theta, key)?;
+        self.work.copy_from(&state.theta)?;
         self.inner.place(&mut self.forward)?;
         self.inner.place(&mut self.backward)?;
-        self.forward.set_point(&state.lambda, &start, key)?;
+        self.forward.bind_point(&state.lambda, &self.work, key)?;
         self.forward.run(0..first as u32)?;
         let mut made = first;
         for (mark, &from) in starts.iter().enumerate() {
             if self.marks.len() == mark {
-                self.marks.push(buffers(&self.problem));
+                self.marks.push(state.theta.zeros_like(executor)?);
             }
-            self.forward.read_theta(&mut self.marks[mark])?;
+            self.marks[mark].copy_from(&self.work)?;
             if mark + 1 < starts.len() {
                 self.forward.run(from as u32..(from + length) as u32)?;
                 made += length;
             }
         }
 
-        let (mut inner_loss, mut outer_loss, mut end) = (f64::NAN, f64::NAN, vec![]);
-        self.backward.set_lambda(&state.lambda)?;
+        let (mut inner_loss, mut outer_loss) = (f64::NAN, f64::NAN);
+        self.backward.bind_lambda(&state.lambda)?;
         self.backward.set_key(key)?;
+        // The derivatives of f are where the walk back begins, and it goes on in their place.
+        let (mut value, a) = (self.outer.outputs("direct")?, self.outer.outputs("f_theta")?);
+        self.backward.bind("h", &value)?;
+        self.backward.bind("a", &a)?;
         for (mark, &from) in starts.iter().enumerate().rev() {
             let (to, last) = ((from + length).min(steps), mark + 1 == starts.len());
             made += self.record(mark, from, to, last)?;
             if last {
                 inner_loss = self.forward.number("inner")?;
-                let theta = self.forward.theta()?;
-                finite("rmd", "θ", &theta, Cause::InnerStepTooLarge)
-                    .map_err(|e| self.inner.explain(e, &mut self.forward, (&state.lambda, &start, key)))?;
-                self.outer.set_point(&state.lambda, &theta, key)?;
+                state.theta.copy_from(&self.work)?;
+                self.outer.bind_point(&state.lambda, &state.theta, key)?;
                 self.outer.run(self.inner.last())?;
                 outer_loss = self.outer.number("outer")?;
-                self.backward.set_all("h", &self.outer.output_all("direct")?)?;
-                self.backward.set_all("a", &self.outer.output_all("f_theta")?)?;
-                end = theta;
             }
             for t in (from..to).rev() {
-                self.backward.set_theta(&self.tape[t - from])?;
+                self.backward.bind_theta(&self.tape[t - from])?;
                 self.backward.run(t as u32..t as u32 + 1)?;
             }
         }
-        let mut value = self.backward.carried_all("h")?;
         if let Some(through) = &mut self.through {
-            let a = self.backward.carried_all("a")?;
             value = add_through_start(through, (&state.lambda, key), &value, &a)?;
         }
-        finite("rmd", "the hypergradient", &value, Cause::AdjointGrowing)?;
-        state.theta = end;
         let back = (steps - first) as u64;
         let oracles = Oracles {
             inner_gradients: made as u64,
@@ -273,7 +278,7 @@ impl Estimator for PreparedRmd {
             mixed_products: back,
             losses: 0,
         };
-        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))
+        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles).blaming(Cause::AdjointGrowing))
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

@@ -5,13 +5,14 @@
 //! With θ⁰ = λ this is FO-MAML. Where θ⁰ does not depend on λ only the direct term f_λ is left.
 
 use super::inner_loop::{InnerLoop, Start, add_through_start, outer_gradient, through_start};
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::key::Key;
 use crate::paths::Path;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
 use crate::routine::Routine;
-use crate::{Cause, Result};
-use bilevel_graph::Executor;
+use crate::session::Session;
+use crate::state::State;
+use crate::Result;
 use serde::{Deserialize, Serialize};
 
 /// Settings of first-order reverse mode.
@@ -62,15 +63,15 @@ impl Method for RmdFo {
         "rmd-fo"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let RmdFo { step, steps, temperature, noise_scale } = *self;
         let inner = InnerLoop::new(step, steps, temperature, noise_scale, 1)?;
         Ok(Box::new(Prepared {
             inner,
-            start: Start::new(problem, executor)?,
-            forward: inner.walk(problem, executor)?,
-            outer: outer_gradient(problem, executor)?,
-            through: through_start(problem, executor)?,
+            start: Start::new(session)?,
+            forward: inner.walk(session)?,
+            outer: outer_gradient(session)?,
+            through: through_start(session)?,
         }))
     }
 
@@ -84,25 +85,17 @@ impl Method for RmdFo {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let theta = self.start.theta(&state.lambda, &state.theta, key)?;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        self.start.place(&state.lambda, &state.theta, key)?;
         self.inner.place(&mut self.forward)?;
-        self.forward.set_point(&state.lambda, &theta, key)?;
+        self.forward.bind_point(&state.lambda, &state.theta, key)?;
         self.forward.run(0..self.inner.steps as u32)?;
-        let end = self.forward.theta()?;
-        finite("rmd-fo", "θ", &end, Cause::InnerStepTooLarge)
-            .map_err(|e| self.inner.explain(e, &mut self.forward, (&state.lambda, &theta, key)))?;
-        let theta = end;
-
-        self.outer.set_point(&state.lambda, &theta, key)?;
+        let (mut value, f_theta) = (self.outer.outputs("direct")?, self.outer.outputs("f_theta")?);
+        self.outer.bind_point(&state.lambda, &state.theta, key)?;
         self.outer.run(self.inner.last())?;
-        let mut value = self.outer.output_all("direct")?;
         if let Some(through) = &mut self.through {
-            let f_theta = self.outer.output_all("f_theta")?;
             value = add_through_start(through, (&state.lambda, key), &value, &f_theta)?;
         }
-        finite("rmd-fo", "the hypergradient", &value, Cause::InnerStepTooLarge)?;
-        state.theta = theta;
         let oracles = Oracles { inner_gradients: self.inner.steps as u64, outer_gradients: 1, ..Oracles::default() };
         let (inner_loss, outer_loss) = (self.forward.number("inner")?, self.outer.number("outer")?);
         Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))
