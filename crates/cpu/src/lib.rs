@@ -13,6 +13,7 @@ mod lower_dot;
 mod moves;
 mod order;
 mod plan;
+mod planning;
 mod run;
 mod scalar_loop;
 mod scalars;

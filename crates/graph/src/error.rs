@@ -103,6 +103,11 @@ pub enum ErrorKind {
         /// The first part that does not fit.
         reason: String,
     },
+    /// An executor could not plan a valid program: a mistake of the executor, met before anything ran.
+    Planning {
+        /// What it lacked.
+        reason: String,
+    },
     /// An executor has no kernel for this.
     Unsupported {
         /// What it was.
@@ -164,6 +169,11 @@ impl fmt::Display for Error {
             ErrorKind::InvalidProgram { reason } => {
                 write!(f, "the program does not fit together: {reason}; Program::builder makes programs that do")?
             }
+            ErrorKind::Planning { reason } => write!(
+                f,
+                "the program could not be planned: {reason}; this is a mistake of the executor, please report it with the \
+                 program's text form"
+            )?,
             ErrorKind::Unsupported { what } => write!(f, "not supported: {what}")?,
         }
         if let Some(line) = self.location {
