@@ -77,8 +77,7 @@ impl Variable {
 
     /// The first value, from a key and a number that no other variable of the run has.
     pub(crate) fn initial(&self, name: &str, dtype: DType, key: [i32; 2], number: u32) -> Result<Array> {
-        let count = self.shape.iter().product();
-        let mut values = vec![0.0; count];
+        let mut values = Array::try_full(&self.shape, 0.0, DType::F64)?.into_f64();
         let words = key.map(|k| k as u32);
         match &self.start {
             Start::Fixed(array) => values = array.to_f64(),

@@ -511,7 +511,7 @@ mod tests {
                 let members = &grouping.groups[g].members;
                 let reads = |id: &usize| low.nodes[*id].operands.iter().any(|o| o.at().is_some_and(|(n, _)| n == lost));
                 // A loop keeps a member without memory in scratch; what it reads of others must be somewhere.
-                if grouping.group_of[lost] != Some(g) && members.iter().any(|id| reads(id)) {
+                if grouping.group_of[lost] != Some(g) && members.iter().any(reads) {
                     is_refused(step(g, &memory));
                     refused += 1;
                 }

@@ -162,6 +162,7 @@ impl Runnable for CpuRun {
             let name = self.program.inputs[missing].name.clone();
             return Err(Error::new(ErrorKind::MissingInput { name }));
         }
+        self.program.check_steps(&steps)?;
         // What a run that fails leaves behind is no output.
         self.ran = false;
         let memory = self.view();

@@ -80,6 +80,18 @@ pub enum ErrorKind {
         /// Elements given.
         found: usize,
     },
+    /// There is no memory for an array.
+    NoMemory {
+        /// Its shape.
+        shape: Vec<usize>,
+        /// The type of its elements.
+        dtype: DType,
+    },
+    /// A step number that the step input, an i32, cannot hold.
+    StepTooLarge {
+        /// The largest step number asked for.
+        step: u32,
+    },
     /// An index outside its axis met at run time.
     IndexOutOfRange {
         /// The operation.
@@ -158,6 +170,14 @@ impl fmt::Display for Error {
                 f,
                 "shape {shape:?} holds {} elements but {found} were given",
                 crate::shape::element_count(shape)
+            )?,
+            ErrorKind::NoMemory { shape, dtype } => {
+                write!(f, "there is no memory for {dtype}{shape:?}; check the shape, or work on smaller parts")?
+            }
+            ErrorKind::StepTooLarge { step } => write!(
+                f,
+                "the program reads its step number, which is an i32 and cannot be {step}; run steps below 2147483648, or \
+                 begin to count from 0 again"
             )?,
             ErrorKind::IndexOutOfRange { operation, index, limit } => {
                 write!(f, "{operation}: index {index} is not in 0..{limit}; check the labels or indices given")?

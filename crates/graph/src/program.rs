@@ -100,6 +100,15 @@ impl Program {
         check_value(port, value)
     }
 
+    /// Checks that every step number can be given to a program that reads it: the step input is an i32.
+    pub fn check_steps(&self, steps: &Range<u32>) -> Result<()> {
+        let last = steps.end.saturating_sub(1);
+        if self.step.is_some() && !steps.is_empty() && i32::try_from(last).is_err() {
+            return Err(Error::new(ErrorKind::StepTooLarge { step: last }));
+        }
+        Ok(())
+    }
+
     /// Checks that a value has the type and shape of output `number`.
     pub fn check_output(&self, number: usize, value: &Array) -> Result<()> {
         let port = self.outputs.get(number).ok_or_else(|| unknown(&self.outputs, &format!("output {number}")))?;
@@ -271,7 +280,8 @@ pub trait Runnable: Send {
     /// Gives an input its value. A carried input keeps what the last step left until it is set again.
     fn set(&mut self, input: usize, value: &Array) -> Result<()>;
 
-    /// Runs the loop for these step numbers; `0..1` evaluates once.
+    /// Runs the loop for these step numbers; `0..1` evaluates once. An error where the program reads its step number and one
+    /// of them is not [an i32](Program::check_steps).
     fn run(&mut self, steps: Range<u32>) -> Result<()>;
 
     /// Copies an output of the last step into an array of its type and shape.
@@ -287,7 +297,7 @@ pub trait Runnable: Send {
     fn output(&self, output: usize) -> Result<Array> {
         let ports = &self.program().outputs;
         let port = ports.get(output).ok_or_else(|| unknown(ports, &format!("output {output}")))?;
-        let mut array = Array::zeros(&port.meta.shape, port.meta.dtype);
+        let mut array = Array::try_full(&port.meta.shape, 0.0, port.meta.dtype)?;
         self.read(output, &mut array)?;
         Ok(array)
     }
@@ -296,7 +306,7 @@ pub trait Runnable: Send {
     fn input(&self, input: usize) -> Result<Array> {
         let ports = &self.program().inputs;
         let port = ports.get(input).ok_or_else(|| unknown(ports, &format!("input {input}")))?;
-        let mut array = Array::zeros(&port.meta.shape, port.meta.dtype);
+        let mut array = Array::try_full(&port.meta.shape, 0.0, port.meta.dtype)?;
         self.read_input(input, &mut array)?;
         Ok(array)
     }

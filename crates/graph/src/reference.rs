@@ -134,6 +134,7 @@ impl Runnable for ReferenceRun {
             return Ok(());
         }
         self.check_inputs_are_set()?;
+        self.program.check_steps(&steps)?;
         for step in steps {
             if let Some(number) = self.program.step {
                 self.inputs[number] = Some(vec![step as i32 as f64]);
