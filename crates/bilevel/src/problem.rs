@@ -152,6 +152,25 @@ pub(crate) fn leaf_name(tree: &str, leaf: &str) -> String {
     if leaf.is_empty() { tree.into() } else { format!("{tree}.{leaf}") }
 }
 
+/// Refuses data with a number that is not finite, or that the problem's type cannot hold, and says where it is: `given` are
+/// the numbers before they were taken in that type.
+fn check_finite(name: &str, array: &Array, given: &[f64]) -> Result<()> {
+    let Some(position) = array.to_f64().iter().position(|v| !v.is_finite()) else { return Ok(()) };
+    let (shape, bad) = (array.shape(), given[position]);
+    let strides = bilevel_graph::shape::row_major_strides(shape);
+    let index: Vec<usize> = shape.iter().zip(strides).map(|(&length, stride)| position / stride % length).collect();
+    let place = match index[..] {
+        [] => String::new(),
+        [row] => format!(" in row {row} (counted from 0)"),
+        [row, ..] => format!(" in row {row}, at {index:?} (counted from 0)"),
+    };
+    let reason = match bad.is_finite() {
+        true => format!("data '{name}' holds {bad:e}{place}, more than {} can hold; scale it first", array.dtype()),
+        false => format!("data '{name}' holds {bad}{place}; clean it first"),
+    };
+    Err(Error::Problem { reason })
+}
+
 fn leaves<S: Tree<Leaf = Variable>>(tree: &S) -> Vec<(String, Variable)> {
     let mut all = vec![];
     tree.visit(|name, variable| all.push((name.to_string(), variable.clone())));
@@ -248,14 +267,16 @@ where
             return Err(Error::Problem { reason: format!("{twice}; give each a name of its own") });
         }
         let dtype = self.dtype;
-        let data = self.data.into_iter().map(|(name, array)| {
-            let array = match array.dtype() {
-                DType::I32 => array,
-                _ => Array::from_values(array.shape(), &array.to_f64(), dtype)?,
+        let data = self.data.into_iter().map(|(name, given)| {
+            let array = match given.dtype() {
+                DType::I32 => given,
+                _ => {
+                    let values = given.to_f64();
+                    let array = Array::from_values(given.shape(), &values, dtype)?;
+                    check_finite(&name, &array, &values)?;
+                    array
+                }
             };
-            if let Some(bad) = array.to_f64().iter().find(|v| !v.is_finite()) {
-                return Err(Error::Problem { reason: format!("data '{name}' holds {bad}; clean it first") });
-            }
             Ok((name, array))
         });
         let problem = Problem {

@@ -7,7 +7,9 @@
 
 use crate::lower::{Elementwise, Kind, Lowering, Operand};
 use crate::order::Order;
+use crate::planning::{known, lacks};
 use crate::view::{Run, View};
+use bilevel_graph::Result;
 use std::collections::HashMap;
 
 /// Longest row kept in cache.
@@ -113,7 +115,7 @@ impl Grouping {
 }
 
 /// Puts every node that computes something into a group.
-pub(crate) fn group(low: &Lowering) -> Grouping {
+pub(crate) fn group(low: &Lowering) -> Result<Grouping> {
     let count = low.nodes.len();
     let mut grouping =
         Grouping { groups: vec![], group_of: vec![None; count], role: vec![None; count], order: Order::default() };
@@ -123,7 +125,7 @@ pub(crate) fn group(low: &Lowering) -> Grouping {
         match low.nodes[id].kind {
             Kind::Input | Kind::Table(_) => continue,
             Kind::Elementwise(_) | Kind::Reduce(..) | Kind::ArgMax => {
-                let group = place_in_loop(low, &mut grouping, &recent, id);
+                let group = place_in_loop(low, &mut grouping, &recent, id)?;
                 if let Some(domain) = grouping.groups[group].domain
                     && domain.n <= SMALL
                 {
@@ -132,11 +134,11 @@ pub(crate) fn group(low: &Lowering) -> Grouping {
             }
             _ => {
                 let group = new_group(&mut grouping, None, low.nodes[id].invariant);
-                join(low, &mut grouping, group, id, None);
+                join_new(low, &mut grouping, group, id, None)?;
             }
         }
     }
-    grouping
+    Ok(grouping)
 }
 
 fn new_group(grouping: &mut Grouping, domain: Option<Domain>, invariant: bool) -> usize {
@@ -144,7 +146,12 @@ fn new_group(grouping: &mut Grouping, domain: Option<Domain>, invariant: bool) -
     grouping.order.add_group()
 }
 
-fn place_in_loop(low: &Lowering, grouping: &mut Grouping, recent: &HashMap<(usize, bool), usize>, id: usize) -> usize {
+fn place_in_loop(
+    low: &Lowering,
+    grouping: &mut Grouping,
+    recent: &HashMap<(usize, bool), usize>,
+    id: usize,
+) -> Result<usize> {
     let node = &low.nodes[id];
     let mut candidates: Vec<usize> = node
         .operands
@@ -156,29 +163,43 @@ fn place_in_loop(low: &Lowering, grouping: &mut Grouping, recent: &HashMap<(usiz
     candidates.sort_unstable();
     candidates.dedup();
     candidates.reverse();
-    let n = loop_length(low, id);
+    let n = known(loop_length(low, id), "the elements of a reduction", node.location)?;
     candidates.extend(recent.get(&(n, node.invariant)).copied().filter(|g| !candidates.contains(g)));
     for &group in &candidates {
         if let Some((domain, role)) = fits(low, grouping, group, id)
             && join(low, grouping, group, id, Some((domain, role)))
         {
             // Its other operands' loops can often run as one with this.
-            candidates.iter().filter(|&&other| other != group).for_each(|&other| merge(low, grouping, group, other));
-            return group;
+            for &other in candidates.iter().filter(|&&other| other != group) {
+                merge(low, grouping, group, other)?;
+            }
+            return Ok(group);
         }
     }
-    let (domain, role) = alone(low, id);
+    let (domain, role) = alone(low, id, n);
     let group = new_group(grouping, Some(domain), node.invariant);
-    join(low, grouping, group, id, Some((domain, role)));
-    group
+    join_new(low, grouping, group, id, Some((domain, role)))?;
+    Ok(group)
 }
 
-/// Number of elements a loop made for this node alone runs over.
-fn loop_length(low: &Lowering, id: usize) -> usize {
+/// Adds the first member of a new group. It stands last in the order, so no cycle can close.
+fn join_new(
+    low: &Lowering,
+    grouping: &mut Grouping,
+    group: usize,
+    id: usize,
+    place: Option<(Domain, Role)>,
+) -> Result<()> {
+    let joined = join(low, grouping, group, id, place).then_some(());
+    known(joined, "a place for a new group in the order", low.nodes[id].location)
+}
+
+/// Number of elements a loop made for this node alone runs over; `None` for a reduction of something without memory.
+fn loop_length(low: &Lowering, id: usize) -> Option<usize> {
     let node = &low.nodes[id];
     match &node.kind {
-        Kind::Reduce(..) | Kind::ArgMax => node.operands[0].at().map_or(1, |(_, view)| view.count()),
-        _ => node.count(),
+        Kind::Reduce(..) | Kind::ArgMax => Some(node.operands.first()?.at()?.1.count()),
+        _ => Some(node.count()),
     }
 }
 
@@ -198,8 +219,7 @@ fn row_length(low: &Lowering, id: usize) -> Option<usize> {
     }
 }
 
-fn alone(low: &Lowering, id: usize) -> (Domain, Role) {
-    let n = loop_length(low, id);
+fn alone(low: &Lowering, id: usize, n: usize) -> (Domain, Role) {
     match (&low.nodes[id].kind, row_length(low, id)) {
         (Kind::ArgMax | Kind::Reduce(..), Some(row)) => (Domain { n, row: Some(row) }, Role::Row),
         (Kind::Reduce(..), None) => (Domain { n, row: None }, Role::Sink { full: true }),
@@ -214,7 +234,7 @@ fn fits(low: &Lowering, grouping: &Grouping, group: usize, id: usize) -> Option<
     let rows = domain.row.map(|row| domain.n / row);
     let choices: Vec<(Domain, Role)> = match &node.kind {
         Kind::Reduce(..) | Kind::ArgMax => {
-            let count = loop_length(low, id);
+            let count = loop_length(low, id)?;
             let row = row_length(low, id);
             let as_row = row.filter(|_| count == domain.n && (domain.row.is_none() || domain.row == row));
             let mut choices: Vec<_> =
@@ -271,15 +291,15 @@ const MAX_MEMBERS: usize = 96;
 
 /// Makes one loop of two, where they run over the same elements, nothing must happen between them, and what one reads of
 /// the other it can read from registers.
-fn merge(low: &Lowering, grouping: &mut Grouping, group: usize, other: usize) {
-    let (Some(a), Some(b)) = (grouping.groups[group].domain, grouping.groups[other].domain) else { return };
+fn merge(low: &Lowering, grouping: &mut Grouping, group: usize, other: usize) -> Result<()> {
+    let (Some(a), Some(b)) = (grouping.groups[group].domain, grouping.groups[other].domain) else { return Ok(()) };
     let members = grouping.groups[group].members.len() + grouping.groups[other].members.len();
     let rows_agree = a.row.is_none() || b.row.is_none() || a.row == b.row;
     if a.n != b.n || !rows_agree || members > MAX_MEMBERS || grouping.groups[other].members.is_empty() {
-        return;
+        return Ok(());
     }
     if grouping.groups[group].invariant != grouping.groups[other].invariant || !grouping.order.adjacent(group, other) {
-        return;
+        return Ok(());
     }
     let domain = Domain { n: a.n, row: a.row.or(b.row) };
     let moved = std::mem::take(&mut grouping.groups[other].members);
@@ -287,17 +307,21 @@ fn merge(low: &Lowering, grouping: &mut Grouping, group: usize, other: usize) {
     let mut all = [&grouping.groups[group].members[..], &moved].concat();
     all.sort_unstable();
     let registers = all.iter().all(|&id| {
-        let role = grouping.role[id].unwrap_or(Role::Full);
+        let Some(role) = grouping.role[id] else { return false };
         low.nodes[id].operands.iter().all(|operand| {
             let inside = operand.at().is_some_and(|(node, _)| grouping.group_of[node] == Some(group));
             !inside || grouping.access(low, group, domain, (id, role), operand).is_some()
         })
     });
-    if registers && grouping.order.contract(group, other) {
+    if registers {
+        if !grouping.order.contract(group, other) {
+            return Err(lacks("an order for two loops between which nothing must happen"));
+        }
         grouping.groups[group].members = all;
         grouping.groups[group].domain = Some(domain);
     } else {
         moved.iter().for_each(|&id| grouping.group_of[id] = Some(other));
         grouping.groups[other].members = moved;
     }
+    Ok(())
 }

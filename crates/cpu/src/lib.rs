@@ -14,6 +14,7 @@ mod memory;
 mod moves;
 mod order;
 mod plan;
+mod planning;
 mod pool;
 mod run;
 mod scalar_loop;

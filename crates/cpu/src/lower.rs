@@ -2,8 +2,10 @@
 //! and matrix products get their strides.
 
 use crate::lower_dot::{DotLayout, dot_result, lower_dot, placed};
+use crate::planning::{known, lacks};
 use crate::view::View;
-use bilevel_graph::{BinaryOp, ConvDims, DType, Op, Program, RandomKind, ReduceOp, UnaryOp, WindowDims};
+use bilevel_graph::{BinaryOp, ConvDims, DType, Meta, Op, Program, RandomKind, ReduceOp, Result, UnaryOp, WindowDims};
+use std::collections::HashMap;
 use std::panic::Location;
 
 /// What a node of the lowered program does.
@@ -191,25 +193,35 @@ impl Lowering {
 type Line = &'static Location<'static>;
 
 /// Lowers every node of the program.
-pub(crate) fn lower(program: &Program) -> Lowering {
+pub(crate) fn lower(program: &Program) -> Result<Lowering> {
     let mut low =
         Lowering { nodes: vec![], inputs: vec![None; program.inputs.len()], outputs: vec![], carries: vec![] };
-    let carried = |input: usize| program.carries.iter().any(|c| c.input == input) || program.step == Some(input);
+    let mut changes = vec![false; program.inputs.len()];
+    program.carries.iter().map(|carry| carry.input).chain(program.step).for_each(|input| changes[input] = true);
+    let numbers = program.inputs.iter().enumerate().filter_map(|(number, port)| Some((port.node?, number)));
+    let input_of: HashMap<usize, usize> = numbers.collect();
     let written_transposed = transposed_results(program);
     let mut values: Vec<Operand> = Vec::with_capacity(program.nodes.len());
     for (id, node) in program.nodes.iter().enumerate() {
         let (shape, dtype, line) = (&node.meta.shape, node.meta.dtype, node.location);
         let operands: Vec<Operand> = node.inputs.iter().map(|&i| low.fresh(&values[i])).collect();
         let metas: Vec<_> = node.inputs.iter().map(|&i| &program.nodes[i].meta).collect();
+        // What reads its operands in the order of their memory.
+        let densely = |low: &mut Lowering, kind: Kind| {
+            let dense = |(o, meta): (&Operand, &&Meta)| low.dense_operand(o.clone(), &meta.shape, meta.dtype, line);
+            let dense = operands.iter().zip(&metas).map(dense).collect();
+            let node = low.push(kind, dense, shape, dtype, line);
+            low.dense(node)
+        };
         let mut elementwise = |kind: Elementwise, operands: Vec<Operand>| {
             let node = low.push(Kind::Elementwise(kind), operands, shape, dtype, line);
             low.dense(node)
         };
         let value = match &node.op {
             Op::Input(_) => {
-                let Some(number) = program.inputs.iter().position(|p| p.node == Some(id)) else { continue };
+                let number = *known(input_of.get(&id), "the name of an input", line)?;
                 let node = low.push(Kind::Input, vec![], shape, dtype, line);
-                low.nodes[node].invariant = !carried(number);
+                low.nodes[node].invariant = !changes[number];
                 low.inputs[number] = Some(node);
                 low.dense(node)
             }
@@ -230,15 +242,14 @@ pub(crate) fn lower(program: &Program) -> Lowering {
             Op::Unary(op) => elementwise(Elementwise::Unary(*op), operands),
             Op::Binary(op) => elementwise(Elementwise::Binary(*op), operands),
             Op::Select => elementwise(Elementwise::Select, operands),
-            Op::Convert(to) if operands[0].at().is_some() => elementwise(Elementwise::Convert(*to), operands),
-            Op::Convert(to) => {
-                let Operand::Constant(value) = operands[0] else { continue };
-                Operand::Constant(match to {
+            Op::Convert(to) => match operands[0] {
+                Operand::At { .. } => elementwise(Elementwise::Convert(*to), operands),
+                Operand::Constant(value) => Operand::Constant(match to {
                     DType::I32 => value as i32 as f64,
                     DType::F32 => value as f32 as f64,
                     DType::F64 => value,
-                })
-            }
+                }),
+            },
             Op::StopGradient => operands[0].clone(),
             Op::CheckIndex(limit) => {
                 let dense = low.dense_operand(operands[0].clone(), shape, dtype, line);
@@ -275,7 +286,7 @@ pub(crate) fn lower(program: &Program) -> Lowering {
                 let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
                 let out = dot_result(dims, metas[0].shape.len(), shape, written_transposed[id].as_deref());
                 let (layout, a, b) =
-                    lower_dot(&mut low, dims, (a, &metas[0].shape), (b, &metas[1].shape), &out, dtype, line);
+                    lower_dot(&mut low, dims, (a, &metas[0].shape), (b, &metas[1].shape), &out, dtype, line)?;
                 let node = low.push(Kind::Dot(layout), vec![a, b], shape, dtype, line);
                 low.nodes[node].layout = out.clone();
                 Operand::At { node, view: out }
@@ -288,22 +299,10 @@ pub(crate) fn lower(program: &Program) -> Lowering {
                 low.nodes[node].layout = out.clone();
                 Operand::At { node, view: out }
             }
-            Op::Gather { .. } | Op::ScatterAdd { .. } | Op::WindowArgMax(_) | Op::CumSum { .. } => {
-                let kind = match &node.op {
-                    Op::Gather { batch } => Kind::Gather { batch: *batch },
-                    Op::ScatterAdd { batch, .. } => Kind::ScatterAdd { batch: *batch },
-                    Op::CumSum { axis, reverse } => Kind::CumSum { axis: *axis, reverse: *reverse },
-                    Op::WindowArgMax(dims) => Kind::WindowArgMax(dims.clone()),
-                    _ => continue,
-                };
-                let dense = operands
-                    .iter()
-                    .zip(&metas)
-                    .map(|(o, meta)| low.dense_operand(o.clone(), &meta.shape, meta.dtype, line))
-                    .collect();
-                let node = low.push(kind, dense, shape, dtype, line);
-                low.dense(node)
-            }
+            Op::Gather { batch } => densely(&mut low, Kind::Gather { batch: *batch }),
+            Op::ScatterAdd { batch, .. } => densely(&mut low, Kind::ScatterAdd { batch: *batch }),
+            Op::CumSum { axis, reverse } => densely(&mut low, Kind::CumSum { axis: *axis, reverse: *reverse }),
+            Op::WindowArgMax(dims) => densely(&mut low, Kind::WindowArgMax(dims.clone())),
             Op::Concat(axis) => {
                 let parts =
                     operands.iter().zip(&metas).map(|(o, meta)| low.stretched(o, &meta.shape, dtype, line)).collect();
@@ -319,8 +318,8 @@ pub(crate) fn lower(program: &Program) -> Lowering {
         };
         values.push(value);
     }
-    finish(&mut low, program, &values);
-    low
+    finish(&mut low, program, &values)?;
+    Ok(low)
 }
 
 fn through(operand: &Operand, change: impl FnOnce(&View) -> View) -> Operand {
@@ -332,7 +331,7 @@ fn through(operand: &Operand, change: impl FnOnce(&View) -> View) -> Operand {
 
 /// Outputs must not lie in memory that a carry, or the next value somebody sets, overwrites; nor next values in memory a
 /// carry overwrites.
-fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) {
+fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) -> Result<()> {
     let settled = |low: &mut Lowering, node: usize, output: bool| {
         let meta = &program.nodes[node].meta;
         let value = values[node].clone();
@@ -345,17 +344,16 @@ fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) {
         if overwritten { low.copy(value, &meta.shape, meta.dtype, program.nodes[node].location) } else { value }
     };
     for port in &program.outputs {
-        if let Some(node) = port.node {
-            let value = settled(low, node, true);
-            low.outputs.push(value);
-        }
+        let node = port.node.ok_or_else(|| lacks("the operation of an output"))?;
+        let value = settled(low, node, true);
+        low.outputs.push(value);
     }
     for carry in &program.carries {
-        if let Some(input) = low.inputs[carry.input] {
-            let next = settled(low, carry.next, false);
-            low.carries.push((input, next));
-        }
+        let input = low.inputs[carry.input].ok_or_else(|| lacks("the memory of a carried input"))?;
+        let next = settled(low, carry.next, false);
+        low.carries.push((input, next));
     }
+    Ok(())
 }
 
 /// For products whose only use is a transpose: the order of axes in which to write them.

@@ -2,9 +2,10 @@
 //! none can is copied into order first.
 
 use crate::lower::{Lowering, Operand};
+use crate::planning::known;
 use crate::view::{View, merged_stride};
 use bilevel_graph::shape::{inverse_permutation, other_axes};
-use bilevel_graph::{DType, DotDims};
+use bilevel_graph::{DType, DotDims, Result};
 use std::panic::Location;
 
 /// C[b, i, j] = Σₖ A[b, i, k]·B[b, k, j] with strides in elements.
@@ -31,8 +32,9 @@ struct Side {
 }
 
 impl Side {
-    fn view(&self) -> View {
-        self.operand.at().map(|(_, view)| view.clone()).unwrap_or(View::contiguous(&self.shape))
+    /// `None` for a constant, which must be put into memory first.
+    fn view(&self) -> Option<&View> {
+        self.operand.at().map(|(_, view)| view)
     }
 
     fn length(&self, axes: &[usize]) -> usize {
@@ -40,8 +42,8 @@ impl Side {
     }
 
     fn strides(&self) -> Option<(isize, isize)> {
-        let view = self.view();
-        Some((merged_stride(&view, &self.free)?, merged_stride(&view, &self.contract)?))
+        let view = self.view()?;
+        Some((merged_stride(view, &self.free)?, merged_stride(view, &self.contract)?))
     }
 
     /// Copies the operand into the order batch, free, contracted.
@@ -68,7 +70,7 @@ pub(crate) fn lower_dot(
     out: &View,
     dtype: DType,
     line: &'static Location<'static>,
-) -> (DotLayout, Operand, Operand) {
+) -> Result<(DotLayout, Operand, Operand)> {
     // Contracted axes may be walked in any order, as long as both sides agree: take the left operand's.
     let mut pairs: Vec<(usize, usize)> =
         dims.lhs_contract.iter().copied().zip(dims.rhs_contract.iter().copied()).collect();
@@ -90,17 +92,19 @@ pub(crate) fn lower_dot(
     let (batch, free_a, rank) = (a.batch.len(), a.free.len(), out.shape.len());
     let rows: Vec<usize> = (batch..batch + free_a).collect();
     let columns: Vec<usize> = (batch + free_a..rank).collect();
-    let (view_a, view_b) = (a.view(), b.view());
-    let (a_row, a_col) = a.strides().unwrap_or((1, 1));
-    let (b_col, b_row) = b.strides().unwrap_or((1, 1));
+    let in_memory = |view| known(view, "the operand of a product in memory", line);
+    let (view_a, view_b) = (in_memory(a.view())?, in_memory(b.view())?);
+    let one_stride = |found| known(found, "one stride for each side of a product", line);
+    let ((a_row, a_col), (b_col, b_row)) = (one_stride(a.strides())?, one_stride(b.strides())?);
+    // `dot_result` chose a view where both merge.
+    let c = one_stride(merged_stride(out, &rows).zip(merged_stride(out, &columns)))?;
     let layout = DotLayout {
         m: a.length(&a.free),
         n: b.length(&b.free),
         k: a.length(&a.contract),
         a: (a_row, a_col),
         b: (b_row, b_col),
-        // `dot_result` chose a view where both merge.
-        c: (merged_stride(out, &rows).unwrap_or(1), merged_stride(out, &columns).unwrap_or(1)),
+        c,
         batch: (0..batch)
             .map(|i| {
                 let strides = [view_a.strides[a.batch[i]], view_b.strides[b.batch[i]], out.strides[i]];
@@ -108,7 +112,7 @@ pub(crate) fn lower_dot(
             })
             .collect(),
     };
-    (layout, a.operand, b.operand)
+    Ok((layout, a.operand, b.operand))
 }
 
 /// The view of a result of this shape whose transpose by `perm` is dense.

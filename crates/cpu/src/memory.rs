@@ -14,7 +14,7 @@ pub(crate) const KEPT: u32 = 3;
 pub(crate) const BOUND: u32 = 4;
 
 /// A place in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Address {
     pub region: u32,
     /// Bytes from the start of the region.

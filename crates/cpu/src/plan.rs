@@ -6,19 +6,20 @@ use crate::fuse::{Grouping, Role, group, is_whole};
 use crate::gemm::{BatchAxis, GemmPlan, GemmSpec, Strides};
 use crate::indexing::Rows;
 use crate::kernels::Isa;
-use crate::lower::{Kind, Lowering, Operand, lower};
+use crate::lower::{Kind, Lowered, Lowering, Operand, lower};
 use crate::lower_dot::DotLayout;
 use crate::memory::{ARENA, Address, BOUND, KEPT};
 use crate::moves::Move;
+use crate::planning::{known, lacks};
 use crate::scalar_loop::ScalarLoop;
 use crate::scalars;
 use crate::step::{Step, StepKind, Typed};
 use crate::tile::MAX_RUNS;
-use crate::tile_build::{self, Surroundings, reads_in_step, task_count};
+use crate::tile_build::{self, Constants, Surroundings, reads_in_step, task_count};
 use crate::view::View;
-use bilevel_graph::{DType, Error, ErrorKind, Port, Program, Result};
+use bilevel_graph::{ConvDims, DType, Error, ErrorKind, Port, Program, Result};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 /// Everything a run needs but the memory itself.
 pub(crate) struct Plan {
@@ -49,11 +50,11 @@ pub(crate) struct Plan {
 
 /// Plans a program for a team of this size. The size decides only how much scratch is kept.
 pub(crate) fn plan(program: &Program, threads: usize, isa: Isa) -> Result<Plan> {
-    let low = lower(program);
+    let low = lower(program)?;
     check_ranks(&low)?;
-    let mut grouping = group(&low);
+    let mut grouping = group(&low)?;
     let in_place = carries_in_place(&low, &mut grouping);
-    let (prologue, body) = schedule(&grouping);
+    let (prologue, body) = schedule(&grouping)?;
     let stored = stored_nodes(&low, &grouping, &in_place);
     Planner { low: &low, grouping: &grouping, in_place: &in_place, stored: &stored, threads, isa }
         .assemble(program, &prologue, &body)
@@ -79,6 +80,14 @@ fn check_ranks(low: &Lowering) -> Result<()> {
 /// For each carry, true where the loop that computes the next value can write it over the old one: it reads the old one
 /// only element by element, and everybody else who reads it can run before.
 fn carries_in_place(low: &Lowering, grouping: &mut Grouping) -> Vec<bool> {
+    let mut readers: HashMap<usize, Vec<usize>> = low.carries.iter().map(|(input, _)| (*input, vec![])).collect();
+    for (id, node) in low.nodes.iter().enumerate() {
+        for (operand, _) in node.operands.iter().filter_map(|o| o.at()) {
+            readers.entry(operand).and_modify(|readers| readers.push(id));
+        }
+    }
+    // What can fail comes first too, so that a step that fails leaves its inputs as they were.
+    let failing: Vec<usize> = (0..low.nodes.len()).filter(|&id| can_fail(low, id)).collect();
     let mut chosen = vec![];
     for (input, next) in &low.carries {
         let place = next.at().and_then(|(node, view)| {
@@ -91,15 +100,12 @@ fn carries_in_place(low: &Lowering, grouping: &mut Grouping) -> Vec<bool> {
             chosen.push(false);
             continue;
         };
-        // What can fail comes first too, so that a step that fails leaves its inputs as they were.
-        let readers = (0..low.nodes.len()).filter(|&id| {
-            low.nodes[id].operands.iter().any(|o| o.at().is_some_and(|(n, _)| n == *input)) || can_fail(low, id)
-        });
+        let first = readers.get(input).into_iter().flatten().chain(&failing);
         let in_loop = |&g: &usize| g != group && !grouping.groups[g].invariant;
-        let mut readers: Vec<usize> = readers.filter_map(|id| grouping.group_of[id]).filter(in_loop).collect();
-        readers.sort_unstable();
-        readers.dedup();
-        chosen.push(readers.into_iter().all(|reader| grouping.order.add_edge(reader, group)));
+        let mut first: Vec<usize> = first.filter_map(|&id| grouping.group_of[id]).filter(in_loop).collect();
+        first.sort_unstable();
+        first.dedup();
+        chosen.push(first.into_iter().all(|reader| grouping.order.add_edge(reader, group)));
     }
     chosen
 }
@@ -116,16 +122,16 @@ fn can_fail(low: &Lowering, id: usize) -> bool {
 }
 
 /// An order of the groups, loop-invariant ones apart: among those that can run, the one whose work was written first.
-fn schedule(grouping: &Grouping) -> (Vec<usize>, Vec<usize>) {
+fn schedule(grouping: &Grouping) -> Result<(Vec<usize>, Vec<usize>)> {
     let count = grouping.groups.len();
     let mut waiting: Vec<usize> = (0..count).map(|g| grouping.order.before(g).len()).collect();
-    let key = |g: usize| grouping.groups[g].members.last().copied().unwrap_or(0);
-    let mut ready: BinaryHeap<Reverse<(usize, usize)>> =
+    // A loop merged into another has no members left; when it comes does not matter.
+    let key = |g: usize| grouping.groups[g].members.last().copied();
+    let mut ready: BinaryHeap<Reverse<(Option<usize>, usize)>> =
         (0..count).filter(|&g| waiting[g] == 0).map(|g| Reverse((key(g), g))).collect();
     let (mut prologue, mut body) = (vec![], vec![]);
     while let Some(Reverse((_, g))) = ready.pop() {
         let order = if grouping.groups[g].invariant { &mut prologue } else { &mut body };
-        // A loop merged into another has no members left.
         if !grouping.groups[g].members.is_empty() {
             order.push(g);
         }
@@ -136,7 +142,11 @@ fn schedule(grouping: &Grouping) -> (Vec<usize>, Vec<usize>) {
             }
         }
     }
-    (prologue, body)
+    let planned = grouping.groups.iter().filter(|group| !group.members.is_empty()).count();
+    if prologue.len() + body.len() != planned {
+        return Err(lacks("an order in which every loop can run"));
+    }
+    Ok((prologue, body))
 }
 
 /// The nodes whose values must be in memory: those read outside their own loop.
@@ -194,16 +204,16 @@ impl Planner<'_> {
         let order: Vec<usize> = prologue.iter().chain(body).copied().collect();
         let mut places = self.places(program, &order, prologue.len())?;
         let memory = std::mem::take(&mut places.nodes);
+        let place = |node: usize| known(memory[node], "the memory of a value", self.low.nodes[node].location);
+        // A group without a workspace needs none, wherever it would be.
         let extra = |g: usize| places.extra[g].unwrap_or(Address { region: ARENA, offset: 0 });
-        let copies: Vec<(usize, Address)> = self
-            .low
-            .carries
-            .iter()
-            .zip(self.in_place)
-            .filter(|(_, in_place)| **in_place)
-            .filter_map(|((input, next), _)| Some((next.at()?.0, memory[*input]?)))
-            .collect();
-        let mut constants = vec![];
+        let mut copies: HashMap<usize, Vec<(usize, Address)>> = HashMap::new();
+        for ((input, next), _) in self.low.carries.iter().zip(self.in_place).filter(|(_, in_place)| **in_place) {
+            let found = next.at().and_then(|(node, _)| Some((self.grouping.group_of[node]?, node)));
+            let (group, node) = known(found, "the loop of a carried value", self.low.nodes[*input].location)?;
+            copies.entry(group).or_default().push((node, place(*input)?));
+        }
+        let mut constants = Constants::default();
         let mut scratch_bytes = 0;
         let mut steps: Vec<Step> = vec![];
         for &g in &order {
@@ -219,49 +229,45 @@ impl Planner<'_> {
                 StepKind::Scalars(scalars)
             } else if self.grouping.groups[g].domain.is_some() {
                 let mut next = extra(g);
-                let sinks: Vec<(usize, Address)> = self
-                    .sinks(g)
-                    .map(|id| {
-                        let place = next;
-                        next.offset += self.partial_bytes(g, id);
-                        (id, place)
-                    })
-                    .collect();
-                let partial = |id: usize| sinks.iter().find(|s| s.0 == id).map_or(extra(g), |s| s.1);
-                let tile = tile_build::build(&around, g, &mut constants, partial);
+                let mut partial = HashMap::new();
+                for (id, bytes) in self.partial_sums(g) {
+                    partial.insert(id, next);
+                    next.offset += bytes;
+                }
+                let tile = tile_build::build(&around, g, &mut constants, &partial)?;
                 scratch_bytes = scratch_bytes.max(tile.scratch);
                 StepKind::Loop(tile)
             } else {
-                self.single(self.grouping.groups[g].members[0], &memory, extra(g), places.heavy[g].take())
+                self.single(self.grouping.groups[g].members[0], &memory, extra(g), places.heavy[g].take())?
             };
             let location = self.low.nodes[self.grouping.groups[g].members[0]].location;
             steps.push(Step { kind, location });
         }
         let mut body_steps = steps.split_off(prologue.len());
         for ((input, next), _) in self.low.carries.iter().zip(self.in_place).filter(|(_, in_place)| !**in_place) {
-            if let (Some((node, view)), Some(to)) = (next.at(), memory[*input])
-                && let Some(from) = memory[node]
-            {
-                let node = &self.low.nodes[*input];
-                let movement = Move::new(view, from, &View::contiguous(&node.shape), to, node.dtype);
-                body_steps.push(Step {
-                    kind: StepKind::Moves { zero: None, moves: vec![movement] },
-                    location: node.location,
-                });
-            }
+            let old = &self.low.nodes[*input];
+            let (node, view) = known(next.at(), "the memory of a carried value", old.location)?;
+            let dense = View::contiguous(&old.shape);
+            let movement = Move::new(view, place(node)?, &dense, place(*input)?, old.dtype);
+            body_steps
+                .push(Step { kind: StepKind::Moves { zero: None, moves: vec![movement] }, location: old.location });
         }
         let first_output = BOUND + program.inputs.len() as u32;
         let output = |(number, operand): (usize, &Operand)| {
             // Constants were given memory when the program was lowered.
-            let (node, view) = operand.at()?;
-            let (from, to) = (memory[node]?, Address { region: first_output + number as u32, offset: 0 });
+            let (node, view) = operand.at().ok_or_else(|| lacks("the memory of an output"))?;
+            let (from, to) = (place(node)?, Address { region: first_output + number as u32, offset: 0 });
             let dtype = self.low.nodes[node].dtype;
-            (from != to).then(|| Move::new(view, from, &View::contiguous(&view.shape), to, dtype))
+            Ok((from != to).then(|| Move::new(view, from, &View::contiguous(&view.shape), to, dtype)))
         };
         let tables = self.low.nodes.iter().enumerate().filter_map(|(id, node)| match &node.kind {
             Kind::Table(values) => Some((memory[id]?, node.dtype, values.clone())),
             _ => None,
         });
+        if self.low.inputs.iter().any(|node| node.is_none_or(|node| memory[node].is_none())) {
+            return Err(lacks("the memory of an input"));
+        }
+        let outputs = self.low.outputs.iter().enumerate().map(output).collect::<Result<Vec<_>>>()?;
         let scalar_loop = match &body_steps[..] {
             [Step { kind: StepKind::Scalars(scalars), .. }] => ScalarLoop::new(scalars, places.counter),
             _ => None,
@@ -271,10 +277,10 @@ impl Planner<'_> {
             prologue_inputs: self.inputs_of(prologue),
             body: body_steps,
             scalar_loop,
-            finish: self.low.outputs.iter().enumerate().filter_map(output).collect(),
+            finish: outputs.into_iter().flatten().collect(),
             counter: places.counter,
             tables: tables.collect(),
-            constants,
+            constants: constants.bits,
             bound_bytes: places.bound_bytes,
             kept_bytes: places.kept_bytes,
             arena_bytes: places.arena_bytes,
@@ -293,14 +299,14 @@ impl Planner<'_> {
         (0..self.low.inputs.len()).filter(|&input| is_read(&self.low.inputs[input])).collect()
     }
 
-    fn sinks(&self, group: usize) -> impl Iterator<Item = usize> + '_ {
+    /// The sinks of a group, and the bytes the sums of its tasks take for each.
+    fn partial_sums(&self, group: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let tasks = task_count(self.low, self.grouping, group);
         let members = self.grouping.groups[group].members.iter().copied();
-        members.filter(|&id| matches!(self.grouping.role[id], Some(Role::Sink { .. })))
-    }
-
-    fn partial_bytes(&self, group: usize, id: usize) -> usize {
-        let node = &self.low.nodes[id];
-        (task_count(self.low, self.grouping, group) * node.count() * node.dtype.size()).next_multiple_of(64)
+        members.filter(|&id| matches!(self.grouping.role[id], Some(Role::Sink { .. }))).map(move |id| {
+            let node = &self.low.nodes[id];
+            (id, (tasks * node.count() * node.dtype.size()).next_multiple_of(64))
+        })
     }
 
     /// For each node, the output whose buffer it can be computed in.
@@ -378,13 +384,13 @@ impl Planner<'_> {
         let mut heavy: Vec<Option<Heavy>> = vec![];
         let mut with_extra = vec![];
         for (g, group) in grouping.groups.iter().enumerate() {
-            let planned = if group.domain.is_none() { self.heavy(group.members[0]) } else { None };
+            let planned = if group.domain.is_none() { self.heavy(group.members[0])? } else { None };
             let bytes = match &planned {
                 Some(Heavy::Gemm(Typed::F32(plan))) => plan.workspace_bytes(self.threads),
                 Some(Heavy::Gemm(Typed::F64(plan))) => plan.workspace_bytes(self.threads),
                 Some(Heavy::Conv(Typed::F32(plan))) => plan.workspace_bytes(self.threads),
                 Some(Heavy::Conv(Typed::F64(plan))) => plan.workspace_bytes(self.threads),
-                None => self.sinks(g).map(|id| self.partial_bytes(g, id)).sum(),
+                None => self.partial_sums(g).map(|(_, bytes)| bytes).sum(),
             };
             if bytes > 0 {
                 with_extra.push(g);
@@ -409,59 +415,78 @@ impl Planner<'_> {
         Ok(Places { nodes, extra, heavy, counter, bound_bytes, kept_bytes, arena_bytes, lower_bound })
     }
 
-    fn heavy(&self, id: usize) -> Option<Heavy> {
+    /// The plan of a product or convolution; `None` for anything else.
+    fn heavy(&self, id: usize) -> Result<Option<Heavy>> {
         let node = &self.low.nodes[id];
-        match &node.kind {
+        let no_kernel = || lacks("the kernel of a product of integers").at(node.location);
+        Ok(match &node.kind {
             Kind::Dot(layout) => {
                 let spec = gemm_spec(layout);
                 Some(Heavy::Gemm(match node.dtype {
                     DType::F64 => Typed::F64(GemmPlan::new(&spec)),
-                    _ => Typed::F32(GemmPlan::new(&spec)),
+                    DType::F32 => Typed::F32(GemmPlan::new(&spec)),
+                    DType::I32 => return Err(no_kernel()),
                 }))
             }
             Kind::Conv(dims) => {
-                let (image, kernel) = (node.operands[0].at()?.1, node.operands[1].at()?.1);
-                let spec = ConvSpec {
-                    dims: dims.clone(),
-                    image: image.shape.clone().try_into().ok()?,
-                    kernel: kernel.shape.clone().try_into().ok()?,
-                    out: node.shape.clone().try_into().ok()?,
-                    image_strides: image.strides.clone().try_into().ok()?,
-                    kernel_strides: kernel.strides.clone().try_into().ok()?,
-                    out_strides: node.layout.strides.clone().try_into().ok()?,
-                };
+                let spec = known(self.conv_spec(node, dims), "the four axes of a convolution", node.location)?;
                 Some(Heavy::Conv(match node.dtype {
                     DType::F64 => Typed::F64(ConvPlan::new(&spec)),
-                    _ => Typed::F32(ConvPlan::new(&spec)),
+                    DType::F32 => Typed::F32(ConvPlan::new(&spec)),
+                    DType::I32 => return Err(no_kernel()),
                 }))
             }
             _ => None,
-        }
+        })
+    }
+
+    fn conv_spec(&self, node: &Lowered, dims: &ConvDims) -> Option<ConvSpec> {
+        let (image, kernel) = (node.operands[0].at()?.1, node.operands[1].at()?.1);
+        Some(ConvSpec {
+            dims: dims.clone(),
+            image: image.shape.clone().try_into().ok()?,
+            kernel: kernel.shape.clone().try_into().ok()?,
+            out: node.shape.clone().try_into().ok()?,
+            image_strides: image.strides.clone().try_into().ok()?,
+            kernel_strides: kernel.strides.clone().try_into().ok()?,
+            out_strides: node.layout.strides.clone().try_into().ok()?,
+        })
     }
 
     /// The step of a group that is not a loop.
-    fn single(&self, id: usize, memory: &[Option<Address>], workspace: Address, heavy: Option<Heavy>) -> StepKind {
+    fn single(
+        &self,
+        id: usize,
+        memory: &[Option<Address>],
+        workspace: Address,
+        heavy: Option<Heavy>,
+    ) -> Result<StepKind> {
         let node = &self.low.nodes[id];
         let dtype = node.dtype;
-        let nowhere = Address { region: ARENA, offset: 0 };
-        let result = memory[id].unwrap_or(nowhere);
-        // First byte of an operand's view.
-        let at = |i: usize| match node.operands[i].at() {
-            Some((n, view)) => memory[n].unwrap_or(nowhere).advanced(view.offset, self.low.nodes[n].dtype),
-            None => nowhere,
-        };
-        let shape = |i: usize| node.operands[i].at().map_or(vec![], |(_, view)| view.shape.clone());
-        match (&node.kind, heavy) {
+        let place = |node: usize| known(memory[node], "the memory of a value", self.low.nodes[node].location);
+        let result = place(id)?;
+        let mut operands = vec![];
+        for operand in &node.operands {
+            operands.push(known(operand.at(), "the memory of an operand", node.location)?);
+        }
+        // First byte of every operand's view.
+        let mut starts = vec![];
+        for &(n, view) in &operands {
+            starts.push(place(n)?.advanced(view.offset, self.low.nodes[n].dtype));
+        }
+        let at = |i: usize| starts[i];
+        let shape = |i: usize| &operands[i].1.shape[..];
+        Ok(match (&node.kind, heavy) {
             (_, Some(Heavy::Gemm(plan))) => StepKind::Gemm { plan, a: at(0), b: at(1), c: result, workspace },
             (_, Some(Heavy::Conv(plan))) => {
                 StepKind::Conv { plan, image: at(0), kernel: at(1), out: result, workspace }
             }
             (Kind::Gather { batch }, _) => {
-                let rows = Rows::new(&shape(0), &shape(1), *batch);
+                let rows = Rows::new(shape(0), shape(1), *batch);
                 StepKind::Gather { rows, dtype, x: at(0), indices: at(1), result }
             }
             (Kind::ScatterAdd { batch, .. }, _) => {
-                let rows = Rows::new(&node.shape, &shape(0), *batch);
+                let rows = Rows::new(&node.shape, shape(0), *batch);
                 StepKind::ScatterAdd { rows, dtype, indices: at(0), updates: at(1), result }
             }
             (Kind::WindowArgMax(dims), _) => {
@@ -469,7 +494,7 @@ impl Planner<'_> {
                 let rank = to.len();
                 let planes = to[..rank - 2].iter().product();
                 let sizes = (planes, from[rank - 2], from[rank - 1], to[rank - 2], to[rank - 1]);
-                let dtype = node.operands[0].at().map_or(dtype, |(n, _)| self.low.nodes[n].dtype);
+                let dtype = self.low.nodes[operands[0].0].dtype;
                 StepKind::WindowArgMax { dims: dims.clone(), sizes, dtype, x: at(0), result }
             }
             (Kind::CumSum { axis, reverse }, _) => {
@@ -484,27 +509,23 @@ impl Planner<'_> {
                 let whole = View::contiguous(&node.shape);
                 let mut start = vec![0; node.shape.len()];
                 let step = vec![1; node.shape.len()];
-                let moves = node.operands.iter().filter_map(|operand| {
-                    let (n, view) = operand.at()?;
+                let mut moves = vec![];
+                for &(n, view) in &operands {
                     let part = whole.slice(&start, &step, &view.shape);
                     start[*axis] += view.shape[*axis];
-                    Some(Move::new(view, memory[n]?, &part, result, dtype))
-                });
-                StepKind::Moves { zero: None, moves: moves.collect() }
+                    moves.push(Move::new(view, place(n)?, &part, result, dtype));
+                }
+                StepKind::Moves { zero: None, moves }
             }
             (Kind::Pad { low, interior }, _) => {
                 let step: Vec<usize> = interior.iter().map(|n| n + 1).collect();
-                let moves = node.operands[0].at().and_then(|(n, view)| {
-                    let part = View::contiguous(&node.shape).slice(low, &step, &view.shape);
-                    Some(Move::new(view, memory[n]?, &part, result, dtype))
-                });
-                StepKind::Moves {
-                    zero: Some((result, node.count() * dtype.size())),
-                    moves: moves.into_iter().collect(),
-                }
+                let (n, view) = operands[0];
+                let part = View::contiguous(&node.shape).slice(low, &step, &view.shape);
+                let moves = vec![Move::new(view, place(n)?, &part, result, dtype)];
+                StepKind::Moves { zero: Some((result, node.count() * dtype.size())), moves }
             }
-            _ => StepKind::Moves { zero: None, moves: vec![] },
-        }
+            _ => return Err(lacks("a way to run an operation by itself").at(node.location)),
+        })
     }
 }
 
@@ -519,5 +540,100 @@ fn gemm_spec(layout: &DotLayout) -> GemmSpec {
         c: strides(layout.c),
         batch: layout.batch.iter().map(|&(len, [a, b, c])| BatchAxis { len, a, b, c }).collect(),
         accumulate: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bilevel_graph::Graph;
+
+    /// One loop, one product and a draw, lowered and grouped.
+    fn parts() -> (Lowering, Grouping) {
+        let g = Graph::new();
+        let (x, w) = (g.input("x", [3, 3], DType::F64), g.input("w", [3, 3], DType::F64));
+        let key = g.input("key", [2], DType::I32);
+        let noise = key.random(g.step(), bilevel_graph::RandomKind::Normal, 1, [3, 3], DType::F64);
+        let loss = (x.matmul(w).tanh() + noise).sum([0]);
+        let program = Program::builder(&g).output("loss", loss).build().unwrap();
+        let low = lower(&program).unwrap();
+        let grouping = group(&low).unwrap();
+        (low, grouping)
+    }
+
+    fn somewhere(number: usize) -> Address {
+        Address { region: ARENA, offset: number * 1024 }
+    }
+
+    fn is_refused<T>(found: Result<T>) {
+        let error = found.err().expect("a plan that lacks something is refused");
+        assert!(matches!(error.kind, ErrorKind::Planning { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_value_without_memory_is_an_error_and_not_the_first_byte() {
+        let (low, grouping) = parts();
+        let stored = stored_nodes(&low, &grouping, &[]);
+        let all: Vec<Option<Address>> = stored.iter().enumerate().map(|(i, s)| s.then(|| somewhere(i))).collect();
+        let planner =
+            Planner { low: &low, grouping: &grouping, in_place: &[], stored: &stored, threads: 1, isa: Isa::Portable };
+        let step = |g: usize, memory: &[Option<Address>]| {
+            let first = grouping.groups[g].members[0];
+            let around =
+                Surroundings { low: &low, grouping: &grouping, memory, copies: &HashMap::new(), isa: Isa::Portable };
+            match grouping.groups[g].domain {
+                Some(_) => {
+                    let partial = planner.partial_sums(g).map(|(id, _)| (id, somewhere(id))).collect();
+                    tile_build::build(&around, g, &mut Constants::default(), &partial).map(|_| ())
+                }
+                None => planner.single(first, memory, somewhere(0), planner.heavy(first)?).map(|_| ()),
+            }
+        };
+        let mut refused = 0;
+        for g in 0..grouping.groups.len() {
+            step(g, &all).unwrap();
+            for lost in (0..all.len()).filter(|&id| stored[id]) {
+                let mut memory = all.clone();
+                memory[lost] = None;
+                let members = &grouping.groups[g].members;
+                let reads = |id: &usize| low.nodes[*id].operands.iter().any(|o| o.at().is_some_and(|(n, _)| n == lost));
+                // A loop keeps a member without memory in scratch; what it reads of others must be somewhere.
+                if grouping.group_of[lost] != Some(g) && members.iter().any(reads) {
+                    is_refused(step(g, &memory));
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused >= 4, "{refused}");
+    }
+
+    #[test]
+    fn a_sink_without_room_for_its_sums_is_an_error() {
+        let (low, grouping) = parts();
+        let memory: Vec<Option<Address>> = (0..low.nodes.len()).map(|i| Some(somewhere(i))).collect();
+        let around = Surroundings {
+            low: &low,
+            grouping: &grouping,
+            memory: &memory,
+            copies: &HashMap::new(),
+            isa: Isa::Portable,
+        };
+        let is_sink = |id: &usize| matches!(grouping.role[*id], Some(Role::Sink { .. }));
+        let sink = (0..low.nodes.len()).find(is_sink).unwrap();
+        let group = grouping.group_of[sink].unwrap();
+        is_refused(tile_build::build(&around, group, &mut Constants::default(), &HashMap::new()));
+    }
+
+    #[test]
+    fn an_output_or_a_carry_that_was_lost_on_the_way_is_an_error() {
+        let g = Graph::new();
+        let x = g.input("x", [3], DType::F64);
+        let program = Program::builder(&g).output("y", x.sin()).carry(x, x.cos()).build().unwrap();
+        let mut without = program.clone();
+        without.outputs[0].node = None;
+        is_refused(lower(&without));
+        let mut without = program.clone();
+        without.inputs[0].node = None;
+        is_refused(lower(&without));
     }
 }

@@ -9,6 +9,7 @@ use crate::lower::{Elementwise, Kind, Operand};
 use crate::memory::{Address, Memory, SCRATCH};
 use crate::tile_build::Surroundings;
 use bilevel_graph::{BinaryOp, DType, UnaryOp};
+use std::collections::HashMap;
 
 /// What an instruction does with registers a, b and c.
 #[derive(Clone, Copy, Debug)]
@@ -110,13 +111,14 @@ pub(crate) fn build(around: &Surroundings, group: usize) -> Option<Scalars> {
         around,
         group,
         found: Scalars { actions: vec![], draws: vec![], constants: vec![], registers: 0 },
-        known: vec![],
+        known: HashMap::new(),
+        constants: HashMap::new(),
     };
     for &id in &info.members {
         builder.member(id)?;
     }
-    for &(node, place) in around.copies.iter().filter(|(node, _)| around.grouping.group_of[*node] == Some(group)) {
-        let register = builder.known.iter().find(|(known, _, _)| *known == node)?.2;
+    for &(node, place) in around.copies_of(group) {
+        let register = *builder.known.get(&(node, 0))?;
         let dtype = around.low.nodes[node].dtype;
         builder.found.actions.push(Action::store(Transfer { register, dtype, place }));
     }
@@ -127,8 +129,10 @@ struct Builder<'a> {
     around: &'a Surroundings<'a>,
     group: usize,
     found: Scalars,
-    /// Node, offset in its memory, register.
-    known: Vec<(usize, isize, u16)>,
+    /// The register of each element in use, by its node and its offset in the node's memory.
+    known: HashMap<(usize, isize), u16>,
+    /// The register of each constant, by its bits.
+    constants: HashMap<u64, u16>,
 }
 
 impl Builder<'_> {
@@ -140,24 +144,24 @@ impl Builder<'_> {
     fn operand(&mut self, operand: &Operand) -> Option<u16> {
         let (node, offset) = match operand {
             Operand::Constant(value) => {
-                let bits = value.to_bits();
-                if let Some((register, _)) = self.found.constants.iter().find(|(_, v)| v.to_bits() == bits) {
+                if let Some(register) = self.constants.get(&value.to_bits()) {
                     return Some(*register);
                 }
                 let register = self.register()?;
+                self.constants.insert(value.to_bits(), register);
                 self.found.constants.push((register, *value));
                 return Some(register);
             }
             Operand::At { node, view } => (*node, view.offset),
         };
-        if let Some((_, _, register)) = self.known.iter().find(|(n, o, _)| (*n, *o) == (node, offset)) {
+        if let Some(register) = self.known.get(&(node, offset)) {
             return Some(*register);
         }
         let dtype = self.around.low.nodes[node].dtype;
         let place = self.around.memory[node]?.advanced(offset, dtype);
         let register = self.register()?;
         self.found.actions.push(Action::load(Transfer { register, dtype, place }));
-        self.known.push((node, offset, register));
+        self.known.insert((node, offset), register);
         Some(register)
     }
 
@@ -209,7 +213,7 @@ impl Builder<'_> {
 
     /// Remembers a member's register and stores it where others read it.
     fn finish(&mut self, id: usize, register: u16) {
-        self.known.push((id, 0, register));
+        self.known.insert((id, 0), register);
         if let Some(place) = self.around.memory[id] {
             let dtype = self.around.low.nodes[id].dtype;
             self.found.actions.push(Action::store(Transfer { register, dtype, place }));

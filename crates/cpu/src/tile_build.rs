@@ -5,10 +5,13 @@ use crate::fuse::{Access, Domain, Grouping, Role, is_whole, repeats_rows};
 use crate::kernels::{self, Arity, Isa};
 use crate::lower::{Elementwise, Kind, Lowering, Operand};
 use crate::memory::{Address, CONSTANTS};
+use crate::planning::{known, lacks};
 use crate::slots::{Value, assign_slots, places};
 use crate::tile::{Advance, Instruction, Load, Place, Sink, TileProgram};
 use crate::view::{Run, View};
-use bilevel_graph::{DType, ReduceOp};
+use bilevel_graph::shape::other_axes;
+use bilevel_graph::{DType, ReduceOp, Result};
+use std::collections::HashMap;
 
 /// Scratch a tile's live values should fit: most of a first-level cache.
 const SCRATCH: usize = 24 * 1024;
@@ -24,15 +27,38 @@ pub(crate) struct Surroundings<'a> {
     pub grouping: &'a Grouping,
     /// Place of every node's memory; `None` for values that stay in scratch.
     pub memory: &'a [Option<Address>],
-    /// Members written to other memory at the end of each tile: (node, place). For carries updated in place.
-    pub copies: &'a [(usize, Address)],
+    /// Members written to other memory at the end of each tile, by group: (node, place). For carries updated in place.
+    pub copies: &'a HashMap<usize, Vec<(usize, Address)>>,
     pub isa: Isa,
 }
 
 impl Surroundings<'_> {
-    /// Where a stored node lies.
-    fn place(&self, node: usize) -> Address {
-        self.memory[node].unwrap_or(Address { region: CONSTANTS, offset: 0 })
+    /// What this group writes to other memory at the end of each tile.
+    pub fn copies_of(&self, group: usize) -> &[(usize, Address)] {
+        self.copies.get(&group).map_or(&[], |copies| copies)
+    }
+
+    /// The place of a node's memory, which it must have.
+    fn place(&self, node: usize) -> Result<Address> {
+        known(self.memory[node], "the memory of a value that is read or written", self.low.nodes[node].location)
+    }
+}
+
+/// The constants of a program, each once.
+#[derive(Default)]
+pub(crate) struct Constants {
+    /// Their bits, in the order of their places.
+    pub bits: Vec<u64>,
+    number: HashMap<u64, usize>,
+}
+
+impl Constants {
+    fn place(&mut self, bits: u64) -> Address {
+        let number = *self.number.entry(bits).or_insert_with(|| {
+            self.bits.push(bits);
+            self.bits.len() - 1
+        });
+        Address { region: CONSTANTS, offset: number * size_of::<u64>() }
     }
 }
 
@@ -49,16 +75,16 @@ struct Builder<'a> {
     group: usize,
     domain: Domain,
     row: usize,
-    constants: &'a mut Vec<u64>,
+    constants: &'a mut Constants,
     values: Vec<Value>,
     /// Instructions whose scratch places hold value numbers until slots are given.
     instructions: Vec<Instruction>,
     loads: Vec<Load>,
     sinks: Vec<Sink>,
     /// Where each member's value is.
-    members: Vec<(usize, Source)>,
-    /// Operands brought into a tile already.
-    loaded: Vec<(usize, View, bool, Source)>,
+    members: HashMap<usize, Source>,
+    /// Operands brought into a tile already: node, view, whether by rows.
+    loaded: HashMap<(usize, View, bool), Source>,
     wide: bool,
 }
 
@@ -112,11 +138,11 @@ fn weight(kind: &Kind) -> usize {
 pub(crate) fn build(
     around: &Surroundings,
     group: usize,
-    constants: &mut Vec<u64>,
-    partial: impl Fn(usize) -> Address,
-) -> TileProgram {
+    constants: &mut Constants,
+    partial: &HashMap<usize, Address>,
+) -> Result<TileProgram> {
     let info = &around.grouping.groups[group];
-    let domain = info.domain.unwrap_or(Domain { n: 0, row: None });
+    let domain = info.domain.ok_or_else(|| lacks("what a loop runs over"))?;
     let row = row_of(around.low, around.grouping, group);
     let wide = info.members.iter().any(|&id| {
         let node = &around.low.nodes[id];
@@ -133,21 +159,21 @@ pub(crate) fn build(
         instructions: vec![],
         loads: vec![],
         sinks: vec![],
-        members: vec![],
-        loaded: vec![],
+        members: HashMap::new(),
+        loaded: HashMap::new(),
         wide,
     };
     for &id in &info.members {
-        builder.member(id, &partial);
+        builder.member(id, partial)?;
     }
-    for &(node, place) in around.copies.iter().filter(|(node, _)| around.grouping.group_of[*node] == Some(group)) {
+    for &(node, place) in around.copies_of(group) {
         let (dtype, rows) = (around.low.nodes[node].dtype, around.grouping.role[node] == Some(Role::Row));
-        let a = builder.member_source(node);
+        let a = builder.member_source(node)?;
         let a = builder.use_source(a);
         let dst = Place { start: place, advance: advance(rows), size: dtype.size() };
         builder.instructions.push(Instruction::Unary { f: kernels::copy(dtype), dst, a, rows });
     }
-    builder.finish(task_count(around.low, around.grouping, group))
+    Ok(builder.finish(task_count(around.low, around.grouping, group)))
 }
 
 impl Builder<'_> {
@@ -155,9 +181,9 @@ impl Builder<'_> {
         self.around.isa
     }
 
-    fn member_source(&self, node: usize) -> Source {
-        let found = self.members.iter().rev().find(|(id, _)| *id == node);
-        found.map(|(_, source)| *source).unwrap_or(Source::Value(0))
+    fn member_source(&self, node: usize) -> Result<Source> {
+        let found = self.members.get(&node).copied();
+        known(found, "a value of a loop before it is read", self.around.low.nodes[node].location)
     }
 
     /// Marks a use and gives the place to read, scratch places being value numbers for now.
@@ -182,36 +208,31 @@ impl Builder<'_> {
             DType::F64 => value.to_bits(),
             DType::I32 => value as i32 as u32 as u64,
         };
-        let index = self.constants.iter().position(|&b| b == bits).unwrap_or_else(|| {
-            self.constants.push(bits);
-            self.constants.len() - 1
-        });
-        let start = Address { region: CONSTANTS, offset: index * 8 };
-        Place { start, advance: Advance::Fixed, size: 0 }
+        Place { start: self.constants.place(bits), advance: Advance::Fixed, size: 0 }
     }
 
     /// Brings an operand to where an instruction can read it, and says whether it is one element for all.
-    fn operand(&mut self, id: usize, operand: &Operand, role: Role, dtype: DType) -> (Place, Arity) {
+    fn operand(&mut self, id: usize, operand: &Operand, role: Role, dtype: DType) -> Result<(Place, Arity)> {
         let rows = matches!(role, Role::Row | Role::Sink { full: false });
         let single = self.domain.n == 1;
         let (node, view) = match operand {
             Operand::Constant(value) => {
                 let place = self.constant(*value, dtype);
-                return (place, if single { Arity::Tile } else { Arity::Scalar });
+                return Ok((place, if single { Arity::Tile } else { Arity::Scalar }));
             }
             Operand::At { node, view } => (*node, view),
         };
         let access = self.around.grouping.access(self.around.low, self.group, self.domain, (id, role), operand);
-        match access {
-            Some(Access::Register) => {
-                let source = self.member_source(node);
-                (self.use_source(source), Arity::Tile)
+        match known(access, "a way for a loop to read its own value", self.around.low.nodes[id].location)? {
+            Access::Register => {
+                let source = self.member_source(node)?;
+                Ok((self.use_source(source), Arity::Tile))
             }
-            Some(Access::Repeat) => {
-                let source = self.member_source(node);
-                (self.repeat(node, view, source), Arity::Tile)
+            Access::Repeat => {
+                let source = self.member_source(node)?;
+                Ok((self.repeat(node, view, source), Arity::Tile))
             }
-            _ => self.memory_operand(node, view, rows, single),
+            Access::Memory => self.memory_operand(node, view, rows, single),
         }
     }
 
@@ -227,38 +248,38 @@ impl Builder<'_> {
     }
 
     fn already(&mut self, node: usize, view: &View, rows: bool) -> Option<Place> {
-        let found = self.loaded.iter().find(|(n, v, r, _)| *n == node && *r == rows && v == view)?.3;
+        let found = *self.loaded.get(&(node, view.clone(), rows))?;
         Some(self.use_source(found))
     }
 
     fn remember(&mut self, node: usize, view: &View, rows: bool, place: Place) -> Place {
         let source = Source::Value(place.start.offset);
-        self.loaded.push((node, view.clone(), rows, source));
+        self.loaded.insert((node, view.clone(), rows), source);
         self.use_source(source)
     }
 
-    fn memory_operand(&mut self, node: usize, view: &View, rows: bool, single: bool) -> (Place, Arity) {
+    fn memory_operand(&mut self, node: usize, view: &View, rows: bool, single: bool) -> Result<(Place, Arity)> {
         let low = self.around.low;
         let dtype = low.nodes[node].dtype;
         let size = dtype.size();
-        let start = self.around.place(node).advanced(view.offset, dtype);
+        let start = self.around.place(node)?.advanced(view.offset, dtype);
         let runs = view.runs();
         let fixed = Place { start, advance: Advance::Fixed, size };
         let advancing = Place { start, advance: advance(rows), size };
         match runs[..] {
-            _ if single => return (fixed, Arity::Tile),
-            [] => return (fixed, Arity::Scalar),
-            [Run { stride: 0, .. }] => return (fixed, Arity::Scalar),
-            [Run { stride: 1, .. }] => return (advancing, Arity::Tile),
+            _ if single => return Ok((fixed, Arity::Tile)),
+            [] => return Ok((fixed, Arity::Scalar)),
+            [Run { stride: 0, .. }] => return Ok((fixed, Arity::Scalar)),
+            [Run { stride: 1, .. }] => return Ok((advancing, Arity::Tile)),
             _ => {}
         }
         let whole_rows = view.count() / self.row;
         if !rows && self.row > 1 && view.offset == 0 && repeats_rows(view, whole_rows, self.row) {
             let source = Source::Memory(Place { start, advance: Advance::Row, size });
-            return (self.repeat(node, view, source), Arity::Tile);
+            return Ok((self.repeat(node, view, source), Arity::Tile));
         }
         if let Some(place) = self.already(node, view, rows) {
-            return (place, Arity::Tile);
+            return Ok((place, Arity::Tile));
         }
         let once = !rows && same_in_every_row(&runs, self.row);
         let isa = self.isa();
@@ -273,7 +294,7 @@ impl Builder<'_> {
         let dst = self.new_value(rows);
         self.values[dst.start.offset].kept = once;
         self.instructions.push(Instruction::Load { load: self.loads.len() - 1, dst, rows });
-        (self.remember(node, view, rows, dst), Arity::Tile)
+        Ok((self.remember(node, view, rows, dst), Arity::Tile))
     }
 
     /// A tile of an operand that is one element for all.
@@ -292,42 +313,46 @@ impl Builder<'_> {
         match self.around.memory[id] {
             Some(start) => {
                 let place = Place { start, advance: advance(rows), size: self.around.low.nodes[id].dtype.size() };
-                self.members.push((id, Source::Memory(place)));
+                self.members.insert(id, Source::Memory(place));
                 place
             }
             None => {
                 let place = self.new_value(rows);
-                self.members.push((id, Source::Value(place.start.offset)));
+                self.members.insert(id, Source::Value(place.start.offset));
                 place
             }
         }
     }
 
-    fn member(&mut self, id: usize, partial: &impl Fn(usize) -> Address) {
+    fn member(&mut self, id: usize, partial: &HashMap<usize, Address>) -> Result<()> {
         let low = self.around.low;
         let node = &low.nodes[id];
-        let Some(role) = self.around.grouping.role[id] else { return };
+        let role = known(self.around.grouping.role[id], "what a member is to its loop", node.location)?;
         let rows = matches!(role, Role::Row | Role::Sink { full: false });
         match &node.kind {
             Kind::Elementwise(kind) => self.elementwise(id, *kind, role, rows),
             Kind::ArgMax => self.row_reduction(id, kernels::row_argmax),
             Kind::Reduce(ReduceOp::Sum, _) if role == Role::Row => self.row_reduction(id, kernels::row_sum),
             Kind::Reduce(ReduceOp::Max, _) if role == Role::Row => self.row_reduction(id, kernels::row_max),
-            Kind::Reduce(op, axes) => self.sink(id, *op, axes, role, rows, partial(id)),
-            _ => {}
+            Kind::Reduce(op, axes) => {
+                let partial = *known(partial.get(&id), "room for the sums of a loop's tasks", node.location)?;
+                self.sink(id, *op, axes, role, rows, partial)
+            }
+            _ => Err(lacks("a way to run an operation inside a loop").at(node.location)),
         }
     }
 
-    fn elementwise(&mut self, id: usize, kind: Elementwise, role: Role, rows: bool) {
+    fn elementwise(&mut self, id: usize, kind: Elementwise, role: Role, rows: bool) -> Result<()> {
         let node = &self.around.low.nodes[id];
-        let (dtype, isa) = (node.dtype, self.isa());
+        let (dtype, isa, line) = (node.dtype, self.isa(), node.location);
+        let (kernel, all) = ("the kernel of an operation", "all operands of an operation");
         let from = |o: &Operand| o.at().map_or(dtype, |(n, _)| self.around.low.nodes[n].dtype);
         let operand_dtype = from(&node.operands[0]);
         let mut operands: Vec<(Place, Arity)> = vec![];
         for operand in &node.operands {
             let place = match kind {
-                Elementwise::Random(..) => (self.fixed(operand), Arity::Tile),
-                _ => self.operand(id, operand, role, operand_dtype),
+                Elementwise::Random(..) => (self.fixed(operand)?, Arity::Tile),
+                _ => self.operand(id, operand, role, operand_dtype)?,
             };
             operands.push(place);
         }
@@ -340,7 +365,7 @@ impl Builder<'_> {
             }
             Elementwise::Unary(op) => {
                 let a = self.filled(operands[0], dtype, rows);
-                let Some(f) = kernels::unary(isa, op, dtype) else { return };
+                let f = known(kernels::unary(isa, op, dtype), kernel, line)?;
                 let dst = self.destination(id, rows);
                 self.instructions.push(Instruction::Unary { f, dst, a, rows });
             }
@@ -354,15 +379,15 @@ impl Builder<'_> {
                 if operands.iter().all(|o| o.1 == Arity::Scalar) {
                     operands[0] = (self.filled(operands[0], dtype, rows), Arity::Tile);
                 }
-                let [(a, first), (b, second)] = operands[..] else { return };
-                let Some(f) = kernels::binary(isa, op, dtype, first, second) else { return };
+                let [(a, first), (b, second)] = operands[..] else { return Err(lacks(all).at(line)) };
+                let f = known(kernels::binary(isa, op, dtype, first, second), kernel, line)?;
                 let (a, b) = (self.touch(a), self.touch(b));
                 let dst = self.destination(id, rows);
                 self.instructions.push(Instruction::Binary { f, dst, a, b, rows });
             }
             Elementwise::Select => {
                 operands[0] = (self.filled(operands[0], dtype, rows), Arity::Tile);
-                let [(a, _), (b, second), (c, third)] = operands[..] else { return };
+                let [(a, _), (b, second), (c, third)] = operands[..] else { return Err(lacks(all).at(line)) };
                 let f = kernels::select(isa, dtype, second, third);
                 let (a, b, c) = (self.touch(a), self.touch(b), self.touch(c));
                 let dst = self.destination(id, rows);
@@ -370,11 +395,12 @@ impl Builder<'_> {
             }
             Elementwise::Random(kind, stream) => {
                 let (key, counter) = (operands[0].0, operands[1].0);
-                let Some(f) = kernels::random(isa, kind, dtype) else { return };
+                let f = known(kernels::random(isa, kind, dtype), kernel, line)?;
                 let dst = self.destination(id, rows);
                 self.instructions.push(Instruction::Random { f, stream, dst, key, counter, rows });
             }
         }
+        Ok(())
     }
 
     /// A use at the instruction that comes now, whatever was put between.
@@ -383,36 +409,45 @@ impl Builder<'_> {
     }
 
     /// A small operand read whole, from memory.
-    fn fixed(&mut self, operand: &Operand) -> Place {
-        let Operand::At { node, .. } = operand else { return self.constant(0.0, DType::I32) };
+    fn fixed(&mut self, operand: &Operand) -> Result<Place> {
+        let Operand::At { node, .. } = operand else {
+            return Err(lacks("the key and the counter of a draw in memory"));
+        };
         if self.around.grouping.group_of[*node] == Some(self.group) && self.around.memory[*node].is_none() {
-            let source = self.member_source(*node);
-            return self.use_source(source);
+            let source = self.member_source(*node)?;
+            return Ok(self.use_source(source));
         }
-        Place { start: self.around.place(*node), advance: Advance::Fixed, size: 4 }
+        Ok(Place { start: self.around.place(*node)?, advance: Advance::Fixed, size: 4 })
     }
 
-    fn row_reduction(&mut self, id: usize, kernel: fn(Isa, DType) -> kernels::RowsFn) {
+    fn row_reduction(&mut self, id: usize, kernel: fn(Isa, DType) -> kernels::RowsFn) -> Result<()> {
         let node = &self.around.low.nodes[id];
         let dtype = node.operands[0].at().map_or(node.dtype, |(n, _)| self.around.low.nodes[n].dtype);
         // The operand is read as full values, whatever the result is.
-        let operand = self.operand(id, &node.operands[0], Role::Full, dtype);
+        let operand = self.operand(id, &node.operands[0], Role::Full, dtype)?;
         let a = self.filled(operand, dtype, false);
         let f = kernel(self.isa(), dtype);
         let dst = self.destination(id, true);
         self.instructions.push(Instruction::Reduce { f, dst, a });
+        Ok(())
     }
 
-    fn sink(&mut self, id: usize, op: ReduceOp, axes: &[usize], role: Role, rows: bool, partial: Address) {
+    fn sink(
+        &mut self,
+        id: usize,
+        op: ReduceOp,
+        axes: &[usize],
+        role: Role,
+        rows: bool,
+        partial: Address,
+    ) -> Result<()> {
         let (low, isa) = (self.around.low, self.isa());
         let node = &low.nodes[id];
         let dtype = node.dtype;
-        let Some((_, view)) = node.operands[0].at() else { return };
+        let (_, view) = known(node.operands[0].at(), "the operand of a reduction in memory", node.location)?;
         // Each operand axis walks the result by the result's stride, or not at all where it is reduced.
-        let mut strides = View::contiguous(&node.shape).strides.into_iter();
-        let walked = (0..view.shape.len()).map(|a| if axes.contains(&a) { 0 } else { strides.next().unwrap_or(0) });
-        let result = View { shape: view.shape.clone(), strides: walked.collect(), offset: 0 };
-        let operand = self.operand(id, &node.operands[0], role, dtype);
+        let result = View::contiguous(&node.shape).broadcast(&other_axes(view.shape.len(), axes), &view.shape);
+        let operand = self.operand(id, &node.operands[0], role, dtype)?;
         let a = self.filled(operand, dtype, rows);
         let start = match (op, dtype) {
             (ReduceOp::Sum, _) => [0; 8],
@@ -432,10 +467,11 @@ impl Builder<'_> {
             row,
             start,
             fill: kernels::fill(isa, dtype),
-            result: self.around.place(id),
+            result: self.around.place(id)?,
             partial,
         });
         self.instructions.push(Instruction::Sink { sink: self.sinks.len() - 1, a, rows });
+        Ok(())
     }
 
     /// Gives scratch values their slots and settles the shape of tiles and tasks.

@@ -4,7 +4,7 @@
 use bilevel_graph::shape::{element_count, row_major_strides};
 
 /// Element (i₀, i₁, …) lies at `offset + Σ iₐ·strides[a]`, in elements.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct View {
     pub shape: Vec<usize>,
     pub strides: Vec<isize>,

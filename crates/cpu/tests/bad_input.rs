@@ -509,3 +509,35 @@ fn two_runs_that_share_an_executor_run_at_once_and_do_not_disturb_each_other() {
         }
     });
 }
+
+#[test]
+fn a_step_number_that_is_no_i32_is_refused_and_changes_nothing() {
+    let g = Graph::new();
+    for shape in [vec![], vec![3]] {
+        let x = g.input(format!("x {}", shape.len()), &shape, DType::F64);
+        let next = x + g.step().convert(DType::F64).broadcast([], &shape);
+        let program = Program::builder(&g).output("next", next).carry(x, next).build().unwrap();
+        let mut run = Cpu::with_threads(1).compile(&program).unwrap();
+        let input = run.program().carries[0].input;
+        run.set(input, &Array::zeros(&shape, DType::F64)).unwrap();
+        run.run(i32::MAX as u32..1 << 31).unwrap();
+        let before = run.input(input).unwrap();
+        assert_eq!(before.item(), Some(i32::MAX as f64));
+        let error = run.run(5..(1 << 31) + 1).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::StepTooLarge { step: 1 << 31 });
+        assert_eq!(run.input(input).unwrap(), before);
+        assert_eq!(run.output(0).unwrap(), before, "a run that was refused leaves the last output");
+    }
+}
+
+#[test]
+fn an_output_too_large_to_be_read_is_an_error() {
+    let g = Graph::new();
+    let x = g.input("x", [], DType::F64);
+    let program = program_of(&g, &[x.sin().broadcast([], [1 << 50])]);
+    let mut run = Cpu::with_threads(1).compile(&program).unwrap();
+    run.set(0, &Array::scalar(1.0, DType::F64)).unwrap();
+    run.run(0..1).unwrap();
+    let error = run.output(0).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NoMemory { shape: vec![1 << 50], dtype: DType::F64 });
+}

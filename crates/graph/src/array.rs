@@ -79,19 +79,47 @@ impl Array {
         Self::full([], value, dtype)
     }
 
-    /// Every element the same.
-    pub fn full(shape: impl AsRef<[usize]>, value: f64, dtype: DType) -> Self {
+    /// Every element the same; an error where there is no memory for so many. For shapes that come from a user or a file.
+    ///
+    /// ```
+    /// use bilevel_graph::{Array, DType};
+    /// assert_eq!(Array::try_full([2], 3.0, DType::F64).unwrap().to_f64(), [3.0, 3.0]);
+    /// let error = Array::try_full([1 << 40, 1 << 20], 0.0, DType::F32).unwrap_err().to_string();
+    /// assert!(error.contains("no memory for f32[1099511627776, 1048576]"), "{error}");
+    /// ```
+    pub fn try_full(shape: impl AsRef<[usize]>, value: f64, dtype: DType) -> Result<Self> {
         let shape = shape.as_ref().to_vec();
         let n = element_count(&shape);
         let data = match dtype {
-            DType::F32 => Data::F32(vec![value as f32; n]),
-            DType::F64 => Data::F64(vec![value; n]),
-            DType::I32 => Data::I32(vec![value as i32; n]),
+            DType::F32 => repeated(value as f32, n).map(Data::F32),
+            DType::F64 => repeated(value, n).map(Data::F64),
+            DType::I32 => repeated(value as i32, n).map(Data::I32),
         };
-        Array { shape, data }
+        match data {
+            Some(data) => Ok(Array { shape, data }),
+            None => Err(Error::new(ErrorKind::NoMemory { shape, dtype })),
+        }
     }
 
-    /// All zeros.
+    /// Every element the same, for shapes known to be small.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no memory for so many elements; [`try_full`](Self::try_full) gives an error instead.
+    #[track_caller]
+    pub fn full(shape: impl AsRef<[usize]>, value: f64, dtype: DType) -> Self {
+        match Self::try_full(shape, value, dtype) {
+            Ok(array) => array,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// All zeros, for shapes known to be small.
+    ///
+    /// # Panics
+    ///
+    /// As [`full`](Self::full).
+    #[track_caller]
     pub fn zeros(shape: impl AsRef<[usize]>, dtype: DType) -> Self {
         Self::full(shape, 0.0, dtype)
     }
@@ -189,6 +217,14 @@ impl Array {
         }
     }
 
+    /// The elements as 64-bit floats, without a copy where they are.
+    pub fn into_f64(self) -> Vec<f64> {
+        match self.data {
+            Data::F64(v) => v,
+            _ => self.to_f64(),
+        }
+    }
+
     /// The first element as a 64-bit float, or `None` when empty. For scalars such as a loss.
     pub fn item(&self) -> Option<f64> {
         match &self.data {
@@ -223,4 +259,12 @@ impl Array {
             std::slice::from_raw_parts_mut(ptr, len)
         }
     }
+}
+
+/// This value n times; `None` where there is no memory for them.
+fn repeated<T: Clone>(value: T, n: usize) -> Option<Vec<T>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(n).ok()?;
+    values.resize(n, value);
+    Some(values)
 }

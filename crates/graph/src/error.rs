@@ -80,6 +80,18 @@ pub enum ErrorKind {
         /// Elements given.
         found: usize,
     },
+    /// There is no memory for an array.
+    NoMemory {
+        /// Its shape.
+        shape: Vec<usize>,
+        /// The type of its elements.
+        dtype: DType,
+    },
+    /// A step number that the step input, an i32, cannot hold.
+    StepTooLarge {
+        /// The largest step number asked for.
+        step: u32,
+    },
     /// An index outside its axis met at run time.
     IndexOutOfRange {
         /// The operation.
@@ -124,6 +136,11 @@ pub enum ErrorKind {
     /// A program whose parts do not fit together, met before it is planned.
     InvalidProgram {
         /// The first part that does not fit.
+        reason: String,
+    },
+    /// An executor could not plan a valid program: a mistake of the executor, met before anything ran.
+    Planning {
+        /// What it lacked.
         reason: String,
     },
     /// An executor has no kernel for this.
@@ -179,6 +196,14 @@ impl fmt::Display for Error {
                 "shape {shape:?} holds {} elements but {found} were given",
                 crate::shape::element_count(shape)
             )?,
+            ErrorKind::NoMemory { shape, dtype } => {
+                write!(f, "there is no memory for {dtype}{shape:?}; check the shape, or work on smaller parts")?
+            }
+            ErrorKind::StepTooLarge { step } => write!(
+                f,
+                "the program reads its step number, which is an i32 and cannot be {step}; run steps below 2147483648, or \
+                 begin to count from 0 again"
+            )?,
             ErrorKind::IndexOutOfRange { operation, index, limit } => {
                 write!(f, "{operation}: index {index} is not in 0..{limit}; check the labels or indices given")?
             }
@@ -210,6 +235,11 @@ impl fmt::Display for Error {
             ErrorKind::InvalidProgram { reason } => {
                 write!(f, "the program does not fit together: {reason}; Program::builder makes programs that do")?
             }
+            ErrorKind::Planning { reason } => write!(
+                f,
+                "the program could not be planned: {reason}; this is a mistake of the executor, please report it with the \
+                 program's text form"
+            )?,
             ErrorKind::Unsupported { what } => write!(f, "not supported: {what}")?,
             ErrorKind::Stopped => f.write_str("stopped from outside before the loop was done")?,
         }

@@ -105,6 +105,7 @@ pub trait Runnable: Send {
         if steps.is_empty() {
             return Ok(());
         }
+        self.program().check_steps(&steps)?;
         for output in 0..self.bindings().outputs().len() {
             if self.bindings().outputs()[output].is_none() {
                 self.output_buffer(output)?;

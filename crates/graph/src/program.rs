@@ -6,6 +6,7 @@ use crate::infer::Meta;
 use crate::op::Op;
 use crate::tensor::Tensor;
 use crate::{Array, DType, Error, ErrorKind, Result};
+use std::ops::Range;
 use std::panic::Location;
 
 /// Name of the input every executor sets itself: the number of the loop step.
@@ -97,6 +98,15 @@ impl Program {
     pub fn check_input(&self, number: usize, value: &Array) -> Result<()> {
         let port = self.inputs.get(number).ok_or_else(|| unknown(&self.inputs, &format!("input {number}")))?;
         check_value(port, value)
+    }
+
+    /// Checks that every step number can be given to a program that reads it: the step input is an i32.
+    pub fn check_steps(&self, steps: &Range<u32>) -> Result<()> {
+        let last = steps.end.saturating_sub(1);
+        if self.step.is_some() && !steps.is_empty() && i32::try_from(last).is_err() {
+            return Err(Error::new(ErrorKind::StepTooLarge { step: last }));
+        }
+        Ok(())
     }
 
     /// Checks that a value has the type and shape of output `number`.

@@ -8,6 +8,7 @@
 
 use super::effective_samples;
 use super::inner_loop::{InnerLoop, not_applicable};
+use crate::Result;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
 use crate::key::Key;
@@ -18,7 +19,6 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::{Trace, or_zeros};
-use crate::Result;
 use bilevel_graph::{Graph, Program, gradient};
 use serde::{Deserialize, Serialize};
 

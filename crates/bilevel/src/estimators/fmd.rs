@@ -6,6 +6,7 @@
 //! draws, so the memory does not grow with the steps and the cost grows with λ: it is for a handful of hyperparameters.
 
 use super::inner_loop::{InnerLoop, Start, outer_gradient};
+use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
 use crate::key::Key;
 use crate::leaves::Leaves;
@@ -14,7 +15,6 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::{Trace, or_zeros};
-use crate::Result;
 use bilevel_graph::{Array, Graph, Program, gradient, jvp};
 use serde::{Deserialize, Serialize};
 

@@ -5,6 +5,7 @@
 //! No derivative of f is taken; f is only looked at.
 
 use super::inner_loop::{InnerLoop, not_applicable};
+use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
 use crate::key::Key;
 use crate::probe::InnerTime;
@@ -13,7 +14,6 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
-use crate::Result;
 use bilevel_graph::{Graph, Program};
 use serde::{Deserialize, Serialize};
 

@@ -5,6 +5,7 @@
 //! With θ⁰ = λ this is FO-MAML. Where θ⁰ does not depend on λ only the direct term f_λ is left.
 
 use super::inner_loop::{InnerLoop, Start, add_through_start, outer_gradient, through_start};
+use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
 use crate::key::Key;
 use crate::paths::Path;
@@ -12,7 +13,6 @@ use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
-use crate::Result;
 use serde::{Deserialize, Serialize};
 
 /// Settings of first-order reverse mode.
