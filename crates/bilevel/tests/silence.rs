@@ -104,7 +104,8 @@ fn a_leaf_of_lambda_on_a_path_the_method_does_not_see_is_named_before_the_run() 
 #[test]
 fn a_run_that_left_lambda_where_it_was_says_so() {
     // The outer loss is flat where θ is trained to: a ReLU that is off.
-    let problem = scalars(-1.0, 0.0).inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0.maximum(0.0)).build().unwrap();
+    let problem =
+        scalars(-1.0, 0.0).inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0.maximum(0.0)).build().unwrap();
     let outcome = run(&problem, Rmd { step: 0.3, ..Rmd::default() });
     assert_eq!(outcome.state.lambda[0].item(), Some(-1.0));
     assert!(outcome.notes.iter().any(|note| note.contains("every hypergradient was exactly 0")), "{:?}", outcome.notes);
