@@ -214,8 +214,8 @@ impl Driver {
         self
     }
 
-    /// Looks into a hypergradient, which costs an outer gradient and a Hessian product, at the first iteration and at every so
-    /// many, 10 if not said; 0 is never.
+    /// Looks into a hypergradient, which costs an outer gradient, a Hessian product and an inner loss, at the first iteration and
+    /// at every so many, 10 if not said; 0 is never.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
@@ -344,7 +344,7 @@ impl Driver {
         self
     }
 
-    /// Stops when this is set.
+    /// Stops when this is set, within a fraction of a second also in the midst of a long hypergradient.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, StopSignal, Variable};

@@ -87,20 +87,24 @@ impl Circumstances<'_> {
         // A search takes no derivative of the outer loss.
         let walk = self.walk(given.cause != Cause::SearchTooWide)?;
         if let Some(broken) = walk.broken {
-            if broken.step == 0 || (!walk.away && !broken.inner.is_infinite()) {
+            // What is infinite where training starts was finite before λ and θ were moved there.
+            let moved_there = broken.inner.is_infinite() && (broken.step > 0 || given.iteration > 1);
+            if !walk.away && !moved_there {
                 let what = undefined("inner", broken.inner, "its derivative by θ");
                 return Ok(Some((format!("{what} {}", self.place(broken.step)), Cause::InnerLossUndefined)));
             }
             // A step from which the loss rises is too large; where it only ever falls no step is small enough.
             let last = walk.sound.filter(|_| walk.falls && broken.step > 1);
-            return Ok(match (self.leap, last) {
-                (true, _) => None,
-                (false, Some(last)) => {
+            if self.leap || broken.step == 0 {
+                return self.curvature(&given.seen);
+            }
+            return Ok(match last {
+                Some(last) => {
                     let fell =
                         format!("the inner loss fell from {:.3e} to {:.3e} on the way", walk.first.inner, last.inner);
                     Some((format!("{}; {fell}", given.seen), Cause::InnerLossUnbounded))
                 }
-                (false, None) => Some((given.seen.clone(), Cause::InnerStepTooLarge)),
+                None => Some((given.seen.clone(), Cause::InnerStepTooLarge)),
             });
         }
         // A loss that overflows after a leap of λ is the leap's fault.
@@ -110,7 +114,7 @@ impl Circumstances<'_> {
             return Ok(Some((format!("{what} {}", self.place(seen.step)), Cause::OuterLossUndefined)));
         }
         match given.cause {
-            Cause::AdjointGrowing | Cause::InnerStepTooLarge if !self.leap => self.curvature(&given.seen),
+            Cause::AdjointGrowing | Cause::InnerStepTooLarge | Cause::OuterStepTooLarge => self.curvature(&given.seen),
             _ => Ok(None),
         }
     }
@@ -123,21 +127,29 @@ impl Circumstances<'_> {
         }
     }
 
-    /// The step × curvature where the iteration began, if that is beyond 2.
+    /// Where step × curvature is beyond 2: the iteration's start, unless λ leapt there, or that of the run, since a step that was
+    /// too large from the outset sends λ anywhere.
     fn curvature(&self, seen: &str) -> Result<Option<(String, Cause)>> {
         let Some(time) = self.time else { return Ok(None) };
-        let graph = Graph::new();
-        let losses = self.session.problem().losses(&graph, &self.state.snapshot()?, self.key)?;
-        let product = match losses.curvature(&graph, self.session.executor(), PRODUCTS) {
-            Ok(found) => time.step * (found.largest + time.added_curvature),
-            Err(Error::Problem { .. }) => {
-                let seen = "the inner loss has no finite second derivative where training starts".to_string();
-                return Ok(Some((seen, Cause::InnerLossUndefined)));
+        let first = self.session.state(self.run_key)?;
+        let places = [(self.state, "training"), (&first, "the run")];
+        for (state, what) in places.into_iter().skip(self.leap as usize) {
+            let graph = Graph::new();
+            let losses = self.session.problem().losses(&graph, &state.snapshot()?, self.key)?;
+            let product = match losses.curvature(&graph, self.session.executor(), PRODUCTS) {
+                Ok(found) => time.step * (found.largest + time.added_curvature),
+                Err(Error::Problem { .. }) => {
+                    let seen = format!("the inner loss has no finite second derivative where {what} starts");
+                    return Ok(Some((seen, Cause::InnerLossUndefined)));
+                }
+                Err(error) => return Err(error),
+            };
+            if product > 2.0 {
+                let seen = format!("{seen}; inner step × curvature is {product:.2} where {what} starts");
+                return Ok(Some((seen, Cause::InnerStepTooLarge)));
             }
-            Err(error) => return Err(error),
-        };
-        let seen = format!("{seen}; inner step × curvature is {product:.2} where training starts");
-        Ok((product > 2.0).then_some((seen, Cause::InnerStepTooLarge)))
+        }
+        Ok(None)
     }
 
     fn outer_loss_falls_without_end(&self) -> Result<Option<String>> {

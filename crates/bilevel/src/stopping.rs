@@ -66,8 +66,9 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// A flag shared between a run and whoever may stop it. The run looks at it between iterations, and ends as if its last
-/// iteration had come: with a checkpoint.
+/// A flag shared between a run and whoever may stop it. The run looks at it between iterations and several times a second within
+/// one, drops what it has of that, and ends as if its last iteration had come: with a checkpoint. Only a single step of an
+/// inner loop, and the compilation at the start, are never broken off.
 ///
 /// ```
 /// use bilevel::StopSignal;

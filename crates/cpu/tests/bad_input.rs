@@ -531,13 +531,12 @@ fn a_step_number_that_is_no_i32_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn an_output_too_large_to_be_read_is_an_error() {
+fn an_output_too_large_for_any_memory_is_an_error() {
     let g = Graph::new();
     let x = g.input("x", [], DType::F64);
     let program = program_of(&g, &[x.sin().broadcast([], [1 << 50])]);
     let mut run = Cpu::with_threads(1).compile(&program).unwrap();
     run.set(0, &Array::scalar(1.0, DType::F64)).unwrap();
-    run.run(0..1).unwrap();
-    let error = run.output(0).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::NoMemory { shape: vec![1 << 50], dtype: DType::F64 });
+    let error = run.run(0..1).unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::OutOfMemory { needed, .. } if needed == 8 << 50), "{error}");
 }

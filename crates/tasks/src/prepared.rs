@@ -17,6 +17,7 @@ pub(crate) struct Prepared {
 impl Prepared {
     pub fn new(method: &dyn Method, problem: &Problem) -> Result<Self> {
         let estimator = method.compile(problem, &Cpu::with_threads(1))?;
+        method.applies(problem)?;
         Ok(Prepared { name: method.name(), estimator: Arc::new(Mutex::new(estimator)) })
     }
 }

@@ -22,7 +22,8 @@ use serde::{Deserialize, Serialize};
 
 /// Settings of implicit differentiation with a Neumann series.
 ///
-/// It takes θ for a minimum of the inner loss. Where θ⁰ depends on λ it applies, but sees nothing of that dependence.
+/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
+/// through θ⁰ alone.
 ///
 /// ```
 /// use bilevel::{Cpu, IftNeumann, Leaf, Method, Problem, State, Variable};

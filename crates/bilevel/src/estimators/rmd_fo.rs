@@ -2,7 +2,8 @@
 //!
 //!   h = f_λ(θᵀ) + f_θ(θᵀ)·J0
 //!
-//! With θ⁰ = λ this is FO-MAML. Where θ⁰ does not depend on λ only the direct term f_λ is left.
+//! With θ⁰ = λ this is FO-MAML. Where θ⁰ does not depend on λ only the direct term f_λ is left; where there is none either, it
+//! is refused.
 
 use super::inner_loop::{InnerLoop, Start, add_through_start, outer_gradient, through_start};
 use crate::Result;

@@ -5,7 +5,8 @@ use crate::digits::per_weight_l2::from_weights;
 use crate::digits::{SHAPE, Score, Split, largest_curvature};
 use crate::price::price;
 use bilevel::{
-    Adam, Array, Cpu, DType, Driver, Error, Iteration, Observer, Result, RmdFo, State, StopReason, StopSignal, Variable,
+    Adam, Array, Cpu, DType, Driver, Error, Iteration, Observer, Result, Rmd, State, StopReason, StopSignal, Storage,
+    Variable,
 };
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -153,7 +154,9 @@ impl<'a> Ground<'a> {
     /// The weights after training from 0 with this λ.
     fn train(&self, name: &'static str, log_strength: Variable) -> Result<Array> {
         let problem = from_weights(&self.split, DTYPE, log_strength, Variable::constant(SHAPE, 0.0))?;
-        let training = RmdFo { step: self.step, steps: self.plan.steps, ..RmdFo::default() };
+        // Only θ is wanted: of the hypergradient, one step back is as little as there is.
+        let training =
+            Rmd { step: self.step, steps: self.plan.steps, storage: Storage::Truncated(1), ..Rmd::default() };
         let driver = Driver::new(&problem, training).iterations(1).executor(Cpu::with_threads(1)).diagnose_every(0);
         let outcome = driver.run()?;
         (self.watch)(Progress { name, split: self.seed, gradients: self.plan.steps as f64 });

@@ -6,7 +6,9 @@ use crate::prepared::Prepared;
 use crate::price::{Passes, price};
 use crate::runs::Outer;
 use bilevel::graph::random::seed_key;
-use bilevel::{Array, Cpu, DType, Driver, Error, Estimator, Method, Problem, Recorder, Result, RmdFo, State, Variable};
+use bilevel::{
+    Array, Cpu, DType, Driver, Error, Estimator, Method, Problem, Recorder, Result, Rmd, State, Storage, Variable,
+};
 
 /// All is computed in 32-bit floats.
 const DTYPE: DType = DType::F32;
@@ -36,7 +38,8 @@ impl Ground {
     /// The weights after plain training with one penalty for all.
     pub fn train(&self, log_strength: f64, steps: usize) -> Result<Array> {
         let problem = per_weight_l2(&self.split, DTYPE, Variable::constant(SHAPE, log_strength))?;
-        let training = RmdFo { step: self.step, steps, ..RmdFo::default() };
+        // Only θ is wanted: of the hypergradient, one step back is as little as there is.
+        let training = Rmd { step: self.step, steps, storage: Storage::Truncated(1), ..Rmd::default() };
         let outcome = Driver::new(&problem, training).iterations(1).executor(Cpu::with_threads(1)).run()?;
         Ok(outcome.state.theta[0].clone())
     }
@@ -53,8 +56,6 @@ pub(super) enum Probe {
         method: Prepared,
         /// The price of one hypergradient.
         price: f64,
-        /// True where the hypergradient is 0: λ does not move.
-        idle: bool,
     },
     /// The library's reason.
     DoesNotApply(String),
@@ -68,8 +69,7 @@ pub(super) fn probe(ground: &Ground, method: &dyn Method, passes: Passes) -> Res
     };
     let key = seed_key(0);
     let found = method.estimate(&mut State::initial(&ground.problem, key)?, key)?;
-    let idle = found.value.iter().all(|leaf| leaf.to_f64().iter().all(|v| *v == 0.0));
-    Ok(Probe::Runs { method, price: price(found.oracles, passes), idle })
+    Ok(Probe::Runs { method, price: price(found.oracles, passes) })
 }
 
 /// Where a run ended.
@@ -103,12 +103,12 @@ pub(super) struct Choice {
 pub(super) fn choose(ground: &Ground, candidate: &Candidate, rates: &[f64], budget: f64) -> Result<Option<Choice>> {
     let mut best: Option<(f64, Choice)> = None;
     for (number, Variant { method, .. }) in candidate.variants.iter().enumerate() {
-        let Probe::Runs { method, price, idle } = probe(ground, &**method, candidate.passes)? else { continue };
+        let Probe::Runs { method, price } = probe(ground, &**method, candidate.passes)? else { continue };
         let iterations = (budget / price) as u32;
         if iterations == 0 {
             continue;
         }
-        for &rate in if idle { &rates[..1] } else { rates } {
+        for &rate in rates {
             let outer = Outer { rate, iterations };
             let Some([validation, _]) = run(ground, &method, candidate.passes, outer)?.scores else { continue };
             if best.as_ref().is_none_or(|(loss, _)| validation.loss < *loss) {
