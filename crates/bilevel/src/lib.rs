@@ -31,6 +31,7 @@ mod spelling;
 mod stopping;
 mod trace;
 mod variable;
+pub mod whole_file;
 
 pub use bilevel_cpu::Cpu;
 pub use bilevel_graph as graph;
