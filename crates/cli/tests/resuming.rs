@@ -208,7 +208,7 @@ fn without_a_checkpoint_a_run_is_not_begun_again_over_what_it_did() {
         }
     }
     let said = place.run(&["resume", "kept"]).done();
-    assert!(said.error.starts_with("no checkpoint was due in 10 iterations; beginning again\n"), "{said:?}");
+    assert!(said.error.starts_with("no checkpoint was finished in 10 iterations; beginning again\n"), "{said:?}");
     assert_eq!(timeless(&place.read("kept/metrics.jsonl")), timeless(&before));
 }
 
