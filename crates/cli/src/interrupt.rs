@@ -38,9 +38,6 @@ pub fn end_on_interrupt<T: Send + 'static>(
     })
 }
 
-/// What the first Ctrl-C is answered with.
-const STOPPING: &str = "stopping after this iteration";
-
 fn listen(again: String) -> Result<StopSignal> {
     let signal = StopSignal::new();
     let shared = signal.clone();
@@ -51,7 +48,7 @@ fn listen(again: String) -> Result<StopSignal> {
         }
         shared.stop();
         if !QUIET.load(Ordering::SeqCst) {
-            say(&format!("{STOPPING}; Ctrl-C again ends it now"));
+            say("stopping; Ctrl-C again ends it now");
         }
     })?;
     Ok(signal)
