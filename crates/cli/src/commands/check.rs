@@ -58,7 +58,7 @@ const FIRST: u32 = 10;
 
 /// How the run begins.
 struct FirstIterations {
-    /// Where they end: what is looked at. Of a run that diverges, its last good state.
+    /// Where they end: what is looked at. Of a run that diverges, where it starts: what led astray is far out already.
     state: State,
     /// How many are done.
     done: u32,
@@ -75,15 +75,14 @@ impl FirstIterations {
         let driver = config.driver(setup).iterations(config.outer.iterations.min(FIRST));
         let outcome = driver.observe(numbers.clone()).run()?;
         let losses: Vec<f64> = numbers.iterations().iter().map(|iteration| iteration.outer_loss).collect();
-        Ok(FirstIterations {
-            state: outcome.state,
-            done: outcome.iterations,
-            outer_loss: losses.first().copied().zip(losses.last().copied()),
-            diverged: match outcome.reason {
-                StopReason::Diverged(diagnosis) => Some(diagnosis),
-                _ => None,
-            },
-        })
+        let (state, diverged) = match outcome.reason {
+            StopReason::Diverged(diagnosis) => {
+                (State::initial(&setup.problem, seed_key(config.seed))?, Some(diagnosis))
+            }
+            _ => (outcome.state, None),
+        };
+        let outer_loss = losses.first().copied().zip(losses.last().copied());
+        Ok(FirstIterations { state, done: outcome.iterations, outer_loss, diverged })
     }
 
     /// For people.

@@ -4,8 +4,9 @@ use super::{BOTH, METHODS, NONE, Plan, Progress, SHARED, Setting, Watch};
 use crate::digits::per_weight_l2::from_weights;
 use crate::digits::{SHAPE, Score, Split, largest_curvature};
 use crate::price::price;
+use crate::runs::training;
 use bilevel::{
-    Adam, Array, Cpu, DType, Driver, Error, Iteration, Observer, Result, RmdFo, State, StopReason, StopSignal, Variable,
+    Adam, Array, Cpu, DType, Driver, Error, Iteration, Observer, Result, State, StopReason, StopSignal, Variable,
 };
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -152,7 +153,7 @@ impl<'a> Ground<'a> {
     /// The weights after training from 0 with this λ; `None` where the signal is set.
     fn train(&self, name: &'static str, log_strength: Variable) -> Result<Option<Array>> {
         let problem = from_weights(&self.split, DTYPE, log_strength, Variable::constant(SHAPE, 0.0))?;
-        let training = RmdFo { step: self.step, steps: self.plan.steps, ..RmdFo::default() };
+        let training = training(self.step, self.plan.steps);
         let driver = Driver::new(&problem, training).iterations(1).executor(Cpu::with_threads(1)).diagnose_every(0);
         let outcome = driver.stop_signal(self.signal.clone()).run()?;
         if outcome.reason == StopReason::Signal {
