@@ -117,7 +117,8 @@ fn refuse_irregular(path: &Path) -> Result<()> {
 
 fn remove_where(folder: &Path, chosen: impl Fn(&OsStr) -> bool) -> Result<()> {
     let entries = match std::fs::read_dir(folder) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        // Where there is no folder nothing was left in it.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
         entries => entries?,
     };
     for entry in entries {
