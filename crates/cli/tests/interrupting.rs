@@ -92,3 +92,35 @@ fn a_second_ctrl_c_ends_a_run_that_does_not_answer_the_first_and_says_how_to_go_
     let again = "bilevel: ended at once; 'bilevel resume a' goes on from its last checkpoint";
     assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", again]);
 }
+
+#[test]
+fn a_run_ends_in_the_middle_of_a_hypergradient_and_can_be_resumed() {
+    let place = Place::new();
+    let mut run = place.start(&[&["run", "noisy-synth1d", "--out", "kept"][..], &LONG].concat());
+    wait_until(&mut run, |process| listens(process) && place.path("kept/metrics.jsonl").exists());
+    interrupt(&run);
+    let said = Said::new(run.wait_with_output().unwrap());
+    assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
+    let stopped = "bilevel: stopped after 0 of 2000 iterations; go on with 'bilevel resume kept'";
+    assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", stopped]);
+    // It goes on where it was, and is stopped there again.
+    let mut again = place.start(&["resume", "kept"]);
+    wait_until(&mut again, listens);
+    interrupt(&again);
+    let said = Said::new(again.wait_with_output().unwrap());
+    assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", stopped]);
+}
+
+#[test]
+fn a_comparison_ends_in_the_middle_of_its_hypergradients_and_says_how_to_go_on() {
+    let place = Place::new();
+    let methods =
+        ["compare", "noisy-synth1d", "--methods", "hpo-sgld,langevin-adjoint", "--seeds", "2", "--out", "kept"];
+    let mut compare = place.start(&[&methods[..], &LONG].concat());
+    wait_until(&mut compare, |process| listens(process) && place.path("kept/hpo-sgld-s0/metrics.jsonl").exists());
+    interrupt(&compare);
+    let said = Said::new(compare.wait_with_output().unwrap());
+    assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
+    let stopped = "bilevel: stopped after 0 of 4 runs; to go on, give the same command again with --out kept";
+    assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", stopped]);
+}
