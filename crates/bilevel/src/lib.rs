@@ -40,6 +40,7 @@ mod stopping;
 mod stretches;
 mod trace;
 mod variable;
+pub mod whole_file;
 
 pub use bilevel_cpu::Cpu;
 pub use bilevel_graph as graph;

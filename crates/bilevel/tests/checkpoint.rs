@@ -450,7 +450,7 @@ fn two_runs_cannot_write_to_one_folder() {
 #[test]
 fn a_half_written_file_of_a_killed_run_is_cleared_away() {
     let (scratch, problem, alone) = prepared();
-    let unfinished = scratch.0.join("checkpoint-0000000007.bilevel.unfinished");
+    let unfinished = scratch.0.join(".checkpoint-0000000007.bilevel.aB3dE6gH9jK2.unfinished");
     std::fs::write(&unfinished, b"BILEV").unwrap();
     std::fs::write(scratch.0.join("notes.txt"), b"mine").unwrap();
     let outcome = resume(&scratch, &problem).unwrap();
@@ -548,4 +548,35 @@ fn the_metrics_of_a_resumed_run_hold_each_iteration_once() {
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["iteration"].as_u64().unwrap())
         .collect();
     assert_eq!(numbers, (1..=10).collect::<Vec<_>>());
+}
+
+#[test]
+fn metrics_that_go_on_replace_no_foreign_lines_and_follow_no_link() {
+    let problem = kill_target::problem().unwrap();
+    let scratch = Scratch::new();
+    let (metrics, precious) = (scratch.0.join("metrics.jsonl"), scratch.0.join("precious"));
+    let run = |iterations| {
+        let settings = Checkpoints::new(scratch.0.join("checkpoints")).every(4).resume(true);
+        let driver = driver(&problem, adjoint()).iterations(iterations).checkpoints(settings);
+        driver.observe(JsonLines::new(&metrics)).run().unwrap()
+    };
+    run(6);
+    std::fs::write(&precious, "mine").unwrap();
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(&precious, scratch.0.join("metrics.jsonl.tmp")).unwrap();
+    let left = scratch.0.join(".metrics.jsonl.aB3dE6gH9jK2.unfinished");
+    std::fs::write(&left, "half").unwrap();
+    run(10);
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
+    assert!(!left.exists());
+    std::fs::write(&metrics, "Dear diary,\nnothing was learned today.\n").unwrap();
+    match run(12).reason {
+        StopReason::Observer(reason) => assert!(
+            reason
+                .ends_with("line 1 is not the metrics of an iteration; put the right file back, or move this one away"),
+            "{reason}"
+        ),
+        other => panic!("{other:?}"),
+    }
+    assert!(std::fs::read_to_string(&metrics).unwrap().starts_with("Dear diary"));
 }

@@ -1,5 +1,6 @@
 //! How a run goes, on standard error: a bar in a terminal, plain lines anywhere else.
 
+use crate::readable::escaped;
 use bilevel::{Beginning, Iteration, Observer, Outcome, State};
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -56,7 +57,7 @@ impl<W: Write> Display<W> {
     /// Shows those that were not shown yet.
     fn show_notes(&mut self, notes: &[String]) {
         for note in notes.iter().skip(self.notes) {
-            let _ = writeln!(self.to, "note: {note}");
+            let _ = writeln!(self.to, "note: {}", escaped(note));
         }
         self.notes = self.notes.max(notes.len());
     }

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_report};
-use crate::metrics::{Measures, Recorder};
+use crate::metrics::{Measures, Recorder, look_at};
 use crate::result::{RunResult, write_result};
 use bilevel::{Checkpoints, Observer, StopReason, StopSignal};
 
@@ -16,6 +16,17 @@ pub fn execute(
     display: Option<impl Observer + 'static>,
     signal: StopSignal,
 ) -> Result<RunResult> {
+    if resume && let Some(newest) = Checkpoints::new(folder.checkpoints()).newest()? {
+        let done = newest.checkpoint.iteration();
+        let lacking = look_at(folder, newest.checkpoint.last())?.lacking;
+        if lacking > 0 {
+            let path = folder.metrics_file();
+            crate::complain(&format!(
+                "{} lacks {lacking} of the {done} iterations that are done; the run goes on, but its curves have a gap",
+                path.display()
+            ));
+        }
+    }
     let setup = config.setup()?;
     let recorder = Recorder::new(folder, config, Measures::new(&setup.problem, config)?);
     let checkpoints = Checkpoints::new(folder.checkpoints()).every(config.checkpoint.every).resume(resume);

@@ -4,9 +4,9 @@ use super::{BOTH, METHODS, NONE, Plan, Progress, SHARED, Setting, Watch};
 use crate::digits::per_weight_l2::from_weights;
 use crate::digits::{SHAPE, Score, Split, largest_curvature};
 use crate::price::price;
+use crate::runs::training;
 use bilevel::{
-    Adam, Array, Cpu, DType, Driver, Error, Iteration, Observer, Result, Rmd, State, StopReason, StopSignal, Storage,
-    Variable,
+    Adam, Array, Cpu, DType, Driver, Error, Iteration, Observer, Result, State, StopReason, StopSignal, Variable,
 };
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -78,30 +78,30 @@ pub struct Trial {
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub fn trials(plan: &Plan, seed: u64, signal: &StopSignal, watch: &Watch) -> Result<Option<Vec<Trial>>> {
-    let ground = Ground::new(plan, seed, watch);
+    let ground = Ground::new(plan, seed, signal, watch);
     let began = Instant::now();
-    let weights = ground.train(NONE, Variable::constant(SHAPE, NOTHING))?;
+    let Some(weights) = ground.train(NONE, Variable::constant(SHAPE, NOTHING))? else { return Ok(None) };
     let mut done = vec![ground.trial(NONE, &weights, vec![], plan.steps as f64, began)];
-    let Some(shared) = ground.search(signal)? else { return Ok(None) };
+    let Some(shared) = ground.search()? else { return Ok(None) };
     done.push(shared.trial.clone());
     for setting in &METHODS {
-        match ground.learn(setting, &shared, signal)? {
+        match ground.learn(setting, &shared)? {
             Some(trial) => done.push(trial),
             None => return Ok(None),
         }
     }
     let began = Instant::now();
     let both = Ground { split: plan.split_of_both(seed), ..ground };
-    let weights = both.train(BOTH, Variable::constant(SHAPE, shared.log_strength))?;
+    let Some(weights) = both.train(BOTH, Variable::constant(SHAPE, shared.log_strength))? else { return Ok(None) };
     done.push(both.trial(BOTH, &weights, vec![], shared.trial.cost + plan.steps as f64, began));
     Ok(Some(done))
 }
 
 /// One method alone, after the grid search it starts from. A signal that is set is answered with `None`.
 pub fn trial(plan: &Plan, seed: u64, method: &Setting, signal: &StopSignal, watch: &Watch) -> Result<Option<Trial>> {
-    let ground = Ground::new(plan, seed, watch);
-    match ground.search(signal)? {
-        Some(shared) => ground.learn(method, &shared, signal),
+    let ground = Ground::new(plan, seed, signal, watch);
+    match ground.search()? {
+        Some(shared) => ground.learn(method, &shared),
         None => Ok(None),
     }
 }
@@ -120,24 +120,23 @@ struct Ground<'a> {
     split: Split,
     /// γ = 1 / (largest curvature of the training loss at weights 0).
     step: f64,
+    /// Looked at within every training.
+    signal: &'a StopSignal,
     watch: &'a Watch,
 }
 
 impl<'a> Ground<'a> {
-    fn new(plan: &'a Plan, seed: u64, watch: &'a Watch) -> Self {
+    fn new(plan: &'a Plan, seed: u64, signal: &'a StopSignal, watch: &'a Watch) -> Self {
         let split = plan.split(seed);
-        Ground { plan, seed, step: 1.0 / largest_curvature(&split.train), split, watch }
+        Ground { plan, seed, step: 1.0 / largest_curvature(&split.train), split, signal, watch }
     }
 
     /// The grid search for one weight; `None` where the signal is set.
-    fn search(&self, signal: &StopSignal) -> Result<Option<Shared>> {
+    fn search(&self) -> Result<Option<Shared>> {
         let began = Instant::now();
         let mut best: Option<(f64, f64, Array)> = None;
         for &log_strength in &self.plan.grid {
-            if signal.is_set() {
-                return Ok(None);
-            }
-            let weights = self.train(SHARED, Variable::constant(SHAPE, log_strength))?;
+            let Some(weights) = self.train(SHARED, Variable::constant(SHAPE, log_strength))? else { return Ok(None) };
             let loss = self.split.validation.score(&weights).loss;
             if best.as_ref().is_none_or(|(least, ..)| loss < *least) {
                 best = Some((loss, log_strength, weights));
@@ -151,16 +150,17 @@ impl<'a> Ground<'a> {
         Ok(Some(Shared { log_strength, weights, trial }))
     }
 
-    /// The weights after training from 0 with this λ.
-    fn train(&self, name: &'static str, log_strength: Variable) -> Result<Array> {
+    /// The weights after training from 0 with this λ; `None` where the signal is set.
+    fn train(&self, name: &'static str, log_strength: Variable) -> Result<Option<Array>> {
         let problem = from_weights(&self.split, DTYPE, log_strength, Variable::constant(SHAPE, 0.0))?;
-        // Only θ is wanted: of the hypergradient, one step back is as little as there is.
-        let training =
-            Rmd { step: self.step, steps: self.plan.steps, storage: Storage::Truncated(1), ..Rmd::default() };
+        let training = training(self.step, self.plan.steps);
         let driver = Driver::new(&problem, training).iterations(1).executor(Cpu::with_threads(1)).diagnose_every(0);
-        let outcome = driver.run()?;
+        let outcome = driver.stop_signal(self.signal.clone()).run()?;
+        if outcome.reason == StopReason::Signal {
+            return Ok(None);
+        }
         (self.watch)(Progress { name, split: self.seed, gradients: self.plan.steps as f64 });
-        Ok(outcome.state.theta[0].clone())
+        Ok(Some(outcome.state.theta[0].clone()))
     }
 
     fn trial(&self, name: &'static str, weights: &Array, lambda: Vec<f64>, cost: f64, began: Instant) -> Trial {
@@ -180,7 +180,7 @@ impl<'a> Ground<'a> {
     }
 
     /// Learns λ from the best shared weight, and trains afresh with what was learned.
-    fn learn(&self, setting: &Setting, shared: &Shared, signal: &StopSignal) -> Result<Option<Trial>> {
+    fn learn(&self, setting: &Setting, shared: &Shared) -> Result<Option<Trial>> {
         let began = Instant::now();
         let name = setting.name;
         let log_strength = Variable::constant(SHAPE, shared.log_strength).at_least(BOUNDS.0).at_most(BOUNDS.1);
@@ -208,14 +208,14 @@ impl<'a> Ground<'a> {
             .iterations(iterations)
             .seed(self.seed)
             .diagnose_every(0)
-            .stop_signal(signal.clone())
+            .stop_signal(self.signal.clone())
             .observe(observer)
             .run()?;
         if outcome.reason == StopReason::Signal {
             return Ok(None);
         }
         let lambda = outcome.state.lambda[0].clone();
-        let weights = self.train(name, Variable::fixed(lambda.clone()))?;
+        let Some(weights) = self.train(name, Variable::fixed(lambda.clone()))? else { return Ok(None) };
         let cost = shared.trial.cost + price(outcome.oracles, setting.passes()) + self.plan.steps as f64;
         let trial = self.trial(name, &weights, lambda.to_f64(), cost, began);
         let start = Point {

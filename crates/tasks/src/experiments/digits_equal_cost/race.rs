@@ -4,11 +4,9 @@ use super::candidates::{Candidate, Variant};
 use crate::digits::{SHAPE, Score, Split, largest_curvature, per_weight_l2};
 use crate::prepared::Prepared;
 use crate::price::{Passes, price};
-use crate::runs::Outer;
+use crate::runs::{Outer, training};
 use bilevel::graph::random::seed_key;
-use bilevel::{
-    Array, Cpu, DType, Driver, Error, Estimator, Method, Problem, Recorder, Result, Rmd, State, Storage, Variable,
-};
+use bilevel::{Array, Cpu, DType, Driver, Error, Estimator, Method, Problem, Recorder, Result, State, Variable};
 
 /// All is computed in 32-bit floats.
 const DTYPE: DType = DType::F32;
@@ -38,9 +36,8 @@ impl Ground {
     /// The weights after plain training with one penalty for all.
     pub fn train(&self, log_strength: f64, steps: usize) -> Result<Array> {
         let problem = per_weight_l2(&self.split, DTYPE, Variable::constant(SHAPE, log_strength))?;
-        // Only θ is wanted: of the hypergradient, one step back is as little as there is.
-        let training = Rmd { step: self.step, steps, storage: Storage::Truncated(1), ..Rmd::default() };
-        let outcome = Driver::new(&problem, training).iterations(1).executor(Cpu::with_threads(1)).run()?;
+        let outcome =
+            Driver::new(&problem, training(self.step, steps)).iterations(1).executor(Cpu::with_threads(1)).run()?;
         Ok(outcome.state.theta[0].clone())
     }
 
