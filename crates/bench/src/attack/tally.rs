@@ -1,0 +1,86 @@
+//! What was tried, what failed, and how to try it again.
+
+use super::Part;
+use std::collections::BTreeMap;
+
+/// The answer to one case of an attack.
+#[derive(Clone, Debug, Default)]
+pub struct Tried {
+    /// What was attacked, in a word or two.
+    pub what: String,
+    /// Everything that went wrong.
+    pub failures: Vec<String>,
+}
+
+impl Tried {
+    /// An attack on this, in which nothing went wrong yet.
+    pub fn new(what: impl Into<String>) -> Self {
+        Tried { what: what.into(), failures: vec![] }
+    }
+
+    /// Adds what went wrong with an answer.
+    pub fn blame(&mut self, whom: &str, faults: impl IntoIterator<Item = String>) {
+        self.failures.extend(faults.into_iter().map(|fault| format!("{whom} {fault}")));
+    }
+}
+
+/// Counts of tries and failures.
+#[derive(Debug, Default)]
+pub struct Tally(BTreeMap<(Part, String), (u64, u64)>);
+
+impl Tally {
+    /// Counts a case, and says at once what failed and how to try it again.
+    pub fn count(&mut self, part: Part, seed: u64, tried: &Tried) {
+        let (cases, failed) = self.0.entry((part, tried.what.clone())).or_default();
+        *cases += 1;
+        if tried.failures.is_empty() {
+            return;
+        }
+        *failed += 1;
+        for failure in &tried.failures {
+            say!("FAILED  {} (seed {seed}): {failure}", tried.what);
+        }
+        say!(
+            "        again: cargo run --release -p bilevel-bench -- attack --only {} --seed {seed} --cases 1",
+            part.name()
+        );
+    }
+
+    /// How many cases failed.
+    pub fn failed(&self) -> u64 {
+        self.0.values().map(|(_, failed)| failed).sum()
+    }
+
+    /// All counts, a row for each thing that was attacked.
+    pub fn table(&self) -> String {
+        let mut text = format!("{:<10}{:<34}{:>8}{:>10}\n", "part", "attacked", "tried", "failures");
+        for ((part, what), (cases, failed)) in &self.0 {
+            text += &format!("{:<10}{what:<34}{cases:>8}{failed:>10}\n", part.name());
+        }
+        let cases: u64 = self.0.values().map(|(cases, _)| cases).sum();
+        text + &format!("{:<10}{:<34}{cases:>8}{:>10}", "all", "", self.failed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_counts_what_was_tried_and_what_failed() {
+        let mut tally = Tally::default();
+        tally.count(Part::Files, 1, &Tried::new("resume"));
+        tally.count(
+            Part::Files,
+            2,
+            &Tried { what: "resume".into(), failures: vec!["it lies".into(), "it steals".into()] },
+        );
+        tally.count(Part::Graphs, 3, &Tried::new("derivatives"));
+        assert_eq!(tally.failed(), 1);
+        let table = tally.table();
+        let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["files", "resume", "2", "1"]);
+        assert_eq!(rows[1], ["graphs", "derivatives", "1", "0"]);
+        assert_eq!(rows[2], ["all", "3", "1"]);
+    }
+}
