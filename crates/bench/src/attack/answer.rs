@@ -7,7 +7,8 @@ use std::process::ExitStatus;
 
 /// Exit codes the command documents, the one of Ctrl-C left out.
 pub const CODES: [i32; 3] = [0, 1, 2];
-/// The exit code of Ctrl-C.
+/// The signal of Ctrl-C, and the exit code of a command that answers it.
+const INTERRUPT: i32 = 2;
 const INTERRUPTED: i32 = 130;
 /// The longest complaint, in characters: long enough for a path quoted twice.
 const LONGEST: usize = 2200;
@@ -78,9 +79,14 @@ impl Answer {
             return vec![format!("panicked: {}", line.escape_debug())];
         }
         match (self.code(), self.status.signal()) {
+            // As Ctrl-C ends whatever has nothing to tidy up.
+            (None, Some(INTERRUPT)) if self.interrupted => return faults,
             (None, signal) => return vec![format!("was ended by signal {}", signal.unwrap_or(0))],
             (Some(INTERRUPTED), _) if self.interrupted => {}
-            (Some(code), _) if !codes.contains(&code) => faults.push(format!("ended with exit code {code}")),
+            (Some(code), _) if !codes.contains(&code) => {
+                let said = self.complaint().map_or(String::new(), |said| format!(" ({})", said.escape_debug()));
+                faults.push(format!("ended with exit code {code}{said}"));
+            }
             _ => {}
         }
         for (what, bytes) in [("output", &self.out), ("complaint", &self.error)] {

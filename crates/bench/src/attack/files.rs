@@ -66,10 +66,10 @@ impl Files {
         for number in 0..1 + dice.below(2) {
             let file = &all[dice.below(all.len())];
             let way = dice.pick(&Way::ALL);
-            if done.iter().any(|(damaged, _)| damaged == file) {
+            let below = file.strip_prefix(folder).unwrap_or(file);
+            if done.iter().any(|(damaged, _)| damaged == below) {
                 continue;
             }
-            let below = file.strip_prefix(folder).unwrap_or(file);
             way.apply(dice, file, &other.join(below), &place.beside(&format!("aside-{number}")))?;
             done.push((below.to_path_buf(), way));
         }
@@ -92,7 +92,6 @@ impl Files {
             // A digit that was flipped in a line of metrics cannot be told from another.
             let flipped = damage.iter().any(|(file, way)| named_as(file, "metrics.jsonl") && *way == Way::FlipBits);
             faults.extend(finished::differences(&folder, &self.whole(run), !flipped));
-            faults.extend(finished::leftovers(&folder));
         }
         tried.blame(&what, faults);
         Ok(tried)
@@ -133,11 +132,7 @@ impl Files {
         // A digit that was flipped in a result that was kept cannot be told from another.
         let flipped = damage.iter().any(|(_, way)| *way == Way::FlipBits);
         if answer.done() && !flipped {
-            let read = |folder: &Path| std::fs::read(folder.join("compare.json")).ok();
-            if read(&folder) != read(&self.stock.seen().join("kept")) {
-                faults.push("ends with another compare.json than the undamaged comparison".into());
-            }
-            faults.extend(finished::leftovers(&folder));
+            faults.extend(finished::differences_in(&folder, &self.stock.seen().join("kept"), "compare.json"));
         }
         tried.blame(&described(&answer, &damage), faults);
         Ok(tried)
@@ -184,7 +179,7 @@ fn named_as(file: &Path, name: &str) -> bool {
 fn shows(file: &Path, way: Way) -> bool {
     let read =
         ["config.toml", "metrics.jsonl", "result.json", "lambda.safetensors"].iter().any(|name| named_as(file, name));
-    read && matches!(way, Way::FlipBits | Way::Remove)
+    read && matches!(way, Way::FlipBits | Way::Remove | Way::DanglingLink)
 }
 
 fn described(answer: &Answer, damage: &[(PathBuf, Way)]) -> String {

@@ -2,7 +2,7 @@
 
 use super::place::files_below;
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Files that must be the same, byte for byte, in the folders of the same run.
 const SAME: [&str; 2] = ["result.json", "lambda.safetensors"];
@@ -25,7 +25,7 @@ fn timeless(folder: &Path) -> Result<Vec<Value>, String> {
 
 /// Everything that is missing or wrong in the folder of a run that says it is finished.
 pub fn faults(folder: &Path) -> Vec<String> {
-    let mut faults = leftovers(folder);
+    let mut faults = vec![];
     let text = match std::fs::read_to_string(folder.join("result.json")) {
         Ok(text) => text,
         Err(error) => return vec![format!("says success but has no result ({error})")],
@@ -59,23 +59,41 @@ pub fn faults(folder: &Path) -> Vec<String> {
     faults
 }
 
-/// Files a finished command must not leave behind.
-pub fn leftovers(folder: &Path) -> Vec<String> {
-    let files = files_below(folder).unwrap_or_default();
-    let unfinished = files.iter().filter(|path| path.to_string_lossy().ends_with(".unfinished"));
-    unfinished.map(|path| format!("leaves the half-written {}", path.display())).collect()
+/// Files below a folder that are in none of its kind that was left alone. Checkpoints may be of other iterations, or set aside
+/// because they were damaged, and every process begins an event file of its own.
+fn leftovers(folder: &Path, expected: &Path) -> Vec<String> {
+    let below = |folder: &Path| -> Vec<PathBuf> {
+        let files = files_below(folder).unwrap_or_default();
+        files.iter().filter_map(|path| path.strip_prefix(folder).ok().map(Path::to_path_buf)).collect()
+    };
+    let usual = below(expected);
+    let owned = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let checkpoint = name.ends_with(".bilevel") || name.ends_with(".bilevel.refused");
+        checkpoint || name.contains("tfevents") || usual.contains(path)
+    };
+    let left = below(folder).into_iter().filter(|path| !owned(path));
+    left.map(|path| format!("leaves {} behind", path.display())).collect()
+}
+
+/// Whether this file of a folder is another than in one that was left alone.
+fn difference(folder: &Path, expected: &Path, name: &str) -> Option<String> {
+    let read = |folder: &Path| std::fs::read(folder.join(name)).ok();
+    let same = read(expected).is_some() && read(folder) == read(expected);
+    (!same).then(|| format!("ends with another {name} than when it is left alone"))
+}
+
+/// Where the folder of a command differs in this file from one that was left alone, or has files too many.
+pub fn differences_in(folder: &Path, expected: &Path, name: &str) -> Vec<String> {
+    difference(folder, expected, name).into_iter().chain(leftovers(folder, expected)).collect()
 }
 
 /// Where the folder of a run differs from that of the same run left alone; metrics are compared if they are asked for.
 pub fn differences(folder: &Path, expected: &Path, metrics: bool) -> Vec<String> {
-    let mut differences = vec![];
-    for name in SAME {
-        if std::fs::read(folder.join(name)).ok() != std::fs::read(expected.join(name)).ok() {
-            differences.push(format!("ends with another {name} than a run left alone"));
-        }
-    }
+    let mut differences: Vec<String> = SAME.iter().filter_map(|name| difference(folder, expected, name)).collect();
+    differences.extend(leftovers(folder, expected));
     if metrics && timeless(folder) != timeless(expected) {
-        differences.push("ends with other metrics than a run left alone, times aside".into());
+        differences.push("ends with other metrics than when it is left alone, times aside".into());
     }
     differences
 }

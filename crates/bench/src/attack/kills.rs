@@ -140,9 +140,7 @@ impl Attack for Kills {
         }
         if !ended && tried.failures.is_empty() {
             let answer = self.bilevel.run(&place, &line)?;
-            let said = answer.complaint().unwrap_or_default();
-            let faults = answer.faults(&[0]).into_iter().map(|fault| format!("{fault} after a kill ({said})"));
-            tried.blame(&answer.words(), faults);
+            tried.blame(&answer.words(), answer.faults(&[0]).into_iter().map(|fault| format!("{fault} after a kill")));
         }
         if tried.failures.is_empty() {
             let (found, expected) = (place.seen().join("kept"), self.stock.seen().join(number.to_string()));
@@ -160,19 +158,12 @@ impl Target {
     }
 
     fn differences(&self, found: &Path, expected: &Path) -> Vec<String> {
-        let mut differences = finished::leftovers(found);
         match self.end {
             End::Run => {
-                differences.extend(finished::faults(found));
-                differences.extend(finished::differences(found, expected, true));
+                let faults = finished::faults(found).into_iter();
+                faults.chain(finished::differences(found, expected, true)).collect()
             }
-            End::Same(name) => {
-                let read = |folder: &Path| std::fs::read(folder.join(name)).ok();
-                if read(found).is_none() || read(found) != read(expected) {
-                    differences.push(format!("ends with another {name} than when it is left alone"));
-                }
-            }
+            End::Same(name) => finished::differences_in(found, expected, name),
         }
-        differences
     }
 }

@@ -93,8 +93,11 @@ pub fn run(plan: &Plan) -> Result<bool> {
         });
     }
     let began = Instant::now();
-    let progress =
-        Mutex::new(Progress { spent: vec![(0, Duration::ZERO); parts.len()], tally: Tally::default(), broken: None });
+    let progress = Mutex::new(Progress {
+        spent: vec![(0, Duration::ZERO); parts.len()],
+        tally: Tally::new(plan.command.clone()),
+        broken: None,
+    });
     let lock = || progress.lock().unwrap_or_else(PoisonError::into_inner);
     // The part that had the least time is next.
     let next = || {

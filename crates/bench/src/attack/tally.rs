@@ -2,6 +2,7 @@
 
 use super::Part;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// The answer to one case of an attack.
 #[derive(Clone, Debug, Default)]
@@ -26,12 +27,21 @@ impl Tried {
 
 /// Counts of tries and failures.
 #[derive(Debug, Default)]
-pub struct Tally(BTreeMap<(Part, String), (u64, u64)>);
+pub struct Tally {
+    counts: BTreeMap<(Part, String), (u64, u64)>,
+    /// The command under attack, where it was named.
+    command: Option<PathBuf>,
+}
 
 impl Tally {
+    /// Nothing tried yet, on the command that was named.
+    pub fn new(command: Option<PathBuf>) -> Self {
+        Tally { counts: BTreeMap::new(), command }
+    }
+
     /// Counts a case, and says at once what failed and how to try it again.
     pub fn count(&mut self, part: Part, seed: u64, tried: &Tried) {
-        let (cases, failed) = self.0.entry((part, tried.what.clone())).or_default();
+        let (cases, failed) = self.counts.entry((part, tried.what.clone())).or_default();
         *cases += 1;
         if tried.failures.is_empty() {
             return;
@@ -40,24 +50,25 @@ impl Tally {
         for failure in &tried.failures {
             say!("FAILED  {} (seed {seed}): {failure}", tried.what);
         }
+        let command = self.command.as_ref().map_or(String::new(), |path| format!(" --command {}", path.display()));
         say!(
-            "        again: cargo run --release -p bilevel-bench -- attack --only {} --seed {seed} --cases 1",
+            "        again: cargo run --release -p bilevel-bench -- attack --only {} --seed {seed} --cases 1{command}",
             part.name()
         );
     }
 
     /// How many cases failed.
     pub fn failed(&self) -> u64 {
-        self.0.values().map(|(_, failed)| failed).sum()
+        self.counts.values().map(|(_, failed)| failed).sum()
     }
 
     /// All counts, a row for each thing that was attacked.
     pub fn table(&self) -> String {
         let mut text = format!("{:<10}{:<34}{:>8}{:>10}\n", "part", "attacked", "tried", "failures");
-        for ((part, what), (cases, failed)) in &self.0 {
+        for ((part, what), (cases, failed)) in &self.counts {
             text += &format!("{:<10}{what:<34}{cases:>8}{failed:>10}\n", part.name());
         }
-        let cases: u64 = self.0.values().map(|(cases, _)| cases).sum();
+        let cases: u64 = self.counts.values().map(|(cases, _)| cases).sum();
         text + &format!("{:<10}{:<34}{cases:>8}{:>10}", "all", "", self.failed())
     }
 }
