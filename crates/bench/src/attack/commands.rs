@@ -56,8 +56,10 @@ impl Commands {
     }
 
     /// A place of its own with everything a line can name.
-    fn place(&self) -> Result<Place> {
+    fn place(&self, dice: &mut Dice) -> Result<Place> {
         let place = Place::new()?;
+        let path = place.seen().join("random.toml");
+        std::fs::write(&path, self.known.file(dice)).map_err(BenchError::file(&path))?;
         for name in ["finished", "good.toml", "plain-file", "empty.toml", "noise.toml", "escape.toml"] {
             place.copy(&self.stock.seen().join(name), name)?;
         }
@@ -201,8 +203,9 @@ impl Commands {
                 .pick(&["empty.toml", "noise.toml", "escape.toml", "folder.toml", "missing.toml", "dangling"])
                 .into(),
             2 => words::path(dice),
-            3 | 4 => "good.toml".into(),
-            5 => "finished/config.toml".into(),
+            3 => "good.toml".into(),
+            4..=6 => "random.toml".into(),
+            7 => "finished/config.toml".into(),
             _ => self.known.experiments[dice.below(self.known.experiments.len())].clone().into(),
         }
     }
@@ -312,7 +315,7 @@ impl Attack for Commands {
             "" => Line { words: vec![words::word(&mut dice, &names).into()], strange: true, ..Line::default() },
             command => self.line(&mut dice, command),
         };
-        let place = self.place()?;
+        let place = self.place(&mut dice)?;
         let answer = self.bilevel.run(&place, &line.words)?;
         let mut tried = Tried::new(if command.is_empty() { "no command" } else { command });
         // Only a run or a check can fail in a way that is no refusal.

@@ -107,7 +107,8 @@ fn ranges(seed: u64, tried: &mut Tried) -> Result<()> {
     for (number, (&simplified, &plain)) in values[0].iter().zip(&values[1]).enumerate() {
         // As written it may itself go through a number that f32 rounds coarsely or not hold at all.
         let ordinary = plain.is_finite() && plain.abs() > 1e-30;
-        if ordinary && !((simplified - plain).abs() <= 1e-5 * plain.abs()) {
+        let near = (simplified - plain).abs() <= 1e-5 * plain.abs();
+        if ordinary && !near {
             let found =
                 format!("product {number} of seed {seed} is {plain:e} as written and {simplified:e} simplified");
             tried.failures.push(found);

@@ -80,6 +80,31 @@ impl Known {
     }
 }
 
+impl Known {
+    /// A configuration file, most of it good: keys may be missing, given twice, misspelt or of another type.
+    pub fn file(&self, dice: &mut Dice) -> String {
+        let method = dice.below(self.methods.len());
+        let experiment = &self.experiments[dice.below(self.experiments.len())];
+        let mut lines = vec![format!("experiment = \"{experiment}\"")];
+        for key in self.keys[method].iter().filter(|key| key.name != "experiment") {
+            match dice.below(40) {
+                0 => lines.push(format!("{} = {}", key.name, words::number(dice))),
+                1 => lines.push(format!("{} = {}", words::slip(dice, &key.name), key.default)),
+                2 => lines.push(words::word(dice, &self.methods)),
+                3 => lines.push(format!("{} = {}\n{} = {}", key.name, key.default, key.name, key.good(dice))),
+                4..=9 => lines.push(format!("{} = {}", key.name, key.good(dice))),
+                10..=14 => {}
+                _ => lines.push(format!("{} = {}", key.name, key.default)),
+            }
+        }
+        if dice.one_in(4) {
+            let (a, b) = (dice.below(lines.len()), dice.below(lines.len()));
+            lines.swap(a, b);
+        }
+        lines.join(dice.pick(&["\n", "\n", "\n", "\r\n", "\n\n"]))
+    }
+}
+
 impl Key {
     /// A value that may be given, small enough for a run to end soon.
     fn good(&self, dice: &mut Dice) -> String {
