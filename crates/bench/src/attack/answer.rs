@@ -93,7 +93,7 @@ impl Answer {
             match std::str::from_utf8(bytes) {
                 Err(_) => faults.push(format!("its {what} is no text")),
                 Ok(text) => {
-                    if let Some(c) = text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t')) {
+                    if let Some(c) = text.chars().find(|&c| is_raw(c)) {
                         faults.push(format!("its {what} has the raw control character {}", c.escape_default()));
                     }
                 }
@@ -127,6 +127,12 @@ impl Answer {
             length => Some(format!("complains in {length} characters")),
         }
     }
+}
+
+/// True for what moves a terminal's cursor, changes its colours or turns the direction of a line.
+fn is_raw(c: char) -> bool {
+    let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || c.is_control() && !matches!(c, '\n' | '\t')
 }
 
 #[cfg(test)]

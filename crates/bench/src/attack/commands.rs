@@ -27,6 +27,9 @@ struct Line {
     out: Option<OsString>,
     json: bool,
     dry: bool,
+    /// Whether anything in it may be wrong on purpose.
+    wild: bool,
+    /// Whether something was put into it that can make it another command.
     strange: bool,
 }
 
@@ -56,10 +59,10 @@ impl Commands {
     }
 
     /// A place of its own with everything a line can name.
-    fn place(&self, dice: &mut Dice) -> Result<Place> {
+    fn place(&self, dice: &mut Dice, wild: bool) -> Result<Place> {
         let place = Place::new()?;
         let path = place.seen().join("random.toml");
-        std::fs::write(&path, self.known.file(dice)).map_err(BenchError::file(&path))?;
+        std::fs::write(&path, self.known.file(dice, wild)).map_err(BenchError::file(&path))?;
         for name in ["finished", "good.toml", "plain-file", "empty.toml", "noise.toml", "escape.toml"] {
             place.copy(&self.stock.seen().join(name), name)?;
         }
@@ -72,7 +75,7 @@ impl Commands {
     }
 
     fn line(&self, dice: &mut Dice, command: &str) -> Line {
-        let mut line = Line::default();
+        let mut line = Line { wild: dice.one_in(2), ..Line::default() };
         line.add(command);
         match command {
             "run" | "check" => self.which(dice, &mut line, command == "run"),
@@ -126,7 +129,7 @@ impl Commands {
             line.add(dice.pick(&["-q", "--quiet"]));
         }
         // Something that does not belong there.
-        if dice.one_in(10) {
+        if line.wild && dice.one_in(5) {
             let odd = match dice.below(3) {
                 0 => words::word(dice, &["--quick".into(), "--outer".into(), "--out".into()]),
                 1 => dice.pick(&["--help", "--version", "--json", "--quick", "--seed", "-m", "--", "--set"]).into(),
@@ -142,23 +145,23 @@ impl Commands {
     /// An experiment or a file, and changes to it.
     fn which(&self, dice: &mut Dice, line: &mut Line, run: bool) {
         let method = dice.below(self.known.methods.len());
-        line.add(self.what(dice));
+        line.add(self.what(dice, line.wild));
         if !dice.one_in(4) {
             line.add("--method");
-            line.add(match dice.one_in(12) {
+            line.add(match line.wild && dice.one_in(8) {
                 true => words::word(dice, &self.known.methods),
                 false => self.known.methods[method].clone(),
             });
         }
         // Always, so that no run is long.
         line.add("--outer");
-        line.add(if dice.one_in(12) { words::number(dice) } else { words::count(dice) });
+        line.add(if line.wild && dice.one_in(8) { words::number(dice) } else { words::count(dice) });
         if dice.one_in(3) {
             line.add("--seed");
-            line.add(if dice.one_in(4) { words::number(dice) } else { words::count(dice) });
+            line.add(if line.wild { words::number(dice) } else { words::count(dice) });
         }
         self.settings(dice, line, method);
-        if dice.one_in(20) {
+        if line.wild && dice.one_in(10) {
             line.add("--data");
             line.add(words::path(dice));
         }
@@ -179,32 +182,36 @@ impl Commands {
 
     fn compare(&self, dice: &mut Dice, line: &mut Line) {
         let method = dice.below(self.known.methods.len());
-        line.add(self.what(dice));
+        line.add(self.what(dice, line.wild));
         line.add("--methods");
         let good = |dice: &mut Dice| self.known.methods[dice.below(self.known.methods.len())].clone();
         line.add(match dice.below(6) {
-            0 => words::word(dice, &self.known.methods),
-            1 => format!("{},", good(dice)),
+            0 if line.wild => words::word(dice, &self.known.methods),
+            1 if line.wild => format!("{},", good(dice)),
             2 => good(dice),
             _ => format!("{},{}", good(dice), self.known.methods[method]),
         });
         for (flag, most) in [("--outer", 5), ("--seeds", 2)] {
             line.add(flag);
-            line.add(if dice.one_in(12) { words::number(dice) } else { (1 + dice.below(most)).to_string() });
+            line.add(if line.wild && dice.one_in(8) {
+                words::number(dice)
+            } else {
+                (1 + dice.below(most)).to_string()
+            });
         }
         self.settings(dice, line, method);
         self.out(dice, line);
     }
 
-    fn what(&self, dice: &mut Dice) -> OsString {
-        match dice.below(14) {
+    fn what(&self, dice: &mut Dice, wild: bool) -> OsString {
+        match if wild { dice.below(14) } else { 4 + dice.below(10) } {
             0 => words::word(dice, &self.known.experiments).into(),
             1 => dice
                 .pick(&["empty.toml", "noise.toml", "escape.toml", "folder.toml", "missing.toml", "dangling"])
                 .into(),
             2 => words::path(dice),
-            3 => "good.toml".into(),
-            4..=6 => "random.toml".into(),
+            3 | 4 => "good.toml".into(),
+            5 | 6 => "random.toml".into(),
             7 => "finished/config.toml".into(),
             _ => self.known.experiments[dice.below(self.known.experiments.len())].clone().into(),
         }
@@ -213,7 +220,7 @@ impl Commands {
     fn settings(&self, dice: &mut Dice, line: &mut Line, method: usize) {
         for _ in 0..dice.below(4) {
             line.add("--set");
-            line.add(self.known.setting(dice, method));
+            line.add(self.known.setting(dice, method, line.wild));
         }
     }
 
@@ -221,7 +228,7 @@ impl Commands {
         if dice.one_in(3) {
             return;
         }
-        let path = words::path(dice);
+        let path = if line.wild { words::path(dice) } else { "new".into() };
         line.add("--out");
         line.add(&path);
         line.out = Some(path);
@@ -315,9 +322,15 @@ impl Attack for Commands {
             "" => Line { words: vec![words::word(&mut dice, &names).into()], strange: true, ..Line::default() },
             command => self.line(&mut dice, command),
         };
-        let place = self.place(&mut dice)?;
+        let place = self.place(&mut dice, line.wild)?;
         let answer = self.bilevel.run(&place, &line.words)?;
-        let mut tried = Tried::new(if command.is_empty() { "no command" } else { command });
+        let end = match answer.code() {
+            Some(0) => "done",
+            Some(1) => "failed",
+            _ => "refused",
+        };
+        let name = if command.is_empty() { "no command" } else { command };
+        let mut tried = Tried::new(format!("{name}, {end}"));
         // Only a run or a check can fail in a way that is no refusal.
         let can_fail = ["run", "resume", "compare", "check"].contains(&command);
         let mut faults = answer.faults(if can_fail { &CODES } else { &[0, 2] });

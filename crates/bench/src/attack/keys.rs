@@ -64,11 +64,12 @@ impl Known {
         Ok(Known { experiments, methods, items, keys })
     }
 
-    /// A setting `KEY=VALUE`, of one of these methods: good for about three in four, else wrong in some way.
-    pub fn setting(&self, dice: &mut Dice, method: usize) -> String {
+    /// A setting `KEY=VALUE` of one of these methods; where it is wild, wrong in some way for one in three.
+    pub fn setting(&self, dice: &mut Dice, method: usize, wild: bool) -> String {
         let keys = &self.keys[method];
         let key = &keys[dice.below(keys.len())];
         match dice.below(12) {
+            _ if !wild => format!("{}={}", key.name, key.good(dice)),
             0 => format!("{}={}", key.name, words::number(dice)),
             1 => format!("{}={}", words::slip(dice, &key.name), key.good(dice)),
             2 => {
@@ -81,13 +82,13 @@ impl Known {
 }
 
 impl Known {
-    /// A configuration file, most of it good: keys may be missing, given twice, misspelt or of another type.
-    pub fn file(&self, dice: &mut Dice) -> String {
+    /// A configuration file; where it is wild, keys may be given twice, misspelt or of another type.
+    pub fn file(&self, dice: &mut Dice, wild: bool) -> String {
         let method = dice.below(self.methods.len());
         let experiment = &self.experiments[dice.below(self.experiments.len())];
         let mut lines = vec![format!("experiment = \"{experiment}\"")];
         for key in self.keys[method].iter().filter(|key| key.name != "experiment") {
-            match dice.below(40) {
+            match if wild { dice.below(40) } else { 4 + dice.below(36) } {
                 0 => lines.push(format!("{} = {}", key.name, words::number(dice))),
                 1 => lines.push(format!("{} = {}", words::slip(dice, &key.name), key.default)),
                 2 => lines.push(words::word(dice, &self.methods)),
@@ -97,7 +98,7 @@ impl Known {
                 _ => lines.push(format!("{} = {}", key.name, key.default)),
             }
         }
-        if dice.one_in(4) {
+        if wild && dice.one_in(4) {
             let (a, b) = (dice.below(lines.len()), dice.below(lines.len()));
             lines.swap(a, b);
         }
