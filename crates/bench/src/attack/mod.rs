@@ -117,7 +117,11 @@ pub fn run(plan: &Plan) -> Result<bool> {
             let mut progress = lock();
             progress.spent[number].1 += since.elapsed();
             match tried {
-                Ok(tried) => progress.tally.count(plan.parts[number], seed, &tried),
+                Ok(tried) => {
+                    for line in progress.tally.count(plan.parts[number], seed, &tried) {
+                        say!("{line}");
+                    }
+                }
                 Err(error) => progress.broken = Some(error),
             }
         }

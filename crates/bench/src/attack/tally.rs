@@ -39,22 +39,22 @@ impl Tally {
         Tally { counts: BTreeMap::new(), command }
     }
 
-    /// Counts a case, and says at once what failed and how to try it again.
-    pub fn count(&mut self, part: Part, seed: u64, tried: &Tried) {
+    /// Counts a case. The answer is a line for each thing that failed, and one that says how to try it again.
+    pub fn count(&mut self, part: Part, seed: u64, tried: &Tried) -> Vec<String> {
         let (cases, failed) = self.counts.entry((part, tried.what.clone())).or_default();
         *cases += 1;
         if tried.failures.is_empty() {
-            return;
+            return vec![];
         }
         *failed += 1;
-        for failure in &tried.failures {
-            say!("FAILED  {} (seed {seed}): {failure}", tried.what);
-        }
+        let failure = |failure: &String| format!("FAILED  {} (seed {seed}): {failure}", tried.what);
+        let mut lines: Vec<String> = tried.failures.iter().map(failure).collect();
         let command = self.command.as_ref().map_or(String::new(), |path| format!(" --command {}", path.display()));
-        say!(
+        lines.push(format!(
             "        again: cargo run --release -p bilevel-bench -- attack --only {} --seed {seed} --cases 1{command}",
             part.name()
-        );
+        ));
+        lines
     }
 
     /// How many cases failed.
@@ -80,12 +80,11 @@ mod tests {
     #[test]
     fn the_table_counts_what_was_tried_and_what_failed() {
         let mut tally = Tally::default();
-        tally.count(Part::Files, 1, &Tried::new("resume"));
-        tally.count(
-            Part::Files,
-            2,
-            &Tried { what: "resume".into(), failures: vec!["it lies".into(), "it steals".into()] },
-        );
+        assert!(tally.count(Part::Files, 1, &Tried::new("resume")).is_empty());
+        let bad = Tried { what: "resume".into(), failures: vec!["it lies".into(), "it steals".into()] };
+        let lines = tally.count(Part::Files, 2, &bad);
+        assert_eq!(lines[..2], ["FAILED  resume (seed 2): it lies", "FAILED  resume (seed 2): it steals"]);
+        assert!(lines[2].ends_with(" attack --only files --seed 2 --cases 1"), "{lines:?}");
         tally.count(Part::Graphs, 3, &Tried::new("derivatives"));
         assert_eq!(tally.failed(), 1);
         let table = tally.table();
