@@ -41,10 +41,10 @@ fn mean(method: &dyn Method, theta: f64, count: u32) -> Result<(f64, f64)> {
     let mut means = vec![];
     for chain in 0..16 {
         let key = seed_key(chain);
-        let mut state = State::initial(&problem, key)?;
+        let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from(key))?;
         let mut sum = 0.0;
         for i in 0..count + 5 {
-            let h = estimator.estimate(&mut state, fold_in(key, i))?.value[0].to_f64()[0];
+            let h = estimator.estimate(&mut state, fold_in(key, i))?.value.array(0).unwrap().to_f64()[0];
             sum += if i < 5 { 0.0 } else { h };
         }
         means.push(sum / count as f64);
@@ -79,7 +79,7 @@ fn main() -> Result<()> {
         .schedule(Schedule::cosine(0.05, 300, 0.0))
         .iterations(300)
         .run()?;
-    let found = outcome.state.lambda[0].to_f64()[0];
+    let found = outcome.state.lambda.array(0).unwrap().to_f64()[0];
     println!("\nThe best λ is {best:.3} by quadrature; following langevin-adjoint ended at {found:.3}.");
     Ok(())
 }

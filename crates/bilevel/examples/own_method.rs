@@ -99,7 +99,7 @@ fn main() -> Result<()> {
         let name = method.name();
         let outcome = Driver::new(&problem, method).optimizer(Adam::default()).rate(0.05).iterations(300).run()?;
         let (lambda, loss) =
-            (outcome.state.lambda[0].to_f64()[0], outcome.last.map_or(f64::NAN, |last| last.outer_loss));
+            (outcome.state.lambda.array(0).unwrap().to_f64()[0], outcome.last.map_or(f64::NAN, |last| last.outer_loss));
         let products = format!("{}, {}", outcome.oracles.hessian_products, outcome.oracles.mixed_products);
         println!("{name:8} {lambda:9.5} {loss:10.6} {products:>24}");
     }

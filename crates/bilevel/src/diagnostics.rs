@@ -19,7 +19,7 @@ const GROWTH: f64 = 10.0;
 ///     .build()?;
 /// let method = HpoSgld { burn_in: 10, samples: 10, step: 0.01, ..HpoSgld::default() };
 /// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
+/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0]))?, Key::from([0, 0]))?;
 /// assert!((h.diagnostics.horizon.unwrap() - 0.2).abs() < 1e-12);
 /// assert!((h.diagnostics.indirect_scale.unwrap() - 0.155).abs() < 1e-12);
 /// assert!(matches!(h.diagnostics.warnings()[..], [Warning::IndirectTermScaled { .. }]));

@@ -19,9 +19,9 @@ use bilevel_graph::{Executor, Graph, Program};
 ///     .measure("product", |_, l, t| l.0 * t.0)
 ///     .build()?;
 /// let mut evaluator = Evaluator::new(&problem, &Cpu::with_threads(1))?;
-/// let state = State::initial(&problem, [0, 0])?;
+/// let state = State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0]))?;
 /// assert_eq!(evaluator.names(), ["inner", "outer", "product"]);
-/// assert_eq!(evaluator.at(&state, [0, 0])?, [1.0, 3.0, 6.0]);
+/// assert_eq!(evaluator.at(&state, Key::from([0, 0]))?, [1.0, 3.0, 6.0]);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub struct Evaluator {

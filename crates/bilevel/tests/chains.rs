@@ -27,24 +27,24 @@ const METHOD: LangevinAdjoint = LangevinAdjoint {
 fn the_mean_and_its_error_are_those_of_the_chains_run_one_by_one() {
     let (problem, cpu) = (problem(), Cpu::with_threads(2));
     let mut together = Chains::new(METHOD, 5).prepare(&problem, &cpu).unwrap();
-    let mut state = State::initial(&problem, [1, 2]).unwrap();
+    let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from([1, 2])).unwrap();
     let mut alone: Vec<(Box<dyn Estimator>, State)> =
         (0..5).map(|_| (METHOD.prepare(&problem, &cpu).unwrap(), state.clone())).collect();
     for call in 0..3 {
-        let found = together.estimate(&mut state, [call, 9]).unwrap();
+        let found = together.estimate(&mut state, Key::from([call, 9])).unwrap();
         let each: Vec<Vec<f64>> = alone
             .iter_mut()
             .enumerate()
             .map(|(k, (chain, state))| {
                 // The first chain draws as the method alone would.
                 let key = if k == 0 { [call, 9] } else { fold_in([call, 9], k as u32) };
-                chain.estimate(state, key).unwrap().value[0].to_f64()
+                chain.estimate(state, key).unwrap().value.array(0).unwrap().to_f64()
             })
             .collect();
         for i in 0..2 {
             let mean = each.iter().map(|h| h[i]).sum::<f64>() / 5.0;
             let error = (each.iter().map(|h| (h[i] - mean).powi(2)).sum::<f64>() / 20.0).sqrt();
-            assert_eq!(found.value[0].to_f64()[i], mean);
+            assert_eq!(found.value.array(0).unwrap().to_f64()[i], mean);
             assert_eq!(found.standard_error.as_ref().unwrap()[0].to_f64()[i], error);
             assert!(error > 0.0);
         }
@@ -58,11 +58,11 @@ fn a_state_carries_all_chains_over_to_an_estimator_made_anew() {
     let (problem, cpu) = (problem(), Cpu::with_threads(1));
     for method in [&Chains::new(METHOD, 3) as &dyn Method, &Chains::new(HpoSgld::default(), 3)] {
         let mut estimator = method.prepare(&problem, &cpu).unwrap();
-        let mut state = State::initial(&problem, [1, 2]).unwrap();
-        estimator.estimate(&mut state, [0, 1]).unwrap();
+        let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from([1, 2])).unwrap();
+        estimator.estimate(&mut state, Key::from([0, 1])).unwrap();
         let mut saved = state.clone();
-        let next = estimator.estimate(&mut state, [0, 2]).unwrap();
-        let resumed = method.prepare(&problem, &cpu).unwrap().estimate(&mut saved, [0, 2]).unwrap();
+        let next = estimator.estimate(&mut state, Key::from([0, 2])).unwrap();
+        let resumed = method.prepare(&problem, &cpu).unwrap().estimate(&mut saved, Key::from([0, 2])).unwrap();
         assert_eq!((next, state), (resumed, saved));
     }
 }
@@ -110,9 +110,9 @@ fn every_chain_starts_from_the_task_it_is_trained_on() {
 fn a_state_that_chains_cannot_have_left_is_refused() {
     let problem = problem();
     let mut estimator = Chains::new(METHOD, 3).prepare(&problem, &Cpu::with_threads(1)).unwrap();
-    let mut state = State::initial(&problem, [1, 2]).unwrap();
+    let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from([1, 2])).unwrap();
     state.memory = vec![state.theta[0].clone()];
-    assert!(estimator.estimate(&mut state, [0, 0]).unwrap_err().to_string().contains("State::initial"));
+    assert!(estimator.estimate(&mut state, Key::from([0, 0])).unwrap_err().to_string().contains("State::initial"));
 }
 
 #[test]
@@ -130,8 +130,8 @@ fn a_state_whose_arrays_would_fit_but_are_not_those_of_these_chains_is_refused()
         .build()
         .unwrap();
     let left = |method: &dyn Method| {
-        let mut state = State::initial(&problem, [1, 2]).unwrap();
-        method.prepare(&problem, &Cpu::with_threads(1)).unwrap().estimate(&mut state, [0, 1]).unwrap();
+        let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from([1, 2])).unwrap();
+        method.prepare(&problem, &Cpu::with_threads(1)).unwrap().estimate(&mut state, Key::from([0, 1])).unwrap();
         state
     };
     let quiet = Rmd { steps: 3, ..Rmd::default() };
@@ -142,14 +142,14 @@ fn a_state_whose_arrays_would_fit_but_are_not_those_of_these_chains_is_refused()
     for (state, count) in foreign {
         for method in [&Chains::new(quiet, count) as &dyn Method, &Chains::new(METHOD, count)] {
             let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-            let error = estimator.estimate(&mut state.clone(), [0, 2]).unwrap_err().to_string();
+            let error = estimator.estimate(&mut state.clone(), Key::from([0, 2])).unwrap_err().to_string();
             assert!(error.contains(&format!("not one that {count} chains left")), "{error}");
             assert!(estimator.restart(&mut state.clone(), &state.theta).is_err());
         }
     }
     // Nor does a method alone take what chains left.
     let mut of_chains = left(&Chains::new(METHOD, 2));
-    let error = METHOD.prepare(&problem, &Cpu::with_threads(1)).unwrap().estimate(&mut of_chains, [0, 2]).unwrap_err();
+    let error = METHOD.prepare(&problem, &Cpu::with_threads(1)).unwrap().estimate(&mut of_chains, Key::from([0, 2])).unwrap_err();
     assert!(error.to_string().contains("values were given for the group 'z'"), "{error}");
 }
 

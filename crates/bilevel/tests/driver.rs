@@ -145,7 +145,7 @@ fn lambda_stays_within_its_bounds() {
         for (gradient, bound) in [(100.0, -0.1f64), (-100.0, 0.3)] {
             let method = Scripted::new(move |_| (gradient, 1.0, 1.0));
             let outcome = Driver::new(&problem, method).iterations(3).run().unwrap();
-            for value in outcome.state.lambda[0].to_f64() {
+            for value in outcome.state.lambda.array(0).unwrap().to_f64() {
                 assert!((-0.1..=0.3).contains(&value) && (value - bound).abs() < 1e-7, "{value}");
             }
         }
@@ -299,7 +299,7 @@ fn an_inner_step_that_is_too_large_is_diagnosed_and_the_last_good_state_kept() {
         let diagnosis = diverged(&outcome);
         assert_eq!((diagnosis.cause, diagnosis.iteration, outcome.iterations), (Cause::InnerStepTooLarge, 1, 0));
         assert!(outcome.reason.to_string().contains("take a smaller inner step"), "{}", outcome.reason);
-        assert_eq!(outcome.state, State::initial(&problem, seed_key(3)).unwrap());
+        assert_eq!(outcome.state, State::initial(&problem, &Cpu::with_threads(1), Key::from(seed_key(3))).unwrap());
     }
 }
 

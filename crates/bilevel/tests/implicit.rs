@@ -183,7 +183,7 @@ fn numbers(arrays: &[Array]) -> Vec<f64> {
 const KEY: [i32; 2] = [7, 3];
 
 fn once(method: &dyn Method, problem: &Problem) -> (State, Hypergradient) {
-    let mut state = State::initial(problem, KEY).unwrap();
+    let mut state = State::initial(problem, &Cpu::with_threads(1), Key::from(KEY)).unwrap();
     let mut estimator = method.prepare(problem, &Cpu::with_threads(1)).unwrap();
     let h = estimator.estimate(&mut state, KEY).unwrap();
     (state, h)
@@ -371,7 +371,7 @@ fn amigo_arrives_at_the_dense_solution_and_a_warm_start_helps() {
     for (method, rounds) in [(&amigo_sgd(10) as &dyn Method, 40), (&amigo_cg(1), 60)] {
         let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
         let mut errors = |keep: bool| -> Vec<f64> {
-            let mut state = State::initial(&problem, KEY).unwrap();
+            let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from(KEY)).unwrap();
             (0..rounds)
                 .map(|_| {
                     if !keep {
@@ -414,7 +414,7 @@ fn a_network_agrees_with_differences_of_its_whole_training() {
         .unwrap();
     let method = IftCg { step: 0.3, steps: 3000, regularisation: 0.0, iterations: 32, ..IftCg::default() };
     let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-    let mut state = State::initial(&problem, KEY).unwrap();
+    let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from(KEY)).unwrap();
     let h = numbers(&estimator.estimate(&mut state, KEY).unwrap().value);
     let lambda = numbers(&state.lambda);
     let slopes: Vec<f64> = (0..3)
@@ -448,7 +448,7 @@ fn synthetic(start: f64, noise: f64) -> Problem {
 fn descend(method: &dyn Method, problem: &Problem, seed: u64) -> Result<(f64, f64), Error> {
     let mut estimator = method.prepare(problem, &Cpu::with_threads(1))?;
     let key = seed_key(seed);
-    let mut state = State::initial(problem, key).unwrap();
+    let mut state = State::initial(problem, &Cpu::with_threads(1), Key::from(key)).unwrap();
     for outer in 0..200 {
         let h = estimator.estimate(&mut state, fold_in(key, 10 + outer))?;
         let lambda = state.lambda[0].item().unwrap() - 0.005 * h.value[0].item().unwrap();
@@ -576,7 +576,7 @@ fn the_inner_loop_and_the_solve_see_different_draws() {
     let (state, h) = once(&method, &problem);
     let (loop_draw, solve_draw) = (-state.theta[0].item().unwrap(), -h.value[0].item().unwrap());
     assert!(loop_draw > 0.0 && solve_draw > 0.0 && (loop_draw - solve_draw).abs() > 1e-6, "{loop_draw} {solve_draw}");
-    let other = method.prepare(&problem, &Cpu::with_threads(1)).unwrap().estimate(&mut state.clone(), [9, 9]).unwrap();
+    let other = method.prepare(&problem, &Cpu::with_threads(1)).unwrap().estimate(&mut state.clone(), Key::from([9, 9])).unwrap();
     assert_ne!(other.value, h.value, "another key, another draw");
 }
 
@@ -649,7 +649,7 @@ fn what_diverges_says_what_to_change_and_leaves_the_state_alone() {
         (&IftNeumann { step: 50.0, steps: 1000, ..IftNeumann::default() }, "smaller inner step"),
     ];
     for (method, advice) in cases {
-        let mut state = State::initial(&problem, KEY).unwrap();
+        let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from(KEY)).unwrap();
         let before = state.clone();
         let error = method.prepare(&problem, &Cpu::with_threads(1)).unwrap().estimate(&mut state, KEY).unwrap_err();
         assert!(matches!(error, Error::Diverged { .. }), "{error}");
@@ -668,7 +668,7 @@ fn a_curvature_that_is_not_a_number_is_not_passed_over() {
         .build()
         .unwrap();
     for method in [&IftCg { steps: 0, iterations: 1, ..CG } as &dyn Method, &AmigoCg { steps: 0, ..amigo_cg(1) }] {
-        let mut state = State::initial(&problem, KEY).unwrap();
+        let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from(KEY)).unwrap();
         let found = method.prepare(&problem, &Cpu::with_threads(1)).unwrap().estimate(&mut state, KEY);
         assert!(matches!(found, Err(Error::Diverged { .. })), "{} {found:?}", method.name());
     }

@@ -31,7 +31,7 @@ fn second_only(keep: bool) -> Routine {
         builder = builder.keep_input(z[0]).keep_input(trace.theta[0]);
     }
     let mut routine = Routine::new(&builder.build().unwrap(), &problem, &Cpu::with_threads(1)).unwrap();
-    let state = State::initial(&problem, [0, 0]).unwrap();
+    let state = State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap();
     routine.set_point(&state.lambda, &state.theta, [0, 0]).unwrap();
     routine
 }

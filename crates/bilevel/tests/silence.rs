@@ -107,7 +107,7 @@ fn a_run_that_left_lambda_where_it_was_says_so() {
     let problem =
         scalars(-1.0, 0.0).inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0.maximum(0.0)).build().unwrap();
     let outcome = run(&problem, Rmd { step: 0.3, ..Rmd::default() });
-    assert_eq!(outcome.state.lambda[0].item(), Some(-1.0));
+    assert_eq!(outcome.state.lambda[0].item().unwrap(), -1.0);
     assert!(outcome.notes.iter().any(|note| note.contains("every hypergradient was exactly 0")), "{:?}", outcome.notes);
 }
 
@@ -207,7 +207,7 @@ fn an_inner_loss_that_grows_within_the_inner_loop_is_warned_of_whatever_the_meth
     for method in methods {
         let name = method.name();
         let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-        let found = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
+        let found = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap();
         let warnings = found.diagnostics.warnings();
         let grew = warnings.iter().find_map(|w| match w {
             Warning::InnerLossGrew { from, to } => Some((*from, *to)),
@@ -372,8 +372,8 @@ fn methods_that_solve_the_same_system_have_the_same_defaults() {
     assert_eq!((ift.regularisation, ift.iterations), (amigo.regularisation, amigo.iterations));
     let problem = quadratic().build().unwrap();
     let first = |method: &dyn Method| {
-        let mut state = State::initial(&problem, [0, 0]).unwrap();
-        method.prepare(&problem, &Cpu::with_threads(1)).unwrap().estimate(&mut state, [0, 0]).unwrap().value
+        let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap();
+        method.prepare(&problem, &Cpu::with_threads(1)).unwrap().estimate(&mut state, Key::from([0, 0])).unwrap().value
     };
     assert_eq!(first(&ift), first(&amigo), "from a cold start they are the same method");
 }

@@ -180,7 +180,7 @@ fn a_loop_in_stretches_has_the_bits_of_one_in_one_go() {
         }
         let outcome = Driver::new(problem, method.clone()).executor(Cpu::with_threads(1)).iterations(1).run().unwrap();
         let key = bilevel::graph::random::seed_key(0);
-        let mut state = State::initial(problem, key).unwrap();
+        let mut state = State::initial(problem, &Cpu::with_threads(1), Key::from(key)).unwrap();
         let mut alone = method.prepare(problem, &Cpu::with_threads(1)).unwrap();
         alone.estimate(&mut state, bilevel::graph::random::fold_in(key, 1)).unwrap();
         assert_eq!((outcome.state.theta, outcome.state.memory), (state.theta, state.memory), "{}", info.name);

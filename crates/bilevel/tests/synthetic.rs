@@ -16,7 +16,7 @@ fn descend(method: &dyn Method, outers: u32, seed: u64) -> (f64, f64) {
     let problem = synthetic();
     let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
     let key = seed_key(seed);
-    let mut state = State::initial(&problem, key).unwrap();
+    let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from(key)).unwrap();
     for outer in 0..outers {
         let h = estimator.estimate(&mut state, fold_in(key, 10 + outer)).unwrap();
         let lambda = state.lambda[0].item().unwrap() - 0.005 * h.value[0].item().unwrap();

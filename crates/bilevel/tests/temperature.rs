@@ -75,7 +75,7 @@ impl Case {
         let means: Vec<Vec<f64>> = (0..chains)
             .map(|chain| {
                 let key = fold_in(seed_key(7), chain);
-                let mut state = State::initial(&self.problem, key).unwrap();
+                let mut state = State::initial(&self.problem, &Cpu::with_threads(1), Key::from(key)).unwrap();
                 let mut mean = vec![0.0; self.lambda.len()];
                 for call in 0..warm_up + calls {
                     let h = estimator.estimate(&mut state, fold_in(key, call)).unwrap();

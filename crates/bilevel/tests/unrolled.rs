@@ -102,7 +102,7 @@ fn cpu() -> Cpu {
 
 /// One hypergradient at the problem's first state.
 fn once(method: &dyn Method, problem: &Problem, key: [i32; 2]) -> (Hypergradient, State) {
-    let mut state = State::initial(problem, seed_key(3)).unwrap();
+    let mut state = State::initial(problem, &Cpu::with_threads(1), Key::from(seed_key(3))).unwrap();
     let h = method.prepare(problem, &cpu()).unwrap().estimate(&mut state, key).unwrap();
     (h, state)
 }
@@ -150,10 +150,10 @@ fn reverse_mode_agrees_with_central_differences_of_the_whole_inner_loop() {
         let method = Rmd { step, steps, temperature, noise_scale, storage: Storage::Checkpoints };
         let found = flat(&once(&method, &problem, key).0.value);
         let mut plain = RmdFo { step, steps, temperature, noise_scale }.prepare(&problem, &cpu()).unwrap();
-        let state = State::initial(&problem, seed_key(3)).unwrap();
+        let state = State::initial(&problem, &Cpu::with_threads(1), Key::from(seed_key(3))).unwrap();
         let mut value = |leaf: usize, j: usize, by: f64| {
             let mut state = state.clone();
-            let mut numbers = state.lambda[leaf].to_f64();
+            let mut numbers = state.lambda.array(leaf).unwrap().to_f64();
             numbers[j] += by;
             state.lambda[leaf] = Array::from_f64(state.lambda[leaf].shape(), numbers).unwrap();
             plain.estimate(&mut state, key).unwrap().outer_loss
@@ -198,7 +198,7 @@ fn the_same_state_and_key_give_the_same_bits_from_the_same_estimator() {
         for method in every_method(from) {
             let mut estimator = method.prepare(&problem, &cpu()).unwrap();
             let mut estimate = |key| {
-                let mut state = State::initial(&problem, seed_key(3)).unwrap();
+                let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from(seed_key(3))).unwrap();
                 (estimator.estimate(&mut state, key).unwrap(), state)
             };
             let first = estimate(seed_key(1));
@@ -384,9 +384,9 @@ fn descend(method: &dyn Method) -> String {
         .build()
         .unwrap();
     let mut estimator = method.prepare(&problem, &cpu()).unwrap();
-    let mut state = State::initial(&problem, [0, 0]).unwrap();
+    let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap();
     for outer in 0..200 {
-        let h = estimator.estimate(&mut state, [0, outer]).unwrap();
+        let h = estimator.estimate(&mut state, Key::from([0, outer])).unwrap();
         let lambda = state.lambda[0].item().unwrap() - 0.005 * h.value[0].item().unwrap();
         state.lambda = vec![Array::scalar(lambda, DType::F64)];
     }
@@ -413,7 +413,7 @@ fn average(method: &dyn Method, problem: &Problem, keys: u32) -> Vec<(f64, f64)>
     let mut estimator = method.prepare(problem, &cpu()).unwrap();
     let runs: Vec<Vec<f64>> = (0..keys)
         .map(|k| {
-            let mut state = State::initial(problem, seed_key(3)).unwrap();
+            let mut state = State::initial(problem, &Cpu::with_threads(1), Key::from(seed_key(3))).unwrap();
             flat(&estimator.estimate(&mut state, fold_in(seed_key(5), k)).unwrap().value)
         })
         .collect();
@@ -514,10 +514,10 @@ fn checkpoints_keep_the_square_root_of_what_reverse_mode_keeps() {
     let measure = |steps, storage| {
         let method = Rmd { steps, storage, ..Rmd::default() };
         let mut rmd = method.prepare_rmd(&problem, &cpu()).unwrap();
-        let mut state = State::initial(&problem, [0, 0]).unwrap();
+        let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap();
         assert_eq!(rmd.stored_bytes(), 0);
-        let held = peak_bytes(|| drop(rmd.estimate(&mut state, [0, 0]).unwrap()));
-        let again = peak_bytes(|| drop(rmd.estimate(&mut state, [0, 0]).unwrap()));
+        let held = peak_bytes(|| drop(rmd.estimate(&mut state, Key::from([0, 0])).unwrap()));
+        let again = peak_bytes(|| drop(rmd.estimate(&mut state, Key::from([0, 0])).unwrap()));
         assert!(again < 20 * theta as isize, "the second estimate takes new memory: {again}");
         (rmd.stored_bytes() / theta, held / theta as isize)
     };
@@ -534,8 +534,8 @@ fn checkpoints_keep_the_square_root_of_what_reverse_mode_keeps() {
 fn memory_of_the_chain_estimators_does_not_grow_with_the_steps() {
     let problem = wide();
     let measure = |method: &dyn Method| {
-        let mut state = State::initial(&problem, [0, 0]).unwrap();
-        peak_bytes(|| drop(method.prepare(&problem, &cpu()).unwrap().estimate(&mut state, [0, 0]).unwrap()))
+        let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap();
+        peak_bytes(|| drop(method.prepare(&problem, &cpu()).unwrap().estimate(&mut state, Key::from([0, 0])).unwrap()))
     };
     let flat = |method: &dyn Fn(usize) -> Box<dyn Method>| {
         let (short, long) = (measure(&*method(10)), measure(&*method(2000)));
@@ -599,11 +599,11 @@ fn an_inner_loop_that_blows_up_is_reported_with_advice_and_leaves_the_state_alon
         &Covariance { step: 5.0, samples: 1000, ..Covariance::default() },
     ];
     for method in methods {
-        let mut state = State::initial(&problem, [0, 0]).unwrap();
-        let error = method.prepare(&problem, &cpu()).unwrap().estimate(&mut state, [0, 0]).unwrap_err();
+        let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap();
+        let error = method.prepare(&problem, &cpu()).unwrap().estimate(&mut state, Key::from([0, 0])).unwrap_err();
         assert!(matches!(error, Error::Diverged { .. }), "{error}");
         let said = error.to_string();
         assert!(said.contains(method.name()) && (said.contains("smaller inner step")), "{said}");
-        assert_eq!(state, State::initial(&problem, [0, 0]).unwrap());
+        assert_eq!(state, State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap());
     }
 }

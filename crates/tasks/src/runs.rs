@@ -56,8 +56,8 @@ pub fn ends(problem: &Problem, method: &dyn Method, outer: Outer, seeds: Range<u
         if matches!(outcome.reason, StopReason::Diverged(_)) {
             ends.diverged += 1;
         } else {
-            ends.lambda.push(lambda[0].to_f64()[0]);
-            ends.theta.push(theta[0].to_f64()[0]);
+            ends.lambda.push(lambda.array(0).unwrap().to_f64()[0]);
+            ends.theta.push(theta.array(0).unwrap().to_f64()[0]);
         }
     }
     Ok(ends)

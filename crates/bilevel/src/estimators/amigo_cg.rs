@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 ///     .build()?;
 /// let method = AmigoCg { iterations: 1, step: 0.5, ..AmigoCg::default() };
 /// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
+/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0]))?, Key::from([0, 0]))?;
 /// assert!((h.value[0].item().unwrap() - 2.0).abs() < 1e-12);
 /// # Ok::<(), bilevel::Error>(())
 /// ```

@@ -32,9 +32,9 @@ use serde::{Deserialize, Serialize};
 ///     .build()?;
 /// let method = AmigoSgd { beta: 0.5, iterations: 10, step: 0.5, ..AmigoSgd::default() };
 /// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let mut state = State::initial(&problem, [0, 0])?;
+/// let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0]))?;
 /// let errors = [0, 1].map(|_| {
-///     let h = estimator.estimate(&mut state, [0, 0]).unwrap();
+///     let h = estimator.estimate(&mut state, Key::from([0, 0])).unwrap();
 ///     (h.value[0].item().unwrap() - 2.0).abs()
 /// });
 /// assert!(errors[0] < 1e-2 && errors[1] < 1e-5, "{errors:?}");

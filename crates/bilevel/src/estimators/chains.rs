@@ -31,8 +31,8 @@ use std::time::{Duration, Instant};
 ///     .build()?;
 /// let method = Chains::new(LangevinAdjoint { temperature: 0.1, ..LangevinAdjoint::default() }, 8);
 /// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let mut state = State::initial(&problem, [1, 2])?;
-/// let h = estimator.estimate(&mut state, [3, 4])?;
+/// let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from([1, 2]))?;
+/// let h = estimator.estimate(&mut state, Key::from([3, 4]))?;
 /// assert!(h.standard_error.unwrap()[0].item().unwrap() > 0.0);
 /// # Ok::<(), bilevel::Error>(())
 /// ```

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 ///     .unwrap();
 /// let method = Covariance { step: 0.1, samples: 20_000, ..Covariance::default() };
 /// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
+/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap();
 /// assert!((h.value[0].item().unwrap() - 1.0).abs() < 0.3);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 ///     .unwrap();
 /// let method = Es { step: 1.0, steps: 1, ..Es::default() };
 /// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
+/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap();
 /// assert!((h.value[0].item().unwrap() - 1.0).abs() < 0.6);
 /// assert_eq!(h.oracles.losses, 201, "two for each of 100 directions, one at λ itself");
 /// ```

@@ -30,8 +30,8 @@ use serde::{Deserialize, Serialize};
 ///     .unwrap();
 /// let method = Fmd { step: 0.25, steps: 1, ..Fmd::default() };
 /// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
-/// assert_eq!(h.value[0].item(), Some(0.25));
+/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap();
+/// assert_eq!(h.value[0].item().unwrap(), 0.25);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 ///     .build()?;
 /// let method = IftNeumann { alpha: 0.5, terms: 30, step: 0.5, ..IftNeumann::default() };
 /// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
+/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0]))?, Key::from([0, 0]))?;
 /// assert!((h.value[0].item().unwrap() - 2.0).abs() < 1e-8);
 /// # Ok::<(), bilevel::Error>(())
 /// ```

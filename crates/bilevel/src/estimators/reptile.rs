@@ -28,8 +28,8 @@ use serde::{Deserialize, Serialize};
 ///     .build()
 ///     .unwrap();
 /// let mut estimator = Reptile { step: 0.5, steps: 1 }.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
-/// assert_eq!(h.value[0].item(), Some(0.5), "from 1 to 0.5");
+/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap();
+/// assert_eq!(h.value[0].item().unwrap(), 0.5, "from 1 to 0.5");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -57,9 +57,9 @@ pub enum Storage {
 ///     .unwrap();
 /// let method = Rmd { step: 0.25, steps: 1, ..Rmd::default() };
 /// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let mut state = State::initial(&problem, [0, 0]).unwrap();
-/// let h = estimator.estimate(&mut state, [0, 0]).unwrap();
-/// assert_eq!(h.value[0].item(), Some(0.25));
+/// let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap();
+/// let h = estimator.estimate(&mut state, Key::from([0, 0])).unwrap();
+/// assert_eq!(h.value[0].item().unwrap(), 0.25);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -93,7 +93,7 @@ impl Default for Rmd {
 ///     .unwrap();
 /// let method = Rmd { steps: 900, storage: Storage::Checkpoints, ..Rmd::default() };
 /// let mut rmd = method.prepare_rmd(&problem, &Cpu::with_threads(1)).unwrap();
-/// rmd.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
+/// rmd.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap();
 /// assert_eq!(rmd.stored_bytes(), (30 + 30) * 5 * 8);
 /// ```
 pub struct PreparedRmd {

@@ -77,7 +77,7 @@ impl FirstIterations {
         let losses: Vec<f64> = numbers.iterations().iter().map(|iteration| iteration.outer_loss).collect();
         let (state, diverged) = match outcome.reason {
             StopReason::Diverged(diagnosis) => {
-                (State::initial(&setup.problem, seed_key(config.seed))?, Some(diagnosis))
+                (State::initial(&setup.problem, &Cpu::with_threads(1), Key::from(seed_key(config.seed)))?, Some(diagnosis))
             }
             _ => (outcome.state, None),
         };
@@ -242,7 +242,7 @@ mod tests {
             .outer(|s, _, t| (t.0 - s.normal([3])).square().sum_all())
             .build()
             .unwrap();
-        let state = State::initial(&problem, [1, 2]).unwrap();
+        let state = State::initial(&problem, &Cpu::with_threads(1), Key::from([1, 2])).unwrap();
         Findings::of(&problem, &state, [3, 4], &Cpu::with_threads(1)).unwrap()
     }
 

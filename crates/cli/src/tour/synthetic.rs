@@ -62,7 +62,7 @@ fn learn(method: &dyn Method, iterations: usize) -> Result<Learned> {
     let problem = problem()?;
     let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
     let key = seed_key(0);
-    let mut state = State::initial(&problem, key)?;
+    let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from(key))?;
     let number = |arrays: &[Array]| arrays[0].item().unwrap_or(f64::NAN);
     let mut lambdas = vec![START];
     let mut times = Vec::with_capacity(iterations);

@@ -121,11 +121,11 @@ fn chains(method: &dyn Method, case: &Case, chains: u32, (skip, count): (u32, u3
     let (mut means, mut diverged) = (vec![], 0);
     'chains: for chain in 0..chains {
         let key = seed_key(100 + chain as u64);
-        let mut state = State::initial(&case.problem, key)?;
+        let mut state = State::initial(&case.problem, &Cpu::with_threads(1), Key::from(key))?;
         let mut sum = 0.0;
         for i in 0..skip + count {
             match estimator.estimate(&mut state, fold_in(key, i)) {
-                Ok(h) if i >= skip => sum += h.value[0].to_f64()[0],
+                Ok(h) if i >= skip => sum += h.value.array(0).unwrap().to_f64()[0],
                 Ok(_) => {}
                 Err(Error::Diverged { .. }) => {
                     diverged += 1;

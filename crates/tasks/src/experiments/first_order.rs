@@ -26,7 +26,7 @@ fn after(method: &dyn Method, problem: &Problem, seeds: u64) -> Result<Vec<(f64,
         .map(|seed| {
             let mut state = State { lambda: scalar(lambda), theta: scalar(theta), memory: vec![] };
             let h = estimator.estimate(&mut state, seed_key(seed))?;
-            Ok((h.value[0].to_f64()[0], state.theta[0].to_f64()[0]))
+            Ok((h.value.array(0).unwrap().to_f64()[0], state.theta.array(0).unwrap().to_f64()[0]))
         })
         .collect()
 }

@@ -32,7 +32,7 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     for (_, method, _) in &methods {
         running.push((
             method.prepare(&problem, &Cpu::with_threads(1))?,
-            State::initial(&problem, seed_key(1))?,
+            State::initial(&problem, &Cpu::with_threads(1), Key::from(seed_key(1)))?,
             vec![],
         ));
     }
@@ -41,7 +41,7 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     for round in 0..rounds + 20 {
         for (estimator, state, times) in &mut running {
             let start = Instant::now();
-            estimator.estimate(state, [round, 1])?;
+            estimator.estimate(state, Key::from([round, 1]))?;
             // The first rounds warm up.
             if round >= 20 {
                 times.push(start.elapsed().as_secs_f64());

@@ -99,10 +99,10 @@ mod tests {
         for task in ALL {
             let problem = task.setup(&TaskOptions::default()).unwrap().problem;
             let mut evaluator = Evaluator::new(&problem, &Cpu::with_threads(1)).unwrap();
-            let state = State::initial(&problem, [1, 2]).unwrap();
-            let numbers = evaluator.at(&state, [3, 4]).unwrap();
+            let state = State::initial(&problem, &Cpu::with_threads(1), Key::from([1, 2])).unwrap();
+            let numbers = evaluator.at(&state, Key::from([3, 4])).unwrap();
             assert!(numbers.iter().all(|n| n.is_finite()), "{}: {numbers:?}", task.name);
-            assert_eq!(evaluator.at(&state, [3, 4]).unwrap(), numbers, "{}", task.name);
+            assert_eq!(evaluator.at(&state, Key::from([3, 4])).unwrap(), numbers, "{}", task.name);
         }
     }
 }

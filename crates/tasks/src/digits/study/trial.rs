@@ -187,7 +187,7 @@ impl<'a> Ground<'a> {
         let problem = from_weights(&self.split, DTYPE, log_strength, Variable::fixed(shared.weights.clone()))?;
         let method = setting.method(self.step, self.plan.inner_steps)?;
         let one = bilevel::Method::prepare(&method, &problem, &Cpu::with_threads(1))?
-            .estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
+            .estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0]))?, Key::from([0, 0]))?;
         let each = price(one.oracles, setting.passes());
         let iterations = ((self.plan.budget / each) as u32).max(1);
         let curve = Arc::new(Mutex::new(vec![]));

@@ -65,7 +65,7 @@ pub(super) fn probe(ground: &Ground, method: &dyn Method, passes: Passes) -> Res
         Err(other) => return Err(other),
     };
     let key = seed_key(0);
-    let found = method.estimate(&mut State::initial(&ground.problem, key)?, key)?;
+    let found = method.estimate(&mut State::initial(&ground.problem, &Cpu::with_threads(1), Key::from(key))?, key)?;
     Ok(Probe::Runs { method, price: price(found.oracles, passes) })
 }
 
