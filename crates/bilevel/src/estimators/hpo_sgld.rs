@@ -5,6 +5,10 @@
 //!   gₘ = gₘ₋₁ − γ·f_θ(θᵐ)·\[C(θᵐ⁻¹) + H(θᵐ⁻¹)·J0\] + (θᵐ − θᵐ⁻¹)·f_θθ(θᵐ⁻¹)·J0
 //!   h  = (1/M)·Σ over m = B+1 … B+M of \[f_λ(θᵐ) + gₘ\]
 //!
+//! No g is kept: what step m takes from it is in every kept sum from m on, so h takes it at once with its weight,
+//!
+//!   h ← h + \[m > B\]·f_λ(θᵐ)/M − w_m·γ·f_θ(θᵐ)·\[…\],   w_m = min(M, B+M+1−m)/M,   from h = g₀.
+//!
 //! The recursion drops the contraction −γ·H·dθ/dλ, so it is not consistent: see [`LangevinAdjoint`](crate::LangevinAdjoint)
 //! for one that is.
 
@@ -104,8 +108,8 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session) -> Re
     // θᵐ counts as a variable of its own, so f_λ is the partial derivative.
     let outer = trace.outer(&next, step)?;
     let both = [&lambda[..], &next].concat();
-    let by = or_zeros(gradient(outer, &both)?, &both);
-    let (direct, f_theta) = by.split_at(lambda.len());
+    let mut direct = gradient(outer, &both)?;
+    let f_theta = &or_zeros(direct.split_off(lambda.len()), &next);
     // γ·f_θ·C, and where θ⁰ depends on λ also (γ·f_θ·H − Δθ·f_θθ)·J0.
     let mixed = or_zeros(mixed_vector(loss, theta, f_theta, lambda)?, lambda);
     let mut change: Vec<_> = mixed.iter().map(|m| *m * gamma).collect();
@@ -116,15 +120,18 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session) -> Re
         let through: Vec<_> = hessian.iter().zip(&bend).map(|(h, b)| *h * gamma - *b).collect();
         change = change.iter().zip(trace.through_start(&through)?).map(|(c, s)| *c + s).collect();
     }
-    let g = trace.inputs_like("g", lambda);
     let h = trace.inputs_like("h", lambda);
+    // The first step has the number 0 here.
+    let dtype = session.problem().dtype;
+    let weight = (inner.steps as f64 - step).minimum(settings.samples as f64).convert(dtype) * share;
+    let kept = step.greater_equal(settings.burn_in as f64).convert(dtype) * share;
     let mut builder = Program::builder(&graph).output("inner", loss).output("outer", outer);
     for i in 0..theta.len() {
         builder = builder.carry(theta[i], next[i]);
     }
     for i in 0..lambda.len() {
-        let g_next = g[i] - change[i];
-        builder = builder.carry(g[i], g_next).carry(h[i], h[i] + (direct[i] + g_next) * share);
+        let h_next = h[i] - change[i] * weight;
+        builder = builder.carry(h[i], direct[i].map_or(h_next, |direct| h_next + direct * kept));
     }
     builder = effective_samples::carry(builder, &trace, outer);
     Routine::new(&builder.build()?, session)
@@ -134,25 +141,18 @@ impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         self.start.place(&state.lambda, &state.theta, key)?;
         let chain = &mut self.chain;
-        match &mut self.first {
-            Some(first) => {
-                let g = chain.inputs("g")?;
-                first.bind_point(&state.lambda, &state.theta, key)?;
-                first.bind_outputs("g", &g)?;
-                first.run(0..1)?;
-            }
-            None => drop(chain.zeroed("g")?),
+        let value = chain.zeroed("h")?;
+        if let Some(first) = &mut self.first {
+            first.bind_point(&state.lambda, &state.theta, key)?;
+            first.bind_outputs("g", &value)?;
+            first.run(0..1)?;
         }
         self.inner.place(chain)?;
         chain.bind_point(&state.lambda, &state.theta, key)?;
-        let value = chain.zeroed("h")?;
-        // What is averaged begins anew after the burn-in, and the sums of f with an f as their centre.
+        // The effective samples are those kept, with an f as their centre.
         effective_samples::begin(chain, 0.0)?;
         let first = self.settings.burn_in.max(1) as u32;
         chain.run(0..first)?;
-        if self.settings.burn_in > 0 {
-            value.zero()?;
-        }
         let centre = chain.number("outer")?;
         effective_samples::begin(chain, centre)?;
         chain.run(first..self.inner.steps as u32)?;
