@@ -57,7 +57,8 @@ const SEED: u64 = 1;
 /// The error after training from λ, averaged over 300 waves that were never met.
 fn after_training(problem: &Problem, lambda: &[Array]) -> Result<f64> {
     let mut train = RmdFo { step: STEP, steps: STEPS, ..RmdFo::default() }.prepare(problem, &Cpu::with_threads(1))?;
-    let mut state = State { lambda: lambda.to_vec(), ..State::initial(problem, &Cpu::with_threads(1), Key::from(seed_key(SEED)))? };
+    let mut state =
+        State { lambda: lambda.to_vec(), ..State::initial(problem, &Cpu::with_threads(1), Key::from(seed_key(SEED)))? };
     let losses = (0..300).map(|k| Ok(train.estimate(&mut state, fold_in(seed_key(1000), k))?.outer_loss));
     Ok(losses.collect::<Result<Vec<f64>>>()?.iter().sum::<f64>() / 300.0)
 }

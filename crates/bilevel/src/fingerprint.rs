@@ -66,6 +66,7 @@ impl Fingerprint {
         let leaves = |all: &[(String, Variable)]| all.iter().map(|(n, v)| (n.clone(), v.shape.clone())).collect();
         let mut checksum = crc32fast::Hasher::new();
         problem.data.iter().for_each(|(_, array)| checksum.update(array.bytes()));
+        problem.frozen.iter().for_each(|(_, _, array)| checksum.update(array.bytes()));
         Fingerprint {
             dtype: problem.dtype.to_string(),
             lambda: leaves(&problem.lambda),
@@ -143,7 +144,8 @@ fn variables_checksum(problem: &Problem) -> u32 {
             Start::Uniform(low, high) => numbers(3, &[*low, *high]),
         }
         let (low, high) = variable.bounds();
-        numbers(4, &[low, high]);
+        numbers(4, &[low, high, variable.rate, variable.weight_decay]);
+        numbers(variable.role as u8, &[]);
         if let Start::Fixed(array) = &variable.start {
             checksum.update(array.bytes());
         }

@@ -54,6 +54,7 @@ pub use divergence::{Cause, Diagnosis};
 pub use driver::Driver;
 pub use error::{Error, Result};
 pub use estimator::{Estimator, Hypergradient, Method, Oracles};
+pub use estimators::inner_loop::{InnerLoop, InnerStep};
 pub use estimators::{
     AmigoCg, AmigoSgd, Chains, Covariance, Es, Fmd, HpoSgld, IftCg, IftNeumann, Imaml, LangevinAdjoint, PreparedRmd,
     Reptile, Rmd, RmdFo, Storage,
@@ -66,7 +67,7 @@ pub use leaves::Leaves;
 pub use losses::Losses;
 pub use methods::{AnyMethod, MethodInfo, methods, methods_for};
 pub use observer::{Beginning, Iteration, Observer, Recorder};
-pub use optimizer::{Adam, AdamW, LeafStep, Momentum, Optimizer, RmsProp, Sgd};
+pub use optimizer::{Adam, AdamW, InnerOptimizer, LeafStep, Momentum, Optimizer, RmsProp, Sgd};
 pub use paths::Path;
 pub use probe::InnerTime;
 pub use problem::{Problem, ProblemBuilder};
@@ -78,5 +79,5 @@ pub use session::Session;
 pub use spelling::{by_nearness, nearest};
 pub use state::{Snapshot, State};
 pub use stopping::{Outcome, StopReason, StopSignal};
-pub use trace::{Trace, or_zeros};
+pub use trace::{InnerLoss, Trace, or_zeros};
 pub use variable::{Start, Variable};

@@ -41,7 +41,9 @@ impl Problem {
         }
         let convert = |(name, array): &(String, Array)| Ok((name.clone(), in_dtype(array, dtype)?));
         let data = self.data.iter().map(convert).collect::<Result<_>>()?;
-        Ok(Problem { dtype, data, ..self.clone() })
+        let frozen = self.frozen.iter().map(|(place, name, array)| Ok((*place, name.clone(), in_dtype(array, dtype)?)));
+        let frozen = frozen.collect::<Result<_>>()?;
+        Ok(Problem { dtype, data, frozen, ..self.clone() })
     }
 
     /// Both losses at this state and with the draws of this key, on a graph of one's own: to hold derivatives against
@@ -82,6 +84,10 @@ impl Problem {
         for ((name, value), tensor) in problem.data.iter().zip(trace.data()) {
             point.push((tensor, value.clone()));
             names.push(format!("data.{name}"));
+        }
+        for ((_, name, value), tensor) in problem.frozen.iter().zip(trace.frozen()) {
+            point.push((tensor, value.clone()));
+            names.push(format!("frozen.{name}"));
         }
         point.push((trace.key, Array::from_i32([2], key.values().to_vec())?));
         names.push("key".into());

@@ -8,6 +8,7 @@
 use crate::Result;
 use crate::error::require;
 use bilevel_graph::Tensor;
+use serde::{Deserialize, Serialize};
 
 /// What an optimizer sees of one leaf.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +112,8 @@ impl Optimizer for Sgd {
 /// use bilevel::{Momentum, Optimizer};
 /// assert!(Momentum { decay: 1.0, ..Momentum::default() }.check().is_err());
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Momentum {
     /// How much of v is kept, at least 0 and below 1; 0.9 by default.
     pub decay: f64,
@@ -146,7 +148,8 @@ impl Optimizer for Momentum {
 }
 
 /// RMSprop (Hinton): with v the running mean of g², the direction is g / √(v + ε²).
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct RmsProp {
     /// How much of the mean of g² is kept, at least 0 and below 1; 0.99 by default.
     pub decay: f64,
@@ -193,7 +196,8 @@ impl Optimizer for RmsProp {
 /// assert!((outcome.state.lambda.numbers()?[0] - 2.9).abs() < 1e-9);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Adam {
     /// How much of the mean of g is kept, at least 0 and below 1; 0.9 by default.
     pub beta1: f64,
@@ -236,7 +240,8 @@ impl Optimizer for Adam {
 }
 
 /// AdamW (Loshchilov and Hutter): Adam's direction, and weight decay that no running mean sees.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct AdamW {
     /// Adam's settings.
     pub adam: Adam,
@@ -268,6 +273,60 @@ impl Optimizer for AdamW {
     fn step(&self, leaf: &LeafStep) -> (Tensor, Vec<Tensor>) {
         let (direction, slots) = self.adam.step(leaf);
         (direction + leaf.value * self.weight_decay, slots)
+    }
+}
+
+/// The optimizer of an inner loop, as a setting of the methods that train by gradient steps. Reverse and forward mode
+/// differentiate through it exactly.
+///
+/// ```
+/// use bilevel::{Adam, InnerOptimizer, Rmd};
+/// let method = Rmd { optimizer: InnerOptimizer::Adam(Adam::default()), step: 0.001, ..Rmd::default() };
+/// # let _ = method;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InnerOptimizer {
+    /// Plain descent.
+    #[default]
+    Sgd,
+    /// Heavy ball or Nesterov's momentum.
+    Momentum(Momentum),
+    /// RMSprop.
+    RmsProp(RmsProp),
+    /// Adam.
+    Adam(Adam),
+    /// AdamW.
+    AdamW(AdamW),
+}
+
+impl InnerOptimizer {
+    fn chosen(&self) -> &dyn Optimizer {
+        match self {
+            InnerOptimizer::Sgd => &Sgd,
+            InnerOptimizer::Momentum(momentum) => momentum,
+            InnerOptimizer::RmsProp(rms_prop) => rms_prop,
+            InnerOptimizer::Adam(adam) => adam,
+            InnerOptimizer::AdamW(adam_w) => adam_w,
+        }
+    }
+}
+
+impl Optimizer for InnerOptimizer {
+    fn kind(&self) -> &'static str {
+        self.chosen().kind()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.chosen().check()
+    }
+
+    fn slots(&self) -> &'static [&'static str] {
+        self.chosen().slots()
+    }
+
+    fn step(&self, leaf: &LeafStep) -> (Tensor, Vec<Tensor>) {
+        self.chosen().step(leaf)
     }
 }
 

@@ -97,6 +97,11 @@ impl OuterStep {
             let slot = |s| graph.input(format!("{}.{i}", slot_name(s)), lambda[i].shape(), dtype);
             let slots: Vec<Tensor> = (0..optimizer.slots().len()).map(slot).collect();
             let gradient = factor.map_or(h[i], |factor| h[i] * factor);
+            let gradient = match variable.weight_decay {
+                0.0 => gradient,
+                decay => gradient + lambda[i] * decay,
+            };
+            let rate = if variable.rate == 1.0 { rate } else { rate * variable.rate };
             let (direction, kept) = optimizer.step(&LeafStep { gradient, value: lambda[i], slots: &slots, iteration });
             if kept.len() != slots.len() {
                 let (kind, given) = (optimizer.kind(), kept.len());

@@ -8,11 +8,12 @@
 use crate::divergence::{Cause, Diagnosis};
 use crate::estimators::inner_loop::InnerLoop;
 use crate::key::Key;
+use crate::optimizer::InnerOptimizer;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
-use crate::trace::{Trace, or_zeros};
+use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Error, Result};
 use bilevel_graph::{Graph, Program, Tensor, gradient};
 
@@ -130,7 +131,8 @@ impl Circumstances<'_> {
     /// Where step × curvature is beyond 2: the iteration's start, unless λ leapt there, or that of the run, since a step that was
     /// too large from the outset sends λ anywhere.
     fn curvature(&self, seen: &str) -> Result<Option<(String, Cause)>> {
-        let Some(time) = self.time else { return Ok(None) };
+        // What a curvature says of the step holds for plain descent.
+        let Some(time) = self.time.filter(|time| time.optimizer == InnerOptimizer::Sgd) else { return Ok(None) };
         let first = self.session.state(self.run_key)?;
         let places = [(self.state, "training"), (&first, "the run")];
         for (state, what) in places.into_iter().skip(self.leap as usize) {
@@ -163,7 +165,7 @@ impl Circumstances<'_> {
     /// Walks the inner loop until a number of the inner loss is not finite.
     fn walk(&self, derivatives: bool) -> Result<Walk> {
         let time = self.time.unwrap_or(InnerTime::new(1.0, 0));
-        let inner = InnerLoop::new(time.step, time.steps, time.heat, 1.0, 0)?;
+        let inner = InnerLoop::new(time.step, time.steps, time.heat, 1.0)?.with_optimizer(time.optimizer)?;
         let mut routine = walk_program(self.session, &inner, time.added_curvature)?;
         inner.place(&mut routine)?;
         let theta = self.state.theta.duplicate(self.session.executor())?;
@@ -210,7 +212,7 @@ fn walk_program(session: &Session, inner: &InnerLoop, added: f64) -> Result<Rout
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
-    let loss = trace.inner(theta, step)?;
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let mut slope = or_zeros(gradient(loss, theta)?, theta);
     let pulled = added != 0.0 && lambda.iter().map(|l| l.shape()).eq(theta.iter().map(|t| t.shape()));
     if pulled {
@@ -228,8 +230,6 @@ fn walk_program(session: &Session, inner: &InnerLoop, added: f64) -> Result<Rout
         .output("outer", outer)
         .output("f_theta", square(f_theta))
         .output("f_lambda", square(f_lambda));
-    for (&theta, next) in theta.iter().zip(inner.next(&trace, &slope, step)) {
-        builder = builder.carry(theta, next);
-    }
+    builder = inner.step(&trace, &slope, &updates, step).carry(builder);
     Routine::new(&builder.build()?, session)
 }

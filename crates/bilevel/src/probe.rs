@@ -11,6 +11,7 @@ use crate::estimators::inner_loop::Start;
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::norms::Norms;
+use crate::optimizer::InnerOptimizer;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
@@ -33,12 +34,19 @@ pub struct InnerTime {
     pub added_curvature: f64,
     /// Temperature κ²τ of the loop's noise.
     pub heat: f64,
+    /// How the loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl InnerTime {
     /// So many steps of this size, in a method that is right for any number of them.
     pub fn new(step: f64, steps: usize) -> Self {
-        InnerTime { step, steps, mean_kept: None, added_curvature: 0.0, heat: 0.0 }
+        InnerTime { step, steps, mean_kept: None, added_curvature: 0.0, heat: 0.0, optimizer: InnerOptimizer::Sgd }
+    }
+
+    /// The same loop with this optimizer.
+    pub fn with_optimizer(self, optimizer: InnerOptimizer) -> Self {
+        InnerTime { optimizer, ..self }
     }
 
     /// The same loop with Langevin noise of temperature τ and scale κ.
@@ -131,7 +139,9 @@ impl Probed {
         into.curvature = Some(self.routine.number("curvature")? + added).filter(|x| x.is_finite());
         into.inner_loss_end = Some(self.routine.number("inner")?).filter(|x| x.is_finite());
         into.inner_loss_heat = self.time.map(|time| time.heat * self.parameters as f64).filter(|heat| *heat > 0.0);
-        if let (Some(time), Some(curvature)) = (self.time(), into.curvature) {
+        // What γ times a curvature says holds for plain descent.
+        let plain = self.time().filter(|time| time.optimizer == InnerOptimizer::Sgd);
+        if let (Some(time), Some(curvature)) = (plain, into.curvature) {
             let a_step = time.step * curvature;
             into.step_curvature = Some(a_step);
             into.horizon = Some(a_step * time.steps as f64);

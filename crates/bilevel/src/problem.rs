@@ -1,7 +1,7 @@
 //! A bi-level problem: λ and θ, an inner and an outer loss, data, and how θ starts.
 
 use crate::scope::Scope;
-use crate::variable::Variable;
+use crate::variable::{Role, Variable};
 use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Graph, Tensor, Tree};
 use std::collections::BTreeMap;
@@ -31,6 +31,8 @@ pub struct Problem {
     pub(crate) lambda: Vec<(String, Variable)>,
     pub(crate) theta: Vec<(String, Variable)>,
     pub(crate) data: Arc<[(String, Array)]>,
+    /// Leaves of θ that are not trained: their places among all leaves, names and numbers.
+    pub(crate) frozen: Arc<[(usize, String, Array)]>,
     pub(crate) inner: FlatLoss,
     pub(crate) outer: FlatLoss,
     /// θ⁰ as a function of λ; `None` where θ starts by itself.
@@ -123,7 +125,8 @@ impl Problem {
         let inner = by_theta(trace.inner(&trace.theta, graph.step())?)?;
         let outer = by_theta(trace.outer(&trace.theta, graph.step())?)?;
         let mut said = vec![];
-        for ((name, _), (inner, outer)) in self.theta.iter().zip(inner.iter().zip(&outer)) {
+        let leaves = self.theta.iter().zip(inner.iter().zip(&outer));
+        for ((name, _), (inner, outer)) in leaves.filter(|((_, variable), _)| variable.role == Role::Trained) {
             let leaf = leaf_name("θ", name);
             match (inner, outer) {
                 (None, None) => said.push(format!("no loss depends on {leaf}; use it or leave it out")),
@@ -279,10 +282,16 @@ where
             };
             Ok((name, array))
         });
+        let theta = leaves(&self.theta);
+        let is_frozen = |(_, (_, variable)): &(usize, &(String, Variable))| variable.role == Role::Frozen;
+        let frozen = theta.iter().enumerate().filter(is_frozen);
+        let frozen = frozen.map(|(place, (name, v))| Ok((place, name.clone(), v.frozen_numbers(name, dtype)?)));
+        let frozen: Arc<[(usize, String, Array)]> = frozen.collect::<Result<_>>()?;
         let problem = Problem {
             dtype,
             lambda: leaves(&self.lambda),
-            theta: leaves(&self.theta),
+            theta: theta.into_iter().filter(|(_, variable)| variable.role != Role::Frozen).collect(),
+            frozen,
             data: data.collect::<Result<_>>()?,
             inner: self.inner.ok_or_else(|| missing("inner"))?,
             outer: self.outer.ok_or_else(|| missing("outer"))?,
@@ -290,8 +299,8 @@ where
             measures: self.measures,
         };
         for (prefix, variables) in [("λ", &problem.lambda), ("θ", &problem.theta)] {
-            if variables.is_empty() {
-                return Err(Error::Problem { reason: format!("{prefix} has no variables") });
+            if variables.iter().all(|(_, variable)| variable.role != Role::Trained) {
+                return Err(Error::Problem { reason: format!("{prefix} has no variables to learn") });
             }
             for (name, variable) in variables {
                 let refuse = |why: String| Err(Error::Problem { reason: format!("{prefix}.{name} {why}") });
@@ -301,6 +310,18 @@ where
                 }
                 if low.is_nan() || high.is_nan() || low > high {
                     return refuse(format!("can have no value between its bounds {low} and {high}"));
+                }
+                let (rate, decay) = (variable.rate, variable.weight_decay);
+                if !(rate > 0.0 && rate.is_finite()) {
+                    return refuse(format!(
+                        "has the rate {rate}, which must be above 0; a leaf that stays is .frozen()"
+                    ));
+                }
+                if !(decay >= 0.0 && decay.is_finite()) {
+                    return refuse(format!("has the weight decay {decay}, which must be at least 0"));
+                }
+                if prefix == "λ" && variable.role != Role::Trained {
+                    return refuse("cannot be frozen or a statistic, which are for θ: give it as data instead".into());
                 }
                 if prefix == "θ" && (low, high) != (f64::NEG_INFINITY, f64::INFINITY) {
                     return refuse("is bounded, but only λ can be: training does not project; add a penalty".into());

@@ -57,7 +57,7 @@ impl Routine {
         let place = |name: &str| program.inputs.iter().position(|port| port.name == name);
         let mut run = session.executor().compile(program)?;
         for (name, buffer) in session.data() {
-            if let Some(input) = place(&format!("data.{name}")) {
+            if let Some(input) = place(name) {
                 run.bind_input(input, buffer)?;
             }
         }
@@ -279,7 +279,7 @@ fn groups(ports: &[Port]) -> Groups {
     for (place, port) in ports.iter().enumerate() {
         let Some((prefix, number)) = port.name.rsplit_once('.') else { continue };
         // Names that users give have places of their own.
-        if ["lambda.", "theta.", "data."].iter().any(|own| port.name.starts_with(own)) {
+        if ["lambda.", "theta.", "data.", "frozen."].iter().any(|own| port.name.starts_with(own)) {
             continue;
         }
         let Ok(number) = number.parse::<usize>() else { continue };

@@ -21,6 +21,9 @@ pub struct Scope<'a> {
     episode_stream: Rc<Cell<u32>>,
     /// The first thing that was asked for and cannot be.
     complaint: Rc<RefCell<Option<String>>>,
+    training: bool,
+    /// Statistics and what they become.
+    updates: Rc<RefCell<Vec<(Tensor, Tensor)>>>,
 }
 
 impl<'a> Scope<'a> {
@@ -29,16 +32,72 @@ impl<'a> Scope<'a> {
         data: &'a [(String, Tensor)],
         (key, counter): (Tensor, Tensor),
         dtype: DType,
-        first_stream: u32,
+        (first_stream, training): (u32, bool),
     ) -> Self {
         let counting = |first| Rc::new(Cell::new(first));
         let (stream, episode_stream) = (counting(first_stream), counting(EPISODE_STREAM));
-        Scope { graph, data, key, counter, dtype, stream, episode_stream, complaint: Rc::default() }
+        let (complaint, updates) = (Rc::default(), Rc::default());
+        Scope { graph, data, key, counter, dtype, stream, episode_stream, complaint, training, updates }
     }
 
     /// The graph, for constants.
     pub fn graph(&self) -> &Graph {
         self.graph
+    }
+
+    /// True in the inner loss, false in the outer loss, in measures and in θ⁰(λ): a batch normalisation takes the statistics of
+    /// the batch in the one and running statistics in the others.
+    pub fn training(&self) -> bool {
+        self.training
+    }
+
+    /// What a leaf of θ that is a [statistic](crate::Variable::statistic) becomes with this step of training. Where nothing is
+    /// trained it does nothing.
+    ///
+    /// ```
+    /// use bilevel::{Array, Cpu, Driver, Leaf, Problem, Rmd, Tree, Variable};
+    /// #[derive(Clone, Tree)]
+    /// struct Net<T> { weight: T, mean: T }
+    /// let problem = Problem::new(
+    ///     Leaf(Variable::constant([], 0.0)),
+    ///     Net { weight: Variable::constant([], 0.0), mean: Variable::constant([], 0.0).statistic() },
+    /// )
+    /// .data("x", Array::from_f64([2], vec![1.0, 3.0])?)
+    /// .inner(|s, l, net| {
+    ///     let mean = s.data("x").mean_all();
+    ///     s.update(net.mean, net.mean * 0.5 + mean * 0.5);
+    ///     (net.weight - l.0).square() + mean * 0.0
+    /// })
+    /// .outer(|_, _, net| (net.weight - net.mean).square())
+    /// .build()?;
+    /// let outcome = Driver::new(&problem, Rmd { steps: 3, ..Rmd::default() }).iterations(1).run()?;
+    /// assert_eq!(outcome.state.theta.numbers()?[1], 1.75); // half, three quarters, seven eighths of the way to 2
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn update(&self, statistic: Tensor, value: Tensor) {
+        if self.training {
+            self.updates.borrow_mut().push((statistic, value));
+        }
+    }
+
+    /// What each of these statistics becomes; an update of anything else is refused.
+    pub(crate) fn updated(&self, statistics: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
+        let mut found = vec![None; statistics.len()];
+        for (leaf, value) in self.updates.borrow().iter() {
+            let value = value.check()?;
+            let Some(number) = statistics.iter().position(|statistic| *statistic == Some(*leaf)) else {
+                let reason = "only a leaf of θ that is a statistic can be updated; declare it with .statistic()";
+                return Err(Error::Problem { reason: reason.into() });
+            };
+            if value.shape() != leaf.shape() || value.dtype() != leaf.dtype() {
+                let reason =
+                    format!("a statistic of shape {:?} cannot become one of {:?}", leaf.shape(), value.shape());
+                return Err(Error::Problem { reason });
+            }
+            found[number] = Some(value.stop_gradient());
+        }
+        Ok(found)
     }
 
     /// The problem's floating-point type.
@@ -102,6 +161,7 @@ impl<'a> Scope<'a> {
             stream: self.episode_stream.clone(),
             episode_stream: self.episode_stream.clone(),
             complaint: self.complaint.clone(),
+            updates: self.updates.clone(),
             ..*self
         }
     }

@@ -42,7 +42,10 @@ impl Session {
         let executor = executor.share();
         let mut data = vec![];
         for (name, array) in problem.data.iter() {
-            data.push((name.clone(), executor.upload(array)?));
+            data.push((format!("data.{name}"), executor.upload(array)?));
+        }
+        for (_, name, array) in problem.frozen.iter() {
+            data.push((format!("frozen.{name}"), executor.upload(array)?));
         }
         Ok(Session { problem: problem.clone(), executor, data: data.into(), stop: StopSignal::new() })
     }
@@ -73,7 +76,7 @@ impl Session {
         Evaluator::in_session(self)
     }
 
-    /// The data of the problem, by name.
+    /// The data of the problem and the frozen leaves of θ, by the names of their inputs.
     pub(crate) fn data(&self) -> &[(String, Buffer)] {
         &self.data
     }

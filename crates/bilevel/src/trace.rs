@@ -2,8 +2,9 @@
 
 use crate::problem::Problem;
 use crate::scope::Scope;
+use crate::variable::{Role, Variable};
 use crate::{Error, Result};
-use bilevel_graph::{DType, Graph, Tensor, gradient, vjp};
+use bilevel_graph::{Array, DType, Graph, Tensor, gradient, vjp};
 
 /// A problem as tensors, for a new method to derive: λ, θ, data and the random key of a hypergradient are inputs of the
 /// graph, and a [`Routine`](crate::Routine) sets them by name.
@@ -38,6 +39,16 @@ pub struct Trace<'g> {
     /// The size κ·√(2τγ) of the step's noise.
     pub noise_size: Tensor,
     data: Vec<(String, Tensor)>,
+    /// Leaves of θ that are not trained, with their places among all leaves.
+    frozen: Vec<(usize, Tensor)>,
+}
+
+/// The inner loss of one step, and what the statistics among θ's leaves become with it.
+pub struct InnerLoss {
+    /// L_T.
+    pub loss: Tensor,
+    /// By leaf of θ: its next value, for a statistic that was updated.
+    pub updates: Vec<Option<Tensor>>,
 }
 
 /// First random stream of each purpose, so that none shares numbers with another.
@@ -59,6 +70,7 @@ impl<'g> Trace<'g> {
             .data
             .iter()
             .map(|(name, array)| (name.clone(), graph.input(format!("data.{name}"), array.shape(), array.dtype())));
+        let frozen = |name: &str, array: &Array| graph.input(format!("frozen.{name}"), array.shape(), dtype);
         Ok(Trace {
             graph,
             problem,
@@ -68,6 +80,7 @@ impl<'g> Trace<'g> {
             gamma: graph.input("gamma", [], dtype),
             noise_size: graph.input("noise", [], dtype),
             data: data.collect(),
+            frozen: problem.frozen.iter().map(|(place, name, array)| (*place, frozen(name, array))).collect(),
         })
     }
 
@@ -81,30 +94,69 @@ impl<'g> Trace<'g> {
         self.data.iter().map(|(_, tensor)| *tensor)
     }
 
+    /// The frozen leaves of θ.
+    pub(crate) fn frozen(&self) -> impl Iterator<Item = Tensor> + '_ {
+        self.frozen.iter().map(|(_, tensor)| *tensor)
+    }
+
     fn scope(&self, counter: Tensor, stream: u32) -> Scope<'_> {
-        Scope::new(self.graph, &self.data, (self.key, counter), self.problem.dtype, stream)
+        let training = stream == INNER_STREAM;
+        Scope::new(self.graph, &self.data, (self.key, counter), self.problem.dtype, (stream, training))
+    }
+
+    /// θ as a loss sees it: no derivative goes through a statistic.
+    fn seen(&self, theta: &[Tensor]) -> Vec<Tensor> {
+        let one = |(t, (_, variable)): (&Tensor, &(String, Variable))| match variable.role {
+            Role::Statistic => t.stop_gradient(),
+            _ => *t,
+        };
+        theta.iter().zip(&self.problem.theta).map(one).collect()
+    }
+
+    /// All leaves of θ, those that are frozen in their places.
+    fn whole(&self, theta: &[Tensor]) -> Vec<Tensor> {
+        let mut all = theta.to_vec();
+        for &(place, tensor) in &self.frozen {
+            all.insert(place, tensor);
+        }
+        all
     }
 
     /// L_T(λ, θ) with the draw of step `counter`: the same counter gives the same minibatch and noise, so all products of one
     /// step must have the same.
     pub fn inner(&self, theta: &[Tensor], counter: Tensor) -> Result<Tensor> {
+        Ok(self.inner_loss(theta, counter)?.loss)
+    }
+
+    /// As [`inner`](Self::inner), with what statistics become: for a program that takes the step.
+    pub fn inner_loss(&self, theta: &[Tensor], counter: Tensor) -> Result<InnerLoss> {
         let scope = self.scope(counter, INNER_STREAM);
-        let loss = (self.problem.inner)(&scope, &self.lambda, theta);
-        scope.check().and(loss)
+        let seen = self.seen(theta);
+        let loss = (self.problem.inner)(&scope, &self.lambda, &self.whole(&seen));
+        let mut loss = scope.check().and(loss)?;
+        for ((_, variable), t) in self.problem.theta.iter().zip(&seen) {
+            if variable.weight_decay != 0.0 {
+                loss = loss.reshape([]) + t.square().sum_all() * (0.5 * variable.weight_decay);
+            }
+        }
+        let statistic = |(t, (_, v)): (&Tensor, &(String, Variable))| (v.role == Role::Statistic).then_some(*t);
+        let statistics: Vec<Option<Tensor>> = seen.iter().zip(&self.problem.theta).map(statistic).collect();
+        Ok(InnerLoss { loss, updates: scope.updated(&statistics)? })
     }
 
     /// f(λ, θ) with the draw of step `counter`.
     pub fn outer(&self, theta: &[Tensor], counter: Tensor) -> Result<Tensor> {
         let scope = self.scope(counter, OUTER_STREAM);
-        let loss = (self.problem.outer)(&scope, &self.lambda, theta);
+        let loss = (self.problem.outer)(&scope, &self.lambda, &self.whole(&self.seen(theta)));
         scope.check().and(loss)
     }
 
     /// The problem's own measures at λ and θ, in their order.
     pub(crate) fn measures(&self, counter: Tensor) -> Result<Vec<Tensor>> {
+        let theta = self.whole(&self.seen(&self.theta));
         let take = |(i, (_, measure)): (usize, &(String, crate::problem::FlatLoss))| {
             let scope = self.scope(counter, MEASURE_STREAM + 100 * i as u32);
-            let number = measure(&scope, &self.lambda, &self.theta);
+            let number = measure(&scope, &self.lambda, &theta);
             scope.check().and(number)
         };
         self.problem.measures.iter().enumerate().map(take).collect()
@@ -114,7 +166,15 @@ impl<'g> Trace<'g> {
     pub fn start(&self) -> Result<Option<Vec<Tensor>>> {
         let scope = self.scope(self.graph.scalar(0.0, DType::I32), START_STREAM);
         let start = self.problem.start.as_ref().map(|start| start(&scope, &self.lambda)).transpose();
-        scope.check().and(start)
+        let mut start = scope.check().and(start)?;
+        if let Some(start) = &mut start {
+            for &(place, _) in self.frozen.iter().rev() {
+                if place < start.len() {
+                    start.remove(place);
+                }
+            }
+        }
+        Ok(start)
     }
 
     /// vᵀ·J0 with J0 = dθ⁰/dλ; zeros where θ⁰ does not depend on λ.
@@ -123,6 +183,15 @@ impl<'g> Trace<'g> {
             Some(start) => or_zeros(vjp(&start, v, &self.lambda)?, &self.lambda),
             None => self.lambda.iter().map(|l| l.zeros_like()).collect(),
         })
+    }
+
+    /// The inner step of each leaf of θ: γ, or so many times γ as the leaf says.
+    pub fn steps(&self) -> Vec<Tensor> {
+        let one = |(_, variable): &(String, Variable)| match variable.rate {
+            1.0 => self.gamma,
+            rate => self.gamma * rate,
+        };
+        self.problem.theta.iter().map(one).collect()
     }
 
     /// Langevin noise of one step: a standard normal number for every number of θ.

@@ -149,7 +149,11 @@ fn a_state_whose_arrays_would_fit_but_are_not_those_of_these_chains_is_refused()
     }
     // Nor does a method alone take what chains left.
     let mut of_chains = left(&Chains::new(METHOD, 2));
-    let error = METHOD.prepare(&problem, &Cpu::with_threads(1)).unwrap().estimate(&mut of_chains, Key::from([0, 2])).unwrap_err();
+    let error = METHOD
+        .prepare(&problem, &Cpu::with_threads(1))
+        .unwrap()
+        .estimate(&mut of_chains, Key::from([0, 2]))
+        .unwrap_err();
     assert!(error.to_string().contains("values were given for the group 'z'"), "{error}");
 }
 

@@ -11,7 +11,9 @@ fn cpu() -> Cpu {
 
 fn once(problem: &Problem, method: &dyn Method) -> Hypergradient {
     let mut estimator = method.prepare(problem, &cpu()).unwrap();
-    estimator.estimate(&mut State::initial(problem, &Cpu::with_threads(1), Key::from([1, 2])).unwrap(), Key::from([3, 4])).unwrap()
+    estimator
+        .estimate(&mut State::initial(problem, &Cpu::with_threads(1), Key::from([1, 2])).unwrap(), Key::from([3, 4]))
+        .unwrap()
 }
 
 /// Inner curvatures 1 and 4, f_θ = (1, 2) everywhere: the Rayleigh quotient along f_θ is (1·1 + 4·4)/5.
@@ -159,10 +161,14 @@ fn a_schedule_of_the_inner_step_gives_the_bits_of_a_method_with_that_step() {
         for info in methods() {
             let Ok(mut halved) = with_step(info.name, 0.1).prepare(&problem, &cpu()) else { continue };
             let mut small = with_step(info.name, 0.05).prepare(&problem, &cpu()).unwrap();
-            let [mut a, mut b] = [0; 2].map(|_| State::initial(&problem, &Cpu::with_threads(1), Key::from([1, 2])).unwrap());
+            let [mut a, mut b] =
+                [0; 2].map(|_| State::initial(&problem, &Cpu::with_threads(1), Key::from([1, 2])).unwrap());
             halved.scale_step(0.5).unwrap();
             for key in 0..2 {
-                let (a, b) = (halved.estimate(&mut a, Key::from([3, key])).unwrap(), small.estimate(&mut b, Key::from([3, key])).unwrap());
+                let (a, b) = (
+                    halved.estimate(&mut a, Key::from([3, key])).unwrap(),
+                    small.estimate(&mut b, Key::from([3, key])).unwrap(),
+                );
                 assert_eq!(a, b, "{}", info.name);
                 let horizon = a.diagnostics.horizon.unwrap();
                 assert!(horizon.is_finite() && a.diagnostics.curvature.is_some(), "{}", info.name);
@@ -196,7 +202,12 @@ fn evolutionary_search_knows_its_standard_error() {
     let problem = walk();
     let mut estimator = method.prepare(&problem, &cpu()).unwrap();
     for key in 0..200 {
-        let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([7, key])).unwrap();
+        let h = estimator
+            .estimate(
+                &mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(),
+                Key::from([7, key]),
+            )
+            .unwrap();
         values.push(h.value[0].item().unwrap());
         errors.push(h.standard_error.unwrap()[0].item().unwrap());
     }
@@ -248,7 +259,12 @@ fn a_divergence_names_the_inner_step_at_which_the_loss_was_lost() {
         }
         let method: AnyMethod = serde_json::from_value(written).unwrap();
         let Ok(mut estimator) = method.prepare(&problem, &cpu()) else { continue };
-        let Err(error) = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([1, 2])).unwrap(), Key::from([3, 4])) else { continue };
+        let Err(error) = estimator.estimate(
+            &mut State::initial(&problem, &Cpu::with_threads(1), Key::from([1, 2])).unwrap(),
+            Key::from([3, 4]),
+        ) else {
+            continue;
+        };
         // A search is lost somewhere among its samples, not at a step of its own.
         if info.name != "es" {
             let said = error.to_string();
@@ -278,7 +294,12 @@ fn conjugate_gradients_that_break_down_say_so_instead_of_converging_to_nothing()
         [&bilevel::IftCg { regularisation: 0.0, steps: 1, ..Default::default() }, &bilevel::AmigoCg::default()];
     for method in methods {
         let mut estimator = method.prepare(&saddle(), &cpu()).unwrap();
-        let error = estimator.estimate(&mut State::initial(&saddle(), &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap_err();
+        let error = estimator
+            .estimate(
+                &mut State::initial(&saddle(), &Cpu::with_threads(1), Key::from([0, 0])).unwrap(),
+                Key::from([0, 0]),
+            )
+            .unwrap_err();
         assert!(error.to_string().contains("not positive"), "{error}");
     }
     let along = bilevel::IftCg { regularisation: -0.0, steps: 1, iterations: 1, ..Default::default() };
@@ -360,7 +381,12 @@ fn problems_that_cannot_be_are_refused_by_name() {
         .outer(|_, _, t| t.0)
         .build()
         .unwrap();
-    assert!(State::initial(&wild, &Cpu::with_threads(1), Key::from([0, 0])).unwrap_err().to_string().contains("starts at NaN"));
+    assert!(
+        State::initial(&wild, &Cpu::with_threads(1), Key::from([0, 0]))
+            .unwrap_err()
+            .to_string()
+            .contains("starts at NaN")
+    );
 }
 
 #[test]
@@ -373,7 +399,8 @@ fn two_draws_for_an_episode_differ_and_are_the_same_in_both_losses() {
         .build()
         .unwrap();
     let mut evaluator = bilevel::Evaluator::new(&problem, &cpu()).unwrap();
-    let numbers = evaluator.at(&State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), [5, 6]).unwrap();
+    let numbers =
+        evaluator.at(&State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), [5, 6]).unwrap();
     assert!(numbers[0] != 0.0);
     assert!(numbers.iter().all(|n| *n == numbers[0]), "{numbers:?}");
 }
@@ -400,7 +427,9 @@ fn a_curvature_that_is_not_finite_is_an_error() {
         .build()
         .unwrap();
     let graph = bilevel::graph::Graph::new();
-    let losses = problem.losses(&graph, &State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), [0, 0]).unwrap();
+    let losses = problem
+        .losses(&graph, &State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), [0, 0])
+        .unwrap();
     assert!(losses.curvature(&graph, &cpu(), 10).unwrap_err().to_string().contains("second derivative"));
 }
 

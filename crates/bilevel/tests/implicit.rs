@@ -576,7 +576,11 @@ fn the_inner_loop_and_the_solve_see_different_draws() {
     let (state, h) = once(&method, &problem);
     let (loop_draw, solve_draw) = (-state.theta[0].item().unwrap(), -h.value[0].item().unwrap());
     assert!(loop_draw > 0.0 && solve_draw > 0.0 && (loop_draw - solve_draw).abs() > 1e-6, "{loop_draw} {solve_draw}");
-    let other = method.prepare(&problem, &Cpu::with_threads(1)).unwrap().estimate(&mut state.clone(), Key::from([9, 9])).unwrap();
+    let other = method
+        .prepare(&problem, &Cpu::with_threads(1))
+        .unwrap()
+        .estimate(&mut state.clone(), Key::from([9, 9]))
+        .unwrap();
     assert_ne!(other.value, h.value, "another key, another draw");
 }
 

@@ -207,7 +207,12 @@ fn an_inner_loss_that_grows_within_the_inner_loop_is_warned_of_whatever_the_meth
     for method in methods {
         let name = method.name();
         let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-        let found = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap();
+        let found = estimator
+            .estimate(
+                &mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(),
+                Key::from([0, 0]),
+            )
+            .unwrap();
         let warnings = found.diagnostics.warnings();
         let grew = warnings.iter().find_map(|w| match w {
             Warning::InnerLossGrew { from, to } => Some((*from, *to)),

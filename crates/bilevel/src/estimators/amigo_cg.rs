@@ -13,6 +13,7 @@ use crate::diagnostics::{Diagnostics, adjoint};
 use crate::estimator::{Estimator, Hypergradient, Method};
 use crate::key::Key;
 use crate::norms::LazyNorm;
+use crate::optimizer::InnerOptimizer;
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::session::Session;
@@ -53,6 +54,8 @@ pub struct AmigoCg {
     pub regularisation: f64,
     /// Iterations i, at least 1.
     pub iterations: usize,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for AmigoCg {
@@ -64,6 +67,7 @@ impl Default for AmigoCg {
             noise_scale: 1.0,
             regularisation: REGULARISATION,
             iterations: 10,
+            optimizer: InnerOptimizer::Sgd,
         }
     }
 }
@@ -81,10 +85,10 @@ impl Method for AmigoCg {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let AmigoCg { step, steps, temperature, noise_scale, regularisation, iterations } = *self;
+        let AmigoCg { step, steps, temperature, noise_scale, regularisation, iterations, optimizer } = *self;
         at_least_0("regularisation", regularisation)?;
         count("iterations", iterations, 1)?;
-        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 0)?.with_optimizer(optimizer)?;
         let ending = Ending { scale: 1.0, proximal: None };
         let implicit = Implicit::new(session, inner, ending)?;
         let matrix = Matrix { hessian: 1.0, identity: regularisation };
@@ -98,7 +102,11 @@ impl Method for AmigoCg {
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
+        Some(
+            InnerTime::new(self.step, self.steps)
+                .with_noise(self.temperature, self.noise_scale)
+                .with_optimizer(self.optimizer),
+        )
     }
 }
 

@@ -11,6 +11,7 @@ use crate::diagnostics::adjoint;
 use crate::estimator::{Estimator, Hypergradient, Method};
 use crate::key::Key;
 use crate::norms::LazyNorm;
+use crate::optimizer::InnerOptimizer;
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::session::Session;
@@ -55,11 +56,21 @@ pub struct AmigoSgd {
     pub beta: f64,
     /// Steps i on z, at least 1.
     pub iterations: usize,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for AmigoSgd {
     fn default() -> Self {
-        AmigoSgd { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, beta: 0.01, iterations: 10 }
+        AmigoSgd {
+            step: 0.01,
+            steps: 100,
+            temperature: 0.0,
+            noise_scale: 1.0,
+            beta: 0.01,
+            iterations: 10,
+            optimizer: InnerOptimizer::Sgd,
+        }
     }
 }
 
@@ -77,10 +88,10 @@ impl Method for AmigoSgd {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let AmigoSgd { step, steps, temperature, noise_scale, beta, iterations } = *self;
+        let AmigoSgd { step, steps, temperature, noise_scale, beta, iterations, optimizer } = *self;
         positive("beta", beta)?;
         count("iterations", iterations, 1)?;
-        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 0)?.with_optimizer(optimizer)?;
         let ending = Ending { scale: 1.0, proximal: None };
         let implicit = Implicit::new(session, inner, ending)?;
         let solver = Richardson::new(session, &inner, (beta, beta), iterations)?;
@@ -93,7 +104,11 @@ impl Method for AmigoSgd {
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
+        Some(
+            InnerTime::new(self.step, self.steps)
+                .with_noise(self.temperature, self.noise_scale)
+                .with_optimizer(self.optimizer),
+        )
     }
 }
 

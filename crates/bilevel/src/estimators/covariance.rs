@@ -18,7 +18,7 @@ use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
-use crate::trace::{Trace, or_zeros};
+use crate::trace::{InnerLoss, Trace, or_zeros};
 use bilevel_graph::{Graph, Program, gradient};
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +75,7 @@ impl Method for Covariance {
         self.applies(session.problem())?;
         let Covariance { burn_in, samples, step, temperature, noise_scale } = *self;
         require(samples > 1, "samples", samples as f64, "at least 2, for a covariance")?;
-        let inner = InnerLoop::new(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
+        let inner = InnerLoop::at_least(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
         let must = "above 0: without noise there is no covariance; langevin-adjoint, rmd and ift-cg work at 0";
         require(temperature > 0.0, "temperature", temperature, must)?;
         require(noise_scale > 0.0, "noise_scale", noise_scale, must)?;
@@ -110,7 +110,7 @@ fn chain_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
     let dtype = session.problem().dtype;
     let both = [&lambda[..], theta].concat();
-    let loss = trace.inner(theta, step)?;
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let by = or_zeros(gradient(loss, &both)?, &both);
     let (score, slope) = by.split_at(lambda.len());
     let outer = trace.outer(theta, step)?;
@@ -123,9 +123,7 @@ fn chain_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let score_sum = trace.inputs_like("score", lambda);
     let product_sum = trace.inputs_like("product", lambda);
     let mut builder = Program::builder(&graph).output("inner", loss).output("outer", outer).carry(f_sum, f_sum + off);
-    for (&theta, next) in theta.iter().zip(inner.next(&trace, slope, step)) {
-        builder = builder.carry(theta, next);
-    }
+    builder = inner.step(&trace, slope, &updates, step).carry(builder);
     for i in 0..lambda.len() {
         let score_off = score[i] - score_centre[i];
         builder = builder

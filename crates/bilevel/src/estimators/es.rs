@@ -88,7 +88,7 @@ impl Method for Es {
         let Es { sigma, samples, step, steps, temperature, noise_scale, .. } = *self;
         require(sigma > 0.0 && sigma.is_finite(), "sigma", sigma, "above 0")?;
         require((1..=u32::MAX as usize).contains(&samples), "samples", samples as f64, "at least 1 and below 2³²")?;
-        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 1)?;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?;
         Ok(Box::new(Prepared {
             settings: *self,
             inner,

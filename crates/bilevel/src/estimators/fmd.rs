@@ -10,12 +10,13 @@ use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
 use crate::key::Key;
 use crate::leaves::Leaves;
+use crate::optimizer::{InnerOptimizer, Optimizer};
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
-use crate::trace::{Trace, or_zeros};
-use bilevel_graph::{Array, Graph, Program, gradient, jvp};
+use crate::trace::{InnerLoss, Trace, or_zeros};
+use bilevel_graph::{Array, Graph, Program, Tensor, gradient, jvp};
 use serde::{Deserialize, Serialize};
 
 /// Settings of forward mode.
@@ -44,11 +45,13 @@ pub struct Fmd {
     pub temperature: f64,
     /// Noise scale κ, at least 0.
     pub noise_scale: f64,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for Fmd {
     fn default() -> Self {
-        Fmd { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0 }
+        Fmd { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, optimizer: InnerOptimizer::Sgd }
     }
 }
 
@@ -61,6 +64,7 @@ struct Prepared {
     outer: Routine,
     along: Routine,
     session: Session,
+    has_slots: bool,
 }
 
 impl Method for Fmd {
@@ -69,8 +73,8 @@ impl Method for Fmd {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let Fmd { step, steps, temperature, noise_scale } = *self;
-        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 1)?;
+        let Fmd { step, steps, temperature, noise_scale, optimizer } = *self;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?.with_optimizer(optimizer)?;
         Ok(Box::new(Prepared {
             inner,
             start: Start::new(session)?,
@@ -79,11 +83,16 @@ impl Method for Fmd {
             outer: outer_gradient(session)?,
             along: along_program(session)?,
             session: session.clone(),
+            has_slots: !optimizer.slots().is_empty(),
         }))
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
+        Some(
+            InnerTime::new(self.step, self.steps)
+                .with_noise(self.temperature, self.noise_scale)
+                .with_optimizer(self.optimizer),
+        )
     }
 }
 
@@ -106,16 +115,18 @@ fn chain_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
     let (s, e) = (trace.inputs_like("s", theta), trace.inputs_like("e", lambda));
-    let loss = trace.inner(theta, step)?;
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let slope = or_zeros(gradient(loss, theta)?, theta);
-    let along = [&s[..], &e].concat();
-    let turn = or_zeros(jvp(&slope, &[&theta[..], lambda].concat(), &along)?, theta);
-    let next = inner.next(&trace, &slope, step);
-    let gamma = trace.gamma;
-    let mut builder = Program::builder(&graph).output("inner", loss);
-    builder = e.iter().fold(builder, |builder, &e| builder.keep_input(e));
-    for i in 0..theta.len() {
-        builder = builder.carry(theta[i], next[i]).carry(s[i], s[i] - turn[i] * gamma);
+    let walk = inner.step(&trace, &slope, &updates, step);
+    let (slots, slots_next): (Vec<Tensor>, Vec<Tensor>) = walk.slots.iter().copied().unzip();
+    // The tangents of what the optimizer remembers go along with that of θ.
+    let r = trace.inputs_like("r", &slots);
+    let (from, along) = ([&theta[..], &slots, lambda].concat(), [&s[..], &r, &e].concat());
+    let next = [walk.next(), slots_next].concat();
+    let turn = or_zeros(jvp(&next, &from, &along)?, &next);
+    let mut builder = walk.carry(Program::builder(&graph).output("inner", loss));
+    for (input, next) in s.iter().chain(&r).zip(turn) {
+        builder = builder.carry(*input, next);
     }
     Routine::new(&builder.build()?, session)
 }
@@ -150,6 +161,10 @@ impl Prepared {
             }
             None => self.chain.zeroed("s")?,
         };
+        if self.has_slots {
+            self.chain.zeroed("r")?;
+        }
+        self.inner.place(&mut self.chain)?;
         self.chain.bind("e", e)?;
         self.chain.run(0..self.inner.steps as u32)?;
         Ok(s)
@@ -163,7 +178,6 @@ impl Estimator for Prepared {
         let start = state.theta.duplicate(executor)?;
         let e = state.lambda.zeros_like(executor)?;
         let value = state.lambda.zeros_like(executor)?;
-        self.inner.place(&mut self.chain)?;
         self.chain.bind_point(&state.lambda, &state.theta, key)?;
         let (direct, f_theta) = (self.outer.outputs("direct")?, self.outer.outputs("f_theta")?);
         self.along.bind("direct", &direct)?;

@@ -13,7 +13,7 @@
 //! for one that is.
 
 use super::effective_samples;
-use super::inner_loop::{InnerLoop, Start};
+use super::inner_loop::{InnerLoop, Start, scaled};
 use crate::Result;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
@@ -22,7 +22,7 @@ use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
-use crate::trace::{Trace, or_zeros};
+use crate::trace::{InnerLoss, Trace, or_zeros};
 use bilevel_graph::{Graph, Program, gradient, hessian_vector, mixed_vector};
 use serde::{Deserialize, Serialize};
 
@@ -65,7 +65,7 @@ impl Method for HpoSgld {
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let HpoSgld { burn_in, samples, step, temperature, noise_scale } = *self;
         require(samples > 0, "samples", samples as f64, "at least 1")?;
-        let inner = InnerLoop::new(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
+        let inner = InnerLoop::at_least(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
         Ok(Box::new(Prepared {
             settings: *self,
             inner,
@@ -101,20 +101,22 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session) -> Re
     let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
     let gamma = trace.gamma;
-    let loss = trace.inner(theta, step)?;
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let slope = or_zeros(gradient(loss, theta)?, theta);
-    let next = inner.next(&trace, &slope, step);
+    let walk = inner.step(&trace, &slope, &updates, step);
+    let next = walk.next();
 
     // θᵐ counts as a variable of its own, so f_λ is the partial derivative.
     let outer = trace.outer(&next, step)?;
     let both = [&lambda[..], &next].concat();
     let mut direct = gradient(outer, &both)?;
     let f_theta = &or_zeros(direct.split_off(lambda.len()), &next);
-    // γ·f_θ·C, and where θ⁰ depends on λ also (γ·f_θ·H − Δθ·f_θθ)·J0.
-    let mixed = or_zeros(mixed_vector(loss, theta, f_theta, lambda)?, lambda);
+    // γ·f_θ·C, and where θ⁰ depends on λ also (γ·f_θ·H − Δθ·f_θθ)·J0; leaves of θ may have steps of their own.
+    let scaled = &scaled(f_theta, session.problem());
+    let mixed = or_zeros(mixed_vector(loss, theta, scaled, lambda)?, lambda);
     let mut change: Vec<_> = mixed.iter().map(|m| *m * gamma).collect();
     if session.problem().starts_from_lambda() {
-        let hessian = or_zeros(hessian_vector(loss, theta, f_theta)?, theta);
+        let hessian = or_zeros(hessian_vector(loss, theta, scaled)?, theta);
         let moved: Vec<_> = next.iter().zip(theta).map(|(n, t)| *n - *t).collect();
         let bend = or_zeros(hessian_vector(trace.outer(theta, step)?, theta, &moved)?, theta);
         let through: Vec<_> = hessian.iter().zip(&bend).map(|(h, b)| *h * gamma - *b).collect();
@@ -125,10 +127,7 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session) -> Re
     let dtype = session.problem().dtype;
     let weight = (inner.steps as f64 - step).minimum(settings.samples as f64).convert(dtype) * share;
     let kept = step.greater_equal(settings.burn_in as f64).convert(dtype) * share;
-    let mut builder = Program::builder(&graph).output("inner", loss).output("outer", outer);
-    for i in 0..theta.len() {
-        builder = builder.carry(theta[i], next[i]);
-    }
+    let mut builder = walk.carry(Program::builder(&graph).output("inner", loss).output("outer", outer));
     for i in 0..lambda.len() {
         let h_next = h[i] - change[i] * weight;
         builder = builder.carry(h[i], direct[i].map_or(h_next, |direct| h_next + direct * kept));

@@ -9,6 +9,7 @@ use super::inner_loop::{InnerLoop, at_least_0};
 use super::solve::{ConjugateGradients, Matrix, REGULARISATION};
 use crate::estimator::{Estimator, Hypergradient, Method};
 use crate::key::Key;
+use crate::optimizer::InnerOptimizer;
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::session::Session;
@@ -49,6 +50,8 @@ pub struct IftCg {
     pub regularisation: f64,
     /// Iterations i, at least 1.
     pub iterations: usize,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for IftCg {
@@ -60,6 +63,7 @@ impl Default for IftCg {
             noise_scale: 1.0,
             regularisation: REGULARISATION,
             iterations: 10,
+            optimizer: InnerOptimizer::Sgd,
         }
     }
 }
@@ -75,10 +79,10 @@ impl Method for IftCg {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let IftCg { step, steps, temperature, noise_scale, regularisation, iterations } = *self;
+        let IftCg { step, steps, temperature, noise_scale, regularisation, iterations, optimizer } = *self;
         at_least_0("regularisation", regularisation)?;
         count("iterations", iterations, 1)?;
-        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 0)?.with_optimizer(optimizer)?;
         let ending = Ending { scale: 1.0, proximal: None };
         let implicit = Implicit::new(session, inner, ending)?;
         let matrix = Matrix { hessian: 1.0, identity: regularisation };
@@ -91,7 +95,11 @@ impl Method for IftCg {
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
+        Some(
+            InnerTime::new(self.step, self.steps)
+                .with_noise(self.temperature, self.noise_scale)
+                .with_optimizer(self.optimizer),
+        )
     }
 }
 

@@ -13,6 +13,7 @@ use crate::estimator::{Estimator, Hypergradient, Method};
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::norms::LazyNorm;
+use crate::optimizer::InnerOptimizer;
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::session::Session;
@@ -55,6 +56,8 @@ pub struct IftNeumann {
     pub terms: usize,
     /// Multiply the sum by α, as the inverse needs (the default); without it the sum is as the paper's tables have it.
     pub final_alpha: bool,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for IftNeumann {
@@ -67,6 +70,7 @@ impl Default for IftNeumann {
             alpha: 0.1,
             terms: 10,
             final_alpha: true,
+            optimizer: InnerOptimizer::Sgd,
         }
     }
 }
@@ -87,10 +91,10 @@ impl Method for IftNeumann {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let IftNeumann { step, steps, temperature, noise_scale, alpha, terms, final_alpha } = *self;
+        let IftNeumann { step, steps, temperature, noise_scale, alpha, terms, final_alpha, optimizer } = *self;
         positive("alpha", alpha)?;
         count("terms", terms, 0)?;
-        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 0)?.with_optimizer(optimizer)?;
         let ending = Ending { scale: if final_alpha { alpha } else { 1.0 }, proximal: None };
         let implicit = Implicit::new(session, inner, ending)?;
         let series = Richardson::new(session, &inner, (alpha, 1.0), terms)?;
@@ -103,7 +107,11 @@ impl Method for IftNeumann {
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
+        Some(
+            InnerTime::new(self.step, self.steps)
+                .with_noise(self.temperature, self.noise_scale)
+                .with_optimizer(self.optimizer),
+        )
     }
 }
 

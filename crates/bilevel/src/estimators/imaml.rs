@@ -12,6 +12,7 @@ use super::inner_loop::{InnerLoop, not_applicable, positive};
 use super::solve::{ConjugateGradients, Matrix};
 use crate::estimator::{Estimator, Hypergradient, Method};
 use crate::key::Key;
+use crate::optimizer::InnerOptimizer;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::session::Session;
@@ -55,11 +56,21 @@ pub struct Imaml {
     pub rho: f64,
     /// Iterations i of conjugate gradients, at least 1.
     pub iterations: usize,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for Imaml {
     fn default() -> Self {
-        Imaml { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, rho: 1.0, iterations: 5 }
+        Imaml {
+            step: 0.01,
+            steps: 100,
+            temperature: 0.0,
+            noise_scale: 1.0,
+            rho: 1.0,
+            iterations: 5,
+            optimizer: InnerOptimizer::Sgd,
+        }
     }
 }
 
@@ -74,11 +85,11 @@ impl Method for Imaml {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let Imaml { step, steps, temperature, noise_scale, rho, iterations } = *self;
+        let Imaml { step, steps, temperature, noise_scale, rho, iterations, optimizer } = *self;
         positive("rho", rho)?;
         count("iterations", iterations, 1)?;
         self.applies(session.problem())?;
-        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 0)?.with_optimizer(optimizer)?;
         let ending = Ending { scale: 1.0 / rho, proximal: Some(rho) };
         let implicit = Implicit::new(session, inner, ending)?;
         let matrix = Matrix { hessian: 1.0 / rho, identity: 1.0 };
@@ -98,7 +109,9 @@ impl Method for Imaml {
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        let time = InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale);
+        let time = InnerTime::new(self.step, self.steps)
+            .with_noise(self.temperature, self.noise_scale)
+            .with_optimizer(self.optimizer);
         Some(InnerTime { added_curvature: self.rho, ..time })
     }
 }

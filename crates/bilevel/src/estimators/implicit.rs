@@ -12,7 +12,7 @@ use crate::leaves::Leaves;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
-use crate::trace::{Trace, or_zeros};
+use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Cause, Result};
 use bilevel_graph::{Graph, Program, Tensor, gradient, hessian_vector, mixed_vector};
 
@@ -120,17 +120,14 @@ fn descent_program(session: &Session, inner: &InnerLoop, proximal: Option<f64>) 
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
-    let loss = trace.inner(theta, step)?;
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let mut slope = or_zeros(gradient(loss, theta)?, theta);
     if let Some(rho) = proximal {
         let pulled = |(i, s): (usize, &Tensor)| *s + (theta[i] - lambda[i]) * rho;
         slope = slope.iter().enumerate().map(pulled).collect();
     }
-    let mut builder = Program::builder(&graph).output("inner", loss);
-    for (&theta, next) in theta.iter().zip(inner.next(&trace, &slope, step)) {
-        builder = builder.carry(theta, next);
-    }
-    Routine::new(&builder.build()?, session)
+    let step = inner.step(&trace, &slope, &updates, step);
+    Routine::new(&step.carry(Program::builder(&graph).output("inner", loss)).build()?, session)
 }
 
 /// The program, and whether it computes vᵀC.

@@ -1,6 +1,6 @@
 //! The plain inner loop that the unrolled estimators share:
 //!
-//!   θᵗ⁺¹ = θᵗ − γ·∇θL_T(λ, θᵗ) + κ·√(2τγ)·ξᵗ,   t = 0 … T−1,
+//!   θᵗ⁺¹ = θᵗ − γ·direction(∇θL_T(λ, θᵗ)) + κ·√(2τγ)·ξᵗ,   t = 0 … T−1,
 //!
 //! from θ⁰ = `state.theta`, or from θ⁰(λ) where the problem says so. Step t draws with counter t, so any stretch of the
 //! loop can be run again alone and sees the same minibatches and noise; f is taken at θᵀ with counter T.
@@ -8,33 +8,90 @@
 use crate::error::require;
 use crate::key::Key;
 use crate::leaves::Leaves;
+use crate::optimizer::{InnerOptimizer, LeafStep, Optimizer};
+use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::session::Session;
-use crate::trace::{Trace, or_zeros};
+use crate::trace::{InnerLoss, Trace, or_zeros};
+use crate::variable::{Role, Variable};
 use crate::{Error, Result};
-use bilevel_graph::{Graph, Program, Tensor, gradient};
+use bilevel_graph::{Graph, Program, ProgramBuilder, Tensor, gradient};
 use std::ops::Range;
 
-/// Settings of the loop.
+/// Settings of the loop: what a method written elsewhere builds its programs with.
+///
+/// ```
+/// use bilevel::{InnerLoop, InnerOptimizer};
+/// let inner = InnerLoop::new(0.1, 20, 0.0, 1.0)?.with_optimizer(InnerOptimizer::Momentum(Default::default()))?;
+/// assert_eq!((inner.gamma(), inner.steps()), (0.1, 20));
+/// assert!(InnerLoop::new(-1.0, 20, 0.0, 1.0).is_err());
+/// # Ok::<(), bilevel::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct InnerLoop {
+pub struct InnerLoop {
     step: f64,
-    pub steps: usize,
+    pub(crate) steps: usize,
     temperature: f64,
     noise_scale: f64,
+    optimizer: InnerOptimizer,
     /// What a schedule multiplies the step with.
-    pub factor: f64,
+    pub(crate) factor: f64,
 }
 
+/// One step of the loop as tensors: pairs of an input and what it becomes.
+pub struct InnerStep {
+    /// θ.
+    pub theta: Vec<(Tensor, Tensor)>,
+    /// What the optimizer remembers, slot by slot and leaf by leaf.
+    pub slots: Vec<(Tensor, Tensor)>,
+}
+
+impl InnerStep {
+    /// θ after the step.
+    pub fn next(&self) -> Vec<Tensor> {
+        self.theta.iter().map(|(_, next)| *next).collect()
+    }
+
+    /// Carries θ and the slots from one step of a program to the next.
+    pub fn carry<'g>(&self, mut builder: ProgramBuilder<'g>) -> ProgramBuilder<'g> {
+        for &(input, next) in self.theta.iter().chain(&self.slots) {
+            builder = builder.carry(input, next);
+        }
+        builder
+    }
+}
+
+/// The group of inputs that holds what the optimizer remembers.
+pub(crate) const SLOTS: &str = "slot";
+
 impl InnerLoop {
-    /// Refuses settings out of range; `least` is the least number of steps.
-    pub fn new(step: f64, steps: usize, temperature: f64, noise_scale: f64, least: usize) -> Result<Self> {
+    /// So many steps of this size, with Langevin noise of this temperature and scale. Refuses settings out of range.
+    pub fn new(step: f64, steps: usize, temperature: f64, noise_scale: f64) -> Result<Self> {
+        Self::at_least(step, steps, temperature, noise_scale, 0)
+    }
+
+    /// As [`new`](Self::new), with a least number of steps.
+    pub(crate) fn at_least(step: f64, steps: usize, temperature: f64, noise_scale: f64, least: usize) -> Result<Self> {
         let must = if least == 0 { "below 2³¹ − 1" } else { "at least 1 and below 2³¹ − 1" };
         require((least..i32::MAX as usize).contains(&steps), "steps", steps as f64, must)?;
         positive("step", step)?;
         at_least_0("temperature", temperature)?;
         at_least_0("noise_scale", noise_scale)?;
-        Ok(InnerLoop { step, steps, temperature, noise_scale, factor: 1.0 })
+        Ok(InnerLoop { step, steps, temperature, noise_scale, optimizer: InnerOptimizer::Sgd, factor: 1.0 })
+    }
+
+    /// Trains with this optimizer. Only plain descent goes with Langevin noise.
+    pub fn with_optimizer(self, optimizer: InnerOptimizer) -> Result<Self> {
+        optimizer.check()?;
+        if optimizer != InnerOptimizer::Sgd && self.is_noisy() {
+            let must = "0 with this optimizer: Langevin noise goes with plain descent only";
+            require(false, "temperature", self.temperature, must)?;
+        }
+        Ok(InnerLoop { optimizer, ..self })
+    }
+
+    fn is_noisy(&self) -> bool {
+        self.noise_scale * self.temperature != 0.0
     }
 
     /// γ as it is now.
@@ -42,9 +99,18 @@ impl InnerLoop {
         self.step * self.factor
     }
 
-    /// Gives a routine γ and the size of the noise.
+    /// The number of steps T.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// Gives a routine γ and the size of the noise, and lets its optimizer forget: what comes before a loop.
     pub fn place(&self, routine: &mut Routine) -> Result<()> {
-        routine.set_step_sizes(self.gamma(), self.noise_scale * (2.0 * self.temperature * self.gamma()).sqrt())
+        routine.set_step_sizes(self.gamma(), self.noise_scale * (2.0 * self.temperature * self.gamma()).sqrt())?;
+        if !self.optimizer.slots().is_empty() {
+            routine.zeroed(SLOTS)?;
+        }
+        Ok(())
     }
 
     /// The counter of the outer loss, as steps of a program that runs once.
@@ -52,27 +118,44 @@ impl InnerLoop {
         self.steps as u32..self.steps as u32 + 1
     }
 
-    /// θ of the next step, from ∇θL_T.
-    pub fn next(&self, trace: &Trace, slope: &[Tensor], counter: Tensor) -> Vec<Tensor> {
-        let (gamma, size) = (trace.gamma, trace.noise_size);
-        let down = trace.theta.iter().zip(slope).map(|(t, s)| *t - *s * gamma);
-        if self.noise_scale * self.temperature == 0.0 {
-            return down.collect();
+    /// The step from ∇θL_T, with what the inner loss said of statistics.
+    pub fn step(&self, trace: &Trace, slope: &[Tensor], updates: &[Option<Tensor>], counter: Tensor) -> InnerStep {
+        let (theta, kept) = (&trace.theta, self.optimizer.slots().len());
+        let iteration = (counter + 1.0).convert(trace.problem.dtype);
+        let noise = if self.is_noisy() { Some(trace.noise(counter)) } else { None };
+        let mut step = InnerStep { theta: vec![], slots: vec![] };
+        for (i, (gamma, (_, variable))) in trace.steps().into_iter().zip(&trace.problem.theta).enumerate() {
+            if variable.role == Role::Statistic {
+                step.theta.push((theta[i], updates[i].unwrap_or(theta[i])));
+                continue;
+            }
+            let slot = |s| {
+                let name = format!("{SLOTS}.{}", step.slots.len() + s);
+                trace.graph.input(name, theta[i].shape(), theta[i].dtype())
+            };
+            let slots: Vec<Tensor> = (0..kept).map(slot).collect();
+            let leaf = LeafStep { gradient: slope[i], value: theta[i], slots: &slots, iteration };
+            let (direction, slots_next) = self.optimizer.step(&leaf);
+            let mut next = theta[i] - direction * gamma;
+            if let Some(noise) = &noise {
+                let size =
+                    if variable.rate == 1.0 { trace.noise_size } else { trace.noise_size * variable.rate.sqrt() };
+                next = next + noise[i] * size;
+            }
+            step.theta.push((theta[i], next));
+            step.slots.extend(slots.into_iter().zip(slots_next));
         }
-        down.zip(trace.noise(counter)).map(|(t, n)| t + n * size).collect()
+        step
     }
 
     /// A program that makes a step each time it runs, and shows L_T at the θ it started from as `inner`.
     pub fn walk(&self, session: &Session) -> Result<Routine> {
         let graph = Graph::new();
         let trace = Trace::new(&graph, session.problem())?;
-        let loss = trace.inner(&trace.theta, graph.step())?;
+        let InnerLoss { loss, updates } = trace.inner_loss(&trace.theta, graph.step())?;
         let slope = or_zeros(gradient(loss, &trace.theta)?, &trace.theta);
-        let mut builder = Program::builder(&graph).output("inner", loss);
-        for (&theta, next) in trace.theta.iter().zip(self.next(&trace, &slope, graph.step())) {
-            builder = builder.carry(theta, next);
-        }
-        Routine::new(&builder.build()?, session)
+        let step = self.step(&trace, &slope, &updates, graph.step());
+        Routine::new(&step.carry(Program::builder(&graph).output("inner", loss)).build()?, session)
     }
 }
 
@@ -164,6 +247,15 @@ pub(super) fn add_through_start(
     let sum = routine.outputs("h")?;
     routine.run(0..1)?;
     Ok(sum)
+}
+
+/// A vector in the shapes of θ, each leaf times the rate it has beside γ.
+pub(super) fn scaled(v: &[Tensor], problem: &Problem) -> Vec<Tensor> {
+    let one = |(v, (_, variable)): (&Tensor, &(String, Variable))| match variable.rate {
+        1.0 => *v,
+        rate => *v * rate,
+    };
+    v.iter().zip(&problem.theta).map(one).collect()
 }
 
 /// An error for a method that needs a problem of another kind.

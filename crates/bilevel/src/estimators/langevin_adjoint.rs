@@ -20,7 +20,7 @@ use crate::problem::Problem;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
-use crate::trace::{Trace, or_zeros};
+use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Cause, Result};
 use bilevel_graph::{Graph, Program, gradient, vjp};
 use serde::{Deserialize, Serialize};
@@ -77,7 +77,7 @@ impl Method for LangevinAdjoint {
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let LangevinAdjoint { burn_in, samples, step, temperature, noise_scale, .. } = *self;
         require(samples > 0, "samples", samples as f64, "at least 1")?;
-        let inner = InnerLoop::new(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
+        let inner = InnerLoop::at_least(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
         self.applies(session.problem())?;
         Ok(Box::new(Prepared {
             settings: *self,
@@ -113,8 +113,8 @@ fn chain_program(settings: &LangevinAdjoint, inner: &InnerLoop, session: &Sessio
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
     let z = trace.inputs_like("z", theta);
     let h = trace.inputs_like("h", lambda);
-    let gamma = trace.gamma;
-    let loss = trace.inner(theta, step)?;
+    let gamma = trace.steps();
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let slope = or_zeros(gradient(loss, theta)?, theta);
     // One reverse pass over ⟨∇θL_T, z⟩: H·z by θ and zᵀ·C by λ.
     let both = [&lambda[..], theta].concat();
@@ -130,9 +130,9 @@ fn chain_program(settings: &LangevinAdjoint, inner: &InnerLoop, session: &Sessio
     } else {
         (trace.inputs_like("direct", lambda), trace.inputs_like("f_theta", theta))
     };
-    let next = inner.next(&trace, &slope, step);
+    builder = inner.step(&trace, &slope, &updates, step).carry(builder);
     for i in 0..theta.len() {
-        builder = builder.carry(theta[i], next[i]).carry(z[i], z[i] + (f_theta[i] - hessian[i]) * gamma);
+        builder = builder.carry(z[i], z[i] + (f_theta[i] - hessian[i]) * gamma[i]);
     }
     for i in 0..lambda.len() {
         builder = builder.carry(h[i], h[i] + (direct[i] - mixed[i]) * share);

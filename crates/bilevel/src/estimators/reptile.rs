@@ -8,6 +8,7 @@ use super::inner_loop::{InnerLoop, not_applicable};
 use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
 use crate::key::Key;
+use crate::optimizer::InnerOptimizer;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
@@ -38,11 +39,13 @@ pub struct Reptile {
     pub step: f64,
     /// Inner steps T, at least 1.
     pub steps: usize,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for Reptile {
     fn default() -> Self {
-        Reptile { step: 0.01, steps: 100 }
+        Reptile { step: 0.01, steps: 100, optimizer: InnerOptimizer::Sgd }
     }
 }
 
@@ -58,7 +61,7 @@ impl Method for Reptile {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let inner = InnerLoop::new(self.step, self.steps, 0.0, 0.0, 1)?;
+        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 0.0, 1)?.with_optimizer(self.optimizer)?;
         self.applies(session.problem())?;
         Ok(Box::new(Prepared { inner, forward: inner.walk(session)?, outer: outer_program(session)? }))
     }
@@ -75,7 +78,7 @@ impl Method for Reptile {
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(InnerTime::new(self.step, self.steps).with_optimizer(self.optimizer))
     }
 }
 

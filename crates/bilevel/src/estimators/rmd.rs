@@ -8,18 +8,19 @@
 //! Every step draws with its own counter, so noise and minibatches are the same when a stretch is run again. With θ⁰ = λ
 //! this is MAML.
 
-use super::inner_loop::{InnerLoop, Start, add_through_start, outer_gradient, through_start};
+use super::inner_loop::{InnerLoop, SLOTS, Start, add_through_start, outer_gradient, through_start};
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
 use crate::key::Key;
 use crate::leaves::Leaves;
+use crate::optimizer::{InnerOptimizer, Optimizer};
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
-use crate::trace::{Trace, or_zeros};
+use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Cause, Result};
-use bilevel_graph::{Graph, Program, gradient, vjp};
+use bilevel_graph::{Graph, Program, Tensor, gradient, vjp};
 use serde::{Deserialize, Serialize};
 
 /// What reverse mode keeps of the inner loop.
@@ -74,11 +75,20 @@ pub struct Rmd {
     pub noise_scale: f64,
     /// What is kept of the inner loop.
     pub storage: Storage,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for Rmd {
     fn default() -> Self {
-        Rmd { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, storage: Storage::All }
+        Rmd {
+            step: 0.01,
+            steps: 100,
+            temperature: 0.0,
+            noise_scale: 1.0,
+            storage: Storage::All,
+            optimizer: InnerOptimizer::Sgd,
+        }
     }
 }
 
@@ -108,8 +118,9 @@ pub struct PreparedRmd {
     /// θ at the first step of every stretch, and at every step of the stretch being walked back.
     marks: Vec<Leaves>,
     tape: Vec<Leaves>,
-    /// θ of the walk forward.
+    /// θ and what the optimizer remembers, on the walk forward.
     work: Leaves,
+    has_slots: bool,
 }
 
 impl Rmd {
@@ -127,7 +138,8 @@ impl Rmd {
 
     /// As [`Method::prepare`], with the type that tells its memory.
     pub fn prepare_rmd(&self, session: &Session) -> Result<PreparedRmd> {
-        let inner = InnerLoop::new(self.step, self.steps, self.temperature, self.noise_scale, 1)?;
+        let inner = InnerLoop::at_least(self.step, self.steps, self.temperature, self.noise_scale, 1)?
+            .with_optimizer(self.optimizer)?;
         if let Storage::Truncated(last) = self.storage {
             require(last > 0, "storage", last as f64, "Truncated to at least 1 step")?;
         }
@@ -150,7 +162,8 @@ impl Rmd {
             start: Start::new(session)?,
             forward: inner.walk(session)?,
             outer: outer_gradient(session)?,
-            backward: backward_program(session)?,
+            backward: backward_program(&inner, session)?,
+            has_slots: !self.optimizer.slots().is_empty(),
             through: if reaches_start { through_start(session)? } else { None },
             marks: vec![],
             tape: vec![],
@@ -169,29 +182,46 @@ impl Method for Rmd {
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
+        Some(
+            InnerTime::new(self.step, self.steps)
+                .with_noise(self.temperature, self.noise_scale)
+                .with_optimizer(self.optimizer),
+        )
     }
 }
 
-/// One step back: h ← h − γ·aᵀ·C, a ← a − γ·H·a.
-fn backward_program(session: &Session) -> Result<Routine> {
+/// One step back through θ and what the optimizer remembers: with Φ the step, (h, a, b) ← (h, 0, 0) + (a, b)ᵀ·∂Φ/∂(λ, θ, slots).
+/// For plain descent that is h ← h − γ·aᵀ·C, a ← a − γ·H·a.
+fn backward_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta) = (&trace.lambda, &trace.theta);
-    let (a, h) = (trace.inputs_like("a", theta), trace.inputs_like("h", lambda));
-    let gamma = trace.gamma;
-    let slope = or_zeros(gradient(trace.inner(theta, graph.step())?, theta)?, theta);
-    let both = [&lambda[..], theta].concat();
-    let products = or_zeros(vjp(&slope, &a, &both)?, &both);
-    let (mixed, hessian) = products.split_at(lambda.len());
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, graph.step())?;
+    let slope = or_zeros(gradient(loss, theta)?, theta);
+    let step = inner.step(&trace, &slope, &updates, graph.step());
+    let (slots, slots_next): (Vec<Tensor>, Vec<Tensor>) = step.slots.iter().copied().unzip();
+    let (h, a) = (trace.inputs_like("h", lambda), trace.inputs_like("a", theta));
+    let b = trace.inputs_like("b", &slots);
+    let from = [&lambda[..], theta, &slots].concat();
+    let back = or_zeros(vjp(&[step.next(), slots_next].concat(), &[&a[..], &b].concat(), &from)?, &from);
     let mut builder = Program::builder(&graph);
-    for i in 0..theta.len() {
-        builder = builder.keep_input(theta[i]).carry(a[i], a[i] - hessian[i] * gamma);
+    for &input in theta.iter().chain(&slots) {
+        builder = builder.keep_input(input);
     }
+    let (by_lambda, rest) = back.split_at(lambda.len());
     for i in 0..lambda.len() {
-        builder = builder.carry(h[i], h[i] - mixed[i] * gamma);
+        builder = builder.carry(h[i], h[i] + by_lambda[i]);
+    }
+    for (input, next) in a.iter().chain(&b).zip(rest) {
+        builder = builder.carry(*input, *next);
     }
     Routine::new(&builder.build()?, session)
+}
+
+/// θ and what the optimizer remembers of it, in one list, as its parts.
+fn parts(all: &Leaves, theta: usize) -> (Leaves, Leaves) {
+    let (theta, slots) = all.split_at(theta);
+    (theta.iter().cloned().collect(), slots.iter().cloned().collect())
 }
 
 impl PreparedRmd {
@@ -224,19 +254,27 @@ impl Estimator for PreparedRmd {
         let starts: Vec<usize> = (first..steps).step_by(length).collect();
 
         let executor = self.session.executor();
-        if self.work.is_empty() {
-            self.work = state.theta.zeros_like(executor)?;
-        }
-        self.start.place(&state.lambda, &state.theta, key)?;
-        self.work.copy_from(&state.theta)?;
+        let leaves = state.theta.len();
         self.inner.place(&mut self.forward)?;
         self.inner.place(&mut self.backward)?;
-        self.forward.bind_point(&state.lambda, &self.work, key)?;
+        if self.work.is_empty() {
+            let slots = if self.has_slots { self.forward.inputs(SLOTS)? } else { Leaves::default() };
+            self.work = state.theta.zeros_like(executor)?.iter().chain(slots.iter()).cloned().collect();
+        }
+        let (theta, slots) = parts(&self.work, leaves);
+        self.start.place(&state.lambda, &state.theta, key)?;
+        theta.copy_from(&state.theta)?;
+        slots.zero()?;
+        self.forward.bind_point(&state.lambda, &theta, key)?;
+        if self.has_slots {
+            self.forward.bind(SLOTS, &slots)?;
+            self.backward.zeroed("b")?;
+        }
         self.forward.run(0..first as u32)?;
         let mut made = first;
         for (mark, &from) in starts.iter().enumerate() {
             if self.marks.len() == mark {
-                self.marks.push(state.theta.zeros_like(executor)?);
+                self.marks.push(self.work.zeros_like(executor)?);
             }
             self.marks[mark].copy_from(&self.work)?;
             if mark + 1 < starts.len() {
@@ -257,13 +295,17 @@ impl Estimator for PreparedRmd {
             made += self.record(mark, from, to, last)?;
             if last {
                 inner_loss = self.forward.number("inner")?;
-                state.theta.copy_from(&self.work)?;
+                state.theta.copy_from(&theta)?;
                 self.outer.bind_point(&state.lambda, &state.theta, key)?;
                 self.outer.run(self.inner.last())?;
                 outer_loss = self.outer.number("outer")?;
             }
             for t in (from..to).rev() {
-                self.backward.bind_theta(&self.tape[t - from])?;
+                let (theta, slots) = parts(&self.tape[t - from], leaves);
+                self.backward.bind_theta(&theta)?;
+                if self.has_slots {
+                    self.backward.bind(SLOTS, &slots)?;
+                }
                 self.backward.run(t as u32..t as u32 + 1)?;
             }
         }

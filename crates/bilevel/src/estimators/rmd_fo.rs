@@ -9,6 +9,7 @@ use super::inner_loop::{InnerLoop, Start, add_through_start, outer_gradient, thr
 use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
 use crate::key::Key;
+use crate::optimizer::InnerOptimizer;
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
@@ -43,11 +44,13 @@ pub struct RmdFo {
     pub temperature: f64,
     /// Noise scale κ, at least 0.
     pub noise_scale: f64,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for RmdFo {
     fn default() -> Self {
-        RmdFo { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0 }
+        RmdFo { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, optimizer: InnerOptimizer::Sgd }
     }
 }
 
@@ -65,8 +68,8 @@ impl Method for RmdFo {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let RmdFo { step, steps, temperature, noise_scale } = *self;
-        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 1)?;
+        let RmdFo { step, steps, temperature, noise_scale, optimizer } = *self;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?.with_optimizer(optimizer)?;
         Ok(Box::new(Prepared {
             inner,
             start: Start::new(session)?,
@@ -81,7 +84,11 @@ impl Method for RmdFo {
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
+        Some(
+            InnerTime::new(self.step, self.steps)
+                .with_noise(self.temperature, self.noise_scale)
+                .with_optimizer(self.optimizer),
+        )
     }
 }
 

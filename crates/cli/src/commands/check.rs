@@ -76,9 +76,10 @@ impl FirstIterations {
         let outcome = driver.observe(numbers.clone()).run()?;
         let losses: Vec<f64> = numbers.iterations().iter().map(|iteration| iteration.outer_loss).collect();
         let (state, diverged) = match outcome.reason {
-            StopReason::Diverged(diagnosis) => {
-                (State::initial(&setup.problem, &Cpu::with_threads(1), Key::from(seed_key(config.seed)))?, Some(diagnosis))
-            }
+            StopReason::Diverged(diagnosis) => (
+                State::initial(&setup.problem, &Cpu::with_threads(1), Key::from(seed_key(config.seed)))?,
+                Some(diagnosis),
+            ),
             _ => (outcome.state, None),
         };
         let outer_loss = losses.first().copied().zip(losses.last().copied());

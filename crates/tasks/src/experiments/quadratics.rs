@@ -73,7 +73,8 @@ struct Approach {
 
 impl Observer for Approach {
     fn on_iteration(&mut self, iteration: &Iteration, state: &State) -> ControlFlow<String> {
-        let square: f64 = state.lambda.array(0).unwrap().to_f64().iter().zip(&self.optimum).map(|(l, o)| (l - o).powi(2)).sum();
+        let square: f64 =
+            state.lambda.array(0).unwrap().to_f64().iter().zip(&self.optimum).map(|(l, o)| (l - o).powi(2)).sum();
         let error = (square / self.optimum.iter().map(|o| o * o).sum::<f64>()).sqrt();
         let mut curve = self.curve.lock().unwrap_or_else(PoisonError::into_inner);
         curve.push((iteration.number as f64 * STEPS as f64, error));
