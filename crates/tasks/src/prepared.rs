@@ -56,8 +56,8 @@ mod tests {
         let problem = crate::synthetic::problem(0.1, 0.0).unwrap();
         let signal = StopSignal::new();
         let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap().stopped_by(signal.clone());
-        // Without the signal it would train for hours.
-        let method = Prepared::new(&training(1e-3, u32::MAX as usize), &session).unwrap();
+        // Left alone it would train for minutes.
+        let method = Prepared::new(&training(1e-3, 2_000_000_000), &session).unwrap();
         let driver = Outer { rate: 0.1, iterations: 1 }.driver(&problem, &method, 1).stop_signal(signal.clone());
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
