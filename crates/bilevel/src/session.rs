@@ -50,8 +50,9 @@ impl Session {
         Ok(Session { problem: problem.clone(), executor, data: data.into(), stop: StopSignal::new() })
     }
 
-    /// The same session, whose runs end early when this is set.
-    pub(crate) fn stopped_by(mut self, signal: StopSignal) -> Self {
+    /// The same session, whose runs end early when this is set: what a method compiled in it does for a run that listens to the
+    /// same signal.
+    pub fn stopped_by(mut self, signal: StopSignal) -> Self {
         self.stop = signal;
         self
     }

@@ -55,7 +55,7 @@ const KEYS: &[(&str, &str)] = &[
     ("outer.optimizer.nesterov", "look ahead by one step"),
     ("outer.optimizer.beta1", "how much of the running mean is kept"),
     ("outer.optimizer.beta2", "how much of the running mean square is kept"),
-    ("outer.optimizer.epsilon", "added to the root of the mean square"),
+    ("outer.optimizer.epsilon", "its square is added to the mean square under the root"),
     ("outer.schedule", "the outer learning rate over time"),
     ("outer.schedule.shape", "constant, step or cosine"),
     ("outer.schedule.warm_up", "iterations in which the rate grows to its full size"),

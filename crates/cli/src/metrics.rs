@@ -6,8 +6,7 @@ use crate::folder::{RunFolder, write_whole};
 use crate::numbers::numbers;
 use crate::run_history::{Damage, History, LONGEST_LINE};
 use crate::tensorboard::TensorBoard;
-use bilevel::graph::random::{fold_in, seed_key};
-use bilevel::{Beginning, Evaluator, Iteration, Observer, Problem, State};
+use bilevel::{Beginning, Evaluator, Iteration, Key, Observer, Session, State};
 use serde_json::{Map, Value};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,14 +15,13 @@ use std::ops::ControlFlow;
 /// The problem's own measures at a state. All measures of a run draw from one key, so that they can be compared.
 pub struct Measures {
     evaluator: Evaluator,
-    key: [i32; 2],
+    key: Key,
 }
 
 impl Measures {
-    /// Of this problem, in runs of this configuration.
-    pub fn new(problem: &Problem, config: &Config) -> Result<Self> {
-        let evaluator = Evaluator::new(problem, &config.executor())?;
-        Ok(Measures { evaluator, key: fold_in(seed_key(config.seed), u32::MAX) })
+    /// Of this session's problem, in runs of this configuration.
+    pub fn new(session: &Session, config: &Config) -> Result<Self> {
+        Ok(Measures { evaluator: session.evaluator()?, key: Key::from_seed(config.seed).fold_in(u32::MAX) })
     }
 
     /// By name; a number that is not finite is null.

@@ -1,7 +1,7 @@
 //! Runs of one method on one problem, from several seeds: the library's outer loop with plain descent and θ warm.
 
 use crate::prepared::Prepared;
-use bilevel::{Cpu, Driver, HpoSgld, Method, Problem, Result, State, StopReason};
+use bilevel::{Cpu, Driver, HpoSgld, Method, Problem, Result, Session, State, StopReason};
 use std::ops::Range;
 
 /// Plain training, for one outer iteration of which θ is all that is wanted: its last step gives a hypergradient, because a
@@ -48,7 +48,7 @@ pub struct Ends {
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub fn ends(problem: &Problem, method: &dyn Method, outer: Outer, seeds: Range<u64>) -> Result<Ends> {
-    let prepared = Prepared::new(method, problem)?;
+    let prepared = Prepared::new(method, &Session::new(problem, &Cpu::with_threads(1))?)?;
     let mut ends = Ends::default();
     for seed in seeds {
         let outcome = outer.driver(problem, &prepared, seed).run()?;
@@ -56,8 +56,8 @@ pub fn ends(problem: &Problem, method: &dyn Method, outer: Outer, seeds: Range<u
         if matches!(outcome.reason, StopReason::Diverged(_)) {
             ends.diverged += 1;
         } else {
-            ends.lambda.push(lambda.array(0).unwrap().to_f64()[0]);
-            ends.theta.push(theta.array(0).unwrap().to_f64()[0]);
+            ends.lambda.push(lambda[0].item()?);
+            ends.theta.push(theta[0].item()?);
         }
     }
     Ok(ends)
@@ -71,7 +71,10 @@ mod tests {
     #[test]
     fn training_takes_as_many_gradient_steps_as_it_is_asked_for() {
         let problem = crate::synthetic::problem(0.1, 0.0).unwrap();
-        let theta = |driver: Driver| driver.iterations(1).executor(Cpu::with_threads(1)).run().unwrap().state.theta;
+        let theta = |driver: Driver| {
+            let outcome = driver.iterations(1).executor(Cpu::with_threads(1)).run().unwrap();
+            outcome.state.theta.arrays().unwrap()
+        };
         for steps in [1, 2, 50] {
             let followed = Rmd { step: 0.01, steps, ..Rmd::default() };
             assert_eq!(

@@ -7,8 +7,7 @@ use crate::arguments::Check;
 use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::interrupt::end_on_interrupt;
-use bilevel::graph::random::{fold_in, seed_key};
-use bilevel::{Cpu, Curvature, Diagnosis, Method, Problem, Recorder, State, StopReason};
+use bilevel::{Curvature, Diagnosis, Key, Method, Problem, Recorder, Session, Snapshot, StopReason};
 use bilevel_graph::{CheckReport, GradientCheck, Graph};
 use bilevel_tasks::Setup;
 use serde_json::{Value, json};
@@ -32,7 +31,8 @@ pub struct Findings {
 
 impl Findings {
     /// Looks at a problem at this state.
-    pub fn of(problem: &Problem, state: &State, key: [i32; 2], executor: &Cpu) -> Result<Self> {
+    pub fn of(session: &Session, state: &Snapshot, key: Key) -> Result<Self> {
+        let (problem, executor) = (session.problem(), session.executor());
         let graph = Graph::new();
         let losses = problem.losses(&graph, state, key)?;
         let check = |loss| -> Result<CheckReport> {
@@ -59,7 +59,7 @@ const FIRST: u32 = 10;
 /// How the run begins.
 struct FirstIterations {
     /// Where they end: what is looked at. Of a run that diverges, where it starts: what led astray is far out already.
-    state: State,
+    state: Snapshot,
     /// How many are done.
     done: u32,
     /// The outer loss in the first and in the last of them.
@@ -70,20 +70,17 @@ struct FirstIterations {
 
 impl FirstIterations {
     /// Does what a run would do, and writes nothing.
-    fn of(config: &Config, setup: &Setup) -> Result<Self> {
+    fn of(config: &Config, setup: &Setup, session: &Session) -> Result<Self> {
         let numbers = Recorder::new();
         let driver = config.driver(setup).iterations(config.outer.iterations.min(FIRST));
         let outcome = driver.observe(numbers.clone()).run()?;
         let losses: Vec<f64> = numbers.iterations().iter().map(|iteration| iteration.outer_loss).collect();
         let (state, diverged) = match outcome.reason {
-            StopReason::Diverged(diagnosis) => (
-                State::initial(&setup.problem, &Cpu::with_threads(1), Key::from(seed_key(config.seed)))?,
-                Some(diagnosis),
-            ),
+            StopReason::Diverged(diagnosis) => (session.state(Key::from_seed(config.seed))?, Some(diagnosis)),
             _ => (outcome.state, None),
         };
         let outer_loss = losses.first().copied().zip(losses.last().copied());
-        Ok(FirstIterations { state, done: outcome.iterations, outer_loss, diverged })
+        Ok(FirstIterations { state: state.snapshot()?, done: outcome.iterations, outer_loss, diverged })
     }
 
     /// For people.
@@ -121,9 +118,9 @@ impl FirstIterations {
 }
 
 /// Methods that follow the inner loop and do not refuse this problem.
-fn following(config: &Config, problem: &Problem, executor: &Cpu) -> Result<Vec<&'static str>> {
+fn following(config: &Config, session: &Session) -> Result<Vec<&'static str>> {
     let task = config.task()?;
-    let applies = |name: &&str| task.method(name).and_then(|method| method.compile(problem, executor)).is_ok();
+    let applies = |name: &&str| task.method(name).and_then(|method| method.compile(session)).is_ok();
     Ok(["langevin-adjoint", "rmd", "fmd"].into_iter().filter(applies).collect())
 }
 
@@ -137,11 +134,11 @@ pub fn check(arguments: &Check, out: &mut dyn Write) -> Result<()> {
     let setup = config.setup()?;
     let printing = Arc::new(Mutex::new(()));
     end_on_interrupt(printing.clone(), |()| "stopped before the check was done".into())?;
-    let first = FirstIterations::of(&config, &setup)?;
-    let executor = config.executor();
-    let findings = Findings::of(&setup.problem, &first.state, fold_in(seed_key(config.seed), 1), &executor)?;
+    let session = Session::new(&setup.problem, &config.executor())?;
+    let first = FirstIterations::of(&config, &setup, &session)?;
+    let findings = Findings::of(&session, &first.state, Key::from_seed(config.seed).fold_in(1))?;
     let cause = first.diverged.as_ref().map(|diagnosis| diagnosis.cause);
-    let following = following(&config, &setup.problem, &executor)?;
+    let following = following(&config, &session)?;
     let mut said = advice(findings.curvature, InnerSteps::of(&config), cause, &following);
     said.push(first.sentence());
     let answer = verdict(&findings, arguments.tolerance).and_then(|()| first.verdict());
@@ -231,7 +228,7 @@ fn to_json(findings: &Findings, first: &FirstIterations, said: &[String], passed
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bilevel::{DType, Leaf, Variable};
+    use bilevel::{Cpu, DType, Leaf, Variable};
 
     fn findings(wrong: bool, dtype: DType) -> Findings {
         let problem = Problem::new(Leaf(Variable::constant([3], 0.4)), Leaf(Variable::constant([3], 0.7)))
@@ -243,8 +240,9 @@ mod tests {
             .outer(|s, _, t| (t.0 - s.normal([3])).square().sum_all())
             .build()
             .unwrap();
-        let state = State::initial(&problem, &Cpu::with_threads(1), Key::from([1, 2])).unwrap();
-        Findings::of(&problem, &state, [3, 4], &Cpu::with_threads(1)).unwrap()
+        let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+        let state = session.state(Key::from([1, 2])).unwrap().snapshot().unwrap();
+        Findings::of(&session, &state, Key::from([3, 4])).unwrap()
     }
 
     #[test]

@@ -6,7 +6,8 @@ use crate::digits::{SHAPE, Score, Split, largest_curvature};
 use crate::price::price;
 use crate::runs::training;
 use bilevel::{
-    Adam, Array, Cpu, DType, Driver, Error, Iteration, Observer, Result, State, StopReason, StopSignal, Variable,
+    Adam, Array, Cpu, DType, Driver, Error, Iteration, Key, Method, Observer, Result, Session, State, StopReason,
+    StopSignal, Variable,
 };
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -160,7 +161,7 @@ impl<'a> Ground<'a> {
             return Ok(None);
         }
         (self.watch)(Progress { name, split: self.seed, gradients: self.plan.steps as f64 });
-        Ok(Some(outcome.state.theta[0].clone()))
+        Ok(Some(outcome.state.theta.array(0)?))
     }
 
     fn trial(&self, name: &'static str, weights: &Array, lambda: Vec<f64>, cost: f64, began: Instant) -> Trial {
@@ -186,8 +187,9 @@ impl<'a> Ground<'a> {
         let log_strength = Variable::constant(SHAPE, shared.log_strength).at_least(BOUNDS.0).at_most(BOUNDS.1);
         let problem = from_weights(&self.split, DTYPE, log_strength, Variable::fixed(shared.weights.clone()))?;
         let method = setting.method(self.step, self.plan.inner_steps)?;
-        let one = bilevel::Method::prepare(&method, &problem, &Cpu::with_threads(1))?
-            .estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0]))?, Key::from([0, 0]))?;
+        let session = Session::new(&problem, &Cpu::with_threads(1))?;
+        let key = Key::from([0, 0]);
+        let one = method.prepare_in(&session)?.estimate(&mut session.state(key)?, key)?;
         let each = price(one.oracles, setting.passes());
         let iterations = ((self.plan.budget / each) as u32).max(1);
         let curve = Arc::new(Mutex::new(vec![]));
@@ -214,7 +216,7 @@ impl<'a> Ground<'a> {
         if outcome.reason == StopReason::Signal {
             return Ok(None);
         }
-        let lambda = outcome.state.lambda[0].clone();
+        let lambda = outcome.state.lambda.array(0)?;
         let Some(weights) = self.train(name, Variable::fixed(lambda.clone()))? else { return Ok(None) };
         let cost = shared.trial.cost + price(outcome.oracles, setting.passes()) + self.plan.steps as f64;
         let trial = self.trial(name, &weights, lambda.to_f64(), cost, began);
@@ -254,7 +256,11 @@ impl Observer for Way {
         let gradients = cost - std::mem::replace(&mut self.cost, cost);
         (self.watch)(Progress { name: self.setting.name, split: self.seed, gradients });
         if iteration.number.is_multiple_of(self.every) || iteration.number == self.last {
-            let [validation, test] = [&self.split.validation, &self.split.test].map(|part| part.score(&state.theta[0]));
+            let weights = match state.theta.array(0) {
+                Ok(weights) => weights,
+                Err(error) => return ControlFlow::Break(error.to_string()),
+            };
+            let [validation, test] = [&self.split.validation, &self.split.test].map(|part| part.score(&weights));
             let point = Point { iteration: iteration.number, cost, validation, test };
             self.curve.lock().unwrap_or_else(PoisonError::into_inner).push(point);
         }

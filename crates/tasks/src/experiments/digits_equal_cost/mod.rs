@@ -85,7 +85,7 @@ fn compete(number: usize, candidate: &Candidate, tuning: &Ground, grounds: &[Gro
     for (index, ground) in grounds.iter().enumerate() {
         // γ belongs to the split, so the method is made anew.
         let candidate = &candidates(ground.step, &scale.choices)[number];
-        let method = Prepared::new(&*candidate.variants[choice.variant].method, &ground.problem)?;
+        let method = Prepared::new(&*candidate.variants[choice.variant].method, &ground.session)?;
         let run = run(ground, &method, candidate.passes, choice.outer)?;
         scores.push(run.scores);
         if index == 0 {

@@ -5,8 +5,7 @@ use crate::digits::{SHAPE, Score, Split, largest_curvature, per_weight_l2};
 use crate::prepared::Prepared;
 use crate::price::{Passes, price};
 use crate::runs::{Outer, training};
-use bilevel::graph::random::seed_key;
-use bilevel::{Array, Cpu, DType, Driver, Error, Estimator, Method, Problem, Recorder, Result, State, Variable};
+use bilevel::{Array, Cpu, DType, Driver, Error, Estimator, Key, Method, Recorder, Result, Session, Variable};
 
 /// All is computed in 32-bit floats.
 const DTYPE: DType = DType::F32;
@@ -16,10 +15,10 @@ const START: f64 = -5.0;
 /// below 2.
 const BOUNDS: (f64, f64) = (-15.0, -1.0);
 
-/// A split, its problem, and the inner step all methods take on it.
+/// A split, its problem on one thread, and the inner step all methods take on it.
 pub(super) struct Ground {
     pub split: Split,
-    pub problem: Problem,
+    pub session: Session,
     /// γ = 1 / (largest curvature of the training loss at weights 0). In training that curvature rises by a fifth within
     /// a few steps and then falls, so γ times it stays well below 2.
     pub step: f64,
@@ -30,7 +29,8 @@ impl Ground {
         let split = Split::new(seed);
         let log_strength = Variable::constant(SHAPE, START).at_least(BOUNDS.0).at_most(BOUNDS.1);
         let problem = per_weight_l2(&split, DTYPE, log_strength)?;
-        Ok(Ground { step: 1.0 / largest_curvature(&split.train), problem, split })
+        let session = Session::new(&problem, &Cpu::with_threads(1))?;
+        Ok(Ground { step: 1.0 / largest_curvature(&split.train), session, split })
     }
 
     /// The weights after plain training with one penalty for all.
@@ -38,7 +38,7 @@ impl Ground {
         let problem = per_weight_l2(&self.split, DTYPE, Variable::constant(SHAPE, log_strength))?;
         let outcome =
             Driver::new(&problem, training(self.step, steps)).iterations(1).executor(Cpu::with_threads(1)).run()?;
-        Ok(outcome.state.theta[0].clone())
+        outcome.state.theta.array(0)
     }
 
     /// Scores of these weights on the validation and the test digits.
@@ -59,13 +59,13 @@ pub(super) enum Probe {
 }
 
 pub(super) fn probe(ground: &Ground, method: &dyn Method, passes: Passes) -> Result<Probe> {
-    let mut method = match Prepared::new(method, &ground.problem) {
+    let mut method = match Prepared::new(method, &ground.session) {
         Ok(method) => method,
         Err(error @ Error::NotApplicable { .. }) => return Ok(Probe::DoesNotApply(error.to_string())),
         Err(other) => return Err(other),
     };
-    let key = seed_key(0);
-    let found = method.estimate(&mut State::initial(&ground.problem, &Cpu::with_threads(1), Key::from(key))?, key)?;
+    let key = Key::from_seed(0);
+    let found = method.estimate(&mut ground.session.state(key)?, key)?;
     Ok(Probe::Runs { method, price: price(found.oracles, passes) })
 }
 
@@ -80,8 +80,11 @@ pub(super) struct Run {
 /// As many outer iterations of plain descent as the budget pays for.
 pub(super) fn run(ground: &Ground, method: &Prepared, passes: Passes, outer: Outer) -> Result<Run> {
     let recorder = Recorder::new();
-    let outcome = outer.driver(&ground.problem, method, 1).observe(recorder.clone()).run()?;
-    let scores = (!outcome.reason.is_failure()).then(|| ground.scores(&outcome.state.theta[0]));
+    let outcome = outer.driver(ground.session.problem(), method, 1).observe(recorder.clone()).run()?;
+    let scores = match outcome.reason.is_failure() {
+        true => None,
+        false => Some(ground.scores(&outcome.state.theta.array(0)?)),
+    };
     let curve = recorder.iterations().iter().map(|i| (price(i.oracles, passes), i.outer_loss)).collect();
     Ok(Run { scores, curve })
 }
