@@ -5,9 +5,8 @@
 //!
 //!     cargo run --release -p bilevel --example finite_temperature
 
-use bilevel::graph::random::{fold_in, seed_key};
 use bilevel::{
-    Chains, Cpu, Driver, HpoSgld, IftCg, LangevinAdjoint, Leaf, Method, Problem, Result, Schedule, State, Variable,
+    Chains, Cpu, Driver, HpoSgld, IftCg, Key, LangevinAdjoint, Leaf, Method, Problem, Result, Schedule, State, Variable,
 };
 
 const TEMPERATURE: f64 = 0.3;
@@ -40,11 +39,11 @@ fn mean(method: &dyn Method, theta: f64, count: u32) -> Result<(f64, f64)> {
     let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
     let mut means = vec![];
     for chain in 0..16 {
-        let key = seed_key(chain);
-        let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from(key))?;
+        let key = Key::from_seed(chain);
+        let mut state = State::initial(&problem, &Cpu::with_threads(1), key)?;
         let mut sum = 0.0;
         for i in 0..count + 5 {
-            let h = estimator.estimate(&mut state, fold_in(key, i))?.value.array(0).unwrap().to_f64()[0];
+            let h = estimator.estimate(&mut state, key.fold_in(i))?.value.array(0).unwrap().to_f64()[0];
             sum += if i < 5 { 0.0 } else { h };
         }
         means.push(sum / count as f64);

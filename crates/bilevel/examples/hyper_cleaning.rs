@@ -4,8 +4,8 @@
 //!     cargo run --release -p bilevel --example hyper_cleaning
 
 use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, sigmoid};
-use bilevel::graph::random::{fill_uniform_f64, seed_key};
-use bilevel::{Adam, Array, DType, Driver, LangevinAdjoint, Problem, Result, RmdFo, Tree, Variable};
+use bilevel::graph::random::fill_uniform_f64;
+use bilevel::{Adam, Array, DType, Driver, Key, LangevinAdjoint, Problem, Result, RmdFo, Tree, Variable};
 use bilevel_tasks::digits::{CLASSES, Digits, SHAPE, Split};
 
 /// λ: a number for each training digit, whose sigmoid is the digit's weight.
@@ -45,7 +45,7 @@ fn problem(examples: Variable, train: &Digits, clean: &Digits) -> Result<Problem
 /// Numbers uniform between 0 and 1.
 fn uniform(seed: u64, count: usize) -> Vec<f64> {
     let mut numbers = vec![0.0; count];
-    fill_uniform_f64(seed_key(seed).map(|k| k as u32), 0, 0, 0, &mut numbers);
+    fill_uniform_f64(Key::from_seed(seed).map(|k| k as u32), 0, 0, 0, &mut numbers);
     numbers
 }
 

@@ -4,9 +4,8 @@
 //!     cargo run --release -p bilevel --example learned_initialisation
 
 use bilevel::graph::nn::{linear, mse, tanh};
-use bilevel::graph::random::{fold_in, seed_key};
 use bilevel::{
-    Adam, Array, Cpu, DType, Driver, Method, Problem, Reptile, Result, Rmd, RmdFo, Schedule, Scope, State, Tensor,
+    Adam, Array, Cpu, DType, Driver, Key, Method, Problem, Reptile, Result, Rmd, RmdFo, Schedule, Scope, State, Tensor,
     Tree, Variable,
 };
 
@@ -58,8 +57,8 @@ const SEED: u64 = 1;
 fn after_training(problem: &Problem, lambda: &[Array]) -> Result<f64> {
     let mut train = RmdFo { step: STEP, steps: STEPS, ..RmdFo::default() }.prepare(problem, &Cpu::with_threads(1))?;
     let mut state =
-        State { lambda: lambda.to_vec(), ..State::initial(problem, &Cpu::with_threads(1), Key::from(seed_key(SEED)))? };
-    let losses = (0..300).map(|k| Ok(train.estimate(&mut state, fold_in(seed_key(1000), k))?.outer_loss));
+        State { lambda: lambda.to_vec(), ..State::initial(problem, &Cpu::with_threads(1), Key::from_seed(SEED))? };
+    let losses = (0..300).map(|k| Ok(train.estimate(&mut state, Key::from_seed(1000).fold_in(k))?.outer_loss));
     Ok(losses.collect::<Result<Vec<f64>>>()?.iter().sum::<f64>() / 300.0)
 }
 
@@ -67,7 +66,7 @@ fn main() -> Result<()> {
     let problem = problem()?;
     println!("Error on new sine waves after {STEPS} steps on ten points of each.\n");
     println!("{:38} {:>9} {:>9}", "first weights", "error", "seconds");
-    let random = after_training(&problem, &problem.initial_lambda(seed_key(SEED))?)?;
+    let random = after_training(&problem, &problem.initial_lambda(Key::from_seed(SEED))?)?;
     println!("{:38} {random:9.4}", "random, where all of the below start");
 
     let runs: [(&str, Box<dyn Method>); 3] = [

@@ -8,8 +8,8 @@
 
 use bilevel::graph::{Executor, Graph, Program, gradient_or_zeros, mixed_vector};
 use bilevel::{
-    Adam, Array, Driver, Error, Estimator, Hypergradient, IftCg, InnerTime, Leaf, Method, Oracles, Problem, Result,
-    Routine, State, Trace, Variable, or_zeros,
+    Adam, Array, Driver, Error, Estimator, Hypergradient, IftCg, InnerTime, Key, Leaf, Method, Oracles, Problem,
+    Result, Routine, State, Trace, Variable, or_zeros,
 };
 
 /// Its settings. As `Debug` writes them they are part of a checkpoint's identity.
@@ -70,7 +70,7 @@ impl Method for T1T2 {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         self.train.set_point(&state.lambda, &state.theta, key)?;
         self.train.run(0..self.steps)?;
         state.theta = self.train.theta()?;

@@ -74,7 +74,7 @@ fn driver(problem: &Problem, method: impl Method + 'static) -> Driver {
 fn essence(outcome: &Outcome) -> impl PartialEq + std::fmt::Debug + use<> {
     let last = outcome.last.map(|last| Iteration { elapsed: Default::default(), ..last });
     let reason = outcome.reason.to_string();
-    (kill_target::bits(outcome), last, outcome.best_outer_loss, outcome.oracles, reason)
+    (kill_target::bits(outcome).unwrap(), last, outcome.best_outer_loss, outcome.oracles, reason)
 }
 
 /// Interrupts a run at every point, once and then at all points in one run, and compares.
@@ -191,7 +191,8 @@ fn a_diverging_run_diverges_alike_after_a_resumption_and_leaves_the_last_good_st
         let resumed = make().checkpoints(settings.clone()).run().unwrap();
         assert_eq!(essence(&resumed), essence(&alone), "interrupted after {point}");
         let newest = settings.newest().unwrap().unwrap();
-        assert_eq!((newest.checkpoint.iteration(), newest.checkpoint.state()), (alone.iterations, &alone.state));
+        let last = alone.state.snapshot().unwrap();
+        assert_eq!((newest.checkpoint.iteration(), newest.checkpoint.state()), (alone.iterations, &last));
     }
 }
 
@@ -514,7 +515,8 @@ fn a_folder_lost_on_the_way_stops_the_run_with_its_state_in_hand() {
         assert!(matches!(outcome.reason, StopReason::Unsaved(CheckpointError::Io { .. })), "{}", outcome.reason);
         let done = if every == 1 { 3 } else { 5 };
         let alone = driver(&problem, adjoint()).iterations(done).run().unwrap();
-        assert_eq!((outcome.iterations, &outcome.state), (done, &alone.state));
+        assert_eq!(outcome.iterations, done);
+        assert_eq!(outcome.state.snapshot().unwrap(), alone.state.snapshot().unwrap());
     }
 }
 

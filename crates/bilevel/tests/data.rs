@@ -1,6 +1,6 @@
 //! Data and variables a problem cannot be made of are refused with where the fault lies.
 
-use bilevel::{Array, DType, Leaf, Problem, ProblemBuilder, Variable};
+use bilevel::{Array, Cpu, DType, Key, Leaf, Problem, ProblemBuilder, State, Variable};
 
 type Builder = ProblemBuilder<Leaf<Variable>, Leaf<Variable>>;
 
@@ -50,6 +50,6 @@ fn a_variable_too_large_for_any_memory_is_an_error() {
         .outer(|_, _, t| t.0.square().sum_all())
         .build()
         .unwrap();
-    let error = problem.initial_theta([0, 0]).unwrap_err().to_string();
+    let error = State::initial(&problem, &Cpu::with_threads(1), Key::from_seed(0)).unwrap_err().to_string();
     assert!(error.contains("no memory for f64[1125899906842624]"), "{error}");
 }

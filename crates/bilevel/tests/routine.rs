@@ -1,7 +1,7 @@
-//! A routine gives back what was asked for, leaf by leaf, or says what it does not have.
+//! A routine works in the buffers it is given, leaf by leaf, or says what it does not have.
 
 use bilevel::graph::{Graph, Program};
-use bilevel::{Array, Cpu, DType, Problem, Routine, State, Trace, Tree, Variable};
+use bilevel::{Array, Cpu, DType, Key, Leaves, Problem, Routine, Session, State, Trace, Tree, Variable};
 
 #[derive(Clone, Tree)]
 struct Pair<T> {
@@ -18,8 +18,8 @@ fn problem() -> Problem {
         .unwrap()
 }
 
-/// A program that uses and carries the second leaf of θ and of a group alone.
-fn second_only(keep: bool) -> Routine {
+/// A program that uses and carries the second leaf of θ and of a group alone, bound to the first state.
+fn second_only(keep: bool) -> (Routine, State) {
     let (graph, problem) = (Graph::new(), problem());
     let trace = Trace::new(&graph, &problem).unwrap();
     let z = trace.inputs_like("z", &trace.theta);
@@ -30,49 +30,58 @@ fn second_only(keep: bool) -> Routine {
     if keep {
         builder = builder.keep_input(z[0]).keep_input(trace.theta[0]);
     }
-    let mut routine = Routine::new(&builder.build().unwrap(), &problem, &Cpu::with_threads(1)).unwrap();
-    let state = State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap();
-    routine.set_point(&state.lambda, &state.theta, [0, 0]).unwrap();
-    routine
+    let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+    let mut routine = Routine::new(&builder.build().unwrap(), &session).unwrap();
+    let state = session.state(Key::from_seed(0)).unwrap();
+    routine.bind_point(&state.lambda, &state.theta, Key::from_seed(0)).unwrap();
+    (routine, state)
 }
 
-fn numbers(value: f64) -> Array {
-    Array::full([2], value, DType::F64)
+/// Leaves of two numbers each, all of them the same.
+fn leaves(values: &[f64]) -> Leaves {
+    let arrays: Vec<Array> = values.iter().map(|value| Array::full([2], *value, DType::F64)).collect();
+    Leaves::upload(&Cpu::with_threads(1), &arrays).unwrap()
 }
 
 #[test]
 fn a_leaf_that_a_program_does_not_have_is_an_error_and_lets_no_other_take_its_place() {
-    let mut routine = second_only(false);
-    let z = [numbers(5.0), numbers(6.0)];
-    let said = |result: bilevel::Result<Vec<Array>>| result.unwrap_err().to_string();
-    assert!(routine.set_all("z", &z).unwrap_err().to_string().contains("leaf 0 of z is no input of this program"));
-    assert!(said(routine.theta()).contains("leaf 0 of θ is no input"));
-    assert!(said(routine.carried_all("z")).contains("leaf 0 of z is no input"));
-    assert!(said(routine.output_all("out")).contains("leaf 0 of out is no output"));
-    assert!(routine.read_theta(&mut [numbers(0.0), numbers(0.0)]).is_err());
+    let (mut routine, state) = second_only(false);
+    let two = leaves(&[5.0, 6.0]);
+    let said = |result: bilevel::Result<Leaves>| result.unwrap_err().to_string();
+    assert!(routine.bind("z", &two).unwrap_err().to_string().contains("leaf 0 of z is no input of this program"));
+    assert!(said(routine.inputs("z")).contains("leaf 0 of z is no input"));
+    assert!(said(routine.zeroed("z")).contains("leaf 0 of z is no input"));
+    assert!(said(routine.outputs("out")).contains("leaf 0 of out is no output"));
+    assert!(routine.bind_outputs("out", &two).unwrap_err().to_string().contains("leaf 0 of out is no output"));
+    // Nothing took the place of z, and θ is as it was.
+    assert!(routine.run(0..1).unwrap_err().to_string().contains("z.1"));
+    assert_eq!(state.theta.numbers().unwrap(), [1.0, 1.0, 2.0, 2.0]);
 }
 
 #[test]
-fn an_input_that_is_kept_can_be_set_and_read_whether_or_not_it_matters() {
-    let mut routine = second_only(true);
-    routine.set_all("z", &[numbers(5.0), numbers(6.0)]).unwrap();
+fn an_input_that_is_kept_can_be_bound_whether_or_not_it_matters_and_what_is_carried_is_updated_where_it_lies() {
+    let (mut routine, state) = second_only(true);
+    let z = leaves(&[5.0, 6.0]);
+    routine.bind("z", &z).unwrap();
     routine.run(0..1).unwrap();
-    assert_eq!(routine.theta().unwrap(), [numbers(1.0), numbers(4.0)]);
-    assert_eq!(routine.carried_all("z").unwrap(), [numbers(5.0), numbers(8.0)]);
-    let mut into = [numbers(0.0), numbers(0.0)];
-    routine.read_theta(&mut into).unwrap();
-    assert_eq!(into, [numbers(1.0), numbers(4.0)]);
-    assert!(routine.read_theta(&mut into[..1]).is_err());
+    assert_eq!(state.theta.numbers().unwrap(), [1.0, 1.0, 4.0, 4.0]);
+    assert_eq!(z.numbers().unwrap(), [5.0, 5.0, 8.0, 8.0]);
+    assert_eq!(routine.inputs("z").unwrap().numbers().unwrap(), z.numbers().unwrap());
+    let short = routine.bind_theta(&leaves(&[1.0])).unwrap_err().to_string();
+    assert_eq!(short, "1 leaves were given for θ, which has 2");
+    // What somebody still looks at is not set to zero with the routine's own.
+    let other = routine.zeroed("z").unwrap();
+    assert_eq!((other.numbers().unwrap(), z.numbers().unwrap()), (vec![0.0; 4], vec![5.0, 5.0, 8.0, 8.0]));
 }
 
 #[test]
 fn a_name_that_does_not_exist_and_a_list_of_the_wrong_length_are_refused() {
-    let mut routine = second_only(true);
-    let error = routine.set_all("y", &[numbers(0.0)]).unwrap_err().to_string();
+    let (mut routine, _) = second_only(true);
+    let error = routine.bind("y", &leaves(&[0.0])).unwrap_err().to_string();
     assert!(error.contains("no inputs y.0, y.1") && error.contains("its groups are: z"), "{error}");
-    for short in [&[numbers(1.0)][..], &[], &[numbers(1.0), numbers(1.0), numbers(1.0)]] {
-        let error = routine.set_all("z", short).unwrap_err().to_string();
+    for short in [&[1.0][..], &[], &[1.0, 1.0, 1.0]] {
+        let error = routine.bind("z", &leaves(short)).unwrap_err().to_string();
         assert_eq!(error, format!("{} values were given for the group 'z', which has 2", short.len()));
     }
-    assert!(routine.carried_all("y").is_err() && routine.output_all("z").is_err());
+    assert!(routine.inputs("y").is_err() && routine.outputs("z").is_err());
 }

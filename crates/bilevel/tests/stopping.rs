@@ -1,9 +1,9 @@
 //! A stop signal is answered within the inner loop of a long hypergradient, and does no harm.
 
-use bilevel::graph::{Array, Executor, Program, Result, Runnable};
+use bilevel::graph::{Bindings, Buffer, Executor, Meta, Program, Result, Runnable};
 use bilevel::{
-    AnyMethod, Chains, Checkpoints, Cpu, Driver, Leaf, Method, Outcome, Problem, Rmd, State, StopReason, StopSignal,
-    Storage, Variable, methods,
+    AnyMethod, Chains, Checkpoints, Cpu, Driver, Key, Leaf, Method, Outcome, Problem, Rmd, Snapshot, State, StopReason,
+    StopSignal, Storage, Variable, methods,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counts the steps that programs take, and sets a signal once there were so many.
 #[derive(Clone)]
 struct Counting {
+    cpu: Cpu,
     steps: Arc<AtomicU64>,
     stop_at: u64,
     signal: StopSignal,
@@ -19,7 +20,7 @@ struct Counting {
 
 impl Counting {
     fn new(stop_at: u64) -> Self {
-        Counting { steps: Arc::default(), stop_at, signal: StopSignal::new() }
+        Counting { cpu: Cpu::with_threads(1), steps: Arc::default(), stop_at, signal: StopSignal::new() }
     }
 
     fn taken(&self) -> u64 {
@@ -31,35 +32,44 @@ struct CountingRun(Box<dyn Runnable>, Counting);
 
 impl Executor for Counting {
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
-        Ok(Box::new(CountingRun(Cpu::with_threads(1).compile(program)?, self.clone())))
+        Ok(Box::new(CountingRun(self.cpu.compile(program)?, self.clone())))
+    }
+
+    fn buffer(&self, meta: &Meta) -> Result<Buffer> {
+        self.cpu.buffer(meta)
+    }
+
+    fn share(&self) -> Arc<dyn Executor> {
+        Arc::new(self.clone())
     }
 }
 
 impl Runnable for CountingRun {
-    fn set(&mut self, input: usize, value: &Array) -> Result<()> {
-        self.0.set(input, value)
+    fn bindings(&self) -> &Bindings {
+        self.0.bindings()
     }
 
-    fn run(&mut self, steps: Range<u32>) -> Result<()> {
+    fn bindings_mut(&mut self) -> &mut Bindings {
+        self.0.bindings_mut()
+    }
+
+    fn allocate(&self, meta: &Meta) -> Result<Buffer> {
+        self.0.allocate(meta)
+    }
+
+    fn accepts(&self, buffer: &Buffer) -> bool {
+        self.0.accepts(buffer)
+    }
+
+    unsafe fn execute(&mut self, steps: Range<u32>) -> Result<()> {
         let CountingRun(run, counting) = self;
         let more = steps.len() as u64;
-        run.run(steps)?;
+        // SAFETY: as the caller promised.
+        unsafe { run.execute(steps)? };
         if counting.steps.fetch_add(more, Ordering::SeqCst) + more >= counting.stop_at {
             counting.signal.stop();
         }
         Ok(())
-    }
-
-    fn read(&self, output: usize, into: &mut Array) -> Result<()> {
-        self.0.read(output, into)
-    }
-
-    fn read_input(&self, input: usize, into: &mut Array) -> Result<()> {
-        self.0.read_input(input, into)
-    }
-
-    fn program(&self) -> &Program {
-        self.0.program()
     }
 }
 
@@ -110,8 +120,8 @@ fn all_methods(steps: usize) -> Vec<Box<dyn Method>> {
 }
 
 /// λ, θ, memory and numbers, without times.
-fn without_times(outcome: &Outcome) -> (State, u32, Option<f64>) {
-    (outcome.state.clone(), outcome.iterations, outcome.last.map(|last| last.hypergradient_norm))
+fn without_times(outcome: &Outcome) -> (Snapshot, u32, Option<f64>) {
+    (outcome.state.snapshot().unwrap(), outcome.iterations, outcome.last.map(|last| last.hypergradient_norm))
 }
 
 #[test]
@@ -179,10 +189,11 @@ fn a_loop_in_stretches_has_the_bits_of_one_in_one_go() {
             continue;
         }
         let outcome = Driver::new(problem, method.clone()).executor(Cpu::with_threads(1)).iterations(1).run().unwrap();
-        let key = bilevel::graph::random::seed_key(0);
-        let mut state = State::initial(problem, &Cpu::with_threads(1), Key::from(key)).unwrap();
+        let key = Key::from_seed(0);
+        let mut state = State::initial(problem, &Cpu::with_threads(1), key).unwrap();
         let mut alone = method.prepare(problem, &Cpu::with_threads(1)).unwrap();
-        alone.estimate(&mut state, bilevel::graph::random::fold_in(key, 1)).unwrap();
-        assert_eq!((outcome.state.theta, outcome.state.memory), (state.theta, state.memory), "{}", info.name);
+        alone.estimate(&mut state, key.fold_in(1)).unwrap();
+        let (driven, alone) = (outcome.state.snapshot().unwrap(), state.snapshot().unwrap());
+        assert_eq!((driven.theta, driven.memory), (alone.theta, alone.memory), "{}", info.name);
     }
 }
