@@ -36,7 +36,10 @@ fn a_number_in_the_data_that_the_type_cannot_hold_is_refused_as_that() {
     let large = Array::from_f64([2, 2], vec![0.0, 0.0, 1e300, 0.0]).unwrap();
     problem(DType::F64).data("x", large.clone()).build().unwrap();
     let said = refused(problem(DType::F32).data("x", large));
-    assert_eq!(said, "data 'x' holds 1e300 in row 1, at [1, 0] (counted from 0), more than f32 can hold; scale it first");
+    assert_eq!(
+        said,
+        "data 'x' holds 1e300 in row 1, at [1, 0] (counted from 0), more than f32 can hold; scale it first"
+    );
 }
 
 #[test]
