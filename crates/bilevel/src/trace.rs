@@ -2,6 +2,7 @@
 
 use crate::problem::Problem;
 use crate::scope::Scope;
+use crate::sources::{Read, Sources};
 use crate::{Error, Result};
 use bilevel_graph::{DType, Graph, Tensor, gradient, vjp};
 
@@ -37,7 +38,7 @@ pub struct Trace<'g> {
     pub gamma: Tensor,
     /// The size κ·√(2τγ) of the step's noise.
     pub noise_size: Tensor,
-    data: Vec<(String, Tensor)>,
+    sources: Sources,
 }
 
 /// First random stream of each purpose, so that none shares numbers with another.
@@ -55,10 +56,6 @@ impl<'g> Trace<'g> {
         let declare = |prefix: &str, variables: &[(String, crate::Variable)]| -> Vec<Tensor> {
             variables.iter().map(|(name, v)| graph.input(format!("{prefix}.{name}"), &v.shape, dtype)).collect()
         };
-        let data = problem
-            .data
-            .iter()
-            .map(|(name, array)| (name.clone(), graph.input(format!("data.{name}"), array.shape(), array.dtype())));
         Ok(Trace {
             graph,
             problem,
@@ -67,7 +64,7 @@ impl<'g> Trace<'g> {
             key: graph.input("key", [2], DType::I32),
             gamma: graph.input("gamma", [], dtype),
             noise_size: graph.input("noise", [], dtype),
-            data: data.collect(),
+            sources: Sources::new(graph, problem),
         })
     }
 
@@ -78,11 +75,16 @@ impl<'g> Trace<'g> {
 
     /// The data sets, in the problem's order.
     pub fn data(&self) -> impl Iterator<Item = Tensor> + '_ {
-        self.data.iter().map(|(_, tensor)| *tensor)
+        self.sources.data().iter().map(|(_, tensor)| *tensor)
+    }
+
+    /// What the losses traced so far read of streams.
+    pub(crate) fn read(&self) -> Vec<Read> {
+        self.sources.read()
     }
 
     fn scope(&self, counter: Tensor, stream: u32) -> Scope<'_> {
-        Scope::new(self.graph, &self.data, (self.key, counter), self.problem.dtype, stream)
+        Scope::new(self.graph, &self.sources, (self.key, counter), self.problem.dtype, stream)
     }
 
     /// L_T(λ, θ) with the draw of step `counter`: the same counter gives the same minibatch and noise, so all products of one
