@@ -72,7 +72,7 @@ fn main() -> Result<()> {
     let runs: [(&str, Box<dyn Method>); 3] = [
         ("MAML (rmd)", Box::new(Rmd { step: STEP, steps: STEPS, ..Rmd::default() })),
         ("first-order MAML (rmd-fo)", Box::new(RmdFo { step: STEP, steps: STEPS, ..RmdFo::default() })),
-        ("Reptile (reptile)", Box::new(Reptile { step: STEP, steps: STEPS })),
+        ("Reptile (reptile)", Box::new(Reptile { step: STEP, steps: STEPS, ..Reptile::default() })),
     ];
     for (name, method) in runs {
         let outcome = Driver::new(&problem, method)

@@ -31,6 +31,9 @@ pub struct Fingerprint {
     theta: Vec<(String, Vec<usize>)>,
     data: Vec<(String, String, Vec<usize>)>,
     data_checksum: u32,
+    /// Name, type, shape and identity of each stream.
+    #[serde(default)]
+    streams: Vec<(String, String, Vec<usize>, String)>,
     starts_from_lambda: bool,
     /// Bounds and starts of the variables, as code.
     variables_checksum: u32,
@@ -77,6 +80,11 @@ impl Fingerprint {
                 .map(|(name, a)| (name.clone(), a.dtype().to_string(), a.shape().to_vec()))
                 .collect(),
             data_checksum: checksum.finalize(),
+            streams: problem
+                .streams
+                .iter()
+                .map(|s| (s.name.clone(), s.declared.to_string(), s.shape.clone(), s.source.identity()))
+                .collect(),
             starts_from_lambda: problem.starts_from_lambda(),
             variables_checksum: variables_checksum(problem),
             losses_checksum: losses_checksum(problem),
@@ -118,6 +126,17 @@ impl Fingerprint {
         }
         if self.data_checksum != here.data_checksum {
             return Some("the data sets have the same shapes but other contents".into());
+        }
+        if self.streams != here.streams {
+            let list = |streams: &[(String, String, Vec<usize>, String)]| {
+                let one = |(name, dtype, shape, identity): &(String, String, Vec<usize>, String)| {
+                    let of = if identity.is_empty() { String::new() } else { format!(" of {identity}") };
+                    format!("'{name}' ({dtype}{shape:?}{of})")
+                };
+                let all: Vec<String> = streams.iter().map(one).collect();
+                if all.is_empty() { "none".into() } else { all.join(", ") }
+            };
+            return Some(format!("the streams are {} there and {} here", list(&self.streams), list(&here.streams)));
         }
         if self.starts_from_lambda != here.starts_from_lambda {
             return Some("θ starts from λ in one of them only".into());

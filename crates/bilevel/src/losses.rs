@@ -3,6 +3,7 @@
 use crate::key::Key;
 use crate::problem::Problem;
 use crate::state::Snapshot;
+use crate::stream::At;
 use crate::trace::Trace;
 use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Graph, Tensor};
@@ -88,6 +89,13 @@ impl Problem {
         for ((_, name, value), tensor) in problem.frozen.iter().zip(trace.frozen()) {
             point.push((tensor, value.clone()));
             names.push(format!("frozen.{name}"));
+        }
+        for read in trace.read() {
+            let stream = &problem.streams[read.stream];
+            // The losses are taken at step 0.
+            let step = if let At::Fixed(step) = read.at { step } else { 0 };
+            point.push((read.batch, stream.read(DType::F64, key, step)?));
+            names.push(read.at.port(&stream.name));
         }
         point.push((trace.key, Array::from_i32([2], key.values().to_vec())?));
         names.push("key".into());

@@ -1,6 +1,9 @@
 //! A bi-level problem: λ and θ, an inner and an outer loss, data, and how θ starts.
 
+use crate::classes::Classes;
 use crate::scope::Scope;
+use crate::sources::table_name;
+use crate::stream::{Stream, Streamed, in_dtype};
 use crate::variable::{Role, Variable};
 use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Graph, Tensor, Tree};
@@ -30,9 +33,12 @@ pub struct Problem {
     pub(crate) dtype: DType,
     pub(crate) lambda: Vec<(String, Variable)>,
     pub(crate) theta: Vec<(String, Variable)>,
+    /// With the tables of the classes.
     pub(crate) data: Arc<[(String, Array)]>,
     /// Leaves of θ that are not trained: their places among all leaves, names and numbers.
     pub(crate) frozen: Arc<[(usize, String, Array)]>,
+    pub(crate) streams: Arc<[Streamed]>,
+    pub(crate) classes: Arc<[(String, Classes)]>,
     pub(crate) inner: FlatLoss,
     pub(crate) outer: FlatLoss,
     /// θ⁰ as a function of λ; `None` where θ starts by itself.
@@ -47,6 +53,8 @@ pub struct ProblemBuilder<L, T> {
     theta: T,
     dtype: DType,
     data: BTreeMap<String, Array>,
+    streams: Vec<Streamed>,
+    classes: Vec<(String, Classes)>,
     /// Names that were given to two data sets or two measures.
     twice: Vec<String>,
     inner: Option<FlatLoss>,
@@ -68,6 +76,8 @@ impl Problem {
             theta,
             dtype: DType::F64,
             data: BTreeMap::new(),
+            streams: vec![],
+            classes: vec![],
             twice: vec![],
             inner: None,
             outer: None,
@@ -157,7 +167,7 @@ pub(crate) fn leaf_name(tree: &str, leaf: &str) -> String {
 
 /// Refuses data with a number that is not finite, or that the problem's type cannot hold, and says where it is: `given` are
 /// the numbers before they were taken in that type.
-fn check_finite(name: &str, array: &Array, given: &[f64]) -> Result<()> {
+pub(crate) fn check_finite(name: &str, array: &Array, given: &[f64]) -> Result<()> {
     let Some(position) = array.to_f64().iter().position(|v| !v.is_finite()) else { return Ok(()) };
     let (shape, bad) = (array.shape(), given[position]);
     let strides = bilevel_graph::shape::row_major_strides(shape);
@@ -194,10 +204,77 @@ where
     /// Adds a data set the losses can ask for by name. Floats are taken in the problem's type.
     pub fn data(mut self, name: impl Into<String>, array: Array) -> Self {
         let name = name.into();
-        if self.data.insert(name.clone(), array).is_some() {
+        self.name_data(&name);
+        self.data.insert(name, array);
+        self
+    }
+
+    /// Adds data that are read batch by batch while a run goes on, because they are too large to be held, or are made as they
+    /// are needed. A loss asks for them by name, as for other data, and gets the batch of its step: the inner and the outer
+    /// loss of one step see the same, and so do all derivatives of it. Floats are taken in the problem's type.
+    ///
+    /// Steps are counted from the start of each hypergradient, and the key is its key; a step that is run again is read
+    /// again. From [`Scope::episode`] a loss gets one batch for the whole hypergradient.
+    ///
+    /// ```
+    /// use bilevel::{Array, DType, Driver, Key, Leaf, Problem, Reptile, Stream, StreamResult, Variable};
+    /// /// Rows of a file, a few for each step, from a place that the key decides.
+    /// struct Rows(std::path::PathBuf);
+    /// impl Stream for Rows {
+    ///     fn batch(&self, key: Key, step: u32) -> StreamResult {
+    ///         let text = std::fs::read_to_string(&self.0)?;
+    ///         let numbers = text.lines().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+    ///         let from = key.fold_in(step).words()[0] as usize;
+    ///         Ok(Array::from_f64([2], (0..2).map(|i| numbers[(from + i) % numbers.len()]).collect())?)
+    ///     }
+    ///     fn identity(&self) -> String {
+    ///         self.0.display().to_string()
+    ///     }
+    /// }
+    /// # let folder = std::env::temp_dir().join(format!("bilevel-stream-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).unwrap();
+    /// # let path = folder.join("rows.txt");
+    /// # std::fs::write(&path, "1.0\n2.0\n3.0\n").unwrap();
+    /// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    ///     .stream("rows", [2], DType::F64, Rows(path))
+    ///     .inner(|s, _, t| (t.0 - s.data("rows")).square().mean_all())
+    ///     .outer(|s, _, t| (t.0 - s.data("rows")).square().mean_all())
+    ///     .start(|_, l| *l)
+    ///     .build()?;
+    /// let outcome = Driver::new(&problem, Reptile { step: 0.1, steps: 5 }).rate(0.1).iterations(200).run()?;
+    /// assert!((outcome.state.lambda[0].item()? - 2.0).abs() < 0.5);
+    /// # std::fs::remove_dir_all(folder).unwrap();
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn stream(
+        mut self,
+        name: impl Into<String>,
+        shape: impl AsRef<[usize]>,
+        dtype: DType,
+        stream: impl Stream + 'static,
+    ) -> Self {
+        let name = name.into();
+        self.name_data(&name);
+        let (shape, source) = (shape.as_ref().to_vec(), Arc::new(stream));
+        self.streams.push(Streamed { name, shape, declared: dtype, source });
+        self
+    }
+
+    /// Says which rows of the data belong to which class, so that a loss can draw episodes by this name: see
+    /// [`Scope::shots`].
+    pub fn classes(mut self, name: impl Into<String>, classes: Classes) -> Self {
+        let name = name.into();
+        if self.classes.iter().any(|(other, _)| *other == name) {
+            self.twice.push(format!("two sets of classes are called '{name}'"));
+        }
+        self.classes.push((name, classes));
+        self
+    }
+
+    fn name_data(&mut self, name: &str) {
+        if self.data.contains_key(name) || self.streams.iter().any(|stream| stream.name == name) {
             self.twice.push(format!("two data sets are called '{name}'"));
         }
-        self
     }
 
     fn flatten(
@@ -259,7 +336,7 @@ where
     }
 
     /// The problem, after tracing both losses once to see that they fit.
-    pub fn build(self) -> Result<Problem> {
+    pub fn build(mut self) -> Result<Problem> {
         let missing = |what: &str| Error::Problem {
             reason: format!("the problem has no {what} loss; give one with .{what}(…)"),
         };
@@ -269,17 +346,21 @@ where
         if let Some(twice) = self.twice.first() {
             return Err(Error::Problem { reason: format!("{twice}; give each a name of its own") });
         }
+        if let Some(empty) = self.streams.iter().find(|stream| stream.shape.contains(&0)) {
+            return Err(Error::Problem { reason: format!("the stream '{}' has batches without elements", empty.name) });
+        }
+        for (name, classes) in &self.classes {
+            for (table, array) in classes.tables()? {
+                let name = table_name(name, table);
+                if self.data.insert(name.clone(), array).is_some() {
+                    let reason = format!("data '{name}' has the name of a table of the classes; give it another");
+                    return Err(Error::Problem { reason });
+                }
+            }
+        }
         let dtype = self.dtype;
         let data = self.data.into_iter().map(|(name, given)| {
-            let array = match given.dtype() {
-                DType::I32 => given,
-                _ => {
-                    let values = given.to_f64();
-                    let array = Array::from_values(given.shape(), &values, dtype)?;
-                    check_finite(&name, &array, &values)?;
-                    array
-                }
-            };
+            let array = in_dtype(&name, given, dtype)?;
             Ok((name, array))
         });
         let theta = leaves(&self.theta);
@@ -293,6 +374,8 @@ where
             theta: theta.into_iter().filter(|(_, variable)| variable.role != Role::Frozen).collect(),
             frozen,
             data: data.collect::<Result<_>>()?,
+            streams: self.streams.into(),
+            classes: self.classes.into(),
             inner: self.inner.ok_or_else(|| missing("inner"))?,
             outer: self.outer.ok_or_else(|| missing("outer"))?,
             start: self.start,

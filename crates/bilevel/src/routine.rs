@@ -1,8 +1,10 @@
 //! A compiled program of a problem: bound to the data once, and to λ, θ and whatever else it works on by name.
 
+use crate::feed::{Feed, Outlet};
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::session::Session;
+use crate::stream::At;
 use crate::stretches::Stretches;
 use crate::{Error, Result};
 use bilevel_graph::{Buffer, Port, Program, Runnable};
@@ -46,6 +48,9 @@ pub struct Routine {
     inputs: Groups,
     outputs: Groups,
     key: Option<Buffer>,
+    /// The key of what is random, where streams are read with it.
+    drawn_with: Option<Key>,
+    feed: Option<Feed>,
     /// γ and the size of the noise.
     step_sizes: [Option<Buffer>; 2],
     executor: Arc<dyn bilevel_graph::Executor>,
@@ -68,6 +73,15 @@ impl Routine {
             Ok(Some(buffer))
         };
         let (key, gamma, noise) = (own("key")?, own("gamma")?, own("noise")?);
+        let mut outlets = vec![];
+        for (input, port) in program.inputs.iter().enumerate() {
+            let Some((at, stream)) = At::of_port(&port.name) else { continue };
+            let Some(loader) = session.loader(stream) else { continue };
+            // A buffer of its own: another routine may be at another step.
+            let buffer = session.executor().buffer(&port.meta)?;
+            run.bind_input(input, &buffer)?;
+            outlets.push(Outlet::new(loader.clone(), at, buffer));
+        }
         let problem = session.problem();
         Ok(Routine {
             run,
@@ -77,6 +91,8 @@ impl Routine {
             inputs: groups(&program.inputs),
             outputs: groups(&program.outputs),
             key,
+            drawn_with: None,
+            feed: Feed::new(outlets, session.stop().clone()),
             step_sizes: [gamma, noise],
             executor: session.executor().share(),
         })
@@ -101,6 +117,7 @@ impl Routine {
 
     /// Sets the key of what is random.
     pub fn set_key(&mut self, key: Key) -> Result<()> {
+        self.drawn_with = Some(key);
         let Some(buffer) = &self.key else { return Ok(()) };
         let [a, b] = key.values().map(i32::to_ne_bytes);
         let mut bytes = [0; 8];
@@ -220,7 +237,17 @@ impl Routine {
 
     /// Runs the program for these step numbers, which are also the counters of what is random.
     pub fn run(&mut self, steps: Range<u32>) -> Result<()> {
-        Ok(self.stretches.run(&mut *self.run, steps)?)
+        let Some(feed) = &mut self.feed else { return Ok(self.stretches.run(&mut *self.run, steps)?) };
+        let Some(key) = self.drawn_with else {
+            let reason =
+                "this program reads a stream, whose batches follow from a key; set one with set_key or bind_point";
+            return Err(Error::Problem { reason: reason.into() });
+        };
+        for stretch in feed.stretches(steps.clone()) {
+            feed.fill(key, stretch.start, steps.end)?;
+            self.stretches.run(&mut *self.run, stretch)?;
+        }
+        Ok(())
     }
 
     /// A scalar output of the last step.
@@ -279,7 +306,7 @@ fn groups(ports: &[Port]) -> Groups {
     for (place, port) in ports.iter().enumerate() {
         let Some((prefix, number)) = port.name.rsplit_once('.') else { continue };
         // Names that users give have places of their own.
-        if ["lambda.", "theta.", "data.", "frozen."].iter().any(|own| port.name.starts_with(own)) {
+        if ["lambda.", "theta.", "data.", "frozen.", "stream."].iter().any(|own| port.name.starts_with(own)) {
             continue;
         }
         let Ok(number) = number.parse::<usize>() else { continue };

@@ -1,9 +1,11 @@
 //! A problem on an executor.
 
 use crate::key::Key;
+use crate::loader::Loader;
 use crate::problem::Problem;
 use crate::state::State;
 use crate::stopping::StopSignal;
+use crate::stream::Streamed;
 use crate::{Evaluator, Result};
 use bilevel_graph::{Buffer, Executor};
 use std::sync::Arc;
@@ -33,6 +35,8 @@ pub struct Session {
     problem: Problem,
     executor: Arc<dyn Executor>,
     data: Arc<[(String, Buffer)]>,
+    /// One for every stream; each ends with the last who can ask it.
+    loaders: Arc<[Arc<Loader>]>,
     stop: StopSignal,
 }
 
@@ -47,7 +51,9 @@ impl Session {
         for (_, name, array) in problem.frozen.iter() {
             data.push((format!("frozen.{name}"), executor.upload(array)?));
         }
-        Ok(Session { problem: problem.clone(), executor, data: data.into(), stop: StopSignal::new() })
+        let load = |stream: &Streamed| Ok(Arc::new(Loader::start(stream.clone(), problem.dtype)?));
+        let loaders = problem.streams.iter().map(load).collect::<Result<_>>()?;
+        Ok(Session { problem: problem.clone(), executor, data: data.into(), loaders, stop: StopSignal::new() })
     }
 
     /// The same session, whose runs end early when this is set: what a method compiled in it does for a run that listens to the
@@ -80,6 +86,11 @@ impl Session {
     /// The data of the problem and the frozen leaves of θ, by the names of their inputs.
     pub(crate) fn data(&self) -> &[(String, Buffer)] {
         &self.data
+    }
+
+    /// Who reads the stream of this name.
+    pub(crate) fn loader(&self, name: &str) -> Option<&Arc<Loader>> {
+        self.loaders.iter().find(|loader| loader.name() == name)
     }
 
     pub(crate) fn stop(&self) -> &StopSignal {

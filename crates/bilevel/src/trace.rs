@@ -2,6 +2,7 @@
 
 use crate::problem::Problem;
 use crate::scope::Scope;
+use crate::sources::{Read, Sources};
 use crate::variable::{Role, Variable};
 use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Graph, Tensor, gradient, vjp};
@@ -38,7 +39,7 @@ pub struct Trace<'g> {
     pub gamma: Tensor,
     /// The size κ·√(2τγ) of the step's noise.
     pub noise_size: Tensor,
-    data: Vec<(String, Tensor)>,
+    sources: Sources,
     /// Leaves of θ that are not trained, with their places among all leaves.
     frozen: Vec<(usize, Tensor)>,
 }
@@ -66,10 +67,6 @@ impl<'g> Trace<'g> {
         let declare = |prefix: &str, variables: &[(String, crate::Variable)]| -> Vec<Tensor> {
             variables.iter().map(|(name, v)| graph.input(format!("{prefix}.{name}"), &v.shape, dtype)).collect()
         };
-        let data = problem
-            .data
-            .iter()
-            .map(|(name, array)| (name.clone(), graph.input(format!("data.{name}"), array.shape(), array.dtype())));
         let frozen = |name: &str, array: &Array| graph.input(format!("frozen.{name}"), array.shape(), dtype);
         Ok(Trace {
             graph,
@@ -79,7 +76,7 @@ impl<'g> Trace<'g> {
             key: graph.input("key", [2], DType::I32),
             gamma: graph.input("gamma", [], dtype),
             noise_size: graph.input("noise", [], dtype),
-            data: data.collect(),
+            sources: Sources::new(graph, problem),
             frozen: problem.frozen.iter().map(|(place, name, array)| (*place, frozen(name, array))).collect(),
         })
     }
@@ -91,7 +88,12 @@ impl<'g> Trace<'g> {
 
     /// The data sets, in the problem's order.
     pub fn data(&self) -> impl Iterator<Item = Tensor> + '_ {
-        self.data.iter().map(|(_, tensor)| *tensor)
+        self.sources.data().iter().map(|(_, tensor)| *tensor)
+    }
+
+    /// What the losses traced so far read of streams.
+    pub(crate) fn read(&self) -> Vec<Read> {
+        self.sources.read()
     }
 
     /// The frozen leaves of θ.
@@ -101,7 +103,7 @@ impl<'g> Trace<'g> {
 
     fn scope(&self, counter: Tensor, stream: u32) -> Scope<'_> {
         let training = stream == INNER_STREAM;
-        Scope::new(self.graph, &self.data, (self.key, counter), self.problem.dtype, (stream, training))
+        Scope::new(self.graph, &self.sources, (self.key, counter), self.problem.dtype, (stream, training))
     }
 
     /// θ as a loss sees it: no derivative goes through a statistic.

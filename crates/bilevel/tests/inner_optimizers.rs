@@ -190,7 +190,8 @@ fn the_langevin_methods_follow_the_rates_of_leaves() {
     // In coordinates θ = √rate·φ a leaf with a rate is one without: both must give the same hypergradient.
     let rate: f64 = 0.25;
     let scaled = |own: bool| {
-        let theta = if own { Variable::constant([], 1.0).rate(rate) } else { Variable::constant([], 1.0 / rate.sqrt()) };
+        let theta =
+            if own { Variable::constant([], 1.0).rate(rate) } else { Variable::constant([], 1.0 / rate.sqrt()) };
         let to = if own { 1.0 } else { rate.sqrt() };
         Problem::new(Leaf(Variable::constant([], 0.4)), Leaf(theta))
             .inner(move |_, l, t| (t.0 * to - l.0).square() + (t.0 * to).square().square() * 0.1)
@@ -199,7 +200,8 @@ fn the_langevin_methods_follow_the_rates_of_leaves() {
             .unwrap()
     };
     let hpo = HpoSgld { burn_in: 3, samples: 5, step: 0.05, temperature: 0.01, noise_scale: 1.0 };
-    let adjoint = LangevinAdjoint { burn_in: 3, samples: 5, step: 0.05, temperature: 0.01, ..LangevinAdjoint::default() };
+    let adjoint =
+        LangevinAdjoint { burn_in: 3, samples: 5, step: 0.05, temperature: 0.01, ..LangevinAdjoint::default() };
     for method in [&hpo as &dyn Method, &adjoint] {
         let (own, _) = estimate(&scaled(true), method).unwrap();
         let (other, _) = estimate(&scaled(false), method).unwrap();
@@ -241,7 +243,8 @@ struct Pretrained<T> {
 fn pretrained() -> Problem {
     let (x, y) = data();
     let first = Array::from_f64([3], vec![0.7, -0.4, 0.2]).unwrap();
-    let hidden = |s: &bilevel::Scope, net: &Pretrained<Tensor>| s.data("x").matmul(net.first.reshape([3, 1])).reshape([8]);
+    let hidden =
+        |s: &bilevel::Scope, net: &Pretrained<Tensor>| s.data("x").matmul(net.first.reshape([3, 1])).reshape([8]);
     Problem::new(
         Leaf(Variable::constant([], -1.0)),
         Pretrained {

@@ -191,7 +191,7 @@ fn every_method(from: From) -> Vec<Box<dyn Method>> {
     ];
     match from {
         From::State => all.push(Box::new(Covariance { step, samples: steps, burn_in: 3, ..Covariance::default() })),
-        From::Lambda => all.push(Box::new(Reptile { step, steps })),
+        From::Lambda => all.push(Box::new(Reptile { step, steps, ..Reptile::default() })),
         From::Function => {}
     }
     all

@@ -87,6 +87,6 @@ pub(super) fn candidates(step: f64, choices: &Choices) -> Vec<Candidate> {
         candidate("es", separate, None, over(t, es)),
         candidate("covariance", separate, None, over(&samples, covariance)),
         candidate("imaml", separate, None, over(ten, |steps| Imaml { step, steps, ..Imaml::default() })),
-        candidate("reptile", separate, None, over(ten, |steps| Reptile { step, steps })),
+        candidate("reptile", separate, None, over(ten, |steps| Reptile { step, steps, ..Reptile::default() })),
     ]
 }
