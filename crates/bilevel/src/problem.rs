@@ -241,7 +241,7 @@ where
     ///     .outer(|s, _, t| (t.0 - s.data("rows")).square().mean_all())
     ///     .start(|_, l| *l)
     ///     .build()?;
-    /// let outcome = Driver::new(&problem, Reptile { step: 0.1, steps: 5 }).rate(0.1).iterations(200).run()?;
+    /// let outcome = Driver::new(&problem, Reptile { step: 0.1, steps: 5, ..Reptile::default() }).rate(0.1).iterations(200).run()?;
     /// assert!((outcome.state.lambda[0].item()? - 2.0).abs() < 0.5);
     /// # std::fs::remove_dir_all(folder).unwrap();
     /// # Ok::<(), bilevel::Error>(())
@@ -382,9 +382,6 @@ where
             measures: self.measures,
         };
         for (prefix, variables) in [("λ", &problem.lambda), ("θ", &problem.theta)] {
-            if variables.iter().all(|(_, variable)| variable.role != Role::Trained) {
-                return Err(Error::Problem { reason: format!("{prefix} has no variables to learn") });
-            }
             for (name, variable) in variables {
                 let refuse = |why: String| Err(Error::Problem { reason: format!("{prefix}.{name} {why}") });
                 let (low, high) = variable.bounds();
@@ -409,6 +406,9 @@ where
                 if prefix == "θ" && (low, high) != (f64::NEG_INFINITY, f64::INFINITY) {
                     return refuse("is bounded, but only λ can be: training does not project; add a penalty".into());
                 }
+            }
+            if variables.iter().all(|(_, variable)| variable.role != Role::Trained) {
+                return Err(Error::Problem { reason: format!("{prefix} has no variables to learn") });
             }
         }
         let graph = Graph::new();

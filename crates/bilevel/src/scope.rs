@@ -179,7 +179,7 @@ impl<'a> Scope<'a> {
     ///     .outer(move |s, _, t| (t.0 - target(s)).square())
     ///     .start(|_, l| *l)
     ///     .build()?;
-    /// let outcome = Driver::new(&problem, Reptile { step: 0.1, steps: 5 }).rate(0.05).iterations(500).run()?;
+    /// let outcome = Driver::new(&problem, Reptile { step: 0.1, steps: 5, ..Reptile::default() }).rate(0.05).iterations(500).run()?;
     /// assert!((outcome.state.lambda[0].item().unwrap() - 2.0).abs() < 0.5);
     /// # Ok::<(), bilevel::Error>(())
     /// ```

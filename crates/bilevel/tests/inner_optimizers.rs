@@ -81,7 +81,7 @@ fn differences(problem: &Problem, method: Rmd) -> Vec<f64> {
         };
         (moved(h) - moved(-h)) / (2.0 * h)
     };
-    (0..at.len()).map(|i| (4.0 * slope(i, 1e-3) - slope(i, 2e-3)) / 3.0).collect()
+    (0..at.len()).map(|i| (4.0 * slope(i, 1e-4) - slope(i, 2e-4)) / 3.0).collect()
 }
 
 fn estimate(problem: &Problem, method: &dyn Method) -> Result<(Vec<f64>, Snapshot)> {

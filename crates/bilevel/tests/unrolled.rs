@@ -274,7 +274,7 @@ fn first_order_reverse_mode_drops_the_second_order_terms_only() {
 #[test]
 fn reptile_points_from_the_end_of_training_to_its_start() {
     let problem = network(From::Lambda);
-    let (h, state) = once(&Reptile { step: 0.05, steps: 9 }, &problem, Key::from_seed(4));
+    let (h, state) = once(&Reptile { step: 0.05, steps: 9, ..Reptile::default() }, &problem, Key::from_seed(4));
     let (other, ended) = once(&RmdFo { step: 0.05, steps: 9, ..RmdFo::default() }, &problem, Key::from_seed(4));
     assert_eq!(state.snapshot().unwrap(), ended.snapshot().unwrap());
     assert_eq!((h.inner_loss, h.outer_loss), (other.inner_loss, other.outer_loss));

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 ///     .start(|_, l| *l)
 ///     .build()
 ///     .unwrap();
-/// let mut estimator = Reptile { step: 0.5, steps: 1 }.prepare(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut estimator = Reptile { step: 0.5, steps: 1, ..Reptile::default() }.prepare(&problem, &Cpu::with_threads(1)).unwrap();
 /// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap();
 /// assert_eq!(h.value[0].item().unwrap(), 0.5, "from 1 to 0.5");
 /// ```
