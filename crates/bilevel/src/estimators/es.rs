@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 /// Settings of evolutionary search.
 ///
 /// ```
-/// use bilevel::{Cpu, Es, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{Cpu, Es, Key, Leaf, Method, Problem, Session, Variable};
 /// // F(λ) = λ, so every antithetic pair says z² and their mean is about 1.
 /// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
@@ -33,8 +33,9 @@ use serde::{Deserialize, Serialize};
 ///     .build()
 ///     .unwrap();
 /// let method = Es { step: 1.0, steps: 1, ..Es::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap();
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
 /// assert!((h.value[0].item().unwrap() - 1.0).abs() < 0.6);
 /// assert_eq!(h.oracles.losses, 201, "two for each of 100 directions, one at λ itself");
 /// ```
