@@ -45,7 +45,7 @@ fn problem(examples: Variable, train: &Digits, clean: &Digits) -> Result<Problem
 /// Numbers uniform between 0 and 1.
 fn uniform(seed: u64, count: usize) -> Vec<f64> {
     let mut numbers = vec![0.0; count];
-    fill_uniform_f64(Key::from_seed(seed).map(|k| k as u32), 0, 0, 0, &mut numbers);
+    fill_uniform_f64(Key::from_seed(seed).words(), 0, 0, 0, &mut numbers);
     numbers
 }
 
@@ -71,7 +71,7 @@ fn main() -> Result<()> {
     let fit = |examples: Variable, train: &Digits| -> Result<Array> {
         let only_train = RmdFo { step: STEP, steps: 3000, ..RmdFo::default() };
         let outcome = Driver::new(&problem(examples, train, &clean)?, only_train).iterations(1).run()?;
-        Ok(outcome.state.theta[0].clone())
+        outcome.state.theta.array(0)
     };
     let even = |digits: &Digits| Variable::constant([digits.len()], 0.0);
     let method = LangevinAdjoint { step: STEP, samples: 20, ..LangevinAdjoint::default() };
@@ -81,7 +81,7 @@ fn main() -> Result<()> {
         .iterations(200)
         .seed(1)
         .run()?;
-    let lambda = &outcome.state.lambda[0];
+    let lambda = outcome.state.lambda.array(0)?;
 
     println!("{:34} {:>9} {:>11}", "trained on", "test loss", "test acc.");
     let report = |name: &str, weights: &Array| {

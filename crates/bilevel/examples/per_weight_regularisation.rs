@@ -45,7 +45,7 @@ fn main() -> Result<()> {
     let fit = |log_strength: Variable| -> Result<Array> {
         let only_train = RmdFo { step: STEP, steps: 8000, ..RmdFo::default() };
         let outcome = Driver::new(&problem(log_strength, &split)?, only_train).iterations(1).run()?;
-        Ok(outcome.state.theta[0].clone())
+        outcome.state.theta.array(0)
     };
     let report = |name: &str, weights: &Array| {
         let [train, valid, test] = [&split.train, &split.validation, &split.test].map(|part| part.score(weights));
@@ -78,7 +78,7 @@ fn main() -> Result<()> {
             .iterations(300)
             .seed(1)
             .run()?;
-        report(&name, &fit(Variable::fixed(outcome.state.lambda[0].clone()))?);
+        report(&name, &fit(Variable::fixed(outcome.state.lambda.array(0)?))?);
         if outcome.reason.is_failure() {
             println!("  ({})", outcome.reason);
         }

@@ -11,15 +11,16 @@ const GROWTH: f64 = 10.0;
 /// What was seen beside a hypergradient. A number that a method does not have is `None`.
 ///
 /// ```
-/// use bilevel::{Cpu, HpoSgld, Leaf, Method, Problem, State, Variable, Warning};
+/// use bilevel::{Cpu, HpoSgld, Key, Leaf, Method, Problem, Session, Variable, Warning};
 /// // The inner curvature is 1, so 20 steps of .01 go a fifth of the way, and the kept ones have the mean number 15.5.
 /// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, l, t| (t.0 - 1.0).square() + l.0.square())
 ///     .build()?;
 /// let method = HpoSgld { burn_in: 10, samples: 10, step: 0.01, ..HpoSgld::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0]))?, Key::from([0, 0]))?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = method.prepare_in(&session)?;
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
 /// assert!((h.diagnostics.horizon.unwrap() - 0.2).abs() < 1e-12);
 /// assert!((h.diagnostics.indirect_scale.unwrap() - 0.155).abs() < 1e-12);
 /// assert!(matches!(h.diagnostics.warnings()[..], [Warning::IndirectTermScaled { .. }]));

@@ -146,12 +146,20 @@ impl Hypergradient {
     /// What is not finite, in words, and the likely cause: from the norms of θ, of the method's memory and of the estimate.
     pub(crate) fn fault(&self, method: &str, theta: f64, memory: f64, value: f64) -> Option<(String, Cause)> {
         // From the inside out: the first that is wrong explains those after it.
-        let all = [
-            ("θ", theta, Cause::InnerStepTooLarge),
-            ("what the method keeps warm", memory, self.blame),
-            ("the hypergradient", value, self.blame),
-        ];
-        let (what, _, cause) = all.into_iter().find(|(_, norm, _)| !norm.is_finite())?;
-        Some((format!("{method}: {what} is no longer finite"), cause))
+        if !theta.is_finite() {
+            return Some(lost_theta(method));
+        }
+        let all = [("what the method keeps warm", memory), ("the hypergradient", value)];
+        let (what, _) = all.into_iter().find(|(_, norm)| !norm.is_finite())?;
+        Some((lost(method, what), self.blame))
     }
+}
+
+fn lost(method: &str, what: &str) -> String {
+    format!("{method}: {what} is no longer finite")
+}
+
+/// What is seen, and the likely cause, where θ is not finite.
+pub(crate) fn lost_theta(method: &str) -> (String, Cause) {
+    (lost(method, "θ"), Cause::InnerStepTooLarge)
 }

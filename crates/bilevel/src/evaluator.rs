@@ -12,16 +12,17 @@ use bilevel_graph::{Executor, Graph, Program};
 /// Evaluates the inner loss, the outer loss and the problem's own measures.
 ///
 /// ```
-/// use bilevel::{Cpu, Evaluator, Leaf, Problem, State, Variable};
+/// use bilevel::{Cpu, Key, Leaf, Problem, Session, Variable};
 /// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 3.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| t.0)
 ///     .measure("product", |_, l, t| l.0 * t.0)
 ///     .build()?;
-/// let mut evaluator = Evaluator::new(&problem, &Cpu::with_threads(1))?;
-/// let state = State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0]))?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut evaluator = session.evaluator()?;
+/// let state = session.state(Key::from_seed(0))?;
 /// assert_eq!(evaluator.names(), ["inner", "outer", "product"]);
-/// assert_eq!(evaluator.at(&state, Key::from([0, 0]))?, [1.0, 3.0, 6.0]);
+/// assert_eq!(evaluator.at(&state, Key::from_seed(0))?, [1.0, 3.0, 6.0]);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub struct Evaluator {

@@ -5,9 +5,12 @@ use crate::leaves::Leaves;
 use bilevel_graph::{DType, Executor, Graph, Meta, Program, ProgramBuilder, Runnable, Tensor};
 use std::sync::Arc;
 
-/// Adds Σx² over tensors and the largest |x|, both 64-bit, as outputs `name.square` and `name.largest`.
+/// Adds Σx² over tensors and the largest |x|, both 64-bit, as outputs `name.square` and `name.largest`; nothing where there is
+/// no number at all.
 pub(crate) fn outputs<'g>(builder: ProgramBuilder<'g>, name: &str, tensors: &[Tensor]) -> ProgramBuilder<'g> {
-    let Some(square) = square_norm(tensors) else { return builder };
+    // The label of several chains has no numbers, and so no largest.
+    let tensors: Vec<Tensor> = tensors.iter().filter(|t| !t.is_empty()).copied().collect();
+    let Some(square) = square_norm(&tensors) else { return builder };
     let all_axes = |t: &Tensor| (0..t.rank()).collect::<Vec<_>>();
     let largest = tensors.iter().map(|t| t.abs().max(all_axes(t)).convert(DType::F64)).reduce(|a, b| a.maximum(b));
     let builder = builder.output(format!("{name}.square"), square);
@@ -20,6 +23,11 @@ pub(crate) fn outputs<'g>(builder: ProgramBuilder<'g>, name: &str, tensors: &[Te
 /// Σx² over tensors, in 64-bit floats; `None` where there are none.
 pub(crate) fn square_norm(tensors: &[Tensor]) -> Option<Tensor> {
     tensors.iter().map(|t| t.convert(DType::F64).square().sum_all()).reduce(|a, b| a + b)
+}
+
+/// True where there is a number in any of these leaves, so that they have a norm to compute.
+pub(crate) fn has_numbers(leaves: &Leaves) -> bool {
+    leaves.iter().any(|leaf| !leaf.is_empty())
 }
 
 /// The norm of these leaves, of which Σx² and the largest |x| were found on the way. Where squares leave the range of numbers it
@@ -53,6 +61,7 @@ impl Norms {
         for (number, metas) in metas.iter().enumerate() {
             let input = |(i, m): (usize, &Meta)| graph.input(format!("{number}.{i}"), &m.shape, m.dtype);
             let tensors: Vec<Tensor> = metas.iter().enumerate().map(input).collect();
+            builder = tensors.iter().fold(builder, |builder, tensor| builder.keep_input(*tensor));
             builder = outputs(builder, &number.to_string(), &tensors);
         }
         Ok(Norms { run: executor.compile(&builder.build()?)?, metas })
@@ -64,7 +73,7 @@ impl Norms {
         groups.len() == self.metas.len() && groups.iter().zip(&self.metas).all(same)
     }
 
-    /// The norm of each group; 0 of one without leaves.
+    /// The norm of each group; 0 of one without numbers.
     pub fn of(&mut self, groups: &[&Leaves]) -> Result<Vec<f64>> {
         for (number, leaves) in groups.iter().enumerate() {
             for (i, leaf) in leaves.iter().enumerate() {
@@ -77,9 +86,9 @@ impl Norms {
             let output = self.run.program().output(&name)?;
             Ok(self.run.output(output)?.item().unwrap_or(f64::NAN))
         };
-        let norm = |(group, leaves): (usize, &&Leaves)| match leaves.is_empty() {
-            true => Ok(0.0),
-            false => norm(number(format!("{group}.square"))?, number(format!("{group}.largest"))?, leaves),
+        let norm = |(group, leaves): (usize, &&Leaves)| match has_numbers(leaves) {
+            false => Ok(0.0),
+            true => norm(number(format!("{group}.square"))?, number(format!("{group}.largest"))?, leaves),
         };
         groups.iter().enumerate().map(norm).collect()
     }

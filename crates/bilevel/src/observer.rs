@@ -88,7 +88,7 @@ pub struct Beginning {
 ///         }
 ///     }
 /// }
-/// let state = State { lambda: vec![], theta: vec![], memory: vec![] };
+/// let state = State::default(); // without a single leaf
 /// assert!(GoodEnough(0.1).on_iteration(&Iteration::default(), &state).is_break());
 /// ```
 pub trait Observer: Send {

@@ -7,7 +7,7 @@
 
 use crate::Result;
 use crate::error::require;
-use bilevel_graph::Tensor;
+use bilevel_graph::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 
 /// What an optimizer sees of one leaf.
@@ -232,8 +232,9 @@ impl Optimizer for Adam {
         let Adam { beta1, beta2, epsilon } = *self;
         let mean = leaf.slots[0] * beta1 + leaf.gradient * (1.0 - beta1);
         let square = leaf.slots[1] * beta2 + leaf.gradient.square() * (1.0 - beta2);
-        // 1 − βᵏ, which the running means of the first k steps are short of.
-        let short = |beta: f64| 1.0 - leaf.iteration.constant_like(beta, []).pow(leaf.iteration);
+        // 1 − βᵏ, which the running means of the first k steps are short of; in 64 bits, for β is close to 1.
+        let k = leaf.iteration.convert(DType::F64);
+        let short = |beta: f64| (1.0 - k.constant_like(beta, []).pow(k)).convert(leaf.gradient.dtype());
         let direction = mean / short(beta1) / (square / short(beta2) + epsilon * epsilon).sqrt();
         (direction, vec![mean, square])
     }

@@ -80,14 +80,10 @@ impl OuterStep {
         let memory: Vec<Tensor> = state.memory.iter().enumerate().map(memory).collect();
         let [rate, iteration] = ["rate.0", "iteration.0"].map(|name| graph.input(name, [], dtype));
         let mut builder = Program::builder(&graph).keep_input(rate).keep_input(iteration);
-        for &leaf in &memory {
-            builder = builder.keep_input(leaf);
-        }
+        builder = memory.iter().fold(builder, |builder, leaf| builder.keep_input(*leaf));
         builder = norms::outputs(builder, "h", &h);
         builder = norms::outputs(builder, "theta", &trace.theta);
-        // The label of several chains has no numbers.
-        let numbers: Vec<Tensor> = memory.into_iter().filter(|leaf| !leaf.is_empty()).collect();
-        builder = norms::outputs(builder, "memory", &numbers);
+        builder = norms::outputs(builder, "memory", &memory);
         let factor = clip.and_then(|limit| {
             let norm = norms::square_norm(&h)?.sqrt();
             Some(norm.greater(limit).select(norm.constant_like(limit, []) / norm, 1.0).convert(dtype))
@@ -168,12 +164,15 @@ impl OuterStep {
         let is_finite = |square: &str, largest: &str| -> Result<bool> {
             Ok(!routine.number(square)?.is_nan() && routine.number(largest)?.is_finite())
         };
-        let has_memory = state.memory.iter().any(|leaf| !leaf.is_empty());
         Ok(Measured {
             hypergradient: norm("h.square", "h.largest", h)?,
             projected: routine.number("projected")?.sqrt(),
             theta: norm("theta.square", "theta.largest", &state.theta)?,
-            memory: if has_memory { norm("memory.square", "memory.largest", &state.memory)? } else { 0.0 },
+            memory: if norms::has_numbers(&state.memory) {
+                norm("memory.square", "memory.largest", &state.memory)?
+            } else {
+                0.0
+            },
             step: routine.number("step")?.sqrt(),
             lambda: norm("next.square", "next.largest", &state.lambda)?,
             is_finite: is_finite("next.square", "next.largest")?

@@ -43,10 +43,10 @@ pub(crate) struct Circumstances<'a> {
 struct Seen {
     step: usize,
     inner: f64,
-    /// ‖∇θL_T‖².
+    /// The sum of |∇θL_T|: a sum of squares would leave the range of numbers before the loss does.
     slope: f64,
     outer: f64,
-    /// ‖f_θ‖² and ‖f_λ‖².
+    /// The sums of |f_θ| and |f_λ|.
     f_theta: f64,
     f_lambda: f64,
 }
@@ -105,7 +105,10 @@ impl Circumstances<'_> {
                         format!("the inner loss fell from {:.3e} to {:.3e} on the way", walk.first.inner, last.inner);
                     Some((format!("{}; {fell}", given.seen), Cause::InnerLossUnbounded))
                 }
-                None => Some((given.seen.clone(), Cause::InnerStepTooLarge)),
+                None => {
+                    let lost = format!("the inner loss is not finite from inner step {} on", broken.step + 1);
+                    Some((format!("{}; {lost}", given.seen), Cause::InnerStepTooLarge))
+                }
             });
         }
         // A loss that overflows after a leap of λ is the leap's fault.
@@ -179,7 +182,7 @@ impl Circumstances<'_> {
         let first = at(0)?;
         let mut walk = Walk { first, sound: None, broken: None, away: false, falls: true, outer: None };
         let far = AWAY * first.inner.abs().max(1.0);
-        let steep = AWAY * AWAY * first.slope.max(1.0);
+        let steep = AWAY * first.slope.max(1.0);
         let mut seen = first;
         loop {
             if !seen.inner_is_sound() {
@@ -223,13 +226,13 @@ fn walk_program(session: &Session, inner: &InnerLoop, added: f64) -> Result<Rout
     let by = or_zeros(gradient(outer, &both)?, &both);
     let (f_lambda, f_theta) = by.split_at(lambda.len());
     let zero = graph.scalar(0.0, session.problem().dtype);
-    let square = |all: &[Tensor]| all.iter().map(|t| t.square().sum_all()).reduce(|a, b| a + b).unwrap_or(zero);
+    let size = |all: &[Tensor]| all.iter().map(|t| t.abs().sum_all()).reduce(|a, b| a + b).unwrap_or(zero);
     let mut builder = Program::builder(&graph)
         .output("inner", loss)
-        .output("slope", square(&slope))
+        .output("slope", size(&slope))
         .output("outer", outer)
-        .output("f_theta", square(f_theta))
-        .output("f_lambda", square(f_lambda));
+        .output("f_theta", size(f_theta))
+        .output("f_lambda", size(f_lambda));
     builder = inner.step(&trace, &slope, &updates, step).carry(builder);
     Routine::new(&builder.build()?, session)
 }

@@ -6,11 +6,11 @@
 //! ends of the loop, with the same draw.
 
 use crate::diagnostics::Diagnostics;
-use crate::estimator::{Estimator, Hypergradient, Method};
+use crate::estimator::{Estimator, Hypergradient, Method, lost_theta};
 use crate::estimators::inner_loop::Start;
 use crate::key::Key;
 use crate::leaves::Leaves;
-use crate::norms::Norms;
+use crate::norms::{LazyNorm, Norms};
 use crate::optimizer::InnerOptimizer;
 use crate::routine::Routine;
 use crate::session::Session;
@@ -157,7 +157,14 @@ impl Estimator for Probed {
         self.loss.bind_point(&state.lambda, &state.theta, key)?;
         self.loss.run(self.counter())?;
         let before = self.loss.number("inner")?;
-        let mut found = self.estimate_only(state, key)?;
+        let mut found = match self.estimate_only(state, key) {
+            // A θ that is lost explains whatever the method met after it.
+            Err(Error::Diverged { .. }) if !LazyNorm::new(self.session.executor()).of(&state.theta)?.is_finite() => {
+                let (seen, cause) = lost_theta(self.method);
+                return Err(Error::Diverged { seen, cause });
+            }
+            found => found?,
+        };
         let groups = [&state.theta, &state.memory, &found.value];
         if self.norms.as_ref().is_none_or(|norms| !norms.fits(&groups)) {
             self.norms = Some(Norms::new(&groups, self.session.executor())?);

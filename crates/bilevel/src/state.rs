@@ -28,7 +28,7 @@ pub(crate) const THETA: u32 = 2;
 /// assert_eq!(State::from_snapshot(&snapshot, &cpu)?.snapshot()?, snapshot);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct State {
     /// λ, leaf by leaf.
     pub lambda: Leaves,

@@ -22,7 +22,8 @@ const LETTERS: usize = 12;
 /// write_whole(&path, b"old")?;
 /// write_whole(&path, b"new")?;
 /// assert_eq!(std::fs::read(&path)?, b"new");
-/// # std::fs::remove_file(path)
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     refuse_irregular(path)?;
@@ -56,7 +57,8 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
 /// std::fs::write(folder.join(".result.json.aB3dE6gH9jK2.unfinished"), "{\"outer_lo")?;
 /// remove_unfinished(&folder)?;
 /// assert_eq!(std::fs::read_dir(&folder)?.count(), 0);
-/// # std::fs::remove_dir(folder)
+/// # std::fs::remove_dir(folder)?;
+/// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn remove_unfinished(folder: &Path) -> Result<()> {
     remove_where(folder, is_unfinished)

@@ -331,7 +331,7 @@ fn a_run_falls_back_on_the_checkpoint_before_a_damaged_one_and_says_so() {
     let mut random = Random(2);
     let mut cases: Vec<Vec<u8>> = vec![vec![], b"something else".to_vec(), newer[..newer.len() / 2].to_vec()];
     let mut future = newer.clone();
-    future[8] = 2;
+    future[8] = bilevel::FORMAT_VERSION as u8 + 1;
     cases.push(future);
     cases.extend((0..60).map(|_| corrupt(&newer, &mut random)).filter(|bad| *bad != newer));
     for bad in cases {

@@ -25,17 +25,18 @@ use serde::{Deserialize, Serialize};
 /// through θ⁰ alone.
 ///
 /// ```
-/// use bilevel::{AmigoSgd, Cpu, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{AmigoSgd, Cpu, Key, Leaf, Method, Problem, Session, Variable};
 /// // θ(λ) = λ and f = ½θ², so the hypergradient is λ.
 /// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| t.0.square() * 0.5)
 ///     .build()?;
 /// let method = AmigoSgd { beta: 0.5, iterations: 10, step: 0.5, ..AmigoSgd::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0]))?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = method.prepare_in(&session)?;
+/// let mut state = session.state(Key::from_seed(0))?;
 /// let errors = [0, 1].map(|_| {
-///     let h = estimator.estimate(&mut state, Key::from([0, 0])).unwrap();
+///     let h = estimator.estimate(&mut state, Key::from_seed(0)).unwrap();
 ///     (h.value[0].item().unwrap() - 2.0).abs()
 /// });
 /// assert!(errors[0] < 1e-2 && errors[1] < 1e-5, "{errors:?}");

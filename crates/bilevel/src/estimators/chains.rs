@@ -24,15 +24,16 @@ use std::time::{Duration, Instant};
 /// Runs a method several times, with independent noise, and averages.
 ///
 /// ```
-/// use bilevel::{Chains, Cpu, LangevinAdjoint, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{Chains, Cpu, Key, LangevinAdjoint, Leaf, Method, Problem, Session, Variable};
 /// let problem = Problem::new(Leaf(Variable::constant([], 0.5)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| (t.0 - 1.0).square())
 ///     .build()?;
 /// let method = Chains::new(LangevinAdjoint { temperature: 0.1, ..LangevinAdjoint::default() }, 8);
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from([1, 2]))?;
-/// let h = estimator.estimate(&mut state, Key::from([3, 4]))?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = method.prepare_in(&session)?;
+/// let mut state = session.state(Key::from_seed(1))?;
+/// let h = estimator.estimate(&mut state, Key::from_seed(2))?;
 /// assert!(h.standard_error.unwrap()[0].item().unwrap() > 0.0);
 /// # Ok::<(), bilevel::Error>(())
 /// ```

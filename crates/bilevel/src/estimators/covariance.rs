@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 /// Settings of the covariance estimator.
 ///
 /// ```
-/// use bilevel::{Cpu, Covariance, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{Covariance, Cpu, Key, Leaf, Method, Problem, Session, Variable};
 /// // θ ~ N(λ, τ) and f = θ: the derivative is 1.
 /// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 3.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
@@ -33,8 +33,9 @@ use serde::{Deserialize, Serialize};
 ///     .build()
 ///     .unwrap();
 /// let method = Covariance { step: 0.1, samples: 20_000, ..Covariance::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap();
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
 /// assert!((h.value[0].item().unwrap() - 1.0).abs() < 0.3);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,8 @@
 //!   plain:       h = mean over z of z·F(λ + σz)/σ              z ~ N(0, I)
 //!
 //! Both have the same expectation. The plain form has a variance of F²/σ² per direction, which no small σ forgives. Every
-//! inner loop of one hypergradient starts at the same θ, or at θ⁰ of its own λ, and sees the same draws.
+//! inner loop of one hypergradient starts at the same θ, or at θ⁰ of its own λ, and sees the same draws. Directions and sums are
+//! in 64-bit floats whatever the type of λ: differences of sums would lose their digits, and the directions are the same.
 
 use super::inner_loop::{InnerLoop, Start, outer_loss};
 use crate::error::require;
@@ -18,13 +19,13 @@ use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
 use crate::{Cause, Result};
-use bilevel_graph::{Graph, Program, RandomKind, Tensor};
+use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor};
 use serde::{Deserialize, Serialize};
 
 /// Settings of evolutionary search.
 ///
 /// ```
-/// use bilevel::{Cpu, Es, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{Cpu, Es, Key, Leaf, Method, Problem, Session, Variable};
 /// // F(λ) = λ, so every antithetic pair says z² and their mean is about 1.
 /// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
@@ -32,8 +33,9 @@ use serde::{Deserialize, Serialize};
 ///     .build()
 ///     .unwrap();
 /// let method = Es { step: 1.0, steps: 1, ..Es::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap();
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
 /// assert!((h.value[0].item().unwrap() - 1.0).abs() < 0.6);
 /// assert_eq!(h.oracles.losses, 201, "two for each of 100 directions, one at λ itself");
 /// ```
@@ -117,10 +119,10 @@ impl Method for Es {
 fn move_program(session: &Session) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
-    let by = graph.input("by.0", [], session.problem().dtype);
+    let by = graph.input("by.0", [], DType::F64);
     let mut builder = Program::builder(&graph);
     for (i, (l, z)) in trace.lambda.iter().zip(directions(&trace)).enumerate() {
-        builder = builder.output(format!("moved.{i}"), *l + by * z);
+        builder = builder.output(format!("moved.{i}"), (l.convert(DType::F64) + by * z).convert(l.dtype()));
     }
     Routine::new(&builder.build()?, session)
 }
@@ -129,8 +131,8 @@ fn move_program(session: &Session) -> Result<Routine> {
 fn gather_program(session: &Session) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
-    let slope = graph.input("slope.0", [], session.problem().dtype);
-    let [sum, square] = ["sum", "square"].map(|name| trace.inputs_like(name, &trace.lambda));
+    let slope = graph.input("slope.0", [], DType::F64);
+    let [sum, square] = sums(&trace);
     let mut builder = Program::builder(&graph);
     for (i, z) in directions(&trace).into_iter().enumerate() {
         let sample = slope * z;
@@ -144,21 +146,31 @@ fn ending_program(samples: usize, session: &Session) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let samples = samples as f64;
-    let [sum, square] = ["sum", "square"].map(|name| trace.inputs_like(name, &trace.lambda));
+    let [sum, square] = sums(&trace);
     let mut builder = Program::builder(&graph);
     for i in 0..sum.len() {
         let mean = sum[i] / samples;
         let spread = (square[i] / samples - mean * mean).maximum(0.0);
-        builder = builder.output(format!("mean.{i}"), mean);
-        builder = builder.output(format!("error.{i}"), (spread / (samples - 1.0).max(1.0)).sqrt());
+        let error = (spread / (samples - 1.0).max(1.0)).sqrt();
+        for (name, value) in [("mean", mean), ("error", error)] {
+            builder = builder.output(format!("{name}.{i}"), value.convert(trace.lambda[i].dtype()));
+        }
     }
     Routine::new(&builder.build()?, session)
+}
+
+/// The sums of the samples and of their squares.
+fn sums(trace: &Trace) -> [Vec<Tensor>; 2] {
+    ["sum", "square"].map(|name| {
+        let input = |(i, l): (usize, &Tensor)| trace.graph.input(format!("{name}.{i}"), l.shape(), DType::F64);
+        trace.lambda.iter().enumerate().map(input).collect()
+    })
 }
 
 /// A standard normal direction in the shapes of λ, by the number of the step.
 fn directions(trace: &Trace) -> Vec<Tensor> {
     let draw = |(leaf, l): (usize, &Tensor)| {
-        trace.key.random(trace.graph.step(), RandomKind::Normal, leaf as u32, l.shape(), l.dtype())
+        trace.key.random(trace.graph.step(), RandomKind::Normal, leaf as u32, l.shape(), DType::F64)
     };
     trace.lambda.iter().enumerate().map(draw).collect()
 }

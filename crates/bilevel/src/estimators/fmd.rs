@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 /// Settings of forward mode.
 ///
 /// ```
-/// use bilevel::{Cpu, Fmd, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{Cpu, Fmd, Key, Leaf, Method, Problem, Session, Variable};
 /// // One step from θ = 0 on ½(θ−λ)² goes to γλ, and f = θ there.
 /// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
@@ -30,8 +30,9 @@ use serde::{Deserialize, Serialize};
 ///     .build()
 ///     .unwrap();
 /// let method = Fmd { step: 0.25, steps: 1, ..Fmd::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap();
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
 /// assert_eq!(h.value[0].item().unwrap(), 0.25);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -27,15 +27,16 @@ use serde::{Deserialize, Serialize};
 /// through θ⁰ alone.
 ///
 /// ```
-/// use bilevel::{Cpu, IftNeumann, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{Cpu, IftNeumann, Key, Leaf, Method, Problem, Session, Variable};
 /// // θ(λ) = λ and f = ½θ², so the hypergradient is λ.
 /// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| t.0.square() * 0.5)
 ///     .build()?;
 /// let method = IftNeumann { alpha: 0.5, terms: 30, step: 0.5, ..IftNeumann::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0]))?, Key::from([0, 0]))?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = method.prepare_in(&session)?;
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
 /// assert!((h.value[0].item().unwrap() - 2.0).abs() < 1e-8);
 /// # Ok::<(), bilevel::Error>(())
 /// ```

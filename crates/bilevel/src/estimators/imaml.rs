@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 /// without the proximal term.
 ///
 /// ```
-/// use bilevel::{Cpu, Imaml, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{Cpu, Imaml, Key, Leaf, Method, Problem, Session, Variable};
 /// // The minimum of ½(θ−3)² + ½(θ−λ)² is θ = (3+λ)/2, and f = ½θ²: the hypergradient is θ/2.
 /// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, _, t| (t.0 - 3.0).square() * 0.5)
@@ -36,8 +36,9 @@ use serde::{Deserialize, Serialize};
 ///     .start(|_, l| Leaf(l.0))
 ///     .build()?;
 /// let method = Imaml { rho: 1.0, step: 0.3, ..Imaml::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0]))?, Key::from([0, 0]))?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = method.prepare_in(&session)?;
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
 /// assert!((h.value[0].item().unwrap() - 1.0).abs() < 1e-12);
 /// # Ok::<(), bilevel::Error>(())
 /// ```

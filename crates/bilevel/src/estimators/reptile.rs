@@ -21,15 +21,16 @@ use serde::{Deserialize, Serialize};
 /// Settings of Reptile.
 ///
 /// ```
-/// use bilevel::{Cpu, Leaf, Method, Problem, Reptile, State, Variable};
+/// use bilevel::{Cpu, Key, Leaf, Method, Problem, Reptile, Session, Variable};
 /// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, _, t| t.0.square() / 2.0)
 ///     .outer(|_, _, t| t.0.square())
 ///     .start(|_, l| *l)
 ///     .build()
 ///     .unwrap();
-/// let mut estimator = Reptile { step: 0.5, steps: 1, ..Reptile::default() }.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap();
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut estimator = Reptile { step: 0.5, steps: 1, ..Reptile::default() }.prepare_in(&session).unwrap();
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
 /// assert_eq!(h.value[0].item().unwrap(), 0.5, "from 1 to 0.5");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -49,7 +49,7 @@ pub enum Storage {
 /// Settings of reverse mode.
 ///
 /// ```
-/// use bilevel::{Cpu, Leaf, Method, Problem, Rmd, State, Variable};
+/// use bilevel::{Cpu, Key, Leaf, Method, Problem, Rmd, Session, Variable};
 /// // One step from θ = 0 on ½(θ−λ)² goes to γλ, and f = θ there.
 /// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
@@ -57,9 +57,10 @@ pub enum Storage {
 ///     .build()
 ///     .unwrap();
 /// let method = Rmd { step: 0.25, steps: 1, ..Rmd::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let mut state = State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap();
-/// let h = estimator.estimate(&mut state, Key::from([0, 0])).unwrap();
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let mut state = session.state(Key::from_seed(0)).unwrap();
+/// let h = estimator.estimate(&mut state, Key::from_seed(0)).unwrap();
 /// assert_eq!(h.value[0].item().unwrap(), 0.25);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,15 +96,16 @@ impl Default for Rmd {
 /// Reverse mode prepared for one problem: an [`Estimator`] that also tells how much of the inner loop it holds.
 ///
 /// ```
-/// use bilevel::{Cpu, Estimator, Leaf, Problem, Rmd, State, Storage, Variable};
+/// use bilevel::{Cpu, Estimator, Key, Leaf, Problem, Rmd, Session, Storage, Variable};
 /// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([5], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square().sum_all())
 ///     .outer(|_, _, t| t.0.sum_all())
 ///     .build()
 ///     .unwrap();
 /// let method = Rmd { steps: 900, storage: Storage::Checkpoints, ..Rmd::default() };
-/// let mut rmd = method.prepare_rmd(&problem, &Cpu::with_threads(1)).unwrap();
-/// rmd.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap();
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut rmd = method.prepare_rmd(&session).unwrap();
+/// rmd.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
 /// assert_eq!(rmd.stored_bytes(), (30 + 30) * 5 * 8);
 /// ```
 pub struct PreparedRmd {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 /// Settings of first-order reverse mode.
 ///
 /// ```
-/// use bilevel::{Cpu, Leaf, Method, Problem, RmdFo, State, Variable};
+/// use bilevel::{Cpu, Key, Leaf, Method, Problem, RmdFo, Session, Variable};
 /// // θ⁰ = λ and f = θ²: the first-order hypergradient is 2θᵀ, whatever the inner loss.
 /// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, _, t| t.0.square() / 2.0)
@@ -29,8 +29,9 @@ use serde::{Deserialize, Serialize};
 ///     .build()
 ///     .unwrap();
 /// let method = RmdFo { step: 0.5, steps: 1, ..RmdFo::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let h = estimator.estimate(&mut State::initial(&problem, &Cpu::with_threads(1), Key::from([0, 0])).unwrap(), Key::from([0, 0])).unwrap();
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
 /// assert_eq!(h.value[0].item().unwrap(), 1.0);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
