@@ -109,7 +109,9 @@ impl Classes {
     pub(crate) fn refuse(&self, set: &str, shots: Shots) -> Option<String> {
         let Shots { ways, support, query } = shots;
         if ways == 0 || support == 0 || query == 0 {
-            return Some(format!("an episode has at least one way, support and query row, but {shots:?} was asked for"));
+            return Some(format!(
+                "an episode has at least one way, support and query row, but {shots:?} was asked for"
+            ));
         }
         if ways > self.names.len() {
             let there = self.names.len();

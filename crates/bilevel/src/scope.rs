@@ -256,7 +256,9 @@ impl<'a> Scope<'a> {
                 let known: Vec<&str> = self.sources.class_names().collect();
                 match (crate::nearest(classes, known.iter().copied()), known.is_empty()) {
                     (Some(near), _) => format!("there are no classes '{classes}'; did you mean '{near}'?"),
-                    (None, true) => format!("there are no classes '{classes}'; give them with .classes(\"{classes}\", …)"),
+                    (None, true) => {
+                        format!("there are no classes '{classes}'; give them with .classes(\"{classes}\", …)")
+                    }
                     (None, false) => format!("there are no classes '{classes}'; there are {}", known.join(", ")),
                 }
             });
@@ -282,7 +284,7 @@ impl<'a> Scope<'a> {
             self.complain(|| match size {
                 0 => "a minibatch of no rows was asked for; take at least one".into(),
                 _ if rows > MOST_ROWS => format!(
-                    "a minibatch of {rows} rows was asked for, but rows are numbered in 32-bit integers, so there can be at most \
+                    "a minibatch from {rows} rows was asked for, but rows are numbered in 32-bit integers, so there can be at most \
                      {MOST_ROWS}; draw from a part of them, or read them as a stream"
                 ),
                 _ => format!(
