@@ -57,17 +57,17 @@ impl Outlet {
         Ok(())
     }
 
-    /// Has the next batches read while this step runs: those of the steps up to `end`, or, where a caller goes step by step,
-    /// those in the direction it goes.
-    fn look_ahead(&mut self, key: Key, step: u32, end: u32) {
+    /// Has the next batches read while this step of a call runs: those of the steps that follow in it, or, where a caller goes
+    /// step by step, those in the direction it goes.
+    fn look_ahead(&mut self, key: Key, step: u32, steps: &Range<u32>) {
         if let At::Fixed(_) = self.at {
             return;
         }
         let back = self.last.is_some_and(|last| last == step.wrapping_add(1));
         let on = self.last.is_some_and(|last| last.wrapping_add(1) == step);
         self.last = Some(step);
-        let next = |n: u32| match step + 1 < end {
-            true => Some(step + n).filter(|next| *next < end),
+        let next = |n: u32| match steps.len() > 1 {
+            true => step.checked_add(n).filter(|next| *next < steps.end),
             false if on => step.checked_add(n),
             false if back => step.checked_sub(n),
             false => None,
@@ -90,15 +90,15 @@ impl Feed {
         steps.clone().step_by(length as usize).map(move |from| from..(from + length).min(steps.end))
     }
 
-    /// Puts the batches of this step into the buffers, and has those read that come after it, up to `end`.
-    pub fn fill(&mut self, key: Key, step: u32, end: u32) -> Result<()> {
+    /// Puts the batches of one of these steps into the buffers, and has those read that come after it.
+    pub fn fill(&mut self, key: Key, step: u32, steps: &Range<u32>) -> Result<()> {
         // All streams are asked before one is waited for.
         let tickets: Vec<_> = self.outlets.iter().map(|outlet| outlet.ask(key, outlet.step(step))).collect();
         for (outlet, ticket) in self.outlets.iter_mut().zip(tickets) {
             if let Some(ticket) = ticket {
                 outlet.write(ticket, &self.stop)?;
             }
-            outlet.look_ahead(key, step, end);
+            outlet.look_ahead(key, step, steps);
         }
         Ok(())
     }

@@ -235,7 +235,8 @@ impl Routine {
         Ok(numbers)
     }
 
-    /// Runs the program for these step numbers, which are also the counters of what is random.
+    /// Runs the program for these step numbers, which are also the counters of what is random. A program that reads a
+    /// [`Stream`](crate::Stream) is run step by step, each with its batch.
     pub fn run(&mut self, steps: Range<u32>) -> Result<()> {
         let Some(feed) = &mut self.feed else { return Ok(self.stretches.run(&mut *self.run, steps)?) };
         let Some(key) = self.drawn_with else {
@@ -244,7 +245,7 @@ impl Routine {
             return Err(Error::Problem { reason: reason.into() });
         };
         for stretch in feed.stretches(steps.clone()) {
-            feed.fill(key, stretch.start, steps.end)?;
+            feed.fill(key, stretch.start, &steps)?;
             self.stretches.run(&mut *self.run, stretch)?;
         }
         Ok(())

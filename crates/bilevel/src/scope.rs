@@ -345,7 +345,7 @@ impl<'a> Scope<'a> {
             self.complain(|| match size {
                 0 => "a minibatch of no rows was asked for; take at least one".into(),
                 _ if rows > MOST_ROWS => format!(
-                    "a minibatch of {rows} rows was asked for, but rows are numbered in 32-bit integers, so there can be at most \
+                    "a minibatch from {rows} rows was asked for, but rows are numbered in 32-bit integers, so there can be at most \
                      {MOST_ROWS}; draw from a part of them, or read them as a stream"
                 ),
                 _ => format!(
