@@ -1,6 +1,6 @@
 //! One block of zeroed memory, aligned to a cache line.
 
-use crate::arena::ALIGN;
+use crate::target::ALIGN;
 use bilevel_graph::{Error, ErrorKind, Result};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 

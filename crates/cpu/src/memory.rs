@@ -1,6 +1,7 @@
 //! Where the steps of a plan find their bytes: a table of regions, and an offset in one of them.
 
-use bilevel_graph::DType;
+use bilevel_graph::{DType, Result};
+use bilevel_plan::{MemoryMap, Place, Region, Schedule, known};
 
 /// A worker's scratch: values of a tile, registers.
 pub(crate) const SCRATCH: u32 = 0;
@@ -22,10 +23,36 @@ pub(crate) struct Address {
 }
 
 impl Address {
+    /// Where a place of a program with so many inputs is.
+    pub fn new(place: Place, inputs: usize) -> Self {
+        let region = match place.region {
+            Region::Arena => ARENA,
+            Region::Kept => KEPT,
+            Region::Input(input) => BOUND + input as u32,
+            Region::Output(output) => BOUND + (inputs + output) as u32,
+        };
+        Address { region, offset: place.offset }
+    }
+
     /// So many elements further on.
     pub fn advanced(self, elements: isize, dtype: DType) -> Self {
         let offset = self.offset.wrapping_add_signed(elements * dtype.size() as isize);
         Address { offset, ..self }
+    }
+}
+
+/// The address of every value that is in memory, by node.
+pub(crate) struct Places(pub Vec<Option<Address>>);
+
+impl Places {
+    pub fn new(schedule: &Schedule, map: &MemoryMap) -> Self {
+        let inputs = schedule.inputs.len();
+        Places(map.nodes.iter().map(|place| place.map(|place| Address::new(place, inputs))).collect())
+    }
+
+    /// The address of a value that must have one.
+    pub fn of(&self, schedule: &Schedule, node: usize) -> Result<Address> {
+        known(self.0[node], "the memory of a value that is read or written", schedule.nodes[node].location)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::memory::{Address, Memory};
 use crate::team::Team;
-use crate::view::View;
 use bilevel_graph::DType;
+use bilevel_plan::View;
 
 /// Elements worth a task of their own; longer stretches are cut into pieces of so many.
 const TASK: usize = 1 << 16;

@@ -248,7 +248,10 @@ impl CpuRun {
             };
             if let Some(scalars) = &self.plan.scalar_loop {
                 count(steps.end - 1);
-                timed(&mut self.times, || Ok(scalars.run(steps, memory)))?;
+                timed(&mut self.times, || {
+                    scalars.run(steps, memory);
+                    Ok(())
+                })?;
             } else {
                 for number in steps {
                     count(number);

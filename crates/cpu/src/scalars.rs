@@ -5,10 +5,10 @@
 //! For +, −, ·, / and √ that gives the same bits as computing in `f32`, since `f64` has more than twice its digits.
 
 use crate::kernels::{self, RandomFn};
-use crate::lower::{Elementwise, Kind, Operand};
 use crate::memory::{Address, Memory, SCRATCH};
 use crate::tile_build::Surroundings;
 use bilevel_graph::{BinaryOp, DType, UnaryOp};
+use bilevel_plan::{Elementwise, Kind, Operand};
 use std::collections::HashMap;
 
 /// What an instruction does with registers a, b and c.
@@ -103,7 +103,7 @@ pub(crate) struct Scalars {
 
 /// The scalar program of a group, or `None` where some member is not elementwise on one element.
 pub(crate) fn build(around: &Surroundings, group: usize) -> Option<Scalars> {
-    let info = &around.grouping.groups[group];
+    let info = &around.schedule.groups()[group];
     if info.domain?.n != 1 {
         return None;
     }
@@ -119,7 +119,7 @@ pub(crate) fn build(around: &Surroundings, group: usize) -> Option<Scalars> {
     }
     for &(node, place) in around.copies_of(group) {
         let register = *builder.known.get(&(node, 0))?;
-        let dtype = around.low.nodes[node].dtype;
+        let dtype = around.schedule.nodes[node].dtype;
         builder.found.actions.push(Action::store(Transfer { register, dtype, place }));
     }
     Some(builder.found)
@@ -157,8 +157,8 @@ impl Builder<'_> {
         if let Some(register) = self.known.get(&(node, offset)) {
             return Some(*register);
         }
-        let dtype = self.around.low.nodes[node].dtype;
-        let place = self.around.memory[node]?.advanced(offset, dtype);
+        let dtype = self.around.schedule.nodes[node].dtype;
+        let place = self.around.places.0[node]?.advanced(offset, dtype);
         let register = self.register()?;
         self.found.actions.push(Action::load(Transfer { register, dtype, place }));
         self.known.insert((node, offset), register);
@@ -167,17 +167,17 @@ impl Builder<'_> {
 
     fn member(&mut self, id: usize) -> Option<()> {
         let around = self.around;
-        let node = &around.low.nodes[id];
+        let node = &around.schedule.nodes[id];
         let Kind::Elementwise(kind) = node.kind else { return None };
         if let Elementwise::Random(kind, stream) = kind {
             let (key, _) = node.operands[0].at()?;
-            if around.grouping.group_of[key] == Some(self.group) {
+            if around.schedule.group_of(key) == Some(self.group) {
                 return None;
             }
             let counter = self.operand(&node.operands[1])?;
             let f = kernels::random(around.isa, kind, node.dtype)?;
             let dst = self.register()?;
-            let draw = Draw { f, dtype: node.dtype, stream, dst, key: around.memory[key]?, counter };
+            let draw = Draw { f, dtype: node.dtype, stream, dst, key: around.places.0[key]?, counter };
             self.found.actions.push(Action::Draw(self.found.draws.len() as u16));
             self.found.draws.push(draw);
             self.finish(id, dst);
@@ -214,8 +214,8 @@ impl Builder<'_> {
     /// Remembers a member's register and stores it where others read it.
     fn finish(&mut self, id: usize, register: u16) {
         self.known.insert((id, 0), register);
-        if let Some(place) = self.around.memory[id] {
-            let dtype = self.around.low.nodes[id].dtype;
+        if let Some(place) = self.around.places.0[id] {
+            let dtype = self.around.schedule.nodes[id].dtype;
             self.found.actions.push(Action::store(Transfer { register, dtype, place }));
         }
     }

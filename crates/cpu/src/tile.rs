@@ -2,7 +2,7 @@
 
 use crate::kernels::{BinaryFn, RandomFn, RowsFn, StridedFn, TernaryFn, UnaryFn};
 use crate::memory::{Address, Memory, SCRATCH};
-use crate::view::Run;
+use bilevel_plan::Run;
 
 /// Longest list of strides a view may need.
 pub(crate) const MAX_RUNS: usize = 12;

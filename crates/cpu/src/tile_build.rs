@@ -1,16 +1,13 @@
 //! From a group to a tile program: every member becomes an instruction, values nobody else needs stay in scratch, and
 //! scratch is shared between values that do not live at the same time.
 
-use crate::fuse::{Access, Domain, Grouping, Role, is_whole, repeats_rows};
 use crate::kernels::{self, Arity, Isa};
-use crate::lower::{Elementwise, Kind, Lowering, Operand};
-use crate::memory::{Address, CONSTANTS};
-use crate::planning::{known, lacks};
+use crate::memory::{Address, CONSTANTS, Places};
 use crate::slots::{Value, assign_slots, places};
 use crate::tile::{Advance, Instruction, Load, Place, Sink, TileProgram};
-use crate::view::{Run, View};
 use bilevel_graph::shape::other_axes;
 use bilevel_graph::{DType, ReduceOp, Result};
+use bilevel_plan::{Access, Domain, Elementwise, Kind, Operand, Role, Run, Schedule, View, known, lacks, repeats_rows};
 use std::collections::HashMap;
 
 /// Scratch a tile's live values should fit: most of a first-level cache.
@@ -23,10 +20,8 @@ const MAX_SINK_TASKS: usize = 8;
 
 /// What the builder must know of the plan around it.
 pub(crate) struct Surroundings<'a> {
-    pub low: &'a Lowering,
-    pub grouping: &'a Grouping,
-    /// Place of every node's memory; `None` for values that stay in scratch.
-    pub memory: &'a [Option<Address>],
+    pub schedule: &'a Schedule,
+    pub places: &'a Places,
     /// Members written to other memory at the end of each tile, by group: (node, place). For carries updated in place.
     pub copies: &'a HashMap<usize, Vec<(usize, Address)>>,
     pub isa: Isa,
@@ -40,7 +35,7 @@ impl Surroundings<'_> {
 
     /// The place of a node's memory, which it must have.
     fn place(&self, node: usize) -> Result<Address> {
-        known(self.memory[node], "the memory of a value that is read or written", self.low.nodes[node].location)
+        self.places.of(self.schedule, node)
     }
 }
 
@@ -89,16 +84,16 @@ struct Builder<'a> {
 }
 
 /// Rows of a group's loop: those of its reductions, or, without any, those its strided operands suggest.
-pub(crate) fn row_of(low: &Lowering, grouping: &Grouping, group: usize) -> usize {
-    let Some(domain) = grouping.groups[group].domain else { return 1 };
+pub(crate) fn row_of(schedule: &Schedule, group: usize) -> usize {
+    let Some(domain) = schedule.groups()[group].domain else { return 1 };
     if let Some(row) = domain.row {
         return row;
     }
     let mut best = 1;
-    for &id in &grouping.groups[group].members {
-        for (node, view) in low.nodes[id].operands.iter().filter_map(|o| o.at()) {
+    for &id in &schedule.groups()[group].members {
+        for (node, view) in schedule.nodes[id].reads() {
             let runs = view.runs();
-            if view.count() != domain.n || grouping.group_of[node] == Some(group) || runs.len() < 2 {
+            if view.count() != domain.n || schedule.group_of(node) == Some(group) || runs.len() < 2 {
                 continue;
             }
             let length = runs[runs.len() - 1].length;
@@ -111,18 +106,18 @@ pub(crate) fn row_of(low: &Lowering, grouping: &Grouping, group: usize) -> usize
 }
 
 /// Number of tasks of a group's loop; sinks need memory for each.
-pub(crate) fn task_count(low: &Lowering, grouping: &Grouping, group: usize) -> usize {
-    let Some(domain) = grouping.groups[group].domain else { return 1 };
-    let members = &grouping.groups[group].members;
-    let weight: usize = members.iter().map(|&id| weight(&low.nodes[id].kind)).sum();
+pub(crate) fn task_count(schedule: &Schedule, group: usize) -> usize {
+    let Some(domain) = schedule.groups()[group].domain else { return 1 };
+    let members = &schedule.groups()[group].members;
+    let weight: usize = members.iter().map(|&id| weight(&schedule.nodes[id].kind)).sum();
     let mut tasks = (domain.n.saturating_mul(weight) / TASK_WORK).clamp(1, MAX_TASKS);
     for &id in members {
-        if let Some(Role::Sink { .. }) = grouping.role[id] {
-            let count = low.nodes[id].count().max(1);
+        if let Some(Role::Sink { .. }) = schedule.role(id) {
+            let count = schedule.nodes[id].count().max(1);
             tasks = tasks.min(MAX_SINK_TASKS).min((domain.n / (4 * count)).max(1));
         }
     }
-    tasks.min((domain.n / row_of(low, grouping, group).max(64)).max(1))
+    tasks.min((domain.n / row_of(schedule, group).max(64)).max(1))
 }
 
 fn weight(kind: &Kind) -> usize {
@@ -141,13 +136,12 @@ pub(crate) fn build(
     constants: &mut Constants,
     partial: &HashMap<usize, Address>,
 ) -> Result<TileProgram> {
-    let info = &around.grouping.groups[group];
+    let info = &around.schedule.groups()[group];
     let domain = info.domain.ok_or_else(|| lacks("what a loop runs over"))?;
-    let row = row_of(around.low, around.grouping, group);
+    let row = row_of(around.schedule, group);
     let wide = info.members.iter().any(|&id| {
-        let node = &around.low.nodes[id];
-        node.dtype == DType::F64
-            || node.operands.iter().any(|o| o.at().is_some_and(|(n, _)| around.low.nodes[n].dtype == DType::F64))
+        let node = &around.schedule.nodes[id];
+        node.dtype == DType::F64 || node.reads().any(|(n, _)| around.schedule.nodes[n].dtype == DType::F64)
     });
     let mut builder = Builder {
         around,
@@ -167,13 +161,13 @@ pub(crate) fn build(
         builder.member(id, partial)?;
     }
     for &(node, place) in around.copies_of(group) {
-        let (dtype, rows) = (around.low.nodes[node].dtype, around.grouping.role[node] == Some(Role::Row));
+        let (dtype, rows) = (around.schedule.nodes[node].dtype, around.schedule.role(node) == Some(Role::Row));
         let a = builder.member_source(node)?;
         let a = builder.use_source(a);
         let dst = Place { start: place, advance: advance(rows), size: dtype.size() };
         builder.instructions.push(Instruction::Unary { f: kernels::copy(dtype), dst, a, rows });
     }
-    Ok(builder.finish(task_count(around.low, around.grouping, group)))
+    Ok(builder.finish(task_count(around.schedule, group)))
 }
 
 impl Builder<'_> {
@@ -183,7 +177,7 @@ impl Builder<'_> {
 
     fn member_source(&self, node: usize) -> Result<Source> {
         let found = self.members.get(&node).copied();
-        known(found, "a value of a loop before it is read", self.around.low.nodes[node].location)
+        known(found, "a value of a loop before it is read", self.around.schedule.nodes[node].location)
     }
 
     /// Marks a use and gives the place to read, scratch places being value numbers for now.
@@ -222,8 +216,8 @@ impl Builder<'_> {
             }
             Operand::At { node, view } => (*node, view),
         };
-        let access = self.around.grouping.access(self.around.low, self.group, self.domain, (id, role), operand);
-        match known(access, "a way for a loop to read its own value", self.around.low.nodes[id].location)? {
+        let access = self.around.schedule.access(id, operand);
+        match known(access, "a way for a loop to read its own value", self.around.schedule.nodes[id].location)? {
             Access::Register => {
                 let source = self.member_source(node)?;
                 Ok((self.use_source(source), Arity::Tile))
@@ -242,7 +236,7 @@ impl Builder<'_> {
         }
         let a = self.use_source(source);
         let dst = self.new_value(false);
-        let f = kernels::repeat(self.isa(), self.around.low.nodes[node].dtype);
+        let f = kernels::repeat(self.isa(), self.around.schedule.nodes[node].dtype);
         self.instructions.push(Instruction::Repeat { f, dst, a });
         self.remember(node, view, false, dst)
     }
@@ -259,8 +253,8 @@ impl Builder<'_> {
     }
 
     fn memory_operand(&mut self, node: usize, view: &View, rows: bool, single: bool) -> Result<(Place, Arity)> {
-        let low = self.around.low;
-        let dtype = low.nodes[node].dtype;
+        let schedule = self.around.schedule;
+        let dtype = schedule.nodes[node].dtype;
         let size = dtype.size();
         let start = self.around.place(node)?.advanced(view.offset, dtype);
         let runs = view.runs();
@@ -310,9 +304,9 @@ impl Builder<'_> {
 
     /// Where a member's value goes: its memory if others need it, else scratch.
     fn destination(&mut self, id: usize, rows: bool) -> Place {
-        match self.around.memory[id] {
+        match self.around.places.0[id] {
             Some(start) => {
-                let place = Place { start, advance: advance(rows), size: self.around.low.nodes[id].dtype.size() };
+                let place = Place { start, advance: advance(rows), size: self.around.schedule.nodes[id].dtype.size() };
                 self.members.insert(id, Source::Memory(place));
                 place
             }
@@ -325,9 +319,9 @@ impl Builder<'_> {
     }
 
     fn member(&mut self, id: usize, partial: &HashMap<usize, Address>) -> Result<()> {
-        let low = self.around.low;
-        let node = &low.nodes[id];
-        let role = known(self.around.grouping.role[id], "what a member is to its loop", node.location)?;
+        let schedule = self.around.schedule;
+        let node = &schedule.nodes[id];
+        let role = known(self.around.schedule.role(id), "what a member is to its loop", node.location)?;
         let rows = matches!(role, Role::Row | Role::Sink { full: false });
         match &node.kind {
             Kind::Elementwise(kind) => self.elementwise(id, *kind, role, rows),
@@ -343,10 +337,10 @@ impl Builder<'_> {
     }
 
     fn elementwise(&mut self, id: usize, kind: Elementwise, role: Role, rows: bool) -> Result<()> {
-        let node = &self.around.low.nodes[id];
+        let node = &self.around.schedule.nodes[id];
         let (dtype, isa, line) = (node.dtype, self.isa(), node.location);
         let (kernel, all) = ("the kernel of an operation", "all operands of an operation");
-        let from = |o: &Operand| o.at().map_or(dtype, |(n, _)| self.around.low.nodes[n].dtype);
+        let from = |o: &Operand| o.at().map_or(dtype, |(n, _)| self.around.schedule.nodes[n].dtype);
         let operand_dtype = from(&node.operands[0]);
         let mut operands: Vec<(Place, Arity)> = vec![];
         for operand in &node.operands {
@@ -413,7 +407,7 @@ impl Builder<'_> {
         let Operand::At { node, .. } = operand else {
             return Err(lacks("the key and the counter of a draw in memory"));
         };
-        if self.around.grouping.group_of[*node] == Some(self.group) && self.around.memory[*node].is_none() {
+        if self.around.schedule.group_of(*node) == Some(self.group) && self.around.places.0[*node].is_none() {
             let source = self.member_source(*node)?;
             return Ok(self.use_source(source));
         }
@@ -421,8 +415,8 @@ impl Builder<'_> {
     }
 
     fn row_reduction(&mut self, id: usize, kernel: fn(Isa, DType) -> kernels::RowsFn) -> Result<()> {
-        let node = &self.around.low.nodes[id];
-        let dtype = node.operands[0].at().map_or(node.dtype, |(n, _)| self.around.low.nodes[n].dtype);
+        let node = &self.around.schedule.nodes[id];
+        let dtype = node.operands[0].at().map_or(node.dtype, |(n, _)| self.around.schedule.nodes[n].dtype);
         // The operand is read as full values, whatever the result is.
         let operand = self.operand(id, &node.operands[0], Role::Full, dtype)?;
         let a = self.filled(operand, dtype, false);
@@ -441,8 +435,8 @@ impl Builder<'_> {
         rows: bool,
         partial: Address,
     ) -> Result<()> {
-        let (low, isa) = (self.around.low, self.isa());
-        let node = &low.nodes[id];
+        let (schedule, isa) = (self.around.schedule, self.isa());
+        let node = &schedule.nodes[id];
         let dtype = node.dtype;
         let (_, view) = known(node.operands[0].at(), "the operand of a reduction in memory", node.location)?;
         // Each operand axis walks the result by the result's stride, or not at all where it is reduced.
@@ -527,20 +521,4 @@ fn same_in_every_row(runs: &[Run], row: usize) -> bool {
         count *= runs[inner].length;
     }
     count == row && runs[..inner].iter().all(|run| run.stride == 0)
-}
-
-/// True where this group reads the node's memory only element by element, in the order it runs.
-pub(crate) fn reads_in_step(low: &Lowering, grouping: &Grouping, group: usize, node: usize) -> bool {
-    let Some(domain) = grouping.groups[group].domain else { return false };
-    grouping.groups[group].members.iter().all(|&id| {
-        let random = matches!(low.nodes[id].kind, Kind::Elementwise(Elementwise::Random(..)));
-        low.nodes[id].operands.iter().all(|operand| match operand.at() {
-            Some((n, view)) if n == node => {
-                let role = grouping.role[id];
-                let full = matches!(role, Some(Role::Full | Role::Sink { full: true }));
-                !random && full && domain.n == view.count() && is_whole(low, n, view)
-            }
-            _ => true,
-        })
-    })
 }

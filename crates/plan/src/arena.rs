@@ -3,16 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// A buffer that must exist from step `first` to step `last`, both included.
+/// Bytes that must exist from step `first` to step `last`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Buffer {
+pub(crate) struct Life {
     pub bytes: usize,
     pub first: usize,
     pub last: usize,
 }
-
-/// Places are multiples of this: a cache line.
-pub(crate) const ALIGN: usize = 64;
 
 /// Where every buffer lies, and the size of the block.
 pub(crate) struct Layout {
@@ -25,23 +22,21 @@ pub(crate) struct Layout {
 /// Most buffers for which the time of the better of two ways, which grows with the square of their number, is short.
 const FEW: usize = 8192;
 
-fn size(buffer: &Buffer) -> usize {
-    buffer.bytes.next_multiple_of(ALIGN)
-}
-
-/// Lays the buffers out. Those that live all the time lie below the others, which can never share their places.
+/// Lays the buffers out at multiples of `align` bytes. Those that live all the time lie below the others, which can never share their places.
 ///
 /// Sums saturate: a block of `usize::MAX` bytes is one that cannot be had.
-pub(crate) fn lay_out(buffers: &[Buffer]) -> Layout {
+pub(crate) fn lay_out(buffers: &[Life], align: usize) -> Layout {
+    let whole = |b: &Life| Life { bytes: b.bytes.next_multiple_of(align), ..*b };
+    let buffers: &[Life] = &buffers.iter().map(whole).collect::<Vec<_>>();
     let begin = buffers.iter().map(|b| b.first).min();
     let end = buffers.iter().map(|b| b.last).max();
-    let lasts = |b: &Buffer| Some(b.first) == begin && Some(b.last) == end;
+    let lasts = |b: &Life| Some(b.first) == begin && Some(b.last) == end;
     let (lasting, passing): (Vec<usize>, Vec<usize>) = (0..buffers.len()).partition(|&i| lasts(&buffers[i]));
     let mut offsets = vec![0; buffers.len()];
     let mut bytes = 0usize;
     for i in lasting {
         offsets[i] = bytes;
-        bytes = bytes.saturating_add(size(&buffers[i]));
+        bytes = bytes.saturating_add(buffers[i].bytes);
     }
     let above = if passing.len() <= FEW {
         largest_first(buffers, &passing, &mut offsets)
@@ -55,10 +50,10 @@ pub(crate) fn lay_out(buffers: &[Buffer]) -> Layout {
 }
 
 /// The largest first, each at the lowest place free for all its life. Gives the bytes of all.
-fn largest_first(buffers: &[Buffer], chosen: &[usize], offsets: &mut [usize]) -> usize {
-    let end = |offset: usize, b: &Buffer| offset.saturating_add(size(b));
+fn largest_first(buffers: &[Life], chosen: &[usize], offsets: &mut [usize]) -> usize {
+    let end = |offset: usize, b: &Life| offset.saturating_add(b.bytes);
     let mut order = chosen.to_vec();
-    order.sort_by_key(|&i| (Reverse(size(&buffers[i])), buffers[i].first, i));
+    order.sort_by_key(|&i| (Reverse(buffers[i].bytes), buffers[i].first, i));
     let mut placed: Vec<usize> = vec![]; // by offset
     let mut bytes = 0;
     for i in order {
@@ -86,9 +81,9 @@ fn largest_first(buffers: &[Buffer], chosen: &[usize], offsets: &mut [usize]) ->
 /// In the order in which they are made, each in the smallest gap that has room for it: the time grows with n·log n, and
 /// what lives like a stack, as the values of a forward pass do until the backward one, leaves no gaps. Gives the bytes of
 /// all.
-fn oldest_first(buffers: &[Buffer], chosen: &[usize], offsets: &mut [usize]) -> usize {
+fn oldest_first(buffers: &[Life], chosen: &[usize], offsets: &mut [usize]) -> usize {
     let mut order: Vec<usize> = chosen.iter().copied().filter(|&i| buffers[i].bytes > 0).collect();
-    order.sort_by_key(|&i| (buffers[i].first, Reverse(size(&buffers[i])), i));
+    order.sort_by_key(|&i| (buffers[i].first, Reverse(buffers[i].bytes), i));
     let mut gaps = Gaps::default();
     let mut alive: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
     let mut bytes = 0;
@@ -97,9 +92,9 @@ fn oldest_first(buffers: &[Buffer], chosen: &[usize], offsets: &mut [usize]) -> 
             && last < buffers[i].first
         {
             alive.pop();
-            gaps.give_back(offsets[ended], size(&buffers[ended]));
+            gaps.give_back(offsets[ended], buffers[ended].bytes);
         }
-        offsets[i] = gaps.take(size(&buffers[i]));
+        offsets[i] = gaps.take(buffers[i].bytes);
         bytes = bytes.max(gaps.end);
         alive.push(Reverse((buffers[i].last, i)));
     }
@@ -158,12 +153,11 @@ impl Gaps {
     }
 }
 
-fn lower_bound(buffers: &[Buffer]) -> usize {
+fn lower_bound(buffers: &[Life]) -> usize {
     let mut events: Vec<(usize, bool, usize)> = vec![];
     for buffer in buffers {
-        let size = size(buffer);
-        events.push((buffer.first, true, size));
-        events.push((buffer.last + 1, false, size));
+        events.push((buffer.first, true, buffer.bytes));
+        events.push((buffer.last + 1, false, buffer.bytes));
     }
     // At one step, what has ended goes before what begins.
     events.sort_unstable();
@@ -183,8 +177,10 @@ fn lower_bound(buffers: &[Buffer]) -> usize {
 mod tests {
     use super::*;
 
+    const ALIGN: usize = 64;
+
     /// Nothing alive together overlaps, and everything lies inside the block at an aligned place.
-    fn check(buffers: &[Buffer], layout: &Layout) {
+    fn check(buffers: &[Life], layout: &Layout) {
         for (i, a) in buffers.iter().enumerate() {
             for (j, b) in buffers.iter().enumerate().skip(i + 1) {
                 let together = a.first <= b.last && b.first <= a.last;
@@ -198,16 +194,16 @@ mod tests {
     #[test]
     fn very_many_buffers_never_overlap_either_and_those_that_live_like_a_stack_leave_no_gaps() {
         let count = FEW + 500;
-        let nested: Vec<Buffer> = (0..count)
-            .map(|i| Buffer { bytes: 64 * (1 + i % 5), first: i, last: 2 * count - i })
-            .chain([Buffer { bytes: 640, first: 0, last: 2 * count }])
+        let nested: Vec<Life> = (0..count)
+            .map(|i| Life { bytes: 64 * (1 + i % 5), first: i, last: 2 * count - i })
+            .chain([Life { bytes: 640, first: 0, last: 2 * count }])
             .collect();
-        let layout = lay_out(&nested);
+        let layout = lay_out(&nested, ALIGN);
         check(&nested, &layout);
         assert_eq!(layout.bytes, layout.lower_bound);
-        let mixed: Vec<Buffer> =
-            (0..count).map(|i| Buffer { bytes: 40 * (i * 7 % 11), first: i / 3, last: i / 3 + i * 5 % 17 }).collect();
-        let layout = lay_out(&mixed);
+        let mixed: Vec<Life> =
+            (0..count).map(|i| Life { bytes: 40 * (i * 7 % 11), first: i / 3, last: i / 3 + i * 5 % 17 }).collect();
+        let layout = lay_out(&mixed, ALIGN);
         check(&mixed, &layout);
         assert!(layout.bytes <= layout.lower_bound * 3 / 2, "{} of {}", layout.bytes, layout.lower_bound);
     }
@@ -220,13 +216,13 @@ mod tests {
             (state >> 33) as usize % n
         };
         for _ in 0..50 {
-            let buffers: Vec<Buffer> = (0..random(60))
+            let buffers: Vec<Life> = (0..random(60))
                 .map(|_| {
                     let first = random(40);
-                    Buffer { bytes: random(5000), first, last: first + random(10) }
+                    Life { bytes: random(5000), first, last: first + random(10) }
                 })
                 .collect();
-            let layout = lay_out(&buffers);
+            let layout = lay_out(&buffers, ALIGN);
             check(&buffers, &layout);
             assert!(layout.bytes >= layout.lower_bound && layout.bytes <= layout.lower_bound * 3 / 2 + ALIGN);
         }

@@ -1,101 +1,18 @@
 //! From a program to operations on memory: what only moves elements becomes a view, what needs a dense operand gets a copy,
 //! and matrix products get their strides.
 
-use crate::lower_dot::{DotLayout, dot_result, lower_dot, placed};
+use crate::lower_dot::{dot_result, lower_dot, placed};
+use crate::node::{Elementwise, Kind, Node, Operand};
 use crate::planning::{known, lacks};
+use crate::target::Target;
 use crate::view::View;
-use bilevel_graph::{BinaryOp, ConvDims, DType, Meta, Op, Program, RandomKind, ReduceOp, Result, UnaryOp, WindowDims};
+use bilevel_graph::{DType, Meta, Op, Program, Result};
 use std::collections::HashMap;
 use std::panic::Location;
 
-/// What a node of the lowered program does.
-#[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    /// A program input.
-    Input,
-    /// Numbers known at compile time.
-    Table(Vec<f64>),
-    /// One value for each element.
-    Elementwise(Elementwise),
-    /// Over these axes of the operand's view.
-    Reduce(ReduceOp, Vec<usize>),
-    /// Along the last axis of the operand's view.
-    ArgMax,
-    Dot(DotLayout),
-    Conv(ConvDims),
-    Gather {
-        batch: usize,
-    },
-    ScatterAdd {
-        batch: usize,
-    },
-    WindowArgMax(WindowDims),
-    CumSum {
-        axis: usize,
-        reverse: bool,
-    },
-    Concat(usize),
-    Pad {
-        low: Vec<usize>,
-        interior: Vec<usize>,
-    },
-    /// Fails at run time where an element of the operand is not in 0..limit.
-    CheckIndex(usize),
-}
-
-/// Functions applied element by element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Elementwise {
-    Copy,
-    Unary(UnaryOp),
-    Binary(BinaryOp),
-    Select,
-    Convert(DType),
-    /// Operands: key and counter.
-    Random(RandomKind, u32),
-}
-
-/// Where an operand's elements are.
-#[derive(Clone, Debug)]
-pub(crate) enum Operand {
-    /// The same number everywhere.
-    Constant(f64),
-    /// In the memory of a node.
-    At { node: usize, view: View },
-}
-
-impl Operand {
-    pub fn at(&self) -> Option<(usize, &View)> {
-        match self {
-            Operand::Constant(_) => None,
-            Operand::At { node, view } => Some((*node, view)),
-        }
-    }
-}
-
-/// An operation with memory of its own: `shape` elements, dense, row-major.
-#[derive(Clone, Debug)]
-pub(crate) struct Lowered {
-    pub kind: Kind,
-    pub operands: Vec<Operand>,
-    pub shape: Vec<usize>,
-    pub dtype: DType,
-    /// How the node's own axes lie in its memory; differs from dense only for products written transposed.
-    pub layout: View,
-    /// True when it is the same in every step of a loop.
-    pub invariant: bool,
-    pub location: &'static Location<'static>,
-}
-
-impl Lowered {
-    pub fn count(&self) -> usize {
-        self.shape.iter().product()
-    }
-}
-
 /// The lowered program.
 pub(crate) struct Lowering {
-    pub nodes: Vec<Lowered>,
+    pub nodes: Vec<Node>,
     /// The memory of each program input that is used.
     pub inputs: Vec<Option<usize>>,
     /// Where each output is.
@@ -107,7 +24,7 @@ pub(crate) struct Lowering {
 impl Lowering {
     /// The nodes something depends on.
     pub fn live(&self) -> Vec<bool> {
-        let checked = |node: &Lowered| matches!(node.kind, Kind::CheckIndex(_) | Kind::Input);
+        let checked = |node: &Node| matches!(node.kind, Kind::CheckIndex(_) | Kind::Input);
         let mut live: Vec<bool> = self.nodes.iter().map(checked).collect();
         let results = self.outputs.iter().chain(self.carries.iter().map(|(_, next)| next));
         results.filter_map(Operand::at).for_each(|(node, _)| live[node] = true);
@@ -130,7 +47,7 @@ impl Lowering {
         let invariant = !matches!(kind, Kind::Input)
             && operands.iter().all(|o| o.at().is_none_or(|(node, _)| self.nodes[node].invariant));
         let layout = View::contiguous(shape);
-        self.nodes.push(Lowered { kind, operands, shape: shape.to_vec(), dtype, layout, invariant, location: like });
+        self.nodes.push(Node { kind, operands, shape: shape.to_vec(), dtype, layout, invariant, location: like });
         self.nodes.len() - 1
     }
 
@@ -138,21 +55,15 @@ impl Lowering {
         Operand::At { node, view: View::contiguous(&self.nodes[node].shape) }
     }
 
-    /// A comparison with a constant is made again for each of its users: that costs less than keeping a mask in memory
-    /// from a forward pass to a backward one.
-    fn fresh(&mut self, value: &Operand) -> Operand {
+    /// What is cheap to compute is computed again for each of its readers.
+    fn fresh(&mut self, value: &Operand, target: &dyn Target) -> Operand {
         let Operand::At { node, view } = value else { return value.clone() };
-        let Lowered { kind: Kind::Elementwise(Elementwise::Binary(op)), operands, shape, dtype, location, .. } =
-            &self.nodes[*node]
-        else {
-            return value.clone();
-        };
-        let constant = operands.iter().any(|o| o.at().is_none());
-        if !op.is_comparison() || !constant || shape.is_empty() {
+        let made = &self.nodes[*node];
+        if !matches!(made.kind, Kind::Elementwise(_)) || made.shape.is_empty() || !target.recomputes(made) {
             return value.clone();
         }
-        let (operands, shape, dtype, location) = (operands.clone(), shape.clone(), *dtype, *location);
-        let node = self.push(Kind::Elementwise(Elementwise::Binary(*op)), operands, &shape, dtype, location);
+        let again = made.clone();
+        let node = self.push(again.kind, again.operands, &again.shape, again.dtype, again.location);
         Operand::At { node, view: view.clone() }
     }
 
@@ -165,7 +76,7 @@ impl Lowering {
     /// The operand itself where it is dense from the start of its memory, else a copy.
     fn dense_operand(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
         match &operand {
-            Operand::At { node, view } if view.is_contiguous() && view.count() == self.nodes[*node].count() => operand,
+            Operand::At { node, view } if self.nodes[*node].is_whole(view) => operand,
             _ => self.copy(operand, shape, dtype, like),
         }
     }
@@ -193,7 +104,7 @@ impl Lowering {
 type Line = &'static Location<'static>;
 
 /// Lowers every node of the program.
-pub(crate) fn lower(program: &Program) -> Result<Lowering> {
+pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> {
     let mut low =
         Lowering { nodes: vec![], inputs: vec![None; program.inputs.len()], outputs: vec![], carries: vec![] };
     let mut changes = vec![false; program.inputs.len()];
@@ -204,7 +115,7 @@ pub(crate) fn lower(program: &Program) -> Result<Lowering> {
     let mut values: Vec<Operand> = Vec::with_capacity(program.nodes.len());
     for (id, node) in program.nodes.iter().enumerate() {
         let (shape, dtype, line) = (&node.meta.shape, node.meta.dtype, node.location);
-        let operands: Vec<Operand> = node.inputs.iter().map(|&i| low.fresh(&values[i])).collect();
+        let operands: Vec<Operand> = node.inputs.iter().map(|&i| low.fresh(&values[i], target)).collect();
         let metas: Vec<_> = node.inputs.iter().map(|&i| &program.nodes[i].meta).collect();
         // What reads its operands in the order of their memory.
         let densely = |low: &mut Lowering, kind: Kind| {

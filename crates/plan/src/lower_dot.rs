@@ -1,7 +1,8 @@
 //! Strides of a batched matrix product: every group of axes that one stride can walk is one axis, and an operand where
 //! none can is copied into order first.
 
-use crate::lower::{Lowering, Operand};
+use crate::lower::Lowering;
+use crate::node::Operand;
 use crate::planning::known;
 use crate::view::{View, merged_stride};
 use bilevel_graph::shape::{inverse_permutation, other_axes};
@@ -10,13 +11,18 @@ use std::panic::Location;
 
 /// C[b, i, j] = Σₖ A[b, i, k]·B[b, k, j] with strides in elements.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct DotLayout {
+pub struct DotLayout {
+    /// Rows of A and C.
     pub m: usize,
+    /// Columns of B and C.
     pub n: usize,
+    /// Columns of A, rows of B: the axis summed over.
     pub k: usize,
-    /// Row and column strides.
+    /// Row and column strides of A, from the first element of the operand's view.
     pub a: (isize, isize),
+    /// The same of B.
     pub b: (isize, isize),
+    /// The same of C, from the start of the node's memory.
     pub c: (isize, isize),
     /// Length and strides in A, B and C of every batch axis.
     pub batch: Vec<(usize, [isize; 3])>,
