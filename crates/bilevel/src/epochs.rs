@@ -34,7 +34,7 @@ impl Places {
         let more = ((rest + 0.5) * (1.0 / n)).floor();
         let epoch = (upper * upper_whole + lower * lower_whole + more).convert(DType::I32);
         let place = graph.iota([size], 0, DType::F64) + (rest - more * n);
-        if rows % size == 0 {
+        if rows.is_multiple_of(size) {
             return Places { epoch, place, next: None };
         }
         let next = place.greater_equal(n);

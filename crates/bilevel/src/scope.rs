@@ -237,12 +237,11 @@ impl<'a> Scope<'a> {
     /// for the whole hypergradient. What is refused is the same as for [`minibatch`](Self::minibatch).
     ///
     /// ```
-    /// use bilevel::graph::{Graph, Program};
-    /// use bilevel::{Array, Cpu, Driver, Leaf, Problem, Rmd, Variable};
+    /// use bilevel::{Array, Driver, Leaf, Problem, Rmd, Variable};
     /// // The mean of 12 numbers, by gradient descent on three at a time: after four steps all have been seen.
-    /// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
     ///     .data("x", Array::from_f64([12], (0..12).map(f64::from).collect())?)
-    ///     .inner(|s, l, t| (t.0 - l.0) * s.data("x").take(s.epochs(12, 3)).mean_all())
+    ///     .inner(|s, l, t| l.0 * t.0 * s.data("x").take(s.epochs(12, 3)).mean_all())
     ///     .outer(|_, _, t| t.0)
     ///     .build()?;
     /// let method = Rmd { step: 0.25, steps: 4, ..Rmd::default() };

@@ -11,7 +11,8 @@ use std::sync::Arc;
 pub type StreamResult = std::result::Result<Array, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Data that do not fit into memory, or are made as they are needed: a batch for every step, see
-/// [`ProblemBuilder::stream`](crate::ProblemBuilder::stream). It is read on a thread of its own, ahead of the run.
+/// [`ProblemBuilder::stream`](crate::ProblemBuilder::stream). It is read on a thread of its own, ahead of the run; the thread
+/// ends with the [`Session`](crate::Session) and what was compiled in it, which wait for the batch that is being read.
 ///
 /// The batch must follow from the key and the step alone. A step is run again when reverse mode walks back from a
 /// checkpoint, and in a resumed run; only if it sees the same batch is the result the same. What is chosen at random is

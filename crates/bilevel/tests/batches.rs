@@ -1,6 +1,6 @@
 //! Minibatches in epochs and with replacement, and few-shot episodes: exact, even, and the same when a step is run again.
 
-use bilevel::graph::{Graph, Program, gradient_or_zeros};
+use bilevel::graph::{Executor, Graph, Program, Reference, gradient_or_zeros};
 use bilevel::{
     Array, Checkpoints, Classes, Cpu, DType, Driver, Episode, HpoSgld, Key, Leaf, Method, Problem, Rmd, Routine, Scope,
     Session, Shots, Storage, Tensor, Trace, Variable,
@@ -35,7 +35,11 @@ impl Drawer {
     }
 
     fn of(problem: &Problem, loss: impl Fn(&Trace) -> bilevel::Result<Tensor>) -> Self {
-        let session = Session::new(problem, &Cpu::with_threads(1)).unwrap();
+        Self::on(&Cpu::with_threads(1), problem, loss)
+    }
+
+    fn on(executor: &dyn Executor, problem: &Problem, loss: impl Fn(&Trace) -> bilevel::Result<Tensor>) -> Self {
+        let session = Session::new(problem, executor).unwrap();
         let graph = Graph::new();
         let trace = Trace::new(&graph, problem).unwrap();
         let slope = gradient_or_zeros(loss(&trace).unwrap(), &trace.theta).unwrap();
@@ -192,6 +196,18 @@ fn an_episode_scope_draws_rows_once_and_all_different() {
     sorted.sort_unstable();
     sorted.dedup();
     assert_eq!(sorted.len(), 30);
+}
+
+#[test]
+fn the_reference_executor_draws_the_same_rows() {
+    for (n, size) in [(11, 4), (1000, 64), (i32::MAX as usize, 64)] {
+        let fast = &mut Drawer::epochs(n, size);
+        let inner = |trace: &Trace| trace.inner(&trace.theta, trace.graph.step());
+        let exact = &mut Drawer::on(&Reference, fast.session.problem(), inner);
+        for step in [0, 1, 2, 1_000_003] {
+            assert_eq!(fast.at(Key::from_seed(1), step), exact.at(Key::from_seed(1), step), "{n} rows, step {step}");
+        }
+    }
 }
 
 #[test]
