@@ -1,8 +1,8 @@
 //! The implicit methods against closed forms, dense solves, finite differences and the numbers of the design.
 
 use bilevel::{
-    AmigoCg, AmigoSgd, Array, Cpu, DType, Error, Hypergradient, IftCg, IftNeumann, Imaml, Key, Leaf, Leaves, Method,
-    Oracles, Problem, State, Tensor, Variable,
+    AmigoCg, AmigoSgd, Array, Cpu, DType, Error, Hypergradient, IftCg, IftNeumann, Imaml, InnerOptimizer, Key, Leaf,
+    Leaves, Method, Oracles, Problem, State, Tensor, Variable,
 };
 
 const N: usize = 4;
@@ -197,8 +197,15 @@ fn once(method: &dyn Method, problem: &Problem) -> (State, Hypergradient) {
     (state, h)
 }
 
-const CG: IftCg =
-    IftCg { step: 0.4, steps: 400, temperature: 0.0, noise_scale: 1.0, regularisation: 0.0, iterations: 8 };
+const CG: IftCg = IftCg {
+    step: 0.4,
+    steps: 400,
+    temperature: 0.0,
+    noise_scale: 1.0,
+    regularisation: 0.0,
+    iterations: 8,
+    optimizer: InnerOptimizer::Sgd,
+};
 
 #[test]
 fn conjugate_gradients_agree_with_a_dense_solve() {
@@ -467,8 +474,15 @@ fn descend(method: &dyn Method, problem: &Problem, seed: u64) -> Result<(f64, f6
     Ok((state.lambda[0].item().unwrap(), state.theta[0].item().unwrap()))
 }
 
-const PAPER_CG: IftCg =
-    IftCg { step: 0.005, steps: 100, temperature: 0.0, noise_scale: 1.0, regularisation: 0.01, iterations: 10 };
+const PAPER_CG: IftCg = IftCg {
+    step: 0.005,
+    steps: 100,
+    temperature: 0.0,
+    noise_scale: 1.0,
+    regularisation: 0.01,
+    iterations: 10,
+    optimizer: InnerOptimizer::Sgd,
+};
 
 const PAPER_NEUMANN: IftNeumann = IftNeumann {
     step: 0.005,
@@ -478,6 +492,7 @@ const PAPER_NEUMANN: IftNeumann = IftNeumann {
     alpha: 0.99,
     terms: 10,
     final_alpha: false,
+    optimizer: InnerOptimizer::Sgd,
 };
 
 #[test]
