@@ -119,11 +119,8 @@ impl OuterStep {
         }
         builder = norms::outputs(builder, "next", &next);
         builder = norms::outputs(builder, "slots", &remembered);
-        for (name, tensors) in [("step", &moved), ("projected", &projected)] {
-            if let Some(square) = norms::square_norm(tensors) {
-                builder = builder.output(name, square);
-            }
-        }
+        builder = norms::outputs(builder, "step", &moved);
+        builder = norms::outputs(builder, "projected", &projected);
         let routine = Routine::new(&builder.build()?, session)?;
         let memory = state.memory.iter().map(|leaf| leaf.meta().clone()).collect();
         Ok(OuterStep { routine, memory, slots: (0..optimizer.slots().len()).map(slot_name).collect() })
@@ -158,22 +155,30 @@ impl OuterStep {
             routine.bind(name, slot)?;
         }
         routine.run(0..1)?;
+        // The method may use the hypergradient's memory for the next one.
+        routine.unbind("h")?;
         let norm = |square: &str, largest: &str, leaves: &Leaves| -> Result<f64> {
             norms::norm(routine.number(square)?, routine.number(largest)?, leaves)
+        };
+        // Of what is not kept, the largest number stands for the norm where squares leave the range of numbers.
+        let size = |square: &str, largest: &str| -> Result<f64> {
+            let (square, largest) = (routine.number(square)?, routine.number(largest)?);
+            let in_range = square.is_nan() || (square.is_finite() && (square > 0.0 || largest == 0.0));
+            Ok(if in_range { square.sqrt() } else { largest })
         };
         let is_finite = |square: &str, largest: &str| -> Result<bool> {
             Ok(!routine.number(square)?.is_nan() && routine.number(largest)?.is_finite())
         };
         Ok(Measured {
             hypergradient: norm("h.square", "h.largest", h)?,
-            projected: routine.number("projected")?.sqrt(),
+            projected: size("projected.square", "projected.largest")?,
             theta: norm("theta.square", "theta.largest", &state.theta)?,
             memory: if norms::has_numbers(&state.memory) {
                 norm("memory.square", "memory.largest", &state.memory)?
             } else {
                 0.0
             },
-            step: routine.number("step")?.sqrt(),
+            step: size("step.square", "step.largest")?,
             lambda: norm("next.square", "next.largest", &state.lambda)?,
             is_finite: is_finite("next.square", "next.largest")?
                 && (self.slots.is_empty() || is_finite("slots.square", "slots.largest")?),

@@ -157,9 +157,16 @@ impl Routine {
         self.own_inputs(prefix, |_| Ok(false))
     }
 
-    /// The buffers of a group of inputs, all zeros. Where somebody still looks at what was there before, it is left alone and
-    /// other buffers take its place.
+    /// As [`inputs`](Self::inputs), all zeros.
     pub fn zeroed(&mut self, prefix: &str) -> Result<Leaves> {
+        let leaves = self.inputs(prefix)?;
+        leaves.zero()?;
+        Ok(leaves)
+    }
+
+    /// As [`zeroed`](Self::zeroed), for what is given away: where somebody still looks at what was there before, it is left alone
+    /// and other buffers take its place.
+    pub fn fresh_zeros(&mut self, prefix: &str) -> Result<Leaves> {
         self.own_inputs(prefix, |buffer| {
             if buffer.is_shared() {
                 return Ok(true);
@@ -187,20 +194,32 @@ impl Routine {
         Ok(leaves.into_iter().collect())
     }
 
-    /// The buffers that the outputs of a group are written to by the next run. Where somebody still looks at those of the last
-    /// run, they are left alone and others take their place.
+    /// The buffers that the outputs of a group are written to by every run from now on.
     pub fn outputs(&mut self, prefix: &str) -> Result<Leaves> {
         let places = whole(&self.outputs, prefix, "output")?.collect::<Result<Vec<usize>>>()?;
-        let mut leaves = vec![];
-        for output in places {
+        places.into_iter().map(|output| Ok(self.run.output_buffer(output)?)).collect()
+    }
+
+    /// As [`outputs`](Self::outputs), for what is given away: where somebody still looks at what the last run wrote, it is left
+    /// alone and other buffers take its place.
+    pub fn fresh_outputs(&mut self, prefix: &str) -> Result<Leaves> {
+        let places = whole(&self.outputs, prefix, "output")?.collect::<Result<Vec<usize>>>()?;
+        for &output in &places {
             let bindings = self.run.bindings();
-            if bindings.outputs()[output].as_ref().is_none_or(Buffer::is_shared) {
+            if bindings.outputs()[output].as_ref().is_some_and(Buffer::is_shared) {
                 let buffer = self.executor.buffer(&bindings.program().outputs[output].meta)?;
                 self.run.bind_output(output, &buffer)?;
             }
-            leaves.push(self.run.output_buffer(output)?);
         }
-        Ok(leaves.into_iter().collect())
+        places.into_iter().map(|output| Ok(self.run.output_buffer(output)?)).collect()
+    }
+
+    /// Lets go of the inputs of a group, so that whoever else holds them can see that nobody looks any more.
+    pub fn unbind(&mut self, prefix: &str) -> Result<()> {
+        for input in whole(&self.inputs, prefix, "input")? {
+            self.run.unbind_input(input?);
+        }
+        Ok(())
     }
 
     /// Sets the inputs of a group of single numbers.

@@ -129,7 +129,7 @@ fn reverse_mode_with_any_storage_equals_forward_mode() {
         let problem = network(from);
         for (steps, temperature) in [(1, 0.0), (7, 0.0), (50, 0.0), (50, 0.1), (36, 0.02)] {
             let key = Key::from_seed(steps as u64);
-            let all = Rmd { step: 0.05, steps, temperature, noise_scale: 0.7, storage: Storage::All };
+            let all = Rmd { step: 0.05, steps, temperature, noise_scale: 0.7, ..Rmd::default() };
             let (reverse, ended) = once(&all, &problem, key);
             let ended = ended.snapshot().unwrap();
             for storage in [Storage::Checkpoints, Storage::Truncated(steps), Storage::Truncated(steps + 5)] {
@@ -138,7 +138,8 @@ fn reverse_mode_with_any_storage_equals_forward_mode() {
                 assert_eq!((other.inner_loss, other.outer_loss), (reverse.inner_loss, reverse.outer_loss));
                 assert_eq!(state.snapshot().unwrap(), ended);
             }
-            let (forward, state) = once(&Fmd { step: 0.05, steps, temperature, noise_scale: 0.7 }, &problem, key);
+            let (forward, state) =
+                once(&Fmd { step: 0.05, steps, temperature, noise_scale: 0.7, ..Fmd::default() }, &problem, key);
             let error = apart(&flat(&forward.value), &flat(&reverse.value));
             assert!(error < 1e-12, "{error:e} with {steps} steps, θ⁰ from {from:?}");
             assert_eq!((forward.inner_loss, forward.outer_loss), (reverse.inner_loss, reverse.outer_loss));
@@ -152,9 +153,10 @@ fn reverse_mode_agrees_with_central_differences_of_the_whole_inner_loop() {
     for from in [From::State, From::Lambda, From::Function] {
         let problem = network(from);
         let (step, steps, temperature, noise_scale, key) = (0.1, 40, 0.05, 1.0, Key::from_seed(11));
-        let method = Rmd { step, steps, temperature, noise_scale, storage: Storage::Checkpoints };
+        let method = Rmd { step, steps, temperature, noise_scale, storage: Storage::Checkpoints, ..Rmd::default() };
         let found = flat(&once(&method, &problem, key).0.value);
-        let mut plain = RmdFo { step, steps, temperature, noise_scale }.prepare(&problem, &cpu()).unwrap();
+        let mut plain =
+            RmdFo { step, steps, temperature, noise_scale, ..RmdFo::default() }.prepare(&problem, &cpu()).unwrap();
         let state = State::initial(&problem, &cpu(), Key::from_seed(3)).unwrap();
         let mut value = |leaf: usize, j: usize, by: f64| {
             let mut state = state.duplicate(&cpu()).unwrap();

@@ -70,6 +70,13 @@ impl Bindings {
         Ok(())
     }
 
+    pub(crate) fn unbind_input(&mut self, input: usize) {
+        if let Some(bound) = self.inputs.get_mut(input) {
+            *bound = None;
+            self.generation += 1;
+        }
+    }
+
     /// Binds an output.
     pub(crate) fn bind_output(&mut self, output: usize, buffer: &Buffer) -> Result<()> {
         let ports = &self.program.outputs;

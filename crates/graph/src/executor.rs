@@ -78,6 +78,11 @@ pub trait Runnable: Send {
         self.bindings_mut().bind_input(input, buffer)
     }
 
+    /// Lets go of an input's buffer; the input must be bound or set again before the next run.
+    fn unbind_input(&mut self, input: usize) {
+        self.bindings_mut().unbind_input(input);
+    }
+
     /// Lets an output of the last step of a run be written to this buffer.
     fn bind_output(&mut self, output: usize, buffer: &Buffer) -> Result<()> {
         if !self.accepts(buffer) {

@@ -212,7 +212,7 @@ impl Prepared {
         for (number, h) in found.iter().enumerate() {
             self.averaging.bind(&format!("h{number}"), &h.value)?;
         }
-        let (value, error) = (self.averaging.outputs("mean")?, self.averaging.outputs("error")?);
+        let (value, error) = (self.averaging.fresh_outputs("mean")?, self.averaging.fresh_outputs("error")?);
         self.averaging.run(0..1)?;
         let mut oracles = Oracles::default();
         found.iter().for_each(|h| oracles += h.oracles);

@@ -190,7 +190,7 @@ impl Estimator for Prepared {
         }
         ending.set_numbers("f", [f])?;
         ending.set_numbers("heat", [heat])?;
-        let value = ending.outputs("h")?;
+        let value = ending.fresh_outputs("h")?;
         ending.run(0..1)?;
         let oracles =
             Oracles { inner_gradients: self.inner.steps as u64, outer_gradients: samples as u64, ..Oracles::default() };

@@ -220,7 +220,7 @@ impl Estimator for Prepared {
         }
         self.ending.bind("sum", &sum)?;
         self.ending.bind("square", &square)?;
-        let (value, error) = (self.ending.outputs("mean")?, self.ending.outputs("error")?);
+        let (value, error) = (self.ending.fresh_outputs("mean")?, self.ending.fresh_outputs("error")?);
         self.ending.run(0..1)?;
         let lambda = state.lambda.clone();
         let outer_loss = self.value(&lambda, &state.theta, key)?;

@@ -140,7 +140,7 @@ impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         self.start.place(&state.lambda, &state.theta, key)?;
         let chain = &mut self.chain;
-        let value = chain.zeroed("h")?;
+        let value = chain.fresh_zeros("h")?;
         if let Some(first) = &mut self.first {
             first.bind_point(&state.lambda, &state.theta, key)?;
             first.bind_outputs("g", &value)?;

@@ -103,7 +103,7 @@ impl Implicit {
         point.place(&mut self.ending)?;
         self.ending.bind("direct", &point.direct)?;
         self.ending.bind("v", v)?;
-        let value = self.ending.outputs("h")?;
+        let value = self.ending.fresh_outputs("h")?;
         self.ending.run(0..1)?;
         let oracles = Oracles {
             inner_gradients: self.inner.steps as u64,

@@ -244,7 +244,7 @@ pub(super) fn add_through_start(
     routine.set_key(key)?;
     routine.bind("h", h)?;
     routine.bind("v", v)?;
-    let sum = routine.outputs("h")?;
+    let sum = routine.fresh_outputs("h")?;
     routine.run(0..1)?;
     Ok(sum)
 }

@@ -157,7 +157,7 @@ impl Estimator for Prepared {
         self.inner.place(chain)?;
         chain.bind_point(&state.lambda, &state.theta, key)?;
         chain.bind("z", &z)?;
-        let value = chain.zeroed("h")?;
+        let value = chain.fresh_zeros("h")?;
         // What is averaged begins anew after the burn-in, and the sums of f with an f as their centre.
         if self.settings.outer_every_step {
             effective_samples::begin(chain, 0.0)?;

@@ -101,7 +101,7 @@ impl Estimator for Prepared {
         self.forward.bind_point(&state.lambda, &state.theta, key)?;
         self.forward.run(0..self.inner.steps as u32)?;
         self.outer.bind_point(&state.lambda, &state.theta, key)?;
-        let value = self.outer.outputs("h")?;
+        let value = self.outer.fresh_outputs("h")?;
         self.outer.run(self.inner.last())?;
         let oracles = Oracles { inner_gradients: self.inner.steps as u64, losses: 1, ..Oracles::default() };
         let (inner_loss, outer_loss) = (self.forward.number("inner")?, self.outer.number("outer")?);

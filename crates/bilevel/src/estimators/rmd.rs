@@ -289,7 +289,7 @@ impl Estimator for PreparedRmd {
         self.backward.bind_lambda(&state.lambda)?;
         self.backward.set_key(key)?;
         // The derivatives of f are where the walk back begins, and it goes on in their place.
-        let (mut value, a) = (self.outer.outputs("direct")?, self.outer.outputs("f_theta")?);
+        let (mut value, a) = (self.outer.fresh_outputs("direct")?, self.outer.outputs("f_theta")?);
         self.backward.bind("h", &value)?;
         self.backward.bind("a", &a)?;
         for (mark, &from) in starts.iter().enumerate().rev() {
@@ -311,6 +311,7 @@ impl Estimator for PreparedRmd {
                 self.backward.run(t as u32..t as u32 + 1)?;
             }
         }
+        self.backward.unbind("h")?;
         if let Some(through) = &mut self.through {
             value = add_through_start(through, (&state.lambda, key), &value, &a)?;
         }

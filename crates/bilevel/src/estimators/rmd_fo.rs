@@ -99,7 +99,7 @@ impl Estimator for Prepared {
         self.inner.place(&mut self.forward)?;
         self.forward.bind_point(&state.lambda, &state.theta, key)?;
         self.forward.run(0..self.inner.steps as u32)?;
-        let (mut value, f_theta) = (self.outer.outputs("direct")?, self.outer.outputs("f_theta")?);
+        let (mut value, f_theta) = (self.outer.fresh_outputs("direct")?, self.outer.outputs("f_theta")?);
         self.outer.bind_point(&state.lambda, &state.theta, key)?;
         self.outer.run(self.inner.last())?;
         if let Some(through) = &mut self.through {
