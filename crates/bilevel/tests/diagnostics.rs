@@ -367,7 +367,7 @@ fn problems_that_cannot_be_are_refused_by_name() {
     assert!(said(build(one().at_least(f64::NAN), one()).build()).contains("bounds NaN"));
     let empty =
         Problem::new(Vec::<Leaf<Variable>>::new(), Leaf(one())).inner(|_, _, t| t.0).outer(|_, _, t| t.0).build();
-    assert_eq!(said(empty), "λ has no variables");
+    assert_eq!(said(empty), "λ has no variables to learn");
     let wild = Problem::new(Leaf(one()), Leaf(Variable::normal([], f64::NAN)))
         .inner(|_, l, t| (t.0 - l.0).square())
         .outer(|_, _, t| t.0)

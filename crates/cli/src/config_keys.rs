@@ -31,6 +31,7 @@ const KEYS: &[(&str, &str)] = &[
     ("method.rho", "strength of the pull towards the start"),
     ("method.storage", "what is kept of the inner loop: all, checkpoints or { truncated = STEPS }"),
     ("method.storage.truncated", "walk back so many steps only"),
+    ("method.optimizer", "how the inner loop steps: sgd, or a table such as { adam = { beta1 = 0.9 } }"),
     ("method.sigma", "size of a perturbation"),
     ("method.antithetic", "look both ways along every direction"),
     ("inner", "how the inner loop changes over the outer iterations"),

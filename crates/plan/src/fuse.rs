@@ -33,6 +33,7 @@ pub(crate) fn group(low: &Lowering, target: &dyn Target) -> Result<(Grouping, Or
             _ => fuser.join_new(id, None).map(|_| ())?,
         }
     }
+    fuser.merge_readers()?;
     Ok((fuser.grouping, fuser.order))
 }
 
@@ -165,6 +166,30 @@ impl Fuser<'_> {
         self.grouping.groups[group].members.push(id);
         self.grouping.group_of[id] = Some(group);
         true
+    }
+
+    /// Makes one loop of those that read the same memory from its first element to its last, so that it is read once.
+    fn merge_readers(&mut self) -> Result<()> {
+        // By memory and whether the reader is invariant: the last operation that read it.
+        let mut readers: HashMap<(usize, bool), usize> = HashMap::new();
+        for id in 0..self.low.nodes.len() {
+            let Some(group) = self.grouping.group_of[id] else { continue };
+            let is_loop = self.grouping.groups[group].domain.is_some_and(|domain| domain.n > self.limits.together);
+            for (read, view) in self.low.nodes[id].reads().filter(|_| is_loop) {
+                let (read_group, here) = (self.grouping.group_of[read], self.grouping.group_of[id]);
+                if read_group == here || !self.low.nodes[read].is_whole(view) {
+                    continue;
+                }
+                let before = readers.insert((read, self.low.nodes[id].invariant), id);
+                let before = before.and_then(|before| self.grouping.group_of[before]);
+                if let (Some(before), Some(here)) = (before, here)
+                    && before != here
+                {
+                    self.merge(before, here)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Makes one loop of two, where they run over the same elements, nothing must happen between them, and what one reads

@@ -40,6 +40,7 @@ mod arena;
 mod carries;
 mod fuse;
 mod group;
+mod hoist;
 mod lower;
 mod lower_dot;
 mod memory;

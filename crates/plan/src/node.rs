@@ -109,7 +109,7 @@ pub struct Node {
     /// How the node's own axes lie in its memory; differs from row-major only for products and convolutions whose result is
     /// read transposed.
     pub layout: View,
-    /// True when it is the same in every step of a loop.
+    /// True when it is the same in every step of a loop and computed before the first; for an input, when no step changes it.
     pub invariant: bool,
     /// The line of user code it comes from.
     pub location: &'static Location<'static>,

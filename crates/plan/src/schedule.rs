@@ -3,6 +3,7 @@
 use crate::carries::{Carry, carries_in_place};
 use crate::fuse::group;
 use crate::group::{Access, Group, Grouping, Role};
+use crate::hoist::hoist;
 use crate::lower::lower;
 use crate::memory::MemoryMap;
 use crate::node::{Kind, Node, Operand};
@@ -39,7 +40,8 @@ pub struct Schedule {
 impl Schedule {
     /// Lowers, groups and orders a valid program.
     pub fn new(program: &Program, target: &dyn Target) -> Result<Self> {
-        let low = lower(program, target)?;
+        let mut low = lower(program, target)?;
+        hoist(&mut low, target);
         check_axes(&low.nodes, target.limits().axes)?;
         let (mut grouping, mut order) = group(&low, target)?;
         let carries = carries_in_place(&low, &grouping, &mut order);
