@@ -274,7 +274,8 @@ impl Checkpoint {
             Ok(header) => header,
             Err(error) => return damaged(&format!("its header cannot be read: {error}")),
         };
-        if !header.watch.is_sound() || !(header.lambda_norm >= 0.0 && header.lambda_norm.is_finite()) {
+        let norm = header.lambda_norm;
+        if !(header.watch.is_sound() && norm >= 0.0 && norm.is_finite()) {
             return damaged("its header holds sizes below 0");
         }
         let mut found = read_arrays(arrays)?;
