@@ -1,5 +1,7 @@
 //! The command line.
 
+#[cfg(unix)]
+use crate::attack::{self, Part};
 use crate::{agree, cases};
 use bilevel_graph::DType;
 use std::fmt;
@@ -30,6 +32,13 @@ usage: bilevel-bench COMMAND
   profile CASE        where the time of a case goes, step by step
       --threads N, --reps N (3)
       --show            prints the program too
+  attack              attacks the command 'bilevel' and the engine; exit status 1 where anything fails
+      --minutes N       for so long (1)
+      --seconds N       for so long, in seconds
+      --seed N          everything random follows from it (0)
+      --only PART       one part only: commands, files, kills or graphs
+      --cases N         at most so many cases of each part
+      --command PATH    attacks this command instead of building the workspace's
   help
 
 cases of cpu, memory and profile: synth1d scalar mlp conv64 vit_block digits
@@ -85,6 +94,9 @@ pub enum Command {
         /// Threads of ours.
         threads: usize,
     },
+    /// Attack everything a user can reach.
+    #[cfg(unix)]
+    Attack(attack::Plan),
     /// Print step times.
     Profile {
         /// Which case.
@@ -144,9 +156,11 @@ pub enum ArgumentError {
 impl fmt::Display for ArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ArgumentError::NoCommand => write!(f, "give one of the commands cpu, plan, memory, agree, profile or help"),
+            ArgumentError::NoCommand => {
+                write!(f, "give one of the commands cpu, plan, memory, agree, profile, attack or help")
+            }
             ArgumentError::UnknownCommand(name) => {
-                write!(f, "there is no command '{name}'; it must be cpu, plan, memory, agree, profile or help")
+                write!(f, "there is no command '{name}'; it must be cpu, plan, memory, agree, profile, attack or help")
             }
             ArgumentError::UnknownFlag { command, flag } => {
                 write!(f, "'{command}' has no flag '{flag}'; see --help for those it has")
@@ -176,7 +190,11 @@ struct Given {
     peer: Option<PathBuf>,
     peers_dir: Option<PathBuf>,
     dtype: Option<DType>,
-    seed: Option<u32>,
+    seed: Option<u64>,
+    seconds: Option<f64>,
+    cases: Option<u64>,
+    only: Option<String>,
+    command: Option<PathBuf>,
     floor: bool,
     show: bool,
 }
@@ -196,6 +214,8 @@ pub fn parse(arguments: &[String]) -> Result<Command, ArgumentError> {
         "memory" => &["--threads"],
         "agree" => &["--threads", "--peer", "--dtype", "--seed"],
         "profile" => &["--threads", "--reps", "--show"],
+        #[cfg(unix)]
+        "attack" => &["--minutes", "--seconds", "--seed", "--only", "--cases", "--command"],
         _ => return Err(ArgumentError::UnknownCommand(command.clone())),
     };
     let mut given = read(command, flags, rest)?;
@@ -223,9 +243,24 @@ pub fn parse(arguments: &[String]) -> Result<Command, ArgumentError> {
             peer: given
                 .peer
                 .ok_or(ArgumentError::Missing { command: "agree", what: "--peer with a Python that has jax" })?,
-            seed: given.seed.unwrap_or(0),
+            seed: given.seed.unwrap_or(0) as u32,
             threads,
         },
+        #[cfg(unix)]
+        "attack" => {
+            if let Some(extra) = given.words.pop() {
+                return Err(ArgumentError::Extra(extra));
+            }
+            let of_name = |name: &String| Part::ALL.into_iter().filter(|part| part.name() == name).collect();
+            Command::Attack(attack::Plan {
+                // Where cases are counted, time is not, unless both are.
+                seconds: given.seconds.unwrap_or(if given.cases.is_some() { f64::INFINITY } else { 60.0 }),
+                cases: given.cases.unwrap_or(u64::MAX),
+                seed: given.seed.unwrap_or(0),
+                parts: given.only.as_ref().map_or(Part::ALL.to_vec(), of_name),
+                command: given.command,
+            })
+        }
         _ => {
             if given.words.len() > 1 {
                 return Err(ArgumentError::Extra(given.words.swap_remove(1)));
@@ -264,7 +299,28 @@ fn read(command: &str, flags: &[&str], arguments: &[String]) -> Result<Given, Ar
                     "--threads" => given.threads = Some(count()?),
                     "--reps" => given.reps = Some(count()?),
                     "--rounds" => given.rounds = Some(count()?),
-                    "--seed" => given.seed = Some(value.parse().map_err(|_| bad("a whole number below 2³²"))?),
+                    "--seed" => {
+                        let (most, wanted) = match command {
+                            "agree" => (u64::from(u32::MAX), "a whole number below 2³²"),
+                            _ => (u64::MAX, "a whole number below 2⁶⁴"),
+                        };
+                        let seed = value.parse().ok().filter(|seed| *seed <= most);
+                        given.seed = Some(seed.ok_or_else(|| bad(wanted))?);
+                    }
+                    "--minutes" | "--seconds" => {
+                        let time = value.parse().ok().filter(|time: &f64| *time > 0.0 && time.is_finite());
+                        let time = time.ok_or_else(|| bad("a number above 0"))?;
+                        given.seconds = Some(if flag == "--minutes" { 60.0 * time } else { time });
+                    }
+                    "--cases" => {
+                        let cases = value.parse().ok().filter(|cases| *cases > 0);
+                        given.cases = Some(cases.ok_or_else(|| bad("a whole number, at least 1"))?);
+                    }
+                    "--only" if ["commands", "files", "kills", "graphs"].contains(&value.as_str()) => {
+                        given.only = Some(value.clone());
+                    }
+                    "--only" => return Err(bad("commands, files, kills or graphs")),
+                    "--command" => given.command = Some(value.into()),
                     "--peer" => given.peer = Some(value.into()),
                     "--peers-dir" => given.peers_dir = Some(value.into()),
                     _ => {
@@ -316,6 +372,9 @@ mod tests {
         assert!(matches!(line("agree --peer p"), Ok(Command::Agree { dtypes, .. }) if dtypes.len() == 2));
         let profile = Command::Profile { case: "conv64".into(), threads: 2, reps: 3, show: true };
         assert_eq!(line("profile --show conv64"), Ok(profile));
+        let again = attack::Plan { seconds: f64::INFINITY, cases: 1, seed: 5, parts: vec![Part::Kills], command: None };
+        assert_eq!(line("attack --only kills --seed 5 --cases 1"), Ok(Command::Attack(again)));
+        assert!(matches!(line("attack --minutes 2"), Ok(Command::Attack(plan)) if plan.seconds == 120.0));
         assert_eq!(line("cpu --help"), Ok(Command::Help));
         assert_eq!(line("help"), Ok(Command::Help));
     }
@@ -323,8 +382,8 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_answered_with_one_sentence() {
         for (text, said) in [
-            ("", "give one of the commands cpu, plan, memory, agree, profile or help"),
-            ("gpu", "there is no command 'gpu'; it must be cpu, plan, memory, agree, profile or help"),
+            ("", "give one of the commands cpu, plan, memory, agree, profile, attack or help"),
+            ("gpu", "there is no command 'gpu'; it must be cpu, plan, memory, agree, profile, attack or help"),
             ("cpu --fast", "'cpu' has no flag '--fast'; see --help for those it has"),
             ("plan --dtype f32", "'plan' has no flag '--dtype'; see --help for those it has"),
             ("cpu --reps", "'--reps' needs a value after it"),
@@ -344,6 +403,9 @@ mod tests {
             ("profile", "'profile' needs the name of a case"),
             ("profile mlp conv64", "'conv64' is one argument too many"),
             ("plan mlp", "'mlp' is one argument too many"),
+            ("attack --only me", "'--only' was given 'me' but needs commands, files, kills or graphs"),
+            ("attack --minutes 0", "'--minutes' was given '0' but needs a number above 0"),
+            ("attack --cases 0", "'--cases' was given '0' but needs a whole number, at least 1"),
         ] {
             assert_eq!(line(text).map_err(|error| error.to_string()), Err(said.to_string()), "{text}");
         }

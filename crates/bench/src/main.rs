@@ -1,4 +1,5 @@
-//! Benchmarks of the engine: times beside JAX and PyTorch, planning time, memory, and agreement with JAX.
+//! Benchmarks of the engine: times beside JAX and PyTorch, planning time, memory, and agreement with JAX; and an attack on
+//! everything a user can reach.
 
 /// Prints a line, or ends quietly where nobody reads any more, as `| head` does.
 macro_rules! say {
@@ -12,6 +13,8 @@ macro_rules! say {
 
 mod agree;
 mod arguments;
+#[cfg(unix)]
+mod attack;
 mod calls;
 mod case;
 mod cases;
@@ -78,6 +81,8 @@ fn run(command: Command) -> error::Result<bool> {
             let comparison = agree::Comparison { cpu: Cpu::with_threads(threads), python: peer, seed };
             return comparison.run(&cases, &dtypes);
         }
+        #[cfg(unix)]
+        Command::Attack(plan) => return attack::run(&plan),
         Command::Profile { case, threads, reps, show } => {
             profile::run(&case, &Cpu::with_threads(threads), reps, show)?;
         }

@@ -5,9 +5,9 @@
 //!
 //!     cargo run --release -p bilevel --example finite_temperature
 
-use bilevel::graph::random::{fold_in, seed_key};
 use bilevel::{
-    Chains, Cpu, Driver, HpoSgld, IftCg, LangevinAdjoint, Leaf, Method, Problem, Result, Schedule, State, Variable,
+    Chains, Cpu, Driver, HpoSgld, IftCg, Key, LangevinAdjoint, Leaf, Method, Problem, Result, Schedule, Session,
+    Variable,
 };
 
 const TEMPERATURE: f64 = 0.3;
@@ -36,15 +36,15 @@ fn exact(lambda: f64) -> f64 {
 
 /// Mean and standard error of hypergradients in a row along each of 16 chains, λ fixed.
 fn mean(method: &dyn Method, theta: f64, count: u32) -> Result<(f64, f64)> {
-    let problem = problem(theta)?;
-    let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
+    let session = Session::new(&problem(theta)?, &Cpu::with_threads(1))?;
+    let mut estimator = method.prepare_in(&session)?;
     let mut means = vec![];
     for chain in 0..16 {
-        let key = seed_key(chain);
-        let mut state = State::initial(&problem, key)?;
+        let key = Key::from_seed(chain);
+        let mut state = session.state(key)?;
         let mut sum = 0.0;
         for i in 0..count + 5 {
-            let h = estimator.estimate(&mut state, fold_in(key, i))?.value[0].to_f64()[0];
+            let h = estimator.estimate(&mut state, key.fold_in(i))?.value[0].item()?;
             sum += if i < 5 { 0.0 } else { h };
         }
         means.push(sum / count as f64);
@@ -79,7 +79,7 @@ fn main() -> Result<()> {
         .schedule(Schedule::cosine(0.05, 300, 0.0))
         .iterations(300)
         .run()?;
-    let found = outcome.state.lambda[0].to_f64()[0];
+    let found = outcome.state.lambda[0].item()?;
     println!("\nThe best λ is {best:.3} by quadrature; following langevin-adjoint ended at {found:.3}.");
     Ok(())
 }

@@ -4,8 +4,8 @@
 //!     cargo run --release -p bilevel --example hyper_cleaning
 
 use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, sigmoid};
-use bilevel::graph::random::{fill_uniform_f64, seed_key};
-use bilevel::{Adam, Array, DType, Driver, LangevinAdjoint, Problem, Result, RmdFo, Tree, Variable};
+use bilevel::graph::random::fill_uniform_f64;
+use bilevel::{Adam, Array, DType, Driver, IftNeumann, Key, LangevinAdjoint, Problem, Result, Tree, Variable};
 use bilevel_tasks::digits::{CLASSES, Digits, SHAPE, Split};
 
 /// λ: a number for each training digit, whose sigmoid is the digit's weight.
@@ -45,7 +45,7 @@ fn problem(examples: Variable, train: &Digits, clean: &Digits) -> Result<Problem
 /// Numbers uniform between 0 and 1.
 fn uniform(seed: u64, count: usize) -> Vec<f64> {
     let mut numbers = vec![0.0; count];
-    fill_uniform_f64(seed_key(seed).map(|k| k as u32), 0, 0, 0, &mut numbers);
+    fill_uniform_f64(Key::from_seed(seed).words(), 0, 0, 0, &mut numbers);
     numbers
 }
 
@@ -67,11 +67,11 @@ fn main() -> Result<()> {
         train.len()
     );
 
-    // Training alone: one outer iteration of a method that sees λ only through f, and f does not name it.
+    // Training alone: one outer iteration of a method that does next to nothing once θ is trained.
     let fit = |examples: Variable, train: &Digits| -> Result<Array> {
-        let only_train = RmdFo { step: STEP, steps: 3000, ..RmdFo::default() };
+        let only_train = IftNeumann { step: STEP, steps: 3000, terms: 0, ..IftNeumann::default() };
         let outcome = Driver::new(&problem(examples, train, &clean)?, only_train).iterations(1).run()?;
-        Ok(outcome.state.theta[0].clone())
+        outcome.state.theta.array(0)
     };
     let even = |digits: &Digits| Variable::constant([digits.len()], 0.0);
     let method = LangevinAdjoint { step: STEP, samples: 20, ..LangevinAdjoint::default() };
@@ -81,7 +81,7 @@ fn main() -> Result<()> {
         .iterations(200)
         .seed(1)
         .run()?;
-    let lambda = &outcome.state.lambda[0];
+    let lambda = outcome.state.lambda.array(0)?;
 
     println!("{:34} {:>9} {:>11}", "trained on", "test loss", "test acc.");
     let report = |name: &str, weights: &Array| {

@@ -4,7 +4,9 @@
 //!
 //! Kill it, start it again, as often as you like: the line it prints in the end is always the same. `tests/kill.rs` does.
 
-use bilevel::{Adam, Array, Checkpoints, Cpu, Driver, LangevinAdjoint, Outcome, Problem, Schedule, Tree, Variable};
+use bilevel::{
+    Adam, Array, Checkpoints, Cpu, Driver, LangevinAdjoint, Outcome, Problem, Schedule, Snapshot, Tree, Variable,
+};
 
 /// Iterations of the whole run.
 pub const ITERATIONS: u32 = 120;
@@ -54,11 +56,11 @@ pub fn run(folder: &std::path::Path, seed: u64) -> bilevel::Result<Outcome> {
 }
 
 /// Every bit of the last state, and the number of iterations.
-pub fn bits(outcome: &Outcome) -> String {
-    let state = &outcome.state;
-    let arrays = state.lambda.iter().chain(&state.theta).chain(&state.memory);
+pub fn bits(outcome: &Outcome) -> bilevel::Result<String> {
+    let Snapshot { lambda, theta, memory } = outcome.state.snapshot()?;
+    let arrays = lambda.iter().chain(&theta).chain(&memory);
     let bytes: String = arrays.flat_map(|a| a.bytes()).map(|b| format!("{b:02x}")).collect();
-    format!("{} {bytes}", outcome.iterations)
+    Ok(format!("{} {bytes}", outcome.iterations))
 }
 
 #[allow(dead_code)] // The test takes this file in as a module.
@@ -67,6 +69,6 @@ fn main() -> bilevel::Result<()> {
     let folder = arguments.next().unwrap_or_else(|| "kill-target".into());
     let seed = arguments.next().and_then(|s| s.parse().ok()).unwrap_or(1);
     let outcome = run(std::path::Path::new(&folder), seed)?;
-    println!("{}", bits(&outcome));
+    println!("{}", bits(&outcome)?);
     Ok(())
 }

@@ -4,10 +4,9 @@
 //!     cargo run --release -p bilevel --example learned_initialisation
 
 use bilevel::graph::nn::{linear, mse, tanh};
-use bilevel::graph::random::{fold_in, seed_key};
 use bilevel::{
-    Adam, Array, Cpu, DType, Driver, Method, Problem, Reptile, Result, Rmd, RmdFo, Schedule, Scope, State, Tensor,
-    Tree, Variable,
+    Adam, Cpu, DType, Driver, Key, Leaves, Method, Problem, Reptile, Result, Rmd, RmdFo, Schedule, Scope, Session,
+    Tensor, Tree, Variable,
 };
 
 /// λ and θ have the same structure: three layers.
@@ -55,10 +54,11 @@ const STEPS: usize = 5;
 const SEED: u64 = 1;
 
 /// The error after training from λ, averaged over 300 waves that were never met.
-fn after_training(problem: &Problem, lambda: &[Array]) -> Result<f64> {
-    let mut train = RmdFo { step: STEP, steps: STEPS, ..RmdFo::default() }.prepare(problem, &Cpu::with_threads(1))?;
-    let mut state = State { lambda: lambda.to_vec(), ..State::initial(problem, seed_key(SEED))? };
-    let losses = (0..300).map(|k| Ok(train.estimate(&mut state, fold_in(seed_key(1000), k))?.outer_loss));
+fn after_training(session: &Session, lambda: &Leaves) -> Result<f64> {
+    let mut train = RmdFo { step: STEP, steps: STEPS, ..RmdFo::default() }.prepare_in(session)?;
+    let mut state = session.state(Key::from_seed(SEED))?;
+    state.lambda.copy_from(lambda)?;
+    let losses = (0..300).map(|k| Ok(train.estimate(&mut state, Key::from_seed(1000).fold_in(k))?.outer_loss));
     Ok(losses.collect::<Result<Vec<f64>>>()?.iter().sum::<f64>() / 300.0)
 }
 
@@ -66,13 +66,14 @@ fn main() -> Result<()> {
     let problem = problem()?;
     println!("Error on new sine waves after {STEPS} steps on ten points of each.\n");
     println!("{:38} {:>9} {:>9}", "first weights", "error", "seconds");
-    let random = after_training(&problem, &problem.initial_lambda(seed_key(SEED))?)?;
+    let session = Session::new(&problem, &Cpu::with_threads(1))?;
+    let random = after_training(&session, &session.state(Key::from_seed(SEED))?.lambda)?;
     println!("{:38} {random:9.4}", "random, where all of the below start");
 
     let runs: [(&str, Box<dyn Method>); 3] = [
         ("MAML (rmd)", Box::new(Rmd { step: STEP, steps: STEPS, ..Rmd::default() })),
         ("first-order MAML (rmd-fo)", Box::new(RmdFo { step: STEP, steps: STEPS, ..RmdFo::default() })),
-        ("Reptile (reptile)", Box::new(Reptile { step: STEP, steps: STEPS })),
+        ("Reptile (reptile)", Box::new(Reptile { step: STEP, steps: STEPS, ..Reptile::default() })),
     ];
     for (name, method) in runs {
         let outcome = Driver::new(&problem, method)
@@ -82,7 +83,7 @@ fn main() -> Result<()> {
             .iterations(4000)
             .seed(SEED)
             .run()?;
-        let error = after_training(&problem, &outcome.state.lambda)?;
+        let error = after_training(&session, &outcome.state.lambda)?;
         println!("{name:38} {error:9.4} {:9.1}", outcome.elapsed.as_secs_f64());
         if outcome.reason.is_failure() {
             println!("  ({})", outcome.reason);

@@ -6,10 +6,10 @@
 //!
 //!     cargo run --release -p bilevel --example own_method
 
-use bilevel::graph::{Executor, Graph, Program, gradient_or_zeros, mixed_vector};
+use bilevel::graph::{Graph, Program, gradient_or_zeros, mixed_vector};
 use bilevel::{
-    Adam, Array, Driver, Error, Estimator, Hypergradient, IftCg, InnerTime, Leaf, Method, Oracles, Problem, Result,
-    Routine, State, Trace, Variable, or_zeros,
+    Adam, Array, Driver, Error, Estimator, Hypergradient, IftCg, InnerTime, Key, Leaf, Method, Oracles, Problem,
+    Result, Routine, Session, State, Trace, Variable, or_zeros,
 };
 
 /// Its settings. As `Debug` writes them they are part of a checkpoint's identity.
@@ -31,10 +31,11 @@ impl Method for T1T2 {
         "t1-t2"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         if self.step.is_nan() || self.step <= 0.0 {
             return Err(Error::Setting { name: "step", value: self.step, must: "above 0" });
         }
+        let problem = session.problem();
         if problem.starts_from_lambda() {
             let reason = "it does not see how θ⁰ depends on λ; use rmd".into();
             return Err(Error::NotApplicable { method: self.name(), reason });
@@ -47,7 +48,7 @@ impl Method for T1T2 {
         for (theta, slope) in trace.theta.iter().zip(gradient_or_zeros(loss, &trace.theta)?) {
             program = program.carry(*theta, *theta - slope * self.step);
         }
-        let train = Routine::new(&program.build()?, problem, executor)?;
+        let train = Routine::new(&program.build()?, session)?;
 
         // h at the last θ; all products of it see the draw of one step.
         let graph = Graph::new();
@@ -60,7 +61,7 @@ impl Method for T1T2 {
         for (i, (direct, mixed)) in f_lambda.into_iter().zip(mixed).enumerate() {
             program = program.output(format!("h.{i}"), direct - mixed * self.step);
         }
-        let judge = Routine::new(&program.build()?, problem, executor)?;
+        let judge = Routine::new(&program.build()?, session)?;
         Ok(Box::new(Prepared { steps: self.steps as u32, train, judge }))
     }
 
@@ -70,16 +71,17 @@ impl Method for T1T2 {
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        self.train.set_point(&state.lambda, &state.theta, key)?;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        // The training moves θ where it lies, in the state.
+        self.train.bind_point(&state.lambda, &state.theta, key)?;
         self.train.run(0..self.steps)?;
-        state.theta = self.train.theta()?;
-        self.judge.set_point(&state.lambda, &state.theta, key)?;
+        self.judge.bind_point(&state.lambda, &state.theta, key)?;
+        let value = self.judge.outputs("h")?;
         self.judge.run(self.steps..self.steps + 1)?;
         let losses = (self.train.number("inner")?, self.judge.number("outer")?);
         let oracles =
             Oracles { inner_gradients: self.steps as u64, outer_gradients: 1, mixed_products: 1, ..Oracles::default() };
-        Ok(Hypergradient::new(self.judge.output_all("h")?, losses, oracles))
+        Ok(Hypergradient::new(value, losses, oracles))
     }
 }
 
@@ -98,8 +100,7 @@ fn main() -> Result<()> {
     for method in methods {
         let name = method.name();
         let outcome = Driver::new(&problem, method).optimizer(Adam::default()).rate(0.05).iterations(300).run()?;
-        let (lambda, loss) =
-            (outcome.state.lambda[0].to_f64()[0], outcome.last.map_or(f64::NAN, |last| last.outer_loss));
+        let (lambda, loss) = (outcome.state.lambda[0].item()?, outcome.last.map_or(f64::NAN, |last| last.outer_loss));
         let products = format!("{}, {}", outcome.oracles.hessian_products, outcome.oracles.mixed_products);
         println!("{name:8} {lambda:9.5} {loss:10.6} {products:>24}");
     }

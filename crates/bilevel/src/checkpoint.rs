@@ -14,11 +14,13 @@
 use crate::checkpoint_error::CheckpointError;
 use crate::diagnostics::Diagnostics;
 use crate::divergence::Watch;
-use crate::estimator::{Oracles, State};
+use crate::estimator::Oracles;
 use crate::fingerprint::{Fingerprint, Identity};
+use crate::leaves::Leaves;
 use crate::observer::{Iteration, OraclesFields};
-use crate::outer_step::{Slots, all_finite};
-use crate::progress::Progress;
+use crate::progress::{Numbers, Progress};
+use crate::session::Session;
+use crate::state::{Snapshot, State};
 use bilevel_graph::{Array, DType, Data};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -29,9 +31,9 @@ use std::time::Duration;
 /// The format written, and the newest that is read.
 ///
 /// ```
-/// assert_eq!(bilevel::FORMAT_VERSION, 1);
+/// assert_eq!(bilevel::FORMAT_VERSION, 2);
 /// ```
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 const MAGIC: &[u8; 8] = b"BILEVEL\0";
 /// Bytes before the header.
@@ -54,6 +56,7 @@ struct Header {
     last: Option<Iteration>,
     #[serde(default)]
     looked: Diagnostics,
+    lambda_norm: f64,
     watch: Watch,
     elapsed: Duration,
     /// How many arrays the method keeps.
@@ -79,7 +82,7 @@ struct Header {
 /// assert_eq!((checkpoint.iteration(), checkpoint.seed()), (5, 7));
 /// assert!(checkpoint.method().starts_with("HpoSgld { burn_in: 50"));
 /// assert_eq!(checkpoint.optimizer(), "Sgd");
-/// assert_eq!(checkpoint.state().lambda, outcome.state.lambda);
+/// assert_eq!(checkpoint.state().lambda, outcome.state.lambda.arrays()?);
 /// assert_eq!(checkpoint.last().unwrap().outer_loss, outcome.last.unwrap().outer_loss);
 /// assert_eq!(checkpoint.problem().difference(&bilevel::Fingerprint::of(&problem)), None);
 /// # std::fs::remove_dir_all(folder).unwrap();
@@ -88,8 +91,8 @@ struct Header {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
     header: Header,
-    state: State,
-    slots: Slots,
+    state: Snapshot,
+    slots: Vec<Vec<Array>>,
 }
 
 impl Checkpoint {
@@ -121,7 +124,7 @@ impl Checkpoint {
     }
 
     /// λ, θ and what the method keeps warm.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &Snapshot {
         &self.state
     }
 
@@ -130,23 +133,27 @@ impl Checkpoint {
         self.header.last.as_ref()
     }
 
-    pub(crate) fn new(identity: &Identity, progress: &Progress, slots: &[&str]) -> Self {
+    pub(crate) fn new(identity: &Identity, progress: &Progress, slots: &[&str]) -> crate::Result<Self> {
+        let Numbers { iteration, oracles, best, mark, since_best, last, lambda_norm, looked, watch, elapsed } =
+            progress.numbers.clone();
         let header = Header {
             library: env!("CARGO_PKG_VERSION").into(),
             identity: identity.clone(),
-            iteration: progress.iteration,
-            oracles: progress.oracles,
-            best: progress.best,
-            mark: progress.mark,
-            since_best: progress.since_best,
-            last: progress.last,
-            looked: progress.looked,
-            watch: progress.watch,
-            elapsed: progress.elapsed,
+            iteration,
+            oracles,
+            best,
+            mark,
+            since_best,
+            last,
+            lambda_norm,
+            looked,
+            watch,
+            elapsed,
             memory: progress.state.memory.len(),
             slots: slots.iter().map(|s| s.to_string()).collect(),
         };
-        Checkpoint { header, state: progress.state.clone(), slots: progress.slots.clone() }
+        let slots = progress.slots.iter().map(Leaves::arrays).collect::<crate::Result<_>>()?;
+        Ok(Checkpoint { header, state: progress.state.snapshot()?, slots })
     }
 
     pub(crate) fn identity(&self) -> &Identity {
@@ -157,21 +164,13 @@ impl Checkpoint {
         &self.header.slots
     }
 
-    pub(crate) fn into_progress(self) -> Progress {
-        let Header { iteration, oracles, best, mark, since_best, last, looked, watch, elapsed, .. } = self.header;
-        Progress {
-            iteration,
-            state: self.state,
-            slots: self.slots,
-            oracles,
-            best,
-            mark,
-            since_best,
-            last,
-            looked,
-            watch,
-            elapsed,
-        }
+    pub(crate) fn into_progress(self, session: &Session) -> crate::Result<Progress> {
+        let Header { iteration, oracles, best, mark, since_best, last, lambda_norm, looked, watch, elapsed, .. } =
+            self.header;
+        let executor = session.executor();
+        let slots = self.slots.iter().map(|slot| Leaves::upload(executor, slot)).collect::<crate::Result<_>>()?;
+        let numbers = Numbers { iteration, oracles, best, mark, since_best, last, lambda_norm, looked, watch, elapsed };
+        Ok(Progress { state: State::from_snapshot(&self.state, executor)?, slots, numbers })
     }
 
     /// Reads one file. Never panics, whatever is in it.
@@ -275,14 +274,15 @@ impl Checkpoint {
             Ok(header) => header,
             Err(error) => return damaged(&format!("its header cannot be read: {error}")),
         };
-        if !header.watch.is_sound() {
+        let norm = header.lambda_norm;
+        if !(header.watch.is_sound() && norm >= 0.0 && norm.is_finite()) {
             return damaged("its header holds sizes below 0");
         }
         let mut found = read_arrays(arrays)?;
         let mut take = |name: String, shape: Option<&[usize]>, dtype: Option<DType>| {
             let array = found.remove(&name).ok_or_else(|| CheckpointError::damaged(format!("'{name}' is missing")))?;
             let fits = shape.is_none_or(|s| s == array.shape()) && dtype.is_none_or(|d| d == array.dtype());
-            match fits && all_finite(std::slice::from_ref(&array)) {
+            match fits && all_finite(&array) {
                 true => Ok(array),
                 false => Err(CheckpointError::damaged(format!("'{name}' has the wrong shape, type or values"))),
             }
@@ -290,7 +290,7 @@ impl Checkpoint {
         let problem = &header.identity.problem;
         let dtype = Some(if problem.is_single() { DType::F32 } else { DType::F64 });
         let (lambda, theta) = problem.leaves();
-        let state = State {
+        let state = Snapshot {
             lambda: lambda.iter().map(|(n, s)| take(format!("lambda.{n}"), Some(s), dtype)).collect::<Result<_>>()?,
             theta: theta.iter().map(|(n, s)| take(format!("theta.{n}"), Some(s), dtype)).collect::<Result<_>>()?,
             memory: (0..header.memory).map(|i| take(format!("memory.{i}"), None, None)).collect::<Result<_>>()?,
@@ -298,7 +298,7 @@ impl Checkpoint {
         let mut slots = vec![];
         for slot in &header.slots {
             let name = |leaf: &str| format!("optimizer.{slot}.{leaf}");
-            slots.push(lambda.iter().map(|(n, s)| take(name(n), Some(s), Some(DType::F64))).collect::<Result<_>>()?);
+            slots.push(lambda.iter().map(|(n, s)| take(name(n), Some(s), dtype)).collect::<Result<_>>()?);
         }
         if let Some(name) = found.keys().next() {
             return damaged(&format!("it holds '{name}', which nothing asks for"));
@@ -318,6 +318,14 @@ impl Checkpoint {
             all.extend(lambda.iter().zip(arrays).map(|((leaf, _), a)| (format!("optimizer.{slot}.{leaf}"), a)));
         }
         all
+    }
+}
+
+fn all_finite(array: &Array) -> bool {
+    match array.data() {
+        Data::F32(v) => v.iter().all(|x| x.is_finite()),
+        Data::F64(v) => v.iter().all(|x| x.is_finite()),
+        Data::I32(_) => true,
     }
 }
 

@@ -1,20 +1,19 @@
 //! A folder of checkpoints: written so that a crash at any moment leaves a whole one, read so that a damaged one is passed
 //! over.
 //!
-//! A checkpoint is written beside its place, brought to the disk, and renamed into it; the folder is brought to the disk as
-//! well. The last two are kept.
+//! A checkpoint is whole or not there (see `whole_file.rs`). The last two are kept.
 
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint_error::CheckpointError;
 use crate::error::require;
 use crate::fingerprint::Identity;
+use crate::progress::Progress;
+use crate::whole_file::{remove_unfinished, write_whole};
 use std::fs::{File, TryLockError};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const PREFIX: &str = "checkpoint-";
 const SUFFIX: &str = ".bilevel";
-const UNFINISHED: &str = ".unfinished";
 const LOCK: &str = "lock";
 /// How many are kept.
 const KEEP: usize = 2;
@@ -173,7 +172,8 @@ impl Folder {
             return Err(CheckpointError::Busy { path });
         }
         let folder = Folder { path, _lock: lock };
-        folder.remove_unfinished()?;
+        // What a run that was killed left half-written.
+        remove_unfinished(&folder.path).map_err(|e| CheckpointError::io("clean up", &folder.path, &e))?;
         if !settings.resume {
             return match list(&folder.path)?.is_empty() {
                 true => Ok((folder, None)),
@@ -197,39 +197,15 @@ impl Folder {
         Ok((folder, newest))
     }
 
-    /// What a run that was killed left half-written.
-    fn remove_unfinished(&self) -> Result<()> {
-        let failed = |error: std::io::Error| CheckpointError::io("clean up", &self.path, &error);
-        for entry in std::fs::read_dir(&self.path).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let ours = entry.file_name().to_str().is_some_and(|n| n.starts_with(PREFIX) && n.ends_with(UNFINISHED));
-            if ours {
-                std::fs::remove_file(entry.path()).map_err(failed)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Writes a checkpoint and removes all but the last two.
-    pub fn save(&self, checkpoint: &Checkpoint) -> Result<()> {
-        let place = self.path.join(name(checkpoint.iteration()));
-        let beside = self.path.join(name(checkpoint.iteration()) + UNFINISHED);
-        let written = || -> std::io::Result<()> {
-            let bytes = checkpoint.encode().map_err(std::io::Error::other)?;
-            let mut file = File::create(&beside)?;
-            file.write_all(&bytes)?;
-            file.sync_all()?;
-            std::fs::rename(&beside, &place)?;
-            // A rename is on the disk only when its folder is. Not every system lets one open a folder.
-            if cfg!(unix) {
-                File::open(&self.path)?.sync_all()?;
-            }
-            Ok(())
+    pub fn save(&self, identity: &Identity, progress: &Progress, slots: &[&str]) -> Result<()> {
+        let failed = |error: crate::Error| {
+            CheckpointError::io("read the state to write it to", &self.path, &std::io::Error::other(error))
         };
-        if let Err(error) = written() {
-            let _ = std::fs::remove_file(&beside);
-            return Err(CheckpointError::io("write", &place, &error));
-        }
+        let checkpoint = Checkpoint::new(identity, progress, slots).map_err(failed)?;
+        let place = self.path.join(name(checkpoint.iteration()));
+        let written = checkpoint.encode().map_err(std::io::Error::other).and_then(|bytes| write_whole(&place, &bytes));
+        written.map_err(|error| CheckpointError::io("write", &place, &error))?;
         for (_, old) in list(&self.path)?.into_iter().skip(KEEP) {
             // One too many does no harm.
             let _ = std::fs::remove_file(old);

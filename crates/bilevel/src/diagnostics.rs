@@ -1,27 +1,26 @@
 //! What was seen beside a hypergradient, and what of it a person should know.
 
-use crate::outer_step::norm;
-use bilevel_graph::Array;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A factor of the indirect term further from 1 than this is far.
 const FAR: f64 = 1.5;
-/// An adjoint that has grown so many times within one hypergradient is suspect.
+/// An adjoint or an inner loss that has grown so many times within one hypergradient is suspect.
 const GROWTH: f64 = 10.0;
 
 /// What was seen beside a hypergradient. A number that a method does not have is `None`.
 ///
 /// ```
-/// use bilevel::{Cpu, HpoSgld, Leaf, Method, Problem, State, Variable, Warning};
+/// use bilevel::{Cpu, HpoSgld, Key, Leaf, Method, Problem, Session, Variable, Warning};
 /// // The inner curvature is 1, so 20 steps of .01 go a fifth of the way, and the kept ones have the mean number 15.5.
 /// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, l, t| (t.0 - 1.0).square() + l.0.square())
 ///     .build()?;
 /// let method = HpoSgld { burn_in: 10, samples: 10, step: 0.01, ..HpoSgld::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = method.prepare_in(&session)?;
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
 /// assert!((h.diagnostics.horizon.unwrap() - 0.2).abs() < 1e-12);
 /// assert!((h.diagnostics.indirect_scale.unwrap() - 0.155).abs() < 1e-12);
 /// assert!(matches!(h.diagnostics.warnings()[..], [Warning::IndirectTermScaled { .. }]));
@@ -44,6 +43,15 @@ pub struct Diagnostics {
     /// γ·T times the curvature.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub horizon: Option<f64>,
+    /// The inner loss where the inner loop starts, with the draw of its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_loss_start: Option<f64>,
+    /// The inner loss where the inner loop ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_loss_end: Option<f64>,
+    /// κ²τ times the numbers in θ: so much noise may lift the inner loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_loss_heat: Option<f64>,
     /// ‖z‖ of the method's adjoint where the inner loop ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adjoint_norm: Option<f64>,
@@ -90,6 +98,13 @@ pub enum Warning {
         /// γ·curvature, above 2.
         step_curvature: f64,
     },
+    /// The inner loss was much larger where the inner loop ended than where it started.
+    InnerLossGrew {
+        /// The inner loss at the start.
+        from: f64,
+        /// The inner loss at the end.
+        to: f64,
+    },
 }
 
 impl fmt::Display for Warning {
@@ -99,12 +114,12 @@ impl fmt::Display for Warning {
                 f,
                 "this method's indirect term is about {scale:.2} times what it should be, and as the outer loss depends \
                  on λ directly, the run settles away from the optimum; change the inner step or the number of steps, or use \
-                 langevin-adjoint"
+                 langevin-adjoint (rmd where θ⁰ depends on λ)"
             ),
             Warning::NotConvex { curvature } => write!(
                 f,
                 "the linear solve met the curvature {curvature:.1e}: θ is not at a minimum of the inner loss, which this \
-                 method takes for granted; train longer, take more regularisation, or use langevin-adjoint or rmd"
+                 method takes for granted; train longer, take more regularisation, or use rmd"
             ),
             Warning::AdjointGrowing { growth } => write!(
                 f,
@@ -114,6 +129,11 @@ impl fmt::Display for Warning {
             Warning::StepTooLarge { step_curvature } => write!(
                 f,
                 "inner step × curvature is {step_curvature:.2}, and the inner loop blows up beyond 2; take a smaller step"
+            ),
+            Warning::InnerLossGrew { from, to } => write!(
+                f,
+                "the inner loss grew from {from:.3e} to {to:.3e} within one inner loop: training diverges; take a smaller \
+                 inner step, or see whether the inner loss has the right sign"
             ),
         }
     }
@@ -140,6 +160,11 @@ impl Diagnostics {
         if let Some(step_curvature) = self.step_curvature.filter(|x| *x > 2.0) {
             found.push(Warning::StepTooLarge { step_curvature });
         }
+        if let Some((from, to)) = self.inner_loss_start.zip(self.inner_loss_end)
+            && to - from > GROWTH * (from.abs().max(1.0) + self.inner_loss_heat.unwrap_or(0.0))
+        {
+            found.push(Warning::InnerLossGrew { from, to });
+        }
         found
     }
 
@@ -152,8 +177,7 @@ impl Diagnostics {
 }
 
 /// ‖z‖ after an inner loop, and its growth where it was not 0 before.
-pub(crate) fn adjoint(before: &[Array], after: &[Array]) -> Diagnostics {
-    let (before, after) = (norm(before), norm(after));
+pub(crate) fn adjoint(before: f64, after: f64) -> Diagnostics {
     Diagnostics {
         adjoint_norm: Some(after),
         adjoint_growth: (before > 0.0).then_some(after / before),

@@ -35,8 +35,14 @@ pub enum Cause {
     SolveStepTooLarge,
     /// A linear solve met a Hessian that is singular or not positive.
     HessianNotPositive,
-    /// The outer loss has no finite derivative where training ended.
+    /// The outer loss or its derivative is not finite, though nothing grew.
     OuterLossUndefined,
+    /// The inner loss or its derivative is not finite, though nothing grew.
+    InnerLossUndefined,
+    /// The outer loss falls without end, as one of the wrong sign does.
+    OuterLossUnbounded,
+    /// The inner loss falls without end, as one of the wrong sign does.
+    InnerLossUnbounded,
     /// A sample of the search was sent where training diverges.
     SearchTooWide,
 }
@@ -64,7 +70,19 @@ impl Cause {
                 "the Hessian of the inner loss is close to singular or not positive: take more regularisation (a larger \
                  rho for imaml), or more inner steps"
             }
-            Cause::OuterLossUndefined => "look for a division or logarithm of 0 in the outer loss",
+            Cause::OuterLossUndefined => {
+                "look for a root, logarithm or division at 0 in the outer loss, and keep λ away from there with bounds"
+            }
+            Cause::InnerLossUndefined => {
+                "look for a root, logarithm or division at 0 in the inner loss, and start θ elsewhere"
+            }
+            Cause::OuterLossUnbounded => {
+                "the outer loss has no minimum: see whether its sign is right, and add a penalty on λ or bound it"
+            }
+            Cause::InnerLossUnbounded => {
+                "the inner loss has no minimum, so no step is small enough: see whether its sign is right, and add a \
+                 penalty on θ"
+            }
             Cause::SearchTooWide => {
                 "some inner loop blew up: take a smaller inner step, or a smaller sigma where λ + σz leaves its range"
             }

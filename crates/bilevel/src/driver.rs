@@ -11,9 +11,11 @@ use crate::fingerprint::{Fingerprint, Identity};
 use crate::observer::Observer;
 use crate::optimizer::{Optimizer, Sgd};
 use crate::outer_loop;
+use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::schedule::Schedule;
+use crate::session::Session;
 use crate::stopping::{Criteria, Outcome, StopSignal};
 use bilevel_graph::Executor;
 use std::time::Duration;
@@ -63,8 +65,16 @@ impl Method for Box<dyn Method> {
         (**self).name()
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        (**self).compile(problem, executor)
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        (**self).compile(session)
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        (**self).sees(path)
+    }
+
+    fn applies(&self, problem: &Problem) -> Result<()> {
+        (**self).applies(problem)
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
@@ -204,8 +214,8 @@ impl Driver {
         self
     }
 
-    /// Looks into a hypergradient, which costs an outer gradient and a Hessian product, at the first iteration and at every so
-    /// many, 10 if not said; 0 is never.
+    /// Looks into a hypergradient, which costs an outer gradient, a Hessian product and an inner loss, at the first iteration and
+    /// at every so many, 10 if not said; 0 is never.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
@@ -334,7 +344,7 @@ impl Driver {
         self
     }
 
-    /// Stops when this is set.
+    /// Stops when this is set, within a fraction of a second also in the midst of a long hypergradient.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, StopSignal, Variable};

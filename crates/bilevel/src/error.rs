@@ -41,6 +41,15 @@ pub enum Error {
         /// The likely cause, which knows what to change.
         cause: crate::Cause,
     },
+    /// A stream that did not give the batch of a step.
+    Stream {
+        /// Name of the stream.
+        name: String,
+        /// The step whose batch it is.
+        step: u32,
+        /// What went wrong.
+        reason: String,
+    },
     /// A checkpoint that cannot be read or written.
     Checkpoint(crate::CheckpointError),
 }
@@ -63,6 +72,9 @@ impl fmt::Display for Error {
             }
             Error::Problem { reason } => f.write_str(reason),
             Error::Diverged { seen, cause } => write!(f, "diverged: {seen}; {}", cause.advice()),
+            Error::Stream { name, step, reason } => {
+                write!(f, "the stream '{name}' did not give the batch of step {step}: {reason}")
+            }
             Error::Checkpoint(error) => error.fmt(f),
         }
     }

@@ -1,10 +1,15 @@
 //! The one contract every hypergradient estimator keeps.
 
 use crate::diagnostics::Diagnostics;
+use crate::key::Key;
+use crate::leaves::Leaves;
+use crate::paths::{self, Path};
 use crate::probe::{InnerTime, Probed};
 use crate::problem::Problem;
+use crate::session::Session;
+use crate::state::State;
 use crate::{Cause, Error, Result};
-use bilevel_graph::{Array, Executor};
+use bilevel_graph::Executor;
 use std::sync::Arc;
 
 /// A method with its settings, before it meets a problem. Its settings are checked when it is prepared; as `Debug` writes
@@ -14,7 +19,31 @@ pub trait Method: std::fmt::Debug + Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Checks the settings, sees whether the method applies, and compiles what it needs: what a new method writes.
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>>;
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>>;
+
+    /// Whether the method differentiates along this path from λ to the outer loss.
+    fn sees(&self, _path: Path) -> bool {
+        true
+    }
+
+    /// Sees whether the method can work on this problem at all, without compiling anything; the error says what to use instead.
+    ///
+    /// ```
+    /// use bilevel::{IftCg, Leaf, Method, Problem, Rmd, Variable};
+    /// // λ is where training starts and nothing else.
+    /// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+    ///     .inner(|_, _, t| t.0.square())
+    ///     .outer(|_, _, t| (t.0 - 1.0).square())
+    ///     .start(|_, l| *l)
+    ///     .build()?;
+    /// assert!(Rmd::default().applies(&problem).is_ok());
+    /// let error = IftCg::default().applies(&problem).unwrap_err().to_string();
+    /// assert!(error.contains("λ acts through θ⁰ alone"), "{error}");
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    fn applies(&self, problem: &Problem) -> Result<()> {
+        paths::must_see(self.name(), problem, |path| self.sees(path))
+    }
 
     /// The inner loop's step and number of steps, for the diagnosis; `None` for a method without such a loop.
     fn inner_time(&self) -> Option<InnerTime> {
@@ -22,24 +51,29 @@ pub trait Method: std::fmt::Debug + Send + Sync {
     }
 
     /// Compiles the method for a problem: what a user calls. Its hypergradients come with a diagnosis, which costs one outer
-    /// gradient and one Hessian product each; the oracle counts are the method's own, without these.
+    /// gradient, one Hessian product and one inner loss each; the oracle counts are the method's own, without these.
     fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        Ok(Box::new(Probed::new(self, problem, executor)?))
+        self.prepare_in(&Session::new(problem, executor)?)
+    }
+
+    /// As [`prepare`](Self::prepare), sharing a session's data with whatever else is compiled for it.
+    fn prepare_in(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        Ok(Box::new(Probed::new(self, session)?))
     }
 }
 
 /// A method prepared for one problem.
 pub trait Estimator: Send {
     /// The hypergradient at `state.lambda`, starting the inner loop at `state.theta`; leaves the inner loop's last θ, and
-    /// whatever the method keeps warm, in the state. The same state and key give the same result, to the bit.
+    /// whatever the method keeps warm, in the state. The same state and key give the same result, to the bit. After an error
+    /// what is in the state is not to be relied on.
     ///
     /// Where θ starts from λ it starts there at every call, whatever `state.theta` is.
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient>;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient>;
 
     /// Puts θ where a cold start puts it, for all that the state carries.
-    fn restart(&mut self, state: &mut State, theta: &[Array]) -> Result<()> {
-        state.theta = theta.to_vec();
-        Ok(())
+    fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
+        state.theta.copy_from(theta)
     }
 
     /// Multiplies the inner step of the settings by this from now on, and the noise by its root: what a schedule of the
@@ -47,30 +81,6 @@ pub trait Estimator: Send {
     fn scale_step(&mut self, _factor: f64) -> Result<()> {
         let reason = "this method has no inner step that a schedule could change; leave the inner schedule out";
         Err(Error::Problem { reason: reason.into() })
-    }
-}
-
-/// What an outer loop carries from one hypergradient to the next.
-#[derive(Clone, Debug, PartialEq)]
-pub struct State {
-    /// λ, leaf by leaf.
-    pub lambda: Vec<Array>,
-    /// θ, leaf by leaf.
-    pub theta: Vec<Array>,
-    /// What the method keeps warm, such as an adjoint; empty at first.
-    pub memory: Vec<Array>,
-}
-
-impl State {
-    /// The state a run with this key starts from.
-    pub fn initial(problem: &Problem, key: [i32; 2]) -> Result<Self> {
-        let lambda = problem.initial_lambda(key)?;
-        Ok(State { theta: problem.initial_theta(key)?, lambda, memory: vec![] })
-    }
-
-    /// The method's memory, zeros like θ at first.
-    pub(crate) fn warm(&self) -> Vec<Array> {
-        if self.memory.is_empty() { zeros_like(&self.theta) } else { self.memory.clone() }
     }
 }
 
@@ -100,13 +110,13 @@ impl std::ops::AddAssign for Oracles {
 }
 
 /// An estimate of d E\[f\]/dλ with what was seen on the way.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Hypergradient {
     /// The estimate, leaf by leaf of λ.
-    pub value: Vec<Array>,
+    pub value: Leaves,
     /// Standard error of each number of the estimate, where the method knows it: [`Chains`](crate::Chains) and
     /// [`Es`](crate::Es) do.
-    pub standard_error: Option<Vec<Array>>,
+    pub standard_error: Option<Leaves>,
     /// The inner loss at the last θ whose gradient was taken.
     pub inner_loss: f64,
     /// The outer loss at the last θ it was taken at: where the inner loop ended, or one step before.
@@ -117,26 +127,39 @@ pub struct Hypergradient {
     pub diagnostics: Diagnostics,
     /// Names of λ's leaves that cannot influence the outer loss.
     pub idle: Arc<[String]>,
+    /// The likely cause where the estimate, or what the method keeps warm, is not finite though θ is.
+    pub blame: Cause,
 }
 
 impl Hypergradient {
     /// A value with its losses and its cost; for a new method.
-    pub fn new(value: Vec<Array>, (inner_loss, outer_loss): (f64, f64), oracles: Oracles) -> Self {
-        let (diagnostics, idle) = (Diagnostics::default(), Arc::from([]));
-        Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles, diagnostics, idle }
+    pub fn new(value: Leaves, (inner_loss, outer_loss): (f64, f64), oracles: Oracles) -> Self {
+        let (diagnostics, idle, blame) = (Diagnostics::default(), Arc::from([]), Cause::InnerStepTooLarge);
+        Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles, diagnostics, idle, blame }
+    }
+
+    /// With this as the likely cause where it is not finite.
+    pub fn blaming(self, cause: Cause) -> Self {
+        Hypergradient { blame: cause, ..self }
+    }
+
+    /// What is not finite, in words, and the likely cause: from the norms of θ, of the method's memory and of the estimate.
+    pub(crate) fn fault(&self, method: &str, theta: f64, memory: f64, value: f64) -> Option<(String, Cause)> {
+        // From the inside out: the first that is wrong explains those after it.
+        if !theta.is_finite() {
+            return Some(lost_theta(method));
+        }
+        let all = [("what the method keeps warm", memory), ("the hypergradient", value)];
+        let (what, _) = all.into_iter().find(|(_, norm)| !norm.is_finite())?;
+        Some((lost(method, what), self.blame))
     }
 }
 
-/// Zeros in the shapes of these arrays.
-pub(crate) fn zeros_like(arrays: &[Array]) -> Vec<Array> {
-    arrays.iter().map(|a| Array::zeros(a.shape(), a.dtype())).collect()
+fn lost(method: &str, what: &str) -> String {
+    format!("{method}: {what} is no longer finite")
 }
 
-/// Refuses a hypergradient or state that is not finite.
-pub(crate) fn finite(method: &'static str, what: &str, arrays: &[Array], cause: Cause) -> Result<()> {
-    let bad = arrays.iter().any(|a| a.to_f64().iter().any(|v| !v.is_finite()));
-    if bad {
-        return Err(Error::Diverged { seen: format!("{method}: {what} is no longer finite"), cause });
-    }
-    Ok(())
+/// What is seen, and the likely cause, where θ is not finite.
+pub(crate) fn lost_theta(method: &str) -> (String, Cause) {
+    (lost(method, "θ"), Cause::InnerStepTooLarge)
 }

@@ -1,25 +1,28 @@
 //! The losses and measures of a problem at any λ and θ.
 
 use crate::Result;
-use crate::estimator::State;
+use crate::key::Key;
 use crate::problem::Problem;
 use crate::routine::Routine;
+use crate::session::Session;
+use crate::state::State;
 use crate::trace::Trace;
 use bilevel_graph::{Executor, Graph, Program};
 
 /// Evaluates the inner loss, the outer loss and the problem's own measures.
 ///
 /// ```
-/// use bilevel::{Cpu, Evaluator, Leaf, Problem, State, Variable};
+/// use bilevel::{Cpu, Key, Leaf, Problem, Session, Variable};
 /// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 3.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| t.0)
 ///     .measure("product", |_, l, t| l.0 * t.0)
 ///     .build()?;
-/// let mut evaluator = Evaluator::new(&problem, &Cpu::with_threads(1))?;
-/// let state = State::initial(&problem, [0, 0])?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut evaluator = session.evaluator()?;
+/// let state = session.state(Key::from_seed(0))?;
 /// assert_eq!(evaluator.names(), ["inner", "outer", "product"]);
-/// assert_eq!(evaluator.at(&state, [0, 0])?, [1.0, 3.0, 6.0]);
+/// assert_eq!(evaluator.at(&state, Key::from_seed(0))?, [1.0, 3.0, 6.0]);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub struct Evaluator {
@@ -30,8 +33,13 @@ pub struct Evaluator {
 impl Evaluator {
     /// Compiles the losses and measures of a problem.
     pub fn new(problem: &Problem, executor: &dyn Executor) -> Result<Self> {
+        Self::in_session(&Session::new(problem, executor)?)
+    }
+
+    /// As [`new`](Self::new), sharing a session's data with whatever else is compiled for it.
+    pub fn in_session(session: &Session) -> Result<Self> {
         let graph = Graph::new();
-        let trace = Trace::new(&graph, problem)?;
+        let trace = Trace::new(&graph, session.problem())?;
         let step = graph.step();
         let mut all = vec![trace.inner(&trace.theta, step)?, trace.outer(&trace.theta, step)?];
         all.extend(trace.measures(step)?);
@@ -39,9 +47,9 @@ impl Evaluator {
         for (i, number) in all.into_iter().enumerate() {
             builder = builder.output(format!("measure.{i}"), number);
         }
-        let own = problem.measures.iter().map(|(name, _)| name.clone());
+        let own = session.problem().measures.iter().map(|(name, _)| name.clone());
         Ok(Evaluator {
-            routine: Routine::new(&builder.build()?, problem, executor)?,
+            routine: Routine::new(&builder.build()?, session)?,
             names: ["inner", "outer"].map(String::from).into_iter().chain(own).collect(),
         })
     }
@@ -52,10 +60,9 @@ impl Evaluator {
     }
 
     /// The numbers at this λ and θ, in the order of the names; what is random follows from the key.
-    pub fn at(&mut self, state: &State, key: [i32; 2]) -> Result<Vec<f64>> {
-        self.routine.set_point(&state.lambda, &state.theta, key)?;
+    pub fn at(&mut self, state: &State, key: Key) -> Result<Vec<f64>> {
+        self.routine.bind_point(&state.lambda, &state.theta, key)?;
         self.routine.run(0..1)?;
-        let numbers = self.routine.output_all("measure")?;
-        Ok(numbers.iter().map(|a| a.item().unwrap_or(f64::NAN)).collect())
+        (0..self.names.len()).map(|i| self.routine.number(&format!("measure.{i}"))).collect()
     }
 }

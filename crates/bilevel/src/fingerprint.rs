@@ -2,7 +2,7 @@
 
 use crate::problem::Problem;
 use crate::trace::Trace;
-use crate::variable::Variable;
+use crate::variable::{Start, Variable};
 use bilevel_graph::{Graph, Program};
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,9 @@ pub struct Fingerprint {
     theta: Vec<(String, Vec<usize>)>,
     data: Vec<(String, String, Vec<usize>)>,
     data_checksum: u32,
+    /// Name, type, shape and identity of each stream.
+    #[serde(default)]
+    streams: Vec<(String, String, Vec<usize>, String)>,
     starts_from_lambda: bool,
     /// Bounds and starts of the variables, as code.
     variables_checksum: u32,
@@ -66,6 +69,7 @@ impl Fingerprint {
         let leaves = |all: &[(String, Variable)]| all.iter().map(|(n, v)| (n.clone(), v.shape.clone())).collect();
         let mut checksum = crc32fast::Hasher::new();
         problem.data.iter().for_each(|(_, array)| checksum.update(array.bytes()));
+        problem.frozen.iter().for_each(|(_, _, array)| checksum.update(array.bytes()));
         Fingerprint {
             dtype: problem.dtype.to_string(),
             lambda: leaves(&problem.lambda),
@@ -76,8 +80,13 @@ impl Fingerprint {
                 .map(|(name, a)| (name.clone(), a.dtype().to_string(), a.shape().to_vec()))
                 .collect(),
             data_checksum: checksum.finalize(),
+            streams: problem
+                .streams
+                .iter()
+                .map(|s| (s.name.clone(), s.declared.to_string(), s.shape.clone(), s.source.identity()))
+                .collect(),
             starts_from_lambda: problem.starts_from_lambda(),
-            variables_checksum: crc32fast::hash(format!("{:?}{:?}", problem.lambda, problem.theta).as_bytes()),
+            variables_checksum: variables_checksum(problem),
             losses_checksum: losses_checksum(problem),
         }
     }
@@ -118,6 +127,17 @@ impl Fingerprint {
         if self.data_checksum != here.data_checksum {
             return Some("the data sets have the same shapes but other contents".into());
         }
+        if self.streams != here.streams {
+            let list = |streams: &[(String, String, Vec<usize>, String)]| {
+                let one = |(name, dtype, shape, identity): &(String, String, Vec<usize>, String)| {
+                    let of = if identity.is_empty() { String::new() } else { format!(" of {identity}") };
+                    format!("'{name}' ({dtype}{shape:?}{of})")
+                };
+                let all: Vec<String> = streams.iter().map(one).collect();
+                if all.is_empty() { "none".into() } else { all.join(", ") }
+            };
+            return Some(format!("the streams are {} there and {} here", list(&self.streams), list(&here.streams)));
+        }
         if self.starts_from_lambda != here.starts_from_lambda {
             return Some("θ starts from λ in one of them only".into());
         }
@@ -126,6 +146,31 @@ impl Fingerprint {
         }
         (self.losses_checksum != here.losses_checksum).then(|| "the losses are others".into())
     }
+}
+
+/// Of how every variable starts and what bounds it, from the bytes of the numbers.
+fn variables_checksum(problem: &Problem) -> u32 {
+    let mut checksum = crc32fast::Hasher::new();
+    for (name, variable) in problem.lambda.iter().chain(&problem.theta) {
+        let mut numbers = |kind: u8, numbers: &[f64]| {
+            checksum.update(&[kind]);
+            numbers.iter().for_each(|number| checksum.update(&number.to_le_bytes()));
+        };
+        match &variable.start {
+            Start::Fixed(_) => numbers(0, &[]),
+            Start::Constant(value) => numbers(1, &[*value]),
+            Start::Normal(deviation) => numbers(2, &[*deviation]),
+            Start::Uniform(low, high) => numbers(3, &[*low, *high]),
+        }
+        let (low, high) = variable.bounds();
+        numbers(4, &[low, high, variable.rate, variable.weight_decay]);
+        numbers(variable.role as u8, &[]);
+        if let Start::Fixed(array) = &variable.start {
+            checksum.update(array.bytes());
+        }
+        checksum.update(name.as_bytes());
+    }
+    checksum.finalize()
 }
 
 /// All that has to agree before a run may go on from a checkpoint.

@@ -1,7 +1,8 @@
 //! Metrics as JSON, one line an iteration.
 
-use crate::estimator::State;
 use crate::observer::{Beginning, Iteration, Observer};
+use crate::state::State;
+use crate::whole_file::{remove_unfinished_of, write_whole};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::ops::ControlFlow;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Writes one JSON object an iteration, flushed at once, so that a plotting program can follow.
 ///
 /// A resumed run goes on in the same file: lines of iterations that will be done again, and one torn by a crash, are removed
-/// first, so each iteration is there once.
+/// first, so each iteration is there once. A file with anything else in it ends the run, and is left as it is.
 ///
 /// ```
 /// use bilevel::{Driver, HpoSgld, JsonLines, Leaf, Problem, Variable};
@@ -52,28 +53,39 @@ impl JsonLines {
             Ok(file) => {
                 let mut reader = BufReader::new(file);
                 let mut line = Vec::new();
-                while reader.read_until(b'\n', &mut line)? > 0 {
-                    if number(&line).is_some_and(|n| n <= done) {
-                        kept.extend_from_slice(&line);
-                    }
+                for at in 1.. {
                     line.clear();
+                    if reader.read_until(b'\n', &mut line)? == 0 {
+                        break;
+                    }
+                    match number(&line) {
+                        Some(iteration) if iteration <= done => kept.extend_from_slice(&line),
+                        Some(_) => {}
+                        // Torn by a crash.
+                        None if !line.ends_with(b"\n") => {}
+                        None => return Err(foreign(at)),
+                    }
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        // By way of a second file, so that a crash here loses nothing.
-        let mut name = self.path.file_name().unwrap_or_default().to_os_string();
-        name.push(".tmp");
-        let beside = self.path.with_file_name(name);
-        std::fs::write(&beside, kept)?;
-        std::fs::rename(&beside, &self.path)?;
+        // A crash here loses nothing.
+        remove_unfinished_of(&self.path)?;
+        write_whole(&self.path, &kept)?;
         OpenOptions::new().append(true).open(&self.path)
     }
 
     fn fail(&self, error: io::Error) -> ControlFlow<String> {
         ControlFlow::Break(format!("metrics cannot be written to {}: {error}", self.path.display()))
     }
+}
+
+/// What is not of a run is not removed.
+fn foreign(line: usize) -> io::Error {
+    io::Error::other(format!(
+        "line {line} is not the metrics of an iteration; put the right file back, or move this one away"
+    ))
 }
 
 /// The iteration of a whole line.

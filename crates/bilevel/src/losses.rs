@@ -1,7 +1,9 @@
 //! A problem's two losses as tensors of a graph of one's own, to look into rather than to run.
 
-use crate::estimator::State;
+use crate::key::Key;
 use crate::problem::Problem;
+use crate::state::Snapshot;
+use crate::stream::At;
 use crate::trace::Trace;
 use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Graph, Tensor};
@@ -40,7 +42,9 @@ impl Problem {
         }
         let convert = |(name, array): &(String, Array)| Ok((name.clone(), in_dtype(array, dtype)?));
         let data = self.data.iter().map(convert).collect::<Result<_>>()?;
-        Ok(Problem { dtype, data, ..self.clone() })
+        let frozen = self.frozen.iter().map(|(place, name, array)| Ok((*place, name.clone(), in_dtype(array, dtype)?)));
+        let frozen = frozen.collect::<Result<_>>()?;
+        Ok(Problem { dtype, data, frozen, ..self.clone() })
     }
 
     /// Both losses at this state and with the draws of this key, on a graph of one's own: to hold derivatives against
@@ -48,20 +52,21 @@ impl Problem {
     ///
     /// ```
     /// use bilevel::graph::{GradientCheck, Graph};
-    /// use bilevel::{Cpu, Leaf, Problem, State, Variable};
+    /// use bilevel::{Cpu, Key, Leaf, Problem, State, Variable};
     /// let problem = Problem::new(Leaf(Variable::constant([3], 0.4)), Leaf(Variable::constant([3], 0.1)))
     ///     .inner(|_, l, t| (l.0.exp() * t.0.square()).sum_all())
     ///     .outer(|_, _, t| t.0.sin().sum_all())
     ///     .build()?;
     /// let graph = Graph::new();
-    /// let losses = problem.losses(&graph, &State::initial(&problem, [0, 0])?, [0, 0])?;
+    /// let (cpu, key) = (Cpu::with_threads(1), Key::from_seed(0));
+    /// let losses = problem.losses(&graph, &State::initial(&problem, &cpu, key)?.snapshot()?, key)?;
     /// let report = GradientCheck::new(&graph, losses.inner, &losses.theta, &losses.point).lambda(&losses.lambda).run()?;
     /// assert!(report.worst() < 1e-6, "{report}");
-    /// let curvature = losses.curvature(&graph, &Cpu::with_threads(1), 10)?;
+    /// let curvature = losses.curvature(&graph, &cpu, 10)?;
     /// assert!((curvature.largest - 2.0 * 0.4f64.exp()).abs() < 1e-9);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
-    pub fn losses(&self, graph: &Graph, state: &State, key: [i32; 2]) -> Result<Losses> {
+    pub fn losses(&self, graph: &Graph, state: &Snapshot, key: Key) -> Result<Losses> {
         let problem = self.in_dtype(DType::F64)?;
         let trace = Trace::new(graph, &problem)?;
         let step = graph.scalar(0.0, DType::I32);
@@ -81,7 +86,18 @@ impl Problem {
             point.push((tensor, value.clone()));
             names.push(format!("data.{name}"));
         }
-        point.push((trace.key, Array::from_i32([2], key.to_vec())?));
+        for ((_, name, value), tensor) in problem.frozen.iter().zip(trace.frozen()) {
+            point.push((tensor, value.clone()));
+            names.push(format!("frozen.{name}"));
+        }
+        for read in trace.read() {
+            let stream = &problem.streams[read.stream];
+            // The losses are taken at step 0.
+            let step = if let At::Fixed(step) = read.at { step } else { 0 };
+            point.push((read.batch, stream.read(DType::F64, key, step)?));
+            names.push(read.at.port(&stream.name));
+        }
+        point.push((trace.key, Array::from_i32([2], key.values().to_vec())?));
         names.push("key".into());
         Ok(Losses { inner, outer, lambda: trace.lambda.clone(), theta: trace.theta.clone(), point, names })
     }

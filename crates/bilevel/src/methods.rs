@@ -4,10 +4,11 @@ use crate::estimator::{Estimator, Method};
 use crate::estimators::{
     AmigoCg, AmigoSgd, Covariance, Es, Fmd, HpoSgld, IftCg, IftNeumann, Imaml, LangevinAdjoint, Reptile, Rmd, RmdFo,
 };
+use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
+use crate::session::Session;
 use crate::{Error, Result};
-use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
 /// What a person choosing a method wants to know of it.
@@ -28,6 +29,8 @@ pub struct MethodInfo {
     pub memory: &'static str,
     /// When to choose it.
     pub when: &'static str,
+    /// What [`Chains`](crate::Chains) of it are called.
+    pub in_chains: &'static str,
 }
 
 /// One line registers a method: `Type name: summary; cost; memory; when`.
@@ -51,7 +54,14 @@ macro_rules! register {
         }
 
         const METHODS: &[MethodInfo] =
-            &[$(MethodInfo { name: $name, summary: $summary, cost: $cost, memory: $memory, when: $when }),*];
+            &[$(MethodInfo {
+                name: $name,
+                summary: $summary,
+                cost: $cost,
+                memory: $memory,
+                when: $when,
+                in_chains: concat!("chains of ", $name),
+            }),*];
 
         impl AnyMethod {
             /// The method of this name with its default settings; a name that is not known is an error with the nearest
@@ -119,13 +129,46 @@ pub fn methods() -> &'static [MethodInfo] {
     METHODS
 }
 
+/// The methods that apply to a problem, in the same order: what advice may name.
+///
+/// ```
+/// use bilevel::{Leaf, Problem, Variable, methods_for};
+/// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, _, t| t.0.square())
+///     .outer(|_, _, t| (t.0 - 1.0).square())
+///     .start(|_, l| *l)
+///     .build()?;
+/// let names: Vec<&str> = methods_for(&problem)?.iter().map(|info| info.name).collect();
+/// assert_eq!(names, ["hpo-sgld", "imaml", "rmd", "rmd-fo", "fmd", "es", "reptile"]);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+pub fn methods_for(problem: &Problem) -> Result<Vec<&'static MethodInfo>> {
+    let mut found = vec![];
+    for info in METHODS {
+        match AnyMethod::named(info.name)?.applies(problem) {
+            Ok(()) => found.push(info),
+            Err(Error::NotApplicable { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
 impl Method for AnyMethod {
     fn name(&self) -> &'static str {
         self.inner().name()
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        self.inner().compile(problem, executor)
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        self.inner().compile(session)
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        self.inner().sees(path)
+    }
+
+    fn applies(&self, problem: &Problem) -> Result<()> {
+        self.inner().applies(problem)
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

@@ -1,7 +1,8 @@
 //! Watching a run: what an observer is told, and a recorder into memory.
 
 use crate::diagnostics::Diagnostics;
-use crate::estimator::{Oracles, State};
+use crate::estimator::Oracles;
+use crate::state::State;
 use crate::stopping::Outcome;
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
@@ -87,7 +88,7 @@ pub struct Beginning {
 ///         }
 ///     }
 /// }
-/// let state = State { lambda: vec![], theta: vec![], memory: vec![] };
+/// let state = State::default(); // without a single leaf
 /// assert!(GoodEnough(0.1).on_iteration(&Iteration::default(), &state).is_break());
 /// ```
 pub trait Observer: Send {

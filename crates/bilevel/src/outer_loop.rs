@@ -1,26 +1,32 @@
 //! The loop a driver runs: estimate the hypergradient, step, look whether to stop, save.
 //!
-//! Iteration k draws from fold_in(seed_key(seed), k) and from nothing else, so it can be replayed alone, and a resumed run has
+//! Iteration k draws from the seed's key with k folded in, and from nothing else, so it can be replayed alone, and a resumed run has
 //! the bits of an uninterrupted one.
 
-use crate::checkpoint::Checkpoint;
 use crate::checkpoint_error::CheckpointError;
 use crate::checkpoint_folder::Folder;
 use crate::divergence::{Diagnosis, Sizes};
 use crate::driver::Driver;
-use crate::estimator::{Estimator, Method, State};
-use crate::estimators::inner_loop::Start;
+use crate::estimator::{Estimator, Method};
 use crate::fingerprint::Identity;
+use crate::initial::Initial;
+use crate::key::Key;
+use crate::leaves::Leaves;
+use crate::norms::LazyNorm;
 use crate::observer::{Beginning, Iteration, Observer};
 use crate::optimizer::Optimizer;
-use crate::outer_step::{OuterStep, all_finite, norm, projected_norm, zero_slots};
+use crate::outer_step::{Measured, OuterStep, zero_slots};
+use crate::paths;
+use crate::postmortem::Circumstances;
 use crate::probe::Probed;
-use crate::progress::Progress;
+use crate::problem::leaf_name;
+use crate::progress::{Numbers, Progress};
+use crate::session::Session;
+use crate::state::{State, THETA};
 use crate::stopping::{Outcome, StopReason};
 use crate::{Cause, Error, Result};
 use bilevel_cpu::Cpu;
-use bilevel_graph::Executor;
-use bilevel_graph::random::{fold_in, seed_key};
+use bilevel_graph::ErrorKind;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -28,34 +34,34 @@ use std::time::Instant;
 pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
     let began = Instant::now();
     let executor = driver.executor.take().unwrap_or_else(|| Box::new(Cpu::new()));
+    let session = Session::new(&driver.problem, &*executor)?.stopped_by(driver.criteria.signal.clone());
     let mut observers = std::mem::take(&mut driver.observers);
-    let mut outer = OuterLoop::prepare(&driver, &*executor)?;
+    let mut outer = OuterLoop::prepare(&driver, &session)?;
     let slots = driver.optimizer.slots();
 
-    let state = State::initial(&driver.problem, outer.key)?;
-    let zeros = zero_slots(&*driver.optimizer, &state.lambda);
-    let mut progress = Progress::new(state, zeros);
-    let warn = |name: &String| format!("λ.{name} cannot influence the outer loss and will stay where it is");
-    let mut notes: Vec<String> = outer.estimator.idle().iter().map(warn).collect();
+    let state = session.state(outer.key)?;
+    let zeros = zero_slots(&*driver.optimizer, &state.lambda, &session)?;
+    let mut progress = Progress { state, slots: zeros, numbers: Numbers::new() };
+    let mut notes = outer.notes()?;
     let mut save = Saving { identity: driver.identity(), slots, folder: None, saved: None };
     if let Some(settings) = &driver.checkpoints {
         let (folder, newest) = Folder::open(settings, &save.identity, slots)?;
         save.folder = Some(folder);
         if let Some(newest) = newest {
             notes.extend(newest.refused.iter().map(|error| format!("{error}; going on from the one before it")));
-            progress = newest.checkpoint.into_progress();
-            save.saved = Some(progress.iteration);
+            progress = newest.checkpoint.into_progress(&session)?;
+            save.saved = Some(progress.numbers.iteration);
         }
     }
-    let spent = progress.elapsed;
+    let spent = progress.numbers.elapsed;
     // What the run falls back on: the progress after the last iteration that gave no cause for suspicion. It is also
     // what is saved, so a run that is resumed meets the suspicious iterations again and judges them alike.
-    let mut good = progress.clone();
+    let mut good = progress.duplicate(&session)?;
 
     let beginning = Beginning {
         method: driver.method.name(),
         optimizer: driver.optimizer.kind(),
-        done: progress.iteration,
+        done: progress.numbers.iteration,
         until: driver.criteria.iterations,
         notes: notes.clone(),
     };
@@ -64,14 +70,22 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
         if let Some(reason) = asked.take() {
             break StopReason::Observer(reason);
         }
-        if let Some(reason) = driver.criteria.reason(&progress, began.elapsed()) {
+        if let Some(reason) = driver.criteria.reason(&progress.numbers, began.elapsed()) {
             break reason;
         }
+        // Where the last iteration was suspect, the good one lies further back.
+        let suspect = progress.numbers.watch.suspect > 0;
+        let before = if suspect { Some(progress.duplicate(&session)?) } else { None };
         match outer.iterate(&mut progress) {
             Ok(None) => {}
             Ok(Some(diagnosis)) => {
-                progress = good.clone();
+                let diagnosis = outer.examine(before.as_ref().unwrap_or(&good), diagnosis);
+                progress.copy_from(&good, &session)?;
                 break StopReason::Diverged(diagnosis);
+            }
+            Err(Error::Graph(error)) if error.kind == ErrorKind::Stopped => {
+                progress.copy_from(before.as_ref().unwrap_or(&good), &session)?;
+                break StopReason::Signal;
             }
             Err(error) => {
                 // The error comes first; what was done so far is saved if it can be.
@@ -79,14 +93,15 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
                 return Err(error);
             }
         }
-        progress.elapsed = spent.saturating_add(began.elapsed());
-        if let Some(last) = &mut progress.last {
-            last.elapsed = progress.elapsed;
+        let numbers = &mut progress.numbers;
+        numbers.elapsed = spent.saturating_add(began.elapsed());
+        if let Some(last) = &mut numbers.last {
+            last.elapsed = numbers.elapsed;
             asked = ask(&mut observers, |observer| observer.on_iteration(last, &progress.state));
         }
-        if progress.watch.suspect == 0 {
-            good.clone_from(&progress);
-            if driver.checkpoints.as_ref().is_some_and(|c| c.is_due(good.iteration))
+        if progress.numbers.watch.suspect == 0 {
+            good.copy_from(&progress, &session)?;
+            if driver.checkpoints.as_ref().is_some_and(|c| c.is_due(good.numbers.iteration))
                 && let Err(error) = save.save(&good)
             {
                 break StopReason::Unsaved(error);
@@ -99,16 +114,24 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
         notes.push(format!("before that: {reason}"));
         reason = StopReason::Unsaved(error);
     }
-    let warnings = progress.looked.warnings();
+    let Progress { state, numbers, .. } = progress;
+    let warnings = numbers.looked.warnings();
     notes.extend(warnings.iter().map(|warning| format!("when last looked into, {warning}")));
+    if numbers.last.is_some_and(|last| last.hypergradient_norm == 0.0)
+        && state.lambda.arrays()? == session.state(outer.key)?.lambda.arrays()?
+    {
+        let note = "λ is where it started, for every hypergradient was exactly 0: start λ or θ elsewhere, or see whether the \
+                    losses are flat there (a ReLU that is off, a comparison, a rounded number)";
+        notes.push(note.into());
+    }
     let outcome = Outcome {
         reason,
-        iterations: progress.iteration,
-        last: progress.last,
-        best_outer_loss: progress.best,
-        oracles: progress.oracles,
+        iterations: numbers.iteration,
+        last: numbers.last,
+        best_outer_loss: numbers.best,
+        oracles: numbers.oracles,
         elapsed: spent.saturating_add(began.elapsed()),
-        state: progress.state,
+        state,
         notes,
     };
     observers.iter_mut().for_each(|observer| observer.on_end(&outcome));
@@ -140,11 +163,12 @@ struct Saving<'a> {
 
 impl Saving<'_> {
     fn save(&mut self, progress: &Progress) -> std::result::Result<(), CheckpointError> {
+        let iteration = progress.numbers.iteration;
         if let Some(folder) = &self.folder
-            && self.saved != Some(progress.iteration)
+            && self.saved != Some(iteration)
         {
-            folder.save(&Checkpoint::new(&self.identity, progress, self.slots))?;
-            self.saved = Some(progress.iteration);
+            folder.save(&self.identity, progress, self.slots)?;
+            self.saved = Some(iteration);
         }
         Ok(())
     }
@@ -153,33 +177,88 @@ impl Saving<'_> {
 /// A run's parts, prepared for its problem.
 struct OuterLoop<'a> {
     driver: &'a Driver,
-    key: [i32; 2],
+    session: &'a Session,
+    key: Key,
     estimator: Probed,
-    /// θ⁰(λ), where the problem has it.
-    start: Start,
+    /// The step of λ, compiled when the method's memory is known.
+    step: Option<OuterStep>,
+    /// Draws of θ, where it starts anew in every iteration.
+    cold: Option<(Initial, Leaves)>,
+    /// The norm of the standard error, for methods that know it.
+    error: LazyNorm,
 }
 
 impl<'a> OuterLoop<'a> {
-    fn prepare(driver: &'a Driver, executor: &dyn Executor) -> Result<Self> {
-        let problem = &driver.problem;
-        let estimator = Probed::new(&driver.method, problem, executor)?;
-        Ok(OuterLoop { driver, key: seed_key(driver.seed), estimator, start: Start::new(problem, executor)? })
+    fn prepare(driver: &'a Driver, session: &'a Session) -> Result<Self> {
+        let (problem, executor) = (session.problem(), session.executor());
+        let estimator = Probed::new(&driver.method, session)?;
+        let cold = match driver.cold && !problem.starts_from_lambda() {
+            true => {
+                let initial = Initial::new(&problem.theta, problem.dtype, executor)?;
+                let leaves = initial.leaves(executor)?;
+                Some((initial, leaves))
+            }
+            false => None,
+        };
+        let (key, error) = (Key::from_seed(driver.seed), LazyNorm::new(executor));
+        Ok(OuterLoop { driver, session, key, estimator, step: None, cold, error })
+    }
+
+    /// What a person should know of the problem before the first iteration.
+    fn notes(&self) -> Result<Vec<String>> {
+        let Driver { problem, method, .. } = self.driver;
+        let idle = |name: &String| {
+            format!("{} cannot influence the outer loss and will stay where it is", leaf_name("λ", name))
+        };
+        let mut notes: Vec<String> = self.estimator.idle().iter().map(idle).collect();
+        notes.extend(paths::overlooked(method.name(), problem, |path| method.sees(path))?);
+        notes.extend(problem.untrained()?);
+        Ok(notes)
+    }
+
+    /// Puts θ where the iteration of this key starts.
+    fn restart(&mut self, state: &mut State, key: Key) -> Result<()> {
+        if self.driver.problem.starts_from_lambda() {
+            // The methods here start there by themselves; one of a user's own may count on it.
+            self.estimator.start(state, key)?;
+            let theta = state.theta.clone();
+            self.estimator.restart(state, &theta)
+        } else if let Some((initial, theta)) = &mut self.cold {
+            initial.place(theta, key.fold_in(THETA))?;
+            self.estimator.restart(state, theta)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The diagnosis of the iteration after this progress, with its cause looked for.
+    fn examine(&mut self, before: &Progress, diagnosis: Diagnosis) -> Diagnosis {
+        let key = self.key.fold_in(diagnosis.iteration);
+        let Ok(mut state) = before.state.duplicate(self.session.executor()) else { return diagnosis };
+        if self.restart(&mut state, key).is_err() {
+            return diagnosis;
+        }
+        let last = before.numbers.last.map(|last| last.outer_loss);
+        let circumstances = Circumstances {
+            session: self.session,
+            state: &state,
+            key,
+            time: self.estimator.time(),
+            leap: before.numbers.leapt(),
+            least: last.filter(|_| last == before.numbers.best),
+            run_key: self.key,
+        };
+        circumstances.examine(diagnosis)
     }
 
     /// One iteration; the diagnosis where it has to be given up, with the progress in no particular state.
     fn iterate(&mut self, progress: &mut Progress) -> Result<Option<Diagnosis>> {
-        let Driver { problem, optimizer, schedule, inner_schedule, diagnose_every, clip, criteria, .. } = self.driver;
-        let number = progress.iteration + 1;
-        let key = fold_in(self.key, number);
-        let leap = progress.last.is_some_and(|last| last.step_norm > 1.0_f64.max(0.5 * norm(&progress.state.lambda)));
-        let state = &mut progress.state;
-        if problem.starts_from_lambda() {
-            // The methods here start there by themselves; one of a user's own may count on it.
-            let theta = self.start.theta(&state.lambda, &state.theta, key)?;
-            self.estimator.restart(state, &theta)?;
-        } else if self.driver.cold {
-            self.estimator.restart(state, &problem.initial_theta(key)?)?;
-        }
+        let Driver { method, optimizer, schedule, inner_schedule, diagnose_every, clip, criteria, .. } = self.driver;
+        let Progress { state, slots, numbers } = progress;
+        let number = numbers.iteration + 1;
+        let key = self.key.fold_in(number);
+        let leap = numbers.leapt();
+        self.restart(state, key)?;
         if let Some(schedule) = inner_schedule {
             self.estimator.scale_step(schedule.at(number))?;
         }
@@ -192,50 +271,55 @@ impl<'a> OuterLoop<'a> {
         let hypergradient = match found {
             Ok(hypergradient) => hypergradient,
             Err(Error::Diverged { seen, cause }) => {
-                let memory = norm(&state.memory);
-                return Ok(Some(progress.watch.method_gave_up(number, seen, cause, leap, memory)));
+                let memory = LazyNorm::new(self.session.executor()).of(&state.memory)?;
+                return Ok(Some(numbers.watch.method_gave_up(number, seen, cause, leap, memory)));
             }
             Err(error) => return Err(error),
         };
-        let hypergradient_norm = norm(&hypergradient.value);
+        if self.step.as_ref().is_none_or(|step| !step.fits(state)) {
+            self.step = Some(OuterStep::new(self.session, &**optimizer, *clip, state)?);
+        }
+        let Some(step) = &mut self.step else { return Ok(None) };
+        let rate = schedule.at(number);
+        let measured = step.take(state, &hypergradient.value, slots, (rate, number))?;
+        let Measured { theta, memory, .. } = measured;
+        if let Some((seen, cause)) = hypergradient.fault(method.name(), theta, memory, measured.hypergradient) {
+            return Ok(Some(numbers.watch.method_gave_up(number, seen, cause, leap, memory)));
+        }
         let sizes = Sizes {
             inner_loss: hypergradient.inner_loss,
             outer_loss: hypergradient.outer_loss,
-            hypergradient: hypergradient_norm,
-            memory: norm(&state.memory),
-            theta: norm(&state.theta),
+            hypergradient: measured.hypergradient,
+            memory,
+            theta,
         };
-        if let Some(diagnosis) = progress.watch.judge(number, sizes, leap) {
+        if let Some(diagnosis) = numbers.watch.judge(number, sizes, leap) {
             return Ok(Some(diagnosis));
         }
-        let rate = schedule.at(number);
-        let step = OuterStep { problem, optimizer: &**optimizer, clip: *clip, rate, iteration: number };
-        let (lambda, step_norm) =
-            step.take(&state.lambda, &hypergradient.value, hypergradient_norm, &mut progress.slots)?;
-        if !all_finite(&lambda) || !progress.slots.iter().all(|slot| all_finite(slot)) || !step_norm.is_finite() {
+        if !measured.is_finite || !measured.step.is_finite() {
             let seen = "λ is no longer finite after its step".to_string();
             return Ok(Some(Diagnosis { iteration: number, seen, cause: Cause::OuterStepTooLarge }));
         }
-        let projected_norm = projected_norm(problem, &state.lambda, &hypergradient.value, hypergradient_norm);
-        state.lambda = lambda;
         if look {
-            progress.looked = hypergradient.diagnostics;
+            numbers.looked = hypergradient.diagnostics;
         }
-        progress.oracles += hypergradient.oracles;
-        progress.note_loss(hypergradient.outer_loss, criteria.patience.map_or(0.0, |(_, improvement)| improvement));
-        progress.iteration = number;
-        progress.last = Some(Iteration {
+        let standard_error = hypergradient.standard_error.as_ref().map(|error| self.error.of(error)).transpose()?;
+        numbers.lambda_norm = measured.lambda;
+        numbers.oracles += hypergradient.oracles;
+        numbers.note_loss(hypergradient.outer_loss, criteria.patience.map_or(0.0, |(_, improvement)| improvement));
+        numbers.iteration = number;
+        numbers.last = Some(Iteration {
             number,
             inner_loss: hypergradient.inner_loss,
             outer_loss: hypergradient.outer_loss,
-            hypergradient_norm,
-            standard_error: hypergradient.standard_error.as_deref().map(norm),
-            projected_norm,
-            step_norm,
+            hypergradient_norm: measured.hypergradient,
+            standard_error,
+            projected_norm: measured.projected,
+            step_norm: measured.step,
             rate,
             diagnostics: hypergradient.diagnostics,
-            oracles: progress.oracles,
-            elapsed: progress.elapsed,
+            oracles: numbers.oracles,
+            elapsed: numbers.elapsed,
         });
         Ok(None)
     }

@@ -1,136 +1,187 @@
-//! One step of λ: clip the hypergradient, ask the optimizer for a direction, move, project onto the bounds.
+//! One step of λ as one program: clip the hypergradient, ask the optimizer for a direction, move, project onto the bounds, and
+//! measure all that the loop around it judges by. A handful of numbers is all that is read back.
+//!
+//!   g = h·min(1, limit/‖h‖),   λ ← project(λ − rate·direction(g))
 
-use crate::optimizer::Optimizer;
-use crate::problem::Problem;
+use crate::leaves::Leaves;
+use crate::norms;
+use crate::optimizer::{LeafStep, Optimizer};
+use crate::routine::Routine;
+use crate::session::Session;
+use crate::state::State;
+use crate::trace::Trace;
+use crate::variable::Variable;
 use crate::{Error, Result};
-use bilevel_graph::{Array, DType, Data};
+use bilevel_graph::{Buffer, DType, Graph, Meta, Program, Tensor};
 
-/// The vectors an optimizer remembers: by slot, then by leaf of λ, in f64 whatever the problem's type.
-pub(crate) type Slots = Vec<Vec<Array>>;
+/// What an optimizer remembers: by slot, then by leaf of λ, in the problem's type.
+pub(crate) type Slots = Vec<Leaves>;
 
 /// Slots before the first step.
-pub(crate) fn zero_slots(optimizer: &dyn Optimizer, lambda: &[Array]) -> Slots {
-    let zeros = || lambda.iter().map(|l| Array::zeros(l.shape(), DType::F64)).collect();
-    optimizer.slots().iter().map(|_| zeros()).collect()
+pub(crate) fn zero_slots(optimizer: &dyn Optimizer, lambda: &Leaves, session: &Session) -> Result<Slots> {
+    optimizer.slots().iter().map(|_| lambda.zeros_like(session.executor())).collect()
 }
 
-/// The Euclidean norm of all leaves together, without overflow on the way.
-pub(crate) fn norm(arrays: &[Array]) -> f64 {
-    let values: Vec<f64> = arrays.iter().flat_map(|a| a.to_f64()).collect();
-    // `max` would pass over a NaN; the norm must not.
-    let largest = values.iter().fold(0.0f64, |m, v| if v.is_nan() || m.is_nan() { f64::NAN } else { m.max(v.abs()) });
-    if largest == 0.0 || !largest.is_finite() {
-        return largest;
-    }
-    // The power of two below the largest: to scale by it rounds nothing.
-    let scale = f64::from_bits(largest.to_bits() & f64::INFINITY.to_bits()).max(f64::MIN_POSITIVE);
-    scale * values.iter().map(|v| (v / scale).powi(2)).sum::<f64>().sqrt()
-}
-
-/// ‖λ − project(λ − h)‖, which is ‖h‖ where λ has no bounds.
-pub(crate) fn projected_norm(problem: &Problem, lambda: &[Array], h: &[Array], norm_of_h: f64) -> f64 {
-    let free = (f64::NEG_INFINITY, f64::INFINITY);
-    if problem.lambda.iter().all(|(_, variable)| variable.bounds() == free) {
-        return norm_of_h;
-    }
-    let mut square = 0.0;
-    for ((_, variable), (lambda, h)) in problem.lambda.iter().zip(lambda.iter().zip(h)) {
-        let (low, high) = variable.bounds();
-        let moved = |(l, h): (&f64, f64)| (l - (l - h).max(low).min(high)).powi(2);
-        square += lambda.to_f64().iter().zip(h.to_f64()).map(moved).sum::<f64>();
-    }
-    square.sqrt()
-}
-
-pub(crate) fn all_finite(arrays: &[Array]) -> bool {
-    arrays.iter().all(|a| match a.data() {
-        Data::F32(v) => v.iter().all(|x| x.is_finite()),
-        Data::F64(v) => v.iter().all(|x| x.is_finite()),
-        Data::I32(_) => true,
-    })
-}
-
-/// The nearest value of this type within the bounds: rounding to f32 does not step over them.
-pub(crate) fn project(value: f64, (low, high): (f64, f64), dtype: DType) -> f64 {
-    // `max` would turn a NaN into the bound and so hide it.
-    let value = if value.is_nan() { value } else { value.max(low).min(high) };
+/// The nearest values of a type within the bounds: rounding to f32 does not step over them.
+pub(crate) fn bounds_in(variable: &Variable, dtype: DType) -> (f64, f64) {
+    let (low, high) = variable.bounds();
     if dtype != DType::F32 {
-        return value;
+        return (low, high);
     }
-    let rounded = value as f32;
-    let rounded = if rounded as f64 > high { rounded.next_down() } else { rounded };
-    if (rounded as f64) < low { rounded.next_up() as f64 } else { rounded as f64 }
+    let (low32, high32) = (low as f32, high as f32);
+    let low32 = if (low32 as f64) < low { low32.next_up() } else { low32 };
+    let high32 = if high32 as f64 > high { high32.next_down() } else { high32 };
+    (low32 as f64, high32 as f64)
 }
 
-/// What an outer step needs besides λ and the hypergradient.
-pub(crate) struct OuterStep<'a> {
-    pub problem: &'a Problem,
-    pub optimizer: &'a dyn Optimizer,
-    pub clip: Option<f64>,
-    pub rate: f64,
-    pub iteration: u32,
+/// A tensor brought within bounds; a NaN stays one.
+pub(crate) fn project(value: Tensor, (low, high): (f64, f64)) -> Tensor {
+    let value = if low > f64::NEG_INFINITY { value.maximum(low) } else { value };
+    if high < f64::INFINITY { value.minimum(high) } else { value }
 }
 
-impl OuterStep<'_> {
-    /// The next λ and how far it is from this one.
+/// The step, compiled for a memory of these shapes.
+pub(crate) struct OuterStep {
+    routine: Routine,
+    memory: Vec<Meta>,
+    slots: Vec<String>,
+}
+
+/// What was measured on the way. Norms are Euclidean, over all leaves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    pub hypergradient: f64,
+    /// ‖λ − project(λ − h)‖, which is ‖h‖ where λ has no bounds.
+    pub projected: f64,
+    pub theta: f64,
+    pub memory: f64,
+    /// How far λ moved.
+    pub step: f64,
+    /// λ where it is now.
+    pub lambda: f64,
+    /// λ and what the optimizer remembers are finite.
+    pub is_finite: bool,
+}
+
+/// The inputs of a slot.
+fn slot_name(number: usize) -> String {
+    format!("slot{number}")
+}
+
+impl OuterStep {
+    /// Compiles the step for states whose memory is like this one's.
+    pub fn new(session: &Session, optimizer: &dyn Optimizer, clip: Option<f64>, state: &State) -> Result<Self> {
+        let problem = session.problem();
+        let dtype = problem.dtype;
+        let graph = Graph::new();
+        let trace = Trace::new(&graph, problem)?;
+        let (lambda, h) = (&trace.lambda, trace.inputs_like("h", &trace.lambda));
+        let memory = |(i, leaf): (usize, &Buffer)| graph.input(format!("memory.{i}"), leaf.shape(), leaf.dtype());
+        let memory: Vec<Tensor> = state.memory.iter().enumerate().map(memory).collect();
+        let [rate, iteration] = ["rate.0", "iteration.0"].map(|name| graph.input(name, [], dtype));
+        let mut builder = Program::builder(&graph).keep_input(rate).keep_input(iteration);
+        builder = memory.iter().fold(builder, |builder, leaf| builder.keep_input(*leaf));
+        builder = norms::outputs(builder, "h", &h);
+        builder = norms::outputs(builder, "theta", &trace.theta);
+        builder = norms::outputs(builder, "memory", &memory);
+        let factor = clip.and_then(|limit| {
+            let norm = norms::square_norm(&h)?.sqrt();
+            Some(norm.greater(limit).select(norm.constant_like(limit, []) / norm, 1.0).convert(dtype))
+        });
+        let (mut next, mut moved, mut projected, mut remembered) = (vec![], vec![], vec![], vec![]);
+        for (i, (_, variable)) in problem.lambda.iter().enumerate() {
+            let slot = |s| graph.input(format!("{}.{i}", slot_name(s)), lambda[i].shape(), dtype);
+            let slots: Vec<Tensor> = (0..optimizer.slots().len()).map(slot).collect();
+            let gradient = factor.map_or(h[i], |factor| h[i] * factor);
+            let gradient = match variable.weight_decay {
+                0.0 => gradient,
+                decay => gradient + lambda[i] * decay,
+            };
+            let rate = if variable.rate == 1.0 { rate } else { rate * variable.rate };
+            let (direction, kept) = optimizer.step(&LeafStep { gradient, value: lambda[i], slots: &slots, iteration });
+            if kept.len() != slots.len() {
+                let (kind, given) = (optimizer.kind(), kept.len());
+                let reason = format!("the optimizer '{kind}' remembers {} tensors but gave {given} back", slots.len());
+                return Err(Error::Problem { reason });
+            }
+            let bounds = bounds_in(variable, dtype);
+            next.push(project(lambda[i] - direction * rate, bounds));
+            moved.push(next[i] - lambda[i]);
+            projected.push(match variable.bounds() {
+                (f64::NEG_INFINITY, f64::INFINITY) => h[i],
+                _ => lambda[i] - project(lambda[i] - h[i], bounds),
+            });
+            builder = builder.carry(lambda[i], next[i]);
+            for (slot, kept) in slots.iter().zip(&kept) {
+                builder = builder.carry(*slot, *kept);
+            }
+            remembered.extend(kept);
+        }
+        builder = norms::outputs(builder, "next", &next);
+        builder = norms::outputs(builder, "slots", &remembered);
+        builder = norms::outputs(builder, "step", &moved);
+        builder = norms::outputs(builder, "projected", &projected);
+        let routine = Routine::new(&builder.build()?, session)?;
+        let memory = state.memory.iter().map(|leaf| leaf.meta().clone()).collect();
+        Ok(OuterStep { routine, memory, slots: (0..optimizer.slots().len()).map(slot_name).collect() })
+    }
+
+    /// True where it was compiled for a memory of these shapes.
+    pub fn fits(&self, state: &State) -> bool {
+        state.memory.iter().map(Buffer::meta).eq(&self.memory)
+    }
+
+    /// Moves λ and what the optimizer remembers, in place.
     pub fn take(
-        &self,
-        lambda: &[Array],
-        gradient: &[Array],
-        gradient_norm: f64,
-        slots: &mut Slots,
-    ) -> Result<(Vec<Array>, f64)> {
-        if gradient.len() != lambda.len() || gradient.iter().zip(lambda).any(|(g, l)| g.shape() != l.shape()) {
+        &mut self,
+        state: &State,
+        h: &Leaves,
+        slots: &Slots,
+        (rate, iteration): (f64, u32),
+    ) -> Result<Measured> {
+        if !h.is_like(&state.lambda) {
             return Err(Error::Problem { reason: "the method's hypergradient does not have the shapes of λ".into() });
         }
-        let scale = match self.clip {
-            Some(limit) if gradient_norm > limit => limit / gradient_norm,
-            _ => 1.0,
+        let routine = &mut self.routine;
+        routine.set_numbers("rate", [rate])?;
+        routine.set_numbers("iteration", [iteration as f64])?;
+        routine.bind_lambda(&state.lambda)?;
+        routine.bind_theta(&state.theta)?;
+        routine.bind("h", h)?;
+        if !state.memory.is_empty() {
+            routine.bind("memory", &state.memory)?;
+        }
+        for (name, slot) in self.slots.iter().zip(slots) {
+            routine.bind(name, slot)?;
+        }
+        routine.run(0..1)?;
+        // The method may use the hypergradient's memory for the next one.
+        routine.unbind("h")?;
+        let norm = |square: &str, largest: &str, leaves: &Leaves| -> Result<f64> {
+            norms::norm(routine.number(square)?, routine.number(largest)?, leaves)
         };
-        let (mut next, mut moved) = (vec![], vec![]);
-        for (leaf, (array, (_, variable))) in lambda.iter().zip(&self.problem.lambda).enumerate() {
-            let mut gradient = gradient[leaf].to_f64();
-            if scale != 1.0 {
-                gradient.iter_mut().for_each(|g| *g *= scale);
-            }
-            let mut views: Vec<&mut [f64]> = vec![];
-            for slot in slots.iter_mut() {
-                if let Data::F64(values) = slot[leaf].data_mut() {
-                    views.push(values);
-                }
-            }
-            let direction = self.optimizer.direction(&gradient, &mut views, self.iteration);
-            let old = array.to_f64();
-            let step = |(l, d): (&f64, f64)| project(l - self.rate * d, variable.bounds(), array.dtype());
-            let new: Vec<f64> = old.iter().zip(direction).map(step).collect();
-            let change: Vec<f64> = new.iter().zip(&old).map(|(n, o)| n - o).collect();
-            next.push(Array::from_values(array.shape(), &new, array.dtype())?);
-            moved.push(Array::from_f64(array.shape(), change)?);
-        }
-        Ok((next, norm(&moved)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rounding_to_f32_stays_within_the_bounds() {
-        for bound in [0.1, 0.3, 1.0 / 3.0, -0.7, 1e-30] {
-            assert!(project(5.0, (f64::NEG_INFINITY, bound), DType::F32) <= bound);
-            assert!(project(-5.0, (bound, f64::INFINITY), DType::F32) >= bound);
-        }
-    }
-
-    #[test]
-    fn a_norm_neither_overflows_nor_hides_a_nan() {
-        let array = |v: Vec<f64>| [Array::from_f64([v.len()], v).unwrap()];
-        assert_eq!(norm(&array(vec![3.0, 4.0])), 5.0);
-        let huge = 2f64.powi(1000);
-        assert_eq!(norm(&array(vec![3.0 * huge, 4.0 * huge])), 5.0 * huge);
-        assert!(norm(&array(vec![1.0, f64::NAN, 2.0])).is_nan());
-        assert_eq!(norm(&array(vec![f64::INFINITY, 1.0])), f64::INFINITY);
-        assert_eq!(norm(&array(vec![0.0])), 0.0);
+        // Of what is not kept, the largest number stands for the norm where squares leave the range of numbers.
+        let size = |square: &str, largest: &str| -> Result<f64> {
+            let (square, largest) = (routine.number(square)?, routine.number(largest)?);
+            let in_range = square.is_nan() || (square.is_finite() && (square > 0.0 || largest == 0.0));
+            Ok(if in_range { square.sqrt() } else { largest })
+        };
+        let is_finite = |square: &str, largest: &str| -> Result<bool> {
+            Ok(!routine.number(square)?.is_nan() && routine.number(largest)?.is_finite())
+        };
+        Ok(Measured {
+            hypergradient: norm("h.square", "h.largest", h)?,
+            projected: size("projected.square", "projected.largest")?,
+            theta: norm("theta.square", "theta.largest", &state.theta)?,
+            memory: if norms::has_numbers(&state.memory) {
+                norm("memory.square", "memory.largest", &state.memory)?
+            } else {
+                0.0
+            },
+            step: size("step.square", "step.largest")?,
+            lambda: norm("next.square", "next.largest", &state.lambda)?,
+            is_finite: is_finite("next.square", "next.largest")?
+                && (self.slots.is_empty() || is_finite("slots.square", "slots.largest")?),
+        })
     }
 }

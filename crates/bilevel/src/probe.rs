@@ -2,15 +2,23 @@
 //!
 //! At the θ where the inner loop ends, one outer gradient and one Hessian product give the norms of f_θ and f_λ and the
 //! curvature r = f_θᵀ·H·f_θ / f_θᵀ·f_θ, the Rayleigh quotient of H along f_θ. γ·T·r says how far the inner loop has come
-//! along the direction that matters: far below 1 it has hardly begun to forget its start.
+//! along the direction that matters: far below 1 it has hardly begun to forget its start. The inner loss is taken at both
+//! ends of the loop, with the same draw.
 
-use crate::Result;
 use crate::diagnostics::Diagnostics;
-use crate::estimator::{Estimator, Hypergradient, Method, State};
-use crate::problem::Problem;
+use crate::estimator::{Estimator, Hypergradient, Method, lost_theta};
+use crate::estimators::inner_loop::Start;
+use crate::key::Key;
+use crate::leaves::Leaves;
+use crate::norms::{LazyNorm, Norms};
+use crate::optimizer::InnerOptimizer;
 use crate::routine::Routine;
+use crate::session::Session;
+use crate::state::State;
 use crate::trace::{Trace, or_zeros};
-use bilevel_graph::{Array, Executor, Graph, Program, Tensor, gradient, hessian_vector};
+use crate::{Error, Result};
+use bilevel_graph::{Graph, Program, Tensor, gradient, hessian_vector};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What the diagnosis has to know of a method.
@@ -24,32 +32,71 @@ pub struct InnerTime {
     pub mean_kept: Option<f64>,
     /// Curvature that the method adds to that of the inner loss, as a proximal term does.
     pub added_curvature: f64,
+    /// Temperature κ²τ of the loop's noise.
+    pub heat: f64,
+    /// How the loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl InnerTime {
     /// So many steps of this size, in a method that is right for any number of them.
     pub fn new(step: f64, steps: usize) -> Self {
-        InnerTime { step, steps, mean_kept: None, added_curvature: 0.0 }
+        InnerTime { step, steps, mean_kept: None, added_curvature: 0.0, heat: 0.0, optimizer: InnerOptimizer::Sgd }
+    }
+
+    /// The same loop with this optimizer.
+    pub fn with_optimizer(self, optimizer: InnerOptimizer) -> Self {
+        InnerTime { optimizer, ..self }
+    }
+
+    /// The same loop with Langevin noise of temperature τ and scale κ.
+    ///
+    /// ```
+    /// assert_eq!(bilevel::InnerTime::new(0.1, 10).with_noise(0.5, 2.0).heat, 2.0);
+    /// ```
+    pub fn with_noise(self, temperature: f64, noise_scale: f64) -> Self {
+        InnerTime { heat: noise_scale * noise_scale * temperature, ..self }
     }
 }
 
 /// An estimator that adds the diagnosis to the hypergradients of another.
 pub(crate) struct Probed {
+    method: &'static str,
+    session: Session,
     estimator: Box<dyn Estimator>,
+    norms: Option<Norms>,
     time: Option<InnerTime>,
     factor: f64,
     routine: Routine,
+    /// L_T alone, for the θ where the inner loop starts.
+    loss: Routine,
+    start: Start,
+    parameters: usize,
     direct: bool,
     idle: Arc<[String]>,
 }
 
 impl Probed {
-    pub fn new(method: &(impl Method + ?Sized), problem: &Problem, executor: &dyn Executor) -> Result<Self> {
-        let estimator = method.compile(problem, executor)?;
-        let (routine, direct) = probe_program(problem, executor)?;
+    pub fn new(method: &(impl Method + ?Sized), session: &Session) -> Result<Self> {
+        let problem = session.problem();
+        let estimator = method.compile(session)?;
+        method.applies(problem)?;
+        let (routine, direct) = probe_program(session)?;
         let idle = problem.idle_hyperparameters()?.into();
-        let time = method.inner_time();
-        Ok(Probed { estimator, time, factor: 1.0, routine, direct, idle })
+        Ok(Probed {
+            method: method.name(),
+            session: session.clone(),
+            estimator,
+            norms: None,
+            time: method.inner_time(),
+            factor: 1.0,
+            routine,
+            loss: loss_program(session)?,
+            start: Start::new(session)?,
+            parameters: problem.sizes().1,
+            direct,
+            idle,
+        })
     }
 
     /// The names of idle hyperparameters, found when the method was prepared.
@@ -57,26 +104,45 @@ impl Probed {
         &self.idle
     }
 
+    /// The inner loop as a schedule has it now.
+    pub fn time(&self) -> Option<InnerTime> {
+        self.time.map(|time| InnerTime { step: time.step * self.factor, ..time })
+    }
+
+    /// Puts θ where the inner loop starts.
+    pub fn start(&mut self, state: &State, key: Key) -> Result<()> {
+        self.start.place(&state.lambda, &state.theta, key)
+    }
+
+    /// The number of the step whose draw the diagnosis is made with.
+    fn counter(&self) -> Range<u32> {
+        let steps = self.time.map_or(0, |time| time.steps as u32);
+        steps..steps + 1
+    }
+
     /// The hypergradient with no more diagnosis than the method itself gives.
-    pub fn estimate_only(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+    pub fn estimate_only(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         let mut found = self.estimator.estimate(state, key)?;
         found.idle = self.idle.clone();
         Ok(found)
     }
 
     /// Adds the diagnosis at the θ where the inner loop ended.
-    pub fn look(&mut self, state: &State, key: [i32; 2], into: &mut Diagnostics) -> Result<()> {
-        self.routine.set_point(&state.lambda, &state.theta, key)?;
-        let steps = self.time.map_or(0, |time| time.steps as u32);
-        self.routine.run(steps..steps + 1)?;
+    pub fn look(&mut self, state: &State, key: Key, into: &mut Diagnostics) -> Result<()> {
+        self.routine.bind_point(&state.lambda, &state.theta, key)?;
+        self.routine.run(self.counter())?;
         let size =
             |name: &str| Ok::<_, crate::Error>(Some(self.routine.number(name)?.sqrt()).filter(|x| x.is_finite()));
         into.outer_gradient_norm = size("outer_gradient")?;
         into.direct_norm = if self.direct { size("direct")? } else { None };
         let added = self.time.map_or(0.0, |time| time.added_curvature);
         into.curvature = Some(self.routine.number("curvature")? + added).filter(|x| x.is_finite());
-        if let (Some(time), Some(curvature)) = (self.time, into.curvature) {
-            let a_step = time.step * self.factor * curvature;
+        into.inner_loss_end = Some(self.routine.number("inner")?).filter(|x| x.is_finite());
+        into.inner_loss_heat = self.time.map(|time| time.heat * self.parameters as f64).filter(|heat| *heat > 0.0);
+        // What γ times a curvature says holds for plain descent.
+        let plain = self.time().filter(|time| time.optimizer == InnerOptimizer::Sgd);
+        if let (Some(time), Some(curvature)) = (plain, into.curvature) {
+            let a_step = time.step * curvature;
             into.step_curvature = Some(a_step);
             into.horizon = Some(a_step * time.steps as f64);
             into.indirect_scale = time.mean_kept.map(|mean| a_step * mean);
@@ -86,8 +152,30 @@ impl Probed {
 }
 
 impl Estimator for Probed {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let mut found = self.estimate_only(state, key)?;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        self.start(state, key)?;
+        self.loss.bind_point(&state.lambda, &state.theta, key)?;
+        self.loss.run(self.counter())?;
+        let before = self.loss.number("inner")?;
+        let mut found = match self.estimate_only(state, key) {
+            // A θ that is lost explains whatever the method met after it.
+            Err(Error::Diverged { .. }) if !LazyNorm::new(self.session.executor()).of(&state.theta)?.is_finite() => {
+                let (seen, cause) = lost_theta(self.method);
+                return Err(Error::Diverged { seen, cause });
+            }
+            found => found?,
+        };
+        let groups = [&state.theta, &state.memory, &found.value];
+        if self.norms.as_ref().is_none_or(|norms| !norms.fits(&groups)) {
+            self.norms = Some(Norms::new(&groups, self.session.executor())?);
+        }
+        if let Some(norms) = &mut self.norms
+            && let [theta, memory, value] = norms.of(&groups)?[..]
+            && let Some((seen, cause)) = found.fault(self.method, theta, memory, value)
+        {
+            return Err(Error::Diverged { seen, cause });
+        }
+        found.diagnostics.inner_loss_start = Some(before).filter(|x| x.is_finite());
         self.look(state, key, &mut found.diagnostics)?;
         Ok(found)
     }
@@ -97,9 +185,17 @@ impl Estimator for Probed {
         self.estimator.scale_step(factor)
     }
 
-    fn restart(&mut self, state: &mut State, theta: &[Array]) -> Result<()> {
+    fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
         self.estimator.restart(state, theta)
     }
+}
+
+/// L_T at one θ, as output `inner`.
+fn loss_program(session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let loss = trace.inner(&trace.theta, graph.step())?;
+    Routine::new(&Program::builder(&graph).output("inner", loss).build()?, session)
 }
 
 fn square_norm(all: &[Tensor]) -> Option<Tensor> {
@@ -107,21 +203,22 @@ fn square_norm(all: &[Tensor]) -> Option<Tensor> {
 }
 
 /// Squares of the norms of f_θ and f_λ, the Rayleigh quotient along f_θ, and whether f depends on λ directly.
-fn probe_program(problem: &Problem, executor: &dyn Executor) -> Result<(Routine, bool)> {
+fn probe_program(session: &Session) -> Result<(Routine, bool)> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let (theta, step) = (&trace.theta, graph.step());
     let outer = trace.outer(theta, step)?;
     let f_theta = or_zeros(gradient(outer, theta)?, theta);
     let direct: Vec<Tensor> = gradient(outer, &trace.lambda)?.into_iter().flatten().collect();
     let inner = trace.inner(theta, step)?;
     let product = or_zeros(hessian_vector(inner, theta, &f_theta)?, theta);
-    let zero = graph.scalar(0.0, problem.dtype);
+    let zero = graph.scalar(0.0, session.problem().dtype);
     let square = square_norm(&f_theta).unwrap_or(zero);
     let along = f_theta.iter().zip(&product).map(|(f, p)| (*f * *p).sum_all()).reduce(|a, b| a + b).unwrap_or(zero);
     let builder = Program::builder(&graph)
+        .output("inner", inner)
         .output("outer_gradient", square)
         .output("direct", square_norm(&direct).unwrap_or(zero))
         .output("curvature", along / square);
-    Ok((Routine::new(&builder.build()?, problem, executor)?, !direct.is_empty()))
+    Ok((Routine::new(&builder.build()?, session)?, !direct.is_empty()))
 }

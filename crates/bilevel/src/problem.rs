@@ -1,9 +1,11 @@
 //! A bi-level problem: λ and θ, an inner and an outer loss, data, and how θ starts.
 
+use crate::classes::Classes;
 use crate::scope::Scope;
-use crate::variable::Variable;
+use crate::sources::table_name;
+use crate::stream::{Stream, Streamed, in_dtype};
+use crate::variable::{Role, Variable};
 use crate::{Error, Result};
-use bilevel_graph::random::fold_in;
 use bilevel_graph::{Array, DType, Graph, Tensor, Tree};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +33,12 @@ pub struct Problem {
     pub(crate) dtype: DType,
     pub(crate) lambda: Vec<(String, Variable)>,
     pub(crate) theta: Vec<(String, Variable)>,
-    pub(crate) data: Vec<(String, Array)>,
+    /// With the tables of the classes.
+    pub(crate) data: Arc<[(String, Array)]>,
+    /// Leaves of θ that are not trained: their places among all leaves, names and numbers.
+    pub(crate) frozen: Arc<[(usize, String, Array)]>,
+    pub(crate) streams: Arc<[Streamed]>,
+    pub(crate) classes: Arc<[(String, Classes)]>,
     pub(crate) inner: FlatLoss,
     pub(crate) outer: FlatLoss,
     /// θ⁰ as a function of λ; `None` where θ starts by itself.
@@ -46,6 +53,10 @@ pub struct ProblemBuilder<L, T> {
     theta: T,
     dtype: DType,
     data: BTreeMap<String, Array>,
+    streams: Vec<Streamed>,
+    classes: Vec<(String, Classes)>,
+    /// Names that were given to two data sets or two measures.
+    twice: Vec<String>,
     inner: Option<FlatLoss>,
     outer: Option<FlatLoss>,
     start: Option<FlatStart>,
@@ -65,6 +76,9 @@ impl Problem {
             theta,
             dtype: DType::F64,
             data: BTreeMap::new(),
+            streams: vec![],
+            classes: vec![],
+            twice: vec![],
             inner: None,
             outer: None,
             start: None,
@@ -109,10 +123,34 @@ impl Problem {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn idle_hyperparameters(&self) -> Result<Vec<String>> {
-        let graph = Graph::new();
-        let influential = crate::trace::Trace::new(&graph, self)?.influential()?;
-        let idle = self.lambda.iter().zip(influential).filter(|(_, influential)| !influential);
+        let idle = self.lambda.iter().zip(crate::paths::of(self)?).filter(|(_, paths)| paths.is_empty());
         Ok(idle.map(|((name, _), _)| name.clone()).collect())
+    }
+
+    /// A sentence on every leaf of θ that training leaves where it is, and on an outer loss that training has no part in.
+    pub(crate) fn untrained(&self) -> Result<Vec<String>> {
+        let graph = Graph::new();
+        let trace = crate::trace::Trace::new(&graph, self)?;
+        let by_theta = |loss| bilevel_graph::gradient(loss, &trace.theta);
+        let inner = by_theta(trace.inner(&trace.theta, graph.step())?)?;
+        let outer = by_theta(trace.outer(&trace.theta, graph.step())?)?;
+        let mut said = vec![];
+        let leaves = self.theta.iter().zip(inner.iter().zip(&outer));
+        for ((name, _), (inner, outer)) in leaves.filter(|((_, variable), _)| variable.role == Role::Trained) {
+            let leaf = leaf_name("θ", name);
+            match (inner, outer) {
+                (None, None) => said.push(format!("no loss depends on {leaf}; use it or leave it out")),
+                // Where θ⁰ depends on λ, such a leaf is learned by the outer loop alone, and may well be meant so.
+                (None, Some(_)) if !self.starts_from_lambda() => {
+                    said.push(format!("the inner loss does not depend on {leaf}, which will stay where it starts"));
+                }
+                _ => {}
+            }
+        }
+        if outer.iter().all(Option::is_none) {
+            said.push("the outer loss does not depend on θ, so training has no part in what λ becomes".into());
+        }
+        Ok(said)
     }
 
     /// Numbers in λ and in θ.
@@ -120,21 +158,30 @@ impl Problem {
         let count = |all: &[(String, Variable)]| all.iter().map(|(_, v)| v.shape.iter().product::<usize>()).sum();
         (count(&self.lambda), count(&self.theta))
     }
-
-    /// The first λ of a run with this key.
-    pub fn initial_lambda(&self, key: [i32; 2]) -> Result<Vec<Array>> {
-        initial(&self.lambda, self.dtype, fold_in(key, 1))
-    }
-
-    /// The first θ of a run with this key, where it does not start from λ.
-    pub fn initial_theta(&self, key: [i32; 2]) -> Result<Vec<Array>> {
-        initial(&self.theta, self.dtype, fold_in(key, 2))
-    }
 }
 
-fn initial(variables: &[(String, Variable)], dtype: DType, key: [i32; 2]) -> Result<Vec<Array>> {
-    let start = |(i, (name, v)): (usize, &(String, Variable))| v.initial(name, dtype, key, i as u32);
-    variables.iter().enumerate().map(start).collect()
+/// A leaf as a person reads it: `λ.weight`, or `λ` where there is only one and it has no name.
+pub(crate) fn leaf_name(tree: &str, leaf: &str) -> String {
+    if leaf.is_empty() { tree.into() } else { format!("{tree}.{leaf}") }
+}
+
+/// Refuses data with a number that is not finite, or that the problem's type cannot hold, and says where it is: `given` are
+/// the numbers before they were taken in that type.
+pub(crate) fn check_finite(name: &str, array: &Array, given: &[f64]) -> Result<()> {
+    let Some(position) = array.to_f64().iter().position(|v| !v.is_finite()) else { return Ok(()) };
+    let (shape, bad) = (array.shape(), given[position]);
+    let strides = bilevel_graph::shape::row_major_strides(shape);
+    let index: Vec<usize> = shape.iter().zip(strides).map(|(&length, stride)| position / stride % length).collect();
+    let place = match index[..] {
+        [] => String::new(),
+        [row] => format!(" in row {row} (counted from 0)"),
+        [row, ..] => format!(" in row {row}, at {index:?} (counted from 0)"),
+    };
+    let reason = match bad.is_finite() {
+        true => format!("data '{name}' holds {bad:e}{place}, more than {} can hold; scale it first", array.dtype()),
+        false => format!("data '{name}' holds {bad}{place}; clean it first"),
+    };
+    Err(Error::Problem { reason })
 }
 
 fn leaves<S: Tree<Leaf = Variable>>(tree: &S) -> Vec<(String, Variable)> {
@@ -156,8 +203,78 @@ where
 
     /// Adds a data set the losses can ask for by name. Floats are taken in the problem's type.
     pub fn data(mut self, name: impl Into<String>, array: Array) -> Self {
-        self.data.insert(name.into(), array);
+        let name = name.into();
+        self.name_data(&name);
+        self.data.insert(name, array);
         self
+    }
+
+    /// Adds data that are read batch by batch while a run goes on, because they are too large to be held, or are made as they
+    /// are needed. A loss asks for them by name, as for other data, and gets the batch of its step: the inner and the outer
+    /// loss of one step see the same, and so do all derivatives of it. Floats are taken in the problem's type.
+    ///
+    /// Steps are counted from the start of each hypergradient, and the key is its key; a step that is run again is read
+    /// again. From [`Scope::episode`] a loss gets one batch for the whole hypergradient.
+    ///
+    /// ```
+    /// use bilevel::{Array, DType, Driver, Key, Leaf, Problem, Reptile, Stream, StreamResult, Variable};
+    /// /// Rows of a file, a few for each step, from a place that the key decides.
+    /// struct Rows(std::path::PathBuf);
+    /// impl Stream for Rows {
+    ///     fn batch(&self, key: Key, step: u32) -> StreamResult {
+    ///         let text = std::fs::read_to_string(&self.0)?;
+    ///         let numbers = text.lines().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+    ///         let from = key.fold_in(step).words()[0] as usize;
+    ///         Ok(Array::from_f64([2], (0..2).map(|i| numbers[(from + i) % numbers.len()]).collect())?)
+    ///     }
+    ///     fn identity(&self) -> String {
+    ///         self.0.display().to_string()
+    ///     }
+    /// }
+    /// # let folder = std::env::temp_dir().join(format!("bilevel-stream-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).unwrap();
+    /// # let path = folder.join("rows.txt");
+    /// # std::fs::write(&path, "1.0\n2.0\n3.0\n").unwrap();
+    /// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    ///     .stream("rows", [2], DType::F64, Rows(path))
+    ///     .inner(|s, _, t| (t.0 - s.data("rows")).square().mean_all())
+    ///     .outer(|s, _, t| (t.0 - s.data("rows")).square().mean_all())
+    ///     .start(|_, l| *l)
+    ///     .build()?;
+    /// let outcome = Driver::new(&problem, Reptile { step: 0.1, steps: 5, ..Reptile::default() }).rate(0.1).iterations(200).run()?;
+    /// assert!((outcome.state.lambda[0].item()? - 2.0).abs() < 0.5);
+    /// # std::fs::remove_dir_all(folder).unwrap();
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn stream(
+        mut self,
+        name: impl Into<String>,
+        shape: impl AsRef<[usize]>,
+        dtype: DType,
+        stream: impl Stream + 'static,
+    ) -> Self {
+        let name = name.into();
+        self.name_data(&name);
+        let (shape, source) = (shape.as_ref().to_vec(), Arc::new(stream));
+        self.streams.push(Streamed { name, shape, declared: dtype, source });
+        self
+    }
+
+    /// Says which rows of the data belong to which class, so that a loss can draw episodes by this name: see
+    /// [`Scope::shots`].
+    pub fn classes(mut self, name: impl Into<String>, classes: Classes) -> Self {
+        let name = name.into();
+        if self.classes.iter().any(|(other, _)| *other == name) {
+            self.twice.push(format!("two sets of classes are called '{name}'"));
+        }
+        self.classes.push((name, classes));
+        self
+    }
+
+    fn name_data(&mut self, name: &str) {
+        if self.data.contains_key(name) || self.streams.iter().any(|stream| stream.name == name) {
+            self.twice.push(format!("two data sets are called '{name}'"));
+        }
     }
 
     fn flatten(
@@ -197,8 +314,11 @@ where
         name: impl Into<String>,
         number: impl Fn(&Scope, &L::With<Tensor>, &T::With<Tensor>) -> Tensor + Send + Sync + 'static,
     ) -> Self {
-        let number = self.flatten(number);
-        self.measures.push((name.into(), number));
+        let (name, number) = (name.into(), self.flatten(number));
+        if self.measures.iter().any(|(other, _)| *other == name) {
+            self.twice.push(format!("two measures are called '{name}'"));
+        }
+        self.measures.push((name, number));
         self
     }
 
@@ -216,38 +336,52 @@ where
     }
 
     /// The problem, after tracing both losses once to see that they fit.
-    pub fn build(self) -> Result<Problem> {
+    pub fn build(mut self) -> Result<Problem> {
         let missing = |what: &str| Error::Problem {
             reason: format!("the problem has no {what} loss; give one with .{what}(…)"),
         };
         if !self.dtype.is_float() {
             return Err(Error::Problem { reason: "a problem is computed in f32 or f64".into() });
         }
-        let dtype = self.dtype;
-        let data = self.data.into_iter().map(|(name, array)| {
-            let array = match array.dtype() {
-                DType::I32 => array,
-                _ => Array::from_values(array.shape(), &array.to_f64(), dtype)?,
-            };
-            if let Some(bad) = array.to_f64().iter().find(|v| !v.is_finite()) {
-                return Err(Error::Problem { reason: format!("data '{name}' holds {bad}; clean it first") });
+        if let Some(twice) = self.twice.first() {
+            return Err(Error::Problem { reason: format!("{twice}; give each a name of its own") });
+        }
+        if let Some(empty) = self.streams.iter().find(|stream| stream.shape.contains(&0)) {
+            return Err(Error::Problem { reason: format!("the stream '{}' has batches without elements", empty.name) });
+        }
+        for (name, classes) in &self.classes {
+            for (table, array) in classes.tables()? {
+                let name = table_name(name, table);
+                if self.data.insert(name.clone(), array).is_some() {
+                    let reason = format!("data '{name}' has the name of a table of the classes; give it another");
+                    return Err(Error::Problem { reason });
+                }
             }
+        }
+        let dtype = self.dtype;
+        let data = self.data.into_iter().map(|(name, given)| {
+            let array = in_dtype(&name, given, dtype)?;
             Ok((name, array))
         });
+        let theta = leaves(&self.theta);
+        let is_frozen = |(_, (_, variable)): &(usize, &(String, Variable))| variable.role == Role::Frozen;
+        let frozen = theta.iter().enumerate().filter(is_frozen);
+        let frozen = frozen.map(|(place, (name, v))| Ok((place, name.clone(), v.frozen_numbers(name, dtype)?)));
+        let frozen: Arc<[(usize, String, Array)]> = frozen.collect::<Result<_>>()?;
         let problem = Problem {
             dtype,
             lambda: leaves(&self.lambda),
-            theta: leaves(&self.theta),
+            theta: theta.into_iter().filter(|(_, variable)| variable.role != Role::Frozen).collect(),
+            frozen,
             data: data.collect::<Result<_>>()?,
+            streams: self.streams.into(),
+            classes: self.classes.into(),
             inner: self.inner.ok_or_else(|| missing("inner"))?,
             outer: self.outer.ok_or_else(|| missing("outer"))?,
             start: self.start,
             measures: self.measures,
         };
         for (prefix, variables) in [("λ", &problem.lambda), ("θ", &problem.theta)] {
-            if variables.is_empty() {
-                return Err(Error::Problem { reason: format!("{prefix} has no variables") });
-            }
             for (name, variable) in variables {
                 let refuse = |why: String| Err(Error::Problem { reason: format!("{prefix}.{name} {why}") });
                 let (low, high) = variable.bounds();
@@ -257,9 +391,24 @@ where
                 if low.is_nan() || high.is_nan() || low > high {
                     return refuse(format!("can have no value between its bounds {low} and {high}"));
                 }
+                let (rate, decay) = (variable.rate, variable.weight_decay);
+                if !(rate > 0.0 && rate.is_finite()) {
+                    return refuse(format!(
+                        "has the rate {rate}, which must be above 0; a leaf that stays is .frozen()"
+                    ));
+                }
+                if !(decay >= 0.0 && decay.is_finite()) {
+                    return refuse(format!("has the weight decay {decay}, which must be at least 0"));
+                }
+                if prefix == "λ" && variable.role != Role::Trained {
+                    return refuse("cannot be frozen or a statistic, which are for θ: give it as data instead".into());
+                }
                 if prefix == "θ" && (low, high) != (f64::NEG_INFINITY, f64::INFINITY) {
                     return refuse("is bounded, but only λ can be: training does not project; add a penalty".into());
                 }
+            }
+            if variables.iter().all(|(_, variable)| variable.role != Role::Trained) {
+                return Err(Error::Problem { reason: format!("{prefix} has no variables to learn") });
             }
         }
         let graph = Graph::new();

@@ -1,19 +1,28 @@
 //! Everything an outer loop carries from one iteration to the next: what a checkpoint has to hold.
 
+use crate::Result;
 use crate::diagnostics::Diagnostics;
 use crate::divergence::Watch;
-use crate::estimator::{Oracles, State};
+use crate::estimator::Oracles;
 use crate::observer::Iteration;
 use crate::outer_step::Slots;
+use crate::session::Session;
+use crate::state::State;
 use std::time::Duration;
 
-#[derive(Clone, Debug, PartialEq)]
+/// The tensors, where they are computed, and the numbers.
 pub(crate) struct Progress {
-    /// Iterations done.
-    pub iteration: u32,
     pub state: State,
     /// What the optimizer remembers.
     pub slots: Slots,
+    pub numbers: Numbers,
+}
+
+/// The numbers of a run so far.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Numbers {
+    /// Iterations done.
+    pub iteration: u32,
     pub oracles: Oracles,
     /// The least outer loss, and the one patience measures improvement from.
     pub best: Option<f64>,
@@ -21,6 +30,8 @@ pub(crate) struct Progress {
     /// Iterations since the mark was set.
     pub since_best: u32,
     pub last: Option<Iteration>,
+    /// ‖λ‖ after the last of them.
+    pub lambda_norm: f64,
     /// What was seen when the last hypergradient was looked into.
     pub looked: Diagnostics,
     pub watch: Watch,
@@ -28,21 +39,42 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// A copy with memory of its own, made without the host.
+    pub fn duplicate(&self, session: &Session) -> Result<Self> {
+        let executor = session.executor();
+        let slots = self.slots.iter().map(|slot| slot.duplicate(executor)).collect::<Result<_>>()?;
+        Ok(Progress { state: self.state.duplicate(executor)?, slots, numbers: self.numbers.clone() })
+    }
+
+    /// Takes in what another progress of the same run is, without the host.
+    pub fn copy_from(&mut self, other: &Progress, session: &Session) -> Result<()> {
+        self.state.copy_from(&other.state, session.executor())?;
+        self.slots.iter().zip(&other.slots).try_for_each(|(slot, other)| slot.copy_from(other))?;
+        self.numbers.clone_from(&other.numbers);
+        Ok(())
+    }
+}
+
+impl Numbers {
     /// Before the first iteration.
-    pub fn new(state: State, slots: Slots) -> Self {
-        Progress {
+    pub fn new() -> Self {
+        Numbers {
             iteration: 0,
-            state,
-            slots,
             oracles: Oracles::default(),
             best: None,
             mark: None,
             since_best: 0,
             last: None,
+            lambda_norm: 0.0,
             looked: Diagnostics::default(),
             watch: Watch::default(),
             elapsed: Duration::ZERO,
         }
+    }
+
+    /// The last step of λ was larger than 1 and than half of λ.
+    pub fn leapt(&self) -> bool {
+        self.last.is_some_and(|last| last.step_norm > 1.0_f64.max(0.5 * self.lambda_norm))
     }
 
     /// Takes in an outer loss; only one below the mark by `improvement` sets a new mark.

@@ -1,7 +1,7 @@
 //! One line of text that says how a run goes.
 
-use crate::estimator::State;
 use crate::observer::{Beginning, Iteration, Observer};
+use crate::state::State;
 use crate::stopping::Outcome;
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// ```
 /// use bilevel::{Iteration, Observer, ProgressLine, State};
 /// let mut line = ProgressLine::new(Vec::new(), false);
-/// let state = State { lambda: vec![], theta: vec![], memory: vec![] };
+/// let state = State::default(); // without a single leaf
 /// let _ = line.on_iteration(&Iteration { number: 1, outer_loss: 0.25, ..Default::default() }, &state);
 /// let text = String::from_utf8(line.into_inner()).unwrap();
 /// assert!(text.starts_with("iteration 1") && text.contains("outer 2.5000e-1") && text.ends_with('\n'));

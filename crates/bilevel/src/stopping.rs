@@ -3,8 +3,9 @@
 use crate::checkpoint_error::CheckpointError;
 use crate::divergence::Diagnosis;
 use crate::error::require;
-use crate::estimator::{Oracles, State};
-use crate::progress::Progress;
+use crate::estimator::Oracles;
+use crate::progress::Numbers;
+use crate::state::State;
 use crate::{Iteration, Result};
 use std::fmt;
 use std::sync::Arc;
@@ -65,8 +66,9 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// A flag shared between a run and whoever may stop it. The run looks at it between iterations, and ends as if its last
-/// iteration had come: with a checkpoint.
+/// A flag shared between a run and whoever may stop it. The run looks at it between iterations and several times a second within
+/// one, drops what it has of that, and ends as if its last iteration had come: with a checkpoint. Only a single step of an
+/// inner loop, and the compilation at the start, are never broken off.
 ///
 /// ```
 /// use bilevel::StopSignal;
@@ -137,7 +139,7 @@ impl StopSignal {
 /// assert!((outcome.state.lambda[0].item().unwrap() - 1.0).abs() < 0.1);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Outcome {
     /// Why the run stopped.
     pub reason: StopReason,
@@ -184,7 +186,7 @@ impl Criteria {
 
     /// The reason to stop before the next iteration, if there is one. But for time and signal it depends on the progress
     /// alone, so a finished run that is resumed stops at once, for the same reason.
-    pub fn reason(&self, progress: &Progress, in_this_run: Duration) -> Option<StopReason> {
+    pub fn reason(&self, progress: &Numbers, in_this_run: Duration) -> Option<StopReason> {
         let norm = progress.last.map(|last| last.projected_norm);
         if let (Some(tolerance), Some(norm)) = (self.tolerance, norm)
             && norm <= tolerance

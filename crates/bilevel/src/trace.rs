@@ -2,8 +2,10 @@
 
 use crate::problem::Problem;
 use crate::scope::Scope;
+use crate::sources::{Read, Sources};
+use crate::variable::{Role, Variable};
 use crate::{Error, Result};
-use bilevel_graph::{DType, Graph, Tensor, gradient, mixed_vector, vjp};
+use bilevel_graph::{Array, DType, Graph, Tensor, gradient, vjp};
 
 /// A problem as tensors, for a new method to derive: λ, θ, data and the random key of a hypergradient are inputs of the
 /// graph, and a [`Routine`](crate::Routine) sets them by name.
@@ -37,7 +39,17 @@ pub struct Trace<'g> {
     pub gamma: Tensor,
     /// The size κ·√(2τγ) of the step's noise.
     pub noise_size: Tensor,
-    data: Vec<(String, Tensor)>,
+    sources: Sources,
+    /// Leaves of θ that are not trained, with their places among all leaves.
+    frozen: Vec<(usize, Tensor)>,
+}
+
+/// The inner loss of one step, and what the statistics among θ's leaves become with it.
+pub struct InnerLoss {
+    /// L_T.
+    pub loss: Tensor,
+    /// By leaf of θ: its next value, for a statistic that was updated.
+    pub updates: Vec<Option<Tensor>>,
 }
 
 /// First random stream of each purpose, so that none shares numbers with another.
@@ -55,10 +67,7 @@ impl<'g> Trace<'g> {
         let declare = |prefix: &str, variables: &[(String, crate::Variable)]| -> Vec<Tensor> {
             variables.iter().map(|(name, v)| graph.input(format!("{prefix}.{name}"), &v.shape, dtype)).collect()
         };
-        let data = problem
-            .data
-            .iter()
-            .map(|(name, array)| (name.clone(), graph.input(format!("data.{name}"), array.shape(), array.dtype())));
+        let frozen = |name: &str, array: &Array| graph.input(format!("frozen.{name}"), array.shape(), dtype);
         Ok(Trace {
             graph,
             problem,
@@ -67,7 +76,8 @@ impl<'g> Trace<'g> {
             key: graph.input("key", [2], DType::I32),
             gamma: graph.input("gamma", [], dtype),
             noise_size: graph.input("noise", [], dtype),
-            data: data.collect(),
+            sources: Sources::new(graph, problem),
+            frozen: problem.frozen.iter().map(|(place, name, array)| (*place, frozen(name, array))).collect(),
         })
     }
 
@@ -78,33 +88,77 @@ impl<'g> Trace<'g> {
 
     /// The data sets, in the problem's order.
     pub fn data(&self) -> impl Iterator<Item = Tensor> + '_ {
-        self.data.iter().map(|(_, tensor)| *tensor)
+        self.sources.data().iter().map(|(_, tensor)| *tensor)
+    }
+
+    /// What the losses traced so far read of streams.
+    pub(crate) fn read(&self) -> Vec<Read> {
+        self.sources.read()
+    }
+
+    /// The frozen leaves of θ.
+    pub(crate) fn frozen(&self) -> impl Iterator<Item = Tensor> + '_ {
+        self.frozen.iter().map(|(_, tensor)| *tensor)
     }
 
     fn scope(&self, counter: Tensor, stream: u32) -> Scope<'_> {
-        Scope::new(self.graph, &self.data, (self.key, counter), self.problem.dtype, stream)
+        let training = stream == INNER_STREAM;
+        Scope::new(self.graph, &self.sources, (self.key, counter), self.problem.dtype, (stream, training))
+    }
+
+    /// θ as a loss sees it: no derivative goes through a statistic.
+    fn seen(&self, theta: &[Tensor]) -> Vec<Tensor> {
+        let one = |(t, (_, variable)): (&Tensor, &(String, Variable))| match variable.role {
+            Role::Statistic => t.stop_gradient(),
+            _ => *t,
+        };
+        theta.iter().zip(&self.problem.theta).map(one).collect()
+    }
+
+    /// All leaves of θ, those that are frozen in their places.
+    fn whole(&self, theta: &[Tensor]) -> Vec<Tensor> {
+        let mut all = theta.to_vec();
+        for &(place, tensor) in &self.frozen {
+            all.insert(place, tensor);
+        }
+        all
     }
 
     /// L_T(λ, θ) with the draw of step `counter`: the same counter gives the same minibatch and noise, so all products of one
     /// step must have the same.
     pub fn inner(&self, theta: &[Tensor], counter: Tensor) -> Result<Tensor> {
+        Ok(self.inner_loss(theta, counter)?.loss)
+    }
+
+    /// As [`inner`](Self::inner), with what statistics become: for a program that takes the step.
+    pub fn inner_loss(&self, theta: &[Tensor], counter: Tensor) -> Result<InnerLoss> {
         let scope = self.scope(counter, INNER_STREAM);
-        let loss = (self.problem.inner)(&scope, &self.lambda, theta);
-        scope.check().and(loss)
+        let seen = self.seen(theta);
+        let loss = (self.problem.inner)(&scope, &self.lambda, &self.whole(&seen));
+        let mut loss = scope.check().and(loss)?;
+        for ((_, variable), t) in self.problem.theta.iter().zip(&seen) {
+            if variable.weight_decay != 0.0 {
+                loss = loss.reshape([]) + t.square().sum_all() * (0.5 * variable.weight_decay);
+            }
+        }
+        let statistic = |(t, (_, v)): (&Tensor, &(String, Variable))| (v.role == Role::Statistic).then_some(*t);
+        let statistics: Vec<Option<Tensor>> = seen.iter().zip(&self.problem.theta).map(statistic).collect();
+        Ok(InnerLoss { loss, updates: scope.updated(&statistics)? })
     }
 
     /// f(λ, θ) with the draw of step `counter`.
     pub fn outer(&self, theta: &[Tensor], counter: Tensor) -> Result<Tensor> {
         let scope = self.scope(counter, OUTER_STREAM);
-        let loss = (self.problem.outer)(&scope, &self.lambda, theta);
+        let loss = (self.problem.outer)(&scope, &self.lambda, &self.whole(&self.seen(theta)));
         scope.check().and(loss)
     }
 
     /// The problem's own measures at λ and θ, in their order.
     pub(crate) fn measures(&self, counter: Tensor) -> Result<Vec<Tensor>> {
+        let theta = self.whole(&self.seen(&self.theta));
         let take = |(i, (_, measure)): (usize, &(String, crate::problem::FlatLoss))| {
             let scope = self.scope(counter, MEASURE_STREAM + 100 * i as u32);
-            let number = measure(&scope, &self.lambda, &self.theta);
+            let number = measure(&scope, &self.lambda, &theta);
             scope.check().and(number)
         };
         self.problem.measures.iter().enumerate().map(take).collect()
@@ -114,7 +168,15 @@ impl<'g> Trace<'g> {
     pub fn start(&self) -> Result<Option<Vec<Tensor>>> {
         let scope = self.scope(self.graph.scalar(0.0, DType::I32), START_STREAM);
         let start = self.problem.start.as_ref().map(|start| start(&scope, &self.lambda)).transpose();
-        scope.check().and(start)
+        let mut start = scope.check().and(start)?;
+        if let Some(start) = &mut start {
+            for &(place, _) in self.frozen.iter().rev() {
+                if place < start.len() {
+                    start.remove(place);
+                }
+            }
+        }
+        Ok(start)
     }
 
     /// vᵀ·J0 with J0 = dθ⁰/dλ; zeros where θ⁰ does not depend on λ.
@@ -125,6 +187,15 @@ impl<'g> Trace<'g> {
         })
     }
 
+    /// The inner step of each leaf of θ: γ, or so many times γ as the leaf says.
+    pub fn steps(&self) -> Vec<Tensor> {
+        let one = |(_, variable): &(String, Variable)| match variable.rate {
+            1.0 => self.gamma,
+            rate => self.gamma * rate,
+        };
+        self.problem.theta.iter().map(one).collect()
+    }
+
     /// Langevin noise of one step: a standard normal number for every number of θ.
     pub fn noise(&self, counter: Tensor) -> Vec<Tensor> {
         use bilevel_graph::RandomKind::Normal;
@@ -133,25 +204,14 @@ impl<'g> Trace<'g> {
         self.theta.iter().enumerate().map(draw).collect()
     }
 
-    /// For each leaf of λ, true where it can influence the outer loss: directly, through the inner loss's gradient, or
-    /// through θ⁰. The answer is the graph's, not that of numbers.
-    pub(crate) fn influential(&self) -> Result<Vec<bool>> {
-        let counter = self.graph.step();
-        let direct = gradient(self.outer(&self.theta, counter)?, &self.lambda)?;
-        let vector = self.inputs_like("vector", &self.theta);
-        let mixed = mixed_vector(self.inner(&self.theta, counter)?, &self.theta, &vector, &self.lambda)?;
-        let start = match self.start()? {
-            Some(start) => vjp(&start, &vector, &self.lambda)?,
-            None => vec![None; self.lambda.len()],
-        };
-        let paths = direct.iter().zip(&mixed).zip(&start);
-        Ok(paths.map(|((d, m), s)| d.is_some() || m.is_some() || s.is_some()).collect())
-    }
-
     /// Traces both losses once, for their errors.
     pub(crate) fn check(&self) -> Result<()> {
         let counter = self.graph.step();
-        gradient(self.inner(&self.theta, counter)?, &self.theta)?;
+        let slope = gradient(self.inner(&self.theta, counter)?, &self.theta)?;
+        if slope.iter().all(Option::is_none) {
+            let reason = "the inner loss does not depend on θ, so there is nothing to train; use θ in .inner(…)";
+            return Err(Error::Problem { reason: reason.into() });
+        }
         gradient(self.outer(&self.theta, counter)?, &self.theta)?;
         for ((name, _), measure) in self.problem.measures.iter().zip(self.measures(counter)?) {
             if measure.shape().iter().product::<usize>() != 1 {

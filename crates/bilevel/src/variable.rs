@@ -1,21 +1,31 @@
 //! A leaf of λ or θ: its shape, how it starts, and the values it may take.
 
-use crate::outer_step::project;
 use crate::{Error, Result};
-use bilevel_graph::random::{fill_normal_f64, fill_uniform_f64};
 use bilevel_graph::{Array, DType};
+use std::sync::Arc;
 
 /// How a variable gets its first value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Start {
     /// These numbers.
-    Fixed(Array),
+    Fixed(Arc<Array>),
     /// One number everywhere.
     Constant(f64),
     /// Normal with this standard deviation, from the run's seed.
     Normal(f64),
     /// Uniform between two numbers, from the run's seed.
     Uniform(f64, f64),
+}
+
+/// What training does with a leaf of θ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Moves it along its gradient.
+    Trained,
+    /// Leaves it as it is.
+    Frozen,
+    /// Sets it to what the inner loss says: see [`Scope::update`](crate::Scope::update).
+    Statistic,
 }
 
 /// A leaf of λ or θ.
@@ -31,11 +41,16 @@ pub struct Variable {
     pub(crate) start: Start,
     low: f64,
     high: f64,
+    /// Multiplies the rate of the loop that moves it.
+    pub(crate) rate: f64,
+    pub(crate) weight_decay: f64,
+    pub(crate) role: Role,
 }
 
 impl Variable {
     fn new(shape: impl AsRef<[usize]>, start: Start) -> Self {
-        Variable { shape: shape.as_ref().to_vec(), start, low: f64::NEG_INFINITY, high: f64::INFINITY }
+        let (shape, (low, high)) = (shape.as_ref().to_vec(), (f64::NEG_INFINITY, f64::INFINITY));
+        Variable { shape, start, low, high, rate: 1.0, weight_decay: 0.0, role: Role::Trained }
     }
 
     /// Starts with one number everywhere.
@@ -45,7 +60,8 @@ impl Variable {
 
     /// Starts with these numbers.
     pub fn fixed(value: Array) -> Self {
-        Variable { start: Start::Fixed(value.clone()), ..Self::constant(value.shape(), 0.0) }
+        let shape = value.shape().to_vec();
+        Self::new(shape, Start::Fixed(Arc::new(value)))
     }
 
     /// Starts with normal numbers of this standard deviation.
@@ -70,37 +86,69 @@ impl Variable {
         self
     }
 
+    /// Moves at so many times the rate of its loop: γ for a leaf of θ, the outer rate for one of λ. For a group of leaves, map
+    /// their tree.
+    ///
+    /// ```
+    /// use bilevel::{Driver, Leaf, Problem, Rmd, Tree, Variable};
+    /// #[derive(Clone, Tree)]
+    /// struct Two<T> { slow: T, fast: T }
+    /// let one = || Variable::constant([], 1.0);
+    /// let problem = Problem::new(Two { slow: one().rate(0.1), fast: one() }, Leaf(Variable::constant([], 0.0)))
+    ///     .inner(|_, l, t| (t.0 - l.slow - l.fast).square())
+    ///     .outer(|_, _, t| t.0.square())
+    ///     .build()?;
+    /// let outcome = Driver::new(&problem, Rmd::default()).rate(0.01).iterations(1).run()?;
+    /// let moved: Vec<f64> = outcome.state.lambda.numbers()?.iter().map(|l| 1.0 - l).collect();
+    /// assert!((moved[1] / moved[0] - 10.0).abs() < 1e-9);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn rate(mut self, factor: f64) -> Self {
+        self.rate = factor;
+        self
+    }
+
+    /// Pulled towards 0: for a leaf of θ, ½·decay·‖θ‖² is added to the inner loss; for one of λ, decay·λ to its
+    /// hypergradient.
+    pub fn weight_decay(mut self, decay: f64) -> Self {
+        self.weight_decay = decay;
+        self
+    }
+
+    /// A leaf of θ that training leaves as it is, such as the pretrained part of a network. It lies in memory once, with the
+    /// data, and costs no gradient. It needs a start that is the same in every run.
+    pub fn frozen(mut self) -> Self {
+        self.role = Role::Frozen;
+        self
+    }
+
+    /// A leaf of θ that is updated but not trained, such as the running mean of a batch normalisation: training sets it to what
+    /// the inner loss gives [`Scope::update`](crate::Scope::update), and no derivative goes through it.
+    pub fn statistic(mut self) -> Self {
+        self.role = Role::Statistic;
+        self
+    }
+
     /// The least and the largest value it may take.
     pub fn bounds(&self) -> (f64, f64) {
         (self.low, self.high)
     }
 
-    /// The first value, from a key and a number that no other variable of the run has.
-    pub(crate) fn initial(&self, name: &str, dtype: DType, key: [i32; 2], number: u32) -> Result<Array> {
-        let count = self.shape.iter().product();
-        let mut values = vec![0.0; count];
-        let words = key.map(|k| k as u32);
+    /// True for a number it may be.
+    pub(crate) fn allows(&self, value: f64) -> bool {
+        value.is_finite() && self.low <= value && value <= self.high
+    }
+
+    /// The numbers of a frozen leaf.
+    pub(crate) fn frozen_numbers(&self, name: &str, dtype: DType) -> Result<Array> {
         match &self.start {
-            Start::Fixed(array) => values = array.to_f64(),
-            Start::Constant(value) => values.fill(*value),
-            Start::Normal(deviation) => {
-                fill_normal_f64(words, number, 0, 0, &mut values);
-                values.iter_mut().for_each(|v| *v *= deviation);
-            }
-            Start::Uniform(low, high) => {
-                fill_uniform_f64(words, number, 0, 0, &mut values);
-                values.iter_mut().for_each(|v| *v = low + (high - low) * *v);
+            Start::Fixed(array) => Ok(Array::from_values(&self.shape, &array.to_f64(), dtype)?),
+            Start::Constant(value) => Ok(Array::try_full(&self.shape, *value, dtype)?),
+            Start::Normal(_) | Start::Uniform(..) => {
+                let reason =
+                    format!("θ.{name} is frozen, so it needs numbers that are the same in every run: Variable::fixed");
+                Err(Error::Problem { reason })
             }
         }
-        if let Some(bad) = values.iter().find(|v| !v.is_finite() || **v < self.low || **v > self.high) {
-            let name = if name.is_empty() { "the variable" } else { name };
-            let reason = match bad.is_finite() {
-                true => format!("{name} starts at {bad}, outside its bounds {} to {}", self.low, self.high),
-                false => format!("{name} starts at {bad}; give it a start that is a number"),
-            };
-            return Err(Error::Problem { reason });
-        }
-        values.iter_mut().for_each(|v| *v = project(*v, self.bounds(), dtype));
-        Ok(Array::from_values(&self.shape, &values, dtype)?)
     }
 }

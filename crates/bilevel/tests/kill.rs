@@ -18,7 +18,7 @@ const SEED: &str = "BILEVEL_KILL_TEST_SEED";
 fn the_child_runs_when_asked_to() {
     let (Ok(folder), Ok(seed)) = (std::env::var(FOLDER), std::env::var(SEED)) else { return };
     let outcome = kill_target::run(Path::new(&folder), seed.parse().unwrap()).unwrap();
-    std::fs::write(Path::new(&folder).join("result"), kill_target::bits(&outcome)).unwrap();
+    std::fs::write(Path::new(&folder).join("result"), kill_target::bits(&outcome).unwrap()).unwrap();
 }
 
 fn child(folder: &Path, seed: u64) -> std::process::Child {
@@ -49,7 +49,7 @@ fn a_run_killed_two_hundred_times_ends_with_the_same_bits() {
         let seed = runs as u64;
         let alone = folder("alone");
         let start = Instant::now();
-        let want = kill_target::bits(&kill_target::run(&alone, seed).unwrap());
+        let want = kill_target::bits(&kill_target::run(&alone, seed).unwrap()).unwrap();
         // Moments of death spread over about a third of a whole run, so that it takes several lives to finish.
         let span = (start.elapsed().as_micros() as u64 / 3).max(3000);
         let path = folder("killed");

@@ -1,7 +1,6 @@
 //! The paper's synthetic 1-D problem, protocol and numbers of the design.
 
-use bilevel::{Array, Cpu, DType, HpoSgld, LangevinAdjoint, Leaf, Method, Problem, State, Variable};
-use bilevel_graph::random::{fold_in, seed_key};
+use bilevel::{Cpu, HpoSgld, Key, LangevinAdjoint, Leaf, Method, Problem, State, Variable};
 
 fn synthetic() -> Problem {
     Problem::new(Leaf(Variable::constant([], 0.1)), Leaf(Variable::constant([], 0.1)))
@@ -15,12 +14,12 @@ fn synthetic() -> Problem {
 fn descend(method: &dyn Method, outers: u32, seed: u64) -> (f64, f64) {
     let problem = synthetic();
     let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-    let key = seed_key(seed);
-    let mut state = State::initial(&problem, key).unwrap();
+    let key = Key::from_seed(seed);
+    let mut state = State::initial(&problem, &Cpu::with_threads(1), key).unwrap();
     for outer in 0..outers {
-        let h = estimator.estimate(&mut state, fold_in(key, 10 + outer)).unwrap();
+        let h = estimator.estimate(&mut state, key.fold_in(10 + outer)).unwrap();
         let lambda = state.lambda[0].item().unwrap() - 0.005 * h.value[0].item().unwrap();
-        state.lambda = vec![Array::scalar(lambda, DType::F64)];
+        state.lambda[0].set_item(lambda).unwrap();
     }
     (state.lambda[0].item().unwrap(), state.theta[0].item().unwrap())
 }

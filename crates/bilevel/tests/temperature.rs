@@ -1,8 +1,7 @@
 //! Finite temperature: the Langevin adjoint against quadrature of dF/dλ = E[f_λ] − Cov(f, ∂L_T/∂λ)/τ, and the paper's
 //! recursion beside it.
 
-use bilevel::{Array, Cpu, HpoSgld, LangevinAdjoint, Leaf, Method, Problem, State, Variable};
-use bilevel_graph::random::{fold_in, seed_key};
+use bilevel::{Array, Cpu, HpoSgld, Key, LangevinAdjoint, Leaf, Method, Problem, State, Variable};
 
 /// A problem with one or two θ, again as plain functions of (λ, θ) for quadrature.
 struct Case {
@@ -74,13 +73,13 @@ impl Case {
         let mut estimator = method.prepare(&self.problem, &Cpu::with_threads(1)).unwrap();
         let means: Vec<Vec<f64>> = (0..chains)
             .map(|chain| {
-                let key = fold_in(seed_key(7), chain);
-                let mut state = State::initial(&self.problem, key).unwrap();
+                let key = Key::from_seed(7).fold_in(chain);
+                let mut state = State::initial(&self.problem, &Cpu::with_threads(1), key).unwrap();
                 let mut mean = vec![0.0; self.lambda.len()];
                 for call in 0..warm_up + calls {
-                    let h = estimator.estimate(&mut state, fold_in(key, call)).unwrap();
+                    let h = estimator.estimate(&mut state, key.fold_in(call)).unwrap();
                     if call >= warm_up {
-                        let value = h.value.iter().flat_map(Array::to_f64);
+                        let value = h.value.numbers().unwrap();
                         mean.iter_mut().zip(value).for_each(|(m, v)| *m += v / calls as f64);
                     }
                 }

@@ -1,7 +1,7 @@
 //! What the curvature of the inner loss says about the inner step and the method.
 
 use crate::config::Config;
-use bilevel::Curvature;
+use bilevel::{Cause, Curvature};
 
 /// A run's inner loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,8 +24,14 @@ impl InnerSteps {
     }
 }
 
-/// Sentences on the inner step, the number of steps and the method.
-pub fn advice(curvature: Curvature, inner: Option<InnerSteps>) -> Vec<String> {
+/// Sentences on the inner step, the number of steps and the method. `diverged` is why a run with these settings does, if it
+/// does; `following` are methods that follow the inner loop and can work on this problem.
+pub fn advice(
+    curvature: Curvature,
+    inner: Option<InnerSteps>,
+    diverged: Option<Cause>,
+    following: &[&str],
+) -> Vec<String> {
     let Curvature { largest, smallest, .. } = curvature;
     let mut said = vec![];
     let Some(InnerSteps { step, steps, cold }) = inner else { return said };
@@ -40,6 +46,13 @@ pub fn advice(curvature: Curvature, inner: Option<InnerSteps>) -> Vec<String> {
              at most {:.2e}.",
             1.0 / largest
         ),
+        p if diverged == Some(Cause::InnerStepTooLarge) => format!(
+            "The inner step {step} times the largest curvature is {p:.3} here, but training goes to where the curvature is \
+             larger, and diverges: take a smaller step."
+        ),
+        p if diverged.is_some() => format!(
+            "The inner step {step} times the largest curvature is {p:.3}: stable (below 2), so look for another cause."
+        ),
         p if p > 1.0 => format!(
             "The inner step {step} times the largest curvature is {p:.3}: below 2, so stable, but it oscillates; {:.2e} \
              would not.",
@@ -53,11 +66,18 @@ pub fn advice(curvature: Curvature, inner: Option<InnerSteps>) -> Vec<String> {
     });
     // What is negative by rounding alone is zero.
     if smallest < -1e-8 * largest {
-        said.push(
-            "The inner loss is not convex here: prefer methods that follow the inner loop (langevin-adjoint, rmd, fmd) to \
-             those that solve with the Hessian."
-                .into(),
-        );
+        let prefer = match following {
+            [] => String::new(),
+            names => format!(
+                ": prefer methods that follow the inner loop ({}) to those that solve with the Hessian",
+                names.join(", ")
+            ),
+        };
+        said.push(format!("The inner loss is not convex here{prefer}."));
+        return said;
+    }
+    // Where training ends is of no interest if it does not get there.
+    if diverged.is_some() || product >= 2.0 {
         return said;
     }
     let condition = largest / smallest.max(f64::MIN_POSITIVE);
@@ -84,8 +104,30 @@ mod tests {
     use super::*;
 
     fn said(largest: f64, smallest: f64, step: f64) -> String {
-        advice(Curvature { largest, smallest, products: 9 }, Some(InnerSteps { step, steps: 100.0, cold: false }))
-            .join(" ")
+        said_of(largest, smallest, step, None, &["rmd"])
+    }
+
+    fn said_of(largest: f64, smallest: f64, step: f64, diverged: Option<Cause>, following: &[&str]) -> String {
+        let inner = InnerSteps { step, steps: 100.0, cold: false };
+        advice(Curvature { largest, smallest, products: 9 }, Some(inner), diverged, following).join(" ")
+    }
+
+    #[test]
+    fn a_step_with_which_a_run_diverges_is_not_called_well_chosen() {
+        let inner = said_of(0.2, 0.2, 3.0, Some(Cause::InnerStepTooLarge), &[]);
+        assert_eq!(
+            inner,
+            "The inner step 3 times the largest curvature is 0.600 here, but training goes to where the curvature is larger, \
+             and diverges: take a smaller step."
+        );
+        let outer = said_of(0.2, 0.2, 3.0, Some(Cause::OuterStepTooLarge), &[]);
+        assert!(outer.ends_with("is 0.600: stable (below 2), so look for another cause."), "{outer}");
+    }
+
+    #[test]
+    fn only_methods_that_can_work_on_the_problem_are_advised() {
+        assert!(said_of(10.0, -1.0, 0.05, None, &["rmd", "fmd"]).contains("follow the inner loop (rmd, fmd) to those"));
+        assert!(said_of(10.0, -1.0, 0.05, None, &[]).ends_with("The inner loss is not convex here."));
     }
 
     #[test]

@@ -101,7 +101,8 @@ pub enum Command {
     /// See whether derivatives are right and steps are well chosen, before a long run.
     ///
     /// Holds gradients, Hessian and mixed products of both losses against finite differences, names hyperparameters that
-    /// cannot have any effect, and measures the curvature of the inner loss, which says what inner step is safe.
+    /// cannot have any effect, measures the curvature of the inner loss, which says what inner step is safe, and does the
+    /// first ten iterations of the run.
     Check(Check),
     /// Draw the report of a run again, or several runs on one page.
     #[command(after_help = REPORT_EXAMPLES)]

@@ -1,5 +1,6 @@
 //! How several runs together go, on standard error: one bar in a terminal, plain lines anywhere else.
 
+use crate::readable::escaped_lines;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -78,7 +79,7 @@ impl<W: Write> Board<W> {
     pub fn say(&self, line: &str) {
         self.with(|inner| {
             let clear = if inner.columns.is_some() { "\r\x1b[K" } else { "" };
-            writeln!(inner.to, "{clear}{line}")
+            writeln!(inner.to, "{clear}{}", escaped_lines(line))
         });
     }
 

@@ -424,6 +424,9 @@ fn find<'a>(settings: &'a mut Map<String, Value>, key: &[String]) -> Option<&'a 
     table.get_mut(last)
 }
 
+/// The length of the inner loop, by what other methods call it.
+const SAME: [(&str, &str); 2] = [("steps", "samples"), ("samples", "steps")];
+
 /// The error for a key that is not there. It may stand elsewhere, be a slip among its neighbours, or a slip in the whole.
 fn unknown_key(settings: &mut Map<String, Value>, entry: &Entry) -> ConfigError {
     let all = config_text::keys(settings);
@@ -433,12 +436,16 @@ fn unknown_key(settings: &mut Map<String, Value>, entry: &Entry) -> ConfigError 
         all.iter().filter_map(|key| key.strip_prefix(&prefix)).filter(|rest| !rest.contains('.')).collect();
     let near = bilevel::nearest(last, beside.iter().copied()).map(|name| format!("{prefix}{name}"));
     let elsewhere = || all.iter().find(|key| key.rsplit('.').next() == Some(last)).cloned();
+    let same = || {
+        let (_, meant) = SAME.iter().find(|(given, meant)| *given == last && beside.contains(meant))?;
+        Some(format!("{prefix}{meant}"))
+    };
     // In a table there is, a key that resembles none of it is no slip, however much of the path they share.
     let slip = || match beside.is_empty() {
         true => bilevel::nearest(&entry.dotted(), all.iter().map(String::as_str)).map(String::from),
         false => None,
     };
-    let near = elsewhere().or(near).or_else(slip);
+    let near = same().or_else(elsewhere).or(near).or_else(slip);
     let known = if beside.is_empty() {
         settings.keys().cloned().collect()
     } else {

@@ -1,5 +1,6 @@
 //! How a run goes, on standard error: a bar in a terminal, plain lines anywhere else.
 
+use crate::readable::escaped;
 use bilevel::{Beginning, Iteration, Observer, Outcome, State};
 use std::io::{IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -56,7 +57,7 @@ impl<W: Write> Display<W> {
     /// Shows those that were not shown yet.
     fn show_notes(&mut self, notes: &[String]) {
         for note in notes.iter().skip(self.notes) {
-            let _ = writeln!(self.to, "note: {note}");
+            let _ = writeln!(self.to, "note: {}", escaped(note));
         }
         self.notes = self.notes.max(notes.len());
     }
@@ -157,12 +158,13 @@ impl<W: Write + Send> Observer for Display<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bilevel::Leaves;
 
     fn shown(columns: Option<usize>) -> String {
         let mut display = Display::new(vec![], columns);
         let beginning =
             Beginning { method: "rmd", optimizer: "sgd", done: 0, until: 40, notes: vec!["mind λ".into()] };
-        let state = State { lambda: vec![], theta: vec![], memory: vec![] };
+        let state = State { lambda: Leaves::default(), theta: Leaves::default(), memory: Leaves::default() };
         let _ = display.on_start(&beginning);
         for number in [1, 20] {
             let _ = display.on_iteration(&Iteration { number, outer_loss: 0.25, ..Iteration::default() }, &state);

@@ -35,8 +35,17 @@ pub enum CliError {
     Occupied(PathBuf),
     /// A folder to resume in which holds no run.
     NoRun(PathBuf),
+    /// A folder to resume in which holds what a run leaves that was killed before it began.
+    NotBegun(PathBuf),
     /// The configuration in the folder of a run is not the one it was begun with.
     Changed(PathBuf),
+    /// The metrics in the folder of a run are not its own.
+    ForeignMetrics {
+        /// The run's folder.
+        path: PathBuf,
+        /// What was found.
+        what: String,
+    },
     /// A run to resume is past the last iteration asked for.
     Past {
         /// The run's folder.
@@ -110,10 +119,20 @@ impl fmt::Display for CliError {
             CliError::NoRun(path) => {
                 write!(f, "{} holds no run: there is no config.toml in it", path.display())
             }
+            CliError::NotBegun(path) => {
+                let path = path.display();
+                write!(f, "{path} holds no run that began; begin it with 'bilevel run EXPERIMENT --out {path}'")
+            }
             CliError::Changed(path) => write!(
                 f,
                 "{0}/config.toml was changed after the run began; change it back, or begin a new run with 'bilevel run \
                  {0}/config.toml'",
+                path.display()
+            ),
+            CliError::ForeignMetrics { path, what } => write!(
+                f,
+                "{0}/metrics.jsonl is not that of the run in {0}: {what}; put the right file back, or move this one away and \
+                 the run goes on without it",
                 path.display()
             ),
             CliError::Past { path, done, asked } => write!(

@@ -12,9 +12,12 @@ use crate::config::Config;
 use crate::config_entries::{self, Entry};
 use crate::config_errors::{ConfigError, Place, Wrong};
 use crate::errors::{CliError, Result};
+use crate::readable::escaped_path;
+use bilevel::whole_file::{self, is_unfinished, remove_unfinished};
 use bilevel::{CheckpointError, Checkpoints};
+use std::ffi::OsString;
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// The folder of a run.
@@ -33,7 +36,7 @@ impl RunFolder {
             if folder.holds_run() {
                 return Err(CliError::Occupied(folder.path));
             }
-            refuse_foreign(path, "run", false)?;
+            refuse_foreign(path, "run", folder.is_not_begun())?;
             return Ok(folder);
         }
         let name = format!("{}-{}-s{}", config.experiment, bilevel::Method::name(&config.method), config.seed);
@@ -68,7 +71,27 @@ impl RunFolder {
     pub fn of_run(path: &Path) -> Result<Self> {
         let folder = RunFolder { path: path.to_path_buf() };
         std::fs::metadata(path).map_err(|error| CliError::file("open", path, &error))?;
-        if folder.config_file().is_file() { Ok(folder) } else { Err(CliError::NoRun(path.to_path_buf())) }
+        match folder.config_file().is_file() {
+            true => Ok(folder),
+            false if folder.is_not_begun() => Err(CliError::NotBegun(folder.path)),
+            false => Err(CliError::NoRun(folder.path)),
+        }
+    }
+
+    /// True where a run was killed before it had its configuration written: no more is there than what comes before.
+    fn is_not_begun(&self) -> bool {
+        let only = |folder: &Path, known: &[&str]| {
+            entries_of(folder).is_ok_and(|names| {
+                !names.is_empty() && names.iter().all(|name| known.iter().any(|known| name == known))
+            })
+        };
+        only(&self.path, &["checkpoint"]) && only(&self.checkpoints(), &["lock", "configuration"])
+    }
+
+    /// Clears away what a kill left half-written.
+    pub fn clean(&self) -> Result<()> {
+        clean(&self.path)?;
+        clean(&self.plots())
     }
 
     fn holds_run(&self) -> bool {
@@ -108,8 +131,10 @@ impl RunFolder {
 
     /// Refuses a configuration that would continue the run on another path.
     pub fn check_unchanged(&self, config: &Config) -> Result<()> {
-        match std::fs::read_to_string(self.path_hash_file()) {
-            Ok(begun) if begun.trim() != config.path_hash() => Err(CliError::Changed(self.path.clone())),
+        match read_up_to(&self.path_hash_file(), LARGEST_SETTINGS) {
+            Ok(begun) if begun.trim_ascii() != config.path_hash().as_bytes() => {
+                Err(CliError::Changed(self.path.clone()))
+            }
             // Where it cannot be read, the checkpoints have their own means to tell runs apart.
             _ => Ok(()),
         }
@@ -148,17 +173,48 @@ impl RunFolder {
 
 /// Refuses a file, and a folder with something in it that is not the command's own: nobody's files are written over.
 pub fn refuse_foreign(path: &Path, what: &str, own: bool) -> Result<()> {
-    let filled = std::fs::read_dir(path).is_ok_and(|mut files| files.next().is_some());
-    if path.is_file() || filled && !own {
+    if is_taken(path) && !own {
         let sentence = format!("holds something that is no {what}; choose another folder with --out");
-        return Err(CliError::Usage(format!("{} {sentence}", path.display())));
+        return Err(CliError::Usage(format!("{} {sentence}", escaped_path(path))));
     }
     Ok(())
 }
 
+/// True for a file, and for a folder with something in it; what a kill left half-written does not count.
+pub fn is_taken(path: &Path) -> bool {
+    match entries_of(path) {
+        Ok(names) => !names.is_empty(),
+        Err(_) => path.exists() && !path.is_dir(),
+    }
+}
+
+/// The names in a folder, without those of files that a kill left half-written.
+fn entries_of(path: &Path) -> std::io::Result<Vec<OsString>> {
+    let names = std::fs::read_dir(path)?.map(|entry| Ok(entry?.file_name()));
+    Ok(names.collect::<std::io::Result<Vec<_>>>()?.into_iter().filter(|name| !is_unfinished(name)).collect())
+}
+
+/// Clears away what a kill left half-written in a folder of ours.
+pub fn clean(folder: &Path) -> Result<()> {
+    remove_unfinished(folder).map_err(|error| CliError::file("clean up", folder, &error))
+}
+
+/// The most bytes a file of settings may have.
+pub const LARGEST_SETTINGS: u64 = 1 << 20;
+
+/// A small file; one that is larger than it can be is refused before it fills the memory.
+pub fn read_up_to(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = vec![];
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > most {
+        true => Err(std::io::Error::other(format!("it has more than {most} bytes, too many for a file of settings"))),
+        false => Ok(bytes),
+    }
+}
+
 /// The settings in a file.
 pub fn read_entries(path: &Path) -> Result<Vec<Entry>> {
-    let text = std::fs::read(path).map_err(|error| CliError::file("read", path, &error))?;
+    let text = read_up_to(path, LARGEST_SETTINGS).map_err(|error| CliError::file("read", path, &error))?;
     let entries = config_entries::parse(&text, path)?;
     if entries.is_empty() {
         return Err(ConfigError::at(&Place::File(path.into(), 1), Wrong::NoExperiment).into());
@@ -168,28 +224,7 @@ pub fn read_entries(path: &Path) -> Result<Vec<Entry>> {
 
 /// Writes a file so that at any moment it is the old one or the new one, whole.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    // Two processes that write the same file do not write into each other's.
-    name.push(format!(".{}.unfinished", std::process::id()));
-    let beside = path.with_file_name(name);
-    let write = || -> std::io::Result<()> {
-        let mut file = File::create(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)?;
-        // A rename is on the disk only when its folder is. Not every system lets one open a folder.
-        if cfg!(unix)
-            && let Some(folder) = path.parent()
-        {
-            let here = Path::new(".");
-            File::open(if folder.as_os_str().is_empty() { here } else { folder })?.sync_all()?;
-        }
-        Ok(())
-    };
-    write().map_err(|error| {
-        let _ = std::fs::remove_file(&beside);
-        CliError::file("write", path, &error)
-    })
+    whole_file::write_whole(path, bytes).map_err(|error| CliError::file("write", path, &error))
 }
 
 /// Writes the report of a run into its folder: a page, and its figures as files.

@@ -1,10 +1,12 @@
-//! Ctrl-C: the first asks the work to stop at the next good place, the second ends the process. Both say so at once.
+//! Ctrl-C: the first asks the work to stop at the next good place, the second ends the process; work that has nothing to
+//! save ends with the first. All of them say so at once.
 
 use crate::errors::{CliError, Result, STOPPED};
 use bilevel::StopSignal;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
@@ -15,35 +17,45 @@ pub fn be_quiet(quiet: bool) {
 
 /// A signal that Ctrl-C, or the system's request to end, sets.
 pub fn stop_on_interrupt() -> Result<StopSignal> {
-    listen("stopping after this iteration", "ended at once; what was saved before is kept".into())
+    listen("ended at once; what was saved before is kept".into())
 }
 
 /// The same for one run, kept in this folder.
 pub fn stop_run_on_interrupt(folder: &Path) -> Result<StopSignal> {
-    let again = format!("ended at once; 'bilevel resume {}' goes on from its last checkpoint", folder.display());
-    listen("stopping after this iteration", again)
+    listen(format!("ended at once; 'bilevel resume {}' goes on from its last checkpoint", folder.display()))
 }
 
-/// The same for a list of items.
-pub fn stop_items_on_interrupt() -> Result<StopSignal> {
-    listen("stopping as soon as possible", "ended at once; the items done before are kept".into())
+/// For work that has nothing to save: Ctrl-C ends the process at once, with this sentence. It waits for whoever holds the
+/// lock, so that what is being written or printed is whole.
+pub fn end_on_interrupt<T: Send + 'static>(
+    held: Arc<Mutex<T>>,
+    sentence: impl Fn(&T) -> String + Send + 'static,
+) -> Result<()> {
+    handle(move || {
+        let held = held.lock().unwrap_or_else(PoisonError::into_inner);
+        say(&sentence(&held));
+        std::process::exit(STOPPED.into());
+    })
 }
 
-fn listen(first: &'static str, again: String) -> Result<StopSignal> {
+fn listen(again: String) -> Result<StopSignal> {
     let signal = StopSignal::new();
     let shared = signal.clone();
-    let handler = move || {
+    handle(move || {
         if shared.is_set() {
             say(&again);
-            std::process::exit(STOPPED as i32);
+            std::process::exit(STOPPED.into());
         }
         shared.stop();
         if !QUIET.load(Ordering::SeqCst) {
-            say(&format!("{first}; Ctrl-C again ends it now"));
+            say("stopping; Ctrl-C again ends it now");
         }
-    };
-    ctrlc::set_handler(handler).map_err(|error| CliError::Usage(format!("Ctrl-C cannot be listened for: {error}")))?;
+    })?;
     Ok(signal)
+}
+
+fn handle(handler: impl FnMut() + Send + 'static) -> Result<()> {
+    ctrlc::set_handler(handler).map_err(|error| CliError::Usage(format!("Ctrl-C cannot be listened for: {error}")))
 }
 
 /// On a line of its own, also where a line of progress stands.

@@ -19,6 +19,7 @@ pub mod folder;
 mod guide;
 mod interrupt;
 mod lambda_view;
+mod marked_folder;
 mod metrics;
 mod numbers;
 mod outer_settings;

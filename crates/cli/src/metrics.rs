@@ -4,10 +4,9 @@ use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_whole};
 use crate::numbers::numbers;
-use crate::run_history::LONGEST_LINE;
+use crate::run_history::{Damage, History, LONGEST_LINE};
 use crate::tensorboard::TensorBoard;
-use bilevel::graph::random::{fold_in, seed_key};
-use bilevel::{Beginning, Evaluator, Iteration, Observer, Problem, State};
+use bilevel::{Beginning, Evaluator, Iteration, Key, Observer, Session, State};
 use serde_json::{Map, Value};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,14 +15,13 @@ use std::ops::ControlFlow;
 /// The problem's own measures at a state. All measures of a run draw from one key, so that they can be compared.
 pub struct Measures {
     evaluator: Evaluator,
-    key: [i32; 2],
+    key: Key,
 }
 
 impl Measures {
-    /// Of this problem, in runs of this configuration.
-    pub fn new(problem: &Problem, config: &Config) -> Result<Self> {
-        let evaluator = Evaluator::new(problem, &config.executor())?;
-        Ok(Measures { evaluator, key: fold_in(seed_key(config.seed), u32::MAX) })
+    /// Of this session's problem, in runs of this configuration.
+    pub fn new(session: &Session, config: &Config) -> Result<Self> {
+        Ok(Measures { evaluator: session.evaluator()?, key: Key::from_seed(config.seed).fold_in(u32::MAX) })
     }
 
     /// By name; a number that is not finite is null.
@@ -33,6 +31,42 @@ impl Measures {
         let named = self.evaluator.names().iter().zip(values).skip(2);
         Ok(named.map(|(name, value)| (name.clone(), Value::from(value))).collect())
     }
+}
+
+/// What a run that goes on finds in its metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Lines there are, whatever iteration they are of.
+    pub lines: usize,
+    /// Iterations that are done and have no line.
+    pub lacking: usize,
+}
+
+/// Looks at the metrics of a run that goes on after this iteration, or from its beginning. Lines that are not its own are
+/// refused, so that none of them is written over.
+pub fn look_at(folder: &RunFolder, last: Option<&Iteration>) -> Result<Kept> {
+    let path = folder.metrics_file();
+    let done = last.map_or(0, |last| last.number as usize);
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Kept { lines: 0, lacking: done }),
+        Err(error) => return Err(CliError::file("read", &path, &error)),
+    };
+    let foreign = |what: String| CliError::ForeignMetrics { path: folder.path().to_path_buf(), what };
+    let rows = match History::parse(BufReader::new(file)) {
+        Ok(history) => history.rows,
+        Err(Damage::Unread(error)) => return Err(CliError::file("read", &path, &error)),
+        Err(damage) => return Err(foreign(damage.to_string())),
+    };
+    let of_last = rows.iter().enumerate().find(|(_, row)| row.iteration as usize == done);
+    if let (Some(last), Some((at, row))) = (last, of_last) {
+        let found = [row.inner_loss, row.outer_loss, row.hypergradient_norm];
+        if found != [last.inner_loss, last.outer_loss, last.hypergradient_norm].map(Some) {
+            return Err(foreign(format!("in line {} the losses are not those of the checkpoint", at + 1)));
+        }
+    }
+    let there = rows.iter().filter(|row| row.iteration as usize <= done).count();
+    Ok(Kept { lines: rows.len(), lacking: done.saturating_sub(there) })
 }
 
 /// Writes `config.toml` when a run begins and a line of `metrics.jsonl` after every iteration.
@@ -51,6 +85,7 @@ impl Recorder {
     }
 
     fn begin(&mut self, done: u32) -> Result<()> {
+        self.folder.clean()?;
         write_whole(&self.folder.path_hash_file(), self.config.path_hash().as_bytes())?;
         write_whole(&self.folder.config_file(), self.config.to_toml().as_bytes())?;
         let path = self.folder.metrics_file();

@@ -74,7 +74,7 @@ pub enum OptimizerSettings {
         beta1: f64,
         /// How much of the mean square is kept.
         beta2: f64,
-        /// Added to the root of the mean square.
+        /// Its square is added to the mean square under the root.
         epsilon: f64,
     },
 }

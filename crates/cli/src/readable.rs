@@ -1,4 +1,6 @@
-//! Numbers as a page shows them.
+//! Numbers as a page shows them, and text as a terminal can bear it.
+
+use std::path::Path;
 
 /// To five digits, with a power of ten where plain digits would be long.
 pub fn number(value: f64) -> String {
@@ -99,7 +101,18 @@ const QUOTED: usize = 80;
 /// Lines longer than this are cut to it.
 const LONG_LINE: usize = 2000;
 
-fn escaped(text: &str) -> String {
+/// A path for a terminal, whatever is in its name.
+pub fn escaped_path(path: &Path) -> String {
+    escaped(&path.to_string_lossy())
+}
+
+/// Text of several lines for a terminal, whatever is in it.
+pub fn escaped_lines(text: &str) -> String {
+    text.split('\n').map(escaped).collect::<Vec<_>>().join("\n")
+}
+
+/// Text for a terminal: control characters are written out.
+pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         // Beside control characters those that break a line or turn its direction.

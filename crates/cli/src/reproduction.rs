@@ -1,11 +1,14 @@
 //! What a reproduction leaves behind: tables for a terminal, and a folder with a page, rows and figures.
 
 use crate::errors::{CliError, Result};
-use crate::folder::{refuse_foreign, write_whole};
+use crate::folder::{clean, refuse_foreign, write_whole};
+use crate::marked_folder::MarkedFolder;
 use bilevel_report::{Axis, Column, Curve, Plot, Report, Section, Table};
 use bilevel_tasks::{Effort, Experiment, Figure, HEADINGS, Row};
 use std::path::Path;
 
+/// What the mark of its folder says.
+const COMMAND: &str = "reproduce";
 /// Curves of at most so many points get a dot at each.
 const FEW: usize = 12;
 /// An axis whose numbers are all positive and differ by this factor is logarithmic.
@@ -92,19 +95,16 @@ fn axis(label: &str, values: impl Iterator<Item = f64>) -> Axis {
     if low > 0.0 && (WIDE..ROUNDING).contains(&(high / low)) { Axis::logarithmic(label) } else { Axis::linear(label) }
 }
 
-/// Makes the folder and the one for figures in it. One that an earlier reproduction made may be written again.
-pub fn prepare(folder: &Path) -> Result<()> {
+/// Makes the folder and the one for figures in it. One that an earlier reproduction made, or was killed in, may be written
+/// again.
+pub fn prepare(folder: &Path) -> Result<MarkedFolder> {
     let own = ["rows.jsonl", "report.html"].iter().all(|name| folder.join(name).is_file());
-    // Stopped before its first item was done, it left no more than this.
-    refuse_foreign(folder, "reproduction", own || holds_only_figures(folder))?;
+    refuse_foreign(folder, "reproduction", own || MarkedFolder::was_left(folder, COMMAND))?;
+    let marked = MarkedFolder::begin(folder, COMMAND)?;
     let figures = folder.join("figures");
-    std::fs::create_dir_all(&figures).map_err(|error| CliError::file("create", &figures, &error))
-}
-
-fn holds_only_figures(folder: &Path) -> bool {
-    let empty = |path: &Path| std::fs::read_dir(path).is_ok_and(|mut files| files.next().is_none());
-    let names = std::fs::read_dir(folder).map(|files| files.flatten().map(|file| file.file_name()).collect::<Vec<_>>());
-    names.is_ok_and(|names| names == ["figures"]) && empty(&folder.join("figures"))
+    std::fs::create_dir_all(&figures).map_err(|error| CliError::file("create", &figures, &error))?;
+    clean(&figures)?;
+    Ok(marked)
 }
 
 /// Writes page, rows and figures of everything found so far; the figures of the last item alone, as the others are there.

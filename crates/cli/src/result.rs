@@ -109,7 +109,8 @@ impl RunResult {
             ("mixed_products", o.mixed_products),
             ("losses", o.losses),
         ];
-        let leaves = problem.lambda_names().into_iter().zip(&outcome.state.lambda);
+        let arrays = outcome.state.lambda.arrays()?;
+        let leaves = problem.lambda_names().into_iter().zip(&arrays);
         Ok(Some(RunResult {
             experiment: config.experiment.clone(),
             method: bilevel::Method::name(&config.method).into(),
@@ -189,8 +190,9 @@ pub fn write_result(folder: &RunFolder, problem: &Problem, outcome: &Outcome, re
         path: path.clone(),
         reason: error.to_string(),
     };
+    let arrays = outcome.state.lambda.arrays()?;
     let mut views = vec![];
-    for (name, array) in problem.lambda_names().into_iter().zip(&outcome.state.lambda) {
+    for (name, array) in problem.lambda_names().into_iter().zip(&arrays) {
         let dtype = if array.dtype() == DType::F32 { Dtype::F32 } else { Dtype::F64 };
         let name = if name.is_empty() { "lambda".to_string() } else { name.to_string() };
         views.push((name, TensorView::new(dtype, array.shape().to_vec(), array.bytes()).map_err(failed)?));

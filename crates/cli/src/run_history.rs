@@ -71,6 +71,24 @@ impl Counts {
     }
 }
 
+/// Why metrics cannot be read back.
+#[derive(Debug)]
+pub enum Damage {
+    /// The system refused.
+    Unread(std::io::Error),
+    /// A line, by its number from 1, and what is wrong with it.
+    Line(usize, String),
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Damage::Unread(error) => error.fmt(f),
+            Damage::Line(number, what) => write!(f, "line {number} {what}"),
+        }
+    }
+}
+
 /// All lines of metrics, in order.
 #[derive(Clone, Debug, Default)]
 pub struct History {
@@ -79,35 +97,33 @@ pub struct History {
 }
 
 impl History {
-    /// From a file.
+    /// From a file, to be drawn.
     pub fn read(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|error| CliError::file("read", path, &error))?;
-        Self::parse(BufReader::new(file), path)
+        Self::parse(BufReader::new(file)).map_err(|damage| CliError::File {
+            action: "read",
+            path: path.to_path_buf(),
+            reason: match damage {
+                Damage::Unread(error) => error.to_string(),
+                Damage::Line(..) => format!("{damage}; without that line the rest can be drawn"),
+            },
+        })
     }
 
-    /// From what stands in the file of this name.
-    pub fn parse(mut from: impl BufRead, path: &Path) -> Result<Self> {
+    /// From what stands in a file.
+    pub fn parse(mut from: impl BufRead) -> std::result::Result<Self, Damage> {
         let mut rows: Vec<Row> = vec![];
         let mut line = vec![];
         for number in 1.. {
             line.clear();
-            let read = from
-                .by_ref()
-                .take(LONGEST_LINE)
-                .read_until(b'\n', &mut line)
-                .map_err(|error| CliError::file("read", path, &error))?;
-            if read == 0 {
+            if from.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(Damage::Unread)? == 0 {
                 break;
             }
             let torn = !line.ends_with(b"\n");
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            let damaged = |what: String| CliError::File {
-                action: "read",
-                path: path.to_path_buf(),
-                reason: format!("line {number} {what}; without that line the rest can be drawn"),
-            };
+            let damaged = |what: String| Damage::Line(number, what);
             if torn && line.len() as u64 == LONGEST_LINE {
                 return Err(damaged("is too long to be the metrics of an iteration".into()));
             }
@@ -174,8 +190,8 @@ mod tests {
         )
     }
 
-    fn parse(text: &[u8]) -> Result<History> {
-        History::parse(text, Path::new("kept/metrics.jsonl"))
+    fn parse(text: &[u8]) -> std::result::Result<History, Damage> {
+        History::parse(text)
     }
 
     #[test]
@@ -199,16 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named_with_file_and_line() {
+    fn damage_is_named_with_its_line() {
         let said = |text: String| parse(text.as_bytes()).unwrap_err().to_string();
-        assert_eq!(
-            said(line(1) + "garbage\n" + &line(2)),
-            "cannot read kept/metrics.jsonl: line 2 is not the metrics of an iteration; without that line the rest can be \
-             drawn"
-        );
-        assert!(said(line(2) + &line(2)).contains("line 2 has iteration 2 after iteration 2; "));
+        assert_eq!(said(line(1) + "garbage\n" + &line(2)), "line 2 is not the metrics of an iteration");
+        assert_eq!(said(line(2) + &line(2)), "line 2 has iteration 2 after iteration 2");
         assert!(parse(b"\xff\xfe\n").is_err() && parse(b"[1]\n").is_err() && parse(b"{}\n").is_err());
-        let endless = History::parse(BufReader::new(std::io::repeat(0)), Path::new("kept/metrics.jsonl")).unwrap_err();
+        let endless = History::parse(BufReader::new(std::io::repeat(0))).unwrap_err();
         assert!(endless.to_string().contains("line 1 is too long to be the metrics of an iteration"), "{endless}");
         assert!(parse(b"").unwrap().rows.is_empty());
     }

@@ -208,12 +208,11 @@ pub fn diagnostics(runs: &[Named]) -> Vec<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     fn history(lines: &[&str]) -> History {
         let text: String =
             lines.iter().enumerate().map(|(i, line)| format!("{{\"iteration\":{},{line}}}\n", i + 1)).collect();
-        History::parse(text.as_bytes(), Path::new("metrics.jsonl")).unwrap()
+        History::parse(text.as_bytes()).unwrap()
     }
 
     fn drawn(figure: &Figure) -> &Plot {

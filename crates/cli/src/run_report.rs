@@ -188,6 +188,7 @@ fn names(runs: &[RunRecord]) -> Vec<String> {
 /// Writes the report of one run into its folder, with its figures as files.
 pub fn write_one(folder: &RunFolder) -> Result<()> {
     let page = page_of_one(&RunRecord::read(folder)?);
+    folder.clean()?;
     let plots = folder.plots();
     std::fs::create_dir_all(&plots).map_err(|error| CliError::file("make", &plots, &error))?;
     for figure in &page.figures {

@@ -3,9 +3,9 @@
 use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_report};
-use crate::metrics::{Measures, Recorder};
+use crate::metrics::{Measures, Recorder, look_at};
 use crate::result::{RunResult, write_result};
-use bilevel::{Checkpoints, Observer, StopReason, StopSignal};
+use bilevel::{Checkpoints, Observer, Session, StopReason, StopSignal};
 
 /// Runs a configuration in its folder, from the beginning or from where it stopped. A run that is stopped, diverges or cannot
 /// be written is an error that says what to do; its folder is left so that it can be resumed.
@@ -16,8 +16,20 @@ pub fn execute(
     display: Option<impl Observer + 'static>,
     signal: StopSignal,
 ) -> Result<RunResult> {
+    if resume && let Some(newest) = Checkpoints::new(folder.checkpoints()).newest()? {
+        let done = newest.checkpoint.iteration();
+        let lacking = look_at(folder, newest.checkpoint.last())?.lacking;
+        if lacking > 0 {
+            let path = folder.metrics_file();
+            crate::complain(&format!(
+                "{} lacks {lacking} of the {done} iterations that are done; the run goes on, but its curves have a gap",
+                path.display()
+            ));
+        }
+    }
     let setup = config.setup()?;
-    let recorder = Recorder::new(folder, config, Measures::new(&setup.problem, config)?);
+    let session = Session::new(&setup.problem, &config.executor())?;
+    let recorder = Recorder::new(folder, config, Measures::new(&session, config)?);
     let checkpoints = Checkpoints::new(folder.checkpoints()).every(config.checkpoint.every).resume(resume);
     let mut driver = config.driver(&setup).checkpoints(checkpoints).stop_signal(signal).observe(recorder);
     if let Some(display) = display {
@@ -25,7 +37,7 @@ pub fn execute(
     }
     let outcome = driver.run()?;
     let path = folder.path().to_path_buf();
-    let result = RunResult::new(config, &setup.problem, &outcome, &mut Measures::new(&setup.problem, config)?)?;
+    let result = RunResult::new(config, &setup.problem, &outcome, &mut Measures::new(&session, config)?)?;
     if let Some(result) = &result {
         write_result(folder, &setup.problem, &outcome, result)?;
     }

@@ -125,8 +125,12 @@ fn a_check_shows_derivatives_curvature_and_advice() {
     assert!(said.contains("Every hyperparameter can influence the outer loss."), "{said}");
     assert!(said.contains("Curvature of the inner loss, by 50 Hessian products: 2.000e-1 to 2.000e0."), "{said}");
     assert!(said.contains("times the largest curvature is 0.100: stable (below 2) and well chosen."), "{said}");
-    let bold = place.run(&["check", "quadratics", "--set", "method.step=1.5"]).done().out;
-    assert!(bold.contains("diverges from 2 on: take a step of at most 5.00e-1"), "{bold}");
+    assert!(said.contains("The first 10 iterations of a run go well; the outer loss is "), "{said}");
+    let bold = place.run(&["check", "quadratics", "--set", "method.step=1.5"]);
+    assert!(bold.out.contains("diverges from 2 on: take a step of at most 5.00e-1"), "{bold:?}");
+    // langevin-adjoint refuses a θ that starts from λ, so it is not advised.
+    let said = place.run(&["check", "sine-initialisation"]).done().out;
+    assert!(said.contains("not convex here: prefer methods that follow the inner loop (rmd, fmd) to those"), "{said}");
     let json = place.run(&["check", "sine-initialisation", "--json"]).done().out;
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&json["passed"], &json["idle"]), (&serde_json::json!(true), &serde_json::json!([])));
@@ -135,6 +139,26 @@ fn a_check_shows_derivatives_curvature_and_advice() {
     let failed = place.run(&["check", "synth1d", "--tolerance", "1e-300"]);
     assert_eq!(failed.code, Some(1), "{failed:?}");
     assert!(failed.error.starts_with("bilevel: the inner loss has a wrong derivative: "), "{failed:?}");
+}
+
+#[test]
+fn a_check_says_that_a_run_diverges_where_it_does() {
+    let place = Place::new();
+    for (task, setting, at) in [("synth1d", "method.step=3", 1), ("quadratics", "method.step=1.5", 7)] {
+        let run = place.run(&["run", task, "--set", setting, "--quiet", "--out", task]);
+        assert!(run.error.starts_with(&format!("bilevel: the run diverged at iteration {at}: ")), "{run:?}");
+        let check = place.run(&["check", task, "--set", setting]);
+        assert_eq!(check.code, Some(1), "{check:?}");
+        assert!(check.out.ends_with(&format!("A run with these settings diverges at iteration {at}.\n")), "{check:?}");
+        assert!(!check.out.contains("well chosen") && !check.out.contains("come close to the minimum"), "{check:?}");
+        // In the words of the run.
+        let (_, seen) = run.error.split_once("diverged at ").unwrap();
+        let (seen, _) = seen.split_once("; its last good state").unwrap();
+        assert_eq!(check.error, format!("bilevel: a run with these settings diverges at {seen}\n"));
+        let json = place.run(&["check", task, "--set", setting, "--json"]);
+        let value: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+        assert_eq!((&value["passed"], &value["first_iterations"]["diverged"]), (&false.into(), &seen.into()));
+    }
 }
 
 #[test]
@@ -172,6 +196,14 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
         (
             &["run", "synth1d", "--set", "method.step=fast"],
             "--set method.step=fast: method.step takes a number, not the string \"fast\"",
+        ),
+        (
+            &["run", "synth1d", "--set", "method.steps=5"],
+            "--set method.steps=5: there is no key 'method.steps'; did you mean method.samples?",
+        ),
+        (
+            &["run", "synth1d", "--method", "rmd", "--set", "method.samples=5"],
+            "--set method.samples=5: there is no key 'method.samples'; did you mean method.steps?",
         ),
         (&["run", "synth1d", "--set", "seed"], "--set seed: it must have the form key=value"),
         (&["run", "synth1d", "--outer", "0"], "--outer 0: outer.iterations is 0 but must be at least 1"),

@@ -1,6 +1,6 @@
 //! One block of zeroed memory, aligned to a cache line.
 
-use crate::arena::ALIGN;
+use crate::target::ALIGN;
 use bilevel_graph::{Error, ErrorKind, Result};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 
@@ -22,11 +22,29 @@ fn ask_for_huge_pages(start: *mut u8, bytes: usize) {
 #[cfg(not(target_os = "linux"))]
 fn ask_for_huge_pages(_: *mut u8, _: usize) {}
 
+/// Below this the system is not asked how much there is.
+const LARGE: usize = 1 << 28;
+
+/// Bytes that can be had without swapping, where the system says so. It would promise more than it has, and end the process
+/// when it cannot keep the promise.
+#[cfg(target_os = "linux")]
+pub(crate) fn free_bytes() -> Option<u64> {
+    let table = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = table.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn free_bytes() -> Option<u64> {
+    None
+}
+
 /// Zeroed bytes of which the first used one is aligned to a cache line, or, in a large block, to a huge page.
 pub(crate) struct Block {
     allocation: *mut u8,
     layout: Layout,
     start: *mut u8,
+    bytes: usize,
 }
 
 // SAFETY: the block owns its memory, as a boxed slice would.
@@ -37,10 +55,10 @@ impl Block {
     /// An error where the system has not as many bytes. The allocation asks for no alignment and aligns by itself: so asked,
     /// the system gives pages that are zeroed when first touched, and a large block costs nothing before the first run.
     pub fn new(bytes: usize) -> Result<Self> {
-        let refuse = || {
-            let what = format!("a program that needs {bytes} bytes of memory, more than there are");
-            Error::new(ErrorKind::Unsupported { what })
-        };
+        let refuse = || Error::new(ErrorKind::OutOfMemory { needed: bytes as u64, free: free_bytes() });
+        if bytes >= LARGE && free_bytes().is_some_and(|free| bytes as u64 > free) {
+            return Err(refuse());
+        }
         let align = if bytes < HUGE { ALIGN } else { HUGE };
         let size = bytes.checked_add(2 * align).ok_or_else(refuse)?;
         let layout = Layout::array::<u8>(size).map_err(|_| refuse())?;
@@ -53,17 +71,17 @@ impl Block {
         if align == HUGE {
             ask_for_huge_pages(start, bytes);
         }
-        Ok(Block { allocation, layout, start })
+        Ok(Block { allocation, layout, start, bytes })
     }
 
-    /// The first byte, to write through.
-    pub fn start(&mut self) -> *mut u8 {
+    /// The first byte.
+    pub fn start(&self) -> *mut u8 {
         self.start
     }
 
-    /// The first byte, to read from.
-    pub fn bytes(&self) -> *const u8 {
-        self.start
+    /// How many bytes there are.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 

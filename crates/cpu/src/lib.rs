@@ -1,26 +1,27 @@
 //! Plans a program and runs it on the CPU: elementwise chains and their reductions as fused loops over cache-sized tiles,
-//! matrix products and convolutions on packed panels, all memory in one block reserved when the program is planned.
+//! matrix products and convolutions on packed panels, all memory in one block reserved when the program is planned. What
+//! to fuse, in which order, and where everything lies is decided in `bilevel-plan`.
 
-mod arena;
 mod block;
 pub mod conv;
-mod fuse;
 pub mod gemm;
+mod heavy;
 mod indexing;
 pub mod kernels;
-mod lower;
-mod lower_dot;
+mod memory;
 mod moves;
-mod order;
 mod plan;
+mod pool;
 mod run;
 mod scalar_loop;
 mod scalars;
+mod single;
 mod slots;
 mod step;
+mod storage;
+mod target;
 pub mod team;
 mod tile;
 mod tile_build;
-mod view;
 
 pub use run::{Cpu, CpuRun};

@@ -1,26 +1,31 @@
 //! Copies of strided elements into strided places: concatenation and padding.
 
+use crate::memory::{Address, Memory};
 use crate::team::Team;
-use crate::tile::Memory;
-use crate::view::View;
+use bilevel_graph::DType;
+use bilevel_plan::View;
 
-/// Elements worth a task of their own.
+/// Elements worth a task of their own; longer stretches are cut into pieces of so many.
 const TASK: usize = 1 << 16;
+const MOST_TASKS: usize = 32;
 
-/// dst[i] = src[i] for every multi-index, each side with its own strides, in bytes from the program's memory.
+/// dst[i] = src[i] for every multi-index, each side with its own strides.
 #[derive(Clone, Debug)]
 pub(crate) struct Move {
     /// Lengths with source and destination strides, in elements; the last axis is the inner loop.
     axes: Vec<(usize, isize, isize)>,
-    from: isize,
-    to: isize,
+    from: Address,
+    to: Address,
     size: usize,
+    /// Pieces of the inner axis, and of all of it.
+    pieces: usize,
+    items: usize,
     tasks: usize,
 }
 
 impl Move {
-    /// A move of elements of `size` bytes from `src`, a view of memory at `from`, to `dst`, a view of memory at `to`.
-    pub fn new(src: &View, from: usize, dst: &View, to: usize, size: usize) -> Self {
+    /// A move of elements from `src`, a view of memory at `from`, to `dst`, a view of memory at `to`.
+    pub fn new(src: &View, from: Address, dst: &View, to: Address, dtype: DType) -> Self {
         let mut axes: Vec<(usize, isize, isize)> = vec![];
         for axis in 0..src.shape.len() {
             let (length, s, d) = (src.shape[axis], src.strides[axis], dst.strides[axis]);
@@ -37,42 +42,39 @@ impl Move {
         if axes.is_empty() {
             axes.push((src.count(), 0, 0));
         }
+        let length = axes[axes.len() - 1].0;
         let outer: usize = axes[..axes.len() - 1].iter().map(|a| a.0).product();
-        let bytes = |start: usize, offset: isize| start as isize + offset * size as isize;
+        let pieces = length.div_ceil(TASK).max(1);
+        let items = outer * pieces;
         Move {
-            tasks: (src.count() / TASK).clamp(1, outer.max(1)).min(32),
+            tasks: (src.count() / TASK).clamp(1, items.max(1)).min(MOST_TASKS),
+            items,
+            pieces,
             axes,
-            from: bytes(from, src.offset),
-            to: bytes(to, dst.offset),
-            size,
+            from: from.advanced(src.offset, dtype),
+            to: to.advanced(dst.offset, dtype),
+            size: dtype.size(),
         }
     }
 
     /// # Safety
-    /// Source and destination must lie inside the program's memory and not overlap.
+    /// Source and destination must lie inside the memory of the plan and not overlap.
     pub unsafe fn run(&self, team: &Team, memory: Memory) {
-        let outer: usize = self.axes[..self.axes.len() - 1].iter().map(|a| a.0).product();
-        let chunk = outer.div_ceil(self.tasks);
-        // SAFETY: tasks move different outer indices.
-        let part = |memory: Memory, i: usize| unsafe { self.inner(memory.program, memory.program, i) };
-        team.run(self.tasks, &|task| {
-            (task * chunk..((task + 1) * chunk).min(outer)).for_each(|i| part(memory, i));
+        let share = self.items.div_ceil(self.tasks);
+        // SAFETY: tasks move different items; addresses are the plan's.
+        team.run(self.tasks, &|task| unsafe {
+            let (src, dst) = (memory.at(self.from), memory.at(self.to));
+            (task * share..((task + 1) * share).min(self.items)).for_each(|item| self.item(src, dst, item));
         });
     }
 
-    /// As [`run`](Self::run), to other memory and on this thread alone.
-    ///
-    /// # Safety
-    /// Source and destination must lie inside the memory that starts at `src` and at `dst`.
-    pub unsafe fn run_between(&self, src: *const u8, dst: *mut u8) {
-        let outer: usize = self.axes[..self.axes.len() - 1].iter().map(|a| a.0).product();
-        // SAFETY: as the caller says.
-        (0..outer).for_each(|i| unsafe { self.inner(src, dst, i) });
-    }
-
-    unsafe fn inner(&self, src: *const u8, dst: *mut u8, mut index: usize) {
+    /// Moves a piece of the inner axis at one index of the outer ones.
+    unsafe fn item(&self, src: *const u8, dst: *mut u8, item: usize) {
         let Some((&(length, s, d), outer)) = self.axes.split_last() else { return };
-        let (mut from, mut to) = (0, 0);
+        let first = item % self.pieces * TASK;
+        let length = (length - first).min(TASK);
+        let mut index = item / self.pieces;
+        let (mut from, mut to) = (first as isize * s, first as isize * d);
         for &(n, s, d) in outer.iter().rev() {
             from += (index % n) as isize * s;
             to += (index % n) as isize * d;
@@ -81,7 +83,7 @@ impl Move {
         let size = self.size as isize;
         // SAFETY: as for `run`.
         unsafe {
-            let (src, dst) = (src.offset(self.from + from * size), dst.offset(self.to + to * size));
+            let (src, dst) = (src.offset(from * size), dst.offset(to * size));
             match self.size {
                 _ if s == 1 && d == 1 => std::ptr::copy_nonoverlapping(src, dst, length * self.size),
                 8 => strided(src.cast::<u64>(), s, dst.cast::<u64>(), d, length),

@@ -1,40 +1,41 @@
-//! Planning: lower, group, order, lay out memory, and turn every group into a step.
+//! Planning for the CPU: every group of a schedule becomes a step.
 
-use crate::arena::{Buffer, Layout, lay_out};
-use crate::conv::{ConvPlan, ConvSpec};
-use crate::fuse::{Grouping, Role, group, is_whole};
-use crate::gemm::{BatchAxis, GemmPlan, GemmSpec, Strides};
-use crate::indexing::Rows;
+use crate::heavy::Heavy;
 use crate::kernels::Isa;
-use crate::lower::{Kind, Lowering, Operand, lower};
-use crate::lower_dot::DotLayout;
+use crate::memory::{ARENA, Address, Places};
 use crate::moves::Move;
 use crate::scalar_loop::ScalarLoop;
 use crate::scalars;
-use crate::step::{Step, StepKind, Typed};
-use crate::tile::MAX_RUNS;
-use crate::tile_build::{self, Surroundings, reads_in_step, task_count};
-use crate::view::View;
-use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use crate::single::single;
+use crate::step::{Step, StepKind};
+use crate::target::{ALIGN, CpuTarget};
+use crate::tile_build::{self, Constants, Surroundings, task_count};
+use bilevel_graph::{DType, Program, Result};
+use bilevel_plan::{Operand, Place, Region, Role, Schedule, View, known, lacks};
+use std::collections::HashMap;
 
 /// Everything a run needs but the memory itself.
 pub(crate) struct Plan {
-    /// Steps that are the same in every turn of the loop: run once.
+    /// Steps that are the same in every turn of the loop: run when what they read has changed.
     pub prologue: Vec<Step>,
+    /// The inputs the prologue reads.
+    pub prologue_inputs: Vec<usize>,
     /// Steps of one turn.
     pub body: Vec<Step>,
     /// The body as a loop of its own, where it is scalar.
     pub scalar_loop: Option<ScalarLoop>,
-    /// Place of each program input in memory.
-    pub inputs: Vec<Option<usize>>,
-    /// From memory to a dense array, for each output.
-    pub outputs: Vec<Move>,
+    /// After the last turn: outputs that were not computed in their buffers.
+    pub finish: Vec<Move>,
+    /// Where the number of the step goes.
+    pub counter: Option<Address>,
     /// Numbers written once: place, type, values.
-    pub tables: Vec<(usize, DType, Vec<f64>)>,
+    pub tables: Vec<(Address, DType, Vec<f64>)>,
     pub constants: Vec<u64>,
-    pub memory_bytes: usize,
+    /// Bytes of inputs and outputs, of what outlives a run, and of what does not.
+    pub bound_bytes: usize,
+    pub kept_bytes: usize,
+    pub arena_bytes: usize,
+    /// Bytes alive at once in the best of layouts.
     pub memory_lower_bound: usize,
     /// Bytes of scratch for one worker.
     pub scratch_bytes: usize,
@@ -42,406 +43,181 @@ pub(crate) struct Plan {
 
 /// Plans a program for a team of this size. The size decides only how much scratch is kept.
 pub(crate) fn plan(program: &Program, threads: usize, isa: Isa) -> Result<Plan> {
-    let low = lower(program);
-    check_ranks(&low)?;
-    let mut grouping = group(&low);
-    let in_place = carries_in_place(&low, &mut grouping);
-    let (prologue, body) = schedule(&grouping);
-    let stored = stored_nodes(&low, &grouping, &in_place);
-    Planner { low: &low, grouping: &grouping, in_place: &in_place, stored: &stored, threads, isa }
-        .assemble(program, &prologue, &body)
-}
-
-/// Views with more strides than a loop can walk are refused; nobody should meet this.
-fn check_ranks(low: &Lowering) -> Result<()> {
-    for node in &low.nodes {
-        // A reduction walks its result by the axes of its operand, which need not merge.
-        let axes = |view: &View| match node.kind {
-            Kind::Reduce(..) => view.shape.len(),
-            _ => view.runs().len(),
-        };
-        let deep = node.operands.iter().filter_map(|o| o.at()).any(|(_, view)| axes(view) > MAX_RUNS);
-        if deep || node.shape.len() > MAX_RUNS {
-            let what = format!("a tensor with more than {MAX_RUNS} axes; merge some with reshape");
-            return Err(Error::new(ErrorKind::Unsupported { what }).at(node.location));
-        }
-    }
-    Ok(())
-}
-
-/// For each carry, true where the loop that computes the next value can write it over the old one: it reads the old one
-/// only element by element, and everybody else who reads it can run before.
-fn carries_in_place(low: &Lowering, grouping: &mut Grouping) -> Vec<bool> {
-    let mut chosen = vec![];
-    for (input, next) in &low.carries {
-        let place = next.at().and_then(|(node, view)| {
-            let group = grouping.group_of[node]?;
-            let simple = is_whole(low, node, view) && grouping.role[node] == Some(Role::Full);
-            (simple && !grouping.groups[group].invariant && reads_in_step(low, grouping, group, *input))
-                .then_some(group)
+    let schedule = Schedule::new(program, &CpuTarget)?;
+    let (mut heavy, mut workspaces) = (vec![], vec![]);
+    for (g, group) in schedule.groups().iter().enumerate() {
+        let planned = if group.domain.is_none() { Heavy::new(&schedule.nodes[group.members[0]])? } else { None };
+        workspaces.push(match &planned {
+            Some(planned) => planned.workspace_bytes(threads),
+            None => partial_sums(&schedule, g).map(|(_, bytes)| bytes).sum(),
         });
-        let Some(group) = place else {
-            chosen.push(false);
-            continue;
-        };
-        // What can fail comes first too, so that a step that fails leaves its inputs as they were.
-        let readers = (0..low.nodes.len()).filter(|&id| {
-            low.nodes[id].operands.iter().any(|o| o.at().is_some_and(|(n, _)| n == *input)) || can_fail(low, id)
-        });
-        let in_loop = |&g: &usize| g != group && !grouping.groups[g].invariant;
-        let mut readers: Vec<usize> = readers.filter_map(|id| grouping.group_of[id]).filter(in_loop).collect();
-        readers.sort_unstable();
-        readers.dedup();
-        chosen.push(readers.into_iter().all(|reader| grouping.order.add_edge(reader, group)));
+        heavy.push(planned);
     }
-    chosen
-}
-
-/// True for operations that stop a run where an index is out of range. Places of largest elements never are.
-fn can_fail(low: &Lowering, id: usize) -> bool {
-    let indices = match low.nodes[id].kind {
-        Kind::CheckIndex(_) | Kind::ScatterAdd { .. } => 0,
-        Kind::Gather { .. } => 1,
-        _ => return false,
+    let map = schedule.lay_out(&workspaces)?;
+    let places = Places::new(&schedule, &map);
+    let address = |place: Place| Address::new(place, schedule.inputs.len());
+    let copies = copies(&schedule, &places)?;
+    let around = Surroundings { schedule: &schedule, places: &places, copies: &copies, isa };
+    let mut constants = Constants::default();
+    let mut scratch_bytes = 0;
+    let mut prologue: Vec<Step> = vec![];
+    for (g, heavy) in heavy.into_iter().enumerate() {
+        // A group without a workspace needs none, wherever it would be.
+        let workspace = map.workspaces[g].map_or(Address { region: ARENA, offset: 0 }, address);
+        let group = &schedule.groups()[g];
+        let kind = if let Some(scalars) = scalars::build(&around, g) {
+            scratch_bytes = scratch_bytes.max(scalars.scratch());
+            StepKind::Scalars(scalars)
+        } else if group.domain.is_some() {
+            let mut next = workspace;
+            let mut partial = HashMap::new();
+            for (id, bytes) in partial_sums(&schedule, g) {
+                partial.insert(id, next);
+                next.offset += bytes;
+            }
+            let tile = tile_build::build(&around, g, &mut constants, &partial)?;
+            scratch_bytes = scratch_bytes.max(tile.scratch);
+            StepKind::Loop(tile)
+        } else {
+            single(&schedule, group.members[0], &places, workspace, heavy)?
+        };
+        prologue.push(Step { kind, location: schedule.nodes[group.members[0]].location });
+    }
+    let mut body = prologue.split_off(schedule.prologue);
+    for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
+        let old = &schedule.nodes[carry.input];
+        let to = places.of(&schedule, carry.input)?;
+        let moves = vec![moved(&schedule, &places, &carry.next, to)?];
+        body.push(Step { kind: StepKind::Moves { zero: None, moves }, location: old.location });
+    }
+    let finish = map.finish.iter().map(|&number| {
+        let to = address(Place { region: Region::Output(number), offset: 0 });
+        moved(&schedule, &places, &schedule.outputs[number], to)
+    });
+    let finish = finish.collect::<Result<_>>()?;
+    let counter = map.counter.map(address);
+    let scalar_loop = match &body[..] {
+        [Step { kind: StepKind::Scalars(scalars), .. }] => ScalarLoop::new(scalars, counter),
+        _ => None,
     };
-    let source = low.nodes[id].operands[indices].at().map(|(node, _)| &low.nodes[node].kind);
-    !matches!(source, Some(Kind::WindowArgMax(_)))
+    Ok(Plan {
+        prologue,
+        prologue_inputs: schedule.prologue_inputs(),
+        body,
+        scalar_loop,
+        finish,
+        counter,
+        tables: map.tables(&schedule).map(|(place, dtype, values)| (address(place), dtype, values.to_vec())).collect(),
+        constants: constants.bits,
+        bound_bytes: map.bound_bytes,
+        kept_bytes: map.kept_bytes,
+        arena_bytes: map.arena_bytes,
+        memory_lower_bound: map.lower_bound,
+        scratch_bytes: scratch_bytes.next_multiple_of(ALIGN),
+    })
 }
 
-/// An order of the groups, loop-invariant ones apart: among those that can run, the one whose work was written first.
-fn schedule(grouping: &Grouping) -> (Vec<usize>, Vec<usize>) {
-    let count = grouping.groups.len();
-    let mut waiting: Vec<usize> = (0..count).map(|g| grouping.order.before(g).len()).collect();
-    let key = |g: usize| grouping.groups[g].members.last().copied().unwrap_or(0);
-    let mut ready: BinaryHeap<Reverse<(usize, usize)>> =
-        (0..count).filter(|&g| waiting[g] == 0).map(|g| Reverse((key(g), g))).collect();
-    let (mut prologue, mut body) = (vec![], vec![]);
-    while let Some(Reverse((_, g))) = ready.pop() {
-        let order = if grouping.groups[g].invariant { &mut prologue } else { &mut body };
-        // A loop merged into another has no members left.
-        if !grouping.groups[g].members.is_empty() {
-            order.push(g);
-        }
-        for &next in grouping.order.after(g) {
-            waiting[next] -= 1;
-            if waiting[next] == 0 {
-                ready.push(Reverse((key(next), next)));
+/// The copy of an operand, dense, to another address.
+fn moved(schedule: &Schedule, places: &Places, from: &Operand, to: Address) -> Result<Move> {
+    let (node, view) = from.at().ok_or_else(|| lacks("the memory of a value to be copied"))?;
+    let dtype = schedule.nodes[node].dtype;
+    Ok(Move::new(view, places.of(schedule, node)?, &View::contiguous(&view.shape), to, dtype))
+}
+
+/// By group: members and the memory of the carried inputs that they are written to in place.
+fn copies(schedule: &Schedule, places: &Places) -> Result<HashMap<usize, Vec<(usize, Address)>>> {
+    let mut copies: HashMap<usize, Vec<(usize, Address)>> = HashMap::new();
+    for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
+        let found = carry.next.at().and_then(|(node, _)| Some((schedule.group_of(node)?, node)));
+        let location = schedule.nodes[carry.input].location;
+        let (group, node) = known(found, "the loop of a carried value", location)?;
+        copies.entry(group).or_default().push((node, places.of(schedule, carry.input)?));
+    }
+    Ok(copies)
+}
+
+/// The sinks of a group, and the bytes the sums of its tasks take for each.
+fn partial_sums(schedule: &Schedule, group: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
+    let tasks = task_count(schedule, group);
+    let members = schedule.groups()[group].members.iter().copied();
+    members.filter(|&id| matches!(schedule.role(id), Some(Role::Sink { .. }))).map(move |id| {
+        let bytes = (tasks * schedule.nodes[id].bytes()).next_multiple_of(ALIGN);
+        (id, bytes)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bilevel_graph::{ErrorKind, Graph};
+
+    /// One loop, one product and a draw.
+    fn parts() -> Schedule {
+        let g = Graph::new();
+        let (x, w) = (g.input("x", [3, 3], DType::F64), g.input("w", [3, 3], DType::F64));
+        let key = g.input("key", [2], DType::I32);
+        let noise = key.random(g.step(), bilevel_graph::RandomKind::Normal, 1, [3, 3], DType::F64);
+        let loss = (x.matmul(w).tanh() + noise).sum([0]);
+        let program = Program::builder(&g).output("loss", loss).build().unwrap();
+        Schedule::new(&program, &CpuTarget).unwrap()
+    }
+
+    fn somewhere(number: usize) -> Address {
+        Address { region: ARENA, offset: number * 1024 }
+    }
+
+    fn is_refused<T>(found: Result<T>) {
+        let error = found.err().expect("a plan that lacks something is refused");
+        assert!(matches!(error.kind, ErrorKind::Planning { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_value_without_memory_is_an_error_and_not_the_first_byte() {
+        let schedule = parts();
+        let nodes = 0..schedule.nodes.len();
+        let all: Vec<Option<Address>> = nodes.clone().map(|id| schedule.is_stored(id).then(|| somewhere(id))).collect();
+        let step = |g: usize, memory: &[Option<Address>]| {
+            let group = &schedule.groups()[g];
+            let places = Places(memory.to_vec());
+            let (copies, isa) = (&HashMap::new(), Isa::Portable);
+            let around = Surroundings { schedule: &schedule, places: &places, copies, isa };
+            match group.domain {
+                Some(_) => {
+                    let partial = partial_sums(&schedule, g).map(|(id, _)| (id, somewhere(id))).collect();
+                    tile_build::build(&around, g, &mut Constants::default(), &partial).map(|_| ())
+                }
+                None => {
+                    let heavy = Heavy::new(&schedule.nodes[group.members[0]])?;
+                    single(&schedule, group.members[0], &places, somewhere(0), heavy).map(|_| ())
+                }
             }
-        }
-    }
-    (prologue, body)
-}
-
-/// The nodes whose values must be in memory: those read outside their own loop.
-fn stored_nodes(low: &Lowering, grouping: &Grouping, in_place: &[bool]) -> Vec<bool> {
-    let live = low.live();
-    let loop_member = |id: usize| matches!(grouping.role[id], Some(Role::Full | Role::Row));
-    let mut stored: Vec<bool> = (0..low.nodes.len()).map(|id| live[id] && !loop_member(id)).collect();
-    for (id, node) in low.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
-        for (operand, _) in node.operands.iter().filter_map(|o| o.at()) {
-            stored[operand] |= grouping.group_of[operand] != grouping.group_of[id];
-        }
-    }
-    for (node, _) in low.outputs.iter().filter_map(|o| o.at()) {
-        stored[node] = true;
-    }
-    for ((_, next), _) in low.carries.iter().zip(in_place).filter(|(_, in_place)| !**in_place) {
-        if let Some((node, _)) = next.at() {
-            stored[node] = true;
-        }
-    }
-    stored
-}
-
-struct Planner<'a> {
-    low: &'a Lowering,
-    grouping: &'a Grouping,
-    in_place: &'a [bool],
-    stored: &'a [bool],
-    threads: usize,
-    isa: Isa,
-}
-
-/// A product or convolution whose workspace must be known before memory is laid out.
-enum Heavy {
-    Gemm(Typed<GemmPlan<f32>, GemmPlan<f64>>),
-    Conv(Typed<ConvPlan<f32>, ConvPlan<f64>>),
-}
-
-impl Planner<'_> {
-    fn assemble(&self, program: &Program, prologue: &[usize], body: &[usize]) -> Result<Plan> {
-        let order: Vec<usize> = prologue.iter().chain(body).copied().collect();
-        let (buffers, node_buffer, extra_buffer, mut heavy) = self.buffers(&order, prologue.len());
-        let Layout { offsets, bytes, lower_bound } = lay_out(&buffers);
-        if bytes > isize::MAX as usize {
-            let what = "a program that needs more bytes than can be addressed".to_string();
-            return Err(Error::new(ErrorKind::Unsupported { what }));
-        }
-        let memory: Vec<Option<usize>> = node_buffer.iter().map(|b| b.map(|b| offsets[b])).collect();
-        let extra = |g: usize| extra_buffer[g].map_or(0, |b: usize| offsets[b]);
-        let copies: Vec<(usize, usize)> = self
-            .low
-            .carries
-            .iter()
-            .zip(self.in_place)
-            .filter(|(_, in_place)| **in_place)
-            .filter_map(|((input, next), _)| Some((next.at()?.0, memory[*input]?)))
-            .collect();
-        let mut constants = vec![];
-        let mut scratch_bytes = 0;
-        let mut steps: Vec<Step> = vec![];
-        for &g in &order {
-            let around = Surroundings {
-                low: self.low,
-                grouping: self.grouping,
-                memory: &memory,
-                copies: &copies,
-                isa: self.isa,
-            };
-            let kind = if let Some(scalars) = scalars::build(&around, g) {
-                scratch_bytes = scratch_bytes.max(scalars.scratch());
-                StepKind::Scalars(scalars)
-            } else if self.grouping.groups[g].domain.is_some() {
-                let mut next = extra(g);
-                let sinks: Vec<(usize, usize)> = self
-                    .sinks(g)
-                    .map(|id| {
-                        let place = next;
-                        next += self.partial_bytes(g, id);
-                        (id, place)
-                    })
-                    .collect();
-                let partial = |id: usize| sinks.iter().find(|s| s.0 == id).map_or(0, |s| s.1);
-                let tile = tile_build::build(&around, g, &mut constants, partial);
-                scratch_bytes = scratch_bytes.max(tile.scratch);
-                StepKind::Loop(tile)
-            } else {
-                self.single(self.grouping.groups[g].members[0], &memory, extra(g), heavy[g].take())
-            };
-            let location = self.low.nodes[self.grouping.groups[g].members[0]].location;
-            steps.push(Step { kind, location });
-        }
-        let mut body_steps = steps.split_off(prologue.len());
-        for ((input, next), _) in self.low.carries.iter().zip(self.in_place).filter(|(_, in_place)| !**in_place) {
-            if let (Some((node, view)), Some(to)) = (next.at(), memory[*input])
-                && let Some(from) = memory[node]
-            {
-                let node = &self.low.nodes[*input];
-                let movement = Move::new(view, from, &View::contiguous(&node.shape), to, node.dtype.size());
-                body_steps.push(Step {
-                    kind: StepKind::Moves { zero: None, moves: vec![movement] },
-                    location: node.location,
-                });
-            }
-        }
-        let output = |operand: &Operand| {
-            // Constants were given memory when the program was lowered.
-            let (node, view) = operand.at()?;
-            let size = self.low.nodes[node].dtype.size();
-            Some(Move::new(view, memory[node]?, &View::contiguous(&view.shape), 0, size))
         };
-        let tables = self.low.nodes.iter().enumerate().filter_map(|(id, node)| match &node.kind {
-            Kind::Table(values) => Some((memory[id]?, node.dtype, values.clone())),
-            _ => None,
-        });
-        let inputs: Vec<Option<usize>> =
-            (0..program.inputs.len()).map(|i| self.low.inputs[i].and_then(|node| memory[node])).collect();
-        let scalar_loop = match &body_steps[..] {
-            [Step { kind: StepKind::Scalars(scalars), .. }] => {
-                ScalarLoop::new(scalars, program.step.and_then(|input| inputs[input]))
-            }
-            _ => None,
-        };
-        Ok(Plan {
-            prologue: steps,
-            body: body_steps,
-            scalar_loop,
-            inputs,
-            outputs: self.low.outputs.iter().filter_map(output).collect(),
-            tables: tables.collect(),
-            constants,
-            memory_bytes: bytes,
-            memory_lower_bound: lower_bound,
-            scratch_bytes: scratch_bytes.next_multiple_of(64),
-        })
-    }
-
-    fn sinks(&self, group: usize) -> impl Iterator<Item = usize> + '_ {
-        let members = self.grouping.groups[group].members.iter().copied();
-        members.filter(|&id| matches!(self.grouping.role[id], Some(Role::Sink { .. })))
-    }
-
-    fn partial_bytes(&self, group: usize, id: usize) -> usize {
-        let node = &self.low.nodes[id];
-        (task_count(self.low, self.grouping, group) * node.count() * node.dtype.size()).next_multiple_of(64)
-    }
-
-    /// Every buffer with its life: one for each stored node, one for each group's workspace.
-    #[allow(clippy::type_complexity)]
-    fn buffers(
-        &self,
-        order: &[usize],
-        prologue: usize,
-    ) -> (Vec<Buffer>, Vec<Option<usize>>, Vec<Option<usize>>, Vec<Option<Heavy>>) {
-        let (low, grouping) = (self.low, self.grouping);
-        let end = order.len() + 1;
-        let mut position = vec![0; grouping.groups.len()];
-        order.iter().enumerate().for_each(|(i, &g)| position[g] = i + 1);
-        let mut buffers: Vec<Buffer> = vec![];
-        let mut node_buffer = vec![None; low.nodes.len()];
-        for (id, node) in low.nodes.iter().enumerate().filter(|(id, _)| self.stored[*id]) {
-            let bytes = node.count() * node.dtype.size();
-            let buffer = match grouping.group_of[id] {
-                Some(g) => Buffer { bytes, first: position[g], last: position[g] },
-                None => Buffer { bytes, first: 0, last: end },
-            };
-            node_buffer[id] = Some(buffers.len());
-            buffers.push(buffer);
-        }
-        for (id, node) in low.nodes.iter().enumerate() {
-            let Some(reader) = grouping.group_of[id].map(|g| position[g]) else { continue };
-            for (operand, _) in node.operands.iter().filter_map(|o| o.at()) {
-                if let Some(b) = node_buffer[operand] {
-                    // What the prologue computes and the loop reads must outlive every turn.
-                    let kept = low.nodes[operand].invariant && reader > prologue;
-                    buffers[b].last = buffers[b].last.max(if kept { end } else { reader });
+        let mut refused = 0;
+        for g in 0..schedule.groups().len() {
+            step(g, &all).unwrap();
+            for lost in nodes.clone().filter(|&id| schedule.is_stored(id)) {
+                let mut memory = all.clone();
+                memory[lost] = None;
+                let reads = |id: &usize| schedule.nodes[*id].reads().any(|(node, _)| node == lost);
+                // A loop keeps a member without memory in scratch; what it reads of others must be somewhere.
+                if schedule.group_of(lost) != Some(g) && schedule.groups()[g].members.iter().any(reads) {
+                    is_refused(step(g, &memory));
+                    refused += 1;
                 }
             }
         }
-        let lasting = low.outputs.iter().chain(low.carries.iter().map(|(_, next)| next));
-        for (node, _) in lasting.filter_map(|o| o.at()) {
-            if let Some(b) = node_buffer[node] {
-                buffers[b].last = end;
-            }
-        }
-        let mut extra = vec![None; grouping.groups.len()];
-        let mut heavy: Vec<Option<Heavy>> = vec![];
-        for (g, group) in grouping.groups.iter().enumerate() {
-            let planned = if group.domain.is_none() { self.heavy(group.members[0]) } else { None };
-            let bytes = match &planned {
-                Some(Heavy::Gemm(Typed::F32(plan))) => plan.workspace_bytes(self.threads),
-                Some(Heavy::Gemm(Typed::F64(plan))) => plan.workspace_bytes(self.threads),
-                Some(Heavy::Conv(Typed::F32(plan))) => plan.workspace_bytes(self.threads),
-                Some(Heavy::Conv(Typed::F64(plan))) => plan.workspace_bytes(self.threads),
-                None => self.sinks(g).map(|id| self.partial_bytes(g, id)).sum(),
-            };
-            if bytes > 0 {
-                extra[g] = Some(buffers.len());
-                buffers.push(Buffer { bytes, first: position[g], last: position[g] });
-            }
-            heavy.push(planned);
-        }
-        (buffers, node_buffer, extra, heavy)
+        assert!(refused >= 4, "{refused}");
     }
 
-    fn heavy(&self, id: usize) -> Option<Heavy> {
-        let node = &self.low.nodes[id];
-        match &node.kind {
-            Kind::Dot(layout) => {
-                let spec = gemm_spec(layout);
-                Some(Heavy::Gemm(match node.dtype {
-                    DType::F64 => Typed::F64(GemmPlan::new(&spec)),
-                    _ => Typed::F32(GemmPlan::new(&spec)),
-                }))
-            }
-            Kind::Conv(dims) => {
-                let (image, kernel) = (node.operands[0].at()?.1, node.operands[1].at()?.1);
-                let spec = ConvSpec {
-                    dims: dims.clone(),
-                    image: image.shape.clone().try_into().ok()?,
-                    kernel: kernel.shape.clone().try_into().ok()?,
-                    out: node.shape.clone().try_into().ok()?,
-                    image_strides: image.strides.clone().try_into().ok()?,
-                    kernel_strides: kernel.strides.clone().try_into().ok()?,
-                    out_strides: node.layout.strides.clone().try_into().ok()?,
-                };
-                Some(Heavy::Conv(match node.dtype {
-                    DType::F64 => Typed::F64(ConvPlan::new(&spec)),
-                    _ => Typed::F32(ConvPlan::new(&spec)),
-                }))
-            }
-            _ => None,
-        }
-    }
-
-    /// The step of a group that is not a loop.
-    fn single(&self, id: usize, memory: &[Option<usize>], workspace: usize, heavy: Option<Heavy>) -> StepKind {
-        let node = &self.low.nodes[id];
-        let (dtype, size) = (node.dtype, node.dtype.size());
-        let result = memory[id].unwrap_or(0);
-        // First byte of an operand's view.
-        let at = |i: usize| match node.operands[i].at() {
-            Some((n, view)) => {
-                let size = self.low.nodes[n].dtype.size() as isize;
-                (memory[n].unwrap_or(0) as isize + view.offset * size) as usize
-            }
-            None => 0,
-        };
-        let shape = |i: usize| node.operands[i].at().map_or(vec![], |(_, view)| view.shape.clone());
-        match (&node.kind, heavy) {
-            (_, Some(Heavy::Gemm(plan))) => StepKind::Gemm { plan, a: at(0), b: at(1), c: result, workspace },
-            (_, Some(Heavy::Conv(plan))) => {
-                StepKind::Conv { plan, image: at(0), kernel: at(1), out: result, workspace }
-            }
-            (Kind::Gather { batch }, _) => {
-                let rows = Rows::new(&shape(0), &shape(1), *batch);
-                StepKind::Gather { rows, dtype, x: at(0), indices: at(1), result }
-            }
-            (Kind::ScatterAdd { batch, .. }, _) => {
-                let rows = Rows::new(&node.shape, &shape(0), *batch);
-                StepKind::ScatterAdd { rows, dtype, indices: at(0), updates: at(1), result }
-            }
-            (Kind::WindowArgMax(dims), _) => {
-                let (from, to) = (shape(0), &node.shape);
-                let rank = to.len();
-                let planes = to[..rank - 2].iter().product();
-                let sizes = (planes, from[rank - 2], from[rank - 1], to[rank - 2], to[rank - 1]);
-                let dtype = node.operands[0].at().map_or(dtype, |(n, _)| self.low.nodes[n].dtype);
-                StepKind::WindowArgMax { dims: dims.clone(), sizes, dtype, x: at(0), result }
-            }
-            (Kind::CumSum { axis, reverse }, _) => {
-                let product = |s: &[usize]| s.iter().product::<usize>();
-                let sizes = (product(&node.shape[..*axis]), node.shape[*axis], product(&node.shape[axis + 1..]));
-                StepKind::CumSum { sizes, reverse: *reverse, dtype, x: at(0), result }
-            }
-            (Kind::CheckIndex(limit), _) => {
-                StepKind::CheckIndex { limit: *limit, count: shape(0).iter().product(), indices: at(0) }
-            }
-            (Kind::Concat(axis), _) => {
-                let whole = View::contiguous(&node.shape);
-                let mut start = vec![0; node.shape.len()];
-                let step = vec![1; node.shape.len()];
-                let moves = node.operands.iter().filter_map(|operand| {
-                    let (n, view) = operand.at()?;
-                    let part = whole.slice(&start, &step, &view.shape);
-                    start[*axis] += view.shape[*axis];
-                    Some(Move::new(view, memory[n]?, &part, result, size))
-                });
-                StepKind::Moves { zero: None, moves: moves.collect() }
-            }
-            (Kind::Pad { low, interior }, _) => {
-                let step: Vec<usize> = interior.iter().map(|n| n + 1).collect();
-                let moves = node.operands[0].at().and_then(|(n, view)| {
-                    let part = View::contiguous(&node.shape).slice(low, &step, &view.shape);
-                    Some(Move::new(view, memory[n]?, &part, result, size))
-                });
-                StepKind::Moves { zero: Some((result, node.count() * size)), moves: moves.into_iter().collect() }
-            }
-            _ => StepKind::Moves { zero: None, moves: vec![] },
-        }
-    }
-}
-
-fn gemm_spec(layout: &DotLayout) -> GemmSpec {
-    let strides = |(row, col): (isize, isize)| Strides { row, col };
-    GemmSpec {
-        m: layout.m,
-        n: layout.n,
-        k: layout.k,
-        a: strides(layout.a),
-        b: strides(layout.b),
-        c: strides(layout.c),
-        batch: layout.batch.iter().map(|&(len, [a, b, c])| BatchAxis { len, a, b, c }).collect(),
-        accumulate: false,
+    #[test]
+    fn a_sink_without_room_for_its_sums_is_an_error() {
+        let schedule = parts();
+        let places = Places((0..schedule.nodes.len()).map(|i| Some(somewhere(i))).collect());
+        let (copies, isa) = (&HashMap::new(), Isa::Portable);
+        let around = Surroundings { schedule: &schedule, places: &places, copies, isa };
+        let is_sink = |id: &usize| matches!(schedule.role(*id), Some(Role::Sink { .. }));
+        let sink = (0..schedule.nodes.len()).find(is_sink).unwrap();
+        let group = schedule.group_of(sink).unwrap();
+        is_refused(tile_build::build(&around, group, &mut Constants::default(), &HashMap::new()));
     }
 }

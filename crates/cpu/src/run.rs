@@ -1,14 +1,17 @@
-//! A planned program with its memory: set inputs, run steps, read outputs.
+//! A planned program: bound to buffers, run for some steps.
 
-use crate::block::Block;
+use crate::block::{Block, free_bytes};
 use crate::kernels::Isa;
+use crate::memory::{ARENA, BOUND, CONSTANTS, KEPT, Memory, SCRATCH};
 use crate::plan::{Plan, plan};
+use crate::pool::Pool;
 use crate::step::Step;
+use crate::storage::CpuStorage;
 use crate::team::Team;
-use crate::tile::Memory;
-use bilevel_graph::{Array, DType, Error, ErrorKind, Executor, Program, Result, Runnable};
+use bilevel_graph::{Bindings, Buffer, DType, Executor, Meta, Program, Result, Runnable};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The CPU executor: plans a program once, then runs it without allocating.
 ///
@@ -30,6 +33,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Cpu {
     team: Arc<Team>,
+    pool: Arc<Pool>,
     isa: Isa,
 }
 
@@ -47,13 +51,14 @@ impl Cpu {
 
     /// This many threads, the calling one included; at least one.
     pub fn with_threads(threads: usize) -> Self {
-        Cpu { team: Arc::new(Team::new(threads.max(1))), isa: Isa::detect() }
+        Cpu { team: Arc::new(Team::new(threads.max(1))), pool: Arc::default(), isa: Isa::detect() }
     }
 
     /// As [`Executor::compile`], giving the concrete type, which can tell more about itself.
     pub fn plan(&self, program: &Program) -> Result<CpuRun> {
+        program.validate()?;
         let plan = plan(program, self.team.threads(), self.isa)?;
-        CpuRun::new(program.clone(), plan, self.team.clone())
+        CpuRun::new(program.clone(), plan, self)
     }
 }
 
@@ -61,27 +66,59 @@ impl Executor for Cpu {
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
         Ok(Box::new(self.plan(program)?))
     }
+
+    fn buffer(&self, meta: &Meta) -> Result<Buffer> {
+        CpuStorage::buffer(meta, &self.team)
+    }
+
+    fn share(&self) -> Arc<dyn Executor> {
+        Arc::new(self.clone())
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        free_bytes()
+    }
 }
 
-/// A program planned for the CPU, with its memory.
+/// A program planned for the CPU.
 pub struct CpuRun {
-    program: Program,
+    bindings: Bindings,
     plan: Plan,
     team: Arc<Team>,
-    memory: Block,
-    scratch: Block,
-    set: Vec<bool>,
-    ran: bool,
+    pool: Arc<Pool>,
+    kept: Block,
+    /// The regions of memory, a table for each worker.
+    tables: Vec<*mut u8>,
+    /// Regions in a table.
+    regions: usize,
+    /// The generation of the bindings that the tables show.
+    shown: Option<u64>,
+    /// The prologue has run, on these versions of its inputs.
+    prologue_ran: bool,
+    prologue_of: Vec<u64>,
+    /// How long each step took, where somebody wants to know.
+    times: Option<Vec<Duration>>,
 }
 
+fn timed(times: &mut Option<Vec<Duration>>, work: impl FnOnce() -> Result<()>) -> Result<()> {
+    let Some(times) = times else { return work() };
+    let start = Instant::now();
+    let done = work();
+    times.push(start.elapsed());
+    done
+}
+
+// SAFETY: the pointers in the tables are to blocks that the run owns or whose buffers it holds on to.
+unsafe impl Send for CpuRun {}
+
 impl CpuRun {
-    fn new(program: Program, plan: Plan, team: Arc<Team>) -> Result<Self> {
-        let mut memory = Block::new(plan.memory_bytes)?;
+    fn new(program: Program, plan: Plan, cpu: &Cpu) -> Result<Self> {
+        let kept = Block::new(plan.kept_bytes)?;
         for (place, dtype, values) in &plan.tables {
             for (i, &value) in values.iter().enumerate() {
-                // SAFETY: the plan reserved the table's place.
+                // SAFETY: the plan reserved the table's place, in what is kept.
                 unsafe {
-                    let to = memory.start().add(place + i * dtype.size());
+                    let to = kept.start().add(place.offset + i * dtype.size());
                     match dtype {
                         DType::F32 => to.cast::<f32>().write(value as f32),
                         DType::F64 => to.cast::<f64>().write(value),
@@ -90,14 +127,35 @@ impl CpuRun {
                 }
             }
         }
-        let scratch = Block::new(plan.scratch_bytes.saturating_mul(team.threads()))?;
-        let set = (0..program.inputs.len()).map(|i| program.step == Some(i)).collect();
-        Ok(CpuRun { program, plan, team, memory, scratch, set, ran: false })
+        let (team, pool) = (cpu.team.clone(), cpu.pool.clone());
+        let regions = BOUND as usize + program.inputs.len() + program.outputs.len();
+        let tables = vec![std::ptr::null_mut(); regions * team.threads()];
+        let prologue_of = Vec::with_capacity(plan.prologue_inputs.len());
+        let run = CpuRun {
+            bindings: Bindings::new(program),
+            plan,
+            team,
+            pool,
+            kept,
+            tables,
+            regions,
+            shown: None,
+            prologue_ran: false,
+            prologue_of,
+            times: None,
+        };
+        run.pool.reserve(run.lent_bytes())?;
+        Ok(run)
     }
 
-    /// Bytes of the one block that holds inputs, outputs and everything between.
+    /// Bytes lent by the executor for a run: what lives within it, and every worker's scratch.
+    fn lent_bytes(&self) -> usize {
+        self.plan.arena_bytes.saturating_add(self.plan.scratch_bytes.saturating_mul(self.team.threads()))
+    }
+
+    /// Bytes of inputs, outputs and everything between.
     pub fn memory_bytes(&self) -> usize {
-        self.plan.memory_bytes
+        self.plan.bound_bytes + self.plan.kept_bytes + self.plan.arena_bytes
     }
 
     /// The most bytes alive at once: what a perfect layout would take.
@@ -114,110 +172,123 @@ impl CpuRun {
     }
 
     /// Runs one turn of the loop, timing each step; for profiles.
-    pub fn profile(&mut self) -> Result<Vec<(String, std::time::Duration)>> {
-        let memory = self.view();
-        let mut times = vec![];
-        for step in self.plan.prologue.iter().chain(&self.plan.body) {
-            let start = std::time::Instant::now();
-            // SAFETY: the memory is laid out by this plan, and `self` is borrowed for the whole run.
-            unsafe { step.run(&self.team, memory)? };
-            times.push((step.describe(), start.elapsed()));
-        }
-        self.ran = true;
-        Ok(times)
+    pub fn profile(&mut self) -> Result<Vec<(String, Duration)>> {
+        self.prologue_ran = false;
+        self.times = Some(vec![]);
+        let done = self.run(0..1);
+        let times = self.times.take().unwrap_or_default();
+        done?;
+        let steps = self.plan.prologue.iter().chain(&self.plan.body);
+        Ok(steps.map(Step::describe).zip(times).collect())
     }
 
-    fn view(&mut self) -> Memory {
-        Memory {
-            program: self.memory.start(),
-            constants: self.plan.constants.as_ptr().cast(),
-            scratch: self.scratch.start(),
-            scratch_stride: self.plan.scratch_bytes,
+    /// The memory of a run in lent bytes: brings the tables up to date.
+    fn memory(&mut self, lent: &Block) -> Memory {
+        let generation = self.bindings.generation();
+        let rebound = self.shown != Some(generation);
+        for (worker, table) in self.tables.chunks_exact_mut(self.regions).enumerate() {
+            let scratch = self.plan.arena_bytes + worker * self.plan.scratch_bytes;
+            table[SCRATCH as usize] = lent.start().wrapping_add(scratch);
+            table[ARENA as usize] = lent.start();
+            if rebound {
+                table[CONSTANTS as usize] = self.plan.constants.as_ptr().cast_mut().cast();
+                table[KEPT as usize] = self.kept.start();
+                let buffers = self.bindings.inputs().iter().chain(self.bindings.outputs());
+                for (region, buffer) in table[BOUND as usize..].iter_mut().zip(buffers) {
+                    *region = buffer.as_ref().and_then(CpuStorage::of).map_or(std::ptr::null_mut(), CpuStorage::start);
+                }
+            }
         }
+        if rebound {
+            self.shown = Some(generation);
+            self.prologue_ran = false;
+        }
+        Memory::new(&self.tables, self.regions)
     }
 
-    fn bytes(&self) -> *const u8 {
-        self.memory.bytes()
-    }
-}
-
-impl Runnable for CpuRun {
-    fn set(&mut self, input: usize, value: &Array) -> Result<()> {
-        self.program.check_input(input, value)?;
-        if let Some(place) = self.plan.inputs[input] {
-            let bytes = value.bytes();
-            // SAFETY: the plan reserved the input's place, and its shape and type were just checked.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.start().add(place), bytes.len()) };
+    /// Runs what is the same in every step, unless what it reads is as it was.
+    ///
+    /// # Safety
+    /// As for [`Step::run`].
+    unsafe fn run_prologue(&mut self, memory: Memory) -> Result<()> {
+        if self.plan.prologue.is_empty() {
+            return Ok(());
         }
-        self.set[input] = true;
+        let versions = || {
+            let inputs = self.bindings.inputs();
+            self.plan.prologue_inputs.iter().map(|&input| inputs[input].as_ref().map_or(0, Buffer::version))
+        };
+        if self.prologue_ran && self.prologue_of.iter().copied().eq(versions()) {
+            return Ok(());
+        }
+        self.prologue_ran = false;
+        self.prologue_of.clear();
+        for step in &self.plan.prologue {
+            // SAFETY: the caller's promise.
+            unsafe { timed(&mut self.times, || step.run(&self.team, memory))? };
+        }
+        let inputs = self.bindings.inputs();
+        for &input in &self.plan.prologue_inputs {
+            self.prologue_of.push(inputs[input].as_ref().map_or(0, Buffer::version));
+        }
+        self.prologue_ran = true;
         Ok(())
     }
 
-    fn run(&mut self, steps: Range<u32>) -> Result<()> {
-        if steps.is_empty() {
-            return Ok(());
-        }
-        if let Some(missing) = self.set.iter().position(|set| !set) {
-            let name = self.program.inputs[missing].name.clone();
-            return Err(Error::new(ErrorKind::MissingInput { name }));
-        }
-        // What a run that fails leaves behind is no output.
-        self.ran = false;
-        let memory = self.view();
-        let counter = self.program.step.and_then(|input| self.plan.inputs[input]);
-        // SAFETY: the memory is laid out by this plan, and `self` is borrowed for the whole run.
+    /// # Safety
+    /// As for [`Runnable::execute`].
+    unsafe fn run_steps(&mut self, steps: Range<u32>, memory: Memory) -> Result<()> {
+        // SAFETY: the memory is laid out by this plan, its buffers are held, and `self` is borrowed for the whole run.
         unsafe {
-            for step in &self.plan.prologue {
-                step.run(&self.team, memory)?;
-            }
+            self.run_prologue(memory)?;
             let count = |number: u32| {
-                if let Some(place) = counter {
-                    memory.program.add(place).cast::<u32>().write(number);
+                if let Some(place) = self.plan.counter {
+                    memory.at(place).cast::<u32>().write(number);
                 }
             };
             if let Some(scalars) = &self.plan.scalar_loop {
                 count(steps.end - 1);
-                scalars.run(steps, memory);
-                self.ran = true;
-                return Ok(());
-            }
-            for number in steps {
-                count(number);
-                for step in &self.plan.body {
-                    step.run(&self.team, memory)?;
+                timed(&mut self.times, || {
+                    scalars.run(steps, memory);
+                    Ok(())
+                })?;
+            } else {
+                for number in steps {
+                    count(number);
+                    for step in &self.plan.body {
+                        timed(&mut self.times, || step.run(&self.team, memory))?;
+                    }
                 }
             }
-        }
-        self.ran = true;
-        Ok(())
-    }
-
-    fn read(&self, output: usize, into: &mut Array) -> Result<()> {
-        self.program.check_output(output, into)?;
-        if !self.ran {
-            let name = self.program.outputs[output].name.clone();
-            return Err(Error::new(ErrorKind::NotRun { name }));
-        }
-        // SAFETY: the view lies inside the memory of its node, and the array has the output's shape and type.
-        unsafe { self.plan.outputs[output].run_between(self.bytes(), into.bytes_mut().as_mut_ptr()) };
-        Ok(())
-    }
-
-    fn read_input(&self, input: usize, into: &mut Array) -> Result<()> {
-        self.program.check_input(input, into)?;
-        if !self.set[input] {
-            let name = self.program.inputs[input].name.clone();
-            return Err(Error::new(ErrorKind::MissingInput { name }));
-        }
-        if let Some(place) = self.plan.inputs[input] {
-            let bytes = into.bytes_mut();
-            // SAFETY: the plan reserved the input's place for this shape and type.
-            unsafe { std::ptr::copy_nonoverlapping(self.bytes().add(place), bytes.as_mut_ptr(), bytes.len()) };
+            self.plan.finish.iter().for_each(|movement| movement.run(&self.team, memory));
         }
         Ok(())
     }
+}
 
-    fn program(&self) -> &Program {
-        &self.program
+impl Runnable for CpuRun {
+    fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    fn bindings_mut(&mut self) -> &mut Bindings {
+        &mut self.bindings
+    }
+
+    fn allocate(&self, meta: &Meta) -> Result<Buffer> {
+        CpuStorage::buffer(meta, &self.team)
+    }
+
+    fn accepts(&self, buffer: &Buffer) -> bool {
+        CpuStorage::of(buffer).is_some()
+    }
+
+    unsafe fn execute(&mut self, steps: Range<u32>) -> Result<()> {
+        let lent = self.pool.take(self.lent_bytes())?;
+        let memory = self.memory(&lent);
+        // SAFETY: the caller's promise.
+        let done = unsafe { self.run_steps(steps, memory) };
+        self.pool.give_back(lent);
+        done
     }
 }

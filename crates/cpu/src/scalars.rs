@@ -5,10 +5,11 @@
 //! For +, −, ·, / and √ that gives the same bits as computing in `f32`, since `f64` has more than twice its digits.
 
 use crate::kernels::{self, RandomFn};
-use crate::lower::{Elementwise, Kind, Operand};
-use crate::tile::Memory;
+use crate::memory::{Address, Memory, SCRATCH};
 use crate::tile_build::Surroundings;
 use bilevel_graph::{BinaryOp, DType, UnaryOp};
+use bilevel_plan::{Elementwise, Kind, Operand};
+use std::collections::HashMap;
 
 /// What an instruction does with registers a, b and c.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +36,7 @@ pub(crate) struct Instruction {
 pub(crate) struct Transfer {
     pub register: u16,
     dtype: DType,
-    /// Bytes from the start of the program's memory.
-    pub place: usize,
+    pub place: Address,
 }
 
 /// A random draw.
@@ -46,7 +46,7 @@ pub(crate) struct Draw {
     dtype: DType,
     stream: u32,
     pub dst: u16,
-    key: usize,
+    key: Address,
     pub counter: u16,
 }
 
@@ -65,8 +65,8 @@ pub(crate) enum Action {
     LessEqual(u16, u16, u16),
     /// b where a is not 0, else c.
     Select(u16, u16, u16, u16),
-    LoadF64(u16, usize),
-    StoreF64(u16, usize),
+    LoadF64(u16, Address),
+    StoreF64(u16, Address),
     Compute(Instruction),
     Load(Transfer),
     Store(Transfer),
@@ -103,7 +103,7 @@ pub(crate) struct Scalars {
 
 /// The scalar program of a group, or `None` where some member is not elementwise on one element.
 pub(crate) fn build(around: &Surroundings, group: usize) -> Option<Scalars> {
-    let info = &around.grouping.groups[group];
+    let info = &around.schedule.groups()[group];
     if info.domain?.n != 1 {
         return None;
     }
@@ -111,14 +111,15 @@ pub(crate) fn build(around: &Surroundings, group: usize) -> Option<Scalars> {
         around,
         group,
         found: Scalars { actions: vec![], draws: vec![], constants: vec![], registers: 0 },
-        known: vec![],
+        known: HashMap::new(),
+        constants: HashMap::new(),
     };
     for &id in &info.members {
         builder.member(id)?;
     }
-    for &(node, place) in around.copies.iter().filter(|(node, _)| around.grouping.group_of[*node] == Some(group)) {
-        let register = builder.known.iter().find(|(known, _, _)| *known == node)?.2;
-        let dtype = around.low.nodes[node].dtype;
+    for &(node, place) in around.copies_of(group) {
+        let register = *builder.known.get(&(node, 0))?;
+        let dtype = around.schedule.nodes[node].dtype;
         builder.found.actions.push(Action::store(Transfer { register, dtype, place }));
     }
     Some(builder.found)
@@ -128,8 +129,10 @@ struct Builder<'a> {
     around: &'a Surroundings<'a>,
     group: usize,
     found: Scalars,
-    /// Node, offset in its memory, register.
-    known: Vec<(usize, isize, u16)>,
+    /// The register of each element in use, by its node and its offset in the node's memory.
+    known: HashMap<(usize, isize), u16>,
+    /// The register of each constant, by its bits.
+    constants: HashMap<u64, u16>,
 }
 
 impl Builder<'_> {
@@ -141,40 +144,40 @@ impl Builder<'_> {
     fn operand(&mut self, operand: &Operand) -> Option<u16> {
         let (node, offset) = match operand {
             Operand::Constant(value) => {
-                let bits = value.to_bits();
-                if let Some((register, _)) = self.found.constants.iter().find(|(_, v)| v.to_bits() == bits) {
+                if let Some(register) = self.constants.get(&value.to_bits()) {
                     return Some(*register);
                 }
                 let register = self.register()?;
+                self.constants.insert(value.to_bits(), register);
                 self.found.constants.push((register, *value));
                 return Some(register);
             }
             Operand::At { node, view } => (*node, view.offset),
         };
-        if let Some((_, _, register)) = self.known.iter().find(|(n, o, _)| (*n, *o) == (node, offset)) {
+        if let Some(register) = self.known.get(&(node, offset)) {
             return Some(*register);
         }
-        let dtype = self.around.low.nodes[node].dtype;
-        let place = (self.around.memory[node]? as isize + offset * dtype.size() as isize) as usize;
+        let dtype = self.around.schedule.nodes[node].dtype;
+        let place = self.around.places.0[node]?.advanced(offset, dtype);
         let register = self.register()?;
         self.found.actions.push(Action::load(Transfer { register, dtype, place }));
-        self.known.push((node, offset, register));
+        self.known.insert((node, offset), register);
         Some(register)
     }
 
     fn member(&mut self, id: usize) -> Option<()> {
         let around = self.around;
-        let node = &around.low.nodes[id];
+        let node = &around.schedule.nodes[id];
         let Kind::Elementwise(kind) = node.kind else { return None };
         if let Elementwise::Random(kind, stream) = kind {
             let (key, _) = node.operands[0].at()?;
-            if around.grouping.group_of[key] == Some(self.group) {
+            if around.schedule.group_of(key) == Some(self.group) {
                 return None;
             }
             let counter = self.operand(&node.operands[1])?;
             let f = kernels::random(around.isa, kind, node.dtype)?;
             let dst = self.register()?;
-            let draw = Draw { f, dtype: node.dtype, stream, dst, key: around.memory[key]?, counter };
+            let draw = Draw { f, dtype: node.dtype, stream, dst, key: around.places.0[key]?, counter };
             self.found.actions.push(Action::Draw(self.found.draws.len() as u16));
             self.found.draws.push(draw);
             self.finish(id, dst);
@@ -210,9 +213,9 @@ impl Builder<'_> {
 
     /// Remembers a member's register and stores it where others read it.
     fn finish(&mut self, id: usize, register: u16) {
-        self.known.push((id, 0, register));
-        if let Some(place) = self.around.memory[id] {
-            let dtype = self.around.low.nodes[id].dtype;
+        self.known.insert((id, 0), register);
+        if let Some(place) = self.around.places.0[id] {
+            let dtype = self.around.schedule.nodes[id].dtype;
             self.found.actions.push(Action::store(Transfer { register, dtype, place }));
         }
     }
@@ -246,7 +249,7 @@ impl Scalars {
     pub unsafe fn write_constants(&self, memory: Memory) {
         for &(register, value) in &self.constants {
             // SAFETY: register numbers are below `registers`, for which the plan reserved scratch.
-            unsafe { memory.scratch.cast::<f64>().add(register as usize).write(value) };
+            unsafe { memory.region(SCRATCH).cast::<f64>().add(register as usize).write(value) };
         }
     }
 
@@ -256,10 +259,10 @@ impl Scalars {
     /// As for [`run`](Self::run).
     #[inline(always)]
     pub unsafe fn execute(&self, actions: &[Action], memory: Memory) {
-        let registers = memory.scratch.cast::<f64>();
         // SAFETY: register numbers are below `registers`, for which the plan reserved scratch; places are inside the
         // program's memory and aligned to their type.
         unsafe {
+            let registers = memory.region(SCRATCH).cast::<f64>();
             let get = |register: u16| registers.add(register as usize).read();
             let set = |register: u16, value: f64| registers.add(register as usize).write(value);
             for action in actions {
@@ -273,16 +276,16 @@ impl Scalars {
                     Action::SubMul(dst, a, b, c) => set(dst, get(c) - get(a) * get(b)),
                     Action::LessEqual(dst, a, b) => set(dst, (get(a) <= get(b)) as u8 as f64),
                     Action::Select(dst, a, b, c) => set(dst, if get(a) != 0.0 { get(b) } else { get(c) }),
-                    Action::LoadF64(register, place) => set(register, memory.program.add(place).cast::<f64>().read()),
-                    Action::StoreF64(register, place) => memory.program.add(place).cast::<f64>().write(get(register)),
+                    Action::LoadF64(register, place) => set(register, memory.at(place).cast::<f64>().read()),
+                    Action::StoreF64(register, place) => memory.at(place).cast::<f64>().write(get(register)),
                     Action::Compute(i) => {
                         set(i.dst, round(compute(i.code, i.dtype, get(i.a), get(i.b), get(i.c)), i.dtype));
                     }
-                    Action::Load(t) => set(t.register, fetch(memory.program.add(t.place), t.dtype)),
-                    Action::Store(t) => put(memory.program.add(t.place), t.dtype, get(t.register)),
+                    Action::Load(t) => set(t.register, fetch(memory.at(t.place), t.dtype)),
+                    Action::Store(t) => put(memory.at(t.place), t.dtype, get(t.register)),
                     Action::Draw(number) => {
                         let d = self.draws.get_unchecked(number as usize);
-                        let key = memory.program.add(d.key).cast::<[u32; 2]>().read();
+                        let key = memory.at(d.key).cast::<[u32; 2]>().read();
                         let mut drawn = [0u64; 1];
                         (d.f)(drawn.as_mut_ptr().cast(), key, get(d.counter) as i32 as u32, d.stream, 0, 1);
                         set(d.dst, fetch(drawn.as_ptr().cast(), d.dtype));

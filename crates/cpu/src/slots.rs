@@ -1,6 +1,6 @@
 //! Scratch places: values of a tile that do not live at the same time share one.
 
-use crate::tile::{Base, Instruction, Place};
+use crate::tile::{Instruction, Place};
 
 /// A scratch value while instructions are collected.
 pub(crate) struct Value {
@@ -20,6 +20,13 @@ pub(crate) fn assign_slots(instructions: &mut [Instruction], values: &mut [Value
     let mut free: [Vec<usize>; 2] = [vec![], vec![]];
     let mut made = [0, 0];
     let mut defined = vec![usize::MAX; values.len()];
+    // The values each instruction is the last to read.
+    let mut ending: Vec<Vec<usize>> = vec![vec![]; instructions.len()];
+    for (number, value) in values.iter().enumerate().filter(|(_, value)| !value.kept) {
+        if let Some(here) = ending.get_mut(value.last_use) {
+            here.push(number);
+        }
+    }
     for (at, instruction) in instructions.iter_mut().enumerate() {
         if let Some(number) = written(instruction)
             && defined[number] == usize::MAX
@@ -33,10 +40,8 @@ pub(crate) fn assign_slots(instructions: &mut [Instruction], values: &mut [Value
                 made[class] - 1
             });
         }
-        for (value, &since) in values.iter().zip(&defined) {
-            if value.last_use == at && since <= at && !value.kept {
-                free[value.rows as usize].push(value.slot);
-            }
+        for &number in ending[at].iter().filter(|&&number| defined[number] <= at) {
+            free[values[number].rows as usize].push(values[number].slot);
         }
     }
     (made[0], made[1])
@@ -48,7 +53,7 @@ fn written(instruction: &mut Instruction) -> Option<usize> {
         Instruction::Sink { .. } => return None,
         other => places(other).into_iter().next()?,
     };
-    (place.base == Base::Scratch).then_some(place.offset)
+    place.is_scratch().then_some(place.start.offset)
 }
 
 /// All places of an instruction, the one it writes first.

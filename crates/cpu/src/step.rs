@@ -3,10 +3,11 @@
 use crate::conv::ConvPlan;
 use crate::gemm::GemmPlan;
 use crate::indexing::{Rows, check_index, cumsum, window_argmax, with_number};
+use crate::memory::{Address, Memory};
 use crate::moves::Move;
 use crate::scalars::Scalars;
 use crate::team::Team;
-use crate::tile::{Memory, TileProgram};
+use crate::tile::TileProgram;
 use bilevel_graph::{DType, Result, WindowDims};
 use std::panic::Location;
 
@@ -22,61 +23,61 @@ pub(crate) struct Step {
     pub location: &'static Location<'static>,
 }
 
-/// What a step does. Places are bytes from the start of the program's memory.
+/// What a step does.
 pub(crate) enum StepKind {
     Loop(TileProgram),
     /// A loop over one element.
     Scalars(Scalars),
     Gemm {
         plan: Typed<GemmPlan<f32>, GemmPlan<f64>>,
-        a: usize,
-        b: usize,
-        c: usize,
-        workspace: usize,
+        a: Address,
+        b: Address,
+        c: Address,
+        workspace: Address,
     },
     Conv {
         plan: Typed<ConvPlan<f32>, ConvPlan<f64>>,
-        image: usize,
-        kernel: usize,
-        out: usize,
-        workspace: usize,
+        image: Address,
+        kernel: Address,
+        out: Address,
+        workspace: Address,
     },
     Gather {
         rows: Rows,
         dtype: DType,
-        x: usize,
-        indices: usize,
-        result: usize,
+        x: Address,
+        indices: Address,
+        result: Address,
     },
     ScatterAdd {
         rows: Rows,
         dtype: DType,
-        indices: usize,
-        updates: usize,
-        result: usize,
+        indices: Address,
+        updates: Address,
+        result: Address,
     },
     WindowArgMax {
         dims: WindowDims,
         sizes: (usize, usize, usize, usize, usize),
         dtype: DType,
-        x: usize,
-        result: usize,
+        x: Address,
+        result: Address,
     },
     CumSum {
         sizes: (usize, usize, usize),
         reverse: bool,
         dtype: DType,
-        x: usize,
-        result: usize,
+        x: Address,
+        result: Address,
     },
     CheckIndex {
         limit: usize,
         count: usize,
-        indices: usize,
+        indices: Address,
     },
     /// Strided copies, into zeros where a place and its bytes are given.
     Moves {
-        zero: Option<(usize, usize)>,
+        zero: Option<(Address, usize)>,
         moves: Vec<Move>,
     },
 }
@@ -87,7 +88,8 @@ impl Step {
     /// # Safety
     /// `memory` must be laid out as the plan says and belong to this run alone.
     pub unsafe fn run(&self, team: &Team, memory: Memory) -> Result<()> {
-        let at = |offset: usize| memory.program.wrapping_add(offset);
+        // SAFETY: every address is one of the plan's.
+        let at = |address: Address| unsafe { memory.at(address) };
         // SAFETY: every place was planned inside the memory for as many elements as the operation touches.
         unsafe {
             match &self.kind {

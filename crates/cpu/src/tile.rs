@@ -1,34 +1,41 @@
 //! A fused loop as a list of instructions on tiles, and how to run it on one tile.
 
 use crate::kernels::{BinaryFn, RandomFn, RowsFn, StridedFn, TernaryFn, UnaryFn};
-use crate::view::Run;
+use crate::memory::{Address, Memory, SCRATCH};
+use bilevel_plan::Run;
 
 /// Longest list of strides a view may need.
 pub(crate) const MAX_RUNS: usize = 12;
 
-/// What the offset of a place is counted from. A tile's pointers are computed without a branch: base + offset + index·size.
+/// How a place moves while the loop goes on. A tile's pointers are computed without a branch: region + offset + index·size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Base {
-    /// The worker's scratch.
-    Scratch = 0,
-    /// Memory that advances with the elements of the loop.
+pub(crate) enum Advance {
+    /// It stands still.
+    Fixed = 0,
+    /// It advances with the elements of the loop.
     Full = 1,
-    /// Memory that advances with its rows.
+    /// It advances with its rows.
     Row = 2,
-    /// Memory that stands still.
-    Fixed = 3,
-    /// The constants of the program.
-    Constant = 4,
 }
 
 /// Where an instruction reads or writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    pub base: Base,
-    /// Bytes.
-    pub offset: usize,
+    pub start: Address,
+    pub advance: Advance,
     /// Bytes of an element.
     pub size: usize,
+}
+
+impl Place {
+    /// A place in a worker's scratch.
+    pub fn scratch(offset: usize) -> Self {
+        Place { start: Address { region: SCRATCH, offset }, advance: Advance::Fixed, size: 0 }
+    }
+
+    pub fn is_scratch(&self) -> bool {
+        self.start.region == SCRATCH
+    }
 }
 
 /// Elements from strided memory into a tile.
@@ -56,10 +63,10 @@ pub(crate) struct Sink {
     /// The value of no elements, as the bits of one element.
     pub start: [u8; 8],
     pub fill: UnaryFn,
-    /// Where the result goes, in the program's memory.
-    pub result: usize,
+    /// Where the result goes.
+    pub result: Address,
     /// Where the tasks' own sums go when there are several.
-    pub partial: usize,
+    pub partial: Address,
 }
 
 /// One instruction. `rows` says whether it works on one value a row or on every element.
@@ -134,20 +141,6 @@ pub(crate) struct TileProgram {
     pub scratch: usize,
 }
 
-/// The memory a loop works on.
-#[derive(Clone, Copy)]
-pub(crate) struct Memory {
-    pub program: *mut u8,
-    pub constants: *const u8,
-    /// Scratch of all workers, and the bytes of one.
-    pub scratch: *mut u8,
-    pub scratch_stride: usize,
-}
-
-// SAFETY: the pointers stand for memory the runner owns; tasks of one loop write disjoint parts of it.
-unsafe impl Sync for Memory {}
-unsafe impl Send for Memory {}
-
 /// Visits `count` elements from number `first` of a strided view, a run at a time: (offset, stride, done, length).
 #[inline(always)]
 fn walk(runs: &[Run], first: usize, count: usize, mut visit: impl FnMut(isize, isize, usize, usize)) {
@@ -185,13 +178,9 @@ impl TileProgram {
     /// # Safety
     /// `memory` must be laid out as the plan says, and no other task may run on `worker` at the same time.
     pub unsafe fn run_task(&self, memory: Memory, task: usize, worker: usize) {
-        let scratch = unsafe { memory.scratch.add(worker * memory.scratch_stride) };
-        let mut tile = Tile {
-            bases: [scratch, memory.program, memory.program, memory.program, memory.constants.cast_mut()],
-            index: [0; 5],
-            count: 0,
-            rows: 0,
-        };
+        // SAFETY: the caller's promise.
+        let memory = unsafe { memory.of_worker(worker) };
+        let mut tile = Tile { memory, index: [0; 3], count: 0, rows: 0 };
         for sink in &self.sinks {
             // SAFETY: the plan reserved `count` elements at the sink's place for every task.
             unsafe { (sink.fill)(self.sink_place(sink, memory, task), sink.start.as_ptr(), sink.count) };
@@ -205,7 +194,7 @@ impl TileProgram {
             }
             tile.rows = self.rows_per_tile.min(rows - first_row);
             tile.count = tile.rows * self.row;
-            tile.index = [0, first_row * self.row, first_row, 0, 0];
+            tile.index = [0, first_row * self.row, first_row];
             for instruction in &self.instructions {
                 // SAFETY: as for this function.
                 unsafe { self.step(instruction, &tile, memory, task, t == first_tile) };
@@ -214,9 +203,13 @@ impl TileProgram {
     }
 
     unsafe fn sink_place(&self, sink: &Sink, memory: Memory, task: usize) -> *mut u8 {
-        let offset = if self.tasks == 1 { sink.result } else { sink.partial + task * sink.count * sink.size };
         // SAFETY: inside the program's memory by plan.
-        unsafe { memory.program.add(offset) }
+        unsafe {
+            match self.tasks {
+                1 => memory.at(sink.result),
+                _ => memory.at(sink.partial).add(task * sink.count * sink.size),
+            }
+        }
     }
 
     #[inline(always)]
@@ -264,7 +257,7 @@ impl TileProgram {
         for sink in &self.sinks {
             // SAFETY: result and partial sums are disjoint parts of the program's memory.
             unsafe {
-                let result = memory.program.add(sink.result);
+                let result = memory.at(sink.result);
                 (sink.fill)(result, sink.start.as_ptr(), sink.count);
                 for task in 0..self.tasks {
                     (sink.accumulate)(result, self.sink_place(sink, memory, task), sink.count);
@@ -276,9 +269,9 @@ impl TileProgram {
 
 /// One tile in flight.
 struct Tile {
-    bases: [*mut u8; 5],
-    /// First element or row, by base.
-    index: [usize; 5],
+    memory: Memory,
+    /// First element or row, by how a place advances.
+    index: [usize; 3],
     count: usize,
     rows: usize,
 }
@@ -286,9 +279,8 @@ struct Tile {
 impl Tile {
     #[inline(always)]
     unsafe fn at(&self, place: &Place) -> *mut u8 {
-        let base = place.base as usize;
         // SAFETY: the plan keeps every place inside its memory.
-        unsafe { self.bases[base].add(place.offset + self.index[base] * place.size) }
+        unsafe { self.memory.at(place.start).add(self.index[place.advance as usize] * place.size) }
     }
 
     #[inline(always)]
@@ -297,7 +289,7 @@ impl Tile {
     }
 
     fn first(&self, rows: bool) -> usize {
-        self.index[if rows { Base::Row as usize } else { Base::Full as usize }]
+        self.index[if rows { Advance::Row as usize } else { Advance::Full as usize }]
     }
 
     unsafe fn load(&self, load: &Load, dst: *mut u8, rows: bool) {

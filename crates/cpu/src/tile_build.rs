@@ -1,13 +1,14 @@
 //! From a group to a tile program: every member becomes an instruction, values nobody else needs stay in scratch, and
 //! scratch is shared between values that do not live at the same time.
 
-use crate::fuse::{Access, Domain, Grouping, Role, is_whole, repeats_rows};
 use crate::kernels::{self, Arity, Isa};
-use crate::lower::{Elementwise, Kind, Lowering, Operand};
+use crate::memory::{Address, CONSTANTS, Places};
 use crate::slots::{Value, assign_slots, places};
-use crate::tile::{Base, Instruction, Load, Place, Sink, TileProgram};
-use crate::view::{Run, View};
-use bilevel_graph::{DType, ReduceOp};
+use crate::tile::{Advance, Instruction, Load, Place, Sink, TileProgram};
+use bilevel_graph::shape::other_axes;
+use bilevel_graph::{DType, ReduceOp, Result};
+use bilevel_plan::{Access, Domain, Elementwise, Kind, Operand, Role, Run, Schedule, View, known, lacks, repeats_rows};
+use std::collections::HashMap;
 
 /// Scratch a tile's live values should fit: most of a first-level cache.
 const SCRATCH: usize = 24 * 1024;
@@ -19,13 +20,41 @@ const MAX_SINK_TASKS: usize = 8;
 
 /// What the builder must know of the plan around it.
 pub(crate) struct Surroundings<'a> {
-    pub low: &'a Lowering,
-    pub grouping: &'a Grouping,
-    /// Place of every node's memory, in bytes; `None` for values that stay in scratch.
-    pub memory: &'a [Option<usize>],
-    /// Members written to other memory at the end of each tile: (node, place). For carries updated in place.
-    pub copies: &'a [(usize, usize)],
+    pub schedule: &'a Schedule,
+    pub places: &'a Places,
+    /// Members written to other memory at the end of each tile, by group: (node, place). For carries updated in place.
+    pub copies: &'a HashMap<usize, Vec<(usize, Address)>>,
     pub isa: Isa,
+}
+
+impl Surroundings<'_> {
+    /// What this group writes to other memory at the end of each tile.
+    pub fn copies_of(&self, group: usize) -> &[(usize, Address)] {
+        self.copies.get(&group).map_or(&[], |copies| copies)
+    }
+
+    /// The place of a node's memory, which it must have.
+    fn place(&self, node: usize) -> Result<Address> {
+        self.places.of(self.schedule, node)
+    }
+}
+
+/// The constants of a program, each once.
+#[derive(Default)]
+pub(crate) struct Constants {
+    /// Their bits, in the order of their places.
+    pub bits: Vec<u64>,
+    number: HashMap<u64, usize>,
+}
+
+impl Constants {
+    fn place(&mut self, bits: u64) -> Address {
+        let number = *self.number.entry(bits).or_insert_with(|| {
+            self.bits.push(bits);
+            self.bits.len() - 1
+        });
+        Address { region: CONSTANTS, offset: number * size_of::<u64>() }
+    }
 }
 
 /// A value of a tile: in scratch, or in memory as the plan placed it.
@@ -41,30 +70,30 @@ struct Builder<'a> {
     group: usize,
     domain: Domain,
     row: usize,
-    constants: &'a mut Vec<u64>,
+    constants: &'a mut Constants,
     values: Vec<Value>,
     /// Instructions whose scratch places hold value numbers until slots are given.
     instructions: Vec<Instruction>,
     loads: Vec<Load>,
     sinks: Vec<Sink>,
     /// Where each member's value is.
-    members: Vec<(usize, Source)>,
-    /// Operands brought into a tile already.
-    loaded: Vec<(usize, View, bool, Source)>,
+    members: HashMap<usize, Source>,
+    /// Operands brought into a tile already: node, view, whether by rows.
+    loaded: HashMap<(usize, View, bool), Source>,
     wide: bool,
 }
 
 /// Rows of a group's loop: those of its reductions, or, without any, those its strided operands suggest.
-pub(crate) fn row_of(low: &Lowering, grouping: &Grouping, group: usize) -> usize {
-    let Some(domain) = grouping.groups[group].domain else { return 1 };
+pub(crate) fn row_of(schedule: &Schedule, group: usize) -> usize {
+    let Some(domain) = schedule.groups()[group].domain else { return 1 };
     if let Some(row) = domain.row {
         return row;
     }
     let mut best = 1;
-    for &id in &grouping.groups[group].members {
-        for (node, view) in low.nodes[id].operands.iter().filter_map(|o| o.at()) {
+    for &id in &schedule.groups()[group].members {
+        for (node, view) in schedule.nodes[id].reads() {
             let runs = view.runs();
-            if view.count() != domain.n || grouping.group_of[node] == Some(group) || runs.len() < 2 {
+            if view.count() != domain.n || schedule.group_of(node) == Some(group) || runs.len() < 2 {
                 continue;
             }
             let length = runs[runs.len() - 1].length;
@@ -77,18 +106,18 @@ pub(crate) fn row_of(low: &Lowering, grouping: &Grouping, group: usize) -> usize
 }
 
 /// Number of tasks of a group's loop; sinks need memory for each.
-pub(crate) fn task_count(low: &Lowering, grouping: &Grouping, group: usize) -> usize {
-    let Some(domain) = grouping.groups[group].domain else { return 1 };
-    let members = &grouping.groups[group].members;
-    let weight: usize = members.iter().map(|&id| weight(&low.nodes[id].kind)).sum();
+pub(crate) fn task_count(schedule: &Schedule, group: usize) -> usize {
+    let Some(domain) = schedule.groups()[group].domain else { return 1 };
+    let members = &schedule.groups()[group].members;
+    let weight: usize = members.iter().map(|&id| weight(&schedule.nodes[id].kind)).sum();
     let mut tasks = (domain.n.saturating_mul(weight) / TASK_WORK).clamp(1, MAX_TASKS);
     for &id in members {
-        if let Some(Role::Sink { .. }) = grouping.role[id] {
-            let count = low.nodes[id].count().max(1);
+        if let Some(Role::Sink { .. }) = schedule.role(id) {
+            let count = schedule.nodes[id].count().max(1);
             tasks = tasks.min(MAX_SINK_TASKS).min((domain.n / (4 * count)).max(1));
         }
     }
-    tasks.min((domain.n / row_of(low, grouping, group).max(64)).max(1))
+    tasks.min((domain.n / row_of(schedule, group).max(64)).max(1))
 }
 
 fn weight(kind: &Kind) -> usize {
@@ -104,16 +133,15 @@ fn weight(kind: &Kind) -> usize {
 pub(crate) fn build(
     around: &Surroundings,
     group: usize,
-    constants: &mut Vec<u64>,
-    partial: impl Fn(usize) -> usize,
-) -> TileProgram {
-    let info = &around.grouping.groups[group];
-    let domain = info.domain.unwrap_or(Domain { n: 0, row: None });
-    let row = row_of(around.low, around.grouping, group);
+    constants: &mut Constants,
+    partial: &HashMap<usize, Address>,
+) -> Result<TileProgram> {
+    let info = &around.schedule.groups()[group];
+    let domain = info.domain.ok_or_else(|| lacks("what a loop runs over"))?;
+    let row = row_of(around.schedule, group);
     let wide = info.members.iter().any(|&id| {
-        let node = &around.low.nodes[id];
-        node.dtype == DType::F64
-            || node.operands.iter().any(|o| o.at().is_some_and(|(n, _)| around.low.nodes[n].dtype == DType::F64))
+        let node = &around.schedule.nodes[id];
+        node.dtype == DType::F64 || node.reads().any(|(n, _)| around.schedule.nodes[n].dtype == DType::F64)
     });
     let mut builder = Builder {
         around,
@@ -125,22 +153,21 @@ pub(crate) fn build(
         instructions: vec![],
         loads: vec![],
         sinks: vec![],
-        members: vec![],
-        loaded: vec![],
+        members: HashMap::new(),
+        loaded: HashMap::new(),
         wide,
     };
     for &id in &info.members {
-        builder.member(id, &partial);
+        builder.member(id, partial)?;
     }
-    for &(node, place) in around.copies.iter().filter(|(node, _)| around.grouping.group_of[*node] == Some(group)) {
-        let (dtype, rows) = (around.low.nodes[node].dtype, around.grouping.role[node] == Some(Role::Row));
-        let a = builder.member_source(node);
+    for &(node, place) in around.copies_of(group) {
+        let (dtype, rows) = (around.schedule.nodes[node].dtype, around.schedule.role(node) == Some(Role::Row));
+        let a = builder.member_source(node)?;
         let a = builder.use_source(a);
-        let base = if rows { Base::Row } else { Base::Full };
-        let dst = Place { base, offset: place, size: dtype.size() };
+        let dst = Place { start: place, advance: advance(rows), size: dtype.size() };
         builder.instructions.push(Instruction::Unary { f: kernels::copy(dtype), dst, a, rows });
     }
-    builder.finish(task_count(around.low, around.grouping, group))
+    Ok(builder.finish(task_count(around.schedule, group)))
 }
 
 impl Builder<'_> {
@@ -148,9 +175,9 @@ impl Builder<'_> {
         self.around.isa
     }
 
-    fn member_source(&self, node: usize) -> Source {
-        let found = self.members.iter().rev().find(|(id, _)| *id == node);
-        found.map(|(_, source)| *source).unwrap_or(Source::Value(0))
+    fn member_source(&self, node: usize) -> Result<Source> {
+        let found = self.members.get(&node).copied();
+        known(found, "a value of a loop before it is read", self.around.schedule.nodes[node].location)
     }
 
     /// Marks a use and gives the place to read, scratch places being value numbers for now.
@@ -159,14 +186,14 @@ impl Builder<'_> {
             Source::Memory(place) => place,
             Source::Value(number) => {
                 self.values[number].last_use = self.instructions.len();
-                Place { base: Base::Scratch, offset: number, size: 0 }
+                Place::scratch(number)
             }
         }
     }
 
     fn new_value(&mut self, rows: bool) -> Place {
         self.values.push(Value { rows, last_use: self.instructions.len(), kept: false, slot: 0 });
-        Place { base: Base::Scratch, offset: self.values.len() - 1, size: 0 }
+        Place::scratch(self.values.len() - 1)
     }
 
     fn constant(&mut self, value: f64, dtype: DType) -> Place {
@@ -175,35 +202,31 @@ impl Builder<'_> {
             DType::F64 => value.to_bits(),
             DType::I32 => value as i32 as u32 as u64,
         };
-        let index = self.constants.iter().position(|&b| b == bits).unwrap_or_else(|| {
-            self.constants.push(bits);
-            self.constants.len() - 1
-        });
-        Place { base: Base::Constant, offset: index * 8, size: 0 }
+        Place { start: self.constants.place(bits), advance: Advance::Fixed, size: 0 }
     }
 
     /// Brings an operand to where an instruction can read it, and says whether it is one element for all.
-    fn operand(&mut self, id: usize, operand: &Operand, role: Role, dtype: DType) -> (Place, Arity) {
+    fn operand(&mut self, id: usize, operand: &Operand, role: Role, dtype: DType) -> Result<(Place, Arity)> {
         let rows = matches!(role, Role::Row | Role::Sink { full: false });
         let single = self.domain.n == 1;
         let (node, view) = match operand {
             Operand::Constant(value) => {
                 let place = self.constant(*value, dtype);
-                return (place, if single { Arity::Tile } else { Arity::Scalar });
+                return Ok((place, if single { Arity::Tile } else { Arity::Scalar }));
             }
             Operand::At { node, view } => (*node, view),
         };
-        let access = self.around.grouping.access(self.around.low, self.group, self.domain, (id, role), operand);
-        match access {
-            Some(Access::Register) => {
-                let source = self.member_source(node);
-                (self.use_source(source), Arity::Tile)
+        let access = self.around.schedule.access(id, operand);
+        match known(access, "a way for a loop to read its own value", self.around.schedule.nodes[id].location)? {
+            Access::Register => {
+                let source = self.member_source(node)?;
+                Ok((self.use_source(source), Arity::Tile))
             }
-            Some(Access::Repeat) => {
-                let source = self.member_source(node);
-                (self.repeat(node, view, source), Arity::Tile)
+            Access::Repeat => {
+                let source = self.member_source(node)?;
+                Ok((self.repeat(node, view, source), Arity::Tile))
             }
-            _ => self.memory_operand(node, view, rows, single),
+            Access::Memory => self.memory_operand(node, view, rows, single),
         }
     }
 
@@ -213,44 +236,44 @@ impl Builder<'_> {
         }
         let a = self.use_source(source);
         let dst = self.new_value(false);
-        let f = kernels::repeat(self.isa(), self.around.low.nodes[node].dtype);
+        let f = kernels::repeat(self.isa(), self.around.schedule.nodes[node].dtype);
         self.instructions.push(Instruction::Repeat { f, dst, a });
         self.remember(node, view, false, dst)
     }
 
     fn already(&mut self, node: usize, view: &View, rows: bool) -> Option<Place> {
-        let found = self.loaded.iter().find(|(n, v, r, _)| *n == node && *r == rows && v == view)?.3;
+        let found = *self.loaded.get(&(node, view.clone(), rows))?;
         Some(self.use_source(found))
     }
 
     fn remember(&mut self, node: usize, view: &View, rows: bool, place: Place) -> Place {
-        self.loaded.push((node, view.clone(), rows, Source::Value(place.offset)));
-        self.use_source(Source::Value(place.offset))
+        let source = Source::Value(place.start.offset);
+        self.loaded.insert((node, view.clone(), rows), source);
+        self.use_source(source)
     }
 
-    fn memory_operand(&mut self, node: usize, view: &View, rows: bool, single: bool) -> (Place, Arity) {
-        let low = self.around.low;
-        let dtype = low.nodes[node].dtype;
+    fn memory_operand(&mut self, node: usize, view: &View, rows: bool, single: bool) -> Result<(Place, Arity)> {
+        let schedule = self.around.schedule;
+        let dtype = schedule.nodes[node].dtype;
         let size = dtype.size();
-        let start = self.around.memory[node].unwrap_or(0);
-        let offset = (start as isize + view.offset * size as isize) as usize;
+        let start = self.around.place(node)?.advanced(view.offset, dtype);
         let runs = view.runs();
-        let fixed = Place { base: Base::Fixed, offset, size };
-        let advancing = Place { base: if rows { Base::Row } else { Base::Full }, offset, size };
+        let fixed = Place { start, advance: Advance::Fixed, size };
+        let advancing = Place { start, advance: advance(rows), size };
         match runs[..] {
-            _ if single => return (fixed, Arity::Tile),
-            [] => return (fixed, Arity::Scalar),
-            [Run { stride: 0, .. }] => return (fixed, Arity::Scalar),
-            [Run { stride: 1, .. }] => return (advancing, Arity::Tile),
+            _ if single => return Ok((fixed, Arity::Tile)),
+            [] => return Ok((fixed, Arity::Scalar)),
+            [Run { stride: 0, .. }] => return Ok((fixed, Arity::Scalar)),
+            [Run { stride: 1, .. }] => return Ok((advancing, Arity::Tile)),
             _ => {}
         }
         let whole_rows = view.count() / self.row;
         if !rows && self.row > 1 && view.offset == 0 && repeats_rows(view, whole_rows, self.row) {
-            let source = Source::Memory(Place { base: Base::Row, offset, size });
-            return (self.repeat(node, view, source), Arity::Tile);
+            let source = Source::Memory(Place { start, advance: Advance::Row, size });
+            return Ok((self.repeat(node, view, source), Arity::Tile));
         }
         if let Some(place) = self.already(node, view, rows) {
-            return (place, Arity::Tile);
+            return Ok((place, Arity::Tile));
         }
         let once = !rows && same_in_every_row(&runs, self.row);
         let isa = self.isa();
@@ -263,9 +286,9 @@ impl Builder<'_> {
             once,
         });
         let dst = self.new_value(rows);
-        self.values[dst.offset].kept = once;
+        self.values[dst.start.offset].kept = once;
         self.instructions.push(Instruction::Load { load: self.loads.len() - 1, dst, rows });
-        (self.remember(node, view, rows, dst), Arity::Tile)
+        Ok((self.remember(node, view, rows, dst), Arity::Tile))
     }
 
     /// A tile of an operand that is one element for all.
@@ -276,51 +299,54 @@ impl Builder<'_> {
         let dst = self.new_value(rows);
         let f = kernels::fill(self.isa(), dtype);
         self.instructions.push(Instruction::Unary { f, dst, a: place, rows });
-        self.use_source(Source::Value(dst.offset))
+        self.use_source(Source::Value(dst.start.offset))
     }
 
     /// Where a member's value goes: its memory if others need it, else scratch.
     fn destination(&mut self, id: usize, rows: bool) -> Place {
-        match self.around.memory[id] {
-            Some(offset) => {
-                let base = if rows { Base::Row } else { Base::Full };
-                let place = Place { base, offset, size: self.around.low.nodes[id].dtype.size() };
-                self.members.push((id, Source::Memory(place)));
+        match self.around.places.0[id] {
+            Some(start) => {
+                let place = Place { start, advance: advance(rows), size: self.around.schedule.nodes[id].dtype.size() };
+                self.members.insert(id, Source::Memory(place));
                 place
             }
             None => {
                 let place = self.new_value(rows);
-                self.members.push((id, Source::Value(place.offset)));
+                self.members.insert(id, Source::Value(place.start.offset));
                 place
             }
         }
     }
 
-    fn member(&mut self, id: usize, partial: &impl Fn(usize) -> usize) {
-        let low = self.around.low;
-        let node = &low.nodes[id];
-        let Some(role) = self.around.grouping.role[id] else { return };
+    fn member(&mut self, id: usize, partial: &HashMap<usize, Address>) -> Result<()> {
+        let schedule = self.around.schedule;
+        let node = &schedule.nodes[id];
+        let role = known(self.around.schedule.role(id), "what a member is to its loop", node.location)?;
         let rows = matches!(role, Role::Row | Role::Sink { full: false });
         match &node.kind {
             Kind::Elementwise(kind) => self.elementwise(id, *kind, role, rows),
             Kind::ArgMax => self.row_reduction(id, kernels::row_argmax),
             Kind::Reduce(ReduceOp::Sum, _) if role == Role::Row => self.row_reduction(id, kernels::row_sum),
             Kind::Reduce(ReduceOp::Max, _) if role == Role::Row => self.row_reduction(id, kernels::row_max),
-            Kind::Reduce(op, axes) => self.sink(id, *op, axes, role, rows, partial(id)),
-            _ => {}
+            Kind::Reduce(op, axes) => {
+                let partial = *known(partial.get(&id), "room for the sums of a loop's tasks", node.location)?;
+                self.sink(id, *op, axes, role, rows, partial)
+            }
+            _ => Err(lacks("a way to run an operation inside a loop").at(node.location)),
         }
     }
 
-    fn elementwise(&mut self, id: usize, kind: Elementwise, role: Role, rows: bool) {
-        let node = &self.around.low.nodes[id];
-        let (dtype, isa) = (node.dtype, self.isa());
-        let from = |o: &Operand| o.at().map_or(dtype, |(n, _)| self.around.low.nodes[n].dtype);
+    fn elementwise(&mut self, id: usize, kind: Elementwise, role: Role, rows: bool) -> Result<()> {
+        let node = &self.around.schedule.nodes[id];
+        let (dtype, isa, line) = (node.dtype, self.isa(), node.location);
+        let (kernel, all) = ("the kernel of an operation", "all operands of an operation");
+        let from = |o: &Operand| o.at().map_or(dtype, |(n, _)| self.around.schedule.nodes[n].dtype);
         let operand_dtype = from(&node.operands[0]);
         let mut operands: Vec<(Place, Arity)> = vec![];
         for operand in &node.operands {
             let place = match kind {
-                Elementwise::Random(..) => (self.fixed(operand), Arity::Tile),
-                _ => self.operand(id, operand, role, operand_dtype),
+                Elementwise::Random(..) => (self.fixed(operand)?, Arity::Tile),
+                _ => self.operand(id, operand, role, operand_dtype)?,
             };
             operands.push(place);
         }
@@ -333,7 +359,7 @@ impl Builder<'_> {
             }
             Elementwise::Unary(op) => {
                 let a = self.filled(operands[0], dtype, rows);
-                let Some(f) = kernels::unary(isa, op, dtype) else { return };
+                let f = known(kernels::unary(isa, op, dtype), kernel, line)?;
                 let dst = self.destination(id, rows);
                 self.instructions.push(Instruction::Unary { f, dst, a, rows });
             }
@@ -347,15 +373,15 @@ impl Builder<'_> {
                 if operands.iter().all(|o| o.1 == Arity::Scalar) {
                     operands[0] = (self.filled(operands[0], dtype, rows), Arity::Tile);
                 }
-                let [(a, first), (b, second)] = operands[..] else { return };
-                let Some(f) = kernels::binary(isa, op, dtype, first, second) else { return };
+                let [(a, first), (b, second)] = operands[..] else { return Err(lacks(all).at(line)) };
+                let f = known(kernels::binary(isa, op, dtype, first, second), kernel, line)?;
                 let (a, b) = (self.touch(a), self.touch(b));
                 let dst = self.destination(id, rows);
                 self.instructions.push(Instruction::Binary { f, dst, a, b, rows });
             }
             Elementwise::Select => {
                 operands[0] = (self.filled(operands[0], dtype, rows), Arity::Tile);
-                let [(a, _), (b, second), (c, third)] = operands[..] else { return };
+                let [(a, _), (b, second), (c, third)] = operands[..] else { return Err(lacks(all).at(line)) };
                 let f = kernels::select(isa, dtype, second, third);
                 let (a, b, c) = (self.touch(a), self.touch(b), self.touch(c));
                 let dst = self.destination(id, rows);
@@ -363,49 +389,59 @@ impl Builder<'_> {
             }
             Elementwise::Random(kind, stream) => {
                 let (key, counter) = (operands[0].0, operands[1].0);
-                let Some(f) = kernels::random(isa, kind, dtype) else { return };
+                let f = known(kernels::random(isa, kind, dtype), kernel, line)?;
                 let dst = self.destination(id, rows);
                 self.instructions.push(Instruction::Random { f, stream, dst, key, counter, rows });
             }
         }
+        Ok(())
     }
 
     /// A use at the instruction that comes now, whatever was put between.
     fn touch(&mut self, place: Place) -> Place {
-        if place.base == Base::Scratch { self.use_source(Source::Value(place.offset)) } else { place }
+        if place.is_scratch() { self.use_source(Source::Value(place.start.offset)) } else { place }
     }
 
     /// A small operand read whole, from memory.
-    fn fixed(&mut self, operand: &Operand) -> Place {
-        let Operand::At { node, .. } = operand else { return self.constant(0.0, DType::I32) };
-        if self.around.grouping.group_of[*node] == Some(self.group) && self.around.memory[*node].is_none() {
-            let source = self.member_source(*node);
-            return self.use_source(source);
+    fn fixed(&mut self, operand: &Operand) -> Result<Place> {
+        let Operand::At { node, .. } = operand else {
+            return Err(lacks("the key and the counter of a draw in memory"));
+        };
+        if self.around.schedule.group_of(*node) == Some(self.group) && self.around.places.0[*node].is_none() {
+            let source = self.member_source(*node)?;
+            return Ok(self.use_source(source));
         }
-        Place { base: Base::Fixed, offset: self.around.memory[*node].unwrap_or(0), size: 4 }
+        Ok(Place { start: self.around.place(*node)?, advance: Advance::Fixed, size: 4 })
     }
 
-    fn row_reduction(&mut self, id: usize, kernel: fn(Isa, DType) -> kernels::RowsFn) {
-        let node = &self.around.low.nodes[id];
-        let dtype = node.operands[0].at().map_or(node.dtype, |(n, _)| self.around.low.nodes[n].dtype);
+    fn row_reduction(&mut self, id: usize, kernel: fn(Isa, DType) -> kernels::RowsFn) -> Result<()> {
+        let node = &self.around.schedule.nodes[id];
+        let dtype = node.operands[0].at().map_or(node.dtype, |(n, _)| self.around.schedule.nodes[n].dtype);
         // The operand is read as full values, whatever the result is.
-        let operand = self.operand(id, &node.operands[0], Role::Full, dtype);
+        let operand = self.operand(id, &node.operands[0], Role::Full, dtype)?;
         let a = self.filled(operand, dtype, false);
         let f = kernel(self.isa(), dtype);
         let dst = self.destination(id, true);
         self.instructions.push(Instruction::Reduce { f, dst, a });
+        Ok(())
     }
 
-    fn sink(&mut self, id: usize, op: ReduceOp, axes: &[usize], role: Role, rows: bool, partial: usize) {
-        let (low, isa) = (self.around.low, self.isa());
-        let node = &low.nodes[id];
+    fn sink(
+        &mut self,
+        id: usize,
+        op: ReduceOp,
+        axes: &[usize],
+        role: Role,
+        rows: bool,
+        partial: Address,
+    ) -> Result<()> {
+        let (schedule, isa) = (self.around.schedule, self.isa());
+        let node = &schedule.nodes[id];
         let dtype = node.dtype;
-        let Some((_, view)) = node.operands[0].at() else { return };
+        let (_, view) = known(node.operands[0].at(), "the operand of a reduction in memory", node.location)?;
         // Each operand axis walks the result by the result's stride, or not at all where it is reduced.
-        let mut strides = View::contiguous(&node.shape).strides.into_iter();
-        let walked = (0..view.shape.len()).map(|a| if axes.contains(&a) { 0 } else { strides.next().unwrap_or(0) });
-        let result = View { shape: view.shape.clone(), strides: walked.collect(), offset: 0 };
-        let operand = self.operand(id, &node.operands[0], role, dtype);
+        let result = View::contiguous(&node.shape).broadcast(&other_axes(view.shape.len(), axes), &view.shape);
+        let operand = self.operand(id, &node.operands[0], role, dtype)?;
         let a = self.filled(operand, dtype, rows);
         let start = match (op, dtype) {
             (ReduceOp::Sum, _) => [0; 8],
@@ -425,10 +461,11 @@ impl Builder<'_> {
             row,
             start,
             fill: kernels::fill(isa, dtype),
-            result: self.around.memory[id].unwrap_or(0),
+            result: self.around.place(id)?,
             partial,
         });
         self.instructions.push(Instruction::Sink { sink: self.sinks.len() - 1, a, rows });
+        Ok(())
     }
 
     /// Gives scratch values their slots and settles the shape of tiles and tasks.
@@ -442,9 +479,10 @@ impl Builder<'_> {
         let (full, row) = (bytes(rows_per_tile * self.row), bytes(rows_per_tile));
         for instruction in &mut self.instructions {
             for place in places(instruction) {
-                if place.base == Base::Scratch {
-                    let value = &self.values[place.offset];
-                    place.offset = if value.rows { full_slots * full + value.slot * row } else { value.slot * full };
+                if place.is_scratch() {
+                    let value = &self.values[place.start.offset];
+                    place.start.offset =
+                        if value.rows { full_slots * full + value.slot * row } else { value.slot * full };
                 }
             }
         }
@@ -465,6 +503,10 @@ impl Builder<'_> {
     }
 }
 
+fn advance(rows: bool) -> Advance {
+    if rows { Advance::Row } else { Advance::Full }
+}
+
 fn pad(bytes: [u8; 4]) -> [u8; 8] {
     let mut padded = [0; 8];
     padded[..4].copy_from_slice(&bytes);
@@ -479,20 +521,4 @@ fn same_in_every_row(runs: &[Run], row: usize) -> bool {
         count *= runs[inner].length;
     }
     count == row && runs[..inner].iter().all(|run| run.stride == 0)
-}
-
-/// True where this group reads the node's memory only element by element, in the order it runs.
-pub(crate) fn reads_in_step(low: &Lowering, grouping: &Grouping, group: usize, node: usize) -> bool {
-    let Some(domain) = grouping.groups[group].domain else { return false };
-    grouping.groups[group].members.iter().all(|&id| {
-        let random = matches!(low.nodes[id].kind, Kind::Elementwise(Elementwise::Random(..)));
-        low.nodes[id].operands.iter().all(|operand| match operand.at() {
-            Some((n, view)) if n == node => {
-                let role = grouping.role[id];
-                let full = matches!(role, Some(Role::Full | Role::Sink { full: true }));
-                !random && full && domain.n == view.count() && is_whole(low, n, view)
-            }
-            _ => true,
-        })
-    })
 }

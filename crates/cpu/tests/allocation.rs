@@ -3,11 +3,11 @@
 mod common;
 
 use bilevel_cpu::Cpu;
+use bilevel_graph::conformance::{Dice, Inputs};
 use bilevel_graph::{
     Array, ConvDims, DType, Executor, Graph, Program, RandomKind, gradient, nn, random::seed_key, vjp,
 };
 use common::counting::{Counting, counted};
-use common::{Dice, Inputs};
 
 #[global_allocator]
 static GLOBAL: Counting = Counting;
@@ -66,11 +66,11 @@ fn noisy_mlp() -> (Program, Inputs) {
     }
     let mut dice = Dice::new(1);
     let inputs = vec![
-        ("w".into(), dice.array(&[40, 30], f)),
-        ("b".into(), dice.array(&[30], f)),
-        ("u".into(), dice.array(&[30, 10], f)),
-        ("x".into(), dice.array(&[600, 40], f)),
-        ("labels".into(), dice.indices(&[600], 10)),
+        ("w".into(), dice.array(&[40, 30], f).unwrap()),
+        ("b".into(), dice.array(&[30], f).unwrap()),
+        ("u".into(), dice.array(&[30, 10], f).unwrap()),
+        ("x".into(), dice.array(&[600, 40], f).unwrap()),
+        ("labels".into(), dice.indices(&[600], 10).unwrap()),
         ("key".into(), Array::from_i32([2], seed_key(4).to_vec()).unwrap()),
     ];
     (builder.build().unwrap(), inputs)
@@ -100,9 +100,9 @@ fn pooled_convolution(dtype: DType) -> (Program, Inputs) {
         .unwrap();
     let mut dice = Dice::new(2);
     let inputs = vec![
-        ("x".into(), dice.array(&[4, 3, 24, 24], dtype)),
-        ("w".into(), dice.array(&[8, 3, 3, 3], dtype)),
-        ("w2".into(), dice.array(&[8, 4, 3, 3], dtype)),
+        ("x".into(), dice.array(&[4, 3, 24, 24], dtype).unwrap()),
+        ("w".into(), dice.array(&[8, 3, 3, 3], dtype).unwrap()),
+        ("w2".into(), dice.array(&[8, 4, 3, 3], dtype).unwrap()),
     ];
     (program, inputs)
 }
@@ -127,7 +127,7 @@ fn indexed() -> (Program, Inputs) {
         .build()
         .unwrap();
     let mut dice = Dice::new(3);
-    (program, vec![("x".into(), dice.array(&[300, 200], f)), ("i".into(), dice.indices(&[500], 300))])
+    (program, vec![("x".into(), dice.array(&[300, 200], f).unwrap()), ("i".into(), dice.indices(&[500], 300).unwrap())])
 }
 
 /// One test, so that no other thread of this process allocates meanwhile.

@@ -4,10 +4,11 @@
 mod common;
 
 use bilevel_cpu::{Cpu, CpuRun};
+use bilevel_graph::conformance::{Dice, outputs, results, set_all};
 use bilevel_graph::{
     Array, DType, Error, ErrorKind, Executor, Graph, Program, Reference, Runnable, Tensor, WindowDims, gradient,
 };
-use common::{Dice, assert_same, outputs};
+use common::assert_same;
 
 fn f64s(shape: &[usize], values: &[f64]) -> Array {
     Array::from_f64(shape, values.to_vec()).unwrap()
@@ -253,7 +254,7 @@ fn the_first_of_several_bad_indices_is_reported_whatever_the_threads() {
 #[test]
 fn more_axes_than_a_loop_can_walk_are_refused_or_computed_but_never_wrong() {
     let g = Graph::new();
-    let value = Dice::new(1).array(&[1 << 14], DType::F64);
+    let value = Dice::new(1).array(&[1 << 14], DType::F64).unwrap();
     let deep = g.input("x", [1 << 14], DType::F64).reshape([2; 14]);
     let odd: Vec<usize> = (0..14).step_by(2).collect();
     let backwards: Vec<usize> = (0..14).rev().collect();
@@ -283,7 +284,7 @@ fn more_axes_than_a_loop_can_walk_are_refused_or_computed_but_never_wrong() {
         }
     }
     let twelve = g.input("y", [1 << 12], DType::F64).reshape([2; 12]).transpose((0..12).rev().collect::<Vec<_>>());
-    let inputs = vec![("y".to_string(), Dice::new(2).array(&[1 << 12], DType::F64))];
+    let inputs = vec![("y".to_string(), Dice::new(2).array(&[1 << 12], DType::F64).unwrap())];
     let program = program_of(&g, &[twelve * 2.0, twelve.max([0, 2, 4, 6, 8, 10])]);
     let expected = outputs(&Reference, &program, &inputs, 1).unwrap();
     assert_same("twelve axes", &outputs(&Cpu::with_threads(2), &program, &inputs, 1).unwrap(), &expected);
@@ -403,7 +404,7 @@ fn numbers_that_are_none_flow_through_as_in_the_reference() {
             x.sigmoid().sign(),
         ];
         for places in [vec![0], vec![1, 4], vec![2, 5], vec![columns * rows - 1], vec![]] {
-            let mut values = Dice::new(rows as u64).array(&[rows, columns], DType::F64).to_f64();
+            let mut values = Dice::new(rows as u64).array(&[rows, columns], DType::F64).unwrap().to_f64();
             for (k, &place) in places.iter().enumerate() {
                 values[place] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY][(k + places[0]) % 3];
             }
@@ -428,7 +429,7 @@ fn none_or_many_threads_are_accepted() {
     let g = Graph::new();
     let x = g.input("x", [1000, 300], DType::F64);
     let program = program_of(&g, &[x.sin().sum([0]), x.exp().sum([1])]);
-    let inputs = vec![("x".to_string(), Dice::new(4).array(&[1000, 300], DType::F64))];
+    let inputs = vec![("x".to_string(), Dice::new(4).array(&[1000, 300], DType::F64).unwrap())];
     let expected = outputs(&Cpu::with_threads(0), &program, &inputs, 1).unwrap();
     for threads in [1, 7, 16] {
         assert_eq!(outputs(&Cpu::with_threads(threads), &program, &inputs, 1).unwrap(), expected);
@@ -457,12 +458,14 @@ fn a_run_can_be_sent_to_another_thread_and_back() {
     let g = Graph::new();
     let program = chain(&g, 500);
     let mut dice = Dice::new(9);
-    let inputs =
-        vec![("x".into(), dice.array(&[500, 64], DType::F64)), ("w".into(), dice.array(&[64, 64], DType::F64))];
+    let inputs = vec![
+        ("x".into(), dice.array(&[500, 64], DType::F64).unwrap()),
+        ("w".into(), dice.array(&[64, 64], DType::F64).unwrap()),
+    ];
     let expected = outputs(&Cpu::with_threads(1), &program, &inputs, 6).unwrap();
     let cpu = Cpu::with_threads(2);
     let mut run = cpu.plan(&program).unwrap();
-    common::set_all(&mut run, &inputs).unwrap();
+    set_all(&mut run, &inputs).unwrap();
     run.run(0..2).unwrap();
     let mut run = std::thread::spawn(move || {
         run.run(2..4).unwrap();
@@ -471,7 +474,7 @@ fn a_run_can_be_sent_to_another_thread_and_back() {
     .join()
     .unwrap();
     run.run(4..6).unwrap();
-    assert_same("sent", &common::results(&run).unwrap(), &expected);
+    assert_same("sent", &results(&run).unwrap(), &expected);
 }
 
 #[test]
@@ -482,8 +485,8 @@ fn two_runs_that_share_an_executor_run_at_once_and_do_not_disturb_each_other() {
     let given = |seed: u64| {
         let mut dice = Dice::new(seed);
         vec![
-            ("x".to_string(), dice.array(&[700, 64], DType::F64)),
-            ("w".to_string(), dice.array(&[64, 64], DType::F64)),
+            ("x".to_string(), dice.array(&[700, 64], DType::F64).unwrap()),
+            ("w".to_string(), dice.array(&[64, 64], DType::F64).unwrap()),
         ]
     };
     let expected: Vec<_> = (0..4).map(|s| outputs(&Cpu::with_threads(1), &program, &given(s), 12).unwrap()).collect();
@@ -493,11 +496,11 @@ fn two_runs_that_share_an_executor_run_at_once_and_do_not_disturb_each_other() {
             .map(|seed| {
                 scope.spawn(move || {
                     let mut run = cpu.plan(program).unwrap();
-                    common::set_all(&mut run, &given(seed)).unwrap();
+                    set_all(&mut run, &given(seed)).unwrap();
                     for step in 0..12 {
                         run.run(step..step + 1).unwrap();
                     }
-                    common::results(&run).unwrap()
+                    results(&run).unwrap()
                 })
             })
             .collect();
@@ -505,4 +508,35 @@ fn two_runs_that_share_an_executor_run_at_once_and_do_not_disturb_each_other() {
             assert_same("at once", &thread.join().unwrap(), expected);
         }
     });
+}
+
+#[test]
+fn a_step_number_that_is_no_i32_is_refused_and_changes_nothing() {
+    let g = Graph::new();
+    for shape in [vec![], vec![3]] {
+        let x = g.input(format!("x {}", shape.len()), &shape, DType::F64);
+        let next = x + g.step().convert(DType::F64).broadcast([], &shape);
+        let program = Program::builder(&g).output("next", next).carry(x, next).build().unwrap();
+        let mut run = Cpu::with_threads(1).compile(&program).unwrap();
+        let input = run.program().carries[0].input;
+        run.set(input, &Array::zeros(&shape, DType::F64)).unwrap();
+        run.run(i32::MAX as u32..1 << 31).unwrap();
+        let before = run.input(input).unwrap();
+        assert_eq!(before.item(), Some(i32::MAX as f64));
+        let error = run.run(5..(1 << 31) + 1).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::StepTooLarge { step: 1 << 31 });
+        assert_eq!(run.input(input).unwrap(), before);
+        assert_eq!(run.output(0).unwrap(), before, "a run that was refused leaves the last output");
+    }
+}
+
+#[test]
+fn an_output_too_large_for_any_memory_is_an_error() {
+    let g = Graph::new();
+    let x = g.input("x", [], DType::F64);
+    let program = program_of(&g, &[x.sin().broadcast([], [1 << 50])]);
+    let mut run = Cpu::with_threads(1).compile(&program).unwrap();
+    run.set(0, &Array::scalar(1.0, DType::F64)).unwrap();
+    let error = run.run(0..1).unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::OutOfMemory { needed, .. } if needed == 8 << 50), "{error}");
 }

@@ -3,8 +3,9 @@
 mod common;
 
 use bilevel_cpu::Cpu;
+use bilevel_graph::conformance::{Dice, Inputs, outputs, results, set_all};
 use bilevel_graph::{Array, DType, Executor, Graph, Program, RandomKind, Reference, Tensor, random::seed_key};
-use common::{Inputs, assert_same, outputs, results, set_all};
+use common::assert_same;
 
 const KINDS: [(RandomKind, DType); 5] = [
     (RandomKind::Normal, DType::F32),
@@ -72,7 +73,7 @@ fn draws_inside_fused_loops_and_with_computed_keys_and_counters_are_the_same_bit
     }
     let program = builder.build().unwrap();
     let mut inputs = key(77);
-    inputs.push(("x".into(), common::Dice::new(3).array(&[2, 5000], DType::F64)));
+    inputs.push(("x".into(), Dice::new(3).array(&[2, 5000], DType::F64).unwrap()));
     let expected = outputs(&Reference, &program, &inputs, 2).unwrap();
     for threads in [1, 2, 3] {
         assert_same("computed", &outputs(&Cpu::with_threads(threads), &program, &inputs, 2).unwrap(), &expected);
@@ -86,7 +87,7 @@ fn a_key_that_the_loop_of_long_rows_computes_is_whole_before_the_first_draw() {
     let rows = x.argmax(1);
     let draw = rows.random(g.scalar(3.0, DType::I32), RandomKind::Bits, 1, [2], DType::I32);
     let program = Program::builder(&g).output("draw", draw).carry(x, x.reverse([1])).build().unwrap();
-    let inputs: Inputs = vec![("x".into(), common::Dice::new(3).array(&[2, 5000], DType::F64))];
+    let inputs: Inputs = vec![("x".into(), Dice::new(3).array(&[2, 5000], DType::F64).unwrap())];
     for steps in [1, 2] {
         let expected = outputs(&Reference, &program, &inputs, steps).unwrap();
         assert_same("draw", &outputs(&Cpu::with_threads(1), &program, &inputs, steps).unwrap(), &expected);
@@ -109,9 +110,9 @@ fn a_loop_in_parts_is_the_loop_in_one() {
         .build()
         .unwrap();
     let mut inputs = key(5);
-    let mut dice = common::Dice::new(6);
-    inputs.push(("x".into(), dice.array(&[300, 70], DType::F64)));
-    inputs.push(("h".into(), dice.array(&[70], DType::F64)));
+    let mut dice = Dice::new(6);
+    inputs.push(("x".into(), dice.array(&[300, 70], DType::F64).unwrap()));
+    inputs.push(("h".into(), dice.array(&[70], DType::F64).unwrap()));
     let whole = outputs(&Cpu::with_threads(1), &program, &inputs, 5).unwrap();
     let reference = outputs(&Reference, &program, &inputs, 5).unwrap();
     common::assert_close("whole", &whole, &reference, 1e-13);

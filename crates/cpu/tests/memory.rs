@@ -3,8 +3,8 @@
 mod common;
 
 use bilevel_cpu::{Cpu, CpuRun};
-use bilevel_graph::{Array, DType, Graph, Program, Runnable, Tensor, gradient, nn, vjp};
-use common::Dice;
+use bilevel_graph::conformance::Dice;
+use bilevel_graph::{Array, DType, Executor, Graph, Program, Runnable, Tensor, gradient, nn, vjp};
 use common::counting::{Counting, HELD};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::SeqCst;
@@ -142,8 +142,8 @@ fn training(cpu: &Cpu) -> CpuRun {
     for (i, port) in program.inputs.iter().enumerate() {
         let shape = &port.meta.shape;
         let value: Array = match port.meta.dtype {
-            DType::I32 => dice.indices(shape, 10),
-            dtype => dice.array(shape, dtype),
+            DType::I32 => dice.indices(shape, 10).unwrap(),
+            dtype => dice.array(shape, dtype).unwrap(),
         };
         run.set(i, &value).unwrap();
     }
@@ -167,4 +167,29 @@ fn a_loop_of_a_thousand_steps_holds_no_more_than_a_loop_of_one() {
         assert!(run.output(0).unwrap().item().unwrap() < loss * 0.5, "the loop has learned");
         assert_eq!(training(&Cpu::with_threads(threads)).memory_bytes(), planned);
     }
+}
+
+#[test]
+fn programs_of_one_executor_share_data_and_scratch() {
+    let _alone = ALONE.lock();
+    let cpu = Cpu::with_threads(1);
+    let g = Graph::new();
+    let x = g.input("x", [400, 400], DType::F64);
+    // Two products lie in memory between the input and the output.
+    let program = Program::builder(&g).output("sum", x.matmul(x).matmul(x).sum_all()).build().unwrap();
+    let data = cpu.upload(&Array::full([400, 400], 0.01, DType::F64)).unwrap();
+    let matrix = 400 * 400 * 8;
+    let before = HELD.load(SeqCst);
+    let mut runs: Vec<CpuRun> = vec![];
+    let mut held = vec![];
+    for _ in 0..3 {
+        runs.push(cpu.plan(&program).unwrap());
+        runs.last_mut().unwrap().bind_input(0, &data).unwrap();
+        runs.iter_mut().for_each(|run| run.run(0..1).unwrap());
+        held.push(HELD.load(SeqCst) - before);
+    }
+    assert!(held[0] > 2 * matrix, "the first needs room for its products: {held:?}");
+    assert!(held[2] - held[0] < matrix / 4, "the others need none of their own: {held:?}");
+    let sums: Vec<f64> = runs.iter().map(|run| run.output(0).unwrap().item().unwrap()).collect();
+    assert!(sums.iter().all(|sum| *sum == sums[0]));
 }

@@ -4,9 +4,10 @@
 mod common;
 
 use bilevel_cpu::Cpu;
+use bilevel_graph::conformance::Dice;
 use bilevel_graph::nn::{self, AttentionParameters, Conv2d, ConvTranspose2d, Pool2d};
 use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference, Tensor, gradient, random::seed_key, vjp};
-use common::{Dice, assert_close};
+use common::assert_close;
 
 type Build = Box<dyn Fn(&Graph, &[Tensor]) -> Tensor>;
 
@@ -22,7 +23,7 @@ struct Case {
 
 fn numbers(shapes: &[&[usize]]) -> Vec<Array> {
     let mut dice = Dice::new(shapes.len() as u64 + shapes[0].iter().sum::<usize>() as u64);
-    shapes.iter().map(|shape| dice.array(shape, DType::F64)).collect()
+    shapes.iter().map(|shape| dice.array(shape, DType::F64).unwrap()).collect()
 }
 
 fn case(name: &str, shapes: &[&[usize]], build: impl Fn(&[Tensor]) -> Tensor + 'static) -> Case {
@@ -32,7 +33,7 @@ fn case(name: &str, shapes: &[&[usize]], build: impl Fn(&[Tensor]) -> Tensor + '
 
 /// Adds integer inputs in 0..limit after the numbers.
 fn with_labels(mut case: Case, shape: &[usize], limit: usize) -> Case {
-    case.inputs.push(Dice::new(11).indices(shape, limit));
+    case.inputs.push(Dice::new(11).indices(shape, limit).unwrap());
     case
 }
 

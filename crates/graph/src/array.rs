@@ -28,6 +28,17 @@ pub enum Data {
     I32(Vec<i32>),
 }
 
+/// The elements of an [`Array`], to change one by one. Slices, because their number belongs to the array's shape.
+#[derive(Debug, PartialEq)]
+pub enum DataMut<'a> {
+    /// 32-bit floats.
+    F32(&'a mut [f32]),
+    /// 64-bit floats.
+    F64(&'a mut [f64]),
+    /// 32-bit integers.
+    I32(&'a mut [i32]),
+}
+
 impl Data {
     fn len(&self) -> usize {
         match self {
@@ -68,19 +79,47 @@ impl Array {
         Self::full([], value, dtype)
     }
 
-    /// Every element the same.
-    pub fn full(shape: impl AsRef<[usize]>, value: f64, dtype: DType) -> Self {
+    /// Every element the same; an error where there is no memory for so many. For shapes that come from a user or a file.
+    ///
+    /// ```
+    /// use bilevel_graph::{Array, DType};
+    /// assert_eq!(Array::try_full([2], 3.0, DType::F64).unwrap().to_f64(), [3.0, 3.0]);
+    /// let error = Array::try_full([1 << 40, 1 << 20], 0.0, DType::F32).unwrap_err().to_string();
+    /// assert!(error.contains("no memory for f32[1099511627776, 1048576]"), "{error}");
+    /// ```
+    pub fn try_full(shape: impl AsRef<[usize]>, value: f64, dtype: DType) -> Result<Self> {
         let shape = shape.as_ref().to_vec();
         let n = element_count(&shape);
         let data = match dtype {
-            DType::F32 => Data::F32(vec![value as f32; n]),
-            DType::F64 => Data::F64(vec![value; n]),
-            DType::I32 => Data::I32(vec![value as i32; n]),
+            DType::F32 => repeated(value as f32, n).map(Data::F32),
+            DType::F64 => repeated(value, n).map(Data::F64),
+            DType::I32 => repeated(value as i32, n).map(Data::I32),
         };
-        Array { shape, data }
+        match data {
+            Some(data) => Ok(Array { shape, data }),
+            None => Err(Error::new(ErrorKind::NoMemory { shape, dtype })),
+        }
     }
 
-    /// All zeros.
+    /// Every element the same, for shapes known to be small.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no memory for so many elements; [`try_full`](Self::try_full) gives an error instead.
+    #[track_caller]
+    pub fn full(shape: impl AsRef<[usize]>, value: f64, dtype: DType) -> Self {
+        match Self::try_full(shape, value, dtype) {
+            Ok(array) => array,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// All zeros, for shapes known to be small.
+    ///
+    /// # Panics
+    ///
+    /// As [`full`](Self::full).
+    #[track_caller]
     pub fn zeros(shape: impl AsRef<[usize]>, dtype: DType) -> Self {
         Self::full(shape, 0.0, dtype)
     }
@@ -143,9 +182,30 @@ impl Array {
         &self.data
     }
 
-    /// The elements, to change.
-    pub fn data_mut(&mut self) -> &mut Data {
-        &mut self.data
+    /// The elements, to change. Their number and type stay what they are.
+    ///
+    /// ```
+    /// use bilevel_graph::{Array, DType, DataMut};
+    /// let mut a = Array::zeros([2], DType::F64);
+    /// if let DataMut::F64(values) = a.data_mut() {
+    ///     values[1] = 3.0;
+    /// }
+    /// assert_eq!(a.to_f64(), [0.0, 3.0]);
+    /// ```
+    ///
+    /// An executor trusts that an array has as many elements as its shape says, so none can be added or taken away:
+    ///
+    /// ```compile_fail
+    /// use bilevel_graph::{Array, DType, Data};
+    /// let mut a = Array::zeros([2], DType::F64);
+    /// *a.data_mut() = Data::F64(vec![]);
+    /// ```
+    pub fn data_mut(&mut self) -> DataMut<'_> {
+        match &mut self.data {
+            Data::F32(v) => DataMut::F32(v),
+            Data::F64(v) => DataMut::F64(v),
+            Data::I32(v) => DataMut::I32(v),
+        }
     }
 
     /// The elements as 64-bit floats.
@@ -154,6 +214,14 @@ impl Array {
             Data::F32(v) => v.iter().map(|&x| x as f64).collect(),
             Data::F64(v) => v.clone(),
             Data::I32(v) => v.iter().map(|&x| x as f64).collect(),
+        }
+    }
+
+    /// The elements as 64-bit floats, without a copy where they are.
+    pub fn into_f64(self) -> Vec<f64> {
+        match self.data {
+            Data::F64(v) => v,
+            _ => self.to_f64(),
         }
     }
 
@@ -191,4 +259,12 @@ impl Array {
             std::slice::from_raw_parts_mut(ptr, len)
         }
     }
+}
+
+/// This value n times; `None` where there is no memory for them.
+fn repeated<T: Clone>(value: T, n: usize) -> Option<Vec<T>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(n).ok()?;
+    values.resize(n, value);
+    Some(values)
 }

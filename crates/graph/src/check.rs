@@ -6,8 +6,9 @@
 
 use crate::check_report::{CheckReport, CheckRow, Quantity};
 use crate::differences::derivative;
+use crate::executor::{Executor, Runnable};
 use crate::graph::Graph;
-use crate::program::{Executor, Program, Runnable};
+use crate::program::Program;
 use crate::reference::{Reference, input_name};
 use crate::shape::element_count;
 use crate::tensor::Tensor;

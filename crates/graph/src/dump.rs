@@ -48,7 +48,8 @@ impl Program {
             let _ = writeln!(text, "output '{}' = %{}", port.name, number_of(port.node));
         }
         for carry in &self.carries {
-            let _ = writeln!(text, "carry '{}' <- %{}", self.inputs[carry.input].name, carry.next);
+            let input = self.inputs.get(carry.input).map_or("", |port| &port.name);
+            let _ = writeln!(text, "carry '{input}' <- %{}", carry.next);
         }
         text
     }
@@ -79,7 +80,7 @@ impl Program {
             let _ = writeln!(text, "  n{} -> o{number};", number_of(port.node));
         }
         for carry in &self.carries {
-            let input = number_of(self.inputs[carry.input].node);
+            let input = number_of(self.inputs.get(carry.input).and_then(|port| port.node));
             let _ = writeln!(text, "  n{} -> n{input} [style=dashed, constraint=false];", carry.next);
         }
         text.push_str("}\n");
@@ -108,7 +109,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// The name of an operation with its attributes, such as `slice[0..4:2, 1..3]`.
-fn describe(op: &Op) -> String {
+pub(crate) fn describe(op: &Op) -> String {
     match op {
         Op::Input(number) => format!("input {number}"),
         Op::Constant(bits) => format!("constant({})", f64::from_bits(*bits)),
@@ -124,18 +125,18 @@ fn describe(op: &Op) -> String {
         Op::Transpose(perm) => format!("transpose{perm:?}"),
         Op::Broadcast(axes) => format!("broadcast{axes:?}"),
         Op::Slice { start, stop, step } => {
-            let range = |i: usize| match step[i] {
-                1 => format!("{}..{}", start[i], stop[i]),
-                by => format!("{}..{}:{by}", start[i], stop[i]),
+            let range = |((start, stop), step): ((&usize, &usize), &usize)| match step {
+                1 => format!("{start}..{stop}"),
+                by => format!("{start}..{stop}:{by}"),
             };
-            format!("slice[{}]", (0..start.len()).map(range).collect::<Vec<_>>().join(", "))
+            format!("slice[{}]", start.iter().zip(stop).zip(step).map(range).collect::<Vec<_>>().join(", "))
         }
         Op::Pad { low, high, interior } => {
-            let one = |i: usize| match interior[i] {
-                0 => format!("{}+{}", low[i], high[i]),
-                between => format!("{}+{}:{between}", low[i], high[i]),
+            let one = |((low, high), interior): ((&usize, &usize), &usize)| match interior {
+                0 => format!("{low}+{high}"),
+                between => format!("{low}+{high}:{between}"),
             };
-            format!("pad[{}]", (0..low.len()).map(one).collect::<Vec<_>>().join(", "))
+            format!("pad[{}]", low.iter().zip(high).zip(interior).map(one).collect::<Vec<_>>().join(", "))
         }
         Op::Concat(axis) => format!("concat[{axis}]"),
         Op::Reverse(axes) => format!("reverse{axes:?}"),

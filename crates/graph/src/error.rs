@@ -80,6 +80,18 @@ pub enum ErrorKind {
         /// Elements given.
         found: usize,
     },
+    /// There is no memory for an array.
+    NoMemory {
+        /// Its shape.
+        shape: Vec<usize>,
+        /// The type of its elements.
+        dtype: DType,
+    },
+    /// A step number that the step input, an i32, cannot hold.
+    StepTooLarge {
+        /// The largest step number asked for.
+        step: u32,
+    },
     /// An index outside its axis met at run time.
     IndexOutOfRange {
         /// The operation.
@@ -98,11 +110,46 @@ pub enum ErrorKind {
         /// Number of classes.
         classes: usize,
     },
+    /// A buffer of another executor was given.
+    ForeignBuffer {
+        /// What it was given for.
+        name: String,
+    },
+    /// A buffer that a program writes was bound to a second input or output.
+    BoundTwice {
+        /// What it was to be bound to.
+        name: String,
+        /// What it is bound to already.
+        other: String,
+    },
+    /// A buffer was asked for while a run was using it.
+    BufferBusy,
+    /// A buffer was read that a failed run should have filled.
+    RunFailed,
+    /// Memory that is not there.
+    OutOfMemory {
+        /// Bytes asked for.
+        needed: u64,
+        /// Bytes that are free, where that is known.
+        free: Option<u64>,
+    },
+    /// A program whose parts do not fit together, met before it is planned.
+    InvalidProgram {
+        /// The first part that does not fit.
+        reason: String,
+    },
+    /// An executor could not plan a valid program: a mistake of the executor, met before anything ran.
+    Planning {
+        /// What it lacked.
+        reason: String,
+    },
     /// An executor has no kernel for this.
     Unsupported {
         /// What it was.
         what: String,
     },
+    /// Somebody asked the run to stop before its loop was done.
+    Stopped,
 }
 
 impl Error {
@@ -149,6 +196,14 @@ impl fmt::Display for Error {
                 "shape {shape:?} holds {} elements but {found} were given",
                 crate::shape::element_count(shape)
             )?,
+            ErrorKind::NoMemory { shape, dtype } => {
+                write!(f, "there is no memory for {dtype}{shape:?}; check the shape, or work on smaller parts")?
+            }
+            ErrorKind::StepTooLarge { step } => write!(
+                f,
+                "the program reads its step number, which is an i32 and cannot be {step}; run steps below 2147483648, or \
+                 begin to count from 0 again"
+            )?,
             ErrorKind::IndexOutOfRange { operation, index, limit } => {
                 write!(f, "{operation}: index {index} is not in 0..{limit}; check the labels or indices given")?
             }
@@ -156,7 +211,37 @@ impl fmt::Display for Error {
                 f,
                 "label {value} at position {position} is not one of the whole numbers 0..{classes}; clean the labels first"
             )?,
+            ErrorKind::ForeignBuffer { name } => write!(
+                f,
+                "the buffer for '{name}' belongs to another executor; make it with the executor that compiled the program"
+            )?,
+            ErrorKind::BoundTwice { name, other } => write!(
+                f,
+                "the buffer for '{name}' is bound to '{other}' already, and the program writes one of them; give each its own"
+            )?,
+            ErrorKind::BufferBusy => f.write_str(
+                "a buffer is in use by another run; wait for that run, or give each run buffers of its own",
+            )?,
+            ErrorKind::RunFailed => {
+                f.write_str("the run that should have filled this buffer failed; run it again first")?
+            }
+            ErrorKind::OutOfMemory { needed, free } => {
+                write!(f, "{needed} bytes of memory are needed")?;
+                match free {
+                    Some(free) => write!(f, " and {free} are free; use smaller batches or fewer parameters")?,
+                    None => f.write_str(", more than there are; use smaller batches or fewer parameters")?,
+                }
+            }
+            ErrorKind::InvalidProgram { reason } => {
+                write!(f, "the program does not fit together: {reason}; Program::builder makes programs that do")?
+            }
+            ErrorKind::Planning { reason } => write!(
+                f,
+                "the program could not be planned: {reason}; this is a mistake of the executor, please report it with the \
+                 program's text form"
+            )?,
             ErrorKind::Unsupported { what } => write!(f, "not supported: {what}")?,
+            ErrorKind::Stopped => f.write_str("stopped from outside before the loop was done")?,
         }
         if let Some(line) = self.location {
             write!(f, " (at {}:{}:{})", line.file(), line.line(), line.column())?;

@@ -114,10 +114,17 @@ struct Registry {
 
 /// Runs `visit` on a graph's nodes, or returns `None` when the graph was dropped. `visit` must not make tensors.
 pub(crate) fn with_graph<R>(id: u32, visit: impl FnOnce(&mut GraphData) -> R) -> Option<R> {
-    GRAPHS.with_borrow_mut(|registry| {
+    with_registry(|registry| {
         // The newest graph is nearly always the one in use.
         registry.graphs.iter_mut().rev().find(|(known, _)| *known == id).map(|(_, data)| visit(data))
     })
+    .flatten()
+}
+
+/// Runs `visit` on the graphs of this thread; `None` while the thread ends and they are gone already, which a graph in
+/// another thread-local variable can live to see.
+fn with_registry<R>(visit: impl FnOnce(&mut Registry) -> R) -> Option<R> {
+    GRAPHS.try_with(|registry| visit(&mut registry.borrow_mut())).ok()
 }
 
 /// Where tensors are born: declare inputs on it, compute with them, build a [`Program`](crate::Program) from the results.
@@ -143,7 +150,7 @@ impl Default for Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        GRAPHS.with_borrow_mut(|registry| registry.graphs.retain(|(id, _)| *id != self.id));
+        with_registry(|registry| registry.graphs.retain(|(id, _)| *id != self.id));
     }
 }
 
@@ -159,12 +166,13 @@ impl Graph {
     }
 
     fn with_simplification(simplify: bool) -> Self {
-        let id = GRAPHS.with_borrow_mut(|registry| {
+        let id = with_registry(|registry| {
             registry.created += 1;
             registry.graphs.push((registry.created, GraphData { simplify, ..GraphData::default() }));
             registry.created
         });
-        Graph { id, not_send: PhantomData }
+        // No graph has the number 0: at the end of a thread, its tensors are those of a graph that was dropped.
+        Graph { id: id.unwrap_or(0), not_send: PhantomData }
     }
 
     pub(crate) fn id(&self) -> u32 {

@@ -29,39 +29,47 @@ pub(crate) fn too_large(shape: &[usize]) -> String {
 }
 
 fn infer_unbounded(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred {
-    let first = operands.first().copied();
+    let none = || require(operands.is_empty(), || "takes no operand".into());
+    let one = || match operands {
+        [x] => Ok(*x),
+        _ => Err("needs one operand".to_string()),
+    };
     let need = || asked.clone().ok_or_else(|| "needs a result shape".to_string());
     match op {
-        Op::Input(_) | Op::Constant(_) => need(),
+        Op::Input(_) | Op::Constant(_) => {
+            none()?;
+            need()
+        }
         Op::Iota(axis) => {
+            none()?;
             let meta = need()?;
             require(*axis < meta.shape.len(), || format!("axis {axis} is not one of shape {:?}", meta.shape))?;
             Ok(meta)
         }
         Op::Random(kind, _) => random(*kind, operands, need()?),
-        Op::Unary(op) => unary(*op, first.ok_or("needs an operand")?),
+        Op::Unary(op) => unary(*op, one()?),
         Op::Binary(op) => binary(*op, operands),
         Op::Select => {
             let [mask, a, b] = operands else { return Err("needs a mask and two values".into()) };
             require(mask == a && a == b, || "the mask and both values must have one shape and type".into())?;
             Ok((*a).clone())
         }
-        Op::Convert(to) => Ok(Meta { dtype: *to, shape: first.ok_or("needs an operand")?.shape.clone() }),
+        Op::Convert(to) => Ok(Meta { dtype: *to, shape: one()?.shape.clone() }),
         Op::CheckIndex(_) => {
-            let x = first.ok_or("needs an operand")?;
+            let x = one()?;
             require(x.dtype == DType::I32, || "indices must be i32".into())?;
             Ok(x.clone())
         }
-        Op::StopGradient => Ok(first.ok_or("needs an operand")?.clone()),
+        Op::StopGradient => Ok(one()?.clone()),
         Op::Reshape => {
-            let (x, meta) = (first.ok_or("needs an operand")?, need()?);
+            let (x, meta) = (one()?, need()?);
             require(element_count(&x.shape) == element_count(&meta.shape), || {
                 format!("cannot put {} elements into shape {:?}", element_count(&x.shape), meta.shape)
             })?;
             Ok(Meta { dtype: x.dtype, shape: meta.shape })
         }
         Op::Transpose(perm) => {
-            let x = first.ok_or("needs an operand")?;
+            let x = one()?;
             let mut seen = perm.clone();
             seen.sort_unstable();
             require(seen.iter().copied().eq(0..x.shape.len()), || {
@@ -70,16 +78,16 @@ fn infer_unbounded(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred
             Ok(Meta { dtype: x.dtype, shape: perm.iter().map(|&p| x.shape[p]).collect() })
         }
         Op::Broadcast(axes) => {
-            let (x, meta) = (first.ok_or("needs an operand")?, need()?);
+            let (x, meta) = (one()?, need()?);
             let fits = axes.len() == x.shape.len()
                 && axes.windows(2).all(|w| w[0] < w[1])
                 && axes.iter().zip(&x.shape).all(|(&a, &d)| meta.shape.get(a) == Some(&d));
             require(fits, || format!("axes {axes:?} do not place it inside shape {:?}", meta.shape))?;
             Ok(Meta { dtype: x.dtype, shape: meta.shape })
         }
-        Op::Slice { start, stop, step } => slice(first.ok_or("needs an operand")?, start, stop, step),
+        Op::Slice { start, stop, step } => slice(one()?, start, stop, step),
         Op::Pad { low, high, interior } => {
-            let x = first.ok_or("needs an operand")?;
+            let x = one()?;
             let rank = x.shape.len();
             require([low.len(), high.len(), interior.len()] == [rank; 3], || {
                 format!("give one padding for each of {rank} axes")
@@ -92,18 +100,18 @@ fn infer_unbounded(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred
         }
         Op::Concat(axis) => concat(*axis, operands),
         Op::Reverse(axes) => {
-            let x = first.ok_or("needs an operand")?;
+            let x = one()?;
             check_axes(axes, x.shape.len())?;
             Ok(x.clone())
         }
         Op::Reduce(_, axes) => {
-            let x = first.ok_or("needs an operand")?;
+            let x = one()?;
             check_axes(axes, x.shape.len())?;
             let kept = other_axes(x.shape.len(), axes);
             Ok(Meta { dtype: x.dtype, shape: kept.iter().map(|&a| x.shape[a]).collect() })
         }
         Op::ArgMax(axis) => {
-            let x = first.ok_or("needs an operand")?;
+            let x = one()?;
             check_axes(&[*axis], x.shape.len())?;
             require(x.shape[*axis] > 0, || format!("axis {axis} is empty and has no largest element"))?;
             let mut shape = x.shape.clone();
@@ -114,9 +122,9 @@ fn infer_unbounded(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred
         Op::Conv(dims) => conv(dims, operands),
         Op::Gather { batch } => gather(*batch, operands),
         Op::ScatterAdd { batch, size } => scatter_add(*batch, *size, operands),
-        Op::WindowArgMax(dims) => window_argmax(dims, first.ok_or("needs an operand")?),
+        Op::WindowArgMax(dims) => window_argmax(dims, one()?),
         Op::CumSum { axis, .. } => {
-            let x = first.ok_or("needs an operand")?;
+            let x = one()?;
             check_axes(&[*axis], x.shape.len())?;
             Ok(x.clone())
         }

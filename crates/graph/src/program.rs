@@ -30,7 +30,7 @@ pub struct ProgramNode {
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// Its node; `None` for an input nothing depends on.
+    /// Its node. A builder always gives one; a program with a port that has none is refused when it is compiled.
     pub node: Option<usize>,
     /// Its type and shape.
     pub meta: Meta,
@@ -100,6 +100,15 @@ impl Program {
         check_value(port, value)
     }
 
+    /// Checks that every step number can be given to a program that reads it: the step input is an i32.
+    pub fn check_steps(&self, steps: &Range<u32>) -> Result<()> {
+        let last = steps.end.saturating_sub(1);
+        if self.step.is_some() && !steps.is_empty() && i32::try_from(last).is_err() {
+            return Err(Error::new(ErrorKind::StepTooLarge { step: last }));
+        }
+        Ok(())
+    }
+
     /// Checks that a value has the type and shape of output `number`.
     pub fn check_output(&self, number: usize, value: &Array) -> Result<()> {
         let port = self.outputs.get(number).ok_or_else(|| unknown(&self.outputs, &format!("output {number}")))?;
@@ -120,7 +129,7 @@ fn check_value(port: &Port, value: &Array) -> Result<()> {
     Ok(())
 }
 
-fn unknown(ports: &[Port], name: &str) -> Error {
+pub(crate) fn unknown(ports: &[Port], name: &str) -> Error {
     let known = ports.iter().map(|p| p.name.clone()).collect();
     Error::new(ErrorKind::UnknownName { name: name.to_string(), known })
 }
@@ -256,47 +265,5 @@ fn mark(nodes: &[crate::graph::Node], id: usize, live: &mut [bool]) {
                 stack.push(input as usize);
             }
         }
-    }
-}
-
-/// Something that can turn a program into something runnable.
-pub trait Executor {
-    /// Plans the program. All memory a run needs is reserved here.
-    fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>>;
-}
-
-/// A planned program with its inputs and memory.
-pub trait Runnable: Send {
-    /// Gives an input its value. A carried input keeps what the last step left until it is set again.
-    fn set(&mut self, input: usize, value: &Array) -> Result<()>;
-
-    /// Runs the loop for these step numbers; `0..1` evaluates once.
-    fn run(&mut self, steps: Range<u32>) -> Result<()>;
-
-    /// Copies an output of the last step into an array of its type and shape.
-    fn read(&self, output: usize, into: &mut Array) -> Result<()>;
-
-    /// Copies an input's present value (for a carried one, what the last step left) into an array.
-    fn read_input(&self, input: usize, into: &mut Array) -> Result<()>;
-
-    /// The program.
-    fn program(&self) -> &Program;
-
-    /// An output of the last step.
-    fn output(&self, output: usize) -> Result<Array> {
-        let ports = &self.program().outputs;
-        let port = ports.get(output).ok_or_else(|| unknown(ports, &format!("output {output}")))?;
-        let mut array = Array::zeros(&port.meta.shape, port.meta.dtype);
-        self.read(output, &mut array)?;
-        Ok(array)
-    }
-
-    /// An input's present value.
-    fn input(&self, input: usize) -> Result<Array> {
-        let ports = &self.program().inputs;
-        let port = ports.get(input).ok_or_else(|| unknown(ports, &format!("input {input}")))?;
-        let mut array = Array::zeros(&port.meta.shape, port.meta.dtype);
-        self.read_input(input, &mut array)?;
-        Ok(array)
     }
 }

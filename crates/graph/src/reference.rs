@@ -3,11 +3,13 @@
 
 use crate::graph::{Graph, with_graph};
 use crate::op::Op;
-use crate::program::{Executor, Program, Runnable};
+use crate::program::Program;
 use crate::reference_ops::{Operand, evaluate_node};
 use crate::tensor::Tensor;
-use crate::{Array, Error, ErrorKind, Result};
+use crate::{Array, Bindings, Buffer, Error, ErrorKind, Executor, Meta, Result, Runnable, Storage};
+use std::any::Any;
 use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A slow and plain executor. Each element is computed in 64-bit floats and rounded to the tensor's type.
 ///
@@ -44,8 +46,57 @@ impl Reference {
 
 impl Executor for Reference {
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
-        let inputs = vec![None; program.inputs.len()];
-        Ok(Box::new(ReferenceRun { program: program.clone(), inputs, values: None }))
+        program.validate()?;
+        Ok(Box::new(ReferenceRun { bindings: Bindings::new(program.clone()) }))
+    }
+
+    fn buffer(&self, meta: &Meta) -> Result<Buffer> {
+        let bytes = vec![0; crate::shape::element_count(&meta.shape) * meta.dtype.size()];
+        Ok(Buffer::new(meta.clone(), Box::new(Bytes(RwLock::new(bytes)))))
+    }
+
+    fn share(&self) -> Arc<dyn Executor> {
+        Arc::new(*self)
+    }
+}
+
+/// The elements of a buffer. A lock makes every use sound, whoever holds the buffer.
+struct Bytes(RwLock<Vec<u8>>);
+
+impl Bytes {
+    fn get(&self) -> RwLockReadGuard<'_, Vec<u8>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get_mut(&self) -> RwLockWriteGuard<'_, Vec<u8>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Storage for Bytes {
+    unsafe fn write(&self, bytes: &[u8]) -> Result<()> {
+        self.get_mut().copy_from_slice(bytes);
+        Ok(())
+    }
+
+    unsafe fn read(&self, bytes: &mut [u8]) -> Result<()> {
+        bytes.copy_from_slice(&self.get());
+        Ok(())
+    }
+
+    unsafe fn copy_from(&self, other: &dyn Storage) -> Result<bool> {
+        let Some(other) = other.as_any().downcast_ref::<Bytes>() else { return Ok(false) };
+        self.get_mut().copy_from_slice(&other.get());
+        Ok(true)
+    }
+
+    unsafe fn zero(&self) -> Result<()> {
+        self.get_mut().fill(0);
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 
@@ -85,33 +136,36 @@ pub(crate) fn input_name(tensor: Tensor) -> Result<String> {
     })
 }
 
-/// A program with the present values of its inputs and the node values of the last step. All numbers are held as `f64`,
-/// in which every element type is exact.
+/// A program on its buffers. While it runs, all numbers are held as `f64`, in which every element type is exact.
 struct ReferenceRun {
-    program: Program,
-    inputs: Vec<Option<Vec<f64>>>,
-    values: Option<Vec<Vec<f64>>>,
+    bindings: Bindings,
 }
 
 impl ReferenceRun {
-    fn check_inputs_are_set(&self) -> Result<()> {
-        for (number, port) in self.program.inputs.iter().enumerate() {
-            if self.inputs[number].is_none() && self.program.step != Some(number) {
-                return Err(Error::new(ErrorKind::MissingInput { name: port.name.clone() }));
-            }
-        }
-        Ok(())
+    /// The numbers of a buffer.
+    fn fetch(buffer: &Buffer) -> Result<Vec<f64>> {
+        let mut array = Array::zeros(buffer.shape(), buffer.dtype());
+        // SAFETY: the storage is locked by itself, and the array has as many bytes.
+        unsafe { buffer.storage().read(array.bytes_mut())? };
+        Ok(array.to_f64())
+    }
+
+    fn store(buffer: &Buffer, values: &[f64]) -> Result<()> {
+        let array = Array::from_values(buffer.shape(), values, buffer.dtype())?;
+        // SAFETY: the storage is locked by itself, and the array has as many bytes.
+        unsafe { buffer.storage().write(array.bytes()) }
     }
 
     /// The value of every node, in order: operands come before their users.
-    fn evaluate_all(&self) -> Result<Vec<Vec<f64>>> {
-        let mut values: Vec<Vec<f64>> = Vec::with_capacity(self.program.nodes.len());
-        for (number, node) in self.program.nodes.iter().enumerate() {
+    fn evaluate_all(&self, inputs: &[Vec<f64>]) -> Result<Vec<Vec<f64>>> {
+        let program = self.bindings.program();
+        let mut values: Vec<Vec<f64>> = Vec::with_capacity(program.nodes.len());
+        for (number, node) in program.nodes.iter().enumerate() {
             let value = if let Op::Input(_) = node.op {
-                let port = self.program.inputs.iter().position(|port| port.node == Some(number));
-                port.and_then(|port| self.inputs[port].clone()).unwrap_or_default()
+                let port = program.inputs.iter().position(|port| port.node == Some(number));
+                port.map(|port| inputs[port].clone()).unwrap_or_default()
             } else {
-                let operand = |&i: &usize| Operand { meta: &self.program.nodes[i].meta, values: &values[i] };
+                let operand = |&i: &usize| Operand { meta: &program.nodes[i].meta, values: &values[i] };
                 let operands: Vec<Operand> = node.inputs.iter().map(operand).collect();
                 evaluate_node(node, &operands)?
             };
@@ -122,53 +176,55 @@ impl ReferenceRun {
 }
 
 impl Runnable for ReferenceRun {
-    fn set(&mut self, input: usize, value: &Array) -> Result<()> {
-        self.program.check_input(input, value)?;
-        self.inputs[input] = Some(value.to_f64());
-        Ok(())
+    fn bindings(&self) -> &Bindings {
+        &self.bindings
     }
 
-    fn run(&mut self, steps: Range<u32>) -> Result<()> {
-        if steps.is_empty() {
-            return Ok(());
-        }
-        self.check_inputs_are_set()?;
+    fn bindings_mut(&mut self) -> &mut Bindings {
+        &mut self.bindings
+    }
+
+    fn allocate(&self, meta: &Meta) -> Result<Buffer> {
+        Reference.buffer(meta)
+    }
+
+    fn accepts(&self, buffer: &Buffer) -> bool {
+        buffer.storage().as_any().is::<Bytes>()
+    }
+
+    unsafe fn execute(&mut self, steps: Range<u32>) -> Result<()> {
+        let program = self.bindings.program();
+        let fetch = |buffer: &Option<Buffer>| buffer.as_ref().map_or(Ok(vec![]), Self::fetch);
+        let mut inputs: Vec<Vec<f64>> = self.bindings.inputs().iter().map(fetch).collect::<Result<_>>()?;
+        let mut values = vec![];
+        let mut failed = Ok(());
         for step in steps {
-            if let Some(number) = self.program.step {
-                self.inputs[number] = Some(vec![step as i32 as f64]);
+            if let Some(number) = program.step {
+                inputs[number] = vec![step as i32 as f64];
             }
-            let values = self.evaluate_all()?;
+            match self.evaluate_all(&inputs) {
+                Ok(all) => values = all,
+                Err(error) => {
+                    failed = Err(error);
+                    break;
+                }
+            }
             // No carried input changes before every node of the step is known, so all change at once.
-            for carry in &self.program.carries {
-                self.inputs[carry.input] = Some(values[carry.next].clone());
+            for carry in &program.carries {
+                inputs[carry.input] = values[carry.next].clone();
             }
-            self.values = Some(values);
+        }
+        for carry in &program.carries {
+            if let Some(buffer) = &self.bindings.inputs()[carry.input] {
+                Self::store(buffer, &inputs[carry.input])?;
+            }
+        }
+        failed?;
+        for (port, buffer) in program.outputs.iter().zip(self.bindings.outputs()) {
+            if let (Some(node), Some(buffer)) = (port.node, buffer) {
+                Self::store(buffer, &values[node])?;
+            }
         }
         Ok(())
     }
-
-    fn read(&self, output: usize, into: &mut Array) -> Result<()> {
-        self.program.check_output(output, into)?;
-        let port = &self.program.outputs[output];
-        let not_run = || Error::new(ErrorKind::NotRun { name: port.name.clone() });
-        let values = self.values.as_ref().ok_or_else(not_run)?;
-        write(into, &values[port.node.ok_or_else(not_run)?])
-    }
-
-    fn read_input(&self, input: usize, into: &mut Array) -> Result<()> {
-        self.program.check_input(input, into)?;
-        match &self.inputs[input] {
-            Some(values) => write(into, values),
-            None => Err(Error::new(ErrorKind::MissingInput { name: self.program.inputs[input].name.clone() })),
-        }
-    }
-
-    fn program(&self) -> &Program {
-        &self.program
-    }
-}
-
-fn write(into: &mut Array, values: &[f64]) -> Result<()> {
-    *into = Array::from_values(into.shape(), values, into.dtype())?;
-    Ok(())
 }

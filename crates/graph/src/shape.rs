@@ -24,14 +24,41 @@ pub fn row_major_strides(shape: &[usize]) -> Vec<usize> {
 }
 
 /// The shape two operands meet in: aligned at the last axis, an axis of 1 stretches to the other's. `None` where they
-/// do not fit.
+/// do not fit, and where both would stretch because one lacks an axis: [n, 1] and [n] rarely mean [n, n].
 ///
 /// ```
 /// use bilevel_graph::shape::broadcast_shapes;
-/// assert_eq!(broadcast_shapes(&[5, 1, 3], &[4, 3]), Some(vec![5, 4, 3]));
+/// assert_eq!(broadcast_shapes(&[5, 4, 3], &[4, 1]), Some(vec![5, 4, 3]));
+/// assert_eq!(broadcast_shapes(&[4, 1], &[1, 4]), Some(vec![4, 4]));
+/// assert_eq!(broadcast_shapes(&[4, 1], &[4]), None);
 /// assert_eq!(broadcast_shapes(&[2], &[3]), None);
 /// ```
 pub fn broadcast_shapes(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
+    stretched(a, b).filter(|shape| !lacks_an_axis(a, b, shape))
+}
+
+/// Why two shapes have no [common one](broadcast_shapes), and what to do.
+pub(crate) fn no_common_shape(a: &[usize], b: &[usize]) -> String {
+    match stretched(a, b) {
+        Some(shape) => {
+            let short = if a.len() < b.len() { a } else { b };
+            let every = [&vec![1; shape.len() - short.len()][..], short].concat();
+            format!(
+                "both operands would be repeated, to {shape:?}, because {short:?} has fewer axes; reshape explicitly: \
+                 {short:?} to {every:?} if every combination is meant, else one operand to the other's shape"
+            )
+        }
+        None => "the shapes do not broadcast to one: aligned at the last axis, each axis must be equal or 1".into(),
+    }
+}
+
+/// True where both operands repeat to fill `shape`, one of them along axes it does not have.
+fn lacks_an_axis(a: &[usize], b: &[usize], shape: &[usize]) -> bool {
+    let (short, long) = if a.len() < b.len() { (a, b) } else { (b, a) };
+    long != shape && shape[..long.len() - short.len()].iter().any(|&length| length != 1)
+}
+
+fn stretched(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     let rank = a.len().max(b.len());
     let axis = |s: &[usize], i: usize| if i + s.len() >= rank { s[i + s.len() - rank] } else { 1 };
     (0..rank)

@@ -1,7 +1,10 @@
 //! Rewrites applied as a node is made: the graph is simplified from birth and no pass runs later.
 //!
-//! Each rule answers with a node that equals the one asked for in exact arithmetic. `0·x` is taken as 0 even where x might
-//! be infinite: a structurally zero derivative must be known to be zero.
+//! Each rule answers with a node that equals the one asked for in exact arithmetic, and that stays inside the range of the
+//! type wherever the one asked for does: (x·c)·y is not (x·y)·c, because x·y may overflow, or vanish, where x·c did not.
+//!
+//! `0·x` is 0 unless x is infinite or NaN. While a derivative is taken it counts as 0 all the same: a structurally zero
+//! derivative must be known to be zero. Written by a person it is computed, so that a NaN shows.
 
 use crate::graph::{GraphData, NodeId, constant_bits};
 use crate::infer::Meta;
@@ -21,6 +24,22 @@ impl GraphData {
         match self.op(id) {
             Op::Constant(bits) => Some(f64::from_bits(*bits)),
             _ => None,
+        }
+    }
+
+    /// True where a product with this operand is zero: a zero whose other factor cannot be infinite or NaN, or any zero
+    /// while a derivative is taken.
+    fn zero_with(&self, zero: Option<f64>, other: NodeId) -> bool {
+        zero == Some(0.0) && (self.deriving.is_some() || self.surely_finite(other))
+    }
+
+    fn surely_finite(&self, id: NodeId) -> bool {
+        match self.op(id) {
+            _ if !self.meta(id).dtype.is_float() => true,
+            Op::Constant(bits) => f64::from_bits(*bits).is_finite(),
+            Op::Binary(op) => op.is_comparison(),
+            Op::Iota(_) | Op::Random(..) => true,
+            _ => false,
         }
     }
 
@@ -63,8 +82,10 @@ impl GraphData {
             Op::Pad { .. } | Op::CumSum { .. } if self.constant_value(inputs[0]) == Some(0.0) => {
                 Some(self.constant_node(0.0, meta, line))
             }
-            Op::Dot(_) | Op::Conv(_) if inputs.iter().any(|&i| self.constant_value(i) == Some(0.0)) => {
-                Some(self.constant_node(0.0, meta, line))
+            Op::Dot(_) | Op::Conv(_) => {
+                let [a, b] = *inputs else { return None };
+                let zero = self.zero_with(self.constant_value(a), b) || self.zero_with(self.constant_value(b), a);
+                zero.then(|| self.constant_node(0.0, meta, line))
             }
             Op::ScatterAdd { .. } if self.constant_value(inputs[1]) == Some(0.0) => {
                 Some(self.constant_node(0.0, meta, line))
@@ -82,9 +103,7 @@ impl GraphData {
             return Some(self.constant_node(scalar::unary(op, value, meta.dtype), meta, line));
         }
         match (op, self.op(x).clone()) {
-            (UnaryOp::Neg, Op::Unary(UnaryOp::Neg)) | (UnaryOp::Recip, Op::Unary(UnaryOp::Recip)) => {
-                Some(self.inputs(x)[0])
-            }
+            (UnaryOp::Neg, Op::Unary(UnaryOp::Neg)) => Some(self.inputs(x)[0]),
             (UnaryOp::Neg, Op::Binary(BinaryOp::Sub)) => {
                 let (a, b) = (self.inputs(x)[0], self.inputs(x)[1]);
                 Some(self.add(Op::Binary(BinaryOp::Sub), vec![b, a], meta.clone(), line))
@@ -131,14 +150,18 @@ impl GraphData {
             }
             (Add, Some(0.0), _) | (Mul, Some(1.0), _) => return Some(b),
             (Add | Sub, _, Some(0.0)) | (Mul | Div | Pow, _, Some(1.0)) => return Some(a),
-            (Mul, Some(0.0), _) | (Mul, _, Some(0.0)) | (Div, Some(0.0), _) => {
+            (Mul, _, _) if self.zero_with(ca, b) || self.zero_with(cb, a) => {
                 return Some(self.constant_node(0.0, meta, line));
             }
+            // Not even a finite x makes 0/x zero: x may be 0.
+            (Div, Some(0.0), _) if self.deriving.is_some() => return Some(self.constant_node(0.0, meta, line)),
             (Sub, Some(0.0), _) | (Mul, Some(-1.0), _) => return node(self, Op::Unary(UnaryOp::Neg), vec![b]),
             (Mul, _, Some(-1.0)) => return node(self, Op::Unary(UnaryOp::Neg), vec![a]),
             (Div, Some(1.0), _) => return node(self, Op::Unary(UnaryOp::Recip), vec![b]),
-            // Division by a power of two is exact as a product.
-            (Div, _, Some(c)) if c.is_normal() && (1.0 / c).is_normal() && c.to_bits() << 12 == 0 => {
+            // Division by a power of two is exact as a product, if the type has its inverse.
+            (Div, _, Some(c))
+                if c.is_normal() && c.to_bits() << 12 == 0 && scalar::round(1.0 / c, meta.dtype) == 1.0 / c =>
+            {
                 let inverse = self.constant_node(1.0 / c, meta, line);
                 return node(self, Op::Binary(Mul), vec![a, inverse]);
             }
@@ -172,8 +195,7 @@ impl GraphData {
                 }
             }
             Mul if !integer => {
-                // (x·c)·d = x·(c·d), unless c·d leaves the range of the type, where x might have brought it back; a constant
-                // travels outward: (x·c)·y = (x·y)·c.
+                // (x·c)·d = x·(c·d), unless c·d leaves the range of the type, where x might have brought it back.
                 for (scaled, constant) in [(a, cb), (b, ca)] {
                     let (Some((x, c)), Some(d)) = (self.constant_factor(scaled), constant) else { continue };
                     let product = scalar::binary(Mul, c, d, meta.dtype);
@@ -182,13 +204,6 @@ impl GraphData {
                     }
                     let product = self.constant_node(product, meta, line);
                     return node(self, Op::Binary(Mul), vec![x, product]);
-                }
-                for (scaled, other) in [(a, b), (b, a)] {
-                    if let Some((x, c)) = self.constant_factor(scaled) {
-                        let product = self.add(Op::Binary(Mul), vec![x, other], meta.clone(), line);
-                        let c = self.constant_node(c, meta, line);
-                        return node(self, Op::Binary(Mul), vec![product, c]);
-                    }
                 }
                 match (self.negated(a), self.negated(b)) {
                     (Some(x), Some(y)) => return node(self, Op::Binary(Mul), vec![x, y]),
@@ -309,24 +324,12 @@ impl GraphData {
                 let sum = self.add(Op::Reduce(op, axes.to_vec()), vec![inner], meta.clone(), line);
                 Some(self.add(Op::Unary(UnaryOp::Neg), vec![sum], meta.clone(), line))
             }
-            // Σ c·x = c·Σ x for a constant, or for a factor that is the same along every summed axis.
+            // Σ c·x = c·Σ x where |c| ≥ 1: with a smaller one, Σ x may overflow where Σ c·x does not.
             (ReduceOp::Sum, Op::Binary(BinaryOp::Mul)) if meta.dtype.is_float() => {
-                let (a, b) = (self.inputs(x)[0], self.inputs(x)[1]);
-                for (factor, rest) in [(a, b), (b, a)] {
-                    let outside = match self.op(factor).clone() {
-                        Op::Constant(bits) => self.constant_node(f64::from_bits(bits), meta, line),
-                        Op::Broadcast(placed) if placed.iter().all(|p| !axes.contains(p)) => {
-                            let kept = other_axes(shape.len(), axes);
-                            let placed = placed.iter().filter_map(|p| kept.iter().position(|k| k == p)).collect();
-                            let inner = self.inputs(factor)[0];
-                            self.add(Op::Broadcast(placed), vec![inner], meta.clone(), line)
-                        }
-                        _ => continue,
-                    };
-                    let sum = self.add(Op::Reduce(op, axes.to_vec()), vec![rest], meta.clone(), line);
-                    return Some(self.add(Op::Binary(BinaryOp::Mul), vec![sum, outside], meta.clone(), line));
-                }
-                None
+                let (rest, c) = self.constant_factor(x).filter(|(_, c)| c.abs() >= 1.0)?;
+                let sum = self.add(Op::Reduce(op, axes.to_vec()), vec![rest], meta.clone(), line);
+                let outside = self.constant_node(c, meta, line);
+                Some(self.add(Op::Binary(BinaryOp::Mul), vec![sum, outside], meta.clone(), line))
             }
             _ => None,
         }

@@ -3,7 +3,7 @@
 use crate::graph::{Node, NodeId, make, refuse, with_graph};
 use crate::infer::Meta;
 use crate::op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, UnaryOp, WindowDims};
-use crate::shape::{broadcast_shapes, element_count};
+use crate::shape::{broadcast_shapes, element_count, no_common_shape};
 use crate::{DType, Error, ErrorKind, Result};
 use std::fmt;
 use std::marker::PhantomData;
@@ -162,7 +162,8 @@ impl Tensor {
         make(self.graph, operation, op, &[self], Some(Meta { dtype: self.dtype(), shape }))
     }
 
-    /// An elementwise function of two tensors, each stretched to their common shape.
+    /// An elementwise function of two tensors, each stretched to their
+    /// [common shape](crate::shape::broadcast_shapes).
     #[track_caller]
     pub fn binary(self, op: BinaryOp, other: Tensor) -> Tensor {
         let name = format!("{op:?}").to_lowercase();
@@ -175,11 +176,7 @@ impl Tensor {
                 let (a, b) = (self.broadcast_to(&shape), other.broadcast_to(&shape));
                 make(self.graph, &name, Op::Binary(op), &[a, b], None)
             }
-            None => refuse(
-                &name,
-                &[self, other],
-                "the shapes do not broadcast to one: aligned at the last axis, each axis must be equal or 1".into(),
-            ),
+            None => refuse(&name, &[self, other], no_common_shape(&a, &b)),
         }
     }
 
@@ -330,15 +327,14 @@ impl Tensor {
             (a, Operand::Tensor(b)) => (b.operand(a), b),
             (a, b) => (self.operand(a), self.operand(b)),
         };
-        let shapes =
-            broadcast_shapes(&then.shape(), &otherwise.shape()).and_then(|s| broadcast_shapes(&s, &self.shape()));
-        match shapes {
-            Some(shape) => {
+        let common = |a: &[usize], b: &[usize]| broadcast_shapes(a, b).ok_or_else(|| no_common_shape(a, b));
+        match common(&then.shape(), &otherwise.shape()).and_then(|values| common(&values, &self.shape())) {
+            Ok(shape) => {
                 let mask = self.convert(then.dtype()).broadcast_to(&shape);
                 let operands = [mask, then.broadcast_to(&shape), otherwise.broadcast_to(&shape)];
                 make(self.graph, "select", Op::Select, &operands, None)
             }
-            None => refuse("select", &[self, then, otherwise], "the shapes do not broadcast to one".into()),
+            Err(reason) => refuse("select", &[self, then, otherwise], reason),
         }
     }
 

@@ -61,7 +61,7 @@ fn max_and_min_have_their_derivatives_away_from_ties() {
 #[test]
 fn binary_functions_stretch_their_operands() {
     let shapes: [(&[usize], &[usize]); 4] =
-        [(&[2, 3], &[3]), (&[2, 1], &[1, 3]), (&[], &[2, 2]), (&[4, 1, 2], &[3, 1])];
+        [(&[2, 3], &[3]), (&[2, 1], &[1, 3]), (&[], &[2, 2]), (&[4, 1, 2], &[1, 3, 1])];
     for (a, b) in shapes {
         check(&[between(6, a, 0.7, 2.0), between(7, b, 0.7, 2.0)], SMOOTH, |_, x| x[0] / x[1] + x[1] * x[0]);
     }

@@ -50,6 +50,38 @@ fn elementwise_operations_name_shapes_and_types_that_do_not_fit() {
 }
 
 #[test]
+fn a_stretch_of_both_operands_that_comes_from_a_missing_axis_is_refused() {
+    let g = Graph::new();
+    let (column, flat) = (g.input("column", [3, 1], DType::F64), g.input("flat", [3], DType::F64));
+    let parts = ["f64[3, 1]", "f64[3]", "[3, 3]", "reshape explicitly", "[1, 3]"];
+    let with = |name: &'static str| [&[name][..], &parts].concat();
+    refused(column - flat, &with("sub"));
+    refused(flat * column, &["mul", "f64[3, 1]", "f64[3]", "reshape explicitly"]);
+    refused(column.less(flat), &with("lt"));
+    refused(column.select(flat, 0.0), &["select", "f64[3, 1]", "f64[3]", "reshape explicitly"]);
+    let block = g.input("block", [5, 1, 3], DType::F64);
+    refused(block + g.input("part", [4, 3], DType::F64), &["add", "[5, 4, 3]", "[1, 4, 3]"]);
+}
+
+#[test]
+fn a_stretch_that_is_written_out_or_of_one_operand_alone_is_not_refused() {
+    let g = Graph::new();
+    let (column, flat) = (g.input("column", [3, 1], DType::F64), g.input("flat", [3], DType::F64));
+    let number = g.input("number", [], DType::F64);
+    for (tensor, shape) in [
+        (column - flat.reshape([1, 3]), vec![3, 3]),
+        (column - flat.reshape([3, 1]), vec![3, 1]),
+        (column.reshape([3]) - flat, vec![3]),
+        (column - number, vec![3, 1]),
+        (g.input("matrix", [2, 3], DType::F64) - flat, vec![2, 3]),
+        (g.input("one", [1, 1], DType::F64) - flat, vec![1, 3]),
+        (column - g.input("single", [1], DType::F64), vec![3, 1]),
+    ] {
+        assert_eq!(tensor.check().unwrap().shape(), shape);
+    }
+}
+
+#[test]
 fn shape_operations_name_what_does_not_fit() {
     let g = Graph::new();
     let (x, y) = (g.input("x", [2, 3], DType::F32), g.input("y", [4, 4], DType::F32));

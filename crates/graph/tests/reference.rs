@@ -3,7 +3,8 @@
 mod common;
 
 use bilevel_graph::{
-    Array, ConvDims, DType, Executor, Graph, Program, RandomKind, Reference, Tensor, UnaryOp, WindowDims, random,
+    Array, ConvDims, DType, ErrorKind, Executor, Graph, Program, RandomKind, Reference, Tensor, UnaryOp, WindowDims,
+    random,
 };
 use common::*;
 
@@ -149,14 +150,14 @@ fn the_step_number_is_supplied() {
 }
 
 #[test]
-fn a_failed_step_leaves_what_the_last_good_one_left() {
+fn a_failed_step_leaves_carried_inputs_as_they_were_and_no_output() {
     let g = Graph::new();
     let x = g.input("x", [], DType::I32);
     let program = Program::builder(&g).output("x", x.check_index(3)).carry(x, x + 1.0).build().unwrap();
     let mut run = Reference.compile(&program).unwrap();
     run.set(0, &i32s(&[], &[0])).unwrap();
     assert!(run.run(0..9).is_err());
-    assert_eq!(run.output(0).unwrap().item(), Some(2.0));
+    assert!(run.output(0).is_err());
     assert_eq!(run.input(0).unwrap().item(), Some(3.0));
 }
 
@@ -185,4 +186,35 @@ fn random_draws_depend_on_key_counter_and_stream_alone() {
     random::fill_normal_f64(seed.map(|k| k as u32), 1, s, 0, &mut expected);
     assert_eq!(first[0].to_f64(), expected);
     assert!(first[2].to_f64().iter().all(|u| (0.0..1.0).contains(u)));
+}
+
+#[test]
+fn a_step_number_that_is_no_i32_is_refused_where_the_program_reads_it() {
+    let g = Graph::new();
+    let x = g.input("x", [], DType::F64);
+    let counting = Program::builder(&g).output("y", g.step().convert(DType::F64) + x).build().unwrap();
+    let plain = Program::builder(&g).output("y", x + 1.0).build().unwrap();
+    let mut run = Reference.compile(&counting).unwrap();
+    run.set(counting.input("x").unwrap(), &Array::scalar(0.0, DType::F64)).unwrap();
+    run.run(i32::MAX as u32..1 << 31).unwrap();
+    assert_eq!(run.output(0).unwrap().item(), Some(i32::MAX as f64));
+    for steps in [1 << 31..(1 << 31) + 1, i32::MAX as u32..(1 << 31) + 1, u32::MAX - 1..u32::MAX] {
+        let step = steps.end - 1;
+        assert_eq!(run.run(steps).unwrap_err().kind, ErrorKind::StepTooLarge { step });
+    }
+    run.run(u32::MAX..u32::MAX).unwrap();
+    let mut run = Reference.compile(&plain).unwrap();
+    run.set(0, &Array::scalar(0.0, DType::F64)).unwrap();
+    run.run(u32::MAX - 1..u32::MAX).unwrap();
+}
+
+#[test]
+fn an_array_too_large_for_any_memory_is_an_error() {
+    for shape in [vec![usize::MAX], vec![usize::MAX, 2], vec![1 << 59], vec![1 << 40, 1 << 10]] {
+        for dtype in [DType::F32, DType::F64, DType::I32] {
+            let error = Array::try_full(&shape, 1.0, dtype).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::NoMemory { shape: shape.clone(), dtype });
+        }
+    }
+    assert_eq!(Array::try_full([usize::MAX, 0], 1.0, DType::F32).unwrap().len(), 0);
 }

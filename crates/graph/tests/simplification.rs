@@ -90,11 +90,65 @@ fn a_sum_over_repeated_axes_is_a_product_with_their_length() {
 }
 
 #[test]
-fn a_product_with_zero_is_known_to_be_zero() {
+fn a_factor_stays_where_it_keeps_a_product_or_a_sum_inside_the_range() {
+    type Build = fn(&Graph, Tensor) -> Tensor;
+    let cases: [(&str, f32, Build); 9] = [
+        ("(x·c)·y", 1e20, |_, x| x * 1e-20 * x.reverse([0])),
+        ("x·(y·c)", 1e20, |_, x| x.reverse([0]) * (x * 1e-20)),
+        ("(x·c)·(y·c)", 1e20, |_, x| (x * 1e-15) * (x.reverse([0]) * 1e-15)),
+        ("(x·c)·y, c large", 1e-25, |_, x| x * 1e20 * x.reverse([0])),
+        ("Σ x·c", 1e38, |_, x| (x * 1e-3).sum_all()),
+        ("Σ x·b", 1e38, |_, x| (x.slice(0, 0, 1).sum_all().recip().broadcast([], [4]) * x).sum_all()),
+        ("Σ −x·c", 1e38, |_, x| (-(x * 1e-3)).sum_all()),
+        ("x/c", 1e-5, |_, x| x / 2f64.powi(-130)),
+        ("1/(1/x)", 1e-40, |_, x| x.recip().recip()),
+    ];
+    for (name, size, build) in cases {
+        let at = Array::from_f32([4], vec![size, size * 1.5, -size * 0.5, size * 2.0]).unwrap();
+        let [simplified, plain] = both(&at, build);
+        for (a, b) in simplified.iter().zip(&plain) {
+            assert!(a == b || (a - b).abs() <= 1e-6 * b.abs(), "{name}: {simplified:?} and as written {plain:?}");
+        }
+    }
+}
+
+#[test]
+fn a_constant_of_at_least_one_leaves_a_sum_and_constants_join() {
     let g = Graph::new();
-    let x = g.input("x", [3], DType::F64);
-    assert_eq!((x * 0.0).constant_value(), Some(0.0));
+    let x = g.input("x", [4], DType::F32);
+    assert_eq!((x * 3.0).sum_all(), x.sum_all() * 3.0);
+    assert_eq!(x * 3.0 * 0.25, x * 0.75);
+}
+
+#[test]
+fn a_product_with_zero_that_a_person_wrote_lets_a_nan_through() {
+    let at = f64s(&[3], &[1.0, f64::NAN, f64::INFINITY]);
+    let builds: [fn(&Graph, Tensor) -> Tensor; 6] = [
+        |_, x| x * 0.0,
+        |_, x| 0.0 * (x - 2.0).log(),
+        |_, x| 0.0 / (x * 0.0),
+        |g, x| x.reshape([1, 3]).matmul(g.constant(0.0, [3, 1], DType::F64)).sum_all(),
+        |_, x| (x.sum_all() * 0.0).broadcast([], [3]) + 1.0,
+        |_, x| (x * 0.0 * 2.0).sum_all(),
+    ];
+    for (number, build) in builds.iter().enumerate() {
+        let [simplified, plain] = both(&at, build);
+        assert!(plain.iter().any(|v| v.is_nan()), "case {number}");
+        for (a, b) in simplified.iter().zip(&plain) {
+            assert!(a == b || (a.is_nan() && b.is_nan()), "case {number}: {simplified:?} and as written {plain:?}");
+        }
+    }
+}
+
+#[test]
+fn a_product_with_zero_has_no_derivative_and_is_zero_where_it_cannot_be_anything_else() {
+    let g = Graph::new();
+    let (x, i) = (g.input("x", [3], DType::F64), g.input("i", [3], DType::I32));
     assert!(gradient((x * 0.0).sum_all(), &[x]).unwrap()[0].is_none());
+    assert!(gradient((0.0 * x.log()).sum_all(), &[x]).unwrap()[0].is_none());
+    assert!(gradient((x * 0.0 * x.sin()).sum_all(), &[x]).unwrap()[0].is_some(), "the factor 0·x may be NaN");
+    assert_eq!((i * 0.0).constant_value(), Some(0.0), "integers are finite");
+    assert_eq!((x.less(1.0) * 0.0).constant_value(), Some(0.0), "so is the answer of a comparison");
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! A method that is prepared once and then run many times.
 
-use bilevel::graph::Executor;
-use bilevel::{Cpu, Estimator, Hypergradient, Method, Problem, Result, State};
+use bilevel::{Estimator, Hypergradient, Key, Method, Result, Session, State};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A method prepared for one problem on one thread; its clones share the compiled programs, so that a driver that prepares it
-/// has nothing left to do. An estimator keeps nothing between its calls but what is in the state, so runs do not meet.
+/// A method compiled in one session; its clones share the compiled programs, so that a driver that prepares it has nothing left
+/// to do. An estimator keeps nothing between its calls but what is in the state, so runs do not meet.
 ///
-/// It must be run on the problem it was prepared for.
+/// It must be run on the problem and the kind of executor of its session, and it is that session's stop signal it listens to: a
+/// driver that is to be stopped must have the same.
 #[derive(Clone)]
 pub(crate) struct Prepared {
     name: &'static str,
@@ -15,8 +15,9 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    pub fn new(method: &dyn Method, problem: &Problem) -> Result<Self> {
-        let estimator = method.compile(problem, &Cpu::with_threads(1))?;
+    pub fn new(method: &dyn Method, session: &Session) -> Result<Self> {
+        let estimator = method.compile(session)?;
+        method.applies(session.problem())?;
         Ok(Prepared { name: method.name(), estimator: Arc::new(Mutex::new(estimator)) })
     }
 }
@@ -32,13 +33,39 @@ impl Method for Prepared {
         self.name
     }
 
-    fn compile(&self, _: &Problem, _: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, _: &Session) -> Result<Box<dyn Estimator>> {
         Ok(Box::new(self.clone()))
     }
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         self.estimator.lock().unwrap_or_else(PoisonError::into_inner).estimate(state, key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::{Outer, training};
+    use bilevel::{Cpu, StopReason, StopSignal};
+    use std::time::Duration;
+
+    #[test]
+    fn a_signal_breaks_off_a_method_that_was_prepared_before_the_run() {
+        let problem = crate::synthetic::problem(0.1, 0.0).unwrap();
+        let signal = StopSignal::new();
+        let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap().stopped_by(signal.clone());
+        // Left alone it would train for minutes.
+        let method = Prepared::new(&training(1e-3, 2_000_000_000), &session).unwrap();
+        let driver = Outer { rate: 0.1, iterations: 1 }.driver(&problem, &method, 1).stop_signal(signal.clone());
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                signal.stop();
+            });
+            driver.run().unwrap()
+        });
+        assert_eq!((outcome.reason, outcome.iterations), (StopReason::Signal, 0));
     }
 }

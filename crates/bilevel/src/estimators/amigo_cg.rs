@@ -8,29 +8,35 @@
 
 use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, at_least_0};
-use super::solve::{ConjugateGradients, Matrix};
+use super::solve::{ConjugateGradients, Matrix, REGULARISATION};
 use crate::diagnostics::{Diagnostics, adjoint};
-use crate::estimator::{Estimator, Hypergradient, Method, State};
+use crate::estimator::{Estimator, Hypergradient, Method};
+use crate::key::Key;
+use crate::norms::LazyNorm;
+use crate::optimizer::InnerOptimizer;
+use crate::paths::Path;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::session::Session;
+use crate::state::State;
 use crate::{Cause, Result};
-use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
 /// Settings of AmIGO with conjugate gradients.
 ///
-/// It takes θ for a minimum of the inner loss. Where θ⁰ depends on λ it applies, but sees nothing of that dependence.
+/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
+/// through θ⁰ alone.
 ///
 /// ```
-/// use bilevel::{AmigoCg, Cpu, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{AmigoCg, Cpu, Key, Leaf, Method, Problem, Session, Variable};
 /// // θ(λ) = λ and f = ½θ², so the hypergradient is λ.
 /// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| t.0.square() * 0.5)
 ///     .build()?;
 /// let method = AmigoCg { iterations: 1, step: 0.5, ..AmigoCg::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = method.prepare_in(&session)?;
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
 /// assert!((h.value[0].item().unwrap() - 2.0).abs() < 1e-12);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
@@ -45,21 +51,33 @@ pub struct AmigoCg {
     pub temperature: f64,
     /// Noise scale κ, at least 0.
     pub noise_scale: f64,
-    /// Added to every eigenvalue of H, at least 0.
+    /// Added to every eigenvalue of H, at least 0; 0 unless said otherwise, for anything else biases the hypergradient.
     pub regularisation: f64,
     /// Iterations i, at least 1.
     pub iterations: usize,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for AmigoCg {
     fn default() -> Self {
-        AmigoCg { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, regularisation: 0.0, iterations: 10 }
+        AmigoCg {
+            step: 0.01,
+            steps: 100,
+            temperature: 0.0,
+            noise_scale: 1.0,
+            regularisation: REGULARISATION,
+            iterations: 10,
+            optimizer: InnerOptimizer::Sgd,
+        }
     }
 }
 
 struct Prepared {
     implicit: Implicit,
     solver: ConjugateGradients,
+    session: Session,
+    adjoint: LazyNorm,
 }
 
 impl Method for AmigoCg {
@@ -67,33 +85,41 @@ impl Method for AmigoCg {
         "amigo-cg"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        let AmigoCg { step, steps, temperature, noise_scale, regularisation, iterations } = *self;
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        let AmigoCg { step, steps, temperature, noise_scale, regularisation, iterations, optimizer } = *self;
         at_least_0("regularisation", regularisation)?;
         count("iterations", iterations, 1)?;
-        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 0)?.with_optimizer(optimizer)?;
         let ending = Ending { scale: 1.0, proximal: None };
-        let implicit = Implicit::new(self.name(), problem, executor, inner, ending)?;
+        let implicit = Implicit::new(session, inner, ending)?;
         let matrix = Matrix { hessian: 1.0, identity: regularisation };
-        let solver = ConjugateGradients::new(problem, executor, &inner, matrix, iterations, true)?;
-        Ok(Box::new(Prepared { implicit, solver }))
+        let solver = ConjugateGradients::new(session, &inner, matrix, iterations, true)?;
+        let adjoint = LazyNorm::new(session.executor());
+        Ok(Box::new(Prepared { implicit, solver, session: session.clone(), adjoint }))
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Start
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(
+            InnerTime::new(self.step, self.steps)
+                .with_noise(self.temperature, self.noise_scale)
+                .with_optimizer(self.optimizer),
+        )
     }
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
-        let before = state.warm();
-        let solution = self.solver.solve(&point, &before)?;
-        let mut h =
-            self.implicit.finish(state, point, &solution.q, self.solver.products(), Cause::HessianNotPositive)?;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let point = self.implicit.descend(state, key)?;
+        let q = state.warm(self.session.executor())?;
+        let before = self.adjoint.of(&q)?;
+        let solution = self.solver.solve(&point, Some(&q))?;
+        let mut h = self.implicit.finish(point, &solution.q, self.solver.products(), Cause::HessianNotPositive)?;
         let Diagnostics { solve_residual, least_curvature, .. } = solution.diagnostics;
-        h.diagnostics = Diagnostics { solve_residual, least_curvature, ..adjoint(&before, &solution.q) };
-        state.memory = solution.q;
+        h.diagnostics = Diagnostics { solve_residual, least_curvature, ..adjoint(before, self.adjoint.of(&q)?) };
         Ok(h)
     }
 

@@ -8,29 +8,35 @@ use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, positive};
 use super::solve::Richardson;
 use crate::diagnostics::adjoint;
-use crate::estimator::{Estimator, Hypergradient, Method, State};
+use crate::estimator::{Estimator, Hypergradient, Method};
+use crate::key::Key;
+use crate::norms::LazyNorm;
+use crate::optimizer::InnerOptimizer;
+use crate::paths::Path;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::session::Session;
+use crate::state::State;
 use crate::{Cause, Result};
-use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
 /// Settings of AmIGO with gradient steps.
 ///
-/// It takes θ for a minimum of the inner loss. Where θ⁰ depends on λ it applies, but sees nothing of that dependence.
+/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
+/// through θ⁰ alone.
 ///
 /// ```
-/// use bilevel::{AmigoSgd, Cpu, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{AmigoSgd, Cpu, Key, Leaf, Method, Problem, Session, Variable};
 /// // θ(λ) = λ and f = ½θ², so the hypergradient is λ.
 /// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| t.0.square() * 0.5)
 ///     .build()?;
 /// let method = AmigoSgd { beta: 0.5, iterations: 10, step: 0.5, ..AmigoSgd::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let mut state = State::initial(&problem, [0, 0])?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = method.prepare_in(&session)?;
+/// let mut state = session.state(Key::from_seed(0))?;
 /// let errors = [0, 1].map(|_| {
-///     let h = estimator.estimate(&mut state, [0, 0]).unwrap();
+///     let h = estimator.estimate(&mut state, Key::from_seed(0)).unwrap();
 ///     (h.value[0].item().unwrap() - 2.0).abs()
 /// });
 /// assert!(errors[0] < 1e-2 && errors[1] < 1e-5, "{errors:?}");
@@ -51,11 +57,21 @@ pub struct AmigoSgd {
     pub beta: f64,
     /// Steps i on z, at least 1.
     pub iterations: usize,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for AmigoSgd {
     fn default() -> Self {
-        AmigoSgd { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, beta: 0.01, iterations: 10 }
+        AmigoSgd {
+            step: 0.01,
+            steps: 100,
+            temperature: 0.0,
+            noise_scale: 1.0,
+            beta: 0.01,
+            iterations: 10,
+            optimizer: InnerOptimizer::Sgd,
+        }
     }
 }
 
@@ -63,6 +79,8 @@ struct Prepared {
     implicit: Implicit,
     solver: Richardson,
     iterations: usize,
+    session: Session,
+    adjoint: LazyNorm,
 }
 
 impl Method for AmigoSgd {
@@ -70,30 +88,39 @@ impl Method for AmigoSgd {
         "amigo-sgd"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        let AmigoSgd { step, steps, temperature, noise_scale, beta, iterations } = *self;
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        let AmigoSgd { step, steps, temperature, noise_scale, beta, iterations, optimizer } = *self;
         positive("beta", beta)?;
         count("iterations", iterations, 1)?;
-        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 0)?.with_optimizer(optimizer)?;
         let ending = Ending { scale: 1.0, proximal: None };
-        let implicit = Implicit::new(self.name(), problem, executor, inner, ending)?;
-        let solver = Richardson::new(problem, executor, &inner, (beta, beta), iterations)?;
-        Ok(Box::new(Prepared { implicit, solver, iterations }))
+        let implicit = Implicit::new(session, inner, ending)?;
+        let solver = Richardson::new(session, &inner, (beta, beta), iterations)?;
+        let adjoint = LazyNorm::new(session.executor());
+        Ok(Box::new(Prepared { implicit, solver, iterations, session: session.clone(), adjoint }))
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Start
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(
+            InnerTime::new(self.step, self.steps)
+                .with_noise(self.temperature, self.noise_scale)
+                .with_optimizer(self.optimizer),
+        )
     }
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
-        let before = state.warm();
-        let z = self.solver.solve(&point, &before)?;
-        let mut h = self.implicit.finish(state, point, &z, self.iterations, Cause::SolveStepTooLarge)?;
-        h.diagnostics = adjoint(&before, &z);
-        state.memory = z;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let point = self.implicit.descend(state, key)?;
+        let z = state.warm(self.session.executor())?;
+        let before = self.adjoint.of(&z)?;
+        self.solver.solve(&point, &z)?;
+        let mut h = self.implicit.finish(point, &z, self.iterations, Cause::SolveStepTooLarge)?;
+        h.diagnostics = adjoint(before, self.adjoint.of(&z)?);
         Ok(h)
     }
 

@@ -6,26 +6,34 @@
 
 use crate::diagnostics::Diagnostics;
 use crate::error::require;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::key::Key;
+use crate::leaves::Leaves;
+use crate::methods::methods;
+use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
+use crate::routine::Routine;
+use crate::session::Session;
+use crate::state::State;
+use crate::trace::Trace;
 use crate::{Error, Result};
-use bilevel_graph::random::fold_in;
-use bilevel_graph::{Array, Executor};
+use bilevel_graph::{DType, Executor, Graph, Meta, Program, Tensor};
 use std::time::{Duration, Instant};
 
 /// Runs a method several times, with independent noise, and averages.
 ///
 /// ```
-/// use bilevel::{Chains, Cpu, LangevinAdjoint, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{Chains, Cpu, Key, LangevinAdjoint, Leaf, Method, Problem, Session, Variable};
 /// let problem = Problem::new(Leaf(Variable::constant([], 0.5)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square())
 ///     .outer(|_, _, t| (t.0 - 1.0).square())
 ///     .build()?;
 /// let method = Chains::new(LangevinAdjoint { temperature: 0.1, ..LangevinAdjoint::default() }, 8);
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let mut state = State::initial(&problem, [1, 2])?;
-/// let h = estimator.estimate(&mut state, [3, 4])?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = method.prepare_in(&session)?;
+/// let mut state = session.state(Key::from_seed(1))?;
+/// let h = estimator.estimate(&mut state, Key::from_seed(2))?;
 /// assert!(h.standard_error.unwrap()[0].item().unwrap() > 0.0);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
@@ -48,6 +56,8 @@ impl<M> Chains<M> {
 const BRIEF: Duration = Duration::from_micros(300);
 
 struct Prepared {
+    session: Session,
+    averaging: Routine,
     chains: Vec<Box<dyn Estimator>>,
     workers: usize,
     /// The last call took no longer than it takes to start threads.
@@ -55,15 +65,26 @@ struct Prepared {
 }
 
 impl<M: Method> Method for Chains<M> {
+    /// "chains of rmd" and the like: no method of the command line has such a name, for none is made of chains. A method of
+    /// one's own makes "chains".
     fn name(&self) -> &'static str {
-        self.method.name()
+        methods().iter().find(|info| info.name == self.method.name()).map_or("chains", |info| info.in_chains)
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         require(self.count >= 2, "count", self.count as f64, "at least 2")?;
-        let chains = (0..self.count).map(|_| self.method.compile(problem, executor)).collect::<Result<_>>()?;
+        let chains = (0..self.count).map(|_| self.method.compile(session)).collect::<Result<_>>()?;
         let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        Ok(Box::new(Prepared { chains, workers, brief: false }))
+        let averaging = average_program(self.count, session)?;
+        Ok(Box::new(Prepared { session: session.clone(), averaging, chains, workers, brief: false }))
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        self.method.sees(path)
+    }
+
+    fn applies(&self, problem: &Problem) -> Result<()> {
+        self.method.applies(problem)
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
@@ -72,49 +93,79 @@ impl<M: Method> Method for Chains<M> {
 }
 
 /// The first chain draws as the method alone would.
-fn chain_key(key: [i32; 2], number: usize) -> [i32; 2] {
-    if number == 0 { key } else { fold_in(key, number as u32) }
+fn chain_key(key: Key, number: usize) -> Key {
+    if number == 0 { key } else { key.fold_in(number as u32) }
 }
 
-/// The state of each chain. The first chain's θ is the state's own; what the others need lies in the state's memory, chain
-/// by chain, so that a checkpoint of the state is a checkpoint of all chains. Before the first call all start alike.
-fn split(state: &State, chains: usize) -> Result<Vec<State>> {
+/// The type and shape of what says at the head of the memory whose it is: without numbers, in the shape \[chains, leaves of
+/// memory of each, 0\].
+fn label(chains: usize, memory: usize) -> Meta {
+    Meta { dtype: DType::I32, shape: vec![chains, memory, 0] }
+}
+
+/// The state of each chain. The first chain's θ is the state's own; what the others need lies in the state's memory behind its
+/// label, chain by chain, so that a checkpoint of the state is a checkpoint of all chains. Before the first call all start
+/// alike. A state that a method alone left, or another number of chains, is refused: its leaves might fit all the same.
+fn split(state: &State, chains: usize, executor: &dyn Executor) -> Result<Vec<State>> {
     let leaves = state.theta.len();
-    let own = state.memory.len().saturating_sub((chains - 1) * leaves);
-    let memory = own / chains;
-    let fits = state.memory.is_empty() || (state.memory.len() >= (chains - 1) * leaves && own.is_multiple_of(chains));
-    if !fits {
+    let Some((head, rest)) = state.memory.split_first() else {
+        let alike = |chain: usize| {
+            let theta = if chain == 0 { state.theta.clone() } else { state.theta.duplicate(executor)? };
+            Ok(State { lambda: state.lambda.clone(), theta, memory: Leaves::default() })
+        };
+        return (0..chains).map(alike).collect();
+    };
+    let memory = rest.len().saturating_sub((chains - 1) * leaves) / chains;
+    let whole = rest.len() == (chains - 1) * leaves + chains * memory;
+    if *head.meta() != label(chains, memory) || !whole {
         let reason = format!("this state is not one that {chains} chains left: begin with State::initial");
         return Err(Error::Problem { reason });
     }
-    let mut rest = state.memory.iter();
-    let mut take = |count: usize| rest.by_ref().take(count).cloned().collect::<Vec<Array>>();
-    let fresh = state.memory.is_empty();
+    let mut rest = rest.iter();
+    let mut take = |count: usize| rest.by_ref().take(count).cloned().collect::<Leaves>();
     let states = (0..chains)
         .map(|chain| State {
             lambda: state.lambda.clone(),
-            theta: if chain == 0 || fresh { state.theta.clone() } else { take(leaves) },
+            theta: if chain == 0 { state.theta.clone() } else { take(leaves) },
             memory: take(memory),
         })
         .collect();
     Ok(states)
 }
 
-fn join(state: &mut State, chains: Vec<State>) {
-    state.memory.clear();
-    for (number, chain) in chains.into_iter().enumerate() {
-        if number == 0 {
-            state.theta = chain.theta;
-        } else {
-            state.memory.extend(chain.theta);
+fn join(state: &mut State, chains: &[State], executor: &dyn Executor) -> Result<()> {
+    let mut memory = vec![executor.buffer(&label(chains.len(), chains[0].memory.len()))?];
+    for (number, chain) in chains.iter().enumerate() {
+        if number > 0 {
+            memory.extend(chain.theta.iter().cloned());
         }
-        state.memory.extend(chain.memory);
+        memory.extend(chain.memory.iter().cloned());
     }
+    state.memory = memory.into_iter().collect();
+    Ok(())
+}
+
+/// Mean and standard error of the chains' hypergradients `h<chain>.<leaf>`, as outputs `mean` and `error`.
+fn average_program(chains: usize, session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let all: Vec<Vec<Tensor>> = (0..chains).map(|k| trace.inputs_like(&format!("h{k}"), &trace.lambda)).collect();
+    let count = chains as f64;
+    let mut builder = Program::builder(&graph);
+    for i in 0..trace.lambda.len() {
+        let zero = trace.lambda[i].zeros_like();
+        let mean = all.iter().fold(zero, |sum, h| sum + h[i]) / count;
+        let spread = all.iter().fold(zero, |sum, h| sum + (h[i] - mean).square());
+        builder = builder.output(format!("mean.{i}"), mean);
+        builder = builder.output(format!("error.{i}"), (spread / (count * (count - 1.0))).sqrt());
+    }
+    Routine::new(&builder.build()?, session)
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let mut states = split(state, self.chains.len())?;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let executor = self.session.executor();
+        let mut states = split(state, self.chains.len(), executor)?;
         let began = Instant::now();
         let run = |(number, (chain, state)): (usize, (&mut Box<dyn Estimator>, &mut State))| {
             chain.estimate(state, chain_key(key, number))
@@ -138,17 +189,17 @@ impl Estimator for Prepared {
         // It only decides who computes what, never what comes out.
         self.brief = began.elapsed() < BRIEF;
         let found = found.into_iter().collect::<Result<Vec<Hypergradient>>>()?;
-        join(state, states);
-        Ok(average(&found)?)
+        join(state, &states, executor)?;
+        self.average(&found)
     }
 
-    fn restart(&mut self, state: &mut State, theta: &[Array]) -> Result<()> {
-        let mut states = split(state, self.chains.len())?;
+    fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
+        let executor = self.session.executor();
+        let mut states = split(state, self.chains.len(), executor)?;
         for (chain, state) in self.chains.iter_mut().zip(&mut states) {
             chain.restart(state, theta)?;
         }
-        join(state, states);
-        Ok(())
+        join(state, &states, executor)
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {
@@ -156,34 +207,30 @@ impl Estimator for Prepared {
     }
 }
 
-fn average(found: &[Hypergradient]) -> bilevel_graph::Result<Hypergradient> {
-    let count = found.len() as f64;
-    let (mut value, mut error) = (vec![], vec![]);
-    for (leaf, like) in found[0].value.iter().enumerate() {
-        let all: Vec<Vec<f64>> = found.iter().map(|h| h.value[leaf].to_f64()).collect();
-        let mean = |i: usize| all.iter().map(|h| h[i]).sum::<f64>() / count;
-        let spread = |i: usize| {
-            let mean = mean(i);
-            (all.iter().map(|h| (h[i] - mean).powi(2)).sum::<f64>() / (count * (count - 1.0))).sqrt()
+impl Prepared {
+    fn average(&mut self, found: &[Hypergradient]) -> Result<Hypergradient> {
+        for (number, h) in found.iter().enumerate() {
+            self.averaging.bind(&format!("h{number}"), &h.value)?;
+        }
+        let (value, error) = (self.averaging.fresh_outputs("mean")?, self.averaging.fresh_outputs("error")?);
+        self.averaging.run(0..1)?;
+        let mut oracles = Oracles::default();
+        found.iter().for_each(|h| oracles += h.oracles);
+        let count = found.len() as f64;
+        let mean = |f: fn(&Hypergradient) -> f64| found.iter().map(f).sum::<f64>() / count;
+        let losses = (mean(|h| h.inner_loss), mean(|h| h.outer_loss));
+        let mut all = Hypergradient::new(value, losses, oracles).blaming(found[0].blame);
+        all.standard_error = Some(error);
+        let most = |f: fn(&Diagnostics) -> Option<f64>| found.iter().filter_map(|h| f(&h.diagnostics)).reduce(f64::max);
+        let samples = found.iter().map(|h| h.diagnostics.effective_samples).sum::<Option<f64>>();
+        all.diagnostics = Diagnostics {
+            adjoint_norm: most(|d| d.adjoint_norm),
+            adjoint_growth: most(|d| d.adjoint_growth),
+            effective_samples: samples,
+            solve_residual: most(|d| d.solve_residual),
+            least_curvature: most(|d| d.least_curvature.map(|least| -least)).map(|least| -least),
+            ..Diagnostics::default()
         };
-        let numbers = |f: &dyn Fn(usize) -> f64| (0..like.len()).map(f).collect::<Vec<_>>();
-        value.push(Array::from_values(like.shape(), &numbers(&mean), like.dtype())?);
-        error.push(Array::from_values(like.shape(), &numbers(&spread), like.dtype())?);
+        Ok(all)
     }
-    let mut oracles = Oracles::default();
-    found.iter().for_each(|h| oracles += h.oracles);
-    let mean = |f: fn(&Hypergradient) -> f64| found.iter().map(f).sum::<f64>() / count;
-    let mut all = Hypergradient::new(value, (mean(|h| h.inner_loss), mean(|h| h.outer_loss)), oracles);
-    all.standard_error = Some(error);
-    let most = |f: fn(&Diagnostics) -> Option<f64>| found.iter().filter_map(|h| f(&h.diagnostics)).reduce(f64::max);
-    let samples = found.iter().map(|h| h.diagnostics.effective_samples).sum::<Option<f64>>();
-    all.diagnostics = Diagnostics {
-        adjoint_norm: most(|d| d.adjoint_norm),
-        adjoint_growth: most(|d| d.adjoint_growth),
-        effective_samples: samples,
-        solve_residual: most(|d| d.solve_residual),
-        least_curvature: most(|d| d.least_curvature.map(|least| -least)).map(|least| -least),
-        ..Diagnostics::default()
-    };
-    Ok(all)
 }

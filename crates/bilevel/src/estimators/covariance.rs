@@ -8,20 +8,24 @@
 
 use super::effective_samples;
 use super::inner_loop::{InnerLoop, not_applicable};
+use crate::Result;
 use crate::error::require;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::key::Key;
+use crate::paths::must_see;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
-use crate::trace::{Trace, or_zeros};
-use crate::{Cause, Result};
-use bilevel_graph::{Array, Executor, Graph, Program, gradient};
+use crate::session::Session;
+use crate::state::State;
+use crate::trace::{InnerLoss, Trace, or_zeros};
+use bilevel_graph::{Graph, Program, gradient};
 use serde::{Deserialize, Serialize};
 
 /// Settings of the covariance estimator.
 ///
 /// ```
-/// use bilevel::{Cpu, Covariance, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{Covariance, Cpu, Key, Leaf, Method, Problem, Session, Variable};
 /// // θ ~ N(λ, τ) and f = θ: the derivative is 1.
 /// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 3.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
@@ -29,8 +33,9 @@ use serde::{Deserialize, Serialize};
 ///     .build()
 ///     .unwrap();
 /// let method = Covariance { step: 0.1, samples: 20_000, ..Covariance::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
 /// assert!((h.value[0].item().unwrap() - 1.0).abs() < 0.3);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,9 +62,9 @@ impl Default for Covariance {
 struct Prepared {
     settings: Covariance,
     inner: InnerLoop,
-    problem: Problem,
     burn_in: Routine,
     chain: Routine,
+    ending: Routine,
 }
 
 impl Method for Covariance {
@@ -67,54 +72,59 @@ impl Method for Covariance {
         "covariance"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        self.applies(session.problem())?;
         let Covariance { burn_in, samples, step, temperature, noise_scale } = *self;
         require(samples > 1, "samples", samples as f64, "at least 2, for a covariance")?;
-        let inner = InnerLoop::new(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
+        let inner = InnerLoop::at_least(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
         let must = "above 0: without noise there is no covariance; langevin-adjoint, rmd and ift-cg work at 0";
         require(temperature > 0.0, "temperature", temperature, must)?;
         require(noise_scale > 0.0, "noise_scale", noise_scale, must)?;
+        Ok(Box::new(Prepared {
+            settings: *self,
+            inner,
+            burn_in: inner.walk(session)?,
+            chain: chain_program(&inner, session)?,
+            ending: ending_program(samples, session)?,
+        }))
+    }
+
+    fn applies(&self, problem: &Problem) -> Result<()> {
         if problem.starts_from_lambda() {
             let reason = "it averages over the stationary chain, which forgets its start, but here θ⁰ depends on λ; use rmd, \
                           which differentiates through the start";
             return not_applicable(self.name(), reason);
         }
-        Ok(Box::new(Prepared {
-            settings: *self,
-            inner,
-            problem: problem.clone(),
-            burn_in: inner.walk(problem, executor)?,
-            chain: chain_program(&inner, problem, executor)?,
-        }))
+        must_see(self.name(), problem, |path| self.sees(path))
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.burn_in.saturating_add(self.samples)))
+        let time = InnerTime::new(self.step, self.burn_in.saturating_add(self.samples));
+        Some(time.with_noise(self.temperature, self.noise_scale))
     }
 }
 
 /// Carries θ and the sums of f − c, f_λ, s − d and (f − c)·(s − d), with s = ∂L_T/∂λ; the centres c and d are given.
-fn chain_program(inner: &InnerLoop, problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+fn chain_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
+    let dtype = session.problem().dtype;
     let both = [&lambda[..], theta].concat();
-    let loss = trace.inner(theta, step)?;
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let by = or_zeros(gradient(loss, &both)?, &both);
     let (score, slope) = by.split_at(lambda.len());
     let outer = trace.outer(theta, step)?;
     let direct = or_zeros(gradient(outer, lambda)?, lambda);
 
-    let (centre, f_sum) = (graph.input("centre.0", [], problem.dtype), graph.input("f.0", [], problem.dtype));
+    let (centre, f_sum) = (graph.input("centre.0", [], dtype), graph.input("f.0", [], dtype));
     let off = outer.reshape([]) - centre;
     let score_centre = trace.inputs_like("score_centre", lambda);
     let direct_sum = trace.inputs_like("direct", lambda);
     let score_sum = trace.inputs_like("score", lambda);
     let product_sum = trace.inputs_like("product", lambda);
     let mut builder = Program::builder(&graph).output("inner", loss).output("outer", outer).carry(f_sum, f_sum + off);
-    for (&theta, next) in theta.iter().zip(inner.next(&trace, slope, step)) {
-        builder = builder.carry(theta, next);
-    }
+    builder = inner.step(&trace, slope, &updates, step).carry(builder);
     for i in 0..lambda.len() {
         let score_off = score[i] - score_centre[i];
         builder = builder
@@ -124,61 +134,64 @@ fn chain_program(inner: &InnerLoop, problem: &Problem, executor: &dyn Executor) 
             .carry(product_sum[i], product_sum[i] + score_off * off);
     }
     builder = effective_samples::carry(builder, &trace, outer);
-    Routine::new(&builder.build()?, problem, executor)
+    Routine::new(&builder.build()?, session)
+}
+
+/// h = Σ f_λ/M − (Σ (f−c)(s−d) − Σ(f−c)·Σ(s−d)/M) / ((M−1)·κ²τ), from the sums.
+fn ending_program(samples: usize, session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let kept = samples as f64;
+    let [direct, score, product] = ["direct", "score", "product"].map(|name| trace.inputs_like(name, &trace.lambda));
+    let [f, heat] = ["f.0", "heat.0"].map(|name| graph.input(name, [], session.problem().dtype));
+    let mut builder = Program::builder(&graph);
+    for i in 0..direct.len() {
+        let covariance = (product[i] - f * score[i] / kept) / (kept - 1.0);
+        builder = builder.output(format!("h.{i}"), direct[i] / kept - covariance / heat);
+    }
+    Routine::new(&builder.build()?, session)
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         let Covariance { burn_in, samples, temperature, noise_scale, .. } = self.settings;
-        let mut theta = state.theta.clone();
         self.inner.place(&mut self.burn_in)?;
         if burn_in > 0 {
-            self.burn_in.set_point(&state.lambda, &theta, key)?;
+            self.burn_in.bind_point(&state.lambda, &state.theta, key)?;
             self.burn_in.run(0..burn_in as u32)?;
-            theta = self.burn_in.theta()?;
         }
         let chain = &mut self.chain;
         self.inner.place(chain)?;
-        chain.set_point(&state.lambda, &theta, key)?;
+        chain.bind_point(&state.lambda, &state.theta, key)?;
         effective_samples::begin(chain, 0.0)?;
-        let number = [Array::scalar(0.0, self.problem.dtype)];
-        let zeros = zeros_like(&state.lambda);
-        chain.set_all("direct", &zeros)?;
-        chain.set_all("centre", &number)?;
-        chain.set_all("score_centre", &zeros)?;
-        let clear = |chain: &mut Routine| -> Result<()> {
-            chain.set_all("f", &number)?;
-            chain.set_all("score", &zeros)?;
-            chain.set_all("product", &zeros)
-        };
-        clear(chain)?;
+        let direct = chain.zeroed("direct")?;
+        let score_centre = chain.zeroed("score_centre")?;
+        let (score, product) = (chain.zeroed("score")?, chain.zeroed("product")?);
+        let now = chain.outputs("now")?;
+        chain.set_numbers("centre", [0.0])?;
+        chain.set_numbers("f", [0.0])?;
         // The first sample becomes the centre of f and of the score, and so adds nothing to their sums.
         let second = burn_in as u32 + 1;
         chain.run(burn_in as u32..second)?;
         let centre = chain.number("outer")?;
-        chain.set_all("centre", &[Array::scalar(centre, self.problem.dtype)])?;
-        chain.set_all("score_centre", &chain.output_all("now")?)?;
-        clear(chain)?;
+        chain.set_numbers("centre", [centre])?;
+        chain.set_numbers("f", [0.0])?;
+        score_centre.copy_from(&now)?;
+        score.zero()?;
+        product.zero()?;
         effective_samples::begin(chain, centre)?;
         chain.run(second..self.inner.steps as u32)?;
 
-        let count = zeros.len();
-        let f = chain.carried_all("f")?[0].item().unwrap_or(f64::NAN);
-        let sums = ["direct", "score", "product"].map(|prefix| chain.carried_all(prefix));
-        let [direct, score, product] = sums;
-        let (direct, score, product) = (direct?, score?, product?);
-        let (kept, heat) = (samples as f64, noise_scale * noise_scale * temperature);
-        let leaf = |i: usize| -> Result<Array> {
-            let (d, s, p) = (direct[i].to_f64(), score[i].to_f64(), product[i].to_f64());
-            let one = |j: usize| d[j] / kept - (p[j] - f * s[j] / kept) / (kept - 1.0) / heat;
-            let values: Vec<f64> = (0..d.len()).map(one).collect();
-            Ok(Array::from_values(direct[i].shape(), &values, direct[i].dtype())?)
-        };
-        let value = (0..count).map(leaf).collect::<Result<Vec<_>>>()?;
-        let theta = chain.theta()?;
-        finite("covariance", "θ or the hypergradient", &[&value[..], &theta].concat(), Cause::InnerStepTooLarge)
-            .map_err(|e| self.inner.explain(e, &mut self.burn_in, (&state.lambda, &state.theta, key)))?;
-        state.theta = theta;
+        let [f] = chain.carried_numbers("f")?;
+        let heat = noise_scale * noise_scale * temperature;
+        let ending = &mut self.ending;
+        for (group, sums) in [("direct", &direct), ("score", &score), ("product", &product)] {
+            ending.bind(group, sums)?;
+        }
+        ending.set_numbers("f", [f])?;
+        ending.set_numbers("heat", [heat])?;
+        let value = ending.fresh_outputs("h")?;
+        ending.run(0..1)?;
         let oracles =
             Oracles { inner_gradients: self.inner.steps as u64, outer_gradients: samples as u64, ..Oracles::default() };
         let (inner_loss, outer_loss) = (chain.number("inner")?, chain.number("outer")?);

@@ -4,23 +4,28 @@
 //!   plain:       h = mean over z of z·F(λ + σz)/σ              z ~ N(0, I)
 //!
 //! Both have the same expectation. The plain form has a variance of F²/σ² per direction, which no small σ forgives. Every
-//! inner loop of one hypergradient starts at the same θ, or at θ⁰ of its own λ, and sees the same draws.
+//! inner loop of one hypergradient starts at the same θ, or at θ⁰ of its own λ, and sees the same draws. Directions and sums are
+//! in 64-bit floats whatever the type of λ: differences of sums would lose their digits, and the directions are the same.
 
 use super::inner_loop::{InnerLoop, Start, outer_loss};
 use crate::error::require;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::key::Key;
+use crate::leaves::Leaves;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
+use crate::session::Session;
+use crate::state::State;
+use crate::trace::Trace;
 use crate::{Cause, Result};
-use bilevel_graph::random::{fill_normal_f64, fold_in};
-use bilevel_graph::{Array, Executor};
+use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor};
 use serde::{Deserialize, Serialize};
 
 /// Settings of evolutionary search.
 ///
 /// ```
-/// use bilevel::{Cpu, Es, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{Cpu, Es, Key, Leaf, Method, Problem, Session, Variable};
 /// // F(λ) = λ, so every antithetic pair says z² and their mean is about 1.
 /// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
@@ -28,8 +33,9 @@ use serde::{Deserialize, Serialize};
 ///     .build()
 ///     .unwrap();
 /// let method = Es { step: 1.0, steps: 1, ..Es::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
 /// assert!((h.value[0].item().unwrap() - 1.0).abs() < 0.6);
 /// assert_eq!(h.oracles.losses, 201, "two for each of 100 directions, one at λ itself");
 /// ```
@@ -67,6 +73,12 @@ struct Prepared {
     start: Start,
     forward: Routine,
     outer: Routine,
+    moving: Routine,
+    gather: Routine,
+    ending: Routine,
+    session: Session,
+    /// θ of the loops at other λ.
+    work: Option<Leaves>,
 }
 
 impl Method for Es {
@@ -74,97 +86,149 @@ impl Method for Es {
         "es"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let Es { sigma, samples, step, steps, temperature, noise_scale, .. } = *self;
         require(sigma > 0.0 && sigma.is_finite(), "sigma", sigma, "above 0")?;
         require((1..=u32::MAX as usize).contains(&samples), "samples", samples as f64, "at least 1 and below 2³²")?;
-        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 1)?;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?;
         Ok(Box::new(Prepared {
             settings: *self,
             inner,
-            start: Start::new(problem, executor)?,
-            forward: inner.walk(problem, executor)?,
-            outer: outer_loss(problem, executor)?,
+            start: Start::new(session)?,
+            forward: inner.walk(session)?,
+            outer: outer_loss(session)?,
+            moving: move_program(session)?,
+            gather: gather_program(session)?,
+            ending: ending_program(samples, session)?,
+            session: session.clone(),
+            work: None,
         }))
     }
 
-    fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+    /// It takes no derivative by λ, so there need not be any.
+    fn applies(&self, _: &Problem) -> Result<()> {
+        Ok(())
     }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
+    }
+}
+
+/// λ + by·z with z the direction of the step's number, as outputs `moved.i`.
+fn move_program(session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let by = graph.input("by.0", [], DType::F64);
+    let mut builder = Program::builder(&graph);
+    for (i, (l, z)) in trace.lambda.iter().zip(directions(&trace)).enumerate() {
+        builder = builder.output(format!("moved.{i}"), (l.convert(DType::F64) + by * z).convert(l.dtype()));
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+/// Adds slope·z and its square to the sums.
+fn gather_program(session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let slope = graph.input("slope.0", [], DType::F64);
+    let [sum, square] = sums(&trace);
+    let mut builder = Program::builder(&graph);
+    for (i, z) in directions(&trace).into_iter().enumerate() {
+        let sample = slope * z;
+        builder = builder.carry(sum[i], sum[i] + sample).carry(square[i], square[i] + sample * sample);
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+/// The mean E\[x\] of the samples and its standard error √((E\[x²\] − E\[x\]²)/(N − 1)), from the sums.
+fn ending_program(samples: usize, session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let samples = samples as f64;
+    let [sum, square] = sums(&trace);
+    let mut builder = Program::builder(&graph);
+    for i in 0..sum.len() {
+        let mean = sum[i] / samples;
+        let spread = (square[i] / samples - mean * mean).maximum(0.0);
+        let error = (spread / (samples - 1.0).max(1.0)).sqrt();
+        for (name, value) in [("mean", mean), ("error", error)] {
+            builder = builder.output(format!("{name}.{i}"), value.convert(trace.lambda[i].dtype()));
+        }
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+/// The sums of the samples and of their squares.
+fn sums(trace: &Trace) -> [Vec<Tensor>; 2] {
+    ["sum", "square"].map(|name| {
+        let input = |(i, l): (usize, &Tensor)| trace.graph.input(format!("{name}.{i}"), l.shape(), DType::F64);
+        trace.lambda.iter().enumerate().map(input).collect()
+    })
+}
+
+/// A standard normal direction in the shapes of λ, by the number of the step.
+fn directions(trace: &Trace) -> Vec<Tensor> {
+    let draw = |(leaf, l): (usize, &Tensor)| {
+        trace.key.random(trace.graph.step(), RandomKind::Normal, leaf as u32, l.shape(), DType::F64)
+    };
+    trace.lambda.iter().enumerate().map(draw).collect()
 }
 
 impl Prepared {
-    /// F(λ): f after the inner loop.
-    fn value(&mut self, lambda: &[Array], theta: &[Array], key: [i32; 2]) -> Result<f64> {
-        let theta = self.start.theta(lambda, theta, key)?;
+    /// F(λ): f after the inner loop from the state's θ, which is left where the loop ends.
+    fn value(&mut self, lambda: &Leaves, theta: &Leaves, key: Key) -> Result<f64> {
+        self.start.place(lambda, theta, key)?;
         self.inner.place(&mut self.forward)?;
-        self.forward.set_point(lambda, &theta, key)?;
+        self.forward.bind_point(lambda, theta, key)?;
         self.forward.run(0..self.inner.steps as u32)?;
-        self.outer.set_point(lambda, &self.forward.theta()?, key)?;
+        self.outer.bind_point(lambda, theta, key)?;
         self.outer.run(self.inner.last())?;
         self.outer.number("outer")
     }
-}
 
-/// λ + by·z.
-fn moved(lambda: &[Array], z: &[Vec<f64>], by: f64) -> Result<Vec<Array>> {
-    let leaf = |(l, z): (&Array, &Vec<f64>)| {
-        let values: Vec<f64> = l.to_f64().iter().zip(z).map(|(l, z)| l + by * z).collect();
-        Ok(Array::from_values(l.shape(), &values, l.dtype())?)
-    };
-    lambda.iter().zip(z).map(leaf).collect()
-}
-
-/// √((E\[x²\] − E\[x\]²)/(N − 1)), the standard error of the mean of the samples.
-fn standard_error(lambda: &[Array], means: &[Vec<f64>], squares: &[Vec<f64>], samples: f64) -> Result<Vec<Array>> {
-    let leaf = |((l, mean), square): ((&Array, &Vec<f64>), &Vec<f64>)| {
-        let error = |(m, s): (&f64, &f64)| ((s - m * m).max(0.0) / (samples - 1.0)).sqrt();
-        let errors: Vec<f64> = mean.iter().zip(square).map(error).collect();
-        Ok(Array::from_values(l.shape(), &errors, l.dtype())?)
-    };
-    lambda.iter().zip(means).zip(squares).map(leaf).collect()
+    /// F at λ + by·z, on a θ of its own.
+    fn value_at(&mut self, state: &State, work: &Leaves, (sample, by): (u32, f64), key: Key) -> Result<f64> {
+        self.moving.bind_lambda(&state.lambda)?;
+        self.moving.set_key(key.fold_in(DIRECTIONS))?;
+        self.moving.set_numbers("by", [by])?;
+        let moved = self.moving.outputs("moved")?;
+        self.moving.run(sample..sample + 1)?;
+        work.copy_from(&state.theta)?;
+        self.value(&moved, work, key)
+    }
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         let Es { sigma, samples, antithetic, .. } = self.settings;
-        let words = fold_in(key, DIRECTIONS).map(|k| k as u32);
-        let mut sums: Vec<Vec<f64>> = state.lambda.iter().map(|l| vec![0.0; l.len()]).collect();
-        let mut squares = sums.clone();
-        let mut z = sums.clone();
+        let work = match &self.work {
+            Some(work) => work.clone(),
+            None => self.work.insert(state.theta.zeros_like(self.session.executor())?).clone(),
+        };
+        let (sum, square) = (self.gather.zeroed("sum")?, self.gather.zeroed("square")?);
+        self.gather.set_key(key.fold_in(DIRECTIONS))?;
         for sample in 0..samples as u32 {
-            for (leaf, z) in z.iter_mut().enumerate() {
-                fill_normal_f64(words, sample, leaf as u32, 0, z);
-            }
-            let ahead = self.value(&moved(&state.lambda, &z, sigma)?, &state.theta, key)?;
+            let ahead = self.value_at(state, &work, (sample, sigma), key)?;
             let slope = if antithetic {
-                let behind = self.value(&moved(&state.lambda, &z, -sigma)?, &state.theta, key)?;
-                (ahead - behind) / (2.0 * sigma)
+                (ahead - self.value_at(state, &work, (sample, -sigma), key)?) / (2.0 * sigma)
             } else {
                 ahead / sigma
             };
-            let moments = sums.iter_mut().flatten().zip(squares.iter_mut().flatten());
-            for ((sum, square), z) in moments.zip(z.iter().flatten()) {
-                *sum += slope * z / samples as f64;
-                *square += (slope * z).powi(2) / samples as f64;
-            }
+            self.gather.set_numbers("slope", [slope])?;
+            self.gather.run(sample..sample + 1)?;
         }
-        let leaves = state.lambda.iter().zip(&sums);
-        let value = leaves.map(|(l, sum)| Ok(Array::from_values(l.shape(), sum, l.dtype())?));
-        let value = value.collect::<Result<Vec<_>>>()?;
-        finite("es", "the hypergradient", &value, Cause::SearchTooWide)?;
-
-        let outer_loss = self.value(&state.lambda, &state.theta, key)?;
-        let end = self.forward.theta()?;
-        finite("es", "θ", &end, Cause::InnerStepTooLarge)?;
-        state.theta = end;
+        self.ending.bind("sum", &sum)?;
+        self.ending.bind("square", &square)?;
+        let (value, error) = (self.ending.fresh_outputs("mean")?, self.ending.fresh_outputs("error")?);
+        self.ending.run(0..1)?;
+        let lambda = state.lambda.clone();
+        let outer_loss = self.value(&lambda, &state.theta, key)?;
         let loops = (samples * if antithetic { 2 } else { 1 } + 1) as u64;
         let oracles = Oracles { inner_gradients: loops * self.inner.steps as u64, losses: loops, ..Oracles::default() };
-        let mut found = Hypergradient::new(value, (self.forward.number("inner")?, outer_loss), oracles);
-        if samples > 1 {
-            found.standard_error = Some(standard_error(&state.lambda, &sums, &squares, samples as f64)?);
-        }
-        Ok(found)
+        let found = Hypergradient::new(value, (self.forward.number("inner")?, outer_loss), oracles);
+        let standard_error = (samples > 1).then_some(error);
+        Ok(Hypergradient { standard_error, ..found.blaming(Cause::SearchTooWide) })
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

@@ -6,19 +6,23 @@
 //! draws, so the memory does not grow with the steps and the cost grows with λ: it is for a handful of hyperparameters.
 
 use super::inner_loop::{InnerLoop, Start, outer_gradient};
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
+use crate::Result;
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::key::Key;
+use crate::leaves::Leaves;
+use crate::optimizer::{InnerOptimizer, Optimizer};
 use crate::probe::InnerTime;
-use crate::problem::Problem;
 use crate::routine::Routine;
-use crate::trace::{Trace, or_zeros};
-use crate::{Cause, Result};
-use bilevel_graph::{Array, Executor, Graph, Program, gradient, jvp};
+use crate::session::Session;
+use crate::state::State;
+use crate::trace::{InnerLoss, Trace, or_zeros};
+use bilevel_graph::{Array, Graph, Program, Tensor, gradient, jvp};
 use serde::{Deserialize, Serialize};
 
 /// Settings of forward mode.
 ///
 /// ```
-/// use bilevel::{Cpu, Fmd, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{Cpu, Fmd, Key, Leaf, Method, Problem, Session, Variable};
 /// // One step from θ = 0 on ½(θ−λ)² goes to γλ, and f = θ there.
 /// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
@@ -26,9 +30,10 @@ use serde::{Deserialize, Serialize};
 ///     .build()
 ///     .unwrap();
 /// let method = Fmd { step: 0.25, steps: 1, ..Fmd::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
-/// assert_eq!(h.value[0].item(), Some(0.25));
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
+/// assert_eq!(h.value[0].item().unwrap(), 0.25);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -41,11 +46,13 @@ pub struct Fmd {
     pub temperature: f64,
     /// Noise scale κ, at least 0.
     pub noise_scale: f64,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for Fmd {
     fn default() -> Self {
-        Fmd { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0 }
+        Fmd { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, optimizer: InnerOptimizer::Sgd }
     }
 }
 
@@ -56,6 +63,9 @@ struct Prepared {
     start_column: Option<Routine>,
     chain: Routine,
     outer: Routine,
+    along: Routine,
+    session: Session,
+    has_slots: bool,
 }
 
 impl Method for Fmd {
@@ -63,118 +73,138 @@ impl Method for Fmd {
         "fmd"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        let Fmd { step, steps, temperature, noise_scale } = *self;
-        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 1)?;
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        let Fmd { step, steps, temperature, noise_scale, optimizer } = *self;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?.with_optimizer(optimizer)?;
         Ok(Box::new(Prepared {
             inner,
-            start: Start::new(problem, executor)?,
-            start_column: start_column(problem, executor)?,
-            chain: chain_program(&inner, problem, executor)?,
-            outer: outer_gradient(problem, executor)?,
+            start: Start::new(session)?,
+            start_column: start_column(session)?,
+            chain: chain_program(&inner, session)?,
+            outer: outer_gradient(session)?,
+            along: along_program(session)?,
+            session: session.clone(),
+            has_slots: !optimizer.slots().is_empty(),
         }))
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(
+            InnerTime::new(self.step, self.steps)
+                .with_noise(self.temperature, self.noise_scale)
+                .with_optimizer(self.optimizer),
+        )
     }
 }
 
 /// J0·e from inputs `e.i`, as outputs `s.i`.
-fn start_column(problem: &Problem, executor: &dyn Executor) -> Result<Option<Routine>> {
+fn start_column(session: &Session) -> Result<Option<Routine>> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let Some(start) = trace.start()? else { return Ok(None) };
     let e = trace.inputs_like("e", &trace.lambda);
     let column = or_zeros(jvp(&start, &trace.lambda, &e)?, &trace.theta);
-    let mut builder = Program::builder(&graph);
+    let mut builder = e.iter().fold(Program::builder(&graph), |builder, &e| builder.keep_input(e));
     for (i, s) in column.into_iter().enumerate() {
         builder = builder.output(format!("s.{i}"), s);
     }
-    Ok(Some(Routine::new(&builder.build()?, problem, executor)?))
+    Ok(Some(Routine::new(&builder.build()?, session)?))
 }
 
-fn chain_program(inner: &InnerLoop, problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+fn chain_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
     let (s, e) = (trace.inputs_like("s", theta), trace.inputs_like("e", lambda));
-    let loss = trace.inner(theta, step)?;
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let slope = or_zeros(gradient(loss, theta)?, theta);
-    let along = [&s[..], &e].concat();
-    let turn = or_zeros(jvp(&slope, &[&theta[..], lambda].concat(), &along)?, theta);
-    let next = inner.next(&trace, &slope, step);
-    let gamma = trace.gamma;
-    let mut builder = Program::builder(&graph).output("inner", loss);
-    for i in 0..theta.len() {
-        builder = builder.carry(theta[i], next[i]).carry(s[i], s[i] - turn[i] * gamma);
+    let walk = inner.step(&trace, &slope, &updates, step);
+    let (slots, slots_next): (Vec<Tensor>, Vec<Tensor>) = walk.slots.iter().copied().unzip();
+    // The tangents of what the optimizer remembers go along with that of θ.
+    let r = trace.inputs_like("r", &slots);
+    let (from, along) = ([&theta[..], &slots, lambda].concat(), [&s[..], &r, &e].concat());
+    let next = [walk.next(), slots_next].concat();
+    let turn = or_zeros(jvp(&next, &from, &along)?, &next);
+    let mut builder = walk.carry(Program::builder(&graph).output("inner", loss));
+    for (input, next) in s.iter().chain(&r).zip(turn) {
+        builder = builder.carry(*input, next);
     }
-    Routine::new(&builder.build()?, problem, executor)
+    Routine::new(&builder.build()?, session)
 }
 
-/// Σ over all leaves of the products of their numbers.
-fn inner_product(a: &[Array], b: &[Array]) -> f64 {
-    let leaf = |(a, b): (&Array, &Array)| a.to_f64().iter().zip(b.to_f64()).map(|(x, y)| x * y).sum::<f64>();
-    a.iter().zip(b).map(leaf).sum()
+/// Σ over all leaves of direct·e + f_θ·s, as output `along`.
+fn along_program(session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let pairs = [("direct", "e", &trace.lambda), ("f_theta", "s", &trace.theta)];
+    let mut sum = graph.scalar(0.0, session.problem().dtype);
+    for (a, b, like) in pairs {
+        for (a, b) in trace.inputs_like(a, like).into_iter().zip(trace.inputs_like(b, like)) {
+            sum = sum + (a * b).sum_all();
+        }
+    }
+    Routine::new(&Program::builder(&graph).output("along", sum).build()?, session)
 }
 
 impl Prepared {
-    /// Runs the inner loop with the tangent of λ along `e`; θᵀ is then in the chain, and dθᵀ/dλ·e comes back.
-    fn column(&mut self, theta: &[Array], lambda: &[Array], e: &[Array], key: [i32; 2]) -> Result<Vec<Array>> {
+    /// Runs the inner loop from the start with the tangent of λ along `e`; θᵀ is then in the state, and dθᵀ/dλ·e comes back.
+    fn column(&mut self, state: &State, start: &Leaves, e: &Leaves, key: Key) -> Result<Leaves> {
+        state.theta.copy_from(start)?;
         let s = match &mut self.start_column {
             Some(routine) => {
-                routine.set_lambda(lambda)?;
+                let s = self.chain.inputs("s")?;
+                routine.bind_lambda(&state.lambda)?;
                 routine.set_key(key)?;
-                routine.set_all("e", e)?;
+                routine.bind("e", e)?;
+                routine.bind_outputs("s", &s)?;
                 routine.run(0..1)?;
-                routine.output_all("s")?
+                s
             }
-            None => zeros_like(theta),
+            None => self.chain.zeroed("s")?,
         };
-        self.chain.set_theta(theta)?;
-        self.chain.set_all("s", &s)?;
-        self.chain.set_all("e", e)?;
+        if self.has_slots {
+            self.chain.zeroed("r")?;
+        }
+        self.inner.place(&mut self.chain)?;
+        self.chain.bind("e", e)?;
         self.chain.run(0..self.inner.steps as u32)?;
-        self.chain.carried_all("s")
+        Ok(s)
     }
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let lambda = state.lambda.clone();
-        let theta = self.start.theta(&lambda, &state.theta, key)?;
-        self.inner.place(&mut self.chain)?;
-        self.chain.set_lambda(&lambda)?;
-        self.chain.set_key(key)?;
-        let mut e = zeros_like(&lambda);
-        let (mut last, mut direct, mut f_theta) = (vec![], vec![], vec![]);
-        let mut value = vec![];
-        for leaf in 0..lambda.len() {
-            let (shape, dtype, count) = (lambda[leaf].shape(), lambda[leaf].dtype(), lambda[leaf].len());
-            let mut numbers = vec![0.0; count];
-            for j in 0..count {
-                let mut one = vec![0.0; count];
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let executor = self.session.executor();
+        self.start.place(&state.lambda, &state.theta, key)?;
+        let start = state.theta.duplicate(executor)?;
+        let e = state.lambda.zeros_like(executor)?;
+        let value = state.lambda.zeros_like(executor)?;
+        self.chain.bind_point(&state.lambda, &state.theta, key)?;
+        let (direct, f_theta) = (self.outer.outputs("direct")?, self.outer.outputs("f_theta")?);
+        self.along.bind("direct", &direct)?;
+        self.along.bind("f_theta", &f_theta)?;
+        let mut first = true;
+        for (leaf, place) in e.iter().zip(value.iter()) {
+            let mut numbers = vec![0.0; leaf.len()];
+            for j in 0..numbers.len() {
+                let mut one = vec![0.0; numbers.len()];
                 one[j] = 1.0;
-                e[leaf] = Array::from_values(shape, &one, dtype)?;
-                let s = self.column(&theta, &lambda, &e, key)?;
-                if f_theta.is_empty() {
+                leaf.write(&Array::from_values(leaf.shape(), &one, leaf.dtype())?)?;
+                let s = self.column(state, &start, &e, key)?;
+                if std::mem::take(&mut first) {
                     // θᵀ is the same for every column.
-                    last = self.chain.theta()?;
-                    finite("fmd", "θ", &last, Cause::InnerStepTooLarge)
-                        .map_err(|e| self.inner.explain(e, &mut self.chain, (&lambda, &theta, key)))?;
-                    self.outer.set_point(&lambda, &last, key)?;
+                    self.outer.bind_point(&state.lambda, &state.theta, key)?;
                     self.outer.run(self.inner.last())?;
-                    direct = self.outer.output_all("direct")?;
-                    f_theta = self.outer.output_all("f_theta")?;
                 }
-                numbers[j] = inner_product(&direct, &e) + inner_product(&f_theta, &s);
+                self.along.bind("e", &e)?;
+                self.along.bind("s", &s)?;
+                self.along.run(0..1)?;
+                numbers[j] = self.along.number("along")?;
             }
-            e[leaf] = Array::zeros(shape, dtype);
-            value.push(Array::from_values(shape, &numbers, dtype)?);
+            leaf.zero()?;
+            place.write(&Array::from_values(place.shape(), &numbers, place.dtype())?)?;
         }
-        finite("fmd", "the hypergradient", &value, Cause::InnerStepTooLarge)?;
-        state.theta = last;
-        let columns = lambda.iter().map(|l| l.len() as u64).sum::<u64>() * self.inner.steps as u64;
+        let columns = state.lambda.iter().map(|l| l.len() as u64).sum::<u64>() * self.inner.steps as u64;
         let oracles = Oracles {
             inner_gradients: columns,
             outer_gradients: 1,

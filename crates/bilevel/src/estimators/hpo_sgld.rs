@@ -5,19 +5,25 @@
 //!   gₘ = gₘ₋₁ − γ·f_θ(θᵐ)·\[C(θᵐ⁻¹) + H(θᵐ⁻¹)·J0\] + (θᵐ − θᵐ⁻¹)·f_θθ(θᵐ⁻¹)·J0
 //!   h  = (1/M)·Σ over m = B+1 … B+M of \[f_λ(θᵐ) + gₘ\]
 //!
+//! No g is kept: what step m takes from it is in every kept sum from m on, so h takes it at once with its weight,
+//!
+//!   h ← h + \[m > B\]·f_λ(θᵐ)/M − w_m·γ·f_θ(θᵐ)·\[…\],   w_m = min(M, B+M+1−m)/M,   from h = g₀.
+//!
 //! The recursion drops the contraction −γ·H·dθ/dλ, so it is not consistent: see [`LangevinAdjoint`](crate::LangevinAdjoint)
 //! for one that is.
 
 use super::effective_samples;
-use super::inner_loop::{InnerLoop, Start};
+use super::inner_loop::{InnerLoop, Start, scaled};
+use crate::Result;
 use crate::error::require;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::key::Key;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
 use crate::routine::Routine;
-use crate::trace::{Trace, or_zeros};
-use crate::{Cause, Result};
-use bilevel_graph::{Executor, Graph, Program, gradient, hessian_vector, mixed_vector};
+use crate::session::Session;
+use crate::state::State;
+use crate::trace::{InnerLoss, Trace, or_zeros};
+use bilevel_graph::{Graph, Program, gradient, hessian_vector, mixed_vector};
 use serde::{Deserialize, Serialize};
 
 /// Settings of HPO-SGLD.
@@ -56,111 +62,99 @@ impl Method for HpoSgld {
         "hpo-sgld"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let HpoSgld { burn_in, samples, step, temperature, noise_scale } = *self;
         require(samples > 0, "samples", samples as f64, "at least 1")?;
-        let inner = InnerLoop::new(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
+        let inner = InnerLoop::at_least(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
         Ok(Box::new(Prepared {
             settings: *self,
             inner,
-            chain: chain_program(self, &inner, problem, executor)?,
-            start: Start::new(problem, executor)?,
-            first: if problem.starts_from_lambda() { Some(first_program(problem, executor)?) } else { None },
+            chain: chain_program(self, &inner, session)?,
+            start: Start::new(session)?,
+            first: if session.problem().starts_from_lambda() { Some(first_program(session)?) } else { None },
         }))
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
         let mean_kept = Some(self.burn_in as f64 + (self.samples as f64 + 1.0) / 2.0);
-        Some(InnerTime { mean_kept, ..InnerTime::new(self.step, self.burn_in.saturating_add(self.samples)) })
+        let time = InnerTime::new(self.step, self.burn_in.saturating_add(self.samples));
+        Some(InnerTime { mean_kept, ..time.with_noise(self.temperature, self.noise_scale) })
     }
 }
 
 /// g₀ = f_θ(θ⁰)·J0.
-fn first_program(problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+fn first_program(session: &Session) -> Result<Routine> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let loss = trace.outer(&trace.theta, graph.step())?;
     let f_theta = or_zeros(gradient(loss, &trace.theta)?, &trace.theta);
     let mut builder = Program::builder(&graph);
     for (i, g) in trace.through_start(&f_theta)?.into_iter().enumerate() {
         builder = builder.output(format!("g.{i}"), g);
     }
-    Routine::new(&builder.build()?, problem, executor)
+    Routine::new(&builder.build()?, session)
 }
 
-fn chain_program(settings: &HpoSgld, inner: &InnerLoop, problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let share = 1.0 / settings.samples as f64;
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
     let gamma = trace.gamma;
-    let loss = trace.inner(theta, step)?;
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let slope = or_zeros(gradient(loss, theta)?, theta);
-    let next = inner.next(&trace, &slope, step);
+    let walk = inner.step(&trace, &slope, &updates, step);
+    let next = walk.next();
 
     // θᵐ counts as a variable of its own, so f_λ is the partial derivative.
     let outer = trace.outer(&next, step)?;
     let both = [&lambda[..], &next].concat();
-    let by = or_zeros(gradient(outer, &both)?, &both);
-    let (direct, f_theta) = by.split_at(lambda.len());
-    // γ·f_θ·C, and where θ⁰ depends on λ also (γ·f_θ·H − Δθ·f_θθ)·J0.
-    let mixed = or_zeros(mixed_vector(loss, theta, f_theta, lambda)?, lambda);
+    let mut direct = gradient(outer, &both)?;
+    let f_theta = &or_zeros(direct.split_off(lambda.len()), &next);
+    // γ·f_θ·C, and where θ⁰ depends on λ also (γ·f_θ·H − Δθ·f_θθ)·J0; leaves of θ may have steps of their own.
+    let scaled = &scaled(f_theta, session.problem());
+    let mixed = or_zeros(mixed_vector(loss, theta, scaled, lambda)?, lambda);
     let mut change: Vec<_> = mixed.iter().map(|m| *m * gamma).collect();
-    if problem.starts_from_lambda() {
-        let hessian = or_zeros(hessian_vector(loss, theta, f_theta)?, theta);
+    if session.problem().starts_from_lambda() {
+        let hessian = or_zeros(hessian_vector(loss, theta, scaled)?, theta);
         let moved: Vec<_> = next.iter().zip(theta).map(|(n, t)| *n - *t).collect();
         let bend = or_zeros(hessian_vector(trace.outer(theta, step)?, theta, &moved)?, theta);
         let through: Vec<_> = hessian.iter().zip(&bend).map(|(h, b)| *h * gamma - *b).collect();
         change = change.iter().zip(trace.through_start(&through)?).map(|(c, s)| *c + s).collect();
     }
-    let g = trace.inputs_like("g", lambda);
     let h = trace.inputs_like("h", lambda);
-    let mut builder = Program::builder(&graph).output("inner", loss).output("outer", outer);
-    for i in 0..theta.len() {
-        builder = builder.carry(theta[i], next[i]);
-    }
+    // The first step has the number 0 here.
+    let dtype = session.problem().dtype;
+    let weight = (inner.steps as f64 - step).minimum(settings.samples as f64).convert(dtype) * share;
+    let kept = step.greater_equal(settings.burn_in as f64).convert(dtype) * share;
+    let mut builder = walk.carry(Program::builder(&graph).output("inner", loss).output("outer", outer));
     for i in 0..lambda.len() {
-        let g_next = g[i] - change[i];
-        builder = builder.carry(g[i], g_next).carry(h[i], h[i] + (direct[i] + g_next) * share);
+        let h_next = h[i] - change[i] * weight;
+        builder = builder.carry(h[i], direct[i].map_or(h_next, |direct| h_next + direct * kept));
     }
     builder = effective_samples::carry(builder, &trace, outer);
-    Routine::new(&builder.build()?, problem, executor)
+    Routine::new(&builder.build()?, session)
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let zeros = zeros_like(&state.lambda);
-        let theta = self.start.theta(&state.lambda, &state.theta, key)?;
-        let g = match &mut self.first {
-            Some(first) => {
-                first.set_point(&state.lambda, &theta, key)?;
-                first.run(0..1)?;
-                first.output_all("g")?
-            }
-            None => zeros.clone(),
-        };
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        self.start.place(&state.lambda, &state.theta, key)?;
         let chain = &mut self.chain;
+        let value = chain.fresh_zeros("h")?;
+        if let Some(first) = &mut self.first {
+            first.bind_point(&state.lambda, &state.theta, key)?;
+            first.bind_outputs("g", &value)?;
+            first.run(0..1)?;
+        }
         self.inner.place(chain)?;
-        chain.set_point(&state.lambda, &theta, key)?;
-        chain.set_all("g", &g)?;
-        chain.set_all("h", &zeros)?;
-        // What is averaged begins anew after the burn-in, and the sums of f with an f as their centre.
+        chain.bind_point(&state.lambda, &state.theta, key)?;
+        // The effective samples are those kept, with an f as their centre.
         effective_samples::begin(chain, 0.0)?;
         let first = self.settings.burn_in.max(1) as u32;
         chain.run(0..first)?;
-        if self.settings.burn_in > 0 {
-            chain.set_all("h", &zeros)?;
-        }
         let centre = chain.number("outer")?;
         effective_samples::begin(chain, centre)?;
         chain.run(first..self.inner.steps as u32)?;
-        let value = chain.carried_all("h")?;
-        finite("hpo-sgld", "the hypergradient", &value, Cause::InnerStepTooLarge)
-            .map_err(|e| self.inner.explain(e, chain, (&state.lambda, &theta, key)))?;
-        let end = chain.theta()?;
-        finite("hpo-sgld", "θ", &end, Cause::InnerStepTooLarge)
-            .map_err(|e| self.inner.explain(e, chain, (&state.lambda, &theta, key)))?;
-        state.theta = end;
         let (steps, from_lambda) = (self.inner.steps as u64, self.first.is_some() as u64);
         let oracles = Oracles {
             inner_gradients: steps,

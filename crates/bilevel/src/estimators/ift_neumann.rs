@@ -8,28 +8,35 @@
 
 use super::implicit::{Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, positive};
-use super::solve::{Richardson, square_norm};
-use crate::estimator::{Estimator, Hypergradient, Method, State};
+use super::solve::Richardson;
+use crate::estimator::{Estimator, Hypergradient, Method};
+use crate::key::Key;
+use crate::leaves::Leaves;
+use crate::norms::LazyNorm;
+use crate::optimizer::InnerOptimizer;
+use crate::paths::Path;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::session::Session;
+use crate::state::State;
 use crate::{Cause, Error, Result};
-use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
 /// Settings of implicit differentiation with a Neumann series.
 ///
-/// It takes θ for a minimum of the inner loss. Where θ⁰ depends on λ it applies, but sees nothing of that dependence.
+/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
+/// through θ⁰ alone.
 ///
 /// ```
-/// use bilevel::{Cpu, IftNeumann, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{Cpu, IftNeumann, Key, Leaf, Method, Problem, Session, Variable};
 /// // θ(λ) = λ and f = ½θ², so the hypergradient is λ.
 /// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, _, t| t.0.square() * 0.5)
 ///     .build()?;
 /// let method = IftNeumann { alpha: 0.5, terms: 30, step: 0.5, ..IftNeumann::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = method.prepare_in(&session)?;
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
 /// assert!((h.value[0].item().unwrap() - 2.0).abs() < 1e-8);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
@@ -50,6 +57,8 @@ pub struct IftNeumann {
     pub terms: usize,
     /// Multiply the sum by α, as the inverse needs (the default); without it the sum is as the paper's tables have it.
     pub final_alpha: bool,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for IftNeumann {
@@ -62,6 +71,7 @@ impl Default for IftNeumann {
             alpha: 0.1,
             terms: 10,
             final_alpha: true,
+            optimizer: InnerOptimizer::Sgd,
         }
     }
 }
@@ -70,6 +80,10 @@ struct Prepared {
     implicit: Implicit,
     series: Richardson,
     terms: usize,
+    session: Session,
+    /// The partial sum.
+    sum: Option<Leaves>,
+    norm: LazyNorm,
 }
 
 impl Method for IftNeumann {
@@ -77,33 +91,45 @@ impl Method for IftNeumann {
         "ift-neumann"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        let IftNeumann { step, steps, temperature, noise_scale, alpha, terms, final_alpha } = *self;
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        let IftNeumann { step, steps, temperature, noise_scale, alpha, terms, final_alpha, optimizer } = *self;
         positive("alpha", alpha)?;
         count("terms", terms, 0)?;
-        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 0)?.with_optimizer(optimizer)?;
         let ending = Ending { scale: if final_alpha { alpha } else { 1.0 }, proximal: None };
-        let implicit = Implicit::new(self.name(), problem, executor, inner, ending)?;
-        let series = Richardson::new(problem, executor, &inner, (alpha, 1.0), terms)?;
-        Ok(Box::new(Prepared { implicit, series, terms }))
+        let implicit = Implicit::new(session, inner, ending)?;
+        let series = Richardson::new(session, &inner, (alpha, 1.0), terms)?;
+        let norm = LazyNorm::new(session.executor());
+        Ok(Box::new(Prepared { implicit, series, terms, session: session.clone(), sum: None, norm }))
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Start
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(
+            InnerTime::new(self.step, self.steps)
+                .with_noise(self.temperature, self.noise_scale)
+                .with_optimizer(self.optimizer),
+        )
     }
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let point = self.implicit.descend(&state.lambda, &state.theta, key)?;
-        let p = self.series.solve(&point, &point.f_theta)?;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let point = self.implicit.descend(state, key)?;
+        // The first term is f_θ itself, which the sum must not overwrite.
+        let sum = self.sum.get_or_insert(point.f_theta.zeros_like(self.session.executor())?).clone();
+        sum.copy_from(&point.f_theta)?;
+        self.series.solve(&point, &sum)?;
         // Where the series converges no partial sum is longer than its number of terms times the first.
-        let growth = (square_norm(&p) / square_norm(&point.f_theta)).sqrt() / (self.terms + 1) as f64;
+        let growth = self.norm.of(&sum)? / self.norm.of(&point.f_theta)? / (self.terms + 1) as f64;
         if growth > 1e6 {
             let seen = format!("ift-neumann: the series grew {growth:.0e} times beyond its first term");
             return Err(Error::Diverged { seen, cause: Cause::SolveStepTooLarge });
         }
-        self.implicit.finish(state, point, &p, self.terms, Cause::SolveStepTooLarge)
+        self.implicit.finish(point, &sum, self.terms, Cause::SolveStepTooLarge)
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

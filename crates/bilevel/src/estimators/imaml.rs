@@ -8,14 +8,18 @@
 //! depends on λ, which it does not in the usual setting.
 
 use super::implicit::{Ending, Implicit, count};
-use super::inner_loop::{InnerLoop, positive};
+use super::inner_loop::{InnerLoop, not_applicable, positive};
 use super::solve::{ConjugateGradients, Matrix};
-use crate::estimator::{Estimator, Hypergradient, Method, State, zeros_like};
+use crate::estimator::{Estimator, Hypergradient, Method};
+use crate::key::Key;
+use crate::optimizer::InnerOptimizer;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
+use crate::session::Session;
+use crate::state::State;
 use crate::trace::Trace;
-use crate::{Cause, Error, Result};
-use bilevel_graph::{Executor, Graph};
+use crate::{Cause, Result};
+use bilevel_graph::Graph;
 use serde::{Deserialize, Serialize};
 
 /// Settings of implicit MAML.
@@ -24,7 +28,7 @@ use serde::{Deserialize, Serialize};
 /// without the proximal term.
 ///
 /// ```
-/// use bilevel::{Cpu, Imaml, Leaf, Method, Problem, State, Variable};
+/// use bilevel::{Cpu, Imaml, Key, Leaf, Method, Problem, Session, Variable};
 /// // The minimum of ½(θ−3)² + ½(θ−λ)² is θ = (3+λ)/2, and f = ½θ²: the hypergradient is θ/2.
 /// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, _, t| (t.0 - 3.0).square() * 0.5)
@@ -32,8 +36,9 @@ use serde::{Deserialize, Serialize};
 ///     .start(|_, l| Leaf(l.0))
 ///     .build()?;
 /// let method = Imaml { rho: 1.0, step: 0.3, ..Imaml::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = method.prepare_in(&session)?;
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
 /// assert!((h.value[0].item().unwrap() - 1.0).abs() < 1e-12);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
@@ -52,11 +57,21 @@ pub struct Imaml {
     pub rho: f64,
     /// Iterations i of conjugate gradients, at least 1.
     pub iterations: usize,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for Imaml {
     fn default() -> Self {
-        Imaml { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, rho: 1.0, iterations: 5 }
+        Imaml {
+            step: 0.01,
+            steps: 100,
+            temperature: 0.0,
+            noise_scale: 1.0,
+            rho: 1.0,
+            iterations: 5,
+            optimizer: InnerOptimizer::Sgd,
+        }
     }
 }
 
@@ -70,40 +85,45 @@ impl Method for Imaml {
         "imaml"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        let Imaml { step, steps, temperature, noise_scale, rho, iterations } = *self;
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        let Imaml { step, steps, temperature, noise_scale, rho, iterations, optimizer } = *self;
         positive("rho", rho)?;
         count("iterations", iterations, 1)?;
-        if !starts_at_lambda(problem)? {
-            let reason = "it needs θ⁰ = λ, leaf by leaf: give the problem .start(…) with the identity, or use ift-cg where \
-                          λ is not the start of θ";
-            return Err(Error::NotApplicable { method: self.name(), reason: reason.into() });
-        }
-        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 0)?;
+        self.applies(session.problem())?;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 0)?.with_optimizer(optimizer)?;
         let ending = Ending { scale: 1.0 / rho, proximal: Some(rho) };
-        let implicit = Implicit::new(self.name(), problem, executor, inner, ending)?;
+        let implicit = Implicit::new(session, inner, ending)?;
         let matrix = Matrix { hessian: 1.0 / rho, identity: 1.0 };
-        let solver = ConjugateGradients::new(problem, executor, &inner, matrix, iterations, false)?;
+        let solver = ConjugateGradients::new(session, &inner, matrix, iterations, false)?;
         Ok(Box::new(Prepared { implicit, solver }))
     }
 
+    fn applies(&self, problem: &Problem) -> Result<()> {
+        let graph = Graph::new();
+        let trace = Trace::new(&graph, problem)?;
+        if trace.start()?.is_some_and(|start| start == trace.lambda) {
+            return Ok(());
+        }
+        let reason = "it needs θ⁰ = λ, leaf by leaf: give the problem .start(…) with the identity, or use rmd, which \
+                      differentiates through any start";
+        not_applicable(self.name(), reason)
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime { added_curvature: self.rho, ..InnerTime::new(self.step, self.steps) })
+        let time = InnerTime::new(self.step, self.steps)
+            .with_noise(self.temperature, self.noise_scale)
+            .with_optimizer(self.optimizer);
+        Some(InnerTime { added_curvature: self.rho, ..time })
     }
 }
 
-fn starts_at_lambda(problem: &Problem) -> Result<bool> {
-    let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
-    Ok(trace.start()?.is_some_and(|start| start == trace.lambda))
-}
-
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let point = self.implicit.descend(&state.lambda, &state.lambda, key)?;
-        let solution = self.solver.solve(&point, &zeros_like(&point.theta))?;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        // The start is the identity, so the loop begins at λ.
+        let point = self.implicit.descend(state, key)?;
+        let solution = self.solver.solve(&point, None)?;
         let products = self.solver.products();
-        let mut found = self.implicit.finish(state, point, &solution.q, products, Cause::HessianNotPositive)?;
+        let mut found = self.implicit.finish(point, &solution.q, products, Cause::HessianNotPositive)?;
         found.diagnostics = solution.diagnostics;
         Ok(found)
     }

@@ -6,12 +6,15 @@
 
 use super::inner_loop::{InnerLoop, Start, outer_gradient};
 use crate::error::require;
-use crate::estimator::{Hypergradient, Oracles, State, finite};
-use crate::problem::Problem;
+use crate::estimator::{Hypergradient, Oracles};
+use crate::key::Key;
+use crate::leaves::Leaves;
 use crate::routine::Routine;
-use crate::trace::{Trace, or_zeros};
+use crate::session::Session;
+use crate::state::State;
+use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Cause, Result};
-use bilevel_graph::{Array, Executor, Graph, Program, Tensor, gradient, hessian_vector, mixed_vector};
+use bilevel_graph::{Graph, Program, Tensor, gradient, hessian_vector, mixed_vector};
 
 /// The number of the step whose draw the hypergradient uses.
 pub(crate) fn counter(inner: &InnerLoop, graph: &Graph) -> Tensor {
@@ -41,24 +44,23 @@ pub(crate) struct Ending {
 
 /// Where a hypergradient is taken, and the outer derivatives there.
 pub(crate) struct Point {
-    pub lambda: Vec<Array>,
-    pub theta: Vec<Array>,
-    pub key: [i32; 2],
-    pub direct: Vec<Array>,
-    pub f_theta: Vec<Array>,
+    pub lambda: Leaves,
+    pub theta: Leaves,
+    pub key: Key,
+    pub direct: Leaves,
+    pub f_theta: Leaves,
     pub outer_loss: f64,
 }
 
 impl Point {
-    /// Sets λ, θ and the key of a routine.
+    /// Binds λ and θ of a routine, and sets its key.
     pub fn place(&self, routine: &mut Routine) -> Result<()> {
-        routine.set_point(&self.lambda, &self.theta, self.key)
+        routine.bind_point(&self.lambda, &self.theta, self.key)
     }
 }
 
 /// The compiled parts around a linear solve.
 pub(crate) struct Implicit {
-    method: &'static str,
     pub inner: InnerLoop,
     start: Start,
     descent: Routine,
@@ -69,64 +71,40 @@ pub(crate) struct Implicit {
 }
 
 impl Implicit {
-    pub fn new(
-        method: &'static str,
-        problem: &Problem,
-        executor: &dyn Executor,
-        inner: InnerLoop,
-        ending: Ending,
-    ) -> Result<Self> {
-        let (last, mixed) = ending_program(problem, executor, &inner, ending)?;
+    pub fn new(session: &Session, inner: InnerLoop, ending: Ending) -> Result<Self> {
+        let (last, mixed) = ending_program(session, &inner, ending)?;
         Ok(Implicit {
-            method,
             inner,
-            start: Start::new(problem, executor)?,
-            descent: descent_program(problem, executor, &inner, ending.proximal)?,
-            outer: outer_gradient(problem, executor)?,
+            start: Start::new(session)?,
+            descent: descent_program(session, &inner, ending.proximal)?,
+            outer: outer_gradient(session)?,
             ending: last,
             mixed,
         })
     }
 
-    /// Runs the inner loop from θ, and takes the outer derivatives where it ends.
-    pub fn descend(&mut self, lambda: &[Array], theta: &[Array], key: [i32; 2]) -> Result<Point> {
-        let theta = &self.start.theta(lambda, theta, key)?;
+    /// Runs the inner loop from the state's θ, and takes the outer derivatives where it ends.
+    pub fn descend(&mut self, state: &State, key: Key) -> Result<Point> {
+        let (lambda, theta) = (&state.lambda, &state.theta);
+        self.start.place(lambda, theta, key)?;
         self.inner.place(&mut self.descent)?;
-        self.descent.set_point(lambda, theta, key)?;
+        self.descent.bind_point(lambda, theta, key)?;
         self.descent.run(0..self.inner.steps as u32)?;
-        let end = self.descent.theta()?;
-        finite(self.method, "θ", &end, Cause::InnerStepTooLarge)
-            .map_err(|e| self.inner.explain(e, &mut self.descent, (lambda, theta, key)))?;
-        let mut point =
-            Point { lambda: lambda.to_vec(), theta: end, key, direct: vec![], f_theta: vec![], outer_loss: f64::NAN };
-        point.place(&mut self.outer)?;
+        let (direct, f_theta) = (self.outer.outputs("direct")?, self.outer.outputs("f_theta")?);
+        self.outer.bind_point(lambda, theta, key)?;
         self.outer.run(self.inner.last())?;
-        point.direct = self.outer.output_all("direct")?;
-        point.f_theta = self.outer.output_all("f_theta")?;
-        point.outer_loss = self.outer.number("outer")?;
-        let given = [&point.direct[..], &point.f_theta].concat();
-        finite(self.method, "the derivative of the outer loss", &given, Cause::OuterLossUndefined)?;
-        Ok(point)
+        let outer_loss = self.outer.number("outer")?;
+        Ok(Point { lambda: lambda.clone(), theta: theta.clone(), key, direct, f_theta, outer_loss })
     }
 
-    /// The hypergradient from the solution `v`, which took `products` Hessian products; leaves θ in the state.
-    /// `cause` is for a solution that is not finite.
-    pub fn finish(
-        &mut self,
-        state: &mut State,
-        point: Point,
-        v: &[Array],
-        products: usize,
-        cause: Cause,
-    ) -> Result<Hypergradient> {
-        finite(self.method, "the solution of the linear system", v, cause)?;
+    /// The hypergradient from the solution `v`, which took `products` Hessian products. `cause` is for a solution that is
+    /// not finite.
+    pub fn finish(&mut self, point: Point, v: &Leaves, products: usize, cause: Cause) -> Result<Hypergradient> {
         point.place(&mut self.ending)?;
-        self.ending.set_all("direct", &point.direct)?;
-        self.ending.set_all("v", v)?;
+        self.ending.bind("direct", &point.direct)?;
+        self.ending.bind("v", v)?;
+        let value = self.ending.fresh_outputs("h")?;
         self.ending.run(0..1)?;
-        let value = self.ending.output_all("h")?;
-        finite(self.method, "the hypergradient", &value, cause)?;
-        state.theta = point.theta;
         let oracles = Oracles {
             inner_gradients: self.inner.steps as u64,
             outer_gradients: 1,
@@ -134,49 +112,37 @@ impl Implicit {
             mixed_products: self.mixed as u64,
             losses: 0,
         };
-        Ok(Hypergradient::new(value, (self.ending.number("inner")?, point.outer_loss), oracles))
+        Ok(Hypergradient::new(value, (self.ending.number("inner")?, point.outer_loss), oracles).blaming(cause))
     }
 }
 
-fn descent_program(
-    problem: &Problem,
-    executor: &dyn Executor,
-    inner: &InnerLoop,
-    proximal: Option<f64>,
-) -> Result<Routine> {
+fn descent_program(session: &Session, inner: &InnerLoop, proximal: Option<f64>) -> Result<Routine> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
-    let loss = trace.inner(theta, step)?;
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let mut slope = or_zeros(gradient(loss, theta)?, theta);
     if let Some(rho) = proximal {
         let pulled = |(i, s): (usize, &Tensor)| *s + (theta[i] - lambda[i]) * rho;
         slope = slope.iter().enumerate().map(pulled).collect();
     }
-    let mut builder = Program::builder(&graph).output("inner", loss);
-    for (&theta, next) in theta.iter().zip(inner.next(&trace, &slope, step)) {
-        builder = builder.carry(theta, next);
-    }
-    Routine::new(&builder.build()?, problem, executor)
+    let step = inner.step(&trace, &slope, &updates, step);
+    Routine::new(&step.carry(Program::builder(&graph).output("inner", loss)).build()?, session)
 }
 
 /// The program, and whether it computes vᵀC.
-fn ending_program(
-    problem: &Problem,
-    executor: &dyn Executor,
-    inner: &InnerLoop,
-    ending: Ending,
-) -> Result<(Routine, bool)> {
+fn ending_program(session: &Session, inner: &InnerLoop, ending: Ending) -> Result<(Routine, bool)> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta) = (&trace.lambda, &trace.theta);
     let (direct, v) = (trace.inputs_like("direct", lambda), trace.inputs_like("v", theta));
     let loss = trace.inner(theta, counter(inner, &graph))?;
     let mixed = mixed_vector(loss, theta, &v, lambda)?;
     let mut builder = Program::builder(&graph).output("inner", loss);
+    builder = v.iter().fold(builder, |builder, &v| builder.keep_input(v));
     for i in 0..lambda.len() {
         let base = if ending.proximal.is_some() { direct[i] + v[i] } else { direct[i] };
         builder = builder.output(format!("h.{i}"), mixed[i].map_or(base, |mixed| base - mixed * ending.scale));
     }
-    Ok((Routine::new(&builder.build()?, problem, executor)?, mixed.iter().any(Option::is_some)))
+    Ok((Routine::new(&builder.build()?, session)?, mixed.iter().any(Option::is_some)))
 }

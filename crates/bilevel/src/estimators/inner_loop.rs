@@ -1,38 +1,97 @@
 //! The plain inner loop that the unrolled estimators share:
 //!
-//!   θᵗ⁺¹ = θᵗ − γ·∇θL_T(λ, θᵗ) + κ·√(2τγ)·ξᵗ,   t = 0 … T−1,
+//!   θᵗ⁺¹ = θᵗ − γ·direction(∇θL_T(λ, θᵗ)) + κ·√(2τγ)·ξᵗ,   t = 0 … T−1,
 //!
 //! from θ⁰ = `state.theta`, or from θ⁰(λ) where the problem says so. Step t draws with counter t, so any stretch of the
 //! loop can be run again alone and sees the same minibatches and noise; f is taken at θᵀ with counter T.
 
 use crate::error::require;
+use crate::key::Key;
+use crate::leaves::Leaves;
+use crate::optimizer::{InnerOptimizer, LeafStep, Optimizer};
 use crate::problem::Problem;
 use crate::routine::Routine;
-use crate::trace::{Trace, or_zeros};
+use crate::session::Session;
+use crate::trace::{InnerLoss, Trace, or_zeros};
+use crate::variable::{Role, Variable};
 use crate::{Error, Result};
-use bilevel_graph::{Array, DType, Executor, Graph, Program, Tensor, gradient};
+use bilevel_graph::{Graph, Program, ProgramBuilder, Tensor, gradient};
 use std::ops::Range;
 
-/// Settings of the loop.
+/// Settings of the loop: what a method written elsewhere builds its programs with.
+///
+/// ```
+/// use bilevel::{InnerLoop, InnerOptimizer};
+/// let inner = InnerLoop::new(0.1, 20, 0.0, 1.0)?.with_optimizer(InnerOptimizer::Momentum(Default::default()))?;
+/// assert_eq!((inner.gamma(), inner.steps()), (0.1, 20));
+/// assert!(InnerLoop::new(-1.0, 20, 0.0, 1.0).is_err());
+/// # Ok::<(), bilevel::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct InnerLoop {
+pub struct InnerLoop {
     step: f64,
-    pub steps: usize,
+    pub(crate) steps: usize,
     temperature: f64,
     noise_scale: f64,
+    optimizer: InnerOptimizer,
     /// What a schedule multiplies the step with.
-    pub factor: f64,
+    pub(crate) factor: f64,
 }
 
+/// One step of the loop as tensors: pairs of an input and what it becomes.
+pub struct InnerStep {
+    /// θ.
+    pub theta: Vec<(Tensor, Tensor)>,
+    /// What the optimizer remembers, slot by slot and leaf by leaf.
+    pub slots: Vec<(Tensor, Tensor)>,
+}
+
+impl InnerStep {
+    /// θ after the step.
+    pub fn next(&self) -> Vec<Tensor> {
+        self.theta.iter().map(|(_, next)| *next).collect()
+    }
+
+    /// Carries θ and the slots from one step of a program to the next.
+    pub fn carry<'g>(&self, mut builder: ProgramBuilder<'g>) -> ProgramBuilder<'g> {
+        for &(input, next) in self.theta.iter().chain(&self.slots) {
+            builder = builder.carry(input, next);
+        }
+        builder
+    }
+}
+
+/// The group of inputs that holds what the optimizer remembers.
+pub(crate) const SLOTS: &str = "slot";
+
 impl InnerLoop {
-    /// Refuses settings out of range; `least` is the least number of steps.
-    pub fn new(step: f64, steps: usize, temperature: f64, noise_scale: f64, least: usize) -> Result<Self> {
+    /// So many steps of this size, with Langevin noise of this temperature and scale. Refuses settings out of range.
+    pub fn new(step: f64, steps: usize, temperature: f64, noise_scale: f64) -> Result<Self> {
+        Self::at_least(step, steps, temperature, noise_scale, 0)
+    }
+
+    /// As [`new`](Self::new), with a least number of steps.
+    pub(crate) fn at_least(step: f64, steps: usize, temperature: f64, noise_scale: f64, least: usize) -> Result<Self> {
         let must = if least == 0 { "below 2³¹ − 1" } else { "at least 1 and below 2³¹ − 1" };
         require((least..i32::MAX as usize).contains(&steps), "steps", steps as f64, must)?;
         positive("step", step)?;
         at_least_0("temperature", temperature)?;
         at_least_0("noise_scale", noise_scale)?;
-        Ok(InnerLoop { step, steps, temperature, noise_scale, factor: 1.0 })
+        Ok(InnerLoop { step, steps, temperature, noise_scale, optimizer: InnerOptimizer::Sgd, factor: 1.0 })
+    }
+
+    /// Trains with this optimizer. Only plain descent goes with Langevin noise.
+    pub fn with_optimizer(self, optimizer: InnerOptimizer) -> Result<Self> {
+        optimizer.check()?;
+        if optimizer != InnerOptimizer::Sgd && self.is_noisy() {
+            let must = "0 with this optimizer: Langevin noise goes with plain descent only";
+            require(false, "temperature", self.temperature, must)?;
+        }
+        Ok(InnerLoop { optimizer, ..self })
+    }
+
+    fn is_noisy(&self) -> bool {
+        self.noise_scale * self.temperature != 0.0
     }
 
     /// γ as it is now.
@@ -40,9 +99,18 @@ impl InnerLoop {
         self.step * self.factor
     }
 
-    /// Gives a routine γ and the size of the noise.
+    /// The number of steps T.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// Gives a routine γ and the size of the noise, and lets its optimizer forget: what comes before a loop.
     pub fn place(&self, routine: &mut Routine) -> Result<()> {
-        routine.set_step_sizes(self.gamma(), self.noise_scale * (2.0 * self.temperature * self.gamma()).sqrt())
+        routine.set_step_sizes(self.gamma(), self.noise_scale * (2.0 * self.temperature * self.gamma()).sqrt())?;
+        if !self.optimizer.slots().is_empty() {
+            routine.zeroed(SLOTS)?;
+        }
+        Ok(())
     }
 
     /// The counter of the outer loss, as steps of a program that runs once.
@@ -50,54 +118,44 @@ impl InnerLoop {
         self.steps as u32..self.steps as u32 + 1
     }
 
-    /// θ of the next step, from ∇θL_T.
-    pub fn next(&self, trace: &Trace, slope: &[Tensor], counter: Tensor) -> Vec<Tensor> {
-        let (gamma, size) = (trace.gamma, trace.noise_size);
-        let down = trace.theta.iter().zip(slope).map(|(t, s)| *t - *s * gamma);
-        if self.noise_scale * self.temperature == 0.0 {
-            return down.collect();
+    /// The step from ∇θL_T, with what the inner loss said of statistics.
+    pub fn step(&self, trace: &Trace, slope: &[Tensor], updates: &[Option<Tensor>], counter: Tensor) -> InnerStep {
+        let (theta, kept) = (&trace.theta, self.optimizer.slots().len());
+        let iteration = (counter + 1.0).convert(trace.problem.dtype);
+        let noise = if self.is_noisy() { Some(trace.noise(counter)) } else { None };
+        let mut step = InnerStep { theta: vec![], slots: vec![] };
+        for (i, (gamma, (_, variable))) in trace.steps().into_iter().zip(&trace.problem.theta).enumerate() {
+            if variable.role == Role::Statistic {
+                step.theta.push((theta[i], updates[i].unwrap_or(theta[i])));
+                continue;
+            }
+            let slot = |s| {
+                let name = format!("{SLOTS}.{}", step.slots.len() + s);
+                trace.graph.input(name, theta[i].shape(), theta[i].dtype())
+            };
+            let slots: Vec<Tensor> = (0..kept).map(slot).collect();
+            let leaf = LeafStep { gradient: slope[i], value: theta[i], slots: &slots, iteration };
+            let (direction, slots_next) = self.optimizer.step(&leaf);
+            let mut next = theta[i] - direction * gamma;
+            if let Some(noise) = &noise {
+                let size =
+                    if variable.rate == 1.0 { trace.noise_size } else { trace.noise_size * variable.rate.sqrt() };
+                next = next + noise[i] * size;
+            }
+            step.theta.push((theta[i], next));
+            step.slots.extend(slots.into_iter().zip(slots_next));
         }
-        down.zip(trace.noise(counter)).map(|(t, n)| t + n * size).collect()
+        step
     }
 
     /// A program that makes a step each time it runs, and shows L_T at the θ it started from as `inner`.
-    pub fn walk(&self, problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+    pub fn walk(&self, session: &Session) -> Result<Routine> {
         let graph = Graph::new();
-        let trace = Trace::new(&graph, problem)?;
-        let loss = trace.inner(&trace.theta, graph.step())?;
+        let trace = Trace::new(&graph, session.problem())?;
+        let InnerLoss { loss, updates } = trace.inner_loss(&trace.theta, graph.step())?;
         let slope = or_zeros(gradient(loss, &trace.theta)?, &trace.theta);
-        let mut builder = Program::builder(&graph).output("inner", loss);
-        for (&theta, next) in trace.theta.iter().zip(self.next(&trace, &slope, graph.step())) {
-            builder = builder.carry(theta, next);
-        }
-        Routine::new(&builder.build()?, problem, executor)
-    }
-
-    /// Adds to a divergence the first step whose loss is not finite, by running the loop again step by step.
-    pub fn explain(&self, error: Error, routine: &mut Routine, point: (&[Array], &[Array], [i32; 2])) -> Error {
-        let Error::Diverged { seen, cause } = error else { return error };
-        match self.first_bad_step(routine, point) {
-            Ok(Some(step)) => {
-                let seen = format!("{seen}; the inner loss is not finite from inner step {} on", step + 1);
-                Error::Diverged { seen, cause }
-            }
-            _ => Error::Diverged { seen, cause },
-        }
-    }
-
-    fn first_bad_step(
-        &self,
-        routine: &mut Routine,
-        (lambda, theta, key): (&[Array], &[Array], [i32; 2]),
-    ) -> Result<Option<u32>> {
-        routine.set_point(lambda, theta, key)?;
-        for step in 0..self.steps as u32 {
-            routine.run(step..step + 1)?;
-            if !routine.number("inner")?.is_finite() {
-                return Ok(Some(step));
-            }
-        }
-        Ok(None)
+        let step = self.step(&trace, &slope, &updates, graph.step());
+        Routine::new(&step.carry(Program::builder(&graph).output("inner", loss)).build()?, session)
     }
 }
 
@@ -113,31 +171,31 @@ pub(crate) fn at_least_0(name: &'static str, value: f64) -> Result<()> {
 pub(crate) struct Start(Option<Routine>);
 
 impl Start {
-    pub fn new(problem: &Problem, executor: &dyn Executor) -> Result<Self> {
+    pub fn new(session: &Session) -> Result<Self> {
         let graph = Graph::new();
-        let trace = Trace::new(&graph, problem)?;
+        let trace = Trace::new(&graph, session.problem())?;
         let Some(start) = trace.start()? else { return Ok(Start(None)) };
         let mut builder = Program::builder(&graph);
         for (i, theta) in start.into_iter().enumerate() {
             builder = builder.output(format!("start.{i}"), theta);
         }
-        Ok(Start(Some(Routine::new(&builder.build()?, problem, executor)?)))
+        Ok(Start(Some(Routine::new(&builder.build()?, session)?)))
     }
 
-    /// Where the inner loop starts, given the θ of the state.
-    pub fn theta(&mut self, lambda: &[Array], theta: &[Array], key: [i32; 2]) -> Result<Vec<Array>> {
-        let Some(routine) = &mut self.0 else { return Ok(theta.to_vec()) };
-        routine.set_lambda(lambda)?;
+    /// Puts θ where the inner loop starts: at θ⁰(λ), or where it is.
+    pub fn place(&mut self, lambda: &Leaves, theta: &Leaves, key: Key) -> Result<()> {
+        let Some(routine) = &mut self.0 else { return Ok(()) };
+        routine.bind_lambda(lambda)?;
         routine.set_key(key)?;
-        routine.run(0..1)?;
-        routine.output_all("start")
+        routine.bind_outputs("start", theta)?;
+        routine.run(0..1)
     }
 }
 
 /// f with f_λ and f_θ at one θ: outputs `outer`, `direct.i`, `f_theta.i`.
-pub(super) fn outer_gradient(problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+pub(super) fn outer_gradient(session: &Session) -> Result<Routine> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let loss = trace.outer(&trace.theta, graph.step())?;
     let both = [&trace.lambda[..], &trace.theta].concat();
     let by = or_zeros(gradient(loss, &both)?, &both);
@@ -148,54 +206,59 @@ pub(super) fn outer_gradient(problem: &Problem, executor: &dyn Executor) -> Resu
             builder = builder.output(format!("{prefix}.{i}"), value);
         }
     }
-    Routine::new(&builder.build()?, problem, executor)
+    Routine::new(&builder.build()?, session)
 }
 
 /// f alone, as output `outer`.
-pub(super) fn outer_loss(problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+pub(super) fn outer_loss(session: &Session) -> Result<Routine> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let loss = trace.outer(&trace.theta, graph.step())?;
-    Routine::new(&Program::builder(&graph).output("outer", loss).build()?, problem, executor)
+    Routine::new(&Program::builder(&graph).output("outer", loss).build()?, session)
 }
 
 /// h + vᵀ·J0 from inputs `h.i` and `v.i`, as outputs `h.i`; `None` where θ⁰ does not depend on λ.
-pub(super) fn through_start(problem: &Problem, executor: &dyn Executor) -> Result<Option<Routine>> {
-    if !problem.starts_from_lambda() {
+pub(super) fn through_start(session: &Session) -> Result<Option<Routine>> {
+    if !session.problem().starts_from_lambda() {
         return Ok(None);
     }
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let (h, v) = (trace.inputs_like("h", &trace.lambda), trace.inputs_like("v", &trace.theta));
     let mut builder = Program::builder(&graph);
+    builder = v.iter().fold(builder, |builder, &v| builder.keep_input(v));
     for (i, (h, change)) in h.into_iter().zip(trace.through_start(&v)?).enumerate() {
         builder = builder.output(format!("h.{i}"), h + change);
     }
-    Ok(Some(Routine::new(&builder.build()?, problem, executor)?))
+    Ok(Some(Routine::new(&builder.build()?, session)?))
 }
 
 /// Adds vᵀ·J0 to h with the routine above.
 pub(super) fn add_through_start(
     routine: &mut Routine,
-    (lambda, key): (&[Array], [i32; 2]),
-    h: &[Array],
-    v: &[Array],
-) -> Result<Vec<Array>> {
-    routine.set_lambda(lambda)?;
+    (lambda, key): (&Leaves, Key),
+    h: &Leaves,
+    v: &Leaves,
+) -> Result<Leaves> {
+    routine.bind_lambda(lambda)?;
     routine.set_key(key)?;
-    routine.set_all("h", h)?;
-    routine.set_all("v", v)?;
+    routine.bind("h", h)?;
+    routine.bind("v", v)?;
+    let sum = routine.fresh_outputs("h")?;
     routine.run(0..1)?;
-    routine.output_all("h")
+    Ok(sum)
+}
+
+/// A vector in the shapes of θ, each leaf times the rate it has beside γ.
+pub(super) fn scaled(v: &[Tensor], problem: &Problem) -> Vec<Tensor> {
+    let one = |(v, (_, variable)): (&Tensor, &(String, Variable))| match variable.rate {
+        1.0 => *v,
+        rate => *v * rate,
+    };
+    v.iter().zip(&problem.theta).map(one).collect()
 }
 
 /// An error for a method that needs a problem of another kind.
 pub(super) fn not_applicable<T>(method: &'static str, reason: &str) -> Result<T> {
     Err(Error::NotApplicable { method, reason: reason.into() })
-}
-
-/// Arrays of θ's shapes, to copy into.
-pub(super) fn buffers(problem: &Problem) -> Vec<Array> {
-    let dtype: DType = problem.dtype;
-    problem.theta.iter().map(|(_, v)| Array::zeros(&v.shape, dtype)).collect()
 }

@@ -11,13 +11,18 @@ use super::effective_samples;
 use super::inner_loop::{InnerLoop, not_applicable, outer_gradient, outer_loss};
 use crate::diagnostics::adjoint;
 use crate::error::require;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite, zeros_like};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::key::Key;
+use crate::norms::LazyNorm;
+use crate::paths::must_see;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
-use crate::trace::{Trace, or_zeros};
+use crate::session::Session;
+use crate::state::State;
+use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Cause, Result};
-use bilevel_graph::{Executor, Graph, Program, gradient, vjp};
+use bilevel_graph::{Graph, Program, gradient, vjp};
 use serde::{Deserialize, Serialize};
 
 /// Settings of the Langevin adjoint.
@@ -57,7 +62,9 @@ impl Default for LangevinAdjoint {
 struct Prepared {
     settings: LangevinAdjoint,
     inner: InnerLoop,
+    session: Session,
     chain: Routine,
+    adjoint: LazyNorm,
     /// f_θ and f_λ at the first θ, where they are taken once, and f at the last.
     outer: Option<(Routine, Routine)>,
 }
@@ -67,44 +74,47 @@ impl Method for LangevinAdjoint {
         "langevin-adjoint"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let LangevinAdjoint { burn_in, samples, step, temperature, noise_scale, .. } = *self;
         require(samples > 0, "samples", samples as f64, "at least 1")?;
-        let inner = InnerLoop::new(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
-        if problem.starts_from_lambda() {
-            let reason = "it assumes that θ⁰ does not depend on λ; use rmd, which differentiates through the start";
-            return not_applicable(self.name(), reason);
-        }
+        let inner = InnerLoop::at_least(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
+        self.applies(session.problem())?;
         Ok(Box::new(Prepared {
             settings: *self,
             inner,
-            chain: chain_program(self, &inner, problem, executor)?,
+            session: session.clone(),
+            chain: chain_program(self, &inner, session)?,
+            adjoint: LazyNorm::new(session.executor()),
             outer: match self.outer_every_step {
                 true => None,
-                false => Some((outer_gradient(problem, executor)?, outer_loss(problem, executor)?)),
+                false => Some((outer_gradient(session)?, outer_loss(session)?)),
             },
         }))
     }
 
+    fn applies(&self, problem: &Problem) -> Result<()> {
+        if problem.starts_from_lambda() {
+            let reason = "it assumes that θ⁰ does not depend on λ; use rmd, which differentiates through the start";
+            return not_applicable(self.name(), reason);
+        }
+        must_see(self.name(), problem, |path| self.sees(path))
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.burn_in.saturating_add(self.samples)))
+        let time = InnerTime::new(self.step, self.burn_in.saturating_add(self.samples));
+        Some(time.with_noise(self.temperature, self.noise_scale))
     }
 }
 
-fn chain_program(
-    settings: &LangevinAdjoint,
-    inner: &InnerLoop,
-    problem: &Problem,
-    executor: &dyn Executor,
-) -> Result<Routine> {
+fn chain_program(settings: &LangevinAdjoint, inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let share = 1.0 / settings.samples as f64;
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
     let z = trace.inputs_like("z", theta);
     let h = trace.inputs_like("h", lambda);
-    let gamma = trace.gamma;
-    let loss = trace.inner(theta, step)?;
+    let gamma = trace.steps();
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let slope = or_zeros(gradient(loss, theta)?, theta);
     // One reverse pass over ⟨∇θL_T, z⟩: H·z by θ and zᵀ·C by λ.
     let both = [&lambda[..], theta].concat();
@@ -120,51 +130,48 @@ fn chain_program(
     } else {
         (trace.inputs_like("direct", lambda), trace.inputs_like("f_theta", theta))
     };
-    let next = inner.next(&trace, &slope, step);
+    builder = inner.step(&trace, &slope, &updates, step).carry(builder);
     for i in 0..theta.len() {
-        builder = builder.carry(theta[i], next[i]).carry(z[i], z[i] + (f_theta[i] - hessian[i]) * gamma);
+        builder = builder.carry(z[i], z[i] + (f_theta[i] - hessian[i]) * gamma[i]);
     }
     for i in 0..lambda.len() {
         builder = builder.carry(h[i], h[i] + (direct[i] - mixed[i]) * share);
     }
-    Routine::new(&builder.build()?, problem, executor)
+    Routine::new(&builder.build()?, session)
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         let chain = &mut self.chain;
         if let Some((outer, _)) = &mut self.outer {
-            outer.set_point(&state.lambda, &state.theta, key)?;
+            outer.bind_point(&state.lambda, &state.theta, key)?;
+            chain.bind("direct", &outer.outputs("direct")?)?;
+            chain.bind("f_theta", &outer.outputs("f_theta")?)?;
             outer.run(0..1)?;
-            chain.set_all("direct", &outer.output_all("direct")?)?;
-            chain.set_all("f_theta", &outer.output_all("f_theta")?)?;
         }
-        let before = if self.settings.warm { state.warm() } else { zeros_like(&state.theta) };
+        let z = state.warm(self.session.executor())?;
+        if !self.settings.warm {
+            z.zero()?;
+        }
+        let before = self.adjoint.of(&z)?;
         self.inner.place(chain)?;
-        chain.set_point(&state.lambda, &state.theta, key)?;
-        chain.set_all("z", &before)?;
-        let zeros = zeros_like(&state.lambda);
-        chain.set_all("h", &zeros)?;
+        chain.bind_point(&state.lambda, &state.theta, key)?;
+        chain.bind("z", &z)?;
+        let value = chain.fresh_zeros("h")?;
         // What is averaged begins anew after the burn-in, and the sums of f with an f as their centre.
-        effective_samples::begin(chain, 0.0)?;
+        if self.settings.outer_every_step {
+            effective_samples::begin(chain, 0.0)?;
+        }
         let first = self.settings.burn_in.max(1) as u32;
         chain.run(0..first)?;
         if self.settings.burn_in > 0 {
-            chain.set_all("h", &zeros)?;
+            value.zero()?;
         }
         if self.settings.outer_every_step {
             let centre = chain.number("outer")?;
             effective_samples::begin(chain, centre)?;
         }
         chain.run(first..self.inner.steps as u32)?;
-        let value = chain.carried_all("h")?;
-        let z = chain.carried_all("z")?;
-        let theta = chain.theta()?;
-        finite("langevin-adjoint", "θ", &theta, Cause::InnerStepTooLarge)
-            .map_err(|e| self.inner.explain(e, chain, (&state.lambda, &state.theta, key)))?;
-        finite("langevin-adjoint", "the adjoint", &z, Cause::AdjointGrowing)?;
-        finite("langevin-adjoint", "the hypergradient", &value, Cause::AdjointGrowing)?;
-        state.theta = theta;
         let steps = self.inner.steps as u64;
         let oracles = Oracles {
             inner_gradients: steps,
@@ -175,18 +182,18 @@ impl Estimator for Prepared {
         };
         let outer_loss = match &mut self.outer {
             Some((_, last)) => {
-                last.set_point(&state.lambda, &state.theta, key)?;
+                last.bind_point(&state.lambda, &state.theta, key)?;
                 last.run(self.inner.last())?;
                 last.number("outer")?
             }
             None => chain.number("outer")?,
         };
-        let mut found = Hypergradient::new(value, (chain.number("inner")?, outer_loss), oracles);
-        found.diagnostics = adjoint(&before, &z);
+        let losses = (chain.number("inner")?, outer_loss);
+        let mut found = Hypergradient::new(value, losses, oracles).blaming(Cause::AdjointGrowing);
+        found.diagnostics = adjoint(before, self.adjoint.of(&z)?);
         if self.settings.outer_every_step {
             found.diagnostics.effective_samples = effective_samples::read(chain, self.settings.samples)?;
         }
-        state.memory = z;
         Ok(found)
     }
 

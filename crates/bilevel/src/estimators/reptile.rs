@@ -4,29 +4,34 @@
 //!
 //! No derivative of f is taken; f is only looked at.
 
-use super::inner_loop::{InnerLoop, not_applicable, outer_loss};
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use super::inner_loop::{InnerLoop, not_applicable};
+use crate::Result;
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::key::Key;
+use crate::optimizer::InnerOptimizer;
 use crate::probe::InnerTime;
 use crate::problem::Problem;
 use crate::routine::Routine;
+use crate::session::Session;
+use crate::state::State;
 use crate::trace::Trace;
-use crate::{Cause, Result};
-use bilevel_graph::{Array, Executor, Graph};
+use bilevel_graph::{Graph, Program};
 use serde::{Deserialize, Serialize};
 
 /// Settings of Reptile.
 ///
 /// ```
-/// use bilevel::{Cpu, Leaf, Method, Problem, Reptile, State, Variable};
+/// use bilevel::{Cpu, Key, Leaf, Method, Problem, Reptile, Session, Variable};
 /// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, _, t| t.0.square() / 2.0)
 ///     .outer(|_, _, t| t.0.square())
 ///     .start(|_, l| *l)
 ///     .build()
 ///     .unwrap();
-/// let mut estimator = Reptile { step: 0.5, steps: 1 }.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
-/// assert_eq!(h.value[0].item(), Some(0.5), "from 1 to 0.5");
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut estimator = Reptile { step: 0.5, steps: 1, ..Reptile::default() }.prepare_in(&session).unwrap();
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
+/// assert_eq!(h.value[0].item().unwrap(), 0.5, "from 1 to 0.5");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -35,11 +40,13 @@ pub struct Reptile {
     pub step: f64,
     /// Inner steps T, at least 1.
     pub steps: usize,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for Reptile {
     fn default() -> Self {
-        Reptile { step: 0.01, steps: 100 }
+        Reptile { step: 0.01, steps: 100, optimizer: InnerOptimizer::Sgd }
     }
 }
 
@@ -54,39 +61,48 @@ impl Method for Reptile {
         "reptile"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        let inner = InnerLoop::new(self.step, self.steps, 0.0, 0.0, 1)?;
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 0.0, 1)?.with_optimizer(self.optimizer)?;
+        self.applies(session.problem())?;
+        Ok(Box::new(Prepared { inner, forward: inner.walk(session)?, outer: outer_program(session)? }))
+    }
+
+    fn applies(&self, problem: &Problem) -> Result<()> {
         let graph = Graph::new();
         let trace = Trace::new(&graph, problem)?;
-        if trace.start()?.is_none_or(|start| start != trace.lambda) {
-            let reason = "it learns where θ starts, so λ must be θ⁰ itself; give the problem .start(|_, l| l.clone()), or use \
-                          rmd or rmd-fo, which differentiate through any start";
-            return not_applicable(self.name(), reason);
+        if trace.start()?.is_some_and(|start| start == trace.lambda) {
+            return Ok(());
         }
-        Ok(Box::new(Prepared { inner, forward: inner.walk(problem, executor)?, outer: outer_loss(problem, executor)? }))
+        let reason = "it learns where θ starts, so λ must be θ⁰ itself; give the problem .start(|_, l| l.clone()), or use \
+                      rmd, which differentiates through any start";
+        not_applicable(self.name(), reason)
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(InnerTime::new(self.step, self.steps).with_optimizer(self.optimizer))
     }
 }
 
+/// f, and h = λ − θ.
+fn outer_program(session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let mut builder = Program::builder(&graph).output("outer", trace.outer(&trace.theta, graph.step())?);
+    for (i, (l, t)) in trace.lambda.iter().zip(&trace.theta).enumerate() {
+        builder = builder.output(format!("h.{i}"), *l - *t);
+    }
+    Routine::new(&builder.build()?, session)
+}
+
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        state.theta.copy_from(&state.lambda)?;
         self.inner.place(&mut self.forward)?;
-        self.forward.set_point(&state.lambda, &state.lambda, key)?;
+        self.forward.bind_point(&state.lambda, &state.theta, key)?;
         self.forward.run(0..self.inner.steps as u32)?;
-        let theta = self.forward.theta()?;
-        let difference = |(l, t): (&Array, &Array)| -> Result<Array> {
-            let values: Vec<f64> = l.to_f64().iter().zip(t.to_f64()).map(|(l, t)| l - t).collect();
-            Ok(Array::from_values(l.shape(), &values, l.dtype())?)
-        };
-        let value = state.lambda.iter().zip(&theta).map(difference).collect::<Result<Vec<_>>>()?;
-        finite("reptile", "θ", &value, Cause::InnerStepTooLarge)
-            .map_err(|e| self.inner.explain(e, &mut self.forward, (&state.lambda, &state.lambda, key)))?;
-        self.outer.set_point(&state.lambda, &theta, key)?;
+        self.outer.bind_point(&state.lambda, &state.theta, key)?;
+        let value = self.outer.fresh_outputs("h")?;
         self.outer.run(self.inner.last())?;
-        state.theta = theta;
         let oracles = Oracles { inner_gradients: self.inner.steps as u64, losses: 1, ..Oracles::default() };
         let (inner_loss, outer_loss) = (self.forward.number("inner")?, self.outer.number("outer")?);
         Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))

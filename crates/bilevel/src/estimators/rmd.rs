@@ -8,15 +8,19 @@
 //! Every step draws with its own counter, so noise and minibatches are the same when a stretch is run again. With θ⁰ = λ
 //! this is MAML.
 
-use super::inner_loop::{InnerLoop, Start, add_through_start, buffers, outer_gradient, through_start};
+use super::inner_loop::{InnerLoop, SLOTS, Start, add_through_start, outer_gradient, through_start};
 use crate::error::require;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::key::Key;
+use crate::leaves::Leaves;
+use crate::optimizer::{InnerOptimizer, Optimizer};
 use crate::probe::InnerTime;
-use crate::problem::Problem;
 use crate::routine::Routine;
-use crate::trace::{Trace, or_zeros};
+use crate::session::Session;
+use crate::state::State;
+use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Cause, Result};
-use bilevel_graph::{Array, Executor, Graph, Program, gradient, vjp};
+use bilevel_graph::{Graph, Program, Tensor, gradient, vjp};
 use serde::{Deserialize, Serialize};
 
 /// What reverse mode keeps of the inner loop.
@@ -45,7 +49,7 @@ pub enum Storage {
 /// Settings of reverse mode.
 ///
 /// ```
-/// use bilevel::{Cpu, Leaf, Method, Problem, Rmd, State, Variable};
+/// use bilevel::{Cpu, Key, Leaf, Method, Problem, Rmd, Session, Variable};
 /// // One step from θ = 0 on ½(θ−λ)² goes to γλ, and f = θ there.
 /// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
@@ -53,10 +57,11 @@ pub enum Storage {
 ///     .build()
 ///     .unwrap();
 /// let method = Rmd { step: 0.25, steps: 1, ..Rmd::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let mut state = State::initial(&problem, [0, 0]).unwrap();
-/// let h = estimator.estimate(&mut state, [0, 0]).unwrap();
-/// assert_eq!(h.value[0].item(), Some(0.25));
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let mut state = session.state(Key::from_seed(0)).unwrap();
+/// let h = estimator.estimate(&mut state, Key::from_seed(0)).unwrap();
+/// assert_eq!(h.value[0].item().unwrap(), 0.25);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -71,40 +76,53 @@ pub struct Rmd {
     pub noise_scale: f64,
     /// What is kept of the inner loop.
     pub storage: Storage,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for Rmd {
     fn default() -> Self {
-        Rmd { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, storage: Storage::All }
+        Rmd {
+            step: 0.01,
+            steps: 100,
+            temperature: 0.0,
+            noise_scale: 1.0,
+            storage: Storage::All,
+            optimizer: InnerOptimizer::Sgd,
+        }
     }
 }
 
 /// Reverse mode prepared for one problem: an [`Estimator`] that also tells how much of the inner loop it holds.
 ///
 /// ```
-/// use bilevel::{Cpu, Estimator, Leaf, Problem, Rmd, State, Storage, Variable};
+/// use bilevel::{Cpu, Estimator, Key, Leaf, Problem, Rmd, Session, Storage, Variable};
 /// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([5], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square().sum_all())
 ///     .outer(|_, _, t| t.0.sum_all())
 ///     .build()
 ///     .unwrap();
 /// let method = Rmd { steps: 900, storage: Storage::Checkpoints, ..Rmd::default() };
-/// let mut rmd = method.prepare_rmd(&problem, &Cpu::with_threads(1)).unwrap();
-/// rmd.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut rmd = method.prepare_rmd(&session).unwrap();
+/// rmd.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
 /// assert_eq!(rmd.stored_bytes(), (30 + 30) * 5 * 8);
 /// ```
 pub struct PreparedRmd {
     settings: Rmd,
     inner: InnerLoop,
-    problem: Problem,
+    session: Session,
     start: Start,
     forward: Routine,
     outer: Routine,
     backward: Routine,
     through: Option<Routine>,
     /// θ at the first step of every stretch, and at every step of the stretch being walked back.
-    marks: Vec<Vec<Array>>,
-    tape: Vec<Vec<Array>>,
+    marks: Vec<Leaves>,
+    tape: Vec<Leaves>,
+    /// θ and what the optimizer remembers, on the walk forward.
+    work: Leaves,
+    has_slots: bool,
 }
 
 impl Rmd {
@@ -121,28 +139,37 @@ impl Rmd {
     }
 
     /// As [`Method::prepare`], with the type that tells its memory.
-    pub fn prepare_rmd(&self, problem: &Problem, executor: &dyn Executor) -> Result<PreparedRmd> {
-        let inner = InnerLoop::new(self.step, self.steps, self.temperature, self.noise_scale, 1)?;
+    pub fn prepare_rmd(&self, session: &Session) -> Result<PreparedRmd> {
+        let inner = InnerLoop::at_least(self.step, self.steps, self.temperature, self.noise_scale, 1)?
+            .with_optimizer(self.optimizer)?;
         if let Storage::Truncated(last) = self.storage {
             require(last > 0, "storage", last as f64, "Truncated to at least 1 step")?;
         }
+        let problem = session.problem();
         let theta_bytes = problem.sizes().1 as u128 * problem.dtype.size() as u128;
         let held = theta_bytes * if self.storage == Storage::Checkpoints { 0 } else { self.stretches().1 as u128 };
         let must =
             "few enough for θ of every step to fit into memory, or storage must be checkpoints, which keeps √T of them";
-        require(available_memory().is_none_or(|free| held <= free), "steps", self.steps as f64, must)?;
+        require(
+            session.executor().free_bytes().is_none_or(|free| held <= free as u128),
+            "steps",
+            self.steps as f64,
+            must,
+        )?;
         let reaches_start = self.stretches().0 == 0;
         Ok(PreparedRmd {
             settings: *self,
             inner,
-            problem: problem.clone(),
-            start: Start::new(problem, executor)?,
-            forward: inner.walk(problem, executor)?,
-            outer: outer_gradient(problem, executor)?,
-            backward: backward_program(problem, executor)?,
-            through: if reaches_start { through_start(problem, executor)? } else { None },
+            session: session.clone(),
+            start: Start::new(session)?,
+            forward: inner.walk(session)?,
+            outer: outer_gradient(session)?,
+            backward: backward_program(&inner, session)?,
+            has_slots: !self.optimizer.slots().is_empty(),
+            through: if reaches_start { through_start(session)? } else { None },
             marks: vec![],
             tape: vec![],
+            work: Leaves::default(),
         })
     }
 }
@@ -152,58 +179,68 @@ impl Method for Rmd {
         "rmd"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        Ok(Box::new(self.prepare_rmd(problem, executor)?))
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        Ok(Box::new(self.prepare_rmd(session)?))
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(
+            InnerTime::new(self.step, self.steps)
+                .with_noise(self.temperature, self.noise_scale)
+                .with_optimizer(self.optimizer),
+        )
     }
 }
 
-/// Bytes of memory that are free, where the system says so.
-fn available_memory() -> Option<u128> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    Some(line.trim().strip_suffix(" kB")?.trim().parse::<u128>().ok()? * 1024)
-}
-
-/// One step back: h ← h − γ·aᵀ·C, a ← a − γ·H·a.
-fn backward_program(problem: &Problem, executor: &dyn Executor) -> Result<Routine> {
+/// One step back through θ and what the optimizer remembers: with Φ the step, (h, a, b) ← (h, 0, 0) + (a, b)ᵀ·∂Φ/∂(λ, θ, slots).
+/// For plain descent that is h ← h − γ·aᵀ·C, a ← a − γ·H·a.
+fn backward_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta) = (&trace.lambda, &trace.theta);
-    let (a, h) = (trace.inputs_like("a", theta), trace.inputs_like("h", lambda));
-    let gamma = trace.gamma;
-    let slope = or_zeros(gradient(trace.inner(theta, graph.step())?, theta)?, theta);
-    let both = [&lambda[..], theta].concat();
-    let products = or_zeros(vjp(&slope, &a, &both)?, &both);
-    let (mixed, hessian) = products.split_at(lambda.len());
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, graph.step())?;
+    let slope = or_zeros(gradient(loss, theta)?, theta);
+    let step = inner.step(&trace, &slope, &updates, graph.step());
+    let (slots, slots_next): (Vec<Tensor>, Vec<Tensor>) = step.slots.iter().copied().unzip();
+    let (h, a) = (trace.inputs_like("h", lambda), trace.inputs_like("a", theta));
+    let b = trace.inputs_like("b", &slots);
+    let from = [&lambda[..], theta, &slots].concat();
+    let back = or_zeros(vjp(&[step.next(), slots_next].concat(), &[&a[..], &b].concat(), &from)?, &from);
     let mut builder = Program::builder(&graph);
-    for i in 0..theta.len() {
-        builder = builder.keep_input(theta[i]).carry(a[i], a[i] - hessian[i] * gamma);
+    for &input in theta.iter().chain(&slots) {
+        builder = builder.keep_input(input);
     }
+    let (by_lambda, rest) = back.split_at(lambda.len());
     for i in 0..lambda.len() {
-        builder = builder.carry(h[i], h[i] - mixed[i] * gamma);
+        builder = builder.carry(h[i], h[i] + by_lambda[i]);
     }
-    Routine::new(&builder.build()?, problem, executor)
+    for (input, next) in a.iter().chain(&b).zip(rest) {
+        builder = builder.carry(*input, *next);
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+/// θ and what the optimizer remembers of it, in one list, as its parts.
+fn parts(all: &Leaves, theta: usize) -> (Leaves, Leaves) {
+    let (theta, slots) = all.split_at(theta);
+    (theta.iter().cloned().collect(), slots.iter().cloned().collect())
 }
 
 impl PreparedRmd {
     /// Bytes of all θ it holds to walk back: 0 before the first estimate, and then the most it ever held.
     pub fn stored_bytes(&self) -> usize {
-        self.marks.iter().chain(&self.tape).flatten().map(|a| a.bytes().len()).sum()
+        self.marks.iter().chain(&self.tape).flat_map(|leaves| leaves.iter()).map(|leaf| leaf.byte_count()).sum()
     }
 
     /// Fills the tape with θ of every step of a stretch, from the mark at its first; makes the last step too where θᵀ is
     /// wanted. Returns the number of steps made.
     fn record(&mut self, mark: usize, from: usize, to: usize, finish: bool) -> Result<usize> {
         while self.tape.len() < to - from {
-            self.tape.push(buffers(&self.problem));
+            self.tape.push(self.marks[mark].zeros_like(self.session.executor())?);
         }
-        self.forward.set_theta(&self.marks[mark])?;
+        self.work.copy_from(&self.marks[mark])?;
         for t in from..to {
-            self.forward.read_theta(&mut self.tape[t - from])?;
+            self.tape[t - from].copy_from(&self.work)?;
             if t + 1 < to || finish {
                 self.forward.run(t as u32..t as u32 + 1)?;
             }
@@ -213,58 +250,71 @@ impl PreparedRmd {
 }
 
 impl Estimator for PreparedRmd {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         let (first, length) = self.settings.stretches();
         let steps = self.settings.steps;
         let starts: Vec<usize> = (first..steps).step_by(length).collect();
 
-        let start = self.start.theta(&state.lambda, &state.theta, key)?;
+        let executor = self.session.executor();
+        let leaves = state.theta.len();
         self.inner.place(&mut self.forward)?;
         self.inner.place(&mut self.backward)?;
-        self.forward.set_point(&state.lambda, &start, key)?;
+        if self.work.is_empty() {
+            let slots = if self.has_slots { self.forward.inputs(SLOTS)? } else { Leaves::default() };
+            self.work = state.theta.zeros_like(executor)?.iter().chain(slots.iter()).cloned().collect();
+        }
+        let (theta, slots) = parts(&self.work, leaves);
+        self.start.place(&state.lambda, &state.theta, key)?;
+        theta.copy_from(&state.theta)?;
+        slots.zero()?;
+        self.forward.bind_point(&state.lambda, &theta, key)?;
+        if self.has_slots {
+            self.forward.bind(SLOTS, &slots)?;
+            self.backward.zeroed("b")?;
+        }
         self.forward.run(0..first as u32)?;
         let mut made = first;
         for (mark, &from) in starts.iter().enumerate() {
             if self.marks.len() == mark {
-                self.marks.push(buffers(&self.problem));
+                self.marks.push(self.work.zeros_like(executor)?);
             }
-            self.forward.read_theta(&mut self.marks[mark])?;
+            self.marks[mark].copy_from(&self.work)?;
             if mark + 1 < starts.len() {
                 self.forward.run(from as u32..(from + length) as u32)?;
                 made += length;
             }
         }
 
-        let (mut inner_loss, mut outer_loss, mut end) = (f64::NAN, f64::NAN, vec![]);
-        self.backward.set_lambda(&state.lambda)?;
+        let (mut inner_loss, mut outer_loss) = (f64::NAN, f64::NAN);
+        self.backward.bind_lambda(&state.lambda)?;
         self.backward.set_key(key)?;
+        // The derivatives of f are where the walk back begins, and it goes on in their place.
+        let (mut value, a) = (self.outer.fresh_outputs("direct")?, self.outer.outputs("f_theta")?);
+        self.backward.bind("h", &value)?;
+        self.backward.bind("a", &a)?;
         for (mark, &from) in starts.iter().enumerate().rev() {
             let (to, last) = ((from + length).min(steps), mark + 1 == starts.len());
             made += self.record(mark, from, to, last)?;
             if last {
                 inner_loss = self.forward.number("inner")?;
-                let theta = self.forward.theta()?;
-                finite("rmd", "θ", &theta, Cause::InnerStepTooLarge)
-                    .map_err(|e| self.inner.explain(e, &mut self.forward, (&state.lambda, &start, key)))?;
-                self.outer.set_point(&state.lambda, &theta, key)?;
+                state.theta.copy_from(&theta)?;
+                self.outer.bind_point(&state.lambda, &state.theta, key)?;
                 self.outer.run(self.inner.last())?;
                 outer_loss = self.outer.number("outer")?;
-                self.backward.set_all("h", &self.outer.output_all("direct")?)?;
-                self.backward.set_all("a", &self.outer.output_all("f_theta")?)?;
-                end = theta;
             }
             for t in (from..to).rev() {
-                self.backward.set_theta(&self.tape[t - from])?;
+                let (theta, slots) = parts(&self.tape[t - from], leaves);
+                self.backward.bind_theta(&theta)?;
+                if self.has_slots {
+                    self.backward.bind(SLOTS, &slots)?;
+                }
                 self.backward.run(t as u32..t as u32 + 1)?;
             }
         }
-        let mut value = self.backward.carried_all("h")?;
+        self.backward.unbind("h")?;
         if let Some(through) = &mut self.through {
-            let a = self.backward.carried_all("a")?;
             value = add_through_start(through, (&state.lambda, key), &value, &a)?;
         }
-        finite("rmd", "the hypergradient", &value, Cause::AdjointGrowing)?;
-        state.theta = end;
         let back = (steps - first) as u64;
         let oracles = Oracles {
             inner_gradients: made as u64,
@@ -273,7 +323,7 @@ impl Estimator for PreparedRmd {
             mixed_products: back,
             losses: 0,
         };
-        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))
+        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles).blaming(Cause::AdjointGrowing))
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

@@ -2,21 +2,25 @@
 //!
 //!   h = f_λ(θᵀ) + f_θ(θᵀ)·J0
 //!
-//! With θ⁰ = λ this is FO-MAML. Where θ⁰ does not depend on λ only the direct term f_λ is left.
+//! With θ⁰ = λ this is FO-MAML. Where θ⁰ does not depend on λ only the direct term f_λ is left; where there is none either, it
+//! is refused.
 
 use super::inner_loop::{InnerLoop, Start, add_through_start, outer_gradient, through_start};
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles, State, finite};
+use crate::Result;
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::key::Key;
+use crate::optimizer::InnerOptimizer;
+use crate::paths::Path;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
 use crate::routine::Routine;
-use crate::{Cause, Result};
-use bilevel_graph::Executor;
+use crate::session::Session;
+use crate::state::State;
 use serde::{Deserialize, Serialize};
 
 /// Settings of first-order reverse mode.
 ///
 /// ```
-/// use bilevel::{Cpu, Leaf, Method, Problem, RmdFo, State, Variable};
+/// use bilevel::{Cpu, Key, Leaf, Method, Problem, RmdFo, Session, Variable};
 /// // θ⁰ = λ and f = θ²: the first-order hypergradient is 2θᵀ, whatever the inner loss.
 /// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, _, t| t.0.square() / 2.0)
@@ -25,9 +29,10 @@ use serde::{Deserialize, Serialize};
 ///     .build()
 ///     .unwrap();
 /// let method = RmdFo { step: 0.5, steps: 1, ..RmdFo::default() };
-/// let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
-/// let h = estimator.estimate(&mut State::initial(&problem, [0, 0]).unwrap(), [0, 0]).unwrap();
-/// assert_eq!(h.value[0].item(), Some(1.0));
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
+/// assert_eq!(h.value[0].item().unwrap(), 1.0);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -40,11 +45,13 @@ pub struct RmdFo {
     pub temperature: f64,
     /// Noise scale κ, at least 0.
     pub noise_scale: f64,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
 }
 
 impl Default for RmdFo {
     fn default() -> Self {
-        RmdFo { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0 }
+        RmdFo { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, optimizer: InnerOptimizer::Sgd }
     }
 }
 
@@ -61,43 +68,43 @@ impl Method for RmdFo {
         "rmd-fo"
     }
 
-    fn compile(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
-        let RmdFo { step, steps, temperature, noise_scale } = *self;
-        let inner = InnerLoop::new(step, steps, temperature, noise_scale, 1)?;
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        let RmdFo { step, steps, temperature, noise_scale, optimizer } = *self;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?.with_optimizer(optimizer)?;
         Ok(Box::new(Prepared {
             inner,
-            start: Start::new(problem, executor)?,
-            forward: inner.walk(problem, executor)?,
-            outer: outer_gradient(problem, executor)?,
-            through: through_start(problem, executor)?,
+            start: Start::new(session)?,
+            forward: inner.walk(session)?,
+            outer: outer_gradient(session)?,
+            through: through_start(session)?,
         }))
     }
 
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Training
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
-        Some(InnerTime::new(self.step, self.steps))
+        Some(
+            InnerTime::new(self.step, self.steps)
+                .with_noise(self.temperature, self.noise_scale)
+                .with_optimizer(self.optimizer),
+        )
     }
 }
 
 impl Estimator for Prepared {
-    fn estimate(&mut self, state: &mut State, key: [i32; 2]) -> Result<Hypergradient> {
-        let theta = self.start.theta(&state.lambda, &state.theta, key)?;
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        self.start.place(&state.lambda, &state.theta, key)?;
         self.inner.place(&mut self.forward)?;
-        self.forward.set_point(&state.lambda, &theta, key)?;
+        self.forward.bind_point(&state.lambda, &state.theta, key)?;
         self.forward.run(0..self.inner.steps as u32)?;
-        let end = self.forward.theta()?;
-        finite("rmd-fo", "θ", &end, Cause::InnerStepTooLarge)
-            .map_err(|e| self.inner.explain(e, &mut self.forward, (&state.lambda, &theta, key)))?;
-        let theta = end;
-
-        self.outer.set_point(&state.lambda, &theta, key)?;
+        let (mut value, f_theta) = (self.outer.fresh_outputs("direct")?, self.outer.outputs("f_theta")?);
+        self.outer.bind_point(&state.lambda, &state.theta, key)?;
         self.outer.run(self.inner.last())?;
-        let mut value = self.outer.output_all("direct")?;
         if let Some(through) = &mut self.through {
-            let f_theta = self.outer.output_all("f_theta")?;
             value = add_through_start(through, (&state.lambda, key), &value, &f_theta)?;
         }
-        finite("rmd-fo", "the hypergradient", &value, Cause::InnerStepTooLarge)?;
-        state.theta = theta;
         let oracles = Oracles { inner_gradients: self.inner.steps as u64, outer_gradients: 1, ..Oracles::default() };
         let (inner_loss, outer_loss) = (self.forward.number("inner")?, self.outer.number("outer")?);
         Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))

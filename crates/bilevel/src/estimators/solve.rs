@@ -3,11 +3,13 @@
 use super::implicit::{Point, hessian};
 use super::inner_loop::InnerLoop;
 use crate::diagnostics::Diagnostics;
-use crate::problem::Problem;
+use crate::leaves::Leaves;
+use crate::norms::LazyNorm;
 use crate::routine::Routine;
+use crate::session::Session;
 use crate::trace::Trace;
 use crate::{Cause, Error, Result};
-use bilevel_graph::{Array, DType, Executor, Graph, Program, Tensor};
+use bilevel_graph::{DType, Graph, Program, Tensor};
 
 /// z ← z − β·H·z + w·f_θ.
 pub(crate) struct Richardson {
@@ -16,15 +18,9 @@ pub(crate) struct Richardson {
 }
 
 impl Richardson {
-    pub fn new(
-        problem: &Problem,
-        executor: &dyn Executor,
-        inner: &InnerLoop,
-        (beta, weight): (f64, f64),
-        sweeps: usize,
-    ) -> Result<Self> {
+    pub fn new(session: &Session, inner: &InnerLoop, (beta, weight): (f64, f64), sweeps: usize) -> Result<Self> {
         let graph = Graph::new();
-        let trace = Trace::new(&graph, problem)?;
+        let trace = Trace::new(&graph, session.problem())?;
         let z = trace.inputs_like("z", &trace.theta);
         let f_theta = trace.inputs_like("f_theta", &trace.theta);
         let hessian = hessian(inner, &trace, &z)?;
@@ -32,17 +28,23 @@ impl Richardson {
         for i in 0..z.len() {
             builder = builder.carry(z[i], z[i] - hessian[i] * beta + f_theta[i] * weight);
         }
-        Ok(Richardson { sweep: Routine::new(&builder.build()?, problem, executor)?, sweeps })
+        Ok(Richardson { sweep: Routine::new(&builder.build()?, session)?, sweeps })
     }
 
-    pub fn solve(&mut self, point: &Point, start: &[Array]) -> Result<Vec<Array>> {
+    /// Goes on from z, in place.
+    pub fn solve(&mut self, point: &Point, z: &Leaves) -> Result<()> {
         point.place(&mut self.sweep)?;
-        self.sweep.set_all("f_theta", &point.f_theta)?;
-        self.sweep.set_all("z", start)?;
-        self.sweep.run(0..self.sweeps as u32)?;
-        self.sweep.carried_all("z")
+        self.sweep.bind("f_theta", &point.f_theta)?;
+        self.sweep.bind("z", z)?;
+        self.sweep.run(0..self.sweeps as u32)
     }
 }
+
+/// What is added to every eigenvalue of H by default, the same for all methods that solve H·q = f_θ, or a comparison of them
+/// would be one of their defaults. It is nothing: any other number biases the hypergradient by an amount that depends on the
+/// scale of the inner loss, in silence, whereas a Hessian that cannot be solved with is met with a warning or an error that
+/// asks for it.
+pub(crate) const REGULARISATION: f64 = 0.0;
 
 /// The matrix A = a·H + b·I of a system.
 #[derive(Clone, Copy)]
@@ -69,21 +71,16 @@ pub(crate) struct ConjugateGradients {
     sweeps: usize,
     /// f_θ − A·q of a warm start.
     residual: Option<Routine>,
+    norm: LazyNorm,
     dtype: DType,
 }
 
 impl ConjugateGradients {
-    pub fn new(
-        problem: &Problem,
-        executor: &dyn Executor,
-        inner: &InnerLoop,
-        matrix: Matrix,
-        sweeps: usize,
-        warm: bool,
-    ) -> Result<Self> {
-        let residual = if warm { Some(residual_program(problem, executor, inner, matrix)?) } else { None };
-        let sweep = sweep_program(problem, executor, inner, matrix)?;
-        Ok(ConjugateGradients { sweep, sweeps, residual, dtype: problem.dtype })
+    pub fn new(session: &Session, inner: &InnerLoop, matrix: Matrix, sweeps: usize, warm: bool) -> Result<Self> {
+        let residual = if warm { Some(residual_program(session, inner, matrix)?) } else { None };
+        let sweep = sweep_program(session, inner, matrix)?;
+        let (norm, dtype) = (LazyNorm::new(session.executor()), session.problem().dtype);
+        Ok(ConjugateGradients { sweep, sweeps, residual, norm, dtype })
     }
 
     /// Hessian products of one solve.
@@ -91,28 +88,36 @@ impl ConjugateGradients {
         self.sweeps + self.residual.is_some() as usize
     }
 
-    /// The solution from `start`, which must be 0 where the solve is not a warm one.
-    pub fn solve(&mut self, point: &Point, start: &[Array]) -> Result<Solution> {
-        let first = match &mut self.residual {
+    /// The solution, from 0 or, where the solve is a warm one, from what is in `start`, which it overwrites.
+    pub fn solve(&mut self, point: &Point, start: Option<&Leaves>) -> Result<Solution> {
+        let sweep = &mut self.sweep;
+        let q = match start {
+            Some(start) => start.clone(),
+            None => sweep.zeroed("q")?,
+        };
+        let (r, p) = (sweep.inputs("r")?, sweep.inputs("p")?);
+        match &mut self.residual {
             Some(residual) => {
                 point.place(residual)?;
-                residual.set_all("f_theta", &point.f_theta)?;
-                residual.set_all("q", start)?;
+                residual.bind("f_theta", &point.f_theta)?;
+                residual.bind("q", &q)?;
+                residual.bind_outputs("r", &r)?;
                 residual.run(0..1)?;
-                residual.output_all("r")?
             }
-            None => point.f_theta.clone(),
-        };
-        let (sweep, dtype) = (&mut self.sweep, self.dtype);
+            None => r.copy_from(&point.f_theta)?,
+        }
+        p.copy_from(&r)?;
+        let (first, size) = (self.norm.of(&r)?.powi(2), self.norm.of(&point.f_theta)?.powi(2));
+        if !size.is_finite() {
+            let seen = "the derivative of the outer loss is no longer finite".into();
+            return Err(Error::Diverged { seen, cause: Cause::OuterLossUndefined });
+        }
+        let rounding = if self.dtype == DType::F64 { f64::EPSILON } else { f32::EPSILON as f64 };
         point.place(sweep)?;
-        sweep.set_all("q", start)?;
-        sweep.set_all("r", &first)?;
-        sweep.set_all("p", &first)?;
-        sweep.set_all("rr", &[Array::scalar(square_norm(&first), dtype)])?;
-        let rounding = if dtype == DType::F64 { f64::EPSILON } else { f32::EPSILON as f64 };
-        let size = square_norm(&point.f_theta);
-        sweep.set_all("floor", &[Array::scalar(rounding * rounding * size, dtype)])?;
-        sweep.set_all("least", &[Array::scalar(f64::INFINITY, dtype)])?;
+        sweep.bind("q", &q)?;
+        sweep.set_numbers("rr", [first])?;
+        sweep.set_numbers("floor", [rounding * rounding * size])?;
+        sweep.set_numbers("least", [f64::INFINITY])?;
         sweep.run(0..self.sweeps as u32)?;
         let [rest] = sweep.carried_numbers("rr")?;
         let [least] = sweep.carried_numbers("least")?;
@@ -125,19 +130,14 @@ impl ConjugateGradients {
             least_curvature: Some(least).filter(|x| x.is_finite()),
             ..Diagnostics::default()
         };
-        Ok(Solution { q: sweep.carried_all("q")?, diagnostics })
+        Ok(Solution { q, diagnostics })
     }
 }
 
 /// What a solve found, and what it met on the way.
 pub(crate) struct Solution {
-    pub q: Vec<Array>,
+    pub q: Leaves,
     pub diagnostics: Diagnostics,
-}
-
-/// vᵀv.
-pub(crate) fn square_norm(v: &[Array]) -> f64 {
-    v.iter().flat_map(|a| a.to_f64()).map(|x| x * x).sum()
 }
 
 fn dot(a: &[Tensor], b: &[Tensor]) -> Option<Tensor> {
@@ -150,12 +150,13 @@ fn quotient(a: Tensor, b: Tensor) -> Tensor {
     nothing.select(0.0, a / nothing.select(1.0, b))
 }
 
-fn sweep_program(problem: &Problem, executor: &dyn Executor, inner: &InnerLoop, matrix: Matrix) -> Result<Routine> {
+fn sweep_program(session: &Session, inner: &InnerLoop, matrix: Matrix) -> Result<Routine> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
+    let dtype = session.problem().dtype;
     let [q, r, p] = ["q", "r", "p"].map(|name| trace.inputs_like(name, &trace.theta));
-    let [rr, floor, least] = ["rr.0", "floor.0", "least.0"].map(|name| graph.input(name, [], problem.dtype));
-    let zero = graph.scalar(0.0, problem.dtype);
+    let [rr, floor, least] = ["rr.0", "floor.0", "least.0"].map(|name| graph.input(name, [], dtype));
+    let zero = graph.scalar(0.0, dtype);
     let product = matrix.times(inner, &trace, &p)?;
     let arrived = rr.less_equal(floor);
     let along = dot(&p, &product).unwrap_or(zero);
@@ -169,17 +170,17 @@ fn sweep_program(problem: &Problem, executor: &dyn Executor, inner: &InnerLoop, 
     for i in 0..q.len() {
         builder = builder.carry(q[i], q[i] + length * p[i]).carry(r[i], r_next[i]).carry(p[i], r_next[i] + turn * p[i]);
     }
-    Routine::new(&builder.build()?, problem, executor)
+    Routine::new(&builder.build()?, session)
 }
 
-fn residual_program(problem: &Problem, executor: &dyn Executor, inner: &InnerLoop, matrix: Matrix) -> Result<Routine> {
+fn residual_program(session: &Session, inner: &InnerLoop, matrix: Matrix) -> Result<Routine> {
     let graph = Graph::new();
-    let trace = Trace::new(&graph, problem)?;
+    let trace = Trace::new(&graph, session.problem())?;
     let (q, f_theta) = (trace.inputs_like("q", &trace.theta), trace.inputs_like("f_theta", &trace.theta));
     let product = matrix.times(inner, &trace, &q)?;
     let mut builder = Program::builder(&graph);
     for i in 0..q.len() {
-        builder = builder.output(format!("r.{i}"), f_theta[i] - product[i]);
+        builder = builder.keep_input(q[i]).output(format!("r.{i}"), f_theta[i] - product[i]);
     }
-    Routine::new(&builder.build()?, problem, executor)
+    Routine::new(&builder.build()?, session)
 }

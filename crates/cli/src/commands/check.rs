@@ -1,15 +1,18 @@
-//! `bilevel check`: are the derivatives right, does every hyperparameter count, is the inner step well chosen?
+//! `bilevel check`: are the derivatives right, does every hyperparameter count, is the inner step well chosen, and do the
+//! first iterations of a run go well?
 
 use super::run::resolve;
 use crate::advice::{InnerSteps, advice};
 use crate::arguments::Check;
 use crate::config::Config;
 use crate::errors::{CliError, Result};
-use bilevel::graph::random::{fold_in, seed_key};
-use bilevel::{Curvature, Problem, State};
+use crate::interrupt::end_on_interrupt;
+use bilevel::{Curvature, Diagnosis, Key, Method, Problem, Recorder, Session, Snapshot, StopReason};
 use bilevel_graph::{CheckReport, GradientCheck, Graph};
+use bilevel_tasks::Setup;
 use serde_json::{Value, json};
 use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Hessian products spent on the curvature.
 const PRODUCTS: usize = 60;
@@ -28,7 +31,8 @@ pub struct Findings {
 
 impl Findings {
     /// Looks at a problem at this state.
-    pub fn of(problem: &Problem, state: &State, key: [i32; 2], executor: &bilevel::Cpu) -> Result<Self> {
+    pub fn of(session: &Session, state: &Snapshot, key: Key) -> Result<Self> {
+        let (problem, executor) = (session.problem(), session.executor());
         let graph = Graph::new();
         let losses = problem.losses(&graph, state, key)?;
         let check = |loss| -> Result<CheckReport> {
@@ -49,15 +53,75 @@ impl Findings {
     }
 }
 
-/// Where to look: after one outer iteration of the run, or at its start where that does not work out.
-fn state(config: &Config, setup: &bilevel_tasks::Setup) -> Result<State> {
-    let key = seed_key(config.seed);
-    match config.driver(setup).iterations(1).run() {
-        Ok(outcome) if !outcome.reason.is_failure() => Ok(outcome.state),
-        // A step that is far too large is what the check is to find: look at where the run starts.
-        Ok(_) | Err(bilevel::Error::Diverged { .. }) => Ok(State::initial(&setup.problem, key)?),
-        Err(error) => Err(error.into()),
+/// Outer iterations that are tried.
+const FIRST: u32 = 10;
+
+/// How the run begins.
+struct FirstIterations {
+    /// Where they end: what is looked at. Of a run that diverges, where it starts: what led astray is far out already.
+    state: Snapshot,
+    /// How many are done.
+    done: u32,
+    /// The outer loss in the first and in the last of them.
+    outer_loss: Option<(f64, f64)>,
+    /// Why the run would be given up, if it would.
+    diverged: Option<Diagnosis>,
+}
+
+impl FirstIterations {
+    /// Does what a run would do, and writes nothing.
+    fn of(config: &Config, setup: &Setup, session: &Session) -> Result<Self> {
+        let numbers = Recorder::new();
+        let driver = config.driver(setup).iterations(config.outer.iterations.min(FIRST));
+        let outcome = driver.observe(numbers.clone()).run()?;
+        let losses: Vec<f64> = numbers.iterations().iter().map(|iteration| iteration.outer_loss).collect();
+        let (state, diverged) = match outcome.reason {
+            StopReason::Diverged(diagnosis) => (session.state(Key::from_seed(config.seed))?, Some(diagnosis)),
+            _ => (outcome.state, None),
+        };
+        let outer_loss = losses.first().copied().zip(losses.last().copied());
+        Ok(FirstIterations { state: state.snapshot()?, done: outcome.iterations, outer_loss, diverged })
     }
+
+    /// For people.
+    fn sentence(&self) -> String {
+        match (&self.diverged, self.outer_loss) {
+            (Some(Diagnosis { iteration, .. }), _) => {
+                format!("A run with these settings diverges at iteration {iteration}.")
+            }
+            (None, Some((first, last))) if self.done > 1 => format!(
+                "The first {} iterations of a run go well; the outer loss is {first:.3e} in the first and {last:.3e} in the \
+                 last of them.",
+                self.done
+            ),
+            _ => "The first iteration of a run goes well.".into(),
+        }
+    }
+
+    /// An error where the run diverges.
+    fn verdict(&self) -> Result<()> {
+        match &self.diverged {
+            Some(diagnosis) => Err(CliError::CheckFailed(format!("a run with these settings diverges at {diagnosis}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let (first, last) = self.outer_loss.unzip();
+        json!({
+            "iterations": self.done,
+            "first_outer_loss": first,
+            "last_outer_loss": last,
+            "diverged": self.diverged.as_ref().map(Diagnosis::to_string),
+        })
+    }
+}
+
+/// Methods that follow the inner loop and do not refuse this problem.
+fn following(config: &Config, session: &Session) -> Result<Vec<&'static str>> {
+    let task = config.task()?;
+    let applies = |name: &&str| task.method(name).and_then(|method| method.compile(session)).is_ok();
+    Ok(["langevin-adjoint", "rmd", "fmd"].into_iter().filter(applies).collect())
 }
 
 /// Runs the command.
@@ -68,16 +132,24 @@ pub fn check(arguments: &Check, out: &mut dyn Write) -> Result<()> {
     }
     let config = resolve(&arguments.which)?;
     let setup = config.setup()?;
-    let state = state(&config, &setup)?;
-    let executor = config.executor();
-    let findings = Findings::of(&setup.problem, &state, fold_in(seed_key(config.seed), 1), &executor)?;
-    let said = advice(findings.curvature, InnerSteps::of(&config));
+    let printing = Arc::new(Mutex::new(()));
+    end_on_interrupt(printing.clone(), |()| "stopped before the check was done".into())?;
+    let session = Session::new(&setup.problem, &config.executor())?;
+    let first = FirstIterations::of(&config, &setup, &session)?;
+    let findings = Findings::of(&session, &first.state, Key::from_seed(config.seed).fold_in(1))?;
+    let cause = first.diverged.as_ref().map(|diagnosis| diagnosis.cause);
+    let following = following(&config, &session)?;
+    let mut said = advice(findings.curvature, InnerSteps::of(&config), cause, &following);
+    said.push(first.sentence());
+    let answer = verdict(&findings, arguments.tolerance).and_then(|()| first.verdict());
+    let _printing = printing.lock().unwrap_or_else(PoisonError::into_inner);
     if arguments.json {
-        writeln!(out, "{:#}", to_json(&findings, &said, arguments.tolerance))?;
+        let json = to_json(&findings, &first, &said, answer.is_ok());
+        writeln!(out, "{json:#}")?;
     } else {
         print(&config, &setup.problem, &findings, &said, out)?;
     }
-    verdict(&findings, arguments.tolerance)
+    answer
 }
 
 /// An error where a derivative is wrong.
@@ -98,7 +170,7 @@ pub fn verdict(findings: &Findings, tolerance: f64) -> Result<()> {
 
 fn print(config: &Config, problem: &Problem, findings: &Findings, said: &[String], out: &mut dyn Write) -> Result<()> {
     let (lambda, theta) = problem.sizes();
-    let method = bilevel::Method::name(&config.method);
+    let method = config.method.name();
     let (lambda, theta) = (count(lambda, "hyperparameter"), count(theta, "parameter"));
     writeln!(out, "{} by {method}: {lambda}, {theta}\n", config.experiment)?;
     for (loss, report) in [("inner", &findings.inner), ("outer", &findings.outer)] {
@@ -127,7 +199,7 @@ fn count(number: usize, of: &str) -> String {
     format!("{number} {of}{}", if number == 1 { "" } else { "s" })
 }
 
-fn to_json(findings: &Findings, said: &[String], tolerance: f64) -> Value {
+fn to_json(findings: &Findings, first: &FirstIterations, said: &[String], passed: bool) -> Value {
     let rows = |report: &CheckReport| -> Vec<Value> {
         let rows = report.rows.iter().map(|row| {
             json!({
@@ -143,11 +215,12 @@ fn to_json(findings: &Findings, said: &[String], tolerance: f64) -> Value {
     };
     let Curvature { largest, smallest, products } = findings.curvature;
     json!({
-        "passed": verdict(findings, tolerance).is_ok(),
+        "passed": passed,
         "inner": rows(&findings.inner),
         "outer": rows(&findings.outer),
         "idle": findings.idle,
         "curvature": { "largest": largest, "smallest": smallest, "products": products },
+        "first_iterations": first.to_json(),
         "advice": said,
     })
 }
@@ -167,8 +240,9 @@ mod tests {
             .outer(|s, _, t| (t.0 - s.normal([3])).square().sum_all())
             .build()
             .unwrap();
-        let state = State::initial(&problem, [1, 2]).unwrap();
-        Findings::of(&problem, &state, [3, 4], &Cpu::with_threads(1)).unwrap()
+        let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+        let state = session.state(Key::from([1, 2])).unwrap().snapshot().unwrap();
+        Findings::of(&session, &state, Key::from([3, 4])).unwrap()
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::compare::work::work;
 use crate::errors::{CliError, Result};
 use crate::folder::write_whole;
 use crate::interrupt::stop_on_interrupt;
+use crate::readable::{escaped, escaped_lines, escaped_path};
 use std::io::Write;
 
 /// Runs the command.
@@ -28,11 +29,11 @@ pub fn compare(arguments: &Compare, quiet: bool, out: &mut dyn Write) -> Result<
         // In a file or a pipe nothing has to be shortened.
         let columns =
             terminal_size::terminal_size_of(std::io::stdout()).map_or(400, |(width, _)| (width.0 as usize).max(80));
-        write!(out, "{}", summary.table().text(columns))?;
+        write!(out, "{}", escaped_lines(&summary.table().text(columns)))?;
         for warning in summary.warnings() {
-            writeln!(out, "{warning}")?;
+            writeln!(out, "{}", escaped(&warning))?;
         }
-        writeln!(out, "kept in {0}; the report is {0}/report.html", plan.folder.display())?;
+        writeln!(out, "kept in {0}; the report is {0}/report.html", escaped_path(&plan.folder))?;
     }
     if summary.has_results() {
         return Ok(());

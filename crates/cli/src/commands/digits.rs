@@ -4,29 +4,37 @@ use crate::arguments::Digits;
 use crate::board::Board;
 use crate::digits::{Study, files, page, tables, words};
 use crate::errors::{CliError, Result};
-use crate::folder::write_whole;
+use crate::folder::{is_taken, write_whole};
 use crate::interrupt::stop_on_interrupt;
+use crate::marked_folder::MarkedFolder;
+use crate::readable::escaped_path;
 use bilevel_tasks::digits::study::Plan;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use terminal_size::{Height, Width, terminal_size_of};
 
+/// What the mark of its folder says.
+const COMMAND: &str = "digits";
+
 /// Runs the command.
 pub fn digits(arguments: &Digits, quiet: bool, out: &mut dyn Write) -> Result<()> {
     let plan = if arguments.quick { Plan::quick() } else { Plan::full() };
     let folder = folder(arguments.out.as_deref())?;
     // What cannot be kept is better known before the work than after it.
-    make(&folder)?;
+    let marked = MarkedFolder::begin(&folder, COMMAND)?;
     let board = Board::stderr(quiet);
     let stderr = std::io::stderr();
     let width = columns(stderr.is_terminal(), terminal_size_of(&stderr));
     board.say(&words::wrapped(&words::opening(&plan), width));
     let began = Instant::now();
-    let study = stop_on_interrupt().and_then(|signal| Study::run(&plan, &signal, &board)).inspect_err(|_| {
-        // Only a folder with nothing in it can be removed so.
-        let _ = std::fs::remove_dir(&folder);
-    })?;
+    let study = match stop_on_interrupt().and_then(|signal| Study::run(&plan, &signal, &board)) {
+        Ok(study) => study,
+        Err(error) => {
+            marked.give_up();
+            return Err(error);
+        }
+    };
     let seconds = began.elapsed().as_secs_f64();
     let json = files::json(&study);
     if arguments.json {
@@ -44,19 +52,12 @@ pub fn digits(arguments: &Digits, quiet: bool, out: &mut dyn Write) -> Result<()
     write_whole(&folder.join("lambda.safetensors"), &files::lambda(&study, &folder)?)?;
     write_whole(&folder.join("result.json"), json.as_bytes())?;
     write_whole(&folder.join("report.html"), page::page(&study).html().as_bytes())?;
+    marked.done()?;
     if !arguments.json && !quiet {
-        writeln!(out, "\nTook {seconds:.1} s. The report is {}", folder.join("report.html").display())?;
+        writeln!(out, "\nTook {seconds:.1} s. The report is {}", escaped_path(&folder.join("report.html")))?;
         write!(out, "\nTo try next:\n{}", words::next(words::program()))?;
     }
     Ok(())
-}
-
-/// Makes the folder and sees that it can be written to.
-fn make(folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).map_err(|error| CliError::file("make", folder, &error))?;
-    let probe = folder.join("result.json.unfinished");
-    let written = std::fs::write(&probe, "").and_then(|()| std::fs::remove_file(&probe));
-    written.map_err(|error| CliError::file("write", folder, &error))
 }
 
 /// How long a line may be: as the terminal is wide, or 80 where it does not say, but no longer than is easily read.
@@ -75,11 +76,10 @@ fn folder(out: Option<&Path>) -> Result<PathBuf> {
         let mut free = (1..).map(|n| Path::new("runs").join(name(n)));
         return free.find(|path| !path.exists()).ok_or_else(|| CliError::Occupied("runs/digits".into()));
     };
-    let taken = std::fs::read_dir(path).is_ok_and(|mut files| files.next().is_some()) || path.is_file();
-    match taken {
+    match is_taken(path) && !MarkedFolder::was_left(path, COMMAND) {
         true => Err(CliError::Usage(format!(
             "{} is there already and is not empty; choose another folder with --out",
-            path.display()
+            escaped_path(path)
         ))),
         false => Ok(path.to_path_buf()),
     }

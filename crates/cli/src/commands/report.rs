@@ -3,7 +3,9 @@
 use crate::arguments::Report;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_whole};
+use crate::readable::{escaped_path, one_line};
 use crate::run_report;
+use bilevel::whole_file::remove_unfinished_of;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -16,9 +18,9 @@ pub fn report(arguments: &Report, quiet: bool, out: &mut dyn Write) -> Result<()
         match RunFolder::of_run(path) {
             Ok(folder) => folders.push(folder),
             // Among all that a pattern names there may be comparisons and pages.
-            Err(error @ CliError::NoRun(_)) if several => {
+            Err(error @ (CliError::NoRun(_) | CliError::NotBegun(_))) if several => {
                 if !quiet {
-                    let _ = writeln!(std::io::stderr(), "passed over: {error}");
+                    let _ = writeln!(std::io::stderr(), "passed over: {}", one_line(&error.to_string()));
                 }
             }
             Err(error) => return Err(error),
@@ -35,17 +37,18 @@ pub fn report(arguments: &Report, quiet: bool, out: &mut dyn Write) -> Result<()
         (path, _) => {
             let path = path.clone().unwrap_or_else(|| Path::new("report.html").into());
             refuse_other_files(&path)?;
+            remove_unfinished_of(&path).map_err(|error| CliError::file("clean up beside", &path, &error))?;
             write_whole(&path, run_report::html(&folders)?.as_bytes())?;
             path
         }
     };
     if !quiet {
-        writeln!(out, "the report is in {}", written.display())?;
+        writeln!(out, "the report is in {}", escaped_path(&written))?;
     }
     Ok(())
 }
 
-/// Refuses to write over a file that is no page.
+/// Refuses to write over a file that is no page. What is no file at all is never written over.
 fn refuse_other_files(path: &Path) -> Result<()> {
     let named = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("html") || end.eq_ignore_ascii_case("htm"));
     let begins = |file: File| {

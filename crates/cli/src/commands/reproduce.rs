@@ -1,12 +1,14 @@
 //! `bilevel reproduce`: the paper's tables and figures, what was printed beside what comes out.
 
 use crate::arguments::Reproduce;
-use crate::errors::{CliError, Result, STOPPED};
-use crate::interrupt::stop_items_on_interrupt;
+use crate::errors::{CliError, Result};
+use crate::interrupt::end_on_interrupt;
+use crate::readable::escaped_path;
 use crate::reproduction::{self, Found};
 use bilevel_tasks::{Effort, Experiment, Row, experiments};
 use serde_json::json;
 use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// Stands for every item.
@@ -17,31 +19,24 @@ pub fn reproduce(arguments: &Reproduce, quiet: bool, out: &mut dyn Write) -> Res
     let Some(item) = &arguments.item else { return list(arguments.json, out) };
     let chosen = choose(item)?;
     // A folder that cannot be written is better known before the work than after it.
-    if let Some(folder) = &arguments.out {
-        reproduction::prepare(folder)?;
-    }
+    let marked = arguments.out.as_deref().map(reproduction::prepare).transpose()?;
     let effort = if arguments.quick { Effort::Quick } else { Effort::Full };
     let (progress, began) = (Progress::new(quiet), Instant::now());
-    let signal = stop_items_on_interrupt()?;
-    let stopped = |done: usize| {
-        let kept = match &arguments.out {
-            Some(folder) if done > 0 => format!("; what is done is in {}", folder.display()),
-            _ => String::new(),
-        };
-        CliError::StoppedRuns(format!("stopped after {done} of {} items{kept}", chosen.len()))
-    };
+    // How many items are done; held while one is printed and written.
+    let done = Arc::new(Mutex::new(0));
+    let (all, kept) = (chosen.len(), arguments.out.clone());
+    // There is no way out of an item but the end of the process; what was done before is written.
+    end_on_interrupt(done.clone(), move |done| match &kept {
+        Some(folder) if *done > 0 => {
+            format!("stopped after {done} of {all} items; what is done is in {}", folder.display())
+        }
+        _ => format!("stopped after {done} of {all} items"),
+    })?;
     let mut found: Vec<Found> = vec![];
     for experiment in &chosen {
         let start = Instant::now();
-        let report = experiment.report(effort, &mut |line| {
-            if signal.is_set() {
-                // There is no way out of an item but the end of the process; what was done before is written.
-                progress.clear();
-                crate::complain(&stopped(found.len()).to_string());
-                std::process::exit(STOPPED.into());
-            }
-            progress.say(experiment.name, line.trim_end());
-        })?;
+        let report = experiment.report(effort, &mut |line| progress.say(experiment.name, line.trim_end()))?;
+        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
         progress.took(experiment.name, start);
         progress.clear();
         found.push(Found { experiment, report });
@@ -50,9 +45,10 @@ pub fn reproduce(arguments: &Reproduce, quiet: bool, out: &mut dyn Write) -> Res
             // After every item, so that whoever stops the command keeps what was done.
             reproduction::write(folder, &found, effort)?;
         }
-        if signal.is_set() && found.len() < chosen.len() {
-            return Err(stopped(found.len()));
-        }
+        *done = found.len();
+    }
+    if let Some(marked) = marked {
+        marked.done()?;
     }
     if !arguments.json && chosen.len() > 1 {
         let rows = found.iter().flat_map(|one| &one.report.rows);
@@ -61,7 +57,7 @@ pub fn reproduce(arguments: &Reproduce, quiet: bool, out: &mut dyn Write) -> Res
         progress.end();
     }
     if let (Some(folder), false) = (&arguments.out, arguments.json || quiet) {
-        writeln!(out, "kept in {}", folder.display())?;
+        writeln!(out, "kept in {}", escaped_path(folder))?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use crate::display::Display;
 use crate::errors::{CliError, Result};
 use crate::folder::RunFolder;
 use crate::interrupt::stop_run_on_interrupt;
+use crate::metrics::look_at;
 use crate::runner::execute;
 use bilevel::Checkpoints;
 use std::io::Write;
@@ -31,7 +32,7 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
         None => {
             let lost = nothing_is_lost(&folder, &config)?;
             if lost > 0 && !quiet {
-                let _ = writeln!(std::io::stderr(), "no checkpoint was due in {lost} iterations; beginning again");
+                let _ = writeln!(std::io::stderr(), "no checkpoint was finished in {lost} iterations; beginning again");
             }
         }
         Some(done) if config.outer.iterations < done => {
@@ -49,14 +50,14 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
     tell(&result, &folder, arguments.json, quiet, out)
 }
 
-/// Refuses to begin again over iterations whose checkpoint is gone. Killed before its first checkpoint was due, a run has
-/// nothing but its beginning to go on from; the answer is how many iterations are done again.
+/// Refuses to begin again over iterations whose checkpoint is gone. Killed before its first checkpoint was written, which is
+/// after the metrics of its iteration, a run has nothing but its beginning to go on from; the answer is how many iterations
+/// are done again.
 fn nothing_is_lost(folder: &RunFolder, config: &Config) -> Result<usize> {
-    let metrics = std::fs::read_to_string(folder.metrics_file()).unwrap_or_default();
-    let done = metrics.matches('\n').count();
+    let done = look_at(folder, None)?.lines;
     let finished = folder.result_file().exists();
-    let none_was_due = !finished && folder.path_hash_file().exists() && done < config.checkpoint.every as usize;
-    if none_was_due || !finished && done == 0 {
+    let none_was_written = !finished && folder.path_hash_file().exists() && done <= config.checkpoint.every as usize;
+    if none_was_written || !finished && done == 0 {
         return Ok(done);
     }
     let there = match done {

@@ -7,6 +7,7 @@ use crate::display::Display;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, read_entries};
 use crate::interrupt::stop_run_on_interrupt;
+use crate::readable::{escaped_lines, escaped_path};
 use crate::result::RunResult;
 use crate::runner::execute;
 use std::io::Write;
@@ -93,8 +94,8 @@ pub fn tell(result: &RunResult, folder: &RunFolder, json: bool, quiet: bool, out
     if json {
         write!(out, "{}", result.to_json())?;
     } else if !quiet {
-        write!(out, "{}", result.summary())?;
-        writeln!(out, "kept in {}", folder.path().display())?;
+        write!(out, "{}", escaped_lines(&result.summary()))?;
+        writeln!(out, "kept in {}", escaped_path(folder.path()))?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::config_entries::parse_set;
 use crate::config_text::keys;
 use crate::errors::{CliError, Result};
-use crate::folder::{RunFolder, refuse_foreign, write_whole};
+use crate::folder::{LARGEST_SETTINGS, RunFolder, clean, read_up_to, refuse_foreign, write_whole};
 use crate::side_by_side::cores;
 use bilevel::AnyMethod;
 use serde_json::{Map, Value};
@@ -122,6 +122,7 @@ impl Plan {
             list(seeds.iter().map(u64::to_string).collect()),
         );
         std::fs::create_dir_all(&self.folder).map_err(|error| CliError::file("make", &self.folder, &error))?;
+        clean(&self.folder)?;
         write_whole(&self.folder.join(MARK), text.as_bytes())
     }
 
@@ -180,7 +181,8 @@ struct Mark {
 impl Mark {
     /// Methods and seeds of a comparison that is there; nothing where it cannot be read.
     fn read(folder: &Path) -> Self {
-        let text = std::fs::read_to_string(folder.join(MARK)).unwrap_or_default();
+        let text = read_up_to(&folder.join(MARK), LARGEST_SETTINGS).unwrap_or_default();
+        let text = String::from_utf8(text).unwrap_or_default();
         let Ok(document) = Document::parse(text.as_str()) else { return Mark::default() };
         let list = |key: &str| document.get(key).and_then(|item| item.as_array()).into_iter().flatten();
         Mark {

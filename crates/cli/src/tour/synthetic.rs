@@ -6,8 +6,7 @@
 
 use super::page::{duration, sparkline};
 use super::{Outcome, Page};
-use bilevel::graph::random::{fold_in, seed_key};
-use bilevel::{Array, Cpu, DType, HpoSgld, LangevinAdjoint, Leaf, Method, Problem, Result, State, Variable};
+use bilevel::{Cpu, HpoSgld, Key, LangevinAdjoint, Leaf, Method, Problem, Result, Session, Variable};
 use std::time::Instant;
 
 const TRUE_LAMBDA: f64 = 0.74894;
@@ -59,22 +58,21 @@ fn spread(values: &[f64]) -> f64 {
 
 /// Descends along the hypergradient; the inner steps of an outer iteration are one call of one program.
 fn learn(method: &dyn Method, iterations: usize) -> Result<Learned> {
-    let problem = problem()?;
-    let mut estimator = method.prepare(&problem, &Cpu::with_threads(1))?;
-    let key = seed_key(0);
-    let mut state = State::initial(&problem, key)?;
-    let number = |arrays: &[Array]| arrays[0].item().unwrap_or(f64::NAN);
+    let session = Session::new(&problem()?, &Cpu::with_threads(1))?;
+    let mut estimator = method.prepare_in(&session)?;
+    let key = Key::from_seed(0);
+    let mut state = session.state(key)?;
     let mut lambdas = vec![START];
     let mut times = Vec::with_capacity(iterations);
     for iteration in 0..iterations {
         let start = Instant::now();
-        let hypergradient = estimator.estimate(&mut state, fold_in(key, iteration as u32))?;
-        lambdas.push(lambdas[iteration] - OUTER_STEP * number(&hypergradient.value));
-        state.lambda = vec![Array::scalar(lambdas[iteration + 1], DType::F64)];
+        let hypergradient = estimator.estimate(&mut state, key.fold_in(iteration as u32))?;
+        lambdas.push(lambdas[iteration] - OUTER_STEP * hypergradient.value[0].item()?);
+        state.lambda[0].set_item(lambdas[iteration + 1])?;
         times.push(start.elapsed().as_secs_f64());
     }
     times.sort_by(f64::total_cmp);
-    Ok(Learned { lambdas, theta: number(&state.theta), seconds_per_iteration: times[iterations / 2] })
+    Ok(Learned { lambdas, theta: state.theta[0].item()?, seconds_per_iteration: times[iterations / 2] })
 }
 
 /// Writes the part.

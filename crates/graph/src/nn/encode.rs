@@ -67,15 +67,13 @@ pub fn sine_encoding(x: Tensor, bands: usize) -> Tensor {
     let call = Call::new("sine_encoding", &operands);
     require!(call, x.rank() > 0 && x.dtype().is_float(), "needs floats [.., d]");
     require!(call, (1..64).contains(&bands), "needs between 1 and 63 bands");
-    let mut factors = vec![];
-    for band in 0..bands {
-        factors.push(x.constant_like((1u64 << band) as f64, [1, 1, 1]));
-    }
-    let factor = factors[0].concat(&factors[1..], 0);
     let mut shape = x.shape();
     let last = shape.len() - 1;
     let width = shape[last];
-    // [.., bands, 1, d]
+    // Along the axis that comes before the last two: [.., bands, 1, d].
+    let one = vec![1; last + 3];
+    let factors: Vec<Tensor> = (0..bands).map(|band| x.constant_like((1u64 << band) as f64, &one)).collect();
+    let factor = factors[0].concat(&factors[1..], last);
     let angle = x.unsqueeze([last, last]) * factor;
     shape[last] = 2 * bands * width;
     call.done(angle.sin().concat(&[angle.cos()], last + 1).reshape(shape))

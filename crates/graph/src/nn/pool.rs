@@ -124,7 +124,7 @@ pub fn avg_pool2d(x: Tensor, windows: Pool2d) -> Tensor {
         return call.done(sums * (1.0 / (windows.kernel[0] * windows.kernel[1]) as f64));
     }
     let rows = counts(x, &windows, 0, lengths[0]).reshape([lengths[0], 1]);
-    let columns = counts(x, &windows, 1, lengths[1]);
+    let columns = counts(x, &windows, 1, lengths[1]).reshape([1, lengths[1]]);
     call.done(sums * (rows * columns).recip())
 }
 

@@ -25,8 +25,8 @@ pub fn affine_grid(theta: Tensor, size: [usize; 2], align_corners: bool) -> Tens
     let shape = theta.shape();
     let fits = theta.dtype().is_float() && shape.len() == 3 && shape[1..] == [2, 3];
     require!(call, fits, "needs float matrices [n, 2, 3]");
-    let y = places(theta, size[0], align_corners).reshape([size[0], 1, 1]);
-    let x = places(theta, size[1], align_corners).reshape([size[1], 1]);
+    let y = places(theta, size[0], align_corners).reshape([1, size[0], 1, 1]);
+    let x = places(theta, size[1], align_corners).reshape([1, 1, size[1], 1]);
     let n = shape[0];
     let column = [n, 1, 1, 2];
     let moved = theta.index(2, 1).reshape(column) * y + theta.index(2, 2).reshape(column);

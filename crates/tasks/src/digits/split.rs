@@ -1,7 +1,8 @@
 //! Three equal parts of the digits, after a shuffle that a seed decides.
 
 use super::{Digits, records};
-use bilevel::graph::random::{fill_uniform_f64, seed_key};
+use bilevel::Key;
+use bilevel::graph::random::fill_uniform_f64;
 
 /// Digits to train with, to choose hyperparameters by, and to judge the result by: 599 each.
 ///
@@ -27,7 +28,7 @@ impl Split {
     pub fn new(seed: u64) -> Self {
         let mut records: Vec<&[u8]> = records().collect();
         let mut draws = vec![0.0; records.len()];
-        fill_uniform_f64(seed_key(seed).map(|k| k as u32), 0, 0, 0, &mut draws);
+        fill_uniform_f64(Key::from_seed(seed).words(), 0, 0, 0, &mut draws);
         for (i, draw) in draws.into_iter().enumerate().rev() {
             records.swap(i, (draw * (i + 1) as f64) as usize);
         }

@@ -10,9 +10,9 @@
 use crate::experiment::{Effort, Progress, Report};
 use crate::statistics::mean_sd;
 use crate::{Row, Verdict};
-use bilevel::graph::random::{fold_in, seed_key};
 use bilevel::{
-    Covariance, Cpu, Error, HpoSgld, IftCg, LangevinAdjoint, Leaf, Method, Problem, Result, State, Tensor, Variable,
+    Covariance, Cpu, Error, HpoSgld, IftCg, Key, LangevinAdjoint, Leaf, Method, Problem, Result, Session, Tensor,
+    Variable,
 };
 
 const NAME: &str = "finite-temperature";
@@ -21,7 +21,7 @@ const STEP: f64 = 0.01;
 /// A problem as tensors and as functions of numbers: L_T, ∂L_T/∂λ, f and f_λ.
 struct Case {
     name: &'static str,
-    problem: Problem,
+    session: Session,
     lambda: f64,
     temperature: f64,
     dimensions: usize,
@@ -37,11 +37,16 @@ fn build(
     lambda: f64,
     inner: fn(Tensor, Tensor, Tensor) -> Tensor,
     outer: fn(Tensor, Tensor, Tensor) -> Tensor,
-) -> Result<Problem> {
-    Problem::new(scalar(lambda), (scalar(0.1), scalar(0.1)))
+) -> Result<Session> {
+    let problem = Problem::new(scalar(lambda), (scalar(0.1), scalar(0.1)))
         .inner(move |_, l, t| inner(l.0, t.0.0, t.1.0))
         .outer(move |_, l, t| outer(l.0, t.0.0, t.1.0))
-        .build()
+        .build()?;
+    on_one_thread(problem)
+}
+
+fn on_one_thread(problem: Problem) -> Result<Session> {
+    Session::new(&problem, &Cpu::with_threads(1))
 }
 
 fn cases() -> Result<[Case; 3]> {
@@ -55,7 +60,7 @@ fn cases() -> Result<[Case; 3]> {
     Ok([
         Case {
             name: "1-D quartic, τ = .5",
-            problem: line,
+            session: on_one_thread(line)?,
             lambda: 0.5,
             temperature: 0.5,
             dimensions: 1,
@@ -64,7 +69,7 @@ fn cases() -> Result<[Case; 3]> {
         },
         Case {
             name: "2-D quartic, τ = .3",
-            problem: build(
+            session: build(
                 0.5,
                 |l, x, y| {
                     let quartic = (x.square().square() + y.square().square() + x.square() + y.square()) / 4.0;
@@ -80,7 +85,7 @@ fn cases() -> Result<[Case; 3]> {
         },
         Case {
             name: "2-D double well, τ = .3",
-            problem: build(
+            session: build(
                 0.1,
                 |l, x, y| (x.square() - 0.5).square() / 4.0 + (y - x).square() / 2.0 - l * (x + y),
                 |l, x, y| (x - 1.0).square() / 2.0 - y * 0.3 + l.square() / 2.0,
@@ -117,15 +122,15 @@ fn truth(case: &Case) -> f64 {
 
 /// Means of `count` hypergradients in a row along each of `chains` chains, λ fixed and θ warm; divergences apart.
 fn chains(method: &dyn Method, case: &Case, chains: u32, (skip, count): (u32, u32)) -> Result<(Vec<f64>, u32)> {
-    let mut estimator = method.prepare(&case.problem, &Cpu::with_threads(1))?;
+    let mut estimator = method.prepare_in(&case.session)?;
     let (mut means, mut diverged) = (vec![], 0);
     'chains: for chain in 0..chains {
-        let key = seed_key(100 + chain as u64);
-        let mut state = State::initial(&case.problem, key)?;
+        let key = Key::from_seed(100 + chain as u64);
+        let mut state = case.session.state(key)?;
         let mut sum = 0.0;
         for i in 0..skip + count {
-            match estimator.estimate(&mut state, fold_in(key, i)) {
-                Ok(h) if i >= skip => sum += h.value[0].to_f64()[0],
+            match estimator.estimate(&mut state, key.fold_in(i)) {
+                Ok(h) if i >= skip => sum += h.value[0].item()?,
                 Ok(_) => {}
                 Err(Error::Diverged { .. }) => {
                     diverged += 1;

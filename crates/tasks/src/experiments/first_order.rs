@@ -9,8 +9,7 @@ use crate::experiment::{Effort, Progress, Report};
 use crate::statistics::mean_sd;
 use crate::synthetic::{self, STEP};
 use crate::{Figure, Row, Verdict};
-use bilevel::graph::random::seed_key;
-use bilevel::{Array, Cpu, DType, Fmd, HpoSgld, Method, Problem, Result, State};
+use bilevel::{Cpu, Fmd, HpoSgld, Key, Method, Result, Session};
 
 const NAME: &str = "first-order";
 const LENGTH: usize = 100;
@@ -18,21 +17,23 @@ const BURN_IN: usize = 50;
 const TEMPERATURE: f64 = 1e-6;
 
 /// f_λ + (indirect term) after m steps, and θᵐ.
-fn after(method: &dyn Method, problem: &Problem, seeds: u64) -> Result<Vec<(f64, f64)>> {
-    let mut estimator = method.prepare(problem, &Cpu::with_threads(1))?;
+fn after(method: &dyn Method, session: &Session, seeds: u64) -> Result<Vec<(f64, f64)>> {
+    let mut estimator = method.prepare_in(session)?;
     let (lambda, theta) = synthetic::line_search();
-    let scalar = |v| vec![Array::scalar(v, DType::F64)];
     (0..seeds)
         .map(|seed| {
-            let mut state = State { lambda: scalar(lambda), theta: scalar(theta), memory: vec![] };
-            let h = estimator.estimate(&mut state, seed_key(seed))?;
-            Ok((h.value[0].to_f64()[0], state.theta[0].to_f64()[0]))
+            let key = Key::from_seed(seed);
+            let mut state = session.state(key)?;
+            state.lambda[0].set_item(lambda)?;
+            state.theta[0].set_item(theta)?;
+            let h = estimator.estimate(&mut state, key)?;
+            Ok((h.value[0].item()?, state.theta[0].item()?))
         })
         .collect()
 }
 
 pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
-    let problem = synthetic::problem(0.1, 0.0)?;
+    let session = Session::new(&synthetic::problem(0.1, 0.0)?, &Cpu::with_threads(1))?;
     let (lambda, start) = synthetic::line_search();
     let seeds = effort.choose(20, 100);
     let f_theta = |theta: f64| 4.0 * theta - 2.0 * lambda - 1.0;
@@ -47,7 +48,7 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
         }
         let printed = HpoSgld { burn_in: m - 1, samples: 1, step: STEP, temperature: TEMPERATURE, noise_scale: 1.0 };
         let truth = Fmd { step: STEP, steps: m, temperature: TEMPERATURE, ..Fmd::default() };
-        let (estimates, truths) = (after(&printed, &problem, seeds)?, after(&truth, &problem, seeds)?);
+        let (estimates, truths) = (after(&printed, &session, seeds)?, after(&truth, &session, seeds)?);
         let (mut steps, mut products, mut averages) = (vec![], vec![], vec![]);
         for i in 0..seeds as usize {
             let ((estimate, theta), (exact, _)) = (estimates[i], truths[i]);

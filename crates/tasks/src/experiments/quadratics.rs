@@ -11,10 +11,10 @@ use crate::prepared::Prepared;
 use crate::runs::Outer;
 use crate::statistics::mean_sd;
 use crate::{Figure, Row, Verdict};
-use bilevel::graph::random::{fill_normal_f64, fill_uniform_f64, seed_key};
+use bilevel::graph::random::{fill_normal_f64, fill_uniform_f64};
 use bilevel::{
-    AmigoCg, AmigoSgd, Array, HpoSgld, IftCg, IftNeumann, Iteration, LangevinAdjoint, Leaf, Method, Observer, Problem,
-    Result, Rmd, State, StopReason, Variable,
+    AmigoCg, AmigoSgd, Array, Cpu, HpoSgld, IftCg, IftNeumann, Iteration, Key, LangevinAdjoint, Leaf, Method, Observer,
+    Problem, Result, Rmd, Session, State, StopReason, Variable,
 };
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,12 +28,12 @@ const TOLERANCE: f64 = 1e-5;
 const DRAWS: u64 = 3;
 
 struct Quadratic {
-    problem: Problem,
+    session: Session,
     optimum: Vec<f64>,
 }
 
 fn quadratic(condition: f64, direct: f64, draw: u64) -> Result<Quadratic> {
-    let key = seed_key(50 + draw).map(|k| k as u32);
+    let key = Key::from_seed(50 + draw).words();
     let [mut places, mut a, mut b] = [(); 3].map(|_| vec![0.0; SIZE]);
     fill_normal_f64(key, 0, 0, 0, &mut a);
     fill_normal_f64(key, 0, 1, 0, &mut b);
@@ -53,7 +53,7 @@ fn quadratic(condition: f64, direct: f64, draw: u64) -> Result<Quadratic> {
         })
         .build()?;
     let optimum = a.iter().zip(b).map(|(a, b)| (a + direct * b) / (1.0 + direct)).collect();
-    Ok(Quadratic { problem, optimum })
+    Ok(Quadratic { session: Session::new(&problem, &Cpu::with_threads(1))?, optimum })
 }
 
 #[derive(Clone, Copy)]
@@ -73,7 +73,11 @@ struct Approach {
 
 impl Observer for Approach {
     fn on_iteration(&mut self, iteration: &Iteration, state: &State) -> ControlFlow<String> {
-        let square: f64 = state.lambda[0].to_f64().iter().zip(&self.optimum).map(|(l, o)| (l - o).powi(2)).sum();
+        let lambda = match state.lambda.numbers() {
+            Ok(lambda) => lambda,
+            Err(error) => return ControlFlow::Break(error.to_string()),
+        };
+        let square: f64 = lambda.iter().zip(&self.optimum).map(|(l, o)| (l - o).powi(2)).sum();
         let error = (square / self.optimum.iter().map(|o| o * o).sum::<f64>()).sqrt();
         let mut curve = self.curve.lock().unwrap_or_else(PoisonError::into_inner);
         curve.push((iteration.number as f64 * STEPS as f64, error));
@@ -86,11 +90,11 @@ impl Observer for Approach {
 
 /// Runs a method to the tolerance or the cap; the curve is the relative error over inner iterations, thinned.
 fn race(method: &dyn Method, quadratic: &Quadratic, cap: u32) -> Result<(Outcome, Vec<(f64, f64)>)> {
-    let prepared = Prepared::new(method, &quadratic.problem)?;
+    let prepared = Prepared::new(method, &quadratic.session)?;
     let curve = Arc::<Mutex<Vec<_>>>::default();
     let approach = Approach { optimum: quadratic.optimum.clone(), curve: curve.clone() };
     let outer = Outer { rate: 0.1, iterations: cap / STEPS as u32 };
-    let end = outer.driver(&quadratic.problem, &prepared, 1).observe(approach).run()?;
+    let end = outer.driver(quadratic.session.problem(), &prepared, 1).observe(approach).run()?;
     let mut curve = std::mem::take(&mut *curve.lock().unwrap_or_else(PoisonError::into_inner));
     let (iterations, error) = curve.last().copied().unwrap_or((0.0, f64::NAN));
     let outcome = match end.reason {

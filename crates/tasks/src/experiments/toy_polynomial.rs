@@ -5,8 +5,8 @@
 
 use crate::experiment::{Effort, Progress, Report};
 use crate::{Figure, Row, Series, Verdict, statistics::mean_sd};
-use bilevel::Result;
-use bilevel::graph::random::{fill_uniform_f64, seed_key};
+use bilevel::graph::random::fill_uniform_f64;
+use bilevel::{Key, Result};
 
 const NAME: &str = "toy-polynomial";
 const COLUMNS: usize = 11;
@@ -49,7 +49,7 @@ fn probability() -> f64 {
 /// Of 20 runs with random columns, how many find λ = 0.
 fn twenty_runs(seed: u64) -> f64 {
     let mut draws = vec![0.0; 20 * ROWS];
-    fill_uniform_f64(seed_key(seed).map(|k| k as u32), 0, 0, 0, &mut draws);
+    fill_uniform_f64(Key::from_seed(seed).words(), 0, 0, 0, &mut draws);
     let found = |run: &[f64]| {
         let pick = |row: usize| validation(row, ((run[row] * COLUMNS as f64) as usize).min(COLUMNS - 1));
         (0..ROWS).filter(|row| *row != ZERO).all(|row| less(pick(ZERO), pick(row)))

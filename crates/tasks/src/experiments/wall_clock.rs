@@ -7,8 +7,7 @@ use crate::experiment::{Effort, Progress, Report};
 use crate::statistics::{mean_sd, median};
 use crate::synthetic::{self, STEP};
 use crate::{Row, Verdict};
-use bilevel::graph::random::seed_key;
-use bilevel::{Cpu, Method, Result, State};
+use bilevel::{Cpu, Key, Method, Result, Session};
 use std::time::Instant;
 
 const NAME: &str = "wall-clock";
@@ -16,7 +15,7 @@ const NAME: &str = "wall-clock";
 const PAPER_RMD: f64 = 52.0;
 
 pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
-    let problem = synthetic::problem(0.1, 0.0)?;
+    let session = Session::new(&synthetic::problem(0.1, 0.0)?, &Cpu::with_threads(1))?;
     let methods: [(&str, Box<dyn Method>, Option<f64>); 9] = [
         ("RMD", Box::new(synthetic::rmd(100)), Some(PAPER_RMD)),
         ("HPO-SGLD", Box::new(synthetic::hpo_sgld(100, STEP, 1e-6)), Some(179.8)),
@@ -30,18 +29,14 @@ pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
     ];
     let mut running = vec![];
     for (_, method, _) in &methods {
-        running.push((
-            method.prepare(&problem, &Cpu::with_threads(1))?,
-            State::initial(&problem, seed_key(1))?,
-            vec![],
-        ));
+        running.push((method.prepare_in(&session)?, session.state(Key::from_seed(1))?, vec![]));
     }
     let rounds = effort.choose(200, 2000);
     progress(&format!("{rounds} rounds of {} methods", methods.len()));
     for round in 0..rounds + 20 {
         for (estimator, state, times) in &mut running {
             let start = Instant::now();
-            estimator.estimate(state, [round, 1])?;
+            estimator.estimate(state, Key::from([round, 1]))?;
             // The first rounds warm up.
             if round >= 20 {
                 times.push(start.elapsed().as_secs_f64());

@@ -8,8 +8,8 @@ use crate::digits::accuracy;
 use crate::digits::{CLASSES, Classifier, SHAPE, Split};
 use crate::task::{Defaults, InnerLoop, OptimizerKind, Task, TaskOptions};
 use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, sigmoid};
-use bilevel::graph::random::{fill_uniform_f64, seed_key};
-use bilevel::{Array, DType, Problem, Result, Tree, Variable};
+use bilevel::graph::random::fill_uniform_f64;
+use bilevel::{Array, DType, Key, Problem, Result, Tree, Variable};
 
 const CORRUPTED: f64 = 0.4;
 const CLEAN: usize = 100;
@@ -44,7 +44,7 @@ fn problem(options: &TaskOptions, dtype: DType) -> Result<Problem> {
     let (honest, clean, test) = (split.train, split.validation.first(CLEAN), split.test);
     let draws = |stream: u32| {
         let mut numbers = vec![0.0; honest.len()];
-        fill_uniform_f64(seed_key(options.seed).map(|k| k as u32), 0, stream, 0, &mut numbers);
+        fill_uniform_f64(Key::from_seed(options.seed).words(), 0, stream, 0, &mut numbers);
         numbers
     };
     // A label drawn anew may happen to be the right one; then it is not wrong.

@@ -50,7 +50,7 @@ pub fn task(name: &str) -> Result<&'static Task> {
 mod tests {
     use super::*;
     use crate::TaskOptions;
-    use bilevel::{AnyMethod, Cpu, Driver, Evaluator, State};
+    use bilevel::{AnyMethod, Cpu, Driver, Key, Session};
 
     #[test]
     fn every_method_that_applies_takes_two_good_steps_on_every_small_task() {
@@ -98,11 +98,11 @@ mod tests {
     fn measures_are_finite_where_a_run_starts_and_depend_on_nothing_but_the_key() {
         for task in ALL {
             let problem = task.setup(&TaskOptions::default()).unwrap().problem;
-            let mut evaluator = Evaluator::new(&problem, &Cpu::with_threads(1)).unwrap();
-            let state = State::initial(&problem, [1, 2]).unwrap();
-            let numbers = evaluator.at(&state, [3, 4]).unwrap();
+            let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+            let (mut evaluator, state) = (session.evaluator().unwrap(), session.state(Key::from([1, 2])).unwrap());
+            let numbers = evaluator.at(&state, Key::from([3, 4])).unwrap();
             assert!(numbers.iter().all(|n| n.is_finite()), "{}: {numbers:?}", task.name);
-            assert_eq!(evaluator.at(&state, [3, 4]).unwrap(), numbers, "{}", task.name);
+            assert_eq!(evaluator.at(&state, Key::from([3, 4])).unwrap(), numbers, "{}", task.name);
         }
     }
 }

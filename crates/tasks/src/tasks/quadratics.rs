@@ -3,8 +3,8 @@
 //!   L_T = ½(θ−λ)ᵀA(θ−λ),   f = ½‖θ−a‖²,   spectrum of A geometric in \[2/10, 2\]; the optimum is λ = a
 
 use crate::task::{Defaults, InnerLoop, OptimizerKind, Task, TaskOptions};
-use bilevel::graph::random::{fill_normal_f64, seed_key};
-use bilevel::{Array, DType, Leaf, Problem, Result, Variable};
+use bilevel::graph::random::fill_normal_f64;
+use bilevel::{Array, DType, Key, Leaf, Problem, Result, Variable};
 
 const SIZE: usize = 50;
 const CONDITION: f64 = 10.0;
@@ -32,7 +32,7 @@ fn problem(options: &TaskOptions, dtype: DType) -> Result<Problem> {
     let low = LARGEST / CONDITION;
     let spectrum = (0..SIZE).map(|i| low * CONDITION.powf(i as f64 / (SIZE - 1) as f64)).collect();
     let mut a = vec![0.0; SIZE];
-    fill_normal_f64(seed_key(options.seed).map(|k| k as u32), 0, 50, 0, &mut a);
+    fill_normal_f64(Key::from_seed(options.seed).words(), 0, 50, 0, &mut a);
     let zeros = || Leaf(Variable::constant([SIZE], 0.0));
     Problem::new(zeros(), zeros())
         .dtype(dtype)

@@ -4,8 +4,10 @@ use super::{BOTH, METHODS, NONE, Plan, Progress, SHARED, Setting, Watch};
 use crate::digits::per_weight_l2::from_weights;
 use crate::digits::{SHAPE, Score, Split, largest_curvature};
 use crate::price::price;
+use crate::runs::training;
 use bilevel::{
-    Adam, Array, Cpu, DType, Driver, Error, Iteration, Observer, Result, RmdFo, State, StopReason, StopSignal, Variable,
+    Adam, Array, Cpu, DType, Driver, Error, Iteration, Key, Method, Observer, Result, Session, State, StopReason,
+    StopSignal, Variable,
 };
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -77,30 +79,30 @@ pub struct Trial {
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub fn trials(plan: &Plan, seed: u64, signal: &StopSignal, watch: &Watch) -> Result<Option<Vec<Trial>>> {
-    let ground = Ground::new(plan, seed, watch);
+    let ground = Ground::new(plan, seed, signal, watch);
     let began = Instant::now();
-    let weights = ground.train(NONE, Variable::constant(SHAPE, NOTHING))?;
+    let Some(weights) = ground.train(NONE, Variable::constant(SHAPE, NOTHING))? else { return Ok(None) };
     let mut done = vec![ground.trial(NONE, &weights, vec![], plan.steps as f64, began)];
-    let Some(shared) = ground.search(signal)? else { return Ok(None) };
+    let Some(shared) = ground.search()? else { return Ok(None) };
     done.push(shared.trial.clone());
     for setting in &METHODS {
-        match ground.learn(setting, &shared, signal)? {
+        match ground.learn(setting, &shared)? {
             Some(trial) => done.push(trial),
             None => return Ok(None),
         }
     }
     let began = Instant::now();
     let both = Ground { split: plan.split_of_both(seed), ..ground };
-    let weights = both.train(BOTH, Variable::constant(SHAPE, shared.log_strength))?;
+    let Some(weights) = both.train(BOTH, Variable::constant(SHAPE, shared.log_strength))? else { return Ok(None) };
     done.push(both.trial(BOTH, &weights, vec![], shared.trial.cost + plan.steps as f64, began));
     Ok(Some(done))
 }
 
 /// One method alone, after the grid search it starts from. A signal that is set is answered with `None`.
 pub fn trial(plan: &Plan, seed: u64, method: &Setting, signal: &StopSignal, watch: &Watch) -> Result<Option<Trial>> {
-    let ground = Ground::new(plan, seed, watch);
-    match ground.search(signal)? {
-        Some(shared) => ground.learn(method, &shared, signal),
+    let ground = Ground::new(plan, seed, signal, watch);
+    match ground.search()? {
+        Some(shared) => ground.learn(method, &shared),
         None => Ok(None),
     }
 }
@@ -119,24 +121,23 @@ struct Ground<'a> {
     split: Split,
     /// γ = 1 / (largest curvature of the training loss at weights 0).
     step: f64,
+    /// Looked at within every training.
+    signal: &'a StopSignal,
     watch: &'a Watch,
 }
 
 impl<'a> Ground<'a> {
-    fn new(plan: &'a Plan, seed: u64, watch: &'a Watch) -> Self {
+    fn new(plan: &'a Plan, seed: u64, signal: &'a StopSignal, watch: &'a Watch) -> Self {
         let split = plan.split(seed);
-        Ground { plan, seed, step: 1.0 / largest_curvature(&split.train), split, watch }
+        Ground { plan, seed, step: 1.0 / largest_curvature(&split.train), split, signal, watch }
     }
 
     /// The grid search for one weight; `None` where the signal is set.
-    fn search(&self, signal: &StopSignal) -> Result<Option<Shared>> {
+    fn search(&self) -> Result<Option<Shared>> {
         let began = Instant::now();
         let mut best: Option<(f64, f64, Array)> = None;
         for &log_strength in &self.plan.grid {
-            if signal.is_set() {
-                return Ok(None);
-            }
-            let weights = self.train(SHARED, Variable::constant(SHAPE, log_strength))?;
+            let Some(weights) = self.train(SHARED, Variable::constant(SHAPE, log_strength))? else { return Ok(None) };
             let loss = self.split.validation.score(&weights).loss;
             if best.as_ref().is_none_or(|(least, ..)| loss < *least) {
                 best = Some((loss, log_strength, weights));
@@ -150,14 +151,17 @@ impl<'a> Ground<'a> {
         Ok(Some(Shared { log_strength, weights, trial }))
     }
 
-    /// The weights after training from 0 with this λ.
-    fn train(&self, name: &'static str, log_strength: Variable) -> Result<Array> {
+    /// The weights after training from 0 with this λ; `None` where the signal is set.
+    fn train(&self, name: &'static str, log_strength: Variable) -> Result<Option<Array>> {
         let problem = from_weights(&self.split, DTYPE, log_strength, Variable::constant(SHAPE, 0.0))?;
-        let training = RmdFo { step: self.step, steps: self.plan.steps, ..RmdFo::default() };
+        let training = training(self.step, self.plan.steps);
         let driver = Driver::new(&problem, training).iterations(1).executor(Cpu::with_threads(1)).diagnose_every(0);
-        let outcome = driver.run()?;
+        let outcome = driver.stop_signal(self.signal.clone()).run()?;
+        if outcome.reason == StopReason::Signal {
+            return Ok(None);
+        }
         (self.watch)(Progress { name, split: self.seed, gradients: self.plan.steps as f64 });
-        Ok(outcome.state.theta[0].clone())
+        Ok(Some(outcome.state.theta.array(0)?))
     }
 
     fn trial(&self, name: &'static str, weights: &Array, lambda: Vec<f64>, cost: f64, began: Instant) -> Trial {
@@ -177,14 +181,15 @@ impl<'a> Ground<'a> {
     }
 
     /// Learns λ from the best shared weight, and trains afresh with what was learned.
-    fn learn(&self, setting: &Setting, shared: &Shared, signal: &StopSignal) -> Result<Option<Trial>> {
+    fn learn(&self, setting: &Setting, shared: &Shared) -> Result<Option<Trial>> {
         let began = Instant::now();
         let name = setting.name;
         let log_strength = Variable::constant(SHAPE, shared.log_strength).at_least(BOUNDS.0).at_most(BOUNDS.1);
         let problem = from_weights(&self.split, DTYPE, log_strength, Variable::fixed(shared.weights.clone()))?;
         let method = setting.method(self.step, self.plan.inner_steps)?;
-        let one = bilevel::Method::prepare(&method, &problem, &Cpu::with_threads(1))?
-            .estimate(&mut State::initial(&problem, [0, 0])?, [0, 0])?;
+        let session = Session::new(&problem, &Cpu::with_threads(1))?;
+        let key = Key::from([0, 0]);
+        let one = method.prepare_in(&session)?.estimate(&mut session.state(key)?, key)?;
         let each = price(one.oracles, setting.passes());
         let iterations = ((self.plan.budget / each) as u32).max(1);
         let curve = Arc::new(Mutex::new(vec![]));
@@ -205,14 +210,14 @@ impl<'a> Ground<'a> {
             .iterations(iterations)
             .seed(self.seed)
             .diagnose_every(0)
-            .stop_signal(signal.clone())
+            .stop_signal(self.signal.clone())
             .observe(observer)
             .run()?;
         if outcome.reason == StopReason::Signal {
             return Ok(None);
         }
-        let lambda = outcome.state.lambda[0].clone();
-        let weights = self.train(name, Variable::fixed(lambda.clone()))?;
+        let lambda = outcome.state.lambda.array(0)?;
+        let Some(weights) = self.train(name, Variable::fixed(lambda.clone()))? else { return Ok(None) };
         let cost = shared.trial.cost + price(outcome.oracles, setting.passes()) + self.plan.steps as f64;
         let trial = self.trial(name, &weights, lambda.to_f64(), cost, began);
         let start = Point {
@@ -251,7 +256,11 @@ impl Observer for Way {
         let gradients = cost - std::mem::replace(&mut self.cost, cost);
         (self.watch)(Progress { name: self.setting.name, split: self.seed, gradients });
         if iteration.number.is_multiple_of(self.every) || iteration.number == self.last {
-            let [validation, test] = [&self.split.validation, &self.split.test].map(|part| part.score(&state.theta[0]));
+            let weights = match state.theta.array(0) {
+                Ok(weights) => weights,
+                Err(error) => return ControlFlow::Break(error.to_string()),
+            };
+            let [validation, test] = [&self.split.validation, &self.split.test].map(|part| part.score(&weights));
             let point = Point { iteration: iteration.number, cost, validation, test };
             self.curve.lock().unwrap_or_else(PoisonError::into_inner).push(point);
         }

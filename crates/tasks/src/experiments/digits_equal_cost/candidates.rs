@@ -70,7 +70,7 @@ pub(super) fn candidates(step: f64, choices: &Choices) -> Vec<Candidate> {
     let es = |steps| Es { samples: DIRECTIONS, step, steps, ..Es::default() };
     let covariance =
         |samples| Covariance { burn_in: 0, samples, step, temperature: COVARIANCE_TEMPERATURE, noise_scale: 1.0 };
-    // Nothing to choose where λ does not move, the method does not apply, or no choice would be affordable.
+    // Nothing to choose where the method does not apply, or no choice would be affordable.
     let (t, ten) = (choices.steps, &[10]);
     let samples: Vec<usize> = t.iter().map(|t| COVARIANCE_SAMPLES * t).collect();
     vec![
@@ -87,6 +87,6 @@ pub(super) fn candidates(step: f64, choices: &Choices) -> Vec<Candidate> {
         candidate("es", separate, None, over(t, es)),
         candidate("covariance", separate, None, over(&samples, covariance)),
         candidate("imaml", separate, None, over(ten, |steps| Imaml { step, steps, ..Imaml::default() })),
-        candidate("reptile", separate, None, over(ten, |steps| Reptile { step, steps })),
+        candidate("reptile", separate, None, over(ten, |steps| Reptile { step, steps, ..Reptile::default() })),
     ]
 }

@@ -70,14 +70,14 @@ impl Found {
 
 fn compete(number: usize, candidate: &Candidate, tuning: &Ground, grounds: &[Ground], scale: &Scale) -> Result<Found> {
     let first = &candidate.variants[0];
-    let idle = match probe(tuning, &*first.method, candidate.passes)? {
+    match probe(tuning, &*first.method, candidate.passes)? {
         Probe::DoesNotApply(why) => return Ok(Found::nothing(no_row(candidate.name, "", why))),
         Probe::Runs { price, .. } if price > scale.budget => {
             let why = format!("one hypergradient costs {price} gradients, more than the budget of {}", scale.budget);
             return Ok(Found::nothing(no_row(candidate.name, &first.setting, why)));
         }
-        Probe::Runs { idle, .. } => idle,
-    };
+        Probe::Runs { .. } => {}
+    }
     let Some(choice) = choose(tuning, candidate, scale.rates, scale.budget)? else {
         return Ok(Found::nothing(no_row(candidate.name, "", "every rate of the grid diverges".into())));
     };
@@ -85,21 +85,16 @@ fn compete(number: usize, candidate: &Candidate, tuning: &Ground, grounds: &[Gro
     for (index, ground) in grounds.iter().enumerate() {
         // γ belongs to the split, so the method is made anew.
         let candidate = &candidates(ground.step, &scale.choices)[number];
-        let method = Prepared::new(&*candidate.variants[choice.variant].method, &ground.problem)?;
+        let method = Prepared::new(&*candidate.variants[choice.variant].method, &ground.session)?;
         let run = run(ground, &method, candidate.passes, choice.outer)?;
         scores.push(run.scores);
         if index == 0 {
             curve = run.curve;
         }
     }
-    let with = if idle {
-        "f_λ = 0 and θ⁰ is fixed: h = 0, λ stays".into()
-    } else {
-        format!("rate {}", choice.outer.rate)
-    };
     let setting = format!(
-        "{}, {with}, {} × {}",
-        candidate.variants[choice.variant].setting, choice.outer.iterations, choice.price
+        "{}, rate {}, {} × {}",
+        candidate.variants[choice.variant].setting, choice.outer.rate, choice.outer.iterations, choice.price
     );
     let rows = score_rows(candidate.name, &setting, &scores, candidate.expected);
     let losses = scores.iter().map(|s| s.map(|[validation, _]| validation.loss)).collect();

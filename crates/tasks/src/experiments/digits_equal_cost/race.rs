@@ -4,9 +4,8 @@ use super::candidates::{Candidate, Variant};
 use crate::digits::{SHAPE, Score, Split, largest_curvature, per_weight_l2};
 use crate::prepared::Prepared;
 use crate::price::{Passes, price};
-use crate::runs::Outer;
-use bilevel::graph::random::seed_key;
-use bilevel::{Array, Cpu, DType, Driver, Error, Estimator, Method, Problem, Recorder, Result, RmdFo, State, Variable};
+use crate::runs::{Outer, training};
+use bilevel::{Array, Cpu, DType, Driver, Error, Estimator, Key, Method, Recorder, Result, Session, Variable};
 
 /// All is computed in 32-bit floats.
 const DTYPE: DType = DType::F32;
@@ -16,10 +15,10 @@ const START: f64 = -5.0;
 /// below 2.
 const BOUNDS: (f64, f64) = (-15.0, -1.0);
 
-/// A split, its problem, and the inner step all methods take on it.
+/// A split, its problem on one thread, and the inner step all methods take on it.
 pub(super) struct Ground {
     pub split: Split,
-    pub problem: Problem,
+    pub session: Session,
     /// γ = 1 / (largest curvature of the training loss at weights 0). In training that curvature rises by a fifth within
     /// a few steps and then falls, so γ times it stays well below 2.
     pub step: f64,
@@ -30,15 +29,16 @@ impl Ground {
         let split = Split::new(seed);
         let log_strength = Variable::constant(SHAPE, START).at_least(BOUNDS.0).at_most(BOUNDS.1);
         let problem = per_weight_l2(&split, DTYPE, log_strength)?;
-        Ok(Ground { step: 1.0 / largest_curvature(&split.train), problem, split })
+        let session = Session::new(&problem, &Cpu::with_threads(1))?;
+        Ok(Ground { step: 1.0 / largest_curvature(&split.train), session, split })
     }
 
     /// The weights after plain training with one penalty for all.
     pub fn train(&self, log_strength: f64, steps: usize) -> Result<Array> {
         let problem = per_weight_l2(&self.split, DTYPE, Variable::constant(SHAPE, log_strength))?;
-        let training = RmdFo { step: self.step, steps, ..RmdFo::default() };
-        let outcome = Driver::new(&problem, training).iterations(1).executor(Cpu::with_threads(1)).run()?;
-        Ok(outcome.state.theta[0].clone())
+        let outcome =
+            Driver::new(&problem, training(self.step, steps)).iterations(1).executor(Cpu::with_threads(1)).run()?;
+        outcome.state.theta.array(0)
     }
 
     /// Scores of these weights on the validation and the test digits.
@@ -53,23 +53,20 @@ pub(super) enum Probe {
         method: Prepared,
         /// The price of one hypergradient.
         price: f64,
-        /// True where the hypergradient is 0: λ does not move.
-        idle: bool,
     },
     /// The library's reason.
     DoesNotApply(String),
 }
 
 pub(super) fn probe(ground: &Ground, method: &dyn Method, passes: Passes) -> Result<Probe> {
-    let mut method = match Prepared::new(method, &ground.problem) {
+    let mut method = match Prepared::new(method, &ground.session) {
         Ok(method) => method,
         Err(error @ Error::NotApplicable { .. }) => return Ok(Probe::DoesNotApply(error.to_string())),
         Err(other) => return Err(other),
     };
-    let key = seed_key(0);
-    let found = method.estimate(&mut State::initial(&ground.problem, key)?, key)?;
-    let idle = found.value.iter().all(|leaf| leaf.to_f64().iter().all(|v| *v == 0.0));
-    Ok(Probe::Runs { method, price: price(found.oracles, passes), idle })
+    let key = Key::from_seed(0);
+    let found = method.estimate(&mut ground.session.state(key)?, key)?;
+    Ok(Probe::Runs { method, price: price(found.oracles, passes) })
 }
 
 /// Where a run ended.
@@ -83,8 +80,11 @@ pub(super) struct Run {
 /// As many outer iterations of plain descent as the budget pays for.
 pub(super) fn run(ground: &Ground, method: &Prepared, passes: Passes, outer: Outer) -> Result<Run> {
     let recorder = Recorder::new();
-    let outcome = outer.driver(&ground.problem, method, 1).observe(recorder.clone()).run()?;
-    let scores = (!outcome.reason.is_failure()).then(|| ground.scores(&outcome.state.theta[0]));
+    let outcome = outer.driver(ground.session.problem(), method, 1).observe(recorder.clone()).run()?;
+    let scores = match outcome.reason.is_failure() {
+        true => None,
+        false => Some(ground.scores(&outcome.state.theta.array(0)?)),
+    };
     let curve = recorder.iterations().iter().map(|i| (price(i.oracles, passes), i.outer_loss)).collect();
     Ok(Run { scores, curve })
 }
@@ -103,12 +103,12 @@ pub(super) struct Choice {
 pub(super) fn choose(ground: &Ground, candidate: &Candidate, rates: &[f64], budget: f64) -> Result<Option<Choice>> {
     let mut best: Option<(f64, Choice)> = None;
     for (number, Variant { method, .. }) in candidate.variants.iter().enumerate() {
-        let Probe::Runs { method, price, idle } = probe(ground, &**method, candidate.passes)? else { continue };
+        let Probe::Runs { method, price } = probe(ground, &**method, candidate.passes)? else { continue };
         let iterations = (budget / price) as u32;
         if iterations == 0 {
             continue;
         }
-        for &rate in if idle { &rates[..1] } else { rates } {
+        for &rate in rates {
             let outer = Outer { rate, iterations };
             let Some([validation, _]) = run(ground, &method, candidate.passes, outer)?.scores else { continue };
             if best.as_ref().is_none_or(|(loss, _)| validation.loss < *loss) {

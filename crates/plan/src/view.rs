@@ -4,10 +4,13 @@
 use bilevel_graph::shape::{element_count, row_major_strides};
 
 /// Element (i₀, i₁, …) lies at `offset + Σ iₐ·strides[a]`, in elements.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct View {
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct View {
+    /// Length of each axis.
     pub shape: Vec<usize>,
+    /// Distance between neighbours along each axis: any sign, 0 where an element is repeated.
     pub strides: Vec<isize>,
+    /// The place of the first element.
     pub offset: isize,
 }
 
@@ -18,6 +21,7 @@ impl View {
         View { shape: shape.to_vec(), strides, offset: 0 }
     }
 
+    /// Number of elements.
     pub fn count(&self) -> usize {
         element_count(&self.shape)
     }
@@ -27,6 +31,7 @@ impl View {
         self.offset == 0 && self.runs().iter().all(|run| run.stride == 1) && self.runs().len() <= 1
     }
 
+    /// Axis `a` of the result is axis `perm[a]`.
     pub fn transpose(&self, perm: &[usize]) -> Self {
         View {
             shape: perm.iter().map(|&p| self.shape[p]).collect(),
@@ -35,6 +40,7 @@ impl View {
         }
     }
 
+    /// Repeated into this shape, of which axis `axes[a]` is axis `a` of this view.
     pub fn broadcast(&self, axes: &[usize], shape: &[usize]) -> Self {
         let mut strides = vec![0; shape.len()];
         for (i, &axis) in axes.iter().enumerate() {
@@ -43,12 +49,14 @@ impl View {
         View { shape: shape.to_vec(), strides, offset: self.offset }
     }
 
+    /// Along each axis, every `step`-th element from `start`, as many as `shape` says.
     pub fn slice(&self, start: &[usize], step: &[usize], shape: &[usize]) -> Self {
         let offset: isize = start.iter().zip(&self.strides).map(|(&s, &stride)| s as isize * stride).sum();
         let strides = self.strides.iter().zip(step).map(|(&stride, &k)| stride * k as isize).collect();
         View { shape: shape.to_vec(), strides, offset: self.offset + offset }
     }
 
+    /// These axes from their ends.
     pub fn reverse(&self, axes: &[usize]) -> Self {
         let mut view = self.clone();
         for &axis in axes.iter().filter(|&&axis| self.shape[axis] > 0) {
@@ -105,8 +113,10 @@ impl View {
 
 /// `length` elements `stride` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub struct Run {
+    /// Number of elements.
     pub length: usize,
+    /// Distance between neighbours.
     pub stride: isize,
 }
 

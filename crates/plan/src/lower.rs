@@ -1,99 +1,18 @@
 //! From a program to operations on memory: what only moves elements becomes a view, what needs a dense operand gets a copy,
 //! and matrix products get their strides.
 
-use crate::lower_dot::{DotLayout, dot_result, lower_dot, placed};
+use crate::lower_dot::{dot_result, lower_dot, placed};
+use crate::node::{Elementwise, Kind, Node, Operand};
+use crate::planning::{known, lacks};
+use crate::target::Target;
 use crate::view::View;
-use bilevel_graph::{BinaryOp, ConvDims, DType, Op, Program, RandomKind, ReduceOp, UnaryOp, WindowDims};
+use bilevel_graph::{DType, Meta, Op, Program, Result};
+use std::collections::HashMap;
 use std::panic::Location;
-
-/// What a node of the lowered program does.
-#[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    /// A program input.
-    Input,
-    /// Numbers known at compile time.
-    Table(Vec<f64>),
-    /// One value for each element.
-    Elementwise(Elementwise),
-    /// Over these axes of the operand's view.
-    Reduce(ReduceOp, Vec<usize>),
-    /// Along the last axis of the operand's view.
-    ArgMax,
-    Dot(DotLayout),
-    Conv(ConvDims),
-    Gather {
-        batch: usize,
-    },
-    ScatterAdd {
-        batch: usize,
-    },
-    WindowArgMax(WindowDims),
-    CumSum {
-        axis: usize,
-        reverse: bool,
-    },
-    Concat(usize),
-    Pad {
-        low: Vec<usize>,
-        interior: Vec<usize>,
-    },
-    /// Fails at run time where an element of the operand is not in 0..limit.
-    CheckIndex(usize),
-}
-
-/// Functions applied element by element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Elementwise {
-    Copy,
-    Unary(UnaryOp),
-    Binary(BinaryOp),
-    Select,
-    Convert(DType),
-    /// Operands: key and counter.
-    Random(RandomKind, u32),
-}
-
-/// Where an operand's elements are.
-#[derive(Clone, Debug)]
-pub(crate) enum Operand {
-    /// The same number everywhere.
-    Constant(f64),
-    /// In the memory of a node.
-    At { node: usize, view: View },
-}
-
-impl Operand {
-    pub fn at(&self) -> Option<(usize, &View)> {
-        match self {
-            Operand::Constant(_) => None,
-            Operand::At { node, view } => Some((*node, view)),
-        }
-    }
-}
-
-/// An operation with memory of its own: `shape` elements, dense, row-major.
-#[derive(Clone, Debug)]
-pub(crate) struct Lowered {
-    pub kind: Kind,
-    pub operands: Vec<Operand>,
-    pub shape: Vec<usize>,
-    pub dtype: DType,
-    /// How the node's own axes lie in its memory; differs from dense only for products written transposed.
-    pub layout: View,
-    /// True when it is the same in every step of a loop.
-    pub invariant: bool,
-    pub location: &'static Location<'static>,
-}
-
-impl Lowered {
-    pub fn count(&self) -> usize {
-        self.shape.iter().product()
-    }
-}
 
 /// The lowered program.
 pub(crate) struct Lowering {
-    pub nodes: Vec<Lowered>,
+    pub nodes: Vec<Node>,
     /// The memory of each program input that is used.
     pub inputs: Vec<Option<usize>>,
     /// Where each output is.
@@ -105,7 +24,7 @@ pub(crate) struct Lowering {
 impl Lowering {
     /// The nodes something depends on.
     pub fn live(&self) -> Vec<bool> {
-        let checked = |node: &Lowered| matches!(node.kind, Kind::CheckIndex(_) | Kind::Input);
+        let checked = |node: &Node| matches!(node.kind, Kind::CheckIndex(_) | Kind::Input);
         let mut live: Vec<bool> = self.nodes.iter().map(checked).collect();
         let results = self.outputs.iter().chain(self.carries.iter().map(|(_, next)| next));
         results.filter_map(Operand::at).for_each(|(node, _)| live[node] = true);
@@ -128,7 +47,7 @@ impl Lowering {
         let invariant = !matches!(kind, Kind::Input)
             && operands.iter().all(|o| o.at().is_none_or(|(node, _)| self.nodes[node].invariant));
         let layout = View::contiguous(shape);
-        self.nodes.push(Lowered { kind, operands, shape: shape.to_vec(), dtype, layout, invariant, location: like });
+        self.nodes.push(Node { kind, operands, shape: shape.to_vec(), dtype, layout, invariant, location: like });
         self.nodes.len() - 1
     }
 
@@ -136,21 +55,15 @@ impl Lowering {
         Operand::At { node, view: View::contiguous(&self.nodes[node].shape) }
     }
 
-    /// A comparison with a constant is made again for each of its users: that costs less than keeping a mask in memory
-    /// from a forward pass to a backward one.
-    fn fresh(&mut self, value: &Operand) -> Operand {
+    /// What is cheap to compute is computed again for each of its readers.
+    fn fresh(&mut self, value: &Operand, target: &dyn Target) -> Operand {
         let Operand::At { node, view } = value else { return value.clone() };
-        let Lowered { kind: Kind::Elementwise(Elementwise::Binary(op)), operands, shape, dtype, location, .. } =
-            &self.nodes[*node]
-        else {
-            return value.clone();
-        };
-        let constant = operands.iter().any(|o| o.at().is_none());
-        if !op.is_comparison() || !constant || shape.is_empty() {
+        let made = &self.nodes[*node];
+        if !matches!(made.kind, Kind::Elementwise(_)) || made.shape.is_empty() || !target.recomputes(made) {
             return value.clone();
         }
-        let (operands, shape, dtype, location) = (operands.clone(), shape.clone(), *dtype, *location);
-        let node = self.push(Kind::Elementwise(Elementwise::Binary(*op)), operands, &shape, dtype, location);
+        let again = made.clone();
+        let node = self.push(again.kind, again.operands, &again.shape, again.dtype, again.location);
         Operand::At { node, view: view.clone() }
     }
 
@@ -163,7 +76,7 @@ impl Lowering {
     /// The operand itself where it is dense from the start of its memory, else a copy.
     fn dense_operand(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
         match &operand {
-            Operand::At { node, view } if view.is_contiguous() && view.count() == self.nodes[*node].count() => operand,
+            Operand::At { node, view } if self.nodes[*node].is_whole(view) => operand,
             _ => self.copy(operand, shape, dtype, like),
         }
     }
@@ -191,25 +104,35 @@ impl Lowering {
 type Line = &'static Location<'static>;
 
 /// Lowers every node of the program.
-pub(crate) fn lower(program: &Program) -> Lowering {
+pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> {
     let mut low =
         Lowering { nodes: vec![], inputs: vec![None; program.inputs.len()], outputs: vec![], carries: vec![] };
-    let carried = |input: usize| program.carries.iter().any(|c| c.input == input) || program.step == Some(input);
+    let mut changes = vec![false; program.inputs.len()];
+    program.carries.iter().map(|carry| carry.input).chain(program.step).for_each(|input| changes[input] = true);
+    let numbers = program.inputs.iter().enumerate().filter_map(|(number, port)| Some((port.node?, number)));
+    let input_of: HashMap<usize, usize> = numbers.collect();
     let written_transposed = transposed_results(program);
     let mut values: Vec<Operand> = Vec::with_capacity(program.nodes.len());
     for (id, node) in program.nodes.iter().enumerate() {
         let (shape, dtype, line) = (&node.meta.shape, node.meta.dtype, node.location);
-        let operands: Vec<Operand> = node.inputs.iter().map(|&i| low.fresh(&values[i])).collect();
+        let operands: Vec<Operand> = node.inputs.iter().map(|&i| low.fresh(&values[i], target)).collect();
         let metas: Vec<_> = node.inputs.iter().map(|&i| &program.nodes[i].meta).collect();
+        // What reads its operands in the order of their memory.
+        let densely = |low: &mut Lowering, kind: Kind| {
+            let dense = |(o, meta): (&Operand, &&Meta)| low.dense_operand(o.clone(), &meta.shape, meta.dtype, line);
+            let dense = operands.iter().zip(&metas).map(dense).collect();
+            let node = low.push(kind, dense, shape, dtype, line);
+            low.dense(node)
+        };
         let mut elementwise = |kind: Elementwise, operands: Vec<Operand>| {
             let node = low.push(Kind::Elementwise(kind), operands, shape, dtype, line);
             low.dense(node)
         };
         let value = match &node.op {
             Op::Input(_) => {
-                let Some(number) = program.inputs.iter().position(|p| p.node == Some(id)) else { continue };
+                let number = *known(input_of.get(&id), "the name of an input", line)?;
                 let node = low.push(Kind::Input, vec![], shape, dtype, line);
-                low.nodes[node].invariant = !carried(number);
+                low.nodes[node].invariant = !changes[number];
                 low.inputs[number] = Some(node);
                 low.dense(node)
             }
@@ -230,15 +153,14 @@ pub(crate) fn lower(program: &Program) -> Lowering {
             Op::Unary(op) => elementwise(Elementwise::Unary(*op), operands),
             Op::Binary(op) => elementwise(Elementwise::Binary(*op), operands),
             Op::Select => elementwise(Elementwise::Select, operands),
-            Op::Convert(to) if operands[0].at().is_some() => elementwise(Elementwise::Convert(*to), operands),
-            Op::Convert(to) => {
-                let Operand::Constant(value) = operands[0] else { continue };
-                Operand::Constant(match to {
+            Op::Convert(to) => match operands[0] {
+                Operand::At { .. } => elementwise(Elementwise::Convert(*to), operands),
+                Operand::Constant(value) => Operand::Constant(match to {
                     DType::I32 => value as i32 as f64,
                     DType::F32 => value as f32 as f64,
                     DType::F64 => value,
-                })
-            }
+                }),
+            },
             Op::StopGradient => operands[0].clone(),
             Op::CheckIndex(limit) => {
                 let dense = low.dense_operand(operands[0].clone(), shape, dtype, line);
@@ -275,7 +197,7 @@ pub(crate) fn lower(program: &Program) -> Lowering {
                 let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
                 let out = dot_result(dims, metas[0].shape.len(), shape, written_transposed[id].as_deref());
                 let (layout, a, b) =
-                    lower_dot(&mut low, dims, (a, &metas[0].shape), (b, &metas[1].shape), &out, dtype, line);
+                    lower_dot(&mut low, dims, (a, &metas[0].shape), (b, &metas[1].shape), &out, dtype, line)?;
                 let node = low.push(Kind::Dot(layout), vec![a, b], shape, dtype, line);
                 low.nodes[node].layout = out.clone();
                 Operand::At { node, view: out }
@@ -288,22 +210,10 @@ pub(crate) fn lower(program: &Program) -> Lowering {
                 low.nodes[node].layout = out.clone();
                 Operand::At { node, view: out }
             }
-            Op::Gather { .. } | Op::ScatterAdd { .. } | Op::WindowArgMax(_) | Op::CumSum { .. } => {
-                let kind = match &node.op {
-                    Op::Gather { batch } => Kind::Gather { batch: *batch },
-                    Op::ScatterAdd { batch, .. } => Kind::ScatterAdd { batch: *batch },
-                    Op::CumSum { axis, reverse } => Kind::CumSum { axis: *axis, reverse: *reverse },
-                    Op::WindowArgMax(dims) => Kind::WindowArgMax(dims.clone()),
-                    _ => continue,
-                };
-                let dense = operands
-                    .iter()
-                    .zip(&metas)
-                    .map(|(o, meta)| low.dense_operand(o.clone(), &meta.shape, meta.dtype, line))
-                    .collect();
-                let node = low.push(kind, dense, shape, dtype, line);
-                low.dense(node)
-            }
+            Op::Gather { batch } => densely(&mut low, Kind::Gather { batch: *batch }),
+            Op::ScatterAdd { batch, .. } => densely(&mut low, Kind::ScatterAdd { batch: *batch }),
+            Op::CumSum { axis, reverse } => densely(&mut low, Kind::CumSum { axis: *axis, reverse: *reverse }),
+            Op::WindowArgMax(dims) => densely(&mut low, Kind::WindowArgMax(dims.clone())),
             Op::Concat(axis) => {
                 let parts =
                     operands.iter().zip(&metas).map(|(o, meta)| low.stretched(o, &meta.shape, dtype, line)).collect();
@@ -319,8 +229,8 @@ pub(crate) fn lower(program: &Program) -> Lowering {
         };
         values.push(value);
     }
-    finish(&mut low, program, &values);
-    low
+    finish(&mut low, program, &values)?;
+    Ok(low)
 }
 
 fn through(operand: &Operand, change: impl FnOnce(&View) -> View) -> Operand {
@@ -332,7 +242,7 @@ fn through(operand: &Operand, change: impl FnOnce(&View) -> View) -> Operand {
 
 /// Outputs must not lie in memory that a carry, or the next value somebody sets, overwrites; nor next values in memory a
 /// carry overwrites.
-fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) {
+fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) -> Result<()> {
     let settled = |low: &mut Lowering, node: usize, output: bool| {
         let meta = &program.nodes[node].meta;
         let value = values[node].clone();
@@ -345,17 +255,16 @@ fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) {
         if overwritten { low.copy(value, &meta.shape, meta.dtype, program.nodes[node].location) } else { value }
     };
     for port in &program.outputs {
-        if let Some(node) = port.node {
-            let value = settled(low, node, true);
-            low.outputs.push(value);
-        }
+        let node = port.node.ok_or_else(|| lacks("the operation of an output"))?;
+        let value = settled(low, node, true);
+        low.outputs.push(value);
     }
     for carry in &program.carries {
-        if let Some(input) = low.inputs[carry.input] {
-            let next = settled(low, carry.next, false);
-            low.carries.push((input, next));
-        }
+        let input = low.inputs[carry.input].ok_or_else(|| lacks("the memory of a carried input"))?;
+        let next = settled(low, carry.next, false);
+        low.carries.push((input, next));
     }
+    Ok(())
 }
 
 /// For products whose only use is a transpose: the order of axes in which to write them.

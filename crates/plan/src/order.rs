@@ -34,7 +34,9 @@ impl Order {
         if first == second {
             return false;
         }
-        if self.after[first].contains(&second) {
+        // One of the two lists is short even where a group has very many neighbours.
+        let (after, before) = (&self.after[first], &self.before[second]);
+        if if after.len() <= before.len() { after.contains(&second) } else { before.contains(&first) } {
             return true;
         }
         if self.place[first] > self.place[second] {
@@ -67,8 +69,8 @@ impl Order {
             .all(|&next| self.reach(next, |g| &g.after, |place| place <= limit, Some(second)).is_some())
     }
 
-    /// Gives all edges of `other` to `group`, which takes its work over; the two must be adjacent. False, with only
-    /// harmless extra edges left behind, where that would close a cycle.
+    /// Gives all edges of `other` to `group`, which takes its work over; the two must be adjacent. False where that closes a
+    /// cycle, which between adjacent groups it cannot: the order is lost then.
     pub fn contract(&mut self, group: usize, other: usize) -> bool {
         let (before, after) = (self.before[other].clone(), self.after[other].clone());
         for list in [&mut self.before[group], &mut self.after[group]] {

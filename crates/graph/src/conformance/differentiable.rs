@@ -1,12 +1,30 @@
 //! Random differentiable programs: the same seed gives the same program on any graph.
 
-use super::{Dice, sized};
-use bilevel_graph::{Array, BinaryOp, ConvDims, DType, Graph, Tensor, WindowDims, gradient, nn, vjp};
+use super::{Case, Dice, fits, sized, tolerance};
+use crate::{Array, BinaryOp, ConvDims, DType, DotDims, Graph, Program, Result, Tensor, WindowDims, gradient, nn, vjp};
 
-/// A program's tensors: inputs to set, results to compare, one input to carry and its next value.
-pub struct Sample {
+/// A random loss with its derivatives.
+///
+/// ```
+/// use bilevel_graph::conformance::{Differentiable, Size};
+/// use bilevel_graph::{DType, GradientCheck, Graph};
+/// let g = Graph::new();
+/// let made = Differentiable::new(3, &g, DType::F64, Size::small)?;
+/// let point: Vec<_> = made.inputs.iter().map(|(tensor, _, value)| (*tensor, value.clone())).collect();
+/// let report = GradientCheck::new(&g, made.loss, &made.variables, &point).coordinates(2).run()?;
+/// assert!(report.passed(1e-6), "{report}");
+/// # Ok::<(), bilevel_graph::Error>(())
+/// ```
+pub struct Differentiable {
+    /// Its inputs with their names and values.
     pub inputs: Vec<(Tensor, String, Array)>,
+    /// A scalar.
+    pub loss: Tensor,
+    /// The inputs that it is derived by.
+    pub variables: Vec<Tensor>,
+    /// The loss, its gradient, and for every other seed a product with its Hessian.
     pub results: Vec<Tensor>,
+    /// For every other seed, an input to carry and its next value.
     pub carry: Option<(Tensor, Tensor)>,
 }
 
@@ -45,7 +63,7 @@ impl Size {
 }
 
 /// Smooth functions whose values stay moderate.
-pub fn smooth(dice: &mut Dice, x: Tensor) -> Tensor {
+pub(super) fn smooth(dice: &mut Dice, x: Tensor) -> Tensor {
     match dice.below(16) {
         0 => x.tanh(),
         1 => x.sin(),
@@ -66,7 +84,8 @@ pub fn smooth(dice: &mut Dice, x: Tensor) -> Tensor {
     }
 }
 
-pub fn moved(dice: &mut Dice, x: Tensor) -> Tensor {
+/// Elements in other places.
+pub(super) fn moved(dice: &mut Dice, x: Tensor) -> Tensor {
     let (shape, rank) = (x.shape(), x.rank());
     let axis = dice.below(rank);
     if rank == 0 {
@@ -115,9 +134,7 @@ fn reduced(dice: &mut Dice, x: Tensor) -> Tensor {
 }
 
 fn combined(dice: &mut Dice, size: Size, a: Tensor, b: Tensor) -> Tensor {
-    let fits = bilevel_graph::shape::broadcast_shapes(&a.shape(), &b.shape())
-        .is_some_and(|s| s.iter().product::<usize>() < size.elements + 1000);
-    if !fits {
+    if !fits(a, b, size.elements + 1000) {
         return smooth(dice, a);
     }
     match dice.below(5) {
@@ -131,14 +148,14 @@ fn combined(dice: &mut Dice, size: Size, a: Tensor, b: Tensor) -> Tensor {
 
 fn multiplied(dice: &mut Dice, size: Size, a: Tensor, b: Tensor) -> Tensor {
     let (p, q) = (a.shape(), b.shape());
-    let fits: Vec<(usize, usize)> =
+    let pairs: Vec<(usize, usize)> =
         (0..p.len()).flat_map(|i| (0..q.len()).map(move |j| (i, j))).filter(|&(i, j)| p[i] == q[j]).collect();
-    if fits.is_empty() || a.len() * b.len() > size.products {
+    if pairs.is_empty() || a.len() * b.len() > size.products {
         return smooth(dice, a);
     }
-    let (i, j) = dice.pick(&fits);
-    let mut dims = bilevel_graph::DotDims { lhs_contract: vec![i], rhs_contract: vec![j], ..Default::default() };
-    let rest: Vec<(usize, usize)> = fits.iter().copied().filter(|&(k, l)| k != i && l != j).collect();
+    let (i, j) = dice.pick(&pairs);
+    let mut dims = DotDims { lhs_contract: vec![i], rhs_contract: vec![j], ..Default::default() };
+    let rest: Vec<(usize, usize)> = pairs.iter().copied().filter(|&(k, l)| k != i && l != j).collect();
     if !rest.is_empty() {
         let (k, l) = dice.pick(&rest);
         match dice.below(3) {
@@ -203,63 +220,85 @@ fn convolved(dice: &mut Dice, image: Tensor, kernel: Tensor) -> Tensor {
     image.conv(kernel, dims) * 0.3
 }
 
-/// Builds the program of this seed on `g`.
-pub fn sample(seed: u64, g: &Graph, dtype: DType, size: impl Fn(&mut Dice) -> Size) -> Sample {
-    let mut dice = Dice::new(seed);
-    let size = size(&mut dice);
-    let mut inputs = vec![];
-    let mut input = |dice: &mut Dice, name: &str, shape: Vec<usize>| {
-        let tensor = g.input(name, &shape, dtype);
-        inputs.push((tensor, name.to_string(), dice.array(&shape, dtype)));
-        tensor
-    };
-    let [a, b, c] = size.lengths;
-    let x = input(&mut dice, "x", vec![a, c]);
-    let y = input(&mut dice, "y", vec![b, c]);
-    let z = input(&mut dice, "z", vec![a, b, c]);
-    let s = input(&mut dice, "s", vec![]);
-    let image = input(&mut dice, "image", vec![2, 3, 5, 4]);
-    let kernel = input(&mut dice, "kernel", vec![2, 3, 2, 2]);
-    let count = 1 + dice.below(6);
-    let indices = g.input("indices", [count], DType::I32);
-    let chosen: Vec<i32> = (0..count).map(|_| dice.below(a) as i32).collect();
-    inputs.push((indices, "indices".into(), Array::from_i32([count], chosen).unwrap()));
-
-    let mut pool = vec![x, y, z, s, x.transpose([1, 0]), z.slice(1, 0, 1)];
-    for _ in 0..4 + dice.below(size.operations) {
-        let (p, q) = (dice.pick(&pool), dice.pick(&pool));
-        let made = match dice.below(14) {
-            0..=2 => smooth(&mut dice, p),
-            3..=5 => combined(&mut dice, size, p, q),
-            6 => reduced(&mut dice, p),
-            7 | 8 => moved(&mut dice, p),
-            9 => multiplied(&mut dice, size, p, q),
-            10 => normalised(&mut dice, p),
-            11 => jumpy(&mut dice, x, x.reverse([1]), indices),
-            12 if dice.below(2) == 0 => convolved(&mut dice, image.tanh(), kernel),
-            12 => pooled(&mut dice, image),
-            // Along short axes only: the reference adds each running sum up anew.
-            _ if p.rank() > 0 && sized(p, 64) => p.cumsum_from(dice.below(p.rank()), dice.below(2) == 0) * 0.3,
-            _ => smooth(&mut dice, p),
+impl Differentiable {
+    /// Builds the program of this seed on `g`.
+    pub fn new(seed: u64, g: &Graph, dtype: DType, size: impl Fn(&mut Dice) -> Size) -> Result<Self> {
+        let mut dice = Dice::new(seed);
+        let size = size(&mut dice);
+        let mut inputs = vec![];
+        let mut input = |dice: &mut Dice, name: &str, shape: Vec<usize>| -> Result<Tensor> {
+            let tensor = g.input(name, &shape, dtype);
+            inputs.push((tensor, name.to_string(), dice.array(&shape, dtype)?));
+            Ok(tensor)
         };
-        let made = made.check().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        if !made.is_empty() && made.len() < size.elements {
-            pool.push(made);
+        let [a, b, c] = size.lengths;
+        let x = input(&mut dice, "x", vec![a, c])?;
+        let y = input(&mut dice, "y", vec![b, c])?;
+        let z = input(&mut dice, "z", vec![a, b, c])?;
+        let s = input(&mut dice, "s", vec![])?;
+        let image = input(&mut dice, "image", vec![2, 3, 5, 4])?;
+        let kernel = input(&mut dice, "kernel", vec![2, 3, 2, 2])?;
+        let count = 1 + dice.below(6);
+        let indices = g.input("indices", [count], DType::I32);
+        inputs.push((indices, "indices".into(), dice.indices(&[count], a)?));
+
+        let mut pool = vec![x, y, z, s, x.transpose([1, 0]), z.slice(1, 0, 1)];
+        let given = pool.len();
+        for _ in 0..4 + dice.below(size.operations) {
+            let (p, q) = (dice.pick(&pool), dice.pick(&pool));
+            let made = match dice.below(14) {
+                0..=2 => smooth(&mut dice, p),
+                3..=5 => combined(&mut dice, size, p, q),
+                6 => reduced(&mut dice, p),
+                7 | 8 => moved(&mut dice, p),
+                9 => multiplied(&mut dice, size, p, q),
+                10 => normalised(&mut dice, p),
+                11 => jumpy(&mut dice, x, x.reverse([1]), indices),
+                12 if dice.below(2) == 0 => convolved(&mut dice, image.tanh(), kernel),
+                12 => pooled(&mut dice, image),
+                // Along short axes only: the reference adds each running sum up anew.
+                _ if p.rank() > 0 && sized(p, 64) => p.cumsum_from(dice.below(p.rank()), dice.below(2) == 0) * 0.3,
+                _ => smooth(&mut dice, p),
+            };
+            let made = made.check()?;
+            if !made.is_empty() && made.len() < size.elements {
+                pool.push(made);
+            }
         }
+        let loss = pool[given..].iter().map(|t| t.sin().mean_all()).reduce(|a, b| a + b).unwrap_or(s);
+        let mut results = vec![loss];
+        let variables = vec![x, y, z, s, image, kernel];
+        let first = gradient(loss, &variables)?;
+        results.extend(first.iter().flatten());
+        if dice.below(2) == 0 {
+            let (slopes, v): (Vec<Tensor>, Vec<Tensor>) =
+                first.iter().zip(&variables).filter_map(|(d, x)| Some(((*d)?, x.cos()))).unzip();
+            results.extend(vjp(&slopes, &v, &variables)?.iter().flatten());
+        }
+        let carry = (dice.below(2) == 0).then(|| (x, first[0].map_or(x * 0.9, |d| x - d * 0.1)));
+        Ok(Differentiable { inputs, loss, variables, results, carry })
     }
-    let loss = pool[6..].iter().map(|t| t.sin().mean_all()).reduce(|a, b| a + b).unwrap_or(s);
-    let mut results = vec![loss];
-    let wrt = [x, y, z, s, image, kernel];
-    let first = gradient(loss, &wrt).unwrap();
-    results.extend(first.iter().flatten());
-    if dice.below(2) == 0 {
-        let (g1, v): (Vec<Tensor>, Vec<Tensor>) =
-            first.iter().zip(&wrt).filter_map(|(d, x)| Some(((*d)?, x.cos()))).unzip();
-        results.extend(vjp(&g1, &v, &wrt).unwrap().iter().flatten());
+}
+
+/// The program of a [`Differentiable`] of this seed on `g`: its results as outputs, in one to three steps.
+pub fn random_program(seed: u64, g: &Graph, dtype: DType, size: impl Fn(&mut Dice) -> Size) -> Result<Case> {
+    let made = Differentiable::new(seed, g, dtype, size)?;
+    let mut builder = Program::builder(g);
+    for (i, &result) in made.results.iter().enumerate() {
+        builder = builder.output(format!("result {i}"), result);
     }
-    let carry = (dice.below(2) == 0).then(|| {
-        let step = first[0].map_or(x * 0.9, |d| x - d * 0.1);
-        (x, step)
-    });
-    Sample { inputs, results, carry }
+    if let Some((input, next)) = made.carry {
+        builder = builder.carry(input, next);
+    }
+    for (tensor, _, _) in &made.inputs {
+        builder = builder.keep_input(*tensor);
+    }
+    let results = made.results.len() + made.carry.iter().len();
+    Ok(Case {
+        name: format!("random program {seed} in {dtype}"),
+        program: builder.build()?,
+        inputs: made.inputs.into_iter().map(|(_, name, value)| (name, value)).collect(),
+        steps: 1 + (seed % 3) as u32,
+        tolerances: vec![tolerance(dtype); results],
+    })
 }

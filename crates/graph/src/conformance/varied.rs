@@ -4,17 +4,9 @@
 //! Operations that choose (a maximum, a comparison, a conversion to integers) see only `exact` values: those every executor
 //! computes to the same bits, so that rounding never decides a choice.
 
-use super::sample::{Size, moved, smooth};
-use super::{Dice, Inputs};
-use bilevel_graph::{Array, BinaryOp, ConvDims, DType, Graph, Program, RandomKind, Tensor, gradient, nn};
-
-/// A program with the values of its inputs; `exact` says of each output whether its bits are determined.
-pub struct Varied {
-    pub program: Program,
-    pub inputs: Inputs,
-    pub exact: Vec<bool>,
-    pub steps: u32,
-}
+use super::differentiable::{Size, moved, smooth};
+use super::{Case, Dice, Inputs, fits, sized, tolerance};
+use crate::{Array, BinaryOp, ConvDims, DType, Graph, Program, RandomKind, Result, Tensor, gradient, nn};
 
 /// Tensors made so far.
 struct Pools<'a> {
@@ -45,9 +37,7 @@ impl Pools<'_> {
     fn partner(&mut self, p: Tensor) -> Tensor {
         let pool = if p.dtype() == DType::I32 { &self.integers } else { &self.floats };
         let q = self.dice.pick(pool);
-        let fits = bilevel_graph::shape::broadcast_shapes(&p.shape(), &q.shape())
-            .is_some_and(|s| s.iter().product::<usize>() <= self.size.elements);
-        if fits { q } else { p }
+        if fits(p, q, self.size.elements + 1) { q } else { p }
     }
 
     /// Moves, with empty axes among them.
@@ -149,7 +139,7 @@ impl Pools<'_> {
                 let axes = self.axes(p);
                 p.max(axes)
             }
-            9 if p.rank() > 0 && super::sized(p, 64) => {
+            9 if p.rank() > 0 && sized(p, 64) => {
                 let (axis, reverse) = (self.below(p.rank()), self.below(2) == 0);
                 p.cumsum_from(axis, reverse)
             }
@@ -203,7 +193,7 @@ impl Pools<'_> {
                 updates.sin().scatter_add(self.batch_indices, 1, b)
             }
             6 => self.grouped_conv(),
-            7 if p.rank() > 0 && super::sized(p, 64) => p.cumsum(self.dice.below(p.rank())) * 0.2,
+            7 if p.rank() > 0 && sized(p, 64) => p.cumsum(self.dice.below(p.rank())) * 0.2,
             8 if p.rank() >= 2 && p.len() * p.dim(p.rank() - 1).max(1) <= self.size.products => {
                 let flat = p.reshape([p.len() / p.dim(p.rank() - 1).max(1), p.dim(p.rank() - 1)]);
                 if flat.dim(0) > 300 { flat.t().matmul(flat.tanh()) * 0.01 } else { flat.matmul(flat.t()) * 0.1 }
@@ -230,9 +220,9 @@ impl Pools<'_> {
         image.conv(kernel, dims) * 0.2
     }
 
-    fn keep(&mut self, t: Tensor, seed: u64) -> Option<Tensor> {
-        let t = t.check().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        (t.len() <= self.size.elements && t.rank() <= 5).then_some(t)
+    fn keep(&mut self, t: Tensor) -> Result<Option<Tensor>> {
+        let t = t.check()?;
+        Ok((t.len() <= self.size.elements && t.rank() <= 5).then_some(t))
     }
 }
 
@@ -249,36 +239,43 @@ fn moved_any(dice: &mut Dice, p: Tensor) -> Tensor {
     moved(dice, p)
 }
 
-/// Builds the program of this seed.
-pub fn varied(seed: u64, g: &Graph, dtype: DType, size: impl Fn(&mut Dice) -> Size) -> Varied {
+/// Builds the program of this seed on `g`.
+///
+/// ```
+/// use bilevel_graph::conformance::{Size, varied_program};
+/// use bilevel_graph::{DType, Graph, Reference};
+/// varied_program(1, &Graph::new(), DType::F32, Size::small)?.check(&Reference)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn varied_program(seed: u64, g: &Graph, dtype: DType, size: impl Fn(&mut Dice) -> Size) -> Result<Case> {
     let mut dice = Dice::new(seed ^ 0x5eed);
     let size = size(&mut dice);
     let [a, b, c] = size.lengths;
     let mut inputs: Inputs = vec![];
-    let mut float = |dice: &mut Dice, name: &str, shape: &[usize]| {
-        inputs.push((name.to_string(), dice.array(shape, dtype)));
-        g.input(name, shape, dtype)
+    let mut float = |dice: &mut Dice, name: &str, shape: &[usize]| -> Result<Tensor> {
+        inputs.push((name.to_string(), dice.array(shape, dtype)?));
+        Ok(g.input(name, shape, dtype))
     };
-    let x = float(&mut dice, "x", &[a, c]);
-    let x2 = float(&mut dice, "x2", &[a, c]);
-    let z = float(&mut dice, "z", &[a, b, c]);
-    let s = float(&mut dice, "s", &[]);
-    let t = float(&mut dice, "t", &[]);
-    let w = float(&mut dice, "w", &[a, c]);
-    let empty = float(&mut dice, "empty", if seed.is_multiple_of(2) { &[0, 3] } else { &[2, 0] });
+    let x = float(&mut dice, "x", &[a, c])?;
+    let x2 = float(&mut dice, "x2", &[a, c])?;
+    let z = float(&mut dice, "z", &[a, b, c])?;
+    let s = float(&mut dice, "s", &[])?;
+    let t = float(&mut dice, "t", &[])?;
+    let w = float(&mut dice, "w", &[a, c])?;
+    let empty = float(&mut dice, "empty", if seed.is_multiple_of(2) { &[0, 3] } else { &[2, 0] })?;
     let mut integer = |name: &str, value: Array| {
         let tensor = g.input(name, value.shape(), DType::I32);
         inputs.push((name.to_string(), value));
         tensor
     };
-    let mut wild = dice.indices(&[a, b], 11).to_f64();
+    let mut wild = dice.indices(&[a, b], 11)?.to_f64();
     (wild[0], wild[1]) = (i32::MAX as f64, i32::MIN as f64);
-    let n = integer("n", Array::from_values([a, b], &wild, DType::I32).unwrap());
-    let m = integer("m", dice.indices(&[b], 5));
+    let n = integer("n", Array::from_values([a, b], &wild, DType::I32)?);
+    let m = integer("m", dice.indices(&[b], 5)?);
     let count = 1 + dice.below(7);
-    let indices = integer("indices", dice.indices(&[count], a));
-    let batch_indices = integer("batch_indices", dice.indices(&[a, count], b));
-    let key = integer("key", dice.indices(&[2], 1 << 30));
+    let indices = integer("indices", dice.indices(&[count], a)?);
+    let batch_indices = integer("batch_indices", dice.indices(&[a, count], b)?);
+    let key = integer("key", dice.indices(&[2], 1 << 30)?);
 
     let middle = x.broadcast([0, 2], [a, b, c]);
     let mut pools = Pools {
@@ -297,15 +294,15 @@ pub fn varied(seed: u64, g: &Graph, dtype: DType, size: impl Fn(&mut Dice) -> Si
     };
     for _ in 0..4 + pools.below(size.operations) {
         let made = pools.exact_float();
-        if let Some(made) = pools.keep(made, seed) {
+        if let Some(made) = pools.keep(made)? {
             pools.floats.push(made);
         }
         let made = pools.integer();
-        if let Some(made) = pools.keep(made, seed) {
+        if let Some(made) = pools.keep(made)? {
             pools.integers.push(made);
         }
         let made = pools.rounded();
-        if let Some(made) = pools.keep(made, seed) {
+        if let Some(made) = pools.keep(made)? {
             pools.rounded.push(made);
         }
     }
@@ -313,10 +310,10 @@ pub fn varied(seed: u64, g: &Graph, dtype: DType, size: impl Fn(&mut Dice) -> Si
 }
 
 /// Adds derivatives, outputs of every kind and carries of every kind.
-fn finish(seed: u64, mut pools: Pools, [x, x2, z, s, t, w, empty, n]: [Tensor; 8]) -> Varied {
+fn finish(seed: u64, mut pools: Pools, [x, x2, z, s, t, w, empty, n]: [Tensor; 8]) -> Result<Case> {
     let loss = pools.rounded.iter().chain(&pools.floats).filter(|p| !p.is_empty());
     let loss = loss.map(|p| p.tanh().mean_all()).reduce(|a, b| a + b).unwrap_or(s);
-    let slopes = gradient(loss, &[x, z, s]).unwrap();
+    let slopes = gradient(loss, &[x, z, s])?;
 
     // Exact values of x's shape and type, for carries that must stay exact.
     let nexts: Vec<Tensor> = pools.floats.iter().copied().filter(|p| p.shape() == x.shape()).collect();
@@ -358,14 +355,28 @@ fn finish(seed: u64, mut pools: Pools, [x, x2, z, s, t, w, empty, n]: [Tensor; 8
         outputs.push((pools.g.iota([3, 2], 1, DType::I32), true));
     }
     let mut builder = Program::builder(pools.g);
-    let mut exact = vec![];
-    for (i, &(output, is_exact)) in outputs.iter().enumerate() {
+    let mut tolerances = vec![];
+    let rounding = rounding(pools.dtype, pools.size);
+    let allowed = |exact: bool| if exact { 0.0 } else { rounding };
+    for (i, &(output, exact)) in outputs.iter().enumerate() {
         builder = builder.output(format!("output {i}"), output);
-        exact.push(is_exact);
+        tolerances.push(allowed(exact));
     }
     for &(input, next) in &carries {
         builder = builder.carry(input, next);
-        exact.push(input != w);
+        tolerances.push(allowed(input != w));
     }
-    Varied { program: builder.build().unwrap(), inputs: pools.inputs, exact, steps: 1 + (seed % 3) as u32 }
+    Ok(Case {
+        name: format!("varied program {seed} in {}", pools.dtype),
+        program: builder.build()?,
+        inputs: pools.inputs,
+        steps: 1 + (seed % 3) as u32,
+        tolerances,
+    })
+}
+
+/// The reference adds up one by one: of n equal terms, which a choice makes many of, it may lose n·2⁻⁵³ of the sum.
+fn rounding(dtype: DType, size: Size) -> f64 {
+    let terms = size.lengths.iter().product::<usize>() as f64;
+    tolerance(dtype).max(1.2 * terms * f64::EPSILON / 2.0)
 }

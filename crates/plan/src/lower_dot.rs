@@ -1,21 +1,28 @@
 //! Strides of a batched matrix product: every group of axes that one stride can walk is one axis, and an operand where
 //! none can is copied into order first.
 
-use crate::lower::{Lowering, Operand};
+use crate::lower::Lowering;
+use crate::node::Operand;
+use crate::planning::known;
 use crate::view::{View, merged_stride};
 use bilevel_graph::shape::{inverse_permutation, other_axes};
-use bilevel_graph::{DType, DotDims};
+use bilevel_graph::{DType, DotDims, Result};
 use std::panic::Location;
 
 /// C[b, i, j] = Σₖ A[b, i, k]·B[b, k, j] with strides in elements.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct DotLayout {
+pub struct DotLayout {
+    /// Rows of A and C.
     pub m: usize,
+    /// Columns of B and C.
     pub n: usize,
+    /// Columns of A, rows of B: the axis summed over.
     pub k: usize,
-    /// Row and column strides.
+    /// Row and column strides of A, from the first element of the operand's view.
     pub a: (isize, isize),
+    /// The same of B.
     pub b: (isize, isize),
+    /// The same of C, from the start of the node's memory.
     pub c: (isize, isize),
     /// Length and strides in A, B and C of every batch axis.
     pub batch: Vec<(usize, [isize; 3])>,
@@ -31,8 +38,9 @@ struct Side {
 }
 
 impl Side {
-    fn view(&self) -> View {
-        self.operand.at().map(|(_, view)| view.clone()).unwrap_or(View::contiguous(&self.shape))
+    /// `None` for a constant, which must be put into memory first.
+    fn view(&self) -> Option<&View> {
+        self.operand.at().map(|(_, view)| view)
     }
 
     fn length(&self, axes: &[usize]) -> usize {
@@ -40,8 +48,8 @@ impl Side {
     }
 
     fn strides(&self) -> Option<(isize, isize)> {
-        let view = self.view();
-        Some((merged_stride(&view, &self.free)?, merged_stride(&view, &self.contract)?))
+        let view = self.view()?;
+        Some((merged_stride(view, &self.free)?, merged_stride(view, &self.contract)?))
     }
 
     /// Copies the operand into the order batch, free, contracted.
@@ -68,7 +76,7 @@ pub(crate) fn lower_dot(
     out: &View,
     dtype: DType,
     line: &'static Location<'static>,
-) -> (DotLayout, Operand, Operand) {
+) -> Result<(DotLayout, Operand, Operand)> {
     // Contracted axes may be walked in any order, as long as both sides agree: take the left operand's.
     let mut pairs: Vec<(usize, usize)> =
         dims.lhs_contract.iter().copied().zip(dims.rhs_contract.iter().copied()).collect();
@@ -90,17 +98,19 @@ pub(crate) fn lower_dot(
     let (batch, free_a, rank) = (a.batch.len(), a.free.len(), out.shape.len());
     let rows: Vec<usize> = (batch..batch + free_a).collect();
     let columns: Vec<usize> = (batch + free_a..rank).collect();
-    let (view_a, view_b) = (a.view(), b.view());
-    let (a_row, a_col) = a.strides().unwrap_or((1, 1));
-    let (b_col, b_row) = b.strides().unwrap_or((1, 1));
+    let in_memory = |view| known(view, "the operand of a product in memory", line);
+    let (view_a, view_b) = (in_memory(a.view())?, in_memory(b.view())?);
+    let one_stride = |found| known(found, "one stride for each side of a product", line);
+    let ((a_row, a_col), (b_col, b_row)) = (one_stride(a.strides())?, one_stride(b.strides())?);
+    // `dot_result` chose a view where both merge.
+    let c = one_stride(merged_stride(out, &rows).zip(merged_stride(out, &columns)))?;
     let layout = DotLayout {
         m: a.length(&a.free),
         n: b.length(&b.free),
         k: a.length(&a.contract),
         a: (a_row, a_col),
         b: (b_row, b_col),
-        // `dot_result` chose a view where both merge.
-        c: (merged_stride(out, &rows).unwrap_or(1), merged_stride(out, &columns).unwrap_or(1)),
+        c,
         batch: (0..batch)
             .map(|i| {
                 let strides = [view_a.strides[a.batch[i]], view_b.strides[b.batch[i]], out.strides[i]];
@@ -108,7 +118,7 @@ pub(crate) fn lower_dot(
             })
             .collect(),
     };
-    (layout, a.operand, b.operand)
+    Ok((layout, a.operand, b.operand))
 }
 
 /// The view of a result of this shape whose transpose by `perm` is dense.

@@ -1,0 +1,116 @@
+//! Euclidean norms of leaves, summed in 64-bit floats where the leaves lie.
+
+use crate::Result;
+use crate::leaves::Leaves;
+use bilevel_graph::{DType, Executor, Graph, Meta, Program, ProgramBuilder, Runnable, Tensor};
+use std::sync::Arc;
+
+/// Adds Σx² over tensors and the largest |x|, both 64-bit, as outputs `name.square` and `name.largest`; nothing where there is
+/// no number at all.
+pub(crate) fn outputs<'g>(builder: ProgramBuilder<'g>, name: &str, tensors: &[Tensor]) -> ProgramBuilder<'g> {
+    // The label of several chains has no numbers, and so no largest.
+    let tensors: Vec<Tensor> = tensors.iter().filter(|t| !t.is_empty()).copied().collect();
+    let Some(square) = square_norm(&tensors) else { return builder };
+    let all_axes = |t: &Tensor| (0..t.rank()).collect::<Vec<_>>();
+    let largest = tensors.iter().map(|t| t.abs().max(all_axes(t)).convert(DType::F64)).reduce(|a, b| a.maximum(b));
+    let builder = builder.output(format!("{name}.square"), square);
+    match largest {
+        Some(largest) => builder.output(format!("{name}.largest"), largest),
+        None => builder,
+    }
+}
+
+/// Σx² over tensors, in 64-bit floats; `None` where there are none.
+pub(crate) fn square_norm(tensors: &[Tensor]) -> Option<Tensor> {
+    tensors.iter().map(|t| t.convert(DType::F64).square().sum_all()).reduce(|a, b| a + b)
+}
+
+/// True where there is a number in any of these leaves, so that they have a norm to compute.
+pub(crate) fn has_numbers(leaves: &Leaves) -> bool {
+    leaves.iter().any(|leaf| !leaf.is_empty())
+}
+
+/// The norm of these leaves, of which Σx² and the largest |x| were found on the way. Where squares leave the range of numbers it
+/// is computed again from the leaves themselves.
+pub(crate) fn norm(square: f64, largest: f64, leaves: &Leaves) -> Result<f64> {
+    // A maximum may pass over a NaN; a sum does not.
+    if square.is_nan() || !largest.is_finite() || largest == 0.0 {
+        return Ok(if square.is_nan() { f64::NAN } else { largest });
+    }
+    if square.is_finite() && square > f64::MIN_POSITIVE / f64::EPSILON {
+        return Ok(square.sqrt());
+    }
+    // The power of two below the largest: to scale by it rounds nothing.
+    let scale = f64::from_bits(largest.to_bits() & f64::INFINITY.to_bits()).max(f64::MIN_POSITIVE);
+    Ok(scale * leaves.numbers()?.iter().map(|v| (v / scale).powi(2)).sum::<f64>().sqrt())
+}
+
+/// A program that finds the norms of groups of leaves in one go.
+pub(crate) struct Norms {
+    run: Box<dyn Runnable>,
+    /// What it was compiled for.
+    metas: Vec<Vec<Meta>>,
+}
+
+impl Norms {
+    /// For groups of leaves like these.
+    pub fn new(groups: &[&Leaves], executor: &dyn Executor) -> Result<Self> {
+        let metas: Vec<Vec<Meta>> = groups.iter().map(|g| g.iter().map(|leaf| leaf.meta().clone()).collect()).collect();
+        let graph = Graph::new();
+        let mut builder = Program::builder(&graph);
+        for (number, metas) in metas.iter().enumerate() {
+            let input = |(i, m): (usize, &Meta)| graph.input(format!("{number}.{i}"), &m.shape, m.dtype);
+            let tensors: Vec<Tensor> = metas.iter().enumerate().map(input).collect();
+            builder = tensors.iter().fold(builder, |builder, tensor| builder.keep_input(*tensor));
+            builder = outputs(builder, &number.to_string(), &tensors);
+        }
+        Ok(Norms { run: executor.compile(&builder.build()?)?, metas })
+    }
+
+    /// True where it was compiled for groups of these types and shapes.
+    pub fn fits(&self, groups: &[&Leaves]) -> bool {
+        let same = |(leaves, metas): (&&Leaves, &Vec<Meta>)| leaves.iter().map(|leaf| leaf.meta()).eq(metas);
+        groups.len() == self.metas.len() && groups.iter().zip(&self.metas).all(same)
+    }
+
+    /// The norm of each group; 0 of one without numbers.
+    pub fn of(&mut self, groups: &[&Leaves]) -> Result<Vec<f64>> {
+        for (number, leaves) in groups.iter().enumerate() {
+            for (i, leaf) in leaves.iter().enumerate() {
+                let input = self.run.program().input(&format!("{number}.{i}"))?;
+                self.run.bind_input(input, leaf)?;
+            }
+        }
+        self.run.run(0..1)?;
+        let number = |name: String| -> Result<f64> {
+            let output = self.run.program().output(&name)?;
+            Ok(self.run.output(output)?.item().unwrap_or(f64::NAN))
+        };
+        let norm = |(group, leaves): (usize, &&Leaves)| match has_numbers(leaves) {
+            false => Ok(0.0),
+            true => norm(number(format!("{group}.square"))?, number(format!("{group}.largest"))?, leaves),
+        };
+        groups.iter().enumerate().map(norm).collect()
+    }
+}
+
+/// The norm of one group of leaves, compiled when it is first asked for.
+pub(crate) struct LazyNorm {
+    executor: Arc<dyn Executor>,
+    norms: Option<Norms>,
+}
+
+impl LazyNorm {
+    pub fn new(executor: &dyn Executor) -> Self {
+        LazyNorm { executor: executor.share(), norms: None }
+    }
+
+    /// The norm of these leaves.
+    pub fn of(&mut self, leaves: &Leaves) -> Result<f64> {
+        if self.norms.as_ref().is_none_or(|norms| !norms.fits(&[leaves])) {
+            self.norms = Some(Norms::new(&[leaves], &*self.executor)?);
+        }
+        let Some(norms) = &mut self.norms else { return Ok(f64::NAN) };
+        Ok(norms.of(&[leaves])?.first().copied().unwrap_or(f64::NAN))
+    }
+}

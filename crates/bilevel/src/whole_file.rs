@@ -1,0 +1,192 @@
+//! Files that are whole or not there: written beside their place, brought to the disk, and renamed into it.
+//!
+//! What stands beside is called `.NAME.xxxxxxxxxxxx.unfinished`, with twelve letters that nobody can foresee, and is made
+//! exclusively: a link somebody left there is not followed. It is locked while it is written, so what a kill left behind can
+//! be told from what another process is about to rename.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, TryLockError};
+use std::io::{Error, ErrorKind, Result, Write};
+use std::path::Path;
+
+const UNFINISHED: &str = ".unfinished";
+/// Letters that nobody can foresee.
+const LETTERS: usize = 12;
+
+/// Writes a file so that at any moment it is the old one or the new one, whole. What is there and is not a regular file is
+/// left alone.
+///
+/// ```
+/// use bilevel::whole_file::write_whole;
+/// let path = std::env::temp_dir().join(format!("bilevel-doc-whole-{}", std::process::id()));
+/// write_whole(&path, b"old")?;
+/// write_whole(&path, b"new")?;
+/// assert_eq!(std::fs::read(&path)?, b"new");
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    refuse_irregular(path)?;
+    let folder = folder_of(path);
+    let mut builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    {
+        // As files are usually made; a temporary file would be for its owner alone.
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    }
+    let prefix = prefix_of(path);
+    let mut file = builder.prefix(&prefix).suffix(UNFINISHED).rand_bytes(LETTERS).tempfile_in(folder)?;
+    // Some network file systems have no locks; there the user has to see that no two processes write to one folder.
+    let _ = file.as_file().try_lock();
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    // A rename is on the disk only when its folder is. Not every system lets one open a folder.
+    if cfg!(unix) {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Takes away what a kill left half-written in a folder; what another process writes just now stays.
+///
+/// ```
+/// use bilevel::whole_file::remove_unfinished;
+/// let folder = std::env::temp_dir().join(format!("bilevel-doc-unfinished-{}", std::process::id()));
+/// std::fs::create_dir_all(&folder)?;
+/// std::fs::write(folder.join(".result.json.aB3dE6gH9jK2.unfinished"), "{\"outer_lo")?;
+/// remove_unfinished(&folder)?;
+/// assert_eq!(std::fs::read_dir(&folder)?.count(), 0);
+/// # std::fs::remove_dir(folder)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn remove_unfinished(folder: &Path) -> Result<()> {
+    remove_where(folder, is_unfinished)
+}
+
+/// The same for one file, where the folder is somebody else's.
+///
+/// ```
+/// bilevel::whole_file::remove_unfinished_of("no/such/folder/report.html".as_ref())?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn remove_unfinished_of(path: &Path) -> Result<()> {
+    let (prefix, length) = (prefix_of(path), prefix_of(path).len() + LETTERS + UNFINISHED.len());
+    let of_it = |name: &OsStr| {
+        name.len() == length && name.as_encoded_bytes().starts_with(prefix.as_encoded_bytes()) && is_unfinished(name)
+    };
+    remove_where(folder_of(path), of_it)
+}
+
+/// True for the name of a file that is being written, or was when its process was killed.
+///
+/// ```
+/// use bilevel::whole_file::is_unfinished;
+/// assert!(is_unfinished(".result.json.aB3dE6gH9jK2.unfinished".as_ref()));
+/// assert!(!is_unfinished("symphony.unfinished".as_ref()));
+/// ```
+pub fn is_unfinished(name: &OsStr) -> bool {
+    let letters = || {
+        let name = name.as_encoded_bytes().strip_prefix(b".")?.strip_suffix(UNFINISHED.as_bytes())?;
+        let (before, letters) = name.split_at_checked(name.len().checked_sub(LETTERS)?)?;
+        (before.len() > 1 && before.ends_with(b".")).then_some(letters)
+    };
+    letters().is_some_and(|letters| letters.iter().all(u8::is_ascii_alphanumeric))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn prefix_of(path: &Path) -> OsString {
+    let mut prefix = OsString::from(".");
+    prefix.push(path.file_name().unwrap_or_default());
+    prefix.push(".");
+    prefix
+}
+
+/// A rename would put the new file in place of a pipe, a device or a link.
+fn refuse_irregular(path: &Path) -> Result<()> {
+    let Ok(there) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    let what = match there.file_type() {
+        regular if regular.is_file() => return Ok(()),
+        link if link.is_symlink() => "a link",
+        folder if folder.is_dir() => "a folder",
+        _ => "a pipe or device",
+    };
+    Err(Error::other(format!("it is {what} and not a regular file, so it is left alone")))
+}
+
+fn remove_where(folder: &Path, chosen: impl Fn(&OsStr) -> bool) -> Result<()> {
+    let entries = match std::fs::read_dir(folder) {
+        // Where there is no folder nothing was left in it.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if !chosen(&entry.file_name()) || entry.file_type()?.is_dir() {
+            continue;
+        }
+        let written_now = || {
+            let file = File::open(entry.path()).ok()?;
+            Some(matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+        };
+        // A link is no file of ours, whatever it is called; opening a pipe would wait for ever.
+        if entry.file_type()?.is_file() && written_now() == Some(true) {
+            continue;
+        }
+        match std::fs::remove_file(entry.path()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_now_stays_and_what_was_left_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (left, other) = (".a.json.aB3dE6gH9jK2.unfinished", ".b.json.aB3dE6gH9jK2.unfinished");
+        let write = |name: &str| std::fs::write(at(name), "half").unwrap();
+        [left, other, "my.unfinished"].iter().for_each(|name| write(name));
+        let written = File::open(at(left)).unwrap();
+        written.lock().unwrap();
+        remove_unfinished(folder.path()).unwrap();
+        assert_eq!([left, other, "my.unfinished"].map(|name| at(name).exists()), [true, false, true]);
+        drop(written);
+        write(other);
+        remove_unfinished_of(&at("a.json")).unwrap();
+        assert_eq!([left, other].map(|name| at(name).exists()), [false, true]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn no_link_is_followed_and_nothing_but_a_regular_file_is_replaced() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("precious"), "mine").unwrap();
+        symlink(at("precious"), at("link")).unwrap();
+        std::fs::create_dir(at("folder")).unwrap();
+        for (name, what) in [("link", "a link"), ("folder", "a folder")] {
+            let error = write_whole(&at(name), b"ours").unwrap_err().to_string();
+            assert_eq!(error, format!("it is {what} and not a regular file, so it is left alone"));
+        }
+        // A link with the name of a temporary file is taken away; what it points to is not.
+        symlink(at("precious"), at(".new.aB3dE6gH9jK2.unfinished")).unwrap();
+        write_whole(&at("new"), b"ours").unwrap();
+        remove_unfinished(folder.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(at("precious")).unwrap(), "mine");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 4);
+        // Others may read it, as far as they may read what is made in the usual way.
+        std::fs::write(at("usual"), "").unwrap();
+        let mode = |name: &str| std::fs::metadata(at(name)).unwrap().permissions().mode();
+        assert_eq!(mode("new"), mode("usual"));
+    }
+}

@@ -1,0 +1,159 @@
+//! State stays where it is computed: what is read back between iterations are single numbers, and what is given out is not
+//! written again.
+
+use bilevel::graph::{Bindings, Buffer, Executor, Meta, Program, Result, Runnable, Storage};
+use bilevel::{Adam, AnyMethod, Chains, Cpu, Driver, Key, Leaf, Method, Problem, Session, Variable, methods};
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const SIZE: usize = 50;
+
+/// Every method applies to one of these; λ and θ have as many numbers each.
+fn problems() -> [Problem; 2] {
+    let base = || {
+        Problem::new(Leaf(Variable::constant([SIZE], 0.4)), Leaf(Variable::normal([SIZE], 0.3)))
+            .inner(|s, l, t| ((t.0 - l.0).square() + s.normal([SIZE]) * t.0 * 0.1).sum_all())
+            .outer(|_, l, t| (t.0 - 1.0).square().sum_all() + l.0.square().sum_all() * 0.1)
+    };
+    [base().build().unwrap(), base().start(|_, l| *l).build().unwrap()]
+}
+
+/// Every method that applies, with few steps, and chains of it.
+fn each_method(mut visit: impl FnMut(&Problem, &'static str, &dyn Fn() -> Box<dyn Method>)) {
+    let mut seen = 0;
+    for problem in problems() {
+        for info in methods() {
+            let mut written = serde_json::to_value(AnyMethod::named(info.name).unwrap()).unwrap();
+            for count in ["burn_in", "samples", "steps"] {
+                if written.get(count).is_some() {
+                    written[count] = 4.into();
+                }
+            }
+            let method: AnyMethod = serde_json::from_value(written).unwrap();
+            if method.applies(&problem).is_ok() {
+                visit(&problem, info.name, &|| Box::new(method.clone()));
+                visit(&problem, info.in_chains, &|| Box::new(Chains::new(method.clone(), 3)));
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 20, "only {seen} methods apply to the two problems");
+}
+
+#[test]
+fn two_hypergradients_of_one_estimator_that_are_both_kept_do_not_share_memory() {
+    each_method(|problem, name, method| {
+        let session = Session::new(problem, &Cpu::with_threads(1)).unwrap();
+        let mut estimator = method().prepare_in(&session).unwrap();
+        let mut state = session.state(Key::from_seed(1)).unwrap();
+        let kept: Vec<_> = (0..3)
+            .map(|call| {
+                let h = estimator.estimate(&mut state, Key::from_seed(call)).unwrap();
+                let error = h.standard_error.as_ref().map(|error| error.arrays().unwrap());
+                ((h.value.arrays().unwrap(), error), h)
+            })
+            .collect();
+        for (seen, h) in &kept {
+            let error = h.standard_error.as_ref().map(|error| error.arrays().unwrap());
+            assert_eq!(*seen, (h.value.arrays().unwrap(), error), "{name}");
+        }
+        let buffers: Vec<&Buffer> = kept
+            .iter()
+            .flat_map(|(_, h)| h.value.iter().chain(h.standard_error.iter().flat_map(|error| error.iter())))
+            .chain(state.lambda.iter().chain(state.theta.iter()).chain(state.memory.iter()))
+            .collect();
+        for (number, buffer) in buffers.iter().enumerate() {
+            assert!(buffers[..number].iter().all(|other| !buffer.is_same(other)), "{name}");
+        }
+    });
+}
+
+/// The CPU, with the largest number of bytes that were ever read from one of its buffers at once.
+#[derive(Clone)]
+struct Watched {
+    cpu: Cpu,
+    largest: Arc<AtomicUsize>,
+}
+
+struct WatchedRun(Box<dyn Runnable>, Watched);
+
+/// Passes everything on to the storage of a buffer of the CPU.
+struct WatchedStorage(Buffer, Arc<AtomicUsize>);
+
+impl Executor for Watched {
+    fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
+        Ok(Box::new(WatchedRun(self.cpu.compile(program)?, self.clone())))
+    }
+
+    fn buffer(&self, meta: &Meta) -> Result<Buffer> {
+        let storage = WatchedStorage(self.cpu.buffer(meta)?, self.largest.clone());
+        Ok(Buffer::new(meta.clone(), Box::new(storage)))
+    }
+
+    fn share(&self) -> Arc<dyn Executor> {
+        Arc::new(self.clone())
+    }
+}
+
+impl Runnable for WatchedRun {
+    fn bindings(&self) -> &Bindings {
+        self.0.bindings()
+    }
+
+    fn bindings_mut(&mut self) -> &mut Bindings {
+        self.0.bindings_mut()
+    }
+
+    fn allocate(&self, meta: &Meta) -> Result<Buffer> {
+        self.1.buffer(meta)
+    }
+
+    fn accepts(&self, buffer: &Buffer) -> bool {
+        self.0.accepts(buffer)
+    }
+
+    unsafe fn execute(&mut self, steps: Range<u32>) -> Result<()> {
+        // SAFETY: as the caller promised.
+        unsafe { self.0.execute(steps) }
+    }
+}
+
+// SAFETY of the calls below: as the caller promised.
+impl Storage for WatchedStorage {
+    unsafe fn write(&self, bytes: &[u8]) -> Result<()> {
+        unsafe { self.0.storage().write(bytes) }
+    }
+
+    unsafe fn read(&self, bytes: &mut [u8]) -> Result<()> {
+        self.1.fetch_max(bytes.len(), Ordering::SeqCst);
+        unsafe { self.0.storage().read(bytes) }
+    }
+
+    unsafe fn copy_from(&self, other: &dyn Storage) -> Result<bool> {
+        unsafe { self.0.storage().copy_from(other) }
+    }
+
+    unsafe fn zero(&self) -> Result<()> {
+        unsafe { self.0.storage().zero() }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self.0.storage().as_any()
+    }
+}
+
+#[test]
+fn an_outer_run_reads_single_numbers_and_never_an_array_of_lambda_or_theta() {
+    each_method(|problem, name, method| {
+        let watched = Watched { cpu: Cpu::with_threads(1), largest: Arc::default() };
+        let driver = Driver::new(problem, method()).executor(watched.clone()).optimizer(Adam::default());
+        let outcome = driver.clip_norm(5.0).diagnose_every(1).iterations(6).run().unwrap();
+        assert_eq!(outcome.iterations, 6, "{name}: {}", outcome.reason);
+        assert_eq!(watched.largest.load(Ordering::SeqCst), 8, "{name}");
+        // It does count what somebody asks to look at.
+        outcome.state.lambda.arrays().unwrap();
+        assert_eq!(watched.largest.load(Ordering::SeqCst), 8 * SIZE);
+    });
+}

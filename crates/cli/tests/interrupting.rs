@@ -1,0 +1,126 @@
+//! Ctrl-C: every command answers it at once, says what is kept and ends with code 130.
+
+// Whether a command listens yet is read from /proc.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::{Place, Said};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// A hypergradient of about a minute.
+const LONG: [&str; 4] = ["--set", "method.burn_in=2000000000", "--set", "checkpoint.every=1"];
+
+/// Waits until this holds, while the command runs.
+fn wait_until(run: &mut Child, holds: impl Fn(u32) -> bool) {
+    let since = Instant::now();
+    while !holds(run.id()) {
+        assert!(run.try_wait().unwrap().is_none(), "the command ended too soon");
+        assert!(since.elapsed() < Duration::from_secs(60), "the command does not get on");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// True once the command listens for Ctrl-C: it has a thread for that.
+fn listens(process: u32) -> bool {
+    let names = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    names.flat_map(|task| std::fs::read_to_string(task.path().join("comm"))).any(|name| name.starts_with("ctrl-c"))
+}
+
+fn interrupt(run: &Child) {
+    assert!(Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success());
+}
+
+/// What the command says of itself, without its progress.
+fn own_lines(said: &Said) -> Vec<&str> {
+    said.error.lines().filter(|line| line.starts_with("bilevel: ")).collect()
+}
+
+#[test]
+fn a_check_ends_at_once() {
+    let place = Place::new();
+    let mut check = place.start(&[&["check", "noisy-synth1d"][..], &LONG].concat());
+    wait_until(&mut check, listens);
+    interrupt(&check);
+    let said = Said::new(check.wait_with_output().unwrap());
+    assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
+    assert_eq!(own_lines(&said), ["bilevel: stopped before the check was done"]);
+}
+
+#[test]
+fn digits_ends_in_the_middle_of_a_training_and_leaves_nothing_behind() {
+    let place = Place::new();
+    let mut digits = place.start(&["digits", "--out", "kept"]);
+    wait_until(&mut digits, listens);
+    interrupt(&digits);
+    let said = Said::new(digits.wait_with_output().unwrap());
+    assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
+    let stopped = "bilevel: stopped before it was done; nothing was written";
+    assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", stopped]);
+    assert!(!place.path("kept").exists());
+}
+
+#[test]
+fn reproduce_ends_in_the_middle_of_its_first_item_and_the_folder_can_be_finished() {
+    let place = Place::new();
+    let mut all = place.start(&["reproduce", "synth1d", "--out", "kept"]);
+    wait_until(&mut all, listens);
+    interrupt(&all);
+    let said = Said::new(all.wait_with_output().unwrap());
+    assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
+    assert_eq!(own_lines(&said), ["bilevel: stopped after 0 of 1 items"]);
+    place.run(&["reproduce", "toy-polynomial", "--quick", "--quiet", "--out", "kept"]).done();
+    assert!(!place.path("kept/unfinished.txt").exists());
+}
+
+#[test]
+fn a_second_ctrl_c_ends_a_run_that_does_not_answer_the_first_and_says_how_to_go_on() {
+    let place = Place::new();
+    place.run(&["run", "synth1d", "--outer", "3", "--quiet", "--out", "a"]).done();
+    // Opening a pipe that nobody reads from waits for ever.
+    std::fs::remove_file(place.path("a/checkpoint/lock")).unwrap();
+    assert!(Command::new("mkfifo").arg(place.path("a/checkpoint/lock")).status().unwrap().success());
+    let mut run = place.start(&["resume", "a", "--outer", "6"]);
+    wait_until(&mut run, listens);
+    for _ in 0..2 {
+        interrupt(&run);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let said = Said::new(run.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(130), "{said:?}");
+    let again = "bilevel: ended at once; 'bilevel resume a' goes on from its last checkpoint";
+    assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", again]);
+}
+
+#[test]
+fn a_run_ends_in_the_middle_of_a_hypergradient_and_can_be_resumed() {
+    let place = Place::new();
+    let mut run = place.start(&[&["run", "noisy-synth1d", "--out", "kept"][..], &LONG].concat());
+    wait_until(&mut run, |process| listens(process) && place.path("kept/metrics.jsonl").exists());
+    interrupt(&run);
+    let said = Said::new(run.wait_with_output().unwrap());
+    assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
+    let stopped = "bilevel: stopped after 0 of 2000 iterations; go on with 'bilevel resume kept'";
+    assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", stopped]);
+    // It goes on where it was, and is stopped there again.
+    let mut again = place.start(&["resume", "kept"]);
+    wait_until(&mut again, listens);
+    interrupt(&again);
+    let said = Said::new(again.wait_with_output().unwrap());
+    assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", stopped]);
+}
+
+#[test]
+fn a_comparison_ends_in_the_middle_of_its_hypergradients_and_says_how_to_go_on() {
+    let place = Place::new();
+    let methods =
+        ["compare", "noisy-synth1d", "--methods", "hpo-sgld,langevin-adjoint", "--seeds", "2", "--out", "kept"];
+    let mut compare = place.start(&[&methods[..], &LONG].concat());
+    wait_until(&mut compare, |process| listens(process) && place.path("kept/hpo-sgld-s0/metrics.jsonl").exists());
+    interrupt(&compare);
+    let said = Said::new(compare.wait_with_output().unwrap());
+    assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
+    let stopped = "bilevel: stopped after 0 of 4 runs; to go on, give the same command again with --out kept";
+    assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", stopped]);
+}

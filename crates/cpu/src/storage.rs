@@ -1,0 +1,98 @@
+//! Buffers of the CPU: blocks of memory that a team copies and clears together.
+
+use crate::block::Block;
+use crate::team::Team;
+use bilevel_graph::{Buffer, Meta, Result, Storage};
+use std::any::Any;
+use std::sync::Arc;
+
+/// Bytes worth a task of their own.
+const TASK: usize = 1 << 20;
+
+/// The memory of one buffer.
+pub(crate) struct CpuStorage {
+    block: Block,
+    bytes: usize,
+    team: Arc<Team>,
+}
+
+impl CpuStorage {
+    /// A buffer of zeros.
+    pub fn buffer(meta: &Meta, team: &Arc<Team>) -> Result<Buffer> {
+        let bytes = meta.shape.iter().fold(meta.dtype.size(), |n, d| n.saturating_mul(*d));
+        let storage = CpuStorage { block: Block::new(bytes)?, bytes, team: team.clone() };
+        Ok(Buffer::new(meta.clone(), Box::new(storage)))
+    }
+
+    /// The storage of a buffer that is the CPU's.
+    pub fn of(buffer: &Buffer) -> Option<&CpuStorage> {
+        buffer.storage().as_any().downcast_ref()
+    }
+
+    /// The first byte. Whoever goes through it must hold the buffer.
+    pub fn start(&self) -> *mut u8 {
+        self.block.start()
+    }
+
+    /// Calls `work(first, length)` for stretches that cover all bytes, on all threads where there are many.
+    fn in_parts(&self, work: impl Fn(usize, usize) + Sync) {
+        self.team.run(self.bytes.div_ceil(TASK), &|task| {
+            work(task * TASK, TASK.min(self.bytes - task * TASK));
+        });
+    }
+
+    /// # Safety
+    /// As many bytes must be readable at `from` and writable at `to`, and nobody else may use those at `to`.
+    unsafe fn copy(&self, from: *const u8, to: *mut u8) {
+        let (from, to) = (Pointer(from.cast_mut()), Pointer(to));
+        // SAFETY: the caller's promise; tasks copy different stretches.
+        self.in_parts(|first, length| unsafe {
+            std::ptr::copy_nonoverlapping(from.get().add(first), to.get().add(first), length);
+        });
+    }
+}
+
+/// A pointer that tasks share.
+#[derive(Clone, Copy)]
+struct Pointer(*mut u8);
+
+// SAFETY: tasks go through it to different stretches only.
+unsafe impl Sync for Pointer {}
+
+impl Pointer {
+    fn get(&self) -> *mut u8 {
+        self.0
+    }
+}
+
+impl Storage for CpuStorage {
+    unsafe fn write(&self, bytes: &[u8]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(bytes.as_ptr(), self.start()) };
+        Ok(())
+    }
+
+    unsafe fn read(&self, bytes: &mut [u8]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(self.start(), bytes.as_mut_ptr()) };
+        Ok(())
+    }
+
+    unsafe fn copy_from(&self, other: &dyn Storage) -> Result<bool> {
+        let Some(other) = other.as_any().downcast_ref::<CpuStorage>() else { return Ok(false) };
+        // SAFETY: the caller's promise; both have the bytes of one type and shape.
+        unsafe { self.copy(other.start(), self.start()) };
+        Ok(true)
+    }
+
+    unsafe fn zero(&self) -> Result<()> {
+        let to = Pointer(self.start());
+        // SAFETY: the caller's promise; tasks clear different stretches.
+        self.in_parts(|first, length| unsafe { to.get().add(first).write_bytes(0, length) });
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

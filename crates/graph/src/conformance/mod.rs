@@ -1,0 +1,79 @@
+//! What an executor must do, as programs it can be run on: every primitive, every way to carry a value, random programs of
+//! all of them, and everything it must refuse. The [`Reference`](crate::Reference) says what is right.
+//!
+//! Whoever writes an executor runs the whole of it in one test:
+//!
+//! ```
+//! use bilevel_graph::{Reference, conformance};
+//! // Your executor instead of the reference, and more seeds.
+//! let failures = conformance::check_all(&Reference, 0..3)?;
+//! assert!(failures.is_empty(), "{}", failures[0]);
+//! # Ok::<(), bilevel_graph::Error>(())
+//! ```
+//!
+//! A single [`Case`] can be looked at by itself: its program prints, its inputs are plain arrays, and random ones are made
+//! again from the seed in their name. The bits of one executor must not depend on how often a program is run or on how its
+//! steps are cut into calls; beyond that, `tolerances` says how near to the reference each result must be.
+
+mod agreement;
+mod carries;
+mod case;
+mod dice;
+mod differentiable;
+mod primitives;
+mod refusals;
+mod varied;
+
+pub use agreement::{Failure, Mismatch, agree};
+pub use carries::carries;
+pub use case::{Case, Inputs, outputs, results, set_all};
+pub use dice::Dice;
+pub use differentiable::{Differentiable, Size, random_program};
+pub use primitives::primitives;
+pub use refusals::refusals;
+pub use varied::varied_program;
+
+use crate::shape::broadcast_shapes;
+use crate::{DType, Executor, Graph, Result, Tensor};
+use std::ops::Range;
+
+/// Runs everything there is on an executor, random programs from each of these seeds, and gathers what it does wrong. The
+/// error is that of a program that could not be built, which is not the executor's fault.
+pub fn check_all(executor: &dyn Executor, seeds: Range<u64>) -> Result<Vec<Failure>> {
+    let mut failures = refusals(executor)?;
+    let mut check = |case: Case| failures.extend(case.check(executor).err());
+    for dtype in [DType::F64, DType::F32] {
+        primitives(dtype)?.into_iter().for_each(&mut check);
+        for (rows, columns) in [(2, 3), (5, 13), (40, 70)] {
+            carries(rows, columns, dtype)?.into_iter().for_each(&mut check);
+        }
+        for seed in seeds.clone() {
+            for graph in [Graph::new(), Graph::without_simplification()] {
+                check(random_program(seed, &graph, dtype, Size::small)?);
+                check(varied_program(seed, &graph, dtype, Size::small)?);
+            }
+            if seed % 16 == 0 {
+                check(random_program(seed, &Graph::new(), dtype, Size::large)?);
+            }
+        }
+    }
+    Ok(failures)
+}
+
+/// How far sums in another order and functions of another last bit may be from the reference, after derivatives have amplified
+/// them.
+fn tolerance(dtype: DType) -> f64 {
+    if dtype == DType::F64 { 1e-12 } else { 2e-5 }
+}
+
+/// True where no axis is longer than this.
+fn sized(x: Tensor, limit: usize) -> bool {
+    x.shape().iter().all(|&n| n <= limit)
+}
+
+/// True where two tensors can be combined to fewer than so many elements, and not by stretching both because one lacks an axis.
+fn fits(a: Tensor, b: Tensor, most: usize) -> bool {
+    let (p, q) = (a.shape(), b.shape());
+    broadcast_shapes(&p, &q)
+        .is_some_and(|shape| shape.iter().product::<usize>() < most && (p.len() == q.len() || shape == p || shape == q))
+}

@@ -1,0 +1,122 @@
+//! What an executor must refuse, and that it goes on to work afterwards.
+
+use super::agreement::{Failure, Mismatch};
+use crate::{Array, DType, Error, ErrorKind, Executor, Graph, Program, Result};
+
+/// Gathers what was refused wrongly or not at all.
+struct Watch(Vec<Failure>);
+
+impl Watch {
+    /// An answer that must be this error.
+    fn refused<T>(&mut self, case: &str, answer: Result<T>, wanted: ErrorKind) {
+        self.refused_as(case, answer, &Error::new(wanted.clone()).to_string(), |kind| *kind == wanted);
+    }
+
+    /// An answer that must be an error of a certain kind.
+    fn refused_as<T>(&mut self, case: &str, answer: Result<T>, wanted: &str, is: impl Fn(&ErrorKind) -> bool) {
+        let found = match answer {
+            Err(error) if is(&error.kind) => return,
+            Err(error) => Some(Box::new(error)),
+            Ok(_) => None,
+        };
+        self.0.push(Failure { case: case.into(), mismatch: Mismatch::Accepted { wanted: wanted.into(), found } });
+    }
+
+    /// An answer that must be these numbers.
+    fn is(&mut self, case: &str, answer: Result<Array>, expected: &[f64]) {
+        let mismatch = match answer {
+            Err(error) => Mismatch::Refused(Box::new(error)),
+            Ok(found) if found.to_f64() == expected => return,
+            Ok(found) => {
+                let found = found.to_f64();
+                let element = found.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(0);
+                let at = |values: &[f64]| values.get(element).copied().unwrap_or(f64::NAN);
+                Mismatch::Element { result: 0, element, found: at(&found), expected: at(expected), allowed: 0.0 }
+            }
+        };
+        self.0.push(Failure { case: case.into(), mismatch });
+    }
+}
+
+/// Everything an executor must refuse: values that are missing, misshapen, of another type or of a port there is not, results
+/// before there are any, and indices outside their axis. None of it may keep it from working afterwards.
+///
+/// ```
+/// assert!(bilevel_graph::conformance::refusals(&bilevel_graph::Reference)?.is_empty());
+/// # Ok::<(), bilevel_graph::Error>(())
+/// ```
+pub fn refusals(executor: &dyn Executor) -> Result<Vec<Failure>> {
+    let mut watch = Watch(vec![]);
+    inputs_and_outputs(executor, &mut watch)?;
+    indices(executor, &mut watch)?;
+    Ok(watch.0)
+}
+
+fn inputs_and_outputs(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
+    let g = Graph::new();
+    let (x, y) = (g.input("x", [2], DType::F64), g.input("y", [2], DType::F64));
+    let program = Program::builder(&g).output("sum", x + y).carry(x, x * 2.0).build()?;
+    let mut run = executor.compile(&program)?;
+    let (first, second) = (program.input("x")?, program.input("y")?);
+    let value = |a: f64, b: f64| Array::from_f64([2], vec![a, b]);
+    let missing = || ErrorKind::MissingInput { name: "y".into() };
+    let not_run = || ErrorKind::NotRun { name: "sum".into() };
+
+    watch.refused("an output read before the first run", run.output(0), not_run());
+    run.set(first, &value(1.0, 2.0)?)?;
+    watch.refused("a run before an input is set", run.run(0..1), missing());
+    watch.refused("an input read before it is set", run.input(second), missing());
+    watch.refused("an output read after a run that was refused", run.output(0), not_run());
+    run.set(second, &value(10.0, 20.0)?)?;
+    run.run(3..3)?;
+    watch.refused("an output read after a run of no steps", run.output(0), not_run());
+    run.run(0..1)?;
+    watch.is("a run after one that was refused", run.output(0), &[11.0, 22.0]);
+    watch.is("a carried input after a step", run.input(first), &[2.0, 4.0]);
+
+    let expected = (DType::F64, vec![2]);
+    for wrong in [Array::zeros([3], DType::F64), Array::zeros([2, 1], DType::F64), Array::zeros([2], DType::F32)] {
+        let found = (wrong.dtype(), wrong.shape().to_vec());
+        let kind =
+            |name: &str| ErrorKind::WrongValue { name: name.into(), expected: expected.clone(), found: found.clone() };
+        watch.refused("an input set to another shape or type", run.set(second, &wrong), kind("y"));
+        let mut into = wrong.clone();
+        watch.refused("an input read into another shape or type", run.read_input(second, &mut into), kind("y"));
+        watch.refused("an output read into another shape or type", run.read(0, &mut into), kind("sum"));
+    }
+    let unknown = |kind: &ErrorKind| matches!(kind, ErrorKind::UnknownName { .. });
+    let wanted = "there is nothing of that number";
+    let mut into = value(0.0, 0.0)?;
+    watch.refused_as("an input of a number there is not", run.set(2, &into), wanted, unknown);
+    watch.refused_as("an input of a number there is not, read", run.read_input(2, &mut into), wanted, unknown);
+    watch.refused_as("an output of a number there is not", run.read(1, &mut into), wanted, unknown);
+    watch.is("an output after values that were refused", run.output(0), &[11.0, 22.0]);
+    run.run(1..2)?;
+    watch.is("a run after values that were refused", run.output(0), &[12.0, 24.0]);
+    Ok(())
+}
+
+fn indices(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
+    for limit in [1, 3] {
+        let g = Graph::new();
+        let (x, at) = (g.input("x", [limit], DType::F64), g.input("at", [2], DType::I32));
+        let program = Program::builder(&g).output("taken", x.take(at)).build()?;
+        let mut run = executor.compile(&program)?;
+        run.set(program.input("x")?, &Array::full([limit], 5.0, DType::F64))?;
+        for wrong in [limit as i32, -1, i32::MAX, i32::MIN] {
+            run.set(program.input("at")?, &Array::from_i32([2], vec![0, wrong])?)?;
+            let wanted = format!("index {wrong} is not in 0..{limit}");
+            let is = |kind: &ErrorKind| {
+                matches!(kind, ErrorKind::IndexOutOfRange { index, limit: found, .. }
+                    if (*index, *found) == (i64::from(wrong), limit))
+            };
+            watch.refused_as("an index outside its axis", run.run(0..1), &wanted, is);
+            let not_run = ErrorKind::NotRun { name: "taken".into() };
+            watch.refused("an output read after a run that failed", run.output(0), not_run);
+            run.set(program.input("at")?, &Array::from_i32([2], vec![0, limit as i32 - 1])?)?;
+            run.run(0..1)?;
+            watch.is("a run after one that failed", run.output(0), &[5.0, 5.0]);
+        }
+    }
+    Ok(())
+}

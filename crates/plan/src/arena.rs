@@ -1,0 +1,230 @@
+//! One block of memory for a whole program: buffers whose lives do not overlap share places.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+/// Bytes that must exist from step `first` to step `last`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Life {
+    pub bytes: usize,
+    pub first: usize,
+    pub last: usize,
+}
+
+/// Where every buffer lies, and the size of the block.
+pub(crate) struct Layout {
+    pub offsets: Vec<usize>,
+    pub bytes: usize,
+    /// The most that is alive at once: no layout can be smaller.
+    pub lower_bound: usize,
+}
+
+/// Most buffers for which the time of the better of two ways, which grows with the square of their number, is short.
+const FEW: usize = 8192;
+
+/// Lays the buffers out at multiples of `align` bytes. Those that live all the time lie below the others, which can never share their places.
+///
+/// Sums saturate: a block of `usize::MAX` bytes is one that cannot be had.
+pub(crate) fn lay_out(buffers: &[Life], align: usize) -> Layout {
+    let whole = |b: &Life| Life { bytes: b.bytes.next_multiple_of(align), ..*b };
+    let buffers: &[Life] = &buffers.iter().map(whole).collect::<Vec<_>>();
+    let begin = buffers.iter().map(|b| b.first).min();
+    let end = buffers.iter().map(|b| b.last).max();
+    let lasts = |b: &Life| Some(b.first) == begin && Some(b.last) == end;
+    let (lasting, passing): (Vec<usize>, Vec<usize>) = (0..buffers.len()).partition(|&i| lasts(&buffers[i]));
+    let mut offsets = vec![0; buffers.len()];
+    let mut bytes = 0usize;
+    for i in lasting {
+        offsets[i] = bytes;
+        bytes = bytes.saturating_add(buffers[i].bytes);
+    }
+    let above = if passing.len() <= FEW {
+        largest_first(buffers, &passing, &mut offsets)
+    } else {
+        oldest_first(buffers, &passing, &mut offsets)
+    };
+    for &i in &passing {
+        offsets[i] = offsets[i].saturating_add(bytes);
+    }
+    Layout { offsets, bytes: bytes.saturating_add(above), lower_bound: lower_bound(buffers) }
+}
+
+/// The largest first, each at the lowest place free for all its life. Gives the bytes of all.
+fn largest_first(buffers: &[Life], chosen: &[usize], offsets: &mut [usize]) -> usize {
+    let end = |offset: usize, b: &Life| offset.saturating_add(b.bytes);
+    let mut order = chosen.to_vec();
+    order.sort_by_key(|&i| (Reverse(buffers[i].bytes), buffers[i].first, i));
+    let mut placed: Vec<usize> = vec![]; // by offset
+    let mut bytes = 0;
+    for i in order {
+        let buffer = &buffers[i];
+        let mut offset = 0;
+        for &other in &placed {
+            let o = &buffers[other];
+            let apart = o.last < buffer.first || buffer.last < o.first;
+            if apart || end(offsets[other], o) <= offset {
+                continue;
+            }
+            if end(offset, buffer) <= offsets[other] {
+                break;
+            }
+            offset = end(offsets[other], o);
+        }
+        offsets[i] = offset;
+        bytes = bytes.max(end(offset, buffer));
+        let position = placed.partition_point(|&p| offsets[p] <= offset);
+        placed.insert(position, i);
+    }
+    bytes
+}
+
+/// In the order in which they are made, each in the smallest gap that has room for it: the time grows with n·log n, and
+/// what lives like a stack, as the values of a forward pass do until the backward one, leaves no gaps. Gives the bytes of
+/// all.
+fn oldest_first(buffers: &[Life], chosen: &[usize], offsets: &mut [usize]) -> usize {
+    let mut order: Vec<usize> = chosen.iter().copied().filter(|&i| buffers[i].bytes > 0).collect();
+    order.sort_by_key(|&i| (buffers[i].first, Reverse(buffers[i].bytes), i));
+    let mut gaps = Gaps::default();
+    let mut alive: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
+    let mut bytes = 0;
+    for i in order {
+        while let Some(&Reverse((last, ended))) = alive.peek()
+            && last < buffers[i].first
+        {
+            alive.pop();
+            gaps.give_back(offsets[ended], buffers[ended].bytes);
+        }
+        offsets[i] = gaps.take(buffers[i].bytes);
+        bytes = bytes.max(gaps.end);
+        alive.push(Reverse((buffers[i].last, i)));
+    }
+    bytes
+}
+
+/// The free places below an end that moves.
+#[derive(Default)]
+struct Gaps {
+    by_place: BTreeMap<usize, usize>,
+    by_size: BTreeSet<(usize, usize)>,
+    end: usize,
+}
+
+impl Gaps {
+    fn take(&mut self, wanted: usize) -> usize {
+        let Some(&(size, place)) = self.by_size.range((wanted, 0)..).next() else {
+            let place = self.end;
+            self.end = self.end.saturating_add(wanted);
+            return place;
+        };
+        self.remove(place, size);
+        if size > wanted {
+            self.insert(place + wanted, size - wanted);
+        }
+        place
+    }
+
+    /// Joins the place with the gaps beside it; at the end, the end moves down.
+    fn give_back(&mut self, mut place: usize, mut size: usize) {
+        if let Some((&before, &length)) = self.by_place.range(..place).next_back()
+            && before + length == place
+        {
+            self.remove(before, length);
+            (place, size) = (before, length + size);
+        }
+        if let Some(&length) = self.by_place.get(&place.saturating_add(size)) {
+            self.remove(place + size, length);
+            size += length;
+        }
+        if place.saturating_add(size) == self.end {
+            self.end = place;
+        } else {
+            self.insert(place, size);
+        }
+    }
+
+    fn insert(&mut self, place: usize, size: usize) {
+        self.by_place.insert(place, size);
+        self.by_size.insert((size, place));
+    }
+
+    fn remove(&mut self, place: usize, size: usize) {
+        self.by_place.remove(&place);
+        self.by_size.remove(&(size, place));
+    }
+}
+
+fn lower_bound(buffers: &[Life]) -> usize {
+    let mut events: Vec<(usize, bool, usize)> = vec![];
+    for buffer in buffers {
+        events.push((buffer.first, true, buffer.bytes));
+        events.push((buffer.last + 1, false, buffer.bytes));
+    }
+    // At one step, what has ended goes before what begins.
+    events.sort_unstable();
+    let (mut alive, mut most) = (0u128, 0);
+    for (_, begins, size) in events {
+        if begins {
+            alive += size as u128;
+            most = most.max(alive);
+        } else {
+            alive -= size as u128;
+        }
+    }
+    usize::try_from(most).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALIGN: usize = 64;
+
+    /// Nothing alive together overlaps, and everything lies inside the block at an aligned place.
+    fn check(buffers: &[Life], layout: &Layout) {
+        for (i, a) in buffers.iter().enumerate() {
+            for (j, b) in buffers.iter().enumerate().skip(i + 1) {
+                let together = a.first <= b.last && b.first <= a.last;
+                let (x, y) = (layout.offsets[i], layout.offsets[j]);
+                assert!(!together || x + a.bytes <= y || y + b.bytes <= x, "{a:?} at {x}, {b:?} at {y}");
+            }
+            assert!(layout.offsets[i].is_multiple_of(ALIGN) && layout.offsets[i] + a.bytes <= layout.bytes);
+        }
+    }
+
+    #[test]
+    fn very_many_buffers_never_overlap_either_and_those_that_live_like_a_stack_leave_no_gaps() {
+        let count = FEW + 500;
+        let nested: Vec<Life> = (0..count)
+            .map(|i| Life { bytes: 64 * (1 + i % 5), first: i, last: 2 * count - i })
+            .chain([Life { bytes: 640, first: 0, last: 2 * count }])
+            .collect();
+        let layout = lay_out(&nested, ALIGN);
+        check(&nested, &layout);
+        assert_eq!(layout.bytes, layout.lower_bound);
+        let mixed: Vec<Life> =
+            (0..count).map(|i| Life { bytes: 40 * (i * 7 % 11), first: i / 3, last: i / 3 + i * 5 % 17 }).collect();
+        let layout = lay_out(&mixed, ALIGN);
+        check(&mixed, &layout);
+        assert!(layout.bytes <= layout.lower_bound * 3 / 2, "{} of {}", layout.bytes, layout.lower_bound);
+    }
+
+    #[test]
+    fn buffers_alive_together_never_overlap_and_the_block_stays_near_the_bound() {
+        let mut state = 7u64;
+        let mut random = |n: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % n
+        };
+        for _ in 0..50 {
+            let buffers: Vec<Life> = (0..random(60))
+                .map(|_| {
+                    let first = random(40);
+                    Life { bytes: random(5000), first, last: first + random(10) }
+                })
+                .collect();
+            let layout = lay_out(&buffers, ALIGN);
+            check(&buffers, &layout);
+            assert!(layout.bytes >= layout.lower_bound && layout.bytes <= layout.lower_bound * 3 / 2 + ALIGN);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Planning: from a program to what an executor runs. This crate decides everything that executors share, and knows no
+//! machine beyond a small [`Target`]:
+//!
+//! 1. *Lowering* turns operations that only move elements into [`View`]s, gives every operand as a view of some node's memory,
+//!    and brings matrix products into one form, [`DotLayout`].
+//! 2. *Fusion* puts elementwise operations and their reductions into [`Group`]s, each one loop; anything else is a group of its
+//!    own. A [`Role`] says what a member is to its loop, an [`Access`] how it gets an operand.
+//! 3. *Order*: the groups are numbered as they run, those that are the same in every step of the program's loop first, and
+//!    carried inputs are updated in place where everybody who reads the old value can run before. That is a [`Schedule`].
+//! 4. *Memory*: an executor says how many bytes of workspace each group needs, and [`Schedule::lay_out`] gives everything its
+//!    place, a [`MemoryMap`].
+//!
+//! ```
+//! use bilevel_graph::{DType, Graph, Program};
+//! use bilevel_plan::{Kind, Limits, Schedule, Target};
+//!
+//! struct Machine;
+//! impl Target for Machine {
+//!     fn limits(&self) -> Limits {
+//!         Limits { row: 1024, members: 64, together: 64, in_turn: 0, axes: 8, alignment: 256 }
+//!     }
+//! }
+//!
+//! let g = Graph::new();
+//! let (x, w) = (g.input("x", [32, 100], DType::F32), g.input("w", [100, 10], DType::F32));
+//! let loss = x.matmul(w).tanh().square().sum_all();
+//! let program = Program::builder(&g).output("loss", loss).build().unwrap();
+//!
+//! let schedule = Schedule::new(&program, &Machine).unwrap();
+//! let [product, pass] = schedule.groups() else { panic!("a product, and one loop for all the rest") };
+//! assert!(matches!(schedule.nodes[product.members[0]].kind, Kind::Dot(_)));
+//! assert_eq!(pass.domain.unwrap().n, 320);
+//!
+//! // Neither group asks for a workspace. Only the product is in the arena: the loop keeps what it makes of it to itself.
+//! let map = schedule.lay_out(&[0, 0]).unwrap();
+//! assert_eq!(map.arena_bytes, 320 * 4);
+//! ```
+
+mod arena;
+mod carries;
+mod fuse;
+mod group;
+mod hoist;
+mod lower;
+mod lower_dot;
+mod memory;
+mod node;
+mod order;
+mod planning;
+mod schedule;
+mod target;
+mod view;
+
+pub use carries::Carry;
+pub use group::{Access, Domain, Group, Role, repeats_rows};
+pub use lower_dot::DotLayout;
+pub use memory::{MemoryMap, Place, Region};
+pub use node::{Elementwise, Kind, Node, Operand};
+pub use planning::{known, lacks};
+pub use schedule::Schedule;
+pub use target::{Limits, Target};
+pub use view::{Run, View};

@@ -1,0 +1,175 @@
+//! Where everything lies: inputs and outputs in their buffers, what outlives a run in memory of the program's own, and all else
+//! in one block in which values that do not live at the same time share places.
+
+use crate::arena::{Layout, Life, lay_out};
+use crate::node::{Kind, Operand};
+use crate::planning::lacks;
+use crate::schedule::Schedule;
+use bilevel_graph::{DType, Error, ErrorKind, Result};
+
+/// A stretch of memory that is allocated as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Region {
+    /// The buffer of the program input with this number.
+    Input(usize),
+    /// The buffer of the program output with this number.
+    Output(usize),
+    /// What outlives a run and is the program's own: tables, the number of the step, what is the same in every step.
+    Kept,
+    /// What lives within one run.
+    Arena,
+}
+
+/// A place in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The stretch of memory.
+    pub region: Region,
+    /// Bytes from its start.
+    pub offset: usize,
+}
+
+/// The place of every value, and the bytes to allocate.
+pub struct MemoryMap {
+    /// By node: where its elements lie; `None` for values that never leave their loop.
+    pub nodes: Vec<Option<Place>>,
+    /// By group: the bytes it asked for, in the arena; `None` where it asked for none.
+    pub workspaces: Vec<Option<Place>>,
+    /// Where the number of the step goes, a 32-bit integer; `None` where nobody asks for it.
+    pub counter: Option<Place>,
+    /// Outputs that are not computed in their buffers: each is to be copied from where [`Schedule::outputs`] says it is, dense,
+    /// into its buffer after the last step.
+    pub finish: Vec<usize>,
+    /// Bytes of what outlives a run.
+    pub kept_bytes: usize,
+    /// Bytes of what does not. Programs that do not run at the same time can share them.
+    pub arena_bytes: usize,
+    /// Bytes of inputs and outputs.
+    pub bound_bytes: usize,
+    /// Bytes of all that is alive at once: no layout can be smaller.
+    pub lower_bound: usize,
+}
+
+impl MemoryMap {
+    pub(crate) fn new(schedule: &Schedule, align: usize, workspaces: &[usize]) -> Result<Self> {
+        let lives = lives(schedule);
+        let outputs = computed_in_their_buffers(schedule);
+        let mut input_of = vec![None; schedule.nodes.len()];
+        schedule.inputs.iter().enumerate().for_each(|(input, &node)| input_of[node] = Some(input));
+        let mut kept_bytes = 0usize;
+        let mut keep = |bytes: usize| {
+            let offset = kept_bytes;
+            kept_bytes = kept_bytes.saturating_add(bytes.next_multiple_of(align));
+            Place { region: Region::Kept, offset }
+        };
+        let counter = schedule.step.map(|_| keep(DType::I32.size()));
+        let mut nodes = vec![None; schedule.nodes.len()];
+        let (mut arena, mut in_arena) = (vec![], vec![]);
+        let end = schedule.groups().len() + 1;
+        for (id, life) in lives.iter().enumerate().filter_map(|(id, life)| Some((id, (*life)?))) {
+            let bound = |region| Some(Place { region, offset: 0 });
+            nodes[id] = match (input_of[id], outputs[id]) {
+                (Some(input), _) if schedule.step == Some(input) => counter,
+                (Some(input), _) => bound(Region::Input(input)),
+                (None, Some(output)) => bound(Region::Output(output)),
+                // Tables, and what the prologue leaves for the loop.
+                _ if life.first <= schedule.prologue && life.last == end => Some(keep(life.bytes)),
+                _ => {
+                    arena.push(life);
+                    in_arena.push(id);
+                    None
+                }
+            };
+        }
+        let working: Vec<usize> = (0..workspaces.len()).filter(|&g| workspaces[g] > 0).collect();
+        // While everything else of a group lives too: groups are counted from 1.
+        arena.extend(working.iter().map(|&g| Life { bytes: workspaces[g], first: g + 1, last: g + 1 }));
+
+        let Layout { offsets, bytes: arena_bytes, lower_bound } = lay_out(&arena, align);
+        let mut found = offsets.into_iter().map(|offset| Some(Place { region: Region::Arena, offset }));
+        in_arena.iter().zip(&mut found).for_each(|(&id, place)| nodes[id] = place);
+        let mut workspaces = vec![None; schedule.groups().len()];
+        working.iter().zip(&mut found).for_each(|(&g, place)| workspaces[g] = place);
+        let sizes =
+            schedule.outputs.iter().filter_map(Operand::at).map(|(node, view)| {
+                view.shape.iter().fold(schedule.nodes[node].dtype.size(), |n, d| n.saturating_mul(*d))
+            });
+        let sizes = schedule.inputs.iter().map(|&node| schedule.nodes[node].bytes()).chain(sizes);
+        let bound_bytes = sizes.fold(0usize, |n, bytes| n.saturating_add(bytes.next_multiple_of(align)));
+        if arena_bytes.saturating_add(bound_bytes).saturating_add(kept_bytes) > isize::MAX as usize {
+            let what = "a program that needs more bytes than can be addressed".to_string();
+            return Err(Error::new(ErrorKind::Unsupported { what }));
+        }
+        let lower_bound = lower_bound.saturating_add(bound_bytes).saturating_add(kept_bytes);
+        let mut map =
+            MemoryMap { nodes, workspaces, counter, finish: vec![], kept_bytes, arena_bytes, bound_bytes, lower_bound };
+        map.finish = map.unfinished(schedule)?;
+        Ok(map)
+    }
+
+    /// The tables of a program with their places.
+    pub fn tables<'a>(&'a self, schedule: &'a Schedule) -> impl Iterator<Item = (Place, DType, &'a [f64])> {
+        schedule.nodes.iter().zip(&self.nodes).filter_map(|(node, place)| match &node.kind {
+            Kind::Table(values) => Some(((*place)?, node.dtype, &values[..])),
+            _ => None,
+        })
+    }
+
+    /// The outputs that lie elsewhere than in their buffers.
+    fn unfinished(&self, schedule: &Schedule) -> Result<Vec<usize>> {
+        let mut found = vec![];
+        for (number, operand) in schedule.outputs.iter().enumerate() {
+            let place = operand.at().and_then(|(node, _)| self.nodes[node]);
+            if place.ok_or_else(|| lacks("the memory of an output"))?.region != Region::Output(number) {
+                found.push(number);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The groups between which each stored node lives, counted from 1. What lives before the first or after the last outlives a
+/// run.
+fn lives(schedule: &Schedule) -> Vec<Option<Life>> {
+    let end = schedule.groups().len() + 1;
+    let position = |node: usize| schedule.group_of(node).map(|g| g + 1);
+    let life = |id: usize| {
+        let bytes = schedule.nodes[id].bytes();
+        match position(id) {
+            Some(at) => Life { bytes, first: at, last: at },
+            None => Life { bytes, first: 0, last: end },
+        }
+    };
+    let mut lives: Vec<Option<Life>> =
+        (0..schedule.nodes.len()).map(|id| schedule.is_stored(id).then(|| life(id))).collect();
+    for (id, node) in schedule.nodes.iter().enumerate() {
+        let Some(reader) = position(id) else { continue };
+        for (operand, _) in node.reads() {
+            if let Some(life) = &mut lives[operand] {
+                // What the prologue computes and the loop reads must outlive every turn.
+                let kept = schedule.nodes[operand].invariant && reader > schedule.prologue;
+                life.last = life.last.max(if kept { end } else { reader });
+            }
+        }
+    }
+    let lasting = schedule.outputs.iter().chain(schedule.carries.iter().map(|carry| &carry.next));
+    for (node, _) in lasting.filter_map(Operand::at) {
+        if let Some(life) = &mut lives[node] {
+            life.last = end;
+        }
+    }
+    lives
+}
+
+/// For each node, the output whose buffer it can be computed in.
+fn computed_in_their_buffers(schedule: &Schedule) -> Vec<Option<usize>> {
+    let mut direct = vec![None; schedule.nodes.len()];
+    for (number, (node, view)) in schedule.outputs.iter().enumerate().filter_map(|(i, o)| Some((i, o.at()?))) {
+        // What the prologue computes is not computed again when another buffer is bound.
+        let computed = &schedule.nodes[node];
+        if direct[node].is_none() && computed.is_whole(view) && !computed.invariant {
+            direct[node] = Some(number);
+        }
+    }
+    direct
+}

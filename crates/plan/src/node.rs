@@ -1,0 +1,138 @@
+//! The operations of a lowered program: few kinds, all on memory, with every operand a view of another's elements.
+
+use crate::lower_dot::DotLayout;
+use crate::view::View;
+use bilevel_graph::{BinaryOp, ConvDims, DType, RandomKind, ReduceOp, UnaryOp, WindowDims};
+use std::panic::Location;
+
+/// What a node of the lowered program does. Operands are named in the order in which they stand in [`Node::operands`].
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// A program input: memory that somebody else fills.
+    Input,
+    /// Numbers known when the program is planned, to be written once.
+    Table(Vec<f64>),
+    /// One value for each element.
+    Elementwise(Elementwise),
+    /// A sum or a maximum over these axes of the operand's view.
+    Reduce(ReduceOp, Vec<usize>),
+    /// The place of the largest element along the last axis of the operand's view; of several, the first.
+    ArgMax,
+    /// A batched matrix product; its strides already contain the views of its operands, but for their offsets.
+    Dot(DotLayout),
+    /// A convolution of an image with a kernel, each a view of four axes. The result lies as [`Node::layout`] says.
+    Conv(ConvDims),
+    /// Operands x and indices, both dense: rows of x by their number.
+    Gather {
+        /// Leading axes that both operands share.
+        batch: usize,
+    },
+    /// Operands indices and updates, both dense: rows added to zeros at the rows with these numbers.
+    ScatterAdd {
+        /// Leading axes that both operands share.
+        batch: usize,
+    },
+    /// Within the plane of the last two axes, the place of the largest element in every window. The operand is dense.
+    WindowArgMax(WindowDims),
+    /// Running sums of a dense operand.
+    CumSum {
+        /// The axis to sum along.
+        axis: usize,
+        /// From the end to the start.
+        reverse: bool,
+    },
+    /// The operands one after the other along this axis.
+    Concat(usize),
+    /// The operand among zeros.
+    Pad {
+        /// Zeros before the first element of each axis.
+        low: Vec<usize>,
+        /// Zeros between elements of each axis.
+        interior: Vec<usize>,
+    },
+    /// Fails at run time where an element of the operand, which is dense, is not in 0..limit. Has no elements itself.
+    CheckIndex(usize),
+}
+
+/// Functions applied element by element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elementwise {
+    /// The operand itself: puts a view into the order of memory.
+    Copy,
+    /// A function of one number.
+    Unary(UnaryOp),
+    /// A function of two numbers.
+    Binary(BinaryOp),
+    /// The second operand where the first is not 0, else the third.
+    Select,
+    /// The operand as another type.
+    Convert(DType),
+    /// Draws of this kind from the stream with this number. Operands are a key (two elements) and a counter (one), read whole.
+    Random(RandomKind, u32),
+}
+
+/// Where an operand's elements are.
+#[derive(Clone, Debug)]
+pub enum Operand {
+    /// The same number everywhere.
+    Constant(f64),
+    /// In the memory of a node.
+    At {
+        /// The number of the node.
+        node: usize,
+        /// Which of its elements, and in which order.
+        view: View,
+    },
+}
+
+impl Operand {
+    /// Node and view; `None` for a constant.
+    pub fn at(&self) -> Option<(usize, &View)> {
+        match self {
+            Operand::Constant(_) => None,
+            Operand::At { node, view } => Some((*node, view)),
+        }
+    }
+}
+
+/// An operation with memory of its own: the elements of `shape`, without gaps.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What it does.
+    pub kind: Kind,
+    /// What it reads; nodes that come before it.
+    pub operands: Vec<Operand>,
+    /// Shape of the result.
+    pub shape: Vec<usize>,
+    /// Type of the result.
+    pub dtype: DType,
+    /// How the node's own axes lie in its memory; differs from row-major only for products and convolutions whose result is
+    /// read transposed.
+    pub layout: View,
+    /// True when it is the same in every step of a loop and computed before the first; for an input, when no step changes it.
+    pub invariant: bool,
+    /// The line of user code it comes from.
+    pub location: &'static Location<'static>,
+}
+
+impl Node {
+    /// Number of elements.
+    pub fn count(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Bytes of its elements.
+    pub fn bytes(&self) -> usize {
+        self.count() * self.dtype.size()
+    }
+
+    /// The operands that are in memory.
+    pub fn reads(&self) -> impl Iterator<Item = (usize, &View)> {
+        self.operands.iter().filter_map(Operand::at)
+    }
+
+    /// True where the view shows all elements of this node in the order of its memory.
+    pub fn is_whole(&self, view: &View) -> bool {
+        view.is_contiguous() && view.count() == self.count()
+    }
+}

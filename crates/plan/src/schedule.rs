@@ -1,0 +1,216 @@
+//! What runs, in which order: a program lowered, grouped and ordered, before anything has a place in memory.
+
+use crate::carries::{Carry, carries_in_place};
+use crate::fuse::group;
+use crate::group::{Access, Group, Grouping, Role};
+use crate::hoist::hoist;
+use crate::lower::lower;
+use crate::memory::MemoryMap;
+use crate::node::{Kind, Node, Operand};
+use crate::order::Order;
+use crate::planning::lacks;
+use crate::target::Target;
+use bilevel_graph::{Error, ErrorKind, Program, Result};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A program as groups of operations in the order in which they run.
+///
+/// Executing it for the steps a..b means: run the groups `0..prologue` once, unless they ran before and the buffers of
+/// [`prologue_inputs`](Self::prologue_inputs) have not changed since; then for each step write its number to the place of the
+/// counter, run the remaining groups in order, and copy the next values of those [`carries`](Self::carries) that are not
+/// updated in place; at the end copy the outputs that [`MemoryMap::finish`] names.
+pub struct Schedule {
+    /// All operations; one reads only those before it. Some may be in no group: inputs, tables, and what nobody reads.
+    pub nodes: Vec<Node>,
+    /// The node of each program input.
+    pub inputs: Vec<usize>,
+    /// Where each program output is after the last step. Never a constant.
+    pub outputs: Vec<Operand>,
+    /// What each carried input becomes.
+    pub carries: Vec<Carry>,
+    /// How many of the groups, from the first, are the same in every step.
+    pub prologue: usize,
+    /// The program input that holds the number of the step.
+    pub step: Option<usize>,
+    grouping: Grouping,
+    stored: Vec<bool>,
+}
+
+impl Schedule {
+    /// Lowers, groups and orders a valid program.
+    pub fn new(program: &Program, target: &dyn Target) -> Result<Self> {
+        let mut low = lower(program, target)?;
+        hoist(&mut low, target);
+        check_axes(&low.nodes, target.limits().axes)?;
+        let (mut grouping, mut order) = group(&low, target)?;
+        let carries = carries_in_place(&low, &grouping, &mut order);
+        let prologue = put_in_order(&mut grouping, &order)?;
+        let live = low.live();
+        let inputs = low.inputs.into_iter().collect::<Option<_>>().ok_or_else(|| lacks("the memory of an input"))?;
+        let (nodes, outputs) = (low.nodes, low.outputs);
+        let mut schedule =
+            Schedule { nodes, inputs, outputs, carries, prologue, step: program.step, grouping, stored: vec![] };
+        schedule.stored = schedule.stored_nodes(&live);
+        Ok(schedule)
+    }
+
+    /// All groups, in the order in which they run.
+    pub fn groups(&self) -> &[Group] {
+        &self.grouping.groups
+    }
+
+    /// The group a node belongs to; `None` for inputs, tables, and what nobody reads.
+    pub fn group_of(&self, node: usize) -> Option<usize> {
+        self.grouping.group_of[node]
+    }
+
+    /// What a node is to its loop; `None` for what is not in a loop.
+    pub fn role(&self, node: usize) -> Option<Role> {
+        self.grouping.role[node]
+    }
+
+    /// How a member of a loop reads one of its operands; `None` for a node that is in no loop.
+    pub fn access(&self, member: usize, operand: &Operand) -> Option<Access> {
+        let group = self.group_of(member)?;
+        let domain = self.groups()[group].domain?;
+        self.grouping.access(&self.nodes, (group, domain), (member, self.role(member)?), operand)
+    }
+
+    /// True where a node's values must be in memory, because somebody outside its loop reads them or it is in none.
+    pub fn is_stored(&self, node: usize) -> bool {
+        self.stored[node]
+    }
+
+    /// The program inputs the prologue reads.
+    pub fn prologue_inputs(&self) -> Vec<usize> {
+        let mut read = vec![false; self.nodes.len()];
+        for &id in self.groups()[..self.prologue].iter().flat_map(|group| &group.members) {
+            self.nodes[id].reads().for_each(|(node, _)| read[node] = true);
+        }
+        (0..self.inputs.len()).filter(|&input| read[self.inputs[input]]).collect()
+    }
+
+    /// Gives everything a place in memory. `workspaces` are the bytes each group needs for itself while it runs.
+    pub fn lay_out(&self, workspaces: &[usize]) -> Result<MemoryMap> {
+        MemoryMap::new(self, self.grouping.limits.alignment, workspaces)
+    }
+
+    fn stored_nodes(&self, live: &[bool]) -> Vec<bool> {
+        let loop_member = |id: usize| matches!(self.role(id), Some(Role::Full | Role::Row));
+        let mut stored: Vec<bool> = (0..self.nodes.len()).map(|id| live[id] && !loop_member(id)).collect();
+        for (id, node) in self.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
+            for (operand, _) in node.reads() {
+                stored[operand] |= self.group_of(operand) != self.group_of(id);
+            }
+        }
+        let copied = self.carries.iter().filter(|carry| !carry.in_place).map(|carry| &carry.next);
+        for (node, _) in self.outputs.iter().chain(copied).filter_map(Operand::at) {
+            stored[node] = true;
+        }
+        stored
+    }
+}
+
+/// Views with more strides than a loop can walk are refused; nobody should meet this.
+fn check_axes(nodes: &[Node], most: usize) -> Result<()> {
+    for node in nodes {
+        // A reduction walks its result by the axes of its operand, which need not merge.
+        let deep = node.reads().any(|(_, view)| match node.kind {
+            Kind::Reduce(..) => view.shape.len() > most,
+            _ => view.runs().len() > most,
+        });
+        if deep || node.shape.len() > most {
+            let what = format!("a tensor with more than {most} axes; merge some with reshape");
+            return Err(Error::new(ErrorKind::Unsupported { what }).at(node.location));
+        }
+    }
+    Ok(())
+}
+
+/// Numbers the groups in an order in which they can run, those that are the same in every step first, and says how many
+/// these are. Among those that can run, the one whose work was written first is taken.
+fn put_in_order(grouping: &mut Grouping, order: &Order) -> Result<usize> {
+    let count = grouping.groups.len();
+    let mut waiting: Vec<usize> = (0..count).map(|g| order.before(g).len()).collect();
+    // A loop merged into another has no members left; when it comes does not matter.
+    let key = |g: usize| grouping.groups[g].members.last().copied();
+    let mut ready: BinaryHeap<Reverse<(Option<usize>, usize)>> =
+        (0..count).filter(|&g| waiting[g] == 0).map(|g| Reverse((key(g), g))).collect();
+    let (mut prologue, mut body) = (vec![], vec![]);
+    while let Some(Reverse((_, g))) = ready.pop() {
+        let part = if grouping.groups[g].invariant { &mut prologue } else { &mut body };
+        if !grouping.groups[g].members.is_empty() {
+            part.push(g);
+        }
+        for &next in order.after(g) {
+            waiting[next] -= 1;
+            if waiting[next] == 0 {
+                ready.push(Reverse((key(next), next)));
+            }
+        }
+    }
+    let planned = grouping.groups.iter().filter(|group| !group.members.is_empty()).count();
+    if prologue.len() + body.len() != planned {
+        return Err(lacks("an order in which every loop can run"));
+    }
+    let running: Vec<Group> = prologue.iter().chain(&body).map(|&g| grouping.groups[g].clone()).collect();
+    for (number, group) in running.iter().enumerate() {
+        group.members.iter().for_each(|&id| grouping.group_of[id] = Some(number));
+    }
+    grouping.groups = running;
+    Ok(prologue.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Limits;
+    use bilevel_graph::{DType, Graph};
+
+    struct Machine;
+    impl Target for Machine {
+        fn limits(&self) -> Limits {
+            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64 }
+        }
+    }
+
+    #[test]
+    fn an_output_or_a_carry_that_was_lost_on_the_way_is_an_error() {
+        let g = Graph::new();
+        let x = g.input("x", [3], DType::F64);
+        let program = Program::builder(&g).output("y", x.sin()).carry(x, x.cos()).build().unwrap();
+        let is_refused = |program: &Program| {
+            let error = Schedule::new(program, &Machine).err().expect("a plan that lacks something is refused");
+            assert!(matches!(error.kind, ErrorKind::Planning { .. }), "{error}");
+        };
+        let mut without = program.clone();
+        without.outputs[0].node = None;
+        is_refused(&without);
+        let mut without = program.clone();
+        without.inputs[0].node = None;
+        is_refused(&without);
+    }
+
+    #[test]
+    fn what_no_step_changes_runs_first_and_a_carry_that_others_read_before_is_updated_in_place() {
+        let g = Graph::new();
+        let (x, w) = (g.input("x", [4, 4], DType::F64), g.input("w", [4, 4], DType::F64));
+        let next = x - x.matmul(w).matmul(w.sin()) * 0.1;
+        let program = Program::builder(&g).output("square", x.square().sum_all()).carry(x, next).build().unwrap();
+        let schedule = Schedule::new(&program, &Machine).unwrap();
+        assert_eq!(schedule.prologue, 1);
+        let w = program.inputs.iter().position(|port| port.name == "w").unwrap();
+        assert_eq!(schedule.prologue_inputs(), [w]);
+        assert!(schedule.carries[0].in_place);
+        let (last, _) = schedule.carries[0].next.at().unwrap();
+        let writer = schedule.group_of(last).unwrap();
+        for (id, node) in schedule.nodes.iter().enumerate() {
+            let reads = node.reads().any(|(read, _)| read == schedule.carries[0].input);
+            assert!(!reads || schedule.group_of(id).is_none_or(|g| g <= writer));
+        }
+        let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
+        // The sine outlives a run; the sum is computed in its buffer.
+        assert_eq!((map.kept_bytes, map.finish.len()), (128, 0));
+    }
+}

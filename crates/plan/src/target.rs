@@ -1,0 +1,42 @@
+//! What planning must know of the machine a program is planned for.
+
+use crate::node::{Elementwise, Kind, Node, Operand};
+
+/// A machine as planning sees it. The defaults of the methods suit any machine.
+pub trait Target {
+    /// The sizes it can work with.
+    fn limits(&self) -> Limits;
+
+    /// True where an operation is computed again for each of its readers, because that costs less than keeping its result in
+    /// memory. Asked for elementwise operations only. By default those are comparisons with a constant: the mask of a
+    /// rectifier would otherwise be kept from the forward pass to the backward one.
+    fn recomputes(&self, node: &Node) -> bool {
+        let comparison = matches!(node.kind, Kind::Elementwise(Elementwise::Binary(op)) if op.is_comparison());
+        comparison && node.operands.iter().any(|operand| matches!(operand, Operand::Constant(_)))
+    }
+
+    /// True where an operation can be part of a fused loop; one that cannot is a group of its own. By default elementwise
+    /// operations and reductions can.
+    fn fuses(&self, kind: &Kind) -> bool {
+        matches!(kind, Kind::Elementwise(_) | Kind::Reduce(..) | Kind::ArgMax)
+    }
+}
+
+/// Sizes a machine can work with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest row that a loop can hold while it reduces it and goes over it once more: what a first cache, or a block of
+    /// threads, has room for.
+    pub row: usize,
+    /// Most operations merged into one loop.
+    pub members: usize,
+    /// Loops over at most so many elements are merged even when unrelated, because starting one is what they cost.
+    pub together: usize,
+    /// In loops over at most so many elements, every member is complete before the next begins, so that a draw can read a
+    /// key computed in the same loop. 0 where members advance element by element.
+    pub in_turn: usize,
+    /// Most axes of a view, neighbours that one stride serves counted as one.
+    pub axes: usize,
+    /// Places in memory are multiples of so many bytes.
+    pub alignment: usize,
+}
