@@ -3,7 +3,9 @@
 
 mod checkpoint;
 mod checkpoint_error;
+mod checkpoint_file;
 mod checkpoint_folder;
+mod checkpoint_header;
 mod classes;
 mod curvature;
 mod diagnostics;
@@ -52,8 +54,9 @@ pub mod whole_file;
 pub use bilevel_cpu::Cpu;
 pub use bilevel_graph as graph;
 pub use bilevel_graph::{Array, DType, Leaf, Tensor, Tree};
-pub use checkpoint::{Checkpoint, FORMAT_VERSION};
+pub use checkpoint::Checkpoint;
 pub use checkpoint_error::CheckpointError;
+pub use checkpoint_file::FORMAT_VERSION;
 pub use checkpoint_folder::{Checkpoints, Newest};
 pub use classes::{Classes, Episode, Shots};
 pub use curvature::Curvature;

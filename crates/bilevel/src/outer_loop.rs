@@ -45,13 +45,13 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
     let mut notes = outer.notes()?;
     let mut save = Saving { identity: driver.identity(), slots, folder: None, saved: None };
     if let Some(settings) = &driver.checkpoints {
-        let (folder, newest) = Folder::open(settings, &save.identity, slots)?;
-        save.folder = Some(folder);
-        if let Some(newest) = newest {
-            notes.extend(newest.refused.iter().map(|error| format!("{error}; going on from the one before it")));
-            progress = newest.checkpoint.into_progress(&session)?;
+        let folder = Folder::open(settings)?;
+        // Where a run does not resume, the folder is empty.
+        if let Some(refused) = folder.resume(&save.identity, slots, &mut progress, &session)? {
+            notes.extend(refused.iter().map(|error| format!("{error}; going on from the one before it")));
             save.saved = Some(progress.numbers.iteration);
         }
+        save.folder = Some(folder);
     }
     let spent = progress.numbers.elapsed;
     // What the run falls back on: the progress after the last iteration that gave no cause for suspicion. It is also

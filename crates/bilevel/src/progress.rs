@@ -1,13 +1,17 @@
 //! Everything an outer loop carries from one iteration to the next: what a checkpoint has to hold.
 
 use crate::Result;
+use crate::checkpoint_file::Opened;
 use crate::diagnostics::Diagnostics;
 use crate::divergence::Watch;
 use crate::estimator::Oracles;
+use crate::leaves::Leaves;
 use crate::observer::Iteration;
 use crate::outer_step::Slots;
 use crate::session::Session;
 use crate::state::State;
+use bilevel_graph::Buffer;
+use std::io::{Read, Seek};
 use std::time::Duration;
 
 /// The tensors, where they are computed, and the numbers.
@@ -44,6 +48,26 @@ impl Progress {
         let executor = session.executor();
         let slots = self.slots.iter().map(|slot| slot.duplicate(executor)).collect::<Result<_>>()?;
         Ok(Progress { state: self.state.duplicate(executor)?, slots, numbers: self.numbers.clone() })
+    }
+
+    /// The buffers of all tensors, in the order a checkpoint has them: λ, θ, the method's memory, the optimizer's slots.
+    pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
+        let State { lambda, theta, memory } = &self.state;
+        lambda.iter().chain(theta.iter()).chain(memory.iter()).chain(self.slots.iter().flat_map(|slot| slot.iter()))
+    }
+
+    /// Takes in what a checkpoint of the same run holds, tensor by tensor. After an error it is in no particular state.
+    pub fn load(&mut self, file: &mut Opened<impl Read + Seek>, session: &Session) -> Result<()> {
+        let before = self.state.lambda.len() + self.state.theta.len();
+        let memory = || file.metas().skip(before).take(file.header().memory);
+        if !memory().eq(self.state.memory.iter().map(Buffer::meta)) {
+            self.state.memory = Leaves::zeros(session.executor(), memory())?;
+        }
+        for (number, buffer) in self.buffers().enumerate() {
+            file.read_to(number, buffer)?;
+        }
+        self.numbers = file.header().numbers();
+        Ok(())
     }
 
     /// Takes in what another progress of the same run is, without the host.

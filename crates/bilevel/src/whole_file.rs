@@ -26,6 +26,23 @@ const LETTERS: usize = 12;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_whole_by(path, |file| file.write_all(bytes))
+}
+
+/// As [`write_whole`], for what is too large to be had at once: `write` is called with the file, and where it fails, the old
+/// file stays.
+///
+/// ```
+/// use bilevel::whole_file::write_whole_by;
+/// use std::io::Write;
+/// let path = std::env::temp_dir().join(format!("bilevel-doc-whole-by-{}", std::process::id()));
+/// write_whole_by(&path, |file| (0..3).try_for_each(|number| writeln!(file, "{number}")))?;
+/// assert!(write_whole_by(&path, |_| Err(std::io::Error::other("no more numbers"))).is_err());
+/// assert_eq!(std::fs::read(&path)?, b"0\n1\n2\n");
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn write_whole_by(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     refuse_irregular(path)?;
     let folder = folder_of(path);
     let mut builder = tempfile::Builder::new();
@@ -38,7 +55,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = builder.prefix(&prefix).suffix(UNFINISHED).rand_bytes(LETTERS).tempfile_in(folder)?;
     // Some network file systems have no locks; there the user has to see that no two processes write to one folder.
     let _ = file.as_file().try_lock();
-    file.write_all(bytes)?;
+    write(file.as_file_mut())?;
     file.as_file().sync_all()?;
     file.persist(path)?;
     // A rename is on the disk only when its folder is. Not every system lets one open a folder.

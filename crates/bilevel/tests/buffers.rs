@@ -122,13 +122,13 @@ impl Runnable for WatchedRun {
 
 // SAFETY of the calls below: as the caller promised.
 impl Storage for WatchedStorage {
-    unsafe fn write(&self, bytes: &[u8]) -> Result<()> {
-        unsafe { self.0.storage().write(bytes) }
+    unsafe fn write(&self, first: usize, bytes: &[u8]) -> Result<()> {
+        unsafe { self.0.storage().write(first, bytes) }
     }
 
-    unsafe fn read(&self, bytes: &mut [u8]) -> Result<()> {
+    unsafe fn read(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
         self.1.fetch_max(bytes.len(), Ordering::SeqCst);
-        unsafe { self.0.storage().read(bytes) }
+        unsafe { self.0.storage().read(first, bytes) }
     }
 
     unsafe fn copy_from(&self, other: &dyn Storage) -> Result<bool> {

@@ -349,6 +349,23 @@ fn a_run_falls_back_on_the_checkpoint_before_a_damaged_one_and_says_so() {
 }
 
 #[test]
+fn numbers_that_are_not_finite_are_refused_under_a_right_checksum_too() {
+    let (scratch, problem, alone) = prepared();
+    let newer = std::fs::read(scratch.file(6)).unwrap();
+    // The last number of the last tensor: all before it has been read by then.
+    let mut bad = newer.clone();
+    let last = bad.len() - 12;
+    bad[last..last + 8].copy_from_slice(&f64::NAN.to_le_bytes());
+    let bad = forge(bad);
+    let error = Checkpoint::decode(&bad).unwrap_err().to_string();
+    assert!(error.contains("holds numbers that are not finite"), "{error}");
+    std::fs::write(scratch.file(6), &bad).unwrap();
+    let outcome = resume(&scratch, &problem).unwrap();
+    assert_eq!((essence(&outcome), outcome.notes.len()), (essence(&alone), 1));
+    assert!(outcome.notes[0].contains("not finite"), "{:?}", outcome.notes);
+}
+
+#[test]
 fn where_all_are_damaged_the_run_is_refused_and_nothing_is_touched() {
     let (scratch, problem, _) = prepared();
     for iteration in [5, 6] {
