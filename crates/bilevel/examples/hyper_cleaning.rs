@@ -26,7 +26,11 @@ const STEP: f64 = 0.4;
 
 /// Inner loss: mean of weight·cross entropy over the training digits, and a little weight decay, without which the classifier
 /// would fit wrong labels of any weight. Outer loss: cross entropy of the clean digits.
-fn problem(examples: Variable, train: &Digits, clean: &Digits) -> Result<Problem> {
+fn problem(
+    examples: Variable,
+    train: &Digits,
+    clean: &Digits,
+) -> Result<Problem<Trust<Variable>, Classifier<Variable>>> {
     let theta = Classifier { weights: Variable::constant(SHAPE, 0.0) };
     Problem::new(Trust { examples }, theta)
         .dtype(DType::F32)

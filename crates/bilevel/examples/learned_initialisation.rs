@@ -35,7 +35,7 @@ fn error(network: &Network<Tensor>, (x, wave): (Tensor, Tensor)) -> Tensor {
     mse(linear(hidden, last.weight, last.bias), wave)
 }
 
-fn problem() -> Result<Problem> {
+fn problem() -> Result<Problem<Network<Variable>, Network<Variable>>> {
     let layer = |i: usize, o: usize| Layer {
         weight: Variable::normal([i, o], 1.0 / (i as f64).sqrt()),
         bias: Variable::constant([o], 0.0),

@@ -22,7 +22,7 @@ struct Classifier<T> {
 const STEP: f64 = 0.4;
 
 /// Inner loss: training cross entropy + ½·Σ exp(λ)·θ². Outer loss: validation cross entropy.
-fn problem(log_strength: Variable, split: &Split) -> Result<Problem> {
+fn problem(log_strength: Variable, split: &Split) -> Result<Problem<Penalty<Variable>, Classifier<Variable>>> {
     let theta = Classifier { weights: Variable::constant(SHAPE, 0.0) };
     Problem::new(Penalty { log_strength }, theta)
         .dtype(DType::F32)

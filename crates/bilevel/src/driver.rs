@@ -8,16 +8,19 @@ use crate::checkpoint_folder::Checkpoints;
 use crate::error::require;
 use crate::estimator::{Estimator, Method};
 use crate::fingerprint::{Fingerprint, Identity};
+use crate::named::Named;
 use crate::observer::Observer;
 use crate::optimizer::{Optimizer, Sgd};
 use crate::outer_loop;
 use crate::paths::Path;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::schedule::Schedule;
 use crate::session::Session;
 use crate::stopping::{Criteria, Outcome, StopSignal};
-use bilevel_graph::Executor;
+use crate::typed_problem::Problem;
+use crate::variable::Variable;
+use bilevel_graph::{Executor, Tree};
 use std::time::Duration;
 
 /// Runs the outer loop. Configure it by chaining, then [`run`](Self::run).
@@ -41,23 +44,30 @@ use std::time::Duration;
 ///     .tolerance(1e-4)
 ///     .run()?;
 /// assert_eq!(outcome.reason, StopReason::Tolerance);
-/// assert!((outcome.state.lambda[0].item().unwrap() - 1.0).abs() < 1e-2);
+/// assert!((outcome.lambda.0.item().unwrap() - 1.0).abs() < 1e-2);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-pub struct Driver {
-    pub(crate) problem: Problem,
-    pub(crate) method: Box<dyn Method>,
-    pub(crate) executor: Option<Box<dyn Executor>>,
-    pub(crate) optimizer: Box<dyn Optimizer>,
-    pub(crate) schedule: Schedule,
-    pub(crate) inner_schedule: Option<Schedule>,
-    pub(crate) diagnose_every: u32,
-    pub(crate) clip: Option<f64>,
-    pub(crate) seed: u64,
-    pub(crate) cold: bool,
-    pub(crate) criteria: Criteria,
-    pub(crate) observers: Vec<Box<dyn Observer>>,
-    pub(crate) checkpoints: Option<Checkpoints>,
+pub struct Driver<L = Named<Variable>, T = Named<Variable>> {
+    settings: Settings,
+    lambda: L,
+    theta: T,
+}
+
+/// All of it but the structs of the problem.
+pub(crate) struct Settings {
+    pub problem: AnyProblem,
+    pub method: Box<dyn Method>,
+    pub executor: Option<Box<dyn Executor>>,
+    pub optimizer: Box<dyn Optimizer>,
+    pub schedule: Schedule,
+    pub inner_schedule: Option<Schedule>,
+    pub diagnose_every: u32,
+    pub clip: Option<f64>,
+    pub seed: u64,
+    pub cold: bool,
+    pub criteria: Criteria,
+    pub observers: Vec<Box<dyn Observer>>,
+    pub checkpoints: Option<Checkpoints>,
 }
 
 impl Method for Box<dyn Method> {
@@ -73,7 +83,7 @@ impl Method for Box<dyn Method> {
         (**self).sees(path)
     }
 
-    fn applies(&self, problem: &Problem) -> Result<()> {
+    fn applies(&self, problem: &AnyProblem) -> Result<()> {
         (**self).applies(problem)
     }
 
@@ -82,7 +92,11 @@ impl Method for Box<dyn Method> {
     }
 }
 
-impl Driver {
+impl<L, T> Driver<L, T>
+where
+    L: Tree<Leaf = Variable> + Clone,
+    T: Tree<Leaf = Variable> + Clone,
+{
     /// A run of this method on this problem: 100 iterations of plain descent at rate 0.01 on the CPU, seed 0, θ warm.
     ///
     /// ```
@@ -93,9 +107,10 @@ impl Driver {
     /// assert_eq!(outcome.iterations, 100);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
-    pub fn new(problem: &Problem, method: impl Method + 'static) -> Self {
-        Driver {
-            problem: problem.clone(),
+    pub fn new(problem: &Problem<L, T>, method: impl Method + 'static) -> Self {
+        let (lambda, theta) = problem.trees();
+        let settings = Settings {
+            problem: AnyProblem::clone(problem),
             method: Box::new(method),
             executor: None,
             optimizer: Box::new(Sgd),
@@ -114,7 +129,8 @@ impl Driver {
             },
             observers: vec![],
             checkpoints: None,
-        }
+        };
+        Driver { settings, lambda: lambda.clone(), theta: theta.clone() }
     }
 
     /// Runs on this device instead of on all cores.
@@ -145,7 +161,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn boxed_executor(mut self, executor: Box<dyn Executor>) -> Self {
-        self.executor = Some(executor);
+        self.settings.executor = Some(executor);
         self
     }
 
@@ -161,7 +177,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn optimizer(mut self, optimizer: impl Optimizer + 'static) -> Self {
-        self.optimizer = Box::new(optimizer);
+        self.settings.optimizer = Box::new(optimizer);
         self
     }
 
@@ -177,7 +193,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn schedule(mut self, schedule: Schedule) -> Self {
-        self.schedule = schedule;
+        self.settings.schedule = schedule;
         self
     }
 
@@ -210,7 +226,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn inner_schedule(mut self, factor: Schedule) -> Self {
-        self.inner_schedule = Some(factor);
+        self.settings.inner_schedule = Some(factor);
         self
     }
 
@@ -227,7 +243,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn diagnose_every(mut self, iterations: u32) -> Self {
-        self.diagnose_every = iterations;
+        self.settings.diagnose_every = iterations;
         self
     }
 
@@ -243,7 +259,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn clip_norm(mut self, limit: f64) -> Self {
-        self.clip = Some(limit);
+        self.settings.clip = Some(limit);
         self
     }
 
@@ -259,7 +275,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.settings.seed = seed;
         self
     }
 
@@ -276,7 +292,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn cold(mut self, cold: bool) -> Self {
-        self.cold = cold;
+        self.settings.cold = cold;
         self
     }
 
@@ -292,7 +308,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn iterations(mut self, iterations: u32) -> Self {
-        self.criteria.iterations = iterations;
+        self.settings.criteria.iterations = iterations;
         self
     }
 
@@ -308,7 +324,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn time_limit(mut self, limit: Duration) -> Self {
-        self.criteria.time = Some(limit);
+        self.settings.criteria.time = Some(limit);
         self
     }
 
@@ -324,7 +340,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn tolerance(mut self, norm: f64) -> Self {
-        self.criteria.tolerance = Some(norm);
+        self.settings.criteria.tolerance = Some(norm);
         self
     }
 
@@ -340,7 +356,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn patience(mut self, iterations: u32, improvement: f64) -> Self {
-        self.criteria.patience = Some((iterations, improvement));
+        self.settings.criteria.patience = Some((iterations, improvement));
         self
     }
 
@@ -358,7 +374,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn stop_signal(mut self, signal: StopSignal) -> Self {
-        self.criteria.signal = signal;
+        self.settings.criteria.signal = signal;
         self
     }
 
@@ -374,7 +390,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn observe(mut self, observer: impl Observer + 'static) -> Self {
-        self.observers.push(Box::new(observer));
+        self.settings.observers.push(Box::new(observer));
         self
     }
 
@@ -392,10 +408,29 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn checkpoints(mut self, checkpoints: Checkpoints) -> Self {
-        self.checkpoints = Some(checkpoints);
+        self.settings.checkpoints = Some(checkpoints);
         self
     }
 
+    /// Runs until a reason to stop. An error is a run that could not begin, or whose parts do not fit; a run that diverges
+    /// or cannot be saved ends with an outcome that says so and holds the last good state.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.run()?;
+    /// assert_eq!(outcome.reason, StopReason::Iterations);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn run(self) -> Result<Outcome<L, T>> {
+        self.settings.check()?;
+        outer_loop::run(self.settings)?.typed((&self.lambda, &self.theta))
+    }
+}
+
+impl Settings {
     fn check(&self) -> Result<()> {
         self.criteria.check()?;
         self.schedule.check()?;
@@ -418,22 +453,5 @@ impl Driver {
             cold: self.cold || self.problem.starts_from_lambda(),
             problem: Fingerprint::of(&self.problem),
         }
-    }
-
-    /// Runs until a reason to stop. An error is a run that could not begin, or whose parts do not fit; a run that diverges
-    /// or cannot be saved ends with an outcome that says so and holds the last good state.
-    ///
-    /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
-    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
-    /// let outcome = driver.run()?;
-    /// assert_eq!(outcome.reason, StopReason::Iterations);
-    /// # Ok::<(), bilevel::Error>(())
-    /// ```
-    pub fn run(self) -> Result<Outcome> {
-        self.check()?;
-        outer_loop::run(self)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::key::Key;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
@@ -32,7 +32,7 @@ pub struct Evaluator {
 
 impl Evaluator {
     /// Compiles the losses and measures of a problem.
-    pub fn new(problem: &Problem, executor: &dyn Executor) -> Result<Self> {
+    pub fn new(problem: &AnyProblem, executor: &dyn Executor) -> Result<Self> {
         Self::in_session(&Session::new(problem, executor)?)
     }
 

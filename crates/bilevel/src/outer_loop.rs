@@ -6,7 +6,7 @@
 use crate::checkpoint_error::CheckpointError;
 use crate::checkpoint_folder::Folder;
 use crate::divergence::{Diagnosis, Sizes};
-use crate::driver::Driver;
+use crate::driver::Settings;
 use crate::estimator::{Estimator, Method};
 use crate::fingerprint::Identity;
 use crate::initial::Initial;
@@ -31,7 +31,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 /// Runs until a reason to stop.
-pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
+pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     let began = Instant::now();
     let executor = driver.executor.take().unwrap_or_else(|| Box::new(Cpu::new()));
     let session = Session::new(&driver.problem, &*executor)?.stopped_by(driver.criteria.signal.clone());
@@ -124,8 +124,11 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
                     losses are flat there (a ReLU that is off, a comparison, a rounded number)";
         notes.push(note.into());
     }
+    let problem = session.problem();
     let outcome = Outcome {
         reason,
+        lambda: problem.named_lambda(&state.lambda)?,
+        theta: problem.named_theta(&state.theta)?,
         iterations: numbers.iteration,
         last: numbers.last,
         best_outer_loss: numbers.best,
@@ -176,7 +179,7 @@ impl Saving<'_> {
 
 /// A run's parts, prepared for its problem.
 struct OuterLoop<'a> {
-    driver: &'a Driver,
+    driver: &'a Settings,
     session: &'a Session,
     key: Key,
     estimator: Probed,
@@ -189,7 +192,7 @@ struct OuterLoop<'a> {
 }
 
 impl<'a> OuterLoop<'a> {
-    fn prepare(driver: &'a Driver, session: &'a Session) -> Result<Self> {
+    fn prepare(driver: &'a Settings, session: &'a Session) -> Result<Self> {
         let (problem, executor) = (session.problem(), session.executor());
         let estimator = Probed::new(&driver.method, session)?;
         let cold = match driver.cold && !problem.starts_from_lambda() {
@@ -206,7 +209,7 @@ impl<'a> OuterLoop<'a> {
 
     /// What a person should know of the problem before the first iteration.
     fn notes(&self) -> Result<Vec<String>> {
-        let Driver { problem, method, .. } = self.driver;
+        let Settings { problem, method, .. } = self.driver;
         let idle = |name: &String| {
             format!("{} cannot influence the outer loss and will stay where it is", leaf_name("λ", name))
         };
@@ -253,7 +256,7 @@ impl<'a> OuterLoop<'a> {
 
     /// One iteration; the diagnosis where it has to be given up, with the progress in no particular state.
     fn iterate(&mut self, progress: &mut Progress) -> Result<Option<Diagnosis>> {
-        let Driver { method, optimizer, schedule, inner_schedule, diagnose_every, clip, criteria, .. } = self.driver;
+        let Settings { method, optimizer, schedule, inner_schedule, diagnose_every, clip, criteria, .. } = self.driver;
         let Progress { state, slots, numbers } = progress;
         let number = numbers.iteration + 1;
         let key = self.key.fold_in(number);

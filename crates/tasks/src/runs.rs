@@ -1,7 +1,7 @@
 //! Runs of one method on one problem, from several seeds: the library's outer loop with plain descent and θ warm.
 
 use crate::prepared::Prepared;
-use bilevel::{Cpu, Driver, HpoSgld, Method, Problem, Result, Session, State, StopReason};
+use bilevel::{AnyProblem, Cpu, Driver, HpoSgld, Method, Problem, Result, Session, State, StopReason};
 use std::ops::Range;
 
 /// Plain training, for one outer iteration of which θ is all that is wanted: its last step gives a hypergradient, because a
@@ -21,8 +21,8 @@ pub struct Outer {
 
 impl Outer {
     /// The loop for one seed, on one thread.
-    pub(crate) fn driver(&self, problem: &Problem, method: &Prepared, seed: u64) -> Driver {
-        let driver = Driver::new(problem, method.clone()).executor(Cpu::with_threads(1));
+    pub(crate) fn driver(&self, problem: &AnyProblem, method: &Prepared, seed: u64) -> Driver {
+        let driver = Driver::new(&Problem::from(problem.clone()), method.clone()).executor(Cpu::with_threads(1));
         driver.rate(self.rate).iterations(self.iterations).seed(seed).diagnose_every(0)
     }
 }
@@ -47,7 +47,7 @@ pub struct Ends {
 /// assert!((ends.lambda[0] - 0.7488).abs() < 1e-4);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-pub fn ends(problem: &Problem, method: &dyn Method, outer: Outer, seeds: Range<u64>) -> Result<Ends> {
+pub fn ends(problem: &AnyProblem, method: &dyn Method, outer: Outer, seeds: Range<u64>) -> Result<Ends> {
     let prepared = Prepared::new(method, &Session::new(problem, &Cpu::with_threads(1))?)?;
     let mut ends = Ends::default();
     for seed in seeds {
