@@ -8,6 +8,7 @@ use crate::checkpoint_folder::Checkpoints;
 use crate::error::require;
 use crate::estimator::{Estimator, Method};
 use crate::fingerprint::{Fingerprint, Identity};
+use crate::given::Given;
 use crate::named::Named;
 use crate::observer::Observer;
 use crate::optimizer::{Optimizer, Sgd};
@@ -20,7 +21,7 @@ use crate::session::Session;
 use crate::stopping::{Criteria, Outcome, StopSignal};
 use crate::typed_problem::Problem;
 use crate::variable::Variable;
-use bilevel_graph::{Executor, Tree};
+use bilevel_graph::{Array, Executor, Tree};
 use std::time::Duration;
 
 /// Runs the outer loop. Configure it by chaining, then [`run`](Self::run).
@@ -49,8 +50,7 @@ use std::time::Duration;
 /// ```
 pub struct Driver<L = Named<Variable>, T = Named<Variable>> {
     settings: Settings,
-    lambda: L,
-    theta: T,
+    problem: Problem<L, T>,
 }
 
 /// All of it but the structs of the problem.
@@ -65,6 +65,7 @@ pub(crate) struct Settings {
     pub clip: Option<f64>,
     pub seed: u64,
     pub cold: bool,
+    pub start: Given,
     pub criteria: Criteria,
     pub observers: Vec<Box<dyn Observer>>,
     pub checkpoints: Option<Checkpoints>,
@@ -108,7 +109,6 @@ where
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn new(problem: &Problem<L, T>, method: impl Method + 'static) -> Self {
-        let (lambda, theta) = problem.trees();
         let settings = Settings {
             problem: AnyProblem::clone(problem),
             method: Box::new(method),
@@ -120,6 +120,7 @@ where
             clip: None,
             seed: 0,
             cold: false,
+            start: Given::default(),
             criteria: Criteria {
                 iterations: 100,
                 time: None,
@@ -130,7 +131,7 @@ where
             observers: vec![],
             checkpoints: None,
         };
-        Driver { settings, lambda: lambda.clone(), theta: theta.clone() }
+        Driver { settings, problem: problem.clone() }
     }
 
     /// Runs on this device instead of on all cores.
@@ -296,6 +297,33 @@ where
         self
     }
 
+    /// Starts from this λ instead of where the problem's starts: from what another run, a file or a person found.
+    ///
+    /// ```
+    /// # use bilevel::{Adam, Driver, HpoSgld, Leaf, Problem, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let method = HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() };
+    /// let coarse = Driver::new(&problem, method).optimizer(Adam::default()).rate(0.1).iterations(20).run()?;
+    /// let fine = Driver::new(&problem, method).start_from(&coarse.lambda).theta(&coarse.theta).rate(0.01).run()?;
+    /// assert!(fine.last.unwrap().outer_loss < coarse.last.unwrap().outer_loss);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn start_from(mut self, lambda: &L::With<Array>) -> Self {
+        let given = self.problem.given_lambda(lambda);
+        let within = |lambda: Vec<Array>| self.problem.within_bounds(&lambda).map(|()| lambda);
+        self.settings.start.lambda = Some(given.and_then(within));
+        self
+    }
+
+    /// Starts from this θ. Where θ starts anew in every iteration it cannot be given.
+    ///
+    /// See [`start_from`](Self::start_from) for an example.
+    pub fn theta(mut self, theta: &T::With<Array>) -> Self {
+        self.settings.start.theta = Some(self.problem.given_theta(theta));
+        self
+    }
+
     /// Stops after so many iterations, those before a resumption included.
     ///
     /// ```
@@ -426,7 +454,7 @@ where
     /// ```
     pub fn run(self) -> Result<Outcome<L, T>> {
         self.settings.check()?;
-        outer_loop::run(self.settings)?.typed((&self.lambda, &self.theta))
+        outer_loop::run(self.settings)?.typed(self.problem.trees())
     }
 }
 
@@ -439,6 +467,7 @@ impl Settings {
         if let Some(limit) = self.clip {
             require(limit > 0.0 && limit.is_finite(), "clip_norm", limit, "above 0")?;
         }
+        self.start.check(self.cold || self.problem.starts_from_lambda())?;
         self.checkpoints.as_ref().map_or(Ok(()), Checkpoints::check)
     }
 
@@ -451,6 +480,7 @@ impl Settings {
             clip: format!("{:?}", self.clip),
             seed: self.seed,
             cold: self.cold || self.problem.starts_from_lambda(),
+            start: self.start.checksum(),
             problem: Fingerprint::of(&self.problem),
         }
     }

@@ -61,8 +61,13 @@ impl Evaluator {
 
     /// The numbers at this λ and θ, in the order of the names; what is random follows from the key.
     pub fn at(&mut self, state: &State, key: Key) -> Result<Vec<f64>> {
+        self.at_step(state, key, 0)
+    }
+
+    /// The same with the draws of another step.
+    pub(crate) fn at_step(&mut self, state: &State, key: Key, step: u32) -> Result<Vec<f64>> {
         self.routine.bind_point(&state.lambda, &state.theta, key)?;
-        self.routine.run(0..1)?;
+        self.routine.run(step..step + 1)?;
         (0..self.names.len()).map(|i| self.routine.number(&format!("measure.{i}"))).collect()
     }
 }

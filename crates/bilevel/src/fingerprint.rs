@@ -184,6 +184,9 @@ pub(crate) struct Identity {
     pub clip: String,
     pub seed: u64,
     pub cold: bool,
+    /// Of a λ or θ the run was given to start from.
+    #[serde(default)]
+    pub start: Option<u32>,
     pub problem: Fingerprint,
 }
 
@@ -202,6 +205,9 @@ impl Identity {
         }
         if self.cold != here.cold {
             return Some("θ starts cold in one of them and warm in the other".into());
+        }
+        if self.start != here.start {
+            return Some("it was given another λ or θ to start from".into());
         }
         self.problem.difference(&here.problem)
     }

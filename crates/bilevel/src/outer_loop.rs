@@ -39,7 +39,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     let mut outer = OuterLoop::prepare(&driver, &session)?;
     let slots = driver.optimizer.slots();
 
-    let state = session.state(outer.key)?;
+    let state = outer.first()?;
     let zeros = zero_slots(&*driver.optimizer, &state.lambda, &session)?;
     let mut progress = Progress { state, slots: zeros, numbers: Numbers::new() };
     let mut notes = outer.notes()?;
@@ -118,7 +118,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     let warnings = numbers.looked.warnings();
     notes.extend(warnings.iter().map(|warning| format!("when last looked into, {warning}")));
     if numbers.last.is_some_and(|last| last.hypergradient_norm == 0.0)
-        && state.lambda.arrays()? == session.state(outer.key)?.lambda.arrays()?
+        && state.lambda.arrays()? == outer.first()?.lambda.arrays()?
     {
         let note = "λ is where it started, for every hypergradient was exactly 0: start λ or θ elsewhere, or see whether the \
                     losses are flat there (a ReLU that is off, a comparison, a rounded number)";
@@ -207,6 +207,11 @@ impl<'a> OuterLoop<'a> {
         Ok(OuterLoop { driver, session, key, estimator, step: None, cold, error })
     }
 
+    /// Where the run starts.
+    fn first(&self) -> Result<State> {
+        self.driver.start.place(self.session.state(self.key)?)
+    }
+
     /// What a person should know of the problem before the first iteration.
     fn notes(&self) -> Result<Vec<String>> {
         let Settings { problem, method, .. } = self.driver;
@@ -241,6 +246,7 @@ impl<'a> OuterLoop<'a> {
         if self.restart(&mut state, key).is_err() {
             return diagnosis;
         }
+        let Ok(first) = self.first() else { return diagnosis };
         let last = before.numbers.last.map(|last| last.outer_loss);
         let circumstances = Circumstances {
             session: self.session,
@@ -249,7 +255,7 @@ impl<'a> OuterLoop<'a> {
             time: self.estimator.time(),
             leap: before.numbers.leapt(),
             least: last.filter(|_| last == before.numbers.best),
-            run_key: self.key,
+            first: &first,
         };
         circumstances.examine(diagnosis)
     }

@@ -73,6 +73,20 @@ impl AnyProblem {
         };
         variables.iter().zip(given).map(one).collect()
     }
+
+    /// Refuses a λ that the outer loop could not have reached.
+    pub(crate) fn within_bounds(&self, lambda: &[Array]) -> Result<()> {
+        for ((name, variable), array) in self.lambda.iter().zip(lambda) {
+            if let Some(value) = array.to_f64().into_iter().find(|value| !variable.allows(*value)) {
+                let (low, high) = variable.bounds();
+                return refuse(format!(
+                    "{} starts at {value}, outside its bounds {low} to {high}",
+                    leaf_name("λ", name)
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 fn arrays(tree: &str, variables: &[(String, Variable)], leaves: &Leaves) -> Result<Vec<Array>> {
