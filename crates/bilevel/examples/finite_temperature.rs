@@ -80,7 +80,7 @@ fn main() -> Result<()> {
         .schedule(Schedule::cosine(0.05, 300, 0.0))
         .iterations(300)
         .run()?;
-    let found = outcome.state.lambda[0].item()?;
+    let found = outcome.lambda.0.item().unwrap_or(f64::NAN);
     println!("\nThe best λ is {best:.3} by quadrature; following langevin-adjoint ended at {found:.3}.");
     Ok(())
 }

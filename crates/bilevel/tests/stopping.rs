@@ -192,11 +192,7 @@ fn a_loop_in_stretches_has_the_bits_of_one_in_one_go() {
         if method.applies(problem).is_err() || ["es", "fmd"].contains(&info.name) {
             continue;
         }
-        let outcome = Driver::new(&Problem::from(problem.clone()), method.clone())
-            .executor(Cpu::with_threads(1))
-            .iterations(1)
-            .run()
-            .unwrap();
+        let outcome = Driver::new(problem, method.clone()).executor(Cpu::with_threads(1)).iterations(1).run().unwrap();
         let key = Key::from_seed(0);
         let mut state = State::initial(problem, &Cpu::with_threads(1), key).unwrap();
         let mut alone = method.prepare(problem, &Cpu::with_threads(1)).unwrap();

@@ -38,16 +38,7 @@ pub type PerWeightL2 = Problem<Penalty<Variable>, Classifier<Variable>>;
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub fn per_weight_l2(split: &Split, dtype: DType, log_strength: Variable) -> Result<PerWeightL2> {
-    from_weights(split, dtype, log_strength, Variable::constant(SHAPE, 0.0))
-}
-
-/// The same with weights that start as they are given.
-pub(super) fn from_weights(
-    split: &Split,
-    dtype: DType,
-    log_strength: Variable,
-    weights: Variable,
-) -> Result<PerWeightL2> {
+    let weights = Variable::constant(SHAPE, 0.0);
     Problem::new(Penalty { log_strength }, Classifier { weights })
         .dtype(dtype)
         .data("train x", split.train.x()?)
