@@ -47,7 +47,7 @@ fn synth1d() -> Result<Problem> {
     let problem = Problem::new(start(), start())
         .inner(|_, l, t| t.0 * t.0 * t.0 / 3.0 - (1.0 - l.0 * l.0) * t.0)
         .outer(|_, l, t| (l.0 - t.0).square() + (t.0 - 0.5).square());
-    Ok(problem.build()?)
+    Ok(problem.build()?.erase())
 }
 
 /// The numbers are those of the bare program's inputs.
@@ -67,7 +67,7 @@ fn digits(case: &Timed) -> Result<Problem> {
                 + (l.0.exp() * w.0 * w.0).sum_all()
         })
         .outer(|s, _, w| nn::cross_entropy(s.data("xv").matmul(w.0.reshape([64, 10])), s.data("yv")));
-    Ok(problem.build()?)
+    Ok(problem.build()?.erase())
 }
 
 /// A run that was timed must have done its work.

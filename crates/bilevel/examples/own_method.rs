@@ -100,7 +100,8 @@ fn main() -> Result<()> {
     for method in methods {
         let name = method.name();
         let outcome = Driver::new(&problem, method).optimizer(Adam::default()).rate(0.05).iterations(300).run()?;
-        let (lambda, loss) = (outcome.state.lambda[0].item()?, outcome.last.map_or(f64::NAN, |last| last.outer_loss));
+        let (lambda, loss) =
+            (outcome.lambda.0.item().unwrap_or(f64::NAN), outcome.last.map_or(f64::NAN, |last| last.outer_loss));
         let products = format!("{}, {}", outcome.oracles.hessian_products, outcome.oracles.mixed_products);
         println!("{name:8} {lambda:9.5} {loss:10.6} {products:>24}");
     }

@@ -52,6 +52,8 @@ pub enum Error {
     },
     /// A checkpoint that cannot be read or written.
     Checkpoint(crate::CheckpointError),
+    /// A λ or θ that cannot be saved or loaded.
+    TreeFile(crate::TreeFileError),
 }
 
 impl fmt::Display for Error {
@@ -76,6 +78,7 @@ impl fmt::Display for Error {
                 write!(f, "the stream '{name}' did not give the batch of step {step}: {reason}")
             }
             Error::Checkpoint(error) => error.fmt(f),
+            Error::TreeFile(error) => error.fmt(f),
         }
     }
 }
@@ -85,6 +88,7 @@ impl std::error::Error for Error {
         match self {
             Error::Graph(error) => Some(error),
             Error::Checkpoint(error) => Some(error),
+            Error::TreeFile(error) => Some(error),
             _ => None,
         }
     }
@@ -99,6 +103,12 @@ impl From<bilevel_graph::Error> for Error {
 impl From<crate::CheckpointError> for Error {
     fn from(error: crate::CheckpointError) -> Self {
         Error::Checkpoint(error)
+    }
+}
+
+impl From<crate::TreeFileError> for Error {
+    fn from(error: crate::TreeFileError) -> Self {
+        Error::TreeFile(error)
     }
 }
 

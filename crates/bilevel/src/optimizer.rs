@@ -301,6 +301,25 @@ pub enum InnerOptimizer {
     AdamW(AdamW),
 }
 
+/// An optimizer with its settings is what an inner loop asks for.
+macro_rules! inner_optimizers {
+    ($($optimizer:ident)*) => {$(
+        impl From<$optimizer> for InnerOptimizer {
+            fn from(optimizer: $optimizer) -> Self {
+                InnerOptimizer::$optimizer(optimizer)
+            }
+        }
+    )*};
+}
+
+inner_optimizers!(Momentum RmsProp Adam AdamW);
+
+impl From<Sgd> for InnerOptimizer {
+    fn from(_: Sgd) -> Self {
+        InnerOptimizer::Sgd
+    }
+}
+
 impl InnerOptimizer {
     fn chosen(&self) -> &dyn Optimizer {
         match self {

@@ -6,7 +6,7 @@
 use crate::checkpoint_error::CheckpointError;
 use crate::checkpoint_folder::Folder;
 use crate::divergence::{Diagnosis, Sizes};
-use crate::driver::Driver;
+use crate::driver::Settings;
 use crate::estimator::{Estimator, Method};
 use crate::fingerprint::Identity;
 use crate::initial::Initial;
@@ -31,7 +31,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 /// Runs until a reason to stop.
-pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
+pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     let began = Instant::now();
     let executor = driver.executor.take().unwrap_or_else(|| Box::new(Cpu::new()));
     let session = Session::new(&driver.problem, &*executor)?.stopped_by(driver.criteria.signal.clone());
@@ -39,7 +39,7 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
     let mut outer = OuterLoop::prepare(&driver, &session)?;
     let slots = driver.optimizer.slots();
 
-    let state = session.state(outer.key)?;
+    let state = outer.first()?;
     let zeros = zero_slots(&*driver.optimizer, &state.lambda, &session)?;
     let mut progress = Progress { state, slots: zeros, numbers: Numbers::new() };
     let mut notes = outer.notes()?;
@@ -118,14 +118,17 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
     let warnings = numbers.looked.warnings();
     notes.extend(warnings.iter().map(|warning| format!("when last looked into, {warning}")));
     if numbers.last.is_some_and(|last| last.hypergradient_norm == 0.0)
-        && state.lambda.arrays()? == session.state(outer.key)?.lambda.arrays()?
+        && state.lambda.arrays()? == outer.first()?.lambda.arrays()?
     {
         let note = "λ is where it started, for every hypergradient was exactly 0: start λ or θ elsewhere, or see whether the \
                     losses are flat there (a ReLU that is off, a comparison, a rounded number)";
         notes.push(note.into());
     }
+    let problem = session.problem();
     let outcome = Outcome {
         reason,
+        lambda: problem.named_lambda(&state.lambda)?,
+        theta: problem.named_theta(&state.theta)?,
         iterations: numbers.iteration,
         last: numbers.last,
         best_outer_loss: numbers.best,
@@ -176,7 +179,7 @@ impl Saving<'_> {
 
 /// A run's parts, prepared for its problem.
 struct OuterLoop<'a> {
-    driver: &'a Driver,
+    driver: &'a Settings,
     session: &'a Session,
     key: Key,
     estimator: Probed,
@@ -189,7 +192,7 @@ struct OuterLoop<'a> {
 }
 
 impl<'a> OuterLoop<'a> {
-    fn prepare(driver: &'a Driver, session: &'a Session) -> Result<Self> {
+    fn prepare(driver: &'a Settings, session: &'a Session) -> Result<Self> {
         let (problem, executor) = (session.problem(), session.executor());
         let estimator = Probed::new(&driver.method, session)?;
         let cold = match driver.cold && !problem.starts_from_lambda() {
@@ -204,9 +207,14 @@ impl<'a> OuterLoop<'a> {
         Ok(OuterLoop { driver, session, key, estimator, step: None, cold, error })
     }
 
+    /// Where the run starts.
+    fn first(&self) -> Result<State> {
+        self.driver.start.place(self.session.state(self.key)?)
+    }
+
     /// What a person should know of the problem before the first iteration.
     fn notes(&self) -> Result<Vec<String>> {
-        let Driver { problem, method, .. } = self.driver;
+        let Settings { problem, method, .. } = self.driver;
         let idle = |name: &String| {
             format!("{} cannot influence the outer loss and will stay where it is", leaf_name("λ", name))
         };
@@ -238,6 +246,7 @@ impl<'a> OuterLoop<'a> {
         if self.restart(&mut state, key).is_err() {
             return diagnosis;
         }
+        let Ok(first) = self.first() else { return diagnosis };
         let last = before.numbers.last.map(|last| last.outer_loss);
         let circumstances = Circumstances {
             session: self.session,
@@ -246,14 +255,14 @@ impl<'a> OuterLoop<'a> {
             time: self.estimator.time(),
             leap: before.numbers.leapt(),
             least: last.filter(|_| last == before.numbers.best),
-            run_key: self.key,
+            first: &first,
         };
         circumstances.examine(diagnosis)
     }
 
     /// One iteration; the diagnosis where it has to be given up, with the progress in no particular state.
     fn iterate(&mut self, progress: &mut Progress) -> Result<Option<Diagnosis>> {
-        let Driver { method, optimizer, schedule, inner_schedule, diagnose_every, clip, criteria, .. } = self.driver;
+        let Settings { method, optimizer, schedule, inner_schedule, diagnose_every, clip, criteria, .. } = self.driver;
         let Progress { state, slots, numbers } = progress;
         let number = numbers.iteration + 1;
         let key = self.key.fold_in(number);

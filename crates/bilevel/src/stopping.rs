@@ -4,9 +4,12 @@ use crate::checkpoint_error::CheckpointError;
 use crate::divergence::Diagnosis;
 use crate::error::require;
 use crate::estimator::Oracles;
+use crate::named::Named;
 use crate::progress::Numbers;
 use crate::state::State;
-use crate::{Iteration, Result};
+use crate::variable::Variable;
+use crate::{Error, Iteration, Result};
+use bilevel_graph::{Array, Tree};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -136,14 +139,17 @@ impl StopSignal {
 ///     .iterations(50)
 ///     .run()?;
 /// assert_eq!((outcome.reason, outcome.iterations), (StopReason::Iterations, 50));
-/// assert!((outcome.state.lambda[0].item().unwrap() - 1.0).abs() < 0.1);
+/// assert!((outcome.lambda.0.item().unwrap() - 1.0).abs() < 0.1);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-#[derive(Debug)]
-pub struct Outcome {
+pub struct Outcome<L: Tree = Named<Variable>, T: Tree = Named<Variable>> {
     /// Why the run stopped.
     pub reason: StopReason,
-    /// The last good state: λ, θ and what the method keeps warm.
+    /// The last good λ, in the problem's struct; leaves by name where the problem was erased.
+    pub lambda: L::With<Array>,
+    /// The θ that goes with it, frozen leaves included.
+    pub theta: T::With<Array>,
+    /// Both where they are computed, and what the method keeps warm.
     pub state: State,
     /// Iterations behind this state, those before a resumption included.
     pub iterations: u32,
@@ -157,6 +163,40 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// What a person should know: checkpoints that had to be passed over, for instance.
     pub notes: Vec<String>,
+}
+
+impl Outcome {
+    /// The same in the structs of the problem.
+    pub(crate) fn typed<L, T>(self, (lambda, theta): (&L, &T)) -> Result<Outcome<L, T>>
+    where
+        L: Tree<Leaf = Variable>,
+        T: Tree<Leaf = Variable>,
+    {
+        let Outcome { reason, state, iterations, last, best_outer_loss, oracles, elapsed, notes, .. } = self;
+        let (lambda, theta) = (rebuilt(lambda, self.lambda)?, rebuilt(theta, self.theta)?);
+        Ok(Outcome { reason, lambda, theta, state, iterations, last, best_outer_loss, oracles, elapsed, notes })
+    }
+}
+
+fn rebuilt<S: Tree<Leaf = Variable>>(tree: &S, leaves: Named<Array>) -> Result<S::With<Array>> {
+    tree.rebuild(leaves.into_leaves()).map_err(|error| Error::Problem { reason: error.to_string() })
+}
+
+/// The structs of a problem need not be `Debug`; their leaves have names.
+impl<L: Tree, T: Tree> fmt::Debug for Outcome<L, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outcome")
+            .field("reason", &self.reason)
+            .field("lambda", &Named::of(&self.lambda))
+            .field("theta", &Named::of(&self.theta))
+            .field("iterations", &self.iterations)
+            .field("last", &self.last)
+            .field("best_outer_loss", &self.best_outer_loss)
+            .field("oracles", &self.oracles)
+            .field("elapsed", &self.elapsed)
+            .field("notes", &self.notes)
+            .finish_non_exhaustive()
+    }
 }
 
 /// When to stop.

@@ -2,7 +2,9 @@
 //! written again.
 
 use bilevel::graph::{Bindings, Buffer, Executor, Meta, Program, Result, Runnable, Storage};
-use bilevel::{Adam, AnyMethod, Chains, Cpu, Driver, Key, Leaf, Method, Problem, Session, Variable, methods};
+use bilevel::{
+    Adam, AnyMethod, AnyProblem, Chains, Cpu, Driver, Key, Leaf, Method, Problem, Session, Variable, methods,
+};
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,11 +19,11 @@ fn problems() -> [Problem; 2] {
             .inner(|s, l, t| ((t.0 - l.0).square() + s.normal([SIZE]) * t.0 * 0.1).sum_all())
             .outer(|_, l, t| (t.0 - 1.0).square().sum_all() + l.0.square().sum_all() * 0.1)
     };
-    [base().build().unwrap(), base().start(|_, l| *l).build().unwrap()]
+    [base().build().unwrap().erase(), base().start(|_, l| *l).build().unwrap().erase()]
 }
 
 /// Every method that applies, with few steps, and chains of it.
-fn each_method(mut visit: impl FnMut(&Problem, &'static str, &dyn Fn() -> Box<dyn Method>)) {
+fn each_method(mut visit: impl FnMut(&AnyProblem, &'static str, &dyn Fn() -> Box<dyn Method>)) {
     let mut seen = 0;
     for problem in problems() {
         for info in methods() {
@@ -148,7 +150,8 @@ impl Storage for WatchedStorage {
 fn an_outer_run_reads_single_numbers_and_never_an_array_of_lambda_or_theta() {
     each_method(|problem, name, method| {
         let watched = Watched { cpu: Cpu::with_threads(1), largest: Arc::default() };
-        let driver = Driver::new(problem, method()).executor(watched.clone()).optimizer(Adam::default());
+        let driver =
+            Driver::new(&Problem::from(problem.clone()), method()).executor(watched.clone()).optimizer(Adam::default());
         let outcome = driver.clip_norm(5.0).diagnose_every(1).iterations(6).run().unwrap();
         assert_eq!(outcome.iterations, 6, "{name}: {}", outcome.reason);
         assert_eq!(watched.largest.load(Ordering::SeqCst), 8, "{name}");

@@ -10,6 +10,7 @@ fn problem() -> Problem {
         .outer(|_, l, t| (t.0 - 1.0).square().sum_all() + (l.0 * l.0).sum_all() * 0.1)
         .build()
         .unwrap()
+        .erase()
 }
 
 const METHOD: LangevinAdjoint = LangevinAdjoint {

@@ -4,9 +4,9 @@
 mod kill_target;
 
 use bilevel::{
-    Adam, Array, Checkpoint, CheckpointError, Checkpoints, Cpu, DType, Driver, Error, HpoSgld, Iteration, JsonLines,
-    LangevinAdjoint, Leaf, Method, Momentum, Observer, Optimizer, Outcome, Problem, Schedule, Sgd, State, StopReason,
-    StopSignal, Variable,
+    Adam, AnyProblem, Array, Checkpoint, CheckpointError, Checkpoints, Cpu, DType, Driver, Error, HpoSgld, Iteration,
+    JsonLines, LangevinAdjoint, Leaf, Method, Momentum, Observer, Optimizer, Outcome, Problem, Schedule, Sgd, State,
+    StopReason, StopSignal, Tree, Variable,
 };
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -60,8 +60,8 @@ fn optimizer(kind: usize) -> Box<dyn Optimizer> {
 }
 
 /// The run most tests use: noise, minibatches, patience that never ends.
-fn driver(problem: &Problem, method: impl Method + 'static) -> Driver {
-    Driver::new(problem, method)
+fn driver(problem: &AnyProblem, method: impl Method + 'static) -> Driver {
+    Driver::new(&Problem::from(problem.clone()), method)
         .executor(Cpu::with_threads(1))
         .optimizer(Adam::default())
         .schedule(Schedule::cosine(0.1, 12, 0.01).warm_up(3))
@@ -71,7 +71,7 @@ fn driver(problem: &Problem, method: impl Method + 'static) -> Driver {
 }
 
 /// Everything in an outcome but the time.
-fn essence(outcome: &Outcome) -> impl PartialEq + std::fmt::Debug + use<> {
+fn essence<L: Tree, T: Tree>(outcome: &Outcome<L, T>) -> impl PartialEq + std::fmt::Debug + use<L, T> {
     let last = outcome.last.map(|last| Iteration { elapsed: Default::default(), ..last });
     let reason = outcome.reason.to_string();
     (kill_target::bits(outcome).unwrap(), last, outcome.best_outer_loss, outcome.oracles, reason)
@@ -205,7 +205,7 @@ fn prepared() -> (Scratch, Problem, Outcome) {
     (scratch, problem, alone)
 }
 
-fn resume(scratch: &Scratch, problem: &Problem) -> bilevel::Result<Outcome> {
+fn resume(scratch: &Scratch, problem: &AnyProblem) -> bilevel::Result<Outcome> {
     let settings = Checkpoints::new(&scratch.0).every(1).resume(true);
     driver(problem, adjoint()).iterations(10).checkpoints(settings).run()
 }

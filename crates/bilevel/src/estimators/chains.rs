@@ -12,7 +12,7 @@ use crate::leaves::Leaves;
 use crate::methods::methods;
 use crate::paths::Path;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
@@ -83,7 +83,7 @@ impl<M: Method> Method for Chains<M> {
         self.method.sees(path)
     }
 
-    fn applies(&self, problem: &Problem) -> Result<()> {
+    fn applies(&self, problem: &AnyProblem) -> Result<()> {
         self.method.applies(problem)
     }
 

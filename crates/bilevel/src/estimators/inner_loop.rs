@@ -9,7 +9,7 @@ use crate::error::require;
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::optimizer::{InnerOptimizer, LeafStep, Optimizer};
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::trace::{InnerLoss, Trace, or_zeros};
@@ -250,7 +250,7 @@ pub(super) fn add_through_start(
 }
 
 /// A vector in the shapes of θ, each leaf times the rate it has beside γ.
-pub(super) fn scaled(v: &[Tensor], problem: &Problem) -> Vec<Tensor> {
+pub(super) fn scaled(v: &[Tensor], problem: &AnyProblem) -> Vec<Tensor> {
     let one = |(v, (_, variable)): (&Tensor, &(String, Variable))| match variable.rate {
         1.0 => *v,
         rate => *v * rate,
