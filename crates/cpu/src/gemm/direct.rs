@@ -56,6 +56,13 @@ impl Direct {
         p.m.div_ceil(self.mt) * p.n.div_ceil(self.nt)
     }
 
+    /// First row and column of a task, and where they end.
+    pub(crate) fn range(&self, p: &Problem, task: usize) -> ((usize, usize), (usize, usize)) {
+        let tall = p.m.div_ceil(self.mt);
+        let (i, j) = (task % tall * self.mt, task / tall * self.nt);
+        ((i, j), (p.m.min(i + self.mt), p.n.min(j + self.nt)))
+    }
+
     /// Computes one task.
     ///
     /// # Safety
@@ -69,13 +76,8 @@ impl Direct {
         work: *mut T,
     ) {
         // Whole products come here in thousands: no division, and `while` because `step_by` divides too.
-        let (i0, j0) = if task == 0 {
-            (0, 0)
-        } else {
-            let tall = p.m.div_ceil(self.mt);
-            (task % tall * self.mt, task / tall * self.nt)
-        };
-        let (i_end, j1) = (p.m.min(i0 + self.mt), p.n.min(j0 + self.nt));
+        let ((i0, j0), (i_end, j1)) =
+            if task == 0 { ((0, 0), (p.m.min(self.mt), p.n.min(self.nt))) } else { self.range(p, task) };
         let mr = kernels.mr();
         let mut i0 = i0;
         while i0 < i_end {
