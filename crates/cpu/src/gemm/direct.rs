@@ -22,6 +22,9 @@ pub(crate) struct Direct {
 /// Least work, in multiplications, worth handing to another thread.
 pub(crate) const TASK: usize = 100_000;
 
+/// Bytes of A that are not in a cache of its own when they are read.
+const FAR: usize = 1 << 21;
+
 /// Panels of A copied at a time.
 const TOGETHER: usize = 2;
 
@@ -32,8 +35,10 @@ impl Direct {
         let nr = part(p.n, kernels.nr, 1);
         let tasks = (p.m * p.n * p.k / TASK).clamp(1, 32);
         let tall = tasks.min(p.m.div_ceil(mr));
-        // Long steps between columns fall on few cache sets; a copy pays when it is read a few times.
-        let pack = p.m > 1 && (p.a.0 != 1 || (p.n > 3 * nr && p.k >= 32 && p.a.1.unsigned_abs() > 2 * mr));
+        // Long steps between columns fall on few cache sets; a copy pays when it is read a few times, or when what is copied
+        // has to come from memory: the copy asks for its rows ahead of time.
+        let far = p.k >= 32 && p.a.1.unsigned_abs() > 2 * mr;
+        let pack = p.m > 1 && (p.a.0 != 1 || (far && (p.n > 3 * nr || p.m * p.k * size_of::<T>() > FAR)));
         // Tasks side by side each copy A for themselves.
         let most = p.n.div_ceil(if pack { 4 * nr } else { nr });
         let wide = (tasks / tall).clamp(1, most);
