@@ -17,6 +17,7 @@ use crate::divergence::Watch;
 use crate::estimator::Oracles;
 use crate::fingerprint::{Fingerprint, Identity};
 use crate::leaves::Leaves;
+use crate::measures::{Aim, Best, Followed};
 use crate::observer::{Iteration, OraclesFields};
 use crate::progress::{Numbers, Progress};
 use crate::session::Session;
@@ -53,6 +54,10 @@ struct Header {
     best: Option<f64>,
     mark: Option<f64>,
     since_best: u32,
+    #[serde(default)]
+    followed: Option<Followed>,
+    #[serde(default)]
+    kept: Option<Kept>,
     last: Option<Iteration>,
     #[serde(default)]
     looked: Diagnostics,
@@ -63,6 +68,14 @@ struct Header {
     memory: usize,
     /// Names of the optimizer's vectors.
     slots: Vec<String>,
+}
+
+/// What is known of the state at which a measure was best; its arrays are named `best.lambda.…` and `best.theta.…`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Kept {
+    aim: Aim,
+    value: f64,
+    iteration: u32,
 }
 
 /// A checkpoint that was read: its contents are whole, whether or not they belong to the run at hand.
@@ -92,6 +105,8 @@ struct Header {
 pub struct Checkpoint {
     header: Header,
     state: Snapshot,
+    /// Where a measure was best; λ and θ are empty where none is followed.
+    best: Snapshot,
     slots: Vec<Vec<Array>>,
 }
 
@@ -134,8 +149,9 @@ impl Checkpoint {
     }
 
     pub(crate) fn new(identity: &Identity, progress: &Progress, slots: &[&str]) -> crate::Result<Self> {
-        let Numbers { iteration, oracles, best, mark, since_best, last, lambda_norm, looked, watch, elapsed } =
+        let Numbers { iteration, oracles, best, mark, since_best, followed, last, lambda_norm, looked, watch, elapsed } =
             progress.numbers.clone();
+        let kept = |best: &Best| Kept { aim: best.aim.clone(), value: best.value, iteration: best.iteration };
         let header = Header {
             library: env!("CARGO_PKG_VERSION").into(),
             identity: identity.clone(),
@@ -144,6 +160,8 @@ impl Checkpoint {
             best,
             mark,
             since_best,
+            followed,
+            kept: progress.best.as_ref().map(kept),
             last,
             lambda_norm,
             looked,
@@ -153,7 +171,8 @@ impl Checkpoint {
             slots: slots.iter().map(|s| s.to_string()).collect(),
         };
         let slots = progress.slots.iter().map(Leaves::arrays).collect::<crate::Result<_>>()?;
-        Ok(Checkpoint { header, state: progress.state.snapshot()?, slots })
+        let best = progress.best.as_ref().map_or_else(|| State::default().snapshot(), |best| best.state.snapshot())?;
+        Ok(Checkpoint { header, state: progress.state.snapshot()?, best, slots })
     }
 
     pub(crate) fn identity(&self) -> &Identity {
@@ -165,12 +184,28 @@ impl Checkpoint {
     }
 
     pub(crate) fn into_progress(self, session: &Session) -> crate::Result<Progress> {
-        let Header { iteration, oracles, best, mark, since_best, last, lambda_norm, looked, watch, elapsed, .. } =
-            self.header;
+        let Header {
+            iteration,
+            oracles,
+            best,
+            mark,
+            since_best,
+            followed,
+            last,
+            lambda_norm,
+            looked,
+            watch,
+            elapsed,
+            kept,
+            ..
+        } = self.header;
         let executor = session.executor();
         let slots = self.slots.iter().map(|slot| Leaves::upload(executor, slot)).collect::<crate::Result<_>>()?;
-        let numbers = Numbers { iteration, oracles, best, mark, since_best, last, lambda_norm, looked, watch, elapsed };
-        Ok(Progress { state: State::from_snapshot(&self.state, executor)?, slots, numbers })
+        let numbers =
+            Numbers { iteration, oracles, best, mark, since_best, followed, last, lambda_norm, looked, watch, elapsed };
+        let state = State::from_snapshot(&self.best, executor)?;
+        let best = kept.map(|Kept { aim, value, iteration }| Best { aim, value, iteration, state });
+        Ok(Progress { state: State::from_snapshot(&self.state, executor)?, slots, best, numbers })
     }
 
     /// Reads one file. Never panics, whatever is in it.
@@ -294,6 +329,13 @@ impl Checkpoint {
             theta: theta.iter().map(|(n, s)| take(format!("theta.{n}"), Some(s), dtype)).collect::<Result<_>>()?,
             memory: (0..header.memory).map(|i| take(format!("memory.{i}"), None, None)).collect::<Result<_>>()?,
         };
+        let mut best = Snapshot { lambda: vec![], theta: vec![], memory: vec![] };
+        if header.kept.is_some() {
+            let mut kept = |of: &str, leaves: &[(String, Vec<usize>)]| {
+                leaves.iter().map(|(n, s)| take(format!("best.{of}.{n}"), Some(s), dtype)).collect::<Result<_>>()
+            };
+            (best.lambda, best.theta) = (kept("lambda", lambda)?, kept("theta", theta)?);
+        }
         let mut slots = vec![];
         for slot in &header.slots {
             let name = |leaf: &str| format!("optimizer.{slot}.{leaf}");
@@ -302,14 +344,20 @@ impl Checkpoint {
         if let Some(name) = found.keys().next() {
             return damaged(&format!("it holds '{name}', which nothing asks for"));
         }
-        Ok(Checkpoint { header, state, slots })
+        Ok(Checkpoint { header, state, best, slots })
     }
 
     /// All arrays with the names they are stored under.
     fn named(&self) -> Vec<(String, &Array)> {
         let (lambda, theta) = self.header.identity.problem.leaves();
         let mut all = vec![];
-        for (prefix, leaves, arrays) in [("lambda", lambda, &self.state.lambda), ("theta", theta, &self.state.theta)] {
+        let Checkpoint { state, best, .. } = self;
+        for (prefix, leaves, arrays) in [
+            ("lambda", lambda, &state.lambda),
+            ("theta", theta, &state.theta),
+            ("best.lambda", lambda, &best.lambda),
+            ("best.theta", theta, &best.theta),
+        ] {
             all.extend(leaves.iter().zip(arrays).map(|((name, _), array)| (format!("{prefix}.{name}"), array)));
         }
         all.extend(self.state.memory.iter().enumerate().map(|(i, array)| (format!("memory.{i}"), array)));

@@ -12,6 +12,7 @@ use crate::fingerprint::Identity;
 use crate::initial::Initial;
 use crate::key::Key;
 use crate::leaves::Leaves;
+use crate::measures::{Gauge, Measures};
 use crate::norms::LazyNorm;
 use crate::observer::{Beginning, Iteration, Observer};
 use crate::optimizer::Optimizer;
@@ -41,7 +42,7 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
 
     let state = session.state(outer.key)?;
     let zeros = zero_slots(&*driver.optimizer, &state.lambda, &session)?;
-    let mut progress = Progress { state, slots: zeros, numbers: Numbers::new() };
+    let mut progress = Progress { state, slots: zeros, best: None, numbers: Numbers::new() };
     let mut notes = outer.notes()?;
     let mut save = Saving { identity: driver.identity(), slots, folder: None, saved: None };
     if let Some(settings) = &driver.checkpoints {
@@ -50,6 +51,7 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
         if let Some(newest) = newest {
             notes.extend(newest.refused.iter().map(|error| format!("{error}; going on from the one before it")));
             progress = newest.checkpoint.into_progress(&session)?;
+            progress.aim_at(&driver.criteria.measuring);
             save.saved = Some(progress.numbers.iteration);
         }
     }
@@ -114,10 +116,17 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
         notes.push(format!("before that: {reason}"));
         reason = StopReason::Unsaved(error);
     }
-    let Progress { state, numbers, .. } = progress;
+    let measures = match &reason {
+        StopReason::Signal => Measures::default(),
+        _ => outer.measures(&progress).unwrap_or_else(|error| {
+            notes.push(format!("the measures could not be taken at the end: {error}"));
+            Measures::default()
+        }),
+    };
+    let Progress { state, numbers, best, .. } = progress;
     let warnings = numbers.looked.warnings();
     notes.extend(warnings.iter().map(|warning| format!("when last looked into, {warning}")));
-    if numbers.last.is_some_and(|last| last.hypergradient_norm == 0.0)
+    if numbers.last.as_ref().is_some_and(|last| last.hypergradient_norm == 0.0)
         && state.lambda.arrays()? == session.state(outer.key)?.lambda.arrays()?
     {
         let note = "λ is where it started, for every hypergradient was exactly 0: start λ or θ elsewhere, or see whether the \
@@ -129,6 +138,8 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
         iterations: numbers.iteration,
         last: numbers.last,
         best_outer_loss: numbers.best,
+        measures,
+        best,
         oracles: numbers.oracles,
         elapsed: spent.saturating_add(began.elapsed()),
         state,
@@ -186,6 +197,8 @@ struct OuterLoop<'a> {
     cold: Option<(Initial, Leaves)>,
     /// The norm of the standard error, for methods that know it.
     error: LazyNorm,
+    /// Where the run is to measure.
+    gauge: Option<Gauge>,
 }
 
 impl<'a> OuterLoop<'a> {
@@ -201,7 +214,11 @@ impl<'a> OuterLoop<'a> {
             false => None,
         };
         let (key, error) = (Key::from_seed(driver.seed), LazyNorm::new(executor));
-        Ok(OuterLoop { driver, session, key, estimator, step: None, cold, error })
+        let gauge = match driver.criteria.measuring.every {
+            0 => None,
+            _ => Some(Gauge::new(session, key)?),
+        };
+        Ok(OuterLoop { driver, session, key, estimator, step: None, cold, error, gauge })
     }
 
     /// What a person should know of the problem before the first iteration.
@@ -238,7 +255,7 @@ impl<'a> OuterLoop<'a> {
         if self.restart(&mut state, key).is_err() {
             return diagnosis;
         }
-        let last = before.numbers.last.map(|last| last.outer_loss);
+        let last = before.numbers.last.as_ref().map(|last| last.outer_loss);
         let circumstances = Circumstances {
             session: self.session,
             state: &state,
@@ -254,7 +271,7 @@ impl<'a> OuterLoop<'a> {
     /// One iteration; the diagnosis where it has to be given up, with the progress in no particular state.
     fn iterate(&mut self, progress: &mut Progress) -> Result<Option<Diagnosis>> {
         let Driver { method, optimizer, schedule, inner_schedule, diagnose_every, clip, criteria, .. } = self.driver;
-        let Progress { state, slots, numbers } = progress;
+        let Progress { state, slots, numbers, .. } = progress;
         let number = numbers.iteration + 1;
         let key = self.key.fold_in(number);
         let leap = numbers.leapt();
@@ -318,9 +335,24 @@ impl<'a> OuterLoop<'a> {
             step_norm: measured.step,
             rate,
             diagnostics: hypergradient.diagnostics,
+            measures: Measures::default(),
             oracles: numbers.oracles,
             elapsed: numbers.elapsed,
         });
+        let measuring = &criteria.measuring;
+        if let Some(gauge) = self.gauge.as_mut().filter(|_| number.is_multiple_of(measuring.every)) {
+            let measures = gauge.at(state)?;
+            progress.note_measures(measures, measuring, self.session)?;
+        }
         Ok(None)
+    }
+
+    /// The measures at this progress, where the run is to measure.
+    fn measures(&mut self, progress: &Progress) -> Result<Measures> {
+        let Some(gauge) = &mut self.gauge else { return Ok(Measures::default()) };
+        match &progress.numbers.last {
+            Some(last) if !last.measures.is_empty() => Ok(last.measures.clone()),
+            _ => gauge.at(&progress.state),
+        }
     }
 }
