@@ -1,6 +1,7 @@
 //! Gradient-based bi-level optimization: a problem is two losses, a method estimates the derivative of the outer loss
 //! through the inner training, and an outer loop follows it.
 
+mod check;
 mod checkpoint;
 mod checkpoint_error;
 mod checkpoint_folder;
@@ -29,6 +30,7 @@ mod observer;
 mod optimizer;
 mod outer_loop;
 mod outer_step;
+pub mod parts;
 mod paths;
 mod permutation;
 mod postmortem;
@@ -53,6 +55,7 @@ pub mod whole_file;
 pub use bilevel_cpu::Cpu;
 pub use bilevel_graph as graph;
 pub use bilevel_graph::{Array, DType, Leaf, Tensor, Tree};
+pub use check::{Agreement, Check, MethodReport, ProblemReport};
 pub use checkpoint::{Checkpoint, FORMAT_VERSION};
 pub use checkpoint_error::CheckpointError;
 pub use checkpoint_folder::{Checkpoints, Newest};

@@ -258,6 +258,9 @@ pub struct Check {
     /// The largest relative error of a derivative that is right.
     #[arg(long, value_name = "ERROR", default_value_t = 1e-6)]
     pub tolerance: f64,
+    /// Also hold the hypergradients of all other methods that apply, with the settings of the task, against references.
+    #[arg(long)]
+    pub all_methods: bool,
     /// As JSON.
     #[arg(long)]
     pub json: bool,
