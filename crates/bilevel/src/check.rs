@@ -193,6 +193,8 @@ pub struct MethodReport {
 #[derive(Clone, Debug, PartialEq)]
 struct Found {
     norm: f64,
+    /// The method keeps something from one iteration to the next, which was empty here.
+    cold: bool,
     training: Result<Agreement>,
     minimum: Result<Agreement>,
 }
@@ -213,8 +215,16 @@ impl MethodReport {
         self.found.as_ref().map_err(Clone::clone)?.minimum.clone()
     }
 
-    /// Whether it can be trusted here, in a sentence.
+    /// Whether it can be trusted here, in a sentence or two.
     pub fn verdict(&self) -> String {
+        let cold = match &self.found {
+            Ok(Found { cold: true, .. }) => " What it keeps warm in a run was empty here.",
+            _ => "",
+        };
+        self.judgement() + cold
+    }
+
+    fn judgement(&self) -> String {
         let name = self.method;
         let found = match &self.found {
             Ok(found) => found,
@@ -411,17 +421,18 @@ impl Bench {
         self.directions.iter().map(|d| d.iter().zip(vector).map(|(d, v)| d * v).sum()).collect()
     }
 
-    /// The mean hypergradient of a method over the draws, each from the same state.
-    fn mean(&self, method: &dyn Method) -> Result<Vec<f64>> {
+    /// The mean hypergradient of a method over the draws, each from the same state, and whether it keeps something warm.
+    fn mean(&self, method: &dyn Method) -> Result<(Vec<f64>, bool)> {
         let mut estimator: Box<dyn Estimator> = method.prepare_in(&self.session)?;
-        let mut mean = vec![];
+        let (mut mean, mut keeps) = (vec![], false);
         for &key in &self.keys {
             let mut state = State::from_snapshot(&self.state, self.session.executor())?;
             let found = estimator.estimate(&mut state, key)?.value.numbers()?;
+            keeps |= !state.memory.is_empty();
             mean.resize(found.len(), 0.0);
             mean.iter_mut().zip(found).for_each(|(m, v)| *m += v / self.keys.len() as f64);
         }
-        Ok(mean)
+        Ok((mean, keeps))
     }
 
     fn report(&mut self, method: &dyn Method) -> MethodReport {
@@ -429,11 +440,11 @@ impl Bench {
     }
 
     fn find(&mut self, method: &dyn Method) -> Result<Found> {
-        let found = self.mean(method)?;
+        let (found, cold) = self.mean(method)?;
         let Some(time) = method.inner_time() else {
             let reason = "the method does not say what its inner loop is; write Method::inner_time";
             let unknown = Error::Problem { reason: reason.into() };
-            return Ok(Found { norm: euclidean(&found), training: Err(unknown.clone()), minimum: Err(unknown) });
+            return Ok(Found { norm: euclidean(&found), cold, training: Err(unknown.clone()), minimum: Err(unknown) });
         };
         // What a method averages over does not change the training.
         let time = InnerTime { mean_kept: None, ..time };
@@ -449,7 +460,7 @@ impl Bench {
             Some((_, training, minimum)) => (against(training), against(minimum)),
             None => return Err(Error::Problem { reason: "no reference was computed".into() }),
         };
-        Ok(Found { norm: euclidean(&found), training, minimum })
+        Ok(Found { norm: euclidean(&found), cold, training, minimum })
     }
 
     /// The strength of a proximal term, where the inner loop has one.
@@ -495,7 +506,7 @@ impl Bench {
     fn minimum(&self, time: InnerTime) -> Result<Reference> {
         let parameters = self.session.problem().sizes().1;
         let (iterations, rho) = ((2 * parameters + 10).min(SOLVE), self.proximal(time)?);
-        let at = |steps: usize| -> Result<Vec<f64>> {
+        let at = |steps: usize| -> Result<(Vec<f64>, bool)> {
             let InnerTime { step, optimizer, .. } = time;
             match rho {
                 Some(rho) => self.mean(&Imaml { step, steps, rho, iterations, optimizer, ..Imaml::default() }),
@@ -503,7 +514,7 @@ impl Bench {
             }
         };
         let long = time.steps.saturating_mul(10).clamp(1000, 100_000);
-        let (once, twice) = (self.along(&at(long)?), self.along(&at(2 * long)?));
+        let (once, twice) = (self.along(&at(long)?.0), self.along(&at(2 * long)?.0));
         let change: Vec<f64> = once.iter().zip(&twice).map(|(a, b)| a - b).collect();
         let doubt = euclidean(&change);
         if doubt > REST * euclidean(&twice) {
