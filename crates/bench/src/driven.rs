@@ -72,7 +72,7 @@ fn digits(case: &Timed) -> Result<Problem> {
 
 /// A run that was timed must have done its work.
 fn check(case: &Timed, outcome: &Outcome) -> Result<()> {
-    let size = outcome.last.map_or(f64::NAN, |last| last.hypergradient_norm);
+    let size = outcome.last.as_ref().map_or(f64::NAN, |last| last.hypergradient_norm);
     let lambda = if case.call == Call::Outer200 { outcome.state.lambda[0].item()? } else { 0.7375 };
     if size > 0.0 && (lambda - 0.7375).abs() < 0.0075 {
         return Ok(());

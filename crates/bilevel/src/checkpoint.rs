@@ -40,6 +40,8 @@ pub struct Checkpoint {
     header: Header,
     state: Snapshot,
     slots: Vec<Vec<Array>>,
+    /// λ and θ where a measure was best; none where none is kept.
+    best: Vec<Array>,
 }
 
 impl Checkpoint {
@@ -107,7 +109,7 @@ impl Checkpoint {
     /// ```
     pub fn encode(&self) -> Result<Vec<u8>> {
         let Snapshot { lambda, theta, memory } = &self.state;
-        let arrays = lambda.iter().chain(theta).chain(memory).chain(self.slots.iter().flatten());
+        let arrays = lambda.iter().chain(theta).chain(memory).chain(self.slots.iter().flatten()).chain(&self.best);
         let tensors: Vec<Tensor> = arrays.map(Tensor::Array).collect();
         let mut bytes = vec![];
         let written = checkpoint_file::write(&self.header, &tensors, CHUNK, &mut bytes);
@@ -135,6 +137,7 @@ impl Checkpoint {
         };
         let state = Snapshot { lambda: take(lambda.len())?, theta: take(theta.len())?, memory: take(header.memory)? };
         let slots = header.slots.iter().map(|_| take(lambda.len())).collect::<Result<_>>()?;
-        Ok(Checkpoint { header, state, slots })
+        let best = take(if header.keeps_best() { lambda.len() + theta.len() } else { 0 })?;
+        Ok(Checkpoint { header, state, slots, best })
     }
 }

@@ -9,8 +9,9 @@ use crate::error::require;
 use crate::estimator::{Estimator, Method};
 use crate::fingerprint::{Fingerprint, Identity};
 use crate::given::Given;
+use crate::measures::{Aim, Measuring};
 use crate::named::Named;
-use crate::observer::Observer;
+use crate::observer::{Answer, Iteration, Observer, OnIteration};
 use crate::optimizer::{Optimizer, Sgd};
 use crate::outer_loop;
 use crate::paths::Path;
@@ -18,6 +19,7 @@ use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
 use crate::schedule::Schedule;
 use crate::session::Session;
+use crate::state::State;
 use crate::stopping::{Criteria, Outcome, StopSignal};
 use crate::typed_problem::Problem;
 use crate::variable::Variable;
@@ -126,6 +128,7 @@ where
                 time: None,
                 tolerance: None,
                 patience: None,
+                measuring: Measuring::default(),
                 signal: StopSignal::new(),
             },
             observers: vec![],
@@ -388,6 +391,63 @@ where
         self
     }
 
+    /// Takes the problem's measures after every so many iterations; 0, if not said, is never. They are in [`Iteration::measures`] for
+    /// observers and in the file of [`JsonLines`](crate::JsonLines). What is random in them is drawn with a key of its own, which is
+    /// the same each time, so they can be compared, and the run is the same with and without them.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
+    /// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    ///     .inner(|_, l, t| (t.0 - l.0).square())
+    ///     .outer(|_, _, t| (t.0 - 1.0).square())
+    ///     .measure("distance", |_, l, _| (l.0 - 1.0).abs())
+    ///     .build()?;
+    /// let outcome = Driver::new(&problem, HpoSgld::default()).rate(0.1).measure_every(10).run()?;
+    /// assert!(outcome.measures.get("distance").unwrap() < 0.1);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn measure_every(mut self, iterations: u32) -> Self {
+        self.settings.criteria.measuring.every = iterations;
+        self
+    }
+
+    /// Stops when a measure has not improved by more than `improvement` for so many measurements in a row.
+    ///
+    /// ```
+    /// # use bilevel::{Aim, Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square())
+    /// #     .measure("distance", |_, l, _| (l.0 - 1.0).abs()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.rate(0.1).measure_every(5).patience_on(Aim::lowest("distance"), 3, 0.001).iterations(500).run()?;
+    /// assert_eq!(outcome.reason, StopReason::MeasurePatience("distance".into()));
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn patience_on(mut self, aim: Aim, measurements: u32, improvement: f64) -> Self {
+        self.settings.criteria.measuring.patience = Some((aim, measurements, improvement));
+        self
+    }
+
+    /// Keeps λ and θ of the measurement at which a measure was best, in [`Outcome::best`] and in checkpoints.
+    ///
+    /// ```
+    /// # use bilevel::{Aim, Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square())
+    /// #     .measure("distance from 0.5", |_, l, _| (l.0 - 0.5).abs()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// // λ passes 0.5 on its way to 1.
+    /// let outcome = driver.rate(0.1).measure_every(1).keep_best(Aim::lowest("distance from 0.5")).run()?;
+    /// let best = outcome.best.unwrap();
+    /// assert!(best.iteration < outcome.iterations);
+    /// assert!((best.state.lambda[0].item()? - 0.5).abs() < 0.1);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn keep_best(mut self, aim: Aim) -> Self {
+        self.settings.criteria.measuring.keep = Some(aim);
+        self
+    }
+
     /// Stops when this is set, within a fraction of a second also in the midst of a long hypergradient.
     ///
     /// ```
@@ -420,6 +480,33 @@ where
     pub fn observe(mut self, observer: impl Observer + 'static) -> Self {
         self.settings.observers.push(Box::new(observer));
         self
+    }
+
+    /// Calls this after each iteration, with λ as it is after the step; it returns nothing, or a
+    /// [`ControlFlow`](std::ops::ControlFlow) that may end the run with a reason.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// use std::ops::ControlFlow;
+    /// let outcome = driver
+    ///     .on_iteration(|iteration, _| println!("{}: {}", iteration.number, iteration.outer_loss))
+    ///     .on_iteration(|iteration, _| match iteration.number {
+    ///         7 => ControlFlow::Break("seven are enough"),
+    ///         _ => ControlFlow::Continue(()),
+    ///     })
+    ///     .run()?;
+    /// assert_eq!(outcome.reason, StopReason::Observer("seven are enough".into()));
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn on_iteration<A, F>(self, closure: F) -> Self
+    where
+        A: Answer,
+        F: FnMut(&Iteration, &State) -> A + Send + 'static,
+    {
+        self.observe(OnIteration(closure))
     }
 
     /// Saves checkpoints, and goes on from them if asked to.
@@ -461,6 +548,7 @@ where
 impl Settings {
     fn check(&self) -> Result<()> {
         self.criteria.check()?;
+        self.criteria.measuring.check(&self.problem.measure_names())?;
         self.schedule.check()?;
         self.inner_schedule.map_or(Ok(()), |schedule| schedule.check())?;
         self.optimizer.check()?;

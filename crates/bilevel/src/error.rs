@@ -29,6 +29,13 @@ pub enum Error {
         /// The name given.
         name: String,
     },
+    /// No measure of the problem has this name.
+    UnknownMeasure {
+        /// The name given.
+        name: String,
+        /// Those there are.
+        known: Vec<String>,
+    },
     /// A problem described in a way that cannot be.
     Problem {
         /// What is wrong, and what would be right.
@@ -72,6 +79,15 @@ impl fmt::Display for Error {
                     }
                 }
             }
+            Error::UnknownMeasure { name, known } => match crate::nearest(name, known.iter().map(String::as_str)) {
+                Some(near) => write!(f, "the problem has no measure '{name}'; did you mean '{near}'?"),
+                None if known.is_empty() => {
+                    write!(f, "the problem has no measure '{name}', nor any other; add it with .measure(\"{name}\", …)")
+                }
+                None => {
+                    write!(f, "the problem has no measure '{name}'; its measures are '{}'", known.join("', '"))
+                }
+            },
             Error::Problem { reason } => f.write_str(reason),
             Error::Diverged { seen, cause } => write!(f, "diverged: {seen}; {}", cause.advice()),
             Error::Stream { name, step, reason } => {

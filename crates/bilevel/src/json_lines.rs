@@ -107,12 +107,16 @@ impl Observer for JsonLines {
         let Some(file) = &mut self.file else { return ControlFlow::Continue(()) };
         let o = &i.oracles;
         let error = i.standard_error.map_or(String::new(), |error| format!("\"standard_error\":{error:?},"));
+        let measures = match serde_json::to_string(&i.measures) {
+            Ok(measures) if !i.measures.is_empty() => format!("\"measures\":{measures},"),
+            _ => String::new(),
+        };
         let diagnostics = serde_json::to_string(&i.diagnostics).unwrap_or_else(|_| "{}".into());
-        // A number of a finished iteration is finite, and Rust prints it so that it is read back exactly.
+        // A number of a finished iteration, but for a measure, is finite, and Rust prints it so that it is read back exactly.
         let line = format!(
             "{{\"iteration\":{},\"inner_loss\":{:?},\"outer_loss\":{:?},\"hypergradient_norm\":{:?},{error}\"step_norm\":{:?},\
              \"rate\":{:?},\"seconds\":{:?},\"inner_gradients\":{},\"outer_gradients\":{},\"hessian_products\":{},\
-             \"mixed_products\":{},\"losses\":{},\"diagnostics\":{diagnostics}}}\n",
+             \"mixed_products\":{},\"losses\":{},{measures}\"diagnostics\":{diagnostics}}}\n",
             i.number,
             i.inner_loss,
             i.outer_loss,

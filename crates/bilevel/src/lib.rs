@@ -1,6 +1,7 @@
 //! Gradient-based bi-level optimization: a problem is two losses, a method estimates the derivative of the outer loss
 //! through the inner training, and an outer loop follows it.
 
+mod check;
 mod checkpoint;
 mod checkpoint_error;
 mod checkpoint_file;
@@ -25,6 +26,7 @@ mod key;
 mod leaves;
 mod loader;
 mod losses;
+mod measures;
 mod methods;
 mod named;
 mod norms;
@@ -32,6 +34,7 @@ mod observer;
 mod optimizer;
 mod outer_loop;
 mod outer_step;
+pub mod parts;
 mod paths;
 mod permutation;
 mod point;
@@ -61,6 +64,7 @@ pub mod whole_file;
 pub use bilevel_cpu::Cpu;
 pub use bilevel_graph as graph;
 pub use bilevel_graph::{Array, DType, Leaf, Tensor, Tree};
+pub use check::{Agreement, Check, MethodReport, ProblemReport};
 pub use checkpoint::Checkpoint;
 pub use checkpoint_error::CheckpointError;
 pub use checkpoint_file::FORMAT_VERSION;
@@ -83,9 +87,10 @@ pub use json_lines::JsonLines;
 pub use key::Key;
 pub use leaves::Leaves;
 pub use losses::Losses;
+pub use measures::{Aim, Best, Measures};
 pub use methods::{AnyMethod, MethodInfo, methods, methods_for};
 pub use named::Named;
-pub use observer::{Beginning, Iteration, Observer, Recorder};
+pub use observer::{Answer, Beginning, Iteration, Observer, Recorder};
 pub use optimizer::{Adam, AdamW, InnerOptimizer, LeafStep, Momentum, Optimizer, RmsProp, Sgd};
 pub use paths::Path;
 pub use probe::InnerTime;

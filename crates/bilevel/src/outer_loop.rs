@@ -12,6 +12,7 @@ use crate::fingerprint::Identity;
 use crate::initial::Initial;
 use crate::key::Key;
 use crate::leaves::Leaves;
+use crate::measures::{Gauge, Measures};
 use crate::norms::LazyNorm;
 use crate::observer::{Beginning, Iteration, Observer};
 use crate::optimizer::Optimizer;
@@ -41,7 +42,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
 
     let state = outer.first()?;
     let zeros = zero_slots(&*driver.optimizer, &state.lambda, &session)?;
-    let mut progress = Progress { state, slots: zeros, numbers: Numbers::new() };
+    let mut progress = Progress { state, slots: zeros, best: None, numbers: Numbers::new() };
     let mut notes = outer.notes()?;
     let mut save = Saving { identity: driver.identity(), slots, folder: None, saved: None };
     if let Some(settings) = &driver.checkpoints {
@@ -49,6 +50,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         // Where a run does not resume, the folder is empty.
         if let Some(refused) = folder.resume(&save.identity, slots, &mut progress, &session)? {
             notes.extend(refused.iter().map(|error| format!("{error}; going on from the one before it")));
+            progress.aim_at(&driver.criteria.measuring);
             save.saved = Some(progress.numbers.iteration);
         }
         save.folder = Some(folder);
@@ -114,10 +116,17 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         notes.push(format!("before that: {reason}"));
         reason = StopReason::Unsaved(error);
     }
-    let Progress { state, numbers, .. } = progress;
+    let measures = match &reason {
+        StopReason::Signal => Measures::default(),
+        _ => outer.measures(&progress).unwrap_or_else(|error| {
+            notes.push(format!("the measures could not be taken at the end: {error}"));
+            Measures::default()
+        }),
+    };
+    let Progress { state, numbers, best, .. } = progress;
     let warnings = numbers.looked.warnings();
     notes.extend(warnings.iter().map(|warning| format!("when last looked into, {warning}")));
-    if numbers.last.is_some_and(|last| last.hypergradient_norm == 0.0)
+    if numbers.last.as_ref().is_some_and(|last| last.hypergradient_norm == 0.0)
         && state.lambda.arrays()? == outer.first()?.lambda.arrays()?
     {
         let note = "λ is where it started, for every hypergradient was exactly 0: start λ or θ elsewhere, or see whether the \
@@ -132,6 +141,8 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         iterations: numbers.iteration,
         last: numbers.last,
         best_outer_loss: numbers.best,
+        measures,
+        best,
         oracles: numbers.oracles,
         elapsed: spent.saturating_add(began.elapsed()),
         state,
@@ -189,6 +200,8 @@ struct OuterLoop<'a> {
     cold: Option<(Initial, Leaves)>,
     /// The norm of the standard error, for methods that know it.
     error: LazyNorm,
+    /// Where the run is to measure.
+    gauge: Option<Gauge>,
 }
 
 impl<'a> OuterLoop<'a> {
@@ -204,7 +217,11 @@ impl<'a> OuterLoop<'a> {
             false => None,
         };
         let (key, error) = (Key::from_seed(driver.seed), LazyNorm::new(executor));
-        Ok(OuterLoop { driver, session, key, estimator, step: None, cold, error })
+        let gauge = match driver.criteria.measuring.every {
+            0 => None,
+            _ => Some(Gauge::new(session, key)?),
+        };
+        Ok(OuterLoop { driver, session, key, estimator, step: None, cold, error, gauge })
     }
 
     /// Where the run starts.
@@ -247,7 +264,7 @@ impl<'a> OuterLoop<'a> {
             return diagnosis;
         }
         let Ok(first) = self.first() else { return diagnosis };
-        let last = before.numbers.last.map(|last| last.outer_loss);
+        let last = before.numbers.last.as_ref().map(|last| last.outer_loss);
         let circumstances = Circumstances {
             session: self.session,
             state: &state,
@@ -263,7 +280,7 @@ impl<'a> OuterLoop<'a> {
     /// One iteration; the diagnosis where it has to be given up, with the progress in no particular state.
     fn iterate(&mut self, progress: &mut Progress) -> Result<Option<Diagnosis>> {
         let Settings { method, optimizer, schedule, inner_schedule, diagnose_every, clip, criteria, .. } = self.driver;
-        let Progress { state, slots, numbers } = progress;
+        let Progress { state, slots, numbers, .. } = progress;
         let number = numbers.iteration + 1;
         let key = self.key.fold_in(number);
         let leap = numbers.leapt();
@@ -327,9 +344,24 @@ impl<'a> OuterLoop<'a> {
             step_norm: measured.step,
             rate,
             diagnostics: hypergradient.diagnostics,
+            measures: Measures::default(),
             oracles: numbers.oracles,
             elapsed: numbers.elapsed,
         });
+        let measuring = &criteria.measuring;
+        if let Some(gauge) = self.gauge.as_mut().filter(|_| number.is_multiple_of(measuring.every)) {
+            let measures = gauge.at(state)?;
+            progress.note_measures(measures, measuring, self.session)?;
+        }
         Ok(None)
+    }
+
+    /// The measures at this progress, where the run is to measure.
+    fn measures(&mut self, progress: &Progress) -> Result<Measures> {
+        let Some(gauge) = &mut self.gauge else { return Ok(Measures::default()) };
+        match &progress.numbers.last {
+            Some(last) if !last.measures.is_empty() => Ok(last.measures.clone()),
+            _ => gauge.at(&progress.state),
+        }
     }
 }

@@ -62,6 +62,11 @@ impl AnyProblem {
         self.theta.iter().map(|(name, _)| name.as_str()).collect()
     }
 
+    /// Names of the problem's own measures.
+    pub fn measure_names(&self) -> Vec<&str> {
+        self.measures.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
     /// The floating-point type everything is computed in.
     pub fn dtype(&self) -> DType {
         self.dtype

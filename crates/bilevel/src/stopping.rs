@@ -4,6 +4,7 @@ use crate::checkpoint_error::CheckpointError;
 use crate::divergence::Diagnosis;
 use crate::error::require;
 use crate::estimator::Oracles;
+use crate::measures::{Best, Measures, Measuring};
 use crate::named::Named;
 use crate::progress::Numbers;
 use crate::state::State;
@@ -33,6 +34,8 @@ pub enum StopReason {
     Tolerance,
     /// The outer loss did not improve for as long as patience lasts.
     Patience,
+    /// This measure did not improve for as long as patience lasts.
+    MeasurePatience(String),
     /// The [`StopSignal`] was set, by Ctrl-C for instance.
     Signal,
     /// An observer asked for it, for this reason.
@@ -61,6 +64,7 @@ impl fmt::Display for StopReason {
             StopReason::Time => f.write_str("the time limit was reached"),
             StopReason::Tolerance => f.write_str("the hypergradient is within the tolerance"),
             StopReason::Patience => f.write_str("the outer loss no longer improves"),
+            StopReason::MeasurePatience(measure) => write!(f, "the measure '{measure}' no longer improves"),
             StopReason::Signal => f.write_str("stopped from outside"),
             StopReason::Observer(reason) => write!(f, "stopped by an observer: {reason}"),
             StopReason::Diverged(diagnosis) => write!(f, "diverged at {diagnosis}"),
@@ -157,6 +161,10 @@ pub struct Outcome<L: Tree = Named<Variable>, T: Tree = Named<Variable>> {
     pub last: Option<Iteration>,
     /// The least outer loss seen.
     pub best_outer_loss: Option<f64>,
+    /// The problem's measures at this state, where the run was to measure and was not stopped by its signal.
+    pub measures: Measures,
+    /// Where a measure was best, for a run that was to [keep it](crate::Driver::keep_best).
+    pub best: Option<Best>,
     /// What all of it cost.
     pub oracles: Oracles,
     /// Time spent, that before a resumption included.
@@ -172,9 +180,20 @@ impl Outcome {
         L: Tree<Leaf = Variable>,
         T: Tree<Leaf = Variable>,
     {
-        let Outcome { reason, state, iterations, last, best_outer_loss, oracles, elapsed, notes, .. } = self;
-        let (lambda, theta) = (rebuilt(lambda, self.lambda)?, rebuilt(theta, self.theta)?);
-        Ok(Outcome { reason, lambda, theta, state, iterations, last, best_outer_loss, oracles, elapsed, notes })
+        Ok(Outcome {
+            reason: self.reason,
+            lambda: rebuilt(lambda, self.lambda)?,
+            theta: rebuilt(theta, self.theta)?,
+            state: self.state,
+            iterations: self.iterations,
+            last: self.last,
+            best_outer_loss: self.best_outer_loss,
+            measures: self.measures,
+            best: self.best,
+            oracles: self.oracles,
+            elapsed: self.elapsed,
+            notes: self.notes,
+        })
     }
 }
 
@@ -207,6 +226,7 @@ pub(crate) struct Criteria {
     pub tolerance: Option<f64>,
     /// So many iterations without an improvement by so much.
     pub patience: Option<(u32, f64)>,
+    pub measuring: Measuring,
     pub signal: StopSignal,
 }
 
@@ -227,7 +247,7 @@ impl Criteria {
     /// The reason to stop before the next iteration, if there is one. But for time and signal it depends on the progress
     /// alone, so a finished run that is resumed stops at once, for the same reason.
     pub fn reason(&self, progress: &Numbers, in_this_run: Duration) -> Option<StopReason> {
-        let norm = progress.last.map(|last| last.projected_norm);
+        let norm = progress.last.as_ref().map(|last| last.projected_norm);
         if let (Some(tolerance), Some(norm)) = (self.tolerance, norm)
             && norm <= tolerance
         {
@@ -235,6 +255,11 @@ impl Criteria {
         }
         if self.patience.is_some_and(|(iterations, _)| progress.since_best >= iterations) {
             return Some(StopReason::Patience);
+        }
+        if let (Some((aim, measurements, _)), Some(followed)) = (&self.measuring.patience, &progress.followed)
+            && followed.since >= *measurements
+        {
+            return Some(StopReason::MeasurePatience(aim.measure().into()));
         }
         if progress.iteration >= self.iterations {
             return Some(StopReason::Iterations);

@@ -72,7 +72,7 @@ fn driver(problem: &AnyProblem, method: impl Method + 'static) -> Driver {
 
 /// Everything in an outcome but the time.
 fn essence<L: Tree, T: Tree>(outcome: &Outcome<L, T>) -> impl PartialEq + std::fmt::Debug + use<L, T> {
-    let last = outcome.last.map(|last| Iteration { elapsed: Default::default(), ..last });
+    let last = outcome.last.clone().map(|last| Iteration { elapsed: Default::default(), ..last });
     let reason = outcome.reason.to_string();
     (kill_target::bits(outcome).unwrap(), last, outcome.best_outer_loss, outcome.oracles, reason)
 }

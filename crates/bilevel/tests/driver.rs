@@ -189,7 +189,7 @@ fn a_long_hypergradient_is_clipped_and_a_short_one_is_not() {
         let recorder = Recorder::new();
         let driver = Driver::new(&problem, Scripted::gradients(&[3.0])).rate(1.0).clip_norm(clip);
         driver.iterations(1).observe(recorder.clone()).run().unwrap();
-        recorder.iterations()[0]
+        recorder.iterations()[0].clone()
     };
     let clipped = run(1.5);
     assert!((clipped.step_norm - 1.5).abs() < 1e-15 && clipped.hypergradient_norm == 6.0);

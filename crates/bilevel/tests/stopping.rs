@@ -125,7 +125,7 @@ fn all_methods(steps: usize) -> Vec<Box<dyn Method>> {
 
 /// λ, θ, memory and numbers, without times.
 fn without_times(outcome: &Outcome) -> (Snapshot, u32, Option<f64>) {
-    (outcome.state.snapshot().unwrap(), outcome.iterations, outcome.last.map(|last| last.hypergradient_norm))
+    (outcome.state.snapshot().unwrap(), outcome.iterations, outcome.last.as_ref().map(|last| last.hypergradient_norm))
 }
 
 #[test]

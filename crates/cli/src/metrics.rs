@@ -6,32 +6,11 @@ use crate::folder::{RunFolder, write_whole};
 use crate::numbers::numbers;
 use crate::run_history::{Damage, History, LONGEST_LINE};
 use crate::tensorboard::TensorBoard;
-use bilevel::{Beginning, Evaluator, Iteration, Key, Observer, Session, State};
-use serde_json::{Map, Value};
+use bilevel::{Beginning, Iteration, Observer, State};
+use serde_json::Value;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::ControlFlow;
-
-/// The problem's own measures at a state. All measures of a run draw from one key, so that they can be compared.
-pub struct Measures {
-    evaluator: Evaluator,
-    key: Key,
-}
-
-impl Measures {
-    /// Of this session's problem, in runs of this configuration.
-    pub fn new(session: &Session, config: &Config) -> Result<Self> {
-        Ok(Measures { evaluator: session.evaluator()?, key: Key::from_seed(config.seed).fold_in(u32::MAX) })
-    }
-
-    /// By name; a number that is not finite is null.
-    pub fn at(&mut self, state: &State) -> Result<Map<String, Value>> {
-        let values = self.evaluator.at(state, self.key)?;
-        // The first two are the losses, which every iteration has.
-        let named = self.evaluator.names().iter().zip(values).skip(2);
-        Ok(named.map(|(name, value)| (name.clone(), Value::from(value))).collect())
-    }
-}
 
 /// What a run that goes on finds in its metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,15 +52,14 @@ pub fn look_at(folder: &RunFolder, last: Option<&Iteration>) -> Result<Kept> {
 pub struct Recorder {
     folder: RunFolder,
     config: Config,
-    measures: Measures,
     file: Option<File>,
     events: Option<TensorBoard>,
 }
 
 impl Recorder {
     /// Into this folder.
-    pub fn new(folder: &RunFolder, config: &Config, measures: Measures) -> Self {
-        Recorder { folder: folder.clone(), config: config.clone(), measures, file: None, events: None }
+    pub fn new(folder: &RunFolder, config: &Config) -> Self {
+        Recorder { folder: folder.clone(), config: config.clone(), file: None, events: None }
     }
 
     fn begin(&mut self, done: u32) -> Result<()> {
@@ -104,15 +82,9 @@ impl Recorder {
         Ok(())
     }
 
-    fn write(&mut self, iteration: &Iteration, state: &State) -> Result<()> {
+    fn write(&mut self, iteration: &Iteration) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        let mut line = numbers(iteration);
-        if iteration.number.is_multiple_of(self.config.metrics.every) {
-            let measures = self.measures.at(state)?;
-            if !measures.is_empty() {
-                line.insert("measures".into(), Value::Object(measures));
-            }
-        }
+        let line = numbers(iteration);
         if let Some(events) = &mut self.events {
             events.write(iteration.number, &line)?;
         }
@@ -157,7 +129,7 @@ impl Observer for Recorder {
         answer(self.begin(beginning.done))
     }
 
-    fn on_iteration(&mut self, iteration: &Iteration, state: &State) -> ControlFlow<String> {
-        answer(self.write(iteration, state))
+    fn on_iteration(&mut self, iteration: &Iteration, _: &State) -> ControlFlow<String> {
+        answer(self.write(iteration))
     }
 }

@@ -3,7 +3,6 @@
 use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_whole};
-use crate::metrics::Measures;
 use bilevel::{DType, Outcome, Problem, StopReason};
 use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
@@ -90,7 +89,7 @@ fn word(reason: &StopReason) -> Option<&'static str> {
     match reason {
         StopReason::Iterations => Some("iterations"),
         StopReason::Tolerance => Some("tolerance"),
-        StopReason::Patience => Some("patience"),
+        StopReason::Patience | StopReason::MeasurePatience(_) => Some("patience"),
         StopReason::Diverged(_) => Some("diverged"),
         _ => None,
     }
@@ -98,7 +97,7 @@ fn word(reason: &StopReason) -> Option<&'static str> {
 
 impl RunResult {
     /// Of a finished run; `None` where it was stopped from outside.
-    pub fn new(config: &Config, problem: &Problem, outcome: &Outcome, measures: &mut Measures) -> Result<Option<Self>> {
+    pub fn new(config: &Config, problem: &Problem, outcome: &Outcome) -> Result<Option<Self>> {
         let Some(stopped) = word(&outcome.reason) else { return Ok(None) };
         let last = outcome.last.as_ref();
         let o = outcome.oracles;
@@ -123,7 +122,7 @@ impl RunResult {
             outer_loss: last.map(|last| last.outer_loss),
             best_outer_loss: outcome.best_outer_loss,
             hypergradient_norm: last.map(|last| last.hypergradient_norm),
-            measures: measures.at(&outcome.state)?,
+            measures: outcome.measures.iter().map(|(name, value)| (name.to_string(), Value::from(value))).collect(),
             lambda: leaves.map(|(name, array)| LeafSummary::new(name, array)).collect(),
             oracles: oracles.map(|(name, count)| (name.to_string(), Value::from(count))).into_iter().collect(),
         }))

@@ -1,7 +1,8 @@
 //! The metrics of a run, read back. A last line torn by a crash is passed over; any other damage is named with its line.
 
 use crate::errors::{CliError, Result};
-use bilevel::Diagnostics;
+use crate::numbers::numbers;
+use bilevel::{Diagnostics, Iteration};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fs::File;
@@ -97,6 +98,12 @@ pub struct History {
 }
 
 impl History {
+    /// Of iterations that are in memory.
+    pub fn of(iterations: &[Iteration]) -> Self {
+        let row = |iteration| serde_json::from_value(Value::Object(numbers(iteration))).ok();
+        History { rows: iterations.iter().filter_map(row).collect() }
+    }
+
     /// From a file, to be drawn.
     pub fn read(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(|error| CliError::file("read", path, &error))?;

@@ -3,9 +3,9 @@
 use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_report};
-use crate::metrics::{Measures, Recorder, look_at};
+use crate::metrics::{Recorder, look_at};
 use crate::result::{RunResult, write_result};
-use bilevel::{Checkpoints, Observer, Session, StopReason, StopSignal};
+use bilevel::{Checkpoints, Observer, StopReason, StopSignal};
 
 /// Runs a configuration in its folder, from the beginning or from where it stopped. A run that is stopped, diverges or cannot
 /// be written is an error that says what to do; its folder is left so that it can be resumed.
@@ -28,16 +28,16 @@ pub fn execute(
         }
     }
     let setup = config.setup()?;
-    let session = Session::new(&setup.problem, &config.executor())?;
-    let recorder = Recorder::new(folder, config, Measures::new(&session, config)?);
+    let recorder = Recorder::new(folder, config);
     let checkpoints = Checkpoints::new(folder.checkpoints()).every(config.checkpoint.every).resume(resume);
-    let mut driver = config.driver(&setup).checkpoints(checkpoints).stop_signal(signal).observe(recorder);
+    let driver = config.driver(&setup).measure_every(config.metrics.every).checkpoints(checkpoints);
+    let mut driver = driver.stop_signal(signal).observe(recorder);
     if let Some(display) = display {
         driver = driver.observe(display);
     }
     let outcome = driver.run()?;
     let path = folder.path().to_path_buf();
-    let result = RunResult::new(config, &setup.problem, &outcome, &mut Measures::new(&session, config)?)?;
+    let result = RunResult::new(config, &setup.problem, &outcome)?;
     if let Some(result) = &result {
         write_result(folder, &setup.problem, &outcome, result)?;
     }
