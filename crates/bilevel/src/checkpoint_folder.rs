@@ -11,7 +11,7 @@ use crate::error::{Error, require};
 use crate::fingerprint::Identity;
 use crate::progress::Progress;
 use crate::session::Session;
-use crate::whole_file::{remove_unfinished, write_whole_by};
+use crate::whole_file::{refuse_irregular, remove_unfinished, write_whole_by};
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
@@ -173,8 +173,9 @@ impl Folder {
         let path = settings.folder.clone();
         std::fs::create_dir_all(&path).map_err(|e| CheckpointError::io("make the folder", &path, &e))?;
         let lock_path = path.join(LOCK);
-        let lock = File::options().create(true).truncate(false).write(true).open(&lock_path);
-        let lock = lock.map_err(|e| CheckpointError::io("write to", &lock_path, &e))?;
+        let lock = refuse_irregular(&lock_path)
+            .and_then(|()| File::options().create(true).truncate(false).write(true).open(&lock_path))
+            .map_err(|e| CheckpointError::io("write to", &lock_path, &e))?;
         // Some network file systems have no locks; there the user has to take care.
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
             return Err(CheckpointError::Busy { path });

@@ -2,7 +2,7 @@
 
 use crate::observer::{Beginning, Iteration, Observer};
 use crate::state::State;
-use crate::whole_file::{remove_unfinished_of, write_whole};
+use crate::whole_file::{open_regular, remove_unfinished_of, write_whole};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::ops::ControlFlow;
@@ -49,7 +49,7 @@ impl JsonLines {
             return File::create(&self.path);
         }
         let mut kept = Vec::new();
-        match File::open(&self.path) {
+        match open_regular(&self.path) {
             Ok(file) => {
                 let mut reader = BufReader::new(file);
                 let mut line = Vec::new();

@@ -103,11 +103,12 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         }
         if progress.numbers.watch.suspect == 0 {
             good.copy_from(&progress, &session)?;
-            if driver.checkpoints.as_ref().is_some_and(|c| c.is_due(good.numbers.iteration))
-                && let Err(error) = save.save(&good)
-            {
-                break StopReason::Unsaved(error);
-            }
+        }
+        // A suspect iteration that a checkpoint is due in is no reason to have none: the last good one is saved.
+        if driver.checkpoints.as_ref().is_some_and(|c| c.is_due(progress.numbers.iteration))
+            && let Err(error) = save.save(&good)
+        {
+            break StopReason::Unsaved(error);
         }
     };
     if !matches!(reason, StopReason::Unsaved(_))

@@ -13,7 +13,7 @@ use crate::config_entries::{self, Entry};
 use crate::config_errors::{ConfigError, Place, Wrong};
 use crate::errors::{CliError, Result};
 use crate::readable::escaped_path;
-use bilevel::whole_file::{self, is_unfinished, remove_unfinished};
+use bilevel::whole_file::{self, is_unfinished, open_regular, remove_unfinished};
 use bilevel::{CheckpointError, Checkpoints};
 use std::ffi::OsString;
 use std::fs::File;
@@ -131,7 +131,7 @@ impl RunFolder {
 
     /// Refuses a configuration that would continue the run on another path.
     pub fn check_unchanged(&self, config: &Config) -> Result<()> {
-        match read_up_to(&self.path_hash_file(), LARGEST_SETTINGS) {
+        match read_settings(&self.path_hash_file()) {
             Ok(begun) if begun.trim_ascii() != config.path_hash().as_bytes() => {
                 Err(CliError::Changed(self.path.clone()))
             }
@@ -200,21 +200,27 @@ pub fn clean(folder: &Path) -> Result<()> {
 }
 
 /// The most bytes a file of settings may have.
-pub const LARGEST_SETTINGS: u64 = 1 << 20;
+const LARGEST_SETTINGS: u64 = 1 << 20;
 
-/// A small file; one that is larger than it can be is refused before it fills the memory.
-pub fn read_up_to(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+/// A small file of the command's own; one that is larger than it can be is refused before it fills the memory.
+pub fn read_settings(path: &Path) -> std::io::Result<Vec<u8>> {
+    read_up_to(open_regular(path)?)
+}
+
+fn read_up_to(file: File) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![];
-    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > most {
-        true => Err(std::io::Error::other(format!("it has more than {most} bytes, too many for a file of settings"))),
+    file.take(LARGEST_SETTINGS + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > LARGEST_SETTINGS {
+        true => Err(std::io::Error::other(format!(
+            "it has more than {LARGEST_SETTINGS} bytes, too many for a file of settings"
+        ))),
         false => Ok(bytes),
     }
 }
 
-/// The settings in a file.
+/// The settings in a file, which may be a pipe if the user names one.
 pub fn read_entries(path: &Path) -> Result<Vec<Entry>> {
-    let text = read_up_to(path, LARGEST_SETTINGS).map_err(|error| CliError::file("read", path, &error))?;
+    let text = File::open(path).and_then(read_up_to).map_err(|error| CliError::file("read", path, &error))?;
     let entries = config_entries::parse(&text, path)?;
     if entries.is_empty() {
         return Err(ConfigError::at(&Place::File(path.into(), 1), Wrong::NoExperiment).into());

@@ -4,8 +4,10 @@ use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_whole};
 use crate::numbers::numbers;
+use crate::result::RunResult;
 use crate::run_history::{Damage, History, LONGEST_LINE};
 use crate::tensorboard::TensorBoard;
+use bilevel::whole_file::{open_regular, refuse_irregular};
 use bilevel::{Beginning, Iteration, Observer, State};
 use serde_json::Value;
 use std::fs::{File, OpenOptions};
@@ -23,29 +25,31 @@ pub struct Kept {
 
 /// Looks at the metrics of a run that goes on after this iteration, or from its beginning. Lines that are not its own are
 /// refused, so that none of them is written over.
-pub fn look_at(folder: &RunFolder, last: Option<&Iteration>) -> Result<Kept> {
+pub fn look_at(folder: &RunFolder, config: &Config, last: Option<&Iteration>) -> Result<Kept> {
     let path = folder.metrics_file();
     let done = last.map_or(0, |last| last.number as usize);
-    let file = match File::open(&path) {
+    // It will be written again, which nothing but a regular file allows.
+    refuse_irregular(&path).map_err(|error| CliError::file("write", &path, &error))?;
+    let file = match open_regular(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Kept { lines: 0, lacking: done }),
         Err(error) => return Err(CliError::file("read", &path, &error)),
     };
-    let foreign = |what: String| CliError::ForeignMetrics { path: folder.path().to_path_buf(), what };
-    let rows = match History::parse(BufReader::new(file)) {
-        Ok(history) => history.rows,
+    let foreign = |what: String| CliError::foreign(folder, "metrics.jsonl", what, " and the run goes on without it");
+    let history = match History::parse(BufReader::new(file)) {
+        Ok(history) => history,
         Err(Damage::Unread(error)) => return Err(CliError::file("read", &path, &error)),
         Err(damage) => return Err(foreign(damage.to_string())),
     };
-    let of_last = rows.iter().enumerate().find(|(_, row)| row.iteration as usize == done);
-    if let (Some(last), Some((at, row))) = (last, of_last) {
-        let found = [row.inner_loss, row.outer_loss, row.hypergradient_norm];
-        if found != [last.inner_loss, last.outer_loss, last.hypergradient_norm].map(Some) {
-            return Err(foreign(format!("in line {} the losses are not those of the checkpoint", at + 1)));
-        }
+    let other_losses = |last: &Iteration| {
+        let expected = [last.inner_loss, last.outer_loss, last.hypergradient_norm].map(Some);
+        history.other_losses(last.number, expected, "the checkpoint")
+    };
+    if let Some(what) = history.foreign_line(&config.path_hash()).or_else(|| last.and_then(other_losses)) {
+        return Err(foreign(what));
     }
-    let there = rows.iter().filter(|row| row.iteration as usize <= done).count();
-    Ok(Kept { lines: rows.len(), lacking: done.saturating_sub(there) })
+    let there = history.rows.iter().filter(|row| row.iteration as usize <= done).count();
+    Ok(Kept { lines: history.rows.len(), lacking: done.saturating_sub(there) })
 }
 
 /// Writes `config.toml` when a run begins and a line of `metrics.jsonl` after every iteration.
@@ -68,14 +72,16 @@ impl Recorder {
         write_whole(&self.folder.config_file(), self.config.to_toml().as_bytes())?;
         let path = self.folder.metrics_file();
         let failed = |error: std::io::Error| CliError::file("write", &path, &error);
-        self.file = Some(if done == 0 {
-            File::create(&path).map_err(failed)?
-        } else {
-            // Lines of iterations that will be done again, and one torn by a crash, are not kept.
-            let kept = whole_lines(&path, done).map_err(failed)?;
-            write_whole(&path, &kept)?;
-            OpenOptions::new().append(true).open(&path).map_err(failed)?
-        });
+        // What is to be found again is not kept: the result of another wish or of iterations that will be done again, their
+        // lines, and a line torn by a crash.
+        let has_result = RunResult::read(&self.folder).ok();
+        if has_result.is_some_and(|had| had.config_hash != self.config.hash() || had.iterations > done) {
+            let path = self.folder.result_file();
+            std::fs::remove_file(&path).map_err(|error| CliError::file("remove", &path, &error))?;
+        }
+        let kept = if done == 0 { vec![] } else { whole_lines(&path, done).map_err(failed)? };
+        write_whole(&path, &kept)?;
+        self.file = Some(OpenOptions::new().append(true).open(&path).map_err(failed)?);
         if self.config.metrics.tensorboard {
             self.events = Some(TensorBoard::new(&self.folder, done)?);
         }
@@ -84,7 +90,8 @@ impl Recorder {
 
     fn write(&mut self, iteration: &Iteration) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        let line = numbers(iteration);
+        let mut line = numbers(iteration);
+        line.insert("run".into(), self.config.path_hash().into());
         if let Some(events) = &mut self.events {
             events.write(iteration.number, &line)?;
         }
@@ -97,7 +104,7 @@ impl Recorder {
 /// The lines of the first `done` iterations.
 fn whole_lines(path: &std::path::Path, done: u32) -> std::io::Result<Vec<u8>> {
     let mut kept = vec![];
-    let file = match File::open(path) {
+    let file = match open_regular(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(kept),
         Err(error) => return Err(error),

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_whole};
+use bilevel::whole_file::read_regular;
 use bilevel::{DType, Outcome, Problem, StopReason};
 use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
@@ -71,11 +72,20 @@ fn or_nan<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<f64,
 }
 
 impl LeafSummary {
-    fn new(name: &str, array: &bilevel::Array) -> Self {
-        let values = array.to_f64();
+    /// Whether this was said of a leaf that looks like the other; a number that is not finite was written as none.
+    pub fn is_of(&self, found: &LeafSummary) -> bool {
+        let same = |said: f64, found: f64| said == found || said.is_nan() && !found.is_finite();
+        self.shape == found.shape
+            && same(self.norm, found.norm)
+            && same(self.least, found.least)
+            && same(self.largest, found.largest)
+    }
+
+    /// Of these numbers in this shape.
+    pub fn new(name: &str, shape: &[usize], values: Vec<f64>) -> Self {
         LeafSummary {
             name: name.into(),
-            shape: array.shape().to_vec(),
+            shape: shape.to_vec(),
             norm: values.iter().map(|v| v * v).sum::<f64>().sqrt(),
             least: values.iter().copied().fold(f64::INFINITY, f64::min),
             largest: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
@@ -123,7 +133,7 @@ impl RunResult {
             best_outer_loss: outcome.best_outer_loss,
             hypergradient_norm: last.map(|last| last.hypergradient_norm),
             measures: outcome.measures.iter().map(|(name, value)| (name.to_string(), Value::from(value))).collect(),
-            lambda: leaves.map(|(name, array)| LeafSummary::new(name, array)).collect(),
+            lambda: leaves.map(|(name, array)| LeafSummary::new(name, array.shape(), array.to_f64())).collect(),
             oracles: oracles.map(|(name, count)| (name.to_string(), Value::from(count))).into_iter().collect(),
         }))
     }
@@ -137,12 +147,31 @@ impl RunResult {
     /// A result that was written before.
     pub fn read(folder: &RunFolder) -> Result<Self> {
         let path = folder.result_file();
-        let text = std::fs::read(&path).map_err(|error| CliError::file("read", &path, &error))?;
+        let text = read_regular(&path).map_err(|error| CliError::file("read", &path, &error))?;
         serde_json::from_slice(&text).map_err(|error| CliError::File {
             action: "read",
             path,
             reason: error.to_string(),
         })
+    }
+
+    /// Refuses a result that is not of the run with this configuration, however many iterations that is now asked for.
+    pub fn check_is_of(&self, config: &Config, folder: &RunFolder) -> Result<()> {
+        let method = bilevel::Method::name(&config.method);
+        let mut as_asked_for = config.clone();
+        as_asked_for.outer.iterations = self.iterations;
+        let what = if self.experiment != config.experiment {
+            format!("it is of {} and not of {}", self.experiment, config.experiment)
+        } else if self.method != method {
+            format!("it is by {} and not by {method}", self.method)
+        } else if self.seed != config.seed {
+            format!("it is of seed {} and not of seed {}", self.seed, config.seed)
+        } else if ![config.hash(), as_asked_for.hash()].contains(&self.config_hash) {
+            "it was found with other settings".into()
+        } else {
+            return Ok(());
+        };
+        Err(CliError::foreign(folder, "result.json", what, ""))
     }
 
     /// A few lines for people.

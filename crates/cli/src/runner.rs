@@ -7,6 +7,13 @@ use crate::metrics::{Recorder, look_at};
 use crate::result::{RunResult, write_result};
 use bilevel::{Checkpoints, Observer, StopReason, StopSignal};
 
+/// Draws a run. A report can be drawn again, and what was found is kept already: that it cannot be drawn is only said.
+pub fn report(folder: &RunFolder) {
+    if let Err(error) = write_report(folder) {
+        crate::complain(&format!("the run has no report: {error}"));
+    }
+}
+
 /// Runs a configuration in its folder, from the beginning or from where it stopped. A run that is stopped, diverges or cannot
 /// be written is an error that says what to do; its folder is left so that it can be resumed.
 pub fn execute(
@@ -18,7 +25,7 @@ pub fn execute(
 ) -> Result<RunResult> {
     if resume && let Some(newest) = Checkpoints::new(folder.checkpoints()).newest()? {
         let done = newest.checkpoint.iteration();
-        let lacking = look_at(folder, newest.checkpoint.last())?.lacking;
+        let lacking = look_at(folder, config, newest.checkpoint.last())?.lacking;
         if lacking > 0 {
             let path = folder.metrics_file();
             crate::complain(&format!(
@@ -44,10 +51,8 @@ pub fn execute(
     // A run whose files can no longer be written has said so already.
     if (result.is_some() || outcome.iterations > 0)
         && !matches!(outcome.reason, StopReason::Unsaved(_) | StopReason::Observer(_))
-        && let Err(error) = write_report(folder)
     {
-        // A report can be drawn again; what was found is kept already.
-        crate::complain(&format!("the run has no report: {error}"));
+        report(folder);
     }
     match (outcome.reason, result) {
         (StopReason::Diverged(diagnosis), _) => Err(CliError::Diverged { path, diagnosis: diagnosis.to_string() }),
