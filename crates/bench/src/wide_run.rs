@@ -33,6 +33,17 @@ pub struct Run {
     pub threads: usize,
 }
 
+/// What a run found.
+struct Done {
+    iterations: u32,
+    /// Seconds of each iteration but the first.
+    times: Vec<f64>,
+    norm: f64,
+    /// Before the hash was computed, which takes some memory too.
+    peak: Option<u64>,
+    hash: u64,
+}
+
 /// What a run says of itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
@@ -50,9 +61,9 @@ impl Run {
     /// The run in this process, as one JSON line.
     pub fn print(&self) -> Result<()> {
         let cpu = Cpu::with_threads(self.threads);
-        let (iterations, mut times, norm, hash) = if self.bare { self.by_hand(&cpu)? } else { self.driven(&cpu)? };
+        let Done { iterations, mut times, norm, peak, hash } =
+            if self.bare { self.by_hand(&cpu)? } else { self.driven(&cpu)? };
         let ms = (!times.is_empty()).then(|| 1e3 * median(&mut times));
-        let peak = peak_bytes();
         let line = json!({
             "case": "wide", "way": if self.bare { "bare" } else { "bilevel" }, "count": self.count,
             "iterations": iterations, "ms": ms, "norm": norm, "hash": format!("{hash:016x}"), "peak_bytes": peak,
@@ -86,7 +97,7 @@ impl Run {
         Report::parse(&text).ok_or_else(|| failed(format!("printed '{}'", text.trim_end())))
     }
 
-    fn by_hand(&self, cpu: &Cpu) -> Result<(u32, Vec<f64>, f64, u64)> {
+    fn by_hand(&self, cpu: &Cpu) -> Result<Done> {
         let mut bare = wide::Bare::new(cpu, self.count)?;
         let (mut times, mut norm) = (vec![], f64::NAN);
         for iteration in 0..self.iterations {
@@ -95,10 +106,10 @@ impl Run {
             times.push(start.elapsed().as_secs_f64());
         }
         times.drain(..times.len().min(1));
-        Ok((self.iterations, times, norm, hash(bare.state.iter())?))
+        Ok(Done { iterations: self.iterations, times, norm, peak: peak_bytes(), hash: hash(bare.state.iter())? })
     }
 
-    fn driven(&self, cpu: &Cpu) -> Result<(u32, Vec<f64>, f64, u64)> {
+    fn driven(&self, cpu: &Cpu) -> Result<Done> {
         let (recorder, signal) = (Recorder::new(), StopSignal::new());
         let mut driver = wide::driver(self.count, cpu)?.iterations(self.iterations).observe(recorder.clone());
         if let Some(folder) = &self.folder {
@@ -112,7 +123,7 @@ impl Run {
         let times = ends.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let norm = outcome.last.map_or(f64::NAN, |last| last.hypergradient_norm);
         let state = outcome.state.lambda.iter().chain(outcome.state.theta.iter());
-        Ok((outcome.iterations, times, norm, hash(state)?))
+        Ok(Done { iterations: outcome.iterations, times, norm, peak: peak_bytes(), hash: hash(state)? })
     }
 }
 
@@ -182,15 +193,15 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("bilevel-bench-wide-{}", std::process::id()));
         let cpu = Cpu::with_threads(1);
         let run = Run { count: 1000, iterations: 6, stop: None, folder: None, bare: false, threads: 1 };
-        let (done, times, norm, alone) = run.driven(&cpu).unwrap();
-        assert!(done == 6 && times.len() == 5 && norm > 0.0);
+        let alone = run.driven(&cpu).unwrap();
+        assert!(alone.iterations == 6 && alone.times.len() == 5 && alone.norm > 0.0);
         let stopped = Run { stop: Some(3), folder: Some(folder.clone()), ..run.clone() };
-        assert_eq!(stopped.driven(&cpu).unwrap().0, 3);
+        assert_eq!(stopped.driven(&cpu).unwrap().iterations, 3);
         let resumed = Run { folder: Some(folder.clone()), ..run.clone() };
-        assert_eq!(resumed.driven(&cpu).unwrap().3, alone);
+        assert_eq!(resumed.driven(&cpu).unwrap().hash, alone.hash);
         std::fs::remove_dir_all(folder).unwrap();
         // Other draws, the same problem.
         let by_hand = Run { bare: true, ..run }.by_hand(&cpu).unwrap();
-        assert!((by_hand.2 / norm - 1.0).abs() < 1e-3, "{} and {norm}", by_hand.2);
+        assert!((by_hand.norm / alone.norm - 1.0).abs() < 1e-3, "{} and {}", by_hand.norm, alone.norm);
     }
 }

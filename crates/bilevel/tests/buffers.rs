@@ -72,11 +72,19 @@ fn two_hypergradients_of_one_estimator_that_are_both_kept_do_not_share_memory() 
     });
 }
 
-/// The CPU, with the largest number of bytes that were ever read from one of its buffers at once.
+/// The CPU, with the largest number of bytes that were ever read from one of its buffers at once, and how many buffers of more
+/// than one number were made.
 #[derive(Clone)]
 struct Watched {
     cpu: Cpu,
     largest: Arc<AtomicUsize>,
+    made: Arc<AtomicUsize>,
+}
+
+impl Watched {
+    fn new() -> Self {
+        Watched { cpu: Cpu::with_threads(1), largest: Arc::default(), made: Arc::default() }
+    }
 }
 
 struct WatchedRun(Box<dyn Runnable>, Watched);
@@ -91,6 +99,7 @@ impl Executor for Watched {
 
     fn buffer(&self, meta: &Meta) -> Result<Buffer> {
         let storage = WatchedStorage(self.cpu.buffer(meta)?, self.largest.clone());
+        self.made.fetch_add((storage.0.len() > 1) as usize, Ordering::SeqCst);
         Ok(Buffer::new(meta.clone(), Box::new(storage)))
     }
 
@@ -149,7 +158,7 @@ impl Storage for WatchedStorage {
 #[test]
 fn an_outer_run_reads_single_numbers_and_never_an_array_of_lambda_or_theta() {
     each_method(|problem, name, method| {
-        let watched = Watched { cpu: Cpu::with_threads(1), largest: Arc::default() };
+        let watched = Watched::new();
         let driver =
             Driver::new(&Problem::from(problem.clone()), method()).executor(watched.clone()).optimizer(Adam::default());
         let outcome = driver.clip_norm(5.0).diagnose_every(1).iterations(6).run().unwrap();
@@ -158,5 +167,22 @@ fn an_outer_run_reads_single_numbers_and_never_an_array_of_lambda_or_theta() {
         // It does count what somebody asks to look at.
         outcome.state.lambda.arrays().unwrap();
         assert_eq!(watched.largest.load(Ordering::SeqCst), 8 * SIZE);
+    });
+}
+
+#[test]
+fn an_outer_run_makes_its_buffers_in_the_first_iteration_and_none_after_it() {
+    each_method(|problem, name, method| {
+        let made = |iterations: u32| {
+            let watched = Watched::new();
+            let driver = Driver::new(problem, method()).executor(watched.clone()).optimizer(Adam::default());
+            let outcome = driver.rate(1e-4).diagnose_every(1).iterations(iterations).run().unwrap();
+            assert_eq!(outcome.iterations, iterations, "{name}: {}", outcome.reason);
+            watched.made.load(Ordering::SeqCst)
+        };
+        // Forward mode goes through λ number by number, so a few more for each hypergradient are nothing to it.
+        if !name.ends_with("fmd") {
+            assert_eq!(made(6), made(1), "{name}");
+        }
     });
 }

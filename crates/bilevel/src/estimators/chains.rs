@@ -214,6 +214,8 @@ impl Prepared {
         }
         let (value, error) = (self.averaging.fresh_outputs("mean")?, self.averaging.fresh_outputs("error")?);
         self.averaging.run(0..1)?;
+        // The chains may use their memory for the next ones.
+        (0..found.len()).try_for_each(|number| self.averaging.unbind(&format!("h{number}")))?;
         let mut oracles = Oracles::default();
         found.iter().for_each(|h| oracles += h.oracles);
         let count = found.len() as f64;

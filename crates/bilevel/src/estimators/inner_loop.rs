@@ -252,6 +252,8 @@ pub(super) fn add_through_start(
     routine.bind("v", v)?;
     let sum = routine.fresh_outputs("h")?;
     routine.run(0..1)?;
+    // Whoever computed h may use its memory for the next one.
+    routine.unbind("h")?;
     Ok(sum)
 }
 
