@@ -440,7 +440,8 @@ where
     /// let outcome = driver.rate(0.1).measure_every(1).keep_best(Aim::lowest("distance from 0.5")).run()?;
     /// let best = outcome.best.unwrap();
     /// assert!(best.iteration < outcome.iterations);
-    /// assert!((best.state.lambda[0].item()? - 0.5).abs() < 0.1);
+    /// assert_eq!((best.state.lambda[0].item()? - 0.5).abs(), best.value);
+    /// assert!(best.value < outcome.measures.get("distance from 0.5").unwrap());
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn keep_best(mut self, aim: Aim) -> Self {
