@@ -49,7 +49,7 @@ pub struct LeafStep<'a> {
 ///     .outer(|_, _, t| t.0.square())
 ///     .build()?;
 /// let outcome = Driver::new(&problem, Rmd::default()).optimizer(Sign).rate(0.5).iterations(4).run()?;
-/// assert_eq!(outcome.state.lambda.numbers()?, [1.0]);
+/// assert_eq!(outcome.lambda.0.item(), Some(1.0));
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub trait Optimizer: std::fmt::Debug + Send + Sync {
@@ -193,7 +193,7 @@ impl Optimizer for RmsProp {
 ///     .build()?;
 /// // The first step has the size of the rate, whatever the size of the gradient.
 /// let outcome = Driver::new(&problem, Rmd::default()).optimizer(Adam::default()).rate(0.1).iterations(1).run()?;
-/// assert!((outcome.state.lambda.numbers()?[0] - 2.9).abs() < 1e-9);
+/// assert!((outcome.lambda.0.item().unwrap() - 2.9).abs() < 1e-9);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -140,7 +140,7 @@ pub fn load_arrays(path: impl AsRef<Path>) -> Result<Named<Array>> {
 
 impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
     /// λ from a safetensors file with an array for each of its leaves, in the problem's type. The error lists all that is
-    /// missing, that is too much, or that has another shape.
+    /// missing, that is too much, or that has another shape. A λ that is one nameless leaf is the one array of the file.
     ///
     /// See [`save_tree`] for an example.
     pub fn load_lambda(&self, path: impl AsRef<Path>) -> Result<L::With<Array>> {
@@ -154,7 +154,11 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
 }
 
 fn load<S: Tree<Leaf = Variable>>(tree: &S, dtype: DType, path: &Path) -> Result<S::With<Array>> {
-    let found = load_arrays(path)?;
+    let mut found = load_arrays(path)?;
+    if tree.names() == [""] && found.leaf_count() == 1 {
+        // One single leaf has no name; then the one array is meant, whatever it is called.
+        found = found.into_leaves().into_iter().map(|array| (String::new(), array)).collect();
+    }
     let (mut missing, mut misshapen, names) = (vec![], vec![], tree.names());
     tree.visit(|name, variable| match found.get(name) {
         None => missing.push(name.to_string()),

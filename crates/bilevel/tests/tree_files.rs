@@ -78,6 +78,14 @@ fn files_are_read_in_the_problems_type_and_by_name() {
 }
 
 #[test]
+fn a_single_leaf_without_a_name_is_the_one_array_of_a_file() {
+    let file = Scratch::new("single");
+    let named: bilevel::Named<Array> = [("lambda".to_string(), Array::scalar(2.5, DType::F64))].into_iter().collect();
+    save_tree(&named, &file.0).unwrap();
+    assert_eq!(problem(DType::F64).load_lambda(&file.0).unwrap().0.item(), Some(2.5));
+}
+
+#[test]
 fn all_that_is_missing_extra_or_misshapen_is_listed_at_once() {
     let file = Scratch::new("unlike");
     let array = |shape: &[usize]| Array::zeros(shape, DType::F64);

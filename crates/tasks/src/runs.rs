@@ -1,7 +1,7 @@
 //! Runs of one method on one problem, from several seeds: the library's outer loop with plain descent and θ warm.
 
 use crate::prepared::Prepared;
-use bilevel::{Cpu, Driver, Method, Problem, Result, Session, State, StopReason, Tree, Variable};
+use bilevel::{Cpu, Driver, Method, Problem, Result, Session, StopReason, Tree, Variable};
 use std::ops::Range;
 
 /// Settings of the outer loop.
@@ -50,12 +50,11 @@ pub fn ends(problem: &Problem, method: &dyn Method, outer: Outer, seeds: Range<u
     let mut ends = Ends::default();
     for seed in seeds {
         let outcome = outer.driver(problem, &prepared, seed).run()?;
-        let State { lambda, theta, .. } = &outcome.state;
         if matches!(outcome.reason, StopReason::Diverged(_)) {
             ends.diverged += 1;
         } else {
-            ends.lambda.push(lambda[0].item()?);
-            ends.theta.push(theta[0].item()?);
+            ends.lambda.extend(outcome.lambda.leaves()[0].item());
+            ends.theta.extend(outcome.theta.leaves()[0].item());
         }
     }
     Ok(ends)
