@@ -5,7 +5,7 @@
 
 use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, sigmoid};
 use bilevel::graph::random::fill_uniform_f64;
-use bilevel::{Adam, Array, DType, Driver, Key, LangevinAdjoint, Problem, Result, RmdFo, Tree, Variable};
+use bilevel::{Adam, Array, DType, Driver, IftNeumann, Key, LangevinAdjoint, Problem, Result, Tree, Variable};
 use bilevel_tasks::digits::{CLASSES, Digits, SHAPE, Split};
 
 /// λ: a number for each training digit, whose sigmoid is the digit's weight.
@@ -67,9 +67,9 @@ fn main() -> Result<()> {
         train.len()
     );
 
-    // Training alone: one outer iteration of a method that sees λ only through f, and f does not name it.
+    // Training alone: one outer iteration of a method that first trains θ to the end and then does next to nothing more.
     let fit = |examples: Variable, train: &Digits| -> Result<Array> {
-        let only_train = RmdFo { step: STEP, steps: 3000, ..RmdFo::default() };
+        let only_train = IftNeumann { step: STEP, steps: 3000, terms: 0, ..IftNeumann::default() };
         let outcome = Driver::new(&problem(examples, train, &clean)?, only_train).iterations(1).run()?;
         outcome.state.theta.array(0)
     };

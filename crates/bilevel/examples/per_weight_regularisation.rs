@@ -4,7 +4,9 @@
 //!     cargo run --release -p bilevel --example per_weight_regularisation
 
 use bilevel::graph::nn::cross_entropy;
-use bilevel::{Adam, Array, DType, Driver, HpoSgld, LangevinAdjoint, Method, Problem, Result, RmdFo, Tree, Variable};
+use bilevel::{
+    Adam, Array, DType, Driver, HpoSgld, IftNeumann, LangevinAdjoint, Method, Problem, Result, Tree, Variable,
+};
 use bilevel_tasks::digits::{SHAPE, Split};
 
 /// λ: the logarithm of each weight's L2 penalty.
@@ -41,9 +43,9 @@ fn problem(log_strength: Variable, split: &Split) -> Result<Problem> {
 fn main() -> Result<()> {
     let split = Split::new(1);
 
-    // Training alone: one outer iteration of a method that sees λ only through f, and f does not name it.
+    // Training alone: one outer iteration of a method that first trains θ to the end and then does next to nothing more.
     let fit = |log_strength: Variable| -> Result<Array> {
-        let only_train = RmdFo { step: STEP, steps: 8000, ..RmdFo::default() };
+        let only_train = IftNeumann { step: STEP, steps: 8000, terms: 0, ..IftNeumann::default() };
         let outcome = Driver::new(&problem(log_strength, &split)?, only_train).iterations(1).run()?;
         outcome.state.theta.array(0)
     };
