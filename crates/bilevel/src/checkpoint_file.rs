@@ -419,6 +419,7 @@ mod tests {
             .outer(|_, _, t| t.0.square().sum_all())
             .build()
             .unwrap()
+            .erase()
     }
 
     /// Leaves of all types, and one without numbers.
@@ -434,11 +435,11 @@ mod tests {
         ];
         let slots = vec![lambda.duplicate(executor).unwrap()];
         let memory = Leaves::upload(executor, &memory).unwrap();
-        Progress { state: State { lambda, theta, memory }, slots, numbers: Numbers::new() }
+        Progress { state: State { lambda, theta, memory }, slots, best: None, numbers: Numbers::new() }
     }
 
-    fn written(session: &Session, progress: &Progress, chunk: usize) -> Vec<u8> {
-        let identity = Driver::new(session.problem(), HpoSgld::default()).identity();
+    fn written(progress: &Progress, chunk: usize) -> Vec<u8> {
+        let identity = Driver::new(&problem(), HpoSgld::default()).identity();
         let header = Header::new(&identity, progress, &["velocity"]);
         let tensors: Vec<Tensor> = progress.buffers().map(Tensor::Buffer).collect();
         let mut bytes = vec![];
@@ -450,13 +451,13 @@ mod tests {
     fn the_size_of_the_chunk_changes_nothing_that_is_written_or_read() {
         let session = Session::new(&problem(), &Cpu::with_threads(1)).unwrap();
         let from = progress(&session, 1);
-        let bytes = written(&session, &from, CHUNK);
+        let bytes = written(&from, CHUNK);
         // Other tools read the tensors too.
         let header = u32::from_le_bytes(bytes[20..24].try_into().unwrap()) as usize;
         let others = safetensors::SafeTensors::deserialize(&bytes[FRONT + header..bytes.len() - BACK]).unwrap();
         assert_eq!(others.tensor("theta.").unwrap().shape(), [5, 3]);
         for chunk in [0, 1, 8, 9, 12, 20, 64, 100, 1000, bytes.len() - 1, bytes.len(), CHUNK] {
-            assert_eq!(written(&session, &from, chunk), bytes, "in chunks of {chunk}");
+            assert_eq!(written(&from, chunk), bytes, "in chunks of {chunk}");
             let mut to = progress(&session, 2);
             let mut file = Opened::new(Cursor::new(&bytes), bytes.len() as u64, chunk).unwrap();
             to.load(&mut file, &session).unwrap();
@@ -470,7 +471,7 @@ mod tests {
     #[test]
     fn damage_in_any_chunk_is_noticed_before_anything_is_read() {
         let session = Session::new(&problem(), &Cpu::with_threads(1)).unwrap();
-        let mut bytes = written(&session, &progress(&session, 1), CHUNK);
+        let mut bytes = written(&progress(&session, 1), CHUNK);
         for place in 0..bytes.len() {
             bytes[place] ^= 1;
             assert!(Opened::new(Cursor::new(&bytes), bytes.len() as u64, 64).is_err(), "byte {place}");
@@ -481,7 +482,7 @@ mod tests {
     #[test]
     fn what_ends_while_it_is_read_is_an_error() {
         let session = Session::new(&problem(), &Cpu::with_threads(1)).unwrap();
-        let bytes = written(&session, &progress(&session, 1), CHUNK);
+        let bytes = written(&progress(&session, 1), CHUNK);
         let shorter = Cursor::new(&bytes[..bytes.len() - 100]);
         assert!(matches!(Opened::new(shorter, bytes.len() as u64, 64), Err(CheckpointError::Io { .. })));
     }
@@ -489,7 +490,7 @@ mod tests {
     #[test]
     fn a_header_that_promises_more_than_the_file_has_is_refused_at_once() {
         let session = Session::new(&problem(), &Cpu::with_threads(1)).unwrap();
-        let bytes = written(&session, &progress(&session, 1), CHUNK);
+        let bytes = written(&progress(&session, 1), CHUNK);
         let length = u32::from_le_bytes(bytes[20..24].try_into().unwrap()) as usize;
         let header = String::from_utf8(bytes[FRONT..FRONT + length].to_vec()).unwrap();
         let forged = header.replace("\"memory\":4", "\"memory\":18446744073709551615");

@@ -528,6 +528,12 @@ where
         self
     }
 
+    /// What makes the run this run: for tests.
+    #[cfg(test)]
+    pub(crate) fn identity(&self) -> Identity {
+        self.settings.identity()
+    }
+
     /// Runs until a reason to stop. An error is a run that could not begin, or whose parts do not fit; a run that diverges
     /// or cannot be saved ends with an outcome that says so and holds the last good state.
     ///

@@ -175,7 +175,8 @@ fn an_outer_run_makes_its_buffers_in_the_first_iteration_and_none_after_it() {
     each_method(|problem, name, method| {
         let made = |iterations: u32| {
             let watched = Watched::new();
-            let driver = Driver::new(problem, method()).executor(watched.clone()).optimizer(Adam::default());
+            let driver = Driver::new(&Problem::from(problem.clone()), method());
+            let driver = driver.executor(watched.clone()).optimizer(Adam::default());
             let outcome = driver.rate(1e-4).diagnose_every(1).iterations(iterations).run().unwrap();
             assert_eq!(outcome.iterations, iterations, "{name}: {}", outcome.reason);
             watched.made.load(Ordering::SeqCst)

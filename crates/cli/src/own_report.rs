@@ -6,7 +6,7 @@ use crate::readable::{count, duration, number, number_or_dash, sentence};
 use crate::run_history::History;
 use crate::run_plots::{self, Figure};
 use crate::run_record::LambdaLeaf;
-use bilevel::{Iteration, Outcome, Problem};
+use bilevel::{AnyProblem, Iteration, Outcome, Tree};
 use bilevel_report::{Column, Report, Section, Table};
 
 /// A page on a run: what was found, the curves of its losses and measures, the learned λ, the hypergradient, the diagnosis and the
@@ -26,7 +26,12 @@ use bilevel_report::{Column, Report, Section, Table};
 /// assert!(page.contains("Which weight decay?") && page.contains("distance of λ from 1") && page.contains("<svg"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn report_of(title: &str, problem: &Problem, iterations: &[Iteration], outcome: &Outcome) -> Result<Report> {
+pub fn report_of<L: Tree, T: Tree>(
+    title: &str,
+    problem: &AnyProblem,
+    iterations: &[Iteration],
+    outcome: &Outcome<L, T>,
+) -> Result<Report> {
     let history = History::of(iterations);
     let arrays = outcome.state.lambda.arrays()?;
     let leaf = |(name, array): (&str, &bilevel::Array)| LambdaLeaf { name: name.into(), values: array.to_f64() };
@@ -51,7 +56,7 @@ fn table(caption: &str, of: &str, rows: Vec<(String, String)>) -> Table {
     Table { columns: vec![Column::text("quantity"), Column::numeric(of)], rows, caption: caption.into() }
 }
 
-fn found(outcome: &Outcome) -> Table {
+fn found<L: Tree, T: Tree>(outcome: &Outcome<L, T>) -> Table {
     let last = outcome.last.as_ref();
     let mut rows = vec![
         ("outer loss".into(), number_or_dash(last.map(|last| last.outer_loss))),
@@ -67,7 +72,7 @@ fn found(outcome: &Outcome) -> Table {
     table("What was found", "at the end", rows)
 }
 
-fn cost(outcome: &Outcome, history: &History) -> Table {
+fn cost<L: Tree, T: Tree>(outcome: &Outcome<L, T>, history: &History) -> Table {
     let mut rows = vec![
         ("outer iterations".to_string(), count(outcome.iterations.into())),
         ("time".into(), duration(outcome.elapsed.as_secs_f64())),
