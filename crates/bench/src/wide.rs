@@ -100,7 +100,7 @@ pub fn problem(count: usize) -> Result<Problem> {
     let [lambda, theta] = STARTS.map(|start| Leaf(Variable::constant([count], start)));
     let problem =
         Problem::new(lambda, theta).dtype(DType::F32).inner(|_, l, t| inner(l.0, t.0)).outer(|_, _, t| outer(t.0));
-    Ok(problem.build()?)
+    Ok(problem.build()?.erase())
 }
 
 /// A run of it through the library.

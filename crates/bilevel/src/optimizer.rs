@@ -242,9 +242,10 @@ impl Optimizer for Adam {
 
 /// AdamW (Loshchilov and Hutter): Adam's direction, and weight decay that no running mean sees.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct AdamW {
     /// Adam's settings.
+    #[serde(flatten)]
     pub adam: Adam,
     /// Added to the direction: so many times the variable itself; at least 0, 0.01 by default.
     pub weight_decay: f64,
@@ -284,9 +285,11 @@ impl Optimizer for AdamW {
 /// use bilevel::{Adam, InnerOptimizer, Rmd};
 /// let method = Rmd { optimizer: InnerOptimizer::Adam(Adam::default()), step: 0.001, ..Rmd::default() };
 /// # let _ = method;
+/// let written = serde_json::to_string(&InnerOptimizer::Adam(Adam::default())).unwrap();
+/// assert_eq!(written, r#"{"name":"adam","beta1":0.9,"beta2":0.999,"epsilon":1e-8}"#);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(tag = "name", rename_all = "lowercase")]
 pub enum InnerOptimizer {
     /// Plain descent.
     #[default]

@@ -1,11 +1,11 @@
 //! Checking a problem and methods on it: what is right is found right, and what is wrong is named.
 
 use bilevel::{
-    AnyMethod, Check, Cpu, DType, Error, HpoSgld, IftCg, IftNeumann, Imaml, InnerOptimizer, Key, LangevinAdjoint, Leaf,
-    Method, Problem, Rmd, RmdFo, Session, Variable, methods_for,
+    AnyMethod, AnyProblem, Check, Cpu, DType, Error, HpoSgld, IftCg, IftNeumann, Imaml, InnerOptimizer, Key,
+    LangevinAdjoint, Leaf, Method, Problem, Rmd, RmdFo, Session, Variable, methods_for,
 };
 
-fn quickly(problem: &Problem) -> Check<'_> {
+fn quickly(problem: &AnyProblem) -> Check<'_> {
     problem.check().executor(Cpu::with_threads(1)).seed(5)
 }
 
@@ -17,6 +17,7 @@ fn decay(size: usize, dtype: DType) -> Problem {
         .outer(|_, l, t| ((t.0 - 0.3).square() + l.0.square() * 0.01).sum_all())
         .build()
         .unwrap()
+        .erase()
 }
 
 /// The same with minibatches and dropout of a kind.
@@ -26,6 +27,7 @@ fn noisy() -> Problem {
         .outer(|s, _, t| (t.0 - s.uniform([3], 0.0, 1.0)).square().sum_all())
         .build()
         .unwrap()
+        .erase()
 }
 
 fn named(name: &str, step: f64, steps: usize) -> AnyMethod {

@@ -196,6 +196,42 @@ fn a_diverging_run_diverges_alike_after_a_resumption_and_leaves_the_last_good_st
     }
 }
 
+#[test]
+fn a_checkpoint_that_is_due_in_a_suspect_iteration_is_that_of_the_last_good_one() {
+    // λ rises by 1 in every iteration, and in the tenth the outer loss leaps.
+    let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.5)))
+        .inner(|_, l, t| (t.0 - l.0).square())
+        .outer(|_, l, t| {
+            let leap = (l.0.greater(8.5) - l.0.greater(9.5)) * 1e9;
+            t.0 * 0.0 - l.0 + leap
+        })
+        .build()
+        .unwrap();
+    let method = HpoSgld { burn_in: 0, samples: 3, step: 0.1, ..HpoSgld::default() };
+    let scratch = Scratch::new();
+    let settings = Checkpoints::new(&scratch.0).every(10);
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(vec![]));
+    let watch = Watch { folder: settings.clone(), seen: seen.clone() };
+    let outcome = Driver::new(&problem, method).rate(1.0).iterations(12).checkpoints(settings).observe(watch).run();
+    assert_eq!(outcome.unwrap().iterations, 12);
+    // After iteration 11 there is a checkpoint of iteration 9, though iteration 10 was suspect.
+    assert_eq!(seen.lock().unwrap()[10], Some(9));
+}
+
+/// Notes after every iteration which checkpoint is the newest.
+struct Watch {
+    folder: Checkpoints,
+    seen: std::sync::Arc<std::sync::Mutex<Vec<Option<u32>>>>,
+}
+
+impl bilevel::Observer for Watch {
+    fn on_iteration(&mut self, _: &bilevel::Iteration, _: &bilevel::State) -> std::ops::ControlFlow<String> {
+        let newest = self.folder.newest().unwrap().map(|newest| newest.checkpoint.iteration());
+        self.seen.lock().unwrap().push(newest);
+        std::ops::ControlFlow::Continue(())
+    }
+}
+
 /// A folder with the checkpoints of iterations 5 and 6, and the outcome of the whole run of 10.
 fn prepared() -> (Scratch, Problem, Outcome) {
     let problem = kill_target::problem().unwrap();

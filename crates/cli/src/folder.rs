@@ -11,6 +11,7 @@
 use crate::config::Config;
 use crate::config_entries::{self, Entry};
 use crate::config_errors::{ConfigError, Place, Wrong};
+use crate::config_text;
 use crate::errors::{CliError, Result};
 use crate::readable::escaped_path;
 use bilevel::whole_file::{self, is_unfinished, open_regular, remove_unfinished};
@@ -165,9 +166,19 @@ impl RunFolder {
         self.path.join("tensorboard")
     }
 
-    /// The settings in its configuration.
+    /// The settings in its configuration. A run writes every key there is, so a file that lacks one was cut.
     pub fn entries(&self) -> Result<Vec<Entry>> {
-        read_entries(&self.config_file())
+        let path = self.config_file();
+        let entries = read_entries(&path)?;
+        let keys = config_text::keys(&Config::resolve(&entries)?.settings());
+        match keys.iter().find(|key| !entries.iter().any(|entry| entry.dotted() == **key)) {
+            None => Ok(entries),
+            Some(key) => Err(CliError::File {
+                action: "read",
+                path,
+                reason: format!("it is not whole, for it does not say what {key} is; put the right file back"),
+            }),
+        }
     }
 }
 

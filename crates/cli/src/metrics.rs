@@ -14,25 +14,15 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::ControlFlow;
 
-/// What a run that goes on finds in its metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// Lines there are, whatever iteration they are of.
-    pub lines: usize,
-    /// Iterations that are done and have no line.
-    pub lacking: usize,
-}
-
 /// Looks at the metrics of a run that goes on after this iteration, or from its beginning. Lines that are not its own are
-/// refused, so that none of them is written over.
-pub fn look_at(folder: &RunFolder, config: &Config, last: Option<&Iteration>) -> Result<Kept> {
+/// refused, so that none of them is written over. The answer is how many lines there are, whatever iteration they are of.
+pub fn look_at(folder: &RunFolder, config: &Config, last: Option<&Iteration>) -> Result<usize> {
     let path = folder.metrics_file();
-    let done = last.map_or(0, |last| last.number as usize);
     // It will be written again, which nothing but a regular file allows.
     refuse_irregular(&path).map_err(|error| CliError::file("write", &path, &error))?;
     let file = match open_regular(&path) {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Kept { lines: 0, lacking: done }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(CliError::file("read", &path, &error)),
     };
     let foreign = |what: String| CliError::foreign(folder, "metrics.jsonl", what, " and the run goes on without it");
@@ -48,8 +38,7 @@ pub fn look_at(folder: &RunFolder, config: &Config, last: Option<&Iteration>) ->
     if let Some(what) = history.foreign_line(&config.path_hash()).or_else(|| last.and_then(other_losses)) {
         return Err(foreign(what));
     }
-    let there = history.rows.iter().filter(|row| row.iteration as usize <= done).count();
-    Ok(Kept { lines: history.rows.len(), lacking: done.saturating_sub(there) })
+    Ok(history.rows.len())
 }
 
 /// Writes `config.toml` when a run begins and a line of `metrics.jsonl` after every iteration.
@@ -68,6 +57,10 @@ impl Recorder {
 
     fn begin(&mut self, done: u32) -> Result<()> {
         self.folder.clean()?;
+        // What cannot be written at the end is better known at the beginning.
+        for path in [self.folder.result_file(), self.folder.lambda_file()] {
+            refuse_irregular(&path).map_err(|error| CliError::file("write", &path, &error))?;
+        }
         write_whole(&self.folder.path_hash_file(), self.config.path_hash().as_bytes())?;
         write_whole(&self.folder.config_file(), self.config.to_toml().as_bytes())?;
         let path = self.folder.metrics_file();
@@ -84,6 +77,13 @@ impl Recorder {
         self.file = Some(OpenOptions::new().append(true).open(&path).map_err(failed)?);
         if self.config.metrics.tensorboard {
             self.events = Some(TensorBoard::new(&self.folder, done)?);
+        }
+        let lacking = (done as usize).saturating_sub(kept.iter().filter(|byte| **byte == b'\n').count());
+        if lacking > 0 {
+            crate::complain(&format!(
+                "{} lacks {lacking} of the {done} iterations that are done; the run goes on, but its curves have a gap",
+                path.display()
+            ));
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use bilevel::{DType, Outcome, Problem, StopReason};
 use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::io::ErrorKind;
 
 /// A leaf of λ with at most so many numbers is written out.
 const SMALL: usize = 16;
@@ -210,7 +211,8 @@ impl RunResult {
     }
 }
 
-/// Writes `lambda.safetensors` and then `result.json`, so that where there is a result there is its λ.
+/// Writes `lambda.safetensors` and then `result.json`, so that where there is a result there is its λ, and no report of the run
+/// before it was finished.
 pub fn write_result(folder: &RunFolder, problem: &Problem, outcome: &Outcome, result: &RunResult) -> Result<()> {
     let path = folder.lambda_file();
     let failed = |error: safetensors::SafeTensorError| CliError::File {
@@ -226,5 +228,15 @@ pub fn write_result(folder: &RunFolder, problem: &Problem, outcome: &Outcome, re
         views.push((name, TensorView::new(dtype, array.shape().to_vec(), array.bytes()).map_err(failed)?));
     }
     write_whole(&path, &safetensors::serialize(views, None).map_err(failed)?)?;
-    write_whole(&folder.result_file(), result.to_json().as_bytes())
+    let (page, text) = (folder.report_file(), result.to_json());
+    match read_regular(&folder.result_file()) {
+        Ok(before) if before == text.as_bytes() => {}
+        _ => match std::fs::remove_file(&page) {
+            Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {
+                return Err(CliError::file("remove", &page, &error));
+            }
+            _ => {}
+        },
+    }
+    write_whole(&folder.result_file(), text.as_bytes())
 }

@@ -245,27 +245,17 @@ fn read_history(folder: &RunFolder, config: &Config, result: Option<&RunResult>)
     if let Some(what) = history.foreign_line(&config.path_hash()).or_else(|| result.and_then(other_losses)) {
         return Err(CliError::foreign(folder, "metrics.jsonl", what, ""));
     }
-    let last = history.last().map_or(0, |row| row.iteration);
-    match result {
-        Some(result) if last < result.iterations => Err(CliError::Usage(format!(
-            "{} ends after {last} of the {} iterations that {} tells of; put the right file back, or move it away and the run \
-             is drawn without curves",
-            folder.metrics_file().display(),
-            result.iterations,
-            folder.result_file().display()
-        ))),
-        _ => Ok(history),
-    }
+    Ok(history)
 }
 
 /// Whether a result is that of the run as it is now: one that is asked for more iterations is not finished, and one that
 /// diverged went back to its last good state while its metrics kept what came after.
 fn is_current(result: &RunResult, history: &History, asked: u32) -> bool {
-    let Some(done) = history.last().map(|row| row.iteration) else { return true };
+    let goes_on = history.last().is_some_and(|row| row.iteration > result.iterations);
     match result.stopped.as_str() {
-        "diverged" => result.iterations <= done,
-        "iterations" => result.iterations == done && done >= asked,
-        _ => result.iterations == done,
+        "diverged" => true,
+        "iterations" => result.iterations >= asked && !goes_on,
+        _ => !goes_on,
     }
 }
 

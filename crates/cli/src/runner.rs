@@ -24,15 +24,7 @@ pub fn execute(
     signal: StopSignal,
 ) -> Result<RunResult> {
     if resume && let Some(newest) = Checkpoints::new(folder.checkpoints()).newest()? {
-        let done = newest.checkpoint.iteration();
-        let lacking = look_at(folder, config, newest.checkpoint.last())?.lacking;
-        if lacking > 0 {
-            let path = folder.metrics_file();
-            crate::complain(&format!(
-                "{} lacks {lacking} of the {done} iterations that are done; the run goes on, but its curves have a gap",
-                path.display()
-            ));
-        }
+        look_at(folder, config, newest.checkpoint.last())?;
     }
     let setup = config.setup()?;
     let recorder = Recorder::new(folder, config);

@@ -125,10 +125,6 @@ fn a_report_is_not_drawn_of_files_that_do_not_belong_together() {
     let place = Place::new();
     run(&place, "whole", &[]);
     run(&place, "other", &["--seed", "1"]);
-    let metrics = place.read("whole/metrics.jsonl");
-    let cut: String = metrics.split_inclusive('\n').take(7).collect();
-    let ends_early = "kept/metrics.jsonl ends after 7 of the 12 iterations that kept/result.json tells of; put the \
-                      right file back, or move it away and the run is drawn without curves";
     let seed = "kept/result.json is not that of the run in kept: it is of seed 1 and not of seed 0; put the right file back, \
                 or move this one away";
     let refused = |name: &str, text: &str, sentence: &str| {
@@ -138,8 +134,6 @@ fn a_report_is_not_drawn_of_files_that_do_not_belong_together() {
         said.refused(sentence);
         std::fs::remove_dir_all(place.path("kept")).unwrap();
     };
-    refused("metrics.jsonl", &cut, ends_early);
-    refused("metrics.jsonl", "", &ends_early.replace("ends after 7", "ends after 0"));
     refused("result.json", &place.read("other/result.json"), seed);
     let settings = seed.replace("it is of seed 1 and not of seed 0", "it was found with other settings");
     refused("config.toml", &place.read("whole/config.toml").replace("rate = 0.005", "rate = 0.006"), &settings);
@@ -163,6 +157,36 @@ fn a_report_is_not_drawn_of_files_that_do_not_belong_together() {
         "cannot read kept/lambda.safetensors: damaged: lambda is not what result.json says of it; put the right file \
          back, or move it away",
     );
+}
+
+#[test]
+fn a_report_of_a_finished_run_whose_metrics_were_cut_shows_its_result_and_says_that_lines_are_missing() {
+    let place = Place::new();
+    run(&place, "kept", &[]);
+    let metrics = place.read("kept/metrics.jsonl");
+    for lines in [7, 0] {
+        let cut: String = metrics.split_inclusive('\n').take(lines).collect();
+        place.write("kept/metrics.jsonl", &cut);
+        place.run(&["report", "kept"]).done();
+        let page = place.read("kept/report.html");
+        assert!(page.contains(&format!("lacks {} of the 12 iterations: the curves have a gap", 12 - lines)));
+        assert!(page.contains("all iterations are done") && !page.contains("The run is not finished"));
+    }
+}
+
+#[test]
+fn a_configuration_that_was_cut_is_refused_even_where_the_defaults_are_those_of_the_run() {
+    let place = Place::new();
+    run(&place, "kept", &[]);
+    let config = place.read("kept/config.toml");
+    let (before, _) = config.split_once("iterations = ").unwrap();
+    place.write("kept/config.toml", before);
+    for command in ["resume", "report"] {
+        place.run(&[command, "kept"]).refused(
+            "cannot read kept/config.toml: it is not whole, for it does not say what outer.iterations is; put the right file \
+             back",
+        );
+    }
 }
 
 #[test]
@@ -240,10 +264,13 @@ fn a_comparison_finishes_a_folder_in_which_it_was_killed_while_it_drew() {
     place.run(&line).done();
     let page = place.read("kept/rmd-s0/report.html");
     std::fs::remove_file(place.path("kept/rmd-s0/report.html")).unwrap();
+    place.write("kept/rmd-s0/plots/effective-samples.svg", "<svg>as it was in the middle of the run</svg>");
     place.write("kept/rmd-s0/plots/.losses.svg.aB3dE6gH9jK2.unfinished", "<sv");
     place.run(&line).done();
     assert_eq!(place.read("kept/rmd-s0/report.html"), page);
-    assert!(!place.path("kept/rmd-s0/plots/.losses.svg.aB3dE6gH9jK2.unfinished").exists());
+    for left in [".losses.svg.aB3dE6gH9jK2.unfinished", "effective-samples.svg"] {
+        assert!(!place.path(&format!("kept/rmd-s0/plots/{left}")).exists());
+    }
 }
 
 #[test]
