@@ -13,7 +13,7 @@ use std::sync::atomic::{
 /// Memory of an executor that holds one tensor: on the CPU a block of bytes, on a GPU memory of the device. A program is
 /// bound to buffers and works in them; nothing is copied to the host unless somebody asks to look.
 ///
-/// A buffer is a handle: its clones are the same memory. [`duplicate`](Executor::duplicate) makes a copy.
+/// A buffer is a handle: its clones are the same memory. [`duplicate`](crate::Executor::duplicate) makes a copy.
 ///
 /// ```
 /// use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference};
@@ -28,8 +28,6 @@ use std::sync::atomic::{
 /// assert_eq!(buffer.to_array()?.to_f64(), [8.0, 24.0]);
 /// # Ok::<(), bilevel_graph::Error>(())
 /// ```
-///
-/// [`Executor::duplicate`]: crate::Executor::duplicate
 #[derive(Clone)]
 pub struct Buffer {
     inner: Arc<Inner>,

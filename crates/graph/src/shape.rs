@@ -24,7 +24,7 @@ pub fn row_major_strides(shape: &[usize]) -> Vec<usize> {
 }
 
 /// The shape two operands meet in: aligned at the last axis, an axis of 1 stretches to the other's. `None` where they
-/// do not fit, and where both would stretch because one lacks an axis: [n, 1] and [n] rarely mean [n, n].
+/// do not fit, and where both would stretch because one lacks an axis: `[n, 1]` and `[n]` rarely mean `[n, n]`.
 ///
 /// ```
 /// use bilevel_graph::shape::broadcast_shapes;
