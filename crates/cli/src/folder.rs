@@ -82,9 +82,7 @@ impl RunFolder {
     /// True where a run was killed before it had its configuration written: no more is there than what comes before.
     fn is_not_begun(&self) -> bool {
         let only = |folder: &Path, known: &[&str]| {
-            entries_of(folder).is_ok_and(|names| {
-                !names.is_empty() && names.iter().all(|name| known.iter().any(|known| name == known))
-            })
+            entries_of(folder).is_ok_and(|names| names.iter().all(|name| known.iter().any(|known| name == known)))
         };
         only(&self.path, &["checkpoint"]) && only(&self.checkpoints(), &["lock", "configuration"])
     }
