@@ -2,7 +2,8 @@
 
 #[cfg(unix)]
 use crate::attack::{self, Part};
-use crate::{agree, cases};
+use crate::wide_run::Run;
+use crate::{agree, cases, wide};
 use bilevel_graph::DType;
 use std::fmt;
 use std::path::PathBuf;
@@ -32,6 +33,19 @@ usage: bilevel-bench COMMAND
   profile CASE        where the time of a case goes, step by step
       --threads N, --reps N (3)
       --show            prints the program too
+  wide                one run of the case wide in this process: its time, its bits, the most memory it took
+      --count N         numbers of λ, and of θ (10000000)
+      --iterations N    outer iterations (10)
+      --stop N          stops in this iteration, as Ctrl-C does
+      --folder DIR      checkpoints go there, and the run goes on from what is there
+      --bare            the bare programs, without the library
+      --threads N
+  large               three of them: left alone, stopped, resumed; exit status 1 where they do not end with the same bits
+                      or take more than 16 GiB
+      --count N         numbers of λ, and of θ (200000000)
+      --iterations N    outer iterations (10)
+      --folder DIR      checkpoints go there and are removed in the end (a folder of its own among temporary files)
+      --threads N
   attack              attacks the command 'bilevel' and the engine; exit status 1 where anything fails
       --minutes N       for so long (1)
       --seconds N       for so long, in seconds
@@ -41,9 +55,12 @@ usage: bilevel-bench COMMAND
       --command PATH    attacks this command instead of building the workspace's
   help
 
-cases of cpu, memory and profile: synth1d scalar mlp conv64 vit_block digits
+cases of cpu, memory and profile: synth1d scalar mlp conv64 vit_block digits wide
 cases of agree: mlp conv64 vit_block residual warp
 ";
+
+/// The commands, for a sentence.
+const COMMANDS: &str = "cpu, plan, memory, agree, profile, wide, large, attack or help";
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,6 +110,19 @@ pub enum Command {
         seed: u32,
         /// Threads of ours.
         threads: usize,
+    },
+    /// Run the case wide once.
+    Wide(Run),
+    /// Compare a large run with one that was stopped and resumed.
+    Large {
+        /// Numbers of λ, and of θ.
+        count: usize,
+        /// Outer iterations.
+        iterations: u32,
+        /// Threads.
+        threads: usize,
+        /// Where checkpoints go.
+        folder: PathBuf,
     },
     /// Attack everything a user can reach.
     #[cfg(unix)]
@@ -157,10 +187,10 @@ impl fmt::Display for ArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ArgumentError::NoCommand => {
-                write!(f, "give one of the commands cpu, plan, memory, agree, profile, attack or help")
+                write!(f, "give one of the commands {COMMANDS}")
             }
             ArgumentError::UnknownCommand(name) => {
-                write!(f, "there is no command '{name}'; it must be cpu, plan, memory, agree, profile, attack or help")
+                write!(f, "there is no command '{name}'; it must be {COMMANDS}")
             }
             ArgumentError::UnknownFlag { command, flag } => {
                 write!(f, "'{command}' has no flag '{flag}'; see --help for those it has")
@@ -195,6 +225,11 @@ struct Given {
     cases: Option<u64>,
     only: Option<String>,
     command: Option<PathBuf>,
+    count: Option<usize>,
+    iterations: Option<u32>,
+    stop: Option<u32>,
+    folder: Option<PathBuf>,
+    bare: bool,
     floor: bool,
     show: bool,
 }
@@ -214,6 +249,8 @@ pub fn parse(arguments: &[String]) -> Result<Command, ArgumentError> {
         "memory" => &["--threads"],
         "agree" => &["--threads", "--peer", "--dtype", "--seed"],
         "profile" => &["--threads", "--reps", "--show"],
+        "wide" => &["--count", "--iterations", "--stop", "--folder", "--bare", "--threads"],
+        "large" => &["--count", "--iterations", "--folder", "--threads"],
         #[cfg(unix)]
         "attack" => &["--minutes", "--seconds", "--seed", "--only", "--cases", "--command"],
         _ => return Err(ArgumentError::UnknownCommand(command.clone())),
@@ -246,6 +283,20 @@ pub fn parse(arguments: &[String]) -> Result<Command, ArgumentError> {
             seed: given.seed.unwrap_or(0) as u32,
             threads,
         },
+        "wide" | "large" => {
+            if let Some(extra) = given.words.pop() {
+                return Err(ArgumentError::Extra(extra));
+            }
+            let (iterations, folder) = (given.iterations.unwrap_or(10), given.folder);
+            if command == "large" {
+                let own = || std::env::temp_dir().join(format!("bilevel-bench-large-{}", std::process::id()));
+                let (count, folder) = (given.count.unwrap_or(200_000_000), folder.unwrap_or_else(own));
+                Command::Large { count, iterations, threads, folder }
+            } else {
+                let count = given.count.unwrap_or(wide::COUNT);
+                Command::Wide(Run { count, iterations, stop: given.stop, folder, bare: given.bare, threads })
+            }
+        }
         #[cfg(unix)]
         "attack" => {
             if let Some(extra) = given.words.pop() {
@@ -288,6 +339,7 @@ fn read(command: &str, flags: &[&str], arguments: &[String]) -> Result<Given, Ar
         match argument.as_str() {
             "--floor" => given.floor = true,
             "--show" => given.show = true,
+            "--bare" => given.bare = true,
             flag => {
                 let value = rest.next().ok_or_else(|| ArgumentError::NoValue(flag.into()))?;
                 let bad = |wanted| ArgumentError::BadValue { flag: flag.into(), value: value.clone(), wanted };
@@ -299,6 +351,14 @@ fn read(command: &str, flags: &[&str], arguments: &[String]) -> Result<Given, Ar
                     "--threads" => given.threads = Some(count()?),
                     "--reps" => given.reps = Some(count()?),
                     "--rounds" => given.rounds = Some(count()?),
+                    "--count" => {
+                        let most = i32::MAX as usize;
+                        let count = value.parse().ok().filter(|count| (1..=most).contains(count));
+                        given.count = Some(count.ok_or_else(|| bad("a whole number from 1 to 2³¹ − 1"))?);
+                    }
+                    "--iterations" => given.iterations = Some(count()? as u32),
+                    "--stop" => given.stop = Some(count()? as u32),
+                    "--folder" => given.folder = Some(value.into()),
                     "--seed" => {
                         let (most, wanted) = match command {
                             "agree" => (u64::from(u32::MAX), "a whole number below 2³²"),
@@ -375,6 +435,10 @@ mod tests {
         let again = attack::Plan { seconds: f64::INFINITY, cases: 1, seed: 5, parts: vec![Part::Kills], command: None };
         assert_eq!(line("attack --only kills --seed 5 --cases 1"), Ok(Command::Attack(again)));
         assert!(matches!(line("attack --minutes 2"), Ok(Command::Attack(plan)) if plan.seconds == 120.0));
+        let wide = Run { count: 7, iterations: 10, stop: Some(2), folder: None, bare: true, threads: 2 };
+        assert_eq!(line("wide --count 7 --stop 2 --bare"), Ok(Command::Wide(wide)));
+        let large = Command::Large { count: 200_000_000, iterations: 3, threads: 2, folder: "f".into() };
+        assert_eq!(line("large --folder f --iterations 3"), Ok(large));
         assert_eq!(line("cpu --help"), Ok(Command::Help));
         assert_eq!(line("help"), Ok(Command::Help));
     }
@@ -382,8 +446,11 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_answered_with_one_sentence() {
         for (text, said) in [
-            ("", "give one of the commands cpu, plan, memory, agree, profile, attack or help"),
-            ("gpu", "there is no command 'gpu'; it must be cpu, plan, memory, agree, profile, attack or help"),
+            ("", "give one of the commands cpu, plan, memory, agree, profile, wide, large, attack or help"),
+            (
+                "gpu",
+                "there is no command 'gpu'; it must be cpu, plan, memory, agree, profile, wide, large, attack or help",
+            ),
             ("cpu --fast", "'cpu' has no flag '--fast'; see --help for those it has"),
             ("plan --dtype f32", "'plan' has no flag '--dtype'; see --help for those it has"),
             ("cpu --reps", "'--reps' needs a value after it"),
@@ -391,7 +458,7 @@ mod tests {
             ("cpu --threads two", "'--threads' was given 'two' but needs a whole number from 1 to 1000"),
             (
                 "cpu mlq",
-                "there is no case 'mlq' here; it must be one of synth1d, scalar, mlp, conv64, vit_block, digits",
+                "there is no case 'mlq' here; it must be one of synth1d, scalar, mlp, conv64, vit_block, digits, wide",
             ),
             (
                 "agree digits --peer p",

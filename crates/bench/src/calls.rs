@@ -4,6 +4,7 @@ use crate::cases::{Call, Timed, key};
 use crate::error::{BenchError, Result};
 use crate::line::{Line, Unit};
 use crate::timing::timed;
+use crate::wide::{Bare, COUNT};
 use bilevel_cpu::{Cpu, CpuRun};
 use bilevel_graph::{Array, DType, Runnable};
 
@@ -18,15 +19,16 @@ pub fn ready(cpu: &Cpu, case: &Timed) -> Result<CpuRun> {
 
 /// Times a program: a call to warm up, then `reps` repetitions.
 pub fn time(case: &Timed, cpu: &Cpu, reps: usize) -> Result<Line> {
-    let mut run = ready(cpu, case)?;
     match case.call {
         Call::Evaluate => {
+            let mut run = ready(cpu, case)?;
             let seconds = timed(reps, 1, || Ok(run.run(0..1)?))?;
             Ok(Line::ours(&case.name, Unit::Milliseconds, seconds))
         }
-        Call::Scalars => scalars(case, &mut run, reps),
-        Call::Outer200 => outer200(case, &mut run, reps),
-        Call::Outer10 => outer10(case, &mut run, reps),
+        Call::Scalars => scalars(case, &mut ready(cpu, case)?, reps),
+        Call::Outer200 => outer200(case, &mut ready(cpu, case)?, reps),
+        Call::Outer10 => outer10(case, &mut ready(cpu, case)?, reps),
+        Call::Wide => wide(case, cpu, reps),
     }
 }
 
@@ -51,7 +53,7 @@ fn scalars(case: &Timed, run: &mut CpuRun, reps: usize) -> Result<Line> {
 
 /// 200 outer iterations: λ ← λ − 0.005·h, with a fresh key each.
 fn outer200(case: &Timed, run: &mut CpuRun, reps: usize) -> Result<Line> {
-    let [i_lambda, i_theta, i_key, i_g, i_h] = positions(case, ["lambda", "theta", "key", "g", "h"])?;
+    let [i_lambda, i_theta, i_key, i_h] = positions(case, ["lambda", "theta", "key", "h"])?;
     let start = Array::scalar(0.1, DType::F64);
     let zero = Array::scalar(0.0, DType::F64);
     let mut h = zero.clone();
@@ -62,7 +64,6 @@ fn outer200(case: &Timed, run: &mut CpuRun, reps: usize) -> Result<Line> {
         for outer in 0..200 {
             run.set(i_lambda, &lambda)?;
             run.set(i_key, &key(outer)?)?;
-            run.set(i_g, &zero)?;
             run.set(i_h, &zero)?;
             run.run(0..100)?;
             run.read_input(i_h, &mut h)?;
@@ -77,24 +78,39 @@ fn outer200(case: &Timed, run: &mut CpuRun, reps: usize) -> Result<Line> {
 
 /// One outer iteration from θ = 0.
 fn outer10(case: &Timed, run: &mut CpuRun, reps: usize) -> Result<Line> {
-    let [i_theta, i_g, i_h, i_key] = positions(case, ["theta", "g", "h", "key"])?;
+    let [i_theta, i_h, i_key] = positions(case, ["theta", "h", "key"])?;
     let zero = Array::zeros([640], DType::F32);
     let mut h = zero.clone();
     let key = key(2)?;
     let seconds = timed(reps, 1, || {
         run.set(i_theta, &zero)?;
-        run.set(i_g, &zero)?;
         run.set(i_h, &zero)?;
         run.set(i_key, &key)?;
         run.run(0..10)?;
         Ok(run.read_input(i_h, &mut h)?)
     })?;
-    let size = h.to_f64().iter().map(|v| v * v).sum::<f64>().sqrt();
-    if !(size > 0.0 && size.is_finite()) {
-        let what = format!("the hypergradient has norm {size}; it must be a positive number");
-        return Err(BenchError::Wrong { case: case.name.clone(), what });
-    }
+    positive(case, h.to_f64().iter().map(|v| v * v).sum::<f64>().sqrt())?;
     Ok(Line::ours(&case.name, Unit::Microseconds, seconds))
+}
+
+/// Outer iterations one after the other, each with its step of λ; none from the start, where the peers begin anew each time.
+fn wide(case: &Timed, cpu: &Cpu, reps: usize) -> Result<Line> {
+    let (mut bare, mut size, mut number) = (Bare::new(cpu, COUNT)?, f64::NAN, 0);
+    let seconds = timed(reps, 1, || {
+        number += 1;
+        size = bare.iterate(&key(number)?)?;
+        Ok(())
+    })?;
+    positive(case, size)?;
+    Ok(Line::ours(&case.name, Unit::Milliseconds, seconds))
+}
+
+fn positive(case: &Timed, size: f64) -> Result<()> {
+    if size > 0.0 && size.is_finite() {
+        return Ok(());
+    }
+    let what = format!("the hypergradient has norm {size}; it must be a positive number");
+    Err(BenchError::Wrong { case: case.name.clone(), what })
 }
 
 fn positions<const N: usize>(case: &Timed, names: [&str; N]) -> Result<[usize; N]> {

@@ -8,10 +8,11 @@ use crate::losses::{conv64, mlp};
 use crate::sgld::{Chain, hypergradient};
 use crate::values::values;
 use crate::vit::vit_block;
+use crate::wide;
 use bilevel_graph::{Array, DType, Graph, Program, gradient_or_zeros, nn, random::seed_key};
 
 /// Names of all cases, in the order they run. A case may time more than one program.
-pub const NAMES: [&str; 6] = ["synth1d", "scalar", "mlp", "conv64", "vit_block", "digits"];
+pub const NAMES: [&str; 7] = ["synth1d", "scalar", "mlp", "conv64", "vit_block", "digits", "wide"];
 
 /// A program of a case with the values its inputs start from.
 pub struct Timed {
@@ -36,6 +37,8 @@ pub enum Call {
     Outer200,
     /// One outer iteration of 10 steps from the start.
     Outer10,
+    /// One outer iteration of 10 steps and the step of λ after it, from where the last one ended.
+    Wide,
 }
 
 /// The programs of a case; none for a name that is not in [`NAMES`].
@@ -47,6 +50,7 @@ pub fn programs(name: &str) -> Result<Vec<Timed>> {
         "conv64" => derivatives(conv64),
         "vit_block" => derivatives(vit_block),
         "digits" => digits(),
+        "wide" => wide(),
         _ => Ok(vec![]),
     }
 }
@@ -86,7 +90,7 @@ fn synth1d() -> Result<Vec<Timed>> {
         |l, t| (l - t).square() + (t - 0.5).square(),
     )?;
     let at = |value| Array::scalar(value, DType::F64);
-    let inputs = [("lambda", at(0.1)), ("theta", at(0.1)), ("key", key(0)?), ("g", at(0.0)), ("h", at(0.0))];
+    let inputs = [("lambda", at(0.1)), ("theta", at(0.1)), ("key", key(0)?), ("h", at(0.0))];
     Ok(vec![Timed { name: "synth1d".into(), program, inputs: named(inputs), call: Call::Outer200 }])
 }
 
@@ -131,9 +135,15 @@ fn digits() -> Result<Vec<Timed>> {
         ("yv", values(yv, Labels(10), 3, 0)?),
         ("lambda", values(lambda, Constant(-5.0), 4, 0)?),
         ("theta", zeros.clone()),
-        ("g", zeros.clone()),
         ("h", zeros),
         ("key", key(2)?),
     ];
     Ok(vec![Timed { name: "digits".into(), program, inputs: named(inputs), call: Call::Outer10 }])
+}
+
+/// HPO-SGLD with 10 million hyperparameters. The program is the chain.
+fn wide() -> Result<Vec<Timed>> {
+    let mut inputs = named(wide::inputs(wide::COUNT)?);
+    inputs.push(("key".into(), key(2)?));
+    Ok(vec![Timed { name: "wide".into(), program: wide::chain(wide::COUNT)?, inputs, call: Call::Wide }])
 }

@@ -9,6 +9,8 @@ use crate::goals::goal;
 use crate::line::{Line, Unit};
 use crate::peak::peak_rate;
 use crate::peers::Peer;
+use crate::wide;
+use crate::wide_run::Run;
 use bilevel_cpu::Cpu;
 
 /// What to measure and how often.
@@ -70,6 +72,9 @@ pub fn run(plan: &Plan, peers: &[Peer]) -> Result<()> {
                 peer.run(name)?.into_iter().for_each(&mut say);
             }
         }
+        if name == "wide" {
+            peak_memory(plan.threads)?;
+        }
         for timed in &programs {
             let work = (timed.call == Call::Evaluate).then(|| flops(&timed.program) as f64);
             rows.extend(collect(&timed.name, &lines, work));
@@ -80,6 +85,19 @@ pub fn run(plan: &Plan, peers: &[Peer]) -> Result<()> {
         rows.iter_mut().for_each(|row| row.floor_ms = row.floor_ms.map(|work| work / peak * 1e3));
         print_summary(&rows, peak, plan.threads);
     }
+    Ok(())
+}
+
+/// Goal for the most memory of the case wide through the library, in arrays of λ's size.
+const ARRAYS: f64 = 7.0;
+
+/// Prints how much memory the case wide takes, each way in a process of its own.
+fn peak_memory(threads: usize) -> Result<()> {
+    let run = |bare| Run { count: wide::COUNT, iterations: 3, stop: None, folder: None, bare, threads };
+    run(true).in_a_child()?;
+    let peak = run(false).in_a_child()?.peak_bytes.map(|bytes| bytes as f64 / (4 * wide::COUNT) as f64);
+    let met = peak.map_or("null".into(), |peak| (peak <= ARRAYS).to_string());
+    say!("{{\"case\": \"wide\", \"peak_arrays\": {}, \"goal\": {ARRAYS}, \"met\": {met}}}", number(peak));
     Ok(())
 }
 

@@ -1,25 +1,29 @@
-//! The cases synth1d and digits as a user would run them: a problem, a method, the library's driver, its diagnosis included.
+//! The cases synth1d, digits and wide as a user would run them: a problem, a method, the library's driver, its diagnosis included.
 //!
 //! A repetition is a run of its own. Preparing it is not timed, nor is its first iteration, as the peers' compilation and
-//! first call are not. As for the bare programs, a repetition of synth1d is the mean of its iterations, and for digits every
-//! iteration counts by itself.
+//! first call are not. As for the bare programs, a repetition of synth1d is the mean of its iterations; for digits every
+//! iteration counts by itself, and for wide every iteration is a repetition.
 
 use crate::cases::{Call, Timed};
 use crate::error::{BenchError, Result};
 use crate::line::{Line, Unit};
 use crate::timing::{Seconds, median};
+use crate::wide;
 use bilevel::graph::nn;
 use bilevel::{Array, Cpu, DType, Driver, HpoSgld, Leaf, Outcome, Problem, Recorder, Variable};
 
 /// Times the case through the driver; none for a case that is no outer loop.
 pub fn time(case: &Timed, cpu: &Cpu, reps: usize) -> Result<Option<Line>> {
+    let unit = if case.call == Call::Wide { Unit::Milliseconds } else { Unit::Microseconds };
     let (problem, method, rate, iterations) = match case.call {
         Call::Outer200 => (synth1d()?, SYNTH1D, 0.005, 200),
         Call::Outer10 => (digits(case)?, DIGITS, 1e-3, 51),
+        Call::Wide => (wide::problem(wide::COUNT)?, wide::METHOD, wide::RATE, reps as u32 + 1),
         Call::Evaluate | Call::Scalars => return Ok(None),
     };
+    let runs = if case.call == Call::Wide { 1 } else { reps.max(1) };
     let mut times = vec![];
-    for _ in 0..reps.max(1) {
+    for _ in 0..runs {
         let recorder = Recorder::new();
         let driver = Driver::new(&problem, method).executor(cpu.clone()).rate(rate).iterations(iterations);
         let outcome = driver.cold(case.call == Call::Outer10).observe(recorder.clone()).run()?;
@@ -32,7 +36,7 @@ pub fn time(case: &Timed, cpu: &Cpu, reps: usize) -> Result<Option<Line>> {
         check(case, &outcome)?;
     }
     let best = times.iter().copied().fold(f64::INFINITY, f64::min);
-    Ok(Some(Line::ours(&case.name, Unit::Microseconds, Seconds { median: median(&mut times), best })))
+    Ok(Some(Line::ours(&case.name, unit, Seconds { median: median(&mut times), best })))
 }
 
 const SYNTH1D: HpoSgld = HpoSgld { burn_in: 50, samples: 50, step: 0.005, temperature: 1e-6, noise_scale: 1.0 };
@@ -43,7 +47,7 @@ fn synth1d() -> Result<Problem> {
     let problem = Problem::new(start(), start())
         .inner(|_, l, t| t.0 * t.0 * t.0 / 3.0 - (1.0 - l.0 * l.0) * t.0)
         .outer(|_, l, t| (l.0 - t.0).square() + (t.0 - 0.5).square());
-    Ok(problem.build()?)
+    Ok(problem.build()?.erase())
 }
 
 /// The numbers are those of the bare program's inputs.
@@ -63,17 +67,16 @@ fn digits(case: &Timed) -> Result<Problem> {
                 + (l.0.exp() * w.0 * w.0).sum_all()
         })
         .outer(|s, _, w| nn::cross_entropy(s.data("xv").matmul(w.0.reshape([64, 10])), s.data("yv")));
-    Ok(problem.build()?)
+    Ok(problem.build()?.erase())
 }
 
 /// A run that was timed must have done its work.
 fn check(case: &Timed, outcome: &Outcome) -> Result<()> {
-    let size = outcome.last.map_or(f64::NAN, |last| last.hypergradient_norm);
-    let lambda = outcome.state.lambda[0].item()?;
-    let right = size > 0.0 && (case.call != Call::Outer200 || (lambda - 0.7375).abs() < 0.0075);
-    if right {
+    let size = outcome.last.as_ref().map_or(f64::NAN, |last| last.hypergradient_norm);
+    let lambda = if case.call == Call::Outer200 { outcome.state.lambda[0].item()? } else { 0.7375 };
+    if size > 0.0 && (lambda - 0.7375).abs() < 0.0075 {
         return Ok(());
     }
-    let what = format!("the driver ended at λ = {lambda} with a hypergradient of norm {size}");
+    let what = format!("the driver ended with a hypergradient of norm {size}, and λ of synth1d at {lambda}");
     Err(BenchError::Wrong { case: case.name.clone(), what })
 }

@@ -11,10 +11,11 @@ pub struct Goal {
     pub of: Option<&'static str>,
 }
 
-const GOALS: [Goal; 10] = [
+const GOALS: [Goal; 11] = [
     Goal { case: "synth1d", ratio: 0.25, of: Some("jax") },
     Goal { case: "scalar_grad", ratio: 0.1, of: None },
     Goal { case: "scalar_second", ratio: 0.1, of: None },
+    Goal { case: "wide", ratio: 0.2, of: Some("jax") },
     Goal { case: "digits", ratio: 0.5, of: None },
     Goal { case: "mlp_grad", ratio: 1.0, of: None },
     Goal { case: "mlp_grad_hvp", ratio: 1.0, of: None },

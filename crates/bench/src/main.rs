@@ -26,6 +26,7 @@ mod driven;
 mod error;
 mod flops;
 mod goals;
+mod large;
 mod line;
 mod losses;
 mod memory;
@@ -39,6 +40,8 @@ mod timing;
 mod values;
 mod vision;
 mod vit;
+mod wide;
+mod wide_run;
 
 use arguments::Command;
 use bilevel_cpu::Cpu;
@@ -80,6 +83,10 @@ fn run(command: Command) -> error::Result<bool> {
         Command::Agree { cases, dtypes, peer, seed, threads } => {
             let comparison = agree::Comparison { cpu: Cpu::with_threads(threads), python: peer, seed };
             return comparison.run(&cases, &dtypes);
+        }
+        Command::Wide(wide) => wide.print()?,
+        Command::Large { count, iterations, threads, folder } => {
+            return large::run(count, iterations, threads, &folder);
         }
         #[cfg(unix)]
         Command::Attack(plan) => return attack::run(&plan),

@@ -1,6 +1,9 @@
-//! One outer iteration of HPO-SGLD as one program, for the cases synth1d and digits.
+//! The chain of one outer iteration of HPO-SGLD as one program, for the cases synth1d, digits and wide.
 //!
 //! θ ← θ − γ∇θL_T + √(2τγ)·ξ;  g ← g − γ·f_θ(θ)·C;  after the burn-in, h ← h + (f_λ + g)/M.
+//!
+//! No g is kept: what a step takes from it is in every kept sum from there on, so h takes it at once, w = min(M, B+M−m)/M times
+//! in the step of number m.
 
 use crate::error::Result;
 use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor, gradient_or_zeros, mixed_vector};
@@ -17,7 +20,7 @@ pub struct Chain {
     pub samples: usize,
 }
 
-/// The program whose loop runs the chain; `lambda`, `theta`, `key` are inputs, `g` and `h` carried accumulators.
+/// The program whose loop runs the chain; `lambda`, `theta`, `key` are inputs, `h` a carried accumulator.
 pub fn hypergradient(
     graph: &Graph,
     chain: &Chain,
@@ -27,7 +30,6 @@ pub fn hypergradient(
 ) -> Result<Program> {
     let (shape, dtype) = (theta.shape(), theta.dtype());
     let key = graph.input("key", [2], DType::I32);
-    let g = graph.input("g", lambda.shape(), dtype);
     let h = graph.input("h", lambda.shape(), dtype);
     let step = graph.step();
     let slope = gradient_or_zeros(inner(lambda, theta), &[theta])?[0];
@@ -36,9 +38,10 @@ pub fn hypergradient(
     // The new θ counts as a variable of its own here, so the first is the partial derivative f_λ.
     let by = gradient_or_zeros(outer(lambda, next), &[lambda, next])?;
     let (direct, f_theta) = (by[0], by[1]);
-    let mixed = mixed_vector(inner(lambda, theta), &[theta], &[f_theta], &[lambda])?[0].unwrap_or(g.zeros_like());
-    let g_next = g - mixed * chain.gamma;
-    let kept = step.greater_equal(chain.burn_in as f64).convert(dtype) * (1.0 / chain.samples as f64);
-    let h_next = h + (direct + g_next) * kept;
-    Ok(Program::builder(graph).carry(theta, next).carry(g, g_next).carry(h, h_next).keep_input(lambda).build()?)
+    let mixed = mixed_vector(inner(lambda, theta), &[theta], &[f_theta], &[lambda])?[0].unwrap_or(h.zeros_like());
+    let (steps, share) = ((chain.burn_in + chain.samples) as f64, 1.0 / chain.samples as f64);
+    let weight = (steps - step).minimum(chain.samples as f64).convert(dtype) * (share * chain.gamma);
+    let kept = step.greater_equal(chain.burn_in as f64).convert(dtype) * share;
+    let h_next = h + direct * kept - mixed * weight;
+    Ok(Program::builder(graph).carry(theta, next).carry(h, h_next).keep_input(lambda).build()?)
 }

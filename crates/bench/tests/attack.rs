@@ -35,12 +35,9 @@ fn the_engine_withstands_a_short_attack_by_graphs() {
     withstands("--only graphs --seed 1 --cases 120");
 }
 
-/// Moments differ from time to time, so that only the attack itself can be held to something here.
 #[test]
-fn a_short_attack_by_kills_comes_to_its_end() {
-    let (code, said) = attack("--only kills --seed 1 --cases 4 --seconds 20");
-    assert!(code == Some(0) || said.contains("        again: "), "{said}");
-    assert!(said.lines().any(|line| line.starts_with("all ")), "{said}");
+fn the_command_withstands_a_short_attack_by_kills() {
+    withstands("--only kills --seed 1 --cases 4");
 }
 
 #[test]

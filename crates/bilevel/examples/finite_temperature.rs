@@ -15,7 +15,7 @@ const STEP: f64 = 0.02;
 const LAMBDA: f64 = 0.2;
 
 /// L_T = (θ² − 1)²/4 − λθ has wells near −1 and 1, which λ tilts; f = (θ − 1)² + 2λ² likes the right one and small λ.
-fn problem(theta: f64) -> Result<Problem> {
+fn problem(theta: f64) -> Result<Problem<Leaf<Variable>, Leaf<Variable>>> {
     Problem::new(Leaf(Variable::constant([], LAMBDA)), Leaf(Variable::constant([], theta)))
         .inner(|_, l, t| (t.0.square() - 1.0).square() / 4.0 - l.0 * t.0)
         .outer(|_, l, t| (t.0 - 1.0).square() + l.0.square() * 2.0)
@@ -36,7 +36,8 @@ fn exact(lambda: f64) -> f64 {
 
 /// Mean and standard error of hypergradients in a row along each of 16 chains, λ fixed.
 fn mean(method: &dyn Method, theta: f64, count: u32) -> Result<(f64, f64)> {
-    let session = Session::new(&problem(theta)?, &Cpu::with_threads(1))?;
+    let problem = problem(theta)?;
+    let session = Session::new(&problem, &Cpu::with_threads(1))?;
     let mut estimator = method.prepare_in(&session)?;
     let mut means = vec![];
     for chain in 0..16 {
@@ -79,7 +80,7 @@ fn main() -> Result<()> {
         .schedule(Schedule::cosine(0.05, 300, 0.0))
         .iterations(300)
         .run()?;
-    let found = outcome.state.lambda[0].item()?;
+    let found = outcome.lambda.0.item().unwrap_or(f64::NAN);
     println!("\nThe best λ is {best:.3} by quadrature; following langevin-adjoint ended at {found:.3}.");
     Ok(())
 }

@@ -5,7 +5,7 @@
 
 use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, sigmoid};
 use bilevel::graph::random::fill_uniform_f64;
-use bilevel::{Adam, Array, DType, Driver, IftNeumann, Key, LangevinAdjoint, Problem, Result, Tree, Variable};
+use bilevel::{Adam, Array, DType, Driver, Key, LangevinAdjoint, Problem, Result, Tree, Variable};
 use bilevel_tasks::digits::{CLASSES, Digits, SHAPE, Split};
 
 /// λ: a number for each training digit, whose sigmoid is the digit's weight.
@@ -26,9 +26,10 @@ const STEP: f64 = 0.4;
 
 /// Inner loss: mean of weight·cross entropy over the training digits, and a little weight decay, without which the classifier
 /// would fit wrong labels of any weight. Outer loss: cross entropy of the clean digits.
-fn problem(examples: Variable, train: &Digits, clean: &Digits) -> Result<Problem> {
+fn problem(train: &Digits, clean: &Digits) -> Result<Problem<Trust<Variable>, Classifier<Variable>>> {
+    let lambda = Trust { examples: Variable::constant([train.len()], 0.0) };
     let theta = Classifier { weights: Variable::constant(SHAPE, 0.0) };
-    Problem::new(Trust { examples }, theta)
+    Problem::new(lambda, theta)
         .dtype(DType::F32)
         .data("train x", train.x()?)
         .data("train y", train.y()?)
@@ -67,33 +68,29 @@ fn main() -> Result<()> {
         train.len()
     );
 
-    // Training alone: one outer iteration of a method that does next to nothing once θ is trained.
-    let fit = |examples: Variable, train: &Digits| -> Result<Array> {
-        let only_train = IftNeumann { step: STEP, steps: 3000, terms: 0, ..IftNeumann::default() };
-        let outcome = Driver::new(&problem(examples, train, &clean)?, only_train).iterations(1).run()?;
-        outcome.state.theta.array(0)
+    let fit = |train: &Digits, trust: &Trust<Array>| -> Result<Classifier<Array>> {
+        Ok(problem(train, &clean)?.train(trust).step(STEP).steps(3000).run()?.theta)
     };
-    let even = |digits: &Digits| Variable::constant([digits.len()], 0.0);
+    let even = |digits: &Digits| Trust { examples: Array::zeros([digits.len()], DType::F32) };
     let method = LangevinAdjoint { step: STEP, samples: 20, ..LangevinAdjoint::default() };
-    let outcome = Driver::new(&problem(even(&train), &train, &clean)?, method)
+    let outcome = Driver::new(&problem(&train, &clean)?, method)
         .optimizer(Adam::default())
         .rate(0.05)
         .iterations(200)
         .seed(1)
         .run()?;
-    let lambda = outcome.state.lambda.array(0)?;
 
     println!("{:34} {:>9} {:>11}", "trained on", "test loss", "test acc.");
-    let report = |name: &str, weights: &Array| {
-        let score = test.score(weights);
+    let report = |name: &str, classifier: &Classifier<Array>| {
+        let score = test.score(&classifier.weights);
         println!("{name:34} {:9.4} {:9.1} %", score.loss, 100.0 * score.accuracy);
     };
-    report("all given labels, weighted evenly", &fit(even(&train), &train)?);
-    report("given labels, learned weights", &fit(Variable::fixed(lambda.clone()), &train)?);
-    report("right labels (out of reach)", &fit(even(&honest), &honest)?);
-    report("the clean digits alone", &fit(even(&clean), &clean)?);
+    report("all given labels, weighted evenly", &fit(&train, &even(&train))?);
+    report("given labels, learned weights", &fit(&train, &outcome.lambda)?);
+    report("right labels (out of reach)", &fit(&honest, &even(&honest))?);
+    report("the clean digits alone", &fit(&clean, &even(&clean))?);
 
-    let weights: Vec<f64> = lambda.to_f64().iter().map(|l| 1.0 / (1.0 + (-l).exp())).collect();
+    let weights: Vec<f64> = outcome.lambda.examples.to_f64().iter().map(|l| 1.0 / (1.0 + (-l).exp())).collect();
     println!("\n{:34} {:>9} {:>11}", "weights learned for", "mean", "below 0.5");
     for (name, is_wrong) in [("right labels", false), ("wrong labels", true)] {
         let all: Vec<f64> = weights.iter().zip(&wrong).filter(|(_, w)| **w == is_wrong).map(|(v, _)| *v).collect();

@@ -40,6 +40,7 @@ pub fn problem() -> bilevel::Result<Problem> {
         .inner(move |s, l, t| error(s, t) + (l.log_weight.exp() * t.slope.square()).sum_all() + l.shift * t.offset)
         .outer(move |s, _, t| error(s, t))
         .build()
+        .map(Problem::erase)
 }
 
 /// The run, resumed from what the folder holds.
@@ -56,7 +57,7 @@ pub fn run(folder: &std::path::Path, seed: u64) -> bilevel::Result<Outcome> {
 }
 
 /// Every bit of the last state, and the number of iterations.
-pub fn bits(outcome: &Outcome) -> bilevel::Result<String> {
+pub fn bits<L: Tree, T: Tree>(outcome: &Outcome<L, T>) -> bilevel::Result<String> {
     let Snapshot { lambda, theta, memory } = outcome.state.snapshot()?;
     let arrays = lambda.iter().chain(&theta).chain(&memory);
     let bytes: String = arrays.flat_map(|a| a.bytes()).map(|b| format!("{b:02x}")).collect();

@@ -5,8 +5,8 @@
 
 use bilevel::graph::nn::{linear, mse, tanh};
 use bilevel::{
-    Adam, Cpu, DType, Driver, Key, Leaves, Method, Problem, Reptile, Result, Rmd, RmdFo, Schedule, Scope, Session,
-    Tensor, Tree, Variable,
+    Adam, Array, Cpu, DType, Driver, InnerLoop, Key, Method, Problem, Reptile, Result, Rmd, RmdFo, Schedule, Scope,
+    Session, State, Tensor, Trainer, Tree, Variable,
 };
 
 /// λ and θ have the same structure: three layers.
@@ -17,6 +17,7 @@ struct Layer<T> {
 }
 
 type Network<T> = [Layer<T>; 3];
+type Initialisation = Problem<Network<Variable>, Network<Variable>>;
 
 /// The episode's wave at ten points to learn from and at fifty to be judged by. Draws from an episode are the same in both
 /// losses and at every step, so both see the same wave.
@@ -35,7 +36,7 @@ fn error(network: &Network<Tensor>, (x, wave): (Tensor, Tensor)) -> Tensor {
     mse(linear(hidden, last.weight, last.bias), wave)
 }
 
-fn problem() -> Result<Problem> {
+fn problem() -> Result<Initialisation> {
     let layer = |i: usize, o: usize| Layer {
         weight: Variable::normal([i, o], 1.0 / (i as f64).sqrt()),
         bias: Variable::constant([o], 0.0),
@@ -54,20 +55,28 @@ const STEPS: usize = 5;
 const SEED: u64 = 1;
 
 /// The error after training from λ, averaged over 300 waves that were never met.
-fn after_training(session: &Session, lambda: &Leaves) -> Result<f64> {
-    let mut train = RmdFo { step: STEP, steps: STEPS, ..RmdFo::default() }.prepare_in(session)?;
-    let mut state = session.state(Key::from_seed(SEED))?;
-    state.lambda.copy_from(lambda)?;
-    let losses = (0..300).map(|k| Ok(train.estimate(&mut state, Key::from_seed(1000).fold_in(k))?.outer_loss));
-    Ok(losses.collect::<Result<Vec<f64>>>()?.iter().sum::<f64>() / 300.0)
+fn after_training(problem: &Initialisation, lambda: &Network<Array>) -> Result<f64> {
+    let cpu = Cpu::with_threads(1);
+    let session = Session::new(problem, &cpu)?;
+    let mut trainer = Trainer::new(&session, InnerLoop::new(STEP, STEPS, 0.0, 1.0)?)?;
+    let mut evaluator = session.evaluator()?;
+    // Training starts θ at λ, wherever it was.
+    let state = problem.state_at(lambda, lambda, &cpu)?;
+    let mut sum = 0.0;
+    for wave in 0..300 {
+        let key = Key::from_seed(1000).fold_in(wave);
+        trainer.train(&state, key)?;
+        sum += evaluator.at(&state, key)?[1]; // the outer loss
+    }
+    Ok(sum / 300.0)
 }
 
 fn main() -> Result<()> {
     let problem = problem()?;
     println!("Error on new sine waves after {STEPS} steps on ten points of each.\n");
     println!("{:38} {:>9} {:>9}", "first weights", "error", "seconds");
-    let session = Session::new(&problem, &Cpu::with_threads(1))?;
-    let random = after_training(&session, &session.state(Key::from_seed(SEED))?.lambda)?;
+    let first = State::initial(&problem, &Cpu::with_threads(1), Key::from_seed(SEED))?;
+    let random = after_training(&problem, &problem.lambda_of(&first.lambda)?)?;
     println!("{:38} {random:9.4}", "random, where all of the below start");
 
     let runs: [(&str, Box<dyn Method>); 3] = [
@@ -83,7 +92,7 @@ fn main() -> Result<()> {
             .iterations(4000)
             .seed(SEED)
             .run()?;
-        let error = after_training(&session, &outcome.state.lambda)?;
+        let error = after_training(&problem, &outcome.lambda)?;
         println!("{name:38} {error:9.4} {:9.1}", outcome.elapsed.as_secs_f64());
         if outcome.reason.is_failure() {
             println!("  ({})", outcome.reason);

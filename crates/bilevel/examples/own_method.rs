@@ -1,15 +1,23 @@
-//! A hypergradient estimator of one's own, in a page: T1–T2 (Luketina and others, 2016), which takes the inner Hessian for
-//! the identity, so that one mixed product is all it needs.
+//! Two hypergradient estimators of one's own, a page each.
+//!
+//! T1–T2 (Luketina and others, 2016) takes the inner Hessian for the identity, so that one mixed product is all it needs. It is
+//! written from the ground up, in programs of the problem:
 //!
 //!   θ ← θ − γ·∇θL_T(θ), T times
 //!   h = f_λ − γ·f_θᵀ·C
 //!
+//! The other, for an inner loss that is nearly flat in some directions, solves with a damped Hessian, twice, and extrapolates to no
+//! damping. It is put together from parts of the library:
+//!
+//!   (H + μ·I)·q(μ) = f_θ,   q = 2·q(μ/2) − q(μ),   h = f_λ − qᵀ·C
+//!
 //!     cargo run --release -p bilevel --example own_method
 
 use bilevel::graph::{Graph, Program, gradient_or_zeros, mixed_vector};
+use bilevel::parts::{ConjugateGradients, Ending, Implicit, InnerLoop, Matrix};
 use bilevel::{
-    Adam, Array, Driver, Error, Estimator, Hypergradient, IftCg, InnerTime, Key, Leaf, Method, Oracles, Problem,
-    Result, Routine, Session, State, Trace, Variable, or_zeros,
+    Adam, Array, Cause, Driver, Error, Estimator, Hypergradient, IftCg, InnerTime, Key, Leaf, Method, Oracles, Path,
+    Problem, Result, Routine, Session, State, Trace, Variable, or_zeros,
 };
 
 /// Its settings. As `Debug` writes them they are part of a checkpoint's identity.
@@ -85,6 +93,76 @@ impl Estimator for Prepared {
     }
 }
 
+/// Settings of the damped solves.
+#[derive(Clone, Copy, Debug)]
+struct Damped {
+    step: f64,
+    steps: usize,
+    /// μ, above 0.
+    damping: f64,
+    /// Conjugate gradients of each solve.
+    iterations: usize,
+}
+
+struct PreparedDamped {
+    implicit: Implicit,
+    solvers: [ConjugateGradients; 2],
+    extrapolate: Routine,
+}
+
+impl Method for Damped {
+    fn name(&self) -> &'static str {
+        "damped"
+    }
+
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        if self.damping.is_nan() || self.damping <= 0.0 {
+            return Err(Error::Setting { name: "damping", value: self.damping, must: "above 0" });
+        }
+        // The loop checks its own settings, and knows how to train whatever the problem is.
+        let inner = InnerLoop::new(self.step, self.steps, 0.0, 1.0)?;
+        let solver = |identity: f64| {
+            ConjugateGradients::new(session, &inner, Matrix { hessian: 1.0, identity }, self.iterations, false)
+        };
+        let graph = Graph::new();
+        let trace = Trace::new(&graph, session.problem())?;
+        let (more, less) = (trace.inputs_like("more", &trace.theta), trace.inputs_like("less", &trace.theta));
+        let mut program = Program::builder(&graph);
+        for (i, (more, less)) in more.into_iter().zip(less).enumerate() {
+            program = program.output(format!("q.{i}"), less * 2.0 - more);
+        }
+        Ok(Box::new(PreparedDamped {
+            implicit: Implicit::new(session, inner, Ending { scale: 1.0, proximal: None })?,
+            solvers: [solver(self.damping)?, solver(0.5 * self.damping)?],
+            extrapolate: Routine::new(&program.build()?, session)?,
+        }))
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Start // a minimum does not depend on where training began
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
+    }
+}
+
+impl Estimator for PreparedDamped {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let point = self.implicit.descend(state, key)?;
+        let [more, less] = &mut self.solvers;
+        let (q_more, q_less) = (more.solve(&point, None)?, less.solve(&point, None)?);
+        self.extrapolate.bind("more", &q_more.q)?;
+        self.extrapolate.bind("less", &q_less.q)?;
+        let q = self.extrapolate.outputs("q")?;
+        self.extrapolate.run(0..1)?;
+        let products = more.products() + less.products();
+        let mut found = self.implicit.finish(point, &q, products, Cause::HessianNotPositive)?;
+        found.diagnostics = q_less.diagnostics;
+        Ok(found)
+    }
+}
+
 fn main() -> Result<()> {
     // Which weight decay makes θ, trained towards a = (1, 2), end nearest to b = (0.5, 1.5)? Training ends at a/(1 + e^λ), which
     // is nearest to b at 1/(1 + e^λ) = a·b/a·a = 0.7, so at λ = log(3/7).
@@ -94,13 +172,20 @@ fn main() -> Result<()> {
         .inner(|s, l, t| ((t.0 - s.data("a")).square() + l.0.exp() * t.0.square()).sum_all())
         .outer(|s, _, t| (t.0 - s.data("b")).square().sum_all())
         .build()?;
+    let own = T1T2 { step: 0.1, steps: 60 };
+    let damped = Damped { step: 0.1, steps: 60, damping: 0.1, iterations: 10 };
+    let known = IftCg { step: 0.1, steps: 60, ..IftCg::default() };
+    // Before they are used: which of them can be trusted here?
+    let report = problem.check().method(own).method(damped).method(known).run()?;
+    println!("{}", report.methods_table());
+
     println!("{:8} {:>9} {:>10} {:>24}", "method", "λ", "outer loss", "Hessian, mixed products");
-    let methods: [Box<dyn Method>; 2] =
-        [Box::new(T1T2 { step: 0.1, steps: 20 }), Box::new(IftCg { step: 0.1, steps: 20, ..IftCg::default() })];
+    let methods: [Box<dyn Method>; 3] = [Box::new(own), Box::new(damped), Box::new(known)];
     for method in methods {
         let name = method.name();
         let outcome = Driver::new(&problem, method).optimizer(Adam::default()).rate(0.05).iterations(300).run()?;
-        let (lambda, loss) = (outcome.state.lambda[0].item()?, outcome.last.map_or(f64::NAN, |last| last.outer_loss));
+        let (lambda, loss) =
+            (outcome.lambda.0.item().unwrap_or(f64::NAN), outcome.last.map_or(f64::NAN, |last| last.outer_loss));
         let products = format!("{}, {}", outcome.oracles.hessian_products, outcome.oracles.mixed_products);
         println!("{name:8} {lambda:9.5} {loss:10.6} {products:>24}");
     }

@@ -4,10 +4,8 @@
 //!     cargo run --release -p bilevel --example per_weight_regularisation
 
 use bilevel::graph::nn::cross_entropy;
-use bilevel::{
-    Adam, Array, DType, Driver, HpoSgld, IftNeumann, LangevinAdjoint, Method, Problem, Result, Tree, Variable,
-};
-use bilevel_tasks::digits::{SHAPE, Split};
+use bilevel::{Adam, Array, DType, Driver, HpoSgld, LangevinAdjoint, Method, Problem, Result, Tree, Variable};
+use bilevel_tasks::digits::{Digits, SHAPE, Split};
 
 /// λ: the logarithm of each weight's L2 penalty.
 #[derive(Clone, Tree)]
@@ -24,7 +22,8 @@ struct Classifier<T> {
 const STEP: f64 = 0.4;
 
 /// Inner loss: training cross entropy + ½·Σ exp(λ)·θ². Outer loss: validation cross entropy.
-fn problem(log_strength: Variable, split: &Split) -> Result<Problem> {
+fn problem(split: &Split) -> Result<Problem<Penalty<Variable>, Classifier<Variable>>> {
+    let log_strength = Variable::constant(SHAPE, -5.0).at_least(-12.0).at_most(0.0);
     let theta = Classifier { weights: Variable::constant(SHAPE, 0.0) };
     Problem::new(Penalty { log_strength }, theta)
         .dtype(DType::F32)
@@ -42,28 +41,29 @@ fn problem(log_strength: Variable, split: &Split) -> Result<Problem> {
 
 fn main() -> Result<()> {
     let split = Split::new(1);
+    let problem = problem(&split)?;
 
-    // Training alone: one outer iteration of a method that does next to nothing once θ is trained.
-    let fit = |log_strength: Variable| -> Result<Array> {
-        let only_train = IftNeumann { step: STEP, steps: 8000, terms: 0, ..IftNeumann::default() };
-        let outcome = Driver::new(&problem(log_strength, &split)?, only_train).iterations(1).run()?;
-        outcome.state.theta.array(0)
+    let fit = |penalty: &Penalty<Array>| -> Result<Classifier<Array>> {
+        Ok(problem.train(penalty).step(STEP).steps(8000).run()?.theta)
     };
-    let report = |name: &str, weights: &Array| {
-        let [train, valid, test] = [&split.train, &split.validation, &split.test].map(|part| part.score(weights));
+    let everywhere = |log_strength: f64| Penalty { log_strength: Array::full(SHAPE, log_strength, DType::F32) };
+    let report = |name: &str, classifier: &Classifier<Array>| {
+        let score = |part: &Digits| part.score(&classifier.weights);
+        let [train, valid, test] = [&split.train, &split.validation, &split.test].map(score);
         let percent = 100.0 * test.accuracy;
         println!("{name:34} {:9.4} {:9.4} {:9.4} {percent:9.1} %", train.loss, valid.loss, test.loss);
     };
     println!("Logistic regression on 599 digits, trained anew with each choice of penalties.\n");
     println!("{:34} {:>9} {:>9} {:>9} {:>11}", "penalties", "train", "valid.", "test", "test acc.");
 
-    report("none", &fit(Variable::constant(SHAPE, -30.0))?);
-    let mut best = (f64::INFINITY, 0.0, Array::zeros(SHAPE, DType::F32));
+    let none = fit(&everywhere(-30.0))?;
+    report("none", &none);
+    let mut best = (f64::INFINITY, f64::NEG_INFINITY, none);
     for log_strength in [-11.0, -10.0, -9.0, -8.0, -7.0] {
-        let weights = fit(Variable::constant(SHAPE, log_strength))?;
-        let loss = split.validation.score(&weights).loss;
+        let classifier = fit(&everywhere(log_strength))?;
+        let loss = split.validation.score(&classifier.weights).loss;
         if loss < best.0 {
-            best = (loss, log_strength, weights);
+            best = (loss, log_strength, classifier);
         }
     }
     report(&format!("one, best of a grid: e^{}", best.1), &best.2);
@@ -73,14 +73,9 @@ fn main() -> Result<()> {
     let methods: [Box<dyn Method>; 2] = [Box::new(adjoint), Box::new(sgld)];
     for method in methods {
         let name = format!("640, learned by {}", method.name());
-        let start = Variable::constant(SHAPE, -5.0).at_least(-12.0).at_most(0.0);
-        let outcome = Driver::new(&problem(start, &split)?, method)
-            .optimizer(Adam::default())
-            .rate(0.05)
-            .iterations(300)
-            .seed(1)
-            .run()?;
-        report(&name, &fit(Variable::fixed(outcome.state.lambda.array(0)?))?);
+        let driver = Driver::new(&problem, method).optimizer(Adam::default()).rate(0.05);
+        let outcome = driver.iterations(300).seed(1).run()?;
+        report(&name, &fit(&outcome.lambda)?);
         if outcome.reason.is_failure() {
             println!("  ({})", outcome.reason);
         }

@@ -1,69 +1,16 @@
-//! A checkpoint as bytes: all that a run needs to go on as if nothing had happened.
-//!
-//!   8 bytes   "BILEVEL" and a zero
-//!   4 bytes   format version
-//!   8 bytes   length of the whole file
-//!   4 bytes   length of the header
-//!   …         the header, JSON: which run this is, the iteration, counters, the watch
-//!   …         the arrays, a safetensors file: λ, θ, the method's memory, the optimizer's
-//!   4 bytes   CRC-32 of everything before
-//!
-//! Numbers are little-endian. The version comes first and stays there, so that an old library can tell a newer file from a
-//! damaged one.
+//! A checkpoint that was read, to be looked at.
 
 use crate::checkpoint_error::CheckpointError;
-use crate::diagnostics::Diagnostics;
-use crate::divergence::Watch;
-use crate::estimator::Oracles;
-use crate::fingerprint::{Fingerprint, Identity};
-use crate::leaves::Leaves;
-use crate::observer::{Iteration, OraclesFields};
-use crate::progress::{Numbers, Progress};
-use crate::session::Session;
-use crate::state::{Snapshot, State};
-use bilevel_graph::{Array, DType, Data};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// The format written, and the newest that is read.
-///
-/// ```
-/// assert_eq!(bilevel::FORMAT_VERSION, 2);
-/// ```
-pub const FORMAT_VERSION: u32 = 2;
-
-const MAGIC: &[u8; 8] = b"BILEVEL\0";
-/// Bytes before the header.
-const FRONT: usize = 24;
-/// Bytes of the checksum at the end.
-const BACK: usize = 4;
+use crate::checkpoint_file::{self, CHUNK, Opened, Tensor};
+use crate::checkpoint_header::Header;
+use crate::fingerprint::Fingerprint;
+use crate::observer::Iteration;
+use crate::state::Snapshot;
+use bilevel_graph::Array;
+use std::io::{Cursor, Read, Seek};
+use std::path::Path;
 
 type Result<T> = std::result::Result<T, CheckpointError>;
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Header {
-    library: String,
-    identity: Identity,
-    iteration: u32,
-    #[serde(with = "OraclesFields")]
-    oracles: Oracles,
-    best: Option<f64>,
-    mark: Option<f64>,
-    since_best: u32,
-    last: Option<Iteration>,
-    #[serde(default)]
-    looked: Diagnostics,
-    lambda_norm: f64,
-    watch: Watch,
-    elapsed: Duration,
-    /// How many arrays the method keeps.
-    memory: usize,
-    /// Names of the optimizer's vectors.
-    slots: Vec<String>,
-}
 
 /// A checkpoint that was read: its contents are whole, whether or not they belong to the run at hand.
 ///
@@ -93,6 +40,8 @@ pub struct Checkpoint {
     header: Header,
     state: Snapshot,
     slots: Vec<Vec<Array>>,
+    /// λ and θ where a measure was best; none where none is kept.
+    best: Vec<Array>,
 }
 
 impl Checkpoint {
@@ -133,46 +82,6 @@ impl Checkpoint {
         self.header.last.as_ref()
     }
 
-    pub(crate) fn new(identity: &Identity, progress: &Progress, slots: &[&str]) -> crate::Result<Self> {
-        let Numbers { iteration, oracles, best, mark, since_best, last, lambda_norm, looked, watch, elapsed } =
-            progress.numbers.clone();
-        let header = Header {
-            library: env!("CARGO_PKG_VERSION").into(),
-            identity: identity.clone(),
-            iteration,
-            oracles,
-            best,
-            mark,
-            since_best,
-            last,
-            lambda_norm,
-            looked,
-            watch,
-            elapsed,
-            memory: progress.state.memory.len(),
-            slots: slots.iter().map(|s| s.to_string()).collect(),
-        };
-        let slots = progress.slots.iter().map(Leaves::arrays).collect::<crate::Result<_>>()?;
-        Ok(Checkpoint { header, state: progress.state.snapshot()?, slots })
-    }
-
-    pub(crate) fn identity(&self) -> &Identity {
-        &self.header.identity
-    }
-
-    pub(crate) fn slot_names(&self) -> &[String] {
-        &self.header.slots
-    }
-
-    pub(crate) fn into_progress(self, session: &Session) -> crate::Result<Progress> {
-        let Header { iteration, oracles, best, mark, since_best, last, lambda_norm, looked, watch, elapsed, .. } =
-            self.header;
-        let executor = session.executor();
-        let slots = self.slots.iter().map(|slot| Leaves::upload(executor, slot)).collect::<crate::Result<_>>()?;
-        let numbers = Numbers { iteration, oracles, best, mark, since_best, last, lambda_norm, looked, watch, elapsed };
-        Ok(Progress { state: State::from_snapshot(&self.state, executor)?, slots, numbers })
-    }
-
     /// Reads one file. Never panics, whatever is in it.
     ///
     /// ```
@@ -181,12 +90,7 @@ impl Checkpoint {
     /// ```
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let failed = |error: std::io::Error| CheckpointError::io("read", path, &error);
-        // Before opening: to open a pipe may wait for ever.
-        if !std::fs::metadata(path).map_err(failed)?.is_file() {
-            return Err(CheckpointError::NotACheckpoint { path: path.to_path_buf() });
-        }
-        Self::decode(&std::fs::read(path).map_err(failed)?).map_err(|error| error.at(path))
+        Opened::file(path).and_then(|file| Self::inspect(file).map_err(|error| error.at(path)))
     }
 
     /// The bytes of a file.
@@ -204,30 +108,12 @@ impl Checkpoint {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn encode(&self) -> Result<Vec<u8>> {
-        let bytes: Vec<(String, &Array, Vec<u8>)> =
-            self.named().into_iter().map(|(name, array)| (name, array, little_endian(array))).collect();
-        let mut views = vec![];
-        for (name, array, data) in &bytes {
-            let dtype = match array.dtype() {
-                DType::F32 => Dtype::F32,
-                DType::F64 => Dtype::F64,
-                DType::I32 => Dtype::I32,
-            };
-            let view = TensorView::new(dtype, array.shape().to_vec(), data);
-            views.push((name, view.map_err(|e| CheckpointError::damaged(e.to_string()))?));
-        }
-        let arrays = safetensors::serialize(views, None).map_err(|e| CheckpointError::damaged(e.to_string()))?;
-        let header = serde_json::to_vec(&self.header).map_err(|e| CheckpointError::damaged(e.to_string()))?;
-        let length = FRONT + header.len() + arrays.len() + BACK;
-        let mut file = Vec::with_capacity(length);
-        file.extend_from_slice(MAGIC);
-        file.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        file.extend_from_slice(&(length as u64).to_le_bytes());
-        file.extend_from_slice(&(header.len() as u32).to_le_bytes());
-        file.extend_from_slice(&header);
-        file.extend_from_slice(&arrays);
-        file.extend_from_slice(&crc32fast::hash(&file).to_le_bytes());
-        Ok(file)
+        let Snapshot { lambda, theta, memory } = &self.state;
+        let arrays = lambda.iter().chain(theta).chain(memory).chain(self.slots.iter().flatten()).chain(&self.best);
+        let tensors: Vec<Tensor> = arrays.map(Tensor::Array).collect();
+        let mut bytes = vec![];
+        let written = checkpoint_file::write(&self.header, &tensors, CHUNK, &mut bytes);
+        written.map(|()| bytes).map_err(|error| CheckpointError::damaged(error.to_string()))
     }
 
     /// From the bytes of a file. Never panics, whatever they are.
@@ -238,122 +124,20 @@ impl Checkpoint {
     /// assert!(matches!(Checkpoint::decode(b"BILEVEL\0\xff\0\0\0"), Err(CheckpointError::NewerVersion { .. })));
     /// ```
     pub fn decode(file: &[u8]) -> Result<Self> {
-        let damaged = |reason: &str| Err(CheckpointError::damaged(reason));
-        if file.is_empty() {
-            return damaged("the file is empty");
-        }
-        let start = file.len().min(MAGIC.len());
-        if file[..start] != MAGIC[..start] {
-            return Err(CheckpointError::NotACheckpoint { path: PathBuf::new() });
-        }
-        let Some(version) = file.get(8..12).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes) else {
-            return damaged("it ends before its version");
-        };
-        if version > FORMAT_VERSION {
-            return Err(CheckpointError::NewerVersion { path: PathBuf::new(), found: version, known: FORMAT_VERSION });
-        }
-        if version == 0 {
-            return damaged("there is no format 0");
-        }
-        let Some(length) = file.get(12..20).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes) else {
-            return damaged("it ends before its length");
-        };
-        if length != file.len() as u64 || file.len() < FRONT + BACK {
-            return damaged(&format!("it has {} bytes and should have {length}", file.len()));
-        }
-        let (body, checksum) = file.split_at(file.len() - BACK);
-        if crc32fast::hash(body).to_le_bytes() != checksum {
-            return damaged("its contents do not match its checksum");
-        }
-        // What follows is as it was written, unless somebody forged the checksum; even then nothing may panic.
-        let header_length = body[20..24].iter().rev().fold(0usize, |n, &b| n << 8 | b as usize);
-        let Some((header, arrays)) = body[FRONT..].split_at_checked(header_length) else {
-            return damaged("its header is longer than the file");
-        };
-        let header: Header = match serde_json::from_slice(header) {
-            Ok(header) => header,
-            Err(error) => return damaged(&format!("its header cannot be read: {error}")),
-        };
-        let norm = header.lambda_norm;
-        if !(header.watch.is_sound() && norm >= 0.0 && norm.is_finite()) {
-            return damaged("its header holds sizes below 0");
-        }
-        let mut found = read_arrays(arrays)?;
-        let mut take = |name: String, shape: Option<&[usize]>, dtype: Option<DType>| {
-            let array = found.remove(&name).ok_or_else(|| CheckpointError::damaged(format!("'{name}' is missing")))?;
-            let fits = shape.is_none_or(|s| s == array.shape()) && dtype.is_none_or(|d| d == array.dtype());
-            match fits && all_finite(&array) {
-                true => Ok(array),
-                false => Err(CheckpointError::damaged(format!("'{name}' has the wrong shape, type or values"))),
-            }
-        };
-        let problem = &header.identity.problem;
-        let dtype = Some(if problem.is_single() { DType::F32 } else { DType::F64 });
-        let (lambda, theta) = problem.leaves();
-        let state = Snapshot {
-            lambda: lambda.iter().map(|(n, s)| take(format!("lambda.{n}"), Some(s), dtype)).collect::<Result<_>>()?,
-            theta: theta.iter().map(|(n, s)| take(format!("theta.{n}"), Some(s), dtype)).collect::<Result<_>>()?,
-            memory: (0..header.memory).map(|i| take(format!("memory.{i}"), None, None)).collect::<Result<_>>()?,
-        };
-        let mut slots = vec![];
-        for slot in &header.slots {
-            let name = |leaf: &str| format!("optimizer.{slot}.{leaf}");
-            slots.push(lambda.iter().map(|(n, s)| take(name(n), Some(s), dtype)).collect::<Result<_>>()?);
-        }
-        if let Some(name) = found.keys().next() {
-            return damaged(&format!("it holds '{name}', which nothing asks for"));
-        }
-        Ok(Checkpoint { header, state, slots })
+        Self::inspect(Opened::new(Cursor::new(file), file.len() as u64, CHUNK)?)
     }
 
-    /// All arrays with the names they are stored under.
-    fn named(&self) -> Vec<(String, &Array)> {
-        let (lambda, theta) = self.header.identity.problem.leaves();
-        let mut all = vec![];
-        for (prefix, leaves, arrays) in [("lambda", lambda, &self.state.lambda), ("theta", theta, &self.state.theta)] {
-            all.extend(leaves.iter().zip(arrays).map(|((name, _), array)| (format!("{prefix}.{name}"), array)));
-        }
-        all.extend(self.state.memory.iter().enumerate().map(|(i, array)| (format!("memory.{i}"), array)));
-        for (slot, arrays) in self.header.slots.iter().zip(&self.slots) {
-            all.extend(lambda.iter().zip(arrays).map(|((leaf, _), a)| (format!("optimizer.{slot}.{leaf}"), a)));
-        }
-        all
-    }
-}
-
-fn all_finite(array: &Array) -> bool {
-    match array.data() {
-        Data::F32(v) => v.iter().all(|x| x.is_finite()),
-        Data::F64(v) => v.iter().all(|x| x.is_finite()),
-        Data::I32(_) => true,
-    }
-}
-
-fn little_endian(array: &Array) -> Vec<u8> {
-    match array.data() {
-        Data::F32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        Data::F64(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        Data::I32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-    }
-}
-
-fn read_arrays(bytes: &[u8]) -> Result<BTreeMap<String, Array>> {
-    let failed =
-        |error: &dyn std::fmt::Display| CheckpointError::damaged(format!("its arrays cannot be read: {error}"));
-    let file = SafeTensors::deserialize(bytes).map_err(|e| failed(&e))?;
-    let mut all = BTreeMap::new();
-    for (name, view) in file.iter() {
-        let data = view.data();
-        // A chunk has the length asked for, so the copy is whole.
-        let four = data.chunks_exact(4).map(|c| <[u8; 4]>::try_from(c).unwrap_or_default());
-        let eight = data.chunks_exact(8).map(|c| <[u8; 8]>::try_from(c).unwrap_or_default());
-        let data = match view.dtype() {
-            Dtype::F32 => Data::F32(four.map(f32::from_le_bytes).collect()),
-            Dtype::F64 => Data::F64(eight.map(f64::from_le_bytes).collect()),
-            Dtype::I32 => Data::I32(four.map(i32::from_le_bytes).collect()),
-            other => return Err(failed(&format!("'{name}' has the type {other:?}"))),
+    /// All that is in a file, on the host.
+    pub(crate) fn inspect(mut file: Opened<impl Read + Seek>) -> Result<Self> {
+        let header = file.header().clone();
+        let (lambda, theta) = header.identity.problem.leaves();
+        let mut numbers = 0..;
+        let mut take = |count: usize| -> Result<Vec<Array>> {
+            numbers.by_ref().take(count).map(|number| file.array(number)).collect()
         };
-        all.insert(name.to_string(), Array::new(view.shape(), data).map_err(|e| failed(&e))?);
+        let state = Snapshot { lambda: take(lambda.len())?, theta: take(theta.len())?, memory: take(header.memory)? };
+        let slots = header.slots.iter().map(|_| take(lambda.len())).collect::<Result<_>>()?;
+        let best = take(if header.keeps_best() { lambda.len() + theta.len() } else { 0 })?;
+        Ok(Checkpoint { header, state, slots, best })
     }
-    Ok(all)
 }

@@ -5,10 +5,13 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint_error::CheckpointError;
-use crate::error::require;
+use crate::checkpoint_file::{self, CHUNK, Opened, Tensor};
+use crate::checkpoint_header::Header;
+use crate::error::{Error, require};
 use crate::fingerprint::Identity;
 use crate::progress::Progress;
-use crate::whole_file::{remove_unfinished, write_whole};
+use crate::session::Session;
+use crate::whole_file::{refuse_irregular, remove_unfinished, write_whole_by};
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
@@ -91,7 +94,8 @@ impl Checkpoints {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn newest(&self) -> crate::Result<Option<Newest>> {
-        Ok(newest(&self.folder, |_| None)?)
+        let found = newest(&self.folder, |file| Ok(Checkpoint::inspect(file)?))?;
+        Ok(found.map(|(path, checkpoint, refused)| Newest { path, checkpoint, refused }))
     }
 
     pub(crate) fn check(&self) -> crate::Result<()> {
@@ -130,26 +134,30 @@ fn list(folder: &Path) -> Result<Vec<(u32, PathBuf)>> {
     Ok(all)
 }
 
-/// The newest that is whole and in which `objection` finds nothing.
-fn newest(folder: &Path, objection: impl Fn(&Checkpoint) -> Option<String>) -> Result<Option<Newest>> {
+/// The newest that `take` can be made of, with its file and why newer ones were not taken.
+fn newest<T>(
+    folder: &Path,
+    mut take: impl FnMut(Opened<File>) -> crate::Result<T>,
+) -> crate::Result<Option<(PathBuf, T, Vec<CheckpointError>)>> {
     let mut refused = vec![];
     for (number, path) in list(folder)? {
-        let objections = |checkpoint: &Checkpoint| {
-            if checkpoint.iteration() != number {
-                let reason = format!("it is of iteration {}, not of that in its name", checkpoint.iteration());
-                return Err(CheckpointError::damaged(reason).at(&path));
+        let mut attempt = || {
+            let file = Opened::file(&path)?;
+            let iteration = file.header().iteration;
+            if iteration != number {
+                let reason = format!("it is of iteration {iteration}, not of that in its name");
+                return Err(CheckpointError::damaged(reason).into());
             }
-            match objection(checkpoint) {
-                Some(difference) => Err(CheckpointError::Foreign { path: path.clone(), difference }),
-                None => Ok(()),
-            }
+            take(file)
         };
-        match Checkpoint::read(&path).and_then(|c| objections(&c).map(|()| c)) {
-            Ok(checkpoint) => return Ok(Some(Newest { path, checkpoint, refused })),
-            Err(error) => refused.push(error),
+        match attempt() {
+            Ok(taken) => return Ok(Some((path, taken, refused))),
+            Err(Error::Checkpoint(error)) => refused.push(error.at(&path)),
+            // Not the file's fault: no older one would fare better.
+            Err(error) => return Err(error),
         }
     }
-    if refused.is_empty() { Ok(None) } else { Err(refused.swap_remove(0)) }
+    if refused.is_empty() { Ok(None) } else { Err(refused.swap_remove(0).into()) }
 }
 
 /// A folder a run writes to, and no other run while it does.
@@ -160,13 +168,14 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder, sees that it can be written to, and reads where to go on from.
-    pub fn open(settings: &Checkpoints, identity: &Identity, slots: &[&str]) -> Result<(Self, Option<Newest>)> {
+    /// Makes the folder and sees that it can be written to.
+    pub fn open(settings: &Checkpoints) -> Result<Self> {
         let path = settings.folder.clone();
         std::fs::create_dir_all(&path).map_err(|e| CheckpointError::io("make the folder", &path, &e))?;
         let lock_path = path.join(LOCK);
-        let lock = File::options().create(true).truncate(false).write(true).open(&lock_path);
-        let lock = lock.map_err(|e| CheckpointError::io("write to", &lock_path, &e))?;
+        let lock = refuse_irregular(&lock_path)
+            .and_then(|()| File::options().create(true).truncate(false).write(true).open(&lock_path))
+            .map_err(|e| CheckpointError::io("write to", &lock_path, &e))?;
         // Some network file systems have no locks; there the user has to take care.
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
             return Err(CheckpointError::Busy { path });
@@ -174,37 +183,46 @@ impl Folder {
         let folder = Folder { path, _lock: lock };
         // What a run that was killed left half-written.
         remove_unfinished(&folder.path).map_err(|e| CheckpointError::io("clean up", &folder.path, &e))?;
-        if !settings.resume {
-            return match list(&folder.path)?.is_empty() {
-                true => Ok((folder, None)),
-                false => Err(CheckpointError::Occupied { path: folder.path }),
-            };
+        if !settings.resume && !list(&folder.path)?.is_empty() {
+            return Err(CheckpointError::Occupied { path: folder.path });
         }
-        let objection = |checkpoint: &Checkpoint| {
-            let other_slots = || {
-                (checkpoint.slot_names() != slots)
-                    .then(|| "the optimizer of the same name remembers other things".into())
-            };
-            checkpoint.identity().difference(identity).or_else(other_slots)
-        };
-        let newest = newest(&folder.path, objection)?;
+        Ok(folder)
+    }
+
+    /// Puts a progress where the newest checkpoint that can be used has it; why newer ones were not, or `None` where there is
+    /// no checkpoint at all. After an error the progress is in no particular state.
+    pub fn resume(
+        &self,
+        identity: &Identity,
+        slots: &[&str],
+        progress: &mut Progress,
+        session: &Session,
+    ) -> crate::Result<Option<Vec<CheckpointError>>> {
+        let found = newest(&self.path, |mut file| {
+            let header = file.header();
+            let other_slots =
+                || (header.slots != slots).then(|| "the optimizer of the same name remembers other things".into());
+            match header.identity.difference(identity).or_else(other_slots) {
+                Some(difference) => Err(CheckpointError::Foreign { path: PathBuf::new(), difference }.into()),
+                None => progress.load(&mut file, session),
+            }
+        })?;
+        let Some((_, (), refused)) = found else { return Ok(None) };
         // Out of the way, but not lost: a refused file may be of a newer version, or somebody else's.
-        for error in newest.iter().flat_map(|n| &n.refused) {
+        for error in &refused {
             let mut aside = error.path().as_os_str().to_os_string();
             aside.push(".refused");
             std::fs::rename(error.path(), &aside).map_err(|e| CheckpointError::io("rename", error.path(), &e))?;
         }
-        Ok((folder, newest))
+        Ok(Some(refused))
     }
 
     /// Writes a checkpoint and removes all but the last two.
     pub fn save(&self, identity: &Identity, progress: &Progress, slots: &[&str]) -> Result<()> {
-        let failed = |error: crate::Error| {
-            CheckpointError::io("read the state to write it to", &self.path, &std::io::Error::other(error))
-        };
-        let checkpoint = Checkpoint::new(identity, progress, slots).map_err(failed)?;
-        let place = self.path.join(name(checkpoint.iteration()));
-        let written = checkpoint.encode().map_err(std::io::Error::other).and_then(|bytes| write_whole(&place, &bytes));
+        let header = Header::new(identity, progress, slots);
+        let tensors: Vec<Tensor> = progress.buffers().map(Tensor::Buffer).collect();
+        let place = self.path.join(name(header.iteration));
+        let written = write_whole_by(&place, |file| checkpoint_file::write(&header, &tensors, CHUNK, file));
         written.map_err(|error| CheckpointError::io("write", &place, &error))?;
         for (_, old) in list(&self.path)?.into_iter().skip(KEEP) {
             // One too many does no harm.

@@ -8,16 +8,22 @@ use crate::checkpoint_folder::Checkpoints;
 use crate::error::require;
 use crate::estimator::{Estimator, Method};
 use crate::fingerprint::{Fingerprint, Identity};
-use crate::observer::Observer;
+use crate::given::Given;
+use crate::measures::{Aim, Measuring};
+use crate::named::Named;
+use crate::observer::{Answer, Iteration, Observer, OnIteration};
 use crate::optimizer::{Optimizer, Sgd};
 use crate::outer_loop;
 use crate::paths::Path;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::schedule::Schedule;
 use crate::session::Session;
+use crate::state::State;
 use crate::stopping::{Criteria, Outcome, StopSignal};
-use bilevel_graph::Executor;
+use crate::typed_problem::Problem;
+use crate::variable::Variable;
+use bilevel_graph::{Array, Executor, Tree};
 use std::time::Duration;
 
 /// Runs the outer loop. Configure it by chaining, then [`run`](Self::run).
@@ -41,23 +47,30 @@ use std::time::Duration;
 ///     .tolerance(1e-4)
 ///     .run()?;
 /// assert_eq!(outcome.reason, StopReason::Tolerance);
-/// assert!((outcome.state.lambda[0].item().unwrap() - 1.0).abs() < 1e-2);
+/// assert!((outcome.lambda.0.item().unwrap() - 1.0).abs() < 1e-2);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-pub struct Driver {
-    pub(crate) problem: Problem,
-    pub(crate) method: Box<dyn Method>,
-    pub(crate) executor: Option<Box<dyn Executor>>,
-    pub(crate) optimizer: Box<dyn Optimizer>,
-    pub(crate) schedule: Schedule,
-    pub(crate) inner_schedule: Option<Schedule>,
-    pub(crate) diagnose_every: u32,
-    pub(crate) clip: Option<f64>,
-    pub(crate) seed: u64,
-    pub(crate) cold: bool,
-    pub(crate) criteria: Criteria,
-    pub(crate) observers: Vec<Box<dyn Observer>>,
-    pub(crate) checkpoints: Option<Checkpoints>,
+pub struct Driver<L = Named<Variable>, T = Named<Variable>> {
+    settings: Settings,
+    problem: Problem<L, T>,
+}
+
+/// All of it but the structs of the problem.
+pub(crate) struct Settings {
+    pub problem: AnyProblem,
+    pub method: Box<dyn Method>,
+    pub executor: Option<Box<dyn Executor>>,
+    pub optimizer: Box<dyn Optimizer>,
+    pub schedule: Schedule,
+    pub inner_schedule: Option<Schedule>,
+    pub diagnose_every: u32,
+    pub clip: Option<f64>,
+    pub seed: u64,
+    pub cold: bool,
+    pub start: Given,
+    pub criteria: Criteria,
+    pub observers: Vec<Box<dyn Observer>>,
+    pub checkpoints: Option<Checkpoints>,
 }
 
 impl Method for Box<dyn Method> {
@@ -73,7 +86,7 @@ impl Method for Box<dyn Method> {
         (**self).sees(path)
     }
 
-    fn applies(&self, problem: &Problem) -> Result<()> {
+    fn applies(&self, problem: &AnyProblem) -> Result<()> {
         (**self).applies(problem)
     }
 
@@ -82,7 +95,11 @@ impl Method for Box<dyn Method> {
     }
 }
 
-impl Driver {
+impl<L, T> Driver<L, T>
+where
+    L: Tree<Leaf = Variable> + Clone,
+    T: Tree<Leaf = Variable> + Clone,
+{
     /// A run of this method on this problem: 100 iterations of plain descent at rate 0.01 on the CPU, seed 0, θ warm.
     ///
     /// ```
@@ -93,9 +110,9 @@ impl Driver {
     /// assert_eq!(outcome.iterations, 100);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
-    pub fn new(problem: &Problem, method: impl Method + 'static) -> Self {
-        Driver {
-            problem: problem.clone(),
+    pub fn new(problem: &Problem<L, T>, method: impl Method + 'static) -> Self {
+        let settings = Settings {
+            problem: AnyProblem::clone(problem),
             method: Box::new(method),
             executor: None,
             optimizer: Box::new(Sgd),
@@ -105,16 +122,19 @@ impl Driver {
             clip: None,
             seed: 0,
             cold: false,
+            start: Given::default(),
             criteria: Criteria {
                 iterations: 100,
                 time: None,
                 tolerance: None,
                 patience: None,
+                measuring: Measuring::default(),
                 signal: StopSignal::new(),
             },
             observers: vec![],
             checkpoints: None,
-        }
+        };
+        Driver { settings, problem: problem.clone() }
     }
 
     /// Runs on this device instead of on all cores.
@@ -145,7 +165,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn boxed_executor(mut self, executor: Box<dyn Executor>) -> Self {
-        self.executor = Some(executor);
+        self.settings.executor = Some(executor);
         self
     }
 
@@ -161,7 +181,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn optimizer(mut self, optimizer: impl Optimizer + 'static) -> Self {
-        self.optimizer = Box::new(optimizer);
+        self.settings.optimizer = Box::new(optimizer);
         self
     }
 
@@ -177,7 +197,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn schedule(mut self, schedule: Schedule) -> Self {
-        self.schedule = schedule;
+        self.settings.schedule = schedule;
         self
     }
 
@@ -210,7 +230,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn inner_schedule(mut self, factor: Schedule) -> Self {
-        self.inner_schedule = Some(factor);
+        self.settings.inner_schedule = Some(factor);
         self
     }
 
@@ -227,7 +247,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn diagnose_every(mut self, iterations: u32) -> Self {
-        self.diagnose_every = iterations;
+        self.settings.diagnose_every = iterations;
         self
     }
 
@@ -243,7 +263,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn clip_norm(mut self, limit: f64) -> Self {
-        self.clip = Some(limit);
+        self.settings.clip = Some(limit);
         self
     }
 
@@ -259,7 +279,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
+        self.settings.seed = seed;
         self
     }
 
@@ -276,7 +296,34 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn cold(mut self, cold: bool) -> Self {
-        self.cold = cold;
+        self.settings.cold = cold;
+        self
+    }
+
+    /// Starts from this λ instead of where the problem's starts: from what another run, a file or a person found.
+    ///
+    /// ```
+    /// # use bilevel::{Adam, Driver, HpoSgld, Leaf, Problem, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let method = HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() };
+    /// let coarse = Driver::new(&problem, method).optimizer(Adam::default()).rate(0.1).iterations(20).run()?;
+    /// let fine = Driver::new(&problem, method).start_from(&coarse.lambda).theta(&coarse.theta).rate(0.01).run()?;
+    /// assert!(fine.last.unwrap().outer_loss < coarse.last.unwrap().outer_loss);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn start_from(mut self, lambda: &L::With<Array>) -> Self {
+        let given = self.problem.given_lambda(lambda);
+        let within = |lambda: Vec<Array>| self.problem.within_bounds(&lambda).map(|()| lambda);
+        self.settings.start.lambda = Some(given.and_then(within));
+        self
+    }
+
+    /// Starts from this θ. Where θ starts anew in every iteration it cannot be given.
+    ///
+    /// See [`start_from`](Self::start_from) for an example.
+    pub fn theta(mut self, theta: &T::With<Array>) -> Self {
+        self.settings.start.theta = Some(self.problem.given_theta(theta));
         self
     }
 
@@ -292,7 +339,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn iterations(mut self, iterations: u32) -> Self {
-        self.criteria.iterations = iterations;
+        self.settings.criteria.iterations = iterations;
         self
     }
 
@@ -308,7 +355,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn time_limit(mut self, limit: Duration) -> Self {
-        self.criteria.time = Some(limit);
+        self.settings.criteria.time = Some(limit);
         self
     }
 
@@ -324,7 +371,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn tolerance(mut self, norm: f64) -> Self {
-        self.criteria.tolerance = Some(norm);
+        self.settings.criteria.tolerance = Some(norm);
         self
     }
 
@@ -340,7 +387,65 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn patience(mut self, iterations: u32, improvement: f64) -> Self {
-        self.criteria.patience = Some((iterations, improvement));
+        self.settings.criteria.patience = Some((iterations, improvement));
+        self
+    }
+
+    /// Takes the problem's measures after every so many iterations; 0, if not said, is never. They are in [`Iteration::measures`] for
+    /// observers and in the file of [`JsonLines`](crate::JsonLines). What is random in them is drawn with a key of its own, which is
+    /// the same each time, so they can be compared, and the run is the same with and without them.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
+    /// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    ///     .inner(|_, l, t| (t.0 - l.0).square())
+    ///     .outer(|_, _, t| (t.0 - 1.0).square())
+    ///     .measure("distance", |_, l, _| (l.0 - 1.0).abs())
+    ///     .build()?;
+    /// let outcome = Driver::new(&problem, HpoSgld::default()).rate(0.1).measure_every(10).run()?;
+    /// assert!(outcome.measures.get("distance").unwrap() < 0.1);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn measure_every(mut self, iterations: u32) -> Self {
+        self.settings.criteria.measuring.every = iterations;
+        self
+    }
+
+    /// Stops when a measure has not improved by more than `improvement` for so many measurements in a row.
+    ///
+    /// ```
+    /// # use bilevel::{Aim, Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square())
+    /// #     .measure("distance", |_, l, _| (l.0 - 1.0).abs()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.rate(0.1).measure_every(5).patience_on(Aim::lowest("distance"), 3, 0.001).iterations(500).run()?;
+    /// assert_eq!(outcome.reason, StopReason::MeasurePatience("distance".into()));
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn patience_on(mut self, aim: Aim, measurements: u32, improvement: f64) -> Self {
+        self.settings.criteria.measuring.patience = Some((aim, measurements, improvement));
+        self
+    }
+
+    /// Keeps λ and θ of the measurement at which a measure was best, in [`Outcome::best`] and in checkpoints.
+    ///
+    /// ```
+    /// # use bilevel::{Aim, Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square())
+    /// #     .measure("distance from 0.5", |_, l, _| (l.0 - 0.5).abs()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// // λ passes 0.5 on its way to 1.
+    /// let outcome = driver.rate(0.1).measure_every(1).keep_best(Aim::lowest("distance from 0.5")).run()?;
+    /// let best = outcome.best.unwrap();
+    /// assert!(best.iteration < outcome.iterations);
+    /// assert_eq!((best.state.lambda[0].item()? - 0.5).abs(), best.value);
+    /// assert!(best.value < outcome.measures.get("distance from 0.5").unwrap());
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn keep_best(mut self, aim: Aim) -> Self {
+        self.settings.criteria.measuring.keep = Some(aim);
         self
     }
 
@@ -358,7 +463,7 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn stop_signal(mut self, signal: StopSignal) -> Self {
-        self.criteria.signal = signal;
+        self.settings.criteria.signal = signal;
         self
     }
 
@@ -374,8 +479,35 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn observe(mut self, observer: impl Observer + 'static) -> Self {
-        self.observers.push(Box::new(observer));
+        self.settings.observers.push(Box::new(observer));
         self
+    }
+
+    /// Calls this after each iteration, with λ as it is after the step; it returns nothing, or a
+    /// [`ControlFlow`](std::ops::ControlFlow) that may end the run with a reason.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// use std::ops::ControlFlow;
+    /// let outcome = driver
+    ///     .on_iteration(|iteration, _| println!("{}: {}", iteration.number, iteration.outer_loss))
+    ///     .on_iteration(|iteration, _| match iteration.number {
+    ///         7 => ControlFlow::Break("seven are enough"),
+    ///         _ => ControlFlow::Continue(()),
+    ///     })
+    ///     .run()?;
+    /// assert_eq!(outcome.reason, StopReason::Observer("seven are enough".into()));
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn on_iteration<A, F>(self, closure: F) -> Self
+    where
+        A: Answer,
+        F: FnMut(&Iteration, &State) -> A + Send + 'static,
+    {
+        self.observe(OnIteration(closure))
     }
 
     /// Saves checkpoints, and goes on from them if asked to.
@@ -392,32 +524,14 @@ impl Driver {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn checkpoints(mut self, checkpoints: Checkpoints) -> Self {
-        self.checkpoints = Some(checkpoints);
+        self.settings.checkpoints = Some(checkpoints);
         self
     }
 
-    fn check(&self) -> Result<()> {
-        self.criteria.check()?;
-        self.schedule.check()?;
-        self.inner_schedule.map_or(Ok(()), |schedule| schedule.check())?;
-        self.optimizer.check()?;
-        if let Some(limit) = self.clip {
-            require(limit > 0.0 && limit.is_finite(), "clip_norm", limit, "above 0")?;
-        }
-        self.checkpoints.as_ref().map_or(Ok(()), Checkpoints::check)
-    }
-
+    /// What makes the run this run: for tests.
+    #[cfg(test)]
     pub(crate) fn identity(&self) -> Identity {
-        Identity {
-            method: format!("{:?}", self.method),
-            optimizer: format!("{:?}", self.optimizer),
-            schedule: format!("{:?}", self.schedule),
-            inner_schedule: format!("{:?}", self.inner_schedule),
-            clip: format!("{:?}", self.clip),
-            seed: self.seed,
-            cold: self.cold || self.problem.starts_from_lambda(),
-            problem: Fingerprint::of(&self.problem),
-        }
+        self.settings.identity()
     }
 
     /// Runs until a reason to stop. An error is a run that could not begin, or whose parts do not fit; a run that diverges
@@ -432,8 +546,37 @@ impl Driver {
     /// assert_eq!(outcome.reason, StopReason::Iterations);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
-    pub fn run(self) -> Result<Outcome> {
-        self.check()?;
-        outer_loop::run(self)
+    pub fn run(self) -> Result<Outcome<L, T>> {
+        self.settings.check()?;
+        outer_loop::run(self.settings)?.typed(self.problem.trees())
+    }
+}
+
+impl Settings {
+    fn check(&self) -> Result<()> {
+        self.criteria.check()?;
+        self.criteria.measuring.check(&self.problem.measure_names())?;
+        self.schedule.check()?;
+        self.inner_schedule.map_or(Ok(()), |schedule| schedule.check())?;
+        self.optimizer.check()?;
+        if let Some(limit) = self.clip {
+            require(limit > 0.0 && limit.is_finite(), "clip_norm", limit, "above 0")?;
+        }
+        self.start.check(self.cold || self.problem.starts_from_lambda())?;
+        self.checkpoints.as_ref().map_or(Ok(()), Checkpoints::check)
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        Identity {
+            method: format!("{:?}", self.method),
+            optimizer: format!("{:?}", self.optimizer),
+            schedule: format!("{:?}", self.schedule),
+            inner_schedule: format!("{:?}", self.inner_schedule),
+            clip: format!("{:?}", self.clip),
+            seed: self.seed,
+            cold: self.cold || self.problem.starts_from_lambda(),
+            start: self.start.checksum(),
+            problem: Fingerprint::of(&self.problem),
+        }
     }
 }

@@ -29,6 +29,13 @@ pub enum Error {
         /// The name given.
         name: String,
     },
+    /// No measure of the problem has this name.
+    UnknownMeasure {
+        /// The name given.
+        name: String,
+        /// Those there are.
+        known: Vec<String>,
+    },
     /// A problem described in a way that cannot be.
     Problem {
         /// What is wrong, and what would be right.
@@ -52,6 +59,8 @@ pub enum Error {
     },
     /// A checkpoint that cannot be read or written.
     Checkpoint(crate::CheckpointError),
+    /// A λ or θ that cannot be saved or loaded.
+    TreeFile(crate::TreeFileError),
 }
 
 impl fmt::Display for Error {
@@ -70,12 +79,22 @@ impl fmt::Display for Error {
                     }
                 }
             }
+            Error::UnknownMeasure { name, known } => match crate::nearest(name, known.iter().map(String::as_str)) {
+                Some(near) => write!(f, "the problem has no measure '{name}'; did you mean '{near}'?"),
+                None if known.is_empty() => {
+                    write!(f, "the problem has no measure '{name}', nor any other; add it with .measure(\"{name}\", …)")
+                }
+                None => {
+                    write!(f, "the problem has no measure '{name}'; its measures are '{}'", known.join("', '"))
+                }
+            },
             Error::Problem { reason } => f.write_str(reason),
             Error::Diverged { seen, cause } => write!(f, "diverged: {seen}; {}", cause.advice()),
             Error::Stream { name, step, reason } => {
                 write!(f, "the stream '{name}' did not give the batch of step {step}: {reason}")
             }
             Error::Checkpoint(error) => error.fmt(f),
+            Error::TreeFile(error) => error.fmt(f),
         }
     }
 }
@@ -85,6 +104,7 @@ impl std::error::Error for Error {
         match self {
             Error::Graph(error) => Some(error),
             Error::Checkpoint(error) => Some(error),
+            Error::TreeFile(error) => Some(error),
             _ => None,
         }
     }
@@ -99,6 +119,12 @@ impl From<bilevel_graph::Error> for Error {
 impl From<crate::CheckpointError> for Error {
     fn from(error: crate::CheckpointError) -> Self {
         Error::Checkpoint(error)
+    }
+}
+
+impl From<crate::TreeFileError> for Error {
+    fn from(error: crate::TreeFileError) -> Self {
+        Error::TreeFile(error)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::paths::{self, Path};
 use crate::probe::{InnerTime, Probed};
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::session::Session;
 use crate::state::State;
 use crate::{Cause, Error, Result};
@@ -41,7 +41,7 @@ pub trait Method: std::fmt::Debug + Send + Sync {
     /// assert!(error.contains("λ acts through θ⁰ alone"), "{error}");
     /// # Ok::<(), bilevel::Error>(())
     /// ```
-    fn applies(&self, problem: &Problem) -> Result<()> {
+    fn applies(&self, problem: &AnyProblem) -> Result<()> {
         paths::must_see(self.name(), problem, |path| self.sees(path))
     }
 
@@ -52,7 +52,7 @@ pub trait Method: std::fmt::Debug + Send + Sync {
 
     /// Compiles the method for a problem: what a user calls. Its hypergradients come with a diagnosis, which costs one outer
     /// gradient, one Hessian product and one inner loss each; the oracle counts are the method's own, without these.
-    fn prepare(&self, problem: &Problem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+    fn prepare(&self, problem: &AnyProblem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         self.prepare_in(&Session::new(problem, executor)?)
     }
 

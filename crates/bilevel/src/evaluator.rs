@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::key::Key;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
@@ -32,7 +32,7 @@ pub struct Evaluator {
 
 impl Evaluator {
     /// Compiles the losses and measures of a problem.
-    pub fn new(problem: &Problem, executor: &dyn Executor) -> Result<Self> {
+    pub fn new(problem: &AnyProblem, executor: &dyn Executor) -> Result<Self> {
         Self::in_session(&Session::new(problem, executor)?)
     }
 
@@ -61,8 +61,13 @@ impl Evaluator {
 
     /// The numbers at this λ and θ, in the order of the names; what is random follows from the key.
     pub fn at(&mut self, state: &State, key: Key) -> Result<Vec<f64>> {
+        self.at_step(state, key, 0)
+    }
+
+    /// The same with the draws of another step.
+    pub(crate) fn at_step(&mut self, state: &State, key: Key, step: u32) -> Result<Vec<f64>> {
         self.routine.bind_point(&state.lambda, &state.theta, key)?;
-        self.routine.run(0..1)?;
+        self.routine.run(step..step + 1)?;
         (0..self.names.len()).map(|i| self.routine.number(&format!("measure.{i}"))).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! What makes a run this run and no other: enough to refuse a checkpoint of another.
 
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::trace::Trace;
 use crate::variable::{Start, Variable};
 use bilevel_graph::{Graph, Program};
@@ -42,7 +42,7 @@ pub struct Fingerprint {
 }
 
 /// Of both losses as programs; what cannot be traced has the checksum of nothing.
-fn losses_checksum(problem: &Problem) -> u32 {
+fn losses_checksum(problem: &AnyProblem) -> u32 {
     let dump = || -> crate::Result<String> {
         let graph = Graph::new();
         let trace = Trace::new(&graph, problem)?;
@@ -65,7 +65,7 @@ impl Fingerprint {
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0).build().unwrap();
     /// assert_eq!(Fingerprint::of(&problem), Fingerprint::of(&problem.clone()));
     /// ```
-    pub fn of(problem: &Problem) -> Self {
+    pub fn of(problem: &AnyProblem) -> Self {
         let leaves = |all: &[(String, Variable)]| all.iter().map(|(n, v)| (n.clone(), v.shape.clone())).collect();
         let mut checksum = crc32fast::Hasher::new();
         problem.data.iter().for_each(|(_, array)| checksum.update(array.bytes()));
@@ -149,7 +149,7 @@ impl Fingerprint {
 }
 
 /// Of how every variable starts and what bounds it, from the bytes of the numbers.
-fn variables_checksum(problem: &Problem) -> u32 {
+fn variables_checksum(problem: &AnyProblem) -> u32 {
     let mut checksum = crc32fast::Hasher::new();
     for (name, variable) in problem.lambda.iter().chain(&problem.theta) {
         let mut numbers = |kind: u8, numbers: &[f64]| {
@@ -184,6 +184,9 @@ pub(crate) struct Identity {
     pub clip: String,
     pub seed: u64,
     pub cold: bool,
+    /// Of a λ or θ the run was given to start from.
+    #[serde(default)]
+    pub start: Option<u32>,
     pub problem: Fingerprint,
 }
 
@@ -202,6 +205,9 @@ impl Identity {
         }
         if self.cold != here.cold {
             return Some("θ starts cold in one of them and warm in the other".into());
+        }
+        if self.start != here.start {
+            return Some("it was given another λ or θ to start from".into());
         }
         self.problem.difference(&here.problem)
     }

@@ -26,15 +26,17 @@ impl Initial {
             let draw = |kind| key.random(counter, kind, 0, &variable.shape, DType::F64);
             let value: Tensor = match &variable.start {
                 Start::Fixed(_) => continue,
-                Start::Constant(value) => graph.scalar(*value, DType::F64).broadcast_to(&variable.shape),
+                // One number until it is placed: nothing as large as the variable is looked through.
+                Start::Constant(value) => graph.scalar(*value, DType::F64),
                 Start::Normal(deviation) => draw(RandomKind::Normal) * *deviation,
                 Start::Uniform(low, high) => draw(RandomKind::Uniform) * (high - low) + *low,
             };
-            let all: Vec<usize> = (0..variable.shape.len()).collect();
+            let all: Vec<usize> = (0..value.rank()).collect();
+            let placed = project(value.convert(dtype), bounds_in(variable, dtype)).broadcast_to(&variable.shape);
             builder = builder
                 .output(format!("least.{number}"), value.min(&all))
                 .output(format!("most.{number}"), value.max(&all))
-                .output(format!("value.{number}"), project(value.convert(dtype), bounds_in(variable, dtype)));
+                .output(format!("value.{number}"), placed);
         }
         Ok(Initial { run: executor.compile(&builder.build()?)?, variables: variables.to_vec(), dtype })
     }

@@ -2,7 +2,7 @@
 
 use crate::observer::{Beginning, Iteration, Observer};
 use crate::state::State;
-use crate::whole_file::{remove_unfinished_of, write_whole};
+use crate::whole_file::{open_regular, remove_unfinished_of, write_whole};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::ops::ControlFlow;
@@ -49,7 +49,7 @@ impl JsonLines {
             return File::create(&self.path);
         }
         let mut kept = Vec::new();
-        match File::open(&self.path) {
+        match open_regular(&self.path) {
             Ok(file) => {
                 let mut reader = BufReader::new(file);
                 let mut line = Vec::new();
@@ -107,12 +107,16 @@ impl Observer for JsonLines {
         let Some(file) = &mut self.file else { return ControlFlow::Continue(()) };
         let o = &i.oracles;
         let error = i.standard_error.map_or(String::new(), |error| format!("\"standard_error\":{error:?},"));
+        let measures = match serde_json::to_string(&i.measures) {
+            Ok(measures) if !i.measures.is_empty() => format!("\"measures\":{measures},"),
+            _ => String::new(),
+        };
         let diagnostics = serde_json::to_string(&i.diagnostics).unwrap_or_else(|_| "{}".into());
-        // A number of a finished iteration is finite, and Rust prints it so that it is read back exactly.
+        // A number of a finished iteration, but for a measure, is finite, and Rust prints it so that it is read back exactly.
         let line = format!(
             "{{\"iteration\":{},\"inner_loss\":{:?},\"outer_loss\":{:?},\"hypergradient_norm\":{:?},{error}\"step_norm\":{:?},\
              \"rate\":{:?},\"seconds\":{:?},\"inner_gradients\":{},\"outer_gradients\":{},\"hessian_products\":{},\
-             \"mixed_products\":{},\"losses\":{},\"diagnostics\":{diagnostics}}}\n",
+             \"mixed_products\":{},\"losses\":{},{measures}\"diagnostics\":{diagnostics}}}\n",
             i.number,
             i.inner_loss,
             i.outer_loss,

@@ -1,7 +1,7 @@
 //! A problem's two losses as tensors of a graph of one's own, to look into rather than to run.
 
 use crate::key::Key;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::state::Snapshot;
 use crate::stream::At;
 use crate::trace::Trace;
@@ -23,20 +23,9 @@ pub struct Losses {
     pub(crate) names: Vec<String>,
 }
 
-impl Problem {
+impl AnyProblem {
     /// The same problem in another floating-point type.
-    ///
-    /// ```
-    /// use bilevel::{DType, Leaf, Problem, Variable};
-    /// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
-    ///     .dtype(DType::F32)
-    ///     .inner(|_, l, t| (t.0 - l.0).square())
-    ///     .outer(|_, _, t| t.0)
-    ///     .build()?;
-    /// assert_eq!(problem.in_dtype(DType::F64)?.dtype(), DType::F64);
-    /// # Ok::<(), bilevel::Error>(())
-    /// ```
-    pub fn in_dtype(&self, dtype: DType) -> Result<Problem> {
+    pub(crate) fn in_dtype(&self, dtype: DType) -> Result<AnyProblem> {
         if !dtype.is_float() {
             return Err(Error::Problem { reason: "a problem is computed in f32 or f64".into() });
         }
@@ -44,7 +33,7 @@ impl Problem {
         let data = self.data.iter().map(convert).collect::<Result<_>>()?;
         let frozen = self.frozen.iter().map(|(place, name, array)| Ok((*place, name.clone(), in_dtype(array, dtype)?)));
         let frozen = frozen.collect::<Result<_>>()?;
-        Ok(Problem { dtype, data, frozen, ..self.clone() })
+        Ok(AnyProblem { dtype, data, frozen, ..self.clone() })
     }
 
     /// Both losses at this state and with the draws of this key, on a graph of one's own: to hold derivatives against

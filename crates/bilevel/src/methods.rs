@@ -6,7 +6,7 @@ use crate::estimators::{
 };
 use crate::paths::Path;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::session::Session;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -142,7 +142,7 @@ pub fn methods() -> &'static [MethodInfo] {
 /// assert_eq!(names, ["hpo-sgld", "imaml", "rmd", "rmd-fo", "fmd", "es", "reptile"]);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-pub fn methods_for(problem: &Problem) -> Result<Vec<&'static MethodInfo>> {
+pub fn methods_for(problem: &AnyProblem) -> Result<Vec<&'static MethodInfo>> {
     let mut found = vec![];
     for info in METHODS {
         match AnyMethod::named(info.name)?.applies(problem) {
@@ -167,7 +167,7 @@ impl Method for AnyMethod {
         self.inner().sees(path)
     }
 
-    fn applies(&self, problem: &Problem) -> Result<()> {
+    fn applies(&self, problem: &AnyProblem) -> Result<()> {
         self.inner().applies(problem)
     }
 

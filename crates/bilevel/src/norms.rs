@@ -25,6 +25,11 @@ pub(crate) fn square_norm(tensors: &[Tensor]) -> Option<Tensor> {
     tensors.iter().map(|t| t.convert(DType::F64).square().sum_all()).reduce(|a, b| a + b)
 }
 
+/// √Σx² of numbers on the host.
+pub(crate) fn euclidean(numbers: &[f64]) -> f64 {
+    numbers.iter().map(|x| x * x).sum::<f64>().sqrt()
+}
+
 /// True where there is a number in any of these leaves, so that they have a norm to compute.
 pub(crate) fn has_numbers(leaves: &Leaves) -> bool {
     leaves.iter().any(|leaf| !leaf.is_empty())
@@ -82,6 +87,8 @@ impl Norms {
             }
         }
         self.run.run(0..1)?;
+        // Whoever computed them may use their memory again.
+        (0..self.run.program().inputs.len()).for_each(|input| self.run.unbind_input(input));
         let number = |name: String| -> Result<f64> {
             let output = self.run.program().output(&name)?;
             Ok(self.run.output(output)?.item().unwrap_or(f64::NAN))
@@ -94,13 +101,27 @@ impl Norms {
     }
 }
 
-/// The norm of one group of leaves, compiled when it is first asked for.
-pub(crate) struct LazyNorm {
+/// The Euclidean norm of leaves, compiled when it is first asked for and summed in 64-bit floats where they lie. It is infinite or
+/// NaN where a number of theirs is, and finite otherwise.
+///
+/// ```
+/// use bilevel::parts::LazyNorm;
+/// use bilevel::{Array, Cpu, Leaves};
+/// let cpu = Cpu::with_threads(1);
+/// let mut norm = LazyNorm::new(&cpu);
+/// let leaves = Leaves::upload(&cpu, &[Array::from_f64([2], vec![3.0, 4.0])?])?;
+/// assert_eq!(norm.of(&leaves)?, 5.0);
+/// leaves.write(&[Array::from_f64([2], vec![3.0, f64::NAN])?])?;
+/// assert!(!norm.of(&leaves)?.is_finite());
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+pub struct LazyNorm {
     executor: Arc<dyn Executor>,
     norms: Option<Norms>,
 }
 
 impl LazyNorm {
+    /// On this executor.
     pub fn new(executor: &dyn Executor) -> Self {
         LazyNorm { executor: executor.share(), norms: None }
     }

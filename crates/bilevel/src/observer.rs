@@ -2,6 +2,7 @@
 
 use crate::diagnostics::Diagnostics;
 use crate::estimator::Oracles;
+use crate::measures::Measures;
 use crate::state::State;
 use crate::stopping::Outcome;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,7 @@ use std::time::Duration;
 /// let iteration = bilevel::Iteration { number: 3, rate: 0.1, ..Default::default() };
 /// assert_eq!((iteration.number, iteration.oracles.inner_gradients), (3, 0));
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Iteration {
     /// Its number, from 1.
     pub number: u32,
@@ -35,6 +36,10 @@ pub struct Iteration {
     pub rate: f64,
     /// What was seen beside the hypergradient.
     pub diagnostics: Diagnostics,
+    /// The problem's measures after the step, in iterations that are measured:
+    /// see [`Driver::measure_every`](crate::Driver::measure_every).
+    #[serde(default, skip_serializing_if = "Measures::is_empty")]
+    pub measures: Measures,
     /// Cost of all iterations so far.
     #[serde(with = "OraclesFields")]
     pub oracles: Oracles,
@@ -106,6 +111,44 @@ pub trait Observer: Send {
     fn on_end(&mut self, _outcome: &Outcome) {}
 }
 
+/// What a closure that observes a run may return: nothing, or whether to go on, with a reason to stop.
+///
+/// ```
+/// use bilevel::Answer;
+/// use std::ops::ControlFlow;
+/// assert_eq!(().into_control_flow(), ControlFlow::Continue(()));
+/// assert_eq!(ControlFlow::Break("enough").into_control_flow(), ControlFlow::Break("enough".to_string()));
+/// ```
+pub trait Answer {
+    /// The same as an [`Observer`] says it.
+    fn into_control_flow(self) -> ControlFlow<String>;
+}
+
+impl Answer for () {
+    fn into_control_flow(self) -> ControlFlow<String> {
+        ControlFlow::Continue(())
+    }
+}
+
+impl<R: Into<String>> Answer for ControlFlow<R> {
+    fn into_control_flow(self) -> ControlFlow<String> {
+        self.map_break(Into::into)
+    }
+}
+
+/// A closure that is told of every iteration.
+pub(crate) struct OnIteration<F>(pub F);
+
+impl<F, A> Observer for OnIteration<F>
+where
+    F: FnMut(&Iteration, &State) -> A + Send,
+    A: Answer,
+{
+    fn on_iteration(&mut self, iteration: &Iteration, state: &State) -> ControlFlow<String> {
+        (self.0)(iteration, state).into_control_flow()
+    }
+}
+
 /// Keeps the numbers of every iteration in memory; clones share them.
 ///
 /// ```
@@ -146,7 +189,7 @@ impl Recorder {
 
 impl Observer for Recorder {
     fn on_iteration(&mut self, iteration: &Iteration, _: &State) -> ControlFlow<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(*iteration);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(iteration.clone());
         ControlFlow::Continue(())
     }
 }

@@ -49,7 +49,7 @@ pub struct LeafStep<'a> {
 ///     .outer(|_, _, t| t.0.square())
 ///     .build()?;
 /// let outcome = Driver::new(&problem, Rmd::default()).optimizer(Sign).rate(0.5).iterations(4).run()?;
-/// assert_eq!(outcome.state.lambda.numbers()?, [1.0]);
+/// assert_eq!(outcome.lambda.0.item(), Some(1.0));
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub trait Optimizer: std::fmt::Debug + Send + Sync {
@@ -193,7 +193,7 @@ impl Optimizer for RmsProp {
 ///     .build()?;
 /// // The first step has the size of the rate, whatever the size of the gradient.
 /// let outcome = Driver::new(&problem, Rmd::default()).optimizer(Adam::default()).rate(0.1).iterations(1).run()?;
-/// assert!((outcome.state.lambda.numbers()?[0] - 2.9).abs() < 1e-9);
+/// assert!((outcome.lambda.0.item().unwrap() - 2.9).abs() < 1e-9);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -242,9 +242,10 @@ impl Optimizer for Adam {
 
 /// AdamW (Loshchilov and Hutter): Adam's direction, and weight decay that no running mean sees.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct AdamW {
     /// Adam's settings.
+    #[serde(flatten)]
     pub adam: Adam,
     /// Added to the direction: so many times the variable itself; at least 0, 0.01 by default.
     pub weight_decay: f64,
@@ -284,9 +285,11 @@ impl Optimizer for AdamW {
 /// use bilevel::{Adam, InnerOptimizer, Rmd};
 /// let method = Rmd { optimizer: InnerOptimizer::Adam(Adam::default()), step: 0.001, ..Rmd::default() };
 /// # let _ = method;
+/// let written = serde_json::to_string(&InnerOptimizer::Adam(Adam::default())).unwrap();
+/// assert_eq!(written, r#"{"name":"adam","beta1":0.9,"beta2":0.999,"epsilon":1e-8}"#);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(tag = "name", rename_all = "lowercase")]
 pub enum InnerOptimizer {
     /// Plain descent.
     #[default]
@@ -299,6 +302,25 @@ pub enum InnerOptimizer {
     Adam(Adam),
     /// AdamW.
     AdamW(AdamW),
+}
+
+/// An optimizer with its settings is what an inner loop asks for.
+macro_rules! inner_optimizers {
+    ($($optimizer:ident)*) => {$(
+        impl From<$optimizer> for InnerOptimizer {
+            fn from(optimizer: $optimizer) -> Self {
+                InnerOptimizer::$optimizer(optimizer)
+            }
+        }
+    )*};
+}
+
+inner_optimizers!(Momentum RmsProp Adam AdamW);
+
+impl From<Sgd> for InnerOptimizer {
+    fn from(_: Sgd) -> Self {
+        InnerOptimizer::Sgd
+    }
 }
 
 impl InnerOptimizer {

@@ -6,12 +6,13 @@
 use crate::checkpoint_error::CheckpointError;
 use crate::checkpoint_folder::Folder;
 use crate::divergence::{Diagnosis, Sizes};
-use crate::driver::Driver;
+use crate::driver::Settings;
 use crate::estimator::{Estimator, Method};
 use crate::fingerprint::Identity;
 use crate::initial::Initial;
 use crate::key::Key;
 use crate::leaves::Leaves;
+use crate::measures::{Gauge, Measures};
 use crate::norms::LazyNorm;
 use crate::observer::{Beginning, Iteration, Observer};
 use crate::optimizer::Optimizer;
@@ -31,7 +32,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 /// Runs until a reason to stop.
-pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
+pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     let began = Instant::now();
     let executor = driver.executor.take().unwrap_or_else(|| Box::new(Cpu::new()));
     let session = Session::new(&driver.problem, &*executor)?.stopped_by(driver.criteria.signal.clone());
@@ -39,19 +40,20 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
     let mut outer = OuterLoop::prepare(&driver, &session)?;
     let slots = driver.optimizer.slots();
 
-    let state = session.state(outer.key)?;
+    let state = outer.first()?;
     let zeros = zero_slots(&*driver.optimizer, &state.lambda, &session)?;
-    let mut progress = Progress { state, slots: zeros, numbers: Numbers::new() };
+    let mut progress = Progress { state, slots: zeros, best: None, numbers: Numbers::new() };
     let mut notes = outer.notes()?;
     let mut save = Saving { identity: driver.identity(), slots, folder: None, saved: None };
     if let Some(settings) = &driver.checkpoints {
-        let (folder, newest) = Folder::open(settings, &save.identity, slots)?;
-        save.folder = Some(folder);
-        if let Some(newest) = newest {
-            notes.extend(newest.refused.iter().map(|error| format!("{error}; going on from the one before it")));
-            progress = newest.checkpoint.into_progress(&session)?;
+        let folder = Folder::open(settings)?;
+        // Where a run does not resume, the folder is empty.
+        if let Some(refused) = folder.resume(&save.identity, slots, &mut progress, &session)? {
+            notes.extend(refused.iter().map(|error| format!("{error}; going on from the one before it")));
+            progress.aim_at(&driver.criteria.measuring);
             save.saved = Some(progress.numbers.iteration);
         }
+        save.folder = Some(folder);
     }
     let spent = progress.numbers.elapsed;
     // What the run falls back on: the progress after the last iteration that gave no cause for suspicion. It is also
@@ -101,11 +103,12 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
         }
         if progress.numbers.watch.suspect == 0 {
             good.copy_from(&progress, &session)?;
-            if driver.checkpoints.as_ref().is_some_and(|c| c.is_due(good.numbers.iteration))
-                && let Err(error) = save.save(&good)
-            {
-                break StopReason::Unsaved(error);
-            }
+        }
+        // A suspect iteration that a checkpoint is due in is no reason to have none: the last good one is saved.
+        if driver.checkpoints.as_ref().is_some_and(|c| c.is_due(progress.numbers.iteration))
+            && let Err(error) = save.save(&good)
+        {
+            break StopReason::Unsaved(error);
         }
     };
     if !matches!(reason, StopReason::Unsaved(_))
@@ -114,21 +117,33 @@ pub(crate) fn run(mut driver: Driver) -> Result<Outcome> {
         notes.push(format!("before that: {reason}"));
         reason = StopReason::Unsaved(error);
     }
-    let Progress { state, numbers, .. } = progress;
+    let measures = match &reason {
+        StopReason::Signal => Measures::default(),
+        _ => outer.measures(&progress).unwrap_or_else(|error| {
+            notes.push(format!("the measures could not be taken at the end: {error}"));
+            Measures::default()
+        }),
+    };
+    let Progress { state, numbers, best, .. } = progress;
     let warnings = numbers.looked.warnings();
     notes.extend(warnings.iter().map(|warning| format!("when last looked into, {warning}")));
-    if numbers.last.is_some_and(|last| last.hypergradient_norm == 0.0)
-        && state.lambda.arrays()? == session.state(outer.key)?.lambda.arrays()?
+    if numbers.last.as_ref().is_some_and(|last| last.hypergradient_norm == 0.0)
+        && state.lambda.arrays()? == outer.first()?.lambda.arrays()?
     {
         let note = "λ is where it started, for every hypergradient was exactly 0: start λ or θ elsewhere, or see whether the \
                     losses are flat there (a ReLU that is off, a comparison, a rounded number)";
         notes.push(note.into());
     }
+    let problem = session.problem();
     let outcome = Outcome {
         reason,
+        lambda: problem.named_lambda(&state.lambda)?,
+        theta: problem.named_theta(&state.theta)?,
         iterations: numbers.iteration,
         last: numbers.last,
         best_outer_loss: numbers.best,
+        measures,
+        best,
         oracles: numbers.oracles,
         elapsed: spent.saturating_add(began.elapsed()),
         state,
@@ -176,7 +191,7 @@ impl Saving<'_> {
 
 /// A run's parts, prepared for its problem.
 struct OuterLoop<'a> {
-    driver: &'a Driver,
+    driver: &'a Settings,
     session: &'a Session,
     key: Key,
     estimator: Probed,
@@ -186,10 +201,12 @@ struct OuterLoop<'a> {
     cold: Option<(Initial, Leaves)>,
     /// The norm of the standard error, for methods that know it.
     error: LazyNorm,
+    /// Where the run is to measure.
+    gauge: Option<Gauge>,
 }
 
 impl<'a> OuterLoop<'a> {
-    fn prepare(driver: &'a Driver, session: &'a Session) -> Result<Self> {
+    fn prepare(driver: &'a Settings, session: &'a Session) -> Result<Self> {
         let (problem, executor) = (session.problem(), session.executor());
         let estimator = Probed::new(&driver.method, session)?;
         let cold = match driver.cold && !problem.starts_from_lambda() {
@@ -201,12 +218,21 @@ impl<'a> OuterLoop<'a> {
             false => None,
         };
         let (key, error) = (Key::from_seed(driver.seed), LazyNorm::new(executor));
-        Ok(OuterLoop { driver, session, key, estimator, step: None, cold, error })
+        let gauge = match driver.criteria.measuring.every {
+            0 => None,
+            _ => Some(Gauge::new(session, key)?),
+        };
+        Ok(OuterLoop { driver, session, key, estimator, step: None, cold, error, gauge })
+    }
+
+    /// Where the run starts.
+    fn first(&self) -> Result<State> {
+        self.driver.start.place(self.session.state(self.key)?)
     }
 
     /// What a person should know of the problem before the first iteration.
     fn notes(&self) -> Result<Vec<String>> {
-        let Driver { problem, method, .. } = self.driver;
+        let Settings { problem, method, .. } = self.driver;
         let idle = |name: &String| {
             format!("{} cannot influence the outer loss and will stay where it is", leaf_name("λ", name))
         };
@@ -238,7 +264,8 @@ impl<'a> OuterLoop<'a> {
         if self.restart(&mut state, key).is_err() {
             return diagnosis;
         }
-        let last = before.numbers.last.map(|last| last.outer_loss);
+        let Ok(first) = self.first() else { return diagnosis };
+        let last = before.numbers.last.as_ref().map(|last| last.outer_loss);
         let circumstances = Circumstances {
             session: self.session,
             state: &state,
@@ -246,15 +273,15 @@ impl<'a> OuterLoop<'a> {
             time: self.estimator.time(),
             leap: before.numbers.leapt(),
             least: last.filter(|_| last == before.numbers.best),
-            run_key: self.key,
+            first: &first,
         };
         circumstances.examine(diagnosis)
     }
 
     /// One iteration; the diagnosis where it has to be given up, with the progress in no particular state.
     fn iterate(&mut self, progress: &mut Progress) -> Result<Option<Diagnosis>> {
-        let Driver { method, optimizer, schedule, inner_schedule, diagnose_every, clip, criteria, .. } = self.driver;
-        let Progress { state, slots, numbers } = progress;
+        let Settings { method, optimizer, schedule, inner_schedule, diagnose_every, clip, criteria, .. } = self.driver;
+        let Progress { state, slots, numbers, .. } = progress;
         let number = numbers.iteration + 1;
         let key = self.key.fold_in(number);
         let leap = numbers.leapt();
@@ -318,9 +345,24 @@ impl<'a> OuterLoop<'a> {
             step_norm: measured.step,
             rate,
             diagnostics: hypergradient.diagnostics,
+            measures: Measures::default(),
             oracles: numbers.oracles,
             elapsed: numbers.elapsed,
         });
+        let measuring = &criteria.measuring;
+        if let Some(gauge) = self.gauge.as_mut().filter(|_| number.is_multiple_of(measuring.every)) {
+            let measures = gauge.at(state)?;
+            progress.note_measures(measures, measuring, self.session)?;
+        }
         Ok(None)
+    }
+
+    /// The measures at this progress, where the run is to measure.
+    fn measures(&mut self, progress: &Progress) -> Result<Measures> {
+        let Some(gauge) = &mut self.gauge else { return Ok(Measures::default()) };
+        match &progress.numbers.last {
+            Some(last) if !last.measures.is_empty() => Ok(last.measures.clone()),
+            _ => gauge.at(&progress.state),
+        }
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! A method that sees none of the paths there are would find a hypergradient that is exactly 0 and leave λ where it is.
 
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::trace::Trace;
 use crate::{Error, Result};
 use bilevel_graph::{Graph, gradient, mixed_vector, vjp};
@@ -40,7 +40,7 @@ impl Path {
 }
 
 /// The paths of each leaf of λ. The answer is the graph's, not that of numbers.
-pub(crate) fn of(problem: &Problem) -> Result<Vec<Vec<Path>>> {
+pub(crate) fn of(problem: &AnyProblem) -> Result<Vec<Vec<Path>>> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let counter = graph.step();
@@ -58,7 +58,7 @@ pub(crate) fn of(problem: &Problem) -> Result<Vec<Vec<Path>>> {
 }
 
 /// Refuses a method that sees no path on which λ acts.
-pub(crate) fn must_see(method: &'static str, problem: &Problem, sees: impl Fn(Path) -> bool) -> Result<()> {
+pub(crate) fn must_see(method: &'static str, problem: &AnyProblem, sees: impl Fn(Path) -> bool) -> Result<()> {
     let paths: Vec<Path> = of(problem)?.concat();
     if paths.iter().any(|&path| sees(path)) {
         return Ok(());
@@ -84,7 +84,11 @@ fn names(paths: &[Path]) -> String {
 }
 
 /// A sentence on each leaf of λ that acts on paths this method does not see.
-pub(crate) fn overlooked(method: &'static str, problem: &Problem, sees: impl Fn(Path) -> bool) -> Result<Vec<String>> {
+pub(crate) fn overlooked(
+    method: &'static str,
+    problem: &AnyProblem,
+    sees: impl Fn(Path) -> bool,
+) -> Result<Vec<String>> {
     let leaves = problem.lambda.iter().zip(of(problem)?);
     let blind = leaves.filter(|(_, paths)| !paths.is_empty() && !paths.iter().any(|&path| sees(path)));
     Ok(blind.map(|((name, _), paths)| {

@@ -34,8 +34,8 @@ pub(crate) struct Circumstances<'a> {
     pub leap: bool,
     /// The outer loss of the iteration before, where it was the least of the run.
     pub least: Option<f64>,
-    /// The key of the whole run, whose first state the outer loss is compared with.
-    pub run_key: Key,
+    /// Where the whole run started, which the outer loss is compared with.
+    pub first: &'a State,
 }
 
 /// The numbers at one θ.
@@ -136,8 +136,7 @@ impl Circumstances<'_> {
     fn curvature(&self, seen: &str) -> Result<Option<(String, Cause)>> {
         // What a curvature says of the step holds for plain descent.
         let Some(time) = self.time.filter(|time| time.optimizer == InnerOptimizer::Sgd) else { return Ok(None) };
-        let first = self.session.state(self.run_key)?;
-        let places = [(self.state, "training"), (&first, "the run")];
+        let places = [(self.state, "training"), (self.first, "the run")];
         for (state, what) in places.into_iter().skip(self.leap as usize) {
             let graph = Graph::new();
             let losses = self.session.problem().losses(&graph, &state.snapshot()?, self.key)?;
@@ -159,8 +158,7 @@ impl Circumstances<'_> {
 
     fn outer_loss_falls_without_end(&self) -> Result<Option<String>> {
         let Some(least) = self.least else { return Ok(None) };
-        let start = self.session.state(self.run_key)?;
-        let first = self.session.evaluator()?.at(&start, self.key)?[1];
+        let first = self.session.evaluator()?.at(self.first, self.key)?[1];
         let fell = least < first - AWAY * first.abs().max(1.0);
         Ok(fell.then(|| format!("the outer loss fell from {first:.3e} to {least:.3e} on the way")))
     }

@@ -1,13 +1,18 @@
 //! Everything an outer loop carries from one iteration to the next: what a checkpoint has to hold.
 
 use crate::Result;
+use crate::checkpoint_file::Opened;
 use crate::diagnostics::Diagnostics;
 use crate::divergence::Watch;
 use crate::estimator::Oracles;
+use crate::leaves::Leaves;
+use crate::measures::{Best, Followed, Measures, Measuring};
 use crate::observer::Iteration;
 use crate::outer_step::Slots;
 use crate::session::Session;
 use crate::state::State;
+use bilevel_graph::Buffer;
+use std::io::{Read, Seek};
 use std::time::Duration;
 
 /// The tensors, where they are computed, and the numbers.
@@ -15,6 +20,8 @@ pub(crate) struct Progress {
     pub state: State,
     /// What the optimizer remembers.
     pub slots: Slots,
+    /// Where the measure to keep the best of was best. What it holds is never changed.
+    pub best: Option<Best>,
     pub numbers: Numbers,
 }
 
@@ -29,6 +36,8 @@ pub(crate) struct Numbers {
     pub mark: Option<f64>,
     /// Iterations since the mark was set.
     pub since_best: u32,
+    /// The measure that patience looks at.
+    pub followed: Option<Followed>,
     pub last: Option<Iteration>,
     /// ‖λ‖ after the last of them.
     pub lambda_norm: f64,
@@ -43,14 +52,67 @@ impl Progress {
     pub fn duplicate(&self, session: &Session) -> Result<Self> {
         let executor = session.executor();
         let slots = self.slots.iter().map(|slot| slot.duplicate(executor)).collect::<Result<_>>()?;
-        Ok(Progress { state: self.state.duplicate(executor)?, slots, numbers: self.numbers.clone() })
+        let (best, numbers) = (self.best.as_ref().map(Best::handle), self.numbers.clone());
+        Ok(Progress { state: self.state.duplicate(executor)?, slots, best, numbers })
+    }
+
+    /// The buffers of all tensors, in the order a checkpoint has them: λ, θ, the method's memory, the optimizer's slots, and λ
+    /// and θ where a measure was best.
+    pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
+        let State { lambda, theta, memory } = &self.state;
+        let best = self.best.iter().flat_map(|best| best.state.lambda.iter().chain(best.state.theta.iter()));
+        let slots = self.slots.iter().flat_map(|slot| slot.iter());
+        lambda.iter().chain(theta.iter()).chain(memory.iter()).chain(slots).chain(best)
+    }
+
+    /// Takes in what a checkpoint of the same run holds, tensor by tensor. After an error it is in no particular state.
+    pub fn load(&mut self, file: &mut Opened<impl Read + Seek>, session: &Session) -> Result<()> {
+        let before = self.state.lambda.len() + self.state.theta.len();
+        let memory = || file.metas().skip(before).take(file.header().memory);
+        if !memory().eq(self.state.memory.iter().map(Buffer::meta)) {
+            self.state.memory = Leaves::zeros(session.executor(), memory())?;
+        }
+        let executor = session.executor();
+        let (lambda, theta) = (self.state.lambda.zeros_like(executor)?, self.state.theta.zeros_like(executor)?);
+        self.best = file.header().best(State { lambda, theta, memory: Leaves::default() });
+        for (number, buffer) in self.buffers().enumerate() {
+            file.read_to(number, buffer)?;
+        }
+        self.numbers = file.header().numbers();
+        Ok(())
     }
 
     /// Takes in what another progress of the same run is, without the host.
     pub fn copy_from(&mut self, other: &Progress, session: &Session) -> Result<()> {
         self.state.copy_from(&other.state, session.executor())?;
         self.slots.iter().zip(&other.slots).try_for_each(|(slot, other)| slot.copy_from(other))?;
+        self.best = other.best.as_ref().map(Best::handle);
         self.numbers.clone_from(&other.numbers);
+        Ok(())
+    }
+
+    /// Forgets what was followed for another aim than that of this run.
+    pub fn aim_at(&mut self, measuring: &Measuring) {
+        self.numbers
+            .followed
+            .take_if(|followed| measuring.patience.as_ref().is_none_or(|(aim, ..)| *aim != followed.aim));
+        self.best.take_if(|best| measuring.keep.as_ref() != Some(&best.aim));
+    }
+
+    /// Takes in the measures after the last iteration.
+    pub fn note_measures(&mut self, measures: Measures, measuring: &Measuring, session: &Session) -> Result<()> {
+        let Progress { state, numbers, best, .. } = self;
+        if let Some((aim, _, improvement)) = &measuring.patience {
+            numbers.followed.get_or_insert_with(|| Followed::new(aim)).note(&measures, *improvement);
+        }
+        if let Some(aim) = &measuring.keep
+            && let Some(better) = Best::of(aim, best.as_ref(), (numbers.iteration, &measures), state, session)?
+        {
+            *best = Some(better);
+        }
+        if let Some(last) = &mut numbers.last {
+            last.measures = measures;
+        }
         Ok(())
     }
 }
@@ -64,6 +126,7 @@ impl Numbers {
             best: None,
             mark: None,
             since_best: 0,
+            followed: None,
             last: None,
             lambda_norm: 0.0,
             looked: Diagnostics::default(),
@@ -74,7 +137,7 @@ impl Numbers {
 
     /// The last step of λ was larger than 1 and than half of λ.
     pub fn leapt(&self) -> bool {
-        self.last.is_some_and(|last| last.step_norm > 1.0_f64.max(0.5 * self.lambda_norm))
+        self.last.as_ref().is_some_and(|last| last.step_norm > 1.0_f64.max(0.5 * self.lambda_norm))
     }
 
     /// Takes in an outer loss; only one below the mark by `improvement` sets a new mark.

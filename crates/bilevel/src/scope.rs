@@ -87,7 +87,7 @@ impl<'a> Scope<'a> {
     /// .outer(|_, _, net| (net.weight - net.mean).square())
     /// .build()?;
     /// let outcome = Driver::new(&problem, Rmd { steps: 3, ..Rmd::default() }).iterations(1).run()?;
-    /// assert_eq!(outcome.state.theta.numbers()?[1], 1.75); // half, three quarters, seven eighths of the way to 2
+    /// assert_eq!(outcome.theta.mean.item(), Some(1.75)); // half, three quarters, seven eighths of the way to 2
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     #[track_caller]
@@ -180,7 +180,7 @@ impl<'a> Scope<'a> {
     ///     .start(|_, l| *l)
     ///     .build()?;
     /// let outcome = Driver::new(&problem, Reptile { step: 0.1, steps: 5, ..Reptile::default() }).rate(0.05).iterations(500).run()?;
-    /// assert!((outcome.state.lambda[0].item().unwrap() - 2.0).abs() < 0.5);
+    /// assert!((outcome.lambda.0.item().unwrap() - 2.0).abs() < 0.5);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn episode(&self) -> Scope<'a> {
@@ -246,7 +246,7 @@ impl<'a> Scope<'a> {
     ///     .build()?;
     /// let method = Rmd { step: 0.25, steps: 4, ..Rmd::default() };
     /// let outcome = Driver::new(&problem, method).rate(0.1).iterations(1).run()?;
-    /// assert_eq!(outcome.state.theta[0].item()?, -5.5, "the mean of all, whatever the order");
+    /// assert_eq!(outcome.theta.0.item(), Some(-5.5), "the mean of all, whatever the order");
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn epochs(&self, rows: usize, size: usize) -> Tensor {
@@ -307,7 +307,7 @@ impl<'a> Scope<'a> {
     ///     })
     ///     .build()?;
     /// let outcome = Driver::new(&problem, Rmd { step: 0.5, steps: 5, ..Rmd::default() }).rate(0.1).iterations(20).run()?;
-    /// assert!(outcome.state.lambda.numbers()?.iter().all(|weight| weight.is_finite()));
+    /// assert!(outcome.lambda.0.to_f64().iter().all(|weight| weight.is_finite()));
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn shots(&self, classes: &str, shots: Shots) -> Episode {

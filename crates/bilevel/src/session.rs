@@ -2,7 +2,7 @@
 
 use crate::key::Key;
 use crate::loader::Loader;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::state::State;
 use crate::stopping::StopSignal;
 use crate::stream::Streamed;
@@ -32,7 +32,7 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct Session {
-    problem: Problem,
+    problem: AnyProblem,
     executor: Arc<dyn Executor>,
     data: Arc<[(String, Buffer)]>,
     /// One for every stream; each ends with the last who can ask it.
@@ -42,7 +42,7 @@ pub struct Session {
 
 impl Session {
     /// Brings a problem's data to an executor.
-    pub fn new(problem: &Problem, executor: &dyn Executor) -> Result<Self> {
+    pub fn new(problem: &AnyProblem, executor: &dyn Executor) -> Result<Self> {
         let executor = executor.share();
         let mut data = vec![];
         for (name, array) in problem.data.iter() {
@@ -64,7 +64,7 @@ impl Session {
     }
 
     /// The problem.
-    pub fn problem(&self) -> &Problem {
+    pub fn problem(&self) -> &AnyProblem {
         &self.problem
     }
 

@@ -1,7 +1,7 @@
 //! Where what a loss sees comes from: data, streams and classes of a problem, as inputs of one graph.
 
 use crate::classes::Classes;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::stream::At;
 use bilevel_graph::{Graph, Meta, Tensor};
 use std::cell::RefCell;
@@ -30,7 +30,7 @@ pub(crate) fn table_name(classes: &str, table: &str) -> String {
 }
 
 impl Sources {
-    pub fn new(graph: &Graph, problem: &Problem) -> Self {
+    pub fn new(graph: &Graph, problem: &AnyProblem) -> Self {
         let input = |(name, array): &(String, bilevel_graph::Array)| {
             (name.clone(), graph.input(format!("data.{name}"), array.shape(), array.dtype()))
         };

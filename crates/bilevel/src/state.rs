@@ -4,7 +4,7 @@ use crate::Result;
 use crate::initial::Initial;
 use crate::key::Key;
 use crate::leaves::Leaves;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::variable::Variable;
 use bilevel_graph::{Array, Executor};
 
@@ -51,7 +51,7 @@ pub struct Snapshot {
 
 impl State {
     /// The state a run with this key starts from.
-    pub fn initial(problem: &Problem, executor: &dyn Executor, key: Key) -> Result<Self> {
+    pub fn initial(problem: &AnyProblem, executor: &dyn Executor, key: Key) -> Result<Self> {
         let first = |variables: &[(String, Variable)], number: u32| -> Result<Leaves> {
             let mut initial = Initial::new(variables, problem.dtype, executor)?;
             let leaves = initial.leaves(executor)?;

@@ -4,9 +4,13 @@ use crate::checkpoint_error::CheckpointError;
 use crate::divergence::Diagnosis;
 use crate::error::require;
 use crate::estimator::Oracles;
+use crate::measures::{Best, Measures, Measuring};
+use crate::named::Named;
 use crate::progress::Numbers;
 use crate::state::State;
-use crate::{Iteration, Result};
+use crate::variable::Variable;
+use crate::{Error, Iteration, Result};
+use bilevel_graph::{Array, Tree};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +34,8 @@ pub enum StopReason {
     Tolerance,
     /// The outer loss did not improve for as long as patience lasts.
     Patience,
+    /// This measure did not improve for as long as patience lasts.
+    MeasurePatience(String),
     /// The [`StopSignal`] was set, by Ctrl-C for instance.
     Signal,
     /// An observer asked for it, for this reason.
@@ -58,6 +64,7 @@ impl fmt::Display for StopReason {
             StopReason::Time => f.write_str("the time limit was reached"),
             StopReason::Tolerance => f.write_str("the hypergradient is within the tolerance"),
             StopReason::Patience => f.write_str("the outer loss no longer improves"),
+            StopReason::MeasurePatience(measure) => write!(f, "the measure '{measure}' no longer improves"),
             StopReason::Signal => f.write_str("stopped from outside"),
             StopReason::Observer(reason) => write!(f, "stopped by an observer: {reason}"),
             StopReason::Diverged(diagnosis) => write!(f, "diverged at {diagnosis}"),
@@ -136,14 +143,17 @@ impl StopSignal {
 ///     .iterations(50)
 ///     .run()?;
 /// assert_eq!((outcome.reason, outcome.iterations), (StopReason::Iterations, 50));
-/// assert!((outcome.state.lambda[0].item().unwrap() - 1.0).abs() < 0.1);
+/// assert!((outcome.lambda.0.item().unwrap() - 1.0).abs() < 0.1);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-#[derive(Debug)]
-pub struct Outcome {
+pub struct Outcome<L: Tree = Named<Variable>, T: Tree = Named<Variable>> {
     /// Why the run stopped.
     pub reason: StopReason,
-    /// The last good state: λ, θ and what the method keeps warm.
+    /// The last good λ, in the problem's struct; leaves by name where the problem was erased.
+    pub lambda: L::With<Array>,
+    /// The θ that goes with it, frozen leaves included.
+    pub theta: T::With<Array>,
+    /// Both where they are computed, and what the method keeps warm.
     pub state: State,
     /// Iterations behind this state, those before a resumption included.
     pub iterations: u32,
@@ -151,12 +161,61 @@ pub struct Outcome {
     pub last: Option<Iteration>,
     /// The least outer loss seen.
     pub best_outer_loss: Option<f64>,
+    /// The problem's measures at this state, where the run was to measure and was not stopped by its signal.
+    pub measures: Measures,
+    /// Where a measure was best, for a run that was to [keep it](crate::Driver::keep_best).
+    pub best: Option<Best>,
     /// What all of it cost.
     pub oracles: Oracles,
     /// Time spent, that before a resumption included.
     pub elapsed: Duration,
     /// What a person should know: checkpoints that had to be passed over, for instance.
     pub notes: Vec<String>,
+}
+
+impl Outcome {
+    /// The same in the structs of the problem.
+    pub(crate) fn typed<L, T>(self, (lambda, theta): (&L, &T)) -> Result<Outcome<L, T>>
+    where
+        L: Tree<Leaf = Variable>,
+        T: Tree<Leaf = Variable>,
+    {
+        Ok(Outcome {
+            reason: self.reason,
+            lambda: rebuilt(lambda, self.lambda)?,
+            theta: rebuilt(theta, self.theta)?,
+            state: self.state,
+            iterations: self.iterations,
+            last: self.last,
+            best_outer_loss: self.best_outer_loss,
+            measures: self.measures,
+            best: self.best,
+            oracles: self.oracles,
+            elapsed: self.elapsed,
+            notes: self.notes,
+        })
+    }
+}
+
+fn rebuilt<S: Tree<Leaf = Variable>>(tree: &S, leaves: Named<Array>) -> Result<S::With<Array>> {
+    tree.rebuild(leaves.into_leaves()).map_err(|error| Error::Problem { reason: error.to_string() })
+}
+
+/// The structs of a problem need not be `Debug`; their leaves have names.
+impl<L: Tree, T: Tree> fmt::Debug for Outcome<L, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outcome")
+            .field("reason", &self.reason)
+            .field("lambda", &Named::of(&self.lambda))
+            .field("theta", &Named::of(&self.theta))
+            .field("iterations", &self.iterations)
+            .field("last", &self.last)
+            .field("best_outer_loss", &self.best_outer_loss)
+            .field("oracles", &self.oracles)
+            .field("elapsed", &self.elapsed)
+            .field("notes", &self.notes)
+            .finish_non_exhaustive()
+    }
 }
 
 /// When to stop.
@@ -167,6 +226,7 @@ pub(crate) struct Criteria {
     pub tolerance: Option<f64>,
     /// So many iterations without an improvement by so much.
     pub patience: Option<(u32, f64)>,
+    pub measuring: Measuring,
     pub signal: StopSignal,
 }
 
@@ -187,7 +247,7 @@ impl Criteria {
     /// The reason to stop before the next iteration, if there is one. But for time and signal it depends on the progress
     /// alone, so a finished run that is resumed stops at once, for the same reason.
     pub fn reason(&self, progress: &Numbers, in_this_run: Duration) -> Option<StopReason> {
-        let norm = progress.last.map(|last| last.projected_norm);
+        let norm = progress.last.as_ref().map(|last| last.projected_norm);
         if let (Some(tolerance), Some(norm)) = (self.tolerance, norm)
             && norm <= tolerance
         {
@@ -195,6 +255,11 @@ impl Criteria {
         }
         if self.patience.is_some_and(|(iterations, _)| progress.since_best >= iterations) {
             return Some(StopReason::Patience);
+        }
+        if let (Some((aim, measurements, _)), Some(followed)) = (&self.measuring.patience, &progress.followed)
+            && followed.since >= *measurements
+        {
+            return Some(StopReason::MeasurePatience(aim.measure().into()));
         }
         if progress.iteration >= self.iterations {
             return Some(StopReason::Iterations);

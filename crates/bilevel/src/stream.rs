@@ -35,7 +35,7 @@ pub type StreamResult = std::result::Result<Array, Box<dyn std::error::Error + S
 ///     .outer(|s, _, t| (t.0 - s.data("numbers")).square().mean_all())
 ///     .build()?;
 /// let outcome = Driver::new(&problem, Rmd { step: 0.25, steps: 10, ..Rmd::default() }).rate(0.1).iterations(50).run()?;
-/// assert!((outcome.state.lambda[0].item()? - 3.0).abs() < 0.5);
+/// assert!((outcome.lambda.0.item().unwrap() - 3.0).abs() < 0.5);
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub trait Stream: Send + Sync {

@@ -1,6 +1,6 @@
 //! A problem as tensors on a graph.
 
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::scope::Scope;
 use crate::sources::{Read, Sources};
 use crate::variable::{Role, Variable};
@@ -28,7 +28,7 @@ pub struct Trace<'g> {
     /// The graph everything is on.
     pub graph: &'g Graph,
     /// The problem.
-    pub problem: &'g Problem,
+    pub problem: &'g AnyProblem,
     /// λ, leaf by leaf.
     pub lambda: Vec<Tensor>,
     /// θ, leaf by leaf.
@@ -62,7 +62,7 @@ pub(crate) const NOISE_STREAM: u32 = 4_000;
 
 impl<'g> Trace<'g> {
     /// Declares λ, θ, data and key as inputs of a graph.
-    pub fn new(graph: &'g Graph, problem: &'g Problem) -> Result<Self> {
+    pub fn new(graph: &'g Graph, problem: &'g AnyProblem) -> Result<Self> {
         let dtype = problem.dtype;
         let declare = |prefix: &str, variables: &[(String, crate::Variable)]| -> Vec<Tensor> {
             variables.iter().map(|(name, v)| graph.input(format!("{prefix}.{name}"), &v.shape, dtype)).collect()

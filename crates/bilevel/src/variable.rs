@@ -99,8 +99,8 @@ impl Variable {
     ///     .outer(|_, _, t| t.0.square())
     ///     .build()?;
     /// let outcome = Driver::new(&problem, Rmd::default()).rate(0.01).iterations(1).run()?;
-    /// let moved: Vec<f64> = outcome.state.lambda.numbers()?.iter().map(|l| 1.0 - l).collect();
-    /// assert!((moved[1] / moved[0] - 10.0).abs() < 1e-9);
+    /// let moved = outcome.lambda.map(|l| 1.0 - l.item().unwrap());
+    /// assert!((moved.fast / moved.slow - 10.0).abs() < 1e-9);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn rate(mut self, factor: f64) -> Self {

@@ -5,8 +5,8 @@
 //! be told from what another process is about to rename.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, TryLockError};
-use std::io::{Error, ErrorKind, Result, Write};
+use std::fs::{File, FileType, TryLockError};
+use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::path::Path;
 
 const UNFINISHED: &str = ".unfinished";
@@ -26,6 +26,23 @@ const LETTERS: usize = 12;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_whole_by(path, |file| file.write_all(bytes))
+}
+
+/// As [`write_whole`], for what is too large to be had at once: `write` is called with the file, and where it fails, the old
+/// file stays.
+///
+/// ```
+/// use bilevel::whole_file::write_whole_by;
+/// use std::io::Write;
+/// let path = std::env::temp_dir().join(format!("bilevel-doc-whole-by-{}", std::process::id()));
+/// write_whole_by(&path, |file| (0..3).try_for_each(|number| writeln!(file, "{number}")))?;
+/// assert!(write_whole_by(&path, |_| Err(std::io::Error::other("no more numbers"))).is_err());
+/// assert_eq!(std::fs::read(&path)?, b"0\n1\n2\n");
+/// # std::fs::remove_file(path)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn write_whole_by(path: &Path, write: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     refuse_irregular(path)?;
     let folder = folder_of(path);
     let mut builder = tempfile::Builder::new();
@@ -38,7 +55,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = builder.prefix(&prefix).suffix(UNFINISHED).rand_bytes(LETTERS).tempfile_in(folder)?;
     // Some network file systems have no locks; there the user has to see that no two processes write to one folder.
     let _ = file.as_file().try_lock();
-    file.write_all(bytes)?;
+    write(file.as_file_mut())?;
     file.as_file().sync_all()?;
     file.persist(path)?;
     // A rename is on the disk only when its folder is. Not every system lets one open a folder.
@@ -105,10 +122,44 @@ fn prefix_of(path: &Path) -> OsString {
     prefix
 }
 
-/// A rename would put the new file in place of a pipe, a device or a link.
-fn refuse_irregular(path: &Path) -> Result<()> {
-    let Ok(there) = std::fs::symlink_metadata(path) else { return Ok(()) };
-    let what = match there.file_type() {
+/// Refuses what is there and is not a regular file: a rename would put a new file in its place, and whoever writes through a
+/// link writes elsewhere.
+///
+/// ```
+/// use bilevel::whole_file::refuse_irregular;
+/// assert!(refuse_irregular("no/such/file".as_ref()).is_ok());
+/// let error = refuse_irregular(&std::env::temp_dir()).unwrap_err();
+/// assert_eq!(error.to_string(), "it is a folder and not a regular file, so it is left alone");
+/// ```
+pub fn refuse_irregular(path: &Path) -> Result<()> {
+    std::fs::symlink_metadata(path).map_or(Ok(()), |there| regular(there.file_type()))
+}
+
+/// Opens a file to read it, if it is a regular one or a link to one: to open a pipe may wait for ever.
+///
+/// ```
+/// let error = bilevel::whole_file::open_regular(&std::env::temp_dir()).unwrap_err();
+/// assert_eq!(error.to_string(), "it is a folder and not a regular file, so it is left alone");
+/// ```
+pub fn open_regular(path: &Path) -> Result<File> {
+    regular(std::fs::metadata(path)?.file_type())?;
+    File::open(path)
+}
+
+/// All that is in a regular file.
+///
+/// ```
+/// use bilevel::whole_file::read_regular;
+/// assert!(read_regular("no/such/file".as_ref()).is_err());
+/// ```
+pub fn read_regular(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = vec![];
+    open_regular(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn regular(found: FileType) -> Result<()> {
+    let what = match found {
         regular if regular.is_file() => return Ok(()),
         link if link.is_symlink() => "a link",
         folder if folder.is_dir() => "a folder",

@@ -2,8 +2,8 @@
 
 use bilevel::graph::{Executor, Graph, Program, Reference, gradient_or_zeros};
 use bilevel::{
-    Array, Checkpoints, Classes, Cpu, DType, Driver, Episode, HpoSgld, Key, Leaf, Method, Problem, Rmd, Routine, Scope,
-    Session, Shots, Storage, Tensor, Trace, Variable,
+    AnyProblem, Array, Checkpoints, Classes, Cpu, DType, Driver, Episode, HpoSgld, Key, Leaf, Method, Problem, Rmd,
+    Routine, Scope, Session, Shots, Storage, Tensor, Trace, Variable,
 };
 use proptest::prelude::*;
 
@@ -34,11 +34,11 @@ impl Drawer {
         Drawer::of(&problem, |trace| trace.inner(&trace.theta, trace.graph.step()))
     }
 
-    fn of(problem: &Problem, loss: impl Fn(&Trace) -> bilevel::Result<Tensor>) -> Self {
+    fn of(problem: &AnyProblem, loss: impl Fn(&Trace) -> bilevel::Result<Tensor>) -> Self {
         Self::on(&Cpu::with_threads(1), problem, loss)
     }
 
-    fn on(executor: &dyn Executor, problem: &Problem, loss: impl Fn(&Trace) -> bilevel::Result<Tensor>) -> Self {
+    fn on(executor: &dyn Executor, problem: &AnyProblem, loss: impl Fn(&Trace) -> bilevel::Result<Tensor>) -> Self {
         let session = Session::new(problem, executor).unwrap();
         let graph = Graph::new();
         let trace = Trace::new(&graph, problem).unwrap();
@@ -239,6 +239,7 @@ fn regression() -> Problem {
         .outer(|s, _, t| (t.0 - s.data("x").take(s.epochs(50, 11)).mean_all()).square().sum_all())
         .build()
         .unwrap()
+        .erase()
 }
 
 #[test]

@@ -4,9 +4,9 @@
 mod kill_target;
 
 use bilevel::{
-    Adam, Array, Checkpoint, CheckpointError, Checkpoints, Cpu, DType, Driver, Error, HpoSgld, Iteration, JsonLines,
-    LangevinAdjoint, Leaf, Method, Momentum, Observer, Optimizer, Outcome, Problem, Schedule, Sgd, State, StopReason,
-    StopSignal, Variable,
+    Adam, AnyProblem, Array, Checkpoint, CheckpointError, Checkpoints, Cpu, DType, Driver, Error, HpoSgld, Iteration,
+    JsonLines, LangevinAdjoint, Leaf, Method, Momentum, Observer, Optimizer, Outcome, Problem, Schedule, Sgd, State,
+    StopReason, StopSignal, Tree, Variable,
 };
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -60,8 +60,8 @@ fn optimizer(kind: usize) -> Box<dyn Optimizer> {
 }
 
 /// The run most tests use: noise, minibatches, patience that never ends.
-fn driver(problem: &Problem, method: impl Method + 'static) -> Driver {
-    Driver::new(problem, method)
+fn driver(problem: &AnyProblem, method: impl Method + 'static) -> Driver {
+    Driver::new(&Problem::from(problem.clone()), method)
         .executor(Cpu::with_threads(1))
         .optimizer(Adam::default())
         .schedule(Schedule::cosine(0.1, 12, 0.01).warm_up(3))
@@ -71,8 +71,8 @@ fn driver(problem: &Problem, method: impl Method + 'static) -> Driver {
 }
 
 /// Everything in an outcome but the time.
-fn essence(outcome: &Outcome) -> impl PartialEq + std::fmt::Debug + use<> {
-    let last = outcome.last.map(|last| Iteration { elapsed: Default::default(), ..last });
+fn essence<L: Tree, T: Tree>(outcome: &Outcome<L, T>) -> impl PartialEq + std::fmt::Debug + use<L, T> {
+    let last = outcome.last.clone().map(|last| Iteration { elapsed: Default::default(), ..last });
     let reason = outcome.reason.to_string();
     (kill_target::bits(outcome).unwrap(), last, outcome.best_outer_loss, outcome.oracles, reason)
 }
@@ -196,6 +196,42 @@ fn a_diverging_run_diverges_alike_after_a_resumption_and_leaves_the_last_good_st
     }
 }
 
+#[test]
+fn a_checkpoint_that_is_due_in_a_suspect_iteration_is_that_of_the_last_good_one() {
+    // λ rises by 1 in every iteration, and in the tenth the outer loss leaps.
+    let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.5)))
+        .inner(|_, l, t| (t.0 - l.0).square())
+        .outer(|_, l, t| {
+            let leap = (l.0.greater(8.5) - l.0.greater(9.5)) * 1e9;
+            t.0 * 0.0 - l.0 + leap
+        })
+        .build()
+        .unwrap();
+    let method = HpoSgld { burn_in: 0, samples: 3, step: 0.1, ..HpoSgld::default() };
+    let scratch = Scratch::new();
+    let settings = Checkpoints::new(&scratch.0).every(10);
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(vec![]));
+    let watch = Watch { folder: settings.clone(), seen: seen.clone() };
+    let outcome = Driver::new(&problem, method).rate(1.0).iterations(12).checkpoints(settings).observe(watch).run();
+    assert_eq!(outcome.unwrap().iterations, 12);
+    // After iteration 11 there is a checkpoint of iteration 9, though iteration 10 was suspect.
+    assert_eq!(seen.lock().unwrap()[10], Some(9));
+}
+
+/// Notes after every iteration which checkpoint is the newest.
+struct Watch {
+    folder: Checkpoints,
+    seen: std::sync::Arc<std::sync::Mutex<Vec<Option<u32>>>>,
+}
+
+impl bilevel::Observer for Watch {
+    fn on_iteration(&mut self, _: &bilevel::Iteration, _: &bilevel::State) -> std::ops::ControlFlow<String> {
+        let newest = self.folder.newest().unwrap().map(|newest| newest.checkpoint.iteration());
+        self.seen.lock().unwrap().push(newest);
+        std::ops::ControlFlow::Continue(())
+    }
+}
+
 /// A folder with the checkpoints of iterations 5 and 6, and the outcome of the whole run of 10.
 fn prepared() -> (Scratch, Problem, Outcome) {
     let problem = kill_target::problem().unwrap();
@@ -205,7 +241,7 @@ fn prepared() -> (Scratch, Problem, Outcome) {
     (scratch, problem, alone)
 }
 
-fn resume(scratch: &Scratch, problem: &Problem) -> bilevel::Result<Outcome> {
+fn resume(scratch: &Scratch, problem: &AnyProblem) -> bilevel::Result<Outcome> {
     let settings = Checkpoints::new(&scratch.0).every(1).resume(true);
     driver(problem, adjoint()).iterations(10).checkpoints(settings).run()
 }
@@ -346,6 +382,23 @@ fn a_run_falls_back_on_the_checkpoint_before_a_damaged_one_and_says_so() {
         let aside = scratch.0.join("checkpoint-0000000006.bilevel.refused");
         assert_eq!(std::fs::read(aside).unwrap(), bad);
     }
+}
+
+#[test]
+fn numbers_that_are_not_finite_are_refused_under_a_right_checksum_too() {
+    let (scratch, problem, alone) = prepared();
+    let newer = std::fs::read(scratch.file(6)).unwrap();
+    // The last number of the last tensor: all before it has been read by then.
+    let mut bad = newer.clone();
+    let last = bad.len() - 12;
+    bad[last..last + 8].copy_from_slice(&f64::NAN.to_le_bytes());
+    let bad = forge(bad);
+    let error = Checkpoint::decode(&bad).unwrap_err().to_string();
+    assert!(error.contains("holds numbers that are not finite"), "{error}");
+    std::fs::write(scratch.file(6), &bad).unwrap();
+    let outcome = resume(&scratch, &problem).unwrap();
+    assert_eq!((essence(&outcome), outcome.notes.len()), (essence(&alone), 1));
+    assert!(outcome.notes[0].contains("not finite"), "{:?}", outcome.notes);
 }
 
 #[test]

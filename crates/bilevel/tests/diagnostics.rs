@@ -1,15 +1,16 @@
 //! What comes with every hypergradient: known answers, the warnings and when they must not be given, inner schedules.
 
 use bilevel::{
-    AnyMethod, Array, Chains, Cpu, DType, Driver, Es, Estimator, HpoSgld, Hypergradient, Key, LangevinAdjoint, Leaf,
-    Leaves, Method, Problem, Rmd, Schedule, Session, State, Tensor, Tree, Variable, Warning, methods,
+    AnyMethod, AnyProblem, Array, Chains, Cpu, DType, Driver, Es, Estimator, HpoSgld, Hypergradient, Key,
+    LangevinAdjoint, Leaf, Leaves, Method, Problem, Rmd, Schedule, Session, State, Tensor, Tree, Variable, Warning,
+    methods,
 };
 
 fn cpu() -> Cpu {
     Cpu::with_threads(1)
 }
 
-fn once(problem: &Problem, method: &dyn Method) -> Hypergradient {
+fn once(problem: &AnyProblem, method: &dyn Method) -> Hypergradient {
     let mut estimator = method.prepare(problem, &cpu()).unwrap();
     estimator.estimate(&mut State::initial(problem, &cpu(), Key::from([1, 2])).unwrap(), Key::from([3, 4])).unwrap()
 }
@@ -27,6 +28,7 @@ fn plane(direct: bool) -> Problem {
         })
         .build()
         .unwrap()
+        .erase()
 }
 
 #[test]
@@ -45,7 +47,7 @@ fn norms_and_curvature_are_those_of_the_formula() {
 #[test]
 fn the_scaled_indirect_term_is_warned_of_only_where_it_moves_the_optimum() {
     let sgld = |step| HpoSgld { step, burn_in: 10, samples: 10, ..HpoSgld::default() };
-    let scaled = |problem: &Problem, method: &dyn Method| {
+    let scaled = |problem: &AnyProblem, method: &dyn Method| {
         let warnings = once(problem, method).diagnostics.warnings();
         warnings.iter().any(|w| matches!(w, Warning::IndirectTermScaled { .. }))
     };
@@ -87,6 +89,7 @@ fn walk() -> Problem {
         .outer(|_, _, t| t.0)
         .build()
         .unwrap()
+        .erase()
 }
 
 #[test]
@@ -134,7 +137,7 @@ fn every_kind() -> [Problem; 2] {
             .inner(move |s, l, t| loss(l.0, t.0) + (s.normal([3]) * t.0).sum_all() * 0.1)
             .outer(|_, l, t| (t.0 - 1.0).square().sum_all() + l.0.square().sum_all() * 0.1)
     };
-    [base().build().unwrap(), base().start(|_, l| *l).build().unwrap()]
+    [base().build().unwrap().erase(), base().start(|_, l| *l).build().unwrap().erase()]
 }
 
 /// The method with its step set to this, through its written form.
@@ -280,6 +283,7 @@ fn saddle() -> Problem {
         .outer(|s, _, t| (s.data("slope") * t.0).sum_all())
         .build()
         .unwrap()
+        .erase()
 }
 
 #[test]
@@ -357,7 +361,7 @@ fn problems_that_cannot_be_are_refused_by_name() {
     };
     let one = || Variable::constant([], 1.0);
     let train = Array::scalar(1.0, DType::F64);
-    let said = |problem: bilevel::Result<Problem>| problem.err().unwrap().to_string();
+    let said = |problem: bilevel::Result<Problem<_, _>>| problem.err().unwrap().to_string();
     assert_eq!(
         said(build(one(), one()).data("train", train.clone()).build()),
         "there is no data 'trian'; did you mean 'train'?"
@@ -367,7 +371,7 @@ fn problems_that_cannot_be_are_refused_by_name() {
     assert!(said(build(one().at_least(f64::NAN), one()).build()).contains("bounds NaN"));
     let empty =
         Problem::new(Vec::<Leaf<Variable>>::new(), Leaf(one())).inner(|_, _, t| t.0).outer(|_, _, t| t.0).build();
-    assert_eq!(said(empty), "λ has no variables to learn");
+    assert_eq!(empty.err().unwrap().to_string(), "λ has no variables to learn");
     let wild = Problem::new(Leaf(one()), Leaf(Variable::normal([], f64::NAN)))
         .inner(|_, l, t| (t.0 - l.0).square())
         .outer(|_, _, t| t.0)

@@ -4,9 +4,9 @@
 mod kill_target;
 
 use bilevel::{
-    Adam, Array, Beginning, Cause, Cpu, DType, Driver, Error, Estimator, HpoSgld, Hypergradient, Iteration, JsonLines,
-    Key, LangevinAdjoint, Leaf, Leaves, Method, Momentum, Observer, Optimizer, Oracles, Outcome, Problem, ProgressLine,
-    Recorder, Result, Schedule, Session, Sgd, State, StopReason, StopSignal, Variable,
+    Adam, AnyProblem, Array, Beginning, Cause, Cpu, DType, Driver, Error, Estimator, HpoSgld, Hypergradient, Iteration,
+    JsonLines, Key, LangevinAdjoint, Leaf, Leaves, Method, Momentum, Observer, Optimizer, Oracles, Outcome, Problem,
+    ProgressLine, Recorder, Result, Schedule, Session, Sgd, State, StopReason, StopSignal, Tree, Variable,
 };
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -19,6 +19,7 @@ fn scalar_problem(lambda: Variable) -> Problem {
         .outer(|_, _, t| (t.0 - 1.0).square())
         .build()
         .unwrap()
+        .erase()
 }
 
 /// The θ and the key a method was called with.
@@ -75,7 +76,7 @@ impl Estimator for Prepared {
     }
 }
 
-fn lambda(outcome: &Outcome) -> f64 {
+fn lambda<L: Tree, T: Tree>(outcome: &Outcome<L, T>) -> f64 {
     outcome.state.lambda[0].item().unwrap()
 }
 
@@ -188,7 +189,7 @@ fn a_long_hypergradient_is_clipped_and_a_short_one_is_not() {
         let recorder = Recorder::new();
         let driver = Driver::new(&problem, Scripted::gradients(&[3.0])).rate(1.0).clip_norm(clip);
         driver.iterations(1).observe(recorder.clone()).run().unwrap();
-        recorder.iterations()[0]
+        recorder.iterations()[0].clone()
     };
     let clipped = run(1.5);
     assert!((clipped.step_norm - 1.5).abs() < 1e-15 && clipped.hypergradient_norm == 6.0);
@@ -304,7 +305,7 @@ fn a_run_stops_for_each_of_its_reasons() {
     assert_eq!((outcome.reason, outcome.iterations), (StopReason::Signal, 4));
 }
 
-fn diverged(outcome: &Outcome) -> &bilevel::Diagnosis {
+fn diverged<L: Tree, T: Tree>(outcome: &Outcome<L, T>) -> &bilevel::Diagnosis {
     match &outcome.reason {
         StopReason::Diverged(diagnosis) => diagnosis,
         other => panic!("{other:?}"),
@@ -520,8 +521,8 @@ fn a_run_goes_on_only_with_the_losses_bounds_and_schedules_it_began_with() {
             .unwrap()
     };
     let method = HpoSgld { temperature: 0.0, ..HpoSgld::default() };
-    let go_on = |problem: &Problem, change: &dyn Fn(Driver) -> Driver| {
-        let driver = Driver::new(problem, method).rate(0.1).iterations(4);
+    let go_on = |problem: &AnyProblem, change: &dyn Fn(Driver) -> Driver| {
+        let driver = Driver::new(&Problem::from(problem.clone()), method).rate(0.1).iterations(4);
         change(driver).checkpoints(bilevel::Checkpoints::new(&folder).every(2).resume(true)).run()
     };
     go_on(&problem(1.0, 3.0), &|driver| driver.iterations(2)).unwrap();

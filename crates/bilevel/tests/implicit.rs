@@ -1,8 +1,8 @@
 //! The implicit methods against closed forms, dense solves, finite differences and the numbers of the design.
 
 use bilevel::{
-    AmigoCg, AmigoSgd, Array, Cpu, DType, Error, Hypergradient, IftCg, IftNeumann, Imaml, InnerOptimizer, Key, Leaf,
-    Leaves, Method, Oracles, Problem, State, Tensor, Variable,
+    AmigoCg, AmigoSgd, AnyProblem, Array, Cpu, DType, Error, Hypergradient, IftCg, IftNeumann, Imaml, InnerOptimizer,
+    Key, Leaf, Leaves, Method, Oracles, Problem, State, Tensor, Variable,
 };
 
 const N: usize = 4;
@@ -115,7 +115,7 @@ impl Quadratic {
                 if direct { loss + (t * l).sum_all() + (l - 1.0).square().sum_all() * 0.5 } else { loss }
             });
         let builder = if self.start { builder.start(|_, l| (Leaf(l.0.0), Leaf(l.1.0))) } else { builder };
-        builder.build().unwrap()
+        builder.build().unwrap().erase()
     }
 
     fn hessian(&self, lambda: &Vector) -> Matrix {
@@ -190,7 +190,7 @@ fn assert_same(a: &Hypergradient, b: &Hypergradient) {
     assert_eq!((a.diagnostics, &a.idle), (b.diagnostics, &b.idle));
 }
 
-fn once(method: &dyn Method, problem: &Problem) -> (State, Hypergradient) {
+fn once(method: &dyn Method, problem: &AnyProblem) -> (State, Hypergradient) {
     let mut state = State::initial(problem, &Cpu::with_threads(1), key()).unwrap();
     let mut estimator = method.prepare(problem, &Cpu::with_threads(1)).unwrap();
     let h = estimator.estimate(&mut state, key()).unwrap();
@@ -353,7 +353,7 @@ fn implicit_maml_needs_theta_to_start_at_lambda() {
         .start(|_, l| Leaf(l.0 * 2.0))
         .build()
         .unwrap();
-    for problem in [Quadratic::default().problem(), scaled] {
+    for problem in [Quadratic::default().problem(), scaled.erase()] {
         let refused = Imaml::default().prepare(&problem, &Cpu::with_threads(1)).err();
         assert!(
             matches!(&refused, Some(Error::NotApplicable { method: "imaml", reason }) if reason.contains("θ⁰ = λ"))
@@ -459,10 +459,11 @@ fn synthetic(start: f64, noise: f64) -> Problem {
         .outer(|_, l, t| (l.0 - t.0).square() + (t.0 - 0.5).square())
         .build()
         .unwrap()
+        .erase()
 }
 
 /// Plain SGD on λ with θ warm; the last λ and the θ from before the last update.
-fn descend(method: &dyn Method, problem: &Problem, seed: u64) -> Result<(f64, f64), Error> {
+fn descend(method: &dyn Method, problem: &AnyProblem, seed: u64) -> Result<(f64, f64), Error> {
     let mut estimator = method.prepare(problem, &Cpu::with_threads(1))?;
     let key = Key::from_seed(seed);
     let mut state = State::initial(problem, &Cpu::with_threads(1), key).unwrap();
@@ -559,6 +560,7 @@ fn noisy(u: Vector) -> Problem {
         .outer(|s, _, t| (t.0 * s.data("u")).sum_all())
         .build()
         .unwrap()
+        .erase()
 }
 
 #[test]

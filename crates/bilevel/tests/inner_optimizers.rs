@@ -2,8 +2,9 @@
 //! whole trainings against central differences of the same trainings.
 
 use bilevel::{
-    Adam, AdamW, Array, Cpu, Driver, Fmd, HpoSgld, IftCg, InnerOptimizer, Key, LangevinAdjoint, Leaf, Method, Momentum,
-    Problem, Reptile, Result, Rmd, RmdFo, RmsProp, Session, Snapshot, State, Storage, Tensor, Tree, Variable,
+    Adam, AdamW, AnyProblem, Array, Cpu, Driver, Fmd, HpoSgld, IftCg, InnerOptimizer, Key, LangevinAdjoint, Leaf,
+    Method, Momentum, Problem, Reptile, Result, Rmd, RmdFo, RmsProp, Session, Snapshot, State, Storage, Tensor, Tree,
+    Variable,
 };
 
 #[derive(Clone, Tree)]
@@ -37,6 +38,7 @@ fn problem(w: fn(Variable) -> Variable, b: fn(Variable) -> Variable) -> Problem 
         })
         .build()
         .unwrap()
+        .erase()
 }
 
 fn plain(variable: Variable) -> Variable {
@@ -61,7 +63,7 @@ fn rmd(optimizer: InnerOptimizer) -> Rmd {
 }
 
 /// f after the training, at these λ.
-fn value(problem: &Problem, method: Rmd, lambda: &[f64]) -> f64 {
+fn value(problem: &AnyProblem, method: Rmd, lambda: &[f64]) -> f64 {
     let session = Session::new(problem, &Cpu::with_threads(1)).unwrap();
     let mut estimator = method.prepare_in(&session).unwrap();
     let mut state = session.state(Key::from_seed(1)).unwrap();
@@ -70,7 +72,7 @@ fn value(problem: &Problem, method: Rmd, lambda: &[f64]) -> f64 {
 }
 
 /// Richardson-extrapolated central differences of the whole training.
-fn differences(problem: &Problem, method: Rmd) -> Vec<f64> {
+fn differences(problem: &AnyProblem, method: Rmd) -> Vec<f64> {
     let session = Session::new(problem, &Cpu::with_threads(1)).unwrap();
     let at = session.state(Key::from_seed(1)).unwrap().lambda.numbers().unwrap();
     let slope = |i: usize, h: f64| {
@@ -84,7 +86,7 @@ fn differences(problem: &Problem, method: Rmd) -> Vec<f64> {
     (0..at.len()).map(|i| (4.0 * slope(i, 1e-4) - slope(i, 2e-4)) / 3.0).collect()
 }
 
-fn estimate(problem: &Problem, method: &dyn Method) -> Result<(Vec<f64>, Snapshot)> {
+fn estimate(problem: &AnyProblem, method: &dyn Method) -> Result<(Vec<f64>, Snapshot)> {
     let session = Session::new(problem, &Cpu::with_threads(1))?;
     let mut state = session.state(Key::from_seed(1))?;
     let found = method.prepare_in(&session)?.estimate(&mut state, Key::from_seed(2))?;
@@ -266,6 +268,7 @@ fn pretrained() -> Problem {
     })
     .build()
     .unwrap()
+    .erase()
 }
 
 #[test]
@@ -287,7 +290,7 @@ fn a_frozen_leaf_costs_no_state_and_a_statistic_is_updated_but_not_differentiate
     }
 }
 
-fn value_at(problem: &Problem, lambda: f64) -> f64 {
+fn value_at(problem: &AnyProblem, lambda: f64) -> f64 {
     let session = Session::new(problem, &Cpu::with_threads(1)).unwrap();
     let mut state: State = session.state(Key::from_seed(1)).unwrap();
     state.lambda.write(&[Array::from_f64([], vec![lambda]).unwrap()]).unwrap();

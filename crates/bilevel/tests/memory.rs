@@ -22,6 +22,7 @@ fn problem() -> Problem {
         .measure("mean", |s, _, t| (s.data("x") * t.0).mean_all())
         .build()
         .unwrap()
+        .erase()
 }
 
 /// Bytes held after a call that were not held before, with what it gives back still alive.

@@ -16,6 +16,7 @@ fn problem() -> Problem {
         .outer(|_, _, t| (t.first + t.second).sum_all())
         .build()
         .unwrap()
+        .erase()
 }
 
 /// A program that uses and carries the second leaf of θ and of a group alone, bound to the first state.

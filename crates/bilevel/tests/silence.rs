@@ -1,9 +1,9 @@
 //! What a new user gets wrong is answered with a sentence, and the cause named is the right one.
 
 use bilevel::{
-    AmigoCg, AmigoSgd, Array, Cause, Chains, Covariance, Cpu, Diagnosis, Driver, Es, Fmd, HpoSgld, IftCg, IftNeumann,
-    Key, LangevinAdjoint, Leaf, Method, Outcome, Problem, ProblemBuilder, Rmd, RmdFo, Scope, State, StopReason, Tensor,
-    Tree, Variable, Warning, methods_for,
+    AmigoCg, AmigoSgd, AnyProblem, Array, Cause, Chains, Covariance, Cpu, Diagnosis, Driver, Es, Fmd, HpoSgld, IftCg,
+    IftNeumann, Key, LangevinAdjoint, Leaf, Method, Outcome, Problem, ProblemBuilder, Rmd, RmdFo, Scope, State,
+    StopReason, Tensor, Tree, Variable, Warning, methods_for,
 };
 
 type One = ProblemBuilder<Leaf<Variable>, Leaf<Variable>>;
@@ -12,12 +12,12 @@ fn scalars(lambda: f64, theta: f64) -> One {
     Problem::new(Leaf(Variable::constant([], lambda)), Leaf(Variable::constant([], theta)))
 }
 
-fn run(problem: &Problem, method: impl Method + 'static) -> Outcome {
-    Driver::new(problem, method).executor(Cpu::with_threads(1)).iterations(20).run().unwrap()
+fn run(problem: &AnyProblem, method: impl Method + 'static) -> Outcome {
+    Driver::new(&Problem::from(problem.clone()), method).executor(Cpu::with_threads(1)).iterations(20).run().unwrap()
 }
 
-fn refused(problem: &Problem, method: impl Method + 'static) -> String {
-    Driver::new(problem, method).run().unwrap_err().to_string()
+fn refused(problem: &AnyProblem, method: impl Method + 'static) -> String {
+    Driver::new(&Problem::from(problem.clone()), method).run().unwrap_err().to_string()
 }
 
 // ---- A hypergradient that is exactly 0 ----
@@ -30,6 +30,7 @@ fn learned_start() -> Problem {
         .start(|_, l| *l)
         .build()
         .unwrap()
+        .erase()
 }
 
 #[test]
@@ -113,9 +114,9 @@ fn a_run_that_left_lambda_where_it_was_says_so() {
 
 #[test]
 fn only_methods_that_apply_are_listed_for_a_problem() {
-    let names = |problem: &Problem| methods_for(problem).unwrap().iter().map(|info| info.name).collect::<Vec<_>>();
+    let names = |problem: &AnyProblem| methods_for(problem).unwrap().iter().map(|info| info.name).collect::<Vec<_>>();
     assert_eq!(names(&learned_start()), ["hpo-sgld", "imaml", "rmd", "rmd-fo", "fmd", "es", "reptile"]);
-    for problem in [learned_start(), quadratic().build().unwrap()] {
+    for problem in [learned_start(), quadratic().build().unwrap().erase()] {
         for info in bilevel::methods() {
             let method = bilevel::AnyMethod::named(info.name).unwrap();
             let prepared = method.prepare(&problem, &Cpu::with_threads(1)).is_ok();
@@ -246,9 +247,13 @@ fn an_inner_loss_that_falls_or_is_lifted_by_noise_alone_is_no_cause_for_a_warnin
 
 // ---- The right cause ----
 
-fn diagnosis(problem: &Problem, method: impl Method + 'static, rate: f64) -> Diagnosis {
-    let outcome =
-        Driver::new(problem, method).executor(Cpu::with_threads(1)).rate(rate).iterations(3000).run().unwrap();
+fn diagnosis(problem: &AnyProblem, method: impl Method + 'static, rate: f64) -> Diagnosis {
+    let outcome = Driver::new(&Problem::from(problem.clone()), method)
+        .executor(Cpu::with_threads(1))
+        .rate(rate)
+        .iterations(3000)
+        .run()
+        .unwrap();
     match outcome.reason {
         StopReason::Diverged(diagnosis) => diagnosis,
         other => panic!("{other:?} at λ = {:?}", outcome.state.lambda),

@@ -2,8 +2,8 @@
 
 use bilevel::graph::{Bindings, Buffer, Executor, Meta, Program, Result, Runnable};
 use bilevel::{
-    AnyMethod, Chains, Checkpoints, Cpu, Driver, Key, Leaf, Method, Outcome, Problem, Rmd, Snapshot, State, StopReason,
-    StopSignal, Storage, Variable, methods,
+    AnyMethod, AnyProblem, Chains, Checkpoints, Cpu, Driver, Key, Leaf, Method, Outcome, Problem, Rmd, Snapshot, State,
+    StopReason, StopSignal, Storage, Variable, methods,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ fn problems() -> [Problem; 2] {
             .inner(|s, l, t| ((t.0 - l.0).square() + s.normal([3]) * t.0 * 0.1).sum_all())
             .outer(|_, l, t| (t.0 - 1.0).square().sum_all() + l.0.square().sum_all() * 0.1)
     };
-    [base().build().unwrap(), base().start(|_, l| *l).build().unwrap()]
+    [base().build().unwrap().erase(), base().start(|_, l| *l).build().unwrap().erase()]
 }
 
 /// A method with inner loops of so many steps.
@@ -103,8 +103,12 @@ fn with_steps(name: &str, steps: usize) -> AnyMethod {
     serde_json::from_value(written).unwrap()
 }
 
-fn driver(problem: &Problem, method: Box<dyn Method>, counting: &Counting) -> Driver {
-    Driver::new(problem, method).executor(counting.clone()).stop_signal(counting.signal.clone()).rate(0.05).seed(3)
+fn driver(problem: &AnyProblem, method: Box<dyn Method>, counting: &Counting) -> Driver {
+    Driver::new(&Problem::from(problem.clone()), method)
+        .executor(counting.clone())
+        .stop_signal(counting.signal.clone())
+        .rate(0.05)
+        .seed(3)
 }
 
 fn all_methods(steps: usize) -> Vec<Box<dyn Method>> {
@@ -121,7 +125,7 @@ fn all_methods(steps: usize) -> Vec<Box<dyn Method>> {
 
 /// λ, θ, memory and numbers, without times.
 fn without_times(outcome: &Outcome) -> (Snapshot, u32, Option<f64>) {
-    (outcome.state.snapshot().unwrap(), outcome.iterations, outcome.last.map(|last| last.hypergradient_norm))
+    (outcome.state.snapshot().unwrap(), outcome.iterations, outcome.last.as_ref().map(|last| last.hypergradient_norm))
 }
 
 #[test]

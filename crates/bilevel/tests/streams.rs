@@ -3,9 +3,9 @@
 use bilevel::graph::random::fill_normal_f64;
 use bilevel::graph::{Graph, Program, gradient_or_zeros};
 use bilevel::{
-    AnyMethod, Array, Chains, Checkpoints, Cpu, DType, Driver, Error, Fingerprint, Key, LangevinAdjoint, Leaf, Method,
-    Problem, ProblemBuilder, Rmd, Routine, Scope, Session, StopReason, StopSignal, Storage, Stream, StreamResult,
-    Tensor, Trace, Variable, methods,
+    AnyMethod, AnyProblem, Array, Chains, Checkpoints, Cpu, DType, Driver, Error, Fingerprint, Key, LangevinAdjoint,
+    Leaf, Method, Problem, ProblemBuilder, Rmd, Routine, Scope, Session, StopReason, StopSignal, Storage, Stream,
+    StreamResult, Tensor, Trace, Variable, methods,
 };
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -52,7 +52,7 @@ fn losses(
     let built = builder
         .inner(move |s, l, t| ((t.0 - inner(s)).square() * l.0.exp()).sum_all() + (t.0 * l.0).tanh().sum_all())
         .outer(move |s, _, t| (t.0 - 0.3 * outer(s)).square().sum_all());
-    built.build().unwrap()
+    built.build().unwrap().erase()
 }
 
 /// The first random streams of the two losses.
@@ -64,7 +64,7 @@ fn streamed(dtype: DType) -> Problem {
     losses(builder.stream("y", [4], DType::F64, Noise::of(OUTER)), |s| s.data("x"), |s| s.data("y"))
 }
 
-fn estimate(problem: &Problem, method: &dyn Method) -> [Vec<f64>; 2] {
+fn estimate(problem: &AnyProblem, method: &dyn Method) -> [Vec<f64>; 2] {
     let session = Session::new(problem, &Cpu::with_threads(1)).unwrap();
     let mut estimator = method.compile(&session).unwrap();
     let mut state = session.state(Key::from_seed(4)).unwrap();

@@ -8,6 +8,7 @@ fn synthetic() -> Problem {
         .outer(|_, l, t| (l.0 - t.0).square() + (t.0 - 0.5).square())
         .build()
         .unwrap()
+        .erase()
 }
 
 /// Plain SGD on λ with θ warm; the last λ and the θ from before the last update.

@@ -140,7 +140,7 @@ fn the_adjoint_is_right_in_a_quartic_well() {
         .build()
         .unwrap();
     let case = Case {
-        problem,
+        problem: problem.erase(),
         inner: |l, t| t[0].powi(4) / 4.0 + l[0] * t[0].powi(2) / 2.0 - t[0],
         outer: |l, t| (t[0] - 2.0).powi(2) + l[0] * t[0] / 2.0,
         lambda,
@@ -164,7 +164,7 @@ fn the_adjoint_is_right_in_a_rippled_bowl_with_two_hyperparameters() {
         .build()
         .unwrap();
     let case = Case {
-        problem,
+        problem: problem.erase(),
         inner: |l, t| l[1] * t[0].powi(2) / 2.0 + l[0] * (2.0 * t[0]).cos() - t[0],
         outer: |_, t| t[0].powi(2),
         lambda,
@@ -191,7 +191,7 @@ fn the_adjoint_is_right_in_a_coupled_plane() {
         .build()
         .unwrap();
     let case = Case {
-        problem,
+        problem: problem.erase(),
         inner: |l, t| {
             let (l, x, y) = (l[0], t[0], t[1]);
             x.powi(4) / 4.0 + (x * x + y * y) / 2.0 + l * x * y - x + y * l * l
@@ -220,7 +220,7 @@ fn the_adjoint_is_right_in_a_double_well() {
         .build()
         .unwrap();
     let case = Case {
-        problem,
+        problem: problem.erase(),
         inner: |l, t| {
             let (x, y) = (t[0], t[1]);
             (x * x - 1.0).powi(2) / 4.0 - l[0] * x + (y - x).powi(2) / 2.0

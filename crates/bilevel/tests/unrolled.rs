@@ -1,8 +1,8 @@
 //! The estimators that unroll the inner loop: against each other, finite differences, dense matrices and the design's table.
 
 use bilevel::{
-    Array, Covariance, Cpu, DType, Error, Es, Estimator, Fmd, HpoSgld, Hypergradient, Key, LangevinAdjoint, Leaf,
-    Leaves, Method, Oracles, Problem, Reptile, Rmd, RmdFo, Session, State, Storage, Tree, Variable,
+    AnyProblem, Array, Covariance, Cpu, DType, Error, Es, Estimator, Fmd, HpoSgld, Hypergradient, Key, LangevinAdjoint,
+    Leaf, Leaves, Method, Oracles, Problem, Reptile, Rmd, RmdFo, Session, State, Storage, Tree, Variable,
 };
 use bilevel_graph::random::fill_normal_f64;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -93,7 +93,7 @@ fn network(from: From) -> Problem {
             bias: (l.weight * l.weight).sum_all(),
         }),
     };
-    problem.build().unwrap()
+    problem.build().unwrap().erase()
 }
 
 fn cpu() -> Cpu {
@@ -101,7 +101,7 @@ fn cpu() -> Cpu {
 }
 
 /// One hypergradient at the problem's first state.
-fn once(method: &dyn Method, problem: &Problem, key: Key) -> (Hypergradient, State) {
+fn once(method: &dyn Method, problem: &AnyProblem, key: Key) -> (Hypergradient, State) {
     let mut state = State::initial(problem, &cpu(), Key::from_seed(3)).unwrap();
     let h = method.prepare(problem, &cpu()).unwrap().estimate(&mut state, key).unwrap();
     (h, state)
@@ -323,7 +323,7 @@ fn dense_problem(from_lambda: bool) -> Problem {
         let quadratic = (t * times("P", t)).sum_all() * 0.5 + (t * t * t).sum_all() / 7.0;
         quadratic + (t * times("D", l.0)).sum_all() + l.0.square().sum_all() * 0.5
     });
-    if from_lambda { problem.start(|_, l| *l).build().unwrap() } else { problem.build().unwrap() }
+    if from_lambda { problem.start(|_, l| *l).build().unwrap().erase() } else { problem.build().unwrap().erase() }
 }
 
 #[test]
@@ -418,7 +418,7 @@ fn the_papers_synthetic_rows_come_out_to_the_printed_digits() {
 // ---- Estimators that are right on average ----
 
 /// Means and standard errors over many keys, number by number of λ.
-fn average(method: &dyn Method, problem: &Problem, keys: u32) -> Vec<(f64, f64)> {
+fn average(method: &dyn Method, problem: &AnyProblem, keys: u32) -> Vec<(f64, f64)> {
     let mut estimator = method.prepare(problem, &cpu()).unwrap();
     let runs: Vec<Vec<f64>> = (0..keys)
         .map(|k| {
@@ -481,7 +481,7 @@ fn the_covariance_estimator_is_unbiased_on_a_gaussian() {
 fn oracles_are_counted_exactly() {
     let (state, lambda) = (network(From::State), network(From::Lambda));
     let key = Key::from_seed(1);
-    let counts = |method: &dyn Method, problem: &Problem| once(method, problem, key).0.oracles;
+    let counts = |method: &dyn Method, problem: &AnyProblem| once(method, problem, key).0.oracles;
     let expect = |inner_gradients, outer_gradients, products, losses| Oracles {
         inner_gradients,
         outer_gradients,
@@ -514,6 +514,7 @@ fn wide() -> Problem {
         .outer(|_, l, t| t.0.square().sum_all() + l.0)
         .build()
         .unwrap()
+        .erase()
 }
 
 #[test]

@@ -101,8 +101,9 @@ pub enum Command {
     /// See whether derivatives are right and steps are well chosen, before a long run.
     ///
     /// Holds gradients, Hessian and mixed products of both losses against finite differences, names hyperparameters that
-    /// cannot have any effect, measures the curvature of the inner loss, which says what inner step is safe, and does the
-    /// first ten iterations of the run.
+    /// cannot have any effect, measures the curvature of the inner loss, which says what inner step is safe, holds the
+    /// method's hypergradient against differences of whole trainings and against the derivative at the inner minimum, and
+    /// does the first ten iterations of the run.
     Check(Check),
     /// Draw the report of a run again, or several runs on one page.
     #[command(after_help = REPORT_EXAMPLES)]
@@ -258,6 +259,9 @@ pub struct Check {
     /// The largest relative error of a derivative that is right.
     #[arg(long, value_name = "ERROR", default_value_t = 1e-6)]
     pub tolerance: f64,
+    /// Also hold the hypergradients of all other methods that apply, with the settings of the task, against references.
+    #[arg(long)]
+    pub all_methods: bool,
     /// As JSON.
     #[arg(long)]
     pub json: bool,

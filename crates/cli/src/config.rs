@@ -7,8 +7,10 @@ use crate::config_entries::{Entry, Given};
 use crate::config_errors::{ConfigError, Wrong};
 use crate::config_text;
 use crate::errors::Result;
-use crate::outer_settings::{OptimizerSettings, Outer, ScheduleSettings};
-use bilevel::{AnyMethod, Chains, Cpu, DType, Driver, Method};
+use crate::outer_settings::{
+    OPTIMIZERS, Outer, SCHEDULES, ScheduleSettings, in_table, named_optimizer, usual_optimizer,
+};
+use bilevel::{AnyMethod, Chains, Cpu, DType, Driver, InnerOptimizer, Method, Optimizer};
 use bilevel_tasks::{Setup, Task, TaskOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -86,29 +88,87 @@ pub struct Metrics {
     pub tensorboard: bool,
 }
 
+/// A table in which one word decides which other keys it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tagged {
+    /// The table.
+    pub table: &'static str,
+    /// The key of the word.
+    pub tag: &'static str,
+    /// Both, with a point between them.
+    pub key: &'static str,
+}
+
+/// All of them, those first that decide whether others are there.
+pub const TAGGED: [Tagged; 5] = [
+    Tagged { table: "method", tag: "name", key: "method.name" },
+    Tagged { table: "method.optimizer", tag: "name", key: "method.optimizer.name" },
+    Tagged { table: "outer.optimizer", tag: "name", key: "outer.optimizer.name" },
+    Tagged { table: "outer.schedule", tag: "shape", key: "outer.schedule.shape" },
+    Tagged { table: "inner.schedule", tag: "shape", key: "inner.schedule.shape" },
+];
+
+impl Tagged {
+    /// The words it can be.
+    pub fn words(&self) -> Vec<&'static str> {
+        match self.table {
+            "method" => bilevel::methods().iter().map(|info| info.name).collect(),
+            "outer.schedule" | "inner.schedule" => SCHEDULES.to_vec(),
+            _ => OPTIMIZERS.to_vec(),
+        }
+    }
+}
+
 /// The words that decide which other keys there are.
 #[derive(Clone, Debug)]
 pub struct Choices<'a> {
     /// The task.
     pub task: &'static Task,
-    /// The method; the task's own if `None`.
-    pub method: Option<&'a str>,
-    /// The optimizer; the task's own if `None`.
-    pub optimizer: Option<&'a str>,
-    /// The schedule of the outer rate; the task's own if `None`.
-    pub schedule: Option<&'a str>,
-    /// The schedule of the inner step; constant if `None`.
-    pub inner_schedule: Option<&'a str>,
+    /// Words that were chosen, with their keys, which are those of [`TAGGED`]; for the others the task knows one.
+    pub words: Vec<(&'static str, &'a str)>,
     /// Iterations that schedules chosen here go over; the task's own if `None`.
     pub iterations: Option<u32>,
 }
 
-impl Choices<'_> {
+impl<'a> Choices<'a> {
+    /// The task as it is.
+    pub fn of(task: &'static Task) -> Self {
+        Choices { task, words: vec![], iterations: None }
+    }
+
+    /// The same with another word.
+    pub fn with(mut self, key: &'static str, word: &'a str) -> Self {
+        self.words.push((key, word));
+        self
+    }
+
+    fn word(&self, key: &str) -> Option<&'a str> {
+        self.words.iter().rev().find(|(chosen, _)| *chosen == key).map(|(_, word)| *word)
+    }
+
+    /// The method, with the optimizer that was chosen for it.
+    fn method(&self) -> std::result::Result<AnyMethod, ConfigError> {
+        let refuse = |error: bilevel::Error| ConfigError { place: None, wrong: Wrong::Other(error.to_string()) };
+        let method = self.task.method(self.word("method.name").unwrap_or(self.task.defaults.method)).map_err(refuse)?;
+        let key = "method.optimizer.name";
+        let Some(optimizer) = self.word(key).map(|name| named_optimizer(key, name)).transpose()? else {
+            return Ok(method);
+        };
+        let other = |error: serde_json::Error| ConfigError { place: None, wrong: Wrong::Other(error.to_string()) };
+        let mut settings = serde_json::to_value(&method).map_err(other)?;
+        // Of a method that has none the key is refused where all keys are looked for.
+        let Some(place) = settings.get_mut("optimizer") else { return Ok(method) };
+        *place = serde_json::to_value(optimizer).map_err(other)?;
+        serde_json::from_value(settings).map_err(other)
+    }
+
     /// The default configuration of these choices.
     pub fn defaults(&self) -> std::result::Result<Config, ConfigError> {
-        let refuse = |error: bilevel::Error| ConfigError { place: None, wrong: Wrong::Other(error.to_string()) };
         let d = &self.task.defaults;
         let over = self.iterations.unwrap_or(d.iterations);
+        let schedule =
+            |key: &'static str| self.word(key).map(|shape| ScheduleSettings::named(key, shape, over)).transpose();
+        let optimizer = self.word("outer.optimizer.name").map(|name| named_optimizer("outer.optimizer.name", name));
         Ok(Config {
             experiment: self.task.name.into(),
             seed: 0,
@@ -116,10 +176,10 @@ impl Choices<'_> {
             threads: 0,
             dtype: if d.dtype == DType::F32 { Float::F32 } else { Float::F64 },
             data: String::new(),
-            method: self.task.method(self.method.unwrap_or(d.method)).map_err(refuse)?,
+            method: self.method()?,
             inner: Inner {
-                schedule: match self.inner_schedule {
-                    Some(shape) => ScheduleSettings::named("inner.schedule.shape", shape, over)?.above_zero(),
+                schedule: match schedule("inner.schedule.shape")? {
+                    Some(schedule) => schedule.above_zero(),
                     None => ScheduleSettings::Constant { warm_up: 0 },
                 },
             },
@@ -131,12 +191,9 @@ impl Choices<'_> {
                 tolerance: 0.0,
                 patience: 0,
                 improvement: 0.0,
-                optimizer: match self.optimizer {
-                    Some(name) => OptimizerSettings::named(name)?,
-                    None => OptimizerSettings::of(d.optimizer),
-                },
-                schedule: match self.schedule {
-                    Some(shape) => ScheduleSettings::named("outer.schedule.shape", shape, over)?,
+                optimizer: optimizer.transpose()?.unwrap_or(usual_optimizer(d.optimizer)),
+                schedule: match schedule("outer.schedule.shape")? {
+                    Some(schedule) => schedule,
                     None if d.cosine => ScheduleSettings::cosine(d.iterations),
                     None => ScheduleSettings::Constant { warm_up: 0 },
                 },
@@ -191,17 +248,11 @@ impl Config {
             Given::Whole(count @ 1..=LARGEST) => Some(count as u32),
             _ => None,
         });
-        let mut choices =
-            Choices { task, method: None, optimizer: None, schedule: None, inner_schedule: None, iterations };
+        let mut choices = Choices { iterations, ..Choices::of(task) };
         // One after another, so that a word that is not known is blamed on its own place.
-        for key in ["method.name", "outer.optimizer.name", "outer.schedule.shape", "inner.schedule.shape"] {
+        for Tagged { key, .. } in TAGGED {
             let Some((entry, text)) = word(key)? else { continue };
-            match key {
-                "method.name" => choices.method = Some(text),
-                "outer.optimizer.name" => choices.optimizer = Some(text),
-                "inner.schedule.shape" => choices.inner_schedule = Some(text),
-                _ => choices.schedule = Some(text),
-            }
+            choices = choices.with(key, text);
             choices.defaults().map_err(|error| ConfigError { place: Some(entry.place.clone()), ..error })?;
         }
         let mut settings = choices.defaults()?.settings();
@@ -268,7 +319,16 @@ impl Config {
         require(self.checkpoint.every >= 1, "checkpoint.every", 0.0, "at least 1")?;
         require(self.metrics.every >= 1, "metrics.every", 0.0, "at least 1")?;
         self.inner.schedule.check("inner", 1.0)?;
+        if let Some(optimizer) = self.inner_optimizer() {
+            optimizer.check().map_err(|error| in_table("method.optimizer", error))?;
+        }
         self.outer.check()
+    }
+
+    /// The optimizer of the inner loop, where the method has one.
+    fn inner_optimizer(&self) -> Option<InnerOptimizer> {
+        let settings = serde_json::to_value(&self.method).ok()?;
+        serde_json::from_value(settings.get("optimizer")?.clone()).ok()
     }
 
     /// The task.
@@ -304,7 +364,7 @@ impl Config {
         let outer = &self.outer;
         let mut driver = Driver::new(&setup.problem, self.method())
             .executor(self.executor())
-            .optimizer(outer.optimizer.build())
+            .optimizer(outer.optimizer)
             .schedule(outer.schedule.build(outer.rate))
             .seed(self.seed)
             .cold(outer.cold)

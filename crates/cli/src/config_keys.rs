@@ -2,6 +2,8 @@
 
 /// What a key means; empty for one that is not known, which a test sees to.
 pub fn meaning(key: &str) -> &'static str {
+    // What an optimizer is told means the same wherever it is.
+    let key = key.strip_prefix("method.optimizer.").map_or(key.to_string(), |rest| format!("outer.optimizer.{rest}"));
     KEYS.iter().find(|(known, _)| *known == key).map_or("", |(_, meaning)| meaning)
 }
 
@@ -31,7 +33,7 @@ const KEYS: &[(&str, &str)] = &[
     ("method.rho", "strength of the pull towards the start"),
     ("method.storage", "what is kept of the inner loop: all, checkpoints or { truncated = STEPS }"),
     ("method.storage.truncated", "walk back so many steps only"),
-    ("method.optimizer", "how the inner loop steps: sgd, or a table such as { adam = { beta1 = 0.9 } }"),
+    ("method.optimizer", "how a gradient of the inner loss becomes a step"),
     ("method.sigma", "size of a perturbation"),
     ("method.antithetic", "look both ways along every direction"),
     ("inner", "how the inner loop changes over the outer iterations"),
@@ -51,12 +53,13 @@ const KEYS: &[(&str, &str)] = &[
     ("outer.patience", "stop after so many iterations without improvement, 0 for never"),
     ("outer.improvement", "a fall of the outer loss by more than this is an improvement"),
     ("outer.optimizer", "how a hypergradient becomes a step"),
-    ("outer.optimizer.name", "sgd, momentum or adam"),
-    ("outer.optimizer.decay", "how much of the velocity is kept"),
+    ("outer.optimizer.name", "sgd, momentum, rmsprop, adam or adamw"),
+    ("outer.optimizer.decay", "how much is kept of the velocity, for rmsprop of the running mean square"),
     ("outer.optimizer.nesterov", "look ahead by one step"),
     ("outer.optimizer.beta1", "how much of the running mean is kept"),
     ("outer.optimizer.beta2", "how much of the running mean square is kept"),
     ("outer.optimizer.epsilon", "its square is added to the mean square under the root"),
+    ("outer.optimizer.weight_decay", "so many times the variable itself is added to its step"),
     ("outer.schedule", "the outer learning rate over time"),
     ("outer.schedule.shape", "constant, step or cosine"),
     ("outer.schedule.warm_up", "iterations in which the rate grows to its full size"),

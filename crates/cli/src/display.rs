@@ -135,7 +135,7 @@ impl<W: Write + Send> Observer for Display<W> {
 
     fn on_iteration(&mut self, iteration: &Iteration, _: &State) -> ControlFlow<String> {
         if self.shown.is_some_and(|at| at.elapsed() < self.pause) {
-            self.held = Some(*iteration);
+            self.held = Some(iteration.clone());
         } else {
             self.held = None;
             self.show(iteration);

@@ -1,6 +1,7 @@
 //! What can go wrong with the command, and the exit code each ends with.
 
 use crate::config_errors::ConfigError;
+use crate::folder::RunFolder;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -39,12 +40,16 @@ pub enum CliError {
     NotBegun(PathBuf),
     /// The configuration in the folder of a run is not the one it was begun with.
     Changed(PathBuf),
-    /// The metrics in the folder of a run are not its own.
-    ForeignMetrics {
+    /// A file in the folder of a run is not its own.
+    Foreign {
         /// The run's folder.
         path: PathBuf,
+        /// The file's name.
+        name: &'static str,
         /// What was found.
         what: String,
+        /// What comes of moving it away; may be empty.
+        then: &'static str,
     },
     /// A run to resume is past the last iteration asked for.
     Past {
@@ -85,6 +90,11 @@ impl CliError {
     /// A file or folder that cannot be read or written.
     pub fn file(action: &'static str, path: &Path, error: &std::io::Error) -> Self {
         CliError::File { action, path: path.to_path_buf(), reason: error.to_string() }
+    }
+
+    /// A file in the folder of a run that is not its own, as can be seen from this; `then` is what comes of moving it away.
+    pub fn foreign(folder: &RunFolder, name: &'static str, what: String, then: &'static str) -> Self {
+        CliError::Foreign { path: folder.path().to_path_buf(), name, what, then }
     }
 
     /// The exit code it ends with.
@@ -129,10 +139,9 @@ impl fmt::Display for CliError {
                  {0}/config.toml'",
                 path.display()
             ),
-            CliError::ForeignMetrics { path, what } => write!(
+            CliError::Foreign { path, name, what, then } => write!(
                 f,
-                "{0}/metrics.jsonl is not that of the run in {0}: {what}; put the right file back, or move this one away and \
-                 the run goes on without it",
+                "{0}/{name} is not that of the run in {0}: {what}; put the right file back, or move this one away{then}",
                 path.display()
             ),
             CliError::Past { path, done, asked } => write!(

@@ -11,9 +11,10 @@
 use crate::config::Config;
 use crate::config_entries::{self, Entry};
 use crate::config_errors::{ConfigError, Place, Wrong};
+use crate::config_text;
 use crate::errors::{CliError, Result};
 use crate::readable::escaped_path;
-use bilevel::whole_file::{self, is_unfinished, remove_unfinished};
+use bilevel::whole_file::{self, is_unfinished, open_regular, remove_unfinished};
 use bilevel::{CheckpointError, Checkpoints};
 use std::ffi::OsString;
 use std::fs::File;
@@ -81,9 +82,7 @@ impl RunFolder {
     /// True where a run was killed before it had its configuration written: no more is there than what comes before.
     fn is_not_begun(&self) -> bool {
         let only = |folder: &Path, known: &[&str]| {
-            entries_of(folder).is_ok_and(|names| {
-                !names.is_empty() && names.iter().all(|name| known.iter().any(|known| name == known))
-            })
+            entries_of(folder).is_ok_and(|names| names.iter().all(|name| known.iter().any(|known| name == known)))
         };
         only(&self.path, &["checkpoint"]) && only(&self.checkpoints(), &["lock", "configuration"])
     }
@@ -131,7 +130,7 @@ impl RunFolder {
 
     /// Refuses a configuration that would continue the run on another path.
     pub fn check_unchanged(&self, config: &Config) -> Result<()> {
-        match read_up_to(&self.path_hash_file(), LARGEST_SETTINGS) {
+        match read_settings(&self.path_hash_file()) {
             Ok(begun) if begun.trim_ascii() != config.path_hash().as_bytes() => {
                 Err(CliError::Changed(self.path.clone()))
             }
@@ -165,9 +164,19 @@ impl RunFolder {
         self.path.join("tensorboard")
     }
 
-    /// The settings in its configuration.
+    /// The settings in its configuration. A run writes every key there is, so a file that lacks one was cut.
     pub fn entries(&self) -> Result<Vec<Entry>> {
-        read_entries(&self.config_file())
+        let path = self.config_file();
+        let entries = read_entries(&path)?;
+        let keys = config_text::keys(&Config::resolve(&entries)?.settings());
+        match keys.iter().find(|key| !entries.iter().any(|entry| entry.dotted() == **key)) {
+            None => Ok(entries),
+            Some(key) => Err(CliError::File {
+                action: "read",
+                path,
+                reason: format!("it is not whole, for it does not say what {key} is; put the right file back"),
+            }),
+        }
     }
 }
 
@@ -200,21 +209,27 @@ pub fn clean(folder: &Path) -> Result<()> {
 }
 
 /// The most bytes a file of settings may have.
-pub const LARGEST_SETTINGS: u64 = 1 << 20;
+const LARGEST_SETTINGS: u64 = 1 << 20;
 
-/// A small file; one that is larger than it can be is refused before it fills the memory.
-pub fn read_up_to(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+/// A small file of the command's own; one that is larger than it can be is refused before it fills the memory.
+pub fn read_settings(path: &Path) -> std::io::Result<Vec<u8>> {
+    read_up_to(open_regular(path)?)
+}
+
+fn read_up_to(file: File) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![];
-    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > most {
-        true => Err(std::io::Error::other(format!("it has more than {most} bytes, too many for a file of settings"))),
+    file.take(LARGEST_SETTINGS + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > LARGEST_SETTINGS {
+        true => Err(std::io::Error::other(format!(
+            "it has more than {LARGEST_SETTINGS} bytes, too many for a file of settings"
+        ))),
         false => Ok(bytes),
     }
 }
 
-/// The settings in a file.
+/// The settings in a file, which may be a pipe if the user names one.
 pub fn read_entries(path: &Path) -> Result<Vec<Entry>> {
-    let text = read_up_to(path, LARGEST_SETTINGS).map_err(|error| CliError::file("read", path, &error))?;
+    let text = File::open(path).and_then(read_up_to).map_err(|error| CliError::file("read", path, &error))?;
     let entries = config_entries::parse(&text, path)?;
     if entries.is_empty() {
         return Err(ConfigError::at(&Place::File(path.into(), 1), Wrong::NoExperiment).into());

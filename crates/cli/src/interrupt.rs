@@ -1,5 +1,5 @@
-//! Ctrl-C: the first asks the work to stop at the next good place, the second ends the process; work that has nothing to
-//! save ends with the first. All of them say so at once.
+//! Ctrl-C, and the system's request to end: the first asks the work to stop at the next good place, the second ends the
+//! process, and so does time if no second comes; work that has nothing to save ends with the first. All of them say so at once.
 
 use crate::errors::{CliError, Result, STOPPED};
 use bilevel::StopSignal;
@@ -7,6 +7,11 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Work that has not stopped after so long hangs, say on a reader that does not read: whoever asked once and cannot ask again,
+/// as a machine that shuts down, has it ended.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
@@ -47,6 +52,12 @@ fn listen(again: String) -> Result<StopSignal> {
             std::process::exit(STOPPED.into());
         }
         shared.stop();
+        let late = again.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(PATIENCE);
+            say(&late);
+            std::process::exit(STOPPED.into());
+        });
         if !QUIET.load(Ordering::SeqCst) {
             say("stopping; Ctrl-C again ends it now");
         }

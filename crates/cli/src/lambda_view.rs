@@ -44,8 +44,29 @@ fn sorted_plot(title: String, curves: Vec<Curve>) -> Plot {
 }
 
 /// True where there are so few numbers that they are written out.
+fn are_few(lambda: &[LambdaLeaf]) -> bool {
+    lambda.iter().all(|leaf| leaf.values.len() <= FEW)
+}
+
 fn is_written_out(run: &RunRecord) -> bool {
-    run.lambda.iter().all(|leaf| leaf.values.len() <= FEW)
+    are_few(&run.lambda)
+}
+
+/// These leaves, sorted, in one figure.
+fn sorted_figure(leaves: &[&LambdaLeaf]) -> Option<Figure> {
+    let alone = leaves.len() == 1;
+    let curve = |leaf: &&LambdaLeaf| Curve::new(if alone { String::new() } else { leaf.title() }, sorted(leaf));
+    let title = match leaves {
+        [] => return None,
+        [leaf] => format!("The learned {}, sorted", leaf.title()),
+        _ => "The learned λ, sorted".into(),
+    };
+    Some(Figure::plot("lambda-sorted", sorted_plot(title, leaves.iter().map(curve).collect())))
+}
+
+/// The leaves of one run, sorted, where they have too many numbers to write them out.
+pub fn drawn_sorted(lambda: &[LambdaLeaf]) -> Option<Figure> {
+    if are_few(lambda) { None } else { sorted_figure(&lambda.iter().collect::<Vec<_>>()) }
 }
 
 /// What to look at.
@@ -55,13 +76,7 @@ pub fn figures(runs: &[Named]) -> Vec<Figure> {
     let many = |run: &RunRecord, leaf: &LambdaLeaf| !is_written_out(run) && !shown(run, leaf);
     if let [(_, run)] = runs {
         let leaves: Vec<&LambdaLeaf> = run.lambda.iter().filter(|leaf| many(run, leaf)).collect();
-        let alone = leaves.len() == 1;
-        let curve = |leaf: &&LambdaLeaf| Curve::new(if alone { String::new() } else { leaf.title() }, sorted(leaf));
-        let title =
-            if alone { format!("The learned {}, sorted", leaves[0].title()) } else { "The learned λ, sorted".into() };
-        if !leaves.is_empty() {
-            figures.push(Figure::plot("lambda-sorted", sorted_plot(title, leaves.iter().map(curve).collect())));
-        }
+        figures.extend(sorted_figure(&leaves));
         return figures;
     }
     let mut titles: Vec<String> = vec![];
@@ -85,9 +100,18 @@ pub fn figures(runs: &[Named]) -> Vec<Figure> {
 
 /// The leaves of runs that have so few numbers that they are written out; `None` where there are none.
 pub fn table(runs: &[Named]) -> Option<Table> {
+    written(runs.iter().filter(|(_, run)| is_written_out(run)).map(|(name, run)| (*name, &run.lambda[..])))
+}
+
+/// The leaves of one run where they have few numbers.
+pub fn written_out(lambda: &[LambdaLeaf]) -> Option<Table> {
+    if are_few(lambda) { written([("", lambda)].into_iter()) } else { None }
+}
+
+fn written<'a>(runs: impl Iterator<Item = (&'a str, &'a [LambdaLeaf])>) -> Option<Table> {
     let mut rows = vec![];
-    for (name, run) in runs.iter().filter(|(_, run)| is_written_out(run)) {
-        for leaf in &run.lambda {
+    for (name, lambda) in runs {
+        for leaf in lambda {
             let title = if name.is_empty() { leaf.title() } else { format!("{} · {name}", leaf.title()) };
             let values: Vec<String> = leaf.values.iter().copied().map(number).collect();
             rows.push(vec![title, values.join("  ")]);

@@ -23,6 +23,7 @@ mod marked_folder;
 mod metrics;
 mod numbers;
 mod outer_settings;
+pub mod own_report;
 mod readable;
 mod reproduction;
 pub mod result;

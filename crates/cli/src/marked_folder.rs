@@ -1,7 +1,7 @@
 //! A folder that carries a mark while a command writes it, so that one it was killed in is known and can be finished.
 
 use crate::errors::{CliError, Result};
-use crate::folder::{LARGEST_SETTINGS, clean, read_up_to, write_whole};
+use crate::folder::{clean, read_settings, write_whole};
 use crate::readable::escaped_path;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn text(command: &str) -> String {
 impl MarkedFolder {
     /// True for a folder that this command left unfinished.
     pub fn was_left(path: &Path, command: &str) -> bool {
-        read_up_to(&path.join(MARK), LARGEST_SETTINGS).is_ok_and(|found| found == text(command).as_bytes())
+        read_settings(&path.join(MARK)).is_ok_and(|found| found == text(command).as_bytes())
     }
 
     /// Makes the folder, marks it, and clears away what a kill left half-written in it.

@@ -4,115 +4,94 @@ use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_whole};
 use crate::numbers::numbers;
+use crate::result::RunResult;
 use crate::run_history::{Damage, History, LONGEST_LINE};
 use crate::tensorboard::TensorBoard;
-use bilevel::{Beginning, Evaluator, Iteration, Key, Observer, Session, State};
-use serde_json::{Map, Value};
+use bilevel::whole_file::{open_regular, refuse_irregular};
+use bilevel::{Beginning, Iteration, Observer, State};
+use serde_json::Value;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::ops::ControlFlow;
 
-/// The problem's own measures at a state. All measures of a run draw from one key, so that they can be compared.
-pub struct Measures {
-    evaluator: Evaluator,
-    key: Key,
-}
-
-impl Measures {
-    /// Of this session's problem, in runs of this configuration.
-    pub fn new(session: &Session, config: &Config) -> Result<Self> {
-        Ok(Measures { evaluator: session.evaluator()?, key: Key::from_seed(config.seed).fold_in(u32::MAX) })
-    }
-
-    /// By name; a number that is not finite is null.
-    pub fn at(&mut self, state: &State) -> Result<Map<String, Value>> {
-        let values = self.evaluator.at(state, self.key)?;
-        // The first two are the losses, which every iteration has.
-        let named = self.evaluator.names().iter().zip(values).skip(2);
-        Ok(named.map(|(name, value)| (name.clone(), Value::from(value))).collect())
-    }
-}
-
-/// What a run that goes on finds in its metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// Lines there are, whatever iteration they are of.
-    pub lines: usize,
-    /// Iterations that are done and have no line.
-    pub lacking: usize,
-}
-
 /// Looks at the metrics of a run that goes on after this iteration, or from its beginning. Lines that are not its own are
-/// refused, so that none of them is written over.
-pub fn look_at(folder: &RunFolder, last: Option<&Iteration>) -> Result<Kept> {
+/// refused, so that none of them is written over. The answer is how many lines there are, whatever iteration they are of.
+pub fn look_at(folder: &RunFolder, config: &Config, last: Option<&Iteration>) -> Result<usize> {
     let path = folder.metrics_file();
-    let done = last.map_or(0, |last| last.number as usize);
-    let file = match File::open(&path) {
+    // It will be written again, which nothing but a regular file allows.
+    refuse_irregular(&path).map_err(|error| CliError::file("write", &path, &error))?;
+    let file = match open_regular(&path) {
         Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Kept { lines: 0, lacking: done }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(CliError::file("read", &path, &error)),
     };
-    let foreign = |what: String| CliError::ForeignMetrics { path: folder.path().to_path_buf(), what };
-    let rows = match History::parse(BufReader::new(file)) {
-        Ok(history) => history.rows,
+    let foreign = |what: String| CliError::foreign(folder, "metrics.jsonl", what, " and the run goes on without it");
+    let history = match History::parse(BufReader::new(file)) {
+        Ok(history) => history,
         Err(Damage::Unread(error)) => return Err(CliError::file("read", &path, &error)),
         Err(damage) => return Err(foreign(damage.to_string())),
     };
-    let of_last = rows.iter().enumerate().find(|(_, row)| row.iteration as usize == done);
-    if let (Some(last), Some((at, row))) = (last, of_last) {
-        let found = [row.inner_loss, row.outer_loss, row.hypergradient_norm];
-        if found != [last.inner_loss, last.outer_loss, last.hypergradient_norm].map(Some) {
-            return Err(foreign(format!("in line {} the losses are not those of the checkpoint", at + 1)));
-        }
+    let other_losses = |last: &Iteration| {
+        let expected = [last.inner_loss, last.outer_loss, last.hypergradient_norm].map(Some);
+        history.other_losses(last.number, expected, "the checkpoint")
+    };
+    if let Some(what) = history.foreign_line(&config.path_hash()).or_else(|| last.and_then(other_losses)) {
+        return Err(foreign(what));
     }
-    let there = rows.iter().filter(|row| row.iteration as usize <= done).count();
-    Ok(Kept { lines: rows.len(), lacking: done.saturating_sub(there) })
+    Ok(history.rows.len())
 }
 
 /// Writes `config.toml` when a run begins and a line of `metrics.jsonl` after every iteration.
 pub struct Recorder {
     folder: RunFolder,
     config: Config,
-    measures: Measures,
     file: Option<File>,
     events: Option<TensorBoard>,
 }
 
 impl Recorder {
     /// Into this folder.
-    pub fn new(folder: &RunFolder, config: &Config, measures: Measures) -> Self {
-        Recorder { folder: folder.clone(), config: config.clone(), measures, file: None, events: None }
+    pub fn new(folder: &RunFolder, config: &Config) -> Self {
+        Recorder { folder: folder.clone(), config: config.clone(), file: None, events: None }
     }
 
     fn begin(&mut self, done: u32) -> Result<()> {
         self.folder.clean()?;
+        // What cannot be written at the end is better known at the beginning.
+        for path in [self.folder.result_file(), self.folder.lambda_file()] {
+            refuse_irregular(&path).map_err(|error| CliError::file("write", &path, &error))?;
+        }
         write_whole(&self.folder.path_hash_file(), self.config.path_hash().as_bytes())?;
         write_whole(&self.folder.config_file(), self.config.to_toml().as_bytes())?;
         let path = self.folder.metrics_file();
         let failed = |error: std::io::Error| CliError::file("write", &path, &error);
-        self.file = Some(if done == 0 {
-            File::create(&path).map_err(failed)?
-        } else {
-            // Lines of iterations that will be done again, and one torn by a crash, are not kept.
-            let kept = whole_lines(&path, done).map_err(failed)?;
-            write_whole(&path, &kept)?;
-            OpenOptions::new().append(true).open(&path).map_err(failed)?
-        });
+        // What is to be found again is not kept: the result of another wish or of iterations that will be done again, their
+        // lines, and a line torn by a crash.
+        let has_result = RunResult::read(&self.folder).ok();
+        if has_result.is_some_and(|had| had.config_hash != self.config.hash() || had.iterations > done) {
+            let path = self.folder.result_file();
+            std::fs::remove_file(&path).map_err(|error| CliError::file("remove", &path, &error))?;
+        }
+        let kept = if done == 0 { vec![] } else { whole_lines(&path, done).map_err(failed)? };
+        write_whole(&path, &kept)?;
+        self.file = Some(OpenOptions::new().append(true).open(&path).map_err(failed)?);
         if self.config.metrics.tensorboard {
             self.events = Some(TensorBoard::new(&self.folder, done)?);
+        }
+        let lacking = (done as usize).saturating_sub(kept.iter().filter(|byte| **byte == b'\n').count());
+        if lacking > 0 {
+            crate::complain(&format!(
+                "{} lacks {lacking} of the {done} iterations that are done; the run goes on, but its curves have a gap",
+                path.display()
+            ));
         }
         Ok(())
     }
 
-    fn write(&mut self, iteration: &Iteration, state: &State) -> Result<()> {
+    fn write(&mut self, iteration: &Iteration) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         let mut line = numbers(iteration);
-        if iteration.number.is_multiple_of(self.config.metrics.every) {
-            let measures = self.measures.at(state)?;
-            if !measures.is_empty() {
-                line.insert("measures".into(), Value::Object(measures));
-            }
-        }
+        line.insert("run".into(), self.config.path_hash().into());
         if let Some(events) = &mut self.events {
             events.write(iteration.number, &line)?;
         }
@@ -125,7 +104,7 @@ impl Recorder {
 /// The lines of the first `done` iterations.
 fn whole_lines(path: &std::path::Path, done: u32) -> std::io::Result<Vec<u8>> {
     let mut kept = vec![];
-    let file = match File::open(path) {
+    let file = match open_regular(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(kept),
         Err(error) => return Err(error),
@@ -157,7 +136,7 @@ impl Observer for Recorder {
         answer(self.begin(beginning.done))
     }
 
-    fn on_iteration(&mut self, iteration: &Iteration, state: &State) -> ControlFlow<String> {
-        answer(self.write(iteration, state))
+    fn on_iteration(&mut self, iteration: &Iteration, _: &State) -> ControlFlow<String> {
+        answer(self.write(iteration))
     }
 }

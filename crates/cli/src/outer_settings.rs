@@ -1,7 +1,7 @@
 //! The outer loop's part of a configuration: optimizer, schedule, and when to stop.
 
 use crate::config_errors::{ConfigError, Wrong};
-use bilevel::{Adam, Momentum, Optimizer, Schedule, Sgd};
+use bilevel::{Adam, AdamW, InnerOptimizer, Momentum, Optimizer, RmsProp, Schedule};
 use bilevel_tasks::OptimizerKind;
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub struct Outer {
     /// What counts as an improvement of the outer loss.
     pub improvement: f64,
     /// What moves λ.
-    pub optimizer: OptimizerSettings,
+    pub optimizer: InnerOptimizer,
     /// The learning rate over time.
     pub schedule: ScheduleSettings,
 }
@@ -43,87 +43,48 @@ impl Outer {
         at_least_0("outer.tolerance", self.tolerance)?;
         at_least_0("outer.improvement", self.improvement)?;
         self.schedule.check("outer", self.rate)?;
-        self.optimizer.build().check().map_err(|error| in_table("outer.optimizer", error))
+        self.optimizer.check().map_err(|error| in_table("outer.optimizer", error))
     }
 }
 
 /// The library's complaint about a setting, with the key it stands under.
-fn in_table(table: &str, error: bilevel::Error) -> ConfigError {
+pub fn in_table(table: &str, error: bilevel::Error) -> ConfigError {
     match error {
         bilevel::Error::Setting { name, value, must } => ConfigError::range(&format!("{table}.{name}"), value, must),
         other => ConfigError { place: None, wrong: Wrong::Other(other.to_string()) },
     }
 }
 
-/// An optimizer with its settings.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "name", rename_all = "lowercase", deny_unknown_fields)]
-pub enum OptimizerSettings {
-    /// Plain descent.
-    Sgd {},
-    /// Heavy ball.
-    Momentum {
-        /// How much of the velocity is kept.
-        decay: f64,
-        /// Look ahead by one step.
-        nesterov: bool,
-    },
-    /// Adam.
-    Adam {
-        /// How much of the mean is kept.
-        beta1: f64,
-        /// How much of the mean square is kept.
-        beta2: f64,
-        /// Its square is added to the mean square under the root.
-        epsilon: f64,
-    },
-}
-
 /// Names of the optimizers.
-pub const OPTIMIZERS: [&str; 3] = ["sgd", "momentum", "adam"];
+pub const OPTIMIZERS: [&str; 5] = ["sgd", "momentum", "rmsprop", "adam", "adamw"];
 /// Names of the schedules.
 pub const SCHEDULES: [&str; 3] = ["constant", "step", "cosine"];
 
-fn unknown(key: &'static str, given: &str, known: [&'static str; 3]) -> ConfigError {
-    let near = bilevel::nearest(given, known).map(String::from);
-    let known = known.map(String::from).to_vec();
+fn unknown(key: &'static str, given: &str, known: &[&'static str]) -> ConfigError {
+    let near = bilevel::nearest(given, known.iter().copied()).map(String::from);
+    let known = known.iter().map(|word| word.to_string()).collect();
     ConfigError { place: None, wrong: Wrong::UnknownWord { key, given: given.into(), near, known } }
 }
 
-impl OptimizerSettings {
-    /// The usual settings of an optimizer.
-    pub fn of(kind: OptimizerKind) -> Self {
-        match kind {
-            OptimizerKind::Sgd => OptimizerSettings::Sgd {},
-            OptimizerKind::Momentum => {
-                let Momentum { decay, nesterov } = Momentum::default();
-                OptimizerSettings::Momentum { decay, nesterov }
-            }
-            OptimizerKind::Adam => {
-                let Adam { beta1, beta2, epsilon } = Adam::default();
-                OptimizerSettings::Adam { beta1, beta2, epsilon }
-            }
-        }
+/// The usual settings of a task's optimizer.
+pub fn usual_optimizer(kind: OptimizerKind) -> InnerOptimizer {
+    match kind {
+        OptimizerKind::Sgd => InnerOptimizer::Sgd,
+        OptimizerKind::Momentum => InnerOptimizer::Momentum(Momentum::default()),
+        OptimizerKind::Adam => InnerOptimizer::Adam(Adam::default()),
     }
+}
 
-    /// By name.
-    pub fn named(name: &str) -> Result<Self, ConfigError> {
-        match name {
-            "sgd" => Ok(Self::of(OptimizerKind::Sgd)),
-            "momentum" => Ok(Self::of(OptimizerKind::Momentum)),
-            "adam" => Ok(Self::of(OptimizerKind::Adam)),
-            _ => Err(unknown("outer.optimizer.name", name, OPTIMIZERS)),
-        }
-    }
-
-    /// The library's optimizer.
-    pub fn build(&self) -> Box<dyn Optimizer> {
-        match *self {
-            OptimizerSettings::Sgd {} => Box::new(Sgd),
-            OptimizerSettings::Momentum { decay, nesterov } => Box::new(Momentum { decay, nesterov }),
-            OptimizerSettings::Adam { beta1, beta2, epsilon } => Box::new(Adam { beta1, beta2, epsilon }),
-        }
-    }
+/// An optimizer by name, with its usual settings; the key is that which the name was given for.
+pub fn named_optimizer(key: &'static str, name: &str) -> Result<InnerOptimizer, ConfigError> {
+    Ok(match name {
+        "sgd" => InnerOptimizer::Sgd,
+        "momentum" => InnerOptimizer::Momentum(Momentum::default()),
+        "rmsprop" => InnerOptimizer::RmsProp(RmsProp::default()),
+        "adam" => InnerOptimizer::Adam(Adam::default()),
+        "adamw" => InnerOptimizer::AdamW(AdamW::default()),
+        _ => return Err(unknown(key, name, &OPTIMIZERS)),
+    })
 }
 
 /// A rate over time.
@@ -167,7 +128,7 @@ impl ScheduleSettings {
             "constant" => Ok(ScheduleSettings::Constant { warm_up: 0 }),
             "step" => Ok(ScheduleSettings::Step { warm_up: 0, every: (iterations / 3).max(1), factor: 0.1 }),
             "cosine" => Ok(Self::cosine(iterations)),
-            _ => Err(unknown(key, shape, SCHEDULES)),
+            _ => Err(unknown(key, shape, &SCHEDULES)),
         }
     }
 

@@ -3,11 +3,12 @@
 use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_whole};
-use crate::metrics::Measures;
+use bilevel::whole_file::read_regular;
 use bilevel::{DType, Outcome, Problem, StopReason};
 use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::io::ErrorKind;
 
 /// A leaf of λ with at most so many numbers is written out.
 const SMALL: usize = 16;
@@ -72,11 +73,20 @@ fn or_nan<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<f64,
 }
 
 impl LeafSummary {
-    fn new(name: &str, array: &bilevel::Array) -> Self {
-        let values = array.to_f64();
+    /// Whether this was said of a leaf that looks like the other; a number that is not finite was written as none.
+    pub fn is_of(&self, found: &LeafSummary) -> bool {
+        let same = |said: f64, found: f64| said == found || said.is_nan() && !found.is_finite();
+        self.shape == found.shape
+            && same(self.norm, found.norm)
+            && same(self.least, found.least)
+            && same(self.largest, found.largest)
+    }
+
+    /// Of these numbers in this shape.
+    pub fn new(name: &str, shape: &[usize], values: Vec<f64>) -> Self {
         LeafSummary {
             name: name.into(),
-            shape: array.shape().to_vec(),
+            shape: shape.to_vec(),
             norm: values.iter().map(|v| v * v).sum::<f64>().sqrt(),
             least: values.iter().copied().fold(f64::INFINITY, f64::min),
             largest: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
@@ -90,7 +100,7 @@ fn word(reason: &StopReason) -> Option<&'static str> {
     match reason {
         StopReason::Iterations => Some("iterations"),
         StopReason::Tolerance => Some("tolerance"),
-        StopReason::Patience => Some("patience"),
+        StopReason::Patience | StopReason::MeasurePatience(_) => Some("patience"),
         StopReason::Diverged(_) => Some("diverged"),
         _ => None,
     }
@@ -98,7 +108,7 @@ fn word(reason: &StopReason) -> Option<&'static str> {
 
 impl RunResult {
     /// Of a finished run; `None` where it was stopped from outside.
-    pub fn new(config: &Config, problem: &Problem, outcome: &Outcome, measures: &mut Measures) -> Result<Option<Self>> {
+    pub fn new(config: &Config, problem: &Problem, outcome: &Outcome) -> Result<Option<Self>> {
         let Some(stopped) = word(&outcome.reason) else { return Ok(None) };
         let last = outcome.last.as_ref();
         let o = outcome.oracles;
@@ -123,8 +133,8 @@ impl RunResult {
             outer_loss: last.map(|last| last.outer_loss),
             best_outer_loss: outcome.best_outer_loss,
             hypergradient_norm: last.map(|last| last.hypergradient_norm),
-            measures: measures.at(&outcome.state)?,
-            lambda: leaves.map(|(name, array)| LeafSummary::new(name, array)).collect(),
+            measures: outcome.measures.iter().map(|(name, value)| (name.to_string(), Value::from(value))).collect(),
+            lambda: leaves.map(|(name, array)| LeafSummary::new(name, array.shape(), array.to_f64())).collect(),
             oracles: oracles.map(|(name, count)| (name.to_string(), Value::from(count))).into_iter().collect(),
         }))
     }
@@ -138,12 +148,31 @@ impl RunResult {
     /// A result that was written before.
     pub fn read(folder: &RunFolder) -> Result<Self> {
         let path = folder.result_file();
-        let text = std::fs::read(&path).map_err(|error| CliError::file("read", &path, &error))?;
+        let text = read_regular(&path).map_err(|error| CliError::file("read", &path, &error))?;
         serde_json::from_slice(&text).map_err(|error| CliError::File {
             action: "read",
             path,
             reason: error.to_string(),
         })
+    }
+
+    /// Refuses a result that is not of the run with this configuration, however many iterations that is now asked for.
+    pub fn check_is_of(&self, config: &Config, folder: &RunFolder) -> Result<()> {
+        let method = bilevel::Method::name(&config.method);
+        let mut as_asked_for = config.clone();
+        as_asked_for.outer.iterations = self.iterations;
+        let what = if self.experiment != config.experiment {
+            format!("it is of {} and not of {}", self.experiment, config.experiment)
+        } else if self.method != method {
+            format!("it is by {} and not by {method}", self.method)
+        } else if self.seed != config.seed {
+            format!("it is of seed {} and not of seed {}", self.seed, config.seed)
+        } else if ![config.hash(), as_asked_for.hash()].contains(&self.config_hash) {
+            "it was found with other settings".into()
+        } else {
+            return Ok(());
+        };
+        Err(CliError::foreign(folder, "result.json", what, ""))
     }
 
     /// A few lines for people.
@@ -182,7 +211,8 @@ impl RunResult {
     }
 }
 
-/// Writes `lambda.safetensors` and then `result.json`, so that where there is a result there is its λ.
+/// Writes `lambda.safetensors` and then `result.json`, so that where there is a result there is its λ, and no report of the run
+/// before it was finished.
 pub fn write_result(folder: &RunFolder, problem: &Problem, outcome: &Outcome, result: &RunResult) -> Result<()> {
     let path = folder.lambda_file();
     let failed = |error: safetensors::SafeTensorError| CliError::File {
@@ -198,5 +228,15 @@ pub fn write_result(folder: &RunFolder, problem: &Problem, outcome: &Outcome, re
         views.push((name, TensorView::new(dtype, array.shape().to_vec(), array.bytes()).map_err(failed)?));
     }
     write_whole(&path, &safetensors::serialize(views, None).map_err(failed)?)?;
-    write_whole(&folder.result_file(), result.to_json().as_bytes())
+    let (page, text) = (folder.report_file(), result.to_json());
+    match read_regular(&folder.result_file()) {
+        Ok(before) if before == text.as_bytes() => {}
+        _ => match std::fs::remove_file(&page) {
+            Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {
+                return Err(CliError::file("remove", &page, &error));
+            }
+            _ => {}
+        },
+    }
+    write_whole(&folder.result_file(), text.as_bytes())
 }

@@ -1,10 +1,11 @@
 //! The metrics of a run, read back. A last line torn by a crash is passed over; any other damage is named with its line.
 
 use crate::errors::{CliError, Result};
-use bilevel::Diagnostics;
+use crate::numbers::numbers;
+use bilevel::whole_file::open_regular;
+use bilevel::{Diagnostics, Iteration};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
@@ -16,6 +17,9 @@ pub const LONGEST_LINE: u64 = 1 << 20;
 pub struct Row {
     /// Its number, from 1.
     pub iteration: u32,
+    /// What tells its run from others; lines of older versions do not have it.
+    #[serde(default)]
+    pub run: Option<String>,
     /// The inner loss.
     #[serde(default)]
     pub inner_loss: Option<f64>,
@@ -97,9 +101,15 @@ pub struct History {
 }
 
 impl History {
+    /// Of iterations that are in memory.
+    pub fn of(iterations: &[Iteration]) -> Self {
+        let row = |iteration| serde_json::from_value(Value::Object(numbers(iteration))).ok();
+        History { rows: iterations.iter().filter_map(row).collect() }
+    }
+
     /// From a file, to be drawn.
     pub fn read(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|error| CliError::file("read", path, &error))?;
+        let file = open_regular(path).map_err(|error| CliError::file("read", path, &error))?;
         Self::parse(BufReader::new(file)).map_err(|damage| CliError::File {
             action: "read",
             path: path.to_path_buf(),
@@ -138,6 +148,19 @@ impl History {
             }
         }
         Ok(History { rows })
+    }
+
+    /// What is wrong with the first line that is of another run than this.
+    pub fn foreign_line(&self, run: &str) -> Option<String> {
+        let at = self.rows.iter().position(|row| row.run.as_ref().is_some_and(|found| found != run))?;
+        Some(format!("line {} is of another run", at + 1))
+    }
+
+    /// What is wrong with the line of an iteration in which other numbers stand than these.
+    pub fn other_losses(&self, iteration: u32, expected: [Option<f64>; 3], whose: &str) -> Option<String> {
+        let (at, row) = self.rows.iter().enumerate().find(|(_, row)| row.iteration == iteration)?;
+        let found = [row.inner_loss, row.outer_loss, row.hypergradient_norm];
+        (found != expected).then(|| format!("in line {} the losses are not those of {whose}", at + 1))
     }
 
     /// The last line.
@@ -251,6 +274,8 @@ mod tests {
                 figures.extend(crate::run_plots::hypergradient(&runs));
                 figures.extend(crate::run_plots::diagnostics(&runs));
                 prop_assert!(figures.iter().all(|figure| figure.svg().starts_with("<svg")));
+                let possible = crate::run_plots::possible_stems(&history);
+                prop_assert!(figures.iter().all(|figure| possible.contains(&figure.stem)));
             }
         }
     }

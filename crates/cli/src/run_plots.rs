@@ -106,6 +106,24 @@ fn calmed(mut plot: Plot) -> Plot {
     plot
 }
 
+/// What figures of one run are called that are not those of a measure.
+const STEMS: [&str; 9] = [
+    "losses",
+    "outer-loss",
+    "inner-loss",
+    "lambda",
+    "lambda-sorted",
+    "hypergradient",
+    "horizon",
+    "adjoint-growth",
+    "effective-samples",
+];
+
+/// Stems of all figures that a report of this run can have; which of them it has changes as it goes on.
+pub fn possible_stems(history: &History) -> Vec<String> {
+    STEMS.iter().map(|stem| stem.to_string()).chain(history.measures().into_iter().map(stem)).collect()
+}
+
 /// Losses and the experiment's measures. Of one run, losses share axes where all can be read there.
 pub fn losses_and_measures(runs: &[Named]) -> Vec<Figure> {
     let mut names: Vec<&str> = vec![];

@@ -3,9 +3,10 @@
 use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::folder::RunFolder;
-use crate::result::RunResult;
+use crate::result::{LeafSummary, RunResult};
 use crate::run_history::{Counts, History, Row};
 use bilevel::Checkpoints;
+use bilevel::whole_file::read_regular;
 use bilevel_tasks::{Picture, Setup, Task};
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
@@ -52,11 +53,15 @@ impl RunRecord {
     pub fn read(folder: &RunFolder) -> Result<Self> {
         let config = Config::resolve(&folder.entries()?)?;
         let task = config.task()?;
-        let result = if folder.result_file().exists() { Some(RunResult::read(folder)?) } else { None };
-        let history = match History::read(&folder.metrics_file()) {
+        let result = if is_there(&folder.result_file()) { Some(RunResult::read(folder)?) } else { None };
+        match &result {
+            Some(result) => result.check_is_of(&config, folder)?,
+            None => folder.check_unchanged(&config)?,
+        }
+        let history = match is_there(&folder.metrics_file()) {
             // Without its metrics a finished run has no curves, but still what it found.
-            Err(_) if result.is_some() && !folder.metrics_file().exists() => History::default(),
-            history => history?,
+            false if result.is_some() => History::default(),
+            _ => read_history(folder, &config, result.as_ref())?,
         };
         let result = result.filter(|result| is_current(result, &history, config.outer.iterations));
         if history.rows.is_empty() && result.is_none() {
@@ -199,6 +204,12 @@ impl RunRecord {
                 self.folder.path().display()
             )),
         }
+        let done = self.iterations();
+        let lacking =
+            done as usize - self.history.rows.iter().filter(|row| row.iteration <= done).count().min(done as usize);
+        if lacking > 0 {
+            all.push(format!("`metrics.jsonl` lacks {lacking} of the {done} iterations: the curves have a gap."));
+        }
         for name in &self.idle {
             let name = if name.is_empty() { String::new() } else { format!(".{name}") };
             all.push(format!("`λ{name}` cannot influence the outer loss: the run leaves it where it began."));
@@ -219,14 +230,32 @@ impl RunRecord {
     }
 }
 
-/// Whether a result is that of the run as it is now: one that went on after it was finished leaves the old result until it
-/// has a new one, and one that diverged went back to its last good state while its metrics kept what came after.
+/// True where something stands, if only a link to nothing.
+fn is_there(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok()
+}
+
+/// The metrics of a run, which must be those that its configuration and its result tell of.
+fn read_history(folder: &RunFolder, config: &Config, result: Option<&RunResult>) -> Result<History> {
+    let history = History::read(&folder.metrics_file())?;
+    let other_losses = |result: &RunResult| {
+        let expected = [result.inner_loss, result.outer_loss, result.hypergradient_norm];
+        history.other_losses(result.iterations, expected, "result.json")
+    };
+    if let Some(what) = history.foreign_line(&config.path_hash()).or_else(|| result.and_then(other_losses)) {
+        return Err(CliError::foreign(folder, "metrics.jsonl", what, ""));
+    }
+    Ok(history)
+}
+
+/// Whether a result is that of the run as it is now: one that is asked for more iterations is not finished, and one that
+/// diverged went back to its last good state while its metrics kept what came after.
 fn is_current(result: &RunResult, history: &History, asked: u32) -> bool {
-    let Some(done) = history.last().map(|row| row.iteration) else { return true };
+    let goes_on = history.last().is_some_and(|row| row.iteration > result.iterations);
     match result.stopped.as_str() {
-        "diverged" => result.iterations <= done,
-        "iterations" => result.iterations == done && done >= asked,
-        _ => result.iterations == done,
+        "diverged" => true,
+        "iterations" => result.iterations >= asked && !goes_on,
+        _ => !goes_on,
     }
 }
 
@@ -235,7 +264,7 @@ const LAST_LOOKS: usize = 10;
 
 /// The leaves in a file, in the order of the result.
 fn found_lambda(path: &Path, result: &RunResult) -> Result<Vec<LambdaLeaf>> {
-    let bytes = match std::fs::read(path) {
+    let bytes = match read_regular(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
         Err(error) => return Err(CliError::file("read", path, &error)),
@@ -246,13 +275,19 @@ fn found_lambda(path: &Path, result: &RunResult) -> Result<Vec<LambdaLeaf>> {
         reason: format!("damaged: {reason}"),
     };
     let tensors = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
-    let leaf = |name: &String| {
+    let leaf = |summary: &LeafSummary| {
+        let name = &summary.name;
         let stored = if name.is_empty() { "lambda" } else { name };
         let view = tensors.tensor(stored).map_err(|error| damaged(error.to_string()))?;
         let values = values(&view).ok_or_else(|| damaged(format!("{stored} holds no floating-point numbers")))?;
+        if !summary.is_of(&LeafSummary::new(name, view.shape(), values.clone())) {
+            return Err(damaged(format!(
+                "{stored} is not what result.json says of it; put the right file back, or move it away"
+            )));
+        }
         Ok(LambdaLeaf { name: name.clone(), values })
     };
-    result.lambda.iter().map(|summary| leaf(&summary.name)).collect()
+    result.lambda.iter().map(leaf).collect()
 }
 
 fn values(view: &TensorView) -> Option<Vec<f64>> {

@@ -7,6 +7,7 @@ use crate::readable::{count, counted, duration, number, number_or_dash};
 use crate::run_plots::{self, Figure};
 use crate::run_record::RunRecord;
 use bilevel_report::{Column, Report, Section, Table};
+use std::io::ErrorKind;
 
 /// Pixels across a PNG.
 const PNG_WIDTH: u32 = 1280;
@@ -185,9 +186,11 @@ fn names(runs: &[RunRecord]) -> Vec<String> {
     })
 }
 
-/// Writes the report of one run into its folder, with its figures as files.
+/// Writes the report of one run into its folder, with its figures as files. Figures of an earlier report that this one does not
+/// have are taken away.
 pub fn write_one(folder: &RunFolder) -> Result<()> {
-    let page = page_of_one(&RunRecord::read(folder)?);
+    let run = RunRecord::read(folder)?;
+    let page = page_of_one(&run);
     folder.clean()?;
     let plots = folder.plots();
     std::fs::create_dir_all(&plots).map_err(|error| CliError::file("make", &plots, &error))?;
@@ -200,6 +203,18 @@ pub fn write_one(folder: &RunFolder) -> Result<()> {
             reason: error.to_string(),
         })?;
         keep("png", &pixels)?;
+    }
+    let not_drawn = |stem: &String| page.figures.iter().all(|figure| figure.stem != *stem);
+    for stem in run_plots::possible_stems(&run.history).into_iter().filter(not_drawn) {
+        for ending in ["svg", "png"] {
+            let left = plots.join(format!("{stem}.{ending}"));
+            match std::fs::remove_file(&left) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(CliError::file("remove", &left, &error));
+                }
+                _ => {}
+            }
+        }
     }
     write_whole(&folder.report_file(), page.html().as_bytes())
 }

@@ -3,9 +3,16 @@
 use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_report};
-use crate::metrics::{Measures, Recorder, look_at};
+use crate::metrics::{Recorder, look_at};
 use crate::result::{RunResult, write_result};
-use bilevel::{Checkpoints, Observer, Session, StopReason, StopSignal};
+use bilevel::{Checkpoints, Observer, StopReason, StopSignal};
+
+/// Draws a run. A report can be drawn again, and what was found is kept already: that it cannot be drawn is only said.
+pub fn report(folder: &RunFolder) {
+    if let Err(error) = write_report(folder) {
+        crate::complain(&format!("the run has no report: {error}"));
+    }
+}
 
 /// Runs a configuration in its folder, from the beginning or from where it stopped. A run that is stopped, diverges or cannot
 /// be written is an error that says what to do; its folder is left so that it can be resumed.
@@ -17,37 +24,27 @@ pub fn execute(
     signal: StopSignal,
 ) -> Result<RunResult> {
     if resume && let Some(newest) = Checkpoints::new(folder.checkpoints()).newest()? {
-        let done = newest.checkpoint.iteration();
-        let lacking = look_at(folder, newest.checkpoint.last())?.lacking;
-        if lacking > 0 {
-            let path = folder.metrics_file();
-            crate::complain(&format!(
-                "{} lacks {lacking} of the {done} iterations that are done; the run goes on, but its curves have a gap",
-                path.display()
-            ));
-        }
+        look_at(folder, config, newest.checkpoint.last())?;
     }
     let setup = config.setup()?;
-    let session = Session::new(&setup.problem, &config.executor())?;
-    let recorder = Recorder::new(folder, config, Measures::new(&session, config)?);
+    let recorder = Recorder::new(folder, config);
     let checkpoints = Checkpoints::new(folder.checkpoints()).every(config.checkpoint.every).resume(resume);
-    let mut driver = config.driver(&setup).checkpoints(checkpoints).stop_signal(signal).observe(recorder);
+    let driver = config.driver(&setup).measure_every(config.metrics.every).checkpoints(checkpoints);
+    let mut driver = driver.stop_signal(signal).observe(recorder);
     if let Some(display) = display {
         driver = driver.observe(display);
     }
     let outcome = driver.run()?;
     let path = folder.path().to_path_buf();
-    let result = RunResult::new(config, &setup.problem, &outcome, &mut Measures::new(&session, config)?)?;
+    let result = RunResult::new(config, &setup.problem, &outcome)?;
     if let Some(result) = &result {
         write_result(folder, &setup.problem, &outcome, result)?;
     }
     // A run whose files can no longer be written has said so already.
     if (result.is_some() || outcome.iterations > 0)
         && !matches!(outcome.reason, StopReason::Unsaved(_) | StopReason::Observer(_))
-        && let Err(error) = write_report(folder)
     {
-        // A report can be drawn again; what was found is kept already.
-        crate::complain(&format!("the run has no report: {error}"));
+        report(folder);
     }
     match (outcome.reason, result) {
         (StopReason::Diverged(diagnosis), _) => Err(CliError::Diverged { path, diagnosis: diagnosis.to_string() }),

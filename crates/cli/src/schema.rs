@@ -1,45 +1,40 @@
 //! The JSON schema of a configuration file, made from the defaults: what is there is what is allowed.
 
-use crate::config::Choices;
+use crate::config::{Choices, TAGGED, Tagged};
 use crate::config_errors::ConfigError;
 use crate::config_keys::meaning;
-use crate::outer_settings::{OPTIMIZERS, SCHEDULES};
 use serde_json::{Map, Value, json};
+
+/// Not a table of every configuration, but of some methods.
+const INNER_OPTIMIZER: Tagged = TAGGED[1];
 
 /// The schema. `schema.json` beside this crate's manifest is this, as a test sees to.
 pub fn schema() -> Result<Value, ConfigError> {
     let tasks = bilevel_tasks::tasks();
-    let methods = bilevel::methods();
-    let base = |method, optimizer, schedule| {
-        let choices =
-            Choices { task: &tasks[0], method, optimizer, schedule, inner_schedule: schedule, iterations: None };
-        Ok::<_, ConfigError>(choices.defaults()?.settings())
-    };
-    let mut root = table(&base(None, None, None)?, "");
+    let settings = |choices: Choices| Ok::<_, ConfigError>(Value::Object(choices.defaults()?.settings()));
+    let base = settings(Choices::of(&tasks[0]))?;
+    let mut root = base.as_object().map_or_else(|| json!({}), |base| table(base, ""));
     let experiments: Vec<&str> = tasks.iter().map(|task| task.name).collect();
     root["properties"]["experiment"]["enum"] = json!(experiments);
     root["required"] = json!(["experiment"]);
     root["properties"]["dtype"]["enum"] = json!(["f32", "f64"]);
 
-    let mut variants = vec![];
-    for info in methods {
-        let settings = base(Some(info.name), None, None)?;
-        variants.push(variant(&settings["method"], "method.", "name", info.name, info.summary));
-    }
-    root["properties"]["method"] = choice("method", variants);
-    let mut variants = vec![];
-    for name in OPTIMIZERS {
-        let settings = base(None, Some(name), None)?;
-        variants.push(variant(&settings["outer"]["optimizer"], "outer.optimizer.", "name", name, ""));
-    }
-    root["properties"]["outer"]["properties"]["optimizer"] = choice("outer.optimizer", variants);
-    for loops in ["inner", "outer"] {
+    for tagged in TAGGED.iter().filter(|tagged| tagged.table != INNER_OPTIMIZER.table) {
         let mut variants = vec![];
-        for shape in SCHEDULES {
-            let settings = base(None, None, Some(shape))?;
-            variants.push(variant(&settings[loops]["schedule"], &format!("{loops}.schedule."), "shape", shape, ""));
+        for word in tagged.words() {
+            let settings = settings(Choices::of(&tasks[0]).with(tagged.key, word))?;
+            let mut variant = variant(at(&settings, tagged.table), tagged, word);
+            if let Some(info) = bilevel::methods().iter().find(|info| tagged.table == "method" && info.name == word) {
+                variant["description"] = Value::from(info.summary);
+            }
+            if variant["properties"].get("optimizer").is_some() {
+                variant["properties"]["optimizer"] = inner_optimizers(&tasks[0], word)?;
+            }
+            variants.push(variant);
         }
-        root["properties"][loops]["properties"]["schedule"] = choice(&format!("{loops}.schedule"), variants);
+        let (above, name) = tagged.table.rsplit_once('.').unwrap_or(("", tagged.table));
+        let place = if above.is_empty() { &mut root } else { &mut root["properties"][above] };
+        place["properties"][name] = choice(tagged.table, variants);
     }
 
     let mut schema = json!({
@@ -77,13 +72,27 @@ fn table(settings: &Map<String, Value>, prefix: &str) -> Value {
     json!({ "type": "object", "properties": properties, "additionalProperties": false })
 }
 
-/// One of several tables, told apart by a word.
-fn variant(settings: &Value, prefix: &str, tag: &str, word: &str, summary: &str) -> Value {
-    let mut variant = settings.as_object().map_or_else(|| json!({}), |settings| table(settings, prefix));
-    variant["properties"][tag] = json!({ "const": word, "description": meaning(&format!("{prefix}{tag}")) });
-    if !summary.is_empty() {
-        variant["description"] = Value::from(summary);
+/// The optimizers of the inner loop of a method.
+fn inner_optimizers(task: &'static bilevel_tasks::Task, method: &str) -> Result<Value, ConfigError> {
+    let mut variants = vec![];
+    for word in INNER_OPTIMIZER.words() {
+        let choices = Choices::of(task).with("method.name", method).with(INNER_OPTIMIZER.key, word);
+        let settings = Value::Object(choices.defaults()?.settings());
+        variants.push(variant(at(&settings, INNER_OPTIMIZER.table), &INNER_OPTIMIZER, word));
     }
+    Ok(choice(INNER_OPTIMIZER.table, variants))
+}
+
+/// The table of this name, or nothing.
+fn at<'a>(settings: &'a Value, table: &str) -> &'a Value {
+    table.split('.').fold(settings, |settings, part| &settings[part])
+}
+
+/// One of several tables, told apart by a word.
+fn variant(settings: &Value, tagged: &Tagged, word: &str) -> Value {
+    let prefix = format!("{}.", tagged.table);
+    let mut variant = settings.as_object().map_or_else(|| json!({}), |settings| table(settings, &prefix));
+    variant["properties"][tagged.tag] = json!({ "const": word, "description": meaning(tagged.key) });
     variant
 }
 

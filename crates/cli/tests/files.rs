@@ -81,7 +81,11 @@ fn metrics_of_another_run_are_refused_when_a_run_goes_on() {
         place.run(&["resume", "kept", "--outer", "40"]).refused(&sentence);
         assert_eq!(place.read("kept/metrics.jsonl"), text, "nothing is written over it");
     };
-    refused(&place.read("other/metrics.jsonl"), "in line 30 the losses are not those of the checkpoint");
+    refused(&place.read("other/metrics.jsonl"), "line 1 is of another run");
+    let (before, last) = own.trim_end().rsplit_once('\n').unwrap();
+    let (_, tail) = last.split_once(",\"outer_loss\"").unwrap();
+    let other = format!("{before}\n{{\"iteration\":30,\"inner_loss\":0.5,\"outer_loss\"{tail}\n");
+    refused(&other, "in line 30 the losses are not those of the checkpoint");
     refused("Dear diary,\nnothing was learned today.\n", "line 1 is not the metrics of an iteration");
     let twice = own.clone() + &own;
     refused(&twice, "line 31 has iteration 1 after iteration 30");
@@ -213,7 +217,7 @@ fn digits_and_reproduce_finish_the_folder_they_were_killed_in() {
 fn a_folder_in_which_a_run_was_killed_before_it_began_can_be_run_in() {
     let place = Place::new();
     run(&place, "whole");
-    for files in [&["lock"][..], &["lock", "configuration"], &["lock", ".configuration.aB3dE6gH9jK2.unfinished"]] {
+    for files in [&[][..], &["lock"], &["lock", "configuration"], &["lock", ".configuration.aB3dE6gH9jK2.unfinished"]] {
         let folder = format!("kept-{}", files.len());
         std::fs::create_dir_all(place.path(&format!("{folder}/checkpoint"))).unwrap();
         files.iter().for_each(|file| place.write(&format!("{folder}/checkpoint/{file}"), ""));

@@ -6,6 +6,7 @@
 mod common;
 
 use common::{Place, Said};
+use std::io::Write;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -74,15 +75,24 @@ fn reproduce_ends_in_the_middle_of_its_first_item_and_the_folder_can_be_finished
     assert!(!place.path("kept/unfinished.txt").exists());
 }
 
+/// A run that is done and hangs, for it cannot say so: its answer goes to a pipe that is full and that nobody reads.
+fn hanging(place: &Place) -> (Child, std::io::PipeReader) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    // As much as a pipe of Linux holds.
+    writer.write_all(&[b' '; 1 << 16]).unwrap();
+    let run = place.start_into(&["run", "synth1d", "--outer", "3", "--out", "a"], writer);
+    let since = Instant::now();
+    while !place.path("a/report.html").exists() {
+        assert!(since.elapsed() < Duration::from_secs(60), "the command does not get on");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    (run, reader)
+}
+
 #[test]
 fn a_second_ctrl_c_ends_a_run_that_does_not_answer_the_first_and_says_how_to_go_on() {
     let place = Place::new();
-    place.run(&["run", "synth1d", "--outer", "3", "--quiet", "--out", "a"]).done();
-    // Opening a pipe that nobody reads from waits for ever.
-    std::fs::remove_file(place.path("a/checkpoint/lock")).unwrap();
-    assert!(Command::new("mkfifo").arg(place.path("a/checkpoint/lock")).status().unwrap().success());
-    let mut run = place.start(&["resume", "a", "--outer", "6"]);
-    wait_until(&mut run, listens);
+    let (run, _reader) = hanging(&place);
     for _ in 0..2 {
         interrupt(&run);
         std::thread::sleep(Duration::from_millis(300));
@@ -91,6 +101,15 @@ fn a_second_ctrl_c_ends_a_run_that_does_not_answer_the_first_and_says_how_to_go_
     assert_eq!(said.code, Some(130), "{said:?}");
     let again = "bilevel: ended at once; 'bilevel resume a' goes on from its last checkpoint";
     assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", again]);
+}
+
+#[test]
+fn a_run_that_hangs_is_ended_by_a_single_request() {
+    let place = Place::new();
+    let (run, _reader) = hanging(&place);
+    assert!(Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap().success());
+    let said = Said::new(run.wait_with_output().unwrap());
+    assert_eq!(said.code, Some(130), "{said:?}");
 }
 
 #[test]

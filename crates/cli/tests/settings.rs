@@ -20,24 +20,18 @@ fn all() -> Vec<Config> {
     let mut configs = vec![];
     for task in tasks() {
         for method in bilevel::methods() {
-            let choices = Choices {
-                task,
-                method: Some(method.name),
-                optimizer: None,
-                schedule: None,
-                inner_schedule: None,
-                iterations: None,
-            };
-            configs.push(choices.defaults().unwrap());
+            let chosen = Choices::of(task).with("method.name", method.name);
+            configs.push(chosen.defaults().unwrap());
         }
-        for optimizer in ["sgd", "momentum", "adam"] {
+        for optimizer in ["sgd", "momentum", "rmsprop", "adam", "adamw"] {
             for schedule in ["constant", "step", "cosine"] {
-                let (optimizer, schedule) = (Some(optimizer), Some(schedule));
-                configs.push(
-                    Choices { task, method: None, optimizer, schedule, inner_schedule: schedule, iterations: None }
-                        .defaults()
-                        .unwrap(),
-                );
+                let chosen = Choices::of(task)
+                    .with("method.name", "rmd")
+                    .with("method.optimizer.name", optimizer)
+                    .with("outer.optimizer.name", optimizer)
+                    .with("outer.schedule.shape", schedule)
+                    .with("inner.schedule.shape", schedule);
+                configs.push(chosen.defaults().unwrap());
             }
         }
     }
@@ -160,6 +154,50 @@ fn a_table_in_braces_sets_every_key_in_it() {
     }
     let file = refused("experiment = \"synth1d\"\n[method]\nname = \"rmd\"\n[method.storage]\n");
     assert!(file.starts_with("my.toml, line 4: method.storage takes \"all\""), "{file}");
+}
+
+#[test]
+fn every_optimizer_moves_hyperparameters_and_trains_in_the_methods_that_have_one() {
+    for (name, line) in [
+        ("sgd", ""),
+        ("momentum", "nesterov = true"),
+        ("rmsprop", "decay = 0.9"),
+        ("adam", "beta1 = 0.8"),
+        ("adamw", "weight_decay = 0.1"),
+    ] {
+        for table in ["outer.optimizer", "method.optimizer"] {
+            let text = format!("experiment = \"synth1d\"\nmethod.name = \"rmd\"\n[{table}]\nname = \"{name}\"\n{line}");
+            let config = read(text.as_bytes()).unwrap();
+            assert!(config.to_toml().contains(line), "{text}");
+            assert_eq!(read(config.to_toml().as_bytes()).unwrap(), config, "{text}");
+        }
+    }
+    for (sets, said) in [
+        (
+            &["method.name=rmd", "method.optimizer.name=adamm"][..],
+            "--set method.optimizer.name=adamm: method.optimizer.name cannot be 'adamm'; did you mean adam?",
+        ),
+        (
+            &["method.name=rmd", "method.optimizer.name=adam", "method.optimizer.bata1=0.8"],
+            "--set method.optimizer.bata1=0.8: there is no key 'method.optimizer.bata1'; did you mean \
+             method.optimizer.beta1?",
+        ),
+        (
+            &["method.name=rmd", "method.optimizer={name=\"rmsprop\", decay=2}"],
+            "--set method.optimizer={name=\"rmsprop\", decay=2}: method.optimizer.decay is 2 but must be at least 0 and below \
+             1",
+        ),
+        (
+            &["outer.optimizer={name=\"adamw\", weight_decay=-1}"],
+            "--set outer.optimizer={name=\"adamw\", weight_decay=-1}: outer.optimizer.weight_decay is -1 but must be at least 0",
+        ),
+        (
+            &["method.name=hpo-sgld", "method.optimizer.name=adam"],
+            "--set method.optimizer.name=adam: there is no key 'method.optimizer.name'; did you mean method.name?",
+        ),
+    ] {
+        assert_eq!(set("synth1d", sets).unwrap_err().to_string(), said);
+    }
 }
 
 #[test]

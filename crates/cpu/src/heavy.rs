@@ -1,7 +1,7 @@
 //! Products and convolutions: planned before memory is laid out, because they say how much workspace they need.
 
 use crate::conv::{ConvPlan, ConvSpec};
-use crate::gemm::{BatchAxis, GemmPlan, GemmSpec, Strides};
+use crate::gemm::{BatchAxis, GemmPlan, GemmSpec, Pieces, Strides};
 use crate::step::Typed;
 use bilevel_graph::{ConvDims, DType, Result};
 use bilevel_plan::{DotLayout, Kind, Node, known, lacks};
@@ -35,6 +35,15 @@ impl Heavy {
             }
             _ => None,
         })
+    }
+
+    /// The pieces of a product that a loop can go on with, as [`GemmPlan::pieces`].
+    pub fn pieces(&self) -> Option<Pieces> {
+        match self {
+            Heavy::Gemm(Typed::F32(plan)) => plan.pieces(),
+            Heavy::Gemm(Typed::F64(plan)) => plan.pieces(),
+            Heavy::Conv(_) => None,
+        }
     }
 
     /// Bytes of workspace with a team of this size.

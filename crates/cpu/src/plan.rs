@@ -1,5 +1,6 @@
 //! Planning for the CPU: every group of a schedule becomes a step.
 
+use crate::gemm::Pieces;
 use crate::heavy::Heavy;
 use crate::kernels::Isa;
 use crate::memory::{ARENA, Address, Places};
@@ -9,9 +10,9 @@ use crate::scalars;
 use crate::single::single;
 use crate::step::{Step, StepKind};
 use crate::target::{ALIGN, CpuTarget};
-use crate::tile_build::{self, Constants, Surroundings, task_count};
+use crate::tile_build::{self, Constants, Cut, Surroundings};
 use bilevel_graph::{DType, Program, Result};
-use bilevel_plan::{Operand, Place, Region, Role, Schedule, View, known, lacks};
+use bilevel_plan::{Kind, Operand, Place, Region, Role, Schedule, View, known, lacks};
 use std::collections::HashMap;
 
 /// Everything a run needs but the memory itself.
@@ -44,15 +45,11 @@ pub(crate) struct Plan {
 /// Plans a program for a team of this size. The size decides only how much scratch is kept.
 pub(crate) fn plan(program: &Program, threads: usize, isa: Isa) -> Result<Plan> {
     let schedule = Schedule::new(program, &CpuTarget)?;
-    let (mut heavy, mut workspaces) = (vec![], vec![]);
-    for (g, group) in schedule.groups().iter().enumerate() {
-        let planned = if group.domain.is_none() { Heavy::new(&schedule.nodes[group.members[0]])? } else { None };
-        workspaces.push(match &planned {
-            Some(planned) => planned.workspace_bytes(threads),
-            None => partial_sums(&schedule, g).map(|(_, bytes)| bytes).sum(),
-        });
-        heavy.push(planned);
+    let mut works = vec![];
+    for g in 0..schedule.groups().len() {
+        works.push(Work::new(&schedule, g, threads)?);
     }
+    let workspaces: Vec<usize> = works.iter().map(|work| work.bytes).collect();
     let map = schedule.lay_out(&workspaces)?;
     let places = Places::new(&schedule, &map);
     let address = |place: Place| Address::new(place, schedule.inputs.len());
@@ -60,30 +57,38 @@ pub(crate) fn plan(program: &Program, threads: usize, isa: Isa) -> Result<Plan> 
     let around = Surroundings { schedule: &schedule, places: &places, copies: &copies, isa };
     let mut constants = Constants::default();
     let mut scratch_bytes = 0;
-    let mut prologue: Vec<Step> = vec![];
-    for (g, heavy) in heavy.into_iter().enumerate() {
+    let (mut prologue, mut body) = (vec![], vec![]);
+    for (g, work) in works.into_iter().enumerate() {
         // A group without a workspace needs none, wherever it would be.
         let workspace = map.workspaces[g].map_or(Address { region: ARENA, offset: 0 }, address);
         let group = &schedule.groups()[g];
-        let kind = if let Some(scalars) = scalars::build(&around, g) {
+        let steps = if g < schedule.prologue { &mut prologue } else { &mut body };
+        let location = schedule.nodes[group.members[0]].location;
+        if let Some(scalars) = scalars::build(&around, g) {
             scratch_bytes = scratch_bytes.max(scalars.scratch());
-            StepKind::Scalars(scalars)
-        } else if group.domain.is_some() {
-            let mut next = workspace;
+            steps.push(Step { kind: StepKind::Scalars(scalars), location });
+            continue;
+        }
+        let mut kinds = vec![];
+        if let Some(operation) = work.operation {
+            kinds.push(single(&schedule, operation, &places, workspace, work.heavy)?);
+        }
+        if let Some(cut) = work.cut {
+            let mut next = Address { offset: workspace.offset + work.heavy_bytes, ..workspace };
             let mut partial = HashMap::new();
-            for (id, bytes) in partial_sums(&schedule, g) {
+            for (id, bytes) in partial_sums(&schedule, g, cut.parts) {
                 partial.insert(id, next);
                 next.offset += bytes;
             }
-            let tile = tile_build::build(&around, g, &mut constants, &partial)?;
+            let tile = tile_build::build(&around, g, &mut constants, &partial, cut)?;
             scratch_bytes = scratch_bytes.max(tile.scratch);
-            StepKind::Loop(tile)
-        } else {
-            single(&schedule, group.members[0], &places, workspace, heavy)?
-        };
-        prologue.push(Step { kind, location: schedule.nodes[group.members[0]].location });
+            match kinds.last_mut() {
+                Some(StepKind::Gemm { then, .. }) if cut.pieces => *then = Some(Box::new(tile)),
+                _ => kinds.push(StepKind::Loop(tile)),
+            }
+        }
+        steps.extend(kinds.into_iter().map(|kind| Step { kind, location }));
     }
-    let mut body = prologue.split_off(schedule.prologue);
     for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
         let old = &schedule.nodes[carry.input];
         let to = places.of(&schedule, carry.input)?;
@@ -136,12 +141,65 @@ fn copies(schedule: &Schedule, places: &Places) -> Result<HashMap<usize, Vec<(us
     Ok(copies)
 }
 
-/// The sinks of a group, and the bytes the sums of its tasks take for each.
-fn partial_sums(schedule: &Schedule, group: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
-    let tasks = task_count(schedule, group);
+/// What is known of a group before memory is laid out.
+struct Work {
+    /// The operation that is not part of a loop.
+    operation: Option<usize>,
+    /// Its plan, where it is a product or a convolution.
+    heavy: Option<Heavy>,
+    /// How the loop is cut, where there is one.
+    cut: Option<Cut>,
+    /// Bytes of workspace of the operation, and of all the group.
+    heavy_bytes: usize,
+    bytes: usize,
+}
+
+impl Work {
+    fn new(schedule: &Schedule, g: usize, threads: usize) -> Result<Self> {
+        let group = &schedule.groups()[g];
+        let operation = if group.domain.is_some() { group.product } else { Some(group.members[0]) };
+        let heavy = match operation {
+            Some(id) => Heavy::new(&schedule.nodes[id])?,
+            None => None,
+        };
+        let heavy_bytes = heavy.as_ref().map_or(0, |heavy| heavy.workspace_bytes(threads)).next_multiple_of(ALIGN);
+        let in_pieces = heavy.as_ref().and_then(|heavy| into_pieces(schedule, g, heavy));
+        let cut = group.domain.map(|_| in_pieces.unwrap_or_else(|| Cut::into_tasks(schedule, g)));
+        let sums: usize = cut.map_or(0, |cut| partial_sums(schedule, g, cut.parts).map(|(_, bytes)| bytes).sum());
+        Ok(Work { operation, heavy, cut, heavy_bytes, bytes: heavy_bytes + sums })
+    }
+}
+
+/// Stretches of fewer elements cost more, by the misses at their starts, than a pass over all elements in order.
+const LONG: usize = 512;
+
+/// How a loop goes on with each piece of its product; `None` where it has to wait for all of it.
+fn into_pieces(schedule: &Schedule, g: usize, heavy: &Heavy) -> Option<Cut> {
+    let group = &schedule.groups()[g];
+    let (domain, product) = (group.domain?, &schedule.nodes[group.product?]);
+    let Kind::Dot(layout) = &product.kind else { return None };
+    let Pieces { count: parts, whole, stretch } = heavy.pieces()?;
+    if stretch < LONG {
+        return None;
+    }
+    let row = match domain.row {
+        None => 1,
+        Some(row) => {
+            let dense = layout.c == (layout.n as isize, 1) || layout.c == (1, layout.m as isize);
+            (whole && dense && (layout.m * layout.n).is_multiple_of(row)).then_some(row)?
+        }
+    };
+    // Every piece has sums of its own, which must not be more than the elements are.
+    let sinks = || group.members.iter().filter(|&&id| matches!(schedule.role(id), Some(Role::Sink { .. })));
+    let many = sinks().any(|&id| 4 * parts * schedule.nodes[id].count() > domain.n);
+    (!many).then_some(Cut { row, parts, pieces: true })
+}
+
+/// The sinks of a group, and the bytes the sums of its parts take for each.
+fn partial_sums(schedule: &Schedule, group: usize, parts: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
     let members = schedule.groups()[group].members.iter().copied();
     members.filter(|&id| matches!(schedule.role(id), Some(Role::Sink { .. }))).map(move |id| {
-        let bytes = (tasks * schedule.nodes[id].bytes()).next_multiple_of(ALIGN);
+        let bytes = (parts * schedule.nodes[id].bytes()).next_multiple_of(ALIGN);
         (id, bytes)
     })
 }
@@ -177,20 +235,18 @@ mod tests {
         let nodes = 0..schedule.nodes.len();
         let all: Vec<Option<Address>> = nodes.clone().map(|id| schedule.is_stored(id).then(|| somewhere(id))).collect();
         let step = |g: usize, memory: &[Option<Address>]| {
-            let group = &schedule.groups()[g];
             let places = Places(memory.to_vec());
             let (copies, isa) = (&HashMap::new(), Isa::Portable);
             let around = Surroundings { schedule: &schedule, places: &places, copies, isa };
-            match group.domain {
-                Some(_) => {
-                    let partial = partial_sums(&schedule, g).map(|(id, _)| (id, somewhere(id))).collect();
-                    tile_build::build(&around, g, &mut Constants::default(), &partial).map(|_| ())
-                }
-                None => {
-                    let heavy = Heavy::new(&schedule.nodes[group.members[0]])?;
-                    single(&schedule, group.members[0], &places, somewhere(0), heavy).map(|_| ())
-                }
+            let work = Work::new(&schedule, g, 1)?;
+            if let Some(operation) = work.operation {
+                single(&schedule, operation, &places, somewhere(0), work.heavy)?;
             }
+            if let Some(cut) = work.cut {
+                let partial = partial_sums(&schedule, g, cut.parts).map(|(id, _)| (id, somewhere(id))).collect();
+                tile_build::build(&around, g, &mut Constants::default(), &partial, cut)?;
+            }
+            Ok(())
         };
         let mut refused = 0;
         for g in 0..schedule.groups().len() {
@@ -218,6 +274,7 @@ mod tests {
         let is_sink = |id: &usize| matches!(schedule.role(*id), Some(Role::Sink { .. }));
         let sink = (0..schedule.nodes.len()).find(is_sink).unwrap();
         let group = schedule.group_of(sink).unwrap();
-        is_refused(tile_build::build(&around, group, &mut Constants::default(), &HashMap::new()));
+        let cut = Cut::into_tasks(&schedule, group);
+        is_refused(tile_build::build(&around, group, &mut Constants::default(), &HashMap::new(), cut));
     }
 }

@@ -32,7 +32,7 @@ pub(crate) fn single(
     let at = |i: usize| starts[i];
     let shape = |i: usize| &operands[i].1.shape[..];
     Ok(match (&node.kind, heavy) {
-        (_, Some(Heavy::Gemm(plan))) => StepKind::Gemm { plan, a: at(0), b: at(1), c: result, workspace },
+        (_, Some(Heavy::Gemm(plan))) => StepKind::Gemm { plan, a: at(0), b: at(1), c: result, workspace, then: None },
         (_, Some(Heavy::Conv(plan))) => StepKind::Conv { plan, image: at(0), kernel: at(1), out: result, workspace },
         (Kind::Gather { batch }, _) => {
             let rows = Rows::new(shape(0), shape(1), *batch);

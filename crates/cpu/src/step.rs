@@ -1,7 +1,7 @@
 //! One step of a planned program: a fused loop or a single larger operation.
 
 use crate::conv::ConvPlan;
-use crate::gemm::GemmPlan;
+use crate::gemm::{GemmPlan, Piece, Then};
 use crate::indexing::{Rows, check_index, cumsum, window_argmax, with_number};
 use crate::memory::{Address, Memory};
 use crate::moves::Move;
@@ -34,6 +34,8 @@ pub(crate) enum StepKind {
         b: Address,
         c: Address,
         workspace: Address,
+        /// What goes on with every piece of the result.
+        then: Option<Box<TileProgram>>,
     },
     Conv {
         plan: Typed<ConvPlan<f32>, ConvPlan<f64>>,
@@ -99,10 +101,20 @@ impl Step {
                     team.run_with(tile.tasks, &|task, worker| tile.run_task(memory, task, worker));
                     tile.combine(memory);
                 }
-                StepKind::Gemm { plan, a, b, c, workspace } => match plan {
-                    Typed::F32(plan) => plan.run(team, at(*a).cast(), at(*b).cast(), at(*c).cast(), at(*workspace)),
-                    Typed::F64(plan) => plan.run(team, at(*a).cast(), at(*b).cast(), at(*c).cast(), at(*workspace)),
-                },
+                StepKind::Gemm { plan, a, b, c, workspace, then } => {
+                    let (a, b, c, work) = (at(*a), at(*b), at(*c), at(*workspace));
+                    let continued = then
+                        .as_ref()
+                        .map(|tile| move |piece: &Piece, worker: usize| tile.run_piece(memory, piece, worker));
+                    let on: Option<Then> = continued.as_ref().map(|f| f as Then);
+                    match plan {
+                        Typed::F32(plan) => plan.run_then(team, a.cast(), b.cast(), c.cast(), work, on),
+                        Typed::F64(plan) => plan.run_then(team, a.cast(), b.cast(), c.cast(), work, on),
+                    }
+                    if let Some(tile) = then {
+                        tile.combine(memory);
+                    }
+                }
                 StepKind::Conv { plan, image, kernel, out, workspace } => {
                     let (x, w, y, work) = (at(*image), at(*kernel), at(*out), at(*workspace));
                     match plan {
@@ -152,7 +164,14 @@ impl Step {
                 tile.loads.len(),
                 tile.sinks.len()
             ),
-            StepKind::Gemm { .. } => "matrix product".into(),
+            StepKind::Gemm { then: None, .. } => "matrix product".into(),
+            StepKind::Gemm { then: Some(tile), .. } => format!(
+                "matrix product and, on each of {} pieces, {} instructions, {} loads, {} sinks",
+                tile.tasks,
+                tile.instructions.len(),
+                tile.loads.len(),
+                tile.sinks.len()
+            ),
             StepKind::Conv { .. } => "convolution".into(),
             StepKind::Gather { rows, .. } => format!("gather {rows:?}"),
             StepKind::ScatterAdd { rows, .. } => format!("scatter-add {rows:?}"),

@@ -34,19 +34,19 @@ impl CpuStorage {
         self.block.start()
     }
 
-    /// Calls `work(first, length)` for stretches that cover all bytes, on all threads where there are many.
-    fn in_parts(&self, work: impl Fn(usize, usize) + Sync) {
-        self.team.run(self.bytes.div_ceil(TASK), &|task| {
-            work(task * TASK, TASK.min(self.bytes - task * TASK));
+    /// Calls `work(first, length)` for stretches that cover so many bytes, on all threads where there are many.
+    fn in_parts(&self, bytes: usize, work: impl Fn(usize, usize) + Sync) {
+        self.team.run(bytes.div_ceil(TASK), &|task| {
+            work(task * TASK, TASK.min(bytes - task * TASK));
         });
     }
 
     /// # Safety
-    /// As many bytes must be readable at `from` and writable at `to`, and nobody else may use those at `to`.
-    unsafe fn copy(&self, from: *const u8, to: *mut u8) {
+    /// So many bytes must be readable at `from` and writable at `to`, and nobody else may use those at `to`.
+    unsafe fn copy(&self, from: *const u8, to: *mut u8, bytes: usize) {
         let (from, to) = (Pointer(from.cast_mut()), Pointer(to));
         // SAFETY: the caller's promise; tasks copy different stretches.
-        self.in_parts(|first, length| unsafe {
+        self.in_parts(bytes, |first, length| unsafe {
             std::ptr::copy_nonoverlapping(from.get().add(first), to.get().add(first), length);
         });
     }
@@ -66,29 +66,29 @@ impl Pointer {
 }
 
 impl Storage for CpuStorage {
-    unsafe fn write(&self, bytes: &[u8]) -> Result<()> {
+    unsafe fn write(&self, first: usize, bytes: &[u8]) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.copy(bytes.as_ptr(), self.start()) };
+        unsafe { self.copy(bytes.as_ptr(), self.start().add(first), bytes.len()) };
         Ok(())
     }
 
-    unsafe fn read(&self, bytes: &mut [u8]) -> Result<()> {
+    unsafe fn read(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.copy(self.start(), bytes.as_mut_ptr()) };
+        unsafe { self.copy(self.start().add(first), bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
     }
 
     unsafe fn copy_from(&self, other: &dyn Storage) -> Result<bool> {
         let Some(other) = other.as_any().downcast_ref::<CpuStorage>() else { return Ok(false) };
         // SAFETY: the caller's promise; both have the bytes of one type and shape.
-        unsafe { self.copy(other.start(), self.start()) };
+        unsafe { self.copy(other.start(), self.start(), self.bytes) };
         Ok(true)
     }
 
     unsafe fn zero(&self) -> Result<()> {
         let to = Pointer(self.start());
         // SAFETY: the caller's promise; tasks clear different stretches.
-        self.in_parts(|first, length| unsafe { to.get().add(first).write_bytes(0, length) });
+        self.in_parts(self.bytes, |first, length| unsafe { to.get().add(first).write_bytes(0, length) });
         Ok(())
     }
 

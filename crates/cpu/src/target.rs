@@ -1,10 +1,15 @@
 //! The CPU as planning sees it.
 
 use crate::tile::MAX_RUNS;
-use bilevel_plan::{Limits, Target};
+use bilevel_plan::{Group, Kind, Limits, Node, Target};
 
 /// Places in memory are multiples of a cache line.
 pub(crate) const ALIGN: usize = 64;
+
+/// A result of fewer elements is in the first cache anyway.
+const WORTH: usize = 1 << 12;
+/// So many products are given to threads as wholes.
+const MANY: usize = 16;
 
 /// Any CPU.
 pub(crate) struct CpuTarget;
@@ -22,5 +27,14 @@ impl Target for CpuTarget {
             axes: MAX_RUNS,
             alignment: ALIGN,
         }
+    }
+
+    fn continues(&self, product: &Node, pass: &Group) -> bool {
+        let Kind::Dot(layout) = &product.kind else { return false };
+        let stretches = layout.c.0 == 1 || layout.c.1 == 1;
+        // A reduction of rows needs them whole: only products that are computed by one thread each leave whole ones.
+        let products: usize = layout.batch.iter().map(|(length, _)| length).product();
+        let rows = pass.domain.is_none_or(|domain| domain.row.is_none());
+        stretches && product.count() >= WORTH && (rows || products >= MANY)
     }
 }

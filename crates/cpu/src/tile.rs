@@ -1,5 +1,6 @@
 //! A fused loop as a list of instructions on tiles, and how to run it on one tile.
 
+use crate::gemm::Piece;
 use crate::kernels::{BinaryFn, RandomFn, RowsFn, StridedFn, TernaryFn, UnaryFn};
 use crate::memory::{Address, Memory, SCRATCH};
 use bilevel_plan::Run;
@@ -181,10 +182,8 @@ impl TileProgram {
         // SAFETY: the caller's promise.
         let memory = unsafe { memory.of_worker(worker) };
         let mut tile = Tile { memory, index: [0; 3], count: 0, rows: 0 };
-        for sink in &self.sinks {
-            // SAFETY: the plan reserved `count` elements at the sink's place for every task.
-            unsafe { (sink.fill)(self.sink_place(sink, memory, task), sink.start.as_ptr(), sink.count) };
-        }
+        // SAFETY: the plan reserved room for the sums of every task.
+        unsafe { self.clear_sinks(memory, task) };
         let rows = self.n / self.row;
         let first_tile = task * self.tiles_per_task;
         for t in first_tile..first_tile + self.tiles_per_task {
@@ -199,6 +198,38 @@ impl TileProgram {
                 // SAFETY: as for this function.
                 unsafe { self.step(instruction, &tile, memory, task, t == first_tile) };
             }
+        }
+    }
+
+    /// Runs the loop on one piece of the product it goes on with.
+    ///
+    /// # Safety
+    /// As for [`run_task`](Self::run_task); the piece is complete, and its stretches are whole rows.
+    pub unsafe fn run_piece(&self, memory: Memory, piece: &Piece, worker: usize) {
+        // SAFETY: the caller's promise.
+        let memory = unsafe { memory.of_worker(worker) };
+        // SAFETY: the plan reserved room for the sums of every piece.
+        unsafe { self.clear_sinks(memory, piece.number) };
+        let most = self.rows_per_tile * self.row;
+        for stretch in 0..piece.count {
+            let start = piece.first + stretch * piece.step;
+            for done in (0..piece.length).step_by(most) {
+                let (first, count) = (start + done, most.min(piece.length - done));
+                let rows = count / self.row;
+                let tile = Tile { memory, index: [0, first, first / self.row], count, rows };
+                for instruction in &self.instructions {
+                    // SAFETY: as for this function.
+                    unsafe { self.step(instruction, &tile, memory, piece.number, stretch == 0 && done == 0) };
+                }
+            }
+        }
+    }
+
+    /// Sets the sums of a task to those of no elements.
+    unsafe fn clear_sinks(&self, memory: Memory, task: usize) {
+        for sink in &self.sinks {
+            // SAFETY: the plan reserved `count` elements at the sink's place for every task.
+            unsafe { (sink.fill)(self.sink_place(sink, memory, task), sink.start.as_ptr(), sink.count) };
         }
     }
 

@@ -83,14 +83,33 @@ struct Builder<'a> {
     wide: bool,
 }
 
+/// How a loop is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// Elements in a row.
+    pub row: usize,
+    /// Tasks, or pieces of a product.
+    pub parts: usize,
+    /// The parts are pieces of the product that the loop goes on with.
+    pub pieces: bool,
+}
+
+impl Cut {
+    /// A loop that runs by itself.
+    pub fn into_tasks(schedule: &Schedule, group: usize) -> Self {
+        Cut { row: row_of(schedule, group), parts: task_count(schedule, group), pieces: false }
+    }
+}
+
 /// Rows of a group's loop: those of its reductions, or, without any, those its strided operands suggest.
-pub(crate) fn row_of(schedule: &Schedule, group: usize) -> usize {
+fn row_of(schedule: &Schedule, group: usize) -> usize {
     let Some(domain) = schedule.groups()[group].domain else { return 1 };
     if let Some(row) = domain.row {
         return row;
     }
     let mut best = 1;
-    for &id in &schedule.groups()[group].members {
+    let product = schedule.groups()[group].product;
+    for &id in schedule.groups()[group].members.iter().filter(|&&id| Some(id) != product) {
         for (node, view) in schedule.nodes[id].reads() {
             let runs = view.runs();
             if view.count() != domain.n || schedule.group_of(node) == Some(group) || runs.len() < 2 {
@@ -106,7 +125,7 @@ pub(crate) fn row_of(schedule: &Schedule, group: usize) -> usize {
 }
 
 /// Number of tasks of a group's loop; sinks need memory for each.
-pub(crate) fn task_count(schedule: &Schedule, group: usize) -> usize {
+fn task_count(schedule: &Schedule, group: usize) -> usize {
     let Some(domain) = schedule.groups()[group].domain else { return 1 };
     let members = &schedule.groups()[group].members;
     let weight: usize = members.iter().map(|&id| weight(&schedule.nodes[id].kind)).sum();
@@ -135,10 +154,10 @@ pub(crate) fn build(
     group: usize,
     constants: &mut Constants,
     partial: &HashMap<usize, Address>,
+    cut: Cut,
 ) -> Result<TileProgram> {
     let info = &around.schedule.groups()[group];
     let domain = info.domain.ok_or_else(|| lacks("what a loop runs over"))?;
-    let row = row_of(around.schedule, group);
     let wide = info.members.iter().any(|&id| {
         let node = &around.schedule.nodes[id];
         node.dtype == DType::F64 || node.reads().any(|(n, _)| around.schedule.nodes[n].dtype == DType::F64)
@@ -147,7 +166,7 @@ pub(crate) fn build(
         around,
         group,
         domain,
-        row,
+        row: cut.row,
         constants,
         values: vec![],
         instructions: vec![],
@@ -157,7 +176,12 @@ pub(crate) fn build(
         loaded: HashMap::new(),
         wide,
     };
-    for &id in &info.members {
+    if let Some(product) = info.product {
+        // The loop finds it where it has been computed.
+        let (start, size) = (around.place(product)?, around.schedule.nodes[product].dtype.size());
+        builder.members.insert(product, Source::Memory(Place { start, advance: Advance::Full, size }));
+    }
+    for &id in info.members.iter().filter(|&&id| Some(id) != info.product) {
         builder.member(id, partial)?;
     }
     for &(node, place) in around.copies_of(group) {
@@ -167,7 +191,7 @@ pub(crate) fn build(
         let dst = Place { start: place, advance: advance(rows), size: dtype.size() };
         builder.instructions.push(Instruction::Unary { f: kernels::copy(dtype), dst, a, rows });
     }
-    Ok(builder.finish(task_count(around.schedule, group)))
+    Ok(builder.finish(cut))
 }
 
 impl Builder<'_> {
@@ -469,7 +493,7 @@ impl Builder<'_> {
     }
 
     /// Gives scratch values their slots and settles the shape of tiles and tasks.
-    fn finish(mut self, tasks: usize) -> TileProgram {
+    fn finish(mut self, cut: Cut) -> TileProgram {
         let (full_slots, row_slots) = assign_slots(&mut self.instructions, &mut self.values);
         let element = if self.wide { 8 } else { 4 };
         let rows = self.domain.n / self.row.max(1);
@@ -487,14 +511,14 @@ impl Builder<'_> {
             }
         }
         let tiles = rows.div_ceil(rows_per_tile).max(1);
-        let tasks = tasks.min(tiles);
+        let tasks = cut.parts.min(tiles);
         let tiles_per_task = tiles.div_ceil(tasks);
         TileProgram {
             n: self.domain.n,
             row: self.row,
             rows_per_tile,
             tiles_per_task,
-            tasks: tiles.div_ceil(tiles_per_task),
+            tasks: if cut.pieces { cut.parts } else { tiles.div_ceil(tiles_per_task) },
             instructions: self.instructions,
             loads: self.loads,
             sinks: self.sinks,

@@ -167,3 +167,30 @@ fn memory_that_is_not_there_is_an_error_that_says_how_much_was_needed() {
         assert!(error.to_string().contains("bytes of memory are needed"), "{error}");
     }
 }
+
+#[test]
+fn a_buffer_is_read_and_written_in_parts_and_never_beyond_its_end() {
+    for (name, executor) in executors() {
+        // More than one thread's share, in parts that are none of it.
+        let count = 700_001;
+        let values: Vec<f64> = (0..count).map(|i| i as f64).collect();
+        let array = Array::from_f64([count], values).unwrap();
+        let buffer = executor.buffer(&meta(&[count])).unwrap();
+        for (number, part) in array.bytes().chunks(3 << 20).enumerate() {
+            buffer.write_part(number * (3 << 20), part).unwrap();
+        }
+        assert_eq!(buffer.to_array().unwrap(), array, "{name}");
+        let mut bytes = vec![0; 8 * count];
+        for (number, part) in bytes.chunks_mut((1 << 20) + 24).enumerate() {
+            buffer.read_part(number * ((1 << 20) + 24), part).unwrap();
+        }
+        assert_eq!(bytes, array.bytes(), "{name}");
+        buffer.write_part(8 * count, &[]).unwrap();
+        let beyond = |first, end| ErrorKind::BeyondBuffer { first, end, bytes: 8 * count };
+        let refused = buffer.write_part(8 * count - 7, &[1; 8]).unwrap_err().kind;
+        assert_eq!(refused, beyond(8 * count - 7, 8 * count + 1), "{name}");
+        let refused = buffer.read_part(usize::MAX, &mut [0; 8]).unwrap_err().kind;
+        assert_eq!(refused, beyond(usize::MAX, usize::MAX), "{name}");
+        assert_eq!(buffer.to_array().unwrap(), array, "{name}: what was refused changed nothing");
+    }
+}

@@ -55,17 +55,17 @@ pub enum Access {
 
 /// Where the elements of a [`Buffer`] lie: what an executor provides.
 pub trait Storage: Any + Send + Sync {
-    /// Overwrites the elements with these bytes, as many as the buffer has.
+    /// Overwrites the bytes from this one on with these.
     ///
     /// # Safety
-    /// Nobody else may use the storage meanwhile, and the number of bytes must be the buffer's.
-    unsafe fn write(&self, bytes: &[u8]) -> Result<()>;
+    /// Nobody else may use the storage meanwhile, and the last byte written must be one of the buffer's.
+    unsafe fn write(&self, first: usize, bytes: &[u8]) -> Result<()>;
 
-    /// Copies the elements into these bytes, as many as the buffer has.
+    /// Copies the bytes from this one on, as many as there is room for.
     ///
     /// # Safety
-    /// Nobody may write the storage meanwhile, and the number of bytes must be the buffer's.
-    unsafe fn read(&self, bytes: &mut [u8]) -> Result<()>;
+    /// Nobody may write the storage meanwhile, and the last byte read must be one of the buffer's.
+    unsafe fn read(&self, first: usize, bytes: &mut [u8]) -> Result<()>;
 
     /// Takes the elements of another storage of the same executor, type and shape; false where the other one is of another
     /// executor.
@@ -145,8 +145,29 @@ impl Buffer {
     /// Overwrites it with the bytes of its elements in machine order, as [`Array::bytes`] gives them.
     pub fn write_bytes(&self, bytes: &[u8]) -> Result<()> {
         self.check_bytes(bytes.len())?;
-        // SAFETY: the access is held, and the number of bytes was checked.
-        self.writing(|| unsafe { self.inner.storage.write(bytes) })
+        self.write_part(0, bytes)
+    }
+
+    /// Overwrites a stretch of its bytes, in machine order, from this one on: for what is too large to be had at once.
+    ///
+    /// ```
+    /// use bilevel_graph::{Array, Executor, Reference};
+    /// let buffer = Reference.upload(&Array::from_f32([3], vec![1.0, 2.0, 3.0])?)?;
+    /// buffer.write_part(4, &5f32.to_ne_bytes())?;
+    /// assert_eq!(buffer.to_array()?.to_f64(), [1.0, 5.0, 3.0]);
+    /// # Ok::<(), bilevel_graph::Error>(())
+    /// ```
+    pub fn write_part(&self, first: usize, bytes: &[u8]) -> Result<()> {
+        self.check_part(first, bytes.len())?;
+        self.acquire(Access::Write)?;
+        // SAFETY: the access is held, and the stretch was checked.
+        let done = unsafe { self.inner.storage.write(first, bytes) };
+        // A part that is right does not make up for another that a run left in no particular state.
+        let whole = bytes.len() == self.byte_count();
+        let good = done.is_ok() && (whole || !self.inner.failed.load(Relaxed));
+        // SAFETY: acquired above, and the work has ended.
+        unsafe { self.release(Access::Write, good) };
+        done
     }
 
     /// Copies its elements into an array of its type and shape.
@@ -158,12 +179,28 @@ impl Buffer {
     /// Copies the bytes of its elements, in machine order.
     pub fn read_bytes(&self, into: &mut [u8]) -> Result<()> {
         self.check_bytes(into.len())?;
+        self.read_part(0, into)
+    }
+
+    /// Copies a stretch of its bytes, in machine order, from this one on.
+    ///
+    /// ```
+    /// use bilevel_graph::{Array, Executor, Reference};
+    /// let buffer = Reference.upload(&Array::from_f32([3], vec![1.0, 2.0, 3.0])?)?;
+    /// let mut last = [0; 4];
+    /// buffer.read_part(8, &mut last)?;
+    /// assert_eq!(f32::from_ne_bytes(last), 3.0);
+    /// assert!(buffer.read_part(9, &mut last).is_err());
+    /// # Ok::<(), bilevel_graph::Error>(())
+    /// ```
+    pub fn read_part(&self, first: usize, into: &mut [u8]) -> Result<()> {
+        self.check_part(first, into.len())?;
         self.reading(|| {
             if self.inner.failed.load(Relaxed) {
                 return Err(Error::new(ErrorKind::RunFailed));
             }
-            // SAFETY: the access is held, and the number of bytes was checked.
-            unsafe { self.inner.storage.read(into) }
+            // SAFETY: the access is held, and the stretch was checked.
+            unsafe { self.inner.storage.read(first, into) }
         })
     }
 
@@ -276,6 +313,14 @@ impl Buffer {
         if found != self.byte_count() {
             let shape = self.shape().to_vec();
             return Err(Error::new(ErrorKind::WrongLength { shape, found: found / self.dtype().size() }));
+        }
+        Ok(())
+    }
+
+    fn check_part(&self, first: usize, bytes: usize) -> Result<()> {
+        let (whole, end) = (self.byte_count(), first.saturating_add(bytes));
+        if end > whole {
+            return Err(Error::new(ErrorKind::BeyondBuffer { first, end, bytes: whole }));
         }
         Ok(())
     }

@@ -80,6 +80,15 @@ pub enum ErrorKind {
         /// Elements given.
         found: usize,
     },
+    /// A stretch of bytes that goes beyond the end of a buffer.
+    BeyondBuffer {
+        /// The first byte asked for.
+        first: usize,
+        /// The byte after the last asked for.
+        end: usize,
+        /// Bytes of the buffer.
+        bytes: usize,
+    },
     /// There is no memory for an array.
     NoMemory {
         /// Its shape.
@@ -196,6 +205,9 @@ impl fmt::Display for Error {
                 "shape {shape:?} holds {} elements but {found} were given",
                 crate::shape::element_count(shape)
             )?,
+            ErrorKind::BeyondBuffer { first, end, bytes } => {
+                write!(f, "bytes {first} to {end} were asked for of a buffer that has {bytes}")?
+            }
             ErrorKind::NoMemory { shape, dtype } => {
                 write!(f, "there is no memory for {dtype}{shape:?}; check the shape, or work on smaller parts")?
             }

@@ -74,13 +74,13 @@ impl Bytes {
 }
 
 impl Storage for Bytes {
-    unsafe fn write(&self, bytes: &[u8]) -> Result<()> {
-        self.get_mut().copy_from_slice(bytes);
+    unsafe fn write(&self, first: usize, bytes: &[u8]) -> Result<()> {
+        self.get_mut()[first..first + bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
 
-    unsafe fn read(&self, bytes: &mut [u8]) -> Result<()> {
-        bytes.copy_from_slice(&self.get());
+    unsafe fn read(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
+        bytes.copy_from_slice(&self.get()[first..first + bytes.len()]);
         Ok(())
     }
 
@@ -146,14 +146,14 @@ impl ReferenceRun {
     fn fetch(buffer: &Buffer) -> Result<Vec<f64>> {
         let mut array = Array::zeros(buffer.shape(), buffer.dtype());
         // SAFETY: the storage is locked by itself, and the array has as many bytes.
-        unsafe { buffer.storage().read(array.bytes_mut())? };
+        unsafe { buffer.storage().read(0, array.bytes_mut())? };
         Ok(array.to_f64())
     }
 
     fn store(buffer: &Buffer, values: &[f64]) -> Result<()> {
         let array = Array::from_values(buffer.shape(), values, buffer.dtype())?;
         // SAFETY: the storage is locked by itself, and the array has as many bytes.
-        unsafe { buffer.storage().write(array.bytes()) }
+        unsafe { buffer.storage().write(0, array.bytes()) }
     }
 
     /// The value of every node, in order: operands come before their users.

@@ -18,6 +18,11 @@ type Line = &'static Location<'static>;
 /// Products of constants between this and its inverse are taken at once: far from where 32-bit floats under- or overflow.
 const TINY: f64 = 1e-30;
 
+/// True for ±2ᵏ: a product with it is exact, unless it leaves the range.
+fn is_power_of_two(c: f64) -> bool {
+    c.is_normal() && c.to_bits() << 12 == 0
+}
+
 impl GraphData {
     /// The value of a constant node.
     pub(crate) fn constant_value(&self, id: NodeId) -> Option<f64> {
@@ -159,9 +164,7 @@ impl GraphData {
             (Mul, _, Some(-1.0)) => return node(self, Op::Unary(UnaryOp::Neg), vec![a]),
             (Div, Some(1.0), _) => return node(self, Op::Unary(UnaryOp::Recip), vec![b]),
             // Division by a power of two is exact as a product, if the type has its inverse.
-            (Div, _, Some(c))
-                if c.is_normal() && c.to_bits() << 12 == 0 && scalar::round(1.0 / c, meta.dtype) == 1.0 / c =>
-            {
+            (Div, _, Some(c)) if is_power_of_two(c) && scalar::round(1.0 / c, meta.dtype) == 1.0 / c => {
                 let inverse = self.constant_node(1.0 / c, meta, line);
                 return node(self, Op::Binary(Mul), vec![a, inverse]);
             }
@@ -195,11 +198,13 @@ impl GraphData {
                 }
             }
             Mul if !integer => {
-                // (x·c)·d = x·(c·d), unless c·d leaves the range of the type, where x might have brought it back.
+                // (x·c)·d = x·(c·d), unless c·d leaves the range of the type, where x might have brought it back, or x·c is
+                // rounded up to a number so small that x·(c·d) is rounded down to 0.
                 for (scaled, constant) in [(a, cb), (b, ca)] {
                     let (Some((x, c)), Some(d)) = (self.constant_factor(scaled), constant) else { continue };
                     let product = scalar::binary(Mul, c, d, meta.dtype);
-                    if !(TINY..=1.0 / TINY).contains(&product.abs()) {
+                    let vanishes = d.abs() < 1.0 && !is_power_of_two(d) && (c.abs() < 1.0 || !is_power_of_two(c));
+                    if vanishes || !(TINY..=1.0 / TINY).contains(&product.abs()) {
                         return None;
                     }
                     let product = self.constant_node(product, meta, line);

@@ -2,6 +2,7 @@
 
 mod common;
 
+use bilevel_graph::conformance::Dice;
 use bilevel_graph::{Array, DType, Graph, Tensor, gradient};
 use common::*;
 
@@ -118,6 +119,20 @@ fn a_constant_of_at_least_one_leaves_a_sum_and_constants_join() {
     let x = g.input("x", [4], DType::F32);
     assert_eq!((x * 3.0).sum_all(), x.sum_all() * 3.0);
     assert_eq!(x * 3.0 * 0.25, x * 0.75);
+}
+
+#[test]
+fn no_chain_of_factors_vanishes_or_overflows_where_it_does_not_as_written() {
+    let mut dice = Dice::new(17);
+    for _ in 0..20_000 {
+        let sizes = [1e-30, 1e-12, 1e-3, 0.3, 0.5, 0.7, 0.9, 1.1, 1.5, 2.0, 3.0, 1e3, 1e12, 1e30];
+        let x = dice.pick(&[1e-45, 3e-45, 5e-44, 1e-40, 1e-37, 1e-20, 1.0, 1e20, 1e37, 3e38]);
+        let factors: Vec<f64> = (0..1 + dice.below(4)).map(|_| dice.pick(&sizes)).collect();
+        let [simplified, plain] = both(&Array::scalar(x, DType::F32), |_, x| factors.iter().fold(x, |y, &c| y * c));
+        let (simplified, plain) = (simplified[0], plain[0]);
+        let kept = plain == 0.0 || !plain.is_finite() || (simplified != 0.0 && simplified.is_finite());
+        assert!(kept, "{x:e} times {factors:?} is {plain:e} as written and {simplified:e} simplified");
+    }
 }
 
 #[test]

@@ -31,6 +31,10 @@ pub struct Group {
     pub members: Vec<usize>,
     /// What a loop runs over; `None` for a single operation, the only member.
     pub domain: Option<Domain>,
+    /// The matrix product that a loop goes on with: its first member, with the role [`Role::Full`]. The others see each
+    /// element of its result as it lies in memory, and nobody in the group reads it in another way. An executor may apply the
+    /// loop to every part of the result that is complete, or run it after the product.
+    pub product: Option<usize>,
     /// The same in every step of the program's loop.
     pub invariant: bool,
 }
@@ -100,7 +104,11 @@ impl Grouping {
     /// element it has just read.
     pub fn reads_in_step(&self, nodes: &[Node], group: usize, node: usize) -> bool {
         let Some(domain) = self.groups[group].domain else { return false };
-        self.groups[group].members.iter().all(|&id| {
+        let product = self.groups[group].product;
+        if product.is_some_and(|product| nodes[product].reads().any(|(read, _)| read == node)) {
+            return false;
+        }
+        self.groups[group].members.iter().filter(|&&id| Some(id) != product).all(|&id| {
             let random = matches!(nodes[id].kind, Kind::Elementwise(Elementwise::Random(..)));
             nodes[id].reads().filter(|(read, _)| *read == node).all(|(read, view)| {
                 let full = matches!(self.role[id], Some(Role::Full | Role::Sink { full: true }));

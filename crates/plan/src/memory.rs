@@ -2,6 +2,7 @@
 //! in one block in which values that do not live at the same time share places.
 
 use crate::arena::{Layout, Life, lay_out};
+use crate::group::Role;
 use crate::node::{Kind, Operand};
 use crate::planning::lacks;
 use crate::schedule::Schedule;
@@ -31,7 +32,8 @@ pub struct Place {
 
 /// The place of every value, and the bytes to allocate.
 pub struct MemoryMap {
-    /// By node: where its elements lie; `None` for values that never leave their loop.
+    /// By node: where its elements lie; `None` for values that never leave their loop. A product that only its own group reads
+    /// can share its place with the last result that is made of it.
     pub nodes: Vec<Option<Place>>,
     /// By group: the bytes it asked for, in the arena; `None` where it asked for none.
     pub workspaces: Vec<Option<Place>>,
@@ -63,6 +65,7 @@ impl MemoryMap {
             Place { region: Region::Kept, offset }
         };
         let counter = schedule.step.map(|_| keep(DType::I32.size()));
+        let shared = results_in_place(schedule);
         let mut nodes = vec![None; schedule.nodes.len()];
         let (mut arena, mut in_arena) = (vec![], vec![]);
         let end = schedule.groups().len() + 1;
@@ -71,6 +74,7 @@ impl MemoryMap {
             nodes[id] = match (input_of[id], outputs[id]) {
                 (Some(input), _) if schedule.step == Some(input) => counter,
                 (Some(input), _) => bound(Region::Input(input)),
+                _ if shared[id].is_some() => None,
                 (None, Some(output)) => bound(Region::Output(output)),
                 // Tables, and what the prologue leaves for the loop.
                 _ if life.first <= schedule.prologue && life.last == end => Some(keep(life.bytes)),
@@ -88,6 +92,7 @@ impl MemoryMap {
         let Layout { offsets, bytes: arena_bytes, lower_bound } = lay_out(&arena, align);
         let mut found = offsets.into_iter().map(|offset| Some(Place { region: Region::Arena, offset }));
         in_arena.iter().zip(&mut found).for_each(|(&id, place)| nodes[id] = place);
+        shared.iter().enumerate().for_each(|(id, with)| with.iter().for_each(|&with| nodes[id] = nodes[with]));
         let mut workspaces = vec![None; schedule.groups().len()];
         working.iter().zip(&mut found).for_each(|(&g, place)| workspaces[g] = place);
         let sizes =
@@ -172,4 +177,32 @@ fn computed_in_their_buffers(schedule: &Schedule) -> Vec<Option<usize>> {
         }
     }
     direct
+}
+
+/// For each product that only its own group reads: the member of the group that is computed in its place, once nobody needs
+/// the product itself.
+fn results_in_place(schedule: &Schedule) -> Vec<Option<usize>> {
+    let mut outside = vec![false; schedule.nodes.len()];
+    for (id, node) in schedule.nodes.iter().enumerate() {
+        for (read, _) in node.reads() {
+            outside[read] |= schedule.group_of(id) != schedule.group_of(read);
+        }
+    }
+    let lasting = schedule.outputs.iter().chain(schedule.carries.iter().map(|carry| &carry.next));
+    lasting.filter_map(Operand::at).for_each(|(node, _)| outside[node] = true);
+    let mut shared = vec![None; schedule.nodes.len()];
+    for group in schedule.groups() {
+        let Some(product) = group.product.filter(|&product| !outside[product]) else { continue };
+        let reads = |&id: &usize| schedule.nodes[id].reads().any(|(read, _)| read == product);
+        let last = group.members.iter().rposition(reads).unwrap_or(0);
+        let dtype = schedule.nodes[product].dtype;
+        let fits = |&&id: &&usize| {
+            id != product
+                && schedule.role(id) == Some(Role::Full)
+                && schedule.is_stored(id)
+                && schedule.nodes[id].dtype == dtype
+        };
+        shared[product] = group.members[last..].iter().find(fits).copied();
+    }
+    shared
 }

@@ -1,6 +1,7 @@
 //! What runs, in which order: a program lowered, grouped and ordered, before anything has a place in memory.
 
 use crate::carries::{Carry, carries_in_place};
+use crate::epilogue::attach;
 use crate::fuse::group;
 use crate::group::{Access, Group, Grouping, Role};
 use crate::hoist::hoist;
@@ -44,6 +45,7 @@ impl Schedule {
         hoist(&mut low, target);
         check_axes(&low.nodes, target.limits().axes)?;
         let (mut grouping, mut order) = group(&low, target)?;
+        attach(&low, target, &mut grouping, &mut order)?;
         let carries = carries_in_place(&low, &grouping, &mut order);
         let prologue = put_in_order(&mut grouping, &order)?;
         let live = low.live();
@@ -97,7 +99,8 @@ impl Schedule {
     }
 
     fn stored_nodes(&self, live: &[bool]) -> Vec<bool> {
-        let loop_member = |id: usize| matches!(self.role(id), Some(Role::Full | Role::Row));
+        let product = |id: usize| matches!(self.nodes[id].kind, Kind::Dot(_));
+        let loop_member = |id: usize| matches!(self.role(id), Some(Role::Full | Role::Row)) && !product(id);
         let mut stored: Vec<bool> = (0..self.nodes.len()).map(|id| live[id] && !loop_member(id)).collect();
         for (id, node) in self.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
             for (operand, _) in node.reads() {

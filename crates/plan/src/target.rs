@@ -1,5 +1,6 @@
 //! What planning must know of the machine a program is planned for.
 
+use crate::group::Group;
 use crate::node::{Elementwise, Kind, Node, Operand};
 
 /// A machine as planning sees it. The defaults of the methods suit any machine.
@@ -19,6 +20,13 @@ pub trait Target {
     /// operations and reductions can.
     fn fuses(&self, kind: &Kind) -> bool {
         matches!(kind, Kind::Elementwise(_) | Kind::Reduce(..) | Kind::ArgMax)
+    }
+
+    /// True where a loop that reads this matrix product should be one group with it ([`Group::product`]). By default none
+    /// should.
+    fn continues(&self, product: &Node, pass: &Group) -> bool {
+        let _ = (product, pass);
+        false
     }
 }
 

@@ -47,8 +47,8 @@ impl Estimator for Prepared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runs::{Outer, training};
-    use bilevel::{Cpu, StopReason, StopSignal};
+    use crate::runs::Outer;
+    use bilevel::{Cpu, RmdFo, StopReason, StopSignal};
     use std::time::Duration;
 
     #[test]
@@ -57,7 +57,8 @@ mod tests {
         let signal = StopSignal::new();
         let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap().stopped_by(signal.clone());
         // Left alone it would train for minutes.
-        let method = Prepared::new(&training(1e-3, 2_000_000_000), &session).unwrap();
+        let endless = RmdFo { step: 1e-3, steps: 2_000_000_000, ..RmdFo::default() };
+        let method = Prepared::new(&endless, &session).unwrap();
         let driver = Outer { rate: 0.1, iterations: 1 }.driver(&problem, &method, 1).stop_signal(signal.clone());
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -1,14 +1,8 @@
 //! Runs of one method on one problem, from several seeds: the library's outer loop with plain descent and θ warm.
 
 use crate::prepared::Prepared;
-use bilevel::{Cpu, Driver, HpoSgld, Method, Problem, Result, Session, State, StopReason};
+use bilevel::{Cpu, Driver, Method, Problem, Result, Session, StopReason, Tree, Variable};
 use std::ops::Range;
-
-/// Plain training, for one outer iteration of which θ is all that is wanted: its last step gives a hypergradient, because a
-/// driver asks for one.
-pub(crate) fn training(step: f64, steps: usize) -> HpoSgld {
-    HpoSgld { burn_in: steps.saturating_sub(1), samples: 1, step, temperature: 0.0, ..HpoSgld::default() }
-}
 
 /// Settings of the outer loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +15,11 @@ pub struct Outer {
 
 impl Outer {
     /// The loop for one seed, on one thread.
-    pub(crate) fn driver(&self, problem: &Problem, method: &Prepared, seed: u64) -> Driver {
+    pub(crate) fn driver<L, T>(&self, problem: &Problem<L, T>, method: &Prepared, seed: u64) -> Driver<L, T>
+    where
+        L: Tree<Leaf = Variable> + Clone,
+        T: Tree<Leaf = Variable> + Clone,
+    {
         let driver = Driver::new(problem, method.clone()).executor(Cpu::with_threads(1));
         driver.rate(self.rate).iterations(self.iterations).seed(seed).diagnose_every(0)
     }
@@ -52,36 +50,12 @@ pub fn ends(problem: &Problem, method: &dyn Method, outer: Outer, seeds: Range<u
     let mut ends = Ends::default();
     for seed in seeds {
         let outcome = outer.driver(problem, &prepared, seed).run()?;
-        let State { lambda, theta, .. } = &outcome.state;
         if matches!(outcome.reason, StopReason::Diverged(_)) {
             ends.diverged += 1;
         } else {
-            ends.lambda.push(lambda[0].item()?);
-            ends.theta.push(theta[0].item()?);
+            ends.lambda.extend(outcome.lambda.leaves()[0].item());
+            ends.theta.extend(outcome.theta.leaves()[0].item());
         }
     }
     Ok(ends)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use bilevel::Rmd;
-
-    #[test]
-    fn training_takes_as_many_gradient_steps_as_it_is_asked_for() {
-        let problem = crate::synthetic::problem(0.1, 0.0).unwrap();
-        let theta = |driver: Driver| {
-            let outcome = driver.iterations(1).executor(Cpu::with_threads(1)).run().unwrap();
-            outcome.state.theta.arrays().unwrap()
-        };
-        for steps in [1, 2, 50] {
-            let followed = Rmd { step: 0.01, steps, ..Rmd::default() };
-            assert_eq!(
-                theta(Driver::new(&problem, training(0.01, steps))),
-                theta(Driver::new(&problem, followed)),
-                "{steps}"
-            );
-        }
-    }
 }

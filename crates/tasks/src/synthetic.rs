@@ -34,7 +34,7 @@ pub fn problem_with(lambda: Variable, start: f64, noise: f64) -> Result<Problem>
     } else {
         problem.inner(|_, l, t| t.0 * t.0 * t.0 / 3.0 - (1.0 - l.0 * l.0) * t.0)
     };
-    problem.build()
+    problem.build().map(Problem::erase)
 }
 
 /// The optimum found again: the λ with f_λ + f_θ·dθ/dλ = 0 on θ = √(1−λ²), by bisection.

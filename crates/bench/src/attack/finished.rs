@@ -88,10 +88,13 @@ pub fn differences_in(folder: &Path, expected: &Path, name: &str) -> Vec<String>
     difference(folder, expected, name).into_iter().chain(leftovers(folder, expected)).collect()
 }
 
-/// Where the folder of a run differs from that of the same run left alone; metrics are compared if they are asked for.
+/// Where the folder of a run differs from that of the same run left alone. Metrics, and which plots are made of them, are
+/// compared if they are asked for.
 pub fn differences(folder: &Path, expected: &Path, metrics: bool) -> Vec<String> {
     let mut differences: Vec<String> = SAME.iter().filter_map(|name| difference(folder, expected, name)).collect();
-    differences.extend(leftovers(folder, expected));
+    if metrics {
+        differences.extend(leftovers(folder, expected));
+    }
     if metrics && timeless(folder) != timeless(expected) {
         differences.push("ends with other metrics than when it is left alone, times aside".into());
     }

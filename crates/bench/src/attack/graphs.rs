@@ -78,16 +78,16 @@ impl Graphs {
 /// shortest steps, beside a kink, 6.
 const DERIVATIVE: f64 = 1e-6;
 
-/// Products and quotients of numbers near the ends of what f32 holds: where the graph as written gives a number, simplification
-/// must not make it overflow or vanish.
+/// Products and quotients of numbers near the ends of what f32 holds: where the graph as written gives the right number, which
+/// is that in f64, simplification must not make it overflow, vanish or be rounded coarsely.
 fn ranges(seed: u64, tried: &mut Tried) -> Result<()> {
     let mut values = vec![];
-    for g in [Graph::new(), Graph::without_simplification()] {
+    let plain = Graph::without_simplification;
+    for (g, dtype) in [(Graph::new(), DType::F32), (plain(), DType::F32), (plain(), DType::F64)] {
         let mut dice = Dice::new(seed);
         let wild = [1e-30, 1e-20, 1e-10, 1e-3, 0.5, 3.0, 1e3, 1e10, 1e20, 1e30];
-        let inputs: Vec<(Tensor, Array)> = (0..3)
-            .map(|i| (g.input(format!("x{i}"), [], DType::F32), Array::scalar(dice.pick(&wild), DType::F32)))
-            .collect();
+        let inputs: Vec<(Tensor, Array)> =
+            (0..3).map(|i| (g.input(format!("x{i}"), [], dtype), Array::scalar(dice.pick(&wild), dtype))).collect();
         let mut made: Vec<Tensor> = inputs.iter().map(|(tensor, _)| *tensor).collect();
         for _ in 0..2 + dice.below(6) {
             let (a, b, c) = (dice.pick(&made), dice.pick(&made), dice.pick(&wild));
@@ -104,11 +104,11 @@ fn ranges(seed: u64, tried: &mut Tried) -> Result<()> {
         let outputs = Reference::evaluate(&g, &inputs, &made[3..])?;
         values.push(outputs.iter().map(|array| array.item().unwrap_or(f64::NAN)).collect::<Vec<f64>>());
     }
-    for (number, (&simplified, &plain)) in values[0].iter().zip(&values[1]).enumerate() {
-        // As written it may itself go through a number that f32 rounds coarsely or not hold at all.
-        let ordinary = plain.is_finite() && plain.abs() > 1e-30;
-        let near = (simplified - plain).abs() <= 1e-5 * plain.abs();
-        if ordinary && !near {
+    let near = |a: f64, b: f64| (a - b).abs() <= 1e-5 * b.abs();
+    for (number, ((&simplified, &plain), &right)) in values[0].iter().zip(&values[1]).zip(&values[2]).enumerate() {
+        // As written it may itself go through a number that f32 rounds coarsely or does not hold at all.
+        let ordinary = plain.is_finite() && plain.abs() > 1e-30 && near(plain, right);
+        if ordinary && !near(simplified, plain) {
             let found =
                 format!("product {number} of seed {seed} is {plain:e} as written and {simplified:e} simplified");
             tried.failures.push(found);

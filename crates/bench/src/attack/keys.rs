@@ -121,7 +121,9 @@ impl Key {
             Takes::Float => words::float(dice),
             Takes::Word => match self.name.as_str() {
                 "dtype" => dice.pick(&["\"f32\"", "\"f64\""]).into(),
-                "outer.optimizer.name" => dice.pick(&["\"sgd\"", "\"momentum\"", "\"adam\""]).into(),
+                "outer.optimizer.name" | "method.optimizer.name" => {
+                    dice.pick(&["\"sgd\"", "\"momentum\"", "\"rmsprop\"", "\"adam\"", "\"adamw\""]).into()
+                }
                 "outer.schedule.shape" | "inner.schedule.shape" => {
                     dice.pick(&["\"constant\"", "\"step\"", "\"cosine\""]).into()
                 }

@@ -124,7 +124,7 @@ impl Estimator for Prepared {
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.implicit.inner.factor = factor;
+        self.implicit.inner.scale(factor);
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use crate::leaves::Leaves;
 use crate::methods::methods;
 use crate::paths::Path;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
@@ -83,7 +83,7 @@ impl<M: Method> Method for Chains<M> {
         self.method.sees(path)
     }
 
-    fn applies(&self, problem: &Problem) -> Result<()> {
+    fn applies(&self, problem: &AnyProblem) -> Result<()> {
         self.method.applies(problem)
     }
 
@@ -214,6 +214,8 @@ impl Prepared {
         }
         let (value, error) = (self.averaging.fresh_outputs("mean")?, self.averaging.fresh_outputs("error")?);
         self.averaging.run(0..1)?;
+        // The chains may use their memory for the next ones.
+        (0..found.len()).try_for_each(|number| self.averaging.unbind(&format!("h{number}")))?;
         let mut oracles = Oracles::default();
         found.iter().for_each(|h| oracles += h.oracles);
         let count = found.len() as f64;

@@ -14,7 +14,7 @@ use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
 use crate::key::Key;
 use crate::paths::must_see;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
@@ -89,7 +89,7 @@ impl Method for Covariance {
         }))
     }
 
-    fn applies(&self, problem: &Problem) -> Result<()> {
+    fn applies(&self, problem: &AnyProblem) -> Result<()> {
         if problem.starts_from_lambda() {
             let reason = "it averages over the stationary chain, which forgets its start, but here θ⁰ depends on λ; use rmd, \
                           which differentiates through the start";
@@ -201,7 +201,7 @@ impl Estimator for Prepared {
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.factor = factor;
+        self.inner.scale(factor);
         Ok(())
     }
 }

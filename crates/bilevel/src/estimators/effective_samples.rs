@@ -18,7 +18,37 @@ const GROUP: &str = "samples";
 const FEWEST: f64 = 20.0;
 
 /// Carries the sums in a program whose f at this step is `outer`.
-pub(super) fn carry<'g>(builder: ProgramBuilder<'g>, trace: &Trace, outer: Tensor) -> ProgramBuilder<'g> {
+///
+/// ```
+/// use bilevel::graph::{Graph, Program};
+/// use bilevel::parts::{InnerLoop, effective_samples};
+/// use bilevel::{Cpu, Key, Leaf, Problem, Routine, Session, Trace, Variable, or_zeros};
+/// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
+///     .outer(|_, _, t| t.0)
+///     .build()?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// // A Langevin chain of a loss with curvature 1: neighbours are correlated by 1 − γ = 0.9.
+/// let inner = InnerLoop::new(0.1, 10_000, 1.0, 1.0)?;
+/// let graph = Graph::new();
+/// let trace = Trace::new(&graph, &problem)?;
+/// let loss = trace.inner(&trace.theta, graph.step())?;
+/// let slope = or_zeros(bilevel::graph::gradient(loss, &trace.theta)?, &trace.theta);
+/// let step = inner.step(&trace, &slope, &[None], graph.step());
+/// let outer = trace.outer(&trace.theta, graph.step())?;
+/// let program = effective_samples::carry(step.carry(Program::builder(&graph)), &trace, outer).build()?;
+/// let mut chain = Routine::new(&program, &session)?;
+///
+/// let state = session.state(Key::from_seed(0))?;
+/// inner.place(&mut chain)?;
+/// chain.bind_point(&state.lambda, &state.theta, Key::from_seed(0))?;
+/// effective_samples::begin(&mut chain, 0.0)?;
+/// chain.run(0..10_000)?;
+/// let worth = effective_samples::read(&mut chain, 10_000)?.unwrap();
+/// assert!((400.0..700.0).contains(&worth), "{worth} of about 526");
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+pub fn carry<'g>(builder: ProgramBuilder<'g>, trace: &Trace, outer: Tensor) -> ProgramBuilder<'g> {
     let input = |i| trace.graph.input(format!("{GROUP}.{i}"), [], trace.problem.dtype);
     let [centre, last, sum, squares, products] = [0, 1, 2, 3, 4].map(input);
     let off = outer.reshape([]) - centre;
@@ -27,13 +57,13 @@ pub(super) fn carry<'g>(builder: ProgramBuilder<'g>, trace: &Trace, outer: Tenso
 }
 
 /// Begins the sums anew, with an f near those to come as their centre.
-pub(super) fn begin(routine: &mut Routine, centre: f64) -> Result<()> {
+pub fn begin(routine: &mut Routine, centre: f64) -> Result<()> {
     routine.set_numbers(GROUP, [centre, 0.0, 0.0, 0.0, 0.0])
 }
 
 /// The effective number of `kept` samples, between 1 and all of them; `None` where f did not vary or there are few. Of a chain
 /// that is short beside its own memory it is an upper estimate: what varies slowly looks constant.
-pub(super) fn read(routine: &mut Routine, kept: usize) -> Result<Option<f64>> {
+pub fn read(routine: &mut Routine, kept: usize) -> Result<Option<f64>> {
     let [_, _, sum, squares, products] = routine.carried_numbers(GROUP)?;
     Ok(effective(sum, squares, products, kept as f64))
 }

@@ -13,7 +13,7 @@ use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
@@ -106,7 +106,7 @@ impl Method for Es {
     }
 
     /// It takes no derivative by λ, so there need not be any.
-    fn applies(&self, _: &Problem) -> Result<()> {
+    fn applies(&self, _: &AnyProblem) -> Result<()> {
         Ok(())
     }
 
@@ -232,7 +232,7 @@ impl Estimator for Prepared {
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.factor = factor;
+        self.inner.scale(factor);
         Ok(())
     }
 }

@@ -177,7 +177,7 @@ impl Estimator for Prepared {
         let executor = self.session.executor();
         self.start.place(&state.lambda, &state.theta, key)?;
         let start = state.theta.duplicate(executor)?;
-        let e = state.lambda.zeros_like(executor)?;
+        let e = self.along.zeroed("e")?;
         let value = state.lambda.zeros_like(executor)?;
         self.chain.bind_point(&state.lambda, &state.theta, key)?;
         let (direct, f_theta) = (self.outer.outputs("direct")?, self.outer.outputs("f_theta")?);
@@ -196,7 +196,6 @@ impl Estimator for Prepared {
                     self.outer.bind_point(&state.lambda, &state.theta, key)?;
                     self.outer.run(self.inner.last())?;
                 }
-                self.along.bind("e", &e)?;
                 self.along.bind("s", &s)?;
                 self.along.run(0..1)?;
                 numbers[j] = self.along.number("along")?;
@@ -217,7 +216,7 @@ impl Estimator for Prepared {
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.factor = factor;
+        self.inner.scale(factor);
         Ok(())
     }
 }

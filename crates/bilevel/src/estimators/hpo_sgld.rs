@@ -140,12 +140,16 @@ impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         self.start.place(&state.lambda, &state.theta, key)?;
         let chain = &mut self.chain;
-        let value = chain.fresh_zeros("h")?;
-        if let Some(first) = &mut self.first {
-            first.bind_point(&state.lambda, &state.theta, key)?;
-            first.bind_outputs("g", &value)?;
-            first.run(0..1)?;
-        }
+        let value = match &mut self.first {
+            Some(first) => {
+                first.bind_point(&state.lambda, &state.theta, key)?;
+                let value = first.fresh_outputs("g")?;
+                first.run(0..1)?;
+                chain.bind("h", &value)?;
+                value
+            }
+            None => chain.fresh_zeros("h")?,
+        };
         self.inner.place(chain)?;
         chain.bind_point(&state.lambda, &state.theta, key)?;
         // The effective samples are those kept, with an f as their centre.
@@ -155,6 +159,10 @@ impl Estimator for Prepared {
         let centre = chain.number("outer")?;
         effective_samples::begin(chain, centre)?;
         chain.run(first..self.inner.steps as u32)?;
+        if self.first.is_some() {
+            // It began as an output of the other program, which may use its memory again.
+            chain.unbind("h")?;
+        }
         let (steps, from_lambda) = (self.inner.steps as u64, self.first.is_some() as u64);
         let oracles = Oracles {
             inner_gradients: steps,
@@ -169,7 +177,7 @@ impl Estimator for Prepared {
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.factor = factor;
+        self.inner.scale(factor);
         Ok(())
     }
 }

@@ -120,7 +120,10 @@ impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         let point = self.implicit.descend(state, key)?;
         // The first term is f_θ itself, which the sum must not overwrite.
-        let sum = self.sum.get_or_insert(point.f_theta.zeros_like(self.session.executor())?).clone();
+        let sum = match &self.sum {
+            Some(sum) => sum.clone(),
+            None => self.sum.insert(point.f_theta.zeros_like(self.session.executor())?).clone(),
+        };
         sum.copy_from(&point.f_theta)?;
         self.series.solve(&point, &sum)?;
         // Where the series converges no partial sum is longer than its number of terms times the first.
@@ -133,7 +136,7 @@ impl Estimator for Prepared {
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.implicit.inner.factor = factor;
+        self.implicit.inner.scale(factor);
         Ok(())
     }
 }

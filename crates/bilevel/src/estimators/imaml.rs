@@ -14,7 +14,7 @@ use crate::estimator::{Estimator, Hypergradient, Method};
 use crate::key::Key;
 use crate::optimizer::InnerOptimizer;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
@@ -98,7 +98,7 @@ impl Method for Imaml {
         Ok(Box::new(Prepared { implicit, solver }))
     }
 
-    fn applies(&self, problem: &Problem) -> Result<()> {
+    fn applies(&self, problem: &AnyProblem) -> Result<()> {
         let graph = Graph::new();
         let trace = Trace::new(&graph, problem)?;
         if trace.start()?.is_some_and(|start| start == trace.lambda) {
@@ -129,7 +129,7 @@ impl Estimator for Prepared {
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.implicit.inner.factor = factor;
+        self.implicit.inner.scale(factor);
         Ok(())
     }
 }

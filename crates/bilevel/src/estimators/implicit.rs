@@ -34,8 +34,8 @@ pub(crate) fn count(name: &'static str, value: usize, least: usize) -> Result<()
 }
 
 /// How the solution v of the linear system becomes the hypergradient: h = f_λ + \[v\] − scale·vᵀC.
-#[derive(Clone, Copy)]
-pub(crate) struct Ending {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ending {
     /// Factor of vᵀC.
     pub scale: f64,
     /// ρ of a proximal term (ρ/2)·‖θ−λ‖² of the inner loop, whose own C is −ρ·I: v is added.
@@ -43,12 +43,18 @@ pub(crate) struct Ending {
 }
 
 /// Where a hypergradient is taken, and the outer derivatives there.
-pub(crate) struct Point {
+pub struct Point {
+    /// λ.
     pub lambda: Leaves,
+    /// θ where the inner loop ended.
     pub theta: Leaves,
+    /// The key of what is random.
     pub key: Key,
+    /// f_λ.
     pub direct: Leaves,
+    /// f_θ.
     pub f_theta: Leaves,
+    /// f.
     pub outer_loss: f64,
 }
 
@@ -59,8 +65,30 @@ impl Point {
     }
 }
 
-/// The compiled parts around a linear solve.
-pub(crate) struct Implicit {
+/// The compiled parts around a linear solve: train, take the outer derivatives, and make the hypergradient of a solution.
+///
+/// ```
+/// use bilevel::parts::{ConjugateGradients, Ending, Implicit, InnerLoop, Matrix};
+/// use bilevel::{Cause, Cpu, Key, Leaf, Problem, Session, Variable};
+/// // θ(λ) = λ and f = ½θ², so the hypergradient is λ.
+/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
+///     .outer(|_, _, t| t.0.square() * 0.5)
+///     .build()?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let inner = InnerLoop::new(0.5, 100, 0.0, 1.0)?;
+/// let mut implicit = Implicit::new(&session, inner, Ending { scale: 1.0, proximal: None })?;
+/// let matrix = Matrix { hessian: 1.0, identity: 0.0 };
+/// let mut solver = ConjugateGradients::new(&session, &inner, matrix, 1, false)?;
+///
+/// let point = implicit.descend(&session.state(Key::from_seed(0))?, Key::from_seed(0))?;
+/// let solution = solver.solve(&point, None)?;
+/// let found = implicit.finish(point, &solution.q, solver.products(), Cause::HessianNotPositive)?;
+/// assert!((found.value[0].item()? - 2.0).abs() < 1e-12);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+pub struct Implicit {
+    /// The inner loop.
     pub inner: InnerLoop,
     start: Start,
     descent: Routine,
@@ -71,6 +99,7 @@ pub(crate) struct Implicit {
 }
 
 impl Implicit {
+    /// For this inner loop and this way to end.
     pub fn new(session: &Session, inner: InnerLoop, ending: Ending) -> Result<Self> {
         let (last, mixed) = ending_program(session, &inner, ending)?;
         Ok(Implicit {

@@ -9,7 +9,7 @@ use crate::error::require;
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::optimizer::{InnerOptimizer, LeafStep, Optimizer};
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::trace::{InnerLoss, Trace, or_zeros};
@@ -35,7 +35,7 @@ pub struct InnerLoop {
     noise_scale: f64,
     optimizer: InnerOptimizer,
     /// What a schedule multiplies the step with.
-    pub(crate) factor: f64,
+    factor: f64,
 }
 
 /// One step of the loop as tensors: pairs of an input and what it becomes.
@@ -92,6 +92,11 @@ impl InnerLoop {
 
     fn is_noisy(&self) -> bool {
         self.noise_scale * self.temperature != 0.0
+    }
+
+    /// Multiplies the step of the settings by this from now on: what [`Estimator::scale_step`](crate::Estimator::scale_step) does.
+    pub fn scale(&mut self, factor: f64) {
+        self.factor = factor;
     }
 
     /// γ as it is now.
@@ -167,10 +172,11 @@ pub(crate) fn at_least_0(name: &'static str, value: f64) -> Result<()> {
     require(value >= 0.0 && value.is_finite(), name, value, "at least 0")
 }
 
-/// θ⁰(λ), where the problem says so.
-pub(crate) struct Start(Option<Routine>);
+/// θ⁰(λ), where the problem says so: what comes before an inner loop.
+pub struct Start(Option<Routine>);
 
 impl Start {
+    /// Compiled in a session.
     pub fn new(session: &Session) -> Result<Self> {
         let graph = Graph::new();
         let trace = Trace::new(&graph, session.problem())?;
@@ -246,11 +252,13 @@ pub(super) fn add_through_start(
     routine.bind("v", v)?;
     let sum = routine.fresh_outputs("h")?;
     routine.run(0..1)?;
+    // Whoever computed h may use its memory for the next one.
+    routine.unbind("h")?;
     Ok(sum)
 }
 
 /// A vector in the shapes of θ, each leaf times the rate it has beside γ.
-pub(super) fn scaled(v: &[Tensor], problem: &Problem) -> Vec<Tensor> {
+pub(super) fn scaled(v: &[Tensor], problem: &AnyProblem) -> Vec<Tensor> {
     let one = |(v, (_, variable)): (&Tensor, &(String, Variable))| match variable.rate {
         1.0 => *v,
         rate => *v * rate,

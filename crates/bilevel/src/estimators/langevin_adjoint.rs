@@ -16,7 +16,7 @@ use crate::key::Key;
 use crate::norms::LazyNorm;
 use crate::paths::must_see;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
@@ -92,7 +92,7 @@ impl Method for LangevinAdjoint {
         }))
     }
 
-    fn applies(&self, problem: &Problem) -> Result<()> {
+    fn applies(&self, problem: &AnyProblem) -> Result<()> {
         if problem.starts_from_lambda() {
             let reason = "it assumes that θ⁰ does not depend on λ; use rmd, which differentiates through the start";
             return not_applicable(self.name(), reason);
@@ -198,7 +198,7 @@ impl Estimator for Prepared {
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.factor = factor;
+        self.inner.scale(factor);
         Ok(())
     }
 }

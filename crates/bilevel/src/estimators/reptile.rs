@@ -10,7 +10,7 @@ use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
 use crate::key::Key;
 use crate::optimizer::InnerOptimizer;
 use crate::probe::InnerTime;
-use crate::problem::Problem;
+use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
@@ -67,7 +67,7 @@ impl Method for Reptile {
         Ok(Box::new(Prepared { inner, forward: inner.walk(session)?, outer: outer_program(session)? }))
     }
 
-    fn applies(&self, problem: &Problem) -> Result<()> {
+    fn applies(&self, problem: &AnyProblem) -> Result<()> {
         let graph = Graph::new();
         let trace = Trace::new(&graph, problem)?;
         if trace.start()?.is_some_and(|start| start == trace.lambda) {
@@ -109,7 +109,7 @@ impl Estimator for Prepared {
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.factor = factor;
+        self.inner.scale(factor);
         Ok(())
     }
 }

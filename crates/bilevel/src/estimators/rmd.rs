@@ -327,7 +327,7 @@ impl Estimator for PreparedRmd {
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.factor = factor;
+        self.inner.scale(factor);
         Ok(())
     }
 }

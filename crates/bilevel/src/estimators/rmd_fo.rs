@@ -111,7 +111,7 @@ impl Estimator for Prepared {
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {
-        self.inner.factor = factor;
+        self.inner.scale(factor);
         Ok(())
     }
 }

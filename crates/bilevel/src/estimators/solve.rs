@@ -1,4 +1,4 @@
-//! Linear solves with the Hessian of the inner loss, each one looped program.
+//! Linear solves with the Hessian of the inner loss at a [`Point`], each one looped program.
 
 use super::implicit::{Point, hessian};
 use super::inner_loop::InnerLoop;
@@ -11,13 +11,14 @@ use crate::trace::Trace;
 use crate::{Cause, Error, Result};
 use bilevel_graph::{DType, Graph, Program, Tensor};
 
-/// z ← z − β·H·z + w·f_θ.
-pub(crate) struct Richardson {
+/// Richardson's iteration z ← z − β·H·z + w·f_θ: with w = β it approaches H⁻¹·f_θ, with w = 1 the Neumann series of it over β.
+pub struct Richardson {
     sweep: Routine,
     sweeps: usize,
 }
 
 impl Richardson {
+    /// So many sweeps with these (β, w), with the Hessian as this inner loop leaves it.
     pub fn new(session: &Session, inner: &InnerLoop, (beta, weight): (f64, f64), sweeps: usize) -> Result<Self> {
         let graph = Graph::new();
         let trace = Trace::new(&graph, session.problem())?;
@@ -47,9 +48,11 @@ impl Richardson {
 pub(crate) const REGULARISATION: f64 = 0.0;
 
 /// The matrix A = a·H + b·I of a system.
-#[derive(Clone, Copy)]
-pub(crate) struct Matrix {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Matrix {
+    /// a.
     pub hessian: f64,
+    /// b.
     pub identity: f64,
 }
 
@@ -66,7 +69,7 @@ impl Matrix {
 ///
 /// One product A·p gives both the step length and the residual. Once ‖r‖ is rounding beside ‖f_θ‖ the solve has arrived
 /// and stays where it is: going on would follow rounding into the directions in which A is singular. A NaN goes through.
-pub(crate) struct ConjugateGradients {
+pub struct ConjugateGradients {
     sweep: Routine,
     sweeps: usize,
     /// f_θ − A·q of a warm start.
@@ -76,6 +79,7 @@ pub(crate) struct ConjugateGradients {
 }
 
 impl ConjugateGradients {
+    /// So many sweeps for systems with this matrix; a warm one goes on from where a solve before it ended.
     pub fn new(session: &Session, inner: &InnerLoop, matrix: Matrix, sweeps: usize, warm: bool) -> Result<Self> {
         let residual = if warm { Some(residual_program(session, inner, matrix)?) } else { None };
         let sweep = sweep_program(session, inner, matrix)?;
@@ -135,8 +139,10 @@ impl ConjugateGradients {
 }
 
 /// What a solve found, and what it met on the way.
-pub(crate) struct Solution {
+pub struct Solution {
+    /// The solution, in memory that the next solve overwrites where it was not given any.
     pub q: Leaves,
+    /// The residual that is left, and the least curvature on the way.
     pub diagnostics: Diagnostics,
 }
 

@@ -1,5 +1,5 @@
-//! `bilevel check`: are the derivatives right, does every hyperparameter count, is the inner step well chosen, and do the
-//! first iterations of a run go well?
+//! `bilevel check`: are the derivatives right, does every hyperparameter count, is the inner step well chosen, can the method be
+//! trusted, and do the first iterations of a run go well?
 
 use super::run::resolve;
 use crate::advice::{InnerSteps, advice};
@@ -7,51 +7,15 @@ use crate::arguments::Check;
 use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::interrupt::end_on_interrupt;
-use bilevel::{Curvature, Diagnosis, Key, Method, Problem, Recorder, Session, Snapshot, StopReason};
-use bilevel_graph::{CheckReport, GradientCheck, Graph};
+use bilevel::{
+    Agreement, Curvature, Diagnosis, Key, Method, Problem, ProblemReport, Recorder, Session, Snapshot, StopReason,
+    methods_for,
+};
+use bilevel_graph::CheckReport;
 use bilevel_tasks::Setup;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// Hessian products spent on the curvature.
-const PRODUCTS: usize = 60;
-
-/// What was found of a problem.
-pub struct Findings {
-    /// Derivatives of the inner loss.
-    pub inner: CheckReport,
-    /// Derivatives of the outer loss.
-    pub outer: CheckReport,
-    /// Names of the hyperparameters that cannot influence the outer loss.
-    pub idle: Vec<String>,
-    /// Curvature of the inner loss.
-    pub curvature: Curvature,
-}
-
-impl Findings {
-    /// Looks at a problem at this state.
-    pub fn of(session: &Session, state: &Snapshot, key: Key) -> Result<Self> {
-        let (problem, executor) = (session.problem(), session.executor());
-        let graph = Graph::new();
-        let losses = problem.losses(&graph, state, key)?;
-        let check = |loss| -> Result<CheckReport> {
-            let check = GradientCheck::new(&graph, loss, &losses.theta, &losses.point);
-            let mut report = check.lambda(&losses.lambda).executor(executor).coordinates(32).run()?;
-            for row in &mut report.rows {
-                // A leaf without a name is all there is of its kind.
-                row.variable = row.variable.trim_end_matches('.').into();
-            }
-            Ok(report)
-        };
-        Ok(Findings {
-            inner: check(losses.inner)?,
-            outer: check(losses.outer)?,
-            idle: problem.idle_hyperparameters()?,
-            curvature: losses.curvature(&graph, executor, PRODUCTS)?,
-        })
-    }
-}
 
 /// Outer iterations that are tried.
 const FIRST: u32 = 10;
@@ -136,12 +100,20 @@ pub fn check(arguments: &Check, out: &mut dyn Write) -> Result<()> {
     end_on_interrupt(printing.clone(), |()| "stopped before the check was done".into())?;
     let session = Session::new(&setup.problem, &config.executor())?;
     let first = FirstIterations::of(&config, &setup, &session)?;
-    let findings = Findings::of(&session, &first.state, Key::from_seed(config.seed).fold_in(1))?;
+    let mut looking = setup.problem.check().executor(config.executor()).seed(config.seed).at(first.state.clone());
+    looking = looking.method(config.method());
+    if arguments.all_methods {
+        let others = methods_for(&setup.problem)?.into_iter().filter(|info| info.name != config.method.name());
+        for info in others {
+            looking = looking.method(config.task()?.method(info.name)?);
+        }
+    }
+    let findings = looking.run()?;
     let cause = first.diverged.as_ref().map(|diagnosis| diagnosis.cause);
     let following = following(&config, &session)?;
     let mut said = advice(findings.curvature, InnerSteps::of(&config), cause, &following);
     said.push(first.sentence());
-    let answer = verdict(&findings, arguments.tolerance).and_then(|()| first.verdict());
+    let answer = verdict(&findings, tolerance).and_then(|()| first.verdict());
     let _printing = printing.lock().unwrap_or_else(PoisonError::into_inner);
     if arguments.json {
         let json = to_json(&findings, &first, &said, answer.is_ok());
@@ -153,7 +125,7 @@ pub fn check(arguments: &Check, out: &mut dyn Write) -> Result<()> {
 }
 
 /// An error where a derivative is wrong.
-pub fn verdict(findings: &Findings, tolerance: f64) -> Result<()> {
+pub fn verdict(findings: &ProblemReport, tolerance: f64) -> Result<()> {
     for (loss, report) in [("inner", &findings.inner), ("outer", &findings.outer)] {
         if !report.passed(tolerance) {
             let worst = report.rows.iter().max_by(|a, b| a.max_relative_error.total_cmp(&b.max_relative_error));
@@ -168,27 +140,18 @@ pub fn verdict(findings: &Findings, tolerance: f64) -> Result<()> {
     Ok(())
 }
 
-fn print(config: &Config, problem: &Problem, findings: &Findings, said: &[String], out: &mut dyn Write) -> Result<()> {
+fn print(
+    config: &Config,
+    problem: &Problem,
+    findings: &ProblemReport,
+    said: &[String],
+    out: &mut dyn Write,
+) -> Result<()> {
     let (lambda, theta) = problem.sizes();
     let method = config.method.name();
     let (lambda, theta) = (count(lambda, "hyperparameter"), count(theta, "parameter"));
     writeln!(out, "{} by {method}: {lambda}, {theta}\n", config.experiment)?;
-    for (loss, report) in [("inner", &findings.inner), ("outer", &findings.outer)] {
-        writeln!(out, "Derivatives of the {loss} loss, against finite differences in 64 bits:\n")?;
-        for line in report.to_string().lines() {
-            writeln!(out, "  {}", line.trim_end())?;
-        }
-        writeln!(out)?;
-    }
-    if findings.idle.is_empty() {
-        writeln!(out, "Every hyperparameter can influence the outer loss.")?;
-    }
-    for name in &findings.idle {
-        writeln!(out, "λ.{name} cannot influence the outer loss: a run would leave it where it is.")?;
-    }
-    let Curvature { largest, smallest, products } = findings.curvature;
-    let products = count(products, "Hessian product");
-    writeln!(out, "\nCurvature of the inner loss, by {products}: {smallest:.3e} to {largest:.3e}.")?;
+    writeln!(out, "{findings}")?;
     for line in said {
         writeln!(out, "{line}")?;
     }
@@ -199,7 +162,7 @@ fn count(number: usize, of: &str) -> String {
     format!("{number} {of}{}", if number == 1 { "" } else { "s" })
 }
 
-fn to_json(findings: &Findings, first: &FirstIterations, said: &[String], passed: bool) -> Value {
+fn to_json(findings: &ProblemReport, first: &FirstIterations, said: &[String], passed: bool) -> Value {
     let rows = |report: &CheckReport| -> Vec<Value> {
         let rows = report.rows.iter().map(|row| {
             json!({
@@ -213,6 +176,19 @@ fn to_json(findings: &Findings, first: &FirstIterations, said: &[String], passed
         });
         rows.collect()
     };
+    let agreement = |found: bilevel::Result<Agreement>| match found {
+        Ok(Agreement { error, cosine, known_to }) => json!({ "error": error, "cosine": cosine, "known_to": known_to }),
+        Err(_) => Value::Null,
+    };
+    let methods = findings.methods.iter().map(|method| {
+        json!({
+            "method": method.method,
+            "norm": method.norm().ok(),
+            "training": agreement(method.training()),
+            "minimum": agreement(method.minimum()),
+            "verdict": method.verdict(),
+        })
+    });
     let Curvature { largest, smallest, products } = findings.curvature;
     json!({
         "passed": passed,
@@ -220,6 +196,7 @@ fn to_json(findings: &Findings, first: &FirstIterations, said: &[String], passed
         "outer": rows(&findings.outer),
         "idle": findings.idle,
         "curvature": { "largest": largest, "smallest": smallest, "products": products },
+        "methods": methods.collect::<Vec<_>>(),
         "first_iterations": first.to_json(),
         "advice": said,
     })
@@ -230,7 +207,7 @@ mod tests {
     use super::*;
     use bilevel::{Cpu, DType, Leaf, Variable};
 
-    fn findings(wrong: bool, dtype: DType) -> Findings {
+    fn findings(wrong: bool, dtype: DType) -> ProblemReport {
         let problem = Problem::new(Leaf(Variable::constant([3], 0.4)), Leaf(Variable::constant([3], 0.7)))
             .dtype(dtype)
             .inner(move |_, l, t| {
@@ -240,9 +217,7 @@ mod tests {
             .outer(|s, _, t| (t.0 - s.normal([3])).square().sum_all())
             .build()
             .unwrap();
-        let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
-        let state = session.state(Key::from([1, 2])).unwrap().snapshot().unwrap();
-        Findings::of(&session, &state, Key::from([3, 4])).unwrap()
+        problem.check().executor(Cpu::with_threads(1)).run().unwrap()
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
 /// after the metrics of its iteration, a run has nothing but its beginning to go on from; the answer is how many iterations
 /// are done again.
 fn nothing_is_lost(folder: &RunFolder, config: &Config) -> Result<usize> {
-    let done = look_at(folder, None)?.lines;
+    let done = look_at(folder, config, None)?;
     let finished = folder.result_file().exists();
     let none_was_written = !finished && folder.path_hash_file().exists() && done <= config.checkpoint.every as usize;
     if none_was_written || !finished && done == 0 {

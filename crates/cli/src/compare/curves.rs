@@ -3,6 +3,7 @@
 use crate::folder::RunFolder;
 use crate::spread::Spread;
 use bilevel::Oracles;
+use bilevel::whole_file::read_regular;
 use bilevel_report::Curve;
 use bilevel_tasks::price::{Passes, price};
 use serde_json::Value;
@@ -35,7 +36,8 @@ pub struct Way {
 impl Way {
     /// Of a run in this folder; what cannot be read is not there.
     pub fn read(folder: &RunFolder, method: &str) -> Self {
-        let text = std::fs::read_to_string(folder.metrics_file()).unwrap_or_default();
+        let text = read_regular(&folder.metrics_file()).unwrap_or_default();
+        let text = String::from_utf8(text).unwrap_or_default();
         let mut way = Way::default();
         for fields in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
             let count = |name: &str| fields[name].as_u64().unwrap_or(0);

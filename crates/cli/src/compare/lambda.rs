@@ -1,6 +1,7 @@
 //! The hyperparameters that a method found, as pictures: mean over seeds.
 
 use crate::folder::RunFolder;
+use bilevel::whole_file::read_regular;
 use bilevel_report::{Panel, Pictures};
 use bilevel_tasks::Picture;
 use safetensors::SafeTensors;
@@ -8,7 +9,7 @@ use safetensors::tensor::Dtype;
 
 /// A leaf of λ that a run found; `None` where it cannot be read.
 fn leaf(folder: &RunFolder, name: &str) -> Option<Vec<f64>> {
-    let bytes = std::fs::read(folder.lambda_file()).ok()?;
+    let bytes = read_regular(&folder.lambda_file()).ok()?;
     let file = SafeTensors::deserialize(&bytes).ok()?;
     let view = file.tensor(name).ok()?;
     match view.dtype() {

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::config_entries::parse_set;
 use crate::config_text::keys;
 use crate::errors::{CliError, Result};
-use crate::folder::{LARGEST_SETTINGS, RunFolder, clean, read_up_to, refuse_foreign, write_whole};
+use crate::folder::{RunFolder, clean, read_settings, refuse_foreign, write_whole};
 use crate::side_by_side::cores;
 use bilevel::AnyMethod;
 use serde_json::{Map, Value};
@@ -181,7 +181,7 @@ struct Mark {
 impl Mark {
     /// Methods and seeds of a comparison that is there; nothing where it cannot be read.
     fn read(folder: &Path) -> Self {
-        let text = read_up_to(&folder.join(MARK), LARGEST_SETTINGS).unwrap_or_default();
+        let text = read_settings(&folder.join(MARK)).unwrap_or_default();
         let text = String::from_utf8(text).unwrap_or_default();
         let Ok(document) = Document::parse(text.as_str()) else { return Mark::default() };
         let list = |key: &str| document.get(key).and_then(|item| item.as_array()).into_iter().flatten();

@@ -4,7 +4,7 @@ use super::plan::{Plan, Planned};
 use crate::board::Board;
 use crate::errors::{CliError, Result};
 use crate::result::RunResult;
-use crate::runner::execute;
+use crate::runner::{execute, report};
 use crate::side_by_side::side_by_side;
 use bilevel::{Beginning, Iteration, Observer, State, StopSignal};
 use std::ops::ControlFlow;
@@ -118,6 +118,12 @@ fn one(planned: &Planned, seen: &Arc<Seen>, signal: &StopSignal) -> Result<End> 
     let name = format!("{} seed {}", planned.method(), planned.config.seed);
     if planned.folder.result_file().is_file() {
         let result = RunResult::read(&planned.folder)?;
+        result.check_is_of(&planned.config, &planned.folder)?;
+        // It may have been killed while it drew.
+        planned.folder.clean()?;
+        if !planned.folder.report_file().exists() {
+            report(&planned.folder);
+        }
         seen.end(&name, &format!("{name}: done before"));
         return Ok(End::Done(Box::new(result)));
     }

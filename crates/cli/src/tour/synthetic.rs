@@ -19,7 +19,7 @@ const OUTER_STEP: f64 = 0.005;
 /// Temperature of the chains.
 const TEMPERATURE: f64 = 1e-6;
 
-fn problem() -> Result<Problem> {
+fn problem() -> Result<Problem<Leaf<Variable>, Leaf<Variable>>> {
     Problem::new(Leaf(Variable::constant([], START)), Leaf(Variable::constant([], START)))
         .inner(|_, lambda, theta| theta.0 * theta.0 * theta.0 / 3.0 - (1.0 - lambda.0 * lambda.0) * theta.0)
         .outer(|_, lambda, theta| (lambda.0 - theta.0).square() + (theta.0 - 0.5).square())
@@ -58,7 +58,8 @@ fn spread(values: &[f64]) -> f64 {
 
 /// Descends along the hypergradient; the inner steps of an outer iteration are one call of one program.
 fn learn(method: &dyn Method, iterations: usize) -> Result<Learned> {
-    let session = Session::new(&problem()?, &Cpu::with_threads(1))?;
+    let problem = problem()?;
+    let session = Session::new(&problem, &Cpu::with_threads(1))?;
     let mut estimator = method.prepare_in(&session)?;
     let key = Key::from_seed(0);
     let mut state = session.state(key)?;

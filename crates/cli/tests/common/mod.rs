@@ -38,6 +38,11 @@ impl Place {
         self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
+    /// Starts the command with its answer going here.
+    pub fn start_into(&self, arguments: &[&str], answer: impl Into<Stdio>) -> Child {
+        self.command(arguments).stdout(answer).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
     pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }

@@ -83,12 +83,26 @@ impl Blocked {
         self.kc * (self.a_room(p) + self.no.min(p.n.next_multiple_of(self.nr)))
     }
 
+    /// Rows and columns of a task.
+    pub(crate) fn task(&self, p: &Problem) -> (usize, usize) {
+        (self.mt.min(p.m), self.nt.min(p.n))
+    }
+
+    /// Number of tasks that complete a part of C each.
+    pub(crate) fn tasks(&self, p: &Problem) -> usize {
+        let cuts = |all: usize, outer: usize, inner: usize| {
+            (0..all).step_by(outer).map(|at| outer.min(all - at).div_ceil(inner)).sum::<usize>()
+        };
+        cuts(p.m, self.mo, self.mt) * cuts(p.n, self.no, self.nt)
+    }
+
     fn a_room(&self, p: &Problem) -> usize {
         // Sixteen-element steps keep the panels of B aligned.
         self.mo.min(p.m).next_multiple_of(16)
     }
 
-    /// Computes one product, with the team or alone.
+    /// Computes one product, with the team or alone, and tells `then` of every part of C that is complete: number, first
+    /// row and column, where they end, and the worker.
     ///
     /// # Safety
     /// The matrices must be good for the problem, `work` for [`Blocked::workspace`] elements.
@@ -99,26 +113,29 @@ impl Blocked {
         team: Option<&Team>,
         x: Matrices<T>,
         work: *mut T,
+        then: &(dyn Fn(usize, (usize, usize), (usize, usize), usize) + Sync),
     ) {
-        let each = |tasks: usize, f: &(dyn Fn(usize) + Sync)| match team {
-            Some(team) => team.run(tasks, f),
-            None => (0..tasks).for_each(f),
+        let each = |tasks: usize, f: &(dyn Fn(usize, usize) + Sync)| match team {
+            Some(team) => team.run_with(tasks, f),
+            None => (0..tasks).for_each(|task| f(task, 0)),
         };
         let mr = kernels.mr();
         let ap = Matrices { c: work, ..x };
         // SAFETY: inside `work`.
         let bp = Matrices { c: unsafe { work.add(self.kc * self.a_room(p)) }, ..x };
+        let mut complete = 0;
         for j0 in (0..p.n).step_by(self.no) {
             let n = self.no.min(p.n - j0);
             for k0 in (0..p.k).step_by(self.kc) {
                 let len = self.kc.min(p.k - k0);
+                let last = k0 + len == p.k;
                 for i0 in (0..p.m).step_by(self.mo) {
                     let m = self.mo.min(p.m - i0);
                     let a_panels = m.div_ceil(mr);
                     let b_panels = if i0 == 0 { n.div_ceil(self.nr) } else { 0 };
                     // Several panels a task: enough work to be worth handing out.
                     let (a_tasks, b_tasks) = (a_panels.div_ceil(SOME), b_panels.div_ceil(SOME));
-                    each(a_tasks + b_tasks, &|t| {
+                    each(a_tasks + b_tasks, &|t, _| {
                         // SAFETY: every panel is written by one task, inside the workspace.
                         unsafe {
                             if t < a_tasks {
@@ -133,21 +150,28 @@ impl Blocked {
                         }
                     });
                     let tall = m.div_ceil(self.mt);
-                    each(tall * n.div_ceil(self.nt), &|t| {
+                    let tasks = tall * n.div_ceil(self.nt);
+                    each(tasks, &|t, worker| {
                         let (i, j) = (t % tall * self.mt, t / tall * self.nt);
+                        let (rows, cols) = (self.mt.min(m - i), self.nt.min(n - j));
                         // SAFETY: the tasks' parts of C do not overlap; the panels are packed.
                         unsafe {
                             self.tiles(
                                 kernels,
                                 p,
-                                (self.mt.min(m - i), self.nt.min(n - j), len),
+                                (rows, cols, len),
                                 ap.c().add(i * len),
                                 bp.c().add(j * len),
                                 x.c_at(p, i0 + i, j0 + j),
                                 p.accumulate || k0 > 0,
                             );
                         }
+                        if last {
+                            let start = (i0 + i, j0 + j);
+                            then(complete + t, start, (start.0 + rows, start.1 + cols), worker);
+                        }
                     });
+                    complete += if last { tasks } else { 0 };
                 }
             }
         }

@@ -22,6 +22,9 @@ pub(crate) struct Direct {
 /// Least work, in multiplications, worth handing to another thread.
 pub(crate) const TASK: usize = 100_000;
 
+/// Bytes of A that are not in a cache of its own when they are read.
+const FAR: usize = 1 << 21;
+
 /// Panels of A copied at a time.
 const TOGETHER: usize = 2;
 
@@ -32,8 +35,10 @@ impl Direct {
         let nr = part(p.n, kernels.nr, 1);
         let tasks = (p.m * p.n * p.k / TASK).clamp(1, 32);
         let tall = tasks.min(p.m.div_ceil(mr));
-        // Long steps between columns fall on few cache sets; a copy pays when it is read a few times.
-        let pack = p.m > 1 && (p.a.0 != 1 || (p.n > 3 * nr && p.k >= 32 && p.a.1.unsigned_abs() > 2 * mr));
+        // Long steps between columns fall on few cache sets; a copy pays when it is read a few times, or when what is copied
+        // has to come from memory: the copy asks for its rows ahead of time.
+        let far = p.k >= 32 && p.a.1.unsigned_abs() > 2 * mr;
+        let pack = p.m > 1 && (p.a.0 != 1 || (far && (p.n > 3 * nr || p.m * p.k * size_of::<T>() > FAR)));
         // Tasks side by side each copy A for themselves.
         let most = p.n.div_ceil(if pack { 4 * nr } else { nr });
         let wide = (tasks / tall).clamp(1, most);
@@ -56,6 +61,13 @@ impl Direct {
         p.m.div_ceil(self.mt) * p.n.div_ceil(self.nt)
     }
 
+    /// First row and column of a task, and where they end.
+    pub(crate) fn range(&self, p: &Problem, task: usize) -> ((usize, usize), (usize, usize)) {
+        let tall = p.m.div_ceil(self.mt);
+        let (i, j) = (task % tall * self.mt, task / tall * self.nt);
+        ((i, j), (p.m.min(i + self.mt), p.n.min(j + self.nt)))
+    }
+
     /// Computes one task.
     ///
     /// # Safety
@@ -69,13 +81,8 @@ impl Direct {
         work: *mut T,
     ) {
         // Whole products come here in thousands: no division, and `while` because `step_by` divides too.
-        let (i0, j0) = if task == 0 {
-            (0, 0)
-        } else {
-            let tall = p.m.div_ceil(self.mt);
-            (task % tall * self.mt, task / tall * self.nt)
-        };
-        let (i_end, j1) = (p.m.min(i0 + self.mt), p.n.min(j0 + self.nt));
+        let ((i0, j0), (i_end, j1)) =
+            if task == 0 { ((0, 0), (p.m.min(self.mt), p.n.min(self.nt))) } else { self.range(p, task) };
         let mr = kernels.mr();
         let mut i0 = i0;
         while i0 < i_end {

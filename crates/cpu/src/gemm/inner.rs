@@ -46,6 +46,11 @@ impl Inner {
         p.m.div_ceil(self.mt)
     }
 
+    /// First row of a task, and where its rows end.
+    pub(crate) fn range(&self, p: &Problem, task: usize) -> (usize, usize) {
+        (task * self.mt, p.m.min((task + 1) * self.mt))
+    }
+
     /// Copies B into contiguous columns where it needs that. To be called once, before the tasks.
     ///
     /// # Safety
@@ -70,7 +75,7 @@ impl Inner {
         x: &Matrices<T>,
         work: *const T,
     ) {
-        let (i0, i1) = (task * self.mt, p.m.min((task + 1) * self.mt));
+        let (i0, i1) = self.range(p, task);
         for k in (0..p.k).step_by(self.kc) {
             for i in (i0..i1).step_by(self.dr) {
                 for j in (0..p.n).step_by(self.dc) {

@@ -11,6 +11,7 @@ pub(crate) mod flavour;
 mod inner;
 pub(crate) mod kernel;
 pub(crate) mod pack;
+mod piece;
 mod plan;
 mod simd;
 mod split;
@@ -21,4 +22,5 @@ mod x86;
 
 pub use batch::BatchAxis;
 pub use flavour::{Flavour, Kernels, Real};
+pub use piece::{Piece, Pieces, Then};
 pub use plan::{GemmPlan, GemmSpec, Strides};

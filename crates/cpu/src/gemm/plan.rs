@@ -7,6 +7,7 @@ use super::choose::choose;
 use super::direct::{Direct, TASK};
 use super::flavour::{Flavour, Kernels, Real};
 use super::inner::Inner;
+use super::piece::{Piece, Pieces, Then, has_stretches};
 use super::split::Split;
 use crate::team::Team;
 
@@ -224,6 +225,42 @@ impl<T: Real> GemmPlan<T> {
     /// `a`, `b`, `c` must be good for every element the plan's shapes and strides name, `c` must not overlap the inputs,
     /// and `workspace` must be good for `workspace_bytes(team.threads())` bytes, of any alignment.
     pub unsafe fn run(&self, team: &Team, a: *const T, b: *const T, c: *mut T, workspace: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { self.run_then(team, a, b, c, workspace, None) }
+    }
+
+    /// The pieces that [`run_then`](Self::run_then) gives; `None` where it can give none.
+    pub fn pieces(&self) -> Option<Pieces> {
+        let p = &self.problem;
+        if self.split.is_some() || !has_stretches(p) || self.axes.iter().any(|axis| axis.c < 0) {
+            return None;
+        }
+        let (tasks, first) = match self.method {
+            Method::Nothing => return None,
+            _ if self.group > 0 => (1, (p.m, p.n)),
+            Method::Zero | Method::Tiny => return None,
+            Method::Direct(d) => (d.tasks(p), d.range(p, 0).1),
+            Method::Inner(d) => (d.tasks(p), (d.range(p, 0).1, p.n)),
+            Method::Blocked(d) => (d.tasks(p), d.task(p)),
+        };
+        let stretch = Piece::new(p, 0, 0, (0, 0), first).length;
+        Some(Pieces { count: self.batches * tasks, whole: self.group > 0, stretch })
+    }
+
+    /// As [`run`](Self::run), and does something with every piece of C as soon as it is complete. To be asked only of a
+    /// product that has [`pieces`](Self::pieces).
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    pub unsafe fn run_then(
+        &self,
+        team: &Team,
+        a: *const T,
+        b: *const T,
+        c: *mut T,
+        workspace: *mut u8,
+        then: Option<Then>,
+    ) {
         if let Some(split) = &self.split {
             // SAFETY: the caller's promise.
             return unsafe { split.run(team, a, b, c, workspace) };
@@ -238,9 +275,12 @@ impl<T: Real> GemmPlan<T> {
             team.run_with(self.batches.div_ceil(self.group), &|task, worker| {
                 let first = task * self.group;
                 let mut walk = Walk::at(&self.axes, first);
-                for _ in first..self.batches.min(first + self.group) {
+                for number in first..self.batches.min(first + self.group) {
                     // SAFETY: the caller's promise; products write to separate places, workers have separate rooms.
                     unsafe { self.product(&x.moved(&walk), work.c().wrapping_add(worker * room)) };
+                    if let Some(then) = then {
+                        then(&Piece::new(p, number, walk.c, (0, 0), (p.m, p.n)), worker);
+                    }
                     walk.step();
                 }
             });
@@ -248,20 +288,37 @@ impl<T: Real> GemmPlan<T> {
         }
         let brief = p.m * p.n * p.k < BRIEF;
         let mut walk = Walk::at(&self.axes, 0);
-        for _ in 0..self.batches {
+        for batch in 0..self.batches {
             let x = x.moved(&walk);
+            let base = walk.c;
+            let complete = |tasks: usize, task: usize, start: (usize, usize), end: (usize, usize), worker: usize| {
+                if let Some(then) = then {
+                    then(&Piece::new(p, batch * tasks + task, base, start, end), worker);
+                }
+            };
             // SAFETY: the caller's promise; tasks write to separate places, workers have separate rooms.
             unsafe {
                 match self.method {
                     Method::Nothing | Method::Zero | Method::Tiny => {}
                     Method::Direct(d) => launch(team, brief, d.tasks(p), &|task, worker| {
                         d.task(kernels, p, task, &x, work.c().wrapping_add(worker * room));
+                        let (start, end) = d.range(p, task);
+                        complete(d.tasks(p), task, start, end, worker);
                     }),
                     Method::Inner(d) => {
                         d.prepare(kernels, p, &x, work.c());
-                        launch(team, brief, d.tasks(p), &|task, _| d.task(kernels, p, task, &x, work.c()));
+                        launch(team, brief, d.tasks(p), &|task, worker| {
+                            d.task(kernels, p, task, &x, work.c());
+                            let (first, end) = d.range(p, task);
+                            complete(d.tasks(p), task, (first, 0), (end, p.n), worker);
+                        });
                     }
-                    Method::Blocked(d) => d.run(kernels, p, Some(team).filter(|_| !brief), x, work.c()),
+                    Method::Blocked(d) => {
+                        let (team, tasks) = (Some(team).filter(|_| !brief), d.tasks(p));
+                        d.run(kernels, p, team, x, work.c(), &|task, start, end, worker| {
+                            complete(tasks, task, start, end, worker);
+                        });
+                    }
                 }
             }
             walk.step();
@@ -302,7 +359,7 @@ impl<T: Real> GemmPlan<T> {
                     d.prepare(kernels, p, x, work);
                     (0..d.tasks(p)).for_each(|t| d.task(kernels, p, t, x, work));
                 }
-                Method::Blocked(d) => d.run(kernels, p, None, *x, work),
+                Method::Blocked(d) => d.run(kernels, p, None, *x, work, &|_, _, _, _| {}),
             }
         }
     }

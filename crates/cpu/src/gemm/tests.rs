@@ -246,3 +246,43 @@ fn products_in_several_blocks() {
         check::<f32>(&mut rng, &Case { spec, first: [0; 3], size: [m * k, k * n, m * n] }, &teams[1..]);
     }
 }
+
+#[test]
+fn pieces_cover_the_result_once_when_it_is_complete() {
+    use std::sync::Mutex;
+    let mut rng = Rng(9);
+    let shapes = [(1, 70, 40), (70, 1, 40), (300, 500, 30), (500, 150, 900), (40, 10, 2000), (20, 3300, 70), (9, 9, 0)];
+    for ((m, n, k), batch) in shapes.into_iter().flat_map(|shape| [(shape, 1), (shape, 20)]) {
+        for c in [Strides { row: n as isize, col: 1 }, Strides { row: 1, col: m as isize }] {
+            let step = (m * n) as isize;
+            let axis = BatchAxis { len: batch, a: 0, b: (k * n) as isize, c: step };
+            let (a, b) = (Strides { row: k as isize, col: 1 }, Strides { row: n as isize, col: 1 });
+            let plan = GemmPlan::<f32>::new(&GemmSpec { m, n, k, a, b, c, batch: vec![axis], accumulate: false });
+            let Some(pieces) = plan.pieces() else { continue };
+            let mut fill = |count: usize| -> Vec<f32> { (0..count).map(|_| rng.unit() as f32).collect() };
+            let (a, b) = (fill(m * k), fill(batch * k * n));
+            for team in teams() {
+                let mut out = vec![f32::NAN; batch * m * n];
+                let mut work = vec![0u8; plan.workspace_bytes(team.threads())];
+                let seen = Mutex::new((vec![None; out.len()], vec![false; pieces.count]));
+                let start = out.as_mut_ptr();
+                let result = super::plan::Matrices { a: start, b: start, c: start };
+                let then = |piece: &Piece, worker: usize| {
+                    assert!(worker < team.threads());
+                    let mut seen = seen.lock().unwrap();
+                    assert!(!std::mem::replace(&mut seen.1[piece.number], true));
+                    for i in 0..piece.count * piece.length {
+                        let at = piece.first + i / piece.length * piece.step + i % piece.length;
+                        // SAFETY: a piece lies inside C, and nobody writes it any more.
+                        assert!(seen.0[at].replace(unsafe { *result.c().add(at) }).is_none());
+                    }
+                };
+                // SAFETY: the buffers have the sizes of the strides.
+                unsafe { plan.run_then(&team, a.as_ptr(), b.as_ptr(), start, work.as_mut_ptr(), Some(&then)) };
+                let (found, numbers) = seen.into_inner().unwrap();
+                assert!(numbers.iter().all(|&seen| seen), "{m}×{n}×{k}");
+                assert!(found.iter().zip(&out).all(|(x, y)| *x == Some(*y)), "{m}×{n}×{k}");
+            }
+        }
+    }
+}

@@ -9,6 +9,8 @@ pub static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 pub static FREES: AtomicUsize = AtomicUsize::new(0);
 /// Bytes allocated and not freed, by every thread.
 pub static HELD: AtomicUsize = AtomicUsize::new(0);
+/// The most that was held at once.
+pub static PEAK: AtomicUsize = AtomicUsize::new(0);
 /// The thread of the first allocation.
 static MAIN: AtomicUsize = AtomicUsize::new(0);
 
@@ -28,7 +30,8 @@ fn count(counter: &AtomicUsize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(&ALLOCATIONS);
-        HELD.fetch_add(layout.size(), SeqCst);
+        let before = HELD.fetch_add(layout.size(), SeqCst);
+        PEAK.fetch_max(before + layout.size(), SeqCst);
         unsafe { System.alloc(layout) }
     }
 

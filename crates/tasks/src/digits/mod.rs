@@ -7,7 +7,7 @@ mod split;
 pub mod study;
 
 pub(crate) use per_weight_l2::accuracy;
-pub use per_weight_l2::{Classifier, Penalty, SHAPE, largest_curvature, per_weight_l2};
+pub use per_weight_l2::{Classifier, Penalty, PerWeightL2, SHAPE, largest_curvature, per_weight_l2};
 pub use split::Split;
 
 use bilevel::{Array, Result};

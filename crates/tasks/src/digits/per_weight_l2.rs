@@ -24,6 +24,9 @@ pub struct Classifier<T> {
     pub weights: T,
 }
 
+/// A regularisation weight for every parameter.
+pub type PerWeightL2 = Problem<Penalty<Variable>, Classifier<Variable>>;
+
 /// The problem, with λ as it is given, in the shape [`SHAPE`], and weights that start at 0. Loss and accuracy on the test
 /// digits are its measures.
 ///
@@ -34,12 +37,8 @@ pub struct Classifier<T> {
 /// assert_eq!(problem.sizes(), (640, 640));
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-pub fn per_weight_l2(split: &Split, dtype: DType, log_strength: Variable) -> Result<Problem> {
-    from_weights(split, dtype, log_strength, Variable::constant(SHAPE, 0.0))
-}
-
-/// The same with weights that start as they are given.
-pub(super) fn from_weights(split: &Split, dtype: DType, log_strength: Variable, weights: Variable) -> Result<Problem> {
+pub fn per_weight_l2(split: &Split, dtype: DType, log_strength: Variable) -> Result<PerWeightL2> {
+    let weights = Variable::constant(SHAPE, 0.0);
     Problem::new(Penalty { log_strength }, Classifier { weights })
         .dtype(dtype)
         .data("train x", split.train.x()?)

@@ -11,8 +11,8 @@ use crate::experiment::{Effort, Progress, Report};
 use crate::statistics::mean_sd;
 use crate::{Row, Verdict};
 use bilevel::{
-    Covariance, Cpu, Error, HpoSgld, IftCg, Key, LangevinAdjoint, Leaf, Method, Problem, Result, Session, Tensor,
-    Variable,
+    AnyProblem, Covariance, Cpu, Error, HpoSgld, IftCg, Key, LangevinAdjoint, Leaf, Method, Problem, Result, Session,
+    Tensor, Variable,
 };
 
 const NAME: &str = "finite-temperature";
@@ -42,11 +42,11 @@ fn build(
         .inner(move |_, l, t| inner(l.0, t.0.0, t.1.0))
         .outer(move |_, l, t| outer(l.0, t.0.0, t.1.0))
         .build()?;
-    on_one_thread(problem)
+    on_one_thread(&problem)
 }
 
-fn on_one_thread(problem: Problem) -> Result<Session> {
-    Session::new(&problem, &Cpu::with_threads(1))
+fn on_one_thread(problem: &AnyProblem) -> Result<Session> {
+    Session::new(problem, &Cpu::with_threads(1))
 }
 
 fn cases() -> Result<[Case; 3]> {
@@ -60,7 +60,7 @@ fn cases() -> Result<[Case; 3]> {
     Ok([
         Case {
             name: "1-D quartic, τ = .5",
-            session: on_one_thread(line)?,
+            session: on_one_thread(&line)?,
             lambda: 0.5,
             temperature: 0.5,
             dimensions: 1,

@@ -33,7 +33,8 @@ fn after(method: &dyn Method, session: &Session, seeds: u64) -> Result<Vec<(f64,
 }
 
 pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
-    let session = Session::new(&synthetic::problem(0.1, 0.0)?, &Cpu::with_threads(1))?;
+    let problem = synthetic::problem(0.1, 0.0)?;
+    let session = Session::new(&problem, &Cpu::with_threads(1))?;
     let (lambda, start) = synthetic::line_search();
     let seeds = effort.choose(20, 100);
     let f_theta = |theta: f64| 4.0 * theta - 2.0 * lambda - 1.0;

@@ -28,6 +28,7 @@ const TOLERANCE: f64 = 1e-5;
 const DRAWS: u64 = 3;
 
 struct Quadratic {
+    problem: Problem,
     session: Session,
     optimum: Vec<f64>,
 }
@@ -53,7 +54,8 @@ fn quadratic(condition: f64, direct: f64, draw: u64) -> Result<Quadratic> {
         })
         .build()?;
     let optimum = a.iter().zip(b).map(|(a, b)| (a + direct * b) / (1.0 + direct)).collect();
-    Ok(Quadratic { session: Session::new(&problem, &Cpu::with_threads(1))?, optimum })
+    let session = Session::new(&problem, &Cpu::with_threads(1))?;
+    Ok(Quadratic { problem: problem.erase(), session, optimum })
 }
 
 #[derive(Clone, Copy)]
@@ -94,7 +96,7 @@ fn race(method: &dyn Method, quadratic: &Quadratic, cap: u32) -> Result<(Outcome
     let curve = Arc::<Mutex<Vec<_>>>::default();
     let approach = Approach { optimum: quadratic.optimum.clone(), curve: curve.clone() };
     let outer = Outer { rate: 0.1, iterations: cap / STEPS as u32 };
-    let end = outer.driver(quadratic.session.problem(), &prepared, 1).observe(approach).run()?;
+    let end = outer.driver(&quadratic.problem, &prepared, 1).observe(approach).run()?;
     let mut curve = std::mem::take(&mut *curve.lock().unwrap_or_else(PoisonError::into_inner));
     let (iterations, error) = curve.last().copied().unwrap_or((0.0, f64::NAN));
     let outcome = match end.reason {

@@ -15,7 +15,8 @@ const NAME: &str = "wall-clock";
 const PAPER_RMD: f64 = 52.0;
 
 pub(crate) fn work(effort: Effort, progress: &mut Progress) -> Result<Report> {
-    let session = Session::new(&synthetic::problem(0.1, 0.0)?, &Cpu::with_threads(1))?;
+    let problem = synthetic::problem(0.1, 0.0)?;
+    let session = Session::new(&problem, &Cpu::with_threads(1))?;
     let methods: [(&str, Box<dyn Method>, Option<f64>); 9] = [
         ("RMD", Box::new(synthetic::rmd(100)), Some(PAPER_RMD)),
         ("HPO-SGLD", Box::new(synthetic::hpo_sgld(100, STEP, 1e-6)), Some(179.8)),

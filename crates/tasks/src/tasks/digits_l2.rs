@@ -24,5 +24,5 @@ pub(super) const TASK: Task = Task {
 
 fn problem(options: &TaskOptions, dtype: DType) -> Result<Problem> {
     let log_strength = Variable::constant(SHAPE, -5.0).at_least(-12.0).at_most(0.0);
-    per_weight_l2(&Split::new(options.seed), dtype, log_strength)
+    per_weight_l2(&Split::new(options.seed), dtype, log_strength).map(Problem::erase)
 }

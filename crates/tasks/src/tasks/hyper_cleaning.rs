@@ -78,4 +78,5 @@ fn problem(options: &TaskOptions, dtype: DType) -> Result<Problem> {
             (distrusted * s.data("wrong")).sum_all() / s.data("wrong").sum_all()
         })
         .build()
+        .map(Problem::erase)
 }

@@ -45,4 +45,5 @@ fn problem(options: &TaskOptions, dtype: DType) -> Result<Problem> {
             ((l.0 - a).square().sum_all() / a.square().sum_all()).sqrt()
         })
         .build()
+        .map(Problem::erase)
 }

@@ -72,6 +72,7 @@ fn problem(_: &TaskOptions, dtype: DType) -> Result<Problem> {
         .outer(|s, _, t| error(t, episode(s)[1]))
         .measure("error on new waves", |s, l, _| after_training(s, l))
         .build()
+        .map(Problem::erase)
 }
 
 /// The error after training from λ, averaged over waves: every wave has a copy of the network along a first axis.

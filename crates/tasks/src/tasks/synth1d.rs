@@ -44,4 +44,5 @@ fn problem(noise: f64, dtype: DType) -> Result<Problem> {
         .outer(|_, l, t| (l.0 - t.0).square() + (t.0 - 0.5).square())
         .measure("distance of λ from the optimum", |_, l, _| (l.0 - OPTIMUM.0).abs())
         .build()
+        .map(Problem::erase)
 }

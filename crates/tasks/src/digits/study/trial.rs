@@ -1,13 +1,12 @@
 //! One split: the references, and each method from the best shared weight on.
 
 use super::{BOTH, METHODS, NONE, Plan, Progress, SHARED, Setting, Watch};
-use crate::digits::per_weight_l2::from_weights;
-use crate::digits::{SHAPE, Score, Split, largest_curvature};
+use crate::digits::{Classifier, Penalty, PerWeightL2, SHAPE, Score, Split, largest_curvature, per_weight_l2};
 use crate::price::price;
-use crate::runs::training;
+use bilevel::graph::ErrorKind;
 use bilevel::{
-    Adam, Array, Cpu, DType, Driver, Error, Iteration, Key, Method, Observer, Result, Session, State, StopReason,
-    StopSignal, Variable,
+    Adam, Array, Cpu, DType, Driver, Error, Iteration, Key, Method, Observer, Result, State, StopReason, StopSignal,
+    Variable,
 };
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -79,9 +78,9 @@ pub struct Trial {
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub fn trials(plan: &Plan, seed: u64, signal: &StopSignal, watch: &Watch) -> Result<Option<Vec<Trial>>> {
-    let ground = Ground::new(plan, seed, signal, watch);
+    let ground = Ground::new(plan, seed, signal, watch)?;
     let began = Instant::now();
-    let Some(weights) = ground.train(NONE, Variable::constant(SHAPE, NOTHING))? else { return Ok(None) };
+    let Some(weights) = ground.train(NONE, Array::full(SHAPE, NOTHING, DTYPE))? else { return Ok(None) };
     let mut done = vec![ground.trial(NONE, &weights, vec![], plan.steps as f64, began)];
     let Some(shared) = ground.search()? else { return Ok(None) };
     done.push(shared.trial.clone());
@@ -92,15 +91,16 @@ pub fn trials(plan: &Plan, seed: u64, signal: &StopSignal, watch: &Watch) -> Res
         }
     }
     let began = Instant::now();
-    let both = Ground { split: plan.split_of_both(seed), ..ground };
-    let Some(weights) = both.train(BOTH, Variable::constant(SHAPE, shared.log_strength))? else { return Ok(None) };
+    let split = plan.split_of_both(seed);
+    let both = Ground { problem: problem(&split)?, split, ..ground };
+    let Some(weights) = both.train(BOTH, Array::full(SHAPE, shared.log_strength, DTYPE))? else { return Ok(None) };
     done.push(both.trial(BOTH, &weights, vec![], shared.trial.cost + plan.steps as f64, began));
     Ok(Some(done))
 }
 
 /// One method alone, after the grid search it starts from. A signal that is set is answered with `None`.
 pub fn trial(plan: &Plan, seed: u64, method: &Setting, signal: &StopSignal, watch: &Watch) -> Result<Option<Trial>> {
-    let ground = Ground::new(plan, seed, signal, watch);
+    let ground = Ground::new(plan, seed, signal, watch)?;
     match ground.search()? {
         Some(shared) => ground.learn(method, &shared),
         None => Ok(None),
@@ -119,6 +119,7 @@ struct Ground<'a> {
     plan: &'a Plan,
     seed: u64,
     split: Split,
+    problem: PerWeightL2,
     /// γ = 1 / (largest curvature of the training loss at weights 0).
     step: f64,
     /// Looked at within every training.
@@ -126,10 +127,16 @@ struct Ground<'a> {
     watch: &'a Watch,
 }
 
+/// Wherever λ and the weights start.
+fn problem(split: &Split) -> Result<PerWeightL2> {
+    per_weight_l2(split, DTYPE, Variable::constant(SHAPE, BOUNDS.0).at_least(BOUNDS.0).at_most(BOUNDS.1))
+}
+
 impl<'a> Ground<'a> {
-    fn new(plan: &'a Plan, seed: u64, signal: &'a StopSignal, watch: &'a Watch) -> Self {
+    fn new(plan: &'a Plan, seed: u64, signal: &'a StopSignal, watch: &'a Watch) -> Result<Self> {
         let split = plan.split(seed);
-        Ground { plan, seed, step: 1.0 / largest_curvature(&split.train), split, signal, watch }
+        let (problem, step) = (problem(&split)?, 1.0 / largest_curvature(&split.train));
+        Ok(Ground { plan, seed, split, problem, step, signal, watch })
     }
 
     /// The grid search for one weight; `None` where the signal is set.
@@ -137,7 +144,7 @@ impl<'a> Ground<'a> {
         let began = Instant::now();
         let mut best: Option<(f64, f64, Array)> = None;
         for &log_strength in &self.plan.grid {
-            let Some(weights) = self.train(SHARED, Variable::constant(SHAPE, log_strength))? else { return Ok(None) };
+            let Some(weights) = self.train(SHARED, Array::full(SHAPE, log_strength, DTYPE))? else { return Ok(None) };
             let loss = self.split.validation.score(&weights).loss;
             if best.as_ref().is_none_or(|(least, ..)| loss < *least) {
                 best = Some((loss, log_strength, weights));
@@ -152,16 +159,15 @@ impl<'a> Ground<'a> {
     }
 
     /// The weights after training from 0 with this λ; `None` where the signal is set.
-    fn train(&self, name: &'static str, log_strength: Variable) -> Result<Option<Array>> {
-        let problem = from_weights(&self.split, DTYPE, log_strength, Variable::constant(SHAPE, 0.0))?;
-        let training = training(self.step, self.plan.steps);
-        let driver = Driver::new(&problem, training).iterations(1).executor(Cpu::with_threads(1)).diagnose_every(0);
-        let outcome = driver.stop_signal(self.signal.clone()).run()?;
-        if outcome.reason == StopReason::Signal {
-            return Ok(None);
-        }
+    fn train(&self, name: &'static str, log_strength: Array) -> Result<Option<Array>> {
+        let penalty = Penalty { log_strength };
+        let training = self.problem.train(&penalty).step(self.step).steps(self.plan.steps);
+        let trained = match training.executor(Cpu::with_threads(1)).stop_signal(self.signal.clone()).run() {
+            Err(Error::Graph(error)) if error.kind == ErrorKind::Stopped => return Ok(None),
+            trained => trained?,
+        };
         (self.watch)(Progress { name, split: self.seed, gradients: self.plan.steps as f64 });
-        Ok(Some(outcome.state.theta.array(0)?))
+        Ok(Some(trained.theta.weights))
     }
 
     fn trial(&self, name: &'static str, weights: &Array, lambda: Vec<f64>, cost: f64, began: Instant) -> Trial {
@@ -184,12 +190,12 @@ impl<'a> Ground<'a> {
     fn learn(&self, setting: &Setting, shared: &Shared) -> Result<Option<Trial>> {
         let began = Instant::now();
         let name = setting.name;
-        let log_strength = Variable::constant(SHAPE, shared.log_strength).at_least(BOUNDS.0).at_most(BOUNDS.1);
-        let problem = from_weights(&self.split, DTYPE, log_strength, Variable::fixed(shared.weights.clone()))?;
+        let lambda = Penalty { log_strength: Array::full(SHAPE, shared.log_strength, DTYPE) };
+        let theta = Classifier { weights: shared.weights.clone() };
         let method = setting.method(self.step, self.plan.inner_steps)?;
-        let session = Session::new(&problem, &Cpu::with_threads(1))?;
-        let key = Key::from([0, 0]);
-        let one = method.prepare_in(&session)?.estimate(&mut session.state(key)?, key)?;
+        let cpu = Cpu::with_threads(1);
+        let mut state = self.problem.state_at(&lambda, &theta, &cpu)?;
+        let one = method.prepare(&self.problem, &cpu)?.estimate(&mut state, Key::from([0, 0]))?;
         let each = price(one.oracles, setting.passes());
         let iterations = ((self.plan.budget / each) as u32).max(1);
         let curve = Arc::new(Mutex::new(vec![]));
@@ -203,8 +209,10 @@ impl<'a> Ground<'a> {
             watch: self.watch.clone(),
             curve: curve.clone(),
         };
-        let outcome = Driver::new(&problem, method)
-            .executor(Cpu::with_threads(1))
+        let outcome = Driver::new(&self.problem, method)
+            .start_from(&lambda)
+            .theta(&theta)
+            .executor(cpu)
             .optimizer(Adam::default())
             .rate(setting.rate)
             .iterations(iterations)
@@ -216,8 +224,8 @@ impl<'a> Ground<'a> {
         if outcome.reason == StopReason::Signal {
             return Ok(None);
         }
-        let lambda = outcome.state.lambda.array(0)?;
-        let Some(weights) = self.train(name, Variable::fixed(lambda.clone()))? else { return Ok(None) };
+        let lambda = outcome.lambda.log_strength;
+        let Some(weights) = self.train(name, lambda.clone())? else { return Ok(None) };
         let cost = shared.trial.cost + price(outcome.oracles, setting.passes()) + self.plan.steps as f64;
         let trial = self.trial(name, &weights, lambda.to_f64(), cost, began);
         let start = Point {

@@ -1,11 +1,11 @@
 //! One run of one method within the budget, and the choice of its settings.
 
 use super::candidates::{Candidate, Variant};
-use crate::digits::{SHAPE, Score, Split, largest_curvature, per_weight_l2};
+use crate::digits::{Penalty, PerWeightL2, SHAPE, Score, Split, largest_curvature, per_weight_l2};
 use crate::prepared::Prepared;
 use crate::price::{Passes, price};
-use crate::runs::{Outer, training};
-use bilevel::{Array, Cpu, DType, Driver, Error, Estimator, Key, Method, Recorder, Result, Session, Variable};
+use crate::runs::Outer;
+use bilevel::{Array, Cpu, DType, Error, Estimator, Key, Method, Recorder, Result, Session, Variable};
 
 /// All is computed in 32-bit floats.
 const DTYPE: DType = DType::F32;
@@ -18,6 +18,7 @@ const BOUNDS: (f64, f64) = (-15.0, -1.0);
 /// A split, its problem on one thread, and the inner step all methods take on it.
 pub(super) struct Ground {
     pub split: Split,
+    problem: PerWeightL2,
     pub session: Session,
     /// γ = 1 / (largest curvature of the training loss at weights 0). In training that curvature rises by a fifth within
     /// a few steps and then falls, so γ times it stays well below 2.
@@ -30,15 +31,14 @@ impl Ground {
         let log_strength = Variable::constant(SHAPE, START).at_least(BOUNDS.0).at_most(BOUNDS.1);
         let problem = per_weight_l2(&split, DTYPE, log_strength)?;
         let session = Session::new(&problem, &Cpu::with_threads(1))?;
-        Ok(Ground { step: 1.0 / largest_curvature(&split.train), session, split })
+        Ok(Ground { step: 1.0 / largest_curvature(&split.train), problem, session, split })
     }
 
     /// The weights after plain training with one penalty for all.
     pub fn train(&self, log_strength: f64, steps: usize) -> Result<Array> {
-        let problem = per_weight_l2(&self.split, DTYPE, Variable::constant(SHAPE, log_strength))?;
-        let outcome =
-            Driver::new(&problem, training(self.step, steps)).iterations(1).executor(Cpu::with_threads(1)).run()?;
-        outcome.state.theta.array(0)
+        let lambda = Penalty { log_strength: Array::full(SHAPE, log_strength, DTYPE) };
+        let training = self.problem.train(&lambda).step(self.step).steps(steps).executor(Cpu::with_threads(1));
+        Ok(training.run()?.theta.weights)
     }
 
     /// Scores of these weights on the validation and the test digits.
@@ -80,10 +80,10 @@ pub(super) struct Run {
 /// As many outer iterations of plain descent as the budget pays for.
 pub(super) fn run(ground: &Ground, method: &Prepared, passes: Passes, outer: Outer) -> Result<Run> {
     let recorder = Recorder::new();
-    let outcome = outer.driver(ground.session.problem(), method, 1).observe(recorder.clone()).run()?;
+    let outcome = outer.driver(&ground.problem, method, 1).observe(recorder.clone()).run()?;
     let scores = match outcome.reason.is_failure() {
         true => None,
-        false => Some(ground.scores(&outcome.state.theta.array(0)?)),
+        false => Some(ground.scores(&outcome.theta.weights)),
     };
     let curve = recorder.iterations().iter().map(|i| (price(i.oracles, passes), i.outer_loss)).collect();
     Ok(Run { scores, curve })

@@ -1,0 +1,531 @@
+//! Whether a problem's derivatives are right, and which methods can be trusted on it.
+//!
+//! A method's hypergradient is held against two references, both in 64 bits:
+//!
+//!   the training itself:   d/dt f(λ + t·u, θᵀ(λ + t·u)), by differences of whole trainings with the same start and draws
+//!   the inner minimum:     f_λ − f_θᵀ·H⁻¹·C, trained and solved until doubling the training no longer matters
+//!
+//! The first is what methods that follow the training compute, the second what implicit methods aim at. Where training comes
+//! to rest they are the same.
+
+use crate::curvature::Curvature;
+use crate::error::require;
+use crate::estimator::{Estimator, Method};
+use crate::estimators::implicit::{Ending, Implicit};
+use crate::estimators::inner_loop::InnerLoop;
+use crate::estimators::{IftCg, Imaml};
+use crate::key::Key;
+use crate::norms::euclidean;
+use crate::probe::InnerTime;
+use crate::problem::{AnyProblem, leaf_name};
+use crate::session::Session;
+use crate::state::{Snapshot, State};
+use crate::{Error, Result};
+use bilevel_cpu::Cpu;
+use bilevel_graph::random::fill_normal_f64;
+use bilevel_graph::{Array, CheckReport, DType, Executor, GradientCheck, Graph};
+use std::fmt;
+
+/// Elements of each leaf whose derivatives are held against differences.
+const COORDINATES: usize = 32;
+/// Hessian products spent on the curvature.
+const PRODUCTS: usize = 60;
+/// The step of λ in differences of trainings, for a λ of about 1.
+const STEP: f64 = 1e-3;
+/// Training has come to rest where doubling it changes the derivative at its end by less than this, relatively.
+const REST: f64 = 1e-3;
+/// Iterations of the linear solve at the minimum, at most.
+const SOLVE: usize = 500;
+
+/// Looks into a problem before it is run: see [`Problem::check`].
+pub struct Check<'p> {
+    problem: &'p AnyProblem,
+    executor: Option<Box<dyn Executor>>,
+    methods: Vec<Box<dyn Method>>,
+    seed: u64,
+    at: Option<Snapshot>,
+    directions: usize,
+    draws: u32,
+}
+
+impl AnyProblem {
+    /// Checks the derivatives of both losses, and what methods find, at the start of a run or anywhere else.
+    ///
+    /// ```
+    /// use bilevel::{IftCg, Leaf, Problem, Rmd, Variable};
+    /// let problem = Problem::new(Leaf(Variable::constant([2], 0.5)), Leaf(Variable::constant([2], 0.0)))
+    ///     .inner(|_, l, t| ((t.0 - 1.0).square() + l.0.exp() * t.0.square()).sum_all())
+    ///     .outer(|_, _, t| (t.0 - 0.3).square().sum_all())
+    ///     .build()?;
+    /// // Five steps are not enough to come to the minimum.
+    /// let report = problem
+    ///     .check()
+    ///     .method(Rmd { step: 0.05, steps: 5, ..Rmd::default() })
+    ///     .method(IftCg { step: 0.05, steps: 5, ..IftCg::default() })
+    ///     .run()?;
+    /// assert!(report.passed(1e-6), "{report}");
+    /// let [rmd, ift] = &report.methods[..] else { panic!("there are two") };
+    /// assert!(rmd.training()?.error < 1e-8 && rmd.minimum()?.error > 0.1, "{report}");
+    /// assert!(ift.training()?.error > 0.1, "{report}");
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn check(&self) -> Check<'_> {
+        Check { problem: self, executor: None, methods: vec![], seed: 0, at: None, directions: 8, draws: 1 }
+    }
+}
+
+impl Check<'_> {
+    /// Checks this method as well; there may be several.
+    pub fn method(mut self, method: impl Method + 'static) -> Self {
+        self.methods.push(Box::new(method));
+        self
+    }
+
+    /// Computes on this device instead of on all cores.
+    pub fn executor(mut self, executor: impl Executor + 'static) -> Self {
+        self.executor = Some(Box::new(executor));
+        self
+    }
+
+    /// Everything random follows from this.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// At this λ and θ instead of where a run with the seed starts. What a method keeps warm starts anew.
+    pub fn at(mut self, state: Snapshot) -> Self {
+        self.at = Some(state);
+        self
+    }
+
+    /// Compares hypergradients along so many random directions, 8 if not said; along every hyperparameter where there are no
+    /// more of them. Each costs four trainings.
+    pub fn directions(mut self, directions: usize) -> Self {
+        self.directions = directions;
+        self
+    }
+
+    /// Averages hypergradients, and the derivative of the training, over so many draws of what is random, 1 if not said: for
+    /// methods that sample.
+    pub fn draws(mut self, draws: u32) -> Self {
+        self.draws = draws;
+        self
+    }
+
+    /// Does all of it. What goes wrong with a single method is in its report.
+    pub fn run(self) -> Result<ProblemReport> {
+        require(self.directions > 0, "directions", 0.0, "at least 1")?;
+        require(self.draws > 0, "draws", 0.0, "at least 1")?;
+        let Check { problem, executor, methods, seed, at, directions, draws } = self;
+        let executor = executor.unwrap_or_else(|| Box::new(Cpu::new()));
+        let run_key = Key::from_seed(seed);
+        let state = match at {
+            Some(at) => Snapshot { memory: vec![], ..at },
+            None => State::initial(problem, &*executor, run_key)?.snapshot()?,
+        };
+        let graph = Graph::new();
+        let losses = problem.losses(&graph, &state, run_key.fold_in(1))?;
+        let derivatives = |loss| -> Result<CheckReport> {
+            let check = GradientCheck::new(&graph, loss, &losses.theta, &losses.point);
+            let mut report = check.lambda(&losses.lambda).executor(&*executor).coordinates(COORDINATES).run()?;
+            for row in &mut report.rows {
+                // A leaf without a name is all there is of its kind.
+                row.variable = row.variable.trim_end_matches('.').into();
+            }
+            Ok(report)
+        };
+        let mut report = ProblemReport {
+            inner: derivatives(losses.inner)?,
+            outer: derivatives(losses.outer)?,
+            idle: problem.idle_hyperparameters()?,
+            curvature: losses.curvature(&graph, &*executor, PRODUCTS)?,
+            directions: 0,
+            methods: vec![],
+        };
+        if methods.is_empty() {
+            return Ok(report);
+        }
+        let mut bench = Bench::new(problem, &*executor, state, (directions, draws), run_key)?;
+        report.directions = bench.directions.len();
+        report.methods = methods.iter().map(|method| bench.report(&**method)).collect();
+        Ok(report)
+    }
+}
+
+/// How far two derivatives agree along the directions they were compared in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Agreement {
+    /// Norm of the difference over the norm of the reference.
+    pub error: f64,
+    /// Cosine of the angle between them.
+    pub cosine: f64,
+    /// What the reference itself is known to, relatively: an error of this size says nothing.
+    pub known_to: f64,
+}
+
+impl Agreement {
+    /// Of what a method found with the reference, along the same directions.
+    fn of(found: &[f64], reference: &Reference) -> Self {
+        let Reference { along, doubt } = reference;
+        let difference: Vec<f64> = found.iter().zip(along).map(|(f, r)| f - r).collect();
+        let (size, own) = (euclidean(along), euclidean(found));
+        let product: f64 = found.iter().zip(along).map(|(f, r)| f * r).sum();
+        let relative = |part: f64| if part == 0.0 { 0.0 } else { part / size };
+        let cosine = if size == 0.0 && own == 0.0 { 1.0 } else { (product / (size * own)).clamp(-1.0, 1.0) };
+        Agreement { error: relative(euclidean(&difference)), cosine, known_to: relative(*doubt) }
+    }
+
+    /// The error is at most a hundredth, or what the reference is known to.
+    pub fn is_close(&self) -> bool {
+        self.error <= self.known_to.max(0.01)
+    }
+}
+
+/// What a method finds at this point, held against both references.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MethodReport {
+    /// The method.
+    pub method: &'static str,
+    found: Result<Found>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Found {
+    norm: f64,
+    /// The method keeps something from one iteration to the next, which was empty here.
+    cold: bool,
+    training: Result<Agreement>,
+    minimum: Result<Agreement>,
+}
+
+impl MethodReport {
+    /// The norm of its hypergradient; an error where it does not apply or diverges.
+    pub fn norm(&self) -> Result<f64> {
+        Ok(self.found.as_ref().map_err(Clone::clone)?.norm)
+    }
+
+    /// Against the derivative of the training itself.
+    pub fn training(&self) -> Result<Agreement> {
+        self.found.as_ref().map_err(Clone::clone)?.training.clone()
+    }
+
+    /// Against the derivative at the inner minimum; an error where training does not come to rest.
+    pub fn minimum(&self) -> Result<Agreement> {
+        self.found.as_ref().map_err(Clone::clone)?.minimum.clone()
+    }
+
+    /// Whether it can be trusted here, in a sentence or two.
+    pub fn verdict(&self) -> String {
+        let cold = match &self.found {
+            Ok(Found { cold: true, .. }) => " What it keeps warm in a run was empty here.",
+            _ => "",
+        };
+        self.judgement() + cold
+    }
+
+    fn judgement(&self) -> String {
+        let name = self.method;
+        let found = match &self.found {
+            Ok(found) => found,
+            Err(error) => return format!("{name}: {error}."),
+        };
+        let close = |agreement: &Result<Agreement>| agreement.as_ref().is_ok_and(Agreement::is_close);
+        match (close(&found.training), close(&found.minimum)) {
+            (true, true) => format!("{name} is right, both for the training as it is and for the minimum it goes to."),
+            (true, false) => format!("{name} is right for the training as it is."),
+            (false, true) => {
+                format!(
+                    "{name} is right for the minimum of the inner loss, which the training as it is does not reach."
+                )
+            }
+            (false, false) => {
+                let both = [&found.training, &found.minimum].map(|agreement| agreement.as_ref().ok());
+                match both.into_iter().flatten().max_by(|a, b| a.cosine.total_cmp(&b.cosine)) {
+                    Some(Agreement { cosine, error, .. }) if *cosine > 0.9 => {
+                        format!(
+                            "{name} points the right way (cosine {cosine:.3}), but is off by {error:.1e}, relatively."
+                        )
+                    }
+                    Some(Agreement { cosine, .. }) if *cosine > 0.0 => {
+                        format!("{name} points only roughly the right way (cosine {cosine:.3}): do not trust it here.")
+                    }
+                    Some(Agreement { cosine, .. }) => {
+                        format!("{name} points the wrong way (cosine {cosine:.3}): do not use it here.")
+                    }
+                    None => format!("There is nothing to hold {name} against."),
+                }
+            }
+        }
+    }
+}
+
+/// What was found of a problem. Prints as a page.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProblemReport {
+    /// Derivatives of the inner loss.
+    pub inner: CheckReport,
+    /// Derivatives of the outer loss.
+    pub outer: CheckReport,
+    /// Names of the hyperparameters that cannot influence the outer loss.
+    pub idle: Vec<String>,
+    /// Curvature of the inner loss.
+    pub curvature: Curvature,
+    /// Directions along which hypergradients were compared.
+    pub directions: usize,
+    /// What each method finds.
+    pub methods: Vec<MethodReport>,
+}
+
+impl ProblemReport {
+    /// True where no derivative of a loss has a relative error above the tolerance.
+    pub fn passed(&self, tolerance: f64) -> bool {
+        self.inner.passed(tolerance) && self.outer.passed(tolerance)
+    }
+
+    /// The part on methods alone; empty where none was asked for.
+    pub fn methods_table(&self) -> String {
+        let mut text = String::new();
+        if self.methods.is_empty() {
+            return text;
+        }
+        let directions = counted(self.directions, "direction");
+        text += &format!(
+            "Hypergradients along {directions}, in 64 bits, against whole trainings and the inner minimum:\n\n"
+        );
+        text += &format!("  {:18} {:>10}  {:>22}  {:>22}\n", "", "", "training", "minimum");
+        text += &format!(
+            "  {:18} {:>10}  {:>11} {:>10}  {:>11} {:>10}\n",
+            "method", "norm", "error", "cosine", "error", "cosine"
+        );
+        for report in &self.methods {
+            let agreement = |found: Result<Agreement>| match found {
+                Ok(Agreement { error, cosine, .. }) => format!("{error:>11.1e} {cosine:>10.6}"),
+                Err(_) => format!("{:>11} {:>10}", "–", "–"),
+            };
+            let norm = report.norm().map_or("–".into(), |norm| format!("{norm:.3e}"));
+            let (training, minimum) = (agreement(report.training()), agreement(report.minimum()));
+            text += &format!("  {:18} {norm:>10}  {training}  {minimum}\n", report.method);
+        }
+        text.push('\n');
+        for report in &self.methods {
+            text += &format!("{}\n", report.verdict());
+        }
+        // Each reason once: it is the training's, not the method's.
+        let mut reasons = vec![];
+        for Found { training, minimum, .. } in self.methods.iter().filter_map(|report| report.found.as_ref().ok()) {
+            for (what, found) in [("the training", training), ("the minimum", minimum)] {
+                if let Err(error) = found {
+                    let reason = format!("Nothing could be held against {what}: {error}.\n");
+                    if !reasons.contains(&reason) {
+                        reasons.push(reason);
+                    }
+                }
+            }
+        }
+        text + &reasons.concat()
+    }
+}
+
+impl fmt::Display for ProblemReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (loss, report) in [("inner", &self.inner), ("outer", &self.outer)] {
+            writeln!(f, "Derivatives of the {loss} loss, against finite differences in 64 bits:\n")?;
+            for line in report.to_string().lines() {
+                writeln!(f, "  {}", line.trim_end())?;
+            }
+            writeln!(f)?;
+        }
+        if self.idle.is_empty() {
+            writeln!(f, "Every hyperparameter can influence the outer loss.")?;
+        }
+        for name in &self.idle {
+            let leaf = leaf_name("λ", name);
+            writeln!(f, "{leaf} cannot influence the outer loss: a run would leave it where it is.")?;
+        }
+        let Curvature { largest, smallest, products } = self.curvature;
+        let products = counted(products, "Hessian product");
+        writeln!(f, "\nCurvature of the inner loss, by {products}: {smallest:.3e} to {largest:.3e}.")?;
+        match self.methods_table() {
+            table if table.is_empty() => Ok(()),
+            table => write!(f, "\n{table}"),
+        }
+    }
+}
+
+fn counted(number: usize, of: &str) -> String {
+    format!("{number} {of}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A derivative along the directions of a check, and the size of what it may be off by.
+#[derive(Clone, Debug, PartialEq)]
+struct Reference {
+    along: Vec<f64>,
+    doubt: f64,
+}
+
+/// Where methods are compared.
+struct Bench {
+    session: Session,
+    state: Snapshot,
+    /// Each as long as λ has numbers.
+    directions: Vec<Vec<f64>>,
+    keys: Vec<Key>,
+    /// By the inner loop they belong to.
+    references: Vec<(InnerTime, Result<Reference>, Result<Reference>)>,
+}
+
+impl Bench {
+    fn new(
+        problem: &AnyProblem,
+        executor: &dyn Executor,
+        state: Snapshot,
+        (most, draws): (usize, u32),
+        run_key: Key,
+    ) -> Result<Self> {
+        let session = Session::new(&problem.in_dtype(DType::F64)?, executor)?;
+        let double = |array: &Array| Ok(Array::from_values(array.shape(), &array.to_f64(), DType::F64)?);
+        let all = |arrays: &[Array]| arrays.iter().map(double).collect::<Result<Vec<_>>>();
+        let state = Snapshot { lambda: all(&state.lambda)?, theta: all(&state.theta)?, memory: vec![] };
+        let size = problem.sizes().0;
+        let direction = |number: usize| {
+            let mut direction = vec![0.0; size];
+            if size <= most {
+                direction[number] = 1.0;
+            } else {
+                fill_normal_f64(run_key.values().map(|k| k as u32), number as u32, 0, 0, &mut direction);
+                let length = euclidean(&direction);
+                direction.iter_mut().for_each(|v| *v /= length);
+            }
+            direction
+        };
+        let directions = (0..most.min(size)).map(direction).collect();
+        let keys = (1..=draws).map(|draw| run_key.fold_in(draw)).collect();
+        Ok(Bench { session, state, directions, keys, references: vec![] })
+    }
+
+    /// The state, with λ moved by so much along a direction.
+    fn moved(&self, direction: &[f64], by: f64) -> Result<State> {
+        let (mut at, mut lambda) = (direction, vec![]);
+        for array in &self.state.lambda {
+            let (part, rest) = at.split_at(array.len());
+            let numbers: Vec<f64> = array.to_f64().iter().zip(part).map(|(l, d)| l + by * d).collect();
+            lambda.push(Array::from_values(array.shape(), &numbers, DType::F64)?);
+            at = rest;
+        }
+        State::from_snapshot(&Snapshot { lambda, ..self.state.clone() }, self.session.executor())
+    }
+
+    /// A vector by its components along the directions.
+    fn along(&self, vector: &[f64]) -> Vec<f64> {
+        self.directions.iter().map(|d| d.iter().zip(vector).map(|(d, v)| d * v).sum()).collect()
+    }
+
+    /// The mean hypergradient of a method over the draws, each from the same state, and whether it keeps something warm.
+    fn mean(&self, method: &dyn Method) -> Result<(Vec<f64>, bool)> {
+        let mut estimator: Box<dyn Estimator> = method.prepare_in(&self.session)?;
+        let (mut mean, mut keeps) = (vec![], false);
+        for &key in &self.keys {
+            let mut state = State::from_snapshot(&self.state, self.session.executor())?;
+            let found = estimator.estimate(&mut state, key)?.value.numbers()?;
+            keeps |= !state.memory.is_empty();
+            mean.resize(found.len(), 0.0);
+            mean.iter_mut().zip(found).for_each(|(m, v)| *m += v / self.keys.len() as f64);
+        }
+        Ok((mean, keeps))
+    }
+
+    fn report(&mut self, method: &dyn Method) -> MethodReport {
+        MethodReport { method: method.name(), found: self.find(method) }
+    }
+
+    fn find(&mut self, method: &dyn Method) -> Result<Found> {
+        let (found, cold) = self.mean(method)?;
+        let Some(time) = method.inner_time() else {
+            let reason = "the method does not say what its inner loop is; write Method::inner_time";
+            let unknown = Error::Problem { reason: reason.into() };
+            return Ok(Found { norm: euclidean(&found), cold, training: Err(unknown.clone()), minimum: Err(unknown) });
+        };
+        // What a method averages over does not change the training.
+        let time = InnerTime { mean_kept: None, ..time };
+        if !self.references.iter().any(|(known, ..)| *known == time) {
+            let (training, minimum) = (self.training(time), self.minimum(time));
+            self.references.push((time, training, minimum));
+        }
+        let along = self.along(&found);
+        let known = self.references.iter().find(|(known, ..)| *known == time);
+        let against =
+            |reference: &Result<Reference>| Ok(Agreement::of(&along, reference.as_ref().map_err(Clone::clone)?));
+        let (training, minimum) = match known {
+            Some((_, training, minimum)) => (against(training), against(minimum)),
+            None => return Err(Error::Problem { reason: "no reference was computed".into() }),
+        };
+        Ok(Found { norm: euclidean(&found), cold, training, minimum })
+    }
+
+    /// The strength of a proximal term, where the inner loop has one.
+    fn proximal(&self, time: InnerTime) -> Result<Option<f64>> {
+        if time.added_curvature == 0.0 {
+            return Ok(None);
+        }
+        Imaml { rho: time.added_curvature, ..Imaml::default() }.applies(self.session.problem())?;
+        Ok(Some(time.added_curvature))
+    }
+
+    /// By central differences of whole trainings, with two steps of λ to see how well they are known:
+    ///
+    ///   D(ε) = (F(λ + ε·u) − F(λ − ε·u)) / 2ε,   (4·D(ε/2) − D(ε)) / 3
+    fn training(&self, time: InnerTime) -> Result<Reference> {
+        let inner = InnerLoop::new(time.step, time.steps, time.heat, 1.0)?.with_optimizer(time.optimizer)?;
+        let ending = Ending { scale: 1.0, proximal: self.proximal(time)? };
+        let mut train = Implicit::new(&self.session, inner, ending)?;
+        let mut loss = |direction: &[f64], by: f64| -> Result<f64> {
+            let mut sum = 0.0;
+            for &key in &self.keys {
+                sum += train.descend(&self.moved(direction, by)?, key)?.outer_loss;
+            }
+            Ok(sum / self.keys.len() as f64)
+        };
+        let largest = self.state.lambda.iter().flat_map(Array::to_f64).fold(1.0, |m: f64, l| m.max(l.abs()));
+        let (mut along, mut doubts) = (vec![], vec![]);
+        for direction in &self.directions {
+            let mut difference =
+                |step: f64| Ok::<_, Error>((loss(direction, step)? - loss(direction, -step)?) / (2.0 * step));
+            let (coarse, fine) = (difference(STEP * largest)?, difference(0.5 * STEP * largest)?);
+            along.push((4.0 * fine - coarse) / 3.0);
+            doubts.push((fine - coarse) / 3.0);
+        }
+        if along.iter().any(|d| !d.is_finite()) {
+            let reason = "the outer loss after a training with a λ nearby is not finite: take a smaller inner step";
+            return Err(Error::Problem { reason: reason.into() });
+        }
+        Ok(Reference { along, doubt: euclidean(&doubts) })
+    }
+
+    /// By an implicit solve where a long training without noise ends, and one of twice the length.
+    fn minimum(&self, time: InnerTime) -> Result<Reference> {
+        let parameters = self.session.problem().sizes().1;
+        let (iterations, rho) = ((2 * parameters + 10).min(SOLVE), self.proximal(time)?);
+        let at = |steps: usize| -> Result<(Vec<f64>, bool)> {
+            let InnerTime { step, optimizer, .. } = time;
+            match rho {
+                Some(rho) => self.mean(&Imaml { step, steps, rho, iterations, optimizer, ..Imaml::default() }),
+                None => self.mean(&IftCg { step, steps, iterations, optimizer, ..IftCg::default() }),
+            }
+        };
+        let long = time.steps.saturating_mul(10).clamp(1000, 100_000);
+        let (once, twice) = (self.along(&at(long)?.0), self.along(&at(2 * long)?.0));
+        let change: Vec<f64> = once.iter().zip(&twice).map(|(a, b)| a - b).collect();
+        let doubt = euclidean(&change);
+        if doubt > REST * euclidean(&twice) {
+            let reason = format!(
+                "training does not come to rest in {} steps: from half of them to all, the derivative there changes by {:.1e} of \
+                 itself",
+                2 * long,
+                doubt / euclidean(&twice)
+            );
+            return Err(Error::Problem { reason });
+        }
+        Ok(Reference { along: twice, doubt })
+    }
+}

@@ -1,0 +1,12 @@
+//! What the methods of the library are made of, for methods written elsewhere.
+//!
+//! Together they are the three acts of most methods: an inner loop ([`InnerLoop`], from [`Start`]), a linear solve at the [`Point`]
+//! where it ends ([`ConjugateGradients`], [`Richardson`]), and the product that makes a hypergradient of the solution
+//! ([`Implicit`]). A method that samples counts what its samples are worth with [`effective_samples`]. Everything beneath, the
+//! problem as tensors and compiled programs of it, is [`Trace`](crate::Trace) and [`Routine`](crate::Routine).
+
+pub use crate::estimators::effective_samples;
+pub use crate::estimators::implicit::{Ending, Implicit, Point};
+pub use crate::estimators::inner_loop::{InnerLoop, InnerStep, Start};
+pub use crate::estimators::solve::{ConjugateGradients, Matrix, Richardson, Solution};
+pub use crate::norms::LazyNorm;

@@ -1,0 +1,193 @@
+//! Checking a problem and methods on it: what is right is found right, and what is wrong is named.
+
+use bilevel::{
+    AnyMethod, AnyProblem, Check, Cpu, DType, Error, HpoSgld, IftCg, IftNeumann, Imaml, InnerOptimizer, Key,
+    LangevinAdjoint, Leaf, Method, Problem, Rmd, RmdFo, Session, Variable, methods_for,
+};
+
+fn quickly(problem: &AnyProblem) -> Check<'_> {
+    problem.check().executor(Cpu::with_threads(1)).seed(5)
+}
+
+/// Which weight decay, parameter by parameter, makes training end near 0.3?
+fn decay(size: usize, dtype: DType) -> Problem {
+    Problem::new(Leaf(Variable::normal([size], 0.3)), Leaf(Variable::normal([size], 0.3)))
+        .dtype(dtype)
+        .inner(|_, l, t| ((t.0 - 1.0).square() + l.0.exp() * t.0.square()).sum_all())
+        .outer(|_, l, t| ((t.0 - 0.3).square() + l.0.square() * 0.01).sum_all())
+        .build()
+        .unwrap()
+        .erase()
+}
+
+/// The same with minibatches and dropout of a kind.
+fn noisy() -> Problem {
+    Problem::new(Leaf(Variable::normal([3], 0.3)), Leaf(Variable::normal([3], 0.3)))
+        .inner(|s, l, t| ((t.0 - s.normal([3])).square() + l.0.exp() * t.0.square()).sum_all())
+        .outer(|s, _, t| (t.0 - s.uniform([3], 0.0, 1.0)).square().sum_all())
+        .build()
+        .unwrap()
+        .erase()
+}
+
+fn named(name: &str, step: f64, steps: usize) -> AnyMethod {
+    let mut method = serde_json::to_value(AnyMethod::named(name).unwrap()).unwrap();
+    method["step"] = step.into();
+    for (key, value) in [("steps", steps), ("burn_in", 0), ("samples", steps)] {
+        if method.get(key).is_some() {
+            method[key] = value.into();
+        }
+    }
+    serde_json::from_value(method).unwrap()
+}
+
+#[test]
+fn methods_that_unroll_agree_with_differences_of_the_whole_training() {
+    let momentum = InnerOptimizer::Momentum(Default::default());
+    for problem in [decay(3, DType::F64), noisy()] {
+        let report = quickly(&problem)
+            .method(named("rmd", 0.05, 12))
+            .method(named("fmd", 0.05, 12))
+            .method(Rmd { step: 0.05, steps: 12, temperature: 0.1, ..Rmd::default() })
+            .method(Rmd { step: 0.05, steps: 12, optimizer: momentum, ..Rmd::default() })
+            .run()
+            .unwrap();
+        for method in &report.methods {
+            let found = method.training().unwrap();
+            // What extrapolated differences of a smooth function are good for.
+            assert!(found.error < 1e-8 && found.cosine > 1.0 - 1e-12, "{report}");
+            assert!(method.verdict().contains("is right for the training as it is"), "{report}");
+        }
+    }
+}
+
+#[test]
+fn many_hyperparameters_are_compared_along_random_directions() {
+    let problem = decay(100, DType::F64);
+    let report = quickly(&problem).directions(5).method(named("rmd", 0.05, 8)).run().unwrap();
+    assert_eq!(report.directions, 5);
+    assert!(report.methods[0].training().unwrap().error < 1e-8, "{report}");
+    assert_eq!(quickly(&decay(3, DType::F64)).method(named("rmd", 0.05, 8)).run().unwrap().directions, 3);
+}
+
+#[test]
+fn implicit_methods_are_right_for_the_minimum_and_say_where_training_does_not_reach_it() {
+    let problem = decay(3, DType::F64);
+    let report = quickly(&problem)
+        .method(named("ift-cg", 0.05, 500))
+        .method(IftNeumann { alpha: 0.2, terms: 200, step: 0.05, steps: 500, ..IftNeumann::default() })
+        .method(IftCg { step: 0.05, steps: 3, ..IftCg::default() })
+        .method(named("rmd", 0.05, 500))
+        .run()
+        .unwrap();
+    for place in [0, 1, 3] {
+        let method = &report.methods[place];
+        assert!(method.minimum().unwrap().error < 1e-6 && method.training().unwrap().error < 1e-6, "{report}");
+        assert!(method.verdict().contains("is right, both"), "{report}");
+    }
+    let early = &report.methods[2];
+    assert!(!early.minimum().unwrap().is_close() && !early.training().unwrap().is_close(), "{report}");
+}
+
+#[test]
+fn a_training_that_does_not_come_to_rest_has_no_minimum_to_compare_with() {
+    let problem = noisy();
+    let report = quickly(&problem).method(named("ift-cg", 0.05, 10)).run().unwrap();
+    let error = report.methods[0].minimum().unwrap_err();
+    assert!(matches!(error, Error::Problem { .. }), "{error}");
+    assert!(error.to_string().starts_with("training does not come to rest in 2000 steps"), "{error}");
+    assert!(report.to_string().contains("Nothing could be held against the minimum: training does not"), "{report}");
+    assert!(report.methods[0].training().is_ok());
+}
+
+#[test]
+fn first_order_reverse_mode_is_seen_to_be_off_for_a_learned_initialisation() {
+    let problem = Problem::new(Leaf(Variable::normal([4], 1.0)), Leaf(Variable::constant([4], 0.0)))
+        .inner(|_, _, t| (t.0.square().square() * 0.25 + (t.0 - 1.0).square()).sum_all())
+        .outer(|_, _, t| (t.0 + 0.5).square().sum_all())
+        .start(|_, l| *l)
+        .build()
+        .unwrap();
+    let report = quickly(&problem)
+        .method(named("rmd", 0.05, 5))
+        .method(RmdFo { step: 0.05, steps: 5, ..RmdFo::default() })
+        .method(Imaml { step: 0.05, steps: 400, rho: 2.0, iterations: 20, ..Imaml::default() })
+        .method(named("ift-cg", 0.05, 5))
+        .run()
+        .unwrap();
+    let [exact, first_order, proximal, refused] = &report.methods[..] else { panic!("{report}") };
+    assert!(exact.training().unwrap().error < 1e-8, "{report}");
+    assert!(!first_order.training().unwrap().is_close() && first_order.training().unwrap().cosine > 0.9, "{report}");
+    assert!(first_order.verdict().contains("points the right way"), "{report}");
+    // Its own training, which a proximal term holds near λ, is what it is held against.
+    assert!(proximal.training().unwrap().error < 1e-6 && proximal.minimum().unwrap().error < 1e-6, "{report}");
+    assert!(matches!(refused.norm(), Err(Error::NotApplicable { method: "ift-cg", .. })), "{report}");
+    assert!(refused.verdict().starts_with("ift-cg: ift-cg does not apply: "), "{}", refused.verdict());
+}
+
+#[test]
+fn a_short_chain_of_the_papers_method_is_seen_to_be_short() {
+    let problem = decay(3, DType::F64);
+    let hpo = HpoSgld { burn_in: 0, samples: 10, step: 0.01, temperature: 0.0, ..HpoSgld::default() };
+    let adjoint =
+        LangevinAdjoint { burn_in: 0, samples: 1000, step: 0.05, temperature: 0.0, ..LangevinAdjoint::default() };
+    let report = quickly(&problem).method(hpo).method(adjoint).run().unwrap();
+    assert!(!report.methods[0].minimum().unwrap().is_close(), "{report}");
+    // The mean over a chain that begins outside the minimum.
+    assert!(report.methods[1].minimum().unwrap().error < 0.1, "{report}");
+}
+
+#[test]
+fn single_precision_is_checked_in_double() {
+    let problem = decay(3, DType::F32);
+    let report = quickly(&problem).method(named("rmd", 0.05, 12)).run().unwrap();
+    assert!(report.passed(1e-6) && report.methods[0].training().unwrap().error < 1e-8, "{report}");
+}
+
+#[test]
+fn a_method_that_diverges_says_so_in_its_own_line() {
+    let problem = decay(2, DType::F64);
+    let report = quickly(&problem).method(named("rmd", 10.0, 900)).method(named("rmd", 0.05, 5)).run().unwrap();
+    assert!(matches!(report.methods[0].norm(), Err(Error::Diverged { .. })), "{report}");
+    assert!(report.methods[1].training().unwrap().is_close(), "{report}");
+}
+
+#[test]
+fn a_derivative_that_was_cut_by_mistake_fails() {
+    let problem = Problem::new(Leaf(Variable::constant([2], 0.4)), Leaf(Variable::constant([2], 0.7)))
+        .inner(|_, l, t| (l.0.stop_gradient().exp() * t.0.square()).sum_all())
+        .outer(|_, l, t| (t.0 - 1.0).square().sum_all() + l.0.sum_all())
+        .build()
+        .unwrap();
+    let report = quickly(&problem).method(named("rmd", 0.05, 5)).run().unwrap();
+    assert!(!report.passed(1e-6), "{report}");
+    // Differences of the training see what the derivative does not.
+    assert!(!report.methods[0].training().unwrap().is_close(), "{report}");
+}
+
+#[test]
+fn any_state_may_be_checked_and_every_method_that_applies() {
+    let problem = decay(2, DType::F64);
+    let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+    let state = session.state(Key::from_seed(99)).unwrap().snapshot().unwrap();
+    let mut check = quickly(&problem).at(state.clone()).draws(2);
+    for info in methods_for(&problem).unwrap() {
+        check = check.method(named(info.name, 0.05, 20));
+    }
+    let report = check.run().unwrap();
+    for method in &report.methods {
+        assert!(method.training().is_ok() || method.method == "ift-neumann", "{report}");
+        assert!(report.to_string().contains(&method.verdict()), "{report}");
+    }
+    let alone = quickly(&problem).at(state).draws(2).method(named("rmd", 0.05, 20)).run().unwrap();
+    let together = report.methods.iter().find(|method| method.method == "rmd").unwrap();
+    assert_eq!(alone.methods[0], *together, "what is found does not depend on what else is checked");
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let problem = decay(1, DType::F64);
+    assert!(matches!(quickly(&problem).directions(0).run(), Err(Error::Setting { name: "directions", .. })));
+    assert!(matches!(quickly(&problem).draws(0).run(), Err(Error::Setting { name: "draws", .. })));
+    assert_eq!(named("rmd", 0.05, 3).name(), "rmd");
+}
