@@ -52,9 +52,12 @@ impl MarkedFolder {
         std::fs::remove_file(&mark).map_err(|error| CliError::file("remove", &mark, &error))
     }
 
-    /// Nothing was written: takes the mark away, and the folder if there is nothing else in it.
+    /// Nothing was written: takes the mark and the folder away, unless an earlier kill left something in it to be finished.
     pub fn give_up(self) {
-        let _ = std::fs::remove_file(self.path.join(MARK));
-        let _ = std::fs::remove_dir(&self.path);
+        let only_the_mark = std::fs::read_dir(&self.path).is_ok_and(|entries| entries.count() == 1);
+        if only_the_mark {
+            let _ = std::fs::remove_file(self.path.join(MARK));
+            let _ = std::fs::remove_dir(&self.path);
+        }
     }
 }

@@ -63,6 +63,22 @@ fn digits_ends_in_the_middle_of_a_training_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn digits_interrupted_in_a_folder_it_was_killed_in_leaves_one_that_can_be_finished() {
+    let place = Place::new();
+    let mut killed = place.start(&["digits", "--out", "kept"]);
+    wait_until(&mut killed, |_| place.path("kept/unfinished.txt").exists());
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    // As if it had been killed later, while it wrote what it had found.
+    place.write("kept/lambda.safetensors", "");
+    let mut digits = place.start(&["digits", "--out", "kept"]);
+    wait_until(&mut digits, listens);
+    interrupt(&digits);
+    assert_eq!(Said::new(digits.wait_with_output().unwrap()).code, Some(130));
+    place.run(&["digits", "--quick", "--quiet", "--out", "kept"]).done();
+}
+
+#[test]
 fn reproduce_ends_in_the_middle_of_its_first_item_and_the_folder_can_be_finished() {
     let place = Place::new();
     let mut all = place.start(&["reproduce", "synth1d", "--out", "kept"]);
