@@ -1,0 +1,159 @@
+//! Matrix products as the library takes them: column-major, with one stride from matrix to matrix. What does not lie so is
+//! put in order first.
+
+use crate::source::{Arg, Elements, gathered, product};
+use crate::step::{Factor, Matrix, Product, Work};
+use crate::workspace::Workspace;
+use bilevel_graph::DType;
+use bilevel_plan::{DotLayout, Place, View};
+
+/// Products of fewer multiplications are faster by our own kernel than by starting the library's.
+const SMALL: usize = 1 << 15;
+/// Memory for the library: what it asks for on the newest GPUs, and for products that fill no GPU.
+const WORKSPACE: usize = 32 << 20;
+const LITTLE: usize = 4 << 20;
+const LARGE: usize = 1 << 26;
+
+/// Where an operand begins: the place of its node and the elements before its first.
+pub(crate) type Start = (Place, isize);
+
+/// The steps of a product of these operands.
+pub(crate) fn dot(layout: &DotLayout, dtype: DType, factor: Factor, (a, b, c): (Start, Start, Start), workspace: &mut Workspace) -> Vec<Work> {
+    let batch: usize = layout.batch.iter().map(|(length, _)| length).product();
+    let work = layout.m.saturating_mul(layout.n).saturating_mul(layout.k).saturating_mul(batch);
+    if layout.m * layout.n * batch == 0 {
+        return vec![];
+    }
+    let own = dtype == DType::I32 || (work < SMALL && factor != Factor::Bf16 && factor != Factor::Tf32) || work == 0;
+    let swapped = column_major(layout.m, layout.n, layout.c).is_none_or(|(transposed, _)| transposed);
+    let result = if swapped { (layout.n, layout.m, (layout.c.1, layout.c.0)) } else { (layout.m, layout.n, layout.c) };
+    let result = column_major(result.0, result.1, result.2).filter(|(transposed, _)| !transposed);
+    let Some((_, leading)) = result.filter(|_| !own) else {
+        return vec![Work::Kernel(product(layout, dtype, a, b, c.0))];
+    };
+    // A result whose matrices lie at no single distance is computed in parts.
+    let Some(c_apart) = apart(&layout.batch, 2) else {
+        let (length, strides) = layout.batch[0];
+        let rest = DotLayout { batch: layout.batch[1..].to_vec(), ..layout.clone() };
+        let mut works = vec![];
+        for item in 0..length as isize {
+            let mark = workspace.mark();
+            let at = |start: Start, side: usize| (start.0, start.1 + item * strides[side]);
+            works.extend(dot(&rest, dtype, factor, (at(a, 0), at(b, 1), at(c, 2)), workspace));
+            workspace.back_to(mark);
+        }
+        return works;
+    };
+    let mut works = vec![];
+    let mut side = |start: Start, side: usize, (rows, columns): (usize, usize), strides: (isize, isize)| {
+        let direct = column_major(rows, columns, strides).zip(apart(&layout.batch, side)).filter(|_| factor != Factor::Bf16);
+        if let Some(((transposed, leading), apart)) = direct {
+            return Matrix { at: address(start, dtype), transposed, leading, apart };
+        }
+        // Read in the order in which it lies: rows whole where their elements are neighbours, else columns.
+        let by_rows = strides.1.unsigned_abs() <= strides.0.unsigned_abs();
+        let inner = if by_rows { [(rows, strides.0), (columns, strides.1)] } else { [(columns, strides.1), (rows, strides.0)] };
+        let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[side])).chain(inner);
+        let (shape, strides): (Vec<usize>, Vec<isize>) = axes.unzip();
+        // A batch that shares a matrix needs it once.
+        let shared = !layout.batch.is_empty() && layout.batch.iter().all(|(_, strides)| strides[side] == 0);
+        let skip = if shared { layout.batch.len() } else { 0 };
+        let view = View { shape: shape[skip..].to_vec(), strides: strides[skip..].to_vec(), offset: start.1 };
+        let size = if factor == Factor::Bf16 { 2 } else { dtype.size() };
+        let place = workspace.take(view.count() * size);
+        let written = (factor == Factor::Bf16).then_some("bf16");
+        works.push(Work::Kernel(gathered(Elements { place: start.0, view: &view }, dtype, place, written)));
+        let apart = if shared { 0 } else { rows * columns };
+        Matrix { at: Arg::Memory(place, 0), transposed: by_rows, leading: if by_rows { columns } else { rows }, apart }
+    };
+    let left = side(a, 0, (layout.m, layout.k), layout.a);
+    let right = side(b, 1, (layout.k, layout.n), layout.b);
+    let result = Matrix { at: address(c, dtype), transposed: false, leading, apart: c_apart };
+    let space = workspace.take(if work >= LARGE { WORKSPACE } else { LITTLE });
+    let turned = |matrix: Matrix| Matrix { transposed: !matrix.transposed, ..matrix };
+    let (m, n, left, right) =
+        if swapped { (layout.n, layout.m, turned(right), turned(left)) } else { (layout.m, layout.n, left, right) };
+    let k = layout.k;
+    works.push(Work::Product(Product { m, n, k, batch, factor, a: left, b: right, c: result, workspace: space }));
+    works
+}
+
+/// Bytes of the workspace of a product.
+pub(crate) fn workspace_bytes(product: &Product) -> usize {
+    let work = product.m.saturating_mul(product.n).saturating_mul(product.k).saturating_mul(product.batch);
+    if work >= LARGE { WORKSPACE } else { LITTLE }
+}
+
+fn address((place, elements): Start, dtype: DType) -> Arg {
+    Arg::Memory(place, elements * dtype.size() as isize)
+}
+
+/// A matrix with these strides as a column-major one: whether it is to be read transposed, and the distance of its columns.
+fn column_major(rows: usize, columns: usize, (down, along): (isize, isize)) -> Option<(bool, usize)> {
+    let far = |stride: isize, length: usize| usize::try_from(stride).ok().filter(|&stride| stride >= length);
+    if rows == 1 || down == 1 {
+        if columns == 1 {
+            return Some((false, rows));
+        }
+        if let Some(leading) = far(along, rows) {
+            return Some((false, leading));
+        }
+    }
+    if columns == 1 || along == 1 {
+        if rows == 1 {
+            return Some((true, columns));
+        }
+        if let Some(leading) = far(down, columns) {
+            return Some((true, leading));
+        }
+    }
+    None
+}
+
+/// The one distance between the matrices of a batch on one side, where there is one.
+fn apart(batch: &[(usize, [isize; 3])], side: usize) -> Option<usize> {
+    let axes = batch.iter().filter(|(length, _)| *length != 1).map(|(length, strides)| (*length, strides[side]));
+    let (shape, strides): (Vec<usize>, Vec<isize>) = axes.unzip();
+    match (View { shape, strides, offset: 0 }).runs()[..] {
+        [] => Some(0),
+        [run] => usize::try_from(run.stride).ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bilevel_plan::Region;
+
+    const HERE: Start = (Place { region: Region::Arena, offset: 0 }, 0);
+
+    fn products(layout: &DotLayout, factor: Factor) -> Vec<Work> {
+        dot(layout, DType::F32, factor, (HERE, HERE, HERE), &mut Workspace::new(None))
+    }
+
+    #[test]
+    fn rows_by_rows_is_a_product_of_the_transposes_in_the_other_order() {
+        let layout = DotLayout { m: 64, n: 48, k: 32, a: (32, 1), b: (48, 1), c: (48, 1), batch: vec![] };
+        let works = products(&layout, Factor::F32);
+        let [Work::Product(p)] = &works[..] else { panic!("{works:?}") };
+        assert_eq!((p.m, p.n, p.k, p.batch), (48, 64, 32, 1));
+        assert_eq!((p.a.transposed, p.a.leading, p.b.transposed, p.b.leading, p.c.leading), (false, 48, false, 32, 48));
+    }
+
+    #[test]
+    fn heads_that_lie_inside_rows_are_put_in_order_first() {
+        // Queries and keys of 2 images, 3 heads of 16, in rows of 144.
+        let batch = vec![(2, [48 * 144, 48 * 144, 3 * 48 * 48]), (3, [16, 16, 48 * 48])];
+        let layout = DotLayout { m: 48, n: 48, k: 16, a: (144, 1), b: (1, 144), c: (48, 1), batch };
+        let works = products(&layout, Factor::F32);
+        let [Work::Kernel(_), Work::Kernel(_), Work::Product(p)] = &works[..] else { panic!("{works:?}") };
+        assert_eq!((p.batch, p.a.apart, p.c.apart), (6, 48 * 16, 48 * 48));
+    }
+
+    #[test]
+    fn small_products_and_those_of_integers_are_our_own() {
+        let layout = DotLayout { m: 4, n: 4, k: 4, a: (4, 1), b: (4, 1), c: (4, 1), batch: vec![] };
+        assert!(matches!(products(&layout, Factor::F32)[..], [Work::Kernel(_)]));
+    }
+}

@@ -1,0 +1,266 @@
+//! The steps of one group of a schedule.
+
+use crate::conv::conv;
+use crate::dot::dot;
+use crate::source::{
+    Context, Elements, Launch, Rows, Structure, check_index, concat, cumsum, fold, gather, is_scalar_sink, map, pad,
+    partials, read_from_memory, reduce, reduce_memory, rows, scatter_add, sum_type, window_argmax,
+};
+use crate::step::{Factor, Span, Step, Work};
+use crate::workspace::Workspace;
+use bilevel_graph::{DType, Error, ReduceOp, Result};
+use bilevel_plan::{Domain, Kind, Operand, Place, Role, View, known, lacks};
+use std::panic::Location;
+
+/// An operation that fails where an index is out of range.
+#[derive(Clone, Debug)]
+pub(crate) struct Check {
+    /// Its name.
+    pub operation: &'static str,
+    /// Indices are below this.
+    pub limit: usize,
+    /// The line of user code it comes from.
+    pub location: &'static Location<'static>,
+}
+
+/// Makes the steps of a group, with the bytes of workspace they need. Operations that can fail are entered in `checks`.
+pub(crate) fn steps_of(
+    context: Context,
+    group: usize,
+    workspace: Option<Place>,
+    checks: &mut Vec<Check>,
+) -> Result<(Vec<Step>, usize)> {
+    let mut space = Workspace::new(workspace);
+    let members = &context.schedule.groups()[group].members;
+    let works = match context.schedule.groups()[group].domain {
+        Some(domain) => loops(context, members, domain, &mut space)?,
+        None => single(context, members[0], &mut space, checks)?,
+    };
+    let (reads, writes) = spans(context, members, space.bytes(), workspace)?;
+    let location = context.schedule.nodes[members[0]].location;
+    let steps = works.into_iter().map(|work| Step { work, reads: reads.clone(), writes: writes.clone(), location });
+    Ok((steps.collect(), space.bytes()))
+}
+
+/// What a group reads and writes.
+fn spans(
+    context: Context,
+    members: &[usize],
+    workspace_used: usize,
+    workspace: Option<Place>,
+) -> Result<(Vec<Span>, Vec<Span>)> {
+    let span = |node: usize| {
+        context.place(node).map(|place| Span { place, bytes: context.schedule.nodes[node].bytes() })
+    };
+    let (mut reads, mut writes) = (vec![], vec![]);
+    for &member in members {
+        for (read, _) in context.schedule.nodes[member].reads() {
+            if context.map.nodes[read].is_some() && context.schedule.is_stored(read) {
+                reads.push(span(read)?);
+            }
+        }
+        if context.schedule.is_stored(member) && context.map.nodes[member].is_some() {
+            writes.push(span(member)?);
+        }
+        for &input in context.updates.get(&member).into_iter().flatten() {
+            writes.push(span(input)?);
+        }
+    }
+    if let Some(place) = workspace {
+        writes.push(Span { place, bytes: workspace_used });
+    }
+    reads.sort_unstable_by_key(|span| (span.place, span.bytes));
+    reads.dedup();
+    Ok((reads, writes))
+}
+
+/// The kernels of a fused loop. Those that only reduce come before the one that writes, which may write over what they read.
+fn loops(context: Context, members: &[usize], domain: Domain, space: &mut Workspace) -> Result<Vec<Work>> {
+    let schedule = context.schedule;
+    let is_sink = |&id: &usize| matches!(schedule.role(id), Some(Role::Sink { .. }));
+    let mut stored = vec![];
+    for id in members.iter().copied().filter(|id| !is_sink(id)) {
+        if !context.stores(id)?.is_empty() {
+            stored.push(id);
+        }
+    }
+    let sinks: Vec<usize> = members.iter().copied().filter(is_sink).collect();
+    match domain.row {
+        Some(length) => row_loop(context, (domain.n, length), &stored, &sinks, space),
+        None => flat_loop(context, domain.n, &stored, &sinks, space),
+    }
+}
+
+/// What a sink reduces, and how.
+fn sink(context: Context, id: usize) -> Result<(ReduceOp, DType, Structure, Place)> {
+    let node = &context.schedule.nodes[id];
+    let Kind::Reduce(op, axes) = &node.kind else { return Err(lacks("the reduction of a sink")) };
+    let (_, view) = known(node.operands[0].at(), "the elements of a reduction", node.location)?;
+    Ok((*op, node.dtype, Structure::new(&view.shape, axes), context.place(id)?))
+}
+
+fn flat_loop(context: Context, n: usize, stored: &[usize], sinks: &[usize], space: &mut Workspace) -> Result<Vec<Work>> {
+    let (mut scalars, mut others): (Vec<usize>, Vec<(Structure, Vec<usize>)>) = (vec![], vec![]);
+    for &id in sinks {
+        let (_, _, structure, _) = sink(context, id)?;
+        if is_scalar_sink(&structure) {
+            scalars.push(id);
+        } else if let Some((_, same)) = others.iter_mut().find(|(other, _)| *other == structure) {
+            same.push(id);
+        } else {
+            others.push((structure, vec![id]));
+        }
+    }
+    let mut works = vec![];
+    let with_map = !scalars.is_empty() || others.is_empty();
+    for (number, (structure, ids)) in others.iter().enumerate() {
+        let last = number + 1 == others.len() && !with_map;
+        let parts = structure.parts();
+        let (mut targets, mut folds) = (vec![], vec![]);
+        for &id in ids {
+            let (op, dtype, _, place) = sink(context, id)?;
+            if parts == 1 {
+                targets.push((id, place));
+            } else {
+                let partial = space.take(parts * structure.kept() * dtype.size());
+                targets.push((id, partial));
+                folds.push(fold(op, (partial, dtype), (place, dtype), structure.kept(), parts));
+            }
+        }
+        works.push(reduce(context, structure, if last { stored } else { &[] }, &targets)?);
+        works.extend(folds);
+    }
+    if with_map {
+        let (mut targets, mut folds) = (vec![], vec![]);
+        let parts = if n == 0 { 0 } else { partials(n) };
+        for &id in &scalars {
+            let (op, dtype, _, place) = sink(context, id)?;
+            let of = sum_type(op, dtype);
+            let partial = space.take(parts * of.size());
+            targets.push((id, partial));
+            folds.push(fold(op, (partial, of), (place, dtype), 1, parts));
+        }
+        if n > 0 && (!stored.is_empty() || !targets.is_empty()) {
+            works.push(map(context, n, stored, &targets)?);
+        }
+        works.extend(folds);
+    }
+    Ok(launched(works))
+}
+
+fn row_loop(
+    context: Context,
+    (n, length): (usize, usize),
+    stored: &[usize],
+    sinks: &[usize],
+    space: &mut Workspace,
+) -> Result<Vec<Work>> {
+    let (mut before, mut kept, mut after) = (vec![], vec![], vec![]);
+    for &id in sinks {
+        let node = &context.schedule.nodes[id];
+        let (op, dtype, structure, place) = sink(context, id)?;
+        let memory = read_from_memory(&context, id).and_then(Operand::at);
+        let (_, view) = known(node.operands[0].at(), "the elements of a reduction", node.location)?;
+        let dense = View::contiguous(&view.shape);
+        let (from, view, works) = match memory {
+            Some((read, view)) => (context.place(read)?, view, &mut before),
+            None => {
+                let place = space.take(view.count() * dtype.size());
+                kept.push((id, place));
+                (place, &dense, &mut after)
+            }
+        };
+        let parts = structure.parts();
+        if parts == 1 {
+            works.push(reduce_memory(&structure, op, dtype, (from, view), place));
+        } else {
+            let partial = space.take(parts * structure.kept() * dtype.size());
+            works.push(reduce_memory(&structure, op, dtype, (from, view), partial));
+            works.push(fold(op, (partial, dtype), (place, dtype), structure.kept(), parts));
+        }
+    }
+    if n > 0 && (!stored.is_empty() || !kept.is_empty()) {
+        before.push(rows(context, (n, length), stored, &kept)?);
+    }
+    before.extend(after);
+    Ok(launched(before))
+}
+
+/// Kernels that have something to do.
+fn launched(launches: Vec<Launch>) -> Vec<Work> {
+    launches.into_iter().filter(|launch| launch.grid.iter().all(|&blocks| blocks > 0)).map(Work::Kernel).collect()
+}
+
+/// The steps of an operation that is a group of its own.
+fn single(context: Context, id: usize, space: &mut Workspace, checks: &mut Vec<Check>) -> Result<Vec<Work>> {
+    let schedule = context.schedule;
+    let node = &schedule.nodes[id];
+    let (dtype, line) = (node.dtype, node.location);
+    let elements = |operand: usize| -> Result<Elements<'_>> {
+        let at = node.operands.get(operand).and_then(Operand::at);
+        let (read, view) = known(at, "the memory of an operand", line)?;
+        Ok(Elements { place: context.place(read)?, view })
+    };
+    let shape_of = |operand: usize| elements(operand).map(|elements| elements.view.shape.clone());
+    let mut check = |operation: &'static str, limit: usize| {
+        checks.push(Check { operation, limit, location: line });
+        checks.len() - 1
+    };
+    let factor = match dtype {
+        DType::F64 => Factor::F64,
+        _ => Factor::F32,
+    };
+    Ok(match &node.kind {
+        Kind::Dot(layout) => {
+            let (a, b) = (elements(0)?, elements(1)?);
+            let starts = ((a.place, a.view.offset), (b.place, b.view.offset), (context.place(id)?, 0));
+            dot(layout, dtype, factor, starts, space)
+        }
+        Kind::Conv(dims) => {
+            let to = (&node.layout, context.place(id)?);
+            conv(dims, (elements(0)?, elements(1)?), (dtype, factor), to, space)
+        }
+        Kind::Gather { batch } => {
+            let (x, indices) = (elements(0)?, elements(1)?);
+            let sizes = Rows::new(&x.view.shape, &indices.view.shape, *batch);
+            let number = check("gather", sizes.n);
+            launched(vec![gather(sizes, dtype, x.place, indices.place, context.place(id)?, number)])
+        }
+        Kind::ScatterAdd { batch } => {
+            let (indices, updates) = (elements(0)?, elements(1)?);
+            let sizes = Rows::new(&node.shape, &indices.view.shape, *batch);
+            let number = check("scatter_add", sizes.n);
+            let lists = space.take(sizes.list_bytes());
+            let places = (indices.place, updates.place, context.place(id)?);
+            let mut works = vec![check_index(indices.place, indices.view.count(), sizes.n, number)];
+            works.extend(scatter_add(sizes, dtype, places, lists));
+            launched(works)
+        }
+        Kind::WindowArgMax(dims) => {
+            let x = elements(0)?;
+            let from = schedule.nodes[node.operands[0].at().map_or(0, |(read, _)| read)].dtype;
+            let lead = node.shape.len() - 2;
+            let planes = node.shape[..lead].iter().product();
+            let sizes = (planes, x.view.shape[lead], x.view.shape[lead + 1], node.shape[lead], node.shape[lead + 1]);
+            launched(vec![window_argmax(dims, from, sizes, x.place, context.place(id)?)])
+        }
+        Kind::CumSum { axis, reverse } => {
+            let shape = shape_of(0)?;
+            let sizes = (shape[..*axis].iter().product(), shape[*axis], shape[axis + 1..].iter().product());
+            launched(vec![cumsum(sizes, *reverse, dtype, elements(0)?.place, context.place(id)?)])
+        }
+        Kind::Concat(axis) => {
+            let parts = (0..node.operands.len()).map(elements).collect::<Result<Vec<_>>>()?;
+            launched(vec![concat(&parts, *axis, &node.shape, dtype, context.place(id)?)])
+        }
+        Kind::Pad { low, interior } => {
+            launched(vec![pad(elements(0)?, low, interior, &node.shape, dtype, context.place(id)?)])
+        }
+        Kind::CheckIndex(limit) => {
+            let indices = elements(0)?;
+            let number = check("check_index", *limit);
+            launched(vec![check_index(indices.place, indices.view.count(), *limit, number)])
+        }
+        _ => return Err(Error::at(lacks("how to run an operation"), line)),
+    })
+}

@@ -1,0 +1,175 @@
+//! The text of a kernel under construction, with its arguments.
+
+use bilevel_graph::DType;
+use bilevel_plan::{Place, Run};
+use std::fmt::Write;
+
+/// What is given to a kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Arg {
+    /// The address so many bytes from a place.
+    Memory(Place, isize),
+    /// A number of elements or of an operation.
+    Count(u64),
+    /// A number of the graph.
+    Number(DType, f64),
+    /// The address of the word that remembers an index out of range.
+    Error,
+}
+
+/// A kernel and how to start it.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    /// Its text; the function is called `kernel`.
+    pub source: String,
+    /// Its arguments, in order.
+    pub args: Vec<Arg>,
+    /// Blocks along x and y.
+    pub grid: [u32; 2],
+    /// Threads of a block.
+    pub block: u32,
+}
+
+/// The C name of an element type.
+pub(crate) fn c_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "float",
+        DType::F64 => "double",
+        DType::I32 => "int",
+    }
+}
+
+/// The text of a kernel.
+#[derive(Default)]
+pub(crate) struct Code {
+    args: Vec<Arg>,
+    params: Vec<String>,
+    /// What is done once, before any element.
+    head: String,
+    body: String,
+    /// An index needs 64 bits.
+    long: bool,
+}
+
+impl Code {
+    /// The name of a pointer to elements so far from the first of a place.
+    pub fn pointer(&mut self, place: Place, dtype: DType, elements: isize) -> String {
+        let arg = Arg::Memory(place, elements * dtype.size() as isize);
+        self.param(format!("{}* ", c_type(dtype)), "p", arg)
+    }
+
+    /// The name of a pointer to memory that holds elements of another C type.
+    pub fn raw_pointer(&mut self, place: Place, bytes: isize, c_type: &str) -> String {
+        self.param(format!("{c_type}* "), "p", Arg::Memory(place, bytes))
+    }
+
+    /// The name of a number of elements.
+    pub fn count(&mut self, count: u64) -> String {
+        self.long |= count >= 1 << 31;
+        self.args.push(Arg::Count(count));
+        self.params.push(format!("const U n{}", self.params.len()));
+        format!("n{}", self.params.len() - 1)
+    }
+
+    /// The name of the pointer to the word that remembers errors.
+    pub fn error(&mut self) -> String {
+        self.param("u64* ".into(), "error", Arg::Error)
+    }
+
+    /// A constant: written out where it is simple, else an argument.
+    pub fn number(&mut self, value: f64, dtype: DType) -> String {
+        let simple = value.abs() <= 16.0 && (value * 4.0).fract() == 0.0 && !(value == 0.0 && value.is_sign_negative());
+        if simple {
+            return format!("{}({value:?})", c_type(dtype));
+        }
+        self.param(format!("const {} ", c_type(dtype)), "c", Arg::Number(dtype, value))
+    }
+
+    fn param(&mut self, declared: String, name: &str, arg: Arg) -> String {
+        // A NaN is not equal to itself; two arguments for it do no harm.
+        let number = self.args.iter().zip(&self.params).position(|(a, p)| *a == arg && p.starts_with(&declared));
+        let number = number.unwrap_or_else(|| {
+            self.args.push(arg);
+            self.params.push(format!("{declared}{name}{}", self.params.len()));
+            self.params.len() - 1
+        });
+        format!("{name}{number}")
+    }
+
+    /// Says that an index can be so large.
+    pub fn reaches(&mut self, elements: usize) {
+        self.long |= elements >= 1 << 31;
+    }
+
+    /// A line before all elements.
+    pub fn head(&mut self, line: impl AsRef<str>) {
+        let _ = writeln!(self.head, "    {}", line.as_ref());
+    }
+
+    /// A line of the body.
+    pub fn line(&mut self, line: impl AsRef<str>) {
+        let _ = writeln!(self.body, "    {}", line.as_ref());
+    }
+
+    /// A line for every one of so many lanes.
+    pub fn lanes(&mut self, count: usize, line: impl AsRef<str>) {
+        let _ = writeln!(self.body, "#pragma unroll\n    for (int j = 0; j < {count}; ++j) {}", line.as_ref());
+    }
+
+    /// What was written so far into the body, which begins anew.
+    pub fn take_body(&mut self) -> String {
+        std::mem::take(&mut self.body)
+    }
+
+    /// The kernel, for blocks of so many threads.
+    pub fn launch(self, grid: [usize; 2], block: u32) -> Launch {
+        let index = if self.long { "typedef u64 U; typedef long long I;" } else { "typedef u32 U; typedef int I;" };
+        let source = format!(
+            "{index}\nextern \"C\" __global__ void __launch_bounds__({block}) kernel({}) {{\n{}{}}}\n",
+            self.params.join(", "),
+            self.head,
+            self.body
+        );
+        // More blocks than a grid can have are refused when the plan is made.
+        let grid = grid.map(|blocks| u32::try_from(blocks).unwrap_or(u32::MAX));
+        Launch { source, args: self.args, grid, block }
+    }
+}
+
+/// The place, in the memory of a view with these runs, of element `e`; without the view's offset.
+///
+/// Σₐ ((e / Πᵦ₍ᵦ﹥ₐ₎ lengthᵦ) mod lengthₐ)·strideₐ
+pub(crate) fn decode(runs: &[Run], e: &str) -> String {
+    let mut inner = 1;
+    let mut terms = vec![];
+    for (number, run) in runs.iter().enumerate().rev() {
+        if run.stride != 0 {
+            let mut place = if inner == 1 { e.to_string() } else { format!("({e} / {inner})") };
+            if number > 0 {
+                place = format!("({place} % {})", run.length);
+            }
+            terms.push(if run.stride == 1 { format!("(I){place}") } else { format!("(I){place} * {}", run.stride) });
+        }
+        inner *= run.length;
+    }
+    if terms.is_empty() { "0".into() } else { terms.join(" + ") }
+}
+
+/// Elements from the first to the last a view with these runs reaches, either way.
+pub(crate) fn reach(runs: &[Run]) -> usize {
+    runs.iter().map(|run| (run.length.saturating_sub(1)).saturating_mul(run.stride.unsigned_abs())).sum::<usize>() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_element_of_a_transposed_view_is_found_by_two_divisions() {
+        let runs = [Run { length: 4, stride: 1 }, Run { length: 6, stride: 4 }];
+        assert_eq!(decode(&runs, "e"), "(I)(e % 6) * 4 + (I)(e / 6)");
+        assert_eq!(decode(&runs[..1], "e"), "(I)e");
+        assert_eq!(decode(&[], "e"), "0");
+        assert_eq!(reach(&runs), 24);
+    }
+}

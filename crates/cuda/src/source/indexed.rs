@@ -1,0 +1,185 @@
+//! Gather, scatter-add, places of largest elements in windows, running sums and index checks, on dense operands.
+
+use super::code::{Code, Launch, c_type};
+use bilevel_graph::{DType, WindowDims};
+use bilevel_plan::Place;
+
+/// Threads of a block.
+const BLOCK: usize = 256;
+/// Up to so many updates are looked through by every result.
+const FEW: usize = 32;
+
+/// Shape of a gather or scatter: x `[batch, n, inner]`, indices `[batch, k]`, rows `[batch, k, inner]`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows {
+    pub batch: usize,
+    pub n: usize,
+    pub k: usize,
+    pub inner: usize,
+}
+
+impl Rows {
+    /// Splits shapes of the indexed tensor and the indices.
+    pub fn new(indexed: &[usize], indices: &[usize], batch: usize) -> Self {
+        Rows {
+            batch: indexed[..batch].iter().product(),
+            n: indexed[batch],
+            k: indices[batch..].iter().product(),
+            inner: indexed[batch + 1..].iter().product(),
+        }
+    }
+
+    /// Bytes of the lists of a scatter: the last update of every result, and the one before it of every update.
+    pub fn list_bytes(&self) -> usize {
+        if self.k <= FEW { 0 } else { 4 * (self.batch * self.n + self.batch * self.k) }
+    }
+}
+
+fn each(code: &mut Code, count: usize) {
+    code.reaches(count);
+    let all = code.count(count as u64);
+    code.line(format!("const U e = (U)blockIdx.x * {BLOCK} + threadIdx.x;"));
+    code.line(format!("if (e >= {all}) return;"));
+}
+
+fn launch(code: Code, count: usize) -> Launch {
+    code.launch([count.div_ceil(BLOCK), 1], BLOCK as u32)
+}
+
+/// Remembers an index that is not in 0..limit.
+pub(crate) fn check_index(indices: Place, count: usize, limit: usize, operation: usize) -> Launch {
+    let mut code = Code::default();
+    each(&mut code, count);
+    let (at, error) = (code.pointer(indices, DType::I32, 0), code.error());
+    let (limit, operation) = (code.count(limit as u64), code.count(operation as u64));
+    code.line(format!("const int index = {at}[e];"));
+    code.line(format!("if (index < 0 || (U)index >= {limit}) report({error}, {operation}, e, index);"));
+    launch(code, count)
+}
+
+/// to[b, k, :] = x[b, indices[b, k], :]; an index out of range is remembered, and its row 0.
+pub(crate) fn gather(rows: Rows, dtype: DType, x: Place, indices: Place, to: Place, operation: usize) -> Launch {
+    let lanes = if rows.inner.is_multiple_of(16 / dtype.size()) { 16 / dtype.size() } else { 1 };
+    let count = rows.batch * rows.k * rows.inner / lanes;
+    let mut code = Code::default();
+    code.reaches(rows.batch * rows.n * rows.inner);
+    each(&mut code, count);
+    let c = c_type(dtype);
+    let (x, at, to) = (code.pointer(x, dtype, 0), code.pointer(indices, DType::I32, 0), code.pointer(to, dtype, 0));
+    let error = code.error();
+    let (k, n) = (code.count(rows.k as u64), code.count(rows.n as u64));
+    let (inner, operation) = (code.count((rows.inner / lanes) as u64), code.count(operation as u64));
+    code.line(format!("const U unit = e / {inner}, i = e % {inner};"));
+    code.line(format!("const int index = {at}[unit];"));
+    code.line(format!("const bool fine = index >= 0 && (U)index < {n};"));
+    code.line(format!("if (!fine && i == 0) report({error}, {operation}, unit, index);"));
+    code.line(format!("{c} v[{lanes}];"));
+    code.lanes(lanes, format!("v[j] = {c}(0);"));
+    let from = format!("{x} + ((unit / {k} * {n} + (U)index) * {inner} + i) * {lanes}");
+    code.line(format!("if (fine) load<{c}, {lanes}>({from}, v);"));
+    code.line(format!("store<{c}, {lanes}>({to} + e * {lanes}, v);"));
+    launch(code, count)
+}
+
+/// to[b, indices[b, k], :] += updates[b, k, :], into zeros. Updates to one place are added in the order of k: each result
+/// walks the list of its own updates, or, where these are many, all of them.
+pub(crate) fn scatter_add(rows: Rows, dtype: DType, (indices, updates, to): (Place, Place, Place), lists: Place) -> Vec<Launch> {
+    let Rows { batch, n, k, inner } = rows;
+    let next = Place { offset: lists.offset + 4 * batch * n, ..lists };
+    let c = c_type(dtype);
+    let mut launches = vec![];
+    if k > FEW {
+        let mut code = Code::default();
+        each(&mut code, batch * n);
+        let heads = code.pointer(lists, DType::I32, 0);
+        code.line(format!("{heads}[e] = -1;"));
+        launches.push(launch(code, batch * n));
+        let mut code = Code::default();
+        each(&mut code, batch * k);
+        let (heads, next) = (code.pointer(lists, DType::I32, 0), code.pointer(next, DType::I32, 0));
+        let (at, k, n) = (code.pointer(indices, DType::I32, 0), code.count(k as u64), code.count(n as u64));
+        code.line(format!("const int index = {at}[e];"));
+        code.line(format!("if (index >= 0 && (U)index < {n})"));
+        code.line(format!("    {next}[e] = atomicExch({heads} + (e / {k} * {n} + (U)index), (int)(e % {k}));"));
+        launches.push(launch(code, batch * rows.k));
+    }
+    let mut code = Code::default();
+    let count = batch * n * inner;
+    code.reaches(batch * k * inner);
+    each(&mut code, count);
+    let (at, from, to) =
+        (code.pointer(indices, DType::I32, 0), code.pointer(updates, dtype, 0), code.pointer(to, dtype, 0));
+    let (k_count, n_count, inner_count) = (code.count(k as u64), code.count(n as u64), code.count(inner as u64));
+    code.line(format!("const U i = e % {inner_count}, row = e / {inner_count}, b = row / {n_count};"));
+    code.line(format!("const int own = (int)(row % {n_count});"));
+    code.line(format!("const int* at = {at} + b * {k_count};"));
+    code.line(format!("const {c}* from = {from} + b * {k_count} * {inner_count} + i;"));
+    code.line(format!("{c} sum = {c}(0);"));
+    let scan = format!(
+        "for (U u = 0; u < {k_count}; ++u) if (at[u] == own) sum = op_add(sum, from[u * {inner_count}]);"
+    );
+    if k > FEW {
+        let (heads, next) = (code.pointer(lists, DType::I32, 0), code.pointer(next, DType::I32, 0));
+        // A short list is sorted; the order in which it was made is nobody's.
+        code.line(format!("int list[{FEW}], length = 0;"));
+        code.line(format!("int u = {heads}[row];"));
+        code.line(format!("for (; u >= 0 && length < {FEW}; u = {next}[b * {k_count} + u]) {{"));
+        code.line("    int place = length++;");
+        code.line("    for (; place > 0 && list[place - 1] > u; --place) list[place] = list[place - 1];");
+        code.line("    list[place] = u;");
+        code.line("}");
+        code.line(format!("if (u >= 0) {{ {scan} }}"));
+        code.line(format!(
+            "else for (int i = 0; i < length; ++i) sum = op_add(sum, from[(U)list[i] * {inner_count}]);"
+        ));
+    } else {
+        code.line(scan);
+    }
+    code.line(format!("{to}[e] = sum;"));
+    launches.push(launch(code, count));
+    launches
+}
+
+/// For every window of every plane `[h, w]`, the flat index of its first largest element; a NaN is the largest.
+pub(crate) fn window_argmax(
+    dims: &WindowDims,
+    dtype: DType,
+    (planes, h, w, oh, ow): (usize, usize, usize, usize, usize),
+    x: Place,
+    to: Place,
+) -> Launch {
+    let count = planes * oh * ow;
+    let mut code = Code::default();
+    code.reaches(planes * h * w);
+    each(&mut code, count);
+    let (c, x, to) = (c_type(dtype), code.pointer(x, dtype, 0), code.pointer(to, DType::I32, 0));
+    let [(top, _), (left, _)] = dims.padding;
+    code.line(format!("const int ox = (int)(e % {ow}), oy = (int)(e / {ow} % {oh});"));
+    code.line(format!("const {c}* plane = {x} + e / {} * {};", oh * ow, h * w));
+    code.line(format!("int best = 0; {c} value = Least<{c}>::value(); bool any = false;"));
+    code.line(format!("for (int ky = 0; ky < {}; ++ky) for (int kx = 0; kx < {}; ++kx) {{", dims.size[0], dims.size[1]));
+    code.line(format!("    const int y = oy * {} + ky - {top}, x = ox * {} + kx - {left};", dims.stride[0], dims.stride[1]));
+    code.line(format!("    if (y < 0 || y >= {h} || x < 0 || x >= {w}) continue;"));
+    code.line(format!("    const {c} v = plane[y * {w} + x];"));
+    code.line("    if (!any || v > value || (v != v && value == value)) best = y * W + x, value = v, any = true;".replace('W', &w.to_string()));
+    code.line("}");
+    code.line(format!("{to}[e] = best;"));
+    launch(code, count)
+}
+
+/// Running sums along the middle axis of `[outer, n, inner]`.
+pub(crate) fn cumsum((outer, n, inner): (usize, usize, usize), reverse: bool, dtype: DType, x: Place, to: Place) -> Launch {
+    let mut code = Code::default();
+    code.reaches(outer * n * inner);
+    each(&mut code, outer * inner);
+    let (c, x, to) = (c_type(dtype), code.pointer(x, dtype, 0), code.pointer(to, dtype, 0));
+    let (n, columns) = (code.count(n as u64), code.count(inner as u64));
+    let step = if reverse { format!("({n} - 1 - i)") } else { "i".into() };
+    code.line(format!("const U first = e / {columns} * {n} * {columns} + e % {columns};"));
+    code.line(format!("{c} sum = {c}(0);"));
+    code.line(format!("for (U i = 0; i < {n}; ++i) {{"));
+    code.line(format!("    sum = op_add(sum, {x}[first + {step} * {columns}]);"));
+    code.line(format!("    {to}[first + {step} * {columns}] = sum;"));
+    code.line("}");
+    launch(code, outer * inner)
+}

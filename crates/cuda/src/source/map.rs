@@ -1,0 +1,101 @@
+//! Loops over elements side by side, each thread some neighbours, with sums and maxima over all of them.
+
+use super::code::{Code, Launch, c_type};
+use super::member::{Context, Members, Walk};
+use super::reduce::Structure;
+use bilevel_graph::{DType, ReduceOp, Result};
+use bilevel_plan::{Kind, Place, lacks};
+
+/// Threads of a block.
+const BLOCK: usize = 256;
+/// Most blocks of a loop that adds up: enough for any GPU, and few enough to add their sums up in one block.
+pub(crate) const MOST_PARTIALS: usize = 1024;
+/// Elements of a thread that adds up, where there are enough of them.
+const DEEP: usize = 16;
+
+/// True where a sink is one number.
+pub(crate) fn is_scalar_sink(structure: &Structure) -> bool {
+    structure.axes.iter().all(|axis| !axis.kept)
+}
+
+/// The type in which a sum is made: many numbers are added up in 64 bits.
+pub(crate) fn sum_type(op: ReduceOp, dtype: DType) -> DType {
+    if op == ReduceOp::Sum && dtype == DType::F32 { DType::F64 } else { dtype }
+}
+
+/// How many sums of its own a loop over so many elements leaves.
+pub(crate) fn partials(n: usize) -> usize {
+    n.div_ceil(BLOCK * DEEP).clamp(1, MOST_PARTIALS)
+}
+
+/// A loop over `n` elements that writes the members in `stored`, and the sums of each block for every sink, to the place
+/// given with it.
+pub(crate) fn map(context: Context, n: usize, stored: &[usize], sinks: &[(usize, Place)]) -> Result<Launch> {
+    let mut code = Code::default();
+    code.reaches(n);
+    let lanes = lanes(&context, n, stored, sinks);
+    let guarded = context.can_fail && stored.iter().any(|member| context.updates.contains_key(member));
+    if guarded {
+        let error = code.error();
+        code.head(format!("if (has_failed({error})) return;"));
+    }
+    let count = code.count((n / lanes) as u64);
+    let mut members = Members::new(context, Walk::Side { lanes }, &mut code);
+    let mut stores = vec![];
+    for &member in stored {
+        let value = members.value(member)?;
+        let dtype = context.schedule.nodes[member].dtype;
+        for place in context.stores(member)? {
+            let pointer = members.code.pointer(place, dtype, 0);
+            stores.push(match lanes {
+                1 => format!("{pointer}[e] = {value}[0];"),
+                _ => format!("store<{}, {lanes}>({pointer} + e, {value});", c_type(dtype)),
+            });
+        }
+    }
+    let mut sums = vec![];
+    for &(sink, place) in sinks {
+        let node = &context.schedule.nodes[sink];
+        let Kind::Reduce(op, _) = node.kind else { return Err(lacks("the reduction of a sink")) };
+        let operand = members.operand(sink, &node.operands[0], node.dtype)?;
+        let (name, sum) = (format!("s{}", sums.len()), c_type(sum_type(op, node.dtype)));
+        members.code.lanes(lanes, format!("{name} = {op:?}::join({name}, ({sum}){operand});"));
+        sums.push((name, op, sum, place));
+    }
+    stores.iter().for_each(|store| code.line(store));
+    let body = code.take_body();
+    code.line(format!("U b = (U)blockIdx.x * {BLOCK} + threadIdx.x;"));
+    if sums.is_empty() {
+        code.line(format!("if (b >= {count}) return;"));
+        code.line(format!("const U e = b * {lanes};"));
+        code.line(body.trim());
+        return Ok(code.launch([(n / lanes).div_ceil(BLOCK), 1], BLOCK as u32));
+    }
+    for (name, op, sum, _) in &sums {
+        code.line(format!("{sum} {name} = {op:?}::first<{sum}>();"));
+    }
+    code.line(format!("for (; b < {count}; b += (U)gridDim.x * {BLOCK}) {{"));
+    code.line(format!("const U e = b * {lanes};"));
+    code.line(body.trim());
+    code.line("}");
+    for (name, op, sum, place) in &sums {
+        let partial = code.raw_pointer(*place, 0, sum);
+        code.line(format!("{name} = across<{op:?}, {BLOCK}>({name});"));
+        code.line(format!("if (threadIdx.x == 0) {partial}[blockIdx.x] = {name};"));
+    }
+    Ok(code.launch([partials(n), 1], BLOCK as u32))
+}
+
+/// Neighbours a thread holds: 16 bytes of the widest type, where they divide the elements.
+fn lanes(context: &Context, n: usize, stored: &[usize], sinks: &[(usize, Place)]) -> usize {
+    let wide = |member: usize| {
+        let node = &context.schedule.nodes[member];
+        let reads = node.reads().any(|(read, _)| context.schedule.nodes[read].dtype == DType::F64);
+        reads || node.dtype == DType::F64
+    };
+    let first = stored.iter().copied().chain(sinks.iter().map(|(sink, _)| *sink)).next();
+    let group = first.and_then(|member| context.schedule.group_of(member));
+    let members = group.map_or(&[][..], |group| &context.schedule.groups()[group].members);
+    let lanes = if members.iter().any(|&member| wide(member)) { 2 } else { 4 };
+    if n.is_multiple_of(lanes) { lanes } else { 1 }
+}

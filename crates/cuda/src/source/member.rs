@@ -1,0 +1,361 @@
+//! The members of a fused loop as lines of C. A value of a member is an array of lanes, one for each element a thread holds;
+//! a row value is a single number.
+
+use super::code::{Code, c_type, decode, reach};
+use bilevel_graph::{BinaryOp, DType, RandomKind, UnaryOp};
+use bilevel_plan::{Access, Elementwise, Kind, MemoryMap, Operand, Place, Role, Run, Schedule, View, known};
+use std::collections::HashMap;
+
+/// What a group is part of.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    /// The program.
+    pub schedule: &'a Schedule,
+    /// Where everything lies.
+    pub map: &'a MemoryMap,
+    /// By member: the carried input it is written to in place.
+    pub updates: &'a HashMap<usize, Vec<usize>>,
+    /// Something in the program can fail, and what fails must leave carried inputs as they were.
+    pub can_fail: bool,
+}
+
+impl Context<'_> {
+    /// Where a node lies.
+    pub fn place(&self, node: usize) -> bilevel_graph::Result<Place> {
+        known(self.map.nodes[node], "the memory of a value", self.schedule.nodes[node].location)
+    }
+
+    /// Where the values of a member must be written.
+    pub fn stores(&self, member: usize) -> bilevel_graph::Result<Vec<Place>> {
+        let mut places = vec![];
+        if self.schedule.is_stored(member) {
+            places.push(self.place(member)?);
+        }
+        for &input in self.updates.get(&member).into_iter().flatten() {
+            places.push(self.place(input)?);
+        }
+        Ok(places)
+    }
+}
+
+/// Which elements the lanes of a thread are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Walk {
+    /// Elements e, e + 1, …, as many as there are lanes; e is a multiple of their number.
+    Side {
+        /// Number of lanes.
+        lanes: usize,
+    },
+    /// Columns t, t + threads, … of a row.
+    Row {
+        /// Threads that share a row.
+        threads: usize,
+        /// Columns of each.
+        lanes: usize,
+        /// Length of the row.
+        length: usize,
+    },
+}
+
+impl Walk {
+    /// Number of lanes.
+    pub fn lanes(self) -> usize {
+        match self {
+            Walk::Side { lanes } | Walk::Row { lanes, .. } => lanes,
+        }
+    }
+
+    /// True where the last lanes of some threads are beyond the end of a row.
+    fn ragged(self) -> bool {
+        matches!(self, Walk::Row { threads, lanes, length } if threads * lanes != length)
+    }
+
+    /// The condition under which lane j is an element.
+    pub fn inside(self) -> Option<String> {
+        match self {
+            Walk::Row { threads, length, .. } if self.ragged() => Some(format!("j * {threads} + t < {length}")),
+            _ => None,
+        }
+    }
+
+    /// The number of the element of lane j.
+    fn element(self) -> String {
+        match self {
+            Walk::Side { lanes: 1 } => "e".into(),
+            Walk::Side { .. } => "(e + j)".into(),
+            Walk::Row { threads, length, .. } => format!("(row * {length} + j * {threads} + t)"),
+        }
+    }
+}
+
+/// Writes members, each once, in the order in which they are asked for.
+pub(crate) struct Members<'a, 'c> {
+    context: Context<'a>,
+    walk: Walk,
+    pub code: &'c mut Code,
+    /// The name of each member's value.
+    names: HashMap<usize, String>,
+    /// What was read from memory: name of the value.
+    loaded: HashMap<(usize, View, bool), String>,
+}
+
+impl<'a, 'c> Members<'a, 'c> {
+    pub fn new(context: Context<'a>, walk: Walk, code: &'c mut Code) -> Self {
+        Members { context, walk, code, names: HashMap::new(), loaded: HashMap::new() }
+    }
+
+    fn fresh(&self) -> usize {
+        self.names.len() + self.loaded.len()
+    }
+
+    /// True where a member, or what it reads, is one number a row.
+    fn is_row(&self, member: usize) -> bool {
+        self.context.schedule.role(member) == Some(Role::Row)
+    }
+
+    /// The value of an operand of a member, for lane j where it has lanes.
+    pub fn operand(&mut self, member: usize, operand: &Operand, constant: DType) -> bilevel_graph::Result<String> {
+        let schedule = self.context.schedule;
+        let node = &schedule.nodes[member];
+        let Operand::At { node: read, view } = operand else {
+            let Operand::Constant(value) = operand else { unreachable!("an operand is a constant or in memory") };
+            return Ok(self.code.number(*value, constant));
+        };
+        let access = known(schedule.access(member, operand), "how a loop reads an operand", node.location)?;
+        if access == Access::Memory {
+            let reduces = matches!(node.kind, Kind::Reduce(..) | Kind::ArgMax);
+            let full = match schedule.role(member) {
+                Some(Role::Row) => reduces,
+                Some(Role::Sink { full }) => full,
+                _ => true,
+            };
+            return self.load(*read, view, full);
+        }
+        let name = self.value(*read)?;
+        Ok(if self.is_row(*read) { name } else { format!("{name}[j]") })
+    }
+
+    /// The name of a member's value, written if it is not there yet.
+    pub fn value(&mut self, member: usize) -> bilevel_graph::Result<String> {
+        if let Some(name) = self.names.get(&member) {
+            return Ok(name.clone());
+        }
+        let schedule = self.context.schedule;
+        let node = &schedule.nodes[member];
+        let text = match &node.kind {
+            Kind::Elementwise(Elementwise::Random(kind, stream)) => self.random(member, *kind, *stream)?,
+            Kind::Elementwise(function) => {
+                let mut values = vec![];
+                for (number, operand) in node.operands.iter().enumerate() {
+                    // A mask can be of any type; a constant one must not be rounded.
+                    let mask = number == 0 && *function == Elementwise::Select;
+                    values.push(self.operand(member, operand, if mask { DType::F64 } else { node.dtype })?);
+                }
+                formula(*function, &values)
+            }
+            Kind::Reduce(op, _) => return self.row_reduction(member, &format!("{op:?}")),
+            Kind::ArgMax => return self.row_argmax(member),
+            _ => return Err(bilevel_plan::lacks("how to compute a member of a loop")),
+        };
+        let name = format!("v{}", self.fresh());
+        let (c, lanes) = (c_type(node.dtype), self.walk.lanes());
+        if self.is_row(member) {
+            self.code.line(format!("const {c} {name} = {text};"));
+        } else if text.contains("draw_block<") {
+            self.code.line(format!("{c} {name}[{lanes}];"));
+            self.code.line(text.replace("TO", &name));
+        } else {
+            self.code.line(format!("{c} {name}[{lanes}];"));
+            self.code.lanes(lanes, format!("{name}[j] = {text};"));
+        }
+        self.names.insert(member, name.clone());
+        Ok(name)
+    }
+
+    fn random(&mut self, member: usize, kind: RandomKind, stream: u32) -> bilevel_graph::Result<String> {
+        let node = &self.context.schedule.nodes[member];
+        let mut words = vec![];
+        for (read, view) in node.reads() {
+            words.push(self.code.pointer(self.context.place(read)?, DType::I32, view.offset));
+        }
+        let [key, counter] = &words[..] else { return Err(bilevel_plan::lacks("the key and the counter of a draw")) };
+        let c = c_type(node.dtype);
+        let block = 16 / node.dtype.size();
+        Ok(match self.walk {
+            _ if self.is_row(member) => format!("draw<{kind:?}, {c}>(row, {key}, {counter}, {stream}u)"),
+            Walk::Side { lanes } if lanes == block => {
+                format!("draw_block<{kind:?}, {c}>(e, {key}, {counter}, {stream}u, TO);")
+            }
+            walk => format!("draw<{kind:?}, {c}>({}, {key}, {counter}, {stream}u)", walk.element()),
+        })
+    }
+
+    /// The name of the value read from a node's memory: for lane j of the elements, or one a row.
+    fn load(&mut self, node: usize, view: &View, full: bool) -> bilevel_graph::Result<String> {
+        let key = (node, view.clone(), full);
+        if let Some(name) = self.loaded.get(&key) {
+            return Ok(name.clone());
+        }
+        let dtype = self.context.schedule.nodes[node].dtype;
+        let pointer = self.code.pointer(self.context.place(node)?, dtype, view.offset);
+        let (c, lanes) = (c_type(dtype), self.walk.lanes());
+        let name = format!("m{}", self.fresh());
+        let runs = view.runs();
+        self.code.reaches(view.count().max(reach(&runs)));
+        let value = if runs.iter().all(|run| run.stride == 0) {
+            self.code.head(format!("const {c} {name} = {pointer}[0];"));
+            name
+        } else if !full {
+            self.code.line(format!("const {c} {name} = {pointer}[{}];", decode(&runs, "row")));
+            name
+        } else {
+            self.code.line(format!("{c} {name}[{lanes}];"));
+            match self.walk {
+                Walk::Side { lanes } => self.load_side(&runs, view.offset, lanes, c, &pointer, &name),
+                Walk::Row { threads, length, .. } => self.load_row(&runs, (threads, length), &pointer, &name),
+            }
+            format!("{name}[j]")
+        };
+        self.loaded.insert(key, value.clone());
+        Ok(value)
+    }
+
+    fn load_side(&mut self, runs: &[Run], offset: isize, lanes: usize, c: &str, pointer: &str, name: &str) {
+        let inner = runs[runs.len() - 1];
+        let whole = |n: isize| n % lanes as isize == 0;
+        let aligned = inner.stride == 1 && whole(offset) && runs[..runs.len() - 1].iter().all(|run| whole(run.stride));
+        if inner.length % lanes != 0 {
+            let place = decode(runs, if lanes == 1 { "e" } else { "(e + j)" });
+            self.code.lanes(lanes, format!("{name}[j] = {pointer}[{place}];"));
+        } else if aligned && lanes > 1 {
+            self.code.line(format!("load<{c}, {lanes}>({pointer} + ({}), {name});", decode(runs, "e")));
+        } else {
+            self.code.line(format!("const I {name}_at = {};", decode(runs, "e")));
+            self.code.lanes(lanes, format!("{name}[j] = {pointer}[{name}_at + j * {}];", inner.stride));
+        }
+    }
+
+    fn load_row(&mut self, runs: &[Run], (threads, length): (usize, usize), pointer: &str, name: &str) {
+        let column = format!("(j * {threads} + t)");
+        let place = match split(runs, length) {
+            Some((outer, inner)) => {
+                self.code.line(format!("const I {name}_row = {};", decode(&outer, "row")));
+                format!("{name}_row + {}", decode(&inner, &column))
+            }
+            None => decode(runs, &self.walk.element()),
+        };
+        // Beyond the end of the row, the row's first column stands in.
+        let place = match self.walk.inside() {
+            Some(inside) => {
+                let first = place.replace(&format!("j * {threads} + t"), "0");
+                format!("{inside} ? {place} : {first}")
+            }
+            None => place,
+        };
+        self.code.lanes(self.walk.lanes(), format!("{name}[j] = {pointer}[{place}];"));
+    }
+
+    /// A sum or a maximum over a row, which all its threads know.
+    fn row_reduction(&mut self, member: usize, how: &str) -> bilevel_graph::Result<String> {
+        let (operand, c, threads) = self.reduced(member)?;
+        let name = format!("v{}", self.fresh());
+        self.code.line(format!("{c} {name} = {how}::first<{c}>();"));
+        let join = format!("{name} = {how}::join({name}, {operand});");
+        let join = self.walk.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
+        self.code.lanes(self.walk.lanes(), join);
+        self.code.line(format!("{name} = across<{how}, {threads}>({name});"));
+        self.names.insert(member, name.clone());
+        Ok(name)
+    }
+
+    fn row_argmax(&mut self, member: usize) -> bilevel_graph::Result<String> {
+        let (operand, c, threads) = self.reduced(member)?;
+        let name = format!("v{}", self.fresh());
+        // Every thread begins with a column of its own that exists, or with the last of all places.
+        self.code.line(format!("Placed<{c}> {name}_best = {{Least<{c}>::value(), 0x7fffffff}};"));
+        let join = format!("{name}_best = larger({name}_best, Placed<{c}>{{{operand}, (int)(j * {threads} + t)}});");
+        let join = self.walk.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
+        self.code.lanes(self.walk.lanes(), join);
+        self.code.line(format!("const int {name} = largest_across<{threads}>({name}_best).place;"));
+        self.names.insert(member, name.clone());
+        Ok(name)
+    }
+
+    /// What a row reduction reads, its type, and the threads of a row.
+    fn reduced(&mut self, member: usize) -> bilevel_graph::Result<(String, &'static str, usize)> {
+        let schedule = self.context.schedule;
+        let node = &schedule.nodes[member];
+        let Walk::Row { threads, .. } = self.walk else { return Err(bilevel_plan::lacks("the rows of a reduction")) };
+        let (read, _) = known(node.operands[0].at(), "the memory of a reduction", node.location)?;
+        let operand = self.operand(member, &node.operands[0], node.dtype)?;
+        Ok((operand, c_type(schedule.nodes[read].dtype), threads))
+    }
+}
+
+/// The runs of a view of rows, those of the rows and those within one; `None` where a run lies across the border.
+fn split(runs: &[Run], length: usize) -> Option<(Vec<Run>, Vec<Run>)> {
+    let (mut outer, mut inner) = (runs.to_vec(), vec![]);
+    let mut missing = length;
+    while missing > 1 {
+        let run = outer.pop()?;
+        if missing % run.length == 0 {
+            missing /= run.length;
+            inner.insert(0, run);
+        } else if run.length % missing == 0 {
+            outer.push(Run { length: run.length / missing, stride: run.stride * missing as isize });
+            inner.insert(0, Run { length: missing, stride: run.stride });
+            missing = 1;
+        } else {
+            return None;
+        }
+    }
+    Some((outer, inner))
+}
+
+/// A function of one element as C.
+fn formula(function: Elementwise, x: &[String]) -> String {
+    match function {
+        Elementwise::Copy => x[0].clone(),
+        Elementwise::Unary(op) => format!("{}({})", unary(op), x[0]),
+        Elementwise::Binary(op) => format!("{}({}, {})", binary(op), x[0], x[1]),
+        Elementwise::Select => format!("{} != 0 ? {} : {}", x[0], x[1], x[2]),
+        Elementwise::Convert(to) => format!("To<{}>::of({})", c_type(to), x[0]),
+        Elementwise::Random(..) => String::new(),
+    }
+}
+
+fn unary(op: UnaryOp) -> &'static str {
+    match op {
+        UnaryOp::Neg => "op_neg",
+        UnaryOp::Abs => "op_abs",
+        UnaryOp::Sign => "op_sign",
+        UnaryOp::Floor => "op_floor",
+        UnaryOp::Recip => "op_recip",
+        UnaryOp::Sqrt => "op_sqrt",
+        UnaryOp::Exp => "op_exp",
+        UnaryOp::Expm1 => "op_expm1",
+        UnaryOp::Log => "op_log",
+        UnaryOp::Log1p => "op_log1p",
+        UnaryOp::Sin => "op_sin",
+        UnaryOp::Cos => "op_cos",
+        UnaryOp::Tanh => "op_tanh",
+        UnaryOp::Sigmoid => "op_sigmoid",
+        UnaryOp::Erf => "op_erf",
+    }
+}
+
+fn binary(op: BinaryOp) -> &'static str {
+    match op {
+        BinaryOp::Add => "op_add",
+        BinaryOp::Sub => "op_sub",
+        BinaryOp::Mul => "op_mul",
+        BinaryOp::Div => "op_div",
+        BinaryOp::Max => "op_max",
+        BinaryOp::Min => "op_min",
+        BinaryOp::Pow => "op_pow",
+        BinaryOp::Eq => "op_eq",
+        BinaryOp::Ne => "op_ne",
+        BinaryOp::Lt => "op_lt",
+        BinaryOp::Le => "op_le",
+    }
+}

@@ -1,0 +1,29 @@
+//! CUDA C from the groups of a schedule. Nothing here needs a GPU: the same text is golden-tested and compiled anywhere.
+//!
+//! A kernel's text depends on the structure of its work alone: pointers, the number of elements and odd constants are
+//! arguments, so that the update of every leaf of a network is one kernel. Lengths that an index is divided by are written
+//! into the text, because a division by a known number is a multiplication.
+
+mod code;
+mod draws;
+mod fold;
+mod indexed;
+mod map;
+mod member;
+mod moves;
+mod patches;
+mod product;
+mod reduce;
+mod rows;
+
+pub(crate) use code::{Arg, Code, Launch};
+pub(crate) use draws::prelude;
+pub(crate) use fold::fold;
+pub(crate) use indexed::{Rows, check_index, cumsum, gather, scatter_add, window_argmax};
+pub(crate) use map::{is_scalar_sink, map, partials, sum_type};
+pub(crate) use member::Context;
+pub(crate) use moves::{Elements, concat, gathered, pad};
+pub(crate) use patches::{convolution, patches};
+pub(crate) use product::product;
+pub(crate) use reduce::{Structure, reduce, reduce_memory};
+pub(crate) use rows::{LONGEST as LONGEST_ROW, read_from_memory, rows};

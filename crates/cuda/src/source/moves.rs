@@ -1,0 +1,107 @@
+//! Elements put into another order: copies of views, concatenation, padding.
+
+use super::code::{Code, Launch, c_type, decode, reach};
+use bilevel_graph::DType;
+use bilevel_plan::{Place, View};
+
+/// Threads of a block.
+const BLOCK: usize = 256;
+
+/// Elements in memory: the place of their node, and which of its elements they are.
+#[derive(Clone, Copy)]
+pub(crate) struct Elements<'a> {
+    pub place: Place,
+    pub view: &'a View,
+}
+
+/// Begins a kernel that gives each of `count` elements to a thread, as `e`.
+fn each(code: &mut Code, count: usize) {
+    code.reaches(count);
+    let all = code.count(count as u64);
+    code.line(format!("const U e = (U)blockIdx.x * {BLOCK} + threadIdx.x;"));
+    code.line(format!("if (e >= {all}) return;"));
+}
+
+/// Puts the elements of a view one after the other; written as another type where one is named.
+pub(crate) fn gathered(from: Elements, dtype: DType, to: Place, written: Option<&str>) -> Launch {
+    let (count, runs) = (from.view.count(), from.view.runs());
+    let lanes = 16 / dtype.size();
+    let whole = |n: isize| n % lanes as isize == 0;
+    let aligned = match runs.split_last() {
+        Some((inner, outer)) => {
+            inner.stride == 1
+                && whole(inner.length as isize)
+                && whole(from.view.offset)
+                && outer.iter().all(|run| whole(run.stride))
+        }
+        None => false,
+    };
+    let lanes = if aligned { lanes } else { 1 };
+    let mut code = Code::default();
+    code.reaches(reach(&runs));
+    let c = c_type(dtype);
+    let as_type = written.unwrap_or(c);
+    each(&mut code, count / lanes);
+    let (source, target) = (code.pointer(from.place, dtype, from.view.offset), code.raw_pointer(to, 0, as_type));
+    if lanes == 1 {
+        let value = format!("{source}[{}]", decode(&runs, "e"));
+        let value = if written.is_some() { format!("round_to_{as_type}({value})") } else { value };
+        code.line(format!("{target}[e] = {value};"));
+    } else {
+        code.line(format!("const U i = e * {lanes};"));
+        code.line(format!("{c} v[{lanes}]; {as_type} w[{lanes}];"));
+        code.line(format!("load<{c}, {lanes}>({source} + ({}), v);", decode(&runs, "i")));
+        let value = if written.is_some() { format!("round_to_{as_type}(v[j])") } else { "v[j]".into() };
+        code.lanes(lanes, format!("w[j] = {value};"));
+        code.line(format!("store<{as_type}, {lanes}>({target} + i, w);"));
+    }
+    code.launch([(count / lanes).div_ceil(BLOCK), 1], BLOCK as u32)
+}
+
+/// The parts one after the other along an axis of the result.
+pub(crate) fn concat(parts: &[Elements], axis: usize, shape: &[usize], dtype: DType, to: Place) -> Launch {
+    let (inner, length) = (shape[axis + 1..].iter().product::<usize>(), shape[axis]);
+    let count = shape.iter().product();
+    let mut code = Code::default();
+    each(&mut code, count);
+    let target = code.pointer(to, dtype, 0);
+    code.line(format!("const U i = e % {inner}, a = (e / {inner}) % {length}, o = e / {};", inner * length));
+    let mut first = 0;
+    for part in parts {
+        let own = part.view.shape[axis];
+        if own == 0 {
+            continue;
+        }
+        let runs = part.view.runs();
+        code.reaches(reach(&runs));
+        let source = code.pointer(part.place, dtype, part.view.offset);
+        code.line(format!("if (a >= {first} && a < {}) {{", first + own));
+        code.line(format!("const U s = (o * {own} + (a - {first})) * {inner} + i;"));
+        code.line(format!("{target}[e] = {source}[{}];", decode(&runs, "s")));
+        code.line("}");
+        first += own;
+    }
+    code.launch([count.div_ceil(BLOCK), 1], BLOCK as u32)
+}
+
+/// y[low + i·(interior + 1)] = x[i], zero elsewhere.
+pub(crate) fn pad(from: Elements, low: &[usize], interior: &[usize], shape: &[usize], dtype: DType, to: Place) -> Launch {
+    let count = shape.iter().product();
+    let mut code = Code::default();
+    code.reaches(reach(&from.view.runs()));
+    each(&mut code, count);
+    let (source, target) = (code.pointer(from.place, dtype, from.view.offset), code.pointer(to, dtype, 0));
+    code.line("bool inside = true; I s = 0;");
+    let mut inner = 1;
+    for axis in (0..shape.len()).rev() {
+        let step = interior[axis] + 1;
+        let place = if inner == 1 { "e".to_string() } else { format!("(e / {inner})") };
+        let place = if axis == 0 { place } else { format!("({place} % {})", shape[axis]) };
+        code.line(format!("{{ const I c = (I){place} - {};", low[axis]));
+        code.line(format!("inside = inside && c >= 0 && c % {step} == 0 && c / {step} < {};", from.view.shape[axis]));
+        code.line(format!("s += c / {step} * {}; }}", from.view.strides[axis]));
+        inner *= shape[axis];
+    }
+    code.line(format!("{target}[e] = inside ? {source}[s] : {}(0);", c_type(dtype)));
+    code.launch([count.div_ceil(BLOCK), 1], BLOCK as u32)
+}

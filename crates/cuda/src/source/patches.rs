@@ -1,0 +1,95 @@
+//! The patches a convolution multiplies its kernel with, as matrices: P[n, g, (c, ky, kx), (y, x)].
+
+use super::code::{Code, Launch, c_type, reach};
+use super::moves::Elements;
+use bilevel_graph::{ConvDims, DType};
+use bilevel_plan::Place;
+
+const BLOCK: usize = 256;
+
+/// The patches of images `first..first + images` of a view `[n, channels, h, w]`, for a kernel of `[ky, kx]` and results of
+/// `[oy, ox]`; written as another type where one is named.
+pub(crate) fn patches(
+    dims: &ConvDims,
+    image: Elements,
+    dtype: DType,
+    (first, images): (usize, usize),
+    (kernel, out): ([usize; 2], [usize; 2]),
+    (to, written): (Place, Option<&str>),
+) -> Launch {
+    let [_, channels, h, w] = four(&image.view.shape);
+    let s = &image.view.strides;
+    let ([ky, kx], [oy, ox]) = (kernel, out);
+    let count = images * channels * ky * kx * oy * ox;
+    let mut code = Code::default();
+    code.reaches(count.max(reach(&image.view.runs())));
+    let all = code.count(count as u64);
+    let begin = image.view.offset + first as isize * s[0];
+    let c = c_type(dtype);
+    let (from, to) = (code.pointer(image.place, dtype, begin), code.raw_pointer(to, 0, written.unwrap_or(c)));
+    code.line(format!("const U e = (U)blockIdx.x * {BLOCK} + threadIdx.x;"));
+    code.line(format!("if (e >= {all}) return;"));
+    code.line(format!("const I x = (I)(e % {ox}), y = (I)(e / {ox} % {oy}), kx = (I)(e / {} % {kx});", ox * oy));
+    let plane = ox * oy * kx;
+    code.line(format!("const I ky = (I)(e / {plane} % {ky}), ch = (I)(e / {} % {channels});", plane * ky));
+    code.line(format!("const I im = (I)(e / {});", plane * ky * channels));
+    let [(top, _), (left, _)] = dims.padding;
+    let place = |o: &str, k: &str, axis: usize, low: i64| {
+        format!("{o} * {} + {k} * {} - ({low})", dims.stride[axis], dims.kernel_dilation[axis])
+    };
+    code.line(format!("const I py = {}, px = {};", place("y", "ky", 0, top), place("x", "kx", 1, left)));
+    let [dy, dx] = dims.image_dilation;
+    let inside = |p: &str, d: usize, length: usize| format!("{p} >= 0 && {p} % {d} == 0 && {p} / {d} < {length}");
+    code.line(format!("const bool inside = {} && {};", inside("py", dy, h), inside("px", dx, w)));
+    let at = format!("im * {} + ch * {} + py / {dy} * {} + px / {dx} * {}", s[0], s[1], s[2], s[3]);
+    let value = format!("(inside ? {from}[{at}] : {c}(0))");
+    let value = written.map_or(value.clone(), |t| format!("round_to_{t}({value})"));
+    code.line(format!("{to}[e] = {value};"));
+    code.launch([count.div_ceil(BLOCK), 1], BLOCK as u32)
+}
+
+/// A convolution as it is defined, a thread for each result: for channels by themselves, and whatever is small.
+pub(crate) fn convolution(
+    dims: &ConvDims,
+    (image, kernel): (Elements, Elements),
+    dtype: DType,
+    out: &bilevel_plan::View,
+    to: Place,
+) -> Launch {
+    let ([_, _, h, w], [outputs, inputs, kh, kw]) = (four(&image.view.shape), four(&kernel.view.shape));
+    let ([_, _, oh, ow], s, k, o) =
+        (four(&out.shape), &image.view.strides, &kernel.view.strides, &out.strides);
+    let count = out.count();
+    let mut code = Code::default();
+    code.reaches(count.max(reach(&image.view.runs())).max(reach(&kernel.view.runs())));
+    let all = code.count(count as u64);
+    let c = c_type(dtype);
+    let (from, weights) =
+        (code.pointer(image.place, dtype, image.view.offset), code.pointer(kernel.place, dtype, kernel.view.offset));
+    let to = code.pointer(to, dtype, out.offset);
+    code.line(format!("const U e = (U)blockIdx.x * {BLOCK} + threadIdx.x;"));
+    code.line(format!("if (e >= {all}) return;"));
+    code.line(format!("const I x = (I)(e % {ow}), y = (I)(e / {ow} % {oh});"));
+    code.line(format!("const I o = (I)(e / {} % {outputs}), im = (I)(e / {});", oh * ow, oh * ow * outputs));
+    code.line(format!("const I base = im * {} + o / {} * {} * {};", s[0], outputs / dims.groups, inputs, s[1]));
+    code.line(format!("{c} sum = {c}(0);"));
+    let [(top, _), (left, _)] = dims.padding;
+    let ([sy, sx], [ky, kx], [dy, dx]) = (dims.stride, dims.kernel_dilation, dims.image_dilation);
+    code.line(format!("for (I a = 0; a < {kh}; ++a) {{"));
+    code.line(format!("const I py = y * {sy} + a * {ky} - ({top});"));
+    code.line(format!("if (py < 0 || py % {dy} != 0 || py / {dy} >= {h}) continue;"));
+    code.line(format!("for (I b = 0; b < {kw}; ++b) {{"));
+    code.line(format!("const I px = x * {sx} + b * {kx} - ({left});"));
+    code.line(format!("if (px < 0 || px % {dx} != 0 || px / {dx} >= {w}) continue;"));
+    code.line(format!("const {c}* f = {from} + base + py / {dy} * {} + px / {dx} * {};", s[2], s[3]));
+    code.line(format!("const {c}* g = {weights} + o * {} + a * {} + b * {};", k[0], k[2], k[3]));
+    code.line(format!("for (I i = 0; i < {inputs}; ++i) sum += f[i * {}] * g[i * {}];", s[1], k[1]));
+    code.line("} }");
+    code.line(format!("{to}[im * {} + o * {} + y * {} + x * {}] = sum;", o[0], o[1], o[2], o[3]));
+    code.launch([count.div_ceil(BLOCK), 1], BLOCK as u32)
+}
+
+/// The lengths of four axes.
+fn four(shape: &[usize]) -> [usize; 4] {
+    std::array::from_fn(|axis| shape.get(axis).copied().unwrap_or(1))
+}

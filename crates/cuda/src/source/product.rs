@@ -1,0 +1,52 @@
+//! Matrix products that no library takes: small ones, those with odd strides, and those of integers.
+//!
+//! C[b, i, j] = Σₖ A[b, i, k]·B[b, k, j], by tiles of 16×16 in shared memory.
+
+use super::code::{Code, Launch, c_type, decode, reach};
+use bilevel_graph::DType;
+use bilevel_plan::{DotLayout, Place, Run};
+
+const TILE: usize = 16;
+
+/// The product of what begins at `a` and `b`, so many elements from the start of a place.
+pub(crate) fn product(layout: &DotLayout, dtype: DType, a: (Place, isize), b: (Place, isize), c: Place) -> Launch {
+    let runs = |side: usize| -> Vec<Run> {
+        layout.batch.iter().map(|(length, strides)| Run { length: *length, stride: strides[side] }).collect()
+    };
+    let (m, n) = (layout.m, layout.n);
+    let batch: usize = layout.batch.iter().map(|(length, _)| length).product();
+    let (rows, columns) = (m.div_ceil(TILE), n.div_ceil(TILE));
+    let mut code = Code::default();
+    for (side, (one, other), (p, q)) in
+        [(0, layout.a, (m, layout.k)), (1, layout.b, (layout.k, n)), (2, layout.c, (m, n))]
+    {
+        let axes = [runs(side), vec![Run { length: p, stride: one }, Run { length: q, stride: other }]].concat();
+        code.reaches(reach(&axes));
+    }
+    let t = c_type(dtype);
+    let (x, y, to) = (code.pointer(a.0, dtype, a.1), code.pointer(b.0, dtype, b.1), code.pointer(c, dtype, 0));
+    let (m, n, k) = (code.count(m as u64), code.count(n as u64), code.count(layout.k as u64));
+    let (down, across) = (code.count(rows as u64), code.count(columns as u64));
+    let tiles = format!("({down} * {across})");
+    code.line(format!("const U item = blockIdx.x / {tiles}, tile = blockIdx.x % {tiles};"));
+    code.line(format!("const U ty = threadIdx.x / {TILE}, tx = threadIdx.x % {TILE};"));
+    code.line(format!("const U i = tile / {across} * {TILE} + ty, j = tile % {across} * {TILE} + tx;"));
+    code.line(format!("const {t}* a = {x} + ({});", decode(&runs(0), "item")));
+    code.line(format!("const {t}* b = {y} + ({});", decode(&runs(1), "item")));
+    code.line(format!("__shared__ {t} as[{TILE}][{TILE} + 1], bs[{TILE}][{TILE} + 1];"));
+    code.line(format!("{t} sum = {t}(0);"));
+    code.line(format!("for (U first = 0; first < {k}; first += {TILE}) {{"));
+    let zero = format!("{t}(0)");
+    let (a_row, a_column) = (layout.a.0, layout.a.1);
+    let (b_row, b_column) = (layout.b.0, layout.b.1);
+    code.line(format!("    const U ka = first + tx, kb = first + ty;"));
+    code.line(format!("    as[ty][tx] = i < {m} && ka < {k} ? a[(I)i * {a_row} + (I)ka * {a_column}] : {zero};"));
+    code.line(format!("    bs[ty][tx] = j < {n} && kb < {k} ? b[(I)kb * {b_row} + (I)j * {b_column}] : {zero};"));
+    code.line("    __syncthreads();");
+    code.line(format!("#pragma unroll\n        for (int l = 0; l < {TILE}; ++l) sum = op_add(sum, op_mul(as[ty][l], bs[l][tx]));"));
+    code.line("    __syncthreads();");
+    code.line("}");
+    let place = format!("{} + (I)i * {} + (I)j * {}", decode(&runs(2), "item"), layout.c.0, layout.c.1);
+    code.line(format!("if (i < {m} && j < {n}) {to}[{place}] = sum;"));
+    code.launch([batch * rows * columns, 1], (TILE * TILE) as u32)
+}

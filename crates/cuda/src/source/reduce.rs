@@ -1,0 +1,213 @@
+//! Reductions over some axes of many elements, with the elementwise work they are made of.
+//!
+//! Where neighbours in memory go to different results, threads stand side by side over results, and walk along what is
+//! reduced; where they go to one result, threads share it. Long reductions are cut, and the parts added up in a second pass.
+
+use super::code::{Code, Launch, c_type, decode, reach};
+use super::member::{Context, Members, Walk};
+use bilevel_graph::{DType, ReduceOp, Result};
+use bilevel_plan::{Kind, Place, Run, View, lacks};
+
+/// Which elements are reduced to one: axes of the elements in row-major order, neighbours of a kind merged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Structure {
+    pub axes: Vec<Axis>,
+}
+
+/// Neighbouring axes that are all kept or all reduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Axis {
+    pub length: usize,
+    pub kept: bool,
+}
+
+/// Results side by side in a block, and threads that share each.
+const SIDE: usize = 32;
+const DEEP: usize = 8;
+/// Threads of a block in which they share results.
+const SHARED: usize = 128;
+/// Blocks worth having: more than any GPU runs at once.
+const MANY: usize = 512;
+/// A part of a reduction has at least so many elements.
+const PART: usize = 64;
+
+impl Structure {
+    /// Of a reduction over these axes of a shape.
+    pub fn new(shape: &[usize], reduced: &[usize]) -> Self {
+        let mut axes: Vec<Axis> = vec![];
+        for (axis, &length) in shape.iter().enumerate().filter(|(_, length)| **length != 1) {
+            let kept = !reduced.contains(&axis);
+            match axes.last_mut() {
+                Some(last) if last.kept == kept => last.length *= length,
+                _ => axes.push(Axis { length, kept }),
+            }
+        }
+        Structure { axes }
+    }
+
+    fn count(&self, kept: bool) -> usize {
+        self.axes.iter().filter(|axis| axis.kept == kept).map(|axis| axis.length).product()
+    }
+
+    /// Number of results.
+    pub fn kept(&self) -> usize {
+        self.count(true)
+    }
+
+    /// Number of elements that become one.
+    pub fn reduced(&self) -> usize {
+        self.count(false)
+    }
+
+    /// True where neighbours go to different results.
+    fn beside(&self) -> bool {
+        self.axes.last().is_some_and(|axis| axis.kept)
+    }
+
+    /// The kept or the reduced axes, as runs over the elements.
+    fn runs(&self, kept: bool) -> Vec<Run> {
+        let mut stride = 1;
+        let mut runs = vec![];
+        for axis in self.axes.iter().rev() {
+            if axis.kept == kept {
+                runs.insert(0, Run { length: axis.length, stride });
+            }
+            stride *= axis.length as isize;
+        }
+        runs
+    }
+
+    /// Threads that share a result, where they do.
+    fn sharing(&self) -> usize {
+        match self.reduced().next_power_of_two() {
+            few @ 0..=32 => few.max(1),
+            _ => SHARED,
+        }
+    }
+
+    /// Into how many parts a reduction is cut.
+    pub fn parts(&self) -> usize {
+        let blocks = if self.beside() { self.kept().div_ceil(SIDE) } else { self.kept() * self.sharing() / SHARED };
+        let each = if self.beside() { PART } else { PART * SHARED };
+        let most = self.reduced() / each;
+        (MANY / blocks.max(1)).clamp(1, 256).min(most.max(1))
+    }
+}
+
+/// A reduction of elements with this structure, of the operands of these sinks; the result of each part, or of all where
+/// there is one, goes to the place given with it. Writes the members in `stored` on the way.
+pub(crate) fn reduce(context: Context, structure: &Structure, stored: &[usize], sinks: &[(usize, Place)]) -> Result<Launch> {
+    let mut code = Code::default();
+    if context.can_fail && stored.iter().any(|member| context.updates.contains_key(member)) {
+        let error = code.error();
+        code.head(format!("if (has_failed({error})) return;"));
+    }
+    let mut members = Members::new(context, Walk::Side { lanes: 1 }, &mut code);
+    let mut stores = vec![];
+    for &member in stored {
+        let value = members.value(member)?;
+        for place in context.stores(member)? {
+            let pointer = members.code.pointer(place, context.schedule.nodes[member].dtype, 0);
+            stores.push(format!("{pointer}[e] = {value}[0];"));
+        }
+    }
+    let mut terms = vec![];
+    for &(sink, place) in sinks {
+        let node = &context.schedule.nodes[sink];
+        let Kind::Reduce(op, _) = node.kind else { return Err(lacks("the reduction of a sink")) };
+        let operand = members.operand(sink, &node.operands[0], node.dtype)?.replace("[j]", "[0]");
+        terms.push(Term { operand, op, dtype: node.dtype, place });
+    }
+    stores.iter().for_each(|store| code.line(store));
+    Ok(finish(code, structure, &terms))
+}
+
+/// As [`reduce`], of what lies in memory.
+pub(crate) fn reduce_memory(
+    structure: &Structure,
+    op: ReduceOp,
+    dtype: DType,
+    (from, view): (Place, &View),
+    to: Place,
+) -> Launch {
+    let mut code = Code::default();
+    let runs = view.runs();
+    code.reaches(reach(&runs));
+    let pointer = code.pointer(from, dtype, view.offset);
+    let operand = format!("{pointer}[{}]", decode(&runs, "e"));
+    finish(code, structure, &[Term { operand, op, dtype, place: to }])
+}
+
+/// What is reduced, and where its result goes.
+struct Term {
+    operand: String,
+    op: ReduceOp,
+    dtype: DType,
+    place: Place,
+}
+
+/// Puts the loops around the work for one element.
+fn finish(mut code: Code, structure: &Structure, terms: &[Term]) -> Launch {
+    let (kept, reduced, parts) = (structure.kept(), structure.reduced(), structure.parts());
+    code.reaches(kept.saturating_mul(reduced));
+    let mut body = code.take_body();
+    for (number, Term { operand, op, .. }) in terms.iter().enumerate() {
+        body += &format!("    s{number} = {op:?}::join(s{number}, {operand});\n");
+    }
+    let (results, all, part) =
+        (code.count(kept as u64), code.count(reduced as u64), code.count(reduced.div_ceil(parts) as u64));
+    let element = format!("{} + {}", decode(&structure.runs(true), "k"), decode(&structure.runs(false), "r"));
+    let threads = structure.sharing();
+    let (k, t, step) = if structure.beside() {
+        (format!("(U)blockIdx.x * {SIDE} + threadIdx.x % {SIDE}"), format!("threadIdx.x / {SIDE}"), DEEP)
+    } else {
+        let together = SHARED / threads;
+        (format!("(U)blockIdx.x * {together} + threadIdx.x / {threads}"), format!("threadIdx.x % {threads}"), threads)
+    };
+    code.line(format!("const U k = {k}, t = {t};"));
+    code.line(format!("const U first = blockIdx.y * {part}, end = first + {part} < {all} ? first + {part} : {all};"));
+    for (number, Term { op, dtype, .. }) in terms.iter().enumerate() {
+        let c = c_type(*dtype);
+        code.line(format!("{c} s{number} = {op:?}::first<{c}>();"));
+    }
+    code.line(format!("if (k < {results}) for (U r = first + t; r < end; r += {step}) {{"));
+    code.line(format!("const U e = {element};"));
+    code.line(body.trim());
+    code.line("}");
+    for (number, Term { op, dtype, place, .. }) in terms.iter().enumerate() {
+        let pointer = code.pointer(*place, *dtype, 0);
+        let c = c_type(*dtype);
+        if structure.beside() {
+            code.line(format!("__shared__ {c} shared{number}[{DEEP}][{SIDE}];"));
+            code.line(format!("shared{number}[t][threadIdx.x % {SIDE}] = s{number};"));
+            code.line("__syncthreads();");
+            code.line(format!(
+                "for (int i = 1; t == 0 && i < {DEEP}; ++i) s{number} = {op:?}::join(s{number}, \
+                 shared{number}[i][threadIdx.x]);"
+            ));
+        } else {
+            code.line(format!("s{number} = across<{op:?}, {threads}>(s{number});"));
+        }
+        code.line(format!("if (t == 0 && k < {results}) {pointer}[(U)blockIdx.y * {results} + k] = s{number};"));
+    }
+    let (blocks, block) = if structure.beside() {
+        (kept.div_ceil(SIDE), SIDE * DEEP)
+    } else {
+        (kept.div_ceil(SHARED / threads), SHARED)
+    };
+    code.launch([blocks, parts], block as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_axes_of_a_kind_are_one_and_lengths_of_one_are_none() {
+        let structure = Structure::new(&[4, 1, 3, 5, 7], &[0, 3, 4]);
+        let axis = |length, kept| Axis { length, kept };
+        assert_eq!(structure.axes, [axis(4, false), axis(3, true), axis(35, false)]);
+        assert_eq!((structure.kept(), structure.reduced(), structure.beside()), (3, 140, false));
+        assert_eq!(structure.runs(false), [Run { length: 4, stride: 105 }, Run { length: 35, stride: 1 }]);
+    }
+}

@@ -1,0 +1,82 @@
+//! Loops over rows: some threads share a row, hold it in registers, and reduce it between them.
+
+use super::code::{Code, Launch};
+use super::member::{Context, Members, Walk};
+use bilevel_graph::Result;
+use bilevel_plan::{Operand, Place, Role};
+
+/// Columns a thread holds at most.
+const DEEP: usize = 8;
+/// Threads of a block of short rows.
+const BLOCK: usize = 128;
+/// Longest row.
+pub(crate) const LONGEST: usize = 1024 * DEEP;
+
+/// A loop over `n / length` rows that writes the members in `stored`, and, for every sink, what it reads to a place of its
+/// own, to be reduced afterwards.
+pub(crate) fn rows(
+    context: Context,
+    (n, length): (usize, usize),
+    stored: &[usize],
+    kept: &[(usize, Place)],
+) -> Result<Launch> {
+    let threads = length.div_ceil(DEEP).next_power_of_two();
+    let (lanes, block) = (length.div_ceil(threads), BLOCK.max(threads));
+    let walk = Walk::Row { threads, lanes, length };
+    let (count, together) = (n / length, block / threads);
+    let mut code = Code::default();
+    code.reaches(n);
+    if context.can_fail && stored.iter().any(|member| context.updates.contains_key(member)) {
+        let error = code.error();
+        code.head(format!("if (has_failed({error})) return;"));
+    }
+    let rows = code.count(count as u64);
+    code.head(format!("const U t = threadIdx.x % {threads};"));
+    let live = if together == 1 {
+        code.head("const U row = blockIdx.x;");
+        None
+    } else {
+        code.head(format!("const U given = (U)blockIdx.x * {together} + threadIdx.x / {threads};"));
+        // Threads without a row go along, so that all of a warp can add up.
+        code.head(format!("const U row = given < {rows} ? given : {rows} - 1;"));
+        Some(format!("given < {rows}"))
+    };
+    let mut members = Members::new(context, walk, &mut code);
+    let mut stores = vec![];
+    for &member in stored {
+        let value = members.value(member)?;
+        let full = context.schedule.role(member) != Some(Role::Row);
+        for place in context.stores(member)? {
+            stores.push((place, context.schedule.nodes[member].dtype, full.then(|| format!("{value}[j]")).ok_or(value.clone())));
+        }
+    }
+    for &(sink, place) in kept {
+        let node = &context.schedule.nodes[sink];
+        let full = context.schedule.role(sink) == Some(Role::Sink { full: true });
+        let value = members.operand(sink, &node.operands[0], node.dtype)?;
+        stores.push((place, node.dtype, if full { Ok(value) } else { Err(value) }));
+    }
+    for (place, dtype, value) in stores {
+        let pointer = code.pointer(place, dtype, 0);
+        match value {
+            Ok(lane) => {
+                let conditions: Vec<String> = live.iter().cloned().chain(walk.inside()).collect();
+                let when = if conditions.is_empty() { String::new() } else { format!("if ({}) ", conditions.join(" && ")) };
+                let at = format!("row * {length} + j * {threads} + t");
+                code.lanes(lanes, format!("{when}{pointer}[{at}] = {lane};"));
+            }
+            Err(number) => {
+                let when = live.iter().cloned().chain(["t == 0".to_string()]).collect::<Vec<_>>().join(" && ");
+                code.line(format!("if ({when}) {pointer}[row] = {number};"));
+            }
+        }
+    }
+    Ok(code.launch([count.div_ceil(together), 1], block as u32))
+}
+
+/// What a sink of a loop over rows reads, where that is memory already.
+pub(crate) fn read_from_memory<'a>(context: &Context<'a>, sink: usize) -> Option<&'a Operand> {
+    let operand = &context.schedule.nodes[sink].operands[0];
+    let memory = context.schedule.access(sink, operand) == Some(bilevel_plan::Access::Memory);
+    memory.then_some(operand)
+}

@@ -1,0 +1,121 @@
+//! What one group of a schedule becomes: kernels, products and copies, in the order in which they run.
+
+use crate::source::{Arg, Launch};
+use bilevel_graph::DType;
+use bilevel_plan::Place;
+use std::panic::Location;
+
+/// One thing a GPU is asked to do.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    /// A kernel of our own.
+    Kernel(Launch),
+    /// A matrix product by the library.
+    Product(Product),
+    /// Bytes copied from one place to another.
+    Copy {
+        /// Where they are.
+        from: Place,
+        /// Where they go.
+        to: Place,
+        /// How many.
+        bytes: usize,
+    },
+}
+
+/// A stretch of memory that is read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Its first byte.
+    pub place: Place,
+    /// Its length.
+    pub bytes: usize,
+}
+
+impl Span {
+    /// True where both have a byte in common. Buffers that are bound are different ones.
+    pub fn meets(&self, other: &Span) -> bool {
+        let (a, b) = (self.place, other.place);
+        a.region == b.region && a.offset < b.offset + other.bytes && b.offset < a.offset + self.bytes
+    }
+}
+
+/// Work with what it reads and writes.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    /// What is to be done.
+    pub work: Work,
+    /// What it reads.
+    pub reads: Vec<Span>,
+    /// What it writes.
+    pub writes: Vec<Span>,
+    /// The line of user code it comes from.
+    pub location: &'static Location<'static>,
+}
+
+/// The element type of a product's operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Factor {
+    /// 32 bits, multiplied as they are.
+    F32,
+    /// 32 bits, of which the multiplication sees the leading 10 of the mantissa.
+    Tf32,
+    /// The top 16 bits.
+    Bf16,
+    /// 64 bits.
+    F64,
+}
+
+impl Factor {
+    /// Bytes of an element.
+    pub fn size(self) -> usize {
+        match self {
+            Factor::F32 | Factor::Tf32 => 4,
+            Factor::Bf16 => 2,
+            Factor::F64 => 8,
+        }
+    }
+}
+
+/// One operand of a product as a column-major matrix, or a batch of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Matrix {
+    /// The first element.
+    pub at: Arg,
+    /// It is to be read transposed.
+    pub transposed: bool,
+    /// Elements from one column to the next.
+    pub leading: usize,
+    /// Elements from one matrix of the batch to the next.
+    pub apart: usize,
+}
+
+/// C = A·B, column-major, with C of m rows and n columns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Product {
+    /// Rows of C.
+    pub m: usize,
+    /// Columns of C.
+    pub n: usize,
+    /// What is summed over.
+    pub k: usize,
+    /// Number of products.
+    pub batch: usize,
+    /// Type of A and B.
+    pub factor: Factor,
+    /// The left operand.
+    pub a: Matrix,
+    /// The right operand.
+    pub b: Matrix,
+    /// The result.
+    pub c: Matrix,
+    /// Memory for the library.
+    pub workspace: Place,
+}
+
+impl Product {
+    /// Type of C.
+    pub fn dtype(&self) -> DType {
+        if self.factor == Factor::F64 { DType::F64 } else { DType::F32 }
+    }
+}

@@ -1,0 +1,25 @@
+//! A GPU as planning sees it.
+
+use crate::source::LONGEST_ROW;
+use bilevel_plan::{Limits, Target};
+
+/// Places in memory are multiples of what the widest loads and the libraries like best.
+pub(crate) const ALIGN: usize = 256;
+
+/// Any GPU.
+pub(crate) struct CudaTarget;
+
+impl Target for CudaTarget {
+    fn limits(&self) -> Limits {
+        Limits {
+            row: LONGEST_ROW,
+            // Beyond that, the values of a thread no longer fit its registers.
+            members: 64,
+            // To start a kernel takes as long as to run a short one.
+            together: 64,
+            in_turn: 0,
+            axes: 8,
+            alignment: ALIGN,
+        }
+    }
+}
