@@ -38,6 +38,29 @@ fn plus(sum: f64, x: f64, dtype: DType) -> f64 {
     if dtype == DType::I32 { scalar::binary(crate::BinaryOp::Add, sum, x, dtype) } else { sum + x }
 }
 
+/// A sum of many terms that keeps what each addition rounds away (Neumaier, 1974), so that no order of the terms is nearer to
+/// the truth than this one.
+#[derive(Clone, Copy, Default)]
+struct Total {
+    sum: f64,
+    lost: f64,
+}
+
+impl Total {
+    fn add(&mut self, x: f64) {
+        let sum = self.sum + x;
+        // Beyond the range of f64 nothing is lost that could be kept.
+        if sum.is_finite() {
+            self.lost += if self.sum.abs() >= x.abs() { (self.sum - sum) + x } else { (x - sum) + self.sum };
+        }
+        self.sum = sum;
+    }
+
+    fn value(self) -> f64 {
+        if self.sum.is_finite() { self.sum + self.lost } else { self.sum }
+    }
+}
+
 /// The value of a node that is not an input.
 pub(crate) fn evaluate_node(node: &ProgramNode, x: &[Operand]) -> Result<Vec<f64>> {
     let (meta, line) = (&node.meta, node.location);
@@ -149,13 +172,19 @@ fn concat(x: &[Operand], axis: usize, meta: &Meta) -> Vec<f64> {
 
 fn reduce(op: ReduceOp, x: Operand, axes: &[usize], meta: &Meta) -> Vec<f64> {
     let dtype = meta.dtype;
+    let kept = other_axes(x.meta.shape.len(), axes);
+    let count = element_count(&meta.shape);
+    if op == ReduceOp::Sum && dtype.is_float() {
+        let mut totals = vec![Total::default(); count];
+        for_each_index(&x.meta.shape, |i| totals[place(&meta.shape, &pick(i, &kept))].add(x.at(i)));
+        return totals.into_iter().map(|total| scalar::round(total.value(), dtype)).collect();
+    }
     let start = match (op, dtype) {
         (ReduceOp::Sum, _) => 0.0,
         (ReduceOp::Max, DType::I32) => i32::MIN as f64,
         (ReduceOp::Max, _) => f64::NEG_INFINITY,
     };
-    let kept = other_axes(x.meta.shape.len(), axes);
-    let mut values = vec![start; element_count(&meta.shape)];
+    let mut values = vec![start; count];
     for_each_index(&x.meta.shape, |i| {
         let value = &mut values[place(&meta.shape, &pick(i, &kept))];
         *value = match op {
@@ -205,15 +234,15 @@ fn dot(a: Operand, b: Operand, dims: &DotDims, meta: &Meta) -> Vec<f64> {
         for (k, &axis) in free_b.iter().enumerate() {
             ib[axis] = i[batch + free_a.len() + k];
         }
-        let mut sum = 0.0;
+        let mut sum = Total::default();
         for_each_index(&contracted, |c| {
             for (k, &at) in c.iter().enumerate() {
                 ia[dims.lhs_contract[k]] = at;
                 ib[dims.rhs_contract[k]] = at;
             }
-            sum += a.at(&ia) * b.at(&ib);
+            sum.add(a.at(&ia) * b.at(&ib));
         });
-        sum
+        sum.value()
     })
 }
 
@@ -231,14 +260,14 @@ fn conv(image: Operand, kernel: Operand, dims: &ConvDims, meta: &Meta) -> Vec<f6
     fill(meta, |i| {
         let [n, o, y, x] = [i[0], i[1], i[2], i[3]];
         let group = o / out_in_group;
-        let mut sum = 0.0;
+        let mut sum = Total::default();
         for_each_index(&kernel_shape[1..], |k| {
             let [c, ky, kx] = [k[0], k[1], k[2]];
             if let (Some(h), Some(w)) = (source(0, y, ky), source(1, x, kx)) {
-                sum += image.at(&[n, group * in_group + c, h, w]) * kernel.at(&[o, c, ky, kx]);
+                sum.add(image.at(&[n, group * in_group + c, h, w]) * kernel.at(&[o, c, ky, kx]));
             }
         });
-        sum
+        sum.value()
     })
 }
 
