@@ -9,11 +9,11 @@ use bilevel_graph::{ConvDims, Op, Program};
 pub fn flops(program: &Program) -> u64 {
     let shape = |node: usize| program.nodes[node].meta.shape.as_slice();
     let nodes = program.nodes.iter().map(|node| match &node.op {
-        Op::Dot(dims) => {
+        Op::Dot(dims, _) => {
             let left = shape(node.inputs[0]);
             product(&node.meta.shape) * dims.lhs_contract.iter().map(|&axis| left[axis] as u64).product::<u64>()
         }
-        Op::Conv(dims) => conv(dims, shape(node.inputs[0]), shape(node.inputs[1]), &node.meta.shape),
+        Op::Conv(dims, _) => conv(dims, shape(node.inputs[0]), shape(node.inputs[1]), &node.meta.shape),
         _ => 0,
     });
     2 * nodes.sum::<u64>()

@@ -39,13 +39,13 @@ const SOLVE: usize = 500;
 
 /// Looks into a problem before it is run: see [`AnyProblem::check`](crate::AnyProblem::check).
 pub struct Check<'p> {
-    problem: &'p AnyProblem,
-    executor: Option<Box<dyn Executor>>,
-    methods: Vec<Box<dyn Method>>,
-    seed: u64,
-    at: Option<Snapshot>,
+    pub(crate) problem: &'p AnyProblem,
+    pub(crate) executor: Option<Box<dyn Executor>>,
+    pub(crate) methods: Vec<Box<dyn Method>>,
+    pub(crate) seed: u64,
+    pub(crate) at: Option<Snapshot>,
     directions: usize,
-    draws: u32,
+    pub(crate) draws: u32,
 }
 
 impl AnyProblem {
@@ -168,18 +168,56 @@ impl Agreement {
     /// Of what a method found with the reference, along the same directions.
     fn of(found: &[f64], reference: &Reference) -> Self {
         let Reference { along, doubt } = reference;
-        let difference: Vec<f64> = found.iter().zip(along).map(|(f, r)| f - r).collect();
-        let (size, own) = (euclidean(along), euclidean(found));
-        let product: f64 = found.iter().zip(along).map(|(f, r)| f * r).sum();
-        let relative = |part: f64| if part == 0.0 { 0.0 } else { part / size };
-        let cosine = if size == 0.0 && own == 0.0 { 1.0 } else { (product / (size * own)).clamp(-1.0, 1.0) };
-        Agreement { error: relative(euclidean(&difference)), cosine, known_to: relative(*doubt) }
+        let (error, cosine) = distance(found, along);
+        let known_to = if *doubt == 0.0 { 0.0 } else { doubt / euclidean(along) };
+        Agreement { error, cosine, known_to }
     }
 
     /// The error is at most a hundredth, or what the reference is known to.
     pub fn is_close(&self) -> bool {
         self.error <= self.known_to.max(0.01)
     }
+}
+
+/// ‖f − r‖ / ‖r‖ and f·r / (‖f‖·‖r‖); 0 and 1 where both are zeros.
+pub(crate) fn distance(found: &[f64], reference: &[f64]) -> (f64, f64) {
+    let difference: Vec<f64> = found.iter().zip(reference).map(|(f, r)| f - r).collect();
+    let (size, own, apart) = (euclidean(reference), euclidean(found), euclidean(&difference));
+    let product: f64 = found.iter().zip(reference).map(|(f, r)| f * r).sum();
+    let error = if apart == 0.0 { 0.0 } else { apart / size };
+    let cosine = if size == 0.0 && own == 0.0 { 1.0 } else { (product / (size * own)).clamp(-1.0, 1.0) };
+    (error, cosine)
+}
+
+/// The mean hypergradient of a method over draws, each from the same state, and whether it keeps something warm.
+pub(crate) fn mean_hypergradient(
+    method: &dyn Method,
+    session: &Session,
+    state: &Snapshot,
+    keys: &[Key],
+) -> Result<(Vec<f64>, bool)> {
+    let mut estimator: Box<dyn Estimator> = method.prepare_in(session)?;
+    let (mut mean, mut keeps) = (vec![], false);
+    for &key in keys {
+        let mut state = State::from_snapshot(state, session.executor())?;
+        let found = estimator.estimate(&mut state, key)?.value.numbers()?;
+        keeps |= !state.memory.is_empty();
+        mean.resize(found.len(), 0.0);
+        mean.iter_mut().zip(found).for_each(|(m, v)| *m += v / keys.len() as f64);
+    }
+    Ok((mean, keeps))
+}
+
+/// The keys of so many draws: those of a run's first iterations.
+pub(crate) fn draw_keys(run_key: Key, draws: u32) -> Vec<Key> {
+    (1..=draws).map(|draw| run_key.fold_in(draw)).collect()
+}
+
+/// λ and θ in this type, with nothing kept warm.
+pub(crate) fn snapshot_in(state: &Snapshot, dtype: DType) -> Result<Snapshot> {
+    let one = |array: &Array| Ok(Array::from_values(array.shape(), &array.to_f64(), dtype)?);
+    let all = |arrays: &[Array]| arrays.iter().map(one).collect::<Result<Vec<_>>>();
+    Ok(Snapshot { lambda: all(&state.lambda)?, theta: all(&state.theta)?, memory: vec![] })
 }
 
 /// What a method finds at this point, held against both references.
@@ -384,9 +422,7 @@ impl Bench {
         run_key: Key,
     ) -> Result<Self> {
         let session = Session::new(&problem.in_dtype(DType::F64)?, executor)?;
-        let double = |array: &Array| Ok(Array::from_values(array.shape(), &array.to_f64(), DType::F64)?);
-        let all = |arrays: &[Array]| arrays.iter().map(double).collect::<Result<Vec<_>>>();
-        let state = Snapshot { lambda: all(&state.lambda)?, theta: all(&state.theta)?, memory: vec![] };
+        let state = snapshot_in(&state, DType::F64)?;
         let size = problem.sizes().0;
         let direction = |number: usize| {
             let mut direction = vec![0.0; size];
@@ -400,7 +436,7 @@ impl Bench {
             direction
         };
         let directions = (0..most.min(size)).map(direction).collect();
-        let keys = (1..=draws).map(|draw| run_key.fold_in(draw)).collect();
+        let keys = draw_keys(run_key, draws);
         Ok(Bench { session, state, directions, keys, references: vec![] })
     }
 
@@ -421,18 +457,8 @@ impl Bench {
         self.directions.iter().map(|d| d.iter().zip(vector).map(|(d, v)| d * v).sum()).collect()
     }
 
-    /// The mean hypergradient of a method over the draws, each from the same state, and whether it keeps something warm.
     fn mean(&self, method: &dyn Method) -> Result<(Vec<f64>, bool)> {
-        let mut estimator: Box<dyn Estimator> = method.prepare_in(&self.session)?;
-        let (mut mean, mut keeps) = (vec![], false);
-        for &key in &self.keys {
-            let mut state = State::from_snapshot(&self.state, self.session.executor())?;
-            let found = estimator.estimate(&mut state, key)?.value.numbers()?;
-            keeps |= !state.memory.is_empty();
-            mean.resize(found.len(), 0.0);
-            mean.iter_mut().zip(found).for_each(|(m, v)| *m += v / self.keys.len() as f64);
-        }
-        Ok((mean, keeps))
+        mean_hypergradient(method, &self.session, &self.state, &self.keys)
     }
 
     fn report(&mut self, method: &dyn Method) -> MethodReport {

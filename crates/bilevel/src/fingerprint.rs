@@ -3,13 +3,13 @@
 use crate::problem::AnyProblem;
 use crate::trace::Trace;
 use crate::variable::{Start, Variable};
-use bilevel_graph::{Graph, Program};
+use bilevel_graph::{Graph, Precision, Program};
 use serde::{Deserialize, Serialize};
 
 /// Names and shapes.
 type Leaves = [(String, Vec<usize>)];
 
-/// Names, shapes and types of a problem, with checksums of its data, its variables and its losses.
+/// Names, shapes, types and precision of a problem, with checksums of its data, its variables and its losses.
 ///
 /// ```
 /// use bilevel::{Fingerprint, Leaf, Problem, Variable};
@@ -27,6 +27,9 @@ type Leaves = [(String, Vec<usize>)];
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint {
     dtype: String,
+    /// Absent where a checkpoint was written before there was a choice.
+    #[serde(default, with = "crate::precision_name")]
+    precision: Precision,
     lambda: Vec<(String, Vec<usize>)>,
     theta: Vec<(String, Vec<usize>)>,
     data: Vec<(String, String, Vec<usize>)>,
@@ -72,6 +75,7 @@ impl Fingerprint {
         problem.frozen.iter().for_each(|(_, _, array)| checksum.update(array.bytes()));
         Fingerprint {
             dtype: problem.dtype.to_string(),
+            precision: problem.precision,
             lambda: leaves(&problem.lambda),
             theta: leaves(&problem.theta),
             data: problem
@@ -115,6 +119,9 @@ impl Fingerprint {
         };
         if self.dtype != here.dtype {
             return Some(format!("it computes in {} there and in {} here", self.dtype, here.dtype));
+        }
+        if self.precision != here.precision {
+            return Some(format!("the precision of products is {} there and {} here", self.precision, here.precision));
         }
         for (what, there, here) in [("λ", &self.lambda, &here.lambda), ("θ", &self.theta, &here.theta)] {
             if there != here {

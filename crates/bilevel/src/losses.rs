@@ -6,7 +6,7 @@ use crate::state::Snapshot;
 use crate::stream::At;
 use crate::trace::Trace;
 use crate::{Error, Result};
-use bilevel_graph::{Array, DType, Graph, Tensor};
+use bilevel_graph::{Array, DType, Graph, Precision, Tensor};
 
 /// Both losses in 64-bit floats, what they are functions of, and a value for everything that goes in.
 pub struct Losses {
@@ -33,7 +33,9 @@ impl AnyProblem {
         let data = self.data.iter().map(convert).collect::<Result<_>>()?;
         let frozen = self.frozen.iter().map(|(place, name, array)| Ok((*place, name.clone(), in_dtype(array, dtype)?)));
         let frozen = frozen.collect::<Result<_>>()?;
-        Ok(AnyProblem { dtype, data, frozen, ..self.clone() })
+        // Products of 64-bit floats have one precision.
+        let precision = if dtype == DType::F32 { self.precision } else { Precision::Full };
+        Ok(AnyProblem { dtype, precision, data, frozen, ..self.clone() })
     }
 
     /// Both losses at this state and with the draws of this key, on a graph of one's own: to hold derivatives against

@@ -7,7 +7,7 @@ use crate::stream::{Stream, Streamed, in_dtype};
 use crate::typed_problem::Problem;
 use crate::variable::{Role, Variable};
 use crate::{Error, Result};
-use bilevel_graph::{Array, DType, Graph, Tensor, Tree};
+use bilevel_graph::{Array, DType, Graph, Precision, Tensor, Tree};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ type FlatStart = Arc<dyn Fn(&Scope, &[Tensor]) -> Result<Vec<Tensor>> + Send + S
 #[derive(Clone)]
 pub struct AnyProblem {
     pub(crate) dtype: DType,
+    pub(crate) precision: Precision,
     pub(crate) lambda: Vec<(String, Variable)>,
     pub(crate) theta: Vec<(String, Variable)>,
     /// With the tables of the classes.
@@ -40,6 +41,7 @@ pub struct ProblemBuilder<L, T> {
     lambda: L,
     theta: T,
     dtype: DType,
+    precision: Precision,
     data: BTreeMap<String, Array>,
     streams: Vec<Streamed>,
     classes: Vec<(String, Classes)>,
@@ -70,6 +72,17 @@ impl AnyProblem {
     /// The floating-point type everything is computed in.
     pub fn dtype(&self) -> DType {
         self.dtype
+    }
+
+    /// What operands of matrix products and convolutions are rounded to; full precision if nothing was said.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// The same problem with its products in this precision.
+    pub(crate) fn in_precision(&self, precision: Precision) -> Result<AnyProblem> {
+        check_precision(self.dtype, precision)?;
+        Ok(AnyProblem { precision, ..self.clone() })
     }
 
     /// True where θ starts at a function of λ.
@@ -139,6 +152,7 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
             lambda,
             theta,
             dtype: DType::F64,
+            precision: Precision::Full,
             data: BTreeMap::new(),
             streams: vec![],
             classes: vec![],
@@ -175,6 +189,17 @@ pub(crate) fn check_finite(name: &str, array: &Array, given: &[f64]) -> Result<(
     Err(Error::Problem { reason })
 }
 
+fn check_precision(dtype: DType, precision: Precision) -> Result<()> {
+    if precision == Precision::Full || dtype == DType::F32 {
+        return Ok(());
+    }
+    let reason = format!(
+        "operands of products can be rounded to {precision} in a problem that is computed in f32, and this one is in {dtype}; \
+         choose f32 or full precision"
+    );
+    Err(Error::Problem { reason })
+}
+
 fn leaves<S: Tree<Leaf = Variable>>(tree: &S) -> Vec<(String, Variable)> {
     let mut all = vec![];
     tree.visit(|name, variable| all.push((name.to_string(), variable.clone())));
@@ -189,6 +214,13 @@ where
     /// Computes in this floating-point type instead of f64.
     pub fn dtype(mut self, dtype: DType) -> Self {
         self.dtype = dtype;
+        self
+    }
+
+    /// Rounds the operands of all matrix products and convolutions to this precision, in both losses and in whatever is
+    /// derived from them; see [`Problem::in_precision`].
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
         self
     }
 
@@ -334,6 +366,7 @@ where
         if !self.dtype.is_float() {
             return Err(Error::Problem { reason: "a problem is computed in f32 or f64".into() });
         }
+        check_precision(self.dtype, self.precision)?;
         if let Some(twice) = self.twice.first() {
             return Err(Error::Problem { reason: format!("{twice}; give each a name of its own") });
         }
@@ -361,6 +394,7 @@ where
         let frozen: Arc<[(usize, String, Array)]> = frozen.collect::<Result<_>>()?;
         let problem = AnyProblem {
             dtype,
+            precision: self.precision,
             lambda: leaves(&self.lambda),
             theta: theta.into_iter().filter(|(_, variable)| variable.role != Role::Frozen).collect(),
             frozen,

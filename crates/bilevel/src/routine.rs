@@ -7,7 +7,7 @@ use crate::session::Session;
 use crate::stream::At;
 use crate::stretches::Stretches;
 use crate::{Error, Result};
-use bilevel_graph::{Buffer, Port, Program, Runnable};
+use bilevel_graph::{Buffer, Port, Precision, Program, Runnable};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -57,8 +57,18 @@ pub struct Routine {
 }
 
 impl Routine {
-    /// Compiles a program made from a [`Trace`](crate::Trace) of the session's problem, and binds it to the data.
+    /// Compiles a program made from a [`Trace`](crate::Trace) of the session's problem, in the problem's precision, and binds it
+    /// to the data.
     pub fn new(program: &Program, session: &Session) -> Result<Self> {
+        // Derivatives are in it by now, so all products of a run round alike.
+        let rounded;
+        let program = match session.problem().precision() {
+            Precision::Full => program,
+            precision => {
+                rounded = program.clone().with_precision(precision);
+                &rounded
+            }
+        };
         let place = |name: &str| program.inputs.iter().position(|port| port.name == name);
         let mut run = session.executor().compile(program)?;
         for (name, buffer) in session.data() {

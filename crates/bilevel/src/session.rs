@@ -7,7 +7,7 @@ use crate::state::State;
 use crate::stopping::StopSignal;
 use crate::stream::Streamed;
 use crate::{Evaluator, Result};
-use bilevel_graph::{Buffer, Executor};
+use bilevel_graph::{Buffer, Executor, Precision};
 use std::sync::Arc;
 
 /// A problem on an executor: its data lie there once, for all that is compiled for it. A clone is another handle to the same
@@ -61,6 +61,11 @@ impl Session {
     pub fn stopped_by(mut self, signal: StopSignal) -> Self {
         self.stop = signal;
         self
+    }
+
+    /// A session of the same problem in another precision, on the same data.
+    pub(crate) fn in_precision(&self, precision: Precision) -> Result<Self> {
+        Ok(Session { problem: self.problem.in_precision(precision)?, ..self.clone() })
     }
 
     /// The problem.

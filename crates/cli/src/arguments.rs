@@ -103,7 +103,8 @@ pub enum Command {
     /// Holds gradients, Hessian and mixed products of both losses against finite differences, names hyperparameters that
     /// cannot have any effect, measures the curvature of the inner loss, which says what inner step is safe, holds the
     /// method's hypergradient against differences of whole trainings and against the derivative at the inner minimum, and
-    /// does the first ten iterations of the run.
+    /// does the first ten iterations of the run. With --precision tf32 or bf16 it also says how far gradient, Hessian and mixed
+    /// products and the hypergradient are from those in full precision.
     Check(Check),
     /// Draw the report of a run again, or several runs on one page.
     #[command(after_help = REPORT_EXAMPLES)]
@@ -150,6 +151,9 @@ pub struct Which {
     /// Outer iterations.
     #[arg(long, value_name = "N")]
     pub outer: Option<u32>,
+    /// Round the operands of matrix products to this; the inner and the outer loss, and all derivatives, do alike.
+    #[arg(long, value_name = "full|tf32|bf16")]
+    pub precision: Option<String>,
     /// Changes one key of the configuration, such as method.step=0.1; may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -187,6 +191,9 @@ pub struct Resume {
     /// Go on to this iteration instead of the one the run was to stop at.
     #[arg(long, value_name = "N")]
     pub outer: Option<u32>,
+    /// The precision the run was begun with; another is refused, for it would be another run.
+    #[arg(long, value_name = "full|tf32|bf16")]
+    pub precision: Option<String>,
     /// From here on also write event files for TensorBoard.
     #[arg(long)]
     pub tensorboard: bool,
@@ -222,6 +229,9 @@ pub struct Compare {
     /// Outer iterations.
     #[arg(long, value_name = "N")]
     pub outer: Option<u32>,
+    /// Round the operands of matrix products to this; the inner and the outer loss, and all derivatives, do alike.
+    #[arg(long, value_name = "full|tf32|bf16")]
+    pub precision: Option<String>,
     /// Changes one key of the configuration for all methods; may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,

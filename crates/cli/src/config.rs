@@ -10,7 +10,7 @@ use crate::errors::Result;
 use crate::outer_settings::{
     OPTIMIZERS, Outer, SCHEDULES, ScheduleSettings, in_table, named_optimizer, usual_optimizer,
 };
-use bilevel::{AnyMethod, Chains, Cpu, DType, Driver, InnerOptimizer, Method, Optimizer};
+use bilevel::{AnyMethod, Chains, Cpu, DType, Driver, InnerOptimizer, Method, Optimizer, Precision};
 use bilevel_tasks::{Setup, Task, TaskOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -18,6 +18,12 @@ use std::path::PathBuf;
 
 /// The largest whole number a key takes, the seed excepted.
 const LARGEST: i64 = u32::MAX as i64;
+
+/// Keys that take one of a few words.
+pub const WORDS: [(&str, &[&str]); 2] = [
+    ("dtype", &["f32", "f64"]),
+    ("precision", &[Precision::Full.name(), Precision::Tf32.name(), Precision::Bf16.name()]),
+];
 
 /// What `method.storage` takes.
 const STORAGE: &str = "\"all\", \"checkpoints\" or { truncated = STEPS }";
@@ -36,6 +42,9 @@ pub struct Config {
     pub threads: usize,
     /// The floating-point type.
     pub dtype: Float,
+    /// What operands of products are rounded to.
+    #[serde(with = "bilevel::precision_name")]
+    pub precision: Precision,
     /// Folder of data files; empty for none.
     pub data: String,
     /// The method with its settings.
@@ -175,6 +184,7 @@ impl<'a> Choices<'a> {
             chains: 1,
             threads: 0,
             dtype: if d.dtype == DType::F32 { Float::F32 } else { Float::F64 },
+            precision: Precision::Full,
             data: String::new(),
             method: self.method()?,
             inner: Inner {
@@ -316,6 +326,10 @@ impl Config {
         };
         require(self.chains >= 1 && self.chains <= 4096, "chains", self.chains as f64, "from 1 to 4096")?;
         require(self.threads <= 1024, "threads", self.threads as f64, "at most 1024")?;
+        if self.dtype == Float::F64 && self.precision != Precision::Full {
+            let must = "full where dtype is f64, whose products have one precision; choose dtype f32";
+            return Err(ConfigError::range("precision", self.precision, must));
+        }
         require(self.checkpoint.every >= 1, "checkpoint.every", 0.0, "at least 1")?;
         require(self.metrics.every >= 1, "metrics.every", 0.0, "at least 1")?;
         self.inner.schedule.check("inner", 1.0)?;
@@ -343,7 +357,8 @@ impl Config {
             Float::F64 => DType::F64,
         };
         let data_dir = (!self.data.is_empty()).then(|| PathBuf::from(&self.data));
-        Ok(self.task()?.setup(&TaskOptions { seed: self.seed, data_dir, dtype: Some(dtype) })?)
+        let setup = self.task()?.setup(&TaskOptions { seed: self.seed, data_dir, dtype: Some(dtype) })?;
+        Ok(Setup { problem: setup.problem.in_precision(self.precision)?, ..setup })
     }
 
     /// Where it runs.
@@ -442,13 +457,16 @@ fn apply(settings: &mut Map<String, Value>, entry: &Entry) -> std::result::Resul
         (Value::Object(_), _) => return Err(wrong_type(entry, "a table")),
         (Value::Bool(_), Given::Truth(truth)) => *value = Value::from(*truth),
         (Value::Bool(_), _) => return Err(wrong_type(entry, "true or false")),
-        (Value::String(_), Given::Text(text)) if entry.key == ["dtype"] && text != "f32" && text != "f64" => {
-            let known = vec!["f32".into(), "f64".into()];
-            let near = bilevel::nearest(text, ["f32", "f64"]).map(String::from);
-            let wrong = Wrong::UnknownWord { key: "dtype", given: text.clone(), near, known };
-            return Err(ConfigError::at(&entry.place, wrong));
+        (Value::String(_), Given::Text(text)) => {
+            let choice = WORDS.iter().find(|(key, words)| entry.key == [*key] && !words.contains(&text.as_str()));
+            if let Some((key, words)) = choice {
+                let known = words.iter().map(|word| word.to_string()).collect();
+                let near = bilevel::nearest(text, words.iter().copied()).map(String::from);
+                let wrong = Wrong::UnknownWord { key, given: text.clone(), near, known };
+                return Err(ConfigError::at(&entry.place, wrong));
+            }
+            *value = Value::from(text.as_str());
         }
-        (Value::String(_), Given::Text(text)) => *value = Value::from(text.as_str()),
         (Value::String(_), _) => return Err(wrong_type(entry, "a string")),
         (Value::Number(old), given) if old.is_f64() => {
             let number = match given {

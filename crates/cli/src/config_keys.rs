@@ -13,6 +13,7 @@ const KEYS: &[(&str, &str)] = &[
     ("chains", "independent chains averaged in each hypergradient"),
     ("threads", "threads to run on, 0 for all cores; results do not depend on it"),
     ("dtype", "f32 or f64"),
+    ("precision", "what operands of matrix products are rounded to in f32: full, tf32 or bf16"),
     ("data", "folder of data files, where the experiment needs some"),
     ("method", "how the hypergradient is estimated"),
     ("method.name", "'bilevel list' names them"),

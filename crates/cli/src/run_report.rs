@@ -1,11 +1,13 @@
 //! The report of a run, or of several on one page.
 
+use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_whole};
 use crate::lambda_view;
 use crate::readable::{count, counted, duration, number, number_or_dash};
 use crate::run_plots::{self, Figure};
 use crate::run_record::RunRecord;
+use bilevel::Precision;
 use bilevel_report::{Column, Report, Section, Table};
 use std::io::ErrorKind;
 
@@ -56,7 +58,7 @@ fn page_of_one(run: &RunRecord) -> Page {
     before.extend(lambda_view::table(&[("", run)]).map(Section::Table));
     Page {
         title: format!("{} by {}", config.experiment, run.method()),
-        subtitle: format!("seed {} · {done}{time} · {}", config.seed, run.state()),
+        subtitle: format!("seed {}{} · {done}{time} · {}", config.seed, in_precision(config), run.state()),
         before,
         figures: figures(&[("", run)]),
         after: vec![
@@ -64,6 +66,11 @@ fn page_of_one(run: &RunRecord) -> Page {
             Section::Code { title: "Configuration".into(), text: config.to_toml() },
         ],
     }
+}
+
+/// What products were rounded to, where they were.
+fn in_precision(config: &Config) -> String {
+    if config.precision == Precision::Full { String::new() } else { format!(" · products in {}", config.precision) }
 }
 
 /// What a run found, a number a row.

@@ -1,6 +1,6 @@
 //! The JSON schema of a configuration file, made from the defaults: what is there is what is allowed.
 
-use crate::config::{Choices, TAGGED, Tagged};
+use crate::config::{Choices, TAGGED, Tagged, WORDS};
 use crate::config_errors::ConfigError;
 use crate::config_keys::meaning;
 use serde_json::{Map, Value, json};
@@ -17,7 +17,9 @@ pub fn schema() -> Result<Value, ConfigError> {
     let experiments: Vec<&str> = tasks.iter().map(|task| task.name).collect();
     root["properties"]["experiment"]["enum"] = json!(experiments);
     root["required"] = json!(["experiment"]);
-    root["properties"]["dtype"]["enum"] = json!(["f32", "f64"]);
+    for (key, words) in WORDS {
+        root["properties"][key]["enum"] = json!(words);
+    }
 
     for tagged in TAGGED.iter().filter(|tagged| tagged.table != INNER_OPTIMIZER.table) {
         let mut variants = vec![];

@@ -142,6 +142,29 @@ fn a_check_shows_derivatives_curvature_and_advice() {
 }
 
 #[test]
+fn a_check_says_what_a_precision_costs() {
+    let place = Place::new();
+    let arguments = ["check", "digits-l2", "--precision", "bf16"];
+    let said = place.run(&arguments).done().out;
+    assert!(said.contains("Derivatives with products in bf16, against full precision in 32 bits:\n"), "{said}");
+    let json: serde_json::Value =
+        serde_json::from_str(&place.run(&[&arguments[..], &["--json"]].concat()).done().out).unwrap();
+    assert_eq!(json["precision"]["precision"], "bf16");
+    let rows = json["precision"]["rows"].as_array().unwrap();
+    let quantities: Vec<String> = rows.iter().map(|row| row["quantity"].to_string()).collect();
+    let method = r#"{"hypergradient":"langevin-adjoint"}"#;
+    assert_eq!(quantities, [r#""gradient""#, r#""hessian_product""#, r#""mixed_product""#, method]);
+    for row in rows {
+        let (error, cosine) = (row["error"].as_f64().unwrap(), row["cosine"].as_f64().unwrap());
+        // The mixed product is elementwise: nothing of it is rounded.
+        let range = if row["quantity"] == "mixed_product" { 0.0..1e-6 } else { 1e-5..0.1 };
+        assert!(range.contains(&error) && cosine > 0.99, "{row}");
+    }
+    let full = place.run(&["check", "digits-l2", "--json"]).done().out;
+    assert!(full.contains("\"precision\": null"), "{full}");
+}
+
+#[test]
 fn a_check_says_that_a_run_diverges_where_it_does() {
     let place = Place::new();
     for (task, setting, at) in [("synth1d", "method.step=3", 1), ("quadratics", "method.step=1.5", 7)] {

@@ -146,6 +146,22 @@ const LONG: [&str; 13] = [
     "--out",
 ];
 
+#[test]
+fn a_comparison_has_one_precision() {
+    let place = Place::new();
+    let compare = |precision| {
+        let arguments = ["compare", "digits-l2", "--methods", "rmd", "--seeds", "1", "--outer", "2", "--out", "kept"];
+        place.run(&[&arguments[..], &["--precision", precision, "--quiet"]].concat())
+    };
+    compare("tf32").done();
+    assert!(place.read("kept/compare.toml").contains("precision = \"tf32\"\n"));
+    assert!(place.read("kept/rmd-s0/config.toml").contains("precision = \"tf32\""));
+    compare("full").refused(
+        "kept/rmd-s0 holds a run with other settings (precision is \"tf32\" there and \"full\" here); choose another folder with \
+         --out",
+    );
+}
+
 fn wait_for_metrics(place: &Place, run: &mut std::process::Child) {
     let since = Instant::now();
     while std::fs::metadata(place.path("b/hpo-sgld-s1/metrics.jsonl")).map_or(0, |m| m.len()) < 100_000 {

@@ -160,6 +160,36 @@ fn a_configuration_changed_by_hand_is_refused_where_it_is_another_run() {
 }
 
 #[test]
+fn a_run_keeps_its_precision() {
+    let place = Place::new();
+    let run = |outer, out| {
+        place.run(&["run", "digits-l2", "--precision", "bf16", "--outer", outer, "--out", out, "--quiet"]).done();
+    };
+    run("2", "kept");
+    assert!(place.read("kept/config.toml").contains("precision = \"bf16\""));
+    assert!(place.read("kept/report.html").contains("products in bf16"));
+    place.run(&["resume", "kept", "--precision", "full", "--quiet"]).refused(
+        "kept was begun with precision bf16 and cannot go on with full, which would be another run; begin that with \
+         'bilevel run kept/config.toml --precision full --out DIR'",
+    );
+    place
+        .run(&["resume", "kept", "--precision", "half"])
+        .refused("--precision: 'half' is no precision; it is one of full, tf32 and bf16");
+    let begun = place.read("kept/config.toml");
+    place.write("kept/config.toml", &begun.replace("\"bf16\"", "\"tf32\""));
+    place.run(&["resume", "kept", "--quiet"]).refused(
+        "kept/config.toml was changed after the run began; change it back, or begin a new run with 'bilevel run \
+         kept/config.toml'",
+    );
+    place.write("kept/config.toml", &begun);
+    place.run(&["resume", "kept", "--precision", "bf16", "--outer", "4", "--quiet"]).done();
+    run("4", "whole");
+    same(&place, "kept", "whole");
+    place.run(&["run", "digits-l2", "--outer", "4", "--out", "full", "--quiet"]).done();
+    assert_ne!(place.read("full/result.json"), place.read("whole/result.json"));
+}
+
+#[test]
 fn without_a_checkpoint_a_run_is_not_begun_again_over_what_it_did() {
     let place = Place::new();
     place.run(&["run", "synth1d", "--outer", "10", "--out", "kept", "--quiet"]).done();

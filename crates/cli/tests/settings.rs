@@ -71,6 +71,15 @@ fn what_is_wrong_is_said_with_file_line_and_what_would_be_right() {
             "my.toml, line 2: outer.cold takes true or false, not the whole number 1",
         ),
         ("experiment = \"synth1d\"\ndtype = \"f16\"", "my.toml, line 2: dtype cannot be 'f16'; it can be f32, f64"),
+        (
+            "experiment = \"digits-l2\"\nprecision = \"bf17\"",
+            "my.toml, line 2: precision cannot be 'bf17'; did you mean bf16?",
+        ),
+        (
+            "experiment = \"digits-l2\"\nprecision = \"bf16\"\ndtype = \"f64\"",
+            "my.toml, line 2: precision is bf16 but must be full where dtype is f64, whose products have one precision; \
+             choose dtype f32",
+        ),
         ("experiment = \"synth1d\"\nchains = 0", "my.toml, line 2: chains is 0 but must be from 1 to 4096"),
         ("experiment = \"synth1d\"\nchains = [1]", "my.toml, line 2: chains takes a whole number, not an array"),
         ("experiment = \"synth1d\"\n[methd]", "my.toml, line 2: there is no key 'methd'; did you mean method?"),
@@ -136,7 +145,7 @@ fn a_table_in_braces_sets_every_key_in_it() {
         ),
         (
             &["colour={a=1}"],
-            "--set colour={a=1}: there is no key 'colour'; there are experiment, seed, chains, threads, dtype, data, method, inner, outer, checkpoint, metrics",
+            "--set colour={a=1}: there is no key 'colour'; there are experiment, seed, chains, threads, dtype, precision, data, method, inner, outer, checkpoint, metrics",
         ),
         (
             &["method.name=rmd", "method.storage={}"],

@@ -3,7 +3,7 @@
 use crate::conv::{ConvPlan, ConvSpec};
 use crate::gemm::{BatchAxis, GemmPlan, GemmSpec, Pieces, Strides};
 use crate::step::Typed;
-use bilevel_graph::{ConvDims, DType, Result};
+use bilevel_graph::{ConvDims, DType, Precision, Result};
 use bilevel_plan::{DotLayout, Kind, Node, known, lacks};
 
 /// A planned product or convolution.
@@ -17,7 +17,7 @@ impl Heavy {
     pub fn new(node: &Node) -> Result<Option<Self>> {
         let no_kernel = || lacks("the kernel of a product of integers").at(node.location);
         Ok(match &node.kind {
-            Kind::Dot(layout) => {
+            Kind::Dot(layout, Precision::Full) => {
                 let spec = gemm_spec(layout);
                 Some(Heavy::Gemm(match node.dtype {
                     DType::F64 => Typed::F64(GemmPlan::new(&spec)),
@@ -25,7 +25,7 @@ impl Heavy {
                     DType::I32 => return Err(no_kernel()),
                 }))
             }
-            Kind::Conv(dims) => {
+            Kind::Conv(dims, Precision::Full) => {
                 let spec = known(conv_spec(node, dims), "the four axes of a convolution", node.location)?;
                 Some(Heavy::Conv(match node.dtype {
                     DType::F64 => Typed::F64(ConvPlan::new(&spec)),
@@ -33,6 +33,8 @@ impl Heavy {
                     DType::I32 => return Err(no_kernel()),
                 }))
             }
+            // Operands are rounded before, since `CpuTarget` has no products that round.
+            Kind::Dot(..) | Kind::Conv(..) => return Err(lacks("operands that are rounded already").at(node.location)),
             _ => None,
         })
     }

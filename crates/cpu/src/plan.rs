@@ -177,7 +177,7 @@ const LONG: usize = 512;
 fn into_pieces(schedule: &Schedule, g: usize, heavy: &Heavy) -> Option<Cut> {
     let group = &schedule.groups()[g];
     let (domain, product) = (group.domain?, &schedule.nodes[group.product?]);
-    let Kind::Dot(layout) = &product.kind else { return None };
+    let Kind::Dot(layout, _) = &product.kind else { return None };
     let Pieces { count: parts, whole, stretch } = heavy.pieces()?;
     if stretch < LONG {
         return None;

@@ -7,7 +7,7 @@
 use crate::kernels::{self, RandomFn};
 use crate::memory::{Address, Memory, SCRATCH};
 use crate::tile_build::Surroundings;
-use bilevel_graph::{BinaryOp, DType, UnaryOp};
+use bilevel_graph::{BinaryOp, DType, Precision, UnaryOp};
 use bilevel_plan::{Elementwise, Kind, Operand};
 use std::collections::HashMap;
 
@@ -15,6 +15,7 @@ use std::collections::HashMap;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Code {
     Copy,
+    Round(Precision),
     Unary(UnaryOp),
     Binary(BinaryOp),
     Select,
@@ -193,6 +194,7 @@ impl Builder<'_> {
         let dst = self.register()?;
         let code = match kind {
             Elementwise::Copy | Elementwise::Convert(_) => Code::Copy,
+            Elementwise::Round(precision) => Code::Round(precision),
             Elementwise::Unary(op) => Code::Unary(op),
             Elementwise::Binary(op) => Code::Binary(op),
             Elementwise::Select => Code::Select,
@@ -345,6 +347,7 @@ fn compute(code: Code, dtype: DType, a: f64, b: f64, c: f64) -> f64 {
     }
     match code {
         Code::Copy => a,
+        Code::Round(precision) => precision.round(a as f32) as f64,
         Code::Select if a != 0.0 => b,
         Code::Select => c,
         Code::Unary(op) => unary(op, a),

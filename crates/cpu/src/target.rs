@@ -30,7 +30,7 @@ impl Target for CpuTarget {
     }
 
     fn continues(&self, product: &Node, pass: &Group) -> bool {
-        let Kind::Dot(layout) = &product.kind else { return false };
+        let Kind::Dot(layout, _) = &product.kind else { return false };
         let stretches = layout.c.0 == 1 || layout.c.1 == 1;
         // A reduction of rows needs them whole: only products that are computed by one thread each leave whole ones.
         let products: usize = layout.batch.iter().map(|(length, _)| length).product();

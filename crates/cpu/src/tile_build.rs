@@ -393,6 +393,12 @@ impl Builder<'_> {
                 let dst = self.destination(id, rows);
                 self.instructions.push(Instruction::Unary { f, dst, a, rows });
             }
+            Elementwise::Round(precision) => {
+                let a = self.filled(operands[0], dtype, rows);
+                let f = kernels::round(isa, precision);
+                let dst = self.destination(id, rows);
+                self.instructions.push(Instruction::Unary { f, dst, a, rows });
+            }
             Elementwise::Binary(op) => {
                 if operands.iter().all(|o| o.1 == Arity::Scalar) {
                     operands[0] = (self.filled(operands[0], dtype, rows), Arity::Tile);

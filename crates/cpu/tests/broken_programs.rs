@@ -107,8 +107,8 @@ fn attributes_that_do_not_fit_the_operand_are_refused() {
         program.nodes[gather].op = Op::Gather { batch: 9 };
     });
     refused(|program| {
-        let dot = position(program, |op| matches!(op, Op::Dot(_)));
-        if let Op::Dot(dims) = &mut program.nodes[dot].op {
+        let dot = position(program, |op| matches!(op, Op::Dot(..)));
+        if let Op::Dot(dims, _) = &mut program.nodes[dot].op {
             dims.rhs_contract = vec![7];
         }
     });

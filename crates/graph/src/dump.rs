@@ -1,5 +1,6 @@
 //! Programs for people to read: a text form with one operation a line, and a Graphviz drawing.
 
+use crate::Precision;
 use crate::op::{ConvDims, DotDims, Op};
 use crate::program::{Program, ProgramNode};
 use std::fmt::{self, Write};
@@ -142,8 +143,8 @@ pub(crate) fn describe(op: &Op) -> String {
         Op::Reverse(axes) => format!("reverse{axes:?}"),
         Op::Reduce(op, axes) => format!("{}{axes:?}", format!("{op:?}").to_lowercase()),
         Op::ArgMax(axis) => format!("argmax[{axis}]"),
-        Op::Dot(dims) => describe_dot(dims),
-        Op::Conv(dims) => describe_conv(dims),
+        Op::Dot(dims, precision) => describe_dot(dims, *precision),
+        Op::Conv(dims, precision) => describe_conv(dims, *precision),
         Op::Gather { batch } => format!("gather[batch {batch}]"),
         Op::ScatterAdd { batch, size } => format!("scatter_add[batch {batch}, size {size}]"),
         Op::WindowArgMax(dims) => {
@@ -153,16 +154,21 @@ pub(crate) fn describe(op: &Op) -> String {
     }
 }
 
-fn describe_dot(dims: &DotDims) -> String {
+fn describe_dot(dims: &DotDims, precision: Precision) -> String {
     let pair = |l: &[usize], r: &[usize]| format!("{l:?}·{r:?}");
     let batch = match dims.lhs_batch.is_empty() {
         true => String::new(),
         false => format!(", batch {}", pair(&dims.lhs_batch, &dims.rhs_batch)),
     };
-    format!("dot[{}{batch}]", pair(&dims.lhs_contract, &dims.rhs_contract))
+    format!("dot[{}{batch}{}]", pair(&dims.lhs_contract, &dims.rhs_contract), rounding(precision))
 }
 
-fn describe_conv(dims: &ConvDims) -> String {
+/// The last attribute of a product; nothing where it does not round.
+fn rounding(precision: Precision) -> String {
+    if precision == Precision::Full { String::new() } else { format!(", {precision}") }
+}
+
+fn describe_conv(dims: &ConvDims, precision: Precision) -> String {
     let mut text = format!("conv[stride {:?}, padding {:?}", dims.stride, dims.padding);
     for (name, value) in [("image dilation", dims.image_dilation), ("kernel dilation", dims.kernel_dilation)] {
         if value != [1, 1] {
@@ -172,5 +178,5 @@ fn describe_conv(dims: &ConvDims) -> String {
     if dims.groups != 1 {
         let _ = write!(text, ", groups {}", dims.groups);
     }
-    text + "]"
+    text + &rounding(precision) + "]"
 }

@@ -1,8 +1,8 @@
 //! One shape rule a primitive: what comes out, or why the operands do not fit.
 
-use crate::DType;
 use crate::op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, UnaryOp, WindowDims};
 use crate::shape::{element_count, is_countable, other_axes};
+use crate::{DType, Precision};
 
 /// Type and shape of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -118,8 +118,8 @@ fn infer_unbounded(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred
             shape.remove(*axis);
             Ok(Meta { dtype: DType::I32, shape })
         }
-        Op::Dot(dims) => dot(dims, operands),
-        Op::Conv(dims) => conv(dims, operands),
+        Op::Dot(dims, precision) => rounded(*precision, dot(dims, operands)?),
+        Op::Conv(dims, precision) => rounded(*precision, conv(dims, operands)?),
         Op::Gather { batch } => gather(*batch, operands),
         Op::ScatterAdd { batch, size } => scatter_add(*batch, *size, operands),
         Op::WindowArgMax(dims) => window_argmax(dims, one()?),
@@ -190,6 +190,13 @@ fn concat(axis: usize, operands: &[&Meta]) -> Inferred {
         shape[axis] = shape[axis].saturating_add(other.shape[axis]);
     }
     Ok(Meta { dtype: first.dtype, shape })
+}
+
+fn rounded(precision: Precision, product: Meta) -> Inferred {
+    require(precision == Precision::Full || product.dtype == DType::F32, || {
+        format!("only operands of type f32 can be rounded to {precision}, not {}", product.dtype)
+    })?;
+    Ok(product)
 }
 
 fn dot(dims: &DotDims, operands: &[&Meta]) -> Inferred {

@@ -1,7 +1,7 @@
 //! The closed set of primitives. Everything else in the project is written in these, and every derivative rule
 //! (`rules.rs`) answers with these again, so a derivative can be derived to any order.
 
-use crate::DType;
+use crate::{DType, Precision};
 
 /// Elementwise functions of one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -229,10 +229,11 @@ pub enum Op {
     Reduce(ReduceOp, Vec<usize>),
     /// Index (`i32`) of the first largest element along an axis, which disappears.
     ArgMax(usize),
-    /// Batched matrix product over any contracted axes.
-    Dot(DotDims),
+    /// Batched matrix product over any contracted axes. Its precision is `Full` until a program is rewritten
+    /// ([`Program::with_precision`](crate::Program::with_precision)); so is that of a convolution.
+    Dot(DotDims, Precision),
     /// 2-D convolution. Operands: image, kernel.
-    Conv(ConvDims),
+    Conv(ConvDims, Precision),
     /// Operands x `[b.., n, inner..]`, indices `[b.., k..]` with `batch` leading axes b: `[b.., k.., inner..]`.
     Gather {
         /// Number of leading axes shared by operand and indices.

@@ -4,7 +4,7 @@ use crate::infer::Meta;
 use crate::op::{ConvDims, DotDims, Op, RandomKind, ReduceOp, WindowDims};
 use crate::program::ProgramNode;
 use crate::shape::{element_count, for_each_index, other_axes};
-use crate::{DType, Error, ErrorKind, Result};
+use crate::{DType, Error, ErrorKind, Precision, Result};
 use crate::{random, scalar};
 use std::panic::Location;
 
@@ -100,8 +100,8 @@ pub(crate) fn evaluate_node(node: &ProgramNode, x: &[Operand]) -> Result<Vec<f64
         }),
         Op::Reduce(op, axes) => reduce(*op, x[0], axes, meta),
         Op::ArgMax(axis) => argmax(x[0], *axis, meta),
-        Op::Dot(dims) => dot(x[0], x[1], dims, meta),
-        Op::Conv(dims) => conv(x[0], x[1], dims, meta),
+        Op::Dot(dims, precision) => dot(x[0], x[1], dims, *precision, meta),
+        Op::Conv(dims, precision) => conv(x[0], x[1], dims, *precision, meta),
         Op::Gather { batch } => gather(x[0], x[1], *batch, meta, line)?,
         Op::ScatterAdd { batch, size } => scatter_add(x[0], x[1], *batch, *size, meta, line)?,
         Op::WindowArgMax(dims) => window_argmax(x[0], dims, meta),
@@ -216,8 +216,14 @@ fn argmax(x: Operand, axis: usize, meta: &Meta) -> Vec<f64> {
     })
 }
 
+/// round(a)·round(b): operands that are rounded are 32-bit floats, and their product is exact in 64 bits.
+fn product(a: f64, b: f64, precision: Precision) -> f64 {
+    let round = |x: f64| if precision == Precision::Full { x } else { precision.round(x as f32) as f64 };
+    round(a) * round(b)
+}
+
 /// y[batch, free a, free b] = Σ over contracted of a·b.
-fn dot(a: Operand, b: Operand, dims: &DotDims, meta: &Meta) -> Vec<f64> {
+fn dot(a: Operand, b: Operand, dims: &DotDims, precision: Precision, meta: &Meta) -> Vec<f64> {
     let free_a = other_axes(a.meta.shape.len(), &[&dims.lhs_batch[..], &dims.lhs_contract].concat());
     let free_b = other_axes(b.meta.shape.len(), &[&dims.rhs_batch[..], &dims.rhs_contract].concat());
     let contracted = pick(&a.meta.shape, &dims.lhs_contract);
@@ -240,14 +246,14 @@ fn dot(a: Operand, b: Operand, dims: &DotDims, meta: &Meta) -> Vec<f64> {
                 ia[dims.lhs_contract[k]] = at;
                 ib[dims.rhs_contract[k]] = at;
             }
-            sum.add(a.at(&ia) * b.at(&ib));
+            sum.add(product(a.at(&ia), b.at(&ib), precision));
         });
         sum.value()
     })
 }
 
 /// The formula of [`ConvDims`]: places between spread elements and outside the image hold zero.
-fn conv(image: Operand, kernel: Operand, dims: &ConvDims, meta: &Meta) -> Vec<f64> {
+fn conv(image: Operand, kernel: Operand, dims: &ConvDims, precision: Precision, meta: &Meta) -> Vec<f64> {
     let (image_shape, kernel_shape) = (&image.meta.shape, &kernel.meta.shape);
     let (out_in_group, in_group) = (kernel_shape[0] / dims.groups, kernel_shape[1]);
     // The image element under kernel element k for output position o, along one axis.
@@ -264,7 +270,8 @@ fn conv(image: Operand, kernel: Operand, dims: &ConvDims, meta: &Meta) -> Vec<f6
         for_each_index(&kernel_shape[1..], |k| {
             let [c, ky, kx] = [k[0], k[1], k[2]];
             if let (Some(h), Some(w)) = (source(0, y, ky), source(1, x, kx)) {
-                sum.add(image.at(&[n, group * in_group + c, h, w]) * kernel.at(&[o, c, ky, kx]));
+                let (a, b) = (image.at(&[n, group * in_group + c, h, w]), kernel.at(&[o, c, ky, kx]));
+                sum.add(product(a, b, precision));
             }
         });
         sum.value()

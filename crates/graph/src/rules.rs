@@ -58,12 +58,13 @@ pub(crate) fn pullback(op: &Op, x: &[Tensor], y: Tensor, g: Tensor, which: usize
             let spread = g.broadcast(other_axes(x[0].rank(), axes), x[0].shape());
             first_largest(x[0], axes).select(spread, 0.0)
         }
-        Op::Dot(dims) if which == 0 => dot_left(dims, x[0], x[1], g),
-        Op::Dot(dims) => dot_right(dims, x[0], x[1], g),
+        // In a graph, every product is of full precision.
+        Op::Dot(dims, _) if which == 0 => dot_left(dims, x[0], x[1], g),
+        Op::Dot(dims, _) => dot_right(dims, x[0], x[1], g),
         // An image without elements is all padding.
-        Op::Conv(_) if x[0].is_empty() => x[which].zeros_like(),
-        Op::Conv(dims) if which == 0 => conv_image(dims, x[0], x[1], g),
-        Op::Conv(dims) => conv_kernel(dims, x[0], x[1], g),
+        Op::Conv(..) if x[0].is_empty() => x[which].zeros_like(),
+        Op::Conv(dims, _) if which == 0 => conv_image(dims, x[0], x[1], g),
+        Op::Conv(dims, _) => conv_kernel(dims, x[0], x[1], g),
         Op::Gather { batch } if which == 0 => g.scatter_add(x[1], *batch, x[0].dim(*batch)),
         Op::ScatterAdd { batch, .. } if which == 1 => g.gather(x[0], *batch),
         Op::Gather { .. } | Op::ScatterAdd { .. } => return None,

@@ -87,7 +87,7 @@ impl GraphData {
             Op::Pad { .. } | Op::CumSum { .. } if self.constant_value(inputs[0]) == Some(0.0) => {
                 Some(self.constant_node(0.0, meta, line))
             }
-            Op::Dot(_) | Op::Conv(_) => {
+            Op::Dot(..) | Op::Conv(..) => {
                 let [a, b] = *inputs else { return None };
                 let zero = self.zero_with(self.constant_value(a), b) || self.zero_with(self.constant_value(b), a);
                 zero.then(|| self.constant_node(0.0, meta, line))

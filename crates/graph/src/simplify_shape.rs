@@ -50,7 +50,7 @@ impl GraphData {
                 let composed = perm.iter().map(|&p| inner[p]).collect();
                 Some(self.add(Op::Transpose(composed), vec![self.inputs(x)[0]], meta.clone(), line))
             }
-            Op::Dot(dims) => {
+            Op::Dot(dims, precision) => {
                 let (a, b) = (self.inputs(x)[0], self.inputs(x)[1]);
                 let batch = dims.lhs_batch.len();
                 let left = self.meta(a).shape.len() - batch - dims.lhs_contract.len();
@@ -64,7 +64,7 @@ impl GraphData {
                         lhs_batch: dims.rhs_batch,
                         rhs_batch: dims.lhs_batch,
                     };
-                    self.add(Op::Dot(dims), vec![b, a], meta.clone(), line)
+                    self.add(Op::Dot(dims, precision), vec![b, a], meta.clone(), line)
                 })
             }
             Op::Broadcast(axes) if axes.is_empty() => {

@@ -4,7 +4,7 @@ use crate::graph::{Node, NodeId, make, refuse, with_graph};
 use crate::infer::Meta;
 use crate::op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, UnaryOp, WindowDims};
 use crate::shape::{broadcast_shapes, element_count, no_common_shape};
-use crate::{DType, Error, ErrorKind, Result};
+use crate::{DType, Error, ErrorKind, Precision, Result};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -551,7 +551,7 @@ impl Tensor {
     /// Product over matched axes; see [`DotDims`].
     #[track_caller]
     pub fn dot(self, other: Tensor, dims: DotDims) -> Tensor {
-        make(self.graph, "dot", Op::Dot(dims), &[self, other], None)
+        make(self.graph, "dot", Op::Dot(dims, Precision::Full), &[self, other], None)
     }
 
     /// Matrix product over the last axis of `self` and the second last of `other`. Leading axes are batches: they must
@@ -571,13 +571,13 @@ impl Tensor {
             lhs_batch: (0..batch).collect(),
             rhs_batch: (0..batch).collect(),
         };
-        make(self.graph, "matmul", Op::Dot(dims), &[self, other], None)
+        make(self.graph, "matmul", Op::Dot(dims, Precision::Full), &[self, other], None)
     }
 
     /// 2-D convolution of this image `[n, c, h, w]` with a kernel; see [`ConvDims`] and [`nn::conv2d`](crate::nn::conv2d).
     #[track_caller]
     pub fn conv(self, kernel: Tensor, dims: ConvDims) -> Tensor {
-        make(self.graph, "conv", Op::Conv(dims), &[self, kernel], None)
+        make(self.graph, "conv", Op::Conv(dims, Precision::Full), &[self, kernel], None)
     }
 
     /// Rows `[b.., n, inner..]` at `indices` `[b.., k..]`: `[b.., k.., inner..]`.

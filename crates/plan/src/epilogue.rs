@@ -16,7 +16,7 @@ use bilevel_graph::Result;
 pub(crate) fn attach(low: &Lowering, target: &dyn Target, grouping: &mut Grouping, order: &mut Order) -> Result<()> {
     for group in 0..grouping.groups.len() {
         let reads = grouping.groups[group].members.iter().flat_map(|&id| low.nodes[id].reads());
-        let is_product = |&node: &usize| matches!(low.nodes[node].kind, Kind::Dot(_));
+        let is_product = |&node: &usize| matches!(low.nodes[node].kind, Kind::Dot(..));
         let mut products: Vec<usize> = reads.map(|(node, _)| node).filter(is_product).collect();
         products.sort_unstable();
         products.dedup();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     fn is_product(schedule: &Schedule, node: usize) -> bool {
-        matches!(schedule.nodes[node].kind, Kind::Dot(_))
+        matches!(schedule.nodes[node].kind, Kind::Dot(..))
     }
 
     #[test]

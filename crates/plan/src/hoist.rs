@@ -39,7 +39,9 @@ fn is_cheap(kind: &Kind) -> bool {
             matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Floor)
         }
         Kind::Elementwise(Elementwise::Binary(op)) => !matches!(op, BinaryOp::Pow | BinaryOp::Div),
-        Kind::Elementwise(Elementwise::Copy | Elementwise::Select | Elementwise::Convert(_)) => true,
+        Kind::Elementwise(
+            Elementwise::Copy | Elementwise::Select | Elementwise::Convert(_) | Elementwise::Round(_),
+        ) => true,
         _ => false,
     }
 }

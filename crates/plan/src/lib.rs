@@ -29,7 +29,7 @@
 //!
 //! let schedule = Schedule::new(&program, &Machine).unwrap();
 //! let [product, pass] = schedule.groups() else { panic!("a product, and one loop for all the rest") };
-//! assert!(matches!(schedule.nodes[product.members[0]].kind, Kind::Dot(_)));
+//! assert!(matches!(schedule.nodes[product.members[0]].kind, Kind::Dot(..)));
 //! assert_eq!(pass.domain.unwrap().n, 320);
 //!
 //! // Neither group asks for a workspace. Only the product is in the arena: the loop keeps what it makes of it to itself.
@@ -45,6 +45,7 @@ mod group;
 mod hoist;
 mod lower;
 mod lower_dot;
+mod lower_round;
 mod memory;
 mod node;
 mod order;

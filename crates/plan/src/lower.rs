@@ -6,7 +6,7 @@ use crate::node::{Elementwise, Kind, Node, Operand};
 use crate::planning::{known, lacks};
 use crate::target::Target;
 use crate::view::View;
-use bilevel_graph::{DType, Meta, Op, Program, Result};
+use bilevel_graph::{DType, Meta, Op, Precision, Program, Result};
 use std::collections::HashMap;
 use std::panic::Location;
 
@@ -19,6 +19,8 @@ pub(crate) struct Lowering {
     pub outputs: Vec<Operand>,
     /// Input node and where its next value is, for every carry.
     pub carries: Vec<(usize, Operand)>,
+    /// The rounded copy of a node that a product of this precision has read.
+    pub rounded: HashMap<(usize, Precision), usize>,
 }
 
 impl Lowering {
@@ -43,7 +45,7 @@ impl Lowering {
 }
 
 impl Lowering {
-    fn push(&mut self, kind: Kind, operands: Vec<Operand>, shape: &[usize], dtype: DType, like: Line) -> usize {
+    pub fn push(&mut self, kind: Kind, operands: Vec<Operand>, shape: &[usize], dtype: DType, like: Line) -> usize {
         let invariant = !matches!(kind, Kind::Input)
             && operands.iter().all(|o| o.at().is_none_or(|(node, _)| self.nodes[node].invariant));
         let layout = View::contiguous(shape);
@@ -51,7 +53,7 @@ impl Lowering {
         self.nodes.len() - 1
     }
 
-    fn dense(&self, node: usize) -> Operand {
+    pub fn dense(&self, node: usize) -> Operand {
         Operand::At { node, view: View::contiguous(&self.nodes[node].shape) }
     }
 
@@ -101,12 +103,17 @@ impl Lowering {
     }
 }
 
-type Line = &'static Location<'static>;
+pub(crate) type Line = &'static Location<'static>;
 
 /// Lowers every node of the program.
 pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> {
-    let mut low =
-        Lowering { nodes: vec![], inputs: vec![None; program.inputs.len()], outputs: vec![], carries: vec![] };
+    let mut low = Lowering {
+        nodes: vec![],
+        inputs: vec![None; program.inputs.len()],
+        outputs: vec![],
+        carries: vec![],
+        rounded: HashMap::new(),
+    };
     let mut changes = vec![false; program.inputs.len()];
     program.carries.iter().map(|carry| carry.input).chain(program.step).for_each(|input| changes[input] = true);
     let numbers = program.inputs.iter().enumerate().filter_map(|(number, port)| Some((port.node?, number)));
@@ -192,21 +199,23 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 let node = low.push(Kind::ArgMax, vec![operand], shape, dtype, line);
                 low.dense(node)
             }
-            Op::Dot(dims) => {
+            Op::Dot(dims, precision) => {
+                let (operands, precision) = low.rounded(operands, *precision, target, line);
                 let a = low.in_memory(operands[0].clone(), &metas[0].shape, dtype, line);
                 let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
                 let out = dot_result(dims, metas[0].shape.len(), shape, written_transposed[id].as_deref());
                 let (layout, a, b) =
                     lower_dot(&mut low, dims, (a, &metas[0].shape), (b, &metas[1].shape), &out, dtype, line)?;
-                let node = low.push(Kind::Dot(layout), vec![a, b], shape, dtype, line);
+                let node = low.push(Kind::Dot(layout, precision), vec![a, b], shape, dtype, line);
                 low.nodes[node].layout = out.clone();
                 Operand::At { node, view: out }
             }
-            Op::Conv(dims) => {
+            Op::Conv(dims, precision) => {
+                let (operands, precision) = low.rounded(operands, *precision, target, line);
                 let a = low.in_memory(operands[0].clone(), &metas[0].shape, dtype, line);
                 let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
                 let out = placed(shape, written_transposed[id].as_deref());
-                let node = low.push(Kind::Conv(dims.clone()), vec![a, b], shape, dtype, line);
+                let node = low.push(Kind::Conv(dims.clone(), precision), vec![a, b], shape, dtype, line);
                 low.nodes[node].layout = out.clone();
                 Operand::At { node, view: out }
             }
@@ -279,7 +288,7 @@ fn transposed_results(program: &Program) -> Vec<Option<Vec<usize>>> {
     for node in &program.nodes {
         if let Op::Transpose(perm) = &node.op
             && uses[node.inputs[0]] == 1
-            && matches!(program.nodes[node.inputs[0]].op, Op::Dot(_) | Op::Conv(_))
+            && matches!(program.nodes[node.inputs[0]].op, Op::Dot(..) | Op::Conv(..))
         {
             perms[node.inputs[0]] = Some(perm.clone());
         }

@@ -2,7 +2,7 @@
 
 use crate::lower_dot::DotLayout;
 use crate::view::View;
-use bilevel_graph::{BinaryOp, ConvDims, DType, RandomKind, ReduceOp, UnaryOp, WindowDims};
+use bilevel_graph::{BinaryOp, ConvDims, DType, Precision, RandomKind, ReduceOp, UnaryOp, WindowDims};
 use std::panic::Location;
 
 /// What a node of the lowered program does. Operands are named in the order in which they stand in [`Node::operands`].
@@ -18,10 +18,12 @@ pub enum Kind {
     Reduce(ReduceOp, Vec<usize>),
     /// The place of the largest element along the last axis of the operand's view; of several, the first.
     ArgMax,
-    /// A batched matrix product; its strides already contain the views of its operands, but for their offsets.
-    Dot(DotLayout),
-    /// A convolution of an image with a kernel, each a view of four axes. The result lies as [`Node::layout`] says.
-    Conv(ConvDims),
+    /// A batched matrix product; its strides already contain the views of its operands, but for their offsets. Its precision
+    /// is `Full`, or one that [`Target::multiplies`](crate::Target::multiplies) says is the machine's own.
+    Dot(DotLayout, Precision),
+    /// A convolution of an image with a kernel, each a view of four axes, in a precision as that of a product. The result lies
+    /// as [`Node::layout`] says.
+    Conv(ConvDims, Precision),
     /// Operands x and indices, both dense: rows of x by their number.
     Gather {
         /// Leading axes that both operands share.
@@ -67,6 +69,8 @@ pub enum Elementwise {
     Select,
     /// The operand as another type.
     Convert(DType),
+    /// The operand as a product of this precision multiplies it, still a 32-bit float: [`Precision::round`].
+    Round(Precision),
     /// Draws of this kind from the stream with this number. Operands are a key (two elements) and a counter (one), read whole.
     Random(RandomKind, u32),
 }

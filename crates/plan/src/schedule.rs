@@ -99,7 +99,7 @@ impl Schedule {
     }
 
     fn stored_nodes(&self, live: &[bool]) -> Vec<bool> {
-        let product = |id: usize| matches!(self.nodes[id].kind, Kind::Dot(_));
+        let product = |id: usize| matches!(self.nodes[id].kind, Kind::Dot(..));
         let loop_member = |id: usize| matches!(self.role(id), Some(Role::Full | Role::Row)) && !product(id);
         let mut stored: Vec<bool> = (0..self.nodes.len()).map(|id| live[id] && !loop_member(id)).collect();
         for (id, node) in self.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {

@@ -2,6 +2,7 @@
 
 use crate::group::Group;
 use crate::node::{Elementwise, Kind, Node, Operand};
+use bilevel_graph::Precision;
 
 /// A machine as planning sees it. The defaults of the methods suit any machine.
 pub trait Target {
@@ -20,6 +21,14 @@ pub trait Target {
     /// operations and reductions can.
     fn fuses(&self, kind: &Kind) -> bool {
         matches!(kind, Kind::Elementwise(_) | Kind::Reduce(..) | Kind::ArgMax)
+    }
+
+    /// True where products and convolutions of this precision, other than `Full`, are the machine's own: it rounds their
+    /// operands itself, as it reads them or in copies that it makes. By default none are: planning has the operands rounded in
+    /// loops ([`Elementwise::Round`]), once for all products that read them, and the products are of full precision.
+    fn multiplies(&self, precision: Precision) -> bool {
+        let _ = precision;
+        false
     }
 
     /// True where a loop that reads this matrix product should be one group with it ([`Group::product`]). By default none

@@ -8,8 +8,8 @@ use crate::config::Config;
 use crate::errors::{CliError, Result};
 use crate::interrupt::end_on_interrupt;
 use bilevel::{
-    Agreement, Curvature, Diagnosis, Key, Method, Problem, ProblemReport, Recorder, Session, Snapshot, StopReason,
-    methods_for,
+    Agreement, Curvature, Diagnosis, Key, Method, Precision, PrecisionReport, Problem, ProblemReport, Recorder,
+    Session, Snapshot, StopReason, methods_for,
 };
 use bilevel_graph::CheckReport;
 use bilevel_tasks::Setup;
@@ -100,15 +100,22 @@ pub fn check(arguments: &Check, out: &mut dyn Write) -> Result<()> {
     end_on_interrupt(printing.clone(), |()| "stopped before the check was done".into())?;
     let session = Session::new(&setup.problem, &config.executor())?;
     let first = FirstIterations::of(&config, &setup, &session)?;
-    let mut looking = setup.problem.check().executor(config.executor()).seed(config.seed).at(first.state.clone());
-    looking = looking.method(config.method());
-    if arguments.all_methods {
-        let others = methods_for(&setup.problem)?.into_iter().filter(|info| info.name != config.method.name());
-        for info in others {
-            looking = looking.method(config.task()?.method(info.name)?);
+    let looking = || -> Result<bilevel::Check> {
+        let mut looking = setup.problem.check().executor(config.executor()).seed(config.seed).at(first.state.clone());
+        looking = looking.method(config.method());
+        if arguments.all_methods {
+            let others = methods_for(&setup.problem)?.into_iter().filter(|info| info.name != config.method.name());
+            for info in others {
+                looking = looking.method(config.task()?.method(info.name)?);
+            }
         }
-    }
-    let findings = looking.run()?;
+        Ok(looking)
+    };
+    let findings = looking()?.run()?;
+    let rounding = match config.precision {
+        Precision::Full => None,
+        precision => Some(looking()?.compare_precision(precision)?),
+    };
     let cause = first.diverged.as_ref().map(|diagnosis| diagnosis.cause);
     let following = following(&config, &session)?;
     let mut said = advice(findings.curvature, InnerSteps::of(&config), cause, &following);
@@ -116,10 +123,10 @@ pub fn check(arguments: &Check, out: &mut dyn Write) -> Result<()> {
     let answer = verdict(&findings, tolerance).and_then(|()| first.verdict());
     let _printing = printing.lock().unwrap_or_else(PoisonError::into_inner);
     if arguments.json {
-        let json = to_json(&findings, &first, &said, answer.is_ok());
+        let json = to_json(&findings, rounding.as_ref(), &first, &said, answer.is_ok());
         writeln!(out, "{json:#}")?;
     } else {
-        print(&config, &setup.problem, &findings, &said, out)?;
+        print(&config, &setup.problem, (&findings, rounding.as_ref()), &said, out)?;
     }
     answer
 }
@@ -143,7 +150,7 @@ pub fn verdict(findings: &ProblemReport, tolerance: f64) -> Result<()> {
 fn print(
     config: &Config,
     problem: &Problem,
-    findings: &ProblemReport,
+    (findings, rounding): (&ProblemReport, Option<&PrecisionReport>),
     said: &[String],
     out: &mut dyn Write,
 ) -> Result<()> {
@@ -152,6 +159,9 @@ fn print(
     let (lambda, theta) = (count(lambda, "hyperparameter"), count(theta, "parameter"));
     writeln!(out, "{} by {method}: {lambda}, {theta}\n", config.experiment)?;
     writeln!(out, "{findings}")?;
+    if let Some(rounding) = rounding {
+        writeln!(out, "{rounding}")?;
+    }
     for line in said {
         writeln!(out, "{line}")?;
     }
@@ -162,7 +172,13 @@ fn count(number: usize, of: &str) -> String {
     format!("{number} {of}{}", if number == 1 { "" } else { "s" })
 }
 
-fn to_json(findings: &ProblemReport, first: &FirstIterations, said: &[String], passed: bool) -> Value {
+fn to_json(
+    findings: &ProblemReport,
+    rounding: Option<&PrecisionReport>,
+    first: &FirstIterations,
+    said: &[String],
+    passed: bool,
+) -> Value {
     let rows = |report: &CheckReport| -> Vec<Value> {
         let rows = report.rows.iter().map(|row| {
             json!({
@@ -197,6 +213,7 @@ fn to_json(findings: &ProblemReport, first: &FirstIterations, said: &[String], p
         "idle": findings.idle,
         "curvature": { "largest": largest, "smallest": smallest, "products": products },
         "methods": methods.collect::<Vec<_>>(),
+        "precision": rounding,
         "first_iterations": first.to_json(),
         "advice": said,
     })

@@ -10,7 +10,7 @@ use crate::folder::RunFolder;
 use crate::interrupt::stop_run_on_interrupt;
 use crate::metrics::look_at;
 use crate::runner::execute;
-use bilevel::Checkpoints;
+use bilevel::{Checkpoints, Precision};
 use std::io::Write;
 
 /// Runs the command.
@@ -26,6 +26,18 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
         entries.push(Entry::argument(&["outer", "iterations"], Given::Whole(asked as i64), format!("--outer {asked}")));
     }
     let mut config = Config::resolve(&entries)?;
+    if let Some(asked) = &arguments.precision {
+        let precision =
+            asked.parse::<Precision>().map_err(|reason| CliError::Usage(format!("--precision: {reason}")))?;
+        if precision != config.precision {
+            return Err(CliError::Usage(format!(
+                "{0} was begun with precision {1} and cannot go on with {precision}, which would be another run; begin that with \
+                 'bilevel run {0}/config.toml --precision {precision} --out DIR'",
+                folder.path().display(),
+                config.precision
+            )));
+        }
+    }
     config.metrics.tensorboard |= arguments.tensorboard;
     folder.check_unchanged(&config)?;
     match newest.map(|newest| newest.checkpoint.iteration()) {

@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// The configuration that the command line asks for.
 pub fn resolve(which: &Which) -> Result<Config> {
-    let Which { what, method, seed, outer, set, data } = which;
+    let Which { what, method, seed, outer, precision, set, data } = which;
     // A name has no point and no slash in it; a file that is there is meant even so.
     let is_file = what.ends_with(".toml") || what.contains(['/', '\\']) || Path::new(what).is_file();
     let mut entries = if is_file {
@@ -54,6 +54,9 @@ pub fn resolve(which: &Which) -> Result<Config> {
     }
     if let Some(outer) = outer {
         argument(&["outer", "iterations"], Given::Whole(*outer as i64), format!("--outer {outer}"));
+    }
+    if let Some(word) = precision {
+        argument(&["precision"], Given::Text(word.clone()), format!("--precision {word}"));
     }
     if let Some(data) = data {
         argument(&["data"], Given::Text(data.clone()), format!("--data {data}"));

@@ -56,6 +56,7 @@ impl Plan {
                 method: Some(method.clone()),
                 seed,
                 outer: arguments.outer,
+                precision: arguments.precision.clone(),
                 set: arguments.set.clone(),
                 data: arguments.data.clone(),
             })
@@ -201,6 +202,9 @@ fn mark_settings(arguments: &Compare) -> String {
     }
     if let Some(outer) = arguments.outer {
         lines += &format!("outer = {outer}\n");
+    }
+    if let Some(precision) = &arguments.precision {
+        lines += &format!("precision = {}\n", quoted(precision));
     }
     if !arguments.set.is_empty() {
         let set: Vec<String> = arguments.set.iter().map(|text| quoted(text)).collect();

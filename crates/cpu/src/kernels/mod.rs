@@ -32,7 +32,7 @@ mod tests_speed;
 #[cfg(test)]
 mod tests_tiles;
 
-use bilevel_graph::{BinaryOp, DType, RandomKind, UnaryOp};
+use bilevel_graph::{BinaryOp, DType, Precision, RandomKind, UnaryOp};
 
 /// An instruction set the kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -153,6 +153,11 @@ pub fn fused(isa: Isa, op: FusedOp, dtype: DType, a: Arity, b: Arity, c: Arity) 
 /// dst\[i\] = a\[i\] in another type, as Rust's `as`; in place only between types of one size.
 pub fn convert(isa: Isa, from: DType, to: DType) -> UnaryFn {
     ask!(isa, convert(from, to))
+}
+
+/// dst\[i\] = a\[i\], both 32-bit floats, as a product of this precision multiplies it.
+pub fn round(isa: Isa, precision: Precision) -> UnaryFn {
+    ask!(isa, round(precision))
 }
 
 /// dst\[i\] = the one element at the second pointer.

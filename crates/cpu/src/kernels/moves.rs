@@ -1,6 +1,7 @@
 //! Kernels that move or make elements without arithmetic on tiles: fill, copy, strided copy, repeat, iota, convert.
 
 use super::simd::Num;
+use bilevel_graph::Precision;
 
 /// dst\[i\] = value
 #[inline(always)]
@@ -153,6 +154,23 @@ impl Cast<i32> for f32 {
         if self >= 2147483648.0 { i32::MAX } else { whole }
     }
 }
+
+macro_rules! rounded {
+    ($($name:ident),+) => {
+        $(#[doc = "A 32-bit float as a product of this precision multiplies it."]
+        #[derive(Clone, Copy)]
+        #[repr(transparent)]
+        pub(crate) struct $name(#[allow(dead_code, reason = "read as the float it is in memory")] f32);
+
+        impl Cast<$name> for f32 {
+            #[inline(always)]
+            fn cast(self) -> $name {
+                $name(Precision::$name.round(self))
+            }
+        })+
+    };
+}
+rounded!(Tf32, Bf16);
 
 /// dst\[i\] = a\[i\] in another type
 ///

@@ -69,7 +69,7 @@ macro_rules! target {
             use super::super::$own::{F32s as F32, F64s as F64, I32s as I32};
             use super::super::{basic, erf, exp, log, pow, trig};
             use super::super::{Arity, BinaryFn, FusedOp, IotaFn, Rows2Fn, RowsFn, StridedFn, TernaryFn, UnaryFn};
-            use bilevel_graph::{BinaryOp, DType, UnaryOp};
+            use bilevel_graph::{BinaryOp, DType, Precision, UnaryOp};
 
 
             $(#[$feature])*
@@ -221,6 +221,14 @@ macro_rules! target {
                     (DType::I32, DType::F32) => casts::<i32, f32>,
                     (DType::I32, DType::F64) => casts::<i32, f64>,
                     _ => super::super::copy(from),
+                }
+            }
+
+            pub(crate) fn round(precision: Precision) -> UnaryFn {
+                match precision {
+                    Precision::Full => super::super::copy(DType::F32),
+                    Precision::Tf32 => casts::<f32, moves::Tf32>,
+                    Precision::Bf16 => casts::<f32, moves::Bf16>,
                 }
             }
 

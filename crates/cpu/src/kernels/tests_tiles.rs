@@ -183,6 +183,11 @@ macro_rules! for_types {
 }
 for_types!(unary_kernels, binary_kernels, ternary_kernels, moving_kernels, row_kernels, accumulating_kernels);
 
+#[test]
+fn rounding_kernels() {
+    Isa::available().into_iter().for_each(checks::rounding);
+}
+
 /// A tile of n samples from the k-th on, one element past an aligned start, with guards before and after.
 struct Tile<T> {
     all: Vec<T>,
@@ -373,6 +378,27 @@ mod checks {
             unsafe { f(a.at(), a.at(), n) };
             let after: Vec<U> = (0..n).map(|i| unsafe { a.at().cast::<U>().add(i).read() }).collect();
             after.iter().enumerate().for_each(|(i, x)| assert_eq!(x.bits(), d.values()[i].bits(), "{what} in place"));
+        }
+    }
+
+    /// Rounded as [`Precision::round`] says, apart and in place.
+    pub fn rounding(isa: Isa) {
+        for n in lengths() {
+            for precision in Precision::ALL {
+                let what = format!("{isa:?} {precision}");
+                let mut a = Tile::<f32>::new(n, n);
+                for (i, x) in [1.0 + 1.0 / 256.0, f32::MAX, 1e-40, 1.0 + 3.0 / 2048.0].iter().enumerate() {
+                    if i < n {
+                        a.all[1 + i] = *x;
+                    }
+                }
+                let u = a.values().to_vec();
+                let mut d = Tile::<f32>::new(n, 1);
+                unsafe { round(isa, precision)(d.at(), a.at(), n) };
+                d.expect(&what, |i| precision.round(u[i]));
+                unsafe { round(isa, precision)(a.at(), a.at(), n) };
+                a.expect(&format!("{what} in place"), |i| precision.round(u[i]));
+            }
         }
     }
 

@@ -1,5 +1,5 @@
 //! What an executor must do, as programs it can be run on: every primitive, every way to carry a value, random programs of
-//! all of them, and everything it must refuse. The [`Reference`](crate::Reference) says what is right.
+//! all of them, the same with products that round their operands, and everything it must refuse. The [`Reference`](crate::Reference) says what is right.
 //!
 //! Whoever writes an executor runs the whole of it in one test:
 //!
@@ -20,6 +20,7 @@ mod carries;
 mod case;
 mod dice;
 mod differentiable;
+mod precisions;
 mod primitives;
 mod refusals;
 mod varied;
@@ -29,12 +30,13 @@ pub use carries::carries;
 pub use case::{Case, Inputs, outputs, results, set_all};
 pub use dice::Dice;
 pub use differentiable::{Differentiable, Size, random_program};
+pub use precisions::rounded_products;
 pub use primitives::primitives;
 pub use refusals::refusals;
 pub use varied::varied_program;
 
 use crate::shape::broadcast_shapes;
-use crate::{DType, Executor, Graph, Result, Tensor};
+use crate::{DType, Executor, Graph, Precision, Result, Tensor};
 use std::ops::Range;
 
 /// Runs everything there is on an executor, random programs from each of these seeds, and gathers what it does wrong. The
@@ -55,6 +57,13 @@ pub fn check_all(executor: &dyn Executor, seeds: Range<u64>) -> Result<Vec<Failu
             if seed % 16 == 0 {
                 check(random_program(seed, &Graph::new(), dtype, Size::large)?);
             }
+        }
+    }
+    for precision in [Precision::Tf32, Precision::Bf16] {
+        rounded_products(precision)?.into_iter().for_each(&mut check);
+        for seed in seeds.clone() {
+            check(random_program(seed, &Graph::new(), DType::F32, Size::small)?.in_precision(precision));
+            check(varied_program(seed, &Graph::new(), DType::F32, Size::small)?.in_precision(precision));
         }
     }
     Ok(failures)

@@ -1,0 +1,105 @@
+//! Operands of products in a precision the machine has no products of: rounded in loops, once for all products that read them.
+
+use crate::lower::{Line, Lowering};
+use crate::node::{Elementwise, Kind, Operand};
+use crate::target::Target;
+use bilevel_graph::Precision;
+
+impl Lowering {
+    /// The operands of a product as the machine is to read them, and the precision left for it to see to.
+    pub fn rounded(
+        &mut self,
+        operands: Vec<Operand>,
+        precision: Precision,
+        target: &dyn Target,
+        like: Line,
+    ) -> (Vec<Operand>, Precision) {
+        if precision == Precision::Full || target.multiplies(precision) {
+            return (operands, precision);
+        }
+        let round = |operand| self.rounded_operand(operand, precision, like);
+        (operands.into_iter().map(round).collect(), Precision::Full)
+    }
+
+    fn rounded_operand(&mut self, operand: Operand, precision: Precision, like: Line) -> Operand {
+        let kind = Kind::Elementwise(Elementwise::Round(precision));
+        let (node, view) = match operand {
+            Operand::Constant(value) => return Operand::Constant(precision.round(value as f32) as f64),
+            Operand::At { node, view } => (node, view),
+        };
+        let dtype = self.nodes[node].dtype;
+        // A small part of something large is rounded by itself.
+        if view.count() < self.nodes[node].count() {
+            let shape = view.shape.clone();
+            let part = self.push(kind, vec![Operand::At { node, view }], &shape, dtype, like);
+            return self.dense(part);
+        }
+        // Whatever the view does with the elements, it does with their rounded copies.
+        let known = self.rounded.get(&(node, precision)).copied();
+        let whole = known.unwrap_or_else(|| {
+            let (dense, shape) = (self.dense(node), self.nodes[node].shape.clone());
+            self.push(kind, vec![dense], &shape, dtype, like)
+        });
+        self.rounded.insert((node, precision), whole);
+        Operand::At { node: whole, view }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::Schedule;
+    use crate::target::Limits;
+    use bilevel_graph::{DType, Graph, Program};
+
+    /// A machine with, or without, products of its own that round.
+    struct Machine(bool);
+    impl Target for Machine {
+        fn limits(&self) -> Limits {
+            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64 }
+        }
+
+        fn multiplies(&self, _: Precision) -> bool {
+            self.0
+        }
+    }
+
+    /// The precisions of all products, and the sizes of what is rounded.
+    fn planned(program: &Program, machine: Machine) -> (Vec<Precision>, Vec<usize>) {
+        let schedule = Schedule::new(program, &machine).unwrap();
+        let (mut products, mut rounded) = (vec![], vec![]);
+        for &id in schedule.groups().iter().flat_map(|group| &group.members) {
+            match schedule.nodes[id].kind {
+                Kind::Dot(_, precision) | Kind::Conv(_, precision) => products.push(precision),
+                Kind::Elementwise(Elementwise::Round(Precision::Bf16)) => rounded.push(schedule.nodes[id].count()),
+                _ => {}
+            }
+        }
+        rounded.sort_unstable();
+        (products, rounded)
+    }
+
+    #[test]
+    fn a_machine_with_products_that_round_gets_them_as_they_are() {
+        let g = Graph::new();
+        let (x, w) = (g.input("x", [8, 5], DType::F32), g.input("w", [5, 6], DType::F32));
+        let program = Program::builder(&g).output("y", x.matmul(w)).build().unwrap().with_precision(Precision::Bf16);
+        assert_eq!(planned(&program, Machine(true)), (vec![Precision::Bf16], vec![]));
+        assert_eq!(planned(&program, Machine(false)), (vec![Precision::Full], vec![30, 40]));
+    }
+
+    #[test]
+    fn an_operand_is_rounded_once_however_it_is_read_and_a_part_of_it_alone() {
+        let g = Graph::new();
+        let [x, w, b] =
+            [("x", &[8, 5][..]), ("w", &[5, 5]), ("b", &[5])].map(|(name, shape)| g.input(name, shape, DType::F32));
+        let right = [w, w.t(), b.broadcast([0], [5, 9]), w.slice(1, 0, 2)];
+        let mut builder = Program::builder(&g);
+        for (i, right) in right.into_iter().enumerate() {
+            builder = builder.output(i.to_string(), x.matmul(right));
+        }
+        let program = builder.build().unwrap().with_precision(Precision::Bf16);
+        // b as it is before it is repeated, two columns of w, w, and x.
+        assert_eq!(planned(&program, Machine(false)), (vec![Precision::Full; 4], vec![5, 10, 25, 40]));
+    }
+}
