@@ -30,7 +30,7 @@ pub(crate) fn conv(
     let (down, along) = (out.strides[2], out.strides[3]);
     let merges = oh == 1 || ow == 1 || down == along * ow as isize;
     if rows * inputs < THIN || dtype == DType::I32 || terms == 0 || !merges {
-        return vec![Work::Kernel(convolution(dims, (image, kernel), dtype, out, to))];
+        return vec![Work::Kernel(convolution(dims, (image, kernel), (dtype, factor.precision()), out, to))];
     }
     let mut works = vec![];
     let weights = if kernel.view.runs().len() <= 1 && kernel.view.runs().iter().all(|run| run.stride == 1) {

@@ -18,18 +18,24 @@ const LARGE: usize = 1 << 26;
 pub(crate) type Start = (Place, isize);
 
 /// The steps of a product of these operands.
-pub(crate) fn dot(layout: &DotLayout, dtype: DType, factor: Factor, (a, b, c): (Start, Start, Start), workspace: &mut Workspace) -> Vec<Work> {
+pub(crate) fn dot(
+    layout: &DotLayout,
+    dtype: DType,
+    factor: Factor,
+    (a, b, c): (Start, Start, Start),
+    workspace: &mut Workspace,
+) -> Vec<Work> {
     let batch: usize = layout.batch.iter().map(|(length, _)| length).product();
     let work = layout.m.saturating_mul(layout.n).saturating_mul(layout.k).saturating_mul(batch);
     if layout.m * layout.n * batch == 0 {
         return vec![];
     }
-    let own = dtype == DType::I32 || (work < SMALL && factor != Factor::Bf16 && factor != Factor::Tf32) || work == 0;
+    let own = dtype == DType::I32 || work < SMALL;
     let swapped = column_major(layout.m, layout.n, layout.c).is_none_or(|(transposed, _)| transposed);
     let result = if swapped { (layout.n, layout.m, (layout.c.1, layout.c.0)) } else { (layout.m, layout.n, layout.c) };
     let result = column_major(result.0, result.1, result.2).filter(|(transposed, _)| !transposed);
     let Some((_, leading)) = result.filter(|_| !own) else {
-        return vec![Work::Kernel(product(layout, dtype, a, b, c.0))];
+        return vec![Work::Kernel(product(layout, (dtype, factor.precision()), a, b, c))];
     };
     // A result whose matrices lie at no single distance is computed in parts.
     let Some(c_apart) = apart(&layout.batch, 2) else {
@@ -46,13 +52,15 @@ pub(crate) fn dot(layout: &DotLayout, dtype: DType, factor: Factor, (a, b, c): (
     };
     let mut works = vec![];
     let mut side = |start: Start, side: usize, (rows, columns): (usize, usize), strides: (isize, isize)| {
-        let direct = column_major(rows, columns, strides).zip(apart(&layout.batch, side)).filter(|_| factor != Factor::Bf16);
+        let direct =
+            column_major(rows, columns, strides).zip(apart(&layout.batch, side)).filter(|_| factor != Factor::Bf16);
         if let Some(((transposed, leading), apart)) = direct {
             return Matrix { at: address(start, dtype), transposed, leading, apart };
         }
         // Read in the order in which it lies: rows whole where their elements are neighbours, else columns.
         let by_rows = strides.1.unsigned_abs() <= strides.0.unsigned_abs();
-        let inner = if by_rows { [(rows, strides.0), (columns, strides.1)] } else { [(columns, strides.1), (rows, strides.0)] };
+        let inner =
+            if by_rows { [(rows, strides.0), (columns, strides.1)] } else { [(columns, strides.1), (rows, strides.0)] };
         let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[side])).chain(inner);
         let (shape, strides): (Vec<usize>, Vec<isize>) = axes.unzip();
         // A batch that shares a matrix needs it once.

@@ -8,7 +8,7 @@ use crate::source::{
 };
 use crate::step::{Factor, Span, Step, Work};
 use crate::workspace::Workspace;
-use bilevel_graph::{DType, Error, ReduceOp, Result};
+use bilevel_graph::{DType, Error, Precision, ReduceOp, Result};
 use bilevel_plan::{Domain, Kind, Operand, Place, Role, View, known, lacks};
 use std::panic::Location;
 
@@ -49,9 +49,8 @@ fn spans(
     workspace_used: usize,
     workspace: Option<Place>,
 ) -> Result<(Vec<Span>, Vec<Span>)> {
-    let span = |node: usize| {
-        context.place(node).map(|place| Span { place, bytes: context.schedule.nodes[node].bytes() })
-    };
+    let span =
+        |node: usize| context.place(node).map(|place| Span { place, bytes: context.schedule.nodes[node].bytes() });
     let (mut reads, mut writes) = (vec![], vec![]);
     for &member in members {
         for (read, _) in context.schedule.nodes[member].reads() {
@@ -99,7 +98,13 @@ fn sink(context: Context, id: usize) -> Result<(ReduceOp, DType, Structure, Plac
     Ok((*op, node.dtype, Structure::new(&view.shape, axes), context.place(id)?))
 }
 
-fn flat_loop(context: Context, n: usize, stored: &[usize], sinks: &[usize], space: &mut Workspace) -> Result<Vec<Work>> {
+fn flat_loop(
+    context: Context,
+    n: usize,
+    stored: &[usize],
+    sinks: &[usize],
+    space: &mut Workspace,
+) -> Result<Vec<Work>> {
     let (mut scalars, mut others): (Vec<usize>, Vec<(Structure, Vec<usize>)>) = (vec![], vec![]);
     for &id in sinks {
         let (_, _, structure, _) = sink(context, id)?;
@@ -206,19 +211,21 @@ fn single(context: Context, id: usize, space: &mut Workspace, checks: &mut Vec<C
         checks.push(Check { operation, limit, location: line });
         checks.len() - 1
     };
-    let factor = match dtype {
-        DType::F64 => Factor::F64,
-        _ => Factor::F32,
+    let factor = |precision: Precision| match (dtype, precision) {
+        (DType::F64, _) => Factor::F64,
+        (_, Precision::Full) => Factor::F32,
+        (_, Precision::Tf32) => Factor::Tf32,
+        (_, Precision::Bf16) => Factor::Bf16,
     };
     Ok(match &node.kind {
-        Kind::Dot(layout) => {
+        Kind::Dot(layout, precision) => {
             let (a, b) = (elements(0)?, elements(1)?);
             let starts = ((a.place, a.view.offset), (b.place, b.view.offset), (context.place(id)?, 0));
-            dot(layout, dtype, factor, starts, space)
+            dot(layout, dtype, factor(*precision), starts, space)
         }
-        Kind::Conv(dims) => {
+        Kind::Conv(dims, precision) => {
             let to = (&node.layout, context.place(id)?);
-            conv(dims, (elements(0)?, elements(1)?), (dtype, factor), to, space)
+            conv(dims, (elements(0)?, elements(1)?), (dtype, factor(*precision)), to, space)
         }
         Kind::Gather { batch } => {
             let (x, indices) = (elements(0)?, elements(1)?);

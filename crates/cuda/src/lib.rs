@@ -1,1 +1,32 @@
+//! Plans a program and runs it on an NVIDIA GPU.
+//!
+//! The driver and the libraries are looked for when [`Cuda::new`] is called, so a program that links this crate builds and runs
+//! on machines without any of them. Kernels are written from the groups that `bilevel-plan` makes, compiled by NVRTC and
+//! kept on disk; matrix products go through cuBLASLt. One step of a program's loop is one CUDA graph, in which independent work
+//! runs side by side, and nothing crosses to the host before somebody reads it.
+//!
+//! Unsafe code is in `driver.rs`, `storage.rs`, `blas.rs`, `compile.rs` and `run.rs`: calls of the driver and of the
+//! libraries, with addresses that the plan gives.
 
+mod blas;
+mod branches;
+mod cache;
+mod compile;
+mod conv;
+mod cuda;
+mod dot;
+mod driver;
+mod group;
+mod load;
+mod plan;
+mod run;
+mod source;
+mod step;
+mod storage;
+mod target;
+mod workspace;
+
+pub use compile::{Architecture, compile_program};
+pub use cuda::{Cuda, DeviceInfo};
+pub use load::{Missing, found_libraries};
+pub use run::CudaRun;

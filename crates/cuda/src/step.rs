@@ -1,7 +1,7 @@
 //! What one group of a schedule becomes: kernels, products and copies, in the order in which they run.
 
 use crate::source::{Arg, Launch};
-use bilevel_graph::DType;
+use bilevel_graph::Precision;
 use bilevel_plan::Place;
 use std::panic::Location;
 
@@ -67,12 +67,12 @@ pub(crate) enum Factor {
 }
 
 impl Factor {
-    /// Bytes of an element.
-    pub fn size(self) -> usize {
+    /// The precision it stands for.
+    pub fn precision(self) -> Precision {
         match self {
-            Factor::F32 | Factor::Tf32 => 4,
-            Factor::Bf16 => 2,
-            Factor::F64 => 8,
+            Factor::F32 | Factor::F64 => Precision::Full,
+            Factor::Tf32 => Precision::Tf32,
+            Factor::Bf16 => Precision::Bf16,
         }
     }
 }
@@ -111,11 +111,4 @@ pub(crate) struct Product {
     pub c: Matrix,
     /// Memory for the library.
     pub workspace: Place,
-}
-
-impl Product {
-    /// Type of C.
-    pub fn dtype(&self) -> DType {
-        if self.factor == Factor::F64 { DType::F64 } else { DType::F32 }
-    }
 }

@@ -1,6 +1,7 @@
 //! A GPU as planning sees it.
 
 use crate::source::LONGEST_ROW;
+use bilevel_graph::Precision;
 use bilevel_plan::{Limits, Target};
 
 /// Places in memory are multiples of what the widest loads and the libraries like best.
@@ -21,5 +22,9 @@ impl Target for CudaTarget {
             axes: 8,
             alignment: ALIGN,
         }
+    }
+
+    fn multiplies(&self, _: Precision) -> bool {
+        true
     }
 }

@@ -157,6 +157,11 @@ pub enum ErrorKind {
         /// What it was.
         what: String,
     },
+    /// A device, or a library that goes with it, is missing or failed.
+    Device {
+        /// What is missing or failed, and what can be done.
+        what: String,
+    },
     /// Somebody asked the run to stop before its loop was done.
     Stopped,
 }
@@ -208,6 +213,7 @@ impl fmt::Display for Error {
             ErrorKind::BeyondBuffer { first, end, bytes } => {
                 write!(f, "bytes {first} to {end} were asked for of a buffer that has {bytes}")?
             }
+            ErrorKind::Device { what } => f.write_str(what)?,
             ErrorKind::NoMemory { shape, dtype } => {
                 write!(f, "there is no memory for {dtype}{shape:?}; check the shape, or work on smaller parts")?
             }

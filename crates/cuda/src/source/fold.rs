@@ -10,7 +10,13 @@ const BLOCK: usize = 128;
 const FEW: usize = 256;
 
 /// Reduces `parts` numbers of type `of` for each of `kept` results, which lie side by side within a part.
-pub(crate) fn fold(op: ReduceOp, (from, of): (Place, DType), (to, dtype): (Place, DType), kept: usize, parts: usize) -> Launch {
+pub(crate) fn fold(
+    op: ReduceOp,
+    (from, of): (Place, DType),
+    (to, dtype): (Place, DType),
+    kept: usize,
+    parts: usize,
+) -> Launch {
     let mut code = Code::default();
     code.reaches(kept.saturating_mul(parts));
     let (source, target) = (code.pointer(from, of, 0), code.pointer(to, dtype, 0));
@@ -20,7 +26,9 @@ pub(crate) fn fold(op: ReduceOp, (from, of): (Place, DType), (to, dtype): (Place
     if kept > FEW {
         code.line(format!("const U k = (U)blockIdx.x * {BLOCK} + threadIdx.x;"));
         code.line(format!("if (k >= {kept_count}) return;"));
-        code.line(format!("for (U p = 0; p < {parts_count}; ++p) s = {op:?}::join(s, {source}[p * {kept_count} + k]);"));
+        code.line(format!(
+            "for (U p = 0; p < {parts_count}; ++p) s = {op:?}::join(s, {source}[p * {kept_count} + k]);"
+        ));
         code.line(format!("{target}[k] = ({c})s;"));
         return code.launch([kept.div_ceil(BLOCK), 1], BLOCK as u32);
     }

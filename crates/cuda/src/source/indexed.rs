@@ -83,7 +83,12 @@ pub(crate) fn gather(rows: Rows, dtype: DType, x: Place, indices: Place, to: Pla
 
 /// to[b, indices[b, k], :] += updates[b, k, :], into zeros. Updates to one place are added in the order of k: each result
 /// walks the list of its own updates, or, where these are many, all of them.
-pub(crate) fn scatter_add(rows: Rows, dtype: DType, (indices, updates, to): (Place, Place, Place), lists: Place) -> Vec<Launch> {
+pub(crate) fn scatter_add(
+    rows: Rows,
+    dtype: DType,
+    (indices, updates, to): (Place, Place, Place),
+    lists: Place,
+) -> Vec<Launch> {
     let Rows { batch, n, k, inner } = rows;
     let next = Place { offset: lists.offset + 4 * batch * n, ..lists };
     let c = c_type(dtype);
@@ -115,9 +120,8 @@ pub(crate) fn scatter_add(rows: Rows, dtype: DType, (indices, updates, to): (Pla
     code.line(format!("const int* at = {at} + b * {k_count};"));
     code.line(format!("const {c}* from = {from} + b * {k_count} * {inner_count} + i;"));
     code.line(format!("{c} sum = {c}(0);"));
-    let scan = format!(
-        "for (U u = 0; u < {k_count}; ++u) if (at[u] == own) sum = op_add(sum, from[u * {inner_count}]);"
-    );
+    let scan =
+        format!("for (U u = 0; u < {k_count}; ++u) if (at[u] == own) sum = op_add(sum, from[u * {inner_count}]);");
     if k > FEW {
         let (heads, next) = (code.pointer(lists, DType::I32, 0), code.pointer(next, DType::I32, 0));
         // A short list is sorted; the order in which it was made is nobody's.
@@ -157,18 +161,33 @@ pub(crate) fn window_argmax(
     code.line(format!("const int ox = (int)(e % {ow}), oy = (int)(e / {ow} % {oh});"));
     code.line(format!("const {c}* plane = {x} + e / {} * {};", oh * ow, h * w));
     code.line(format!("int best = 0; {c} value = Least<{c}>::value(); bool any = false;"));
-    code.line(format!("for (int ky = 0; ky < {}; ++ky) for (int kx = 0; kx < {}; ++kx) {{", dims.size[0], dims.size[1]));
-    code.line(format!("    const int y = oy * {} + ky - {top}, x = ox * {} + kx - {left};", dims.stride[0], dims.stride[1]));
+    code.line(format!(
+        "for (int ky = 0; ky < {}; ++ky) for (int kx = 0; kx < {}; ++kx) {{",
+        dims.size[0], dims.size[1]
+    ));
+    code.line(format!(
+        "    const int y = oy * {} + ky - {top}, x = ox * {} + kx - {left};",
+        dims.stride[0], dims.stride[1]
+    ));
     code.line(format!("    if (y < 0 || y >= {h} || x < 0 || x >= {w}) continue;"));
     code.line(format!("    const {c} v = plane[y * {w} + x];"));
-    code.line("    if (!any || v > value || (v != v && value == value)) best = y * W + x, value = v, any = true;".replace('W', &w.to_string()));
+    code.line(
+        "    if (!any || v > value || (v != v && value == value)) best = y * W + x, value = v, any = true;"
+            .replace('W', &w.to_string()),
+    );
     code.line("}");
     code.line(format!("{to}[e] = best;"));
     launch(code, count)
 }
 
 /// Running sums along the middle axis of `[outer, n, inner]`.
-pub(crate) fn cumsum((outer, n, inner): (usize, usize, usize), reverse: bool, dtype: DType, x: Place, to: Place) -> Launch {
+pub(crate) fn cumsum(
+    (outer, n, inner): (usize, usize, usize),
+    reverse: bool,
+    dtype: DType,
+    x: Place,
+    to: Place,
+) -> Launch {
     let mut code = Code::default();
     code.reaches(outer * n * inner);
     each(&mut code, outer * inner);

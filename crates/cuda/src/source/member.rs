@@ -2,7 +2,7 @@
 //! a row value is a single number.
 
 use super::code::{Code, c_type, decode, reach};
-use bilevel_graph::{BinaryOp, DType, RandomKind, UnaryOp};
+use bilevel_graph::{BinaryOp, DType, Precision, RandomKind, UnaryOp};
 use bilevel_plan::{Access, Elementwise, Kind, MemoryMap, Operand, Place, Role, Run, Schedule, View, known};
 use std::collections::HashMap;
 
@@ -320,7 +320,17 @@ fn formula(function: Elementwise, x: &[String]) -> String {
         Elementwise::Binary(op) => format!("{}({}, {})", binary(op), x[0], x[1]),
         Elementwise::Select => format!("{} != 0 ? {} : {}", x[0], x[1], x[2]),
         Elementwise::Convert(to) => format!("To<{}>::of({})", c_type(to), x[0]),
+        Elementwise::Round(precision) => rounded(precision, &x[0]),
         Elementwise::Random(..) => String::new(),
+    }
+}
+
+/// A number as a product of this precision multiplies it.
+pub(crate) fn rounded(precision: Precision, x: &str) -> String {
+    match precision {
+        Precision::Full => x.to_string(),
+        Precision::Tf32 => format!("rounded<13>({x})"),
+        Precision::Bf16 => format!("rounded<16>({x})"),
     }
 }
 

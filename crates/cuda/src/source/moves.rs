@@ -85,7 +85,14 @@ pub(crate) fn concat(parts: &[Elements], axis: usize, shape: &[usize], dtype: DT
 }
 
 /// y[low + i·(interior + 1)] = x[i], zero elsewhere.
-pub(crate) fn pad(from: Elements, low: &[usize], interior: &[usize], shape: &[usize], dtype: DType, to: Place) -> Launch {
+pub(crate) fn pad(
+    from: Elements,
+    low: &[usize],
+    interior: &[usize],
+    shape: &[usize],
+    dtype: DType,
+    to: Place,
+) -> Launch {
     let count = shape.iter().product();
     let mut code = Code::default();
     code.reaches(reach(&from.view.runs()));

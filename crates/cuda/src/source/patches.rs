@@ -1,9 +1,10 @@
 //! The patches a convolution multiplies its kernel with, as matrices: P[n, g, (c, ky, kx), (y, x)].
 
 use super::code::{Code, Launch, c_type, reach};
+use super::member::rounded;
 use super::moves::Elements;
-use bilevel_graph::{ConvDims, DType};
-use bilevel_plan::Place;
+use bilevel_graph::{ConvDims, DType, Precision};
+use bilevel_plan::{Place, View};
 
 const BLOCK: usize = 256;
 
@@ -52,13 +53,12 @@ pub(crate) fn patches(
 pub(crate) fn convolution(
     dims: &ConvDims,
     (image, kernel): (Elements, Elements),
-    dtype: DType,
-    out: &bilevel_plan::View,
+    (dtype, precision): (DType, Precision),
+    out: &View,
     to: Place,
 ) -> Launch {
     let ([_, _, h, w], [outputs, inputs, kh, kw]) = (four(&image.view.shape), four(&kernel.view.shape));
-    let ([_, _, oh, ow], s, k, o) =
-        (four(&out.shape), &image.view.strides, &kernel.view.strides, &out.strides);
+    let ([_, _, oh, ow], s, k, o) = (four(&out.shape), &image.view.strides, &kernel.view.strides, &out.strides);
     let count = out.count();
     let mut code = Code::default();
     code.reaches(count.max(reach(&image.view.runs())).max(reach(&kernel.view.runs())));
@@ -83,7 +83,9 @@ pub(crate) fn convolution(
     code.line(format!("if (px < 0 || px % {dx} != 0 || px / {dx} >= {w}) continue;"));
     code.line(format!("const {c}* f = {from} + base + py / {dy} * {} + px / {dx} * {};", s[2], s[3]));
     code.line(format!("const {c}* g = {weights} + o * {} + a * {} + b * {};", k[0], k[2], k[3]));
-    code.line(format!("for (I i = 0; i < {inputs}; ++i) sum += f[i * {}] * g[i * {}];", s[1], k[1]));
+    let (left, right) =
+        (rounded(precision, &format!("f[i * {}]", s[1])), rounded(precision, &format!("g[i * {}]", k[1])));
+    code.line(format!("for (I i = 0; i < {inputs}; ++i) sum += {left} * {right};"));
     code.line("} }");
     code.line(format!("{to}[im * {} + o * {} + y * {} + x * {}] = sum;", o[0], o[1], o[2], o[3]));
     code.launch([count.div_ceil(BLOCK), 1], BLOCK as u32)

@@ -297,12 +297,19 @@ __device__ __forceinline__ void report(u64* error, u32 operation, u64 place, int
 
 __device__ __forceinline__ bool has_failed(const u64* error) { return *(const volatile u64*)error != ~0ull; }
 
-// Numbers of 16 bits, as the top half of a float: rounded to the nearest, the even one of two.
+// Numbers with fewer digits: the last D of 23 are rounded away, to the nearest, the even one of two.
+
+__device__ __forceinline__ bool isfinite_bits(u32 bits) { return (bits >> 23 & 0xff) != 0xff; }
+
+template <int D> __device__ __forceinline__ float rounded(float x) {
+    u32 bits = __float_as_uint(x);
+    u32 nearest = (bits + ((1u << (D - 1)) - 1) + (bits >> D & 1)) & ~((1u << D) - 1);
+    return isfinite_bits(bits) ? __uint_as_float(nearest) : x;
+}
 
 typedef unsigned short bf16;
 
 __device__ __forceinline__ bf16 round_to_bf16(float x) {
-    u32 bits = __float_as_uint(x);
-    if (x != x) return (bf16)(bits >> 16 | 0x40);
-    return (bf16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    u32 bits = __float_as_uint(rounded<16>(x));
+    return (bf16)(x != x ? bits >> 16 | 0x40 : bits >> 16);
 }

@@ -3,13 +3,20 @@
 //! C[b, i, j] = Σₖ A[b, i, k]·B[b, k, j], by tiles of 16×16 in shared memory.
 
 use super::code::{Code, Launch, c_type, decode, reach};
-use bilevel_graph::DType;
+use super::member::rounded;
+use bilevel_graph::{DType, Precision};
 use bilevel_plan::{DotLayout, Place, Run};
 
 const TILE: usize = 16;
 
 /// The product of what begins at `a` and `b`, so many elements from the start of a place.
-pub(crate) fn product(layout: &DotLayout, dtype: DType, a: (Place, isize), b: (Place, isize), c: Place) -> Launch {
+pub(crate) fn product(
+    layout: &DotLayout,
+    (dtype, precision): (DType, Precision),
+    a: (Place, isize),
+    b: (Place, isize),
+    c: (Place, isize),
+) -> Launch {
     let runs = |side: usize| -> Vec<Run> {
         layout.batch.iter().map(|(length, strides)| Run { length: *length, stride: strides[side] }).collect()
     };
@@ -24,7 +31,7 @@ pub(crate) fn product(layout: &DotLayout, dtype: DType, a: (Place, isize), b: (P
         code.reaches(reach(&axes));
     }
     let t = c_type(dtype);
-    let (x, y, to) = (code.pointer(a.0, dtype, a.1), code.pointer(b.0, dtype, b.1), code.pointer(c, dtype, 0));
+    let (x, y, to) = (code.pointer(a.0, dtype, a.1), code.pointer(b.0, dtype, b.1), code.pointer(c.0, dtype, c.1));
     let (m, n, k) = (code.count(m as u64), code.count(n as u64), code.count(layout.k as u64));
     let (down, across) = (code.count(rows as u64), code.count(columns as u64));
     let tiles = format!("({down} * {across})");
@@ -39,11 +46,15 @@ pub(crate) fn product(layout: &DotLayout, dtype: DType, a: (Place, isize), b: (P
     let zero = format!("{t}(0)");
     let (a_row, a_column) = (layout.a.0, layout.a.1);
     let (b_row, b_column) = (layout.b.0, layout.b.1);
-    code.line(format!("    const U ka = first + tx, kb = first + ty;"));
-    code.line(format!("    as[ty][tx] = i < {m} && ka < {k} ? a[(I)i * {a_row} + (I)ka * {a_column}] : {zero};"));
-    code.line(format!("    bs[ty][tx] = j < {n} && kb < {k} ? b[(I)kb * {b_row} + (I)j * {b_column}] : {zero};"));
+    let left = rounded(precision, &format!("a[(I)i * {a_row} + (I)ka * {a_column}]"));
+    let right = rounded(precision, &format!("b[(I)kb * {b_row} + (I)j * {b_column}]"));
+    code.line("    const U ka = first + tx, kb = first + ty;");
+    code.line(format!("    as[ty][tx] = i < {m} && ka < {k} ? {left} : {zero};"));
+    code.line(format!("    bs[ty][tx] = j < {n} && kb < {k} ? {right} : {zero};"));
     code.line("    __syncthreads();");
-    code.line(format!("#pragma unroll\n        for (int l = 0; l < {TILE}; ++l) sum = op_add(sum, op_mul(as[ty][l], bs[l][tx]));"));
+    code.line(format!(
+        "#pragma unroll\n        for (int l = 0; l < {TILE}; ++l) sum = op_add(sum, op_mul(as[ty][l], bs[l][tx]));"
+    ));
     code.line("    __syncthreads();");
     code.line("}");
     let place = format!("{} + (I)i * {} + (I)j * {}", decode(&runs(2), "item"), layout.c.0, layout.c.1);

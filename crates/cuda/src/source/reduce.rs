@@ -96,7 +96,12 @@ impl Structure {
 
 /// A reduction of elements with this structure, of the operands of these sinks; the result of each part, or of all where
 /// there is one, goes to the place given with it. Writes the members in `stored` on the way.
-pub(crate) fn reduce(context: Context, structure: &Structure, stored: &[usize], sinks: &[(usize, Place)]) -> Result<Launch> {
+pub(crate) fn reduce(
+    context: Context,
+    structure: &Structure,
+    stored: &[usize],
+    sinks: &[(usize, Place)],
+) -> Result<Launch> {
     let mut code = Code::default();
     if context.can_fail && stored.iter().any(|member| context.updates.contains_key(member)) {
         let error = code.error();
@@ -190,11 +195,8 @@ fn finish(mut code: Code, structure: &Structure, terms: &[Term]) -> Launch {
         }
         code.line(format!("if (t == 0 && k < {results}) {pointer}[(U)blockIdx.y * {results} + k] = s{number};"));
     }
-    let (blocks, block) = if structure.beside() {
-        (kept.div_ceil(SIDE), SIDE * DEEP)
-    } else {
-        (kept.div_ceil(SHARED / threads), SHARED)
-    };
+    let (blocks, block) =
+        if structure.beside() { (kept.div_ceil(SIDE), SIDE * DEEP) } else { (kept.div_ceil(SHARED / threads), SHARED) };
     code.launch([blocks, parts], block as u32)
 }
 

@@ -9,8 +9,10 @@ use bilevel_plan::{Operand, Place, Role};
 const DEEP: usize = 8;
 /// Threads of a block of short rows.
 const BLOCK: usize = 128;
+/// Threads of a block at most.
+const MOST_THREADS: usize = 1024;
 /// Longest row.
-pub(crate) const LONGEST: usize = 1024 * DEEP;
+pub(crate) const LONGEST: usize = MOST_THREADS * DEEP;
 
 /// A loop over `n / length` rows that writes the members in `stored`, and, for every sink, what it reads to a place of its
 /// own, to be reduced afterwards.
@@ -20,7 +22,8 @@ pub(crate) fn rows(
     stored: &[usize],
     kept: &[(usize, Place)],
 ) -> Result<Launch> {
-    let threads = length.div_ceil(DEEP).next_power_of_two();
+    // A search for the largest element may have longer rows than a sum.
+    let threads = length.div_ceil(DEEP).next_power_of_two().min(MOST_THREADS);
     let (lanes, block) = (length.div_ceil(threads), BLOCK.max(threads));
     let walk = Walk::Row { threads, lanes, length };
     let (count, together) = (n / length, block / threads);
@@ -47,7 +50,11 @@ pub(crate) fn rows(
         let value = members.value(member)?;
         let full = context.schedule.role(member) != Some(Role::Row);
         for place in context.stores(member)? {
-            stores.push((place, context.schedule.nodes[member].dtype, full.then(|| format!("{value}[j]")).ok_or(value.clone())));
+            stores.push((
+                place,
+                context.schedule.nodes[member].dtype,
+                full.then(|| format!("{value}[j]")).ok_or(value.clone()),
+            ));
         }
     }
     for &(sink, place) in kept {
@@ -61,7 +68,8 @@ pub(crate) fn rows(
         match value {
             Ok(lane) => {
                 let conditions: Vec<String> = live.iter().cloned().chain(walk.inside()).collect();
-                let when = if conditions.is_empty() { String::new() } else { format!("if ({}) ", conditions.join(" && ")) };
+                let when =
+                    if conditions.is_empty() { String::new() } else { format!("if ({}) ", conditions.join(" && ")) };
                 let at = format!("row * {length} + j * {threads} + t");
                 code.lanes(lanes, format!("{when}{pointer}[{at}] = {lane};"));
             }

@@ -1,0 +1,115 @@
+//! Which steps can run side by side: each gets one of a few streams, and waits for those steps on others that it depends on.
+
+use crate::step::{Span, Step};
+use bilevel_plan::Region;
+use std::collections::HashMap;
+
+/// When and where a step runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// The number of its stream.
+    pub stream: usize,
+    /// Earlier steps on other streams that must be done.
+    pub after: Vec<usize>,
+    /// A step on another stream waits for it.
+    pub awaited: bool,
+}
+
+/// A stretch of memory, who wrote it last, and who has read it since.
+struct Use {
+    span: Span,
+    writer: Option<usize>,
+    readers: Vec<usize>,
+}
+
+/// Gives every step a turn on one of `streams` streams.
+pub(crate) fn turns(steps: &[Step], streams: usize) -> Vec<Turn> {
+    let mut uses: HashMap<Region, Vec<Use>> = HashMap::new();
+    let mut turns: Vec<Turn> = vec![];
+    // By stream: its last step.
+    let mut last: Vec<Option<usize>> = vec![None; streams.max(1)];
+    for (number, step) in steps.iter().enumerate() {
+        let mut needs = vec![];
+        for span in &step.writes {
+            for found in uses.entry(span.place.region).or_default().iter().filter(|found| found.span.meets(span)) {
+                needs.extend(found.writer.iter().chain(&found.readers));
+            }
+        }
+        for span in &step.reads {
+            for found in uses.entry(span.place.region).or_default().iter().filter(|found| found.span.meets(span)) {
+                needs.extend(&found.writer);
+            }
+        }
+        needs.sort_unstable();
+        needs.dedup();
+        // Behind the newest step it needs, if that is the last on its stream; else on the stream that was idle the longest.
+        let is_last = |stream: &usize| last[*stream].is_some_and(|step| needs.binary_search(&step).is_ok());
+        let behind = needs.iter().rev().map(|&need: &usize| turns[need].stream).find(is_last);
+        let idle = (0..last.len()).min_by_key(|&s| last[s].map_or(0, |step| step + 1)).unwrap_or(0);
+        let stream = behind.unwrap_or(idle);
+        // The newest on each other stream is enough: a stream runs in order.
+        let mut newest: Vec<Option<usize>> = vec![None; last.len()];
+        for &need in needs.iter().filter(|&&need| turns[need].stream != stream) {
+            newest[turns[need].stream] = Some(need);
+        }
+        let after: Vec<usize> = newest.into_iter().flatten().collect();
+        after.iter().for_each(|&need| turns[need].awaited = true);
+        turns.push(Turn { stream, after, awaited: false });
+        last[stream] = Some(number);
+        for span in &step.reads {
+            let list = uses.entry(span.place.region).or_default();
+            let mut known = false;
+            for found in list.iter_mut().filter(|found| found.span.meets(span)) {
+                found.readers.push(number);
+                known |= found.span == *span;
+            }
+            if !known {
+                list.push(Use { span: *span, writer: None, readers: vec![number] });
+            }
+        }
+        for span in &step.writes {
+            let list = uses.entry(span.place.region).or_default();
+            let (first, end) = (span.place.offset, span.place.offset + span.bytes);
+            list.retain(|found| found.span.place.offset < first || found.span.place.offset + found.span.bytes > end);
+            list.push(Use { span: *span, writer: Some(number), readers: vec![] });
+        }
+    }
+    turns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::Work;
+    use bilevel_plan::Place;
+
+    fn step(reads: &[usize], writes: &[usize]) -> Step {
+        let span = |&at: &usize| Span { place: Place { region: Region::Arena, offset: at * 8 }, bytes: 8 };
+        let place = Place { region: Region::Arena, offset: 0 };
+        Step {
+            work: Work::Copy { from: place, to: place, bytes: 8 },
+            reads: reads.iter().map(span).collect(),
+            writes: writes.iter().map(span).collect(),
+            location: std::panic::Location::caller(),
+        }
+    }
+
+    #[test]
+    fn two_chains_run_side_by_side_and_meet() {
+        let steps = [step(&[], &[0]), step(&[], &[1]), step(&[0], &[2]), step(&[1], &[3]), step(&[2, 3], &[4])];
+        let turns = turns(&steps, 2);
+        assert_eq!(turns.iter().map(|turn| turn.stream).collect::<Vec<_>>(), [0, 1, 0, 1, 1]);
+        assert_eq!(turns[4].after, [2]);
+        assert!(turns[2].awaited && !turns[3].awaited);
+    }
+
+    #[test]
+    fn memory_is_not_written_before_it_was_read() {
+        let steps = [step(&[], &[0]), step(&[0], &[1]), step(&[0], &[2]), step(&[], &[0])];
+        let turns = turns(&steps, 3);
+        let last = &turns[3];
+        let mut waits = last.after.clone();
+        waits.extend((0..3).filter(|&s| turns[s].stream == last.stream));
+        assert!([1, 2].iter().all(|reader| waits.contains(reader)), "{turns:?}");
+    }
+}

@@ -1,0 +1,109 @@
+//! The executor for NVIDIA GPUs.
+
+use crate::driver::Device;
+use crate::load::{Missing, require};
+use crate::plan::plan;
+use crate::run::CudaRun;
+use crate::storage::CudaStorage;
+use bilevel_graph::{Buffer, Executor, Meta, Program, Result, Runnable};
+use std::sync::Arc;
+
+/// The CUDA executor: a program is planned once, and its state stays on the GPU from run to run.
+///
+/// ```
+/// use bilevel_cuda::Cuda;
+/// use bilevel_graph::{Array, DType, Executor, Graph, Program};
+/// let g = Graph::new();
+/// let x = g.input("x", [3], DType::F32);
+/// let program = Program::builder(&g).output("y", x * x).build()?;
+/// match Cuda::new(0) {
+///     Ok(cuda) => {
+///         let mut run = cuda.compile(&program)?;
+///         run.set(0, &Array::from_f32([3], vec![1.0, 2.0, 3.0])?)?;
+///         run.run(0..1)?;
+///         assert_eq!(run.output(0)?.to_f64(), [1.0, 4.0, 9.0]);
+///     }
+///     Err(error) => println!("skipped: {error}"),
+/// }
+/// # Ok::<(), bilevel_graph::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Cuda {
+    device: Arc<Device>,
+}
+
+/// What is known of a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Its number, which [`Cuda::new`] takes.
+    pub ordinal: usize,
+    /// Its name.
+    pub name: String,
+    /// Its kind, 90 for `sm_90`.
+    pub architecture: u32,
+    /// Bytes of its memory.
+    pub total_bytes: u64,
+}
+
+impl Cuda {
+    /// The GPU with this number; an error that says what is missing where it cannot be used.
+    pub fn new(ordinal: usize) -> Result<Self> {
+        Device::open(ordinal).map(|device| Cuda { device })
+    }
+
+    /// The GPUs of this machine; an error where there is no driver.
+    pub fn devices() -> Result<Vec<DeviceInfo>> {
+        require(Missing::Driver)?;
+        let look = |ordinal| {
+            let (_, name, architecture, bytes) = Device::look(ordinal)?;
+            Ok(DeviceInfo { ordinal, name, architecture: architecture.0, total_bytes: bytes as u64 })
+        };
+        (0..Device::count()?).map(look).collect()
+    }
+
+    /// What is known of this GPU.
+    pub fn info(&self) -> DeviceInfo {
+        let Device { ordinal, name, architecture, total_bytes, .. } = &*self.device;
+        DeviceInfo {
+            ordinal: *ordinal,
+            name: name.clone(),
+            architecture: architecture.0,
+            total_bytes: *total_bytes as u64,
+        }
+    }
+
+    /// As [`Executor::compile`], giving the concrete type, which can tell more about itself.
+    pub fn plan(&self, program: &Program) -> Result<CudaRun> {
+        program.validate()?;
+        CudaRun::new(program.clone(), plan(program)?, &self.device)
+    }
+
+    /// The most bytes of the GPU's memory that this process ever used at once, where the driver says so.
+    pub fn peak_bytes(&self) -> Option<u64> {
+        self.device.peak_bytes()
+    }
+
+    /// Waits until all that was asked for is done. Reading a result waits by itself.
+    pub fn wait(&self) -> Result<()> {
+        self.device.enter()?;
+        self.device.wait()
+    }
+}
+
+impl Executor for Cuda {
+    fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
+        Ok(Box::new(self.plan(program)?))
+    }
+
+    fn buffer(&self, meta: &Meta) -> Result<Buffer> {
+        CudaStorage::buffer(meta, &self.device)
+    }
+
+    fn share(&self) -> Arc<dyn Executor> {
+        Arc::new(self.clone())
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.device.free_bytes()
+    }
+}

@@ -1,0 +1,273 @@
+//! A GPU with its one queue of work, and what the programs on it share: kernels that were loaded, and scratch memory.
+
+use crate::blas::Blas;
+use crate::cache::Cache;
+use crate::compile::{Architecture, compile_all};
+use crate::load::{Missing, require};
+use bilevel_graph::{Error, ErrorKind, Result};
+use cudarc::driver::{result, sys};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Streams a graph's branches can use.
+pub(crate) const STREAMS: usize = 4;
+
+/// The error for a call of the driver that failed.
+pub(crate) fn failed(what: &str, error: result::DriverError) -> Error {
+    let said = error.error_string().ok().map(|text| text.to_string_lossy().into_owned());
+    let said = said.unwrap_or_else(|| format!("{:?}", error.0));
+    Error::new(ErrorKind::Device { what: format!("the GPU could not {what}: {said}") })
+}
+
+/// A GPU. All work on it is put in one queue, in which it runs in order.
+pub(crate) struct Device {
+    pub ordinal: usize,
+    pub name: String,
+    pub architecture: Architecture,
+    pub total_bytes: usize,
+    handle: sys::CUdevice,
+    context: sys::CUcontext,
+    /// The queue, then the streams that branches of a graph are recorded on.
+    streams: Vec<sys::CUstream>,
+    pub blas: Blas,
+    cache: Cache,
+    kernels: Mutex<HashMap<String, Function>>,
+    scratch: Mutex<Scratch>,
+}
+
+/// A kernel that was loaded.
+#[derive(Clone, Copy)]
+pub(crate) struct Function(pub sys::CUfunction);
+
+// SAFETY: the driver's handles may be used from any thread, with the context made current first.
+unsafe impl Send for Function {}
+unsafe impl Send for Device {}
+unsafe impl Sync for Device {}
+
+/// Memory that runs use in turn. Whoever holds it may put work in the queue.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    memory: Option<Memory>,
+}
+
+impl Scratch {
+    /// Memory of at least so many bytes: what is there, or more.
+    pub fn reserve(&mut self, device: &Arc<Device>, bytes: usize) -> Result<sys::CUdeviceptr> {
+        if self.memory.as_ref().is_none_or(|memory| memory.bytes < bytes) {
+            self.memory = None;
+            self.memory = Some(Memory::new(device, bytes)?);
+        }
+        Ok(self.start())
+    }
+
+    /// The address of what is there.
+    pub fn start(&self) -> sys::CUdeviceptr {
+        self.memory.as_ref().map_or(0, |memory| memory.start)
+    }
+}
+
+/// Memory of a GPU.
+pub(crate) struct Memory {
+    device: std::sync::Weak<Device>,
+    pub start: sys::CUdeviceptr,
+    pub bytes: usize,
+}
+
+impl Memory {
+    /// Of so many bytes, not cleared.
+    pub fn new(device: &Arc<Device>, bytes: usize) -> Result<Self> {
+        device.enter()?;
+        // SAFETY: the context is current; memory is freed when this is dropped, in the order of the queue.
+        let start = unsafe { result::malloc_async(device.queue(), bytes.max(256)) }.map_err(|error| {
+            if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+                Error::new(ErrorKind::OutOfMemory { needed: bytes as u64, free: device.free_bytes() })
+            } else {
+                failed("give memory", error)
+            }
+        })?;
+        Ok(Memory { device: Arc::downgrade(device), start, bytes })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Some(device) = self.device.upgrade()
+            && device.enter().is_ok()
+        {
+            // SAFETY: made by this queue, and everything that used it was put in the queue before.
+            let _ = unsafe { result::free_async(self.start, device.queue()) };
+        }
+    }
+}
+
+impl Device {
+    /// Number of GPUs the driver knows.
+    pub fn count() -> Result<usize> {
+        require(Missing::Driver)?;
+        result::init().map_err(|e| failed("be used", e))?;
+        let count = result::device::get_count().map_err(|e| failed("be counted", e))?;
+        Ok(usize::try_from(count).unwrap_or(0))
+    }
+
+    /// Opens a GPU.
+    pub fn open(ordinal: usize) -> Result<Arc<Self>> {
+        let count = Self::count()?;
+        if ordinal >= count {
+            let what = match count {
+                0 => "there is no NVIDIA GPU on this machine; use --device cpu".to_string(),
+                1 => format!("there is no GPU {ordinal}; the only one is GPU 0"),
+                _ => format!("there is no GPU {ordinal}; there are {count}, from 0 to {}", count - 1),
+            };
+            return Err(Error::new(ErrorKind::Device { what }));
+        }
+        require(Missing::Nvrtc)?;
+        require(Missing::CublasLt)?;
+        let (handle, name, architecture, total_bytes) = Self::look(ordinal)?;
+        // SAFETY: the device exists; its context is released when this is dropped, after all that was made in it.
+        unsafe {
+            let context = result::primary_ctx::retain(handle).map_err(|e| failed("be opened", e))?;
+            result::ctx::set_current(context).map_err(|e| failed("be opened", e))?;
+            let mut streams = vec![];
+            for _ in 0..STREAMS {
+                let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
+                streams.push(stream.map_err(|e| failed("make a queue", e))?);
+            }
+            // Memory that was given back stays with the process, so that it can be had again at once.
+            if let Ok(pool) = result::device::get_mem_pool(handle) {
+                let mut keep = u64::MAX;
+                let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+                let _ = sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut keep).cast());
+            }
+            let blas = Blas::new()?;
+            let (cache, kernels, scratch) = (Cache::of_user(), Mutex::default(), Mutex::default());
+            let device = Device {
+                ordinal,
+                name,
+                architecture,
+                total_bytes,
+                handle,
+                context,
+                streams,
+                blas,
+                cache,
+                kernels,
+                scratch,
+            };
+            Ok(Arc::new(device))
+        }
+    }
+
+    /// Handle, name, kind and memory of a GPU, without opening it.
+    pub fn look(ordinal: usize) -> Result<(sys::CUdevice, String, Architecture, usize)> {
+        use sys::CUdevice_attribute_enum as A;
+        let handle = result::device::get(ordinal as i32).map_err(|e| failed("be found", e))?;
+        let name = result::device::get_name(handle).map_err(|e| failed("say its name", e))?;
+        // SAFETY: the device exists.
+        let (major, minor, bytes) = unsafe {
+            let number =
+                |attribute| result::device::get_attribute(handle, attribute).map_err(|e| failed("say its kind", e));
+            let major = number(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+            let minor = number(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+            (major, minor, result::device::total_mem(handle).map_err(|e| failed("say its memory", e))?)
+        };
+        Ok((handle, name, Architecture((major * 10 + minor) as u32), bytes))
+    }
+
+    /// Makes the GPU the one that this thread talks to.
+    pub fn enter(&self) -> Result<()> {
+        // SAFETY: the context lives as long as the device.
+        unsafe { result::ctx::set_current(self.context) }.map_err(|e| failed("be used", e))
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> sys::CUstream {
+        self.streams[0]
+    }
+
+    /// The stream of a branch; 0 is the queue.
+    pub fn stream(&self, branch: usize) -> sys::CUstream {
+        self.streams[branch]
+    }
+
+    /// Waits until everything in the queue is done.
+    pub fn wait(&self) -> Result<()> {
+        // SAFETY: the queue lives as long as the device.
+        unsafe { result::stream::synchronize(self.queue()) }.map_err(|e| failed("finish its work", e))
+    }
+
+    /// Bytes that can still be had: those the driver has, and those this process gave back.
+    pub fn free_bytes(&self) -> Option<u64> {
+        use sys::CUmemPool_attribute as A;
+        self.enter().ok()?;
+        let (free, _) = result::mem_get_info().ok()?;
+        // SAFETY: the pool is the device's own, and both attributes are 64-bit numbers.
+        let idle = unsafe {
+            let pool = result::device::get_mem_pool(self.handle).ok()?;
+            let (mut reserved, mut used) = (0u64, 0u64);
+            let _ =
+                sys::cuMemPoolGetAttribute(pool, A::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, (&raw mut reserved).cast());
+            let _ = sys::cuMemPoolGetAttribute(pool, A::CU_MEMPOOL_ATTR_USED_MEM_CURRENT, (&raw mut used).cast());
+            reserved.saturating_sub(used)
+        };
+        Some(free as u64 + idle)
+    }
+
+    /// The most bytes that buffers, scratch and kernels of this process ever took at once.
+    pub fn peak_bytes(&self) -> Option<u64> {
+        self.enter().ok()?;
+        let mut peak = 0u64;
+        // SAFETY: as above.
+        unsafe {
+            let pool = result::device::get_mem_pool(self.handle).ok()?;
+            let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+            let _ = sys::cuMemPoolGetAttribute(pool, attribute, (&raw mut peak).cast());
+        }
+        Some(peak)
+    }
+
+    /// The scratch memory, and with it the right to put work in the queue.
+    pub fn scratch(&self) -> MutexGuard<'_, Scratch> {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kernels with these texts, compiled and loaded where they are not yet.
+    pub fn functions(&self, sources: &[&str]) -> Result<Vec<Function>> {
+        self.enter()?;
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut missing: Vec<&str> = sources.iter().copied().filter(|source| !kernels.contains_key(*source)).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        let name = CString::from(c"kernel");
+        for (source, code) in missing.iter().zip(compile_all(&missing, self.architecture, &self.cache)?) {
+            // SAFETY: the code is a whole image for this kind of GPU; modules stay loaded as long as the process.
+            let function = unsafe {
+                let module = result::module::load_data(code.as_ptr().cast()).map_err(|e| failed("load a kernel", e))?;
+                result::module::get_function(module, name.clone()).map_err(|e| failed("find a kernel", e))?
+            };
+            kernels.insert(source.to_string(), Function(function));
+        }
+        Ok(sources.iter().filter_map(|source| kernels.get(*source).copied()).collect())
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.enter().is_err() {
+            return;
+        }
+        // SAFETY: nobody can use the device any more; what was allocated is given back with the context.
+        unsafe {
+            let _ = result::stream::synchronize(self.queue());
+            if let Some(memory) = self.scratch.get_mut().unwrap_or_else(PoisonError::into_inner).memory.take() {
+                let _ = result::free_async(memory.start, self.streams[0]);
+                std::mem::forget(memory);
+            }
+            self.blas.close();
+            for &stream in &self.streams {
+                let _ = result::stream::destroy(stream);
+            }
+            let _ = result::primary_ctx::release(self.handle);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Where the driver and the libraries are, and what to say where they are not.
+//!
+//! A library is taken from where the system finds it; else from `CUDA_PATH`, the usual folder, or the NVIDIA packages of the
+//! Python environment that `BILEVEL_CUDA_PYTHON` names, opened by its full path: whoever asks for it by name gets it then.
+
+use bilevel_graph::{Error, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// The variable that names a Python environment with NVIDIA's packages.
+const PYTHON: &str = "BILEVEL_CUDA_PYTHON";
+
+/// What a GPU cannot be used without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The driver, `libcuda.so.1`.
+    Driver,
+    /// The compiler of kernels, NVRTC.
+    Nvrtc,
+    /// The library of matrix products, cuBLASLt.
+    CublasLt,
+}
+
+impl Missing {
+    /// What is missing and what to do about it, in one sentence.
+    pub fn sentence(self) -> String {
+        let elsewhere = format!("or name its folder in CUDA_PATH, or a Python environment that has it in {PYTHON}");
+        match self {
+            Missing::Driver => {
+                "there is no NVIDIA driver (libcuda.so.1) on this machine; install the driver of the GPU, \
+                                or use --device cpu"
+                    .into()
+            }
+            Missing::Nvrtc => {
+                format!("NVRTC (libnvrtc.so of CUDA 12.4 or later) was not found; install it, {elsewhere}")
+            }
+            Missing::CublasLt => {
+                format!("cuBLASLt (libcublasLt.so of CUDA 12.4 or later) was not found; install it, {elsewhere}")
+            }
+        }
+    }
+}
+
+impl From<Missing> for Error {
+    fn from(missing: Missing) -> Error {
+        Error::new(ErrorKind::Device { what: missing.sentence() })
+    }
+}
+
+/// Which of the driver and the libraries are there, in the order in which they are needed.
+///
+/// ```
+/// for (library, found) in bilevel_cuda::found_libraries() {
+///     println!("{library:?}: {found}");
+/// }
+/// ```
+pub fn found_libraries() -> [(Missing, bool); 3] {
+    [Missing::Driver, Missing::Nvrtc, Missing::CublasLt].map(|library| (library, is_there(library)))
+}
+
+/// An error where a library is not there.
+pub(crate) fn require(library: Missing) -> Result<(), Missing> {
+    if is_there(library) { Ok(()) } else { Err(library) }
+}
+
+fn is_there(library: Missing) -> bool {
+    static FOUND: [OnceLock<bool>; 3] = [const { OnceLock::new() }; 3];
+    *FOUND[library as usize].get_or_init(|| {
+        // SAFETY: each opens a library and closes it again; NVIDIA's run no code of note when they are opened.
+        let present = || unsafe {
+            match library {
+                Missing::Driver => cudarc::driver::sys::is_culib_present(),
+                Missing::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
+                Missing::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
+            }
+        };
+        let name = match library {
+            Missing::Driver => return present(),
+            Missing::Nvrtc => "libnvrtc.so",
+            Missing::CublasLt => "libcublasLt.so",
+        };
+        present() || (folders().iter().any(|folder| open_in(folder, name)) && present())
+    })
+}
+
+/// Folders in which libraries may lie that the system does not know.
+fn folders() -> Vec<PathBuf> {
+    let named = std::env::var_os("CUDA_PATH").map(PathBuf::from);
+    let roots = named.into_iter().chain([PathBuf::from("/usr/local/cuda")]);
+    let mut folders: Vec<PathBuf> = roots.flat_map(|root| [root.join("lib64"), root.join("lib")]).collect();
+    if let Some(environment) = std::env::var_os(PYTHON) {
+        for packages in entries(&Path::new(&environment).join("lib")) {
+            let nvidia = packages.join("site-packages").join("nvidia");
+            folders.extend(entries(&nvidia).into_iter().map(|package| package.join("lib")));
+        }
+    }
+    folders
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> =
+        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    found.sort();
+    found
+}
+
+/// Opens a library of this name, whatever its version, and keeps it open.
+fn open_in(folder: &Path, name: &str) -> bool {
+    entries(folder).iter().rev().any(|path| {
+        let fits = path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(name));
+        // SAFETY: as above.
+        match fits.then(|| unsafe { libloading::Library::new(path) }) {
+            Some(Ok(library)) => {
+                std::mem::forget(library);
+                true
+            }
+            _ => false,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_said_in_one_sentence_with_what_to_do() {
+        for (library, name) in [(Missing::Driver, "driver"), (Missing::Nvrtc, "NVRTC"), (Missing::CublasLt, "cuBLASLt")]
+        {
+            let said = Error::from(library).to_string();
+            assert!(said.contains(name) && said.contains("install"), "{said}");
+            assert!(!said.contains('\n') && !said.ends_with('.'), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_library_is_found_in_a_folder_whatever_its_version_is_and_text_is_no_library() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!open_in(folder.path(), "libnvrtc.so"));
+        std::fs::write(folder.path().join("libnvrtc.so.13"), "not a library").unwrap();
+        assert!(!open_in(folder.path(), "libnvrtc.so"));
+    }
+}

@@ -1,0 +1,143 @@
+//! Planning for a GPU: every group of a schedule becomes steps.
+
+use crate::group::{Check, steps_of};
+use crate::source::{Context, Elements, Launch, gathered};
+use crate::step::{Span, Step, Work};
+use crate::target::CudaTarget;
+use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
+use bilevel_plan::{Kind, MemoryMap, Operand, Place, Region, Schedule, known, lacks};
+use std::collections::HashMap;
+
+/// Everything a run needs but the memory itself.
+pub(crate) struct Plan {
+    /// What is the same in every step of the loop: run when what it reads has changed.
+    pub prologue: Vec<Step>,
+    /// The inputs the prologue reads.
+    pub prologue_inputs: Vec<usize>,
+    /// One step of the loop.
+    pub body: Vec<Step>,
+    /// After the last step: outputs that were not computed in their buffers.
+    pub finish: Vec<Step>,
+    /// Where the number of the step is; the body counts it on.
+    pub counter: Option<Place>,
+    /// Numbers written once: place, type, values.
+    pub tables: Vec<(Place, DType, Vec<f64>)>,
+    /// Operations that fail where an index is out of range.
+    pub checks: Vec<Check>,
+    /// Bytes of inputs and outputs, of what outlives a run, and of what does not.
+    pub bound_bytes: usize,
+    pub kept_bytes: usize,
+    pub arena_bytes: usize,
+    /// Bytes alive at once in the best of layouts.
+    pub memory_lower_bound: usize,
+}
+
+/// Most blocks of a grid.
+const MOST_BLOCKS: u32 = i32::MAX as u32;
+
+/// Plans a valid program.
+pub(crate) fn plan(program: &Program) -> Result<Plan> {
+    let schedule = Schedule::new(program, &CudaTarget)?;
+    let groups = schedule.groups().len();
+    // Once to learn what workspace the groups need, and once with places for it.
+    let first = schedule.lay_out(&vec![0; groups])?;
+    let (_, workspaces, _) = steps(&schedule, &first)?;
+    let map = schedule.lay_out(&workspaces)?;
+    let (mut by_group, _, checks) = steps(&schedule, &map)?;
+    let mut body: Vec<Step> = by_group.split_off(schedule.prologue).into_iter().flatten().collect();
+    let prologue: Vec<Step> = by_group.into_iter().flatten().collect();
+    for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
+        let to = known(map.nodes[carry.input], "the memory of a carried value", schedule.nodes[carry.input].location)?;
+        body.extend(moved(&schedule, &map, &carry.next, to)?);
+    }
+    let mut finish = vec![];
+    for &number in &map.finish {
+        let to = Place { region: Region::Output(number), offset: 0 };
+        finish.extend(moved(&schedule, &map, &schedule.outputs[number], to)?);
+    }
+    if let Some(place) = map.counter {
+        body.push(counted_on(place, body.first().map(|step| step.location)));
+    }
+    for step in prologue.iter().chain(&body).chain(&finish) {
+        if let Work::Kernel(launch) = &step.work
+            && launch.grid[0] > MOST_BLOCKS
+        {
+            let what = "an operation on more elements than a GPU can start threads for; work on smaller parts".into();
+            return Err(Error::new(ErrorKind::Unsupported { what }).at(step.location));
+        }
+    }
+    Ok(Plan {
+        prologue,
+        prologue_inputs: schedule.prologue_inputs(),
+        body,
+        finish,
+        counter: map.counter,
+        tables: map.tables(&schedule).map(|(place, dtype, values)| (place, dtype, values.to_vec())).collect(),
+        checks,
+        bound_bytes: map.bound_bytes,
+        kept_bytes: map.kept_bytes,
+        arena_bytes: map.arena_bytes,
+        memory_lower_bound: map.lower_bound,
+    })
+}
+
+impl Plan {
+    /// All steps.
+    pub fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.prologue.iter().chain(&self.body).chain(&self.finish)
+    }
+
+    /// The kernels of all steps.
+    pub fn kernels(&self) -> impl Iterator<Item = &Launch> {
+        self.steps().filter_map(|step| if let Work::Kernel(launch) = &step.work { Some(launch) } else { None })
+    }
+}
+
+type Made = (Vec<Vec<Step>>, Vec<usize>, Vec<Check>);
+
+/// The steps of all groups, and their workspaces.
+fn steps(schedule: &Schedule, map: &MemoryMap) -> Result<Made> {
+    let mut updates: HashMap<usize, Vec<usize>> = HashMap::new();
+    for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
+        let (node, _) = carry.next.at().ok_or_else(|| lacks("the loop of a carried value"))?;
+        updates.entry(node).or_default().push(carry.input);
+    }
+    let fails = |kind: &Kind| matches!(kind, Kind::Gather { .. } | Kind::ScatterAdd { .. } | Kind::CheckIndex(_));
+    let can_fail = schedule.nodes.iter().any(|node| fails(&node.kind));
+    let context = Context { schedule, map, updates: &updates, can_fail };
+    let (mut all, mut workspaces, mut checks) = (vec![], vec![], vec![]);
+    for group in 0..schedule.groups().len() {
+        let (steps, bytes) = steps_of(context, group, map.workspaces[group], &mut checks)?;
+        all.push(steps);
+        workspaces.push(bytes);
+    }
+    Ok((all, workspaces, checks))
+}
+
+/// The copy of an operand, dense, to another place.
+fn moved(schedule: &Schedule, map: &MemoryMap, from: &Operand, to: Place) -> Result<Option<Step>> {
+    let (node, view) = from.at().ok_or_else(|| lacks("the memory of a value to be copied"))?;
+    let made = &schedule.nodes[node];
+    let place = known(map.nodes[node], "the memory of a value to be copied", made.location)?;
+    let bytes = view.count() * made.dtype.size();
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let work = if made.is_whole(view) {
+        Work::Copy { from: place, to, bytes }
+    } else {
+        Work::Kernel(gathered(Elements { place, view }, made.dtype, to, None))
+    };
+    let (reads, writes) = (vec![Span { place, bytes: made.bytes() }], vec![Span { place: to, bytes }]);
+    Ok(Some(Step { work, reads, writes, location: made.location }))
+}
+
+/// Adds one to the number of the step.
+fn counted_on(place: Place, location: Option<&'static std::panic::Location<'static>>) -> Step {
+    let mut code = crate::source::Code::default();
+    let counter = code.pointer(place, DType::I32, 0);
+    code.line(format!("{counter}[0] += 1;"));
+    let span = Span { place, bytes: DType::I32.size() };
+    let location = location.unwrap_or_else(|| std::panic::Location::caller());
+    Step { work: Work::Kernel(code.launch([1, 1], 1)), reads: vec![span], writes: vec![span], location }
+}

@@ -1,0 +1,438 @@
+//! A planned program on a GPU: bound to buffers, run for some steps.
+
+use crate::blas::Prepared;
+use crate::branches::{Turn, turns};
+use crate::driver::{Device, Function, Memory, STREAMS, failed};
+use crate::plan::Plan;
+use crate::source::{Arg, Launch};
+use crate::step::{Step, Work};
+use crate::storage::CudaStorage;
+use bilevel_graph::{Bindings, Buffer, DType, Error, ErrorKind, Meta, Program, Result, Runnable};
+use bilevel_plan::{Place, Region, lacks};
+use cudarc::driver::{result, sys};
+use std::ffi::c_void;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Graphs kept of one program: it may be bound to several sets of buffers in turn.
+const GRAPHS: usize = 4;
+/// The word that remembers errors, where there are none.
+const FINE: u64 = u64::MAX;
+
+/// A program planned for a GPU.
+pub struct CudaRun {
+    bindings: Bindings,
+    plan: Plan,
+    device: Arc<Device>,
+    prologue: Vec<Ready>,
+    body: Vec<Ready>,
+    finish: Vec<Ready>,
+    turns: Vec<Turn>,
+    kept: Memory,
+    error: Memory,
+    graphs: Vec<Recorded>,
+    /// The prologue has run, on these versions of its inputs in these buffers.
+    prologue_of: Option<(u64, Vec<u64>)>,
+}
+
+/// A step that can be started.
+enum Ready {
+    Kernel(Function),
+    Product(Box<Prepared>),
+    Copy,
+}
+
+/// One step of the loop, recorded for certain addresses.
+struct Recorded {
+    bases: Vec<u64>,
+    graph: sys::CUgraphExec,
+}
+
+// SAFETY: the handles may be used from any thread, with the context made current first.
+unsafe impl Send for CudaRun {}
+
+impl CudaRun {
+    pub(crate) fn new(program: Program, plan: Plan, device: &Arc<Device>) -> Result<Self> {
+        device.enter()?;
+        let sources: Vec<&str> = plan.kernels().map(|launch| &launch.source[..]).collect();
+        let mut functions = device.functions(&sources)?.into_iter();
+        let mut ready = |steps: &[Step]| -> Result<Vec<Ready>> {
+            let one = |step: &Step| match &step.work {
+                Work::Kernel(_) => functions.next().map(Ready::Kernel).ok_or_else(|| lacks("a kernel")),
+                Work::Product(product) => {
+                    let prepared = device.blas.prepare(product).map_err(|error| error.at(step.location))?;
+                    Ok(Ready::Product(Box::new(prepared)))
+                }
+                Work::Copy { .. } => Ok(Ready::Copy),
+            };
+            steps.iter().map(one).collect()
+        };
+        let (prologue, body, finish) = (ready(&plan.prologue)?, ready(&plan.body)?, ready(&plan.finish)?);
+        let (kept, error) = (Memory::new(device, plan.kept_bytes)?, Memory::new(device, 8)?);
+        for (place, dtype, values) in &plan.tables {
+            let bytes: Vec<u8> = match dtype {
+                DType::F32 => values.iter().flat_map(|&v| (v as f32).to_ne_bytes()).collect(),
+                DType::F64 => values.iter().flat_map(|v| v.to_ne_bytes()).collect(),
+                DType::I32 => values.iter().flat_map(|&v| (v as i32).to_ne_bytes()).collect(),
+            };
+            // SAFETY: the plan reserved the table's place, in what is kept; the copy is waited for below.
+            unsafe { result::memcpy_htod_async(kept.start + place.offset as u64, &bytes, device.queue()) }
+                .map_err(|e| failed("write memory", e))?;
+            device.wait()?;
+        }
+        device.scratch().reserve(device, plan.arena_bytes)?;
+        let turns = turns(&plan.body, STREAMS);
+        Ok(CudaRun {
+            bindings: Bindings::new(program),
+            plan,
+            device: device.clone(),
+            prologue,
+            body,
+            finish,
+            turns,
+            kept,
+            error,
+            graphs: vec![],
+            prologue_of: None,
+        })
+    }
+
+    /// Bytes of inputs, outputs and everything between.
+    pub fn memory_bytes(&self) -> usize {
+        self.plan.bound_bytes + self.plan.kept_bytes + self.plan.arena_bytes
+    }
+
+    /// The most bytes alive at once: what a perfect layout would take.
+    pub fn memory_lower_bound(&self) -> usize {
+        self.plan.memory_lower_bound
+    }
+
+    /// A line for each step, for people who want to see what was fused.
+    pub fn describe(&self) -> String {
+        let part = |name: &str, steps: &[Step]| -> String {
+            steps.iter().enumerate().map(|(i, step)| format!("{name} {i}: {}\n", described(step))).collect()
+        };
+        part("once", &self.plan.prologue) + &part("step", &self.plan.body) + &part("end", &self.plan.finish)
+    }
+
+    /// Runs one step of the loop by itself, each part `times` times, and says how long each part took in seconds; for profiles.
+    pub fn profile(&mut self, times: u32) -> Result<Vec<(String, f64)>> {
+        self.run(0..1)?;
+        let device = self.device.clone();
+        let scratch = device.scratch();
+        let bases = self.bases(scratch.start());
+        let mut found = vec![];
+        for (step, ready) in self.plan.body.iter().zip(&self.body) {
+            device.wait()?;
+            let start = std::time::Instant::now();
+            for _ in 0..times {
+                // SAFETY: as in `execute`; what the steps compute is of no use to anybody.
+                unsafe { self.start(step, ready, &bases, device.queue())? };
+            }
+            device.wait()?;
+            found.push((described(step), start.elapsed().as_secs_f64() / times as f64));
+        }
+        Ok(found)
+    }
+
+    /// The address of every region: inputs, outputs, what is kept, the arena.
+    fn bases(&self, arena: u64) -> Vec<u64> {
+        let buffers = self.bindings.inputs().iter().chain(self.bindings.outputs());
+        let start = |buffer: &Option<Buffer>| {
+            buffer.as_ref().and_then(|buffer| CudaStorage::of(buffer, &self.device)).map_or(0, CudaStorage::start)
+        };
+        buffers.map(start).chain([self.kept.start, arena]).collect()
+    }
+
+    fn address(&self, place: Place, bases: &[u64]) -> u64 {
+        let inputs = self.bindings.inputs().len();
+        let base = match place.region {
+            Region::Input(number) => bases[number],
+            Region::Output(number) => bases[inputs + number],
+            Region::Kept => bases[bases.len() - 2],
+            Region::Arena => bases[bases.len() - 1],
+        };
+        base + place.offset as u64
+    }
+
+    /// Puts a step in a stream.
+    ///
+    /// # Safety
+    /// The addresses must be those of this program's buffers, which the run holds.
+    unsafe fn start(&self, step: &Step, ready: &Ready, bases: &[u64], stream: sys::CUstream) -> Result<()> {
+        let at = |arg: Arg| match arg {
+            Arg::Memory(place, bytes) => self.address(place, bases).wrapping_add_signed(bytes as i64),
+            _ => 0,
+        };
+        // SAFETY: the caller's promise; the plan keeps every access inside its places.
+        unsafe {
+            match (&step.work, ready) {
+                (Work::Kernel(launch), Ready::Kernel(function)) => self.launch(launch, *function, bases, stream),
+                (Work::Product(product), Ready::Product(prepared)) => {
+                    let addresses =
+                        [at(product.a.at), at(product.b.at), at(product.c.at), self.address(product.workspace, bases)];
+                    self.device.blas.run(prepared, addresses, stream)
+                }
+                (Work::Copy { from, to, bytes }, _) => {
+                    let (from, to) = (self.address(*from, bases), self.address(*to, bases));
+                    result::memcpy_dtod_async(to, from, *bytes, stream).map_err(|e| failed("copy memory", e))
+                }
+                _ => Err(lacks("how to start a step")),
+            }
+        }
+        .map_err(|error| if error.location.is_none() { error.at(step.location) } else { error })
+    }
+
+    unsafe fn launch(&self, launch: &Launch, function: Function, bases: &[u64], stream: sys::CUstream) -> Result<()> {
+        let long = launch.source.starts_with("typedef u64 U;");
+        // Every argument in eight bytes of its own, as the kernel's type of it lies in memory.
+        let words: Vec<[u8; 8]> = launch
+            .args
+            .iter()
+            .map(|&arg| {
+                let mut word = [0; 8];
+                match arg {
+                    Arg::Memory(place, bytes) => {
+                        word = self.address(place, bases).wrapping_add_signed(bytes as i64).to_ne_bytes();
+                    }
+                    Arg::Count(count) if long => word = count.to_ne_bytes(),
+                    Arg::Count(count) => word[..4].copy_from_slice(&(count as u32).to_ne_bytes()),
+                    Arg::Number(DType::F64, value) => word = value.to_ne_bytes(),
+                    Arg::Number(DType::F32, value) => word[..4].copy_from_slice(&(value as f32).to_ne_bytes()),
+                    Arg::Number(DType::I32, value) => word[..4].copy_from_slice(&(value as i32).to_ne_bytes()),
+                    Arg::Error => word = self.error.start.to_ne_bytes(),
+                }
+                word
+            })
+            .collect();
+        let mut pointers: Vec<*mut c_void> = words.iter().map(|word| word.as_ptr().cast_mut().cast()).collect();
+        let ([x, y], block) = (launch.grid, launch.block);
+        // SAFETY: the caller's promise; the arguments are those the kernel declares, in order.
+        unsafe { result::launch_kernel(function.0, (x, y, 1), (block, 1, 1), 0, stream, &mut pointers) }
+            .map_err(|e| failed("start a kernel", e))
+    }
+
+    /// Records one step of the loop as a graph, with branches where work is independent.
+    ///
+    /// # Safety
+    /// As for [`start`](Self::start).
+    unsafe fn record(&self, bases: &[u64]) -> Result<sys::CUgraphExec> {
+        let device = &*self.device;
+        let wrong = |e| failed("record a step", e);
+        let mut events = Events(vec![]);
+        // SAFETY: the caller's promise; all streams join the queue again before the recording ends.
+        unsafe {
+            let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+            result::stream::begin_capture(device.queue(), mode).map_err(wrong)?;
+            let recorded = self.record_steps(bases, &mut events);
+            // The recording must be ended, whatever happened in it.
+            let graph = result::stream::end_capture(device.queue()).map_err(wrong);
+            recorded?;
+            let graph = graph?;
+            let mut ready = std::ptr::null_mut();
+            let made = sys::cuGraphInstantiateWithFlags(&mut ready, graph, 0).result().map_err(wrong);
+            let _ = result::graph::destroy(graph);
+            made.map(|()| ready)
+        }
+    }
+
+    unsafe fn record_steps(&self, bases: &[u64], events: &mut Events) -> Result<()> {
+        let device = &*self.device;
+        let wrong = |e| failed("record a step", e);
+        // SAFETY: as for `record`.
+        unsafe {
+            let start = events.after(device.queue()).map_err(wrong)?;
+            let mut forked = [false; STREAMS];
+            forked[0] = true;
+            let mut done: Vec<Option<sys::CUevent>> = vec![None; self.turns.len()];
+            let wait = |stream, event| {
+                result::stream::wait_event(stream, event, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT).map_err(wrong)
+            };
+            for (number, turn) in self.turns.iter().enumerate() {
+                let stream = device.stream(turn.stream);
+                if !std::mem::replace(&mut forked[turn.stream], true) {
+                    wait(stream, start)?;
+                }
+                for event in turn.after.iter().filter_map(|&step| done[step]) {
+                    wait(stream, event)?;
+                }
+                self.start(&self.plan.body[number], &self.body[number], bases, stream)?;
+                if turn.awaited {
+                    done[number] = Some(events.after(stream).map_err(wrong)?);
+                }
+            }
+            for branch in (1..STREAMS).filter(|&branch| forked[branch]) {
+                let event = events.after(device.stream(branch)).map_err(wrong)?;
+                wait(device.queue(), event)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The recorded step for these addresses.
+    unsafe fn graph(&mut self, bases: &[u64]) -> Result<sys::CUgraphExec> {
+        if let Some(found) = self.graphs.iter().position(|recorded| recorded.bases == bases) {
+            // The one used last stands last.
+            let recorded = self.graphs.remove(found);
+            let graph = recorded.graph;
+            self.graphs.push(recorded);
+            return Ok(graph);
+        }
+        // SAFETY: the caller's promise.
+        let graph = unsafe { self.record(bases)? };
+        if self.graphs.len() == GRAPHS {
+            drop(self.graphs.remove(0));
+        }
+        self.graphs.push(Recorded { bases: bases.to_vec(), graph });
+        Ok(graph)
+    }
+
+    /// Runs what is the same in every step, unless what it reads is as it was.
+    unsafe fn run_prologue(&mut self, bases: &[u64]) -> Result<()> {
+        if self.prologue.is_empty() {
+            return Ok(());
+        }
+        let inputs = self.bindings.inputs();
+        let version = |&input: &usize| inputs[input].as_ref().map_or(0, Buffer::version);
+        let now = (self.bindings.generation(), self.plan.prologue_inputs.iter().map(version).collect());
+        if self.prologue_of.as_ref() == Some(&now) {
+            return Ok(());
+        }
+        self.prologue_of = None;
+        for (step, ready) in self.plan.prologue.iter().zip(&self.prologue) {
+            // SAFETY: the caller's promise.
+            unsafe { self.start(step, ready, bases, self.device.queue())? };
+        }
+        self.prologue_of = Some(now);
+        Ok(())
+    }
+
+    /// The error of the last run, where an index was out of range.
+    fn failure(&self) -> Result<()> {
+        if self.plan.checks.is_empty() {
+            return Ok(());
+        }
+        let mut word = [0u8; 8];
+        // SAFETY: the word is the program's own, and the copy is waited for.
+        unsafe { result::memcpy_dtoh_async(&mut word, self.error.start, self.device.queue()) }
+            .map_err(|e| failed("read memory", e))?;
+        self.device.wait()?;
+        let word = u64::from_ne_bytes(word);
+        if word == FINE {
+            return Ok(());
+        }
+        let check = self.plan.checks.get((word >> 54) as usize).ok_or_else(|| lacks("the operation that failed"))?;
+        let (operation, index) = (check.operation.to_string(), i64::from(word as u32 as i32));
+        Err(Error::new(ErrorKind::IndexOutOfRange { operation, index, limit: check.limit }).at(check.location))
+    }
+}
+
+/// Events made for one recording; those that go with it are destroyed when it is done.
+struct Events(Vec<sys::CUevent>);
+
+impl Events {
+    /// An event after what is in a stream now.
+    unsafe fn after(&mut self, stream: sys::CUstream) -> std::result::Result<sys::CUevent, result::DriverError> {
+        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?;
+        self.0.push(event);
+        // SAFETY: the event was just made, and the stream is the device's.
+        unsafe { result::event::record(event, stream)? };
+        Ok(event)
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        for &event in &self.0 {
+            // SAFETY: made above, and destroyed once; a recorded graph does not need it.
+            let _ = unsafe { result::event::destroy(event) };
+        }
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        // SAFETY: made by `record`; the driver keeps a graph that still runs until it is done.
+        let _ = unsafe { result::graph::exec_destroy(self.graph) };
+    }
+}
+
+impl Drop for CudaRun {
+    fn drop(&mut self) {
+        // What is dropped with it talks to the driver.
+        let _ = self.device.enter();
+    }
+}
+
+impl Runnable for CudaRun {
+    fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    fn bindings_mut(&mut self) -> &mut Bindings {
+        &mut self.bindings
+    }
+
+    fn allocate(&self, meta: &Meta) -> Result<Buffer> {
+        CudaStorage::buffer(meta, &self.device)
+    }
+
+    fn accepts(&self, buffer: &Buffer) -> bool {
+        CudaStorage::of(buffer, &self.device).is_some()
+    }
+
+    unsafe fn execute(&mut self, steps: Range<u32>) -> Result<()> {
+        let device = self.device.clone();
+        device.enter()?;
+        let mut scratch = device.scratch();
+        let arena = scratch.reserve(&device, self.plan.arena_bytes)?;
+        let bases = self.bases(arena);
+        let queue = device.queue();
+        // SAFETY: the caller holds all buffers, and this thread the right to put work in the queue.
+        unsafe {
+            if !self.plan.checks.is_empty() {
+                result::memset_d8_async(self.error.start, 0xff, 8, queue).map_err(|e| failed("clear memory", e))?;
+            }
+            self.run_prologue(&bases)?;
+            if let Some(place) = self.plan.counter {
+                let counter = self.address(place, &bases);
+                sys::cuMemsetD32Async(counter, steps.start, 1, queue)
+                    .result()
+                    .map_err(|e| failed("write memory", e))?;
+            }
+            if !self.body.is_empty() {
+                let graph = self.graph(&bases)?;
+                for _ in steps {
+                    result::graph::launch(graph, queue).map_err(|e| failed("start a step", e))?;
+                }
+            }
+            for (step, ready) in self.plan.finish.iter().zip(&self.finish) {
+                self.start(step, ready, &bases, queue)?;
+            }
+        }
+        drop(scratch);
+        self.failure().inspect_err(|_| self.prologue_of = None)
+    }
+}
+
+/// A step in a few words.
+fn described(step: &Step) -> String {
+    match &step.work {
+        Work::Kernel(launch) => {
+            let body: Vec<&str> = launch.source.lines().skip(2).collect();
+            let first = body.iter().find(|line| line.contains("op_") || line.contains("draw")).unwrap_or(&"");
+            format!(
+                "kernel {}x{} of {}, {} lines: {}",
+                launch.grid[0],
+                launch.grid[1],
+                launch.block,
+                body.len(),
+                first.trim()
+            )
+        }
+        Work::Product(p) => {
+            format!("product {} x {} x {} of {:?}, {} of them", p.m, p.n, p.k, p.factor, p.batch)
+        }
+        Work::Copy { bytes, .. } => format!("copy of {bytes} bytes"),
+    }
+}
