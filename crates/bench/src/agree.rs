@@ -26,7 +26,7 @@ fn goal(dtype: DType) -> f64 {
     if dtype == DType::F64 { 1e-10 } else { 2e-5 }
 }
 
-fn build(name: &str) -> fn(&Graph, DType) -> Case {
+fn build(name: &str) -> fn(&Graph, DType) -> Result<Case> {
     match name {
         "mlp" => mlp,
         "conv64" => conv64,
@@ -143,7 +143,7 @@ impl Comparison {
     /// Our results, with the inputs they came from.
     fn evaluate(&self, name: &str, dtype: DType) -> Result<(Products, Vec<(String, Array)>)> {
         let g = Graph::new();
-        let case = build(name)(&g, dtype);
+        let case = build(name)(&g, dtype)?;
         let program = program(&g, &case, derivatives::Products::GradientAndHessian)?;
         let given = inputs(&case, &program, self.seed)?;
         let run = ran(&self.cpu, &program, &given)?;
@@ -153,7 +153,7 @@ impl Comparison {
     /// Our results with the choices made on the way, or under these choices.
     fn choosing(&self, name: &str, dtype: DType, under: Option<&[Choice]>) -> Result<(Products, Vec<Choice>)> {
         let g = Graph::new();
-        let case = build(name)(&g, dtype);
+        let case = build(name)(&g, dtype)?;
         let program = program(&g, &case, derivatives::Products::GradientAndHessian)?;
         let mut given = inputs(&case, &program, self.seed)?;
         let count = case.parameters.len();

@@ -1,6 +1,7 @@
 //! A loss with the inputs it is derived by and the data it reads.
 
-use bilevel_graph::{DType, Graph, Tensor};
+use bilevel::Variable;
+use bilevel_graph::{DType, Graph, Tensor, Tree};
 
 /// A loss with the tensors it is derived by and the data it reads.
 pub struct Case {
@@ -44,6 +45,11 @@ impl<'g> Inputs<'g> {
         let tensor = self.graph.input(format!("p{}", self.parameters.len()), shape, self.dtype);
         self.parameters.push((tensor, start));
         tensor
+    }
+
+    /// The leaves of a model as the next parameters, each with the values that go with its name.
+    pub fn model<S: Tree<Leaf = Variable>>(&mut self, model: &S, start: impl Fn(&str) -> Start) -> S::With<Tensor> {
+        model.map_named(|name, leaf| self.parameter(leaf.shape(), start(name)))
     }
 
     /// The next data input; labels are integers.

@@ -55,12 +55,12 @@ pub fn programs(name: &str) -> Result<Vec<Timed>> {
     }
 }
 
-fn derivatives(build: fn(&Graph, DType) -> Case) -> Result<Vec<Timed>> {
+fn derivatives(build: fn(&Graph, DType) -> Result<Case>) -> Result<Vec<Timed>> {
     let each = [(Products::Gradient, "grad"), (Products::GradientAndHessian, "grad_hvp")];
     each.into_iter()
         .map(|(products, suffix)| {
             let g = Graph::new();
-            let case = build(&g, DType::F32);
+            let case = build(&g, DType::F32)?;
             let program = program(&g, &case, products)?;
             let inputs = inputs(&case, &program, 0)?;
             Ok(Timed { name: format!("{}_{suffix}", case.name), program, inputs, call: Call::Evaluate })

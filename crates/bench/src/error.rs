@@ -10,6 +10,8 @@ pub enum BenchError {
     Engine(bilevel_graph::Error),
     /// The library refused a problem or a run.
     Library(bilevel::Error),
+    /// The sizes of a case make no model.
+    Model(bilevel_models::ModelError),
     /// A file could not be read or written.
     File {
         /// Which.
@@ -50,6 +52,7 @@ impl fmt::Display for BenchError {
         match self {
             BenchError::Engine(error) => error.fmt(f),
             BenchError::Library(error) => error.fmt(f),
+            BenchError::Model(error) => error.fmt(f),
             BenchError::File { path, cause } => write!(f, "{}: {cause}", path.display()),
             BenchError::Array { path, reason } => write!(f, "{}: {reason}", path.display()),
             BenchError::Peer(sentence) | BenchError::Attack(sentence) => f.write_str(sentence),
@@ -63,6 +66,12 @@ impl std::error::Error for BenchError {}
 impl From<bilevel::Error> for BenchError {
     fn from(error: bilevel::Error) -> Self {
         BenchError::Library(error)
+    }
+}
+
+impl From<bilevel_models::ModelError> for BenchError {
+    fn from(error: bilevel_models::ModelError) -> Self {
+        BenchError::Model(error)
     }
 }
 

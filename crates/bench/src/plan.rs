@@ -17,7 +17,7 @@ pub fn run(threads: usize, reps: usize) -> Result<()> {
     for _ in 0..reps {
         let mut clock = Clock(Instant::now());
         let g = Graph::new();
-        let case = vit_b16(&g, DType::F32);
+        let case = vit_b16(&g, DType::F32)?;
         let (trace, traced) = (clock.lap(), g.len());
         let parameters: Vec<_> = case.parameters.iter().map(|(p, _)| *p).collect();
         let gradient = gradient_or_zeros(case.loss, &parameters)?;

@@ -110,6 +110,6 @@ pub use stream::{Stream, StreamResult};
 pub use trace::{InnerLoss, Trace, or_zeros};
 pub use trainer::Trainer;
 pub use training::{Trained, Training};
-pub use tree_file::{TreeFileError, load_arrays, save_tree};
+pub use tree_file::{TreeFileError, load_arrays, load_arrays_where, save_tree};
 pub use typed_problem::Problem;
 pub use variable::{Start, Variable};

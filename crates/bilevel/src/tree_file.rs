@@ -109,6 +109,11 @@ pub fn save_tree<S: Tree<Leaf = Array>>(tree: &S, path: impl AsRef<Path>) -> Res
 /// All arrays of a safetensors file by name, in the order of the names: to see what is in it, or to start a leaf with one of
 /// them by [`Variable::fixed`].
 pub fn load_arrays(path: impl AsRef<Path>) -> Result<Named<Array>> {
+    load_arrays_where(path, |_| true)
+}
+
+/// As [`load_arrays`], for the arrays with names for which this is true. Others may have any type.
+pub fn load_arrays_where(path: impl AsRef<Path>, wanted: impl Fn(&str) -> bool) -> Result<Named<Array>> {
     let path = path.as_ref();
     let failed = |reason: String| TreeFileError::Io { path: path.into(), doing: "read", reason };
     let unreadable = |reason: String| TreeFileError::Unreadable { path: path.into(), reason };
@@ -119,7 +124,7 @@ pub fn load_arrays(path: impl AsRef<Path>) -> Result<Named<Array>> {
     let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| unreadable(format!("it is no safetensors file ({e})")))?;
     let mut all = vec![];
-    for (name, view) in file.iter() {
+    for (name, view) in file.iter().filter(|(name, _)| wanted(name)) {
         // A chunk has the length asked for, so the copy is whole.
         let four = view.data().chunks_exact(4).map(|c| <[u8; 4]>::try_from(c).unwrap_or_default());
         let eight = view.data().chunks_exact(8).map(|c| <[u8; 8]>::try_from(c).unwrap_or_default());

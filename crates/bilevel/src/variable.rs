@@ -129,6 +129,47 @@ impl Variable {
         self
     }
 
+    /// The same leaf with these numbers to start from, such as pretrained weights: bounds, rate and role stay. Numbers of another
+    /// shape are refused.
+    ///
+    /// ```
+    /// use bilevel::{Array, Variable};
+    /// let mean = Variable::constant([2], 0.0).statistic();
+    /// let known = mean.starting_at(Array::from_f64([2], vec![0.1, 0.2])?)?;
+    /// assert!(known.is_statistic());
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn starting_at(mut self, value: Array) -> Result<Self> {
+        if value.shape() != self.shape {
+            let reason =
+                format!("a variable of shape {:?} cannot start at numbers of shape {:?}", self.shape, value.shape());
+            return Err(Error::Problem { reason });
+        }
+        self.start = Start::Fixed(Arc::new(value));
+        Ok(self)
+    }
+
+    /// Its shape.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// How it gets its first value.
+    pub fn start(&self) -> &Start {
+        &self.start
+    }
+
+    /// True for a leaf that training moves along its gradient: neither [frozen](Self::frozen) nor a
+    /// [statistic](Self::statistic).
+    pub fn is_trained(&self) -> bool {
+        self.role == Role::Trained
+    }
+
+    /// True for a [statistic](Self::statistic).
+    pub fn is_statistic(&self) -> bool {
+        self.role == Role::Statistic
+    }
+
     /// The least and the largest value it may take.
     pub fn bounds(&self) -> (f64, f64) {
         (self.low, self.high)

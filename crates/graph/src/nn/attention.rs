@@ -37,7 +37,7 @@ pub fn scaled_dot_product_attention(q: Tensor, k: Tensor, v: Tensor, mask: impl 
         "needs q [b.., l, d], k [b.., s, d] and v [b.., s, e]"
     );
     let lead: Vec<usize> = (0..batch).collect();
-    let scores = scaled(q).dot(k, dims(&lead, &[last], &lead, &[last]));
+    let scores = q.dot(k, dims(&lead, &[last], &lead, &[last])) * scale(q);
     let weights = attention_weights(&call, scores, mask);
     call.done(weights.dot(v, dims(&lead, &[last], &lead, &[batch])))
 }
@@ -51,10 +51,9 @@ fn dims(lhs_batch: &[usize], lhs_contract: &[usize], rhs_batch: &[usize], rhs_co
     }
 }
 
-/// q/√d: smaller than the scores, so the cheapest place for the factor.
-#[track_caller]
-fn scaled(q: Tensor) -> Tensor {
-    q * (1.0 / (q.dim(q.rank().saturating_sub(1)) as f64).sqrt())
+/// 1/√d, for the scores: there it is fused into the softmax, while a scaled query would be one more tensor to keep.
+fn scale(q: Tensor) -> f64 {
+    1.0 / (q.dim(q.rank().saturating_sub(1)) as f64).sqrt()
 }
 
 /// softmax(scores + mask) along the last axis.
@@ -152,7 +151,7 @@ pub fn multi_head_attention(
     let k = call.done(project(&call, key, to_key, heads));
     let v = call.done(project(&call, value, to_value, heads));
     require!(call, q.dim(3) == k.dim(3), "query and key must be projected to one width");
-    let scores = scaled(q).dot(k, dims(&[0, 2], &[3], &[0, 2], &[3]));
+    let scores = q.dot(k, dims(&[0, 2], &[3], &[0, 2], &[3])) * scale(q);
     let weights = attention_weights(&call, scores, mask);
     let found = weights.dot(v, dims(&[0, 1], &[3], &[0, 2], &[1]));
     // [b, heads, l, m] with [heads, m, o].

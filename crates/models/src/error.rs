@@ -1,0 +1,41 @@
+//! What can be wrong with a model.
+
+use std::fmt;
+
+/// The result of building a model.
+pub type Result<T> = std::result::Result<T, ModelError>;
+
+/// Why there is no such model.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The sizes asked for do not make a model.
+    Config {
+        /// The model.
+        model: &'static str,
+        /// What is wrong, and what would do.
+        reason: String,
+    },
+}
+
+impl fmt::Display for ModelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ModelError::Config { model, reason } => write!(f, "{model}: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for ModelError {}
+
+/// Refuses a config where a condition on it does not hold.
+pub(crate) fn require(model: &'static str, holds: bool, reason: impl FnOnce() -> String) -> Result<()> {
+    if holds { Ok(()) } else { Err(ModelError::Config { model, reason: reason() }) }
+}
+
+/// Refuses a size of 0, and one so large that a product of three would overflow.
+pub(crate) fn sizes(model: &'static str, named: &[(&str, usize)]) -> Result<()> {
+    named.iter().try_for_each(|(name, size)| {
+        require(model, (1..=1 << 20).contains(size), || format!("{name} is {size}; it must be between 1 and 2^20"))
+    })
+}

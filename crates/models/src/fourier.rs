@@ -1,0 +1,89 @@
+//! Fourier features before a perceptron (Tancik et al. 2020): coordinates to values, with details as fine as the frequencies
+//! allow.
+
+use crate::error::{Result, require, sizes};
+use crate::mlp::{Mlp, MlpConfig};
+use bilevel::{Array, Variable};
+use bilevel_graph::random::{fill_normal_f64, seed_key};
+use bilevel_graph::{Tensor, Tree, nn};
+use std::f64::consts::TAU;
+
+/// mlp(\[sin(2π·x·B), cos(2π·x·B)\]) with frequencies B that stay as they are: `[.., in]` to `[.., out]`.
+#[derive(Clone, Debug, PartialEq, Tree)]
+pub struct FourierMlp<T> {
+    /// B, `[in, features]`; frozen.
+    pub frequencies: T,
+    /// From the sines and cosines to the values.
+    pub mlp: Mlp<T>,
+}
+
+/// Sizes of a [`FourierMlp`].
+///
+/// ```
+/// use bilevel_models::{FourierMlpConfig, parameter_count};
+/// let net = FourierMlpConfig { features: 16, hidden: vec![32], ..FourierMlpConfig::default() }.build()?;
+/// assert_eq!(parameter_count(&net), 33 * 32 + 33 * 3);
+/// # Ok::<(), bilevel_models::ModelError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct FourierMlpConfig {
+    /// Coordinates.
+    pub inputs: usize,
+    /// Frequencies; each gives a sine and a cosine.
+    pub features: usize,
+    /// Standard deviation of the frequencies: the larger, the finer the details.
+    pub deviation: f64,
+    /// From which the frequencies are drawn. They are a part of the model, so every run of it has the same.
+    pub seed: u64,
+    /// Widths of the hidden layers.
+    pub hidden: Vec<usize>,
+    /// Values.
+    pub outputs: usize,
+}
+
+impl Default for FourierMlpConfig {
+    /// Colour images as in the paper: 256 frequencies of deviation 10, three layers of 256.
+    fn default() -> Self {
+        FourierMlpConfig { inputs: 2, features: 256, deviation: 10.0, seed: 0, hidden: vec![256; 3], outputs: 3 }
+    }
+}
+
+impl FourierMlpConfig {
+    /// The model, with rectifiers.
+    ///
+    /// # Errors
+    ///
+    /// Where a size is 0, there are so many frequencies that a machine should draw them for every run, or the deviation is no
+    /// number.
+    pub fn build(&self) -> Result<FourierMlp<Variable>> {
+        let name = "Fourier-feature MLP";
+        sizes(
+            name,
+            &[
+                ("inputs", self.inputs),
+                ("features", self.features),
+                ("frequencies", self.inputs.saturating_mul(self.features)),
+            ],
+        )?;
+        require(name, self.deviation.is_finite(), || {
+            format!("the deviation must be a number, not {}", self.deviation)
+        })?;
+        let mut values = vec![0.0; self.inputs * self.features];
+        fill_normal_f64(seed_key(self.seed).map(|word| word as u32), 0, 0, 0, &mut values);
+        values.iter_mut().for_each(|value| *value *= self.deviation);
+        let shape = [self.inputs, self.features];
+        let frequencies = Array::from_f64(shape, values).map(|array| Variable::fixed(array).frozen());
+        let frequencies = frequencies.map_err(|e| crate::ModelError::Config { model: name, reason: e.to_string() })?;
+        let widths = [&[2 * self.features], &self.hidden[..], &[self.outputs]].concat();
+        Ok(FourierMlp { frequencies, mlp: MlpConfig::relu(widths).build()? })
+    }
+}
+
+impl FourierMlp<Tensor> {
+    /// Values at coordinates.
+    #[track_caller]
+    pub fn forward(&self, coordinates: Tensor) -> Tensor {
+        let angle = nn::linear(coordinates, self.frequencies, None) * TAU;
+        self.mlp.forward(angle.sin().concat(&[angle.cos()], angle.rank().saturating_sub(1)))
+    }
+}

@@ -1,0 +1,52 @@
+//! How weights start: random numbers of a size that keeps signals alive through many layers. Each answers with a
+//! [`Variable`], so that the numbers are drawn where they will lie, from the seed of the run.
+//!
+//! The *fan* of a weight is how many products are added up in one of its outputs (fan in), or how many outputs one of its
+//! inputs goes to (fan out): for a `[i, o]` matrix i and o, for a `[o, i, h, w]` kernel i·h·w and o·h·w.
+
+use bilevel::Variable;
+
+/// Normal with deviation √(2/fan): He et al. 2015, for layers followed by a rectifier. The fan may be the one in or the one out.
+///
+/// ```
+/// use bilevel::Start;
+/// assert_eq!(bilevel_models::init::he_normal([8, 3], 8).start(), &Start::Normal(0.5));
+/// ```
+pub fn he_normal(shape: impl AsRef<[usize]>, fan: usize) -> Variable {
+    Variable::normal(shape, (2.0 / fan as f64).sqrt())
+}
+
+/// Uniform in ±√(6/(fan in + fan out)): Glorot and Bengio 2010, for layers followed by a tanh.
+///
+/// ```
+/// use bilevel::Start;
+/// assert_eq!(bilevel_models::init::glorot_uniform([2, 4], 2, 4).start(), &Start::Uniform(-1.0, 1.0));
+/// ```
+pub fn glorot_uniform(shape: impl AsRef<[usize]>, fan_in: usize, fan_out: usize) -> Variable {
+    symmetric(shape, (6.0 / (fan_in + fan_out) as f64).sqrt())
+}
+
+/// Uniform in ±1/√(fan in): what PyTorch gives the weights and biases of a layer nobody initialises.
+///
+/// ```
+/// use bilevel::Start;
+/// assert_eq!(bilevel_models::init::fan_in_uniform([4, 9], 4).start(), &Start::Uniform(-0.5, 0.5));
+/// ```
+pub fn fan_in_uniform(shape: impl AsRef<[usize]>, fan_in: usize) -> Variable {
+    symmetric(shape, (1.0 / fan_in as f64).sqrt())
+}
+
+/// Zeros: biases.
+///
+/// ```
+/// use bilevel::Start;
+/// assert_eq!(bilevel_models::init::zeros([3]).start(), &Start::Constant(0.0));
+/// ```
+pub fn zeros(shape: impl AsRef<[usize]>) -> Variable {
+    Variable::constant(shape, 0.0)
+}
+
+/// Uniform in ±bound.
+pub(crate) fn symmetric(shape: impl AsRef<[usize]>, bound: f64) -> Variable {
+    Variable::uniform(shape, -bound, bound)
+}
