@@ -3,8 +3,8 @@
 #[cfg(unix)]
 use crate::attack::{self, Part};
 use crate::wide_run::Run;
-use crate::{agree, cases, wide};
-use bilevel_graph::DType;
+use crate::{agree, cases, gpu, wide};
+use bilevel_graph::{DType, Precision};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -21,6 +21,11 @@ usage: bilevel-bench COMMAND
       --peers-dir DIR   where cpu_jax.py and cpu_torch.py lie (../shared/peers, seen from the workspace)
       --rounds N        turns to take (3 with --peer, else 1)
       --floor           prints the arithmetic floor of the heavy cases without --peer too
+  cuda [CASE ...]     times the cases of the GPU peers on the first GPU, one JSON line each
+      --precision P     full, tf32 or bf16 (tf32, then bf16)
+      --reps N          repetitions of each (7)
+  cuda-check          the conformance suite on the first GPU, draws bit for bit, estimators beside the CPU
+      --seeds N         random programs from so many seeds (130: more than 1000 programs)
   plan                times tracing, deriving and planning a ViT-B/16 gradient step
       --threads N, --reps N (3)
   memory [CASE ...]   memory of each program's plan beside the most that is alive at once
@@ -56,6 +61,7 @@ usage: bilevel-bench COMMAND
   help
 
 cases of cpu, memory and profile: synth1d scalar mlp conv64 vit_block digits wide
+cases of cuda: l1reg vit_adjoint wrn_grad wrn_hvp
 cases of agree: mlp conv64 vit_block residual warp
 ";
 
@@ -67,6 +73,20 @@ const COMMANDS: &str = "cpu, plan, memory, agree, profile, wide, large, attack o
 pub enum Command {
     /// Print the help.
     Help,
+    /// Time the cases on a GPU.
+    Cuda {
+        /// Which.
+        cases: Vec<String>,
+        /// In which precisions.
+        precisions: Vec<Precision>,
+        /// Repetitions.
+        reps: usize,
+    },
+    /// Hold the GPU against the reference and the CPU.
+    CudaCheck {
+        /// Random programs come from so many seeds.
+        seeds: u64,
+    },
     /// Time the cases.
     Cpu {
         /// Which.
@@ -214,6 +234,8 @@ impl std::error::Error for ArgumentError {}
 #[derive(Default)]
 struct Given {
     words: Vec<String>,
+    seeds: Option<u64>,
+    precision: Option<Precision>,
     threads: Option<usize>,
     reps: Option<usize>,
     rounds: Option<usize>,
@@ -251,6 +273,8 @@ pub fn parse(arguments: &[String]) -> Result<Command, ArgumentError> {
         "profile" => &["--threads", "--reps", "--show"],
         "wide" => &["--count", "--iterations", "--stop", "--folder", "--bare", "--threads"],
         "large" => &["--count", "--iterations", "--folder", "--threads"],
+        "cuda" => &["--reps", "--precision"],
+        "cuda-check" => &["--seeds"],
         #[cfg(unix)]
         "attack" => &["--minutes", "--seconds", "--seed", "--only", "--cases", "--command"],
         _ => return Err(ArgumentError::UnknownCommand(command.clone())),
@@ -272,6 +296,17 @@ pub fn parse(arguments: &[String]) -> Result<Command, ArgumentError> {
                 return Err(ArgumentError::Extra(extra));
             }
             Command::Plan { threads, reps: given.reps.unwrap_or(3) }
+        }
+        "cuda" => Command::Cuda {
+            cases: chosen(given.words, &gpu::time::NAMES)?,
+            precisions: given.precision.map_or(vec![Precision::Tf32, Precision::Bf16], |precision| vec![precision]),
+            reps: given.reps.unwrap_or(7),
+        },
+        "cuda-check" => {
+            if let Some(extra) = given.words.pop() {
+                return Err(ArgumentError::Extra(extra));
+            }
+            Command::CudaCheck { seeds: given.seeds.unwrap_or(130) }
         }
         "memory" => Command::Memory { cases: chosen(given.words, &cases::NAMES)?, threads },
         "agree" => Command::Agree {
@@ -375,6 +410,10 @@ fn read(command: &str, flags: &[&str], arguments: &[String]) -> Result<Given, Ar
                     "--cases" => {
                         let cases = value.parse().ok().filter(|cases| *cases > 0);
                         given.cases = Some(cases.ok_or_else(|| bad("a whole number, at least 1"))?);
+                    }
+                    "--seeds" => given.seeds = Some(count()? as u64),
+                    "--precision" => {
+                        given.precision = Some(value.parse().map_err(|_| bad("full, tf32 or bf16"))?);
                     }
                     "--only" if ["commands", "files", "kills", "graphs"].contains(&value.as_str()) => {
                         given.only = Some(value.clone());

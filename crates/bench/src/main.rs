@@ -26,6 +26,7 @@ mod driven;
 mod error;
 mod flops;
 mod goals;
+mod gpu;
 mod large;
 mod line;
 mod losses;
@@ -78,6 +79,11 @@ fn run(command: Command) -> error::Result<bool> {
             }
             compare::run(&compare::Plan { cases, threads, reps, rounds, floor }, &peers)?;
         }
+        Command::Cuda { cases, precisions, reps } => {
+            let start = std::time::Instant::now();
+            gpu::time::run(&gpu::open()?, &cases, &precisions, reps, start)?;
+        }
+        Command::CudaCheck { seeds } => return gpu::check::run(&gpu::open()?, seeds),
         Command::Plan { threads, reps } => plan::run(threads, reps)?,
         Command::Memory { cases, threads } => memory::run(&cases, threads)?,
         Command::Agree { cases, dtypes, peer, seed, threads } => {

@@ -1,0 +1,78 @@
+//! The cases of the GPU peers: one L1 weight for every parameter of a ViT, and the gradient of a Wide-ResNet.
+
+use crate::case::Start::{Labels, Uniform};
+use crate::case::{Case, Inputs};
+use crate::error::Result;
+use bilevel::graph::nn;
+use bilevel::{AnyMethod, Array, DType, HpoSgld, LangevinAdjoint, Problem, Tree, Variable};
+use bilevel_graph::{Graph, Precision};
+use bilevel_models::{Statistics, VitConfig, WideResNetConfig};
+
+/// Images of a batch.
+const BATCH: usize = 8;
+/// Where every L1 weight starts.
+const WEIGHT: f64 = 1e-4;
+/// The step of λ.
+pub const RATE: f64 = 0.01;
+
+/// An outer loop over the L1 weights of a network.
+pub struct Outer {
+    pub problem: Problem,
+    pub method: AnyMethod,
+}
+
+/// HPO-SGLD with B = M = 5, as the peers run it.
+pub fn l1reg(config: &VitConfig, precision: Precision) -> Result<Outer> {
+    let method = HpoSgld { burn_in: 5, samples: 5, step: 0.01, temperature: 0.001, noise_scale: 1e-6 };
+    Ok(Outer { problem: problem(config, precision)?, method: method.into() })
+}
+
+/// The Langevin adjoint over ten steps.
+pub fn adjoint(config: &VitConfig, precision: Precision) -> Result<Outer> {
+    let method = LangevinAdjoint {
+        burn_in: 0,
+        samples: 10,
+        step: 0.01,
+        temperature: 0.001,
+        noise_scale: 1e-6,
+        ..LangevinAdjoint::default()
+    };
+    Ok(Outer { problem: problem(config, precision)?, method: method.into() })
+}
+
+/// Cross entropy of a ViT on eight images, with an L1 weight of at least 0 for every parameter in training.
+fn problem(config: &VitConfig, precision: Precision) -> Result<Problem> {
+    let theta = config.build()?;
+    let lambda = theta.map(|leaf| Variable::constant(leaf.shape(), WEIGHT).at_least(0.0));
+    let [height, width] = config.image;
+    let count = BATCH * config.channels * height * width;
+    let images = |shift: f32| {
+        let values = (0..count).map(|i| ((i as f32 * 0.618).sin() * 1.4) + shift).collect();
+        Array::from_f32([BATCH, config.channels, height, width], values)
+    };
+    let classes = config.classes as i32;
+    let labels = Array::from_i32([BATCH], (0..BATCH as i32).map(|i| i % classes).collect())?;
+    let problem = Problem::new(lambda, theta)
+        .dtype(DType::F32)
+        .precision(precision)
+        .data("x", images(0.0)?)
+        .data("xv", images(1.0)?)
+        .data("y", labels)
+        .inner(|s, lambda, theta| {
+            let loss = nn::cross_entropy(theta.forward(s.data("x")), s.data("y"));
+            let weights = lambda.leaves().into_iter().zip(theta.leaves());
+            weights.map(|(l, t)| (*l * t.abs()).sum_all()).fold(loss, |sum, term| sum + term)
+        })
+        .outer(|s, _, theta| nn::cross_entropy(theta.forward(s.data("xv")), s.data("y")));
+    Ok(problem.build()?.erase())
+}
+
+/// WRN-28-10 on a batch of 128.
+pub fn wide_resnet(g: &Graph, dtype: DType) -> Result<Case> {
+    let mut inputs = Inputs::new(g, dtype);
+    let net = inputs.model(&WideResNetConfig::new(28, 10, 100).build()?, |_| Uniform(0.05));
+    let x = inputs.data(&[128, 3, 32, 32], Uniform(1.0));
+    let y = inputs.data(&[128], Labels(100));
+    let loss = nn::cross_entropy(net.forward(x, Statistics::Batch), y);
+    Ok(inputs.case("wrn", loss))
+}
