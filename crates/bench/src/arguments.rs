@@ -24,6 +24,7 @@ usage: bilevel-bench COMMAND
   cuda [CASE ...]     times the cases of the GPU peers on the first GPU, one JSON line each
       --precision P     full, tf32 or bf16 (tf32, then bf16)
       --reps N          repetitions of each (7)
+      --show            prints where the time of an outer loop's step goes instead
   cuda-check          the conformance suite on the first GPU, draws bit for bit, estimators beside the CPU
       --seeds N         random programs from so many seeds (130: more than 1000 programs)
   plan                times tracing, deriving and planning a ViT-B/16 gradient step
@@ -81,6 +82,8 @@ pub enum Command {
         precisions: Vec<Precision>,
         /// Repetitions.
         reps: usize,
+        /// Print where the time of a step goes instead.
+        show: bool,
     },
     /// Hold the GPU against the reference and the CPU.
     CudaCheck {
@@ -273,7 +276,7 @@ pub fn parse(arguments: &[String]) -> Result<Command, ArgumentError> {
         "profile" => &["--threads", "--reps", "--show"],
         "wide" => &["--count", "--iterations", "--stop", "--folder", "--bare", "--threads"],
         "large" => &["--count", "--iterations", "--folder", "--threads"],
-        "cuda" => &["--reps", "--precision"],
+        "cuda" => &["--reps", "--precision", "--show"],
         "cuda-check" => &["--seeds"],
         #[cfg(unix)]
         "attack" => &["--minutes", "--seconds", "--seed", "--only", "--cases", "--command"],
@@ -301,6 +304,7 @@ pub fn parse(arguments: &[String]) -> Result<Command, ArgumentError> {
             cases: chosen(given.words, &gpu::time::NAMES)?,
             precisions: given.precision.map_or(vec![Precision::Tf32, Precision::Bf16], |precision| vec![precision]),
             reps: given.reps.unwrap_or(7),
+            show: given.show,
         },
         "cuda-check" => {
             if let Some(extra) = given.words.pop() {

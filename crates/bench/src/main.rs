@@ -79,7 +79,13 @@ fn run(command: Command) -> error::Result<bool> {
             }
             compare::run(&compare::Plan { cases, threads, reps, rounds, floor }, &peers)?;
         }
-        Command::Cuda { cases, precisions, reps } => {
+        Command::Cuda { cases, precisions, reps, show: true } => {
+            let cuda = gpu::open()?;
+            for (case, precision) in cases.iter().flat_map(|case| precisions.iter().map(move |p| (case, *p))) {
+                gpu::time::profile(&cuda, case, precision, reps as u32)?;
+            }
+        }
+        Command::Cuda { cases, precisions, reps, show: false } => {
             let start = std::time::Instant::now();
             gpu::time::run(&gpu::open()?, &cases, &precisions, reps, start)?;
         }

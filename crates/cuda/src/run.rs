@@ -112,7 +112,11 @@ impl CudaRun {
         let part = |name: &str, steps: &[Step]| -> String {
             steps.iter().enumerate().map(|(i, step)| format!("{name} {i}: {}\n", described(step))).collect()
         };
-        part("once", &self.plan.prologue) + &part("step", &self.plan.body) + &part("end", &self.plan.finish)
+        let memory = format!(
+            "memory: {} bytes bound, {} kept, {} in the arena\n",
+            self.plan.bound_bytes, self.plan.kept_bytes, self.plan.arena_bytes
+        );
+        memory + &part("once", &self.plan.prologue) + &part("step", &self.plan.body) + &part("end", &self.plan.finish)
     }
 
     /// Runs one step of the loop by itself, each part `times` times, and says how long each part took in seconds; for profiles.

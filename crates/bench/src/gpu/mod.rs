@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod deep;
+pub mod profile;
 pub mod time;
 
 use crate::error::Result;

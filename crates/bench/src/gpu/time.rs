@@ -29,6 +29,13 @@ pub fn run(cuda: &Cuda, cases: &[String], precisions: &[Precision], reps: usize,
     Ok(())
 }
 
+/// Prints where the time of an outer iteration goes.
+pub fn profile(cuda: &Cuda, case: &str, precision: Precision, reps: u32) -> Result<()> {
+    let vit = VitConfig::base(16, 37);
+    let outer = if case == "vit_adjoint" { adjoint(&vit, precision)? } else { l1reg(&vit, precision)? };
+    super::profile::run(cuda, case, &outer, reps)
+}
+
 /// One outer iteration through the driver.
 fn outer(cuda: &Cuda, case: &str, precision: Precision, outer: &Outer, reps: usize, start: Instant) -> Result<()> {
     let recorder = Recorder::new();
