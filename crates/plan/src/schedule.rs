@@ -171,10 +171,11 @@ mod tests {
     use crate::target::Limits;
     use bilevel_graph::{DType, Graph};
 
-    struct Machine;
+    /// One that gathers loops of at most so many elements.
+    struct Machine(usize);
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64 }
+            Limits { row: 1024, members: 96, together: self.0, in_turn: 0, axes: 8, alignment: 64 }
         }
     }
 
@@ -184,7 +185,7 @@ mod tests {
         let x = g.input("x", [3], DType::F64);
         let program = Program::builder(&g).output("y", x.sin()).carry(x, x.cos()).build().unwrap();
         let is_refused = |program: &Program| {
-            let error = Schedule::new(program, &Machine).err().expect("a plan that lacks something is refused");
+            let error = Schedule::new(program, &Machine(0)).err().expect("a plan that lacks something is refused");
             assert!(matches!(error.kind, ErrorKind::Planning { .. }), "{error}");
         };
         let mut without = program.clone();
@@ -201,7 +202,7 @@ mod tests {
         let (x, w) = (g.input("x", [4, 4], DType::F64), g.input("w", [4, 4], DType::F64));
         let next = x - x.matmul(w).matmul(w.sin()) * 0.1;
         let program = Program::builder(&g).output("square", x.square().sum_all()).carry(x, next).build().unwrap();
-        let schedule = Schedule::new(&program, &Machine).unwrap();
+        let schedule = Schedule::new(&program, &Machine(0)).unwrap();
         assert_eq!(schedule.prologue, 1);
         let w = program.inputs.iter().position(|port| port.name == "w").unwrap();
         assert_eq!(schedule.prologue_inputs(), [w]);
@@ -215,5 +216,43 @@ mod tests {
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         // The sine outlives a run; the sum is computed in its buffer.
         assert_eq!((map.kept_bytes, map.finish.len()), (128, 0));
+    }
+
+    #[test]
+    fn a_program_that_carries_nothing_computes_everything_in_its_outputs_whenever_it_runs() {
+        let g = Graph::new();
+        let (x, w) = (g.input("x", [4, 4], DType::F64), g.input("w", [4, 4], DType::F64));
+        let program = Program::builder(&g).output("y", w.sin().matmul(x)).output("z", w.exp()).build().unwrap();
+        let schedule = Schedule::new(&program, &Machine(0)).unwrap();
+        assert_eq!((schedule.prologue, schedule.prologue_inputs()), (0, vec![]));
+        let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
+        assert_eq!((map.kept_bytes, map.finish.len()), (0, 0));
+    }
+
+    #[test]
+    fn numbers_that_wait_for_a_loop_do_not_keep_it_apart_from_another() {
+        let g = Graph::new();
+        let [x, y] = ["x", "y"].map(|name| g.input(name, [2000], DType::F64));
+        let total = g.input("total", [], DType::F64);
+        // The first number is complete after the loop, the second must be there before it.
+        let sum = (x * y).sum_all() * 2.0 + total;
+        let weight = (g.step() + 1.0).convert(DType::F64) * 0.5;
+        let program = Program::builder(&g).carry(total, sum).carry(y, y - x * y * weight).build().unwrap();
+        let schedule = Schedule::new(&program, &Machine(64)).unwrap();
+        let lengths: Vec<usize> = schedule.groups().iter().filter_map(|group| Some(group.domain?.n)).collect();
+        assert_eq!(lengths, [1, 2000, 1]);
+    }
+
+    #[test]
+    fn numbers_are_computed_together_where_nothing_must_happen_between_them() {
+        let g = Graph::new();
+        let [x, y] = ["x", "y"].map(|name| g.input(name, [2000], DType::F64));
+        let a = g.input("a", [], DType::F64);
+        // Each waits for a loop of its own, or for none.
+        let (one, two, three) = (x.sum_all() * 2.0, y.square().sum_all().sqrt(), a.exp() + 1.0);
+        let program = Program::builder(&g).output("1", one).output("2", two).output("3", three).build().unwrap();
+        let schedule = Schedule::new(&program, &Machine(64)).unwrap();
+        let lengths: Vec<usize> = schedule.groups().iter().filter_map(|group| Some(group.domain?.n)).collect();
+        assert_eq!(lengths, [2000, 2000, 1]);
     }
 }
