@@ -1,6 +1,6 @@
 //! What runs, in which order: a program lowered, grouped and ordered, before anything has a place in memory.
 
-use crate::carries::{Carry, carries_in_place};
+use crate::carries::{Carry, can_fail, carries_in_place};
 use crate::epilogue::attach;
 use crate::fuse::group;
 use crate::group::{Access, Group, Grouping, Role};
@@ -20,7 +20,8 @@ use std::collections::BinaryHeap;
 /// Executing it for the steps a..b means: run the groups `0..prologue` once, unless they ran before and the buffers of
 /// [`prologue_inputs`](Self::prologue_inputs) have not changed since; then for each step write its number to the place of the
 /// counter, run the remaining groups in order, and copy the next values of those [`carries`](Self::carries) that are not
-/// updated in place; at the end copy the outputs that [`MemoryMap::finish`] names.
+/// updated in place; at the end copy the outputs that [`MemoryMap::finish`] names. What matters for outputs alone need be
+/// computed in the last step only: see [`in_every_step`](Self::in_every_step).
 pub struct Schedule {
     /// All operations; one reads only those before it. Some may be in no group: inputs, tables, and what nobody reads.
     pub nodes: Vec<Node>,
@@ -36,6 +37,7 @@ pub struct Schedule {
     pub step: Option<usize>,
     grouping: Grouping,
     stored: Vec<bool>,
+    in_every_step: Vec<bool>,
 }
 
 impl Schedule {
@@ -51,8 +53,9 @@ impl Schedule {
         let live = low.live();
         let inputs = low.inputs.into_iter().collect::<Option<_>>().ok_or_else(|| lacks("the memory of an input"))?;
         let (nodes, outputs) = (low.nodes, low.outputs);
+        let (step, stored, in_every_step) = (program.step, vec![], carried_on(&nodes, &carries));
         let mut schedule =
-            Schedule { nodes, inputs, outputs, carries, prologue, step: program.step, grouping, stored: vec![] };
+            Schedule { nodes, inputs, outputs, carries, prologue, step, grouping, stored, in_every_step };
         schedule.stored = schedule.stored_nodes(&live);
         Ok(schedule)
     }
@@ -84,6 +87,12 @@ impl Schedule {
         self.stored[node]
     }
 
+    /// True where every step must compute a node: what is carried to the next depends on it, or a run can fail in it. All else
+    /// matters for outputs alone, which are those of the last step of a run.
+    pub fn in_every_step(&self, node: usize) -> bool {
+        self.in_every_step[node]
+    }
+
     /// The program inputs the prologue reads.
     pub fn prologue_inputs(&self) -> Vec<usize> {
         let mut read = vec![false; self.nodes.len()];
@@ -113,6 +122,19 @@ impl Schedule {
         }
         stored
     }
+}
+
+/// By node: a carried value, or whether a run fails, depends on it.
+fn carried_on(nodes: &[Node], carries: &[Carry]) -> Vec<bool> {
+    let mut found: Vec<bool> = (0..nodes.len()).map(|id| can_fail(nodes, id)).collect();
+    carries.iter().filter_map(|carry| carry.next.at()).for_each(|(node, _)| found[node] = true);
+    // A node reads only those before it.
+    for id in (0..nodes.len()).rev() {
+        if found[id] {
+            nodes[id].reads().for_each(|(read, _)| found[read] = true);
+        }
+    }
+    found
 }
 
 /// Views with more strides than a loop can walk are refused; nobody should meet this.

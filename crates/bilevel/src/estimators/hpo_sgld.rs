@@ -132,7 +132,9 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session) -> Re
         let h_next = h[i] - change[i] * weight;
         builder = builder.carry(h[i], direct[i].map_or(h_next, |direct| h_next + direct * kept));
     }
-    builder = effective_samples::carry(builder, &trace, outer);
+    if effective_samples::are_enough(settings.samples) {
+        builder = effective_samples::carry(builder, &trace, outer);
+    }
     Routine::new(&builder.build()?, session)
 }
 
@@ -152,13 +154,17 @@ impl Estimator for Prepared {
         };
         self.inner.place(chain)?;
         chain.bind_point(&state.lambda, &state.theta, key)?;
-        // The effective samples are those kept, with an f as their centre.
-        effective_samples::begin(chain, 0.0)?;
-        let first = self.settings.burn_in.max(1) as u32;
-        chain.run(0..first)?;
-        let centre = chain.number("outer")?;
-        effective_samples::begin(chain, centre)?;
-        chain.run(first..self.inner.steps as u32)?;
+        let (samples, end) = (self.settings.samples, self.inner.steps as u32);
+        let mut first = 0;
+        if effective_samples::are_enough(samples) {
+            // The effective samples are those kept, with an f as their centre.
+            first = self.settings.burn_in.max(1) as u32;
+            effective_samples::begin(chain, 0.0)?;
+            chain.run(0..first)?;
+            let centre = chain.number("outer")?;
+            effective_samples::begin(chain, centre)?;
+        }
+        chain.run(first..end)?;
         if self.first.is_some() {
             // It began as an output of the other program, which may use its memory again.
             chain.unbind("h")?;
@@ -172,7 +178,9 @@ impl Estimator for Prepared {
             losses: 0,
         };
         let mut found = Hypergradient::new(value, (chain.number("inner")?, chain.number("outer")?), oracles);
-        found.diagnostics.effective_samples = effective_samples::read(chain, self.settings.samples)?;
+        if effective_samples::are_enough(samples) {
+            found.diagnostics.effective_samples = effective_samples::read(chain, samples)?;
+        }
         Ok(found)
     }
 
