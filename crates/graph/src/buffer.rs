@@ -195,13 +195,8 @@ impl Buffer {
     /// ```
     pub fn read_part(&self, first: usize, into: &mut [u8]) -> Result<()> {
         self.check_part(first, into.len())?;
-        self.reading(|| {
-            if self.inner.failed.load(Relaxed) {
-                return Err(Error::new(ErrorKind::RunFailed));
-            }
-            // SAFETY: the access is held, and the stretch was checked.
-            unsafe { self.inner.storage.read(first, into) }
-        })
+        // SAFETY: the access is held, and the stretch was checked.
+        self.reading(|| unsafe { self.inner.storage.read(first, into) })
     }
 
     /// A copy of its elements on the host.
@@ -258,14 +253,19 @@ impl Buffer {
         self.writing(|| unsafe { self.inner.storage.zero() })
     }
 
-    /// Begins to use it; an error where somebody else writes it, or it is to be written and somebody reads it. What was
-    /// acquired must be released.
+    /// Begins to use it; an error where somebody else writes it, or it is to be written and somebody reads it, or it is to be read
+    /// and a failed run should have filled it. What was acquired must be released.
     pub fn acquire(&self, access: Access) -> Result<()> {
         let begun = match access {
             Access::Write => self.inner.users.compare_exchange(0, -1, Acquire, Relaxed),
             Access::Read => self.inner.users.fetch_update(Acquire, Relaxed, |n| (n >= 0).then_some(n + 1)),
         };
-        begun.map(drop).map_err(|_| Error::new(ErrorKind::BufferBusy))
+        begun.map_err(|_| Error::new(ErrorKind::BufferBusy))?;
+        if access == Access::Read && self.inner.failed.load(Relaxed) {
+            self.inner.users.fetch_sub(1, Release);
+            return Err(Error::new(ErrorKind::RunFailed));
+        }
+        Ok(())
     }
 
     /// Ends a use that was acquired; `good` says whether what was written can be relied on.
