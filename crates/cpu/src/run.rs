@@ -93,9 +93,9 @@ pub struct CpuRun {
     regions: usize,
     /// The generation of the bindings that the tables show.
     shown: Option<u64>,
-    /// The prologue has run, on these versions of its inputs.
+    /// The prologue has run, on these buffers and versions of its inputs.
     prologue_ran: bool,
-    prologue_of: Vec<u64>,
+    prologue_of: Vec<(u64, u64)>,
     /// How long each step took, where somebody wants to know.
     times: Option<Vec<Duration>>,
 }
@@ -207,11 +207,14 @@ impl CpuRun {
                 }
             }
         }
-        if rebound {
-            self.shown = Some(generation);
-            self.prologue_ran = false;
-        }
+        self.shown = Some(generation);
         Memory::new(&self.tables, self.regions)
+    }
+
+    /// The buffers that the prologue reads, and their versions.
+    fn prologue_reads(&self) -> impl Iterator<Item = (u64, u64)> {
+        let of = |input: &usize| self.bindings.inputs()[*input].as_ref().map(|b| (b.id(), b.version()));
+        self.plan.prologue_inputs.iter().filter_map(of)
     }
 
     /// Runs what is the same in every step, unless what it reads is as it was.
@@ -222,11 +225,7 @@ impl CpuRun {
         if self.plan.prologue.is_empty() {
             return Ok(());
         }
-        let versions = || {
-            let inputs = self.bindings.inputs();
-            self.plan.prologue_inputs.iter().map(|&input| inputs[input].as_ref().map_or(0, Buffer::version))
-        };
-        if self.prologue_ran && self.prologue_of.iter().copied().eq(versions()) {
+        if self.prologue_ran && self.prologue_of.iter().copied().eq(self.prologue_reads()) {
             return Ok(());
         }
         self.prologue_ran = false;
@@ -235,10 +234,9 @@ impl CpuRun {
             // SAFETY: the caller's promise.
             unsafe { timed(&mut self.times, || step.run(&self.team, memory))? };
         }
-        let inputs = self.bindings.inputs();
-        for &input in &self.plan.prologue_inputs {
-            self.prologue_of.push(inputs[input].as_ref().map_or(0, Buffer::version));
-        }
+        let mut read = std::mem::take(&mut self.prologue_of);
+        read.extend(self.prologue_reads());
+        self.prologue_of = read;
         self.prologue_ran = true;
         Ok(())
     }

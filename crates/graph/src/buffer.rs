@@ -35,6 +35,7 @@ pub struct Buffer {
 
 struct Inner {
     meta: Meta,
+    id: u64,
     /// How often it was written; whoever computed something from it can see whether that still holds.
     version: AtomicU64,
     /// −1 while somebody writes, else the number of readers.
@@ -87,8 +88,10 @@ pub trait Storage: Any + Send + Sync {
 impl Buffer {
     /// A buffer on this storage: what an executor calls.
     pub fn new(meta: Meta, storage: Box<dyn Storage>) -> Self {
+        static BUFFERS: AtomicU64 = AtomicU64::new(0);
+        let id = BUFFERS.fetch_add(1, Relaxed);
         let (version, users, failed) = (AtomicU64::new(0), AtomicI32::new(0), AtomicBool::new(false));
-        Buffer { inner: Arc::new(Inner { meta, version, users, failed, storage }) }
+        Buffer { inner: Arc::new(Inner { meta, id, version, users, failed, storage }) }
     }
 
     /// Type and shape.
@@ -124,6 +127,17 @@ impl Buffer {
     /// True where both are the same memory.
     pub fn is_same(&self, other: &Buffer) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// A number that no other buffer has or had. With the [`version`](Self::version) it says which elements are meant.
+    ///
+    /// ```
+    /// use bilevel_graph::{Array, DType, Executor, Reference};
+    /// let [a, b] = [1.0, 2.0].map(|x| Reference.upload(&Array::scalar(x, DType::F64)).unwrap());
+    /// assert!(a.id() != b.id() && a.id() == a.clone().id());
+    /// ```
+    pub fn id(&self) -> u64 {
+        self.inner.id
     }
 
     /// How often it was written.
