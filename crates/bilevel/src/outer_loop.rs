@@ -117,6 +117,8 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         notes.push(format!("before that: {reason}"));
         reason = StopReason::Unsaved(error);
     }
+    // Its memory is as large as the state, and the outcome needs some.
+    drop(good);
     let measures = match &reason {
         StopReason::Signal => Measures::default(),
         _ => outer.measures(&progress).unwrap_or_else(|error| {

@@ -45,6 +45,34 @@ pub(crate) struct OuterStep {
     routine: Routine,
     memory: Vec<Meta>,
     slots: Vec<String>,
+    sums: Sums,
+}
+
+/// Where Σx² and the largest |x| of each thing that is measured are among the outputs; `None` for what has no numbers.
+struct Sums {
+    h: Option<[usize; 2]>,
+    projected: Option<[usize; 2]>,
+    theta: Option<[usize; 2]>,
+    memory: Option<[usize; 2]>,
+    step: Option<[usize; 2]>,
+    next: Option<[usize; 2]>,
+    slots: Option<[usize; 2]>,
+}
+
+impl Sums {
+    fn of(program: &Program) -> Self {
+        let place = |name: String| program.output(&name).ok();
+        let both = |name: &str| Some([place(format!("{name}.square"))?, place(format!("{name}.largest"))?]);
+        Sums {
+            h: both("h"),
+            projected: both("projected"),
+            theta: both("theta"),
+            memory: both("memory"),
+            step: both("step"),
+            next: both("next"),
+            slots: both("slots"),
+        }
+    }
 }
 
 /// What was measured on the way. Norms are Euclidean, over all leaves.
@@ -121,9 +149,10 @@ impl OuterStep {
         builder = norms::outputs(builder, "slots", &remembered);
         builder = norms::outputs(builder, "step", &moved);
         builder = norms::outputs(builder, "projected", &projected);
-        let routine = Routine::new(&builder.build()?, session)?;
+        let program = builder.build()?;
+        let (routine, sums) = (Routine::new(&program, session)?, Sums::of(&program));
         let memory = state.memory.iter().map(|leaf| leaf.meta().clone()).collect();
-        Ok(OuterStep { routine, memory, slots: (0..optimizer.slots().len()).map(slot_name).collect() })
+        Ok(OuterStep { routine, memory, slots: (0..optimizer.slots().len()).map(slot_name).collect(), sums })
     }
 
     /// True where it was compiled for a memory of these shapes.
@@ -157,31 +186,27 @@ impl OuterStep {
         routine.run(0..1)?;
         // The method may use the hypergradient's memory for the next one.
         routine.unbind("h")?;
-        let norm = |square: &str, largest: &str, leaves: &Leaves| -> Result<f64> {
-            norms::norm(routine.number(square)?, routine.number(largest)?, leaves)
+        let read = |places: Option<[usize; 2]>| -> Result<[f64; 2]> {
+            let Some([square, largest]) = places else { return Ok([0.0; 2]) };
+            Ok([routine.number_at(square)?, routine.number_at(largest)?])
         };
+        let norm = |[square, largest]: [f64; 2], leaves: &Leaves| norms::norm(square, largest, leaves);
         // Of what is not kept, the largest number stands for the norm where squares leave the range of numbers.
-        let size = |square: &str, largest: &str| -> Result<f64> {
-            let (square, largest) = (routine.number(square)?, routine.number(largest)?);
+        let size = |[square, largest]: [f64; 2]| {
             let in_range = square.is_nan() || (square.is_finite() && (square > 0.0 || largest == 0.0));
-            Ok(if in_range { square.sqrt() } else { largest })
+            if in_range { square.sqrt() } else { largest }
         };
-        let is_finite = |square: &str, largest: &str| -> Result<bool> {
-            Ok(!routine.number(square)?.is_nan() && routine.number(largest)?.is_finite())
-        };
+        let is_finite = |[square, largest]: [f64; 2]| !square.is_nan() && largest.is_finite();
+        let sums = &self.sums;
+        let next = read(sums.next)?;
         Ok(Measured {
-            hypergradient: norm("h.square", "h.largest", h)?,
-            projected: size("projected.square", "projected.largest")?,
-            theta: norm("theta.square", "theta.largest", &state.theta)?,
-            memory: if norms::has_numbers(&state.memory) {
-                norm("memory.square", "memory.largest", &state.memory)?
-            } else {
-                0.0
-            },
-            step: size("step.square", "step.largest")?,
-            lambda: norm("next.square", "next.largest", &state.lambda)?,
-            is_finite: is_finite("next.square", "next.largest")?
-                && (self.slots.is_empty() || is_finite("slots.square", "slots.largest")?),
+            hypergradient: norm(read(sums.h)?, h)?,
+            projected: size(read(sums.projected)?),
+            theta: norm(read(sums.theta)?, &state.theta)?,
+            memory: norm(read(sums.memory)?, &state.memory)?,
+            step: size(read(sums.step)?),
+            lambda: norm(next, &state.lambda)?,
+            is_finite: is_finite(next) && is_finite(read(sums.slots)?),
         })
     }
 }

@@ -46,18 +46,15 @@ impl Stretches {
         while steps.end.saturating_sub(from) > self.length {
             let to = from + self.length;
             let began = Instant::now();
-            self.one(program, from..to)?;
+            self.unless_stopped(|| program.advance(from..to))?;
             from = to;
             self.learn(began.elapsed());
         }
-        self.one(program, from..steps.end)
+        self.unless_stopped(|| program.run(from..steps.end))
     }
 
-    fn one(&self, program: &mut dyn Runnable, steps: Range<u32>) -> Result<()> {
-        match self.signal.is_set() {
-            true => Err(Error::new(ErrorKind::Stopped)),
-            false => program.run(steps),
-        }
+    fn unless_stopped(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.signal.is_set() { Err(Error::new(ErrorKind::Stopped)) } else { work() }
     }
 
     /// Decides on the length of the next stretch from what the last one took.

@@ -8,8 +8,9 @@ use crate::moves::Move;
 use crate::scalar_loop::ScalarLoop;
 use crate::scalars;
 use crate::single::single;
-use crate::step::{Step, StepKind};
+use crate::step::{Step, StepKind, Turns};
 use crate::target::{ALIGN, CpuTarget};
+use crate::tile::TileProgram;
 use crate::tile_build::{self, Constants, Cut, Surroundings};
 use bilevel_graph::{DType, Program, Result};
 use bilevel_plan::{Kind, Operand, Place, Region, Role, Schedule, View, known, lacks};
@@ -64,14 +65,18 @@ pub(crate) fn plan(program: &Program, threads: usize, isa: Isa) -> Result<Plan> 
         let group = &schedule.groups()[g];
         let steps = if g < schedule.prologue { &mut prologue } else { &mut body };
         let location = schedule.nodes[group.members[0]].location;
+        let turns = turns(&schedule, g);
         if let Some(scalars) = scalars::build(&around, g) {
             scratch_bytes = scratch_bytes.max(scalars.scratch());
-            steps.push(Step { kind: StepKind::Scalars(scalars), location });
+            let turns = if turns == [Turns::Last] { Turns::Last } else { Turns::All };
+            steps.push(Step { kind: StepKind::Scalars(scalars), turns, location });
             continue;
         }
         let mut kinds = vec![];
         if let Some(operation) = work.operation {
-            kinds.push(single(&schedule, operation, &places, workspace, work.heavy)?);
+            let in_all = g < schedule.prologue || schedule.in_every_step(operation);
+            let turns = if in_all { Turns::All } else { Turns::Last };
+            kinds.push((single(&schedule, operation, &places, workspace, work.heavy)?, turns));
         }
         if let Some(cut) = work.cut {
             let mut next = Address { offset: workspace.offset + work.heavy_bytes, ..workspace };
@@ -80,20 +85,33 @@ pub(crate) fn plan(program: &Program, threads: usize, isa: Isa) -> Result<Plan> 
                 partial.insert(id, next);
                 next.offset += bytes;
             }
-            let tile = tile_build::build(&around, g, &mut constants, &partial, cut)?;
-            scratch_bytes = scratch_bytes.max(tile.scratch);
+            let mut build = |all: Option<&TileProgram>| {
+                let tile = tile_build::build(&around, g, &mut constants, &partial, cut, all)?;
+                scratch_bytes = scratch_bytes.max(tile.scratch);
+                Ok(tile)
+            };
+            let tile = build(None)?;
             match kinds.last_mut() {
-                Some(StepKind::Gemm { then, .. }) if cut.pieces => *then = Some(Box::new(tile)),
-                _ => kinds.push(StepKind::Loop(tile)),
+                Some((StepKind::Gemm { then, .. }, of_product)) if cut.pieces => {
+                    if turns != [Turns::Last] {
+                        *of_product = Turns::All;
+                    }
+                    *then = Some(Box::new(tile));
+                }
+                _ => {
+                    let less = if turns.len() > 1 { Some(build(Some(&tile))?) } else { None };
+                    let tiles = [Some(tile), less].into_iter().flatten();
+                    kinds.extend(tiles.zip(turns).map(|(tile, &turns)| (StepKind::Loop(tile), turns)));
+                }
             }
         }
-        steps.extend(kinds.into_iter().map(|kind| Step { kind, location }));
+        steps.extend(kinds.into_iter().map(|(kind, turns)| Step { kind, turns, location }));
     }
     for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
         let old = &schedule.nodes[carry.input];
         let to = places.of(&schedule, carry.input)?;
         let moves = vec![moved(&schedule, &places, &carry.next, to)?];
-        body.push(Step { kind: StepKind::Moves { zero: None, moves }, location: old.location });
+        body.push(Step { kind: StepKind::Moves { zero: None, moves }, turns: Turns::All, location: old.location });
     }
     let finish = map.finish.iter().map(|&number| {
         let to = address(Place { region: Region::Output(number), offset: 0 });
@@ -120,6 +138,18 @@ pub(crate) fn plan(program: &Program, threads: usize, isa: Isa) -> Result<Plan> 
         memory_lower_bound: map.lower_bound,
         scratch_bytes: scratch_bytes.next_multiple_of(ALIGN),
     })
+}
+
+/// In which turns a group's loop runs: one loop in all of them, one in the last, or one in the last and one with less to do in
+/// the others.
+fn turns(schedule: &Schedule, g: usize) -> &'static [Turns] {
+    let members = &schedule.groups()[g].members;
+    match members.iter().filter(|&&id| schedule.in_every_step(id)).count() {
+        _ if g < schedule.prologue => &[Turns::All],
+        0 => &[Turns::Last],
+        needed if needed == members.len() => &[Turns::All],
+        _ => &[Turns::Last, Turns::ButLast],
+    }
 }
 
 /// The copy of an operand, dense, to another address.
@@ -244,7 +274,7 @@ mod tests {
             }
             if let Some(cut) = work.cut {
                 let partial = partial_sums(&schedule, g, cut.parts).map(|(id, _)| (id, somewhere(id))).collect();
-                tile_build::build(&around, g, &mut Constants::default(), &partial, cut)?;
+                tile_build::build(&around, g, &mut Constants::default(), &partial, cut, None)?;
             }
             Ok(())
         };
@@ -275,6 +305,6 @@ mod tests {
         let sink = (0..schedule.nodes.len()).find(is_sink).unwrap();
         let group = schedule.group_of(sink).unwrap();
         let cut = Cut::into_tasks(&schedule, group);
-        is_refused(tile_build::build(&around, group, &mut Constants::default(), &HashMap::new(), cut));
+        is_refused(tile_build::build(&around, group, &mut Constants::default(), &HashMap::new(), cut, None));
     }
 }

@@ -5,7 +5,7 @@ use crate::kernels::Isa;
 use crate::memory::{ARENA, BOUND, CONSTANTS, KEPT, Memory, SCRATCH};
 use crate::plan::{Plan, plan};
 use crate::pool::Pool;
-use crate::step::Step;
+use crate::step::{Step, Turns};
 use crate::storage::CpuStorage;
 use crate::team::Team;
 use bilevel_graph::{Bindings, Buffer, DType, Executor, Meta, Program, Result, Runnable};
@@ -93,9 +93,9 @@ pub struct CpuRun {
     regions: usize,
     /// The generation of the bindings that the tables show.
     shown: Option<u64>,
-    /// The prologue has run, on these versions of its inputs.
+    /// The prologue has run, on these buffers and versions of its inputs.
     prologue_ran: bool,
-    prologue_of: Vec<u64>,
+    prologue_of: Vec<(u64, u64)>,
     /// How long each step took, where somebody wants to know.
     times: Option<Vec<Duration>>,
 }
@@ -166,7 +166,15 @@ impl CpuRun {
     /// A line for each step, for people who want to see what was fused.
     pub fn describe(&self) -> String {
         let part = |name: &str, steps: &[Step]| {
-            steps.iter().enumerate().map(|(i, step)| format!("{name} {i}: {}\n", step.describe())).collect::<String>()
+            let line = |(i, step): (usize, &Step)| {
+                let turns = match step.turns {
+                    Turns::All => "",
+                    Turns::Last => "in the last turn, ",
+                    Turns::ButLast => "in the others, ",
+                };
+                format!("{name} {i}: {turns}{}\n", step.describe())
+            };
+            steps.iter().enumerate().map(line).collect::<String>()
         };
         part("once", &self.plan.prologue) + &part("step", &self.plan.body)
     }
@@ -178,7 +186,7 @@ impl CpuRun {
         let done = self.run(0..1);
         let times = self.times.take().unwrap_or_default();
         done?;
-        let steps = self.plan.prologue.iter().chain(&self.plan.body);
+        let steps = self.plan.prologue.iter().chain(&self.plan.body).filter(|step| step.turns.include(true));
         Ok(steps.map(Step::describe).zip(times).collect())
     }
 
@@ -199,11 +207,14 @@ impl CpuRun {
                 }
             }
         }
-        if rebound {
-            self.shown = Some(generation);
-            self.prologue_ran = false;
-        }
+        self.shown = Some(generation);
         Memory::new(&self.tables, self.regions)
+    }
+
+    /// The buffers that the prologue reads, and their versions.
+    fn prologue_reads(&self) -> impl Iterator<Item = (u64, u64)> {
+        let of = |input: &usize| self.bindings.inputs()[*input].as_ref().map(|b| (b.id(), b.version()));
+        self.plan.prologue_inputs.iter().filter_map(of)
     }
 
     /// Runs what is the same in every step, unless what it reads is as it was.
@@ -214,11 +225,7 @@ impl CpuRun {
         if self.plan.prologue.is_empty() {
             return Ok(());
         }
-        let versions = || {
-            let inputs = self.bindings.inputs();
-            self.plan.prologue_inputs.iter().map(|&input| inputs[input].as_ref().map_or(0, Buffer::version))
-        };
-        if self.prologue_ran && self.prologue_of.iter().copied().eq(versions()) {
+        if self.prologue_ran && self.prologue_of.iter().copied().eq(self.prologue_reads()) {
             return Ok(());
         }
         self.prologue_ran = false;
@@ -227,17 +234,18 @@ impl CpuRun {
             // SAFETY: the caller's promise.
             unsafe { timed(&mut self.times, || step.run(&self.team, memory))? };
         }
-        let inputs = self.bindings.inputs();
-        for &input in &self.plan.prologue_inputs {
-            self.prologue_of.push(inputs[input].as_ref().map_or(0, Buffer::version));
-        }
+        let mut read = std::mem::take(&mut self.prologue_of);
+        read.extend(self.prologue_reads());
+        self.prologue_of = read;
         self.prologue_ran = true;
         Ok(())
     }
 
+    /// Runs these steps; what only outputs need is left out unless the run shows them.
+    ///
     /// # Safety
     /// As for [`Runnable::execute`].
-    unsafe fn run_steps(&mut self, steps: Range<u32>, memory: Memory) -> Result<()> {
+    unsafe fn run_steps(&mut self, steps: Range<u32>, shows: bool, memory: Memory) -> Result<()> {
         // SAFETY: the memory is laid out by this plan, its buffers are held, and `self` is borrowed for the whole run.
         unsafe {
             self.run_prologue(memory)?;
@@ -253,16 +261,31 @@ impl CpuRun {
                     Ok(())
                 })?;
             } else {
+                let last = steps.end - 1;
                 for number in steps {
                     count(number);
-                    for step in &self.plan.body {
+                    let full = shows && number == last;
+                    for step in self.plan.body.iter().filter(|step| step.turns.include(full)) {
                         timed(&mut self.times, || step.run(&self.team, memory))?;
                     }
                 }
             }
-            self.plan.finish.iter().for_each(|movement| movement.run(&self.team, memory));
+            if shows {
+                self.plan.finish.iter().for_each(|movement| movement.run(&self.team, memory));
+            }
         }
         Ok(())
+    }
+
+    /// # Safety
+    /// As for [`Runnable::execute`].
+    unsafe fn run_in_lent_memory(&mut self, steps: Range<u32>, shows: bool) -> Result<()> {
+        let lent = self.pool.take(self.lent_bytes())?;
+        let memory = self.memory(&lent);
+        // SAFETY: the caller's promise.
+        let done = unsafe { self.run_steps(steps, shows, memory) };
+        self.pool.give_back(lent);
+        done
     }
 }
 
@@ -284,11 +307,12 @@ impl Runnable for CpuRun {
     }
 
     unsafe fn execute(&mut self, steps: Range<u32>) -> Result<()> {
-        let lent = self.pool.take(self.lent_bytes())?;
-        let memory = self.memory(&lent);
         // SAFETY: the caller's promise.
-        let done = unsafe { self.run_steps(steps, memory) };
-        self.pool.give_back(lent);
-        done
+        unsafe { self.run_in_lent_memory(steps, true) }
+    }
+
+    unsafe fn execute_for_carries(&mut self, steps: Range<u32>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run_in_lent_memory(steps, false) }
     }
 }

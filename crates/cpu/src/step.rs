@@ -17,10 +17,32 @@ pub(crate) enum Typed<A, B> {
     F64(B),
 }
 
-/// A step and the line of user code it comes from.
+/// A step, in which turns it runs, and the line of user code it comes from.
 pub(crate) struct Step {
     pub kind: StepKind,
+    pub turns: Turns,
     pub location: &'static Location<'static>,
+}
+
+/// In which turns of a run's loop a step runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turns {
+    All,
+    /// It computes what only outputs need.
+    Last,
+    /// It does the work of one that runs in the last, but for what only outputs need.
+    ButLast,
+}
+
+impl Turns {
+    /// True for a step that runs in the last turn, or in the others.
+    pub fn include(self, last: bool) -> bool {
+        match self {
+            Turns::All => true,
+            Turns::Last => last,
+            Turns::ButLast => !last,
+        }
+    }
 }
 
 /// What a step does.

@@ -36,6 +36,10 @@ impl CpuStorage {
 
     /// Calls `work(first, length)` for stretches that cover so many bytes, on all threads where there are many.
     fn in_parts(&self, bytes: usize, work: impl Fn(usize, usize) + Sync) {
+        // Most are single numbers, for which a team is much ado.
+        if bytes <= TASK {
+            return work(0, bytes);
+        }
         self.team.run(bytes.div_ceil(TASK), &|task| {
             work(task * TASK, TASK.min(bytes - task * TASK));
         });

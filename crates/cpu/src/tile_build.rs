@@ -148,13 +148,15 @@ fn weight(kind: &Kind) -> usize {
     }
 }
 
-/// Builds the loop of a group.
+/// Builds the loop of a group. Given the loop of all its members, builds the one of those that every step needs, in the same
+/// tiles, so that its results have the same bits.
 pub(crate) fn build(
     around: &Surroundings,
     group: usize,
     constants: &mut Constants,
     partial: &HashMap<usize, Address>,
     cut: Cut,
+    all: Option<&TileProgram>,
 ) -> Result<TileProgram> {
     let info = &around.schedule.groups()[group];
     let domain = info.domain.ok_or_else(|| lacks("what a loop runs over"))?;
@@ -181,7 +183,8 @@ pub(crate) fn build(
         let (start, size) = (around.place(product)?, around.schedule.nodes[product].dtype.size());
         builder.members.insert(product, Source::Memory(Place { start, advance: Advance::Full, size }));
     }
-    for &id in info.members.iter().filter(|&&id| Some(id) != info.product) {
+    let computed = |id: usize| Some(id) != info.product && (all.is_none() || around.schedule.in_every_step(id));
+    for &id in info.members.iter().filter(|&&id| computed(id)) {
         builder.member(id, partial)?;
     }
     for &(node, place) in around.copies_of(group) {
@@ -191,7 +194,7 @@ pub(crate) fn build(
         let dst = Place { start: place, advance: advance(rows), size: dtype.size() };
         builder.instructions.push(Instruction::Unary { f: kernels::copy(dtype), dst, a, rows });
     }
-    Ok(builder.finish(cut))
+    Ok(builder.finish(cut, all.map(|all| all.rows_per_tile)))
 }
 
 impl Builder<'_> {
@@ -499,12 +502,12 @@ impl Builder<'_> {
     }
 
     /// Gives scratch values their slots and settles the shape of tiles and tasks.
-    fn finish(mut self, cut: Cut) -> TileProgram {
+    fn finish(mut self, cut: Cut, rows_per_tile: Option<usize>) -> TileProgram {
         let (full_slots, row_slots) = assign_slots(&mut self.instructions, &mut self.values);
         let element = if self.wide { 8 } else { 4 };
         let rows = self.domain.n / self.row.max(1);
         let target = (SCRATCH / (full_slots.max(1) * element)).clamp(256, 2048);
-        let rows_per_tile = (target / self.row).clamp(1, rows.max(1));
+        let rows_per_tile = rows_per_tile.unwrap_or_else(|| (target / self.row).clamp(1, rows.max(1)));
         let bytes = |count: usize| (count * element).next_multiple_of(64);
         let (full, row) = (bytes(rows_per_tile * self.row), bytes(rows_per_tile));
         for instruction in &mut self.instructions {

@@ -113,17 +113,18 @@ impl Bindings {
         Ok(())
     }
 
-    /// Ends what [`acquire`](Self::acquire) began. A step that fails leaves the carried inputs as they were.
+    /// Ends what [`acquire`](Self::acquire) began, with outputs that can be read where the run shows them. A step that fails
+    /// leaves the carried inputs as they were.
     ///
     /// # Safety
     /// Once after each `acquire` that succeeded, when the run has ended.
-    pub(crate) unsafe fn release(&mut self, good: bool) {
+    pub(crate) unsafe fn release(&mut self, good: bool, shows: bool) {
         let inputs = self.inputs.iter().flatten().count();
         for (number, (buffer, access)) in self.uses().enumerate() {
             // SAFETY: the caller's promise.
             unsafe { buffer.release(access, good || number < inputs) };
         }
-        self.ran = good;
+        self.ran = good && shows;
     }
 
     fn uses(&self) -> impl Iterator<Item = (&Buffer, Access)> {

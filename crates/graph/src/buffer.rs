@@ -35,6 +35,7 @@ pub struct Buffer {
 
 struct Inner {
     meta: Meta,
+    id: u64,
     /// How often it was written; whoever computed something from it can see whether that still holds.
     version: AtomicU64,
     /// −1 while somebody writes, else the number of readers.
@@ -87,8 +88,10 @@ pub trait Storage: Any + Send + Sync {
 impl Buffer {
     /// A buffer on this storage: what an executor calls.
     pub fn new(meta: Meta, storage: Box<dyn Storage>) -> Self {
+        static BUFFERS: AtomicU64 = AtomicU64::new(0);
+        let id = BUFFERS.fetch_add(1, Relaxed);
         let (version, users, failed) = (AtomicU64::new(0), AtomicI32::new(0), AtomicBool::new(false));
-        Buffer { inner: Arc::new(Inner { meta, version, users, failed, storage }) }
+        Buffer { inner: Arc::new(Inner { meta, id, version, users, failed, storage }) }
     }
 
     /// Type and shape.
@@ -124,6 +127,17 @@ impl Buffer {
     /// True where both are the same memory.
     pub fn is_same(&self, other: &Buffer) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// A number that no other buffer has or had. With the [`version`](Self::version) it says which elements are meant.
+    ///
+    /// ```
+    /// use bilevel_graph::{Array, DType, Executor, Reference};
+    /// let [a, b] = [1.0, 2.0].map(|x| Reference.upload(&Array::scalar(x, DType::F64)).unwrap());
+    /// assert!(a.id() != b.id() && a.id() == a.clone().id());
+    /// ```
+    pub fn id(&self) -> u64 {
+        self.inner.id
     }
 
     /// How often it was written.
@@ -195,13 +209,8 @@ impl Buffer {
     /// ```
     pub fn read_part(&self, first: usize, into: &mut [u8]) -> Result<()> {
         self.check_part(first, into.len())?;
-        self.reading(|| {
-            if self.inner.failed.load(Relaxed) {
-                return Err(Error::new(ErrorKind::RunFailed));
-            }
-            // SAFETY: the access is held, and the stretch was checked.
-            unsafe { self.inner.storage.read(first, into) }
-        })
+        // SAFETY: the access is held, and the stretch was checked.
+        self.reading(|| unsafe { self.inner.storage.read(first, into) })
     }
 
     /// A copy of its elements on the host.
@@ -258,14 +267,19 @@ impl Buffer {
         self.writing(|| unsafe { self.inner.storage.zero() })
     }
 
-    /// Begins to use it; an error where somebody else writes it, or it is to be written and somebody reads it. What was
-    /// acquired must be released.
+    /// Begins to use it; an error where somebody else writes it, or it is to be written and somebody reads it, or it is to be read
+    /// and a failed run should have filled it. What was acquired must be released.
     pub fn acquire(&self, access: Access) -> Result<()> {
         let begun = match access {
             Access::Write => self.inner.users.compare_exchange(0, -1, Acquire, Relaxed),
             Access::Read => self.inner.users.fetch_update(Acquire, Relaxed, |n| (n >= 0).then_some(n + 1)),
         };
-        begun.map(drop).map_err(|_| Error::new(ErrorKind::BufferBusy))
+        begun.map_err(|_| Error::new(ErrorKind::BufferBusy))?;
+        if access == Access::Read && self.inner.failed.load(Relaxed) {
+            self.inner.users.fetch_sub(1, Release);
+            return Err(Error::new(ErrorKind::RunFailed));
+        }
+        Ok(())
     }
 
     /// Ends a use that was acquired; `good` says whether what was written can be relied on.

@@ -63,6 +63,15 @@ pub trait Runnable: Send {
     /// [`run`](Self::run) sees to it.
     unsafe fn execute(&mut self, steps: Range<u32>) -> Result<()>;
 
+    /// As [`execute`](Self::execute), where nobody will look at the outputs: an executor may leave out what only they need.
+    ///
+    /// # Safety
+    /// As for [`execute`](Self::execute).
+    unsafe fn execute_for_carries(&mut self, steps: Range<u32>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.execute(steps) }
+    }
+
     /// The program.
     fn program(&self) -> &Program {
         self.bindings().program()
@@ -107,21 +116,29 @@ pub trait Runnable: Send {
 
     /// Runs the loop for these step numbers; `0..1` evaluates once. After a run that fails its outputs cannot be read.
     fn run(&mut self, steps: Range<u32>) -> Result<()> {
-        if steps.is_empty() {
-            return Ok(());
-        }
-        self.program().check_steps(&steps)?;
-        for output in 0..self.bindings().outputs().len() {
-            if self.bindings().outputs()[output].is_none() {
-                self.output_buffer(output)?;
-            }
-        }
-        self.bindings_mut().acquire()?;
         // SAFETY: all buffers are there and held.
-        let done = unsafe { self.execute(steps) };
-        // SAFETY: acquired above, and the run has ended.
-        unsafe { self.bindings_mut().release(done.is_ok()) };
-        done
+        held(self, steps, true, |run, steps| unsafe { run.execute(steps) })
+    }
+
+    /// As [`run`](Self::run) for steps that others will follow: what is carried is the same to the bit, and the outputs, whose
+    /// numbers nobody is to rely on, cannot be read.
+    ///
+    /// ```
+    /// use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference};
+    /// let g = Graph::new();
+    /// let x = g.input("x", [], DType::F64);
+    /// let program = Program::builder(&g).output("square", x.square()).carry(x, x + 1.0).build()?;
+    /// let mut run = Reference.compile(&program)?;
+    /// run.set(0, &Array::scalar(0.0, DType::F64))?;
+    /// run.advance(0..3)?;
+    /// assert!(run.output(0).is_err());
+    /// run.run(3..4)?;
+    /// assert_eq!(run.output(0)?.item(), Some(9.0));
+    /// # Ok::<(), bilevel_graph::Error>(())
+    /// ```
+    fn advance(&mut self, steps: Range<u32>) -> Result<()> {
+        // SAFETY: all buffers are there and held.
+        held(self, steps, false, |run, steps| unsafe { run.execute_for_carries(steps) })
     }
 
     /// Writes an input's value to its buffer. A carried input keeps what the last step left until it is set again.
@@ -173,4 +190,27 @@ pub trait Runnable: Send {
         self.read_input(input, &mut array)?;
         Ok(array)
     }
+}
+
+/// Does this work for these steps, if there are any, with every buffer there and held; `shows` says whether it fills the outputs.
+fn held<R: Runnable + ?Sized>(
+    run: &mut R,
+    steps: Range<u32>,
+    shows: bool,
+    work: impl FnOnce(&mut R, Range<u32>) -> Result<()>,
+) -> Result<()> {
+    if steps.is_empty() {
+        return Ok(());
+    }
+    run.program().check_steps(&steps)?;
+    for output in 0..run.bindings().outputs().len() {
+        if run.bindings().outputs()[output].is_none() {
+            run.output_buffer(output)?;
+        }
+    }
+    run.bindings_mut().acquire()?;
+    let done = work(run, steps);
+    // SAFETY: acquired above, and the run has ended.
+    unsafe { run.bindings_mut().release(done.is_ok(), shows) };
+    done
 }

@@ -51,7 +51,12 @@ impl Executor for Reference {
     }
 
     fn buffer(&self, meta: &Meta) -> Result<Buffer> {
-        let bytes = vec![0; crate::shape::element_count(&meta.shape) * meta.dtype.size()];
+        let count = meta.shape.iter().fold(meta.dtype.size(), |n, d| n.saturating_mul(*d));
+        let mut bytes = vec![];
+        let Ok(()) = bytes.try_reserve_exact(count) else {
+            return Err(Error::new(ErrorKind::OutOfMemory { needed: count as u64, free: None }));
+        };
+        bytes.resize(count, 0);
         Ok(Buffer::new(meta.clone(), Box::new(Bytes(RwLock::new(bytes)))))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::group::{Grouping, Role};
 use crate::lower::Lowering;
-use crate::node::{Kind, Operand};
+use crate::node::{Kind, Node, Operand};
 use crate::order::Order;
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut 
         }
     }
     // What can fail comes first too, so that a step that fails leaves its inputs as they were.
-    let failing: Vec<usize> = (0..low.nodes.len()).filter(|&id| can_fail(low, id)).collect();
+    let failing: Vec<usize> = (0..low.nodes.len()).filter(|&id| can_fail(&low.nodes, id)).collect();
     let mut carries = vec![];
     for (input, next) in &low.carries {
         let group = next.at().and_then(|(node, view)| {
@@ -52,12 +52,12 @@ pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut 
 }
 
 /// True for operations that stop a run where an index is out of range. Places of largest elements never are.
-fn can_fail(low: &Lowering, id: usize) -> bool {
-    let indices = match low.nodes[id].kind {
+pub(crate) fn can_fail(nodes: &[Node], id: usize) -> bool {
+    let indices = match nodes[id].kind {
         Kind::CheckIndex(_) | Kind::ScatterAdd { .. } => 0,
         Kind::Gather { .. } => 1,
         _ => return false,
     };
-    let source = low.nodes[id].operands[indices].at().map(|(node, _)| &low.nodes[node].kind);
+    let source = nodes[id].operands[indices].at().map(|(node, _)| &nodes[node].kind);
     !matches!(source, Some(Kind::WindowArgMax(_)))
 }

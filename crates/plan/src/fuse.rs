@@ -2,6 +2,10 @@
 //!
 //! A node joins the loop of one of its operands if every operand can be read there without waiting for the whole loop and no
 //! cycle between loops would close; loops that meet in a node are merged where they run over the same elements.
+//!
+//! Short loops, most of them of single numbers, are gathered too, related or not: each costs more than what it computes. But a
+//! short loop must not make two long ones wait for each other that could be one, so at first only what waits for the same
+//! loops is gathered; short loops are merged as far as they can be when the long ones are settled.
 
 use crate::group::{Access, Domain, Group, Grouping, Role};
 use crate::lower::Lowering;
@@ -16,24 +20,18 @@ use std::collections::HashMap;
 pub(crate) fn group(low: &Lowering, target: &dyn Target) -> Result<(Grouping, Order)> {
     let (count, limits) = (low.nodes.len(), target.limits());
     let grouping = Grouping { groups: vec![], group_of: vec![None; count], role: vec![None; count], limits };
-    let mut fuser = Fuser { low, limits, grouping, order: Order::default(), recent: HashMap::new() };
+    let mut fuser = Fuser { low, limits, grouping, order: Order::default(), short: HashMap::new() };
     let live = low.live();
     for id in (0..count).filter(|&id| live[id]) {
         let node = &low.nodes[id];
         match &node.kind {
             Kind::Input | Kind::Table(_) => continue,
-            kind if target.fuses(kind) => {
-                let group = fuser.place_in_loop(id)?;
-                if let Some(domain) = fuser.grouping.groups[group].domain
-                    && domain.n <= limits.together
-                {
-                    fuser.recent.insert((domain.n, node.invariant), group);
-                }
-            }
+            kind if target.fuses(kind) => fuser.place_in_loop(id)?,
             _ => fuser.join_new(id, None).map(|_| ())?,
         }
     }
     fuser.merge_readers()?;
+    fuser.merge_short()?;
     Ok((fuser.grouping, fuser.order))
 }
 
@@ -42,13 +40,15 @@ struct Fuser<'a> {
     limits: Limits,
     grouping: Grouping,
     order: Order,
-    /// The last short loop, by its length and whether it is invariant.
-    recent: HashMap<(usize, bool), usize>,
+    /// The newest short loop, by its length, whether it is invariant, and the loops it waits for.
+    short: HashMap<(usize, bool, Vec<usize>), usize>,
 }
 
 impl Fuser<'_> {
-    fn place_in_loop(&mut self, id: usize) -> Result<usize> {
+    fn place_in_loop(&mut self, id: usize) -> Result<()> {
         let node = &self.low.nodes[id];
+        let n = known(loop_length(self.low, id), "the elements of a reduction", node.location)?;
+        let waits_for = self.waits_for(id);
         let groups = &self.grouping.groups;
         let mut candidates: Vec<usize> = node
             .reads()
@@ -59,21 +59,42 @@ impl Fuser<'_> {
         candidates.sort_unstable();
         candidates.dedup();
         candidates.reverse();
-        let n = known(loop_length(self.low, id), "the elements of a reduction", node.location)?;
-        candidates.extend(self.recent.get(&(n, node.invariant)).copied().filter(|g| !candidates.contains(g)));
+        let like = (n, node.invariant, waits_for);
+        candidates.extend(self.short.get(&like).copied().filter(|g| !candidates.contains(g)));
         for &group in &candidates {
             if let Some(place) = self.fits(group, id)
+                && self.waits_already(group, &like.2)
                 && self.join(group, id, Some(place))
             {
                 // Its other operands' loops can often run as one with this.
                 for &other in candidates.iter().filter(|&&other| other != group) {
                     self.merge(group, other)?;
                 }
-                return Ok(group);
+                return Ok(());
             }
         }
         let place = self.alone(id, n);
-        self.join_new(id, Some(place))
+        let group = self.join_new(id, Some(place))?;
+        if n <= self.limits.together {
+            self.short.insert(like, group);
+        }
+        Ok(())
+    }
+
+    /// The groups of a node's operands, but for those that run before the steps anyway.
+    fn waits_for(&self, id: usize) -> Vec<usize> {
+        let node = &self.low.nodes[id];
+        let groups = node.reads().filter_map(|(read, _)| self.grouping.group_of[read]);
+        let mut groups: Vec<usize> = groups.filter(|&g| node.invariant || !self.grouping.groups[g].invariant).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups
+    }
+
+    /// True where a short loop waits for these groups already; a long one may come to wait for whatever it needs.
+    fn waits_already(&self, group: usize, others: &[usize]) -> bool {
+        let is_short = self.grouping.groups[group].domain.is_some_and(|domain| domain.n <= self.limits.together);
+        !is_short || others.iter().all(|&other| other == group || self.order.before(group).contains(&other))
     }
 
     /// A new group with this first member. It stands last in the order, so no cycle can close.
@@ -187,6 +208,26 @@ impl Fuser<'_> {
                 {
                     self.merge(before, here)?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one loop of short ones between which nothing must happen.
+    fn merge_short(&mut self) -> Result<()> {
+        let short = |group: &Group| group.domain.is_some_and(|domain| domain.n <= self.limits.together);
+        let groups = &self.grouping.groups;
+        let mut all: Vec<usize> =
+            (0..groups.len()).filter(|&g| short(&groups[g]) && !groups[g].members.is_empty()).collect();
+        all.sort_unstable_by_key(|&g| self.order.place(g));
+        // By length and whether it is invariant: the loop that others are merged into.
+        let mut last: HashMap<(usize, bool), usize> = HashMap::new();
+        for group in all {
+            let Group { domain: Some(domain), invariant, .. } = self.grouping.groups[group] else { continue };
+            let into = last.entry((domain.n, invariant)).or_insert(group);
+            if *into != group {
+                let into = std::mem::replace(into, group);
+                self.merge(group, into)?;
             }
         }
         Ok(())

@@ -4,6 +4,9 @@
 //! an exponential that pays. For a multiplication it does not: reading its result costs as much as computing it, and keeping it
 //! takes an array. So cheap elementwise work stays in the loop that reads it, unless something reads it that needs it in
 //! memory anyway.
+//!
+//! A program that carries nothing is not a loop: whatever it computes is computed when it is run, in the buffers of its outputs,
+//! and nothing is kept for a second run.
 
 use crate::lower::Lowering;
 use crate::node::{Elementwise, Kind};
@@ -20,7 +23,8 @@ pub(crate) fn hoist(low: &mut Lowering, target: &dyn Target) {
     for id in (0..low.nodes.len()).rev() {
         let node = &low.nodes[id];
         let computes = !matches!(node.kind, Kind::Input | Kind::Table(_));
-        let hoisted = computes && node.invariant && (wanted[id] || !is_cheap(&node.kind) || node.count() <= SMALL);
+        let invariant = node.invariant && !low.carries.is_empty();
+        let hoisted = computes && invariant && (wanted[id] || !is_cheap(&node.kind) || node.count() <= SMALL);
         let keeps = hoisted || !target.fuses(&node.kind);
         let reads: Vec<usize> = node.reads().map(|(read, _)| read).collect();
         for read in reads {

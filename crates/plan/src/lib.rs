@@ -51,6 +51,7 @@ mod node;
 mod order;
 mod planning;
 mod schedule;
+mod sequence;
 mod target;
 mod view;
 

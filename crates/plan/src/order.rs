@@ -19,6 +19,11 @@ impl Order {
         self.place.len() - 1
     }
 
+    /// Where a group stands in the order.
+    pub fn place(&self, group: usize) -> usize {
+        self.place[group]
+    }
+
     /// The groups that must run before this one.
     pub fn before(&self, group: usize) -> &[usize] {
         &self.before[group]

@@ -1,6 +1,6 @@
 //! What runs, in which order: a program lowered, grouped and ordered, before anything has a place in memory.
 
-use crate::carries::{Carry, carries_in_place};
+use crate::carries::{Carry, can_fail, carries_in_place};
 use crate::epilogue::attach;
 use crate::fuse::group;
 use crate::group::{Access, Group, Grouping, Role};
@@ -10,17 +10,17 @@ use crate::memory::MemoryMap;
 use crate::node::{Kind, Node, Operand};
 use crate::order::Order;
 use crate::planning::lacks;
+use crate::sequence::sequence;
 use crate::target::Target;
 use bilevel_graph::{Error, ErrorKind, Program, Result};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// A program as groups of operations in the order in which they run.
 ///
 /// Executing it for the steps a..b means: run the groups `0..prologue` once, unless they ran before and the buffers of
 /// [`prologue_inputs`](Self::prologue_inputs) have not changed since; then for each step write its number to the place of the
 /// counter, run the remaining groups in order, and copy the next values of those [`carries`](Self::carries) that are not
-/// updated in place; at the end copy the outputs that [`MemoryMap::finish`] names.
+/// updated in place; at the end copy the outputs that [`MemoryMap::finish`] names. What matters for outputs alone need be
+/// computed in the last step only: see [`in_every_step`](Self::in_every_step).
 pub struct Schedule {
     /// All operations; one reads only those before it. Some may be in no group: inputs, tables, and what nobody reads.
     pub nodes: Vec<Node>,
@@ -36,6 +36,7 @@ pub struct Schedule {
     pub step: Option<usize>,
     grouping: Grouping,
     stored: Vec<bool>,
+    in_every_step: Vec<bool>,
 }
 
 impl Schedule {
@@ -47,12 +48,16 @@ impl Schedule {
         let (mut grouping, mut order) = group(&low, target)?;
         attach(&low, target, &mut grouping, &mut order)?;
         let carries = carries_in_place(&low, &grouping, &mut order);
-        let prologue = put_in_order(&mut grouping, &order)?;
+        let mut lasting = vec![false; low.nodes.len()];
+        let copied = carries.iter().filter(|carry| !carry.in_place).map(|carry| &carry.next);
+        low.outputs.iter().chain(copied).filter_map(Operand::at).for_each(|(node, _)| lasting[node] = true);
+        let prologue = put_in_order(&low.nodes, &lasting, &mut grouping, &order)?;
         let live = low.live();
         let inputs = low.inputs.into_iter().collect::<Option<_>>().ok_or_else(|| lacks("the memory of an input"))?;
         let (nodes, outputs) = (low.nodes, low.outputs);
+        let (step, stored, in_every_step) = (program.step, vec![], carried_on(&nodes, &carries));
         let mut schedule =
-            Schedule { nodes, inputs, outputs, carries, prologue, step: program.step, grouping, stored: vec![] };
+            Schedule { nodes, inputs, outputs, carries, prologue, step, grouping, stored, in_every_step };
         schedule.stored = schedule.stored_nodes(&live);
         Ok(schedule)
     }
@@ -82,6 +87,12 @@ impl Schedule {
     /// True where a node's values must be in memory, because somebody outside its loop reads them or it is in none.
     pub fn is_stored(&self, node: usize) -> bool {
         self.stored[node]
+    }
+
+    /// True where every step must compute a node: what is carried to the next depends on it, or a run can fail in it. All else
+    /// matters for outputs alone, which are those of the last step of a run.
+    pub fn in_every_step(&self, node: usize) -> bool {
+        self.in_every_step[node]
     }
 
     /// The program inputs the prologue reads.
@@ -115,6 +126,19 @@ impl Schedule {
     }
 }
 
+/// By node: a carried value, or whether a run fails, depends on it.
+fn carried_on(nodes: &[Node], carries: &[Carry]) -> Vec<bool> {
+    let mut found: Vec<bool> = (0..nodes.len()).map(|id| can_fail(nodes, id)).collect();
+    carries.iter().filter_map(|carry| carry.next.at()).for_each(|(node, _)| found[node] = true);
+    // A node reads only those before it.
+    for id in (0..nodes.len()).rev() {
+        if found[id] {
+            nodes[id].reads().for_each(|(read, _)| found[read] = true);
+        }
+    }
+    found
+}
+
 /// Views with more strides than a loop can walk are refused; nobody should meet this.
 fn check_axes(nodes: &[Node], most: usize) -> Result<()> {
     for node in nodes {
@@ -131,28 +155,11 @@ fn check_axes(nodes: &[Node], most: usize) -> Result<()> {
     Ok(())
 }
 
-/// Numbers the groups in an order in which they can run, those that are the same in every step first, and says how many
-/// these are. Among those that can run, the one whose work was written first is taken.
-fn put_in_order(grouping: &mut Grouping, order: &Order) -> Result<usize> {
-    let count = grouping.groups.len();
-    let mut waiting: Vec<usize> = (0..count).map(|g| order.before(g).len()).collect();
-    // A loop merged into another has no members left; when it comes does not matter.
-    let key = |g: usize| grouping.groups[g].members.last().copied();
-    let mut ready: BinaryHeap<Reverse<(Option<usize>, usize)>> =
-        (0..count).filter(|&g| waiting[g] == 0).map(|g| Reverse((key(g), g))).collect();
-    let (mut prologue, mut body) = (vec![], vec![]);
-    while let Some(Reverse((_, g))) = ready.pop() {
-        let part = if grouping.groups[g].invariant { &mut prologue } else { &mut body };
-        if !grouping.groups[g].members.is_empty() {
-            part.push(g);
-        }
-        for &next in order.after(g) {
-            waiting[next] -= 1;
-            if waiting[next] == 0 {
-                ready.push(Reverse((key(next), next)));
-            }
-        }
-    }
+/// Numbers the groups in the order in which they run, those that are the same in every step first, and says how many these
+/// are.
+fn put_in_order(nodes: &[Node], lasting: &[bool], grouping: &mut Grouping, order: &Order) -> Result<usize> {
+    let (prologue, body): (Vec<usize>, Vec<usize>) =
+        sequence(nodes, lasting, grouping, order).into_iter().partition(|&g| grouping.groups[g].invariant);
     let planned = grouping.groups.iter().filter(|group| !group.members.is_empty()).count();
     if prologue.len() + body.len() != planned {
         return Err(lacks("an order in which every loop can run"));
@@ -171,10 +178,11 @@ mod tests {
     use crate::target::Limits;
     use bilevel_graph::{DType, Graph};
 
-    struct Machine;
+    /// One that gathers loops of at most so many elements.
+    struct Machine(usize);
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64 }
+            Limits { row: 1024, members: 96, together: self.0, in_turn: 0, axes: 8, alignment: 64 }
         }
     }
 
@@ -184,7 +192,7 @@ mod tests {
         let x = g.input("x", [3], DType::F64);
         let program = Program::builder(&g).output("y", x.sin()).carry(x, x.cos()).build().unwrap();
         let is_refused = |program: &Program| {
-            let error = Schedule::new(program, &Machine).err().expect("a plan that lacks something is refused");
+            let error = Schedule::new(program, &Machine(0)).err().expect("a plan that lacks something is refused");
             assert!(matches!(error.kind, ErrorKind::Planning { .. }), "{error}");
         };
         let mut without = program.clone();
@@ -201,7 +209,7 @@ mod tests {
         let (x, w) = (g.input("x", [4, 4], DType::F64), g.input("w", [4, 4], DType::F64));
         let next = x - x.matmul(w).matmul(w.sin()) * 0.1;
         let program = Program::builder(&g).output("square", x.square().sum_all()).carry(x, next).build().unwrap();
-        let schedule = Schedule::new(&program, &Machine).unwrap();
+        let schedule = Schedule::new(&program, &Machine(0)).unwrap();
         assert_eq!(schedule.prologue, 1);
         let w = program.inputs.iter().position(|port| port.name == "w").unwrap();
         assert_eq!(schedule.prologue_inputs(), [w]);
@@ -215,5 +223,43 @@ mod tests {
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         // The sine outlives a run; the sum is computed in its buffer.
         assert_eq!((map.kept_bytes, map.finish.len()), (128, 0));
+    }
+
+    #[test]
+    fn a_program_that_carries_nothing_computes_everything_in_its_outputs_whenever_it_runs() {
+        let g = Graph::new();
+        let (x, w) = (g.input("x", [4, 4], DType::F64), g.input("w", [4, 4], DType::F64));
+        let program = Program::builder(&g).output("y", w.sin().matmul(x)).output("z", w.exp()).build().unwrap();
+        let schedule = Schedule::new(&program, &Machine(0)).unwrap();
+        assert_eq!((schedule.prologue, schedule.prologue_inputs()), (0, vec![]));
+        let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
+        assert_eq!((map.kept_bytes, map.finish.len()), (0, 0));
+    }
+
+    #[test]
+    fn numbers_that_wait_for_a_loop_do_not_keep_it_apart_from_another() {
+        let g = Graph::new();
+        let [x, y] = ["x", "y"].map(|name| g.input(name, [2000], DType::F64));
+        let total = g.input("total", [], DType::F64);
+        // The first number is complete after the loop, the second must be there before it.
+        let sum = (x * y).sum_all() * 2.0 + total;
+        let weight = (g.step() + 1.0).convert(DType::F64) * 0.5;
+        let program = Program::builder(&g).carry(total, sum).carry(y, y - x * y * weight).build().unwrap();
+        let schedule = Schedule::new(&program, &Machine(64)).unwrap();
+        let lengths: Vec<usize> = schedule.groups().iter().filter_map(|group| Some(group.domain?.n)).collect();
+        assert_eq!(lengths, [1, 2000, 1]);
+    }
+
+    #[test]
+    fn numbers_are_computed_together_where_nothing_must_happen_between_them() {
+        let g = Graph::new();
+        let [x, y] = ["x", "y"].map(|name| g.input(name, [2000], DType::F64));
+        let a = g.input("a", [], DType::F64);
+        // Each waits for a loop of its own, or for none.
+        let (one, two, three) = (x.sum_all() * 2.0, y.square().sum_all().sqrt(), a.exp() + 1.0);
+        let program = Program::builder(&g).output("1", one).output("2", two).output("3", three).build().unwrap();
+        let schedule = Schedule::new(&program, &Machine(64)).unwrap();
+        let lengths: Vec<usize> = schedule.groups().iter().filter_map(|group| Some(group.domain?.n)).collect();
+        assert_eq!(lengths, [2000, 2000, 1]);
     }
 }

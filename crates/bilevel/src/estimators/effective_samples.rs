@@ -15,7 +15,17 @@ use bilevel_graph::{ProgramBuilder, Tensor};
 const GROUP: &str = "samples";
 
 /// With fewer samples than this a correlation says nothing.
-const FEWEST: f64 = 20.0;
+const FEWEST: usize = 20;
+
+/// True where [`read`] can say anything of so many samples; with fewer the sums need not be carried.
+///
+/// ```
+/// use bilevel::parts::effective_samples::are_enough;
+/// assert!(are_enough(20) && !are_enough(19));
+/// ```
+pub fn are_enough(kept: usize) -> bool {
+    kept >= FEWEST
+}
 
 /// Carries the sums in a program whose f at this step is `outer`.
 ///
@@ -74,7 +84,7 @@ fn effective(sum: f64, squares: f64, products: f64, kept: f64) -> Option<f64> {
     // The products are over one pair less than the squares.
     let correlation = (products / (kept - 1.0) - mean * mean) / variance;
     let found = kept * (1.0 - correlation) / (1.0 + correlation);
-    let varied = variance > 1e-12 * squares / kept && kept >= FEWEST;
+    let varied = variance > 1e-12 * squares / kept && kept >= FEWEST as f64;
     (varied && found.is_finite()).then(|| if correlation >= 1.0 { 1.0 } else { found.clamp(1.0, kept) })
 }
 

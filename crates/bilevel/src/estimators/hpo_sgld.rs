@@ -9,6 +9,8 @@
 //!
 //!   h ← h + \[m > B\]·f_λ(θᵐ)/M − w_m·γ·f_θ(θᵐ)·\[…\],   w_m = min(M, B+M+1−m)/M,   from h = g₀.
 //!
+//! Steps before any is kept, where w_m = 1 and f_λ has no part, have a program of their own with less to do.
+//!
 //! The recursion drops the contraction −γ·H·dθ/dλ, so it is not consistent: see [`LangevinAdjoint`](crate::LangevinAdjoint)
 //! for one that is.
 
@@ -51,6 +53,9 @@ impl Default for HpoSgld {
 struct Prepared {
     settings: HpoSgld,
     inner: InnerLoop,
+    /// The steps before any is kept, where there are some.
+    burn_in: Option<Routine>,
+    /// Those kept.
     chain: Routine,
     start: Start,
     /// g₀ where θ⁰ depends on λ.
@@ -69,7 +74,8 @@ impl Method for HpoSgld {
         Ok(Box::new(Prepared {
             settings: *self,
             inner,
-            chain: chain_program(self, &inner, session)?,
+            burn_in: if burn_in > 0 { Some(chain_program(self, &inner, session, Part::BurnIn)?) } else { None },
+            chain: chain_program(self, &inner, session, Part::Kept)?,
             start: Start::new(session)?,
             first: if session.problem().starts_from_lambda() { Some(first_program(session)?) } else { None },
         }))
@@ -95,7 +101,14 @@ fn first_program(session: &Session) -> Result<Routine> {
     Routine::new(&builder.build()?, session)
 }
 
-fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session) -> Result<Routine> {
+/// A part of the chain.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    BurnIn,
+    Kept,
+}
+
+fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session, part: Part) -> Result<Routine> {
     let share = 1.0 / settings.samples as f64;
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
@@ -124,15 +137,19 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session) -> Re
     }
     let h = trace.inputs_like("h", lambda);
     // The first step has the number 0 here.
-    let dtype = session.problem().dtype;
-    let weight = (inner.steps as f64 - step).minimum(settings.samples as f64).convert(dtype) * share;
-    let kept = step.greater_equal(settings.burn_in as f64).convert(dtype) * share;
+    let weight = (inner.steps as f64 - step).convert(session.problem().dtype) * share;
     let mut builder = walk.carry(Program::builder(&graph).output("inner", loss).output("outer", outer));
     for i in 0..lambda.len() {
-        let h_next = h[i] - change[i] * weight;
-        builder = builder.carry(h[i], direct[i].map_or(h_next, |direct| h_next + direct * kept));
+        let h_next = match (part, direct[i]) {
+            (Part::BurnIn, _) => h[i] - change[i],
+            (Part::Kept, None) => h[i] - change[i] * weight,
+            (Part::Kept, Some(direct)) => h[i] - change[i] * weight + direct * share,
+        };
+        builder = builder.carry(h[i], h_next);
     }
-    builder = effective_samples::carry(builder, &trace, outer);
+    if part == Part::Kept && effective_samples::are_enough(settings.samples) {
+        builder = effective_samples::carry(builder, &trace, outer);
+    }
     Routine::new(&builder.build()?, session)
 }
 
@@ -150,15 +167,33 @@ impl Estimator for Prepared {
             }
             None => chain.fresh_zeros("h")?,
         };
+        let (samples, end) = (self.settings.samples, self.inner.steps as u32);
+        let mut from = self.settings.burn_in as u32;
+        let mut centre = None;
+        if let Some(burn_in) = &mut self.burn_in {
+            self.inner.place(burn_in)?;
+            burn_in.bind_point(&state.lambda, &state.theta, key)?;
+            burn_in.bind("h", &value)?;
+            burn_in.run(0..from)?;
+            burn_in.unbind("h")?;
+            centre = Some(burn_in.number("outer")?);
+        }
         self.inner.place(chain)?;
         chain.bind_point(&state.lambda, &state.theta, key)?;
-        // The effective samples are those kept, with an f as their centre.
-        effective_samples::begin(chain, 0.0)?;
-        let first = self.settings.burn_in.max(1) as u32;
-        chain.run(0..first)?;
-        let centre = chain.number("outer")?;
-        effective_samples::begin(chain, centre)?;
-        chain.run(first..self.inner.steps as u32)?;
+        if effective_samples::are_enough(samples) {
+            // The effective samples are those kept, with an f as their centre.
+            let centre = match centre {
+                Some(centre) => centre,
+                None => {
+                    effective_samples::begin(chain, 0.0)?;
+                    chain.run(0..1)?;
+                    from = 1;
+                    chain.number("outer")?
+                }
+            };
+            effective_samples::begin(chain, centre)?;
+        }
+        chain.run(from..end)?;
         if self.first.is_some() {
             // It began as an output of the other program, which may use its memory again.
             chain.unbind("h")?;
@@ -172,7 +207,9 @@ impl Estimator for Prepared {
             losses: 0,
         };
         let mut found = Hypergradient::new(value, (chain.number("inner")?, chain.number("outer")?), oracles);
-        found.diagnostics.effective_samples = effective_samples::read(chain, self.settings.samples)?;
+        if effective_samples::are_enough(samples) {
+            found.diagnostics.effective_samples = effective_samples::read(chain, samples)?;
+        }
         Ok(found)
     }
 

@@ -6,6 +6,9 @@ use crate::{Array, Executor, Program, Reference, Result, Runnable};
 /// Values of inputs by their names.
 pub type Inputs = Vec<(String, Array)>;
 
+/// A way to run so many steps.
+type Steps = fn(&mut dyn Runnable, u32) -> Result<()>;
+
 /// A program with the values of its inputs.
 #[derive(Clone, Debug)]
 pub struct Case {
@@ -28,8 +31,8 @@ impl Case {
         outputs(&Reference, &self.program, &self.inputs, self.steps)
     }
 
-    /// Compares this executor with the [`Reference`]: compiled anew, run a second time on the same memory, and run step by
-    /// step, which must all give the same bits.
+    /// Compares this executor with the [`Reference`]: compiled anew, run a second time on the same memory, run step by step, and
+    /// advanced to the last step, which must all give the same bits.
     ///
     /// ```
     /// use bilevel_graph::conformance::{Size, random_program};
@@ -43,22 +46,26 @@ impl Case {
         agree(&found, &expected, &self.tolerances).map_err(|mismatch| self.failed(mismatch))
     }
 
-    /// The executor's results, after seeing that those of a second run and of single steps have the same bits.
+    /// The executor's results, after seeing that those of a second run, of single steps, and of a last step after others whose
+    /// outputs were not asked for have the same bits.
     pub fn run(&self, executor: &dyn Executor) -> std::result::Result<Vec<Array>, Failure> {
         let refused = |error| self.refused(error);
         let mut run = executor.compile(&self.program).map_err(refused)?;
-        let mut turn = |one_by_one: bool| -> Result<Vec<Array>> {
+        let whole: Steps = |run, steps| run.run(0..steps);
+        let one_by_one: Steps = |run, steps| (0..steps).try_for_each(|step| run.run(step..step + 1));
+        let last_alone: Steps = |run, steps| {
+            let last = steps.saturating_sub(1);
+            run.advance(0..last)?;
+            run.run(last..steps)
+        };
+        let mut turn = |steps: Steps| -> Result<Vec<Array>> {
             set_all(&mut *run, &self.inputs)?;
-            if one_by_one {
-                (0..self.steps).try_for_each(|step| run.run(step..step + 1))?;
-            } else {
-                run.run(0..self.steps)?;
-            }
+            steps(&mut *run, self.steps)?;
             results(&*run)
         };
-        let found = turn(false).map_err(refused)?;
-        for one_by_one in [false, true] {
-            let again = turn(one_by_one).map_err(refused)?;
+        let found = turn(whole).map_err(refused)?;
+        for steps in [whole, one_by_one, last_alone] {
+            let again = turn(steps).map_err(refused)?;
             let exactly = vec![0.0; found.len()];
             agree(&again, &found, &exactly).map_err(|mismatch| self.failed(Mismatch::Again(Box::new(mismatch))))?;
         }

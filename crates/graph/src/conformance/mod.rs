@@ -1,5 +1,6 @@
 //! What an executor must do, as programs it can be run on: every primitive, every way to carry a value, random programs of
-//! all of them, the same with products that round their operands, and everything it must refuse. The [`Reference`](crate::Reference) says what is right.
+//! all of them, the same with products that round their operands, everything that is done with buffers, and everything it must
+//! refuse. The [`Reference`](crate::Reference) says what is right.
 //!
 //! Whoever writes an executor runs the whole of it in one test:
 //!
@@ -16,6 +17,7 @@
 //! steps are cut into calls; beyond that, `tolerances` says how near to the reference each result must be.
 
 mod agreement;
+mod buffers;
 mod carries;
 mod case;
 mod dice;
@@ -24,8 +26,10 @@ mod precisions;
 mod primitives;
 mod refusals;
 mod varied;
+mod watch;
 
 pub use agreement::{Failure, Mismatch, agree};
+pub use buffers::buffers;
 pub use carries::carries;
 pub use case::{Case, Inputs, outputs, results, set_all};
 pub use dice::Dice;
@@ -43,6 +47,7 @@ use std::ops::Range;
 /// error is that of a program that could not be built, which is not the executor's fault.
 pub fn check_all(executor: &dyn Executor, seeds: Range<u64>) -> Result<Vec<Failure>> {
     let mut failures = refusals(executor)?;
+    failures.extend(buffers(executor)?);
     let mut check = |case: Case| failures.extend(case.check(executor).err());
     for dtype in [DType::F64, DType::F32] {
         primitives(dtype)?.into_iter().for_each(&mut check);
