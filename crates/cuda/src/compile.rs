@@ -3,7 +3,7 @@
 use crate::cache::Cache;
 use crate::load::{Missing, require};
 use crate::plan::plan;
-use crate::source::prelude;
+use crate::source::whole;
 use bilevel_graph::{Error, ErrorKind, Program, Result};
 use cudarc::nvrtc::{result, sys};
 use std::collections::HashSet;
@@ -30,10 +30,10 @@ pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let (Some(source), Some(slot)) = (sources.get(number), made.get(number)) else { return };
-            let key = Cache::key(&[prelude(), source, &target, &version]);
-            let code = cache.get(&key).map(Ok).unwrap_or_else(|| {
-                compile(&format!("{}{source}", prelude()), &target).inspect(|code| cache.put(&key, code))
-            });
+            let text = whole(source);
+            let key = Cache::key(&[&text, &target, &version]);
+            let code = cache.get(&key).map(Ok);
+            let code = code.unwrap_or_else(|| compile(&text, &target).inspect(|code| cache.put(&key, code)));
             *slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(code);
         }
     };

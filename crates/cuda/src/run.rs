@@ -113,8 +113,12 @@ impl CudaRun {
             steps.iter().enumerate().map(|(i, step)| format!("{name} {i}: {}\n", described(step))).collect()
         };
         let memory = format!(
-            "memory: {} bytes bound, {} kept, {} in the arena\n",
-            self.plan.bound_bytes, self.plan.kept_bytes, self.plan.arena_bytes
+            "memory: {} bytes bound, {} kept, {} in the arena; {} kernels of {} texts\n",
+            self.plan.bound_bytes,
+            self.plan.kept_bytes,
+            self.plan.arena_bytes,
+            self.plan.kernels().count(),
+            self.plan.kernels().map(|launch| &launch.source).collect::<std::collections::HashSet<_>>().len()
         );
         memory + &part("once", &self.plan.prologue) + &part("step", &self.plan.body) + &part("end", &self.plan.finish)
     }

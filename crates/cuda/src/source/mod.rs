@@ -5,7 +5,6 @@
 //! into the text, because a division by a known number is a multiplication.
 
 mod code;
-mod draws;
 mod fold;
 mod indexed;
 mod map;
@@ -15,9 +14,9 @@ mod patches;
 mod product;
 mod reduce;
 mod rows;
+mod text;
 
 pub(crate) use code::{Arg, Code, Launch};
-pub(crate) use draws::prelude;
 pub(crate) use fold::fold;
 pub(crate) use indexed::{Rows, check_index, cumsum, gather, scatter_add, window_argmax};
 pub(crate) use map::{is_scalar_sink, map, partials, sum_type};
@@ -27,3 +26,4 @@ pub(crate) use patches::{convolution, patches};
 pub(crate) use product::product;
 pub(crate) use reduce::{Structure, reduce, reduce_memory};
 pub(crate) use rows::{LONGEST as LONGEST_ROW, read_from_memory, rows};
+pub(crate) use text::whole;

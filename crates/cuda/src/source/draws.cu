@@ -1,0 +1,138 @@
+// Draws, to the bit those of the specification: every operation is rounded on its own.
+
+struct Words { u32 at[4]; };
+
+__device__ __forceinline__ Words philox(u64 block, u32 counter, u32 stream, u32 k, u32 l) {
+    u32 a = (u32)block, b = (u32)(block >> 32), c = counter, d = stream;
+#pragma unroll
+    for (int round = 0; round < ROUNDS; ++round) {
+        u32 p = __umulhi(MULTIPLIER_0, a), q = __umulhi(MULTIPLIER_1, c);
+        u32 low_p = MULTIPLIER_0 * a, low_q = MULTIPLIER_1 * c;
+        a = q ^ b ^ k, b = low_q, c = p ^ d ^ l, d = low_p;
+        k += KEY_STEP_0, l += KEY_STEP_1;
+    }
+    return {{a, b, c, d}};
+}
+
+__device__ __forceinline__ float mul(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double mul(double a, double b) { return __dmul_rn(a, b); }
+__device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }
+__device__ __forceinline__ double add(double a, double b) { return __dadd_rn(a, b); }
+__device__ __forceinline__ float over(float a, float b) { return __fdiv_rn(a, b); }
+__device__ __forceinline__ double over(double a, double b) { return __ddiv_rn(a, b); }
+__device__ __forceinline__ float root(float a) { return __fsqrt_rn(a); }
+__device__ __forceinline__ double root(double a) { return __dsqrt_rn(a); }
+
+template <int N, typename F> __device__ __forceinline__ F poly(F z, const F (&c)[N]) {
+    F w = mul(z, z);
+    F chains[2] = {c[N - 1], c[N - 2]};
+#pragma unroll
+    for (int k = N - 3; k >= 0; --k) chains[(N - 1 - k) % 2] = add(mul(chains[(N - 1 - k) % 2], w), c[k]);
+    return N % 2 == 1 ? add(chains[0], mul(z, chains[1])) : add(chains[1], mul(z, chains[0]));
+}
+
+template <typename F> __device__ __forceinline__ F radius_of(F f, F e, F head, F tail, F r_of_z_by_z, F s, F z) {
+    F half = mul(mul(F(0.5), f), f);
+    F r = mul(z, r_of_z_by_z);
+    F inner = add(mul(s, add(half, r)), mul(e, tail));
+    F ln = add(mul(e, head), add(f, -add(half, -inner)));
+    return root(mul(F(-2), ln));
+}
+
+__device__ __forceinline__ float radius(float u) {
+    const float LOG[] = LOG_F;
+    u32 bits = __float_as_uint(u), one = 0x3f800000u, border = BORDER_F;
+    u32 field = (bits + (one - border)) >> 23;
+    float f = add(__uint_as_float(bits + one - (field << 23)), -1.0f);
+    float e = (float)((int)field - 127);
+    float s = over(f, add(2.0f, f)), z = mul(s, s);
+    return radius_of<float>(f, e, LN2_HEAD_F, LN2_TAIL_F, poly(z, LOG), s, z);
+}
+
+__device__ __forceinline__ double radius(double u) {
+    const double LOG[] = LOG_D;
+    u64 bits = (u64)__double_as_longlong(u), one = 0x3ff0000000000000ull, border = BORDER_D;
+    u64 field = (bits + (one - border)) >> 52;
+    double f = add(__longlong_as_double((long long)(bits + one - (field << 52))), -1.0);
+    double e = (double)((int)field - 1023);
+    double s = over(f, add(2.0, f)), z = mul(s, s);
+    return radius_of<double>(f, e, LN2_HEAD_D, LN2_TAIL_D, poly(z, LOG), s, z);
+}
+
+template <typename F> __device__ __forceinline__ void turned(u64 q, F sin, F cos, F& x, F& y) {
+    F a = q % 2 == 0 ? cos : sin, b = q % 2 == 0 ? sin : cos;
+    x = ((q + 1) & 2) == 0 ? a : -a;
+    y = (q & 2) == 0 ? b : -b;
+}
+
+__device__ __forceinline__ void turn(u32 k, float& x, float& y) {
+    const float SIN[] = SIN_F;
+    const float COS[] = COS_F;
+    u32 q = (k + (1u << 21)) >> 22;
+    float f = mul((float)((int)k - (int)(q << 22)), 1.0f / 16777216.0f), z = mul(f, f);
+    turned<float>(q, mul(f, poly(z, SIN)), add(1.0f, mul(z, poly(z, COS))), x, y);
+}
+
+__device__ __forceinline__ void turn(u64 k, double& x, double& y) {
+    const double SIN[] = SIN_D;
+    const double COS[] = COS_D;
+    u64 q = (k + (1ull << 50)) >> 51;
+    double f = mul((double)((long long)k - (long long)(q << 51)), 1.0 / 9007199254740992.0), z = mul(f, f);
+    turned<double>(q, mul(f, poly(z, SIN)), add(1.0, mul(z, poly(z, COS))), x, y);
+}
+
+__device__ __forceinline__ void normal_pair(u32 a, u32 b, float& x, float& y) {
+    float r = radius(mul(add((float)(int)(a >> 1), 1.0f), 1.0f / 2147483648.0f));
+    turn(b >> 8, x, y);
+    x = mul(r, x), y = mul(r, y);
+}
+
+__device__ __forceinline__ u64 double_word(const Words& w, int i) { return (u64)w.at[2 * i] | (u64)w.at[2 * i + 1] << 32; }
+
+// The numbers of one block: four of 32 bits, two of 64.
+
+struct Normal {
+    __device__ __forceinline__ static void all(const Words& w, float* to) {
+        normal_pair(w.at[0], w.at[1], to[0], to[1]);
+        normal_pair(w.at[2], w.at[3], to[2], to[3]);
+    }
+    __device__ __forceinline__ static void all(const Words& w, double* to) {
+        double r = radius(mul((double)((double_word(w, 0) >> 11) + 1), 1.0 / 9007199254740992.0));
+        turn(double_word(w, 1) >> 11, to[0], to[1]);
+        to[0] = mul(r, to[0]), to[1] = mul(r, to[1]);
+    }
+};
+struct Uniform {
+    __device__ __forceinline__ static void all(const Words& w, float* to) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) to[i] = mul((float)(w.at[i] >> 8), 1.0f / 16777216.0f);
+    }
+    __device__ __forceinline__ static void all(const Words& w, double* to) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) to[i] = mul((double)(double_word(w, i) >> 11), 1.0 / 9007199254740992.0);
+    }
+};
+struct Bits {
+    __device__ __forceinline__ static void all(const Words& w, int* to) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) to[i] = (int)w.at[i];
+    }
+};
+
+// Element number e of a draw, and the whole block that begins with it.
+
+template <typename Kind, typename T> __device__ __forceinline__ T draw(u64 e, const int* key, const int* counter, u32 stream) {
+    constexpr int N = 16 / sizeof(T);
+    T values[N];
+    Kind::all(philox(e / N, (u32)counter[0], stream, (u32)key[0], (u32)key[1]), values);
+    T value = values[0];
+#pragma unroll
+    for (int i = 1; i < N; ++i) value = e % N == i ? values[i] : value;
+    return value;
+}
+
+template <typename Kind, typename T>
+__device__ __forceinline__ void draw_block(u64 e, const int* key, const int* counter, u32 stream, T* to) {
+    constexpr int N = 16 / sizeof(T);
+    Kind::all(philox(e / N, (u32)counter[0], stream, (u32)key[0], (u32)key[1]), to);
+}

@@ -1,0 +1,27 @@
+// Ways to combine the numbers of a row or of an array.
+
+struct Sum {
+    template <typename T> __device__ __forceinline__ static T first() { return T(0); }
+    template <typename T> __device__ __forceinline__ static T join(T a, T b) { return op_add(a, b); }
+};
+struct Max {
+    template <typename T> __device__ __forceinline__ static T first() { return Least<T>::value(); }
+    template <typename T> __device__ __forceinline__ static T join(T a, T b) { return op_max(a, b); }
+};
+
+// Combines a number of each of T neighbouring threads; all T get the result. T is a power of two; where it is more than a
+// warp, the T threads are the whole block.
+template <typename How, int T, typename N> __device__ __forceinline__ N across(N x) {
+#pragma unroll
+    for (int d = (T < 32 ? T : 32) / 2; d > 0; d /= 2) x = How::join(x, __shfl_xor_sync(0xffffffffu, x, d));
+    if (T > 32) {
+        __shared__ N of_warps[32];
+        __syncthreads();
+        if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
+        __syncthreads();
+        x = threadIdx.x % 32 < T / 32 ? of_warps[threadIdx.x % 32] : How::template first<N>();
+#pragma unroll
+        for (int d = 16; d > 0; d /= 2) x = How::join(x, __shfl_xor_sync(0xffffffffu, x, d));
+    }
+    return x;
+}
