@@ -133,7 +133,7 @@ def wide_resnet(p, x, y):
     norm = lambda x: jax.nn.relu(batch_norm(x, take(), take()))
     x = strided(x, take())
     for stride in (1, 2, 2):
-        # One block a group, each with a change of channels.
+        # One block per group, each with a change of channels.
         h = norm(x)
         inside = norm(strided(h, take(), stride))
         inside = strided(inside, take())

@@ -34,7 +34,8 @@ pub fn wide_resnet(g: &Graph, dtype: DType) -> Result<Case> {
     Ok(inputs.case("wide_resnet", nn::cross_entropy(net.forward(x, Statistics::Batch), y)))
 }
 
-/// The first three stages of EfficientNet-Lite0 on 24×24 images, running statistics, 10 classes, cross entropy, batch 4.
+/// The first three stages of EfficientNet-Lite0 on 24×24 images, running statistics, 10 classes, cross entropy, batch
+/// 4.
 pub fn efficientnet(g: &Graph, dtype: DType) -> Result<Case> {
     let mut inputs = Inputs::new(g, dtype);
     let mut sizes = EfficientNetConfig::lite0(10);

@@ -175,7 +175,7 @@ fn the_convolutional_networks_are_their_formulas_written_flat() {
         let norm = |x, n: &bilevel_models::BatchNorm<Tensor>| nn::relu(nn::batch_norm(x, n.weight, n.bias, 1e-5).y);
         let mut x = conv(data, m.stem.weight, None, 1, 1);
         for (number, b) in m.blocks.iter().enumerate() {
-            // Two blocks a group; the second and the third group begin with a stride of 2, every group with a shortcut.
+            // Two blocks per group; the second and the third group begin with a stride of 2, every group with a shortcut.
             let (first, stride) = (number % 2 == 0, if number == 2 || number == 4 { 2 } else { 1 });
             assert_eq!(b.shortcut.is_some(), first);
             let h = norm(x, &b.norm1);
