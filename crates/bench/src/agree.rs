@@ -10,6 +10,7 @@ use crate::npy;
 use crate::peers::{failed, output};
 use crate::vision::{residual, warp};
 use crate::vit::vit_block;
+use crate::whole;
 use bilevel_cpu::{Cpu, CpuRun};
 use bilevel_graph::{Array, DType, Graph, Program, Runnable};
 use std::path::PathBuf;
@@ -17,7 +18,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Names of the compared cases.
-pub const NAMES: [&str; 5] = ["mlp", "conv64", "vit_block", "residual", "warp"];
+pub const NAMES: [&str; 10] =
+    ["mlp", "conv64", "vit_block", "residual", "warp", "vit", "alexnet", "wide_resnet", "efficientnet", "nerf"];
 
 const PROGRAM: &str = include_str!("../peers/agree.py");
 
@@ -32,6 +34,11 @@ fn build(name: &str) -> fn(&Graph, DType) -> Result<Case> {
         "conv64" => conv64,
         "vit_block" => vit_block,
         "residual" => residual,
+        "vit" => whole::vit,
+        "alexnet" => whole::alexnet,
+        "wide_resnet" => whole::wide_resnet,
+        "efficientnet" => whole::efficientnet,
+        "nerf" => whole::nerf,
         _ => warp,
     }
 }

@@ -63,7 +63,7 @@ usage: bilevel-bench COMMAND
 
 cases of cpu, memory and profile: synth1d scalar mlp conv64 vit_block digits wide
 cases of cuda: l1reg vit_adjoint wrn_grad wrn_hvp
-cases of agree: mlp conv64 vit_block residual warp
+cases of agree: mlp conv64 vit_block residual warp vit alexnet wide_resnet efficientnet nerf
 ";
 
 /// The commands, for a sentence.
@@ -505,7 +505,8 @@ mod tests {
             ),
             (
                 "agree digits --peer p",
-                "there is no case 'digits' here; it must be one of mlp, conv64, vit_block, residual, warp",
+                "there is no case 'digits' here; it must be one of mlp, conv64, vit_block, residual, warp, vit, alexnet, \
+                 wide_resnet, efficientnet, nerf",
             ),
             ("agree --peer p --dtype f16", "'--dtype' was given 'f16' but needs f32 or f64"),
             ("agree --seed -1", "'--seed' was given '-1' but needs a whole number below 2³²"),

@@ -41,6 +41,7 @@ mod timing;
 mod values;
 mod vision;
 mod vit;
+mod whole;
 mod wide;
 mod wide_run;
 

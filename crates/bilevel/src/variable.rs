@@ -135,8 +135,9 @@ impl Variable {
     /// ```
     /// use bilevel::{Array, Variable};
     /// let mean = Variable::constant([2], 0.0).statistic();
-    /// let known = mean.starting_at(Array::from_f64([2], vec![0.1, 0.2])?)?;
+    /// let known = mean.clone().starting_at(Array::from_f64([2], vec![0.1, 0.2])?)?;
     /// assert!(known.is_statistic());
+    /// assert!(mean.starting_at(Array::from_f64([3], vec![0.0; 3])?).is_err());
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn starting_at(mut self, value: Array) -> Result<Self> {

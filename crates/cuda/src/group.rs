@@ -34,7 +34,8 @@ pub(crate) fn steps_of(
     let members = &context.schedule.groups()[group].members;
     let works = match context.schedule.groups()[group].domain {
         Some(domain) => loops(context, members, domain, &mut space)?,
-        None => single(context, members[0], &mut space, checks)?,
+        None if context.wants(members[0]) => single(context, members[0], &mut space, checks)?,
+        None => vec![],
     };
     let (reads, writes) = spans(context, members, space.bytes(), workspace)?;
     let location = context.schedule.nodes[members[0]].location;
@@ -78,12 +79,12 @@ fn loops(context: Context, members: &[usize], domain: Domain, space: &mut Worksp
     let schedule = context.schedule;
     let is_sink = |&id: &usize| matches!(schedule.role(id), Some(Role::Sink { .. }));
     let mut stored = vec![];
-    for id in members.iter().copied().filter(|id| !is_sink(id)) {
+    for id in members.iter().copied().filter(|id| !is_sink(id) && context.wants(*id)) {
         if !context.stores(id)?.is_empty() {
             stored.push(id);
         }
     }
-    let sinks: Vec<usize> = members.iter().copied().filter(is_sink).collect();
+    let sinks: Vec<usize> = members.iter().copied().filter(|id| is_sink(id) && context.wants(*id)).collect();
     match domain.row {
         Some(length) => row_loop(context, (domain.n, length), &stored, &sinks, space),
         None => flat_loop(context, domain.n, &stored, &sinks, space),

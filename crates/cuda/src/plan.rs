@@ -16,6 +16,8 @@ pub(crate) struct Plan {
     pub prologue_inputs: Vec<usize>,
     /// One step of the loop.
     pub body: Vec<Step>,
+    /// A step whose outputs nobody looks at, where that is less.
+    pub lean: Option<Vec<Step>>,
     /// After the last step: outputs that were not computed in their buffers.
     pub finish: Vec<Step>,
     /// Where the number of the step is; the body counts it on.
@@ -41,22 +43,31 @@ pub(crate) fn plan(program: &Program) -> Result<Plan> {
     let groups = schedule.groups().len();
     // Once to learn what workspace the groups need, and once with places for it.
     let first = schedule.lay_out(&vec![0; groups])?;
-    let (_, workspaces, _) = steps(&schedule, &first)?;
+    let (_, workspaces, _) = steps(&schedule, &first, false)?;
     let map = schedule.lay_out(&workspaces)?;
-    let (mut by_group, _, checks) = steps(&schedule, &map)?;
+    let (mut by_group, _, checks) = steps(&schedule, &map, false)?;
     let mut body: Vec<Step> = by_group.split_off(schedule.prologue).into_iter().flatten().collect();
     let prologue: Vec<Step> = by_group.into_iter().flatten().collect();
-    for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
-        let to = known(map.nodes[carry.input], "the memory of a carried value", schedule.nodes[carry.input].location)?;
-        body.extend(moved(&schedule, &map, &carry.next, to)?);
+    let members = schedule.groups()[schedule.prologue..].iter().flat_map(|group| &group.members);
+    let mut lean = None;
+    if members.into_iter().any(|&id| !schedule.in_every_step(id)) {
+        let (by_group, _, _) = steps(&schedule, &map, true)?;
+        lean = Some(by_group.into_iter().skip(schedule.prologue).flatten().collect::<Vec<Step>>());
+    }
+    for body in [Some(&mut body), lean.as_mut()].into_iter().flatten() {
+        for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
+            let line = schedule.nodes[carry.input].location;
+            let to = known(map.nodes[carry.input], "the memory of a carried value", line)?;
+            body.extend(moved(&schedule, &map, &carry.next, to)?);
+        }
+        if let Some(place) = map.counter {
+            body.push(counted_on(place, body.first().map(|step| step.location)));
+        }
     }
     let mut finish = vec![];
     for &number in &map.finish {
         let to = Place { region: Region::Output(number), offset: 0 };
         finish.extend(moved(&schedule, &map, &schedule.outputs[number], to)?);
-    }
-    if let Some(place) = map.counter {
-        body.push(counted_on(place, body.first().map(|step| step.location)));
     }
     for step in prologue.iter().chain(&body).chain(&finish) {
         if let Work::Kernel(launch) = &step.work
@@ -70,6 +81,7 @@ pub(crate) fn plan(program: &Program) -> Result<Plan> {
         prologue,
         prologue_inputs: schedule.prologue_inputs(),
         body,
+        lean,
         finish,
         counter: map.counter,
         tables: map.tables(&schedule).map(|(place, dtype, values)| (place, dtype, values.to_vec())).collect(),
@@ -84,7 +96,7 @@ pub(crate) fn plan(program: &Program) -> Result<Plan> {
 impl Plan {
     /// All steps.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
-        self.prologue.iter().chain(&self.body).chain(&self.finish)
+        self.prologue.iter().chain(&self.body).chain(self.lean.iter().flatten()).chain(&self.finish)
     }
 
     /// The kernels of all steps.
@@ -95,8 +107,8 @@ impl Plan {
 
 type Made = (Vec<Vec<Step>>, Vec<usize>, Vec<Check>);
 
-/// The steps of all groups, and their workspaces.
-fn steps(schedule: &Schedule, map: &MemoryMap) -> Result<Made> {
+/// The steps of all groups, and their workspaces; of lean ones, what every step must compute.
+fn steps(schedule: &Schedule, map: &MemoryMap, lean: bool) -> Result<Made> {
     let mut updates: HashMap<usize, Vec<usize>> = HashMap::new();
     for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
         let (node, _) = carry.next.at().ok_or_else(|| lacks("the loop of a carried value"))?;
@@ -104,7 +116,7 @@ fn steps(schedule: &Schedule, map: &MemoryMap) -> Result<Made> {
     }
     let fails = |kind: &Kind| matches!(kind, Kind::Gather { .. } | Kind::ScatterAdd { .. } | Kind::CheckIndex(_));
     let can_fail = schedule.nodes.iter().any(|node| fails(&node.kind));
-    let context = Context { schedule, map, updates: &updates, can_fail };
+    let context = Context { schedule, map, updates: &updates, can_fail, lean };
     let (mut all, mut workspaces, mut checks) = (vec![], vec![], vec![]);
     for group in 0..schedule.groups().len() {
         let (steps, bytes) = steps_of(context, group, map.workspaces[group], &mut checks)?;

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Graphs kept of one program: it may be bound to several sets of buffers in turn.
-const GRAPHS: usize = 4;
+const GRAPHS: usize = 8;
 /// The word that remembers errors, where there are none.
 const FINE: u64 = u64::MAX;
 
@@ -25,14 +25,20 @@ pub struct CudaRun {
     plan: Plan,
     device: Arc<Device>,
     prologue: Vec<Ready>,
-    body: Vec<Ready>,
+    body: Body,
+    lean: Option<Body>,
     finish: Vec<Ready>,
-    turns: Vec<Turn>,
     kept: Memory,
     error: Memory,
     graphs: Vec<Recorded>,
-    /// The prologue has run, on these versions of its inputs in these buffers.
-    prologue_of: Option<(u64, Vec<u64>)>,
+    /// The prologue has run, on these buffers and versions of its inputs.
+    prologue_of: Option<Vec<(u64, u64)>>,
+}
+
+/// One step of the loop: its parts, and which of them run side by side.
+struct Body {
+    ready: Vec<Ready>,
+    turns: Vec<Turn>,
 }
 
 /// A step that can be started.
@@ -44,6 +50,7 @@ enum Ready {
 
 /// One step of the loop, recorded for certain addresses.
 struct Recorded {
+    lean: bool,
     bases: Vec<u64>,
     graph: sys::CUgraphExec,
 }
@@ -67,7 +74,9 @@ impl CudaRun {
             };
             steps.iter().map(one).collect()
         };
-        let (prologue, body, finish) = (ready(&plan.prologue)?, ready(&plan.body)?, ready(&plan.finish)?);
+        let (prologue, body) = (ready(&plan.prologue)?, ready(&plan.body)?);
+        let lean = plan.lean.as_ref().map(|steps| ready(steps)).transpose()?;
+        let finish = ready(&plan.finish)?;
         let (kept, error) = (Memory::new(device, plan.kept_bytes)?, Memory::new(device, 8)?);
         for (place, dtype, values) in &plan.tables {
             let bytes: Vec<u8> = match dtype {
@@ -81,15 +90,16 @@ impl CudaRun {
             device.wait()?;
         }
         device.scratch().reserve(device, plan.arena_bytes)?;
-        let turns = turns(&plan.body, STREAMS);
+        let body = Body { ready: body, turns: turns(&plan.body, STREAMS) };
+        let lean = plan.lean.as_ref().zip(lean).map(|(steps, ready)| Body { ready, turns: turns(steps, STREAMS) });
         Ok(CudaRun {
             bindings: Bindings::new(program),
             plan,
             device: device.clone(),
             prologue,
             body,
+            lean,
             finish,
-            turns,
             kept,
             error,
             graphs: vec![],
@@ -130,7 +140,8 @@ impl CudaRun {
         let scratch = device.scratch();
         let bases = self.bases(scratch.start());
         let mut found = vec![];
-        for (step, ready) in self.plan.body.iter().zip(&self.body) {
+        let steps = self.plan.lean.as_ref().unwrap_or(&self.plan.body);
+        for (step, ready) in steps.iter().zip(&self.lean.as_ref().unwrap_or(&self.body).ready) {
             device.wait()?;
             let start = std::time::Instant::now();
             for _ in 0..times {
@@ -224,7 +235,7 @@ impl CudaRun {
     ///
     /// # Safety
     /// As for [`start`](Self::start).
-    unsafe fn record(&self, bases: &[u64]) -> Result<sys::CUgraphExec> {
+    unsafe fn record(&self, lean: bool, bases: &[u64]) -> Result<sys::CUgraphExec> {
         let device = &*self.device;
         let wrong = |e| failed("record a step", e);
         let mut events = Events(vec![]);
@@ -232,7 +243,7 @@ impl CudaRun {
         unsafe {
             let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
             result::stream::begin_capture(device.queue(), mode).map_err(wrong)?;
-            let recorded = self.record_steps(bases, &mut events);
+            let recorded = self.record_steps(lean, bases, &mut events);
             // The recording must be ended, whatever happened in it.
             let graph = result::stream::end_capture(device.queue()).map_err(wrong);
             recorded?;
@@ -244,7 +255,11 @@ impl CudaRun {
         }
     }
 
-    unsafe fn record_steps(&self, bases: &[u64], events: &mut Events) -> Result<()> {
+    unsafe fn record_steps(&self, lean: bool, bases: &[u64], events: &mut Events) -> Result<()> {
+        let (steps, body) = match (&self.plan.lean, &self.lean) {
+            (Some(steps), Some(body)) if lean => (steps, body),
+            _ => (&self.plan.body, &self.body),
+        };
         let device = &*self.device;
         let wrong = |e| failed("record a step", e);
         // SAFETY: as for `record`.
@@ -252,11 +267,11 @@ impl CudaRun {
             let start = events.after(device.queue()).map_err(wrong)?;
             let mut forked = [false; STREAMS];
             forked[0] = true;
-            let mut done: Vec<Option<sys::CUevent>> = vec![None; self.turns.len()];
+            let mut done: Vec<Option<sys::CUevent>> = vec![None; body.turns.len()];
             let wait = |stream, event| {
                 result::stream::wait_event(stream, event, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT).map_err(wrong)
             };
-            for (number, turn) in self.turns.iter().enumerate() {
+            for (number, turn) in body.turns.iter().enumerate() {
                 let stream = device.stream(turn.stream);
                 if !std::mem::replace(&mut forked[turn.stream], true) {
                     wait(stream, start)?;
@@ -264,7 +279,7 @@ impl CudaRun {
                 for event in turn.after.iter().filter_map(|&step| done[step]) {
                     wait(stream, event)?;
                 }
-                self.start(&self.plan.body[number], &self.body[number], bases, stream)?;
+                self.start(&steps[number], &body.ready[number], bases, stream)?;
                 if turn.awaited {
                     done[number] = Some(events.after(stream).map_err(wrong)?);
                 }
@@ -278,8 +293,9 @@ impl CudaRun {
     }
 
     /// The recorded step for these addresses.
-    unsafe fn graph(&mut self, bases: &[u64]) -> Result<sys::CUgraphExec> {
-        if let Some(found) = self.graphs.iter().position(|recorded| recorded.bases == bases) {
+    unsafe fn graph(&mut self, lean: bool, bases: &[u64]) -> Result<sys::CUgraphExec> {
+        let lean = lean && self.lean.is_some();
+        if let Some(found) = self.graphs.iter().position(|old| old.lean == lean && old.bases == bases) {
             // The one used last stands last.
             let recorded = self.graphs.remove(found);
             let graph = recorded.graph;
@@ -287,11 +303,11 @@ impl CudaRun {
             return Ok(graph);
         }
         // SAFETY: the caller's promise.
-        let graph = unsafe { self.record(bases)? };
+        let graph = unsafe { self.record(lean, bases)? };
         if self.graphs.len() == GRAPHS {
             drop(self.graphs.remove(0));
         }
-        self.graphs.push(Recorded { bases: bases.to_vec(), graph });
+        self.graphs.push(Recorded { lean, bases: bases.to_vec(), graph });
         Ok(graph)
     }
 
@@ -300,9 +316,8 @@ impl CudaRun {
         if self.prologue.is_empty() {
             return Ok(());
         }
-        let inputs = self.bindings.inputs();
-        let version = |&input: &usize| inputs[input].as_ref().map_or(0, Buffer::version);
-        let now = (self.bindings.generation(), self.plan.prologue_inputs.iter().map(version).collect());
+        let of = |input: &usize| self.bindings.inputs()[*input].as_ref().map(|b| (b.id(), b.version()));
+        let now: Vec<(u64, u64)> = self.plan.prologue_inputs.iter().filter_map(of).collect();
         if self.prologue_of.as_ref() == Some(&now) {
             return Ok(());
         }
@@ -313,6 +328,44 @@ impl CudaRun {
         }
         self.prologue_of = Some(now);
         Ok(())
+    }
+
+    /// Runs these steps; what only outputs need is left out in all but the last, and there too unless the run shows them.
+    ///
+    /// # Safety
+    /// As for [`Runnable::execute`].
+    unsafe fn run_steps(&mut self, steps: Range<u32>, shows: bool) -> Result<()> {
+        let device = self.device.clone();
+        device.enter()?;
+        let mut scratch = device.scratch();
+        let arena = scratch.reserve(&device, self.plan.arena_bytes)?;
+        let bases = self.bases(arena);
+        let queue = device.queue();
+        // SAFETY: the caller holds all buffers, and this thread the right to put work in the queue.
+        unsafe {
+            if !self.plan.checks.is_empty() {
+                result::memset_d8_async(self.error.start, 0xff, 8, queue).map_err(|e| failed("clear memory", e))?;
+            }
+            self.run_prologue(&bases)?;
+            if let Some(place) = self.plan.counter {
+                let counter = self.address(place, &bases);
+                sys::cuMemsetD32Async(counter, steps.start, 1, queue)
+                    .result()
+                    .map_err(|e| failed("write memory", e))?;
+            }
+            let last = steps.end - 1;
+            for number in steps {
+                let graph = self.graph(!(shows && number == last), &bases)?;
+                result::graph::launch(graph, queue).map_err(|e| failed("start a step", e))?;
+            }
+            if shows {
+                for (step, ready) in self.plan.finish.iter().zip(&self.finish) {
+                    self.start(step, ready, &bases, queue)?;
+                }
+            }
+        }
+        drop(scratch);
+        self.failure().inspect_err(|_| self.prologue_of = None)
     }
 
     /// The error of the last run, where an index was out of range.
@@ -390,36 +443,13 @@ impl Runnable for CudaRun {
     }
 
     unsafe fn execute(&mut self, steps: Range<u32>) -> Result<()> {
-        let device = self.device.clone();
-        device.enter()?;
-        let mut scratch = device.scratch();
-        let arena = scratch.reserve(&device, self.plan.arena_bytes)?;
-        let bases = self.bases(arena);
-        let queue = device.queue();
-        // SAFETY: the caller holds all buffers, and this thread the right to put work in the queue.
-        unsafe {
-            if !self.plan.checks.is_empty() {
-                result::memset_d8_async(self.error.start, 0xff, 8, queue).map_err(|e| failed("clear memory", e))?;
-            }
-            self.run_prologue(&bases)?;
-            if let Some(place) = self.plan.counter {
-                let counter = self.address(place, &bases);
-                sys::cuMemsetD32Async(counter, steps.start, 1, queue)
-                    .result()
-                    .map_err(|e| failed("write memory", e))?;
-            }
-            if !self.body.is_empty() {
-                let graph = self.graph(&bases)?;
-                for _ in steps {
-                    result::graph::launch(graph, queue).map_err(|e| failed("start a step", e))?;
-                }
-            }
-            for (step, ready) in self.plan.finish.iter().zip(&self.finish) {
-                self.start(step, ready, &bases, queue)?;
-            }
-        }
-        drop(scratch);
-        self.failure().inspect_err(|_| self.prologue_of = None)
+        // SAFETY: the caller's promise.
+        unsafe { self.run_steps(steps, true) }
+    }
+
+    unsafe fn execute_for_carries(&mut self, steps: Range<u32>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.run_steps(steps, false) }
     }
 }
 

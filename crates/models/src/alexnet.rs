@@ -1,5 +1,5 @@
-//! AlexNet: convolutions with some pooling between them, then affine maps. For 32×32 images it comes in several forms, so that
-//! the config lists the layers.
+//! AlexNet: convolutions with some pooling between them, then affine maps. For 32×32 images it comes in several forms,
+//! so that the config lists the layers.
 
 use crate::error::{Result, require, sizes};
 use crate::init::he_normal;
@@ -47,8 +47,8 @@ impl LayerConfig {
         LayerConfig { channels, kernel, stride: 1, padding: kernel / 2, pooled }
     }
 
-    /// Length of an axis behind this layer, or none where the kernel or the pool does not fit.
-    fn behind(&self, length: usize) -> Option<usize> {
+    /// Length of an axis after this layer, or none where the kernel or the pool does not fit.
+    fn length_after(&self, length: usize) -> Option<usize> {
         let steps = (length + 2 * self.padding).checked_sub(self.kernel)?;
         let length = steps / self.stride + 1;
         Some(if self.pooled { length / 2 } else { length }).filter(|&length| length > 0)
@@ -78,8 +78,8 @@ pub struct AlexNetConfig {
 }
 
 impl AlexNetConfig {
-    /// The common form for 32×32 images: a first kernel of 11×11 at stride 4, and one affine map behind the convolutions. 2.47
-    /// million parameters with 10 classes.
+    /// The common form for 32×32 images: a first kernel of 11×11 at stride 4, and one affine map after the
+    /// convolutions. 2.47 million parameters with 10 classes.
     pub fn for_32x32(classes: usize) -> Self {
         let first = LayerConfig { channels: 64, kernel: 11, stride: 4, padding: 5, pooled: true };
         let features = vec![
@@ -92,7 +92,8 @@ impl AlexNetConfig {
         AlexNetConfig { image: [32, 32], channels: 3, features, hidden: vec![], classes }
     }
 
-    /// A form with 3×3 kernels only and two hidden affine maps of 1024 and 512, whose first layers see 16 times as many places.
+    /// A form with 3×3 kernels only and two hidden affine maps of 1024 and 512, whose first layers see 16 times as many
+    /// places.
     pub fn with_small_kernels(classes: usize) -> Self {
         let layers = [(64, true), (192, true), (384, false), (256, false), (256, true)];
         let features = layers.map(|(channels, pooled)| LayerConfig::same(channels, 3, pooled)).into();
@@ -114,9 +115,14 @@ impl AlexNetConfig {
             let LayerConfig { channels: out, kernel, stride, padding, pooled } = *layer;
             sizes(
                 name,
-                &[("channels", out), ("a kernel", kernel), ("a stride", stride), ("padding + 1", padding + 1)],
+                &[
+                    ("channels", out),
+                    ("a kernel", kernel),
+                    ("a stride", stride),
+                    ("padding + 1", padding.saturating_add(1)),
+                ],
             )?;
-            let left = layer.behind(height).zip(layer.behind(width));
+            let left = layer.length_after(height).zip(layer.length_after(width));
             require(name, left.is_some(), || {
                 format!("convolution {number} leaves nothing of {height}×{width} images")
             })?;
@@ -134,8 +140,8 @@ impl AlexNetConfig {
 }
 
 impl<T> AlexNet<T> {
-    /// The name PyTorch programs have for a leaf: convolutions are numbered with the rectifiers and pools between them; the
-    /// affine maps, as in torchvision, with the rectifiers and dropouts between them, and one alone has no number.
+    /// The name PyTorch programs have for a leaf: convolutions are numbered with the rectifiers and pools between them;
+    /// the affine maps, as in torchvision, with the rectifiers and dropouts between them, and one alone has no number.
     ///
     /// ```
     /// use bilevel_models::AlexNetConfig;
@@ -154,7 +160,7 @@ impl<T> AlexNet<T> {
             ["classifier", "layers", _, leaf] if self.classifier.layers.len() == 1 => format!("classifier.{leaf}"),
             // Dropout, affine, rectifier, dropout, affine, rectifier, affine.
             ["classifier", "layers", number, leaf] => {
-                let (number, last) = (number.parse().unwrap_or(0), self.classifier.layers.len() - 1);
+                let (number, last) = (number.parse().unwrap_or(0), self.classifier.layers.len().saturating_sub(1));
                 format!("classifier.{}.{leaf}", if number == last { 3 * number } else { 3 * number + 1 })
             }
             _ => leaf.into(),

@@ -3,15 +3,15 @@
 use bilevel::{Scope, Variable};
 use bilevel_graph::{Tensor, Tree, nn};
 
-/// Whose mean and variance a [`BatchNorm`] takes. One that keeps no running statistics always takes those of the batch.
+/// Whose mean and variance a [`BatchNorm`] uses. One that keeps no running statistics always uses those of the batch.
 #[derive(Clone, Copy)]
 pub enum Statistics<'a> {
     /// Those of the batch, in training and elsewhere; running ones stay as they are.
     Batch,
     /// The running ones as they are, in training too: a pretrained network whose statistics are frozen.
     Running,
-    /// Those of the batch in training, with which the running ones are updated; the running ones in the outer loss, in measures
-    /// and wherever else nothing is trained.
+    /// Those of the batch in training, with which the running ones are updated; the running ones in the outer loss, in
+    /// measures and wherever else nothing is trained.
     Tracked(&'a Scope<'a>),
 }
 

@@ -44,8 +44,8 @@ pub struct Conv4Config {
     pub width: usize,
     /// Classes.
     pub classes: usize,
-    /// Whether each convolution is followed by a batch norm. It keeps no running statistics: few-shot learning normalises every
-    /// task with its own.
+    /// Whether each convolution is followed by a batch norm. It keeps no running statistics: few-shot learning
+    /// normalises every task with its own.
     pub normalised: bool,
 }
 

@@ -53,11 +53,11 @@ pub struct Block<T> {
 pub struct EfficientNetConfig {
     /// Channels of the images.
     pub channels: usize,
-    /// Channels behind the first convolution.
+    /// Channels after the first convolution.
     pub stem: usize,
     /// The stages, in order.
     pub stages: Vec<StageConfig>,
-    /// Channels behind the last convolution.
+    /// Channels after the last convolution.
     pub top: usize,
     /// Classes.
     pub classes: usize,
@@ -74,7 +74,7 @@ pub struct StageConfig {
     pub stride: usize,
     /// How many times more channels there are inside a block.
     pub expansion: usize,
-    /// Channels behind the stage.
+    /// Channels after the stage.
     pub channels: usize,
 }
 
@@ -84,7 +84,8 @@ const EPS: f64 = 1e-3;
 const MOMENTUM: f64 = 0.01;
 
 impl EfficientNetConfig {
-    /// EfficientNet-Lite0, made for 224×224 images with pixels (x − 127)/128: 4.65 million parameters with 1000 classes.
+    /// EfficientNet-Lite0, made for 224×224 images with pixels (x − 127)/128: 4.65 million parameters with 1000
+    /// classes.
     pub fn lite0(classes: usize) -> Self {
         let stage = |[blocks, kernel, stride, expansion, channels]: [usize; 5]| StageConfig {
             blocks,
@@ -105,7 +106,8 @@ impl EfficientNetConfig {
         EfficientNetConfig { channels: 3, stem: 32, stages: stages.map(stage).into(), top: 1280, classes }
     }
 
-    /// The model, with running statistics. Convolutions start as [`he_normal`] with the fan out, the head as [`fan_in_uniform`].
+    /// The model, with running statistics. Convolutions start as [`he_normal`] with the fan out, the head as
+    /// [`fan_in_uniform`].
     ///
     /// # Errors
     ///

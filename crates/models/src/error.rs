@@ -5,7 +5,7 @@ use std::fmt;
 /// The result of building a model.
 pub type Result<T> = std::result::Result<T, ModelError>;
 
-/// Why there is no such model.
+/// Why a model could not be built.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ModelError {

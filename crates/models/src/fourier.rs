@@ -1,5 +1,5 @@
-//! Fourier features before a perceptron (Tancik et al. 2020): coordinates to values, with details as fine as the frequencies
-//! allow.
+//! Fourier features before a perceptron (Tancik et al. 2020): coordinates to values, with details as fine as the
+//! frequencies allow.
 
 use crate::error::{Result, require, sizes};
 use crate::mlp::{Mlp, MlpConfig};
@@ -53,8 +53,8 @@ impl FourierMlpConfig {
     ///
     /// # Errors
     ///
-    /// Where a size is 0, there are so many frequencies that a machine should draw them for every run, or the deviation is no
-    /// number.
+    /// Where a size is 0, there are so many frequencies that a machine should draw them for every run, or the deviation
+    /// is no number.
     pub fn build(&self) -> Result<FourierMlp<Variable>> {
         let name = "Fourier-feature MLP";
         sizes(

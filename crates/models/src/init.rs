@@ -1,12 +1,13 @@
 //! How weights start: random numbers of a size that keeps signals alive through many layers. Each answers with a
 //! [`Variable`], so that the numbers are drawn where they will lie, from the seed of the run.
 //!
-//! The *fan* of a weight is how many products are added up in one of its outputs (fan in), or how many outputs one of its
-//! inputs goes to (fan out): for a `[i, o]` matrix i and o, for a `[o, i, h, w]` kernel i·h·w and o·h·w.
+//! The *fan* of a weight is how many products are added up in one of its outputs (fan in), or how many outputs one of
+//! its inputs goes to (fan out): for a `[i, o]` matrix i and o, for a `[o, i, h, w]` kernel i·h·w and o·h·w.
 
 use bilevel::Variable;
 
-/// Normal with deviation √(2/fan): He et al. 2015, for layers followed by a rectifier. The fan may be the one in or the one out.
+/// Normal with deviation √(2/fan): He et al. 2015, for layers followed by a rectifier. The fan may be the one in or the
+/// one out.
 ///
 /// ```
 /// use bilevel::Start;

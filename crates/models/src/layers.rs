@@ -27,12 +27,6 @@ impl Linear<Variable> {
         let bias = Some(Variable::constant(weight.shape().get(1..).unwrap_or(&[]), 0.0));
         Linear { weight, bias }
     }
-
-    /// Weight and bias as PyTorch starts them: [`fan_in_uniform`](crate::init::fan_in_uniform).
-    pub fn uniform(inputs: usize, outputs: usize) -> Self {
-        let bias = Some(crate::init::fan_in_uniform([outputs], inputs));
-        Linear { weight: crate::init::fan_in_uniform([inputs, outputs], inputs), bias }
-    }
 }
 
 impl Linear<Tensor> {
@@ -48,8 +42,9 @@ impl Linear<Tensor> {
 pub enum Padding {
     /// So many on every side, as PyTorch has it.
     Each(usize),
-    /// As many as make the output as large as the image divided by the stride, rounded up; where they are odd, the one more
-    /// comes after. This is "SAME" in TensorFlow and JAX, and differs from PyTorch's padding where the stride is not 1.
+    /// As many as make the output as large as the image divided by the stride, rounded up; where their number is odd, the
+    /// extra one comes after. This is "SAME" in TensorFlow and JAX, and differs from PyTorch's padding where the stride is
+    /// not 1.
     Same,
 }
 
@@ -57,7 +52,7 @@ impl Padding {
     /// Zeros before and after along an axis of this length.
     fn around(self, length: usize, kernel: usize, stride: usize) -> (i64, i64) {
         match self {
-            Padding::Each(zeros) => (zeros as i64, zeros as i64),
+            Padding::Each(zeros) => [i64::try_from(zeros).unwrap_or(i64::MAX); 2].into(),
             Padding::Same => {
                 let outputs = length.div_ceil(stride.max(1));
                 let reach = outputs.saturating_sub(1) * stride + kernel;

@@ -1,9 +1,9 @@
 //! Models: structs of parameters with their forward pass.
 //!
-//! A model is a [`Tree`](bilevel_graph::Tree). Its config builds it with a [`Variable`](bilevel::Variable) at every leaf, which
-//! says how the leaf starts; inside a loss the same struct holds tensors, and [`forward`](vit::Vit::forward) is a plain function
-//! of them. Images are `[n, c, h, w]`. Nothing panics: a config that makes no model is a [`ModelError`], and a batch that does
-//! not fit gives a tensor that carries an error.
+//! A model is a [`Tree`](bilevel_graph::Tree). Its config builds it with a [`Variable`](bilevel::Variable) at every
+//! leaf, which says how the leaf starts; inside a loss the same struct holds tensors, and
+//! [`forward`](vit::Vit::forward) is a plain function of them. Images are `[n, c, h, w]`. Nothing panics: a config that
+//! makes no model is a [`ModelError`], and a batch that does not fit gives a tensor that carries an error.
 //!
 //! ```
 //! use bilevel::{Array, Driver, Leaf, Problem, Rmd, Variable};
@@ -19,7 +19,7 @@
 //!     .data("x other", points(1.1)?)
 //!     .data("y", labels)
 //!     .inner(|s, decay, net| {
-//!         let squares = net.layers.iter().map(|layer| layer.weight.square().sum_all()).fold(s.graph().scalar(0.0, s.dtype()), |a, b| a + b);
+//!         let squares = net.layers[0].weight.square().sum_all() + net.layers[1].weight.square().sum_all();
 //!         nn::cross_entropy(net.forward(s.data("x")), s.data("y")) + decay.0.exp() * squares
 //!     })
 //!     .outer(|s, _, net| nn::cross_entropy(net.forward(s.data("x other")), s.data("y")))

@@ -42,8 +42,8 @@ impl MlpConfig {
         MlpConfig { widths: widths.into(), activation: Activation::Tanh }
     }
 
-    /// The model. Weights start as [`he_normal`] where a rectifier or its like follows, as [`glorot_uniform`] for tanh; biases
-    /// at 0.
+    /// The model. Weights start as [`he_normal`] where a rectifier or its like follows, as [`glorot_uniform`] for tanh;
+    /// biases at 0.
     ///
     /// # Errors
     ///
@@ -72,7 +72,8 @@ impl Mlp<Tensor> {
         }
     }
 
-    /// What the last layer sees. Its mean over several views of an input gives the mean of the outputs, for the price of one.
+    /// What the last layer sees. Its mean over several views of an input gives the mean of the outputs, for the price
+    /// of one.
     #[track_caller]
     pub fn features(&self, x: Tensor) -> Tensor {
         let mut hidden = x;

@@ -29,8 +29,8 @@ pub fn parameter_count<S: Tree<Leaf = Variable>>(model: &S) -> usize {
     model.leaves().iter().filter(|leaf| leaf.is_trained()).map(|leaf| element_count(leaf.shape())).sum()
 }
 
-/// The model with its running statistics frozen: they lie in memory once, with the data, and are never updated. For its forward
-/// pass take [`Statistics::Running`](crate::Statistics::Running).
+/// The model with its running statistics frozen: they are in memory once, with the data, and are never updated. For its
+/// forward pass take [`Statistics::Running`](crate::Statistics::Running).
 ///
 /// ```
 /// use bilevel_models::{BatchNorm, with_frozen_statistics};

@@ -1,5 +1,5 @@
-//! A simplified NeRF (Mildenhall et al. 2020, Tancik et al. 2021): colour and density at every point of a scene, without view
-//! directions and with one network, and the picture of it along rays.
+//! A simplified NeRF (Mildenhall et al. 2020, Tancik et al. 2021): colour and density at every point of a scene,
+//! without view directions and with one network, and the picture of it along rays.
 
 use crate::error::{Result, require, sizes};
 use crate::mlp::{Mlp, MlpConfig};
@@ -70,7 +70,8 @@ pub struct Field {
 }
 
 impl Nerf<Tensor> {
-    /// What is at these points `[.., 3]`. The density is a softplus: a rectifier that starts at 0 everywhere stays there.
+    /// What is at these points `[.., 3]`. The density is a softplus: a rectifier that starts at 0 everywhere stays
+    /// there.
     #[track_caller]
     pub fn field(&self, points: Tensor) -> Field {
         let last = points.rank().saturating_sub(1);
@@ -95,14 +96,15 @@ impl Nerf<Tensor> {
         angle.sin().concat(&[angle.cos()], last).reshape(shape)
     }
 
-    /// The colours of rays with these origins and directions `[rays, 3]`, seen at these depths `[rays, samples]` against a white
-    /// background.
+    /// The colours of rays with these origins and directions `[rays, 3]`, seen at these depths `[rays, samples]`
+    /// against a white background.
     ///
     /// ```
     /// use bilevel_graph::{DType, Graph};
     /// use bilevel_models::{NerfConfig, inputs, nerf::depths};
     /// let g = Graph::new();
-    /// let net = inputs(&NerfConfig { bands: 2, layers: 1, width: 8, ..NerfConfig::default() }.build()?, &g, DType::F32);
+    /// let config = NerfConfig { bands: 2, layers: 1, width: 8, ..NerfConfig::default() };
+    /// let net = inputs(&config.build()?, &g, DType::F32);
     /// let [origins, directions] = ["origins", "directions"].map(|name| g.input(name, [5, 3], DType::F32));
     /// let seen = net.render(origins, directions, depths(origins, 2.0, 6.0, 16, None));
     /// assert_eq!(seen.colour.check().unwrap().shape(), [5, 3]);
@@ -126,7 +128,7 @@ pub struct Seen {
     pub opacity: Tensor,
 }
 
-/// A length behind the last sample, in which what is there hardly counts.
+/// The length assigned to the last sample of a ray, so small that it hardly counts.
 const LAST: f64 = 1e-3;
 
 /// The picture of a field along rays: with δᵢ from depth i to the next,

@@ -51,8 +51,8 @@ impl Default for SirenConfig {
 }
 
 impl SirenConfig {
-    /// The model. Weights start uniform in ±1/in in the first layer and in ±√(6/in)/ω in the others, which keeps the distribution
-    /// of the activations from layer to layer; biases as [`fan_in_uniform`].
+    /// The model. Weights start uniform in ±1/in in the first layer and in ±√(6/in)/ω in the others, which keeps the
+    /// distribution of the activations from layer to layer; biases as [`fan_in_uniform`].
     ///
     /// # Errors
     ///

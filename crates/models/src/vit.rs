@@ -6,7 +6,8 @@ use crate::layers::{LayerNorm, Linear};
 use bilevel::Variable;
 use bilevel_graph::{DotDims, Tensor, Tree, nn};
 
-/// Patches as tokens, a class token before them, position embeddings, transformer blocks; the class token is classified.
+/// Patches as tokens, a class token before them, position embeddings, transformer blocks; the class token is
+/// classified.
 #[derive(Clone, Debug, PartialEq, Tree)]
 pub struct Vit<T> {
     /// `[1, 1, width]`.
@@ -17,7 +18,7 @@ pub struct Vit<T> {
     pub patch_embed: PatchEmbed<T>,
     /// The blocks, in order.
     pub blocks: Vec<Block<T>>,
-    /// Of the class token, behind the last block.
+    /// Of the class token, after the last block.
     pub norm: LayerNorm<T>,
     /// To the classes.
     pub head: Linear<T>,
@@ -131,8 +132,8 @@ impl VitConfig {
         Self::sized(patch, classes, [1408, 40, 16, 6144])
     }
 
-    /// The model. It starts as timm's does: weights and positions normal with deviation 0.02 (timm cuts them off at ±2, a hundred
-    /// deviations), the class token with 1e-6, patches as [`fan_in_uniform`], biases at 0.
+    /// The model. It starts as timm's does: weights and positions normal with deviation 0.02 (timm cuts them off at ±2,
+    /// a hundred deviations), the class token with 1e-6, patches as [`fan_in_uniform`], biases at 0.
     ///
     /// # Errors
     ///
@@ -184,7 +185,7 @@ impl Block<Variable> {
     pub fn new(width: usize, heads: usize, hidden: usize) -> Self {
         Block {
             norm1: LayerNorm::new(width, EPS),
-            attn: Attention { qkv: normal(width, 3 * width), proj: normal(width, width), heads },
+            attn: Attention { qkv: normal(width, width.saturating_mul(3)), proj: normal(width, width), heads },
             norm2: LayerNorm::new(width, EPS),
             mlp: Feed { fc1: normal(width, hidden), fc2: normal(hidden, width) },
         }
@@ -198,7 +199,7 @@ impl Vit<Tensor> {
         self.head.forward(self.features(images))
     }
 
-    /// What the head sees: the class token `[n, width]` behind all blocks, normalised.
+    /// What the head sees: the class token `[n, width]` after all blocks, normalised.
     #[track_caller]
     pub fn features(&self, images: Tensor) -> Tensor {
         let tokens = self.patch_embed.proj.forward(images);
@@ -219,7 +220,8 @@ impl Projection<Tensor> {
         let (n, c, [width, fan]) = (images.dim(0), images.dim(1), self.matrix_shape());
         let side = [self.weight.dim(2), self.weight.dim(3)];
         let [rows, columns] = [0, 1].map(|i| images.dim(2 + i).checked_div(side[i]).unwrap_or(0));
-        // Each pixel is in one patch, so that this is one product of matrices: [n, patches, c·patch²] with [width, c·patch²].
+        // Each pixel is in one patch, so that this is one product of matrices: [n, patches, c·patch²] with [width,
+        // c·patch²].
         let cut = images.reshape([n, c, rows, side[0], columns, side[1]]).transpose([0, 2, 4, 1, 3, 5]);
         let dims = DotDims { lhs_contract: vec![2], rhs_contract: vec![1], ..DotDims::default() };
         cut.reshape([n, rows * columns, fan]).dot(self.weight.reshape([width, fan]), dims) + self.bias

@@ -1,8 +1,8 @@
 //! Weights in safetensors files, under the names other libraries give them.
 //!
-//! Two things differ between a model here and in PyTorch: names, which a function of the leaf's name translates, and matrices,
-//! which are `[in, out]` here and `[out, in]` there. A leaf that is a matrix and is called `weight` is turned over on the way in
-//! and on the way out; everything else lies the same.
+//! Two things differ between a model here and in PyTorch: names, which a function of the leaf's name translates, and
+//! matrices, which are `[in, out]` here and `[out, in]` there. A leaf that is a matrix and is called `weight` is
+//! transposed on the way in and on the way out; everything else is stored as it is.
 
 use bilevel::{Array, DType, Named, Result, TreeFileError, Variable, load_arrays_where, save_tree};
 use bilevel_graph::{Data, Tree, TreeOf};
@@ -11,7 +11,7 @@ use std::path::Path;
 /// What PyTorch counts batches with; nothing here needs it.
 const BATCHES_SEEN: &str = "num_batches_tracked";
 
-/// How the leaves of a model lie in a file.
+/// How the leaves of a model are stored in a file.
 ///
 /// ```
 /// use bilevel_graph::{Array, Tree};
@@ -50,8 +50,8 @@ impl<'a, S: TreeOf<Variable>> Weights<'a, S> {
         self
     }
 
-    /// Leaves whose own name begins with this part (whole words between dots) are left as they are, and a file need not have
-    /// them: a head for other classes.
+    /// Leaves whose own name begins with this part (whole words between dots) are left as they are, and a file need not
+    /// have them: a head for other classes.
     pub fn except(mut self, part: impl Into<String>) -> Self {
         self.except.push(part.into());
         self
@@ -86,7 +86,7 @@ impl<'a, S: TreeOf<Variable>> Weights<'a, S> {
                 misshapen.push((name, format!("has the shape {:?} and must have {asked:?}", array.shape())));
                 return Ok(variable.clone());
             }
-            variable.clone().starting_at(turned(leaf, array)?)
+            variable.clone().starting_at(stored(leaf, array)?)
         });
         let extra = found.names().into_iter().filter(|name| !known.contains(name));
         let extra: Vec<String> = extra.collect();
@@ -96,7 +96,8 @@ impl<'a, S: TreeOf<Variable>> Weights<'a, S> {
         loaded
     }
 
-    /// Writes the values of the model, all but the excepted ones. At any moment the file is the old one or the new one, whole.
+    /// Writes the values of the model, all but the excepted ones. At any moment the file is the old one or the new one,
+    /// whole.
     ///
     /// # Errors
     ///
@@ -105,7 +106,7 @@ impl<'a, S: TreeOf<Variable>> Weights<'a, S> {
         let mut arrays = vec![];
         for (leaf, array) in values.names().into_iter().zip(values.leaves()) {
             if !self.is_excepted(&leaf) {
-                arrays.push(((self.name)(&leaf), turned(&leaf, array)?));
+                arrays.push(((self.name)(&leaf), stored(&leaf, array)?));
             }
         }
         save_tree(&arrays.into_iter().collect::<Named<Array>>(), path)
@@ -133,8 +134,8 @@ fn in_file(leaf: &str, shape: &[usize]) -> Vec<usize> {
     shape
 }
 
-/// From the model to the file, or back: matrices turned over.
-fn turned(leaf: &str, array: &Array) -> Result<Array> {
+/// From the model to the file, or back: matrices transposed.
+fn stored(leaf: &str, array: &Array) -> Result<Array> {
     if !is_matrix(leaf, array.shape()) {
         return Ok(array.clone());
     }

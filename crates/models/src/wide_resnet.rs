@@ -7,8 +7,8 @@ use crate::layers::{Conv, Linear, Padding};
 use bilevel::Variable;
 use bilevel_graph::{Tensor, Tree, nn};
 
-/// A convolution, three groups of residual blocks of which the second and third halve the image, norm, rectifier, mean over
-/// the image, linear head.
+/// A convolution, three groups of residual blocks of which the second and third halve the image, norm, rectifier, mean
+/// over the image, linear head.
 #[derive(Clone, Debug, PartialEq, Tree)]
 pub struct WideResNet<T> {
     /// To 16 channels.
@@ -21,8 +21,8 @@ pub struct WideResNet<T> {
     pub head: Linear<T>,
 }
 
-/// With h = relu(norm1 x): shortcut + conv2(relu(norm2(conv1 h))), where the shortcut is x, or a 1×1 convolution of h where
-/// the number of channels changes.
+/// With h = relu(norm1 x): shortcut + conv2(relu(norm2(conv1 h))), where the shortcut is x, or a 1×1 convolution of h
+/// where the number of channels changes.
 #[derive(Clone, Debug, PartialEq, Tree)]
 pub struct Block<T> {
     /// Before the first convolution.
@@ -48,11 +48,12 @@ pub struct Block<T> {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct WideResNetConfig {
-    /// Layers: 6·n + 4 for n blocks a group.
+    /// Layers: 6·n + 4 for n blocks per group.
     pub depth: usize,
     /// How many times wider than 16, 32 and 64 channels.
     pub width: usize,
-    /// Channels of the first convolution, 16 in the paper; the groups have as many, twice and four times as many, times the width.
+    /// Channels of the first convolution, 16 in the paper; the groups have as many, twice and four times as many, times
+    /// the width.
     pub stem: usize,
     /// Classes.
     pub classes: usize,

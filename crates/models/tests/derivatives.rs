@@ -56,8 +56,8 @@ fn alexnet_has_right_derivatives() {
 
 #[test]
 fn a_wide_resnet_has_right_derivatives_with_statistics_of_the_batch_and_with_frozen_ones() {
-    // Five of seven sets of images tried (100 to 106) agree to 1e-8, this among them. At the other two a kink near the point leaves
-    // only steps at which rounding limits differences of elements of 1e-4 to 1.5e-8.
+    // Five of seven sets of images tried (100 to 106) agree to 1e-8, this among them. At the other two a kink near the
+    // point leaves only steps at which rounding limits differences of elements of 1e-4 to 1.5e-8.
     let data = [noise(&[4, 1, 4, 4], 101), labels(&[0, 1, 2, 1])];
     let config = WideResNetConfig { channels: 1, stem: 2, ..WideResNetConfig::new(10, 1, 3) };
     let free = WideResNetConfig { running_statistics: false, ..config.clone() }.build().unwrap();

@@ -2,11 +2,11 @@
 
 mod common;
 
-use bilevel_graph::{Array, Graph, Tensor, Tree, nn};
+use bilevel_graph::{Array, DType, Graph, Tensor, Tree, nn};
 use bilevel_models::nerf::{Field, see};
 use bilevel_models::{
     AlexNetConfig, Conv, Conv4Config, FourierMlpConfig, NerfConfig, Padding, SirenConfig, Statistics, VitConfig,
-    WideResNetConfig, init,
+    WideResNetConfig, init, inputs,
 };
 use common::{evaluate, noise, numbers};
 
@@ -175,7 +175,7 @@ fn the_convolutional_networks_are_their_formulas_written_flat() {
         let norm = |x, n: &bilevel_models::BatchNorm<Tensor>| nn::relu(nn::batch_norm(x, n.weight, n.bias, 1e-5).y);
         let mut x = conv(data, m.stem.weight, None, 1, 1);
         for (number, b) in m.blocks.iter().enumerate() {
-            // Two blocks a group; the second and the third group begin with a stride of 2, every group with a shortcut.
+            // Two blocks per group; the second and the third group begin with a stride of 2, every group with a shortcut.
             let (first, stride) = (number % 2 == 0, if number == 2 || number == 4 { 2 } else { 1 });
             assert_eq!(b.shortcut.is_some(), first);
             let h = norm(x, &b.norm1);
@@ -244,7 +244,7 @@ fn rays_see_what_is_before_the_rest_and_white_behind_it() {
     let depths = [1.0, 1.5, 3.0];
     let g = Graph::new();
     let inputs = [("density", vec![1, 3]), ("colour", vec![1, 3, 3]), ("depths", vec![1, 3])]
-        .map(|(name, shape)| g.input(name, shape, bilevel::DType::F64));
+        .map(|(name, shape)| g.input(name, shape, DType::F64));
     let seen = see(Field { density: inputs[0], colour: inputs[1] }, inputs[2]);
     let arrays = [
         Array::from_f64([1, 3], density.to_vec()).unwrap(),
@@ -263,4 +263,20 @@ fn rays_see_what_is_before_the_rest_and_white_behind_it() {
     assert_close(&found[0], &expected.map(|c| c + light));
     assert_close(&found[1], &[depth]);
     assert_close(&found[2], &[1.0 - light]);
+}
+
+#[test]
+fn a_batch_that_does_not_fit_is_an_error_at_the_line_of_the_call() {
+    let g = Graph::new();
+    let config = VitConfig { image: [4, 4], width: 4, heads: 2, hidden: 4, depth: 1, ..VitConfig::small(2, 3) };
+    let vit = inputs(&config.build().unwrap(), &g, DType::F32);
+    let line = line!() + 1;
+    let error = vit.forward(g.input("images", [2, 3, 5, 4], DType::F32)).check().unwrap_err().to_string();
+    assert!(error.contains(&format!("forward.rs:{line}")), "{error}");
+    let conv4 = Conv4Config { image: [16, 16], width: 4, ..Conv4Config::default() }.build().unwrap();
+    let conv4 = inputs(&conv4, &g, DType::F64);
+    let line = line!() + 1;
+    let logits = conv4.forward(g.input("small", [2, 3, 8, 8], DType::F64), Statistics::Batch);
+    let error = logits.check().unwrap_err().to_string();
+    assert!(error.contains(&format!("forward.rs:{line}")), "{error}");
 }

@@ -1,5 +1,5 @@
-//! The published weights of EfficientNet-Lite0, where they are at hand: the environment variable `BILEVEL_DATA` names the folder
-//! with `efficientnet-lite0/efficientnet-lite0.safetensors` and `oxford-pets/pets37_128px.zip`.
+//! The published weights of EfficientNet-Lite0, where they are at hand: the environment variable `BILEVEL_DATA` names
+//! the folder with `efficientnet-lite0/efficientnet-lite0.safetensors` and `oxford-pets/pets37_128px.zip`.
 
 use bilevel::{Cpu, Variable};
 use bilevel_graph::{Array, DType, Executor, Graph, Program, Runnable, Tree};

@@ -1,4 +1,5 @@
-//! Models inside problems: where they start, statistics that follow training, frozen parts, a hyperparameter for every weight.
+//! Models inside problems: where they start, statistics that follow training, frozen parts, a hyperparameter for every
+//! weight.
 
 mod common;
 

@@ -92,7 +92,7 @@ fn timms_names_and_shapes_of_vit_b16_are_the_models() {
 }
 
 #[test]
-fn a_file_with_timms_names_loads_with_matrices_turned_over() {
+fn a_file_with_timms_names_loads_with_matrices_transposed() {
     let sizes = Sizes { width: 6, hidden: 8, patch: 2, tokens: 7, classes: 5, depth: 2 };
     let config = VitConfig { image: [4, 6], width: 6, hidden: 8, heads: 2, depth: 2, ..VitConfig::base(2, 5) };
     let file = Scratch::new("timm");

@@ -1,4 +1,4 @@
-//! Where the time and the memory of a GPU case go: the largest program it compiles, step by step.
+//! Where the time and the memory of a GPU case go: the largest loop it compiles, step by step.
 
 use super::deep::{Outer, RATE};
 use crate::error::{BenchError, Result};
@@ -30,13 +30,15 @@ impl Executor for Watching {
     }
 }
 
-/// Prints the steps of the case's largest program that take the longest, those that are alike together.
+/// Prints the steps of the case's largest loop that take the longest, those that are alike together.
 pub fn run(cuda: &Cuda, case: &str, outer: &Outer, reps: u32) -> Result<()> {
     let watching = Watching { cuda: cuda.clone(), programs: Arc::default() };
     Driver::new(&outer.problem, outer.method.clone()).executor(watching.clone()).rate(RATE).iterations(1).run()?;
     let programs = watching.programs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let nothing = || BenchError::Wrong { case: case.into(), what: "it compiled no program".into() };
-    let program = programs.iter().max_by_key(|program| program.nodes.len()).ok_or_else(nothing)?;
+    // Loops are what an outer iteration spends its time in.
+    let loops = programs.iter().filter(|program| !program.carries.is_empty());
+    let program = loops.max_by_key(|program| program.nodes.len()).ok_or_else(nothing)?;
     let mut run = cuda.plan(program)?;
     for (input, port) in program.inputs.iter().enumerate() {
         run.set(input, &Array::full(&port.meta.shape[..], 0.01, port.meta.dtype))?;

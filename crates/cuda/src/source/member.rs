@@ -17,9 +17,16 @@ pub(crate) struct Context<'a> {
     pub updates: &'a HashMap<usize, Vec<usize>>,
     /// Something in the program can fail, and what fails must leave carried inputs as they were.
     pub can_fail: bool,
+    /// Only what every step must compute is wanted: nobody will look at the outputs of this one.
+    pub lean: bool,
 }
 
 impl Context<'_> {
+    /// True where a node is to be computed.
+    pub fn wants(&self, node: usize) -> bool {
+        !self.lean || self.schedule.in_every_step(node)
+    }
+
     /// Where a node lies.
     pub fn place(&self, node: usize) -> bilevel_graph::Result<Place> {
         known(self.map.nodes[node], "the memory of a value", self.schedule.nodes[node].location)

@@ -57,7 +57,8 @@ pub fn evaluate<S: Tree<Leaf = Variable>>(
 
 /// The largest difference steps for gradients and for Hessian products where a loss is smooth.
 pub const SMOOTH: [f64; 2] = [1.0 / 16.0; 2];
-/// And where it has kinks, so small that their halvings cross none. Hessian products move all leaves at once, and cross more.
+/// And where it has kinks, so small that their halvings cross none. Hessian products move all leaves at once, and cross
+/// more.
 pub const KINKED: [f64; 2] = [1.0 / 128.0, 1.0 / 256.0];
 
 /// Gradient, Hessian product and symmetry of a model's loss with respect to every trained leaf, against differences.
