@@ -37,7 +37,7 @@ const REST: f64 = 1e-3;
 /// Iterations of the linear solve at the minimum, at most.
 const SOLVE: usize = 500;
 
-/// Looks into a problem before it is run: see [`Problem::check`].
+/// Looks into a problem before it is run: see [`AnyProblem::check`].
 pub struct Check<'p> {
     pub(crate) problem: &'p AnyProblem,
     pub(crate) executor: Option<Box<dyn Executor>>,
