@@ -94,6 +94,14 @@ fn the_precision_is_part_of_what_a_problem_is() {
 }
 
 #[test]
+fn a_fingerprint_that_says_nothing_of_precision_is_one_of_full_precision() {
+    let fingerprint = Fingerprint::of(&scalar(0.3));
+    let mut value = serde_json::to_value(&fingerprint).unwrap();
+    assert_eq!(value.as_object_mut().unwrap().remove("precision"), Some("full".into()));
+    assert_eq!(serde_json::from_value::<Fingerprint>(value).unwrap(), fingerprint);
+}
+
+#[test]
 fn a_run_rounds_and_is_not_resumed_in_another_precision() {
     let folder = std::env::temp_dir().join(format!("bilevel-precision-{}", std::process::id()));
     let problem = scalar(0.3);

@@ -1,7 +1,7 @@
 //! Matrix products as the library takes them: column-major, with one stride from matrix to matrix. What does not lie so is
 //! put in order first.
 
-use crate::source::{Arg, Elements, gathered, product};
+use crate::source::{Arg, Elements, gathered, product, scattered};
 use crate::step::{Factor, Matrix, Product, Work};
 use crate::workspace::Workspace;
 use bilevel_graph::DType;
@@ -37,17 +37,21 @@ pub(crate) fn dot(
     let Some((_, leading)) = result.filter(|_| !own) else {
         return vec![Work::Kernel(product(layout, (dtype, factor.precision()), a, b, c))];
     };
-    // A result whose matrices lie at no single distance is computed in parts.
+    // A result whose matrices lie at no single distance is computed in order and then put in place.
     let Some(c_apart) = apart(&layout.batch, 2) else {
-        let (length, strides) = layout.batch[0];
-        let rest = DotLayout { batch: layout.batch[1..].to_vec(), ..layout.clone() };
-        let mut works = vec![];
-        for item in 0..length as isize {
-            let mark = workspace.mark();
-            let at = |start: Start, side: usize| (start.0, start.1 + item * strides[side]);
-            works.extend(dot(&rest, dtype, factor, (at(a, 0), at(b, 1), at(c, 2)), workspace));
-            workspace.back_to(mark);
+        let place = workspace.take(layout.m * layout.n * batch * dtype.size());
+        let mut dense = DotLayout { c: (layout.n as isize, 1), ..layout.clone() };
+        let mut stride = (layout.m * layout.n) as isize;
+        for (length, strides) in dense.batch.iter_mut().rev() {
+            strides[2] = stride;
+            stride *= *length as isize;
         }
+        let mut works = dot(&dense, dtype, factor, (a, b, (place, 0)), workspace);
+        let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[2]));
+        let axes = axes.chain([(layout.m, layout.c.0), (layout.n, layout.c.1)]);
+        let (shape, strides) = axes.unzip();
+        let view = View { shape, strides, offset: c.1 };
+        works.push(Work::Kernel(scattered(place, dtype, Elements { place: c.0, view: &view })));
         return works;
     };
     let mut works = vec![];

@@ -1,10 +1,10 @@
-//! Where the time and the memory of a GPU case go: the largest loop it compiles, step by step.
+//! Where the time and the memory of a GPU case go: the loop with the most products, step by step.
 
 use super::deep::{Outer, RATE};
 use crate::error::{BenchError, Result};
 use bilevel::Driver;
 use bilevel_cuda::Cuda;
-use bilevel_graph::{Array, Buffer, Executor, Meta, Program, Runnable};
+use bilevel_graph::{Array, Buffer, Executor, Meta, Op, Program, Runnable};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -30,7 +30,7 @@ impl Executor for Watching {
     }
 }
 
-/// Prints the steps of the case's largest loop that take the longest, those that are alike together.
+/// Prints the steps of the case's main loop that take the longest, those that are alike together.
 pub fn run(cuda: &Cuda, case: &str, outer: &Outer, reps: u32) -> Result<()> {
     let watching = Watching { cuda: cuda.clone(), programs: Arc::default() };
     Driver::new(&outer.problem, outer.method.clone()).executor(watching.clone()).rate(RATE).iterations(1).run()?;
@@ -38,7 +38,8 @@ pub fn run(cuda: &Cuda, case: &str, outer: &Outer, reps: u32) -> Result<()> {
     let nothing = || BenchError::Wrong { case: case.into(), what: "it compiled no program".into() };
     // Loops are what an outer iteration spends its time in.
     let loops = programs.iter().filter(|program| !program.carries.is_empty());
-    let program = loops.max_by_key(|program| program.nodes.len()).ok_or_else(nothing)?;
+    let products = |program: &&Program| program.nodes.iter().filter(|node| matches!(node.op, Op::Dot(..))).count();
+    let program = loops.max_by_key(products).ok_or_else(nothing)?;
     let mut run = cuda.plan(program)?;
     for (input, port) in program.inputs.iter().enumerate() {
         run.set(input, &Array::full(&port.meta.shape[..], 0.01, port.meta.dtype))?;

@@ -2,7 +2,7 @@
 
 use super::code::{Code, Launch, c_type, decode, reach};
 use bilevel_graph::DType;
-use bilevel_plan::{Place, View};
+use bilevel_plan::{Place, Run, View};
 
 /// Threads of a block.
 const BLOCK: usize = 256;
@@ -25,18 +25,7 @@ fn each(code: &mut Code, count: usize) {
 /// Puts the elements of a view one after the other; written as another type where one is named.
 pub(crate) fn gathered(from: Elements, dtype: DType, to: Place, written: Option<&str>) -> Launch {
     let (count, runs) = (from.view.count(), from.view.runs());
-    let lanes = 16 / dtype.size();
-    let whole = |n: isize| n % lanes as isize == 0;
-    let aligned = match runs.split_last() {
-        Some((inner, outer)) => {
-            inner.stride == 1
-                && whole(inner.length as isize)
-                && whole(from.view.offset)
-                && outer.iter().all(|run| whole(run.stride))
-        }
-        None => false,
-    };
-    let lanes = if aligned { lanes } else { 1 };
+    let lanes = lanes(&runs, from.view.offset, dtype);
     let mut code = Code::default();
     code.reaches(reach(&runs));
     let c = c_type(dtype);
@@ -56,6 +45,33 @@ pub(crate) fn gathered(from: Elements, dtype: DType, to: Place, written: Option<
         code.line(format!("store<{as_type}, {lanes}>({target} + i, w);"));
     }
     code.launch([(count / lanes).div_ceil(BLOCK), 1], BLOCK as u32)
+}
+
+/// Puts elements that lie one after the other into the places of a view.
+pub(crate) fn scattered(from: Place, dtype: DType, to: Elements) -> Launch {
+    let (count, runs) = (to.view.count(), to.view.runs());
+    let lanes = lanes(&runs, to.view.offset, dtype);
+    let mut code = Code::default();
+    code.reaches(reach(&runs));
+    let c = c_type(dtype);
+    each(&mut code, count / lanes);
+    let (source, target) = (code.pointer(from, dtype, 0), code.pointer(to.place, dtype, to.view.offset));
+    code.line(format!("const U i = e * {lanes};"));
+    code.line(format!("{c} v[{lanes}];"));
+    code.line(format!("load<{c}, {lanes}>({source} + i, v);"));
+    code.line(format!("store<{c}, {lanes}>({target} + ({}), v);", decode(&runs, "i")));
+    code.launch([(count / lanes).div_ceil(BLOCK), 1], BLOCK as u32)
+}
+
+/// Neighbours that can be moved at once: 16 bytes, where they are neighbours at both ends.
+fn lanes(runs: &[Run], offset: isize, dtype: DType) -> usize {
+    let lanes = 16 / dtype.size();
+    let whole = |n: isize| n % lanes as isize == 0;
+    let aligned = runs.split_last().is_some_and(|(inner, outer)| {
+        let beside = inner.stride == 1 && whole(inner.length as isize) && whole(offset);
+        beside && outer.iter().all(|run| whole(run.stride))
+    });
+    if aligned { lanes } else { 1 }
 }
 
 /// The parts one after the other along an axis of the result.
