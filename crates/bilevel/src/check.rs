@@ -37,7 +37,7 @@ const REST: f64 = 1e-3;
 /// Iterations of the linear solve at the minimum, at most.
 const SOLVE: usize = 500;
 
-/// Looks into a problem before it is run: see [`Problem::check`](crate::Problem::check).
+/// Looks into a problem before it is run: see [`Problem::check`](crate::AnyProblem::check).
 pub struct Check<'p> {
     problem: &'p AnyProblem,
     executor: Option<Box<dyn Executor>>,
