@@ -237,6 +237,21 @@ mod tests {
     }
 
     #[test]
+    fn every_step_computes_what_is_carried_or_can_fail_and_nothing_for_outputs_alone() {
+        let g = Graph::new();
+        let [x, y] = ["x", "y"].map(|name| g.input(name, [5], DType::F64));
+        let at = g.input("at", [3], DType::I32);
+        let (next, loss) = (x * y.sin(), (x - y).square().sum_all());
+        let program = Program::builder(&g).output("loss", loss).output("taken", y.take(at)).carry(x, next);
+        let schedule = Schedule::new(&program.build().unwrap(), &Machine(0)).unwrap();
+        let node = |is: fn(&Kind) -> bool| schedule.nodes.iter().position(|node| is(&node.kind)).unwrap();
+        let (carried, _) = schedule.carries[0].next.at().unwrap();
+        assert!(schedule.in_every_step(carried));
+        assert!(schedule.in_every_step(node(|kind| matches!(kind, Kind::Gather { .. }))));
+        assert!(!schedule.in_every_step(node(|kind| matches!(kind, Kind::Reduce(..)))));
+    }
+
+    #[test]
     fn numbers_that_wait_for_a_loop_do_not_keep_it_apart_from_another() {
         let g = Graph::new();
         let [x, y] = ["x", "y"].map(|name| g.input(name, [2000], DType::F64));

@@ -64,7 +64,7 @@ fn elements(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
         let meta = Meta { dtype, shape: vec![3, 2] };
         let buffer = executor.buffer(&meta)?;
         watch.is("a new buffer", buffer.to_array(), &[0.0; 6]);
-        buffer.write(&Array::from_values(&[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], dtype)?)?;
+        buffer.write(&Array::from_values([3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], dtype)?)?;
         watch.is("a buffer that was written", buffer.to_array(), &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         let size = dtype.size();
         let mut middle = vec![0; 2 * size];
