@@ -33,9 +33,7 @@ pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &
             let text = whole(source);
             let key = Cache::key(&[&text, &target, &version]);
             let code = cache.get(&key).map(Ok);
-            let began = std::time::Instant::now();
             let code = code.unwrap_or_else(|| compile(&text, &target).inspect(|code| cache.put(&key, code)));
-            if began.elapsed().as_secs_f64() > 1.0 { eprintln!("SLOW {:.1}s {} bytes {}", began.elapsed().as_secs_f64(), source.len(), &source[..source.len().min(3000)]); }
             *slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(code);
         }
     };
