@@ -1,5 +1,6 @@
-//! What an executor must do, as programs it can be run on: every primitive, every way to carry a value, random programs of
-//! all of them, the same with products that round their operands, and everything it must refuse. The [`Reference`](crate::Reference) says what is right.
+//! What an executor must do, as programs it can be run on: every primitive, every way to carry a value, random programs
+//! of all of them, the same with products that round their operands, and everything it must refuse. The
+//! [`Reference`](crate::Reference) says what is right.
 //!
 //! Whoever writes an executor runs the whole of it in one test:
 //!
