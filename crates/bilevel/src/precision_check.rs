@@ -1,5 +1,5 @@
-//! What a precision costs: derivatives whose products round their operands, a, against those in full precision, b, both in 32
-//! bits and at one λ and θ:
+//! What a precision costs: derivatives whose products round their operands, a, against those in full precision, b, both
+//! in 32 bits and at one λ and θ:
 //!
 //!   error = ‖a − b‖ / ‖b‖,   cosine = a·b / (‖a‖·‖b‖)
 
@@ -55,8 +55,8 @@ pub struct PrecisionRow {
     pub quantity: Compared,
     /// Its norm in full precision; `None` where it could not be computed.
     pub norm: Option<f64>,
-    /// Norm of the difference over the norm in full precision; `None` where one of the two is not finite or could not be
-    /// computed.
+    /// Norm of the difference over the norm in full precision; `None` where one of the two is not finite or could not
+    /// be computed.
     pub error: Option<f64>,
     /// Cosine of the angle between the two; `None` as above.
     pub cosine: Option<f64>,
@@ -82,10 +82,10 @@ impl PrecisionReport {
 }
 
 impl Check<'_> {
-    /// Compares derivatives in this precision with those in full precision, both in 32 bits: gradient, Hessian product and mixed
-    /// product of the inner loss, and the hypergradient of every method, from the same λ, θ and draws. That a hypergradient
-    /// can suffer much more than a gradient is why this is worth a look before a long run. Methods that sample should be
-    /// averaged over [`draws`](Self::draws).
+    /// Compares derivatives in this precision with those in full precision, both in 32 bits: gradient, Hessian product
+    /// and mixed product of the inner loss, and the hypergradient of every method, from the same λ, θ and draws. That a
+    /// hypergradient can suffer much more than a gradient is why this is worth a look before a long run. Methods that
+    /// sample should be averaged over [`draws`](Self::draws).
     ///
     /// ```
     /// use bilevel::{Array, Compared, DType, Leaf, Precision, Problem, Rmd, Variable};
@@ -96,7 +96,8 @@ impl Check<'_> {
     ///     .inner(|s, l, t| ((s.data("x").matmul(t.0) - 1.0).square().sum_all() + (l.0 * t.0.square()).sum_all()))
     ///     .outer(|s, _, t| (s.data("x").matmul(t.0) - 0.5).square().sum_all())
     ///     .build()?;
-    /// let report = problem.check().method(Rmd { step: 0.05, steps: 20, ..Rmd::default() }).compare_precision(Precision::Bf16)?;
+    /// let method = Rmd { step: 0.05, steps: 20, ..Rmd::default() };
+    /// let report = problem.check().method(method).compare_precision(Precision::Bf16)?;
     /// let row = report.row(&Compared::Hypergradient("rmd".into())).unwrap();
     /// assert!(row.error.unwrap() > 0.0 && row.error.unwrap() < 0.05, "{report}");
     /// assert!(row.cosine.unwrap() > 0.99, "{report}");

@@ -194,8 +194,8 @@ fn check_precision(dtype: DType, precision: Precision) -> Result<()> {
         return Ok(());
     }
     let reason = format!(
-        "operands of products can be rounded to {precision} in a problem that is computed in f32, and this one is in {dtype}; \
-         choose f32 or full precision"
+        "operands of products can be rounded to {precision} in a problem that is computed in f32, and this one is in \
+         {dtype}; choose f32 or full precision"
     );
     Err(Error::Problem { reason })
 }

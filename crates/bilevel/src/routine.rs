@@ -57,8 +57,8 @@ pub struct Routine {
 }
 
 impl Routine {
-    /// Compiles a program made from a [`Trace`](crate::Trace) of the session's problem, in the problem's precision, and binds it
-    /// to the data.
+    /// Compiles a program made from a [`Trace`](crate::Trace) of the session's problem, in the problem's precision, and
+    /// binds it to the data.
     pub fn new(program: &Program, session: &Session) -> Result<Self> {
         // Derivatives are in it by now, so all products of a run round alike.
         let rounded;

@@ -156,13 +156,13 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
         Ok(Problem { any: self.any.in_dtype(dtype)?, lambda: self.lambda.clone(), theta: self.theta.clone() })
     }
 
-    /// The same problem with the operands of all matrix products and convolutions rounded to this precision: in both losses, in
-    /// every derivative of them, and in the measures. Sums, results and everything else stay 32-bit floats. A problem in 64
-    /// bits has no other precision than the full one.
+    /// The same problem with the operands of all matrix products and convolutions rounded to this precision: in both
+    /// losses, in every derivative of them, and in the measures. Sums, results and everything else stay 32-bit floats.
+    /// A problem in 64 bits has no other precision than the full one.
     ///
     /// It is part of what a run is: a checkpoint does not go on in another precision. How far derivatives move is what
-    /// [`Check::compare_precision`](crate::Check::compare_precision) says. The CPU computes as a GPU would, for the numbers'
-    /// sake; it is no faster.
+    /// [`Check::compare_precision`](crate::Check::compare_precision) says. The CPU computes as a GPU would, for the
+    /// numbers' sake; it is no faster.
     ///
     /// ```
     /// use bilevel::{Array, DType, Leaf, Precision, Problem, Variable};
@@ -173,9 +173,9 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
     ///     .outer(|s, _, t| s.data("x").matmul(t.0).sum_all())
     ///     .build()?;
     /// let one = Leaf(Array::from_f32([1, 1], vec![1.0])?);
-    /// let outer_loss = |problem: &Problem<_, _>| Ok::<_, bilevel::Error>(problem.train(&one).theta(&one).steps(0).run()?.outer_loss);
-    /// assert_eq!(outer_loss(&problem)?, 1.0 + 1.0 / 256.0);
-    /// assert_eq!(outer_loss(&problem.in_precision(Precision::Bf16)?)?, 1.0);
+    /// let rounded = problem.in_precision(Precision::Bf16)?;
+    /// assert_eq!(problem.train(&one).theta(&one).steps(0).run()?.outer_loss, 1.0 + 1.0 / 256.0);
+    /// assert_eq!(rounded.train(&one).theta(&one).steps(0).run()?.outer_loss, 1.0);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn in_precision(&self, precision: Precision) -> Result<Self>

@@ -23,8 +23,8 @@ fn compare(problem: &Vectors, precision: Precision) -> PrecisionReport {
     problem.check().executor(Cpu::with_threads(1)).method(method).compare_precision(precision).unwrap()
 }
 
-/// x = 1 + 2⁻⁸ becomes 1 in bf16, of which everything is then made. With θ = 1 and λ = 2 the gradient x·(x − 2) = −(1 − 2⁻¹⁶)
-/// becomes −1: in its backward product the residual x − 2 = −(1 − 2⁻⁸) is rounded too, but is −1 already.
+/// x = 1 + 2⁻⁸ becomes 1 in bf16, of which everything is then made. With θ = 1 and λ = 2 the gradient x·(x − 2) = −(1 −
+/// 2⁻¹⁶) becomes −1: in its backward product the residual x − 2 = −(1 − 2⁻⁸) is rounded too, but is −1 already.
 #[test]
 fn the_errors_of_a_known_product_are_those_computed_by_hand() {
     let x = 1.0f64 + 1.0 / 256.0;

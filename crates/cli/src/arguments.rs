@@ -100,11 +100,11 @@ pub enum Command {
     Digits(Digits),
     /// See whether derivatives are right and steps are well chosen, before a long run.
     ///
-    /// Holds gradients, Hessian and mixed products of both losses against finite differences, names hyperparameters that
-    /// cannot have any effect, measures the curvature of the inner loss, which says what inner step is safe, holds the
-    /// method's hypergradient against differences of whole trainings and against the derivative at the inner minimum, and
-    /// does the first ten iterations of the run. With --precision tf32 or bf16 it also says how far gradient, Hessian and mixed
-    /// products and the hypergradient are from those in full precision.
+    /// Holds gradients, Hessian and mixed products of both losses against finite differences, names hyperparameters
+    /// that cannot have any effect, measures the curvature of the inner loss, which says what inner step is safe, holds
+    /// the method's hypergradient against differences of whole trainings and against the derivative at the inner
+    /// minimum, and does the first ten iterations of the run. With --precision tf32 or bf16 it also says how far
+    /// gradient, Hessian and mixed products and the hypergradient are from those in full precision.
     Check(Check),
     /// Draw the report of a run again, or several runs on one page.
     #[command(after_help = REPORT_EXAMPLES)]

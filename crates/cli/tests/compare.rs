@@ -157,8 +157,8 @@ fn a_comparison_has_one_precision() {
     assert!(place.read("kept/compare.toml").contains("precision = \"tf32\"\n"));
     assert!(place.read("kept/rmd-s0/config.toml").contains("precision = \"tf32\""));
     compare("full").refused(
-        "kept/rmd-s0 holds a run with other settings (precision is \"tf32\" there and \"full\" here); choose another folder with \
-         --out",
+        "kept/rmd-s0 holds a run with other settings (precision is \"tf32\" there and \"full\" here); choose another \
+         folder with --out",
     );
 }
 

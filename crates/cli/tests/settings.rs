@@ -77,8 +77,8 @@ fn what_is_wrong_is_said_with_file_line_and_what_would_be_right() {
         ),
         (
             "experiment = \"digits-l2\"\nprecision = \"bf16\"\ndtype = \"f64\"",
-            "my.toml, line 2: precision is bf16 but must be full where dtype is f64, whose products have one precision; \
-             choose dtype f32",
+            "my.toml, line 2: precision is bf16 but must be full where dtype is f64, whose products have one \
+             precision; choose dtype f32",
         ),
         ("experiment = \"synth1d\"\nchains = 0", "my.toml, line 2: chains is 0 but must be from 1 to 4096"),
         ("experiment = \"synth1d\"\nchains = [1]", "my.toml, line 2: chains takes a whole number, not an array"),

@@ -10,10 +10,11 @@ use std::str::FromStr;
 ///
 /// y = Σₖ round(aₖ)·round(bₖ)
 ///
-/// where sums, results and everything that is no product stay 32-bit floats. A rounded operand is the nearest number with
-/// p binary digits, of two equally near ones that whose last digit is 0, and keeps the exponents of 32-bit floats: what is
-/// too large becomes infinite, infinities and NaN stay what they are, numbers below 2⁻¹²⁶ are kept on a grid as coarse as that
-/// just above. So an operand is off by at most 2⁻ᵖ of itself ([`unit`](Self::unit)).
+/// where sums, results and everything that is no product stay 32-bit floats. A rounded operand is the nearest number
+/// with p binary digits, and of two equally near ones the one whose last digit is 0. It has the exponents of 32-bit
+/// floats: a number that is too large becomes infinite, infinities and NaN stay what they are, and numbers below 2⁻¹²⁶
+/// lie on the grid of those just above. So every other operand is off by at most 2⁻ᵖ of itself
+/// ([`unit`](Self::unit)).
 ///
 /// | precision | p | 2⁻ᵖ |
 /// |---|---|---|
@@ -21,9 +22,9 @@ use std::str::FromStr;
 /// | `Tf32` | 11 | 4.9e-4 |
 /// | `Bf16` | 8 | 3.9e-3 |
 ///
-/// That is what the [`Reference`](crate::Reference) does. A machine whose products take such operands rounds to `Bf16` in the same way;
-/// hardware that drops the digits of a `Tf32` operand instead of rounding is as good an executor, though off by up to twice as
-/// much. Products of 64-bit floats have one precision, `Full`.
+/// That is what the [`Reference`](crate::Reference) does. A machine whose products take such operands rounds to `Bf16`
+/// in the same way; hardware that drops the digits of a `Tf32` operand instead of rounding is as good an executor,
+/// though off by up to twice as much. Products of 64-bit floats have one precision, `Full`.
 ///
 /// ```
 /// use bilevel_graph::Precision;
@@ -105,9 +106,9 @@ impl FromStr for Precision {
 }
 
 impl Program {
-    /// The same program with all its matrix products and convolutions of 32-bit floats in this precision; those of 64-bit floats
-    /// stay as they are. A program is rewritten when it is finished, derivatives included, so both losses and every product
-    /// with their derivatives round alike.
+    /// The same program with all its matrix products and convolutions of 32-bit floats in this precision; those of
+    /// 64-bit floats stay as they are. A program is rewritten when it is finished, derivatives included, so both losses
+    /// and every product with their derivatives round alike.
     ///
     /// ```
     /// use bilevel_graph::{Array, DType, Executor, Graph, Precision, Program, Reference};

@@ -1,4 +1,5 @@
-//! Operands of products in a precision the machine has no products of: rounded in loops, once for all products that read them.
+//! Operands of products in a precision the machine has no products of: rounded in loops, once for all products that
+//! read them.
 
 use crate::lower::{Line, Lowering};
 use crate::node::{Elementwise, Kind, Operand};

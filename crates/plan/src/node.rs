@@ -18,11 +18,11 @@ pub enum Kind {
     Reduce(ReduceOp, Vec<usize>),
     /// The place of the largest element along the last axis of the operand's view; of several, the first.
     ArgMax,
-    /// A batched matrix product; its strides already contain the views of its operands, but for their offsets. Its precision
-    /// is `Full`, or one that [`Target::multiplies`](crate::Target::multiplies) says is the machine's own.
+    /// A batched matrix product; its strides already contain the views of its operands, but for their offsets. Its
+    /// precision is `Full`, or one that [`Target::multiplies`](crate::Target::multiplies) says is the machine's own.
     Dot(DotLayout, Precision),
-    /// A convolution of an image with a kernel, each a view of four axes, in a precision as that of a product. The result lies
-    /// as [`Node::layout`] says.
+    /// A convolution of an image with a kernel, each a view of four axes, in a precision as that of a product. The
+    /// result lies as [`Node::layout`] says.
     Conv(ConvDims, Precision),
     /// Operands x and indices, both dense: rows of x by their number.
     Gather {

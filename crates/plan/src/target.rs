@@ -23,9 +23,10 @@ pub trait Target {
         matches!(kind, Kind::Elementwise(_) | Kind::Reduce(..) | Kind::ArgMax)
     }
 
-    /// True where products and convolutions of this precision, other than `Full`, are the machine's own: it rounds their
-    /// operands itself, as it reads them or in copies that it makes. By default none are: planning has the operands rounded in
-    /// loops ([`Elementwise::Round`]), once for all products that read them, and the products are of full precision.
+    /// True where products and convolutions of this precision, other than `Full`, are the machine's own: it rounds
+    /// their operands itself, as it reads them or in copies that it makes. By default none are: planning has the
+    /// operands rounded in loops ([`Elementwise::Round`]), once for all products that read them, and the products are
+    /// of full precision.
     fn multiplies(&self, precision: Precision) -> bool {
         let _ = precision;
         false

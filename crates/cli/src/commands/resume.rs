@@ -31,8 +31,8 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
             asked.parse::<Precision>().map_err(|reason| CliError::Usage(format!("--precision: {reason}")))?;
         if precision != config.precision {
             return Err(CliError::Usage(format!(
-                "{0} was begun with precision {1} and cannot go on with {precision}, which would be another run; begin that with \
-                 'bilevel run {0}/config.toml --precision {precision} --out DIR'",
+                "{0} was begun with precision {1} and cannot go on with {precision}, which would be another run; begin \
+                 that with 'bilevel run {0}/config.toml --precision {precision} --out DIR'",
                 folder.path().display(),
                 config.precision
             )));

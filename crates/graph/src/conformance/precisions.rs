@@ -4,17 +4,17 @@
 use super::{Case, primitives};
 use crate::{Array, DType, Op, Precision, Result};
 
-/// Units that results may be off by. Hardware that drops the digits of a tf32 operand instead of rounding it is off by two units
-/// for each of two operands, of all terms of a sum.
+/// Units that results may be off by. Hardware that drops the digits of a tf32 operand instead of rounding it is off by
+/// two units for each of two operands, of all terms of a sum.
 const UNITS: f64 = 8.0;
 
 const COARSEST: Precision = Precision::Bf16;
 
 impl Case {
-    /// The same case with its products and convolutions in this precision. Results that are not exact to the bit may be off by
-    /// what the coarsest precision is off by, and as much again as it moves them, which is much where derivatives amplify it:
-    /// an operand that another executor computes one bit otherwise may be rounded the other way, and digits that are dropped
-    /// make errors of one sign, which add up. [`rounded_products`] are held to more.
+    /// The same case with its products and convolutions in this precision. Results that are not exact to the bit may be
+    /// off by what the coarsest precision is off by, and as much again as it moves them, which is much where
+    /// derivatives amplify it: an operand that another executor computes one bit otherwise may be rounded the other
+    /// way, and digits that are dropped make errors of one sign, which add up. [`rounded_products`] are held to more.
     ///
     /// ```
     /// use bilevel_graph::conformance::{Size, random_program};
@@ -60,9 +60,9 @@ fn moved(from: &Array, to: &Array) -> f64 {
     apart / largest(&mut to.iter().map(|x| x.abs())).max(1.0)
 }
 
-/// Every kind of product and convolution of inputs in this precision. The bits that are multiplied are known, so what comes
-/// out of a product in `Bf16` is as near to the reference as in full precision, and nearer than rounding moves it; for
-/// `Tf32` there is room for hardware that drops digits.
+/// Every kind of product and convolution of inputs in this precision. The bits that are multiplied are known, so what
+/// comes out of a product in `Bf16` is as near to the reference as in full precision, and nearer than rounding moves
+/// it; for `Tf32` there is room for hardware that drops digits.
 ///
 /// ```
 /// use bilevel_graph::{Precision, Reference, conformance};
