@@ -161,9 +161,8 @@ pub struct Which {
     /// Outer iterations.
     #[arg(long, value_name = "N")]
     pub outer: Option<u32>,
-    /// Where to run: cpu, cuda (the first GPU), cuda:N, or auto (the first GPU where it can be used, else the CPU);
-    /// 'bilevel devices' names what is there.
-    #[arg(long, value_name = "DEVICE")]
+    /// Where to run; 'auto' is the first GPU where it can be used, else the CPU. 'bilevel devices' names what is there.
+    #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
     /// Round the operands of matrix products to this; the inner and the outer loss, and all derivatives, do alike.
     #[arg(long, value_name = "full|tf32|bf16")]
@@ -206,7 +205,7 @@ pub struct Resume {
     #[arg(long, value_name = "N")]
     pub outer: Option<u32>,
     /// Where to go on, if not where the run was; its numbers will then not be the same to the last bit.
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
     /// The precision the run was begun with; another is refused, for it would be another run.
     #[arg(long, value_name = "full|tf32|bf16")]
@@ -246,9 +245,8 @@ pub struct Compare {
     /// Outer iterations.
     #[arg(long, value_name = "N")]
     pub outer: Option<u32>,
-    /// Where to run: cpu, cuda (the first GPU), cuda:N, or auto (the first GPU where it can be used, else the CPU);
-    /// 'bilevel devices' names what is there.
-    #[arg(long, value_name = "DEVICE")]
+    /// Where to run; 'auto' is the first GPU where it can be used, else the CPU. 'bilevel devices' names what is there.
+    #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
     /// Round the operands of matrix products to this; the inner and the outer loss, and all derivatives, do alike.
     #[arg(long, value_name = "full|tf32|bf16")]
@@ -273,9 +271,8 @@ pub struct Digits {
     /// Where to write the report; runs/digits if not given, with a number where that is taken.
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Where to run: cpu, cuda (the first GPU), cuda:N, or auto (the first GPU where it can be used, else the CPU);
-    /// 'bilevel devices' names what is there.
-    #[arg(long, value_name = "DEVICE")]
+    /// Where to run; 'auto' is the first GPU where it can be used, else the CPU. 'bilevel devices' names what is there.
+    #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
     /// Do much less of everything: to see that it works, not to believe its numbers.
     #[arg(long)]

@@ -136,9 +136,16 @@ impl RunFolder {
 
     /// What the run was begun with, and where it was last run; nothing where it cannot be read.
     fn marked(&self) -> Option<(String, Option<Device>)> {
-        let text = String::from_utf8(read_settings(&self.path_hash_file()).ok()?).ok()?;
-        let mut words = text.split_ascii_whitespace();
-        Some((words.next().unwrap_or("").to_string(), words.next().and_then(|device| device.parse().ok())))
+        let bytes = read_settings(&self.path_hash_file()).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let (begun, device) = match words[..] {
+            [begun] => (begun, None),
+            [begun, device] => device.parse().map_or(("", None), |device| (begun, Some(device))),
+            // What was damaged is of no run.
+            _ => ("", None),
+        };
+        Some((begun.to_string(), device))
     }
 
     /// Where the run was last run, where that is known.

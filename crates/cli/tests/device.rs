@@ -90,6 +90,16 @@ fn a_run_goes_on_where_it_was_and_elsewhere_only_when_asked() {
         "the checkpoints in kept were made on cpu, but kept/config.toml says cuda:4096; go on where it was with 'bilevel \
          resume kept --device cpu', or ask for cuda:4096 with --device cuda:4096",
     );
+    // Nor does a mark that is damaged.
+    let mark = place.read("kept/checkpoint/configuration");
+    for damaged in ["", "\u{0}", &mark.replace("cpu", "gpu"), &format!("{mark} cpu")] {
+        place.write("kept/checkpoint/configuration", damaged);
+        place.run(&["resume", "kept"]).refused(
+            "kept/config.toml was changed after the run began; change it back, or begin a new run with 'bilevel run \
+             kept/config.toml'",
+        );
+    }
+    place.write("kept/checkpoint/configuration", &mark);
     // A run that was on a GPU goes on there, which has to be there.
     on("kept/checkpoint/configuration", "cuda:4096");
     std::fs::remove_file(place.path("kept/result.json")).unwrap();
