@@ -79,6 +79,8 @@ pub struct Arguments {
 pub enum Command {
     /// Name the experiments and methods, a line each.
     List(List),
+    /// Say where a run can happen: the CPU, the GPUs, and what is missing to use one.
+    Devices(Devices),
     /// Run an experiment and keep what it finds in a folder.
     #[command(after_help = RUN_EXAMPLES)]
     Run(Run),
@@ -136,6 +138,14 @@ pub struct List {
     pub json: bool,
 }
 
+/// Arguments of `devices`.
+#[derive(Debug, Args)]
+pub struct Devices {
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Which configuration: an experiment or a file, and changes to it.
 #[derive(Debug, Args)]
 pub struct Which {
@@ -151,6 +161,9 @@ pub struct Which {
     /// Outer iterations.
     #[arg(long, value_name = "N")]
     pub outer: Option<u32>,
+    /// Where to run; 'auto' is the first GPU where it can be used, else the CPU. 'bilevel devices' names what is there.
+    #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
+    pub device: Option<String>,
     /// Round the operands of matrix products to this; the inner and the outer loss, and all derivatives, do alike.
     #[arg(long, value_name = "full|tf32|bf16")]
     pub precision: Option<String>,
@@ -191,6 +204,9 @@ pub struct Resume {
     /// Go on to this iteration instead of the one the run was to stop at.
     #[arg(long, value_name = "N")]
     pub outer: Option<u32>,
+    /// Where to go on, if not where the run was; its numbers will then not be the same to the last bit.
+    #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
+    pub device: Option<String>,
     /// The precision the run was begun with; another is refused, for it would be another run.
     #[arg(long, value_name = "full|tf32|bf16")]
     pub precision: Option<String>,
@@ -229,6 +245,9 @@ pub struct Compare {
     /// Outer iterations.
     #[arg(long, value_name = "N")]
     pub outer: Option<u32>,
+    /// Where to run; 'auto' is the first GPU where it can be used, else the CPU. 'bilevel devices' names what is there.
+    #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
+    pub device: Option<String>,
     /// Round the operands of matrix products to this; the inner and the outer loss, and all derivatives, do alike.
     #[arg(long, value_name = "full|tf32|bf16")]
     pub precision: Option<String>,
@@ -252,6 +271,9 @@ pub struct Digits {
     /// Where to write the report; runs/digits if not given, with a number where that is taken.
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Where to run; 'auto' is the first GPU where it can be used, else the CPU. 'bilevel devices' names what is there.
+    #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
+    pub device: Option<String>,
     /// Do much less of everything: to see that it works, not to believe its numbers.
     #[arg(long)]
     pub quick: bool,

@@ -6,11 +6,12 @@
 use crate::config_entries::{Entry, Given};
 use crate::config_errors::{ConfigError, Wrong};
 use crate::config_text;
+use crate::device::{AnyExecutor, Device};
 use crate::errors::Result;
 use crate::outer_settings::{
     OPTIMIZERS, Outer, SCHEDULES, ScheduleSettings, in_table, named_optimizer, usual_optimizer,
 };
-use bilevel::{AnyMethod, Chains, Cpu, DType, Driver, InnerOptimizer, Method, Optimizer, Precision};
+use bilevel::{AnyMethod, Chains, DType, Driver, InnerOptimizer, Method, Optimizer, Precision};
 use bilevel_tasks::{Setup, Task, TaskOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -40,6 +41,8 @@ pub struct Config {
     pub chains: usize,
     /// Threads to run on; 0 is all cores.
     pub threads: usize,
+    /// Where to run.
+    pub device: Device,
     /// The floating-point type.
     pub dtype: Float,
     /// What operands of products are rounded to.
@@ -183,6 +186,7 @@ impl<'a> Choices<'a> {
             seed: 0,
             chains: 1,
             threads: 0,
+            device: Device::Cpu,
             dtype: if d.dtype == DType::F32 { Float::F32 } else { Float::F64 },
             precision: Precision::Full,
             data: String::new(),
@@ -313,9 +317,9 @@ impl Config {
         digits(&Value::Object(settings).to_string())
     }
 
-    /// The same without the number of iterations, which may be changed when a run is resumed.
+    /// The same without the number of iterations and the device, which may be changed when a run is resumed.
     pub fn path_hash(&self) -> String {
-        let mut longer = self.clone();
+        let mut longer = Config { device: Device::Cpu, ..self.clone() };
         longer.outer.iterations = 0;
         longer.hash()
     }
@@ -361,9 +365,9 @@ impl Config {
         Ok(Setup { problem: setup.problem.in_precision(self.precision)?, ..setup })
     }
 
-    /// Where it runs.
-    pub fn executor(&self) -> Cpu {
-        if self.threads == 0 { Cpu::new() } else { Cpu::with_threads(self.threads) }
+    /// What it runs on; an error where the device cannot be used.
+    pub fn executor(&self) -> Result<AnyExecutor> {
+        self.device.executor(self.threads)
     }
 
     /// The method, in as many chains as asked for.
@@ -375,10 +379,10 @@ impl Config {
     }
 
     /// The outer loop on this problem; observers, signal and checkpoints are the caller's to add.
-    pub fn driver(&self, setup: &Setup) -> Driver {
+    pub fn driver(&self, setup: &Setup) -> Result<Driver> {
         let outer = &self.outer;
         let mut driver = Driver::new(&setup.problem, self.method())
-            .executor(self.executor())
+            .executor(self.executor()?)
             .optimizer(outer.optimizer)
             .schedule(outer.schedule.build(outer.rate))
             .seed(self.seed)
@@ -397,7 +401,7 @@ impl Config {
         if outer.patience > 0 {
             driver = driver.patience(outer.patience, outer.improvement);
         }
-        driver
+        Ok(driver)
     }
 }
 
@@ -464,6 +468,11 @@ fn apply(settings: &mut Map<String, Value>, entry: &Entry) -> std::result::Resul
                 let near = bilevel::nearest(text, words.iter().copied()).map(String::from);
                 let wrong = Wrong::UnknownWord { key, given: text.clone(), near, known };
                 return Err(ConfigError::at(&entry.place, wrong));
+            }
+            if entry.key == ["device"]
+                && let Err(wrong) = text.parse::<Device>()
+            {
+                return Err(ConfigError::at(&entry.place, Wrong::Other(wrong)));
             }
             *value = Value::from(text.as_str());
         }

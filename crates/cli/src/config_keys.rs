@@ -12,6 +12,7 @@ const KEYS: &[(&str, &str)] = &[
     ("seed", "everything random follows from it"),
     ("chains", "independent chains averaged in each hypergradient"),
     ("threads", "threads to run on, 0 for all cores; results do not depend on it"),
+    ("device", "where to run: cpu, cuda, cuda:N or auto; results differ in their last digits"),
     ("dtype", "f32 or f64"),
     ("precision", "what operands of matrix products are rounded to in f32: full, tf32 or bf16"),
     ("data", "folder of data files, where the experiment needs some"),

@@ -1,7 +1,10 @@
 //! What can go wrong with the command, and the exit code each ends with.
 
 use crate::config_errors::ConfigError;
+use crate::device::Device;
 use crate::folder::RunFolder;
+use crate::readable::bytes;
+use bilevel_graph::ErrorKind;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +43,15 @@ pub enum CliError {
     NotBegun(PathBuf),
     /// The configuration in the folder of a run is not the one it was begun with.
     Changed(PathBuf),
+    /// The configuration in the folder of a run names another device than the one its checkpoints were made on.
+    OtherDevice {
+        /// The run's folder.
+        path: PathBuf,
+        /// Where it was.
+        was: Device,
+        /// What the configuration says.
+        now: Device,
+    },
     /// A file in the folder of a run is not its own.
     Foreign {
         /// The run's folder.
@@ -119,6 +131,18 @@ impl fmt::Display for CliError {
             CliError::Library(bilevel::Error::Setting { name, value, must }) => {
                 write!(f, "method.{name} is {value} but must be {must}")
             }
+            CliError::Library(bilevel::Error::Graph(bilevel_graph::Error {
+                kind: ErrorKind::OutOfMemory { needed, free },
+                ..
+            })) => {
+                let free = free.map_or(", more than there is".into(), |free| format!(" and {} are free", bytes(free)));
+                write!(
+                    f,
+                    "{} of memory are needed at once{free}; end what else uses it, choose --set dtype=f32, fewer chains, \
+                     smaller batches or a method that keeps less ('rmd' with method.storage=checkpoints), or another --device",
+                    bytes(*needed)
+                )
+            }
             CliError::Library(error) => error.fmt(f),
             CliError::File { action, path, reason } => write!(f, "cannot {action} {}: {reason}", path.display()),
             CliError::Occupied(path) => write!(
@@ -137,6 +161,12 @@ impl fmt::Display for CliError {
                 f,
                 "{0}/config.toml was changed after the run began; change it back, or begin a new run with 'bilevel run \
                  {0}/config.toml'",
+                path.display()
+            ),
+            CliError::OtherDevice { path, was, now } => write!(
+                f,
+                "the checkpoints in {0} were made on {was}, but {0}/config.toml says {now}; go on where it was with 'bilevel \
+                 resume {0} --device {was}', or ask for {now} with --device {now}",
                 path.display()
             ),
             CliError::Foreign { path, name, what, then } => write!(
@@ -190,3 +220,23 @@ impl From<std::io::Error> for CliError {
 
 /// Shorthand for results of this crate.
 pub type Result<T> = std::result::Result<T, CliError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_not_there_is_said_with_what_was_needed_what_was_free_and_what_to_change() {
+        let said = |needed, free| {
+            let error = CliError::from(bilevel_graph::Error::new(ErrorKind::OutOfMemory { needed, free }));
+            assert_eq!(error.exit_code(), BAD_INPUT);
+            error.to_string()
+        };
+        let change = "end what else uses it, choose --set dtype=f32, fewer chains, smaller batches or a method that keeps less \
+                      ('rmd' with method.storage=checkpoints), or another --device";
+        let wanted = format!("12.5 GiB of memory are needed at once and 1,024 bytes are free; {change}");
+        assert_eq!(said(25 << 29, Some(1024)), wanted);
+        let wanted = format!("2048.0 GiB of memory are needed at once, more than there is; {change}");
+        assert_eq!(said(2 << 40, None), wanted);
+    }
+}

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::config_entries::{self, Entry};
 use crate::config_errors::{ConfigError, Place, Wrong};
 use crate::config_text;
+use crate::device::Device;
 use crate::errors::{CliError, Result};
 use crate::readable::escaped_path;
 use bilevel::whole_file::{self, is_unfinished, open_regular, remove_unfinished};
@@ -123,16 +124,42 @@ impl RunFolder {
         self.path.join("checkpoint")
     }
 
-    /// What the run was begun with, so that a configuration changed since is noticed.
+    /// What the run was begun with and where it was last run, so that a configuration changed since is noticed.
     pub fn path_hash_file(&self) -> PathBuf {
         self.checkpoints().join("configuration")
     }
 
-    /// Refuses a configuration that would continue the run on another path.
+    /// Says beside the checkpoints what they are of and where they are made.
+    pub fn mark(&self, config: &Config) -> Result<()> {
+        write_whole(&self.path_hash_file(), format!("{} {}\n", config.path_hash(), config.device).as_bytes())
+    }
+
+    /// What the run was begun with, and where it was last run; nothing where it cannot be read.
+    fn marked(&self) -> Option<(String, Option<Device>)> {
+        let bytes = read_settings(&self.path_hash_file()).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let (begun, device) = match words[..] {
+            [begun] => (begun, None),
+            [begun, device] => device.parse().map_or(("", None), |device| (begun, Some(device))),
+            // What was damaged is of no run.
+            _ => ("", None),
+        };
+        Some((begun.to_string(), device))
+    }
+
+    /// Where the run was last run, where that is known.
+    pub fn device(&self) -> Option<Device> {
+        self.marked()?.1
+    }
+
+    /// Refuses a configuration that would continue the run on another path, or on another device than its checkpoints were
+    /// made on.
     pub fn check_unchanged(&self, config: &Config) -> Result<()> {
-        match read_settings(&self.path_hash_file()) {
-            Ok(begun) if begun.trim_ascii() != config.path_hash().as_bytes() => {
-                Err(CliError::Changed(self.path.clone()))
+        match self.marked() {
+            Some((begun, _)) if begun != config.path_hash() => Err(CliError::Changed(self.path.clone())),
+            Some((_, Some(was))) if was != config.device => {
+                Err(CliError::OtherDevice { path: self.path.clone(), was, now: config.device })
             }
             // Where it cannot be read, the checkpoints have their own means to tell runs apart.
             _ => Ok(()),

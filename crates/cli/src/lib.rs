@@ -11,6 +11,7 @@ pub mod config_entries;
 pub mod config_errors;
 mod config_keys;
 mod config_text;
+pub mod device;
 mod digits;
 mod display;
 pub mod errors;
@@ -92,12 +93,13 @@ fn dispatch(arguments: &Arguments) -> Result<()> {
     interrupt::be_quiet(quiet);
     match &arguments.command {
         Some(Command::List(list)) => commands::list::list(list, &mut out),
+        Some(Command::Devices(devices)) => commands::devices::devices(devices, &mut out),
         Some(Command::Run(run)) => commands::run::run(run, quiet, &mut out),
         Some(Command::Resume(resume)) => commands::resume::resume(resume, quiet, &mut out),
         Some(Command::Compare(compare)) => commands::compare::compare(compare, quiet, &mut out),
         Some(Command::Digits(digits)) => commands::digits::digits(digits, quiet, &mut out),
         None => commands::digits::digits(&arguments::Digits::default(), quiet, &mut out),
-        Some(Command::Check(check)) => commands::check::check(check, &mut out),
+        Some(Command::Check(check)) => commands::check::check(check, quiet, &mut out),
         Some(Command::Report(report)) => commands::report::report(report, quiet, &mut out),
         Some(Command::Reproduce(reproduce)) => commands::reproduce::reproduce(reproduce, quiet, &mut out),
         Some(Command::Schema) => Ok(writeln!(out, "{:#}", schema::schema()?)?),

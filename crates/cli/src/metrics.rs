@@ -61,7 +61,7 @@ impl Recorder {
         for path in [self.folder.result_file(), self.folder.lambda_file()] {
             refuse_irregular(&path).map_err(|error| CliError::file("write", &path, &error))?;
         }
-        write_whole(&self.folder.path_hash_file(), self.config.path_hash().as_bytes())?;
+        self.folder.mark(&self.config)?;
         write_whole(&self.folder.config_file(), self.config.to_toml().as_bytes())?;
         let path = self.folder.metrics_file();
         let failed = |error: std::io::Error| CliError::file("write", &path, &error);

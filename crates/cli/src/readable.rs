@@ -53,6 +53,14 @@ pub fn counted(number: u64, of: &str) -> String {
     format!("{} {of}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
+/// Bytes of memory: in GiB, or one by one where they are too few for that.
+pub fn bytes(number: u64) -> String {
+    match number as f64 / f64::from(1 << 30) {
+        gib if gib >= 0.1 => format!("{gib:.1} GiB"),
+        _ => counted(number, "byte"),
+    }
+}
+
 /// A time as a person would say it.
 pub fn duration(seconds: f64) -> String {
     match seconds {
@@ -137,6 +145,7 @@ mod tests {
         );
         assert_eq!([7, 1234, 1234567].map(count), ["7", "1,234", "1,234,567"]);
         assert_eq!([0.012, 2.34, 300.0, 7200.0].map(duration), ["12 ms", "2.3 s", "5 min", "2.0 h"]);
+        assert_eq!([1, 1 << 20, 1 << 27, 3 << 30].map(bytes), ["1 byte", "1,048,576 bytes", "0.1 GiB", "3.0 GiB"]);
         assert_eq!((counted(1, "run"), counted(2000, "run")), ("1 run".into(), "2,000 runs".into()));
         assert_eq!((sentence("test loss"), sentence("λ")), ("Test loss".into(), "λ".into()));
         assert_eq!(stem("Distance of λ from the optimum!"), "distance-of-λ-from-the-optimum");

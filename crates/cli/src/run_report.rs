@@ -1,6 +1,7 @@
 //! The report of a run, or of several on one page.
 
 use crate::config::Config;
+use crate::device::Device;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, write_whole};
 use crate::lambda_view;
@@ -58,7 +59,7 @@ fn page_of_one(run: &RunRecord) -> Page {
     before.extend(lambda_view::table(&[("", run)]).map(Section::Table));
     Page {
         title: format!("{} by {}", config.experiment, run.method()),
-        subtitle: format!("seed {}{} · {done}{time} · {}", config.seed, in_precision(config), run.state()),
+        subtitle: format!("seed {}{} · {done}{time} · {}", config.seed, where_and_how(config), run.state()),
         before,
         figures: figures(&[("", run)]),
         after: vec![
@@ -68,9 +69,11 @@ fn page_of_one(run: &RunRecord) -> Page {
     }
 }
 
-/// What products were rounded to, where they were.
-fn in_precision(config: &Config) -> String {
-    if config.precision == Precision::Full { String::new() } else { format!(" · products in {}", config.precision) }
+/// The device, where it is not the usual one, and what products were rounded to, where they were.
+fn where_and_how(config: &Config) -> String {
+    let device = if config.device == Device::Cpu { String::new() } else { format!(" · on {}", config.device) };
+    let rounded = config.precision != Precision::Full;
+    device + &if rounded { format!(" · products in {}", config.precision) } else { String::new() }
 }
 
 /// What a run found, a number a row.

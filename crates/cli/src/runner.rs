@@ -29,7 +29,7 @@ pub fn execute(
     let setup = config.setup()?;
     let recorder = Recorder::new(folder, config);
     let checkpoints = Checkpoints::new(folder.checkpoints()).every(config.checkpoint.every).resume(resume);
-    let driver = config.driver(&setup).measure_every(config.metrics.every).checkpoints(checkpoints);
+    let driver = config.driver(&setup)?.measure_every(config.metrics.every).checkpoints(checkpoints);
     let mut driver = driver.stop_signal(signal).observe(recorder);
     if let Some(display) = display {
         driver = driver.observe(display);

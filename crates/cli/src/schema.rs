@@ -3,6 +3,7 @@
 use crate::config::{Choices, TAGGED, Tagged, WORDS};
 use crate::config_errors::ConfigError;
 use crate::config_keys::meaning;
+use crate::device;
 use serde_json::{Map, Value, json};
 
 /// Not a table of every configuration, but of some methods.
@@ -17,6 +18,7 @@ pub fn schema() -> Result<Value, ConfigError> {
     let experiments: Vec<&str> = tasks.iter().map(|task| task.name).collect();
     root["properties"]["experiment"]["enum"] = json!(experiments);
     root["required"] = json!(["experiment"]);
+    root["properties"]["device"]["pattern"] = json!(device::PATTERN);
     for (key, words) in WORDS {
         root["properties"][key]["enum"] = json!(words);
     }

@@ -10,7 +10,7 @@ fn help_is_as_stored_and_names_the_exit_codes() {
     let help = place.run(&["--help"]).done().out;
     assert!(help.contains("Exit codes:") && help.contains("130"));
     golden("help.txt", &help);
-    for command in ["list", "run", "resume", "compare", "digits", "check"] {
+    for command in ["list", "devices", "run", "resume", "compare", "digits", "check"] {
         golden(&format!("help-{command}.txt"), &place.run(&[command, "--help"]).done().out);
     }
     let version = place.run(&["--version"]).done().out;

@@ -72,6 +72,11 @@ fn what_is_wrong_is_said_with_file_line_and_what_would_be_right() {
         ),
         ("experiment = \"synth1d\"\ndtype = \"f16\"", "my.toml, line 2: dtype cannot be 'f16'; it can be f32, f64"),
         (
+            "experiment = \"digits-l2\"\ndevice = \"gpu\"",
+            "my.toml, line 2: 'gpu' is no device; it is cpu, cuda, cuda:N for the GPU with number N, or auto",
+        ),
+        ("experiment = \"digits-l2\"\ndevice = 0", "my.toml, line 2: device takes a string, not the whole number 0"),
+        (
             "experiment = \"digits-l2\"\nprecision = \"bf17\"",
             "my.toml, line 2: precision cannot be 'bf17'; did you mean bf16?",
         ),
@@ -145,7 +150,7 @@ fn a_table_in_braces_sets_every_key_in_it() {
         ),
         (
             &["colour={a=1}"],
-            "--set colour={a=1}: there is no key 'colour'; there are experiment, seed, chains, threads, dtype, precision, data, method, inner, outer, checkpoint, metrics",
+            "--set colour={a=1}: there is no key 'colour'; there are experiment, seed, chains, threads, device, dtype, precision, data, method, inner, outer, checkpoint, metrics",
         ),
         (
             &["method.name=rmd", "method.storage={}"],

@@ -6,7 +6,7 @@ use crate::plan::plan;
 use crate::source::whole;
 use bilevel_graph::{Error, ErrorKind, Program, Result};
 use cudarc::nvrtc::{result, sys};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,10 +58,20 @@ pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &
 /// # Ok::<(), bilevel_graph::Error>(())
 /// ```
 pub fn compile_program(program: &Program, architecture: Architecture) -> Result<usize> {
-    program.validate()?;
-    let plan = plan(program)?;
-    let sources: HashSet<&str> = plan.kernels().map(|launch| &launch.source[..]).collect();
-    let sources: Vec<&str> = sources.into_iter().collect();
+    compile_programs([program], architecture)
+}
+
+/// As [`compile_program`] for several programs, with each kernel compiled once however many of them have it.
+pub fn compile_programs<'a>(
+    programs: impl IntoIterator<Item = &'a Program>,
+    architecture: Architecture,
+) -> Result<usize> {
+    let mut sources = BTreeSet::new();
+    for program in programs {
+        program.validate()?;
+        sources.extend(plan(program)?.kernels().map(|launch| launch.source.clone()));
+    }
+    let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
     compile_all(&sources, architecture, &Cache::at(None)).map(|made| made.len())
 }
 

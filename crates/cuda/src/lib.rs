@@ -26,7 +26,7 @@ mod storage;
 mod target;
 mod workspace;
 
-pub use compile::{Architecture, compile_program};
+pub use compile::{Architecture, compile_program, compile_programs};
 pub use cuda::{Cuda, DeviceInfo};
 pub use load::{Missing, found_libraries};
 pub use run::CudaRun;

@@ -36,7 +36,7 @@ impl FirstIterations {
     /// Does what a run would do, and writes nothing.
     fn of(config: &Config, setup: &Setup, session: &Session) -> Result<Self> {
         let numbers = Recorder::new();
-        let driver = config.driver(setup).iterations(config.outer.iterations.min(FIRST));
+        let driver = config.driver(setup)?.iterations(config.outer.iterations.min(FIRST));
         let outcome = driver.observe(numbers.clone()).run()?;
         let losses: Vec<f64> = numbers.iterations().iter().map(|iteration| iteration.outer_loss).collect();
         let (state, diverged) = match outcome.reason {
@@ -89,19 +89,20 @@ fn following(config: &Config, session: &Session) -> Result<Vec<&'static str>> {
 }
 
 /// Runs the command.
-pub fn check(arguments: &Check, out: &mut dyn Write) -> Result<()> {
+pub fn check(arguments: &Check, quiet: bool, out: &mut dyn Write) -> Result<()> {
     let tolerance = arguments.tolerance;
     if !(tolerance > 0.0 && tolerance.is_finite()) {
         return Err(CliError::Usage(format!("--tolerance is {tolerance} but must be finite and above 0")));
     }
-    let config = resolve(&arguments.which)?;
+    let mut config = resolve(&arguments.which)?;
+    config.device = config.device.settled(quiet)?;
     let setup = config.setup()?;
     let printing = Arc::new(Mutex::new(()));
     end_on_interrupt(printing.clone(), |()| "stopped before the check was done".into())?;
-    let session = Session::new(&setup.problem, &config.executor())?;
+    let session = Session::new(&setup.problem, &config.executor()?)?;
     let first = FirstIterations::of(&config, &setup, &session)?;
     let looking = || -> Result<bilevel::Check> {
-        let mut looking = setup.problem.check().executor(config.executor()).seed(config.seed).at(first.state.clone());
+        let mut looking = setup.problem.check().executor(config.executor()?).seed(config.seed).at(first.state.clone());
         looking = looking.method(config.method());
         if arguments.all_methods {
             let others = methods_for(&setup.problem)?.into_iter().filter(|info| info.name != config.method.name());

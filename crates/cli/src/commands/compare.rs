@@ -15,7 +15,7 @@ use std::io::Write;
 
 /// Runs the command.
 pub fn compare(arguments: &Compare, quiet: bool, out: &mut dyn Write) -> Result<()> {
-    let plan = Plan::new(arguments)?;
+    let plan = Plan::new(arguments, quiet)?;
     plan.begin()?;
     let ends = work(&plan, Board::stderr(quiet), &stop_on_interrupt()?)?;
     let ways: Vec<Way> = plan.runs.iter().map(|run| Way::read(&run.folder, run.method())).collect();

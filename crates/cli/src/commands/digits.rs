@@ -2,6 +2,7 @@
 
 use crate::arguments::Digits;
 use crate::board::Board;
+use crate::device::Device;
 use crate::digits::{Study, files, page, tables, words};
 use crate::errors::{CliError, Result};
 use crate::folder::{is_taken, write_whole};
@@ -20,6 +21,7 @@ const COMMAND: &str = "digits";
 /// Runs the command.
 pub fn digits(arguments: &Digits, quiet: bool, out: &mut dyn Write) -> Result<()> {
     let plan = if arguments.quick { Plan::quick() } else { Plan::full() };
+    let device = Device::asked(arguments.device.as_deref())?.unwrap_or_default().settled(quiet)?;
     let folder = folder(arguments.out.as_deref())?;
     // What cannot be kept is better known before the work than after it.
     let marked = MarkedFolder::begin(&folder, COMMAND)?;
@@ -28,7 +30,7 @@ pub fn digits(arguments: &Digits, quiet: bool, out: &mut dyn Write) -> Result<()
     let width = columns(stderr.is_terminal(), terminal_size_of(&stderr));
     board.say(&words::wrapped(&words::opening(&plan), width));
     let began = Instant::now();
-    let study = match stop_on_interrupt().and_then(|signal| Study::run(&plan, &signal, &board)) {
+    let study = match stop_on_interrupt().and_then(|signal| Study::run(&plan, device, &signal, &board)) {
         Ok(study) => study,
         Err(error) => {
             marked.give_up();

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod compare;
+pub mod devices;
 pub mod digits;
 pub mod list;
 pub mod report;

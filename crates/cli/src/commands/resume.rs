@@ -4,6 +4,7 @@ use super::run::tell;
 use crate::arguments::Resume;
 use crate::config::Config;
 use crate::config_entries::{Entry, Given};
+use crate::device::Device;
 use crate::display::Display;
 use crate::errors::{CliError, Result};
 use crate::folder::RunFolder;
@@ -26,6 +27,7 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
         entries.push(Entry::argument(&["outer", "iterations"], Given::Whole(asked as i64), format!("--outer {asked}")));
     }
     let mut config = Config::resolve(&entries)?;
+    let asked = Device::asked(arguments.device.as_deref())?;
     if let Some(asked) = &arguments.precision {
         let precision =
             asked.parse::<Precision>().map_err(|reason| CliError::Usage(format!("--precision: {reason}")))?;
@@ -39,7 +41,17 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
         }
     }
     config.metrics.tensorboard |= arguments.tensorboard;
-    folder.check_unchanged(&config)?;
+    // Whoever names a device knows of the change.
+    let was = folder.device().filter(|_| asked.is_some()).unwrap_or(config.device);
+    folder.check_unchanged(&Config { device: was, ..config.clone() })?;
+    config.device = asked.unwrap_or(was).settled(quiet)?;
+    if config.device != was && !quiet {
+        let _ = writeln!(
+            std::io::stderr(),
+            "the run was on {was} until now; on {} its numbers will not be the same to the last bit",
+            config.device
+        );
+    }
     match newest.map(|newest| newest.checkpoint.iteration()) {
         None => {
             let lost = nothing_is_lost(&folder, &config)?;

@@ -15,7 +15,7 @@ use std::path::Path;
 
 /// The configuration that the command line asks for.
 pub fn resolve(which: &Which) -> Result<Config> {
-    let Which { what, method, seed, outer, precision, set, data } = which;
+    let Which { what, method, seed, outer, device, precision, set, data } = which;
     // A name has no point and no slash in it; a file that is there is meant even so.
     let is_file = what.ends_with(".toml") || what.contains(['/', '\\']) || Path::new(what).is_file();
     let mut entries = if is_file {
@@ -55,6 +55,9 @@ pub fn resolve(which: &Which) -> Result<Config> {
     if let Some(outer) = outer {
         argument(&["outer", "iterations"], Given::Whole(*outer as i64), format!("--outer {outer}"));
     }
+    if let Some(name) = device {
+        argument(&["device"], Given::Text(name.clone()), "--device".into());
+    }
     if let Some(word) = precision {
         argument(&["precision"], Given::Text(word.clone()), format!("--precision {word}"));
     }
@@ -82,6 +85,8 @@ pub fn run(arguments: &Run, quiet: bool, out: &mut dyn Write) -> Result<()> {
         write!(out, "{}", config.to_toml())?;
         return Ok(());
     }
+    // A device that cannot be used is better known before anything is written.
+    config.device = config.device.settled(quiet)?;
     let folder = RunFolder::for_new_run(arguments.out.as_deref(), &config)?;
     let display = (!quiet).then(Display::stderr);
     let result = execute(&config, &folder, false, display, stop_run_on_interrupt(folder.path())?);

@@ -10,6 +10,7 @@ use crate::commands::run::resolve;
 use crate::config::Config;
 use crate::config_entries::parse_set;
 use crate::config_text::keys;
+use crate::device::Device;
 use crate::errors::{CliError, Result};
 use crate::folder::{RunFolder, clean, read_settings, refuse_foreign, write_whole};
 use crate::side_by_side::cores;
@@ -48,7 +49,7 @@ pub struct Plan {
 
 impl Plan {
     /// What the command line asks for. Nothing is written yet.
-    pub fn new(arguments: &Compare) -> Result<Self> {
+    pub fn new(arguments: &Compare, quiet: bool) -> Result<Self> {
         check(arguments)?;
         let resolved = |method: &String, seed: Option<u64>| {
             resolve(&Which {
@@ -56,6 +57,7 @@ impl Plan {
                 method: Some(method.clone()),
                 seed,
                 outer: arguments.outer,
+                device: arguments.device.clone(),
                 precision: arguments.precision.clone(),
                 set: arguments.set.clone(),
                 data: arguments.data.clone(),
@@ -65,6 +67,8 @@ impl Plan {
             return Err(CliError::Usage("--methods names no method".into()));
         };
         let first = resolved(first, None)?;
+        let device = first.device.settled(quiet)?;
+        let resolved = |method: &String, seed| Ok::<_, CliError>(Config { device, ..resolved(method, Some(seed))? });
         if first.seed > i64::MAX as u64 - u64::from(arguments.seeds - 1) {
             let sentence = format!("seed + seeds is too large: seed is {}, seeds is {}", first.seed, arguments.seeds);
             return Err(CliError::Usage(sentence));
@@ -72,12 +76,13 @@ impl Plan {
         let seeds: Vec<u64> = (0..u64::from(arguments.seeds)).map(|n| first.seed + n).collect();
         let folder = folder(arguments.out.as_deref(), &first.experiment)?;
         let count = arguments.methods.len() * seeds.len();
-        // Runs that may use all cores share them: one run beside the other scales better than threads within one.
-        let at_a_time = if first.threads == 0 { cores().min(count) } else { 1 };
+        // Runs that may use all cores share them: one run beside the other scales better than threads within one. A GPU is
+        // used in full by one run, and has the memory for one.
+        let at_a_time = if first.threads == 0 && device == Device::Cpu { cores().min(count) } else { 1 };
         let mut runs = vec![];
         for method in &arguments.methods {
             for &seed in &seeds {
-                let mut config = resolved(method, Some(seed))?;
+                let mut config = resolved(method, seed)?;
                 if config.threads == 0 {
                     config.threads = (cores() / at_a_time).max(1);
                 }
@@ -96,7 +101,7 @@ impl Plan {
                 if asked || AnyMethod::named(method).is_err() || !kept.result_file().is_file() {
                     continue;
                 }
-                let planned = Planned { folder: kept, config: resolved(method, Some(seed))? };
+                let planned = Planned { folder: kept, config: resolved(method, seed)? };
                 planned.check_unchanged()?;
                 runs.push(planned);
                 add(&mut methods, method);
@@ -202,6 +207,9 @@ fn mark_settings(arguments: &Compare) -> String {
     }
     if let Some(outer) = arguments.outer {
         lines += &format!("outer = {outer}\n");
+    }
+    if let Some(device) = &arguments.device {
+        lines += &format!("device = {}\n", quoted(device));
     }
     if let Some(precision) = &arguments.precision {
         lines += &format!("precision = {}\n", quoted(precision));

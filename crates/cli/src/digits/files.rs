@@ -19,7 +19,7 @@ pub fn settings(study: &Study) -> Value {
         })
         .collect();
     json!({
-        "splits": plan.splits, "training_digits": plan.train, "training_steps": plan.steps,
+        "device": study.device, "splits": plan.splits, "training_digits": plan.train, "training_steps": plan.steps,
         "grid": plan.grid, "inner_steps": plan.inner_steps, "budget": plan.budget, "methods": methods,
     })
 }
@@ -29,6 +29,7 @@ pub fn settings_text(study: &Study) -> String {
     let plan = &study.plan;
     let list = |numbers: Vec<String>| numbers.join(", ");
     let mut lines = vec![
+        ("device", study.device.to_string()),
         ("splits", list(plan.splits.iter().map(u64::to_string).collect())),
         ("training digits", plan.train.to_string()),
         ("training", format!("{} gradient steps of 1 / (largest curvature), from 0", plan.steps)),

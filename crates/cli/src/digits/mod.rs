@@ -6,6 +6,7 @@ pub mod tables;
 pub mod words;
 
 use crate::board::Board;
+use crate::device::Device;
 use crate::errors::{CliError, Result};
 use crate::side_by_side::{cores, side_by_side};
 use crate::spread::Spread;
@@ -17,13 +18,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Study {
     /// What was to be done.
     pub plan: Plan,
+    /// Where it was done.
+    pub device: Device,
     /// Everything on each split, in the order of the plan.
     pub splits: Vec<Vec<Trial>>,
 }
 
 impl Study {
-    /// Runs the splits side by side, on one thread each.
-    pub fn run(plan: &Plan, signal: &StopSignal, board: &Board) -> Result<Self> {
+    /// Runs the splits side by side, on one thread each, or one after the other on a GPU.
+    pub fn run(plan: &Plan, device: Device, signal: &StopSignal, board: &Board) -> Result<Self> {
         let total = plan.price_of_split() * plan.splits.len() as f64;
         // A watch outlives this call as far as the compiler knows, so what it is told is read from a shared place.
         let told: Arc<Mutex<(f64, Option<Progress>)>> = Arc::default();
@@ -46,13 +49,15 @@ impl Study {
                 }
             });
             let work = |seed: &u64| {
-                let found = study::trials(plan, *seed, signal, &watch);
+                let executor = device.executor(1)?;
+                let found = study::trials(plan, *seed, &executor, signal, &watch).map_err(CliError::from);
                 if let Ok(Some(trials)) = &found {
                     board.say(&words::split_done(*seed, trials));
                 }
                 found
             };
-            let found = side_by_side(&plan.splits, cores(), work);
+            let at_a_time = if device == Device::Cpu { cores() } else { 1 };
+            let found = side_by_side(&plan.splits, at_a_time, work);
             *over.lock().unwrap_or_else(PoisonError::into_inner) = true;
             found
         });
@@ -62,7 +67,7 @@ impl Study {
             let stopped = || CliError::StoppedRuns("stopped before it was done; nothing was written".into());
             splits.push(trials?.ok_or_else(stopped)?);
         }
-        Ok(Study { plan: plan.clone(), splits })
+        Ok(Study { plan: plan.clone(), device, splits })
     }
 
     /// Names of the rows of a table.

@@ -3,7 +3,7 @@
 use super::{BOTH, METHODS, NONE, Plan, Progress, SHARED, Setting, Watch};
 use crate::digits::{Classifier, Penalty, PerWeightL2, SHAPE, Score, Split, largest_curvature, per_weight_l2};
 use crate::price::price;
-use bilevel::graph::ErrorKind;
+use bilevel::graph::{ErrorKind, Executor};
 use bilevel::{
     Adam, Array, Cpu, DType, Driver, Error, Iteration, Key, Method, Observer, Result, State, StopReason, StopSignal,
     Variable,
@@ -73,12 +73,19 @@ pub struct Trial {
 /// ```no_run
 /// use bilevel_tasks::digits::study::{Plan, Watch, trials};
 /// let nobody: Watch = std::sync::Arc::new(|_| ());
-/// let all = trials(&Plan::quick(), 1, &bilevel::StopSignal::new(), &nobody)?;
+/// let cpu = bilevel::Cpu::with_threads(1);
+/// let all = trials(&Plan::quick(), 1, &cpu, &bilevel::StopSignal::new(), &nobody)?;
 /// assert_eq!(all.unwrap()[0].name, "no regularisation");
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-pub fn trials(plan: &Plan, seed: u64, signal: &StopSignal, watch: &Watch) -> Result<Option<Vec<Trial>>> {
-    let ground = Ground::new(plan, seed, signal, watch)?;
+pub fn trials<E: Executor + Clone + 'static>(
+    plan: &Plan,
+    seed: u64,
+    executor: &E,
+    signal: &StopSignal,
+    watch: &Watch,
+) -> Result<Option<Vec<Trial>>> {
+    let ground = Ground::new(plan, seed, executor, signal, watch)?;
     let began = Instant::now();
     let Some(weights) = ground.train(NONE, Array::full(SHAPE, NOTHING, DTYPE))? else { return Ok(None) };
     let mut done = vec![ground.trial(NONE, &weights, vec![], plan.steps as f64, began)];
@@ -100,7 +107,8 @@ pub fn trials(plan: &Plan, seed: u64, signal: &StopSignal, watch: &Watch) -> Res
 
 /// One method alone, after the grid search it starts from. A signal that is set is answered with `None`.
 pub fn trial(plan: &Plan, seed: u64, method: &Setting, signal: &StopSignal, watch: &Watch) -> Result<Option<Trial>> {
-    let ground = Ground::new(plan, seed, signal, watch)?;
+    let cpu = Cpu::with_threads(1);
+    let ground = Ground::new(plan, seed, &cpu, signal, watch)?;
     match ground.search()? {
         Some(shared) => ground.learn(method, &shared),
         None => Ok(None),
@@ -115,9 +123,10 @@ struct Shared {
 }
 
 /// A split and what is done on it.
-struct Ground<'a> {
+struct Ground<'a, E> {
     plan: &'a Plan,
     seed: u64,
+    executor: &'a E,
     split: Split,
     problem: PerWeightL2,
     /// γ = 1 / (largest curvature of the training loss at weights 0).
@@ -132,11 +141,11 @@ fn problem(split: &Split) -> Result<PerWeightL2> {
     per_weight_l2(split, DTYPE, Variable::constant(SHAPE, BOUNDS.0).at_least(BOUNDS.0).at_most(BOUNDS.1))
 }
 
-impl<'a> Ground<'a> {
-    fn new(plan: &'a Plan, seed: u64, signal: &'a StopSignal, watch: &'a Watch) -> Result<Self> {
+impl<'a, E: Executor + Clone + 'static> Ground<'a, E> {
+    fn new(plan: &'a Plan, seed: u64, executor: &'a E, signal: &'a StopSignal, watch: &'a Watch) -> Result<Self> {
         let split = plan.split(seed);
         let (problem, step) = (problem(&split)?, 1.0 / largest_curvature(&split.train));
-        Ok(Ground { plan, seed, split, problem, step, signal, watch })
+        Ok(Ground { plan, seed, executor, split, problem, step, signal, watch })
     }
 
     /// The grid search for one weight; `None` where the signal is set.
@@ -162,7 +171,7 @@ impl<'a> Ground<'a> {
     fn train(&self, name: &'static str, log_strength: Array) -> Result<Option<Array>> {
         let penalty = Penalty { log_strength };
         let training = self.problem.train(&penalty).step(self.step).steps(self.plan.steps);
-        let trained = match training.executor(Cpu::with_threads(1)).stop_signal(self.signal.clone()).run() {
+        let trained = match training.executor(self.executor.clone()).stop_signal(self.signal.clone()).run() {
             Err(Error::Graph(error)) if error.kind == ErrorKind::Stopped => return Ok(None),
             trained => trained?,
         };
@@ -193,9 +202,8 @@ impl<'a> Ground<'a> {
         let lambda = Penalty { log_strength: Array::full(SHAPE, shared.log_strength, DTYPE) };
         let theta = Classifier { weights: shared.weights.clone() };
         let method = setting.method(self.step, self.plan.inner_steps)?;
-        let cpu = Cpu::with_threads(1);
-        let mut state = self.problem.state_at(&lambda, &theta, &cpu)?;
-        let one = method.prepare(&self.problem, &cpu)?.estimate(&mut state, Key::from([0, 0]))?;
+        let mut state = self.problem.state_at(&lambda, &theta, self.executor)?;
+        let one = method.prepare(&self.problem, self.executor)?.estimate(&mut state, Key::from([0, 0]))?;
         let each = price(one.oracles, setting.passes());
         let iterations = ((self.plan.budget / each) as u32).max(1);
         let curve = Arc::new(Mutex::new(vec![]));
@@ -212,7 +220,7 @@ impl<'a> Ground<'a> {
         let outcome = Driver::new(&self.problem, method)
             .start_from(&lambda)
             .theta(&theta)
-            .executor(cpu)
+            .executor(self.executor.clone())
             .optimizer(Adam::default())
             .rate(setting.rate)
             .iterations(iterations)
