@@ -1,0 +1,38 @@
+//! Data for bi-level problems: readers of the usual formats, splits, normalisation, noise on labels, augmentation on the device,
+//! and known datasets with where they come from.
+//!
+//! ```no_run
+//! use bilevel::{DType, Key};
+//! use bilevel_data::{datasets::mnist, prepare};
+//! let (train, test) = mnist::load("data")?;
+//! let parts = prepare::split_by_class(&train.labels, &[0.8, 0.2], Key::from_seed(0))?;
+//! let pixels = train.take(&parts[0])?.images.to_array(DType::F32)?;
+//! let pixels = prepare::Normalisation::mnist().apply(pixels)?;
+//! # let _ = (pixels, test);
+//! # Ok::<(), bilevel_data::Error>(())
+//! ```
+//!
+//! Nothing here panics on what a file holds, and nothing is allocated because a file says so: what it declares is compared with
+//! what is there and with [`Limits`] first.
+
+pub mod augment;
+pub mod datasets;
+mod digest;
+mod element;
+mod error;
+mod images;
+mod input;
+mod limits;
+mod numbers;
+pub mod prepare;
+pub mod readers;
+pub mod registry;
+mod table;
+
+pub use digest::sha256;
+pub use error::{Error, Result};
+pub use images::{Images, LabelledImages};
+pub use input::Input;
+pub use limits::Limits;
+pub use numbers::{Elements, Numbers};
+pub use table::Table;

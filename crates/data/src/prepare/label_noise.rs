@@ -1,0 +1,75 @@
+//! Wrong labels made on purpose, each row on its own: with the probability `rate`, a label becomes
+//!
+//!   any of the C classes, all equally likely (`uniform_labels`): it is wrong with probability rate·(C − 1)/C
+//!   any of the C − 1 other classes (`flipped_labels`): it is wrong with probability rate
+
+use super::draws::Draws;
+use crate::error::{Error, Result};
+use bilevel::Key;
+
+/// Labels, some of them wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Noisy {
+    /// The labels.
+    pub labels: Vec<i32>,
+    /// Which of them differ from the true ones.
+    pub wrong: Vec<bool>,
+}
+
+/// Each label with this probability replaced by one drawn from all classes, the true one among them.
+///
+/// ```
+/// use bilevel::Key;
+/// use bilevel_data::prepare::uniform_labels;
+/// let noisy = uniform_labels(&[0; 1000], 10, 0.5, Key::from_seed(0))?;
+/// let share = noisy.wrong.iter().filter(|wrong| **wrong).count() as f64 / 1000.0;
+/// assert!((share - 0.45).abs() < 0.06);
+/// # Ok::<(), bilevel_data::Error>(())
+/// ```
+pub fn uniform_labels(labels: &[i32], classes: usize, rate: f64, key: Key) -> Result<Noisy> {
+    noisy(labels, classes, rate, key, |draws, _| draws.below(classes))
+}
+
+/// Each label with this probability replaced by that of another class.
+///
+/// ```
+/// use bilevel::Key;
+/// use bilevel_data::prepare::flipped_labels;
+/// let noisy = flipped_labels(&[0, 1, 1], 2, 1.0, Key::from_seed(0))?;
+/// assert_eq!((noisy.labels, noisy.wrong), (vec![1, 0, 0], vec![true; 3]));
+/// # Ok::<(), bilevel_data::Error>(())
+/// ```
+pub fn flipped_labels(labels: &[i32], classes: usize, rate: f64, key: Key) -> Result<Noisy> {
+    if classes < 2 {
+        return Err(Error::request("labels can be flipped only where there are at least two classes"));
+    }
+    // Numbers from the true one on are moved by one, past it.
+    noisy(labels, classes, rate, key, |draws, label| {
+        let other = draws.below(classes - 1);
+        other + usize::from(other >= label)
+    })
+}
+
+fn noisy(
+    labels: &[i32],
+    classes: usize,
+    rate: f64,
+    key: Key,
+    mut other: impl FnMut(&mut Draws, usize) -> usize,
+) -> Result<Noisy> {
+    if !(0.0..=1.0).contains(&rate) {
+        return Err(Error::request(format!("{rate} is not a probability of noise")));
+    }
+    if let Some(label) = labels.iter().find(|label| !(0..classes as i64).contains(&i64::from(**label))) {
+        return Err(Error::request(format!("there is a label {label}, and there are {classes} classes")));
+    }
+    let mut draws = Draws::new(key, 1);
+    let replaced = labels.iter().map(|label| {
+        // Both are drawn for every row, so that the rows replaced at a low rate are among those replaced at a higher one.
+        let (chosen, other) = (draws.uniform() < rate, other(&mut draws, *label as usize));
+        if chosen { other as i32 } else { *label }
+    });
+    let replaced: Vec<i32> = replaced.collect();
+    let wrong = replaced.iter().zip(labels).map(|(new, old)| new != old).collect();
+    Ok(Noisy { labels: replaced, wrong })
+}

@@ -1,0 +1,13 @@
+//! What is done to data before they go into a problem: splits, normalisation, noise on labels, fixed episodes. All that is random
+//! follows from a [`Key`](bilevel::Key).
+
+mod draws;
+mod episodes;
+mod label_noise;
+mod normalise;
+mod split;
+
+pub use episodes::{Episodes, episodes};
+pub use label_noise::{Noisy, flipped_labels, uniform_labels};
+pub use normalise::Normalisation;
+pub use split::{shuffled, split, split_by_class};

@@ -1,0 +1,136 @@
+//! The files of a folder, a zip file or a tar file of any compression, one after the other.
+//!
+//! Nothing is unpacked onto the disk here. Whatever an archive says about sizes, no more is read from it than the limits allow:
+//! the bytes of all files together count.
+
+use crate::error::{Error, Result};
+use crate::input::Input;
+use crate::limits::{Allowance, Limits};
+use std::io::{BufRead, Read};
+use std::path::Path;
+
+/// How a zip file begins, with files in it or without.
+const ZIP: [&[u8]; 2] = [b"PK\x03\x04", b"PK\x05\x06"];
+/// Folders deeper than this are no dataset's; a link to a folder above would never end.
+const DEEPEST: usize = 32;
+
+/// What is done with a file: its path with `/` between folders, and its bytes.
+pub(crate) type Visit<'a> = dyn FnMut(String, Vec<u8>) -> Result<()> + 'a;
+
+/// Visits every wanted file: in the order of their paths in folders and zip files, as they come in tar files.
+pub(crate) fn visit(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) -> Result<()> {
+    if let Some(folder) = input.folder() {
+        return visit_folder(input, folder, wanted, visit);
+    }
+    for magic in ZIP {
+        if input.begins_with(magic)? {
+            return visit_zip(input, wanted, visit);
+        }
+    }
+    visit_tar(input, wanted, visit)
+}
+
+/// The paths of the files in a folder, sorted, relative to it and with `/` between folders.
+pub(crate) fn files_in(folder: &Path, limits: &Limits) -> Result<Vec<String>> {
+    let (mut found, mut folders) = (vec![], vec![(folder.to_path_buf(), String::new(), 0)]);
+    while let Some((folder, before, depth)) = folders.pop() {
+        let failed = Error::io("read the folder", &folder);
+        for entry in std::fs::read_dir(&folder).map_err(&failed)? {
+            let entry = entry.map_err(&failed)?;
+            let Ok(name) = entry.file_name().into_string() else {
+                let place = entry.path().display().to_string();
+                return Err(Error::damaged(&place, "has a name that is not UTF-8; rename it"));
+            };
+            let path = format!("{before}{name}");
+            let kind = std::fs::metadata(entry.path()).map_err(Error::io("read", &entry.path()))?;
+            if kind.is_dir() && depth < DEEPEST {
+                folders.push((entry.path(), format!("{path}/"), depth + 1));
+            } else if kind.is_file() {
+                found.push(path);
+                limits.count(&folder.display().to_string(), "files", found.len())?;
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn visit_folder(input: &Input, folder: &Path, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) -> Result<()> {
+    let mut allowance = Allowance::unpacking(&Limits { expansion: u64::MAX, ..input.limits() }, u64::MAX);
+    for path in files_in(folder, &input.limits())?.into_iter().filter(|path| wanted(path)) {
+        let place = folder.join(&path);
+        let file = bilevel::whole_file::open_regular(&place).map_err(Error::io("read", &place))?;
+        let bytes = allowance.read_all(&place.display().to_string(), file)?;
+        visit(path, bytes)?;
+    }
+    Ok(())
+}
+
+fn visit_zip(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) -> Result<()> {
+    let damaged = |error: zip::result::ZipError| match error {
+        zip::result::ZipError::Io(error) => input.decoding(error),
+        other => input.damaged(format!("is no zip file that can be read: {other}")),
+    };
+    let (packed, length) = input.packed()?;
+    let mut archive = zip::ZipArchive::new(packed).map_err(damaged)?;
+    input.limits().count(input.name(), "files", archive.len())?;
+    let mut files = vec![];
+    for (number, name) in archive.file_names().enumerate() {
+        let path = tidy(&name.map_err(damaged)?);
+        if !path.ends_with('/') && wanted(&path) {
+            files.push((path, number));
+        }
+    }
+    files.sort();
+    let mut allowance = Allowance::unpacking(&input.limits(), length);
+    for (path, number) in files {
+        let file = archive.by_index(number).map_err(damaged)?;
+        let bytes = allowance.read_all(&format!("{}: {path}", input.name()), file)?;
+        visit(path, bytes)?;
+    }
+    Ok(())
+}
+
+fn visit_tar(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) -> Result<()> {
+    let (_, length) = input.packed()?;
+    // The stream has a limit of its own; this one is for files with holes, whose zeros are not in the stream.
+    let mut allowance = Allowance::unpacking(&input.limits(), length);
+    let mut stream = input.stream()?;
+    if stream.fill_buf().map_err(|error| input.decoding(error))?.is_empty() {
+        return Err(input.damaged("is empty, and a folder, a zip file or a tar file was expected"));
+    }
+    let mut archive = tar::Archive::new(stream);
+    let entries = archive.entries().map_err(|error| input.decoding(error))?;
+    for (number, entry) in entries.enumerate() {
+        input.limits().count(input.name(), "files", number + 1)?;
+        let entry = entry.map_err(|error| input.decoding(error))?;
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        let name = String::from_utf8(entry.path_bytes().into_owned());
+        let path = tidy(&name.map_err(|_| input.damaged("has a file whose name is not UTF-8"))?);
+        if wanted(&path) {
+            let size = entry.size();
+            let bytes = allowance.read_all(&format!("{}: {path}", input.name()), entry)?;
+            // The decoder of tar files takes the end of the stream for the end of the file.
+            if bytes.len() as u64 != size {
+                return Err(input.damaged(format!("ends within {path}: it is truncated")));
+            }
+            visit(path, bytes)?;
+        }
+    }
+    // What is behind the last file is read too, so that the checksum of the compression is compared.
+    std::io::copy(&mut archive.into_inner().take(u64::MAX), &mut std::io::sink())
+        .map_err(|error| input.decoding(error))?;
+    Ok(())
+}
+
+/// A path as archives have it, without `./` at its beginning and with `/` between folders.
+fn tidy(path: &str) -> String {
+    let path = path.replace('\\', "/");
+    let mut rest = path.as_str();
+    while let Some(shorter) = rest.strip_prefix("./") {
+        rest = shorter;
+    }
+    rest.to_string()
+}

@@ -1,0 +1,109 @@
+//! One picture: from the bytes of a PNG or JPEG file to planes of pixels in the size asked for.
+
+use super::{Channels, Fit, Settings};
+use crate::error::{Error, Result};
+use crate::input::Input;
+use crate::limits::Limits;
+use image::imageops::FilterType;
+use image::{DynamicImage, ImageError, ImageFormat, ImageReader};
+use rayon::prelude::*;
+use std::io::Cursor;
+
+/// The most memory one picture may take while it is decoded.
+const MOST_MEMORY: u64 = 512 << 20;
+
+/// A picture of this height and width.
+struct Picture {
+    size: [usize; 2],
+    /// One channel after the other.
+    planes: Vec<u8>,
+}
+
+/// Decodes a picture. Where no size is asked for, it keeps its own.
+fn decode(bytes: &[u8], settings: &Settings, place: &str, limits: &Limits) -> Result<Picture> {
+    let (width, height) = reader(bytes, place, limits)?.into_dimensions().map_err(|error| refuse(place, error))?;
+    let own = check_size(place, [height as usize, width as usize], limits)?;
+    let [height, width] = check_size(place, settings.size.unwrap_or(own), limits)?;
+    let picture = reader(bytes, place, limits)?.decode().map_err(|error| refuse(place, error))?;
+    let picture = match settings.fit {
+        _ if own == [height, width] => picture,
+        Fit::Stretch => picture.resize_exact(width as u32, height as u32, FilterType::Triangle),
+        Fit::Crop => picture.resize_to_fill(width as u32, height as u32, FilterType::Triangle),
+    };
+    Ok(Picture { size: [height, width], planes: planes(picture, settings.channels) })
+}
+
+fn reader<'a>(bytes: &'a [u8], place: &str, limits: &Limits) -> Result<ImageReader<Cursor<&'a [u8]>>> {
+    let format = match bytes {
+        [0x89, b'P', b'N', b'G', ..] => ImageFormat::Png,
+        [0xff, 0xd8, ..] => ImageFormat::Jpeg,
+        _ => return Err(Error::damaged(place, "is neither a PNG nor a JPEG file")),
+    };
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+    let mut bounds = image::Limits::default();
+    bounds.max_image_width = Some(limits.side);
+    bounds.max_image_height = Some(limits.side);
+    bounds.max_alloc = Some(limits.bytes.min(MOST_MEMORY));
+    reader.limits(bounds);
+    Ok(reader)
+}
+
+/// Decodes files on all cores and adds their pixels to those there are. Without a size to bring them to, all must have that of
+/// the first.
+pub(crate) fn decode_all(
+    input: &Input,
+    files: &[(&str, &[u8])],
+    settings: &Settings,
+    size: &mut Option<[usize; 2]>,
+    pixels: &mut Vec<u8>,
+) -> Result<()> {
+    let place = |path: &str| format!("{}: {path}", input.name());
+    let decoded: Result<Vec<Picture>> =
+        files.par_iter().map(|(path, bytes)| decode(bytes, settings, &place(path), &input.limits())).collect();
+    for ((path, _), picture) in files.iter().zip(decoded?) {
+        let [height, width] = *size.get_or_insert(picture.size);
+        if picture.size != [height, width] {
+            let reason = format!(
+                "is {} by {} pixels, and the first picture {height} by {width}; ask for a size to bring them to",
+                picture.size[0], picture.size[1]
+            );
+            return Err(Error::damaged(&place(path), reason));
+        }
+        pixels.extend(picture.planes);
+        input.limits().elements(input.name(), &[pixels.len()], 1)?;
+    }
+    Ok(())
+}
+
+/// Refuses pictures that are empty or too large; 8 bytes a pixel is the most a decoder makes of one.
+fn check_size(place: &str, size: [usize; 2], limits: &Limits) -> Result<[usize; 2]> {
+    if size.contains(&0) {
+        return Err(Error::damaged(place, format!("cannot have the size {size:?}")));
+    }
+    if size.iter().any(|side| *side > limits.side as usize) {
+        let reason = format!("is a picture of {} by {} pixels, and {} are allowed", size[0], size[1], limits.side);
+        return Err(Error::TooLarge { place: place.into(), reason, limit: "side" });
+    }
+    limits.elements(place, &size, 8)?;
+    Ok(size)
+}
+
+fn refuse(place: &str, error: ImageError) -> Error {
+    match error {
+        ImageError::Limits(error) => {
+            let reason = format!("is too large a picture ({error})");
+            Error::TooLarge { place: place.into(), reason, limit: "side" }
+        }
+        other => Error::damaged(place, format!("cannot be decoded: {other}")),
+    }
+}
+
+fn planes(picture: DynamicImage, channels: Channels) -> Vec<u8> {
+    let interleaved = match channels {
+        Channels::Grey => return picture.into_luma8().into_raw(),
+        Channels::Rgb => picture.into_rgb8().into_raw(),
+        Channels::Rgba => picture.into_rgba8().into_raw(),
+    };
+    let count = channels.count();
+    (0..count).flat_map(|channel| interleaved.iter().skip(channel).step_by(count).copied()).collect()
+}

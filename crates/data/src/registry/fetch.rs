@@ -1,0 +1,177 @@
+//! Downloads that go on where they stopped.
+//!
+//! What has come so far lies in `.NAME.part` beside the file's place. A request asks for the bytes that are missing; where a
+//! server sends all of them instead, the download begins anew. A file gets its name when its size and SHA-256 are right.
+
+use super::check::{FileState, check_file};
+use super::unpack::unpack;
+use super::{Access, Dataset, Remote};
+use crate::digest::of_file;
+use crate::error::{Error, Result};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::Duration;
+
+/// How often a download is gone on with before it is given up.
+const ATTEMPTS: u32 = 5;
+/// The wait before the second attempt; it doubles with each.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+/// How long a server may stay silent.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// How far a download is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress<'a> {
+    /// The file.
+    pub file: &'a str,
+    /// Bytes that are there.
+    pub done: u64,
+    /// Bytes of the whole file.
+    pub bytes: u64,
+}
+
+/// Gets all files of a dataset that are not there or damaged into the folder of all data, compares their SHA-256, and unpacks
+/// what has to be. It can be stopped at any moment and goes on where it was.
+///
+/// ```
+/// use bilevel_data::registry::{fetch, find};
+/// let folder = tempfile::tempdir().unwrap();
+/// let error = fetch(find("mini-imagenet")?, &folder, &mut |_| {}).unwrap_err().to_string();
+/// assert!(error.starts_with("'mini-imagenet' has to be downloaded by hand"), "{error}");
+/// # Ok::<(), bilevel_data::Error>(())
+/// ```
+pub fn fetch(dataset: &Dataset, root: impl AsRef<Path>, progress: &mut dyn FnMut(Progress)) -> Result<()> {
+    let files = match dataset.access {
+        Access::Files(files) => files,
+        Access::ByHand { how, .. } => return Err(Error::ByHand { name: dataset.name, how }),
+    };
+    let folder = root.as_ref().join(dataset.folder);
+    std::fs::create_dir_all(&folder).map_err(Error::io("make the folder", &folder))?;
+    let agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_connect(Some(SILENCE))
+        .timeout_recv_response(Some(SILENCE))
+        .timeout_per_read(Some(SILENCE))
+        // Bytes as they lie there: their number and digest are compared.
+        .accept_encoding("identity")
+        .build()
+        .new_agent();
+    for file in files {
+        if check_file(file, &folder)? != FileState::Good {
+            download(&agent, file, &folder, progress)?;
+        }
+        progress(Progress { file: file.name, done: file.bytes, bytes: file.bytes });
+        if let Some(target) = file.unpack {
+            unpack(&folder.join(file.name), &folder.join(target))?;
+        }
+    }
+    Ok(())
+}
+
+fn download(agent: &ureq::Agent, file: &Remote, folder: &Path, progress: &mut dyn FnMut(Progress)) -> Result<()> {
+    let part = folder.join(format!(".{}.part", file.name));
+    let failed = Error::io("write", &part);
+    bilevel::whole_file::refuse_irregular(&part).map_err(&failed)?;
+    let refuse = |reason: String| Error::Download { url: file.url.into(), reason };
+    let (mut attempt, mut wait) = (1, FIRST_WAIT);
+    loop {
+        let before = length(&part);
+        let reason = match go_on(agent, file, &part, progress)? {
+            Outcome::Whole if digest(&part)?.eq_ignore_ascii_case(file.sha256) => break,
+            Outcome::Whole => {
+                // What lay there from another time may be what is wrong, so what was begun is begun anew once.
+                std::fs::remove_file(&part).map_err(&failed)?;
+                let reason = format!("its SHA-256 is not {}", file.sha256);
+                if before == 0 {
+                    return Err(refuse(format!("{reason}; the file has been changed there, or on its way")));
+                }
+                reason
+            }
+            Outcome::Refused(reason) => return Err(refuse(reason)),
+            Outcome::Broken(reason) => reason,
+        };
+        // As long as something comes, it is worth going on.
+        attempt = if length(&part) > before { 1 } else { attempt + 1 };
+        if attempt > ATTEMPTS {
+            return Err(refuse(format!("{reason}; what has come is kept, so try again later")));
+        }
+        std::thread::sleep(wait);
+        wait = (wait * 2).min(SILENCE);
+    }
+    std::fs::rename(&part, folder.join(file.name)).map_err(failed)
+}
+
+/// How a request ended.
+enum Outcome {
+    /// All bytes are there.
+    Whole,
+    /// It broke off, and may be gone on with.
+    Broken(String),
+    /// It will not get better by trying again.
+    Refused(String),
+}
+
+/// One request for what is missing.
+fn go_on(agent: &ureq::Agent, file: &Remote, part: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Outcome> {
+    let failed = Error::io("write", part);
+    let mut done = length(part);
+    if done > file.bytes {
+        std::fs::remove_file(part).map_err(&failed)?;
+        done = 0;
+    }
+    if done == file.bytes && done > 0 {
+        return Ok(Outcome::Whole);
+    }
+    let mut request = agent.get(file.url);
+    if done > 0 {
+        request = request.header("Range", format!("bytes={done}-"));
+    }
+    let mut response = match request.call() {
+        Ok(response) => response,
+        Err(ureq::Error::BadUri(reason)) => return Ok(Outcome::Refused(reason)),
+        Err(error) => return Ok(Outcome::Broken(error.to_string())),
+    };
+    let begins = |value: &ureq::http::HeaderValue| {
+        value.to_str().ok()?.trim().strip_prefix("bytes ")?.split('-').next()?.trim().parse::<u64>().ok()
+    };
+    let goes_on = match response.status().as_u16() {
+        200 => false,
+        206 => match response.headers().get("content-range").and_then(begins) {
+            Some(from) if from == done => true,
+            _ => return Ok(Outcome::Refused("the server answered with another part than was asked for".into())),
+        },
+        status @ (408 | 429 | 500..=599) => return Ok(Outcome::Broken(format!("the server answered {status}"))),
+        status => return Ok(Outcome::Refused(format!("the server answered {status}"))),
+    };
+    let mut target: File =
+        OpenOptions::new().create(true).append(goes_on).write(true).truncate(!goes_on).open(part).map_err(&failed)?;
+    done = if goes_on { done } else { 0 };
+    let (mut body, mut buffer) = (response.body_mut().as_reader(), vec![0; 1 << 16]);
+    loop {
+        let read = match body.read(&mut buffer) {
+            Ok(0) if done == file.bytes => return Ok(Outcome::Whole),
+            Ok(0) => return Ok(Outcome::Broken(format!("it broke off after {done} of {} bytes", file.bytes))),
+            Ok(read) => read,
+            Err(error) => return Ok(Outcome::Broken(error.to_string())),
+        };
+        if done + read as u64 > file.bytes {
+            drop(target);
+            std::fs::remove_file(part).map_err(&failed)?;
+            let reason = format!("it is longer than the {} bytes it should have", file.bytes);
+            return Ok(Outcome::Refused(reason));
+        }
+        target.write_all(&buffer[..read]).map_err(&failed)?;
+        done += read as u64;
+        progress(Progress { file: file.name, done, bytes: file.bytes });
+    }
+}
+
+fn length(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |there| there.len())
+}
+
+fn digest(path: &Path) -> Result<String> {
+    let failed = Error::io("read", path);
+    of_file(File::open(path).map_err(&failed)?).map_err(failed)
+}
