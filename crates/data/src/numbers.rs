@@ -94,6 +94,7 @@ impl Numbers {
     }
 
     /// The elements as 64-bit floats; integers beyond 2⁵³ are rounded.
+    #[allow(clippy::unnecessary_cast, reason = "one of the types is that one")]
     pub fn to_f64(&self) -> Vec<f64> {
         every!(&self.elements, values => values.iter().map(|value| *value as f64).collect())
     }

@@ -6,7 +6,7 @@ use crate::registry::{Access, Dataset, Remote};
 use crate::table::Table;
 use std::path::Path;
 
-/// Columns of both parts; the test part does not name the last.
+/// Columns of both parts.
 const COLUMNS: usize = 123;
 
 /// Where it comes from.

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// How often a download is gone on with before it is given up.
 const ATTEMPTS: u32 = 5;
 /// The wait before the second attempt; it doubles with each.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
+const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// How long a server may stay silent.
 const SILENCE: Duration = Duration::from_secs(60);
 
@@ -92,7 +92,7 @@ fn download(agent: &ureq::Agent, file: &Remote, folder: &Path, progress: &mut dy
             Outcome::Broken(reason) => reason,
         };
         // As long as something comes, it is worth going on.
-        attempt = if length(&part) > before { 1 } else { attempt + 1 };
+        (attempt, wait) = if length(&part) > before { (1, FIRST_WAIT) } else { (attempt + 1, wait) };
         if attempt > ATTEMPTS {
             return Err(refuse(format!("{reason}; what has come is kept, so try again later")));
         }
