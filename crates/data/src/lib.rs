@@ -16,6 +16,7 @@
 //! what is there and with [`Limits`] first.
 
 pub mod augment;
+mod batches;
 pub mod datasets;
 mod digest;
 mod element;
@@ -29,6 +30,7 @@ pub mod readers;
 pub mod registry;
 mod table;
 
+pub use batches::Batches;
 pub use digest::sha256;
 pub use error::{Error, Result};
 pub use images::{Images, LabelledImages};

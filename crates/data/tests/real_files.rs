@@ -2,7 +2,7 @@
 //!
 //! They are looked for in `shared/data` beside the repository; without them these tests pass and say what they skipped.
 
-use bilevel_data::datasets::{abalone, adult, ijcnn1, mnist, omniglot};
+use bilevel_data::datasets::{abalone, adult, cifar10, ijcnn1, mnist, omniglot};
 use bilevel_data::readers::{cifar, csv, libsvm, pictures, safetensors, views};
 use bilevel_data::{Images, registry, sha256};
 use std::path::PathBuf;
@@ -82,21 +82,30 @@ fn cifar_records_have_their_pixels_and_the_jpeg_files_show_the_same_pictures() {
     );
     assert_eq!([&train, &test].map(|part| part.labels.iter().sum::<i32>()), [18_163, 4603]);
 
-    let all = pictures::read(folder.join("cifar10_jpeg60k.tar.xz"), &pictures::Settings::default()).unwrap();
-    assert_eq!(all.images.shape(), [60_000, 3, 32, 32]);
-    let lossy = all.under("train").unwrap().by_folder().unwrap();
-    assert_eq!((lossy.count(), lossy.classes.as_slice()), (50_000, &cifar::CIFAR10_CLASSES.map(String::from)[..]));
-    // The n-th file of a class is the n-th image of that class.
-    let (mut next, mut error) = ([0; 10], 0.0);
-    for (row, label) in train.labels.iter().enumerate() {
-        let file = *label as usize * 5000 + next[*label as usize];
-        next[*label as usize] += 1;
-        let pairs = train.images.image(row).iter().zip(lossy.images.image(file));
-        error += pairs.map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum::<f64>();
-    }
+    let cache = tempfile::tempdir().unwrap();
+    let (lossy, lossy_test) = cifar10::load_jpeg(folder.join(".."), cache.path()).unwrap();
+    assert_eq!((lossy.images.shape(), lossy_test.count()), ([50_000, 3, 32, 32], 10_000));
+    assert_eq!(lossy.classes, cifar::CIFAR10_CLASSES.map(String::from));
+    assert_eq!(lossy.labels[..4000], train.labels);
+    let pairs = train.images.pixels().iter().zip(lossy.images.pixels());
+    let error = pairs.map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum::<f64>();
     let noise = 10.0 * (255f64.powi(2) / (error / (4000.0 * 3072.0))).log10();
     // Pillow, with libjpeg, finds 29.975 dB.
     assert!((noise - 29.975).abs() < 0.1, "{noise} dB");
+}
+
+#[test]
+fn people_are_wrong_about_cifar_as_often_as_was_published() {
+    let Some(folder) = real("cifar10") else { return };
+    let people = cifar10::human_labels(folder.join("..")).unwrap();
+    let wrong = |labels: &[i32]| {
+        let wrong = labels.iter().zip(&people.clean).filter(|(label, clean)| label != clean).count();
+        (wrong as f64 / 5.0).round() / 100.0
+    };
+    assert_eq!([&people.aggregate, &people.worst].map(|labels| wrong(labels)), [9.03, 40.21]);
+    assert_eq!(people.random.each_ref().map(|labels| wrong(labels)), [17.23, 18.12, 17.64]);
+    let exact = cifar::read(folder.join("exact_train_0000-3999.bin.gz"), cifar::Kind::Ten).unwrap();
+    assert_eq!(people.clean[..4000], exact.labels);
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub struct Target {
     pub name: &'static str,
     seeds: Vec<Vec<u8>>,
     read: fn(Input) -> Result<(), Error>,
+    /// What is done to a damaged file before it is read.
+    wrap: fn(Vec<u8>) -> Vec<u8>,
     most: usize,
 }
 
@@ -38,7 +40,7 @@ pub struct Tally {
 
 pub fn targets() -> Vec<Target> {
     use common::*;
-    let target = |name, read, seeds| Target { name, seeds, read, most: MOST };
+    let target = |name, read, seeds| Target { name, seeds, read, wrap: |bytes| bytes, most: MOST };
     let digits = idx(8, &[3, 4, 4], &(0..48).collect::<Vec<u8>>());
     let floats: Vec<u8> = (0..12).flat_map(|i| (i as f32).to_le_bytes()).collect();
     let rows = "+1 1:0.5 2:1e-3 7:-4\n-1 3:2 # comment\n0 \n";
@@ -78,9 +80,16 @@ pub fn targets() -> Vec<Target> {
         target("csv", |input| csv::read(input, &named()).map(drop), vec![table.into()]),
         target("pictures.tar", read_pictures, vec![tar(&drawings), tar(&drawings[..1]), tar(&drawings[1..2])]),
         target("pictures.zip", read_pictures, vec![zip(&drawings)]),
-        Target { name: "pictures.tar.xz", seeds: vec![xz(&tar(&drawings))], read: read_pictures, most: MOST_XZ },
+        Target { most: MOST_XZ, ..target("pictures.tar.xz", read_pictures, vec![xz(&tar(&drawings))]) },
+        // A tar file has checksums of its own; here only what is in it is damaged.
+        Target { wrap: in_tar, ..target("png", read_pictures, vec![drawings[0].1.clone(), drawings[2].1.clone()]) },
+        Target { wrap: in_tar, ..target("jpeg", read_pictures, vec![drawings[1].1.clone(), jpeg(33, 18, 5)]) },
         target("views.tar", |input| views::read(input, "t.json").map(drop), vec![tar(&scene)]),
     ]
+}
+
+fn in_tar(picture: Vec<u8>) -> Vec<u8> {
+    common::tar(&[("a/x.png", picture)])
 }
 
 fn named() -> csv::Format {
@@ -90,12 +99,12 @@ fn named() -> csv::Format {
 impl Target {
     /// What the reader says to a valid file.
     pub fn sound(&self) -> Result<(), Error> {
-        self.seeds.iter().try_for_each(|seed| (self.read)(Input::from_bytes(self.name, seed)))
+        self.seeds.iter().try_for_each(|seed| (self.read)(Input::from_bytes(self.name, (self.wrap)(seed.clone()))))
     }
 
     /// Reads one damaged file.
     fn one(&self, number: u64, tally: &mut Tally) {
-        let input = mutate::damaged(&self.seeds, number);
+        let input = (self.wrap)(mutate::damaged(&self.seeds, number));
         memory::forget();
         let read = AssertUnwindSafe(|| (self.read)(Input::from_bytes(self.name, &input).limited(LIMITS)));
         match catch_unwind(read) {
