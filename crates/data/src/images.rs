@@ -53,7 +53,7 @@ impl Images {
     /// The pixels of one image; none where there is no such image.
     pub fn image(&self, number: usize) -> &[u8] {
         let size = self.size();
-        number.checked_mul(size).and_then(|from| self.pixels.get(from..from + size)).unwrap_or_default()
+        number.checked_mul(size).and_then(|from| self.pixels.get(from..)?.get(..size)).unwrap_or_default()
     }
 
     /// The images at these places, in this order.

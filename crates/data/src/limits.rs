@@ -24,13 +24,13 @@ pub struct Limits {
     pub expansion: u64,
     /// Files in a folder or an archive, rows or columns of a table; 16 million by default.
     pub entries: usize,
-    /// Width and height of a picture in a file; 16 384 by default.
-    pub side: u32,
+    /// Pixels of a picture in a file, before it is brought to a size; 64 million by default.
+    pub pixels: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { bytes: 8 << 30, expansion: 250, entries: 16_000_000, side: 16_384 }
+        Limits { bytes: 8 << 30, expansion: 250, entries: 16_000_000, pixels: 64_000_000 }
     }
 }
 

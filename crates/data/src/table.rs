@@ -67,11 +67,13 @@ impl Table {
 
     /// The targets as labels 0, 1, …: their different values, in increasing order, are the classes.
     pub fn labels(&self) -> Result<Vec<i32>> {
-        let mut different = self.targets.clone();
+        // Adding 0 makes one number of the two zeros.
+        let targets: Vec<f64> = self.targets.iter().map(|target| target + 0.0).collect();
+        let mut different = targets.clone();
         different.sort_by(f64::total_cmp);
         different.dedup();
         let number = |target: &f64| different.binary_search_by(|other| other.total_cmp(target)).ok();
-        let labels = self.targets.iter().map(|target| number(target).and_then(|label| i32::try_from(label).ok()));
+        let labels = targets.iter().map(|target| number(target).and_then(|label| i32::try_from(label).ok()));
         labels
             .collect::<Option<_>>()
             .ok_or_else(|| Error::request("some targets are not numbers, so there are no labels"))

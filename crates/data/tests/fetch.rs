@@ -146,6 +146,18 @@ fn a_download_goes_on_in_another_process() {
 }
 
 #[test]
+fn two_downloads_of_one_file_do_not_mix() {
+    let (folder, file) = (tempfile::tempdir().unwrap(), bytes());
+    std::fs::create_dir(folder.path().join("test")).unwrap();
+    let part = std::fs::File::create(folder.path().join("test/.file.bin.part")).unwrap();
+    part.lock().unwrap();
+    let error = fetched(&file, &[], folder.path()).0.unwrap_err().to_string();
+    assert!(error.contains("another process is downloading it"), "{error}");
+    drop(part);
+    fetched(&file, &[], folder.path()).0.unwrap();
+}
+
+#[test]
 fn a_server_without_ranges_sends_all_again() {
     let (folder, file) = (tempfile::tempdir().unwrap(), bytes());
     let (result, asked) = fetched(&file, &[Answer::Only(1000), Answer::All], folder.path());

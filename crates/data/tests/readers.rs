@@ -206,6 +206,37 @@ fn tables_have_their_target_where_the_format_says() {
 }
 
 #[test]
+fn zero_is_one_class_with_either_sign() {
+    let table = csv::read(input("1,-0\n2,0\n3,1\n"), &csv::Format::default()).unwrap();
+    assert_eq!(table.labels().unwrap(), [0, 0, 1]);
+}
+
+#[test]
+fn a_tar_file_that_is_cut_off_between_two_files_is_refused() {
+    let files = [("a.png", png(6, 4, 1)), ("b.png", png(6, 4, 2))];
+    let whole = tar(&files);
+    // Two blocks of zeros end it; before them, and before the second file, there is nothing to tell.
+    let first = tar(&files[..1]).len() - 1024;
+    for end in [first, whole.len() - 1024] {
+        let found = pictures::read(input(&whole[..end]), &pictures::Settings::default());
+        assert_eq!(damaged(found), "has no end: it is truncated");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn links_to_folders_are_followed_once_and_never_around() {
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    write(folder.path(), "cat/a.png", &png(4, 4, 1));
+    write(other.path(), "b.png", &png(4, 4, 2));
+    let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, folder.path().join(name)).unwrap();
+    link(other.path(), "dog");
+    ["cat/up", "cat/again", "round"].iter().for_each(|name| link(folder.path(), name));
+    let found = pictures::read(folder.path(), &pictures::Settings::default()).unwrap();
+    assert_eq!(found.paths, ["cat/a.png", "dog/b.png"]);
+}
+
+#[test]
 fn pictures_are_the_same_from_folders_and_archives() {
     let files = [
         ("dog/b.jpeg", jpeg(6, 4, 2)),
@@ -242,10 +273,10 @@ fn pictures_of_different_sizes_need_a_size() {
 
 #[test]
 fn a_picture_that_is_too_large_is_not_decoded() {
-    let limits = Limits { side: 16, ..Limits::default() };
+    let limits = Limits { pixels: 67, ..Limits::default() };
     for large in [png(17, 4, 0), jpeg(4, 17, 0)] {
         let found = pictures::read(input(tar(&[("a.png", large)])).limited(limits), &pictures::Settings::default());
-        assert_eq!(too_large(found), "side");
+        assert_eq!(too_large(found), "pixels");
     }
 }
 

@@ -6,13 +6,14 @@
 use crate::error::{Error, Result};
 use crate::input::Input;
 use crate::limits::{Allowance, Limits};
+use std::collections::HashSet;
 use std::io::{BufRead, Read};
 use std::path::Path;
 
 /// How a zip file begins, with files in it or without.
 const ZIP: [&[u8]; 2] = [b"PK\x03\x04", b"PK\x05\x06"];
-/// Folders deeper than this are no dataset's; a link to a folder above would never end.
-const DEEPEST: usize = 32;
+/// Bytes of a block of a tar file; two of zeros end it, and some programs write one.
+const BLOCK: usize = 512;
 
 /// What is done with a file: its path with `/` between folders, and its bytes.
 pub(crate) type Visit<'a> = dyn FnMut(String, Vec<u8>) -> Result<()> + 'a;
@@ -32,24 +33,32 @@ pub(crate) fn visit(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Vi
 
 /// The paths of the files in a folder, sorted, relative to it and with `/` between folders.
 pub(crate) fn files_in(folder: &Path, limits: &Limits) -> Result<Vec<String>> {
-    let (mut found, mut folders) = (vec![], vec![(folder.to_path_buf(), String::new(), 0)]);
-    while let Some((folder, before, depth)) = folders.pop() {
+    let (mut found, mut folders) = (vec![], vec![(folder.to_path_buf(), String::new())]);
+    // A link to a folder is followed, and a folder that was seen is not looked into again: links could lead around for ever.
+    let mut seen = HashSet::new();
+    while let Some((folder, before)) = folders.pop() {
         let failed = Error::io("read the folder", &folder);
-        for entry in std::fs::read_dir(&folder).map_err(&failed)? {
-            let entry = entry.map_err(&failed)?;
+        if !seen.insert(std::fs::canonicalize(&folder).map_err(&failed)?) {
+            continue;
+        }
+        let mut entries =
+            std::fs::read_dir(&folder).map_err(&failed)?.collect::<std::io::Result<Vec<_>>>().map_err(&failed)?;
+        // In the order of their names, so that it does not depend on the file system which of two links is followed.
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.file_name()));
+        for entry in entries {
             let Ok(name) = entry.file_name().into_string() else {
                 let place = entry.path().display().to_string();
                 return Err(Error::damaged(&place, "has a name that is not UTF-8; rename it"));
             };
             let path = format!("{before}{name}");
             let kind = std::fs::metadata(entry.path()).map_err(Error::io("read", &entry.path()))?;
-            if kind.is_dir() && depth < DEEPEST {
-                folders.push((entry.path(), format!("{path}/"), depth + 1));
+            if kind.is_dir() {
+                folders.push((entry.path(), format!("{path}/")));
             } else if kind.is_file() {
                 found.push(path);
-                limits.count(&folder.display().to_string(), "files", found.len())?;
             }
         }
+        limits.count(&folder.display().to_string(), "files", found.len().max(folders.len()))?;
     }
     found.sort();
     Ok(found)
@@ -99,7 +108,8 @@ fn visit_tar(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) ->
     if stream.fill_buf().map_err(|error| input.decoding(error))?.is_empty() {
         return Err(input.damaged("is empty, and a folder, a zip file or a tar file was expected"));
     }
-    let mut archive = tar::Archive::new(stream);
+    let mut ending = Ending { inner: stream, zeros: 0 };
+    let mut archive = tar::Archive::new(&mut ending);
     let entries = archive.entries().map_err(|error| input.decoding(error))?;
     for (number, entry) in entries.enumerate() {
         input.limits().count(input.name(), "files", number + 1)?;
@@ -120,9 +130,27 @@ fn visit_tar(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) ->
         }
     }
     // What is behind the last file is read too, so that the checksum of the compression is compared.
-    std::io::copy(&mut archive.into_inner().take(u64::MAX), &mut std::io::sink())
-        .map_err(|error| input.decoding(error))?;
+    std::io::copy(&mut ending, &mut std::io::sink()).map_err(|error| input.decoding(error))?;
+    // The decoder takes the end of the stream for the end of the archive.
+    if ending.zeros < BLOCK {
+        return Err(input.damaged("has no end: it is truncated"));
+    }
     Ok(())
+}
+
+/// A reader that knows with how many zeros what was read ends.
+struct Ending<R> {
+    inner: R,
+    zeros: usize,
+}
+
+impl<R: Read> Read for Ending<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        let zeros = buffer[..read].iter().rev().take_while(|byte| **byte == 0).count();
+        self.zeros = if zeros == read { self.zeros.saturating_add(read) } else { zeros };
+        Ok(read)
+    }
 }
 
 /// A path as archives have it, without `./` at its beginning and with `/` between folders.

@@ -124,7 +124,7 @@ fn parse(found: &mut Sparse, line: &str, first: FirstIndex) -> std::result::Resu
             FirstIndex::Zero => index,
             FirstIndex::One => index.checked_sub(1).ok_or("index 0: read it with FirstIndex::Zero")?,
         };
-        found.columns = found.columns.max(column as usize + 1);
+        found.columns = found.columns.max((column as usize).saturating_add(1));
         found.entries.push((column, number(value)?));
     }
     found.ends.push(found.entries.len());

@@ -8,8 +8,8 @@ use super::unpack::unpack;
 use super::{Access, Dataset, Remote};
 use crate::digest::of_file;
 use crate::error::{Error, Result};
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -70,36 +70,48 @@ pub fn fetch(dataset: &Dataset, root: impl AsRef<Path>, progress: &mut dyn FnMut
 }
 
 fn download(agent: &ureq::Agent, file: &Remote, folder: &Path, progress: &mut dyn FnMut(Progress)) -> Result<()> {
-    let part = folder.join(format!(".{}.part", file.name));
-    let failed = Error::io("write", &part);
-    bilevel::whole_file::refuse_irregular(&part).map_err(&failed)?;
+    let path = folder.join(format!(".{}.part", file.name));
+    let failed = Error::io("write", &path);
     let refuse = |reason: String| Error::Download { url: file.url.into(), reason };
+    bilevel::whole_file::refuse_irregular(&path).map_err(&failed)?;
+    let mut part = OpenOptions::new().create(true).read(true).append(true).open(&path).map_err(&failed)?;
+    if matches!(part.try_lock(), Err(TryLockError::WouldBlock)) {
+        return Err(refuse("another process is downloading it".into()));
+    }
     let (mut attempt, mut wait) = (1, FIRST_WAIT);
     loop {
-        let before = length(&part);
-        let reason = match go_on(agent, file, &part, progress)? {
-            Outcome::Whole if digest(&part)?.eq_ignore_ascii_case(file.sha256) => break,
+        let before = length(&part).map_err(&failed)?;
+        let reason = match go_on(agent, file, &mut part, progress).map_err(&failed)? {
+            Outcome::Whole if digest(&mut part).map_err(&failed)?.eq_ignore_ascii_case(file.sha256) => break,
             Outcome::Whole => {
-                // What lay there from another time may be what is wrong, so what was begun is begun anew once.
-                std::fs::remove_file(&part).map_err(&failed)?;
                 let reason = format!("its SHA-256 is not {}", file.sha256);
+                // What lay there from another time may be what is wrong, so what was begun is begun anew once.
                 if before == 0 {
+                    std::fs::remove_file(&path).map_err(failed)?;
                     return Err(refuse(format!("{reason}; the file has been changed there, or on its way")));
                 }
+                part.set_len(0).map_err(&failed)?;
                 reason
             }
-            Outcome::Refused(reason) => return Err(refuse(reason)),
+            Outcome::Refused(reason) => {
+                if length(&part).map_err(&failed)? == 0 {
+                    std::fs::remove_file(&path).map_err(failed)?;
+                }
+                return Err(refuse(reason));
+            }
             Outcome::Broken(reason) => reason,
         };
         // As long as something comes, it is worth going on.
-        (attempt, wait) = if length(&part) > before { (1, FIRST_WAIT) } else { (attempt + 1, wait) };
+        let more = length(&part).map_err(&failed)? > before;
+        (attempt, wait) = if more { (1, FIRST_WAIT) } else { (attempt + 1, wait) };
         if attempt > ATTEMPTS {
             return Err(refuse(format!("{reason}; what has come is kept, so try again later")));
         }
         std::thread::sleep(wait);
         wait = (wait * 2).min(SILENCE);
     }
-    std::fs::rename(&part, folder.join(file.name)).map_err(failed)
+    part.sync_all().map_err(&failed)?;
+    std::fs::rename(&path, folder.join(file.name)).map_err(failed)
 }
 
 /// How a request ended.
@@ -113,11 +125,15 @@ enum Outcome {
 }
 
 /// One request for what is missing.
-fn go_on(agent: &ureq::Agent, file: &Remote, part: &Path, progress: &mut dyn FnMut(Progress)) -> Result<Outcome> {
-    let failed = Error::io("write", part);
-    let mut done = length(part);
+fn go_on(
+    agent: &ureq::Agent,
+    file: &Remote,
+    part: &mut File,
+    progress: &mut dyn FnMut(Progress),
+) -> std::io::Result<Outcome> {
+    let mut done = length(part)?;
     if done > file.bytes {
-        std::fs::remove_file(part).map_err(&failed)?;
+        part.set_len(0)?;
         done = 0;
     }
     if done == file.bytes && done > 0 {
@@ -135,18 +151,16 @@ fn go_on(agent: &ureq::Agent, file: &Remote, part: &Path, progress: &mut dyn FnM
     let begins = |value: &ureq::http::HeaderValue| {
         value.to_str().ok()?.trim().strip_prefix("bytes ")?.split('-').next()?.trim().parse::<u64>().ok()
     };
-    let goes_on = match response.status().as_u16() {
-        200 => false,
-        206 => match response.headers().get("content-range").and_then(begins) {
-            Some(from) if from == done => true,
-            _ => return Ok(Outcome::Refused("the server answered with another part than was asked for".into())),
-        },
+    match response.status().as_u16() {
+        200 => {
+            part.set_len(0)?;
+            done = 0;
+        }
+        206 if response.headers().get("content-range").and_then(begins) == Some(done) => {}
+        206 => return Ok(Outcome::Refused("the server answered with another part than was asked for".into())),
         status @ (408 | 429 | 500..=599) => return Ok(Outcome::Broken(format!("the server answered {status}"))),
         status => return Ok(Outcome::Refused(format!("the server answered {status}"))),
-    };
-    let mut target: File =
-        OpenOptions::new().create(true).append(goes_on).write(true).truncate(!goes_on).open(part).map_err(&failed)?;
-    done = if goes_on { done } else { 0 };
+    }
     let (mut body, mut buffer) = (response.body_mut().as_reader(), vec![0; 1 << 16]);
     loop {
         let read = match body.read(&mut buffer) {
@@ -156,22 +170,21 @@ fn go_on(agent: &ureq::Agent, file: &Remote, part: &Path, progress: &mut dyn FnM
             Err(error) => return Ok(Outcome::Broken(error.to_string())),
         };
         if done + read as u64 > file.bytes {
-            drop(target);
-            std::fs::remove_file(part).map_err(&failed)?;
-            let reason = format!("it is longer than the {} bytes it should have", file.bytes);
-            return Ok(Outcome::Refused(reason));
+            part.set_len(0)?;
+            return Ok(Outcome::Refused(format!("it is longer than the {} bytes it should have", file.bytes)));
         }
-        target.write_all(&buffer[..read]).map_err(&failed)?;
+        // Opened to append: it goes to the end, wherever that is after set_len.
+        part.write_all(&buffer[..read])?;
         done += read as u64;
         progress(Progress { file: file.name, done, bytes: file.bytes });
     }
 }
 
-fn length(path: &Path) -> u64 {
-    std::fs::metadata(path).map_or(0, |there| there.len())
+fn length(part: &File) -> std::io::Result<u64> {
+    Ok(part.metadata()?.len())
 }
 
-fn digest(path: &Path) -> Result<String> {
-    let failed = Error::io("read", path);
-    of_file(File::open(path).map_err(&failed)?).map_err(failed)
+fn digest(part: &mut File) -> std::io::Result<String> {
+    part.rewind()?;
+    of_file(part)
 }

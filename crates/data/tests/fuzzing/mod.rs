@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Tight enough that an input can ask for too much.
-const LIMITS: Limits = Limits { bytes: 4 << 20, expansion: 250, entries: 1000, side: 256 };
+const LIMITS: Limits = Limits { bytes: 4 << 20, expansion: 250, entries: 1000, pixels: 1 << 16 };
 /// The most that may be allocated in one piece. Twice the limit, because vectors double as they grow.
 const MOST: usize = 8 << 20;
 /// The same where xz is unpacked, whose dictionary may have 128 MiB whatever the file's size.

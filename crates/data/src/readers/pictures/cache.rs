@@ -11,7 +11,7 @@ use crate::images::Images;
 use crate::input::Input;
 use crate::limits::Limits;
 use crate::readers::archive::files_in;
-use bilevel::whole_file::{open_regular, write_whole_by};
+use bilevel::whole_file::{open_regular, remove_unfinished_of, write_whole_by};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -88,6 +88,7 @@ impl Cache {
         if let Some(folder) = self.path.parent() {
             std::fs::create_dir_all(folder).map_err(&failed)?;
         }
+        remove_unfinished_of(&self.path).map_err(&failed)?;
         let header = Header { key: self.key.clone(), shape: pictures.images.shape(), paths: pictures.paths.clone() };
         let header = serde_json::to_vec(&header).map_err(|error| Error::request(error.to_string()))?;
         write_whole_by(&self.path, |file| {

@@ -9,8 +9,10 @@ use image::{DynamicImage, ImageError, ImageFormat, ImageReader};
 use rayon::prelude::*;
 use std::io::Cursor;
 
-/// The most memory one picture may take while it is decoded.
-const MOST_MEMORY: u64 = 512 << 20;
+/// The most bytes a decoder may take per pixel: 8 are four channels of 16 bits, and as many again to work with.
+const BYTES_PER_PIXEL: u64 = 16;
+/// And whatever the picture's size: tables, profiles, buffers.
+const BYTES_BESIDE: u64 = 4 << 20;
 
 /// A picture of this height and width.
 struct Picture {
@@ -41,9 +43,7 @@ fn reader<'a>(bytes: &'a [u8], place: &str, limits: &Limits) -> Result<ImageRead
     };
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     let mut bounds = image::Limits::default();
-    bounds.max_image_width = Some(limits.side);
-    bounds.max_image_height = Some(limits.side);
-    bounds.max_alloc = Some(limits.bytes.min(MOST_MEMORY));
+    bounds.max_alloc = Some(limits.pixels.saturating_mul(BYTES_PER_PIXEL).saturating_add(BYTES_BESIDE));
     reader.limits(bounds);
     Ok(reader)
 }
@@ -75,24 +75,25 @@ pub(crate) fn decode_all(
     Ok(())
 }
 
-/// Refuses pictures that are empty or too large; 8 bytes a pixel is the most a decoder makes of one.
-fn check_size(place: &str, size: [usize; 2], limits: &Limits) -> Result<[usize; 2]> {
-    if size.contains(&0) {
-        return Err(Error::damaged(place, format!("cannot have the size {size:?}")));
+/// Refuses pictures that are empty or too large.
+fn check_size(place: &str, [height, width]: [usize; 2], limits: &Limits) -> Result<[usize; 2]> {
+    if height == 0 || width == 0 {
+        return Err(Error::damaged(place, format!("cannot have a size of {height} by {width} pixels")));
     }
-    if size.iter().any(|side| *side > limits.side as usize) {
-        let reason = format!("is a picture of {} by {} pixels, and {} are allowed", size[0], size[1], limits.side);
-        return Err(Error::TooLarge { place: place.into(), reason, limit: "side" });
+    // The decoder counts either side in 32 bits.
+    let fits = u32::try_from(height).is_ok() && u32::try_from(width).is_ok();
+    if !fits || (height as u64).checked_mul(width as u64).is_none_or(|pixels| pixels > limits.pixels) {
+        let reason = format!("is a picture of {height} by {width} pixels, and {} are allowed", limits.pixels);
+        return Err(Error::TooLarge { place: place.into(), reason, limit: "pixels" });
     }
-    limits.elements(place, &size, 8)?;
-    Ok(size)
+    Ok([height, width])
 }
 
 fn refuse(place: &str, error: ImageError) -> Error {
     match error {
         ImageError::Limits(error) => {
             let reason = format!("is too large a picture ({error})");
-            Error::TooLarge { place: place.into(), reason, limit: "side" }
+            Error::TooLarge { place: place.into(), reason, limit: "pixels" }
         }
         other => Error::damaged(place, format!("cannot be decoded: {other}")),
     }
