@@ -1,11 +1,11 @@
-//! Augmentation as tensors, so that it runs wherever the program does: new draws in every step, the same in all derivatives of
-//! one. Images are `[n, c, h, w]`.
+//! Augmentation as tensors, so that it runs where the program does. Draws are new in every step, and the same in all
+//! derivatives of a step. Images are `[n, c, h, w]`.
 
 use bilevel::graph::DType;
 use bilevel::{Scope, Tensor};
 
-/// Every image cut out of itself with `padding` zeros around it, at a place of its own: each of the (2·padding + 1)² places is
-/// equally likely.
+/// Pads every image with `padding` zeros on each side and crops it to its size again at a random place of its own; all
+/// (2·padding + 1)² places are equally likely.
 ///
 /// ```
 /// use bilevel::{Array, Driver, Leaf, Problem, Rmd, Variable};
@@ -31,8 +31,8 @@ pub fn random_crop(scope: &Scope, images: Tensor, padding: usize) -> Tensor {
     crop_at(images, padding, top, left)
 }
 
-/// Every image cut out of itself with `padding` zeros around it, from these rows and columns of what is padded (`i32[n]`, in
-/// 0 … 2·padding).
+/// Pads every image with `padding` zeros on each side and crops it to its size again, beginning at these rows and
+/// columns of the padded image (`i32[n]`, in 0 … 2·padding).
 ///
 /// ```
 /// use bilevel::graph::{Array, DType, Graph, Reference};
@@ -57,7 +57,7 @@ pub fn crop_at(images: Tensor, padding: usize, top: Tensor, left: Tensor) -> Ten
     rows.transpose([0, 3, 2, 1]).gather(places(left, width), 1).transpose([0, 2, 3, 1])
 }
 
-/// Every image turned left to right with probability ½.
+/// Mirrors every image left to right with probability ½.
 ///
 /// ```
 /// use bilevel::{Array, Driver, Leaf, Problem, Rmd, Variable};
@@ -77,7 +77,7 @@ pub fn random_flip(scope: &Scope, images: Tensor) -> Tensor {
     flip_where(images, draw.less(0.5))
 }
 
-/// The images where `which` (`[n]`) is not 0 turned left to right.
+/// Mirrors the images for which `which` (`[n]`) is not 0 left to right.
 ///
 /// ```
 /// use bilevel::graph::{DType, Graph, Reference};

@@ -1,4 +1,5 @@
-//! Images as streams: they stay bytes in memory, a quarter of their size as floats, and become floats batch by batch.
+//! Images as streams: they stay in memory as bytes, a quarter of their size as floats, and are converted batch by
+//! batch.
 
 use crate::error::{Error, Result};
 use crate::images::LabelledImages;
@@ -6,9 +7,9 @@ use crate::prepare::{Normalisation, shuffled};
 use bilevel::{Array, DType, Key, Stream, StreamResult};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Minibatches in epochs: every image once in each, in an order that is another in every epoch and follows from the key of the
-/// hypergradient. Where the size does not divide the number of images, a batch holds the last of an epoch and the first of the
-/// next. Images and labels of one step belong together.
+/// Minibatches in epochs: every image once per epoch, in a new order each time, which follows from the key of the
+/// hypergradient. Where the size does not divide the number of images, a batch holds the last of an epoch and
+/// the first of the next. Images and labels of one step belong together.
 ///
 /// ```
 /// use bilevel::graph::nn::cross_entropy;
@@ -41,7 +42,7 @@ struct Shared {
     size: usize,
     normalisation: Option<Normalisation>,
     identity: String,
-    /// The orders of the epochs met last; they follow from key and epoch, and take long to make.
+    /// The orders of the latest epochs. They follow from key and epoch, but take long to compute.
     orders: Mutex<Vec<Order>>,
 }
 
@@ -52,14 +53,14 @@ struct Order {
     rows: Arc<Vec<usize>>,
 }
 
-/// Orders kept: both epochs of a batch, for a few keys at a time.
+/// Orders to keep: the two epochs a batch can touch, for a few keys at a time.
 const KEPT: usize = 8;
 
 impl Batches {
     /// Batches of so many images.
     pub fn new(set: LabelledImages, size: usize) -> Result<Self> {
         if size == 0 || size > set.count() {
-            let reason = format!("batches of {size} were asked for, and there are {} images", set.count());
+            let reason = format!("batches of {size} were asked for, but there are {} images", set.count());
             return Err(Error::request(reason));
         }
         let labels: Vec<u8> = set.labels.iter().flat_map(|label| label.to_le_bytes()).collect();
@@ -68,13 +69,13 @@ impl Batches {
         Ok(Batches { shared: Arc::new(shared) })
     }
 
-    /// With pixels between 0 and 1 normalised by channel.
+    /// Normalises the pixels, scaled to 0 … 1, by channel.
     pub fn normalised(self, normalisation: Normalisation) -> Result<Self> {
         let mut shared = Arc::unwrap_or_clone(self.shared);
         let channels = shared.set.images.shape()[1];
         if [normalisation.mean.len(), normalisation.deviation.len()] != [channels; 2] {
             let reason =
-                format!("the images have {channels} channels and the normalisation {}", normalisation.mean.len());
+                format!("the images have {channels} channels but the normalisation has {}", normalisation.mean.len());
             return Err(Error::request(reason));
         }
         shared.identity = format!("{} {normalisation:?}", shared.identity);

@@ -24,7 +24,7 @@ impl Digest {
     }
 }
 
-/// The digest of all that a reader has.
+/// The digest of everything a reader yields.
 pub(crate) fn of_file(mut reader: impl Read) -> std::io::Result<String> {
     let (mut digest, mut buffer) = (Digest::new(), vec![0; 1 << 16]);
     loop {
@@ -40,7 +40,7 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The SHA-256 of bytes, as hexadecimal text: for tests that hold what was read.
+/// The SHA-256 of bytes, as hexadecimal text: for tests that pin down what was read.
 ///
 /// ```
 /// let found = bilevel_data::sha256(b"abc");

@@ -25,7 +25,7 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// A file that is not what it should be: truncated, damaged, or of another format.
+    /// A file that is truncated, damaged, or of another format.
     #[error("{place} {reason}")]
     Damaged {
         /// The file.
@@ -34,7 +34,7 @@ pub enum Error {
         reason: String,
     },
     /// A file that asks for more than the limits allow.
-    #[error("{place} {reason}; raise Limits::{limit} if it is meant to be so large")]
+    #[error("{place} {reason}; raise Limits::{limit} if it is meant to be that large")]
     TooLarge {
         /// The file.
         place: String,
@@ -43,7 +43,7 @@ pub enum Error {
         /// The field of [`Limits`](crate::Limits) that refused it.
         limit: &'static str,
     },
-    /// Something that was asked for and makes no sense for these data.
+    /// A request that makes no sense for these data.
     #[error("{0}")]
     Request(String),
     /// No dataset has this name.
@@ -52,12 +52,12 @@ pub enum Error {
         /// The name given.
         name: String,
     },
-    /// A dataset nobody may download for you.
+    /// A dataset that can only be downloaded by hand.
     #[error("'{name}' has to be downloaded by hand: {how}")]
     ByHand {
         /// The dataset.
         name: &'static str,
-        /// Where it is, what has to be accepted, and where to put it.
+        /// Where to find it, what to accept, and where to put it.
         how: &'static str,
     },
     /// A download that failed.
@@ -68,7 +68,7 @@ pub enum Error {
         /// What went wrong.
         reason: String,
     },
-    /// From the engine, for arrays that do not fit together.
+    /// From the engine: arrays that do not fit together.
     #[error(transparent)]
     Engine(#[from] bilevel::Error),
 }
@@ -88,14 +88,13 @@ impl Error {
         Error::Request(reason.into())
     }
 
-    /// For `map_err` on what the system answers about a path.
+    /// For `map_err` on the system's answers about a path.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> Self + Clone {
         let place = path.display().to_string();
         move |source| Error::Io { place: place.clone(), doing, source }
     }
 
-    /// What a decoder says about its input: the system's own refusals stay what they are, a limit is named, and all else is
-    /// damage.
+    /// A decoder's error: refusals by the system and limits stay what they are, everything else is damage.
     pub(crate) fn decoding(place: &str, error: io::Error) -> Self {
         if let Some(over) = find_over_limit(&error) {
             return over.clone().at(place);
@@ -108,7 +107,7 @@ impl Error {
     }
 }
 
-/// A limit met in the middle of a stream; it travels inside an [`io::Error`].
+/// A limit reached in the middle of a stream; it travels inside an [`io::Error`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{reason}")]
 pub(crate) struct OverLimit {

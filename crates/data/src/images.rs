@@ -21,7 +21,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// Pixels in the shape `[n, c, h, w]`; an error where their numbers differ.
+    /// Pixels in the shape `[n, c, h, w]`; an error if there are too few or too many.
     pub fn new(shape: [usize; 4], pixels: Vec<u8>) -> Result<Self> {
         if bilevel::graph::shape::element_count(&shape) != pixels.len() {
             let reason = format!("{} pixels do not fill images of the shape {shape:?}", pixels.len());
@@ -50,7 +50,7 @@ impl Images {
         self.shape[1..].iter().product()
     }
 
-    /// The pixels of one image; none where there is no such image.
+    /// The pixels of one image; empty if there is no such image.
     pub fn image(&self, number: usize) -> &[u8] {
         let size = self.size();
         number.checked_mul(size).and_then(|from| self.pixels.get(from..)?.get(..size)).unwrap_or_default()
@@ -79,7 +79,7 @@ impl Images {
     }
 }
 
-/// Images, each of a class.
+/// Images, each with a class.
 ///
 /// ```
 /// use bilevel_data::{Images, LabelledImages};
@@ -107,7 +107,7 @@ impl LabelledImages {
             return Err(Error::request(reason));
         }
         if let Some(row) = labels.iter().position(|label| !(0..classes.len() as i64).contains(&i64::from(*label))) {
-            let reason = format!("image {row} has the label {}, and there are {} classes", labels[row], classes.len());
+            let reason = format!("image {row} has the label {}, but there are {} classes", labels[row], classes.len());
             return Err(Error::request(reason));
         }
         Ok(LabelledImages { images, labels, classes })
@@ -141,7 +141,7 @@ impl LabelledImages {
 /// Refuses rows that are not there.
 pub(crate) fn check_rows(rows: &[usize], count: usize) -> Result<()> {
     match rows.iter().find(|row| **row >= count) {
-        Some(row) => Err(Error::request(format!("row {row} was asked for, and there are {count}"))),
+        Some(row) => Err(Error::request(format!("row {row} was asked for, but there are {count}"))),
         None => Ok(()),
     }
 }

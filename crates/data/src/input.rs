@@ -1,4 +1,4 @@
-//! A file or bytes to read from, unpacked on the way where they are compressed.
+//! A file or bytes to read from, decompressed on the fly.
 
 use crate::error::{Error, Result};
 use crate::limits::{Allowance, Limited, Limits};
@@ -7,12 +7,13 @@ use std::io::{BufRead, BufReader, Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The most memory an xz stream may ask for its dictionary, in KiB: what `xz -9` uses is 64 MiB.
+/// The largest dictionary an xz stream may ask for, in KiB; `xz -9` uses 64 MiB.
 const XZ_MEMORY: u32 = (128 << 20) / 1024;
-/// The longest beginning that tells the compression.
+/// Bytes needed to recognise the compression.
 const MAGIC: usize = 6;
 
-/// What a reader reads: a path, or bytes with a name for errors. Gzip, bzip2 and xz are told by the first bytes and unpacked.
+/// What a reader reads: a path, or bytes with a name for errors. Gzip, bzip2 and xz are
+/// recognised by their first bytes and decompressed.
 ///
 /// Every reader takes anything that becomes an input, so a path will do:
 ///
@@ -55,13 +56,13 @@ impl Input {
         Input { name: name.into(), source: Source::Bytes(bytes.as_ref().into()), limits: Limits::default() }
     }
 
-    /// With other limits than the default ones.
+    /// Replaces the default limits.
     #[must_use]
     pub fn limited(self, limits: Limits) -> Self {
         Input { limits, ..self }
     }
 
-    /// What errors call it.
+    /// Its name in error messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -79,7 +80,7 @@ impl Input {
         }
     }
 
-    /// The bytes as they lie there, and how many they are.
+    /// The bytes as stored, and their number.
     pub(crate) fn packed(&self) -> Result<(Box<dyn Seekable + '_>, u64)> {
         match &self.source {
             Source::Bytes(bytes) => Ok((Box::new(Cursor::new(bytes)), bytes.len() as u64)),
@@ -91,7 +92,7 @@ impl Input {
         }
     }
 
-    /// The first bytes as they lie there.
+    /// Whether the bytes, as stored, begin like this.
     pub(crate) fn begins_with(&self, magic: &[u8]) -> Result<bool> {
         let (packed, _) = self.packed()?;
         let mut start = vec![];
@@ -99,7 +100,7 @@ impl Input {
         Ok(start == magic)
     }
 
-    /// The unpacked bytes as a stream, which fails where the limits end.
+    /// The decompressed bytes as a stream that fails once a limit is reached.
     pub(crate) fn stream(&self) -> Result<Box<dyn BufRead + '_>> {
         let (mut packed, length) = self.packed()?;
         let mut magic = [0; MAGIC];
@@ -117,7 +118,7 @@ impl Input {
         })
     }
 
-    /// All unpacked bytes.
+    /// All decompressed bytes.
     pub(crate) fn bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = vec![];
         self.stream()?.read_to_end(&mut bytes).map_err(|error| self.decoding(error))?;
@@ -139,7 +140,7 @@ fn buffered<'a>(reader: impl Read + 'a, allowance: Allowance) -> Box<dyn BufRead
     Box::new(BufReader::with_capacity(1 << 16, Limited { inner: reader, allowance }))
 }
 
-/// Fills the buffer as far as there are bytes.
+/// Fills the buffer, or as much of it as there are bytes for.
 fn read_up_to(reader: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     let mut read = 0;
     while read < buffer.len() {

@@ -1,5 +1,5 @@
-//! Data for bi-level problems: readers of the usual formats, splits, normalisation, noise on labels, augmentation on the device,
-//! and known datasets with where they come from.
+//! Data for bi-level problems: readers for the usual formats, splits, normalisation, label noise, augmentation on the
+//! device, and a registry of known datasets.
 //!
 //! ```no_run
 //! use bilevel::{DType, Key};
@@ -12,8 +12,8 @@
 //! # Ok::<(), bilevel_data::Error>(())
 //! ```
 //!
-//! Nothing here panics on what a file holds, and nothing is allocated because a file says so: what it declares is compared with
-//! what is there and with [`Limits`] first.
+//! Nothing here panics on the contents of a file, and nothing is allocated on the word of a file: declared sizes are
+//! first compared with what is there and with [`Limits`].
 
 pub mod augment;
 mod batches;

@@ -1,13 +1,13 @@
-//! How much a file may ask for. Every reader compares what a file declares with what is there and with these limits before it
-//! allocates anything.
+//! How much a file may ask for. Before allocating, every reader compares the sizes a file declares with what is there
+//! and with these limits.
 
 use crate::error::{Error, OverLimit, Result};
 use std::io::{self, Read};
 
-/// However little a compressed file holds, it may become this large.
+/// Any compressed file may expand to this size, however small it is.
 const ALWAYS_ALLOWED: u64 = 64 << 20;
 
-/// The most a reader takes.
+/// The most a reader accepts.
 ///
 /// ```
 /// use bilevel_data::{Error, Input, Limits, readers::csv};
@@ -17,14 +17,14 @@ const ALWAYS_ALLOWED: u64 = 64 << 20;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a file when it is unpacked, and bytes of what is made of it; 8 GiB by default.
+    /// Bytes of a decompressed file, and bytes of the result; 8 GiB by default.
     pub bytes: u64,
-    /// How many times larger than the file what is unpacked from it may be, where it is above 64 MiB; 250 by default. Real data
-    /// stay far below, and archives made to fill a disk are far above.
+    /// By what factor a compressed file may expand beyond 64 MiB; 250 by default. Real data stay far below, and
+    /// decompression bombs are far above.
     pub expansion: u64,
     /// Files in a folder or an archive, rows or columns of a table; 16 million by default.
     pub entries: usize,
-    /// Pixels of a picture in a file, before it is brought to a size; 64 million by default.
+    /// Pixels of a picture before it is resized; 64 million by default.
     pub pixels: u64,
 }
 
@@ -35,19 +35,19 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The most that may be unpacked from so many bytes.
+    /// The most that this many bytes may expand to.
     pub(crate) fn unpacked(&self, packed: u64) -> u64 {
         self.bytes.min(packed.saturating_mul(self.expansion).max(ALWAYS_ALLOWED))
     }
 
-    /// Elements of a shape, if so many of this size may be made. An axis of length 0 does not excuse the others: strides are
-    /// computed from them.
+    /// The number of elements of a shape, if so many of this size are allowed. An axis of length 0 does not excuse the
+    /// others, because strides are computed from them.
     pub(crate) fn elements(&self, place: &str, shape: &[usize], size: usize) -> Result<usize> {
         let count = shape.iter().try_fold(size as u64, |product, length| product.checked_mul((*length).max(1) as u64));
         if count.is_some_and(|bytes| bytes <= self.bytes) {
             return Ok(shape.iter().product());
         }
-        let reason = format!("asks for {shape:?} elements of {size} bytes, and {} bytes are allowed", self.bytes);
+        let reason = format!("asks for {shape:?} elements of {size} bytes, but only {} bytes are allowed", self.bytes);
         Err(Error::TooLarge { place: place.into(), reason, limit: "bytes" })
     }
 
@@ -70,7 +70,7 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// For what is unpacked from so many bytes.
+    /// For what this many bytes expand to.
     pub fn unpacking(limits: &Limits, packed: u64) -> Self {
         let whole = limits.unpacked(packed);
         Allowance { left: whole, whole, limit: if whole < limits.bytes { "expansion" } else { "bytes" } }
@@ -80,12 +80,12 @@ impl Allowance {
         let left = self.left.checked_sub(bytes);
         self.left = left.unwrap_or(0);
         left.map(|_| ()).ok_or_else(|| OverLimit {
-            reason: format!("unpacks to more than the {} bytes allowed", self.whole),
+            reason: format!("expands to more than the {} bytes allowed", self.whole),
             limit: self.limit,
         })
     }
 
-    /// All that a reader has, as long as it is allowed.
+    /// Everything a reader yields, if it is allowed.
     pub fn read_all(&mut self, place: &str, reader: impl Read) -> Result<Vec<u8>> {
         let mut bytes = vec![];
         reader
@@ -97,7 +97,7 @@ impl Allowance {
     }
 }
 
-/// A reader that fails where the allowance ends.
+/// A reader that fails once the allowance is spent.
 pub(crate) struct Limited<R> {
     pub inner: R,
     pub allowance: Allowance,

@@ -6,23 +6,23 @@ use bilevel::{Array, DType};
 /// The elements of [`Numbers`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Elements {
-    /// Bytes, and truth values as 0 and 1.
+    /// Bytes; booleans as 0 and 1.
     U8(Vec<u8>),
     /// 8-bit integers.
     I8(Vec<i8>),
-    /// 16-bit integers without a sign.
+    /// Unsigned 16-bit integers.
     U16(Vec<u16>),
     /// 16-bit integers.
     I16(Vec<i16>),
-    /// 32-bit integers without a sign.
+    /// Unsigned 32-bit integers.
     U32(Vec<u32>),
     /// 32-bit integers.
     I32(Vec<i32>),
-    /// 64-bit integers without a sign.
+    /// Unsigned 64-bit integers.
     U64(Vec<u64>),
     /// 64-bit integers.
     I64(Vec<i64>),
-    /// 32-bit floats, and 16-bit ones of either kind, which these hold exactly.
+    /// 32-bit floats; also both kinds of 16-bit floats, which these represent exactly.
     F32(Vec<f32>),
     /// 64-bit floats.
     F64(Vec<f64>),
@@ -64,7 +64,7 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Elements in a shape; an error where their numbers differ.
+    /// Elements in a shape; an error if there are too few or too many.
     pub fn new(shape: Vec<usize>, elements: Elements) -> Result<Self> {
         let (found, size) = (every!(&elements, values => values.len()), bilevel::graph::shape::element_count(&shape));
         if found != size {
@@ -99,8 +99,8 @@ impl Numbers {
         every!(&self.elements, values => values.iter().map(|value| *value as f64).collect())
     }
 
-    /// An array for a problem. Floats are rounded to the type asked for; as integers, only whole numbers that fit into 32 bits
-    /// are taken.
+    /// An array for a problem. Floats are rounded to the type asked for; integers must
+    /// be whole numbers that fit into 32 bits.
     pub fn to_array(&self, dtype: DType) -> Result<Array> {
         if let (Elements::F32(values), DType::F32) = (&self.elements, dtype) {
             return Ok(Array::from_f32(&self.shape, values.clone())?);
@@ -116,14 +116,17 @@ impl Numbers {
     /// The elements as labels in 0 … classes − 1, of one axis.
     pub fn labels(&self, classes: usize) -> Result<Vec<i32>> {
         if self.shape.len() != 1 {
-            return Err(Error::request(format!("labels have one axis, and these numbers the shape {:?}", self.shape)));
+            return Err(Error::request(format!(
+                "labels have one axis, but these numbers have the shape {:?}",
+                self.shape
+            )));
         }
         let values = self.to_f64();
         Array::labels(&values, classes)?;
         values.into_iter().map(whole).collect()
     }
 
-    /// The bytes, where the elements are such.
+    /// The elements, if they are bytes.
     pub fn into_bytes(self) -> Option<Vec<u8>> {
         match self.elements {
             Elements::U8(bytes) => Some(bytes),
@@ -131,7 +134,7 @@ impl Numbers {
         }
     }
 
-    /// The same elements with the axes in the opposite order: what Fortran calls the array.
+    /// The array with its axes reversed: how an array in Fortran's order is read.
     pub(crate) fn transposed(self) -> Result<Self> {
         let shape: Vec<usize> = self.shape.iter().rev().copied().collect();
         macro_rules! each {
@@ -170,7 +173,7 @@ fn transpose<T: Copy>(values: &[T], shape: &[usize]) -> Vec<T> {
     found
 }
 
-/// A whole number of 32 bits.
+/// A number as a 32-bit integer.
 fn whole(value: f64) -> Result<i32> {
     let fits = value.fract() == 0.0 && (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&value);
     if !fits {

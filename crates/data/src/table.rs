@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::images::check_rows;
 use bilevel::{Array, DType};
 
-/// Rows of numbers, and what is to be predicted for each.
+/// Rows of numbers, and what to predict for each.
 ///
 /// ```
 /// use bilevel::DType;
@@ -18,15 +18,15 @@ use bilevel::{Array, DType};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// Names of the columns, empty where the file has none.
+    /// Names of the columns; empty if the file has none.
     pub names: Vec<String>,
     /// Numbers per row.
     pub columns: usize,
     /// The numbers, row by row.
     pub values: Vec<f64>,
-    /// The target of each row; empty where the table has none.
+    /// The target of each row; empty if the table has none.
     pub targets: Vec<f64>,
-    /// The names of the classes, where targets are words: a target is the number of its word in the order of the alphabet.
+    /// The names of the classes, if targets are words: a target is the number of its word in alphabetical order.
     pub classes: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ impl Table {
         Ok(Array::from_values([self.targets.len()], &self.targets, dtype)?)
     }
 
-    /// The targets as labels 0, 1, …: their different values, in increasing order, are the classes.
+    /// The targets as labels 0, 1, …: the classes are their distinct values in increasing order.
     pub fn labels(&self) -> Result<Vec<i32>> {
         // Adding 0 makes one number of the two zeros.
         let targets: Vec<f64> = self.targets.iter().map(|target| target + 0.0).collect();

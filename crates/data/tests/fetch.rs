@@ -228,7 +228,7 @@ fn a_server_that_fails_for_a_while_is_asked_again_and_given_up_in_the_end() {
     assert_eq!(asked.len(), 3);
     let folder = tempfile::tempdir().unwrap();
     let (result, asked) = fetched(&file, &[Answer::Status(503); 20], folder.path());
-    assert!(result.unwrap_err().to_string().contains("the server answered 503; what has come is kept"));
+    assert!(result.unwrap_err().to_string().contains("the server answered 503; what was received is kept"));
     assert_eq!(asked.len(), 5);
 }
 

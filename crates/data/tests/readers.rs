@@ -51,8 +51,8 @@ fn idx_files_of_every_type_are_read() {
     assert_eq!((whole(0x08, &[200]), whole(0x09, &[200])), (200.0, -56.0));
     assert_eq!((whole(0x0c, &(-7i32).to_be_bytes()), whole(0x0d, &1.5f32.to_be_bytes())), (-7.0, 1.5));
     assert_eq!(whole(0x0e, &0.1f64.to_be_bytes()), 0.1);
-    assert!(damaged(idx::read(input([0, 0, 7, 0]))).starts_with("is no idx file"));
-    assert!(damaged(idx::read(input(idx(8, &[1], &[1, 2])))).ends_with("something follows them"));
+    assert!(damaged(idx::read(input([0, 0, 7, 0]))).starts_with("is not an idx file"));
+    assert!(damaged(idx::read(input(idx(8, &[1], &[1, 2])))).ends_with("there is something after them"));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn cifar_is_read_from_records_archives_and_folders() {
     }
     assert!(damaged(cifar::read(input(cifar(&[&[10]])), cifar::Kind::Ten)).contains("label 10 in record 0"));
     let empty = cifar::read_archive(input(tar(&[("x", vec![])])), cifar::Kind::Ten, cifar::Part::Test);
-    assert_eq!(damaged(empty), "has no files of the test part of Ten");
+    assert_eq!(damaged(empty), "has no files of the test part of CIFAR-10");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn tables_have_their_target_where_the_format_says() {
         (vec![2.0, 4.0, 6.0], vec![1.0, 7.0], 0)
     );
     assert!(damaged(csv::read(input(text), &format(csv::Target::Named("d".into())))).contains("no column 'd'"));
-    assert!(damaged(csv::read(input("1,2\n3\n"), &csv::Format::default())).starts_with("is no table"));
+    assert!(damaged(csv::read(input("1,2\n3\n"), &csv::Format::default())).starts_with("is not a table"));
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn a_tar_file_that_is_cut_off_between_two_files_is_refused() {
     let first = tar(&files[..1]).len() - 1024;
     for end in [first, whole.len() - 1024] {
         let found = pictures::read(input(&whole[..end]), &pictures::Settings::default());
-        assert_eq!(damaged(found), "has no end: it is truncated");
+        assert_eq!(damaged(found), "has no end-of-archive mark: it is truncated");
     }
 }
 
@@ -296,7 +296,8 @@ fn kept_pictures_are_used_and_made_again_where_they_are_damaged_or_of_something_
     let first = read(&settings);
     let [file] = kept().try_into().unwrap();
     let bytes = std::fs::read(&file).unwrap();
-    // What is kept is used: exchanged for other pixels with a right checksum it would come back; damaged in any way it does not.
+    // What is kept is used: exchanged for other pixels with a right checksum it would come back; damaged in any way it
+    // does not.
     for place in (0..bytes.len()).step_by(7).chain([bytes.len() - 1]) {
         let mut wrong = bytes.clone();
         wrong[place] ^= 4;

@@ -22,7 +22,7 @@ pub const DATASET: Dataset = Dataset {
     }]),
 };
 
-/// All rows, with the number of rings as the target, from the folder of all data.
+/// All rows, with the number of rings as the target, from the data folder.
 ///
 /// ```
 /// assert!(bilevel_data::datasets::abalone::load("no/such/folder").is_err());

@@ -34,7 +34,7 @@ pub const DATASET: Dataset = Dataset {
     ]),
 };
 
-/// The rows to train on and those to test on, with targets −1 and 1, from the folder of all data.
+/// The training and test rows, with targets −1 and 1, from the data folder.
 ///
 /// ```
 /// assert!(bilevel_data::datasets::adult::load("no/such/folder").is_err());

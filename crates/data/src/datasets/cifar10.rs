@@ -1,4 +1,4 @@
-//! CIFAR-10: 50 000 small photographs to train on and 10 000 to test on, of 10 classes, in colour, 32 × 32.
+//! CIFAR-10: 50 000 + 10 000 small colour photographs of 10 classes, 32 × 32.
 
 use crate::error::{Error, Result};
 use crate::images::LabelledImages;
@@ -24,7 +24,7 @@ pub const DATASET: Dataset = Dataset {
     }]),
 };
 
-/// The images to train on and those to test on, from the folder of all data.
+/// The training and test images, from the data folder.
 ///
 /// ```
 /// assert!(bilevel_data::datasets::cifar10::load("no/such/folder").is_err());
@@ -35,10 +35,10 @@ pub fn load(root: impl AsRef<Path>) -> Result<(LabelledImages, LabelledImages)> 
     Ok((part(Part::Train)?, part(Part::Test)?))
 }
 
-/// All 60 000 images as JPEG files, where these are there instead of the published archive: `cifar10_jpeg60k.tar.xz`, with paths
-/// `train/CLASS/NUMBER.jpg` in which the n-th file of a class is the n-th image of that class, and
-/// `labels_train50000_test1000.u8.gz`, by which the images to train on are put into the published order. Those to test on come
-/// class by class. Decoded images are kept in `cache`.
+/// All 60 000 images from JPEG files, for those who have these instead of the published archive:
+/// `cifar10_jpeg60k.tar.xz`, with paths `train/CLASS/NUMBER.jpg` in which the n-th file of a class is the n-th image of
+/// that class, and `labels_train50000_test1000.u8.gz`, by which the training images are put into the published order.
+/// Test images come class by class. Decoded images are cached in `cache`.
 ///
 /// ```
 /// assert!(bilevel_data::datasets::cifar10::load_jpeg("no/such/folder", "no/such/cache").is_err());
@@ -62,8 +62,8 @@ pub fn load_jpeg(root: impl AsRef<Path>, cache: impl AsRef<Path>) -> Result<(Lab
     Ok((train.take(&order)?, part("test")?))
 }
 
-/// The labels of CIFAR-10N (Wei et al. 2022): what people answered when they were shown the images to train on, in the published
-/// order.
+/// The labels of CIFAR-10N (Wei et al. 2022): what people answered when they were shown the training images, in the
+/// published order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HumanLabels {
     /// The true labels.
@@ -72,7 +72,7 @@ pub struct HumanLabels {
     pub aggregate: Vec<i32>,
     /// What each of the three said; 17 to 18 % are wrong.
     pub random: [Vec<i32>; 3],
-    /// A wrong answer, where one of the three gave one; 40 % are wrong.
+    /// A wrong answer if any of the three gave one; 40 % are wrong.
     pub worst: Vec<i32>,
 }
 

@@ -22,7 +22,7 @@ pub const DATASET: Dataset = Dataset {
     }]),
 };
 
-/// The images to train on and those to test on, with their fine labels, from the folder of all data.
+/// The training and test images, with their fine labels, from the data folder.
 ///
 /// ```
 /// assert!(bilevel_data::datasets::cifar100::load("no/such/folder").is_err());

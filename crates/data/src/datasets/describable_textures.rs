@@ -22,7 +22,7 @@ pub const DATASET: Dataset = Dataset {
     }]),
 };
 
-/// All images from the folder of all data, cut to `side` by `side` pixels. Decoded images are kept in `cache`.
+/// All images from the data folder, cut to `side` by `side` pixels. Decoded images are cached in `cache`.
 ///
 /// ```
 /// assert!(bilevel_data::datasets::describable_textures::load("no/such/folder", 128, "no/such/cache").is_err());

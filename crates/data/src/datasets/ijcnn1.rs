@@ -1,4 +1,4 @@
-//! ijcnn1: 49 990 rows to train on and 91 701 to test on, 22 columns, two classes.
+//! ijcnn1: 49 990 + 91 701 rows, 22 columns, two classes.
 
 use crate::error::Result;
 use crate::readers::libsvm::{FirstIndex, read};
@@ -34,7 +34,7 @@ pub const DATASET: Dataset = Dataset {
     ]),
 };
 
-/// The rows to train on and those to test on, with targets −1 and 1, from the folder of all data.
+/// The training and test rows, with targets −1 and 1, from the data folder.
 ///
 /// ```
 /// assert!(bilevel_data::datasets::ijcnn1::load("no/such/folder").is_err());

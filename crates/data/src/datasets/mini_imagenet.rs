@@ -13,13 +13,13 @@ use std::path::Path;
 pub const DATASET: Dataset = Dataset {
     name: "mini-imagenet",
     summary: "100 classes of ImageNet for few-shot learning, 600 colour images per class",
-    licence: "ImageNet's terms: research and education, not commercial",
+    licence: "ImageNet's terms: non-commercial research and education",
     home: "https://github.com/twitter-research/meta-learning-lstm",
     folder: "mini-imagenet",
     access: Access::ByHand {
-        how: "accept ImageNet's terms at https://image-net.org, get the 60 000 images and the split files train.csv, val.csv \
-              and test.csv of https://github.com/twitter-research/meta-learning-lstm, and put them into mini-imagenet/ \
-              with the images in mini-imagenet/images/",
+        how: "accept ImageNet's terms at https://image-net.org, get the 60 000 images, put them into \
+              mini-imagenet/images/, and put the split files train.csv, val.csv and test.csv of \
+              https://github.com/twitter-research/meta-learning-lstm into mini-imagenet/",
         expects: &["images", "train.csv", "val.csv", "test.csv"],
     },
 };
@@ -35,8 +35,8 @@ pub struct FewShot {
     pub test: LabelledImages,
 }
 
-/// The three parts from the folder of all data, in colour, `side` by `side` pixels (84 is usual). Decoded images are kept in
-/// `cache`.
+/// The three parts from the data folder, in colour, `side` by `side` pixels (84 is usual). Decoded images are
+/// cached in `cache`.
 ///
 /// ```
 /// assert!(bilevel_data::datasets::mini_imagenet::load("no/such/folder", 84, "no/such/cache").is_err());

@@ -1,4 +1,4 @@
-//! MNIST: 60 000 handwritten digits to train on and 10 000 to test on, grey, 28 × 28.
+//! MNIST: 60 000 + 10 000 handwritten digits, grey, 28 × 28.
 
 use crate::error::Result;
 use crate::images::LabelledImages;
@@ -45,7 +45,7 @@ pub const DATASET: Dataset = Dataset {
     ]),
 };
 
-/// The images to train on and those to test on, from the folder of all data.
+/// The training and test images, from the data folder.
 ///
 /// ```
 /// assert!(bilevel_data::datasets::mnist::load("no/such/folder").is_err());

@@ -1,4 +1,4 @@
-//! Known datasets, one per file: what it is, where it comes from, and how it is loaded from the folder of all data.
+//! Known datasets, one per file: what it is, where it comes from, and how it is loaded from the data folder.
 
 pub mod abalone;
 pub mod adult;
@@ -16,7 +16,7 @@ pub mod tiny_imagenet;
 
 use crate::registry::Dataset;
 
-/// All of them, in the order of their names.
+/// All of them, sorted by name.
 pub(crate) const ALL: &[&Dataset] = &[
     &adult::DATASET,
     &abalone::DATASET,

@@ -1,4 +1,5 @@
-//! NeRF's synthetic scenes: eight rendered objects, each seen from 100 places to train on, 100 to validate on and 200 to test on.
+//! NeRF's synthetic scenes: eight rendered objects, each with 100 training, 100 validation and
+//! 200 test views.
 
 use crate::error::Result;
 use crate::readers::views::{self, Views};
@@ -9,17 +10,17 @@ use std::path::Path;
 pub const DATASET: Dataset = Dataset {
     name: "nerf-synthetic",
     summary: "eight rendered scenes, 400 posed views of 800 x 800 each",
-    licence: "CC BY 3.0, per scene; see its README",
+    licence: "Creative Commons, different for each scene and partly non-commercial; see its README",
     home: "https://www.matthewtancik.com/nerf",
     folder: "nerf-synthetic",
     access: Access::ByHand {
-        how: "download nerf_synthetic.zip from the Google Drive folder that https://www.matthewtancik.com/nerf links to, and \
-              unpack it so that nerf-synthetic/lego/transforms_train.json is there",
+        how: "download nerf_synthetic.zip from the Google Drive folder linked at https://www.matthewtancik.com/nerf, \
+              and unpack it so that nerf-synthetic/lego/transforms_train.json is there",
         expects: &["lego/transforms_train.json"],
     },
 };
 
-/// The views of a part (`train`, `val` or `test`) of a scene such as `lego`, from the folder of all data.
+/// The views of a part (`train`, `val` or `test`) of a scene such as `lego`, from the data folder.
 ///
 /// ```
 /// assert!(bilevel_data::datasets::nerf_synthetic::load("no/such/folder", "lego", "train").is_err());

@@ -31,8 +31,9 @@ pub const DATASET: Dataset = Dataset {
     ]),
 };
 
-/// The 30 alphabets of the background set and the 20 of the evaluation set, from the folder of all data: grey images of `side`
-/// by `side` pixels, ink 0 and paper 255. A class is a character, `ALPHABET/CHARACTER`. Decoded images are kept in `cache`.
+/// The 30 alphabets of the background set and the 20 of the evaluation set, from the data folder: grey images of `side`
+/// by `side` pixels, ink 0 and paper 255. A class is a character, `ALPHABET/CHARACTER`. Decoded images are cached in
+/// `cache`.
 ///
 /// ```
 /// assert!(bilevel_data::datasets::omniglot::load("no/such/folder", 28, "no/such/cache").is_err());

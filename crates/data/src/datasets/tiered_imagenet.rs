@@ -10,7 +10,7 @@ use std::path::Path;
 pub const DATASET: Dataset = Dataset {
     name: "tiered-imagenet",
     summary: "608 classes of ImageNet for few-shot learning, 779 165 colour images of 84 x 84",
-    licence: "ImageNet's terms: research and education, not commercial",
+    licence: "ImageNet's terms: non-commercial research and education",
     home: "https://github.com/renmengye/few-shot-ssl-public",
     folder: "tiered-imagenet",
     access: Access::ByHand {
@@ -21,8 +21,8 @@ pub const DATASET: Dataset = Dataset {
     },
 };
 
-/// The three parts from the folder of all data, in colour, `side` by `side` pixels (84 is usual). Decoded images are kept in
-/// `cache`.
+/// The three parts from the data folder, in colour, `side` by `side` pixels (84 is usual). Decoded images are
+/// cached in `cache`.
 ///
 /// ```
 /// assert!(bilevel_data::datasets::tiered_imagenet::load("no/such/folder", 84, "no/such/cache").is_err());

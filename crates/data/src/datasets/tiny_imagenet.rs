@@ -1,4 +1,4 @@
-//! Tiny ImageNet: 200 classes of ImageNet in colour, 64 × 64, 500 images each to train on and 50 to validate on.
+//! Tiny ImageNet: 200 classes of ImageNet in colour, 64 × 64, with 500 training and 50 validation images each.
 
 use crate::error::{Error, Result};
 use crate::images::LabelledImages;
@@ -15,7 +15,7 @@ const ARCHIVE: &str = "tiny-imagenet-200.zip";
 pub const DATASET: Dataset = Dataset {
     name: "tiny-imagenet",
     summary: "200 classes of ImageNet, 500 + 50 colour images of 64 x 64 per class",
-    licence: "ImageNet's terms: research and education, not commercial",
+    licence: "ImageNet's terms: non-commercial research and education",
     home: "http://cs231n.stanford.edu",
     folder: "tiny-imagenet",
     access: Access::Files(&[Remote {
@@ -27,8 +27,8 @@ pub const DATASET: Dataset = Dataset {
     }]),
 };
 
-/// The images to train on and those to validate on, from the folder of all data. Decoded images are kept in `cache`. A class has
-/// its WordNet number as its name.
+/// The training and validation images, from the data folder. Decoded images are cached in `cache`. A
+/// class has its WordNet number as its name.
 ///
 /// ```
 /// assert!(bilevel_data::datasets::tiny_imagenet::load("no/such/folder", "no/such/cache").is_err());
@@ -43,12 +43,12 @@ pub fn load(root: impl AsRef<Path>, cache: impl AsRef<Path>) -> Result<(Labelled
     let labels = annotations(&input)?;
     let named = |path: &String| {
         let found = labels.get(path).map(|class| format!("{class}/"));
-        found.ok_or_else(|| input.damaged(format!("does not say of what class {path} is")))
+        found.ok_or_else(|| input.damaged(format!("does not give the class of {path}")))
     };
     let paths = validation.paths.iter().map(named).collect::<Result<_>>()?;
     let (train, validation) = (train.by_folder()?, Pictures { paths, ..validation }.by_folder()?);
     if train.classes != validation.classes {
-        return Err(Error::damaged(input.name(), "has other classes to train on than to validate on"));
+        return Err(Error::damaged(input.name(), "has different classes for training and validation"));
     }
     Ok((train, validation))
 }

@@ -3,7 +3,7 @@
 use bilevel::Key;
 use bilevel::graph::random::philox4x32;
 
-/// Random words in a row.
+/// A sequence of random words.
 pub(crate) struct Draws {
     key: [u32; 2],
     stream: u32,
@@ -11,7 +11,7 @@ pub(crate) struct Draws {
 }
 
 impl Draws {
-    /// Those of a key; another stream is unrelated.
+    /// The sequence of a key; different streams are unrelated.
     pub fn new(key: Key, stream: u32) -> Self {
         Draws { key: key.words(), stream, next: 0 }
     }
@@ -40,7 +40,7 @@ impl Draws {
         }
     }
 
-    /// Puts things into a random order, by Fisher and Yates.
+    /// Shuffles, by Fisher and Yates.
     pub fn shuffle<T>(&mut self, things: &mut [T]) {
         for last in (1..things.len()).rev() {
             things.swap(last, self.below(last + 1));

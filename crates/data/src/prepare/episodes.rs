@@ -1,5 +1,5 @@
-//! Few-shot episodes as tables of rows: those that methods are compared on have to be the same for all of them. For training,
-//! where every hypergradient draws an episode of its own, see [`bilevel::Scope::shots`].
+//! Fixed few-shot episodes, as tables of rows, to compare methods on the same ones. For training, where every
+//! hypergradient draws an episode of its own, see [`bilevel::Scope::shots`].
 
 use super::draws::Draws;
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ pub struct Episodes {
     pub query_labels: Array,
 }
 
-/// So many episodes: N different classes each, and of each class K + Q different rows.
+/// Draws `count` episodes: N different classes each, and K + Q different rows of each class.
 ///
 /// ```
 /// use bilevel::{Classes, Key, Shots};
@@ -35,12 +35,12 @@ pub fn episodes(classes: &Classes, shots: Shots, count: usize, key: bilevel::Key
     let Shots { ways, support, query } = shots;
     let there = classes.names().len();
     if ways == 0 || ways > there {
-        return Err(Error::request(format!("episodes of {ways} ways were asked for, and there are {there} classes")));
+        return Err(Error::request(format!("episodes of {ways} ways were asked for, but there are {there} classes")));
     }
     let each = support.saturating_add(query);
     if let Some(few) = (0..there).find(|class| classes.rows(*class).len() < each) {
         let (name, rows) = (&classes.names()[few], classes.rows(few).len());
-        let reason = format!("class '{name}' has {rows} rows, and an episode takes {support} + {query} of each class");
+        let reason = format!("class '{name}' has {rows} rows, but an episode takes {support} + {query} of each class");
         return Err(Error::request(reason));
     }
     let (mut supports, mut queries, mut chosen) = (vec![], vec![], vec![]);

@@ -1,4 +1,4 @@
-//! Wrong labels made on purpose, each row on its own: with the probability `rate`, a label becomes
+//! Deliberately wrong labels. Independently for each row, with probability `rate`, a label becomes
 //!
 //!   any of the C classes, all equally likely (`uniform_labels`): it is wrong with probability rate·(C − 1)/C
 //!   any of the C − 1 other classes (`flipped_labels`): it is wrong with probability rate
@@ -16,7 +16,7 @@ pub struct Noisy {
     pub wrong: Vec<bool>,
 }
 
-/// Each label with this probability replaced by one drawn from all classes, the true one among them.
+/// Replaces each label, with this probability, by one drawn from all classes, including the true one.
 ///
 /// ```
 /// use bilevel::Key;
@@ -30,7 +30,7 @@ pub fn uniform_labels(labels: &[i32], classes: usize, rate: f64, key: Key) -> Re
     noisy(labels, classes, rate, key, |draws, _| draws.below(classes))
 }
 
-/// Each label with this probability replaced by that of another class.
+/// Replaces each label, with this probability, by that of another class.
 ///
 /// ```
 /// use bilevel::Key;
@@ -61,11 +61,12 @@ fn noisy(
         return Err(Error::request(format!("{rate} is not a probability of noise")));
     }
     if let Some(label) = labels.iter().find(|label| !(0..classes as i64).contains(&i64::from(**label))) {
-        return Err(Error::request(format!("there is a label {label}, and there are {classes} classes")));
+        return Err(Error::request(format!("there is a label {label}, but there are {classes} classes")));
     }
     let mut draws = Draws::new(key, 1);
     let replaced = labels.iter().map(|label| {
-        // Both are drawn for every row, so that the rows replaced at a low rate are among those replaced at a higher one.
+        // Both are drawn for every row, so that the rows replaced at a low rate are among those replaced at a higher
+        // one.
         let (chosen, other) = (draws.uniform() < rate, other(&mut draws, *label as usize));
         if chosen { other as i32 } else { *label }
     });

@@ -1,5 +1,5 @@
-//! What is done to data before they go into a problem: splits, normalisation, noise on labels, fixed episodes. All that is random
-//! follows from a [`Key`](bilevel::Key).
+//! Preparing data for a problem: splits, normalisation, label noise, fixed episodes. Everything random follows from a
+//! [`Key`](bilevel::Key).
 
 mod draws;
 mod episodes;

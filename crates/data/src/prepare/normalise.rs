@@ -19,18 +19,18 @@ use bilevel::{Array, DType};
 pub struct Normalisation {
     /// What is subtracted, one number per channel.
     pub mean: Vec<f64>,
-    /// What is then divided by, one number per channel.
+    /// The divisor after that, one number per channel.
     pub deviation: Vec<f64>,
 }
 
 impl Normalisation {
-    /// MNIST's pixels between 0 and 1 as they are usually normalised.
+    /// The usual normalisation of MNIST's pixels, scaled to 0 … 1.
     pub fn mnist() -> Self {
         Normalisation { mean: vec![0.1307], deviation: vec![0.3081] }
     }
 
-    /// Mean and standard deviation of the channels of an array `[n, c, ..]`, to be taken from training data and applied to all.
-    /// Where a channel is constant, it is divided by 1.
+    /// Mean and standard deviation of the channels of an array `[n, c, ..]`: fit it to training data and apply it to
+    /// all data. A constant channel is divided by 1.
     pub fn fit(array: &Array) -> Result<Self> {
         let (channels, inner) = layout(array.shape())?;
         let (mut sums, mut squares) = (vec![0.0; channels], vec![0.0; channels]);
@@ -52,7 +52,7 @@ impl Normalisation {
     pub fn apply(&self, mut array: Array) -> Result<Array> {
         let (channels, inner) = layout(array.shape())?;
         if [self.mean.len(), self.deviation.len()] != [channels, channels] {
-            let reason = format!("the array has {channels} channels and the normalisation {}", self.mean.len());
+            let reason = format!("the array has {channels} channels but the normalisation has {}", self.mean.len());
             return Err(Error::request(reason));
         }
         if array.dtype() == DType::I32 {
@@ -72,12 +72,12 @@ impl Normalisation {
     }
 }
 
-/// Channels, and how many numbers of one channel come after each other.
+/// The number of channels, and how many consecutive numbers belong to one.
 fn layout(shape: &[usize]) -> Result<(usize, usize)> {
     match shape {
         [_, channels, inner @ ..] if *channels > 0 => Ok((*channels, inner.iter().product())),
         _ => Err(Error::request(format!(
-            "an array [n, channels, ..] was expected, and this one has the shape {shape:?}"
+            "an array [n, channels, ..] was expected, but this one has the shape {shape:?}"
         ))),
     }
 }

@@ -21,8 +21,8 @@ pub fn shuffled(count: usize, key: Key) -> Vec<usize> {
     rows
 }
 
-/// Rows in random parts of these shares of all, which add up to at most 1. Each part is sorted; the size of a part differs from
-/// its share by less than one row.
+/// Splits the rows at random into parts with these shares, which add up to at most 1. Each part is sorted, and its size
+/// differs from its share by less than one row.
 ///
 /// ```
 /// use bilevel::Key;
@@ -40,7 +40,7 @@ pub fn split(count: usize, shares: &[f64], key: Key) -> Result<Vec<Vec<usize>>> 
     Ok(parts)
 }
 
-/// The same for each class on its own, so that every part has the classes in the proportions of the whole.
+/// Splits each class separately, so that every part has the classes in the same proportions.
 ///
 /// ```
 /// use bilevel::Key;
@@ -63,7 +63,11 @@ pub fn split_by_class(labels: &[i32], shares: &[f64], key: Key) -> Result<Vec<Ve
 
 fn check(shares: &[f64]) -> Result<()> {
     let fine = shares.iter().all(|share| (0.0..=1.0).contains(share)) && shares.iter().sum::<f64>() <= 1.0 + 1e-9;
-    if fine { Ok(()) } else { Err(Error::request(format!("the shares {shares:?} are not parts of 1"))) }
+    if fine {
+        Ok(())
+    } else {
+        Err(Error::request(format!("the shares {shares:?} must lie in 0 … 1 and add up to at most 1")))
+    }
 }
 
 /// Part k is what lies between the shares before it and those up to it.

@@ -1,7 +1,7 @@
 //! The files of a folder, a zip file or a tar file of any compression, one after the other.
 //!
-//! Nothing is unpacked onto the disk here. Whatever an archive says about sizes, no more is read from it than the limits allow:
-//! the bytes of all files together count.
+//! Nothing is written to disk here. Whatever an archive says about sizes, no more is read from it than the limits
+//! allow, counting the bytes of all its files together.
 
 use crate::error::{Error, Result};
 use crate::input::Input;
@@ -12,10 +12,10 @@ use std::path::Path;
 
 /// How a zip file begins, with files in it or without.
 const ZIP: [&[u8]; 2] = [b"PK\x03\x04", b"PK\x05\x06"];
-/// Bytes of a block of a tar file; two of zeros end it, and some programs write one.
+/// Bytes of a block of a tar file. Two blocks of zeros end it, though some programs write only one.
 const BLOCK: usize = 512;
 
-/// What is done with a file: its path with `/` between folders, and its bytes.
+/// Called with each file: its path, with `/` between folders, and its bytes.
 pub(crate) type Visit<'a> = dyn FnMut(String, Vec<u8>) -> Result<()> + 'a;
 
 /// Visits every wanted file: in the order of their paths in folders and zip files, as they come in tar files.
@@ -34,7 +34,8 @@ pub(crate) fn visit(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Vi
 /// The paths of the files in a folder, sorted, relative to it and with `/` between folders.
 pub(crate) fn files_in(folder: &Path, limits: &Limits) -> Result<Vec<String>> {
     let (mut found, mut folders) = (vec![], vec![(folder.to_path_buf(), String::new())]);
-    // A link to a folder is followed, and a folder that was seen is not looked into again: links could lead around for ever.
+    // A link to a folder is followed, and a folder that was seen is not looked into again: links could lead around for
+    // ever.
     let mut seen = HashSet::new();
     while let Some((folder, before)) = folders.pop() {
         let failed = Error::io("read the folder", &folder);
@@ -78,7 +79,7 @@ fn visit_folder(input: &Input, folder: &Path, wanted: &dyn Fn(&str) -> bool, vis
 fn visit_zip(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) -> Result<()> {
     let damaged = |error: zip::result::ZipError| match error {
         zip::result::ZipError::Io(error) => input.decoding(error),
-        other => input.damaged(format!("is no zip file that can be read: {other}")),
+        other => input.damaged(format!("is not a readable zip file: {other}")),
     };
     let (packed, length) = input.packed()?;
     let mut archive = zip::ZipArchive::new(packed).map_err(damaged)?;
@@ -106,7 +107,7 @@ fn visit_tar(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) ->
     let mut allowance = Allowance::unpacking(&input.limits(), length);
     let mut stream = input.stream()?;
     if stream.fill_buf().map_err(|error| input.decoding(error))?.is_empty() {
-        return Err(input.damaged("is empty, and a folder, a zip file or a tar file was expected"));
+        return Err(input.damaged("is empty, but a folder, a zip file or a tar file was expected"));
     }
     let mut ending = Ending { inner: stream, zeros: 0 };
     let mut archive = tar::Archive::new(&mut ending);
@@ -118,7 +119,7 @@ fn visit_tar(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) ->
             continue;
         }
         let name = String::from_utf8(entry.path_bytes().into_owned());
-        let path = tidy(&name.map_err(|_| input.damaged("has a file whose name is not UTF-8"))?);
+        let path = tidy(&name.map_err(|_| input.damaged("contains a file whose name is not UTF-8"))?);
         if wanted(&path) {
             let size = entry.size();
             let bytes = allowance.read_all(&format!("{}: {path}", input.name()), entry)?;
@@ -133,12 +134,12 @@ fn visit_tar(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) ->
     std::io::copy(&mut ending, &mut std::io::sink()).map_err(|error| input.decoding(error))?;
     // The decoder takes the end of the stream for the end of the archive.
     if ending.zeros < BLOCK {
-        return Err(input.damaged("has no end: it is truncated"));
+        return Err(input.damaged("has no end-of-archive mark: it is truncated"));
     }
     Ok(())
 }
 
-/// A reader that knows with how many zeros what was read ends.
+/// A reader that counts the zeros at the end of what it has read so far.
 struct Ending<R> {
     inner: R,
     zeros: usize,
@@ -153,7 +154,7 @@ impl<R: Read> Read for Ending<R> {
     }
 }
 
-/// A path as archives have it, without `./` at its beginning and with `/` between folders.
+/// A path without leading `./` and with `/` between folders.
 fn tidy(path: &str) -> String {
     let path = path.replace('\\', "/");
     let mut rest = path.as_str();

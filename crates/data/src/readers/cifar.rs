@@ -1,10 +1,11 @@
-//! CIFAR-10 and CIFAR-100 in their binary form: records of a label byte (CIFAR-100: two, coarse and fine) and 3072 bytes, the
-//! red, green and blue plane of 32 × 32 pixels.
+//! CIFAR-10 and CIFAR-100 in their binary form: records of a label byte (CIFAR-100: two, coarse and fine) and 3072
+//! bytes, the red, green and blue plane of 32 × 32 pixels.
 
 use crate::error::Result;
 use crate::images::{Images, LabelledImages};
 use crate::input::Input;
 use crate::readers::archive;
+use std::fmt;
 
 /// Bytes of a picture.
 const PICTURE: usize = 3 * 32 * 32;
@@ -18,16 +19,16 @@ pub const CIFAR10_CLASSES: [&str; 10] =
 pub enum Kind {
     /// CIFAR-10: one label, of 10 classes.
     Ten,
-    /// CIFAR-100: a coarse label of 20 classes and a fine one of 100. The fine one is taken.
+    /// CIFAR-100: a coarse label (20 classes) and a fine label (100 classes), of which the fine one is used.
     Hundred,
 }
 
 /// Which part of the dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// 50 000 images to train on.
+    /// The 50 000 training images.
     Train,
-    /// 10 000 images to test on.
+    /// The 10 000 test images.
     Test,
 }
 
@@ -53,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// Whether a file of the published archive belongs to a part.
+    /// Whether a file of the published archive belongs to this part.
     fn has(self, part: Part, file: &str) -> bool {
         match (self, part) {
             (Kind::Ten, Part::Train) => file.starts_with("data_batch_") && file.ends_with(".bin"),
@@ -61,6 +62,24 @@ impl Kind {
             (Kind::Hundred, Part::Train) => file == "train.bin",
             (Kind::Hundred, Part::Test) => file == "test.bin",
         }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Ten => "CIFAR-10",
+            Kind::Hundred => "CIFAR-100",
+        })
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Part::Train => "training",
+            Part::Test => "test",
+        })
     }
 }
 
@@ -79,8 +98,8 @@ pub fn read(input: impl Into<Input>, kind: Kind) -> Result<LabelledImages> {
     records(&input, &input.bytes()?, kind)
 }
 
-/// Reads a part from the published archive (`cifar-10-binary.tar.gz`, `cifar-100-binary.tar.gz`, or a tar or zip file of other
-/// compression with the same files in it), or from the folder it was unpacked into.
+/// Reads a part from the published archive (`cifar-10-binary.tar.gz`, `cifar-100-binary.tar.gz`, or any tar or zip
+/// file with the same files in it), or from the folder it was unpacked into.
 ///
 /// ```
 /// use bilevel_data::{Error, readers::cifar};
@@ -96,9 +115,7 @@ pub fn read_archive(input: impl Into<Input>, kind: Kind, part: Part) -> Result<L
         Ok(())
     })?;
     if files.is_empty() {
-        return Err(
-            input.damaged(format!("has no files of the {} part of {kind:?}", format!("{part:?}").to_lowercase()))
-        );
+        return Err(input.damaged(format!("has no files of the {part} part of {kind}")));
     }
     files.sort();
     let bytes: Vec<u8> = files.into_iter().flat_map(|(_, bytes)| bytes).collect();
@@ -108,7 +125,7 @@ pub fn read_archive(input: impl Into<Input>, kind: Kind, part: Part) -> Result<L
 fn records(input: &Input, bytes: &[u8], kind: Kind) -> Result<LabelledImages> {
     let record = kind.labels() + PICTURE;
     if !bytes.len().is_multiple_of(record) {
-        let reason = format!("has {} bytes, which is no number of whole records of {record}", bytes.len());
+        let reason = format!("has {} bytes, which is not a whole number of records of {record} bytes", bytes.len());
         return Err(input.damaged(reason));
     }
     let count = bytes.len() / record;
@@ -118,7 +135,7 @@ fn records(input: &Input, bytes: &[u8], kind: Kind) -> Result<LabelledImages> {
         let (label, picture) = record.split_at(kind.labels());
         let label = i32::from(label[kind.labels() - 1]);
         if label as usize >= kind.classes() {
-            let reason = format!("has the label {label} in record {number}, and there are {} classes", kind.classes());
+            let reason = format!("has the label {label} in record {number}, but there are {} classes", kind.classes());
             return Err(input.damaged(reason));
         }
         labels.push(label);

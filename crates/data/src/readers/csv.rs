@@ -6,14 +6,14 @@ use crate::table::Table;
 use std::collections::BTreeSet;
 use std::io::BufRead;
 
-/// What stands above the rows.
+/// What precedes the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
     /// Nothing: the first line is a row.
     None,
     /// The names of the columns.
     Names,
-    /// So many lines to leave out.
+    /// This many lines to skip.
     Skip(usize),
 }
 
@@ -41,11 +41,11 @@ pub enum Target {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// What stands between columns: a comma by default.
+    /// The separator between columns: a comma by default.
     pub separator: u8,
-    /// What stands above the rows: nothing by default.
+    /// What precedes the rows: nothing by default.
     pub header: Header,
-    /// What is to be predicted: the last column by default.
+    /// The column to predict: the last by default.
     pub target: Target,
 }
 
@@ -55,12 +55,12 @@ impl Default for Format {
     }
 }
 
-/// Reads a table of numbers. Targets may be words: then they are numbered in the order of the alphabet.
+/// Reads a table of numbers. Targets may be words, which are then numbered alphabetically.
 ///
 /// ```
 /// use bilevel_data::{Input, readers::csv};
 /// let error = csv::read(Input::from_bytes("iris.csv", "5.1,a,0\n"), &csv::Format::default()).unwrap_err().to_string();
-/// assert_eq!(error, "iris.csv has, in line 1, 'a', which is no finite number");
+/// assert_eq!(error, "iris.csv has, in line 1, 'a', which is not a finite number");
 /// ```
 pub fn read(input: impl Into<Input>, format: &Format) -> Result<Table> {
     let input = input.into();
@@ -92,7 +92,7 @@ pub fn read(input: impl Into<Input>, format: &Format) -> Result<Table> {
             }
             let number = cell.parse().ok().filter(|number: &f64| number.is_finite()).ok_or_else(|| {
                 let cell: String = cell.chars().take(40).collect();
-                input.damaged(format!("has, in line {line}, '{cell}', which is no finite number"))
+                input.damaged(format!("has, in line {line}, '{cell}', which is not a finite number"))
             })?;
             values.push(number);
         }
@@ -112,7 +112,7 @@ fn refuse(input: &Input, error: csv::Error) -> Error {
     let said = error.to_string();
     match error.into_kind() {
         csv::ErrorKind::Io(error) => input.decoding(error),
-        _ => input.damaged(format!("is no table: {said}")),
+        _ => input.damaged(format!("is not a table: {said}")),
     }
 }
 
@@ -137,7 +137,7 @@ fn target_column(input: &Input, target: &Target, names: &[String], width: usize)
     }
 }
 
-/// Targets as numbers, and the names of the classes where they are words.
+/// Targets as numbers, and the names of the classes if they are words.
 fn numbered(targets: Vec<String>) -> (Vec<f64>, Vec<String>) {
     let finite = |target: &String| target.parse().ok().filter(|number: &f64| number.is_finite());
     if let Some(numbers) = targets.iter().map(finite).collect() {

@@ -1,5 +1,5 @@
-//! idx, the format of MNIST: `[0, 0, type, axes]`, then the length of each axis and the numbers, all with the highest byte
-//! first.
+//! idx, the format of MNIST: `[0, 0, type, axes]`, then the length of each axis and the numbers, all with the highest
+//! byte first.
 
 use crate::element::{Element, Order};
 use crate::error::Result;
@@ -15,13 +15,13 @@ use crate::numbers::Numbers;
 /// let numbers = idx::read(Input::from_bytes("six", file))?;
 /// assert_eq!((numbers.shape(), numbers.to_f64()), (&[2, 3][..], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
 /// let error = idx::read(Input::from_bytes("five", &file[..17])).unwrap_err().to_string();
-/// assert_eq!(error, "five declares 6 bytes of numbers [2, 3] and has 5: it is truncated");
+/// assert_eq!(error, "five declares 6 bytes of numbers [2, 3] but has 5: it is truncated");
 /// # Ok::<(), bilevel_data::Error>(())
 /// ```
 pub fn read(input: impl Into<Input>) -> Result<Numbers> {
     let input = input.into();
     let bytes = input.bytes()?;
-    let no_idx = || input.damaged("is no idx file: it does not begin with two zeros, a type and a number of axes");
+    let no_idx = || input.damaged("is not an idx file: it does not begin with two zeros, a type and a number of axes");
     let (&[zero, also_zero, kind, axes], rest) = bytes.split_first_chunk().ok_or_else(no_idx)?;
     let element = match kind {
         _ if (zero, also_zero) != (0, 0) => return Err(no_idx()),
@@ -55,12 +55,12 @@ pub fn read_labelled(images: impl Into<Input>, labels: impl Into<Input>, classes
     let numbers = read(&images)?;
     let shape = match *numbers.shape() {
         [count, height, width] => [count, 1, height, width],
-        ref other => return Err(images.damaged(format!("has the shape {other:?}, and images have three axes"))),
+        ref other => return Err(images.damaged(format!("has the shape {other:?}, but images have three axes"))),
     };
     let pixels = numbers.into_bytes().ok_or_else(|| images.damaged("holds numbers that are not bytes"))?;
     let numbers = read(&labels)?.labels(classes).map_err(|error| labels.damaged(format!("has no labels: {error}")))?;
     if numbers.len() != shape[0] {
-        let reason = format!("has {} labels, and {} has {} images", numbers.len(), images.name(), shape[0]);
+        let reason = format!("has {} labels, but {} has {} images", numbers.len(), images.name(), shape[0]);
         return Err(labels.damaged(reason));
     }
     LabelledImages::new(Images::new(shape, pixels)?, numbers, (0..classes).map(|class| class.to_string()).collect())

@@ -1,11 +1,11 @@
-//! libsvm's text: a line per row, `target index:value index:value …` with increasing indices; what is not named is 0.
+//! libsvm's text: a line per row, `target index:value index:value …` with increasing indices; missing entries are 0.
 
 use crate::error::Result;
 use crate::input::Input;
 use crate::table::Table;
 use std::io::BufRead;
 
-/// The longest line taken, in bytes.
+/// The longest line accepted, in bytes.
 const LONGEST_LINE: u64 = 64 << 20;
 
 /// The index of the first column. Most files begin with 1; some, such as tick's copy of a9a, with 0.
@@ -17,7 +17,7 @@ pub enum FirstIndex {
     One,
 }
 
-/// Rows of which only what is not 0 is kept.
+/// Rows of which only the nonzero entries are stored.
 ///
 /// ```
 /// use bilevel_data::{Input, readers::libsvm};
@@ -33,7 +33,7 @@ pub struct Sparse {
     targets: Vec<f64>,
     /// Where each row ends in the entries.
     ends: Vec<usize>,
-    /// Column and value of what is not left out, row by row.
+    /// Column and value of each stored entry, row by row.
     entries: Vec<(u32, f64)>,
 }
 
@@ -43,7 +43,7 @@ impl Sparse {
         self.targets.len()
     }
 
-    /// One more than the last column that is named.
+    /// One more than the highest column index.
     pub fn columns(&self) -> usize {
         self.columns
     }
@@ -53,17 +53,17 @@ impl Sparse {
         &self.targets
     }
 
-    /// The columns and values of a row that are not left out.
+    /// The stored entries of a row: column and value.
     pub fn row(&self, row: usize) -> &[(u32, f64)] {
         let from = row.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied());
         from.zip(self.ends.get(row)).map_or(&[], |(from, to)| &self.entries[from..*to])
     }
 
-    /// All numbers, zeros too. Where a test set names fewer columns than the training set, say how many there are.
+    /// All numbers, zeros included. Give the number of columns where a test set uses fewer than the training set.
     pub fn to_table(&self, columns: Option<usize>) -> Result<Table> {
         let columns = columns.unwrap_or(self.columns);
         if columns < self.columns {
-            let reason = format!("names column {} of {columns}; ask for at least {}", self.columns, self.columns);
+            let reason = format!("uses column {} of {columns}; ask for at least {}", self.columns, self.columns);
             return Err(self.input.damaged(reason));
         }
         let count = self.input.limits().elements(self.input.name(), &[self.rows(), columns], size_of::<f64>())?;
@@ -79,8 +79,8 @@ impl Sparse {
 ///
 /// ```
 /// use bilevel_data::{Input, readers::libsvm};
-/// let error = libsvm::read(Input::from_bytes("heart", "1 1:0.5 1:2"), libsvm::FirstIndex::One).unwrap_err().to_string();
-/// assert_eq!(error, "heart has, in line 1, index 1 after index 1: they must increase");
+/// let found = libsvm::read(Input::from_bytes("heart", "1 1:0.5 1:2"), libsvm::FirstIndex::One);
+/// assert_eq!(found.unwrap_err().to_string(), "heart has, in line 1, index 1 after index 1: they must increase");
 /// ```
 pub fn read(input: impl Into<Input>, first: FirstIndex) -> Result<Sparse> {
     let input = input.into();
@@ -97,7 +97,8 @@ pub fn read(input: impl Into<Input>, first: FirstIndex) -> Result<Sparse> {
         if read as u64 == LONGEST_LINE {
             return Err(input.damaged(format!("has more than {LONGEST_LINE} bytes in line {number}")));
         }
-        let text = std::str::from_utf8(&line).map_err(|_| input.damaged(format!("has no text in line {number}")))?;
+        let text = std::str::from_utf8(&line)
+            .map_err(|_| input.damaged(format!("has bytes that are not text in line {number}")))?;
         let text = text.split('#').next().unwrap_or_default();
         parse(&mut found, text, first).map_err(|reason| input.damaged(format!("has, in line {number}, {reason}")))?;
         input.limits().count(input.name(), "rows", found.rows())?;
@@ -107,7 +108,7 @@ pub fn read(input: impl Into<Input>, first: FirstIndex) -> Result<Sparse> {
     Ok(found)
 }
 
-/// Adds a row; an empty line is none.
+/// Adds a row; empty lines are skipped.
 fn parse(found: &mut Sparse, line: &str, first: FirstIndex) -> std::result::Result<(), String> {
     let mut words = line.split_ascii_whitespace();
     let Some(target) = words.next() else { return Ok(()) };
@@ -115,7 +116,7 @@ fn parse(found: &mut Sparse, line: &str, first: FirstIndex) -> std::result::Resu
     let mut before: Option<u32> = None;
     for word in words {
         let (index, value) = word.split_once(':').ok_or_else(|| format!("'{}' without a colon", start(word)))?;
-        let index: u32 = index.parse().map_err(|_| format!("'{}', which is no index of a column", start(index)))?;
+        let index: u32 = index.parse().map_err(|_| format!("'{}', which is not a column index", start(index)))?;
         if let Some(before) = before.filter(|before| *before >= index) {
             return Err(format!("index {index} after index {before}: they must increase"));
         }
@@ -133,10 +134,10 @@ fn parse(found: &mut Sparse, line: &str, first: FirstIndex) -> std::result::Resu
 
 fn number(text: &str) -> std::result::Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite());
-    number.ok_or_else(|| format!("'{}', which is no finite number", start(text)))
+    number.ok_or_else(|| format!("'{}', which is not a finite number", start(text)))
 }
 
-/// As much of a word as fits into a sentence.
+/// As much of a word as an error message needs.
 fn start(word: &str) -> String {
     word.chars().take(40).collect()
 }

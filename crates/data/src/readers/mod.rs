@@ -1,5 +1,6 @@
-//! One reader per format. Each takes anything that becomes an [`Input`](crate::Input): a path, or bytes; gzip, bzip2 and xz are
-//! unpacked on the way. A file that is truncated, damaged or larger than the [`Limits`](crate::Limits) allow gives an error.
+//! One reader per format. Each takes anything that becomes an [`Input`](crate::Input): a path, or bytes; gzip, bzip2
+//! and xz are unpacked on the way. A file that is truncated, damaged or larger than the [`Limits`](crate::Limits) allow
+//! gives an error.
 
 pub(crate) mod archive;
 pub mod cifar;

@@ -1,7 +1,7 @@
 //! NumPy's arrays: `.npy`, one array, and `.npz`, a zip file of them.
 //!
-//! A `.npy` file is `\x93NUMPY`, two bytes of version, the length of its header (two bytes, four from version 2 on) and the
-//! header, the text of a Python dictionary:
+//! A `.npy` file is `\x93NUMPY`, two bytes of version, the length of its header (two bytes, four from version 2 on) and
+//! the header, the text of a Python dictionary:
 //!
 //!   {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
 
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Reads a `.npy` file: truth values, integers and floats of any width, in either order of bytes and of axes.
+/// Reads a `.npy` file: booleans, integers and floats of any width, in either order of bytes and of axes.
 ///
 /// ```
 /// use bilevel_data::{Input, readers::npy};
@@ -49,13 +49,13 @@ pub fn read_npz(input: impl Into<Input>) -> Result<BTreeMap<String, Numbers>> {
 
 fn array(bytes: &[u8], place: &str, limits: &Limits) -> Result<Numbers> {
     let damaged = |reason: &str| Error::damaged(place, reason);
-    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| damaged("is no .npy file"))?;
+    let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| damaged("is not a .npy file"))?;
     let short = || damaged("ends within its header");
     let (&[version, _], rest) = rest.split_first_chunk().ok_or_else(short)?;
     let (length, rest) = match version {
         1 => rest.split_first_chunk().map(|(length, rest)| (u16::from_le_bytes(*length) as usize, rest)),
         2 | 3 => rest.split_first_chunk().map(|(length, rest)| (u32::from_le_bytes(*length) as usize, rest)),
-        _ => return Err(damaged("is a .npy file of a version after 3, which is not known")),
+        _ => return Err(damaged("is a .npy file of a version later than 3, which is not supported")),
     }
     .ok_or_else(short)?;
     let (header, numbers) = rest.split_at_checked(length).ok_or_else(short)?;
@@ -65,7 +65,7 @@ fn array(bytes: &[u8], place: &str, limits: &Limits) -> Result<Numbers> {
         damaged(&format!("has a header that cannot be read: {start}"))
     })?;
     let element = header.element().ok_or_else(|| {
-        damaged(&format!("holds '{}', and only truth values, integers and floats are read", header.kind))
+        damaged(&format!("holds '{}', but only booleans, integers and floats can be read", header.kind))
     })?;
     if !header.fortran {
         return element.numbers(header.order(), header.shape, numbers, limits, place);

@@ -7,7 +7,7 @@ use crate::numbers::Numbers;
 use safetensors::tensor::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 
-/// Reads all arrays of a file by name. 16-bit floats become 32-bit ones, truth values 0 and 1.
+/// Reads all arrays of a file by name. 16-bit floats become 32-bit ones, booleans 0 and 1.
 ///
 /// ```
 /// use bilevel::{Array, Leaf, save_tree};
@@ -22,11 +22,11 @@ pub fn read(input: impl Into<Input>) -> Result<BTreeMap<String, Numbers>> {
     let input = input.into();
     let bytes = input.bytes()?;
     let file = SafeTensors::deserialize(&bytes)
-        .map_err(|error| input.damaged(format!("is no safetensors file that can be read: {error}")))?;
+        .map_err(|error| input.damaged(format!("is not a readable safetensors file: {error}")))?;
     let mut arrays = BTreeMap::new();
     for (name, view) in file.iter() {
         let element = element(view.dtype()).ok_or_else(|| {
-            input.damaged(format!("holds '{name}' of the type {:?}, which is not read", view.dtype()))
+            input.damaged(format!("holds '{name}' of the type {:?}, which cannot be read", view.dtype()))
         })?;
         let place = format!("{}: {name}", input.name());
         let numbers = element.numbers(Order::Little, view.shape().to_vec(), view.data(), &input.limits(), &place)?;

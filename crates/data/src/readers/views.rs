@@ -1,6 +1,6 @@
-//! Posed views: photographs or renderings of one scene, each with the camera it was taken by, as NeRF's `transforms.json` has
-//! them. With W pixels a row and the angle α the picture spans, the focal length is f = W/2 / tan(α/2) pixels, and the ray
-//! through column i and row j of a camera with rotation R and place o is
+//! Posed views: photographs or renderings of one scene, each with the camera it was taken by, as NeRF's
+//! `transforms.json` has them. With W pixels per row and α the horizontal angle of view, the focal length is f = W/2 /
+//! tan(α/2) pixels, and the ray through column i and row j of a camera with rotation R and place o is
 //!
 //!   r(t) = o + t·R·d,   d = ((i + ½ − W/2)/f, −(j + ½ − H/2)/f, −1)
 
@@ -17,11 +17,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Views {
     /// The pictures, with their opacity: `[n, 4, h, w]`.
     pub images: Images,
-    /// The angle a picture spans from its left to its right, in radians.
+    /// The horizontal angle of view, in radians.
     pub angle: f64,
-    /// From the coordinates of each camera to those of the scene: rotation and place in the first three rows.
+    /// For each camera, the map from its coordinates to those of the scene: rotation and position in the first three
+    /// rows.
     pub poses: Vec<[[f64; 4]; 4]>,
-    /// The paths of the pictures as the description has them.
+    /// The paths of the pictures, as given in the description.
     pub paths: Vec<String>,
 }
 
@@ -38,7 +39,7 @@ struct Frame {
 }
 
 impl Views {
-    /// The rays through all pixels of a view, row by row: where they begin, and where they go.
+    /// The rays through all pixels of a view, row by row: origin and direction.
     ///
     /// ```
     /// use bilevel_data::{Images, readers::views::Views};
@@ -64,7 +65,7 @@ impl Views {
 
 /// Reads the views that a description in a folder, zip file or tar file lists, such as `transforms_train.json`.
 ///
-/// Paths in it are relative to the folder it lies in; NeRF's have no ending, and `.png` is meant.
+/// Paths in it are relative to its folder; a path without an extension, as in NeRF's files, means a `.png` file.
 ///
 /// ```
 /// assert!(bilevel_data::readers::views::read("no/such/lego.zip", "transforms_train.json").is_err());

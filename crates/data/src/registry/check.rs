@@ -1,30 +1,30 @@
-//! Whether a dataset is there, and whole.
+//! Whether a dataset is present and intact.
 
 use super::{Access, Dataset, Remote};
 use crate::digest::of_file;
 use crate::error::{Error, Result};
 use std::path::Path;
 
-/// What was found of a file.
+/// The state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileState {
-    /// It is there, and its SHA-256 is right.
+    /// It is present, and its SHA-256 is right.
     Good,
-    /// It is there, as somebody put it there; there is no SHA-256 to compare with.
+    /// It is present, but there is no SHA-256 to compare with.
     There,
-    /// It is not there.
+    /// It is missing.
     Missing,
-    /// It has another size.
+    /// Its size is wrong.
     WrongSize {
         /// Bytes it has.
         found: u64,
     },
-    /// It has the right size and other bytes.
+    /// Its size is right, but not its SHA-256.
     WrongBytes,
 }
 
 impl FileState {
-    /// True where nothing is left to do.
+    /// True if nothing is left to do.
     pub fn is_fine(self) -> bool {
         matches!(self, FileState::Good | FileState::There)
     }
@@ -34,7 +34,7 @@ impl std::fmt::Display for FileState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             FileState::Good => write!(f, "good"),
-            FileState::There => write!(f, "there, without a SHA-256 to compare with"),
+            FileState::There => write!(f, "present (no SHA-256 to compare with)"),
             FileState::Missing => write!(f, "missing"),
             FileState::WrongSize { found } => write!(f, "damaged: it has {found} bytes"),
             FileState::WrongBytes => write!(f, "damaged: its SHA-256 differs"),
@@ -42,7 +42,7 @@ impl std::fmt::Display for FileState {
     }
 }
 
-/// The files of a dataset in the folder of all data, each with what was found of it.
+/// The files of a dataset in the data folder, each with its state.
 ///
 /// ```
 /// use bilevel_data::registry::{FileState, check, find};
@@ -64,7 +64,7 @@ pub fn check(dataset: &Dataset, root: impl AsRef<Path>) -> Result<Vec<(String, F
     }
 }
 
-/// What is found of one file in the dataset's folder.
+/// The state of one file in the dataset's folder.
 pub fn check_file(file: &Remote, folder: &Path) -> Result<FileState> {
     let path = folder.join(file.name);
     let failed = Error::io("read", &path);

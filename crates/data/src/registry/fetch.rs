@@ -1,7 +1,8 @@
-//! Downloads that go on where they stopped.
+//! Downloads that resume where they stopped.
 //!
-//! What has come so far lies in `.NAME.part` beside the file's place. A request asks for the bytes that are missing; where a
-//! server sends all of them instead, the download begins anew. A file gets its name when its size and SHA-256 are right.
+//! What has been received so far is in `.NAME.part`, beside the file to be. Each request asks for the missing bytes; if
+//! the server sends the whole file instead, the download starts over. The file gets its name once its size and SHA-256
+//! are right.
 
 use super::check::{FileState, check_file};
 use super::unpack::unpack;
@@ -13,9 +14,9 @@ use std::io::{Read, Seek, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// How often a download is gone on with before it is given up.
+/// Attempts without any progress before a download is given up.
 const ATTEMPTS: u32 = 5;
-/// The wait before the second attempt; it doubles with each.
+/// The wait before the second attempt; it doubles each time.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// How long a server may stay silent.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -25,14 +26,14 @@ const SILENCE: Duration = Duration::from_secs(60);
 pub struct Progress<'a> {
     /// The file.
     pub file: &'a str,
-    /// Bytes that are there.
+    /// Bytes received.
     pub done: u64,
     /// Bytes of the whole file.
     pub bytes: u64,
 }
 
-/// Gets all files of a dataset that are not there or damaged into the folder of all data, compares their SHA-256, and unpacks
-/// what has to be. It can be stopped at any moment and goes on where it was.
+/// Downloads all files of a dataset that are missing or damaged into the data folder, verifies their SHA-256, and
+/// unpacks those that need it. It can be interrupted at any moment and resumes where it stopped.
 ///
 /// ```
 /// use bilevel_data::registry::{fetch, find};
@@ -88,7 +89,9 @@ fn download(agent: &ureq::Agent, file: &Remote, folder: &Path, progress: &mut dy
                 // What lay there from another time may be what is wrong, so what was begun is begun anew once.
                 if before == 0 {
                     std::fs::remove_file(&path).map_err(failed)?;
-                    return Err(refuse(format!("{reason}; the file has been changed there, or on its way")));
+                    return Err(refuse(format!(
+                        "{reason}; the file has changed on the server or was damaged on its way"
+                    )));
                 }
                 part.set_len(0).map_err(&failed)?;
                 reason
@@ -105,7 +108,7 @@ fn download(agent: &ureq::Agent, file: &Remote, folder: &Path, progress: &mut dy
         let more = length(&part).map_err(&failed)? > before;
         (attempt, wait) = if more { (1, FIRST_WAIT) } else { (attempt + 1, wait) };
         if attempt > ATTEMPTS {
-            return Err(refuse(format!("{reason}; what has come is kept, so try again later")));
+            return Err(refuse(format!("{reason}; what was received is kept, so try again later")));
         }
         std::thread::sleep(wait);
         wait = (wait * 2).min(SILENCE);
@@ -118,9 +121,9 @@ fn download(agent: &ureq::Agent, file: &Remote, folder: &Path, progress: &mut dy
 enum Outcome {
     /// All bytes are there.
     Whole,
-    /// It broke off, and may be gone on with.
+    /// It broke off, and can be resumed.
     Broken(String),
-    /// It will not get better by trying again.
+    /// Trying again will not help.
     Refused(String),
 }
 

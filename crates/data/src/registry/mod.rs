@@ -1,6 +1,7 @@
-//! Known datasets: what they are, where they come from, whether they are there, and how to get them.
+//! Known datasets: what they are, where they come from, whether they are present and intact, and how to get them.
 //!
-//! What `list`, `check` and `fetch` of a command need is here; a dataset itself is a file in [`datasets`](crate::datasets).
+//! This is what the subcommands `list`, `check` and `fetch` need; each dataset is described in a file of its own in
+//! [`datasets`](crate::datasets).
 
 mod check;
 mod fetch;
@@ -13,30 +14,30 @@ pub use fetch::{Progress, fetch};
 /// A dataset that is known by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dataset {
-    /// The name it is asked for by.
+    /// Its name.
     pub name: &'static str,
     /// What it is, in a sentence.
     pub summary: &'static str,
     /// Its licence, or what is known of it.
     pub licence: &'static str,
-    /// The page of those who made it.
+    /// Its home page.
     pub home: &'static str,
-    /// The folder its files lie in, within that of all data.
+    /// The folder of its files, within the data folder.
     pub folder: &'static str,
-    /// How it is had.
+    /// How to get it.
     pub access: Access,
 }
 
-/// How a dataset is had.
+/// How to get a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// By downloading these files.
     Files(&'static [Remote]),
-    /// Only by a person, who has to accept terms or to log in.
+    /// By hand, because terms have to be accepted or an account is needed.
     ByHand {
-        /// Where it is, what to accept, and where to put it.
+        /// Where to find it, what to accept, and where to put it.
         how: &'static str,
-        /// What has to be in its folder then.
+        /// What must be in its folder afterwards.
         expects: &'static [&'static str],
     },
 }
@@ -52,12 +53,12 @@ pub struct Remote {
     pub bytes: u64,
     /// The SHA-256 of its bytes, in hexadecimal.
     pub sha256: &'static str,
-    /// The folder it is unpacked into, beside it; none where readers read it as it is.
+    /// The folder to unpack it into, beside it; none where readers read the file as it is.
     pub unpack: Option<&'static str>,
 }
 
 impl Dataset {
-    /// Bytes to download; `None` where that is done by hand.
+    /// Bytes to download; `None` if that has to be done by hand.
     pub fn bytes(&self) -> Option<u64> {
         match self.access {
             Access::Files(files) => Some(files.iter().map(|file| file.bytes).sum()),
@@ -66,7 +67,7 @@ impl Dataset {
     }
 }
 
-/// All known datasets, in the order of their names.
+/// All known datasets, sorted by name.
 ///
 /// ```
 /// use bilevel_data::registry;
@@ -79,7 +80,7 @@ pub fn list() -> &'static [&'static Dataset] {
     crate::datasets::ALL
 }
 
-/// The dataset of a name.
+/// The dataset with this name.
 ///
 /// ```
 /// use bilevel_data::registry;
@@ -93,7 +94,7 @@ pub fn find(name: &str) -> Result<&'static Dataset> {
     found.ok_or_else(|| Error::UnknownDataset { name: name.into() })
 }
 
-/// What was probably meant, or all there is.
+/// What was probably meant, or the names there are.
 pub(crate) fn suggestion(name: &str) -> String {
     let names = || list().iter().map(|dataset| dataset.name);
     match bilevel::nearest(name, names()) {

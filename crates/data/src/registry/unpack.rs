@@ -1,14 +1,14 @@
-//! Archives unpacked into a folder that is whole or not there.
+//! Unpacks an archive into a folder that is either complete or absent.
 
 use crate::error::{Error, Result};
 use crate::input::Input;
 use crate::readers::archive;
 use std::path::{Component, Path, PathBuf};
 
-/// Unpacks a zip or tar file into a folder; where the folder is there already, it is left alone.
+/// Unpacks a zip or tar file into a folder, unless the folder exists already.
 ///
-/// The files come into a folder beside it, which gets its name when all of them are there. Only files are made, and only below
-/// it: links, devices and paths that lead out of it are refused or left out.
+/// The files are written to a temporary folder beside it, which is renamed when it is complete. Only regular files are
+/// created: links and devices are skipped, and paths that lead out of the folder are refused.
 pub(super) fn unpack(archive: &Path, target: &Path) -> Result<()> {
     if target.exists() {
         return Ok(());

@@ -1,4 +1,5 @@
-//! Every reader on valid files that were damaged at random. Each input follows from its number, so a failure can be made again.
+//! Every reader on valid files that were damaged at random. Each input follows from its number, so a failure can be
+//! made again.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -118,8 +119,8 @@ impl Target {
         }
     }
 
-    /// Reads so many damaged files, on so many threads. A large allocation is found whoever makes it; with more than one thread,
-    /// it may be put down to an input that ran beside it.
+    /// Reads so many damaged files, on so many threads. A large allocation is found whoever makes it; with more than
+    /// one thread, it may be put down to an input that ran beside it.
     pub fn run(&self, inputs: u64, threads: usize) -> Tally {
         let next = AtomicU64::new(0);
         let work = || {

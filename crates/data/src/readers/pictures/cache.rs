@@ -2,7 +2,7 @@
 //!
 //!   magic | length of the header (8 bytes) | header (JSON) | pixels | SHA-256 of all before
 //!
-//! A file that is not exactly that, for exactly this input and these settings, counts as none.
+//! A file that is anything else, or belongs to another input or other settings, is ignored.
 
 use super::{Pictures, Settings};
 use crate::digest::{Digest, of_file};
@@ -17,7 +17,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-/// Changes whenever decoding does, so that what an older version kept is made again.
+/// Must change whenever decoding does, so that files of older versions are not used.
 const MAGIC: &[u8; 16] = b"bilevel images 1";
 /// Bytes of a digest.
 const DIGEST: usize = 32;
@@ -54,7 +54,7 @@ impl Cache {
         Ok(Cache { path: folder.join(format!("{name}-{}.images", &key[..16])), key })
     }
 
-    /// What is kept, if it is whole and of this input.
+    /// The stored pictures, if the file is intact and belongs to this input.
     pub fn load(&self, limits: &Limits) -> Option<Pictures> {
         let mut file = open_regular(&self.path).ok()?;
         let length = file.metadata().ok()?.len();
@@ -82,7 +82,7 @@ impl Cache {
         (whole && header.paths.len() == images.count()).then_some(Pictures { images, paths: header.paths })
     }
 
-    /// Keeps what was decoded.
+    /// Stores what was decoded.
     pub fn keep(&self, pictures: &Pictures) -> Result<()> {
         let failed = Error::io("write", &self.path);
         if let Some(folder) = self.path.parent() {

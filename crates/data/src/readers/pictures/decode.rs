@@ -9,9 +9,9 @@ use image::{DynamicImage, ImageError, ImageFormat, ImageReader};
 use rayon::prelude::*;
 use std::io::Cursor;
 
-/// The most bytes a decoder may take per pixel: 8 are four channels of 16 bits, and as many again to work with.
+/// Memory a decoder may use per pixel: 8 bytes for four channels of 16 bits, and as many again to work with.
 const BYTES_PER_PIXEL: u64 = 16;
-/// And whatever the picture's size: tables, profiles, buffers.
+/// And regardless of size: tables, profiles, buffers.
 const BYTES_BESIDE: u64 = 4 << 20;
 
 /// A picture of this height and width.
@@ -48,8 +48,8 @@ fn reader<'a>(bytes: &'a [u8], place: &str, limits: &Limits) -> Result<ImageRead
     Ok(reader)
 }
 
-/// Decodes files on all cores and adds their pixels to those there are. Without a size to bring them to, all must have that of
-/// the first.
+/// Decodes files on all cores and appends their pixels. Unless the settings ask for a size, all pictures must have that
+/// of the first.
 pub(crate) fn decode_all(
     input: &Input,
     files: &[(&str, &[u8])],
@@ -64,7 +64,7 @@ pub(crate) fn decode_all(
         let [height, width] = *size.get_or_insert(picture.size);
         if picture.size != [height, width] {
             let reason = format!(
-                "is {} by {} pixels, and the first picture {height} by {width}; ask for a size to bring them to",
+                "is {} by {} pixels, and the first picture {height} by {width}; set a size to resize them to",
                 picture.size[0], picture.size[1]
             );
             return Err(Error::damaged(&place(path), reason));
@@ -83,7 +83,7 @@ fn check_size(place: &str, [height, width]: [usize; 2], limits: &Limits) -> Resu
     // The decoder counts either side in 32 bits.
     let fits = u32::try_from(height).is_ok() && u32::try_from(width).is_ok();
     if !fits || (height as u64).checked_mul(width as u64).is_none_or(|pixels| pixels > limits.pixels) {
-        let reason = format!("is a picture of {height} by {width} pixels, and {} are allowed", limits.pixels);
+        let reason = format!("is a picture of {height} by {width} pixels, but only {} are allowed", limits.pixels);
         return Err(Error::TooLarge { place: place.into(), reason, limit: "pixels" });
     }
     Ok([height, width])
@@ -92,7 +92,7 @@ fn check_size(place: &str, [height, width]: [usize; 2], limits: &Limits) -> Resu
 fn refuse(place: &str, error: ImageError) -> Error {
     match error {
         ImageError::Limits(error) => {
-            let reason = format!("is too large a picture ({error})");
+            let reason = format!("needs too much memory to decode ({error})");
             Error::TooLarge { place: place.into(), reason, limit: "pixels" }
         }
         other => Error::damaged(place, format!("cannot be decoded: {other}")),

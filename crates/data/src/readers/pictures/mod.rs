@@ -1,5 +1,5 @@
-//! Pictures in folders, zip files and tar files: PNG and JPEG, decoded on all cores, brought to one size, and kept in one file
-//! so that the next time nothing has to be decoded.
+//! Pictures in folders, zip files and tar files: PNG and JPEG, decoded on all cores, resized, and cached in
+//! one file so that nothing has to be decoded the next time.
 
 mod cache;
 mod decode;
@@ -12,12 +12,12 @@ pub(crate) use decode::decode_all;
 use serde::Serialize;
 use std::path::Path;
 
-/// So many bytes of files are read before they are decoded together.
+/// Files are decoded together once this many bytes of them have been read,
 const CHUNK: usize = 32 << 20;
-/// And so many files.
+/// or this many files.
 const CHUNK_FILES: usize = 1024;
 
-/// Which channels the images get, whatever their files have.
+/// The channels of the images, whatever their files have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Channels {
     /// One: the brightness.
@@ -29,7 +29,7 @@ pub enum Channels {
 }
 
 impl Channels {
-    /// How many they are.
+    /// Their number.
     pub fn count(self) -> usize {
         match self {
             Channels::Grey => 1,
@@ -39,16 +39,16 @@ impl Channels {
     }
 }
 
-/// How a picture is brought to its size.
+/// How a picture is resized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Fit {
-    /// Height and width each on its own.
+    /// Height and width independently.
     Stretch,
-    /// Both by the same factor, so that the size is filled; what is too much on two sides is cut off.
+    /// Both by the same factor until the size is filled; the excess is cut off evenly on two sides.
     Crop,
 }
 
-/// What images are made of the pictures.
+/// The images to make of the pictures.
 ///
 /// ```
 /// use bilevel_data::readers::pictures::{Channels, Settings};
@@ -57,11 +57,11 @@ pub enum Fit {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    /// Height and width. By default what the first picture has, and the others must have too.
+    /// Height and width. By default those of the first picture, which all others must share.
     pub size: Option<[usize; 2]>,
     /// Channels: red, green and blue by default.
     pub channels: Channels,
-    /// How a picture is brought to the size: stretched by default.
+    /// How a picture is resized: stretched by default.
     pub fit: Fit,
 }
 
@@ -81,7 +81,7 @@ pub struct Pictures {
 }
 
 impl Pictures {
-    /// Those under a folder, with what follows it of their paths.
+    /// The pictures under a folder, with paths relative to it.
     ///
     /// ```
     /// use bilevel_data::{Images, readers::pictures::Pictures};
@@ -106,7 +106,7 @@ impl Pictures {
         Ok(Pictures { images: self.images.take(&rows)?, paths })
     }
 
-    /// With the folder of each picture as its class; classes are in the order of their names.
+    /// Makes the folder of each picture its class; classes are sorted by name.
     pub fn by_folder(self) -> Result<LabelledImages> {
         let folder = |path: &String| path.rsplit_once('/').map_or("", |(folder, _)| folder).to_string();
         let folders: Vec<String> = self.paths.iter().map(folder).collect();
@@ -156,11 +156,11 @@ pub fn read(input: impl Into<Input>, settings: &Settings) -> Result<Pictures> {
     in_order(&input, Pictures { images, paths })
 }
 
-/// As [`read`], keeping what was found in a file in the folder `cache`, which is made where it is missing.
+/// As [`read`], but stores the decoded images in a file in the folder `cache`, which is created if missing.
 ///
-/// The file is named after the input and a hash of what is in it and of the settings, so another input or other settings are
-/// read anew. It is written whole or not at all, and one that is damaged is made again. The hash is that of an archive's bytes;
-/// for a folder it is that of the paths, sizes and dates of its pictures.
+/// The file is named after the input and a hash of its content and of the settings, so another input or other settings
+/// get a file of their own. It is written atomically, and rebuilt if it is damaged. For an archive, the content is its
+/// bytes; for a folder, the paths, sizes and modification times of its pictures.
 ///
 /// ```
 /// use bilevel_data::readers::pictures::{self, Settings};
@@ -183,7 +183,7 @@ pub fn read_cached(input: impl Into<Input>, settings: &Settings, cache: impl AsR
     Ok(pictures)
 }
 
-/// Pictures by the end of their names; what macOS puts beside them is none.
+/// True for names that end as those of pictures do, except for the hidden files macOS puts beside them.
 fn is_picture(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let end = name.rsplit_once('.').map_or(String::new(), |(_, end)| end.to_ascii_lowercase());
