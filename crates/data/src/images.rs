@@ -59,7 +59,8 @@ impl Images {
     /// The images at these places, in this order.
     pub fn take(&self, rows: &[usize]) -> Result<Self> {
         check_rows(rows, self.count())?;
-        let pixels = rows.iter().flat_map(|row| self.image(*row)).copied().collect();
+        let mut pixels = Vec::with_capacity(rows.len() * self.size());
+        rows.iter().for_each(|row| pixels.extend_from_slice(self.image(*row)));
         let [_, channels, height, width] = self.shape;
         Images::new([rows.len(), channels, height, width], pixels)
     }

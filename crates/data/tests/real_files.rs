@@ -40,7 +40,7 @@ fn assert_means(images: &Images, expected: [f64; 3]) {
 
 #[test]
 fn mnist_has_its_digits() {
-    let Some(root) = real("") else { return };
+    let Some(root) = real("mnist").map(|folder| folder.join("..")) else { return };
     let (train, test) = mnist::load(&root).unwrap();
     assert_eq!((train.images.shape(), test.images.shape()), ([60_000, 1, 28, 28], [10_000, 1, 28, 28]));
     let digests = [&train, &test].map(|part| sha256(part.images.pixels()));
@@ -156,7 +156,7 @@ fn the_views_of_lego_have_their_pixels_and_their_cameras_look_at_the_scene() {
 
 #[test]
 fn the_tables_of_libsvm_have_their_rows_and_sums() {
-    let Some(root) = real("") else { return };
+    let Some(root) = real("libsvm").map(|folder| folder.join("..")) else { return };
     let sums = |table: &bilevel_data::Table| (table.rows(), table.columns, table.targets.iter().sum::<f64>());
     let total = |table: &bilevel_data::Table| table.values.iter().sum::<f64>();
     let (train, test) = adult::load(&root).unwrap();

@@ -74,3 +74,37 @@ fn noisy(
     let wrong = replaced.iter().zip(labels).map(|(new, old)| new != old).collect();
     Ok(Noisy { labels: replaced, wrong })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_noise_is_added_to_less() {
+        let (labels, key) = ((0..5000).map(|row| row % 10).collect::<Vec<i32>>(), Key::from_seed(2));
+        for noise in [uniform_labels, flipped_labels] {
+            let [none, less, more] = [0.0, 0.2, 0.4].map(|rate| noise(&labels, 10, rate, key).unwrap());
+            assert_eq!(none.labels, labels);
+            let rows = less.wrong.iter().zip(&more.wrong).zip(less.labels.iter().zip(&more.labels));
+            assert!(rows.into_iter().all(|((less, more), (a, b))| !less || (*more && a == b)));
+        }
+    }
+
+    #[test]
+    fn flips_reach_every_other_class_equally_often() {
+        let noisy = flipped_labels(&[3; 9000], 10, 1.0, Key::from_seed(4)).unwrap();
+        let mut counts = [0; 10];
+        noisy.labels.iter().for_each(|label| counts[*label as usize] += 1);
+        // 1000 each, with a standard deviation of 30.
+        let even = |class: &usize| (870..1130).contains(&counts[*class]);
+        assert!(counts[3] == 0 && (0..10).filter(|class| *class != 3).all(|class| even(&class)), "{counts:?}");
+    }
+
+    #[test]
+    fn rates_and_labels_that_cannot_be_are_refused() {
+        let key = Key::from_seed(0);
+        assert!(uniform_labels(&[0], 2, 1.1, key).is_err() && uniform_labels(&[0], 2, f64::NAN, key).is_err());
+        assert!(uniform_labels(&[2], 2, 0.5, key).is_err() && uniform_labels(&[-1], 2, 0.5, key).is_err());
+        assert!(flipped_labels(&[0], 1, 0.5, key).is_err());
+    }
+}

@@ -80,3 +80,38 @@ fn deal(rows: &[usize], shares: &[f64], parts: &mut [Vec<usize>]) {
         from = to;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_in_one_part_and_every_class_in_its_proportion() {
+        let labels: Vec<i32> = (0..103).map(|row| if row % 10 == 0 { 7 } else { row % 3 }).collect();
+        for seed in 0..20 {
+            let parts = split_by_class(&labels, &[0.6, 0.3, 0.1], Key::from_seed(seed)).unwrap();
+            let mut all = parts.concat();
+            all.sort_unstable();
+            assert_eq!(all, (0..103).collect::<Vec<_>>());
+            for class in [0, 1, 2, 7] {
+                let count = |rows: &[usize]| rows.iter().filter(|row| labels[**row] == class).count() as f64;
+                let whole = count(&all);
+                for (part, share) in parts.iter().zip([0.6, 0.3, 0.1]) {
+                    assert!((count(part) - share * whole).abs() < 1.0 + 1e-9, "class {class}, seed {seed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_shares_leave_over_is_in_no_part_and_another_seed_is_another_split() {
+        let parts = |seed| split(100, &[0.5, 0.25], Key::from_seed(seed)).unwrap();
+        assert_eq!(parts(0).iter().map(Vec::len).collect::<Vec<_>>(), [50, 25]);
+        assert!(parts(0)[0].iter().all(|row| !parts(0)[1].contains(row)));
+        assert_ne!(parts(0), parts(1));
+        assert!(split(0, &[1.0], Key::from_seed(0)).unwrap()[0].is_empty());
+        for wrong in [&[1.5][..], &[-0.1], &[f64::NAN], &[0.9, 0.2]] {
+            assert!(split(10, wrong, Key::from_seed(0)).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -83,7 +83,10 @@ pub fn targets() -> Vec<Target> {
         target("pictures.zip", read_pictures, vec![zip(&drawings)]),
         Target { most: MOST_XZ, ..target("pictures.tar.xz", read_pictures, vec![xz(&tar(&drawings))]) },
         // A tar file has checksums of its own; here only what is in it is damaged.
-        Target { wrap: in_tar, ..target("png", read_pictures, vec![drawings[0].1.clone(), drawings[2].1.clone()]) },
+        Target {
+            wrap: with_checksums,
+            ..target("png", read_pictures, vec![drawings[0].1.clone(), drawings[2].1.clone()])
+        },
         Target { wrap: in_tar, ..target("jpeg", read_pictures, vec![drawings[1].1.clone(), jpeg(33, 18, 5)]) },
         target("views.tar", |input| views::read(input, "t.json").map(drop), vec![tar(&scene)]),
     ]
@@ -91,6 +94,20 @@ pub fn targets() -> Vec<Target> {
 
 fn in_tar(picture: Vec<u8>) -> Vec<u8> {
     common::tar(&[("a/x.png", picture)])
+}
+
+/// A PNG file whose chunks have the checksums they should have, so that what is in them is decoded.
+fn with_checksums(mut picture: Vec<u8>) -> Vec<u8> {
+    let mut place = 8;
+    while let Some(length) = picture.get(place..).and_then(|rest| rest.first_chunk()) {
+        let end = place.saturating_add(8).saturating_add(u32::from_be_bytes(*length) as usize);
+        let Some(chunk) = picture.get(place + 4..end) else { break };
+        let mut checksum = flate2::Crc::new();
+        checksum.update(chunk);
+        picture.iter_mut().skip(end).zip(checksum.sum().to_be_bytes()).for_each(|(byte, right)| *byte = right);
+        place = end + 4;
+    }
+    in_tar(picture)
 }
 
 fn named() -> csv::Format {
