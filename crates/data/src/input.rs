@@ -107,14 +107,13 @@ impl Input {
         let read = read_up_to(&mut packed, &mut magic).map_err(|error| self.decoding(error))?;
         packed.rewind().map_err(|error| self.decoding(error))?;
         let unpacking = Allowance::unpacking(&self.limits, length);
-        let stored = Allowance::unpacking(&Limits { expansion: u64::MAX, ..self.limits }, length);
         Ok(match &magic[..read] {
             [0x1f, 0x8b, ..] => buffered(flate2::bufread::MultiGzDecoder::new(packed), unpacking),
             [b'B', b'Z', b'h', b'1'..=b'9', ..] => buffered(bzip2::bufread::MultiBzDecoder::new(packed), unpacking),
             [0xfd, b'7', b'z', b'X', b'Z', 0] => {
                 buffered(lzma_rust2::XzReader::new_mem_limit(packed, true, XZ_MEMORY), unpacking)
             }
-            _ => buffered(packed, stored),
+            _ => buffered(packed, Allowance::stored(&self.limits)),
         })
     }
 

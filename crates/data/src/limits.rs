@@ -76,6 +76,11 @@ impl Allowance {
         Allowance { left: whole, whole, limit: if whole < limits.bytes { "expansion" } else { "bytes" } }
     }
 
+    /// For what is not compressed.
+    pub fn stored(limits: &Limits) -> Self {
+        Allowance { left: limits.bytes, whole: limits.bytes, limit: "bytes" }
+    }
+
     fn spend(&mut self, bytes: u64) -> std::result::Result<(), OverLimit> {
         let left = self.left.checked_sub(bytes);
         self.left = left.unwrap_or(0);

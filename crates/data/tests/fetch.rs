@@ -19,6 +19,8 @@ enum Answer {
     Only(usize),
     /// With all bytes, whatever was asked for.
     All,
+    /// With all bytes, of which only so many come before the connection ends.
+    AllButOnly(usize),
     /// With another part than was asked for.
     OtherPart,
     /// With bytes that never end.
@@ -73,7 +75,7 @@ fn answer(mut connection: TcpStream, file: &[u8], range: &str, answer: Answer) -
     };
     write!(connection, "{head}\r\n")?;
     match answer {
-        Answer::Only(bytes) => connection.write_all(&body[..bytes.min(body.len())]),
+        Answer::Only(bytes) | Answer::AllButOnly(bytes) => connection.write_all(&body[..bytes.min(body.len())]),
         _ => connection.write_all(body),
     }
 }
@@ -230,6 +232,15 @@ fn a_server_that_fails_for_a_while_is_asked_again_and_given_up_in_the_end() {
     let (result, asked) = fetched(&file, &[Answer::Status(503); 20], folder.path());
     assert!(result.unwrap_err().to_string().contains("the server answered 503; what was received is kept"));
     assert_eq!(asked.len(), 5);
+}
+
+#[test]
+fn a_server_that_always_begins_anew_and_never_ends_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let answers: Vec<Answer> = (0..40).map(|number| Answer::AllButOnly(1000 + number % 2 * 1000)).collect();
+    let (result, asked) = fetched(&bytes(), &answers, folder.path());
+    assert!(result.unwrap_err().to_string().contains("what was received is kept"));
+    assert!(asked.len() < 10, "{}", asked.len());
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub(crate) fn files_in(folder: &Path, limits: &Limits) -> Result<Vec<String>> {
 }
 
 fn visit_folder(input: &Input, folder: &Path, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) -> Result<()> {
-    let mut allowance = Allowance::unpacking(&Limits { expansion: u64::MAX, ..input.limits() }, u64::MAX);
+    let mut allowance = Allowance::stored(&input.limits());
     for path in files_in(folder, &input.limits())?.into_iter().filter(|path| wanted(path)) {
         let place = folder.join(&path);
         let file = bilevel::whole_file::open_regular(&place).map_err(Error::io("read", &place))?;

@@ -79,7 +79,7 @@ fn download(agent: &ureq::Agent, file: &Remote, folder: &Path, progress: &mut dy
     if matches!(part.try_lock(), Err(TryLockError::WouldBlock)) {
         return Err(refuse("another process is downloading it".into()));
     }
-    let (mut attempt, mut wait) = (1, FIRST_WAIT);
+    let (mut attempt, mut wait, mut most) = (1, FIRST_WAIT, length(&part).map_err(&failed)?);
     loop {
         let before = length(&part).map_err(&failed)?;
         let reason = match go_on(agent, file, &mut part, progress).map_err(&failed)? {
@@ -104,9 +104,10 @@ fn download(agent: &ureq::Agent, file: &Remote, folder: &Path, progress: &mut dy
             }
             Outcome::Broken(reason) => reason,
         };
-        // As long as something comes, it is worth going on.
-        let more = length(&part).map_err(&failed)? > before;
-        (attempt, wait) = if more { (1, FIRST_WAIT) } else { (attempt + 1, wait) };
+        // As long as there is more than ever before, it is worth going on.
+        let now = length(&part).map_err(&failed)?;
+        (attempt, wait) = if now > most { (1, FIRST_WAIT) } else { (attempt + 1, wait) };
+        most = most.max(now);
         if attempt > ATTEMPTS {
             return Err(refuse(format!("{reason}; what was received is kept, so try again later")));
         }
