@@ -281,6 +281,20 @@ fn a_picture_that_is_too_large_is_not_decoded() {
 }
 
 #[test]
+fn what_pictures_will_take_is_known_before_they_are_decoded() {
+    // 20 pictures of 48 kB as pixels; the last is damaged, which nobody finds out where that is too much.
+    let (whole, limits) = (png(128, 128, 0), Limits { bytes: 900_000, ..Limits::default() });
+    let names: Vec<String> = (0..20).map(|number| format!("{number:02}.png")).collect();
+    let mut files: Vec<(&str, Vec<u8>)> = names.iter().map(|name| (name.as_str(), whole.clone())).collect();
+    files[19].1.truncate(whole.len() / 2);
+    for size in [None, Some([128, 128])] {
+        let settings = pictures::Settings { size, ..pictures::Settings::default() };
+        assert_eq!(too_large(pictures::read(input(zip(&files)).limited(limits), &settings)), "bytes");
+        assert!(damaged(pictures::read(input(zip(&files)), &settings)).starts_with("cannot be decoded"));
+    }
+}
+
+#[test]
 fn a_path_that_is_there_twice_is_refused() {
     let files = tar(&[("a.png", png(4, 4, 1)), ("./a.png", png(4, 4, 2))]);
     assert_eq!(damaged(pictures::read(input(files), &pictures::Settings::default())), "has 'a.png' twice");

@@ -14,25 +14,29 @@ const BYTES_PER_PIXEL: u64 = 16;
 /// And regardless of size: tables, profiles, buffers.
 const BYTES_BESIDE: u64 = 4 << 20;
 
-/// A picture of this height and width.
-struct Picture {
-    size: [usize; 2],
-    /// One channel after the other.
-    planes: Vec<u8>,
+/// Height and width of a picture, from its header.
+fn own_size(bytes: &[u8], place: &str, limits: &Limits) -> Result<[usize; 2]> {
+    let (width, height) = reader(bytes, place, limits)?.into_dimensions().map_err(|error| refuse(place, error))?;
+    check_size(place, [height as usize, width as usize], limits)
 }
 
-/// Decodes a picture. Where no size is asked for, it keeps its own.
-fn decode(bytes: &[u8], settings: &Settings, place: &str, limits: &Limits) -> Result<Picture> {
-    let (width, height) = reader(bytes, place, limits)?.into_dimensions().map_err(|error| refuse(place, error))?;
-    let own = check_size(place, [height as usize, width as usize], limits)?;
-    let [height, width] = check_size(place, settings.size.unwrap_or(own), limits)?;
+/// Decodes a picture of this size, or, if the settings ask for one, resizes it: one channel after the other.
+fn decode(bytes: &[u8], size: [usize; 2], settings: &Settings, place: &str, limits: &Limits) -> Result<Vec<u8>> {
+    let (own, [height, width]) = (own_size(bytes, place, limits)?, size);
+    if own != size && settings.size.is_none() {
+        let reason = format!(
+            "is {} by {} pixels, and the first picture {height} by {width}; set a size to resize them to",
+            own[0], own[1]
+        );
+        return Err(Error::damaged(place, reason));
+    }
     let picture = reader(bytes, place, limits)?.decode().map_err(|error| refuse(place, error))?;
     let picture = match settings.fit {
-        _ if own == [height, width] => picture,
+        _ if own == size => picture,
         Fit::Stretch => picture.resize_exact(width as u32, height as u32, FilterType::Triangle),
         Fit::Crop => picture.resize_to_fill(width as u32, height as u32, FilterType::Triangle),
     };
-    Ok(Picture { size: [height, width], planes: planes(picture, settings.channels) })
+    Ok(planes(picture, settings.channels))
 }
 
 fn reader<'a>(bytes: &'a [u8], place: &str, limits: &Limits) -> Result<ImageReader<Cursor<&'a [u8]>>> {
@@ -57,21 +61,19 @@ pub(crate) fn decode_all(
     size: &mut Option<[usize; 2]>,
     pixels: &mut Vec<u8>,
 ) -> Result<()> {
-    let place = |path: &str| format!("{}: {path}", input.name());
-    let decoded: Result<Vec<Picture>> =
-        files.par_iter().map(|(path, bytes)| decode(bytes, settings, &place(path), &input.limits())).collect();
-    for ((path, _), picture) in files.iter().zip(decoded?) {
-        let [height, width] = *size.get_or_insert(picture.size);
-        if picture.size != [height, width] {
-            let reason = format!(
-                "is {} by {} pixels, and the first picture {height} by {width}; set a size to resize them to",
-                picture.size[0], picture.size[1]
-            );
-            return Err(Error::damaged(&place(path), reason));
-        }
-        pixels.extend(picture.planes);
-        input.limits().elements(input.name(), &[pixels.len()], 1)?;
-    }
+    let (place, limits) = (|path: &str| format!("{}: {path}", input.name()), input.limits());
+    let Some((first, bytes)) = files.first() else { return Ok(()) };
+    let found = match *size {
+        Some(size) => check_size(input.name(), size, &limits)?,
+        None => own_size(bytes, &place(first), &limits)?,
+    };
+    *size = Some(found);
+    // All of them are in memory before they are put together, so this comes first.
+    let more = limits.elements(input.name(), &[files.len(), settings.channels.count(), found[0], found[1]], 1)?;
+    limits.elements(input.name(), &[pixels.len().saturating_add(more)], 1)?;
+    let decoded: Result<Vec<Vec<u8>>> =
+        files.par_iter().map(|(path, bytes)| decode(bytes, found, settings, &place(path), &limits)).collect();
+    decoded?.into_iter().for_each(|planes| pixels.extend(planes));
     Ok(())
 }
 
