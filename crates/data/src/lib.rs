@@ -15,6 +15,8 @@
 //! Nothing here panics on the contents of a file, and nothing is allocated on the word of a file: declared sizes are
 //! first compared with what is there and with [`Limits`].
 
+#![forbid(unsafe_code)]
+
 pub mod augment;
 mod batches;
 pub mod datasets;
