@@ -1,0 +1,42 @@
+//! Data for bi-level problems: readers for the usual formats, splits, normalisation, label noise, augmentation on the
+//! device, and a registry of known datasets.
+//!
+//! ```no_run
+//! use bilevel::{DType, Key};
+//! use bilevel_data::{datasets::mnist, prepare};
+//! let (train, test) = mnist::load("data")?;
+//! let parts = prepare::split_by_class(&train.labels, &[0.8, 0.2], Key::from_seed(0))?;
+//! let pixels = train.take(&parts[0])?.images.to_array(DType::F32)?;
+//! let pixels = prepare::Normalisation::mnist().apply(pixels)?;
+//! # let _ = (pixels, test);
+//! # Ok::<(), bilevel_data::Error>(())
+//! ```
+//!
+//! Nothing here panics on the contents of a file, and nothing is allocated on the word of a file: declared sizes are
+//! first compared with what is there and with [`Limits`].
+
+#![forbid(unsafe_code)]
+
+pub mod augment;
+mod batches;
+pub mod datasets;
+mod digest;
+mod element;
+mod error;
+mod images;
+mod input;
+mod limits;
+mod numbers;
+pub mod prepare;
+pub mod readers;
+pub mod registry;
+mod table;
+
+pub use batches::Batches;
+pub use digest::sha256;
+pub use error::{Error, Result};
+pub use images::{Images, LabelledImages};
+pub use input::Input;
+pub use limits::Limits;
+pub use numbers::{Elements, Numbers};
+pub use table::Table;
