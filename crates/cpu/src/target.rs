@@ -26,6 +26,7 @@ impl Target for CpuTarget {
             in_turn: 64,
             axes: MAX_RUNS,
             alignment: ALIGN,
+            slack: 0,
         }
     }
 

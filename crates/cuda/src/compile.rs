@@ -68,11 +68,27 @@ pub fn compile_programs<'a>(
 ) -> Result<usize> {
     let mut sources = BTreeSet::new();
     for program in programs {
-        program.validate()?;
-        sources.extend(plan(program)?.kernels().map(|launch| launch.source.clone()));
+        sources.extend(kernel_texts(program)?);
     }
     let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
     compile_all(&sources, architecture, &Cache::at(None)).map(|made| made.len())
+}
+
+/// The texts of a program's kernels, in the order in which they run, without what all kernels stand on; for tests and for people
+/// who want to see what was fused.
+///
+/// ```
+/// use bilevel_graph::{DType, Graph, Program};
+/// let g = Graph::new();
+/// let x = g.input("x", [100], DType::F32);
+/// let program = Program::builder(&g).output("y", x.tanh() * 2.0).build()?;
+/// let texts = bilevel_cuda::kernel_texts(&program)?;
+/// assert!(texts.len() == 1 && texts[0].contains("op_tanh"));
+/// # Ok::<(), bilevel_graph::Error>(())
+/// ```
+pub fn kernel_texts(program: &Program) -> Result<Vec<String>> {
+    program.validate()?;
+    Ok(plan(program)?.kernels().map(|launch| launch.source.clone()).collect())
 }
 
 /// The compiler's version: another one may make other code.

@@ -5,7 +5,7 @@
 //! kept on disk; matrix products go through cuBLASLt. One step of a program's loop is one CUDA graph, in which independent work
 //! runs side by side, and nothing crosses to the host before somebody reads it.
 //!
-//! Unsafe code is in `driver.rs`, `storage.rs`, `blas.rs`, `compile.rs` and `run.rs`: calls of the driver and of the
+//! Unsafe code is in `driver.rs`, `storage.rs`, `blas.rs`, `compile.rs`, `load.rs` and `run.rs`: calls of the driver and of the
 //! libraries, with addresses that the plan gives.
 
 mod blas;
@@ -26,7 +26,7 @@ mod storage;
 mod target;
 mod workspace;
 
-pub use compile::{Architecture, compile_program, compile_programs};
+pub use compile::{Architecture, compile_program, compile_programs, kernel_texts};
 pub use cuda::{Cuda, DeviceInfo};
 pub use load::{Missing, found_libraries};
 pub use run::CudaRun;

@@ -1,7 +1,7 @@
 //! Planning for a GPU: every group of a schedule becomes steps.
 
 use crate::group::{Check, steps_of};
-use crate::source::{Context, Elements, Launch, gathered};
+use crate::source::{Context, Elements, Launch, gathered, gathered_if_fine};
 use crate::step::{Span, Step, Work};
 use crate::target::CudaTarget;
 use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
@@ -58,7 +58,7 @@ pub(crate) fn plan(program: &Program) -> Result<Plan> {
         for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
             let line = schedule.nodes[carry.input].location;
             let to = known(map.nodes[carry.input], "the memory of a carried value", line)?;
-            body.extend(moved(&schedule, &map, &carry.next, to)?);
+            body.extend(moved(&schedule, &map, &carry.next, to, can_fail(&schedule))?);
         }
         if let Some(place) = map.counter {
             body.push(counted_on(place, body.first().map(|step| step.location)));
@@ -67,7 +67,7 @@ pub(crate) fn plan(program: &Program) -> Result<Plan> {
     let mut finish = vec![];
     for &number in &map.finish {
         let to = Place { region: Region::Output(number), offset: 0 };
-        finish.extend(moved(&schedule, &map, &schedule.outputs[number], to)?);
+        finish.extend(moved(&schedule, &map, &schedule.outputs[number], to, false)?);
     }
     for step in prologue.iter().chain(&body).chain(&finish) {
         if let Work::Kernel(launch) = &step.work
@@ -105,6 +105,12 @@ impl Plan {
     }
 }
 
+/// True where an index can be out of range.
+fn can_fail(schedule: &Schedule) -> bool {
+    let fails = |kind: &Kind| matches!(kind, Kind::Gather { .. } | Kind::ScatterAdd { .. } | Kind::CheckIndex(_));
+    schedule.nodes.iter().any(|node| fails(&node.kind))
+}
+
 type Made = (Vec<Vec<Step>>, Vec<usize>, Vec<Check>);
 
 /// The steps of all groups, and their workspaces; of lean ones, what every step must compute.
@@ -114,8 +120,7 @@ fn steps(schedule: &Schedule, map: &MemoryMap, lean: bool) -> Result<Made> {
         let (node, _) = carry.next.at().ok_or_else(|| lacks("the loop of a carried value"))?;
         updates.entry(node).or_default().push(carry.input);
     }
-    let fails = |kind: &Kind| matches!(kind, Kind::Gather { .. } | Kind::ScatterAdd { .. } | Kind::CheckIndex(_));
-    let can_fail = schedule.nodes.iter().any(|node| fails(&node.kind));
+    let can_fail = can_fail(schedule);
     let context = Context { schedule, map, updates: &updates, can_fail, lean };
     let (mut all, mut workspaces, mut checks) = (vec![], vec![], vec![]);
     for group in 0..schedule.groups().len() {
@@ -126,8 +131,8 @@ fn steps(schedule: &Schedule, map: &MemoryMap, lean: bool) -> Result<Made> {
     Ok((all, workspaces, checks))
 }
 
-/// The copy of an operand, dense, to another place.
-fn moved(schedule: &Schedule, map: &MemoryMap, from: &Operand, to: Place) -> Result<Option<Step>> {
+/// The copy of an operand, dense, to another place; guarded where it must not happen after something has failed.
+fn moved(schedule: &Schedule, map: &MemoryMap, from: &Operand, to: Place, guarded: bool) -> Result<Option<Step>> {
     let (node, view) = from.at().ok_or_else(|| lacks("the memory of a value to be copied"))?;
     let made = &schedule.nodes[node];
     let place = known(map.nodes[node], "the memory of a value to be copied", made.location)?;
@@ -135,7 +140,9 @@ fn moved(schedule: &Schedule, map: &MemoryMap, from: &Operand, to: Place) -> Res
     if bytes == 0 {
         return Ok(None);
     }
-    let work = if made.is_whole(view) {
+    let work = if guarded {
+        Work::Kernel(gathered_if_fine(Elements { place, view }, made.dtype, to))
+    } else if made.is_whole(view) {
         Work::Copy { from: place, to, bytes }
     } else {
         Work::Kernel(gathered(Elements { place, view }, made.dtype, to, None))

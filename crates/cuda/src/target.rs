@@ -21,6 +21,7 @@ impl Target for CudaTarget {
             in_turn: 0,
             axes: 8,
             alignment: ALIGN,
+            slack: 8,
         }
     }
 

@@ -6,6 +6,7 @@ use crate::group::Role;
 use crate::node::{Kind, Operand};
 use crate::planning::lacks;
 use crate::schedule::Schedule;
+use crate::target::Limits;
 use bilevel_graph::{DType, Error, ErrorKind, Result};
 
 /// A stretch of memory that is allocated as a whole.
@@ -53,7 +54,8 @@ pub struct MemoryMap {
 }
 
 impl MemoryMap {
-    pub(crate) fn new(schedule: &Schedule, align: usize, workspaces: &[usize]) -> Result<Self> {
+    pub(crate) fn new(schedule: &Schedule, limits: Limits, workspaces: &[usize]) -> Result<Self> {
+        let Limits { alignment: align, slack, .. } = limits;
         let lives = lives(schedule);
         let outputs = computed_in_their_buffers(schedule);
         let mut input_of = vec![None; schedule.nodes.len()];
@@ -79,7 +81,7 @@ impl MemoryMap {
                 // Tables, and what the prologue leaves for the loop.
                 _ if life.first <= schedule.prologue && life.last == end => Some(keep(life.bytes)),
                 _ => {
-                    arena.push(life);
+                    arena.push(Life { last: (life.last + slack).min(end), ..life });
                     in_arena.push(id);
                     None
                 }
@@ -87,7 +89,8 @@ impl MemoryMap {
         }
         let working: Vec<usize> = (0..workspaces.len()).filter(|&g| workspaces[g] > 0).collect();
         // While everything else of a group lives too: groups are counted from 1.
-        arena.extend(working.iter().map(|&g| Life { bytes: workspaces[g], first: g + 1, last: g + 1 }));
+        let last = |g: usize| (g + 1 + slack).min(end);
+        arena.extend(working.iter().map(|&g| Life { bytes: workspaces[g], first: g + 1, last: last(g) }));
 
         let Layout { offsets, bytes: arena_bytes, lower_bound } = lay_out(&arena, align);
         let mut found = offsets.into_iter().map(|offset| Some(Place { region: Region::Arena, offset }));

@@ -106,7 +106,7 @@ impl Schedule {
 
     /// Gives everything a place in memory. `workspaces` are the bytes each group needs for itself while it runs.
     pub fn lay_out(&self, workspaces: &[usize]) -> Result<MemoryMap> {
-        MemoryMap::new(self, self.grouping.limits.alignment, workspaces)
+        MemoryMap::new(self, self.grouping.limits, workspaces)
     }
 
     fn stored_nodes(&self, live: &[bool]) -> Vec<bool> {
@@ -182,7 +182,7 @@ mod tests {
     struct Machine(usize);
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { row: 1024, members: 96, together: self.0, in_turn: 0, axes: 8, alignment: 64 }
+            Limits { row: 1024, members: 96, together: self.0, in_turn: 0, axes: 8, alignment: 64, slack: 0 }
         }
     }
 

@@ -10,6 +10,9 @@ use crate::order::Order;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+/// The bytes a group frees, and where its work was written, with its number.
+type Freeing = (usize, Reverse<(Option<usize>, usize)>);
+
 /// Smaller values are not worth another order than the one in which the work was written.
 const WORTH: usize = 1 << 20;
 
@@ -24,7 +27,7 @@ pub(crate) fn sequence(nodes: &[Node], lasting: &[bool], grouping: &Grouping, or
     // Those that free as much as they take, the one that frees the most first. One may stand here and above.
     let mut freeing = BinaryHeap::new();
     let mut done = vec![false; count];
-    let offer = |g: usize, memory: &Memory, freeing: &mut BinaryHeap<(usize, Reverse<(Option<usize>, usize)>)>| {
+    let offer = |g: usize, memory: &Memory, freeing: &mut BinaryHeap<Freeing>| {
         if let Some(freed) = memory.frees(g) {
             freeing.push((freed, Reverse((key(g), g))));
         }
@@ -128,7 +131,7 @@ mod tests {
     struct Machine;
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64 }
+            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0 }
         }
     }
 

@@ -57,4 +57,7 @@ pub struct Limits {
     pub axes: usize,
     /// Places in memory are multiples of so many bytes.
     pub alignment: usize,
+    /// For so many groups after its last reader, the place of a value is not given to another one: groups that do not depend on
+    /// each other can then run side by side. 0 where groups run in turn.
+    pub slack: usize,
 }

@@ -5,7 +5,8 @@ use bilevel::graph::nn;
 use bilevel::{AnyMethod, Array, Cpu, DType, Driver, Leaf, Method, Problem, Variable, methods};
 use bilevel_cuda::Cuda;
 use bilevel_graph::conformance::{
-    Case, Failure, Size, carries, outputs, primitives, random_program, refusals, rounded_products, varied_program,
+    Case, Failure, Size, buffers, carries, outputs, primitives, random_program, refusals, rounded_products,
+    varied_program,
 };
 use bilevel_graph::{Executor, Graph, Precision, Program, RandomKind, random};
 use std::time::Instant;
@@ -39,6 +40,9 @@ pub fn run(cuda: &Cuda, seeds: u64) -> Result<bool> {
     let start = Instant::now();
     let refused: Vec<String> = refusals(cuda)?.iter().map(|failure| failure.to_string()).collect();
     tally.part("refusals", start, 1, &refused);
+    let start = Instant::now();
+    let wrong: Vec<String> = buffers(cuda)?.iter().map(|failure| failure.to_string()).collect();
+    tally.part("buffers", start, 1, &wrong);
     for dtype in [DType::F64, DType::F32] {
         tally.cases(&format!("primitives in {dtype}"), cuda, primitives(dtype)?);
         for (rows, columns) in [(2, 3), (5, 13), (40, 70)] {
@@ -158,7 +162,7 @@ fn tally_estimators(tally: &mut Tally, cuda: &Cuda) -> Result<()> {
                     let (a, b) = (values(a)?, values(b)?);
                     let largest = b.iter().fold(0f64, |m, v| m.max(v.abs()));
                     let apart = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0f64, f64::max) / largest;
-                    if !(apart <= 1e-10) {
+                    if apart.is_nan() || apart > 1e-10 {
                         failures.push(format!("{} on {name}: λ is {apart:e} from the CPU's", info.name));
                     }
                 }

@@ -231,7 +231,7 @@ impl<'a, 'c> Members<'a, 'c> {
         let inner = runs[runs.len() - 1];
         let whole = |n: isize| n % lanes as isize == 0;
         let aligned = inner.stride == 1 && whole(offset) && runs[..runs.len() - 1].iter().all(|run| whole(run.stride));
-        if inner.length % lanes != 0 {
+        if !inner.length.is_multiple_of(lanes) {
             let place = decode(runs, if lanes == 1 { "e" } else { "(e + j)" });
             self.code.lanes(lanes, format!("{name}[j] = {pointer}[{place}];"));
         } else if aligned && lanes > 1 {
@@ -305,10 +305,10 @@ fn split(runs: &[Run], length: usize) -> Option<(Vec<Run>, Vec<Run>)> {
     let mut missing = length;
     while missing > 1 {
         let run = outer.pop()?;
-        if missing % run.length == 0 {
+        if missing.is_multiple_of(run.length) {
             missing /= run.length;
             inner.insert(0, run);
-        } else if run.length % missing == 0 {
+        } else if run.length.is_multiple_of(missing) {
             outer.push(Run { length: run.length / missing, stride: run.stride * missing as isize });
             inner.insert(0, Run { length: missing, stride: run.stride });
             missing = 1;

@@ -22,11 +22,22 @@ fn each(code: &mut Code, count: usize) {
     code.line(format!("if (e >= {all}) return;"));
 }
 
+/// As [`gathered`], unless something failed before it.
+pub(crate) fn gathered_if_fine(from: Elements, dtype: DType, to: Place) -> Launch {
+    let mut code = Code::default();
+    let error = code.error();
+    code.head(format!("if (has_failed({error})) return;"));
+    gathered_by(code, from, dtype, to, None)
+}
+
 /// Puts the elements of a view one after the other; written as another type where one is named.
 pub(crate) fn gathered(from: Elements, dtype: DType, to: Place, written: Option<&str>) -> Launch {
+    gathered_by(Code::default(), from, dtype, to, written)
+}
+
+fn gathered_by(mut code: Code, from: Elements, dtype: DType, to: Place, written: Option<&str>) -> Launch {
     let (count, runs) = (from.view.count(), from.view.runs());
     let lanes = lanes(&runs, from.view.offset, dtype);
-    let mut code = Code::default();
     code.reaches(reach(&runs));
     let c = c_type(dtype);
     let as_type = written.unwrap_or(c);

@@ -1,0 +1,50 @@
+//! The text of kernels, held to what is stored: whoever changes how kernels are written sees what that changes. Run with
+//! `UPDATE_GOLDEN=1` to store what is written now.
+
+use bilevel_cuda::kernel_texts;
+use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor};
+use std::path::Path;
+
+fn holds(name: &str, make: impl FnOnce(&Graph) -> Program) {
+    let program = make(&Graph::new());
+    let text = kernel_texts(&program).unwrap().join("\n");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.cu"));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &text).unwrap();
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(text, stored, "{name} is not what is stored; if it should be, run the tests with UPDATE_GOLDEN=1");
+}
+
+fn output(graph: &Graph, value: Tensor) -> Program {
+    Program::builder(graph).output("y", value).build().unwrap()
+}
+
+#[test]
+fn an_update_with_noise_is_one_kernel_that_moves_16_bytes_at_once() {
+    holds("update", |g| {
+        let (x, slope) = (g.input("x", [4096], DType::F32), g.input("slope", [4096], DType::F32));
+        let noise = g.input("key", [2], DType::I32).random(g.step(), RandomKind::Normal, 1, [4096], DType::F32);
+        Program::builder(g).carry(x, x - slope * 0.01 + noise * 1e-3).build().unwrap()
+    });
+}
+
+#[test]
+fn a_softmax_is_one_kernel_in_which_threads_share_rows() {
+    holds("softmax", |g| {
+        let x = g.input("x", [32, 197], DType::F32);
+        let e = (x - x.max([1]).broadcast([0], [32, 197])).exp();
+        output(g, e / e.sum([1]).broadcast([0], [32, 197]))
+    });
+}
+
+#[test]
+fn a_sum_of_squares_is_a_kernel_and_a_fold() {
+    holds("norm", |g| output(g, g.input("x", [100_000], DType::F32).square().sum_all()));
+}
+
+#[test]
+fn a_sum_of_columns_has_threads_side_by_side() {
+    holds("columns", |g| output(g, g.input("x", [512, 96], DType::F32).sum([0])));
+}

@@ -1,0 +1,28 @@
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(float* p0, const U n1, const U n2, const U n3, float* p4) {
+    const U k = (U)blockIdx.x * 32 + threadIdx.x % 32, t = threadIdx.x / 32;
+    const U first = blockIdx.y * n3, end = first + n3 < n2 ? first + n3 : n2;
+    float s0 = Sum::first<float>();
+    if (k < n1) for (U r = first + t; r < end; r += 8) {
+    const U e = (I)k + (I)r * 96;
+    float m0[1];
+    const I m0_at = (I)e;
+#pragma unroll
+    for (int j = 0; j < 1; ++j) m0[j] = p0[m0_at + j * 1];
+    s0 = Sum::join(s0, m0[0]);
+    }
+    __shared__ float shared0[8][32];
+    shared0[t][threadIdx.x % 32] = s0;
+    __syncthreads();
+    for (int i = 1; t == 0 && i < 8; ++i) s0 = Sum::join(s0, shared0[i][threadIdx.x]);
+    if (t == 0 && k < n1) p4[(U)blockIdx.y * n1 + k] = s0;
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(128) kernel(float* p0, float* p1, const U n2, const U n3) {
+    float s = Sum::first<float>();
+    const U k = blockIdx.x;
+    for (U p = threadIdx.x; p < n3; p += 128) s = Sum::join(s, p0[p * n2 + k]);
+    s = across<Sum, 128>(s);
+    if (threadIdx.x == 0) p1[k] = (float)s;
+}
