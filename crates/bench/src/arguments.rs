@@ -62,7 +62,7 @@ usage: bilevel-bench COMMAND
   help
 
 cases of cpu, memory and profile: synth1d scalar mlp conv64 vit_block digits wide
-cases of cuda: l1reg vit_adjoint wrn_grad wrn_hvp
+cases of cuda: l1reg vit_adjoint wrn_grad wrn_hvp giant
 cases of agree: mlp conv64 vit_block residual warp vit alexnet wide_resnet efficientnet nerf
 ";
 
@@ -301,7 +301,12 @@ pub fn parse(arguments: &[String]) -> Result<Command, ArgumentError> {
             Command::Plan { threads, reps: given.reps.unwrap_or(3) }
         }
         "cuda" => Command::Cuda {
-            cases: chosen(given.words, &gpu::time::NAMES)?,
+            // A billion parameters only when asked for.
+            cases: if given.words.is_empty() {
+                gpu::time::NAMES[..4].iter().map(|name| name.to_string()).collect()
+            } else {
+                chosen(given.words, &gpu::time::NAMES)?
+            },
             precisions: given.precision.map_or(vec![Precision::Tf32, Precision::Bf16], |precision| vec![precision]),
             reps: given.reps.unwrap_or(7),
             show: given.show,

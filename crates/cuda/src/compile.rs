@@ -8,6 +8,7 @@ use bilevel_graph::{Error, ErrorKind, Program, Result};
 use cudarc::nvrtc::{result, sys};
 use std::collections::BTreeSet;
 use std::ffi::CString;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,28 +20,43 @@ fn failed(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Device { what: what.into() })
 }
 
-/// Machine code for each of these kernels, from the cache where it is there.
-pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &Cache) -> Result<Vec<Vec<u8>>> {
+/// Kernels compiled together: to start the compiler takes as long as to compile several of them.
+const TOGETHER: usize = 8;
+
+/// Machine code of some kernels.
+pub(crate) struct Unit {
+    /// The numbers of the kernels, of those that were asked for; the first is called `kernel_0`, and so on.
+    pub kernels: Range<usize>,
+    /// Their machine code.
+    pub code: Vec<u8>,
+}
+
+/// Machine code for all of these kernels, from the cache where it is there.
+pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &Cache) -> Result<Vec<Unit>> {
     require(Missing::Nvrtc)?;
     let version = version()?;
     let target = format!("sm_{}", architecture.0);
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let together = sources.len().div_ceil(cores).clamp(1, TOGETHER);
+    let starts: Vec<usize> = (0..sources.len()).step_by(together).collect();
     let next = AtomicUsize::new(0);
-    let made: Vec<Mutex<Option<Result<Vec<u8>>>>> = sources.iter().map(|_| Mutex::new(None)).collect();
+    let made: Vec<Mutex<Option<Result<Unit>>>> = starts.iter().map(|_| Mutex::new(None)).collect();
     let work = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(source), Some(slot)) = (sources.get(number), made.get(number)) else { return };
-            let text = whole(source);
+            let (Some(&first), Some(slot)) = (starts.get(number), made.get(number)) else { return };
+            let kernels = first..(first + together).min(sources.len());
+            let text = whole(&sources[kernels.clone()]);
             let key = Cache::key(&[&text, &target, &version]);
             let code = cache.get(&key).map(Ok);
             let code = code.unwrap_or_else(|| compile(&text, &target).inspect(|code| cache.put(&key, code)));
-            *slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(code);
+            let unit = code.map(|code| Unit { kernels, code });
+            *slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(unit);
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(sources.len());
-    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    std::thread::scope(|scope| (0..cores.min(starts.len())).for_each(|_| drop(scope.spawn(work))));
     let taken = made.into_iter().map(|slot| slot.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner));
-    taken.map(|code| code.unwrap_or_else(|| Err(failed("a kernel was not compiled")))).collect()
+    taken.map(|unit| unit.unwrap_or_else(|| Err(failed("a kernel was not compiled")))).collect()
 }
 
 /// Compiles every kernel of a program for a kind of GPU, without one; the answer is how many there are. For tests on machines
@@ -71,7 +87,8 @@ pub fn compile_programs<'a>(
         sources.extend(kernel_texts(program)?);
     }
     let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
-    compile_all(&sources, architecture, &Cache::at(None)).map(|made| made.len())
+    compile_all(&sources, architecture, &Cache::at(None))?;
+    Ok(sources.len())
 }
 
 /// The texts of a program's kernels, in the order in which they run, without what all kernels stand on; for tests and for people

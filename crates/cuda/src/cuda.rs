@@ -1,11 +1,13 @@
 //! The executor for NVIDIA GPUs.
 
+use crate::compile::kernel_texts;
 use crate::driver::Device;
 use crate::load::{Missing, require};
 use crate::plan::plan;
 use crate::run::CudaRun;
 use crate::storage::CudaStorage;
 use bilevel_graph::{Buffer, Executor, Meta, Program, Result, Runnable};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The CUDA executor: a program is planned once, and its state stays on the GPU from run to run.
@@ -76,6 +78,17 @@ impl Cuda {
     pub fn plan(&self, program: &Program) -> Result<CudaRun> {
         program.validate()?;
         CudaRun::new(program.clone(), plan(program)?, &self.device)
+    }
+
+    /// Compiles and loads the kernels of several programs at once, on all cores, so that none of them has to wait for its own when it
+    /// is planned; the answer is how many there are.
+    pub fn load_kernels<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Result<usize> {
+        let mut texts = BTreeSet::new();
+        for program in programs {
+            texts.extend(kernel_texts(program)?);
+        }
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        self.device.functions(&texts).map(|functions| functions.len())
     }
 
     /// The most bytes of the GPU's memory that this process ever used at once, where the driver says so.

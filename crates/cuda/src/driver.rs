@@ -238,14 +238,16 @@ impl Device {
         let mut missing: Vec<&str> = sources.iter().copied().filter(|source| !kernels.contains_key(*source)).collect();
         missing.sort_unstable();
         missing.dedup();
-        let name = CString::from(c"kernel");
-        for (source, code) in missing.iter().zip(compile_all(&missing, self.architecture, &self.cache)?) {
+        for unit in compile_all(&missing, self.architecture, &self.cache)? {
             // SAFETY: the code is a whole image for this kind of GPU; modules stay loaded as long as the process.
-            let function = unsafe {
-                let module = result::module::load_data(code.as_ptr().cast()).map_err(|e| failed("load a kernel", e))?;
-                result::module::get_function(module, name.clone()).map_err(|e| failed("find a kernel", e))?
-            };
-            kernels.insert(source.to_string(), Function(function));
+            let module = unsafe { result::module::load_data(unit.code.as_ptr().cast()) };
+            let module = module.map_err(|e| failed("load a kernel", e))?;
+            for (number, source) in missing[unit.kernels].iter().enumerate() {
+                let name = CString::new(format!("kernel_{number}")).unwrap_or_default();
+                // SAFETY: the module was loaded above.
+                let function = unsafe { result::module::get_function(module, name) };
+                kernels.insert(source.to_string(), Function(function.map_err(|e| failed("find a kernel", e))?));
+            }
         }
         Ok(sources.iter().filter_map(|source| kernels.get(*source).copied()).collect())
     }

@@ -25,12 +25,12 @@ impl Tally {
     }
 
     fn cases(&mut self, name: &str, cuda: &Cuda, cases: impl IntoIterator<Item = Case>) {
-        let (start, mut tried, mut failures) = (Instant::now(), 0, vec![]);
-        for case in cases {
-            tried += 1;
-            failures.extend(case.check(cuda).err().map(|failure: Failure| failure.to_string()));
-        }
-        self.part(name, start, tried, &failures);
+        let (start, cases): (_, Vec<Case>) = (Instant::now(), cases.into_iter().collect());
+        // What does not compile is said by the case it belongs to.
+        let _ = cuda.load_kernels(cases.iter().map(|case| &case.program));
+        let failed = |case: &Case| case.check(cuda).err().map(|failure: Failure| failure.to_string());
+        let failures: Vec<String> = cases.iter().filter_map(failed).collect();
+        self.part(name, start, cases.len(), &failures);
     }
 }
 

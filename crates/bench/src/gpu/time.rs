@@ -4,7 +4,7 @@ use super::deep::{Outer, RATE, adjoint, l1reg, wide_resnet};
 use crate::derivatives::{Products, inputs, program};
 use crate::error::Result;
 use crate::timing::median;
-use bilevel::{Driver, Recorder};
+use bilevel::{Checkpoints, Driver, Recorder};
 use bilevel_cuda::Cuda;
 use bilevel_graph::conformance::set_all;
 use bilevel_graph::{DType, Executor, Graph, Precision};
@@ -12,7 +12,7 @@ use bilevel_models::VitConfig;
 use std::time::Instant;
 
 /// The names of the cases.
-pub const NAMES: [&str; 4] = ["l1reg", "vit_adjoint", "wrn_grad", "wrn_hvp"];
+pub const NAMES: [&str; 5] = ["l1reg", "vit_adjoint", "wrn_grad", "wrn_hvp", "giant"];
 
 /// Times the cases in these precisions.
 pub fn run(cuda: &Cuda, cases: &[String], precisions: &[Precision], reps: usize, start: Instant) -> Result<()> {
@@ -21,6 +21,7 @@ pub fn run(cuda: &Cuda, cases: &[String], precisions: &[Precision], reps: usize,
             let vit = VitConfig::base(16, 37);
             match case.as_str() {
                 "l1reg" => outer(cuda, case, precision, &l1reg(&vit, precision)?, reps, start)?,
+                "giant" => giant(cuda, precision)?,
                 "vit_adjoint" => outer(cuda, case, precision, &adjoint(&vit, precision)?, reps, start)?,
                 _ => evaluation(cuda, case, precision, reps)?,
             }
@@ -55,6 +56,35 @@ fn outer(cuda: &Cuda, case: &str, precision: Precision, outer: &Outer, reps: usi
          \"first_s\": {first:.2}, \"peak_gb\": {:.2}, \"norm\": {norm:.6e}}}",
         1e3 * median(&mut times),
         1e3 * best,
+        cuda.peak_bytes().unwrap_or(0) as f64 / f64::from(1 << 30)
+    );
+    Ok(())
+}
+
+/// Ten outer iterations of HPO-SGLD on ViT-g/14, a billion parameters with an L1 weight each, with a checkpoint at the end and
+/// the weights written to a file, both in a folder that is removed again.
+fn giant(cuda: &Cuda, precision: Precision) -> Result<()> {
+    let config = VitConfig::giant(14, 37);
+    let outer = l1reg(&config, precision)?;
+    let folder = std::env::temp_dir().join(format!("bilevel-bench-giant-{}", std::process::id()));
+    let recorder = Recorder::new();
+    let began = Instant::now();
+    let driver = Driver::new(&outer.problem, outer.method.clone()).executor(cuda.clone()).rate(RATE).iterations(10);
+    let checkpoints = Checkpoints::new(folder.join("checkpoint")).every(10);
+    let outcome = driver.checkpoints(checkpoints).observe(recorder.clone()).run()?;
+    let run = began.elapsed().as_secs_f64();
+    let path = folder.join("lambda.safetensors");
+    bilevel::save_tree(&outcome.lambda, &path)?;
+    let bytes = std::fs::metadata(&path).map_or(0, |file| file.len());
+    let _ = std::fs::remove_dir_all(&folder);
+    let ends: Vec<f64> = recorder.iterations().iter().map(|i| i.elapsed.as_secs_f64()).collect();
+    let mut times: Vec<f64> = ends.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let norm = outcome.last.as_ref().map_or(f64::NAN, |last| last.hypergradient_norm);
+    say!(
+        "{{\"peer\": \"bilevel\", \"case\": \"giant\", \"prec\": \"{precision}\", \"ms\": {:.1}, \"iterations\": {}, \
+         \"run_s\": {run:.1}, \"peak_gb\": {:.2}, \"lambda_bytes\": {bytes}, \"norm\": {norm:.6e}}}",
+        1e3 * median(&mut times),
+        outcome.iterations,
         cuda.peak_bytes().unwrap_or(0) as f64 / f64::from(1 << 30)
     );
     Ok(())

@@ -11,18 +11,23 @@ const PARTS: [(&[&str], &str); 5] = [
     (&["rounded<", "round_to_bf16(", "bf16"], include_str!("rounding.cu")),
 ];
 
-/// The whole text of a kernel. Parts that are not used are left out: to compile them takes longer than most kernels do.
-pub(crate) fn whole(kernel: &str) -> String {
+/// The whole text of some kernels, each under a name of its own: `kernel_0`, `kernel_1` and so on. Parts that none of them uses
+/// are left out: to compile them takes longer than most kernels do.
+pub(crate) fn whole(kernels: &[&str]) -> String {
     let mut text = include_str!("base.cu").to_string();
     for (words, part) in PARTS {
-        if words.iter().any(|word| kernel.contains(word)) {
+        if kernels.iter().any(|kernel| words.iter().any(|word| kernel.contains(word))) {
             if part.contains("ROUNDS") {
                 text += &constants();
             }
             text += part;
         }
     }
-    text + kernel
+    for (number, kernel) in kernels.iter().enumerate() {
+        let kernel = kernel.replacen(" kernel(", &format!(" kernel_{number}("), 1);
+        text += &format!("namespace unit_{number} {{\n{kernel}}}\n");
+    }
+    text
 }
 
 /// The numbers of the specified draws.
