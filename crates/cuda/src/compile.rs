@@ -47,7 +47,7 @@ pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &
             let (Some(&first), Some(slot)) = (starts.get(number), made.get(number)) else { return };
             let kernels = first..(first + together).min(sources.len());
             let text = whole(&sources[kernels.clone()]);
-            let key = Cache::key(&[&text, &target, &version]);
+            let key = Cache::key(&[&text, &target, &version, "--fmad=false"]);
             let code = cache.get(&key).map(Ok);
             let code = code.unwrap_or_else(|| compile(&text, &target).inspect(|code| cache.put(&key, code)));
             let unit = code.map(|code| Unit { kernels, code });
@@ -124,7 +124,8 @@ fn compile(text: &str, target: &str) -> Result<Vec<u8>> {
     let text = CString::new(text).map_err(|_| failed("a kernel has a zero byte in its text"))?;
     let wrong = |what: &str, error: &dyn std::fmt::Debug| failed(format!("NVRTC could not {what}: {error:?}"));
     let program = result::create_program(&text, None).map_err(|e| wrong("take a kernel", &e))?;
-    let options = [format!("--gpu-architecture={target}"), "--std=c++17".to_string()];
+    // Every operation is rounded on its own: what an element becomes must not depend on what else its kernel computes.
+    let options = [format!("--gpu-architecture={target}"), "--std=c++17".to_string(), "--fmad=false".to_string()];
     // SAFETY: the program was made above, is destroyed once below, and the code has the size the compiler says.
     unsafe {
         let compiled = result::compile_program(program, &options);

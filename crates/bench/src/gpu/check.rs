@@ -8,7 +8,7 @@ use bilevel_graph::conformance::{
     Case, Failure, Size, buffers, carries, outputs, primitives, random_program, refusals, rounded_products,
     varied_program,
 };
-use bilevel_graph::{Executor, Graph, Precision, Program, RandomKind, random};
+use bilevel_graph::{Executor, Graph, Port, Precision, Program, RandomKind, random};
 use std::time::Instant;
 
 /// Counts what was tried and what failed, and says so.
@@ -31,7 +31,29 @@ impl Tally {
         let failed = |case: &Case| case.check(cuda).err().map(|failure: Failure| failure.to_string());
         let failures: Vec<String> = cases.iter().filter_map(failed).collect();
         self.part(name, start, cases.len(), &failures);
+        if let Some(case) = cases.iter().find(|case| case.check(cuda).is_err()) {
+            blame(case, cuda).into_iter().for_each(|line| say!("  {line}"));
+        }
     }
+}
+
+/// The first operations of a case whose values are not those of the reference, each computed by itself in one step.
+fn blame(case: &Case, cuda: &Cuda) -> Vec<String> {
+    let mut found = vec![];
+    for (id, node) in case.program.nodes.iter().enumerate() {
+        let mut alone = case.clone();
+        alone.program.carries.clear();
+        alone.program.outputs = vec![Port { name: "value".into(), node: Some(id), meta: node.meta.clone() }];
+        (alone.steps, alone.tolerances) = (1, vec![case.tolerances[0]]);
+        if let Err(failure) = alone.check(cuda) {
+            let shapes: Vec<_> = node.inputs.iter().map(|&i| &case.program.nodes[i].meta.shape).collect();
+            found.push(format!("operation {id}, {:?} of {shapes:?}: {}", node.op, failure.mismatch));
+        }
+        if found.len() == 3 {
+            break;
+        }
+    }
+    found
 }
 
 /// Runs everything, random programs from so many seeds; false where something is wrong.

@@ -1,4 +1,4 @@
-// What every kernel stands on: element types, the functions of the graph's primitives, draws, and sums over threads.
+// What every kernel stands on: element types and the functions of the graph's primitives.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -67,6 +67,12 @@ template <typename T> __device__ __forceinline__ T op_eq(T a, T b) { return T(a 
 template <typename T> __device__ __forceinline__ T op_ne(T a, T b) { return T(a != b); }
 template <typename T> __device__ __forceinline__ T op_lt(T a, T b) { return T(a < b); }
 template <typename T> __device__ __forceinline__ T op_le(T a, T b) { return T(a <= b); }
+
+// a·b + c, rounded once, for sums of products.
+
+__device__ __forceinline__ float op_fma(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ double op_fma(double a, double b, double c) { return fma(a, b, c); }
+__device__ __forceinline__ int op_fma(int a, int b, int c) { return op_add(op_mul(a, b), c); }
 
 // The same number in another type; to integers toward zero, saturating, NaN as 0.
 

@@ -85,7 +85,7 @@ pub(crate) fn convolution(
     code.line(format!("const {c}* g = {weights} + o * {} + a * {} + b * {};", k[0], k[2], k[3]));
     let (left, right) =
         (rounded(precision, &format!("f[i * {}]", s[1])), rounded(precision, &format!("g[i * {}]", k[1])));
-    code.line(format!("for (I i = 0; i < {inputs}; ++i) sum += {left} * {right};"));
+    code.line(format!("for (I i = 0; i < {inputs}; ++i) sum = op_fma({left}, {right}, sum);"));
     code.line("} }");
     code.line(format!("{to}[im * {} + o * {} + y * {} + x * {}] = sum;", o[0], o[1], o[2], o[3]));
     code.launch([count.div_ceil(BLOCK), 1], BLOCK as u32)

@@ -53,7 +53,7 @@ pub(crate) fn product(
     code.line(format!("    bs[ty][tx] = j < {n} && kb < {k} ? {right} : {zero};"));
     code.line("    __syncthreads();");
     code.line(format!(
-        "#pragma unroll\n        for (int l = 0; l < {TILE}; ++l) sum = op_add(sum, op_mul(as[ty][l], bs[l][tx]));"
+        "#pragma unroll\n        for (int l = 0; l < {TILE}; ++l) sum = op_fma(as[ty][l], bs[l][tx], sum);"
     ));
     code.line("    __syncthreads();");
     code.line("}");

@@ -9,6 +9,8 @@ use bilevel_plan::{Operand, Place, Role};
 const DEEP: usize = 8;
 /// Threads of a block of short rows.
 const BLOCK: usize = 128;
+/// Threads that can add up without a block.
+const WARP: usize = 32;
 /// Threads of a block at most.
 const MOST_THREADS: usize = 1024;
 /// Longest row.
@@ -24,7 +26,8 @@ pub(crate) fn rows(
 ) -> Result<Launch> {
     // A search for the largest element may have longer rows than a sum.
     let threads = length.div_ceil(DEEP).next_power_of_two().min(MOST_THREADS);
-    let (lanes, block) = (length.div_ceil(threads), BLOCK.max(threads));
+    // More than a warp can only add up between them as a whole block.
+    let (lanes, block) = (length.div_ceil(threads), if threads > WARP { threads } else { BLOCK });
     let walk = Walk::Row { threads, lanes, length };
     let (count, together) = (n / length, block / threads);
     let mut code = Code::default();

@@ -57,7 +57,7 @@ type Make = fn(&mut Making) -> Result<()>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn primitives(dtype: DType) -> Result<Vec<Case>> {
-    let list: [(&str, Make); 16] = [
+    let list: [(&str, Make); 18] = [
         ("constants and indices along an axis", sources),
         ("random draws", draws),
         ("functions of one number", unary),
@@ -74,6 +74,8 @@ pub fn primitives(dtype: DType) -> Result<Vec<Case>> {
         ("gathers and scatters", gathers),
         ("windows", windows),
         ("running sums", running_sums),
+        ("rows and columns of many lengths", lengths),
+        ("larger products, convolutions and scatters", larger),
     ];
     let mut cases = vec![];
     for (number, (name, make)) in list.into_iter().enumerate() {
@@ -292,6 +294,53 @@ fn argmax(m: &mut Making) -> Result<()> {
         m.exact((x * 2.0).floor().argmax(axis));
     }
     m.exact(x.slice(0, 0, 0).argmax(1));
+    Ok(())
+}
+
+/// An executor may go about rows of different lengths in different ways: every way is to be tried.
+fn lengths(m: &mut Making) -> Result<()> {
+    for length in [2, 7, 31, 33, 100, 250, 300, 500, 1000, 1500, 3000, 5000, 9000] {
+        let x = m.floats(&[3, length])?;
+        m.exact(x.max([1]));
+        m.exact(x.argmax(1));
+        m.near(x.sum([1]));
+        m.near(x.sum([0]));
+        let e = (x - x.max([1]).broadcast([0], [3, length])).exp();
+        m.near(e / e.sum([1]).broadcast([0], [3, length]));
+        m.near((x.t() * 2.0).sum([0]));
+    }
+    Ok(())
+}
+
+/// Sizes at which an executor may hand its work to others, or cut it into parts.
+fn larger(m: &mut Making) -> Result<()> {
+    let (a, b) = (m.floats(&[40, 70])?, m.floats(&[70, 36])?);
+    m.near(a.matmul(b));
+    m.near(b.t().matmul(a.t()).t());
+    m.near(a.slice_step(1, 0, 70, 2).matmul(b.slice_step(0, 0, 70, 2)));
+    // Heads that lie inside rows: batches of two axes.
+    let rows = m.floats(&[2, 21, 3, 4, 16])?.transpose([2, 0, 3, 1, 4]);
+    let heads = DotDims { lhs_contract: vec![3], rhs_contract: vec![3], lhs_batch: vec![0, 1], rhs_batch: vec![0, 1] };
+    let scores = rows.index(0, 0).dot(rows.index(0, 1), heads);
+    let mix = DotDims { lhs_contract: vec![3], rhs_contract: vec![2], lhs_batch: vec![0, 1], rhs_batch: vec![0, 1] };
+    m.near(scores);
+    m.near(scores.dot(rows.index(0, 2), mix).transpose([0, 2, 1, 3]));
+    let (image, kernel) = (m.floats(&[3, 8, 11, 9])?, m.floats(&[12, 8, 3, 3])?);
+    let plain = ConvDims {
+        stride: [1, 1],
+        padding: [(1, 1), (1, 1)],
+        image_dilation: [1, 1],
+        kernel_dilation: [1, 1],
+        groups: 1,
+    };
+    m.near(image.conv(kernel, plain.clone()));
+    m.near(image.conv(kernel, ConvDims { stride: [2, 2], ..plain.clone() }).transpose([0, 2, 3, 1]));
+    m.near(image.conv(kernel.slice(1, 0, 4), ConvDims { groups: 2, ..plain.clone() }));
+    m.near(image.transpose([1, 0, 2, 3]).conv(kernel.transpose([1, 0, 2, 3]).slice(1, 0, 3), plain));
+    let (updates, places) = (m.floats(&[400, 5])?, m.indices(&[400], 60)?);
+    m.near(updates.scatter_add(places, 0, 60));
+    // Many that meet in few places.
+    m.near(updates.scatter_add(places.minimum(2.0), 0, 60));
     Ok(())
 }
 
