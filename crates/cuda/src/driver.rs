@@ -213,7 +213,7 @@ impl Device {
         Some(free as u64 + idle)
     }
 
-    /// The most bytes that buffers, scratch and kernels of this process ever took at once.
+    /// The most bytes that buffers and scratch memory of this process ever took at once.
     pub fn peak_bytes(&self) -> Option<u64> {
         self.enter().ok()?;
         let mut peak = 0u64;

@@ -4,6 +4,9 @@ use bilevel_graph::DType;
 use bilevel_plan::{Place, Run};
 use std::fmt::Write;
 
+/// Threads of a block where each has an element of its own.
+const EACH: usize = 256;
+
 /// What is given to a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Arg {
@@ -99,6 +102,20 @@ impl Code {
     /// Says that an index can be so large.
     pub fn reaches(&mut self, elements: usize) {
         self.long |= elements >= 1 << 31;
+    }
+
+    /// Gives each of so many elements to a thread, as `e`; the kernel is then to be started by
+    /// [`launch_each`](Self::launch_each).
+    pub fn each(&mut self, count: usize) {
+        self.reaches(count);
+        let all = self.count(count as u64);
+        self.line(format!("const U e = (U)blockIdx.x * {EACH} + threadIdx.x;"));
+        self.line(format!("if (e >= {all}) return;"));
+    }
+
+    /// The kernel, with a thread for each of so many elements.
+    pub fn launch_each(self, count: usize) -> Launch {
+        self.launch([count.div_ceil(EACH), 1], EACH as u32)
     }
 
     /// A line before all elements.

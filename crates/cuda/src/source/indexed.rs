@@ -4,8 +4,6 @@ use super::code::{Code, Launch, c_type};
 use bilevel_graph::{DType, WindowDims};
 use bilevel_plan::Place;
 
-/// Threads of a block.
-const BLOCK: usize = 256;
 /// Up to so many updates are looked through by every result.
 const FEW: usize = 32;
 
@@ -35,26 +33,15 @@ impl Rows {
     }
 }
 
-fn each(code: &mut Code, count: usize) {
-    code.reaches(count);
-    let all = code.count(count as u64);
-    code.line(format!("const U e = (U)blockIdx.x * {BLOCK} + threadIdx.x;"));
-    code.line(format!("if (e >= {all}) return;"));
-}
-
-fn launch(code: Code, count: usize) -> Launch {
-    code.launch([count.div_ceil(BLOCK), 1], BLOCK as u32)
-}
-
 /// Remembers an index that is not in 0..limit.
 pub(crate) fn check_index(indices: Place, count: usize, limit: usize, operation: usize) -> Launch {
     let mut code = Code::default();
-    each(&mut code, count);
+    code.each(count);
     let (at, error) = (code.pointer(indices, DType::I32, 0), code.error());
     let (limit, operation) = (code.count(limit as u64), code.count(operation as u64));
     code.line(format!("const int index = {at}[e];"));
     code.line(format!("if (index < 0 || (U)index >= {limit}) report({error}, {operation}, e, index);"));
-    launch(code, count)
+    code.launch_each(count)
 }
 
 /// to[b, k, :] = x[b, indices[b, k], :]; an index out of range is remembered, and its row 0.
@@ -63,7 +50,7 @@ pub(crate) fn gather(rows: Rows, dtype: DType, x: Place, indices: Place, to: Pla
     let count = rows.batch * rows.k * rows.inner / lanes;
     let mut code = Code::default();
     code.reaches(rows.batch * rows.n * rows.inner);
-    each(&mut code, count);
+    code.each(count);
     let c = c_type(dtype);
     let (x, at, to) = (code.pointer(x, dtype, 0), code.pointer(indices, DType::I32, 0), code.pointer(to, dtype, 0));
     let error = code.error();
@@ -78,7 +65,7 @@ pub(crate) fn gather(rows: Rows, dtype: DType, x: Place, indices: Place, to: Pla
     let from = format!("{x} + ((unit / {k} * {n} + (U)index) * {inner} + i) * {lanes}");
     code.line(format!("if (fine) load<{c}, {lanes}>({from}, v);"));
     code.line(format!("store<{c}, {lanes}>({to} + e * {lanes}, v);"));
-    launch(code, count)
+    code.launch_each(count)
 }
 
 /// to[b, indices[b, k], :] += updates[b, k, :], into zeros. Updates to one place are added in the order of k: each result
@@ -95,23 +82,23 @@ pub(crate) fn scatter_add(
     let mut launches = vec![];
     if k > FEW {
         let mut code = Code::default();
-        each(&mut code, batch * n);
+        code.each(batch * n);
         let heads = code.pointer(lists, DType::I32, 0);
         code.line(format!("{heads}[e] = -1;"));
-        launches.push(launch(code, batch * n));
+        launches.push(code.launch_each(batch * n));
         let mut code = Code::default();
-        each(&mut code, batch * k);
+        code.each(batch * k);
         let (heads, next) = (code.pointer(lists, DType::I32, 0), code.pointer(next, DType::I32, 0));
         let (at, k, n) = (code.pointer(indices, DType::I32, 0), code.count(k as u64), code.count(n as u64));
         code.line(format!("const int index = {at}[e];"));
         code.line(format!("if (index >= 0 && (U)index < {n})"));
         code.line(format!("    {next}[e] = atomicExch({heads} + (e / {k} * {n} + (U)index), (int)(e % {k}));"));
-        launches.push(launch(code, batch * rows.k));
+        launches.push(code.launch_each(batch * rows.k));
     }
     let mut code = Code::default();
     let count = batch * n * inner;
     code.reaches(batch * k * inner);
-    each(&mut code, count);
+    code.each(count);
     let (at, from, to) =
         (code.pointer(indices, DType::I32, 0), code.pointer(updates, dtype, 0), code.pointer(to, dtype, 0));
     let (k_count, n_count, inner_count) = (code.count(k as u64), code.count(n as u64), code.count(inner as u64));
@@ -140,7 +127,7 @@ pub(crate) fn scatter_add(
         code.line(scan);
     }
     code.line(format!("{to}[e] = sum;"));
-    launches.push(launch(code, count));
+    launches.push(code.launch_each(count));
     launches
 }
 
@@ -155,7 +142,7 @@ pub(crate) fn window_argmax(
     let count = planes * oh * ow;
     let mut code = Code::default();
     code.reaches(planes * h * w);
-    each(&mut code, count);
+    code.each(count);
     let (c, x, to) = (c_type(dtype), code.pointer(x, dtype, 0), code.pointer(to, DType::I32, 0));
     let [(top, _), (left, _)] = dims.padding;
     code.line(format!("const int ox = (int)(e % {ow}), oy = (int)(e / {ow} % {oh});"));
@@ -171,13 +158,11 @@ pub(crate) fn window_argmax(
     ));
     code.line(format!("    if (y < 0 || y >= {h} || x < 0 || x >= {w}) continue;"));
     code.line(format!("    const {c} v = plane[y * {w} + x];"));
-    code.line(
-        "    if (!any || v > value || (v != v && value == value)) best = y * W + x, value = v, any = true;"
-            .replace('W', &w.to_string()),
-    );
+    code.line("    if (any && !(v > value || (v != v && value == value))) continue;");
+    code.line(format!("    best = y * {w} + x, value = v, any = true;"));
     code.line("}");
     code.line(format!("{to}[e] = best;"));
-    launch(code, count)
+    code.launch_each(count)
 }
 
 /// Running sums along the middle axis of `[outer, n, inner]`.
@@ -190,7 +175,7 @@ pub(crate) fn cumsum(
 ) -> Launch {
     let mut code = Code::default();
     code.reaches(outer * n * inner);
-    each(&mut code, outer * inner);
+    code.each(outer * inner);
     let (c, x, to) = (c_type(dtype), code.pointer(x, dtype, 0), code.pointer(to, dtype, 0));
     let (n, columns) = (code.count(n as u64), code.count(inner as u64));
     let step = if reverse { format!("({n} - 1 - i)") } else { "i".into() };
@@ -200,5 +185,5 @@ pub(crate) fn cumsum(
     code.line(format!("    sum = op_add(sum, {x}[first + {step} * {columns}]);"));
     code.line(format!("    {to}[first + {step} * {columns}] = sum;"));
     code.line("}");
-    launch(code, outer * inner)
+    code.launch_each(outer * inner)
 }

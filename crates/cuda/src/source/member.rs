@@ -150,7 +150,10 @@ impl<'a, 'c> Members<'a, 'c> {
         let schedule = self.context.schedule;
         let node = &schedule.nodes[member];
         let text = match &node.kind {
-            Kind::Elementwise(Elementwise::Random(kind, stream)) => self.random(member, *kind, *stream)?,
+            Kind::Elementwise(Elementwise::Random(kind, stream)) => {
+                let (kind, stream) = (*kind, *stream);
+                return self.random(member, kind, stream);
+            }
             Kind::Elementwise(function) => {
                 let mut values = vec![];
                 for (number, operand) in node.operands.iter().enumerate() {
@@ -164,19 +167,29 @@ impl<'a, 'c> Members<'a, 'c> {
             Kind::ArgMax => return self.row_argmax(member),
             _ => return Err(bilevel_plan::lacks("how to compute a member of a loop")),
         };
-        let name = format!("v{}", self.fresh());
-        let (c, lanes) = (c_type(node.dtype), self.walk.lanes());
+        Ok(self.assign(member, &text))
+    }
+
+    /// Declares a member's value, of this text: one number per row, or one per lane.
+    fn assign(&mut self, member: usize, text: &str) -> String {
+        let name = self.declare(member);
         if self.is_row(member) {
-            self.code.line(format!("const {c} {name} = {text};"));
-        } else if text.contains("draw_block<") {
-            self.code.line(format!("{c} {name}[{lanes}];"));
-            self.code.line(text.replace("TO", &name));
+            self.code.line(format!("const {} {name} = {text};", c_type(self.context.schedule.nodes[member].dtype)));
         } else {
-            self.code.line(format!("{c} {name}[{lanes}];"));
-            self.code.lanes(lanes, format!("{name}[j] = {text};"));
+            self.code.lanes(self.walk.lanes(), format!("{name}[j] = {text};"));
+        }
+        name
+    }
+
+    /// Names a member's value and, where it has lanes, makes room for them.
+    fn declare(&mut self, member: usize) -> String {
+        let name = format!("v{}", self.fresh());
+        if !self.is_row(member) {
+            let c = c_type(self.context.schedule.nodes[member].dtype);
+            self.code.line(format!("{c} {name}[{}];", self.walk.lanes()));
         }
         self.names.insert(member, name.clone());
-        Ok(name)
+        name
     }
 
     fn random(&mut self, member: usize, kind: RandomKind, stream: u32) -> bilevel_graph::Result<String> {
@@ -188,13 +201,17 @@ impl<'a, 'c> Members<'a, 'c> {
         let [key, counter] = &words[..] else { return Err(bilevel_plan::lacks("the key and the counter of a draw")) };
         let c = c_type(node.dtype);
         let block = 16 / node.dtype.size();
-        Ok(match self.walk {
-            _ if self.is_row(member) => format!("draw<{kind:?}, {c}>(row, {key}, {counter}, {stream}u)"),
-            Walk::Side { lanes } if lanes == block => {
-                format!("draw_block<{kind:?}, {c}>(e, {key}, {counter}, {stream}u, TO);")
-            }
-            walk => format!("draw<{kind:?}, {c}>({}, {key}, {counter}, {stream}u)", walk.element()),
-        })
+        let from = format!("{key}, {counter}, {stream}u");
+        if self.is_row(member) {
+            return Ok(self.assign(member, &format!("draw<{kind:?}, {c}>(row, {from})")));
+        }
+        // Lanes that are a whole block of the generator are drawn at once.
+        if self.walk == (Walk::Side { lanes: block }) {
+            let name = self.declare(member);
+            self.code.line(format!("draw_block<{kind:?}, {c}>(e, {from}, {name});"));
+            return Ok(name);
+        }
+        Ok(self.assign(member, &format!("draw<{kind:?}, {c}>({}, {from})", self.walk.element())))
     }
 
     /// The name of the value read from a node's memory: for lane j of the elements, or one a row.

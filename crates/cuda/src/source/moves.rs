@@ -4,22 +4,11 @@ use super::code::{Code, Launch, c_type, decode, reach};
 use bilevel_graph::DType;
 use bilevel_plan::{Place, Run, View};
 
-/// Threads of a block.
-const BLOCK: usize = 256;
-
 /// Elements in memory: the place of their node, and which of its elements they are.
 #[derive(Clone, Copy)]
 pub(crate) struct Elements<'a> {
     pub place: Place,
     pub view: &'a View,
-}
-
-/// Begins a kernel that gives each of `count` elements to a thread, as `e`.
-fn each(code: &mut Code, count: usize) {
-    code.reaches(count);
-    let all = code.count(count as u64);
-    code.line(format!("const U e = (U)blockIdx.x * {BLOCK} + threadIdx.x;"));
-    code.line(format!("if (e >= {all}) return;"));
 }
 
 /// As [`gathered`], unless something failed before it.
@@ -41,7 +30,7 @@ fn gathered_by(mut code: Code, from: Elements, dtype: DType, to: Place, written:
     code.reaches(reach(&runs));
     let c = c_type(dtype);
     let as_type = written.unwrap_or(c);
-    each(&mut code, count / lanes);
+    code.each(count / lanes);
     let (source, target) = (code.pointer(from.place, dtype, from.view.offset), code.raw_pointer(to, 0, as_type));
     if lanes == 1 {
         let value = format!("{source}[{}]", decode(&runs, "e"));
@@ -55,7 +44,7 @@ fn gathered_by(mut code: Code, from: Elements, dtype: DType, to: Place, written:
         code.lanes(lanes, format!("w[j] = {value};"));
         code.line(format!("store<{as_type}, {lanes}>({target} + i, w);"));
     }
-    code.launch([(count / lanes).div_ceil(BLOCK), 1], BLOCK as u32)
+    code.launch_each(count / lanes)
 }
 
 /// Puts elements that lie one after the other into the places of a view.
@@ -65,13 +54,13 @@ pub(crate) fn scattered(from: Place, dtype: DType, to: Elements) -> Launch {
     let mut code = Code::default();
     code.reaches(reach(&runs));
     let c = c_type(dtype);
-    each(&mut code, count / lanes);
+    code.each(count / lanes);
     let (source, target) = (code.pointer(from, dtype, 0), code.pointer(to.place, dtype, to.view.offset));
     code.line(format!("const U i = e * {lanes};"));
     code.line(format!("{c} v[{lanes}];"));
     code.line(format!("load<{c}, {lanes}>({source} + i, v);"));
     code.line(format!("store<{c}, {lanes}>({target} + ({}), v);", decode(&runs, "i")));
-    code.launch([(count / lanes).div_ceil(BLOCK), 1], BLOCK as u32)
+    code.launch_each(count / lanes)
 }
 
 /// Neighbours that can be moved at once: 16 bytes, where they are neighbours at both ends.
@@ -90,7 +79,7 @@ pub(crate) fn concat(parts: &[Elements], axis: usize, shape: &[usize], dtype: DT
     let (inner, length) = (shape[axis + 1..].iter().product::<usize>(), shape[axis]);
     let count = shape.iter().product();
     let mut code = Code::default();
-    each(&mut code, count);
+    code.each(count);
     let target = code.pointer(to, dtype, 0);
     code.line(format!("const U i = e % {inner}, a = (e / {inner}) % {length}, o = e / {};", inner * length));
     let mut first = 0;
@@ -108,7 +97,7 @@ pub(crate) fn concat(parts: &[Elements], axis: usize, shape: &[usize], dtype: DT
         code.line("}");
         first += own;
     }
-    code.launch([count.div_ceil(BLOCK), 1], BLOCK as u32)
+    code.launch_each(count)
 }
 
 /// y[low + i·(interior + 1)] = x[i], zero elsewhere.
@@ -123,7 +112,7 @@ pub(crate) fn pad(
     let count = shape.iter().product();
     let mut code = Code::default();
     code.reaches(reach(&from.view.runs()));
-    each(&mut code, count);
+    code.each(count);
     let (source, target) = (code.pointer(from.place, dtype, from.view.offset), code.pointer(to, dtype, 0));
     code.line("bool inside = true; I s = 0;");
     let mut inner = 1;
@@ -137,5 +126,5 @@ pub(crate) fn pad(
         inner *= shape[axis];
     }
     code.line(format!("{target}[e] = inside ? {source}[s] : {}(0);", c_type(dtype)));
-    code.launch([count.div_ceil(BLOCK), 1], BLOCK as u32)
+    code.launch_each(count)
 }

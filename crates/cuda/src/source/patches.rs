@@ -6,8 +6,6 @@ use super::moves::Elements;
 use bilevel_graph::{ConvDims, DType, Precision};
 use bilevel_plan::{Place, View};
 
-const BLOCK: usize = 256;
-
 /// The patches of images `first..first + images` of a view `[n, channels, h, w]`, for a kernel of `[ky, kx]` and results of
 /// `[oy, ox]`; written as another type where one is named.
 pub(crate) fn patches(
@@ -24,12 +22,10 @@ pub(crate) fn patches(
     let count = images * channels * ky * kx * oy * ox;
     let mut code = Code::default();
     code.reaches(count.max(reach(&image.view.runs())));
-    let all = code.count(count as u64);
+    code.each(count);
     let begin = image.view.offset + first as isize * s[0];
     let c = c_type(dtype);
     let (from, to) = (code.pointer(image.place, dtype, begin), code.raw_pointer(to, 0, written.unwrap_or(c)));
-    code.line(format!("const U e = (U)blockIdx.x * {BLOCK} + threadIdx.x;"));
-    code.line(format!("if (e >= {all}) return;"));
     code.line(format!("const I x = (I)(e % {ox}), y = (I)(e / {ox} % {oy}), kx = (I)(e / {} % {kx});", ox * oy));
     let plane = ox * oy * kx;
     code.line(format!("const I ky = (I)(e / {plane} % {ky}), ch = (I)(e / {} % {channels});", plane * ky));
@@ -46,7 +42,7 @@ pub(crate) fn patches(
     let value = format!("(inside ? {from}[{at}] : {c}(0))");
     let value = written.map_or(value.clone(), |t| format!("round_to_{t}({value})"));
     code.line(format!("{to}[e] = {value};"));
-    code.launch([count.div_ceil(BLOCK), 1], BLOCK as u32)
+    code.launch_each(count)
 }
 
 /// A convolution as it is defined, a thread for each result: for channels by themselves, and whatever is small.
@@ -62,13 +58,11 @@ pub(crate) fn convolution(
     let count = out.count();
     let mut code = Code::default();
     code.reaches(count.max(reach(&image.view.runs())).max(reach(&kernel.view.runs())));
-    let all = code.count(count as u64);
+    code.each(count);
     let c = c_type(dtype);
     let (from, weights) =
         (code.pointer(image.place, dtype, image.view.offset), code.pointer(kernel.place, dtype, kernel.view.offset));
     let to = code.pointer(to, dtype, out.offset);
-    code.line(format!("const U e = (U)blockIdx.x * {BLOCK} + threadIdx.x;"));
-    code.line(format!("if (e >= {all}) return;"));
     code.line(format!("const I x = (I)(e % {ow}), y = (I)(e / {ow} % {oh});"));
     code.line(format!("const I o = (I)(e / {} % {outputs}), im = (I)(e / {});", oh * ow, oh * ow * outputs));
     code.line(format!("const I base = im * {} + o / {} * {} * {};", s[0], outputs / dims.groups, inputs, s[1]));
@@ -88,7 +82,7 @@ pub(crate) fn convolution(
     code.line(format!("for (I i = 0; i < {inputs}; ++i) sum = op_fma({left}, {right}, sum);"));
     code.line("} }");
     code.line(format!("{to}[im * {} + o * {} + y * {} + x * {}] = sum;", o[0], o[1], o[2], o[3]));
-    code.launch([count.div_ceil(BLOCK), 1], BLOCK as u32)
+    code.launch_each(count)
 }
 
 /// The lengths of four axes.
