@@ -2,6 +2,7 @@
 
 use crate::team::Team;
 use bilevel_graph::{Error, ErrorKind, WindowDims};
+use bilevel_plan::Rows;
 use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -65,136 +66,114 @@ fn out_of_range(operation: &str, index: i32, limit: usize, line: &'static Locati
     Error::new(kind).at(line)
 }
 
-/// Shape of a gather or scatter: x `[batch, n, inner]`, indices `[batch, k]`, rows `[batch, k, inner]`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rows {
-    pub batch: usize,
-    pub n: usize,
-    pub k: usize,
-    pub inner: usize,
+/// dst[b, k, :] = x[b, indices[b, k], :]
+///
+/// # Safety
+/// The pointers must address as many elements as the shape says.
+pub(crate) unsafe fn gather<T: Number>(
+    rows: &Rows,
+    team: &Team,
+    x: *const T,
+    indices: *const i32,
+    dst: *mut T,
+    line: &'static Location<'static>,
+) -> Result<(), Error> {
+    let Rows { batch, n, k, inner } = *rows;
+    // Place of the first bad index, whoever meets it.
+    let bad = AtomicUsize::new(FINE);
+    let (x, indices, dst) = (Shared(x.cast_mut()), Shared(indices.cast_mut()), Shared(dst));
+    let units = batch * k;
+    let tasks = tasks_for(units, units * inner.max(4));
+    let chunk = units.div_ceil(tasks);
+    team.run(tasks, &|task| {
+        let (x, indices, dst) = (x.get(), indices.get(), dst.get());
+        let (mut unit, end) = (task * chunk, ((task + 1) * chunk).min(units));
+        while unit < end {
+            // The part of one batch that belongs to this task.
+            let b = unit / k;
+            let stop = end.min((b + 1) * k);
+            // SAFETY: indices are checked before they are used.
+            unsafe {
+                let rows = x.add(b * n * inner);
+                for unit in unit..stop {
+                    let index = *indices.add(unit);
+                    if index < 0 || index as usize >= n {
+                        bad.fetch_min(unit, Ordering::Relaxed);
+                    } else if inner == 1 {
+                        *dst.add(unit) = *rows.add(index as usize);
+                    } else {
+                        let row = rows.add(index as usize * inner);
+                        std::ptr::copy_nonoverlapping(row, dst.add(unit * inner), inner);
+                    }
+                }
+            }
+            unit = stop;
+        }
+    });
+    match bad.into_inner() {
+        FINE => Ok(()),
+        // SAFETY: the place of an index that was read.
+        place => Err(out_of_range("gather", unsafe { *indices.get().add(place) }, n, line)),
+    }
 }
 
-impl Rows {
-    /// Splits shapes of the indexed tensor and the indices.
-    pub fn new(indexed: &[usize], indices: &[usize], batch: usize) -> Self {
-        Rows {
-            batch: indexed[..batch].iter().product(),
-            n: indexed[batch],
-            k: indices[batch..].iter().product(),
-            inner: indexed[batch + 1..].iter().product(),
-        }
-    }
-
-    /// dst[b, k, :] = x[b, indices[b, k], :]
-    ///
-    /// # Safety
-    /// The pointers must address as many elements as the shape says.
-    pub unsafe fn gather<T: Number>(
-        &self,
-        team: &Team,
-        x: *const T,
-        indices: *const i32,
-        dst: *mut T,
-        line: &'static Location<'static>,
-    ) -> Result<(), Error> {
-        let Rows { batch, n, k, inner } = *self;
-        // Place of the first bad index, whoever meets it.
-        let bad = AtomicUsize::new(FINE);
-        let (x, indices, dst) = (Shared(x.cast_mut()), Shared(indices.cast_mut()), Shared(dst));
-        let units = batch * k;
-        let tasks = tasks_for(units, units * inner.max(4));
-        let chunk = units.div_ceil(tasks);
-        team.run(tasks, &|task| {
-            let (x, indices, dst) = (x.get(), indices.get(), dst.get());
-            let (mut unit, end) = (task * chunk, ((task + 1) * chunk).min(units));
-            while unit < end {
-                // The part of one batch that belongs to this task.
-                let b = unit / k;
-                let stop = end.min((b + 1) * k);
-                // SAFETY: indices are checked before they are used.
-                unsafe {
-                    let rows = x.add(b * n * inner);
-                    for unit in unit..stop {
-                        let index = *indices.add(unit);
-                        if index < 0 || index as usize >= n {
-                            bad.fetch_min(unit, Ordering::Relaxed);
-                        } else if inner == 1 {
-                            *dst.add(unit) = *rows.add(index as usize);
-                        } else {
-                            let row = rows.add(index as usize * inner);
-                            std::ptr::copy_nonoverlapping(row, dst.add(unit * inner), inner);
-                        }
-                    }
+/// dst[b, indices[b, k], :] += updates[b, k, :], into zeros. Updates to one place are added in the order of k.
+///
+/// # Safety
+/// As [`gather`].
+pub(crate) unsafe fn scatter_add<T: Number>(
+    rows: &Rows,
+    team: &Team,
+    indices: *const i32,
+    updates: *const T,
+    dst: *mut T,
+    line: &'static Location<'static>,
+) -> Result<(), Error> {
+    let Rows { batch, n, k, inner } = *rows;
+    // Place of the first bad index, whoever meets it.
+    let bad = AtomicUsize::new(FINE);
+    let (updates, indices, dst) = (Shared(updates.cast_mut()), Shared(indices.cast_mut()), Shared(dst));
+    // A task owns some batches, or, where there is one, some of the columns: no two add to one element.
+    let columns = if batch > 1 { 1 } else { inner.div_ceil(64).max(1) };
+    let units = batch * columns;
+    let tasks = tasks_for(units, batch * (k + n) * inner);
+    let chunk = units.div_ceil(tasks);
+    team.run(tasks, &|task| {
+        let (updates, indices, dst) = (updates.get(), indices.get(), dst.get());
+        for unit in task * chunk..((task + 1) * chunk).min(units) {
+            let (b, column) = (unit / columns, unit % columns);
+            let (first, last) = if columns == 1 { (0, inner) } else { (column * 64, ((column + 1) * 64).min(inner)) };
+            // SAFETY: indices are checked before they are used.
+            unsafe {
+                let to = dst.add(b * n * inner);
+                if columns == 1 {
+                    to.write_bytes(0, n * inner);
+                } else {
+                    (0..n).for_each(|row| to.add(row * inner + first).write_bytes(0, last - first));
                 }
-                unit = stop;
-            }
-        });
-        match bad.into_inner() {
-            FINE => Ok(()),
-            // SAFETY: the place of an index that was read.
-            place => Err(out_of_range("gather", unsafe { *indices.get().add(place) }, n, line)),
-        }
-    }
-
-    /// dst[b, indices[b, k], :] += updates[b, k, :], into zeros. Updates to one place are added in the order of k.
-    ///
-    /// # Safety
-    /// As [`gather`](Self::gather).
-    pub unsafe fn scatter_add<T: Number>(
-        &self,
-        team: &Team,
-        indices: *const i32,
-        updates: *const T,
-        dst: *mut T,
-        line: &'static Location<'static>,
-    ) -> Result<(), Error> {
-        let Rows { batch, n, k, inner } = *self;
-        // Place of the first bad index, whoever meets it.
-        let bad = AtomicUsize::new(FINE);
-        let (updates, indices, dst) = (Shared(updates.cast_mut()), Shared(indices.cast_mut()), Shared(dst));
-        // A task owns some batches, or, where there is one, some of the columns: no two add to one element.
-        let columns = if batch > 1 { 1 } else { inner.div_ceil(64).max(1) };
-        let units = batch * columns;
-        let tasks = tasks_for(units, batch * (k + n) * inner);
-        let chunk = units.div_ceil(tasks);
-        team.run(tasks, &|task| {
-            let (updates, indices, dst) = (updates.get(), indices.get(), dst.get());
-            for unit in task * chunk..((task + 1) * chunk).min(units) {
-                let (b, column) = (unit / columns, unit % columns);
-                let (first, last) =
-                    if columns == 1 { (0, inner) } else { (column * 64, ((column + 1) * 64).min(inner)) };
-                // SAFETY: indices are checked before they are used.
-                unsafe {
-                    let to = dst.add(b * n * inner);
-                    if columns == 1 {
-                        to.write_bytes(0, n * inner);
-                    } else {
-                        (0..n).for_each(|row| to.add(row * inner + first).write_bytes(0, last - first));
+                for i in 0..k {
+                    let index = *indices.add(b * k + i);
+                    if index < 0 || index as usize >= n {
+                        bad.fetch_min(b * k + i, Ordering::Relaxed);
+                        continue;
                     }
-                    for i in 0..k {
-                        let index = *indices.add(b * k + i);
-                        if index < 0 || index as usize >= n {
-                            bad.fetch_min(b * k + i, Ordering::Relaxed);
-                            continue;
-                        }
-                        let from = updates.add((b * k + i) * inner);
-                        let to = to.add(index as usize * inner);
-                        if inner == 1 {
-                            *to = (*to).plus(*from);
-                            continue;
-                        }
-                        for j in first..last {
-                            *to.add(j) = (*to.add(j)).plus(*from.add(j));
-                        }
+                    let from = updates.add((b * k + i) * inner);
+                    let to = to.add(index as usize * inner);
+                    if inner == 1 {
+                        *to = (*to).plus(*from);
+                        continue;
+                    }
+                    for j in first..last {
+                        *to.add(j) = (*to.add(j)).plus(*from.add(j));
                     }
                 }
             }
-        });
-        match bad.into_inner() {
-            FINE => Ok(()),
-            // SAFETY: the place of an index that was read.
-            place => Err(out_of_range("scatter_add", unsafe { *indices.get().add(place) }, n, line)),
         }
+    });
+    match bad.into_inner() {
+        FINE => Ok(()),
+        // SAFETY: the place of an index that was read.
+        place => Err(out_of_range("scatter_add", unsafe { *indices.get().add(place) }, n, line)),
     }
 }
 

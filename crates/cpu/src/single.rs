@@ -1,12 +1,11 @@
 //! The step of an operation that is not part of a loop.
 
 use crate::heavy::Heavy;
-use crate::indexing::Rows;
 use crate::memory::{Address, Places};
 use crate::moves::Move;
 use crate::step::StepKind;
 use bilevel_graph::Result;
-use bilevel_plan::{Kind, Schedule, View, known, lacks};
+use bilevel_plan::{Kind, Rows, Schedule, View, known, lacks};
 
 /// The step of a group that is this one operation.
 pub(crate) fn single(

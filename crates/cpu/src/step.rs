@@ -2,13 +2,14 @@
 
 use crate::conv::ConvPlan;
 use crate::gemm::{GemmPlan, Piece, Then};
-use crate::indexing::{Rows, check_index, cumsum, window_argmax, with_number};
+use crate::indexing::{check_index, cumsum, gather, scatter_add, window_argmax, with_number};
 use crate::memory::{Address, Memory};
 use crate::moves::Move;
 use crate::scalars::Scalars;
 use crate::team::Team;
 use crate::tile::TileProgram;
 use bilevel_graph::{DType, Result, WindowDims};
+use bilevel_plan::Rows;
 use std::panic::Location;
 
 /// A plan for 32-bit or for 64-bit floats.
@@ -145,10 +146,10 @@ impl Step {
                     }
                 }
                 StepKind::Gather { rows, dtype, x, indices, result } => with_number!(*dtype, T => {
-                    rows.gather::<T>(team, at(*x).cast(), at(*indices).cast(), at(*result).cast(), self.location)
+                    gather::<T>(rows, team, at(*x).cast(), at(*indices).cast(), at(*result).cast(), self.location)
                 })?,
                 StepKind::ScatterAdd { rows, dtype, indices, updates, result } => with_number!(*dtype, T => {
-                    rows.scatter_add::<T>(team, at(*indices).cast(), at(*updates).cast(), at(*result).cast(), self.location)
+                    scatter_add::<T>(rows, team, at(*indices).cast(), at(*updates).cast(), at(*result).cast(), self.location)
                 })?,
                 StepKind::WindowArgMax { dims, sizes, dtype, x, result } => with_number!(*dtype, T => {
                     window_argmax::<T>(team, dims, *sizes, at(*x).cast(), at(*result).cast())

@@ -3,13 +3,13 @@
 use crate::conv::conv;
 use crate::dot::dot;
 use crate::source::{
-    Context, Elements, Launch, Rows, Structure, check_index, concat, cumsum, fold, gather, is_scalar_sink, map, pad,
-    partials, read_from_memory, reduce, reduce_memory, rows, scatter_add, sum_type, window_argmax,
+    Context, Elements, Launch, Structure, check_index, concat, cumsum, fold, gather, is_scalar_sink, list_bytes, map,
+    pad, partials, read_from_memory, reduce, reduce_memory, rows, scatter_add, sum_type, window_argmax,
 };
 use crate::step::{Factor, Span, Step, Work};
 use crate::workspace::Workspace;
 use bilevel_graph::{DType, Error, Precision, ReduceOp, Result};
-use bilevel_plan::{Domain, Kind, Operand, Place, Role, View, known, lacks};
+use bilevel_plan::{Domain, Kind, Operand, Place, Role, Rows, View, known, lacks};
 use std::panic::Location;
 
 /// An operation that fails where an index is out of range.
@@ -238,7 +238,7 @@ fn single(context: Context, id: usize, space: &mut Workspace, checks: &mut Vec<C
             let (indices, updates) = (elements(0)?, elements(1)?);
             let sizes = Rows::new(&node.shape, &indices.view.shape, *batch);
             let number = check("scatter_add", sizes.n);
-            let lists = space.take(sizes.list_bytes());
+            let lists = space.take(list_bytes(sizes));
             let places = (indices.place, updates.place, context.place(id)?);
             let mut works = vec![check_index(indices.place, indices.view.count(), sizes.n, number)];
             works.extend(scatter_add(sizes, dtype, places, lists));

@@ -2,35 +2,14 @@
 
 use super::code::{Code, Launch, c_type};
 use bilevel_graph::{DType, WindowDims};
-use bilevel_plan::Place;
+use bilevel_plan::{Place, Rows};
 
 /// Up to so many updates are looked through by every result.
 const FEW: usize = 32;
 
-/// Shape of a gather or scatter: x `[batch, n, inner]`, indices `[batch, k]`, rows `[batch, k, inner]`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rows {
-    pub batch: usize,
-    pub n: usize,
-    pub k: usize,
-    pub inner: usize,
-}
-
-impl Rows {
-    /// Splits shapes of the indexed tensor and the indices.
-    pub fn new(indexed: &[usize], indices: &[usize], batch: usize) -> Self {
-        Rows {
-            batch: indexed[..batch].iter().product(),
-            n: indexed[batch],
-            k: indices[batch..].iter().product(),
-            inner: indexed[batch + 1..].iter().product(),
-        }
-    }
-
-    /// Bytes of the lists of a scatter: the last update of every result, and the one before it of every update.
-    pub fn list_bytes(&self) -> usize {
-        if self.k <= FEW { 0 } else { 4 * (self.batch * self.n + self.batch * self.k) }
-    }
+/// Bytes of the lists of a scatter: the last update of every result, and the one before it of every update.
+pub(crate) fn list_bytes(rows: Rows) -> usize {
+    if rows.k <= FEW { 0 } else { 4 * (rows.batch * rows.n + rows.batch * rows.k) }
 }
 
 /// Remembers an index that is not in 0..limit.
