@@ -38,8 +38,7 @@ pub fn end_on_interrupt<T: Send + 'static>(
 ) -> Result<()> {
     handle(move || {
         let held = held.lock().unwrap_or_else(PoisonError::into_inner);
-        say(&sentence(&held));
-        std::process::exit(STOPPED.into());
+        end(&sentence(&held));
     })
 }
 
@@ -48,15 +47,13 @@ fn listen(again: String) -> Result<StopSignal> {
     let shared = signal.clone();
     handle(move || {
         if shared.is_set() {
-            say(&again);
-            std::process::exit(STOPPED.into());
+            end(&again);
         }
         shared.stop();
         let late = again.clone();
         std::thread::spawn(move || {
             std::thread::sleep(PATIENCE);
-            say(&late);
-            std::process::exit(STOPPED.into());
+            end(&late);
         });
         if !QUIET.load(Ordering::SeqCst) {
             say("stopping; Ctrl-C again ends it now");
@@ -69,9 +66,16 @@ fn handle(handler: impl FnMut() + Send + 'static) -> Result<()> {
     ctrlc::set_handler(handler).map_err(|error| CliError::Usage(format!("Ctrl-C cannot be listened for: {error}")))
 }
 
+/// Ends the process with this sentence, after which nobody says anything: who would has to wait for the lock.
+fn end(sentence: &str) -> ! {
+    let _held = std::io::stderr().lock();
+    say(sentence);
+    std::process::exit(STOPPED.into());
+}
+
 /// On a line of its own, also where a line of progress stands.
 fn say(sentence: &str) {
-    let mut stderr = std::io::stderr();
+    let mut stderr = std::io::stderr().lock();
     let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
     let _ = writeln!(stderr, "{clear}bilevel: {}", crate::readable::one_line(sentence));
 }

@@ -80,6 +80,9 @@ impl Executor for Cpu {
     }
 }
 
+/// Bytes that a program keeps for itself: asking for a block in turn would cost small programs more than their work.
+const OWN: usize = 4096;
+
 /// A program planned for the CPU.
 pub struct CpuRun {
     bindings: Bindings,
@@ -87,6 +90,8 @@ pub struct CpuRun {
     team: Arc<Team>,
     pool: Arc<Pool>,
     kept: Block,
+    /// Memory for what lives within a run, where that is so little that it need not be lent.
+    own: Option<Block>,
     /// The regions of memory, a table for each worker.
     tables: Vec<*mut u8>,
     /// Regions in a table.
@@ -131,12 +136,13 @@ impl CpuRun {
         let regions = BOUND as usize + program.inputs.len() + program.outputs.len();
         let tables = vec![std::ptr::null_mut(); regions * team.threads()];
         let prologue_of = Vec::with_capacity(plan.prologue_inputs.len());
-        let run = CpuRun {
+        let mut run = CpuRun {
             bindings: Bindings::new(program),
             plan,
             team,
             pool,
             kept,
+            own: None,
             tables,
             regions,
             shown: None,
@@ -144,11 +150,14 @@ impl CpuRun {
             prologue_of,
             times: None,
         };
-        run.pool.reserve(run.lent_bytes())?;
+        match run.lent_bytes() {
+            bytes @ ..=OWN => run.own = Some(Block::new(bytes)?),
+            bytes => run.pool.reserve(bytes)?,
+        }
         Ok(run)
     }
 
-    /// Bytes lent by the executor for a run: what lives within it, and every worker's scratch.
+    /// Bytes a run works in, lent by the executor where they are many: what lives within it, and every worker's scratch.
     fn lent_bytes(&self) -> usize {
         self.plan.arena_bytes.saturating_add(self.plan.scratch_bytes.saturating_mul(self.team.threads()))
     }
@@ -191,13 +200,16 @@ impl CpuRun {
     }
 
     /// The memory of a run in lent bytes: brings the tables up to date.
-    fn memory(&mut self, lent: &Block) -> Memory {
+    fn memory(&mut self, lent: *mut u8) -> Memory {
         let generation = self.bindings.generation();
         let rebound = self.shown != Some(generation);
+        if !rebound && self.own.is_some() {
+            return Memory::new(&self.tables, self.regions);
+        }
         for (worker, table) in self.tables.chunks_exact_mut(self.regions).enumerate() {
             let scratch = self.plan.arena_bytes + worker * self.plan.scratch_bytes;
-            table[SCRATCH as usize] = lent.start().wrapping_add(scratch);
-            table[ARENA as usize] = lent.start();
+            table[SCRATCH as usize] = lent.wrapping_add(scratch);
+            table[ARENA as usize] = lent;
             if rebound {
                 table[CONSTANTS as usize] = self.plan.constants.as_ptr().cast_mut().cast();
                 table[KEPT as usize] = self.kept.start();
@@ -280,8 +292,13 @@ impl CpuRun {
     /// # Safety
     /// As for [`Runnable::execute`].
     unsafe fn run_in_lent_memory(&mut self, steps: Range<u32>, shows: bool) -> Result<()> {
+        if let Some(own) = &self.own {
+            let memory = self.memory(own.start());
+            // SAFETY: the caller's promise.
+            return unsafe { self.run_steps(steps, shows, memory) };
+        }
         let lent = self.pool.take(self.lent_bytes())?;
-        let memory = self.memory(&lent);
+        let memory = self.memory(lent.start());
         // SAFETY: the caller's promise.
         let done = unsafe { self.run_steps(steps, shows, memory) };
         self.pool.give_back(lent);

@@ -4,7 +4,7 @@
 use crate::buffer::{Access, Buffer};
 use crate::infer::Meta;
 use crate::program::{Port, Program, unknown};
-use crate::{Error, ErrorKind, Result};
+use crate::{Array, Error, ErrorKind, Result};
 
 /// The buffers of a program's inputs and outputs.
 pub struct Bindings {
@@ -103,14 +103,17 @@ impl Bindings {
         }
         // What a run that fails leaves behind is no output.
         self.ran = false;
-        for (number, (buffer, access)) in self.uses().enumerate() {
-            if let Err(error) = buffer.acquire(access) {
-                // SAFETY: those before it were acquired above.
-                self.uses().take(number).for_each(|(buffer, access)| unsafe { buffer.release(access, true) });
-                return Err(error);
-            }
+        let mut held = 0;
+        let refused = self.uses().try_for_each(|(buffer, access)| {
+            buffer.acquire_mut(access)?;
+            held += 1;
+            Ok(())
+        });
+        if refused.is_err() {
+            // SAFETY: these were acquired above.
+            self.uses().take(held).for_each(|(buffer, access)| unsafe { buffer.release_mut(access, true) });
         }
-        Ok(())
+        refused
     }
 
     /// Ends what [`acquire`](Self::acquire) began, with outputs that can be read where the run shows them. A step that fails
@@ -122,15 +125,23 @@ impl Bindings {
         let inputs = self.inputs.iter().flatten().count();
         for (number, (buffer, access)) in self.uses().enumerate() {
             // SAFETY: the caller's promise.
-            unsafe { buffer.release(access, good || number < inputs) };
+            unsafe { buffer.release_mut(access, good || number < inputs) };
         }
         self.ran = good && shows;
     }
 
-    fn uses(&self) -> impl Iterator<Item = (&Buffer, Access)> {
+    fn uses(&mut self) -> impl Iterator<Item = (&mut Buffer, Access)> {
         let access = |carried: &bool| if *carried { Access::Write } else { Access::Read };
-        let inputs = self.inputs.iter().zip(&self.carried).filter_map(move |(b, c)| Some((b.as_ref()?, access(c))));
-        inputs.chain(self.outputs.iter().flatten().map(|buffer| (buffer, Access::Write)))
+        let inputs = self.inputs.iter_mut().zip(&self.carried).filter_map(move |(b, c)| Some((b.as_mut()?, access(c))));
+        inputs.chain(self.outputs.iter_mut().flatten().map(|buffer| (buffer, Access::Write)))
+    }
+
+    /// Writes a value of an input's type and shape to its buffer; false where it has none.
+    pub(crate) fn write(&mut self, input: usize, value: &Array) -> Result<bool> {
+        match &mut self.inputs[input] {
+            Some(buffer) => buffer.write_fitting(value).map(|()| true),
+            None => Ok(false),
+        }
     }
 }
 

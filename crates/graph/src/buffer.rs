@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
+    fence,
 };
 
 /// Memory of an executor that holds one tensor: on the CPU a block of bytes, on a GPU memory of the device. A program is
@@ -190,6 +191,13 @@ impl Buffer {
         self.read_bytes(into.bytes_mut())
     }
 
+    /// As [`read`](Self::read), into an array whose type and shape are known to be the buffer's.
+    pub(crate) fn read_fitting(&self, into: &mut Array) -> Result<()> {
+        debug_assert!(self.check(into).is_ok(), "whoever calls has checked it");
+        // SAFETY: the access is held, and an array of the same type and shape has as many bytes.
+        self.reading(|| unsafe { self.inner.storage.read(0, into.bytes_mut()) })
+    }
+
     /// Copies the bytes of its elements, in machine order.
     pub fn read_bytes(&self, into: &mut [u8]) -> Result<()> {
         self.check_bytes(into.len())?;
@@ -298,6 +306,57 @@ impl Buffer {
                 self.inner.users.store(0, Release);
             }
         }
+    }
+
+    /// True where there is no handle but this one, so that nobody else can use the memory while it is borrowed.
+    fn is_alone(&mut self) -> bool {
+        let alone = !self.is_shared();
+        // What the last other handle was used for happened before it was let go.
+        fence(Acquire);
+        alone
+    }
+
+    /// As [`acquire`](Self::acquire); nobody has to be kept out where there is no other handle, which is much cheaper.
+    pub(crate) fn acquire_mut(&mut self, access: Access) -> Result<()> {
+        if !self.is_alone() {
+            return self.acquire(access);
+        }
+        let users = self.inner.users.load(Relaxed);
+        let (free, after) = match access {
+            Access::Write => (users == 0, -1),
+            Access::Read => (users >= 0, users + 1),
+        };
+        if !free {
+            return Err(Error::new(ErrorKind::BufferBusy));
+        }
+        if access == Access::Read && self.inner.failed.load(Relaxed) {
+            return Err(Error::new(ErrorKind::RunFailed));
+        }
+        self.inner.users.store(after, Relaxed);
+        Ok(())
+    }
+
+    /// As [`release`](Self::release), with the handle in hand.
+    ///
+    /// # Safety
+    /// As for [`release`](Self::release).
+    pub(crate) unsafe fn release_mut(&mut self, access: Access, good: bool) {
+        if access == Access::Read && self.is_alone() {
+            return self.inner.users.store(self.inner.users.load(Relaxed) - 1, Release);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.release(access, good) };
+    }
+
+    /// As [`write`](Self::write), with the handle in hand, of an array whose type and shape are known to be the buffer's.
+    pub(crate) fn write_fitting(&mut self, value: &Array) -> Result<()> {
+        debug_assert!(self.check(value).is_ok(), "whoever calls has checked it");
+        self.acquire_mut(Access::Write)?;
+        // SAFETY: the access is held, and an array of the same type and shape has as many bytes.
+        let done = unsafe { self.inner.storage.write(0, value.bytes()) };
+        // SAFETY: acquired above, and the work has ended.
+        unsafe { self.release_mut(Access::Write, done.is_ok()) };
+        done
     }
 
     fn reading<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<R> {

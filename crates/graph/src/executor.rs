@@ -144,10 +144,7 @@ pub trait Runnable: Send {
     /// Writes an input's value to its buffer. A carried input keeps what the last step left until it is set again.
     fn set(&mut self, input: usize, value: &Array) -> Result<()> {
         self.program().check_input(input, value)?;
-        if let Some(buffer) = &self.bindings().inputs()[input] {
-            return buffer.write(value);
-        }
-        if self.program().step == Some(input) {
+        if self.bindings_mut().write(input, value)? || self.program().step == Some(input) {
             return Ok(());
         }
         let buffer = self.allocate(&self.program().inputs[input].meta)?;
@@ -159,7 +156,7 @@ pub trait Runnable: Send {
     fn read(&self, output: usize, into: &mut Array) -> Result<()> {
         self.program().check_output(output, into)?;
         match &self.bindings().outputs()[output] {
-            Some(buffer) if self.bindings().has_run() => buffer.read(into),
+            Some(buffer) if self.bindings().has_run() => buffer.read_fitting(into),
             _ => Err(Error::new(ErrorKind::NotRun { name: self.program().outputs[output].name.clone() })),
         }
     }
@@ -168,7 +165,7 @@ pub trait Runnable: Send {
     fn read_input(&self, input: usize, into: &mut Array) -> Result<()> {
         self.program().check_input(input, into)?;
         match &self.bindings().inputs()[input] {
-            Some(buffer) => buffer.read(into),
+            Some(buffer) => buffer.read_fitting(into),
             None => Err(Error::new(ErrorKind::MissingInput { name: self.program().inputs[input].name.clone() })),
         }
     }

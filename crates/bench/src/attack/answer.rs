@@ -20,7 +20,7 @@ pub struct Answer {
     pub line: Vec<OsString>,
     /// How it ended.
     pub status: ExitStatus,
-    /// Whether it had to be ended because it took too long.
+    /// Whether it had to be killed because it did not answer Ctrl-C.
     pub timed_out: bool,
     /// Whether it was asked to stop.
     pub interrupted: bool,
@@ -72,7 +72,7 @@ impl Answer {
         let mut faults = vec![];
         let (out, error) = (self.out_text(), self.error_text());
         if self.timed_out {
-            return vec![format!("did not end within {} s", super::command::LIMIT.as_secs())];
+            return vec![format!("did not end within {} s of Ctrl-C", super::command::PATIENCE.as_secs())];
         }
         if out.contains("panicked at") || error.contains("panicked at") {
             let line = error.lines().find(|line| line.contains("panicked at")).unwrap_or_default();

@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long any command of the attack may take: dozens of times as long as it should, on a machine that is busy.
-pub const LIMIT: Duration = Duration::from_secs(30);
+/// After this time a command is asked to stop: some random settings are honest work for minutes.
+const LIMIT: Duration = Duration::from_secs(30);
+/// How long it may take to stop then: hundreds of times as long as it should, on a machine that is busy.
+pub const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The command under attack.
 #[derive(Clone, Debug)]
@@ -139,10 +141,14 @@ impl Started {
         Ok(())
     }
 
-    /// Waits for its end; one that takes too long is killed.
+    /// Waits for its end; one that takes long is asked to stop, and one that does not answer that is killed.
     pub fn end(mut self) -> Result<Answer> {
         let left = LIMIT.saturating_sub(self.since.elapsed());
-        let timed_out = self.goes_on_for(left)?;
+        let mut timed_out = self.goes_on_for(left)?;
+        if timed_out {
+            self.interrupt()?;
+            timed_out = self.goes_on_for(PATIENCE)?;
+        }
         if timed_out {
             let _ = self.child.kill();
         }

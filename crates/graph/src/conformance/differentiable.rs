@@ -167,7 +167,9 @@ fn multiplied(dice: &mut Dice, size: Size, a: Tensor, b: Tensor) -> Tensor {
             _ => {}
         }
     }
-    a.dot(b, dims) * 0.4
+    // As with sums: of a long one only the mean stays moderate.
+    let count: usize = dims.lhs_contract.iter().map(|&axis| p[axis]).product();
+    a.dot(b, dims) * if count < 100 { 0.4 } else { 4.0 / count as f64 }
 }
 
 fn normalised(dice: &mut Dice, x: Tensor) -> Tensor {
