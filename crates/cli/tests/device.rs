@@ -43,7 +43,7 @@ fn the_devices_are_listed_with_what_is_missing_whether_or_not_there_is_a_gpu() {
     assert_eq!(text.lines().filter(|line| line.starts_with("  cuda:")).count(), gpus.len(), "{text}");
     let json: serde_json::Value = serde_json::from_str(&place.run(&["devices", "--json"]).done().out).unwrap();
     assert!(json["cpu"]["threads"].as_u64().unwrap() > 0);
-    assert_eq!(json["libraries"].as_array().unwrap().len(), 3);
+    assert_eq!(json["libraries"].as_array().unwrap().len(), 4);
     assert_eq!(json["gpus"].as_array().unwrap().len(), gpus.len());
 }
 

@@ -1,6 +1,7 @@
 //! Kernels from their text: by NVRTC, on as many threads as there are cores, and kept on disk.
 
 use crate::cache::Cache;
+use crate::dnn::Dnn;
 use crate::load::{Missing, require};
 use crate::plan::plan;
 use crate::source::whole;
@@ -104,8 +105,13 @@ pub fn compile_programs<'a>(
 /// # Ok::<(), bilevel_graph::Error>(())
 /// ```
 pub fn kernel_texts(program: &Program) -> Result<Vec<String>> {
+    kernel_texts_beside(program, None)
+}
+
+/// The same where convolutions are the library's.
+pub(crate) fn kernel_texts_beside(program: &Program, dnn: Option<&Dnn>) -> Result<Vec<String>> {
     program.validate()?;
-    Ok(plan(program)?.kernels().map(|launch| launch.source.clone()).collect())
+    Ok(plan(program, dnn)?.kernels().map(|launch| launch.source.clone()).collect())
 }
 
 /// The compiler's version: another one may make other code.

@@ -1,7 +1,10 @@
-//! Convolutions: as products of patches with the kernel, or as they are defined where a product would be thin.
+//! Convolutions: by the library where it is there and can; else as products of patches with the kernel, or as they are defined where
+//! a product would be thin.
 
+use crate::dnn::Dnn;
 use crate::dot::dot;
-use crate::source::{Elements, convolution, gathered, patches};
+use crate::form::{Form, Sought, form};
+use crate::source::{Arg, Elements, convolution, gathered, patches, scattered};
 use crate::step::{Factor, Work};
 use crate::workspace::Workspace;
 use bilevel_graph::{ConvDims, DType};
@@ -18,12 +21,18 @@ pub(crate) fn conv(
     (image, kernel): (Elements, Elements),
     (dtype, factor): (DType, Factor),
     (out, to): (&View, Place),
+    dnn: Option<&Dnn>,
     workspace: &mut Workspace,
 ) -> Vec<Work> {
     let [outputs, inputs, kh, kw] = kernel.view.shape[..] else { return vec![] };
     let [images, _, oh, ow] = out.shape[..] else { return vec![] };
     if out.count() == 0 {
         return vec![];
+    }
+    if let Some(works) =
+        dnn.and_then(|dnn| by_library(dims, (image, kernel), (dtype, factor), (out, to), dnn, workspace))
+    {
+        return works;
     }
     let (groups, terms, plane) = (dims.groups, inputs * kh * kw, oh * ow);
     let rows = outputs / groups;
@@ -67,4 +76,46 @@ pub(crate) fn conv(
         workspace.back_to(mark);
     }
     works
+}
+
+/// The steps of a convolution by the library, with what it reads and writes put into its order where it is in another.
+fn by_library(
+    dims: &ConvDims,
+    (image, kernel): (Elements, Elements),
+    (dtype, factor): (DType, Factor),
+    (out, to): (&View, Place),
+    dnn: &Dnn,
+    workspace: &mut Workspace,
+) -> Option<Vec<Work>> {
+    if dtype != DType::F32 {
+        return None;
+    }
+    let Form { geometry, x, w, y } = form(dims, image.view, kernel.view, out, factor != Factor::F32)?;
+    let bytes = dnn.workspace_bytes(&geometry)?;
+    let (x, w, y) = match geometry.sought {
+        Sought::Result => ((image.place, x), (kernel.place, w), (to, y)),
+        Sought::Image => ((to, x), (kernel.place, w), (image.place, y)),
+        Sought::Kernel => ((image.place, x), (to, w), (kernel.place, y)),
+    };
+    // What the library is to round to fewer digits than it would is rounded before.
+    let rounded = (factor == Factor::Bf16).then_some("wide_bf16");
+    let is_dense = |view: &View| view.runs().len() <= 1 && view.runs().iter().all(|run| run.stride == 1);
+    let (mut works, mut after) = (vec![], vec![]);
+    let at = [(Sought::Image, x), (Sought::Kernel, w), (Sought::Result, y)].map(|(part, (place, view))| {
+        let is_result = part == geometry.sought;
+        if is_dense(&view) && (is_result || rounded.is_none()) {
+            return Arg::Memory(place, view.offset * dtype.size() as isize);
+        }
+        let dense = workspace.take(view.count() * dtype.size());
+        let there = Elements { place, view: &view };
+        if is_result {
+            after.push(Work::Kernel(scattered(dense, dtype, there)));
+        } else {
+            works.push(Work::Kernel(gathered(there, dtype, dense, rounded)));
+        }
+        Arg::Memory(dense, 0)
+    });
+    works.push(Work::Convolution { geometry, at, workspace: workspace.take(bytes) });
+    works.extend(after);
+    Some(works)
 }

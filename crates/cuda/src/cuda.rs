@@ -1,12 +1,13 @@
 //! The executor for NVIDIA GPUs.
 
-use crate::compile::kernel_texts;
+use crate::compile::kernel_texts_beside;
+use crate::dnn::Dnn;
 use crate::driver::Device;
 use crate::load::{Missing, require};
 use crate::plan::plan;
 use crate::run::CudaRun;
 use crate::storage::CudaStorage;
-use bilevel_graph::{Buffer, Executor, Meta, Program, Result, Runnable};
+use bilevel_graph::{Buffer, Executor, Meta, Op, Program, Result, Runnable};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Cuda {
     device: Arc<Device>,
+    /// Convolutions go through cuDNN where it is there.
+    cudnn: bool,
 }
 
 /// What is known of a GPU.
@@ -50,7 +53,18 @@ pub struct DeviceInfo {
 impl Cuda {
     /// The GPU with this number; an error that says what is missing where it cannot be used.
     pub fn new(ordinal: usize) -> Result<Self> {
-        Device::open(ordinal).map(|device| Cuda { device })
+        Device::open(ordinal).map(|device| Cuda { device, cudnn: true })
+    }
+
+    /// The same GPU, with convolutions as products of patches even where cuDNN is there: slower, and the same up to rounding.
+    pub fn without_cudnn(&self) -> Self {
+        Cuda { device: self.device.clone(), cudnn: false }
+    }
+
+    /// The library of convolutions, for a program that has some.
+    fn dnn(&self, program: &Program) -> Option<&Dnn> {
+        let convolves = self.cudnn && program.nodes.iter().any(|node| matches!(node.op, Op::Conv(..)));
+        convolves.then(|| self.device.dnn()).flatten()
     }
 
     /// The GPUs of this machine; an error where there is no driver.
@@ -77,7 +91,7 @@ impl Cuda {
     /// As [`Executor::compile`], giving the concrete type, which can tell more about itself.
     pub fn plan(&self, program: &Program) -> Result<CudaRun> {
         program.validate()?;
-        CudaRun::new(program.clone(), plan(program)?, &self.device)
+        CudaRun::new(program.clone(), plan(program, self.dnn(program))?, &self.device)
     }
 
     /// Compiles and loads the kernels of several programs at once, on all cores, so that none of them has to wait for its own when it
@@ -85,7 +99,7 @@ impl Cuda {
     pub fn load_kernels<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Result<usize> {
         let mut texts = BTreeSet::new();
         for program in programs {
-            texts.extend(kernel_texts(program)?);
+            texts.extend(kernel_texts_beside(program, self.dnn(program))?);
         }
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         self.device.functions(&texts).map(|functions| functions.len())

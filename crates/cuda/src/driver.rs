@@ -3,12 +3,13 @@
 use crate::blas::Blas;
 use crate::cache::Cache;
 use crate::compile::{Architecture, compile_all};
+use crate::dnn::Dnn;
 use crate::load::{Missing, require};
 use bilevel_graph::{Error, ErrorKind, Result};
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Streams a graph's branches can use.
 pub(crate) const STREAMS: usize = 4;
@@ -31,6 +32,7 @@ pub(crate) struct Device {
     /// The queue, then the streams that branches of a graph are recorded on.
     streams: Vec<sys::CUstream>,
     pub blas: Blas,
+    dnn: OnceLock<Option<Dnn>>,
     cache: Cache,
     kernels: Mutex<HashMap<String, Function>>,
     scratch: Mutex<Scratch>,
@@ -150,6 +152,7 @@ impl Device {
                 context,
                 streams,
                 blas,
+                dnn: OnceLock::new(),
                 cache,
                 kernels,
                 scratch,
@@ -226,6 +229,17 @@ impl Device {
         Some(peak)
     }
 
+    /// The library of convolutions, opened when somebody first asks; none where it is not there or does not open.
+    pub fn dnn(&self) -> Option<&Dnn> {
+        self.dnn
+            .get_or_init(|| {
+                require(Missing::Cudnn).ok()?;
+                self.enter().ok()?;
+                Dnn::new(&self.streams).ok()
+            })
+            .as_ref()
+    }
+
     /// The scratch memory, and with it the right to put work in the queue.
     pub fn scratch(&self) -> MutexGuard<'_, Scratch> {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
@@ -266,6 +280,9 @@ impl Drop for Device {
                 std::mem::forget(memory);
             }
             self.blas.close();
+            if let Some(Some(dnn)) = self.dnn.get() {
+                dnn.close();
+            }
             for &stream in &self.streams {
                 let _ = result::stream::destroy(stream);
             }

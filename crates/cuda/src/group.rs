@@ -1,6 +1,7 @@
 //! The steps of one group of a schedule.
 
 use crate::conv::conv;
+use crate::dnn::Dnn;
 use crate::dot::dot;
 use crate::source::{
     Context, Elements, Launch, Structure, check_index, concat, cumsum, fold, gather, is_scalar_sink, list_bytes, map,
@@ -26,6 +27,7 @@ pub(crate) struct Check {
 /// Makes the steps of a group, with the bytes of workspace they need. Operations that can fail are entered in `checks`.
 pub(crate) fn steps_of(
     context: Context,
+    dnn: Option<&Dnn>,
     group: usize,
     workspace: Option<Place>,
     checks: &mut Vec<Check>,
@@ -34,7 +36,7 @@ pub(crate) fn steps_of(
     let members = &context.schedule.groups()[group].members;
     let works = match context.schedule.groups()[group].domain {
         Some(domain) => loops(context, members, domain, &mut space)?,
-        None if context.wants(members[0]) => single(context, members[0], &mut space, checks)?,
+        None if context.wants(members[0]) => single(context, dnn, members[0], &mut space, checks)?,
         None => vec![],
     };
     let (reads, writes) = spans(context, members, space.bytes(), workspace)?;
@@ -198,7 +200,13 @@ fn launched(launches: Vec<Launch>) -> Vec<Work> {
 }
 
 /// The steps of an operation that is a group of its own.
-fn single(context: Context, id: usize, space: &mut Workspace, checks: &mut Vec<Check>) -> Result<Vec<Work>> {
+fn single(
+    context: Context,
+    dnn: Option<&Dnn>,
+    id: usize,
+    space: &mut Workspace,
+    checks: &mut Vec<Check>,
+) -> Result<Vec<Work>> {
     let schedule = context.schedule;
     let node = &schedule.nodes[id];
     let (dtype, line) = (node.dtype, node.location);
@@ -226,7 +234,7 @@ fn single(context: Context, id: usize, space: &mut Workspace, checks: &mut Vec<C
         }
         Kind::Conv(dims, precision) => {
             let to = (&node.layout, context.place(id)?);
-            conv(dims, (elements(0)?, elements(1)?), (dtype, factor(*precision)), to, space)
+            conv(dims, (elements(0)?, elements(1)?), (dtype, factor(*precision)), to, dnn, space)
         }
         Kind::Gather { batch } => {
             let (x, indices) = (elements(0)?, elements(1)?);

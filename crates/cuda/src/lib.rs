@@ -2,10 +2,11 @@
 //!
 //! The driver and the libraries are looked for when [`Cuda::new`] is called, so a program that links this crate builds and runs
 //! on machines without any of them. Kernels are written from the groups that `bilevel-plan` makes, compiled by NVRTC and
-//! kept on disk; matrix products go through cuBLASLt. One step of a program's loop is one CUDA graph, in which independent work
+//! kept on disk; matrix products go through cuBLASLt, and convolutions
+//! through cuDNN where it is there. One step of a program's loop is one CUDA graph, in which independent work
 //! runs side by side, and nothing crosses to the host before somebody reads it.
 //!
-//! Unsafe code is in `driver.rs`, `storage.rs`, `blas.rs`, `compile.rs`, `load.rs` and `run.rs`: calls of the driver and of the
+//! Unsafe code is in `driver.rs`, `storage.rs`, `blas.rs`, `dnn.rs`, `compile.rs`, `load.rs` and `run.rs`: calls of the driver and of the
 //! libraries, with addresses that the plan gives.
 
 mod blas;
@@ -14,8 +15,10 @@ mod cache;
 mod compile;
 mod conv;
 mod cuda;
+mod dnn;
 mod dot;
 mod driver;
+mod form;
 mod group;
 mod load;
 mod plan;

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 /// The variable that names a Python environment with NVIDIA's packages.
 const PYTHON: &str = "BILEVEL_CUDA_PYTHON";
 
-/// What a GPU cannot be used without.
+/// What a GPU cannot be used without, and what makes it faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// The driver, `libcuda.so.1`.
@@ -19,9 +19,16 @@ pub enum Missing {
     Nvrtc,
     /// The library of matrix products, cuBLASLt.
     CublasLt,
+    /// The library of convolutions, cuDNN. Without it they are matrix products, which is slower.
+    Cudnn,
 }
 
 impl Missing {
+    /// Whether a GPU cannot be used without it.
+    pub fn is_needed(self) -> bool {
+        self != Missing::Cudnn
+    }
+
     /// What is missing and what to do about it, in one sentence.
     pub fn sentence(self) -> String {
         let elsewhere = format!("or name its folder in CUDA_PATH, or a Python environment that has it in {PYTHON}");
@@ -37,6 +44,9 @@ impl Missing {
             Missing::CublasLt => {
                 format!("cuBLASLt (libcublasLt.so of CUDA 12.4 or later) was not found; install it, {elsewhere}")
             }
+            Missing::Cudnn => {
+                format!("cuDNN 9 (libcudnn.so) was not found, so convolutions are slower; install it, {elsewhere}")
+            }
         }
     }
 }
@@ -47,15 +57,15 @@ impl From<Missing> for Error {
     }
 }
 
-/// Which of the driver and the libraries are there, in the order in which they are needed.
+/// Which of the driver and the libraries are there, in the order in which they are needed; cuDNN is not.
 ///
 /// ```
 /// for (library, found) in bilevel_cuda::found_libraries() {
 ///     println!("{library:?}: {found}");
 /// }
 /// ```
-pub fn found_libraries() -> [(Missing, bool); 3] {
-    [Missing::Driver, Missing::Nvrtc, Missing::CublasLt].map(|library| (library, is_there(library)))
+pub fn found_libraries() -> [(Missing, bool); 4] {
+    [Missing::Driver, Missing::Nvrtc, Missing::CublasLt, Missing::Cudnn].map(|library| (library, is_there(library)))
 }
 
 /// An error where a library is not there.
@@ -64,7 +74,7 @@ pub(crate) fn require(library: Missing) -> Result<(), Missing> {
 }
 
 fn is_there(library: Missing) -> bool {
-    static FOUND: [OnceLock<bool>; 3] = [const { OnceLock::new() }; 3];
+    static FOUND: [OnceLock<bool>; 4] = [const { OnceLock::new() }; 4];
     *FOUND[library as usize].get_or_init(|| {
         // SAFETY: each opens a library and closes it again; NVIDIA's run no code of note when they are opened.
         let present = || unsafe {
@@ -72,12 +82,14 @@ fn is_there(library: Missing) -> bool {
                 Missing::Driver => cudarc::driver::sys::is_culib_present(),
                 Missing::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
                 Missing::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
+                Missing::Cudnn => cudarc::cudnn::sys::is_culib_present(),
             }
         };
         let name = match library {
             Missing::Driver => return present(),
             Missing::Nvrtc => "libnvrtc.so",
             Missing::CublasLt => "libcublasLt.so",
+            Missing::Cudnn => "libcudnn.so",
         };
         present() || (folders().iter().any(|folder| open_in(folder, name)) && present())
     })
@@ -125,8 +137,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said_in_one_sentence_with_what_to_do() {
-        for (library, name) in [(Missing::Driver, "driver"), (Missing::Nvrtc, "NVRTC"), (Missing::CublasLt, "cuBLASLt")]
-        {
+        let names = ["driver", "NVRTC", "cuBLASLt", "cuDNN"];
+        for ((library, _), name) in found_libraries().into_iter().zip(names) {
             let said = Error::from(library).to_string();
             assert!(said.contains(name) && said.contains("install"), "{said}");
             assert!(!said.contains('\n') && !said.ends_with('.'), "{said}");

@@ -1,5 +1,6 @@
 //! Planning for a GPU: every group of a schedule becomes steps.
 
+use crate::dnn::Dnn;
 use crate::group::{Check, steps_of};
 use crate::source::{Context, Elements, Launch, gathered, gathered_if_fine};
 use crate::step::{Span, Step, Work};
@@ -37,21 +38,21 @@ pub(crate) struct Plan {
 /// Most blocks of a grid.
 const MOST_BLOCKS: u32 = i32::MAX as u32;
 
-/// Plans a valid program.
-pub(crate) fn plan(program: &Program) -> Result<Plan> {
+/// Plans a valid program, with convolutions by the library where it is given.
+pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
     let schedule = Schedule::new(program, &CudaTarget)?;
     let groups = schedule.groups().len();
     // Once to learn what workspace the groups need, and once with places for it.
     let first = schedule.lay_out(&vec![0; groups])?;
-    let (_, workspaces, _) = steps(&schedule, &first, false)?;
+    let (_, workspaces, _) = steps(&schedule, &first, dnn, false)?;
     let map = schedule.lay_out(&workspaces)?;
-    let (mut by_group, _, checks) = steps(&schedule, &map, false)?;
+    let (mut by_group, _, checks) = steps(&schedule, &map, dnn, false)?;
     let mut body: Vec<Step> = by_group.split_off(schedule.prologue).into_iter().flatten().collect();
     let prologue: Vec<Step> = by_group.into_iter().flatten().collect();
     let members = schedule.groups()[schedule.prologue..].iter().flat_map(|group| &group.members);
     let mut lean = None;
     if members.into_iter().any(|&id| !schedule.in_every_step(id)) {
-        let (by_group, _, _) = steps(&schedule, &map, true)?;
+        let (by_group, _, _) = steps(&schedule, &map, dnn, true)?;
         lean = Some(by_group.into_iter().skip(schedule.prologue).flatten().collect::<Vec<Step>>());
     }
     for body in [Some(&mut body), lean.as_mut()].into_iter().flatten() {
@@ -114,7 +115,7 @@ fn can_fail(schedule: &Schedule) -> bool {
 type Made = (Vec<Vec<Step>>, Vec<usize>, Vec<Check>);
 
 /// The steps of all groups, and their workspaces; of lean ones, what every step must compute.
-fn steps(schedule: &Schedule, map: &MemoryMap, lean: bool) -> Result<Made> {
+fn steps(schedule: &Schedule, map: &MemoryMap, dnn: Option<&Dnn>, lean: bool) -> Result<Made> {
     let mut updates: HashMap<usize, Vec<usize>> = HashMap::new();
     for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
         let (node, _) = carry.next.at().ok_or_else(|| lacks("the loop of a carried value"))?;
@@ -124,7 +125,7 @@ fn steps(schedule: &Schedule, map: &MemoryMap, lean: bool) -> Result<Made> {
     let context = Context { schedule, map, updates: &updates, can_fail, lean };
     let (mut all, mut workspaces, mut checks) = (vec![], vec![], vec![]);
     for group in 0..schedule.groups().len() {
-        let (steps, bytes) = steps_of(context, group, map.workspaces[group], &mut checks)?;
+        let (steps, bytes) = steps_of(context, dnn, group, map.workspaces[group], &mut checks)?;
         all.push(steps);
         workspaces.push(bytes);
     }

@@ -2,6 +2,7 @@
 
 use crate::blas::Prepared;
 use crate::branches::{Turn, turns};
+use crate::dnn::Convolved;
 use crate::driver::{Device, Function, Memory, STREAMS, failed};
 use crate::plan::Plan;
 use crate::source::{Arg, Launch};
@@ -45,6 +46,7 @@ struct Body {
 enum Ready {
     Kernel(Function),
     Product(Box<Prepared>),
+    Convolution(Box<Convolved>),
     Copy,
 }
 
@@ -69,6 +71,11 @@ impl CudaRun {
                 Work::Product(product) => {
                     let prepared = device.blas.prepare(product).map_err(|error| error.at(step.location))?;
                     Ok(Ready::Product(Box::new(prepared)))
+                }
+                Work::Convolution { geometry, .. } => {
+                    let dnn = device.dnn().ok_or_else(|| lacks("the library of convolutions"))?;
+                    let convolved = dnn.prepare(geometry).map_err(|error| error.at(step.location))?;
+                    Ok(Ready::Convolution(Box::new(convolved)))
                 }
                 Work::Copy { .. } => Ok(Ready::Copy),
             };
@@ -146,7 +153,7 @@ impl CudaRun {
             let start = std::time::Instant::now();
             for _ in 0..times {
                 // SAFETY: as in `execute`; what the steps compute is of no use to anybody.
-                unsafe { self.start(step, ready, &bases, device.queue())? };
+                unsafe { self.start(step, ready, &bases, 0)? };
             }
             device.wait()?;
             found.push((described(step), start.elapsed().as_secs_f64() / times as f64));
@@ -174,11 +181,12 @@ impl CudaRun {
         base + place.offset as u64
     }
 
-    /// Puts a step in a stream.
+    /// Puts a step in the stream of a branch.
     ///
     /// # Safety
     /// The addresses must be those of this program's buffers, which the run holds.
-    unsafe fn start(&self, step: &Step, ready: &Ready, bases: &[u64], stream: sys::CUstream) -> Result<()> {
+    unsafe fn start(&self, step: &Step, ready: &Ready, bases: &[u64], branch: usize) -> Result<()> {
+        let stream = self.device.stream(branch);
         let at = |arg: Arg| match arg {
             Arg::Memory(place, bytes) => self.address(place, bases).wrapping_add_signed(bytes as i64),
             _ => 0,
@@ -191,6 +199,11 @@ impl CudaRun {
                     let addresses =
                         [at(product.a.at), at(product.b.at), at(product.c.at), self.address(product.workspace, bases)];
                     self.device.blas.run(prepared, addresses, stream)
+                }
+                (Work::Convolution { at: places, workspace, .. }, Ready::Convolution(convolved)) => {
+                    let [x, w, y] = places.map(at);
+                    let dnn = self.device.dnn().ok_or_else(|| lacks("the library of convolutions"))?;
+                    dnn.run(convolved, [x, w, y, self.address(*workspace, bases)], branch)
                 }
                 (Work::Copy { from, to, bytes }, _) => {
                     let (from, to) = (self.address(*from, bases), self.address(*to, bases));
@@ -279,7 +292,7 @@ impl CudaRun {
                 for event in turn.after.iter().filter_map(|&step| done[step]) {
                     wait(stream, event)?;
                 }
-                self.start(&steps[number], &body.ready[number], bases, stream)?;
+                self.start(&steps[number], &body.ready[number], bases, turn.stream)?;
                 if turn.awaited {
                     done[number] = Some(events.after(stream).map_err(wrong)?);
                 }
@@ -324,7 +337,7 @@ impl CudaRun {
         self.prologue_of = None;
         for (step, ready) in self.plan.prologue.iter().zip(&self.prologue) {
             // SAFETY: the caller's promise.
-            unsafe { self.start(step, ready, bases, self.device.queue())? };
+            unsafe { self.start(step, ready, bases, 0)? };
         }
         self.prologue_of = Some(now);
         Ok(())
@@ -360,7 +373,7 @@ impl CudaRun {
             }
             if shows {
                 for (step, ready) in self.plan.finish.iter().zip(&self.finish) {
-                    self.start(step, ready, &bases, queue)?;
+                    self.start(step, ready, &bases, 0)?;
                 }
             }
         }
@@ -471,6 +484,7 @@ fn described(step: &Step) -> String {
         Work::Product(p) => {
             format!("product {} x {} x {} of {:?}, {} of them", p.m, p.n, p.k, p.factor, p.batch)
         }
+        Work::Convolution { geometry, .. } => format!("convolution {geometry:?}"),
         Work::Copy { bytes, .. } => format!("copy of {bytes} bytes"),
     }
 }

@@ -1,5 +1,6 @@
 //! What one group of a schedule becomes: kernels, products and copies, in the order in which they run.
 
+use crate::form::Geometry;
 use crate::source::{Arg, Launch};
 use bilevel_graph::Precision;
 use bilevel_plan::Place;
@@ -12,6 +13,15 @@ pub(crate) enum Work {
     Kernel(Launch),
     /// A matrix product by the library.
     Product(Product),
+    /// A convolution by the library.
+    Convolution {
+        /// Shapes, and what is computed.
+        geometry: Geometry,
+        /// Where x, w and y begin.
+        at: [Arg; 3],
+        /// Memory for the library.
+        workspace: Place,
+    },
     /// Bytes copied from one place to another.
     Copy {
         /// Where they are.

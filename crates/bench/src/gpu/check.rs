@@ -5,8 +5,8 @@ use bilevel::graph::nn;
 use bilevel::{AnyMethod, Array, Cpu, DType, Driver, Leaf, Method, Problem, Variable, methods};
 use bilevel_cuda::Cuda;
 use bilevel_graph::conformance::{
-    Case, Failure, Size, buffers, carries, outputs, primitives, random_program, refusals, rounded_products,
-    varied_program,
+    Case, Failure, Size, buffers, carries, convolutions, outputs, primitives, random_program, refusals,
+    rounded_products, varied_program,
 };
 use bilevel_graph::{Executor, Graph, Port, Precision, Program, RandomKind, random};
 use std::time::Instant;
@@ -71,7 +71,15 @@ pub fn run(cuda: &Cuda, seeds: u64) -> Result<bool> {
             tally.cases(&format!("carries {rows}x{columns} in {dtype}"), cuda, carries(rows, columns, dtype)?);
         }
     }
+    let without = cuda.without_cudnn();
+    for dtype in [DType::F64, DType::F32] {
+        tally.cases(&format!("convolutions in {dtype}"), cuda, convolutions(dtype)?);
+        tally.cases(&format!("convolutions without cuDNN in {dtype}"), &without, convolutions(dtype)?);
+    }
     for precision in [Precision::Tf32, Precision::Bf16] {
+        let cases: bilevel_graph::Result<Vec<Case>> =
+            convolutions(DType::F32)?.into_iter().map(|case| case.in_precision(precision)).collect();
+        tally.cases(&format!("convolutions in {precision}"), cuda, cases?);
         tally.cases(&format!("products in {precision}"), cuda, rounded_products(precision)?);
     }
     tally_draws(&mut tally, cuda)?;

@@ -14,7 +14,7 @@ use std::io::Write;
 struct Found {
     threads: usize,
     free_bytes: Option<u64>,
-    libraries: [(Missing, bool); 3],
+    libraries: [(Missing, bool); 4],
     /// Its GPUs, or why they cannot be known.
     gpus: std::result::Result<Vec<DeviceInfo>, String>,
 }
@@ -72,7 +72,7 @@ impl Found {
 
     /// Whether a GPU can be used.
     fn verdict(&self) -> String {
-        let missing = self.libraries.iter().filter(|(_, found)| !found).count();
+        let missing = self.libraries.iter().filter(|(library, found)| library.is_needed() && !found).count();
         match &self.gpus {
             Ok(gpus) if !gpus.is_empty() && missing == 0 => "A GPU can be used: --device auto takes cuda:0.".into(),
             Ok(gpus) if gpus.is_empty() => "The driver knows of no GPU: --device auto takes the CPU.".into(),
@@ -103,6 +103,7 @@ fn name(library: Missing) -> &'static str {
         Missing::Driver => "NVIDIA driver",
         Missing::Nvrtc => "NVRTC",
         Missing::CublasLt => "cuBLASLt",
+        Missing::Cudnn => "cuDNN",
     }
 }
 
@@ -120,7 +121,7 @@ mod tests {
         Found {
             threads: 16,
             free_bytes: Some(96 << 30),
-            libraries: [Missing::Driver, Missing::Nvrtc, Missing::CublasLt].map(|library| (library, true)),
+            libraries: found_libraries().map(|(library, _)| (library, true)),
             gpus: Ok(vec![gpu(0), gpu(1)]),
         }
     }

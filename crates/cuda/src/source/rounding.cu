@@ -9,6 +9,10 @@ template <int D> __device__ __forceinline__ float rounded(float x) {
 }
 
 typedef unsigned short bf16;
+// The same number in the room of a float, for products that take no other.
+typedef float wide_bf16;
+
+__device__ __forceinline__ wide_bf16 round_to_wide_bf16(float x) { return rounded<16>(x); }
 
 __device__ __forceinline__ bf16 round_to_bf16(float x) {
     u32 bits = __float_as_uint(rounded<16>(x));

@@ -1,4 +1,4 @@
-//! What an executor must do, as programs it can be run on: every primitive, every way to carry a value, random programs of
+//! What an executor must do, as programs it can be run on: every primitive, every way to carry a value, convolutions, random programs of
 //! all of them, the same with products that round their operands, everything that is done with buffers, and everything it must
 //! refuse. The [`Reference`](crate::Reference) says what is right.
 //!
@@ -20,6 +20,7 @@ mod agreement;
 mod buffers;
 mod carries;
 mod case;
+mod convolutions;
 mod dice;
 mod differentiable;
 mod precisions;
@@ -32,6 +33,7 @@ pub use agreement::{Failure, Mismatch, agree};
 pub use buffers::buffers;
 pub use carries::carries;
 pub use case::{Case, Inputs, outputs, results, set_all};
+pub use convolutions::convolutions;
 pub use dice::Dice;
 pub use differentiable::{Differentiable, Size, random_program};
 pub use precisions::rounded_products;
@@ -51,6 +53,7 @@ pub fn check_all(executor: &dyn Executor, seeds: Range<u64>) -> Result<Vec<Failu
     let mut check = |case: Case| failures.extend(case.check(executor).err());
     for dtype in [DType::F64, DType::F32] {
         primitives(dtype)?.into_iter().for_each(&mut check);
+        convolutions(dtype)?.into_iter().for_each(&mut check);
         for (rows, columns) in [(2, 3), (5, 13), (40, 70)] {
             carries(rows, columns, dtype)?.into_iter().for_each(&mut check);
         }

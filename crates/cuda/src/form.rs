@@ -1,0 +1,213 @@
+//! A convolution as cuDNN takes it: one geometry of an image x, a kernel w and a result y, of which two are given and the third is
+//! computed. What the graph has are convolutions only; the transposes of one are recognised here.
+//!
+//!   y\[n, k, o\] = Σ x\[n, c, o·stride + r·dilation − padding\]·w\[k, c, r\]
+//!
+//! For the result that is the convolution as it is. For the image, the place in x is solved for: an image of the graph that is spread
+//! by `stride` meets the kernel reversed, with padding (r−1)·dilation − low. For the kernel, the batch is summed over: a large kernel
+//! of the graph is y, and the places of its result are those of w.
+
+use bilevel_graph::ConvDims;
+use bilevel_plan::View;
+
+/// Which of the three is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Sought {
+    /// The result y, of image and kernel.
+    Result,
+    /// The image x, of result and kernel.
+    Image,
+    /// The kernel w, of image and result.
+    Kernel,
+}
+
+/// The shapes of a convolution and which of its parts is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Geometry {
+    pub sought: Sought,
+    /// `[n, c, h, w]`.
+    pub x: [usize; 4],
+    /// `[k, c / groups, r, s]`.
+    pub w: [usize; 4],
+    /// `[n, k, oh, ow]`.
+    pub y: [usize; 4],
+    pub stride: [usize; 2],
+    pub padding: [usize; 2],
+    pub dilation: [usize; 2],
+    pub groups: usize,
+    /// Operands may be rounded to the ten leading digits.
+    pub rounds: bool,
+}
+
+/// A geometry with where the elements of x, w and y lie: in the views of the graph's image, kernel and result, which of them being
+/// which following from what is sought.
+pub(crate) struct Form {
+    pub geometry: Geometry,
+    pub x: View,
+    pub w: View,
+    pub y: View,
+}
+
+/// How cuDNN can compute a convolution of these views, if it can.
+pub(crate) fn form(dims: &ConvDims, image: &View, kernel: &View, out: &View, rounds: bool) -> Option<Form> {
+    let backwards = (2..4).any(|axis| kernel.shape[axis] > 1 && kernel.strides[axis] < 0);
+    let spread = dims.image_dilation != [1, 1];
+    let swapped = |view: &View| view.transpose(&[1, 0, 2, 3]);
+    let low = [dims.padding[0].0, dims.padding[1].0];
+    let area = |view: &View| view.shape[2] * view.shape[3];
+    let made = if dims.groups == 1 && dims.stride == [1, 1] && (spread || backwards) {
+        let around = |i: usize| (kernel.shape[2 + i] as i64 - 1) * dims.kernel_dilation[i] as i64 - low[i];
+        Form {
+            geometry: Geometry {
+                stride: dims.image_dilation,
+                dilation: dims.kernel_dilation,
+                padding: whole([around(0), around(1)])?,
+                ..geometry(Sought::Image, dims, rounds)
+            },
+            x: out.clone(),
+            w: swapped(kernel).reverse(&[2, 3]),
+            y: image.clone(),
+        }
+    } else if spread {
+        return None;
+    } else if dims.groups == 1 && area(kernel) > area(out) {
+        Form {
+            geometry: Geometry {
+                stride: dims.kernel_dilation,
+                dilation: dims.stride,
+                padding: whole(low)?,
+                ..geometry(Sought::Kernel, dims, rounds)
+            },
+            x: swapped(image),
+            w: swapped(out),
+            y: swapped(kernel),
+        }
+    } else {
+        Form {
+            geometry: Geometry {
+                stride: dims.stride,
+                dilation: dims.kernel_dilation,
+                padding: whole(low)?,
+                ..geometry(Sought::Result, dims, rounds)
+            },
+            x: image.clone(),
+            w: kernel.clone(),
+            y: out.clone(),
+        }
+    };
+    let four = |view: &View| <[usize; 4]>::try_from(&view.shape[..]).ok();
+    let geometry = Geometry { x: four(&made.x)?, w: four(&made.w)?, y: four(&made.y)?, ..made.geometry };
+    geometry.is_consistent().then_some(Form { geometry, ..made })
+}
+
+fn geometry(sought: Sought, dims: &ConvDims, rounds: bool) -> Geometry {
+    let none = [0; 4];
+    let (stride, padding, dilation) = (dims.stride, [0; 2], dims.kernel_dilation);
+    Geometry { sought, x: none, w: none, y: none, stride, padding, dilation, groups: dims.groups, rounds }
+}
+
+fn whole(padding: [i64; 2]) -> Option<[usize; 2]> {
+    Some([usize::try_from(padding[0]).ok()?, usize::try_from(padding[1]).ok()?])
+}
+
+impl Geometry {
+    /// cuDNN pads both sides alike and takes as many places as fit; the graph may ask for others. It counts in 32 bits.
+    fn is_consistent(&self) -> bool {
+        let fits = |i: usize| {
+            let (image, kernel) = (self.x[2 + i] + 2 * self.padding[i], (self.w[2 + i] - 1) * self.dilation[i] + 1);
+            image >= kernel && (image - kernel) / self.stride[i] + 1 == self.y[2 + i]
+        };
+        let small = |shape: &[usize; 4]| (1..1 << 31).contains(&shape.iter().product::<usize>());
+        [&self.x, &self.w, &self.y].into_iter().all(small) && fits(0) && fits(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bilevel_graph::conformance::Dice;
+    use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference};
+
+    /// What cuDNN computes, as its documentation has it, through views of arrays.
+    fn computed(form: &Form, given: [&[f64]; 2], out: &mut [f64]) {
+        let Geometry { sought, x, w, y, stride, padding, dilation, groups, .. } = &form.geometry;
+        let at = |view: &View, i: [usize; 4]| {
+            (view.offset + i.iter().zip(&view.strides).map(|(&i, &s)| i as isize * s).sum::<isize>()) as usize
+        };
+        let (inner, outer) = (w[1], w[0] / groups);
+        for n in 0..x[0] {
+            for k in 0..w[0] {
+                for c in 0..inner {
+                    for (p, q) in (0..y[2]).flat_map(|p| (0..y[3]).map(move |q| (p, q))) {
+                        for (r, s) in (0..w[2]).flat_map(|r| (0..w[3]).map(move |s| (r, s))) {
+                            let (h, v) = (p * stride[0] + r * dilation[0], q * stride[1] + s * dilation[1]);
+                            if h < padding[0] || v < padding[1] {
+                                continue;
+                            }
+                            let (h, v) = (h - padding[0], v - padding[1]);
+                            if h >= x[2] || v >= x[3] {
+                                continue;
+                            }
+                            let i = at(&form.x, [n, k / outer * inner + c, h, v]);
+                            let (j, o) = (at(&form.w, [k, c, r, s]), at(&form.y, [n, k, p, q]));
+                            // The image of the graph is y where x is sought, else x; its kernel is y where w is sought, else w.
+                            match sought {
+                                Sought::Result => out[o] += given[0][i] * given[1][j],
+                                Sought::Image => out[i] += given[0][o] * given[1][j],
+                                Sought::Kernel => out[j] += given[0][i] * given[1][o],
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_three_forms_are_the_convolution_they_are_made_of() {
+        let mut found = [0; 3];
+        for seed in 0..8000 {
+            let mut dice = Dice::new(seed);
+            let groups = 1 + dice.below(2);
+            let (n, c, o) = (1 + dice.below(3), groups * (1 + dice.below(3)), groups * (1 + dice.below(3)));
+            let (h, w) = (1 + dice.below(7), 1 + dice.below(7));
+            let (kh, kw) = (1 + dice.below(h), 1 + dice.below(w));
+            let dims = ConvDims {
+                stride: [1 + dice.below(2), 1 + dice.below(2)],
+                padding: [(dice.below(3) as i64, dice.below(3) as i64), (dice.below(3) as i64, dice.below(3) as i64)],
+                image_dilation: if dice.below(3) == 0 { [2, 1 + dice.below(2)] } else { [1, 1] },
+                kernel_dilation: [1 + dice.below(2), 1 + dice.below(2)],
+                groups,
+            };
+            let g = Graph::new();
+            let image = g.input("image", [n, c, h, w], DType::F64);
+            let kernel = g.input("kernel", [o, c / groups, kh, kw], DType::F64);
+            let backwards = dice.below(2) == 0;
+            let read = if backwards { kernel.reverse([2, 3]) } else { kernel };
+            let Ok(result) = image.conv(read, dims.clone()).check() else { continue };
+            let program = Program::builder(&g).output("y", result).build().unwrap();
+            let (x, k) = (
+                dice.array(&[n, c, h, w], DType::F64).unwrap(),
+                dice.array(&[o, c / groups, kh, kw], DType::F64).unwrap(),
+            );
+            let mut run = Reference.compile(&program).unwrap();
+            run.set(0, &x).unwrap();
+            run.set(1, &k).unwrap();
+            run.run(0..1).unwrap();
+            let expected = run.output(0).unwrap();
+            let mut view = View::contiguous(k.shape());
+            if backwards {
+                view = view.reverse(&[2, 3]);
+            }
+            let (shown, out) = (View::contiguous(x.shape()), View::contiguous(expected.shape()));
+            let Some(form) = form(&dims, &shown, &view, &out, false) else { continue };
+            found[form.geometry.sought as usize] += 1;
+            let mut made = Array::zeros(expected.shape(), DType::F64).to_f64();
+            computed(&form, [&x.to_f64(), &k.to_f64()], &mut made);
+            for (a, b) in made.iter().zip(expected.to_f64()) {
+                assert!((a - b).abs() < 1e-12, "seed {seed}, {:?}: {a} instead of {b}", form.geometry);
+            }
+        }
+        assert!(found.iter().all(|&count| count > 20), "{found:?}");
+    }
+}
