@@ -89,6 +89,15 @@ impl Blas {
             };
             let bytes = workspace_bytes(product) as u64;
             set(PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const bytes).cast(), 8)?;
+            for (attribute, matrix) in [
+                (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, product.a),
+                (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, product.b),
+                (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, product.c),
+                (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, product.c),
+            ] {
+                let bytes = matrix.alignment();
+                set(attribute, (&raw const bytes).cast(), 4)?;
+            }
             // Parts of a sum are added in the type of the computation or of the result, one after the other: never in the
             // order in which they happen to be done.
             let schemes = 2u32 | 4;

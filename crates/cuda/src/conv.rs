@@ -43,11 +43,11 @@ pub(crate) fn conv(
     }
     let mut works = vec![];
     let weights = if kernel.view.runs().len() <= 1 && kernel.view.runs().iter().all(|run| run.stride == 1) {
-        (kernel.place, kernel.view.offset)
+        (kernel.place, kernel.view.offset, dtype.into())
     } else {
         let place = workspace.take(kernel.view.count() * dtype.size());
         works.push(Work::Kernel(gathered(kernel, dtype, place, None)));
-        (place, 0)
+        (place, 0, dtype.into())
     };
     let size = dtype.size();
     let together = (MOST / (groups * terms * plane * size)).clamp(1, images);
@@ -71,8 +71,8 @@ pub(crate) fn conv(
                 (groups, [(rows * terms) as isize, matrix, rows as isize * out.strides[1]]),
             ],
         };
-        let begin = (to, out.offset + first as isize * out.strides[0]);
-        works.extend(dot(&layout, dtype, factor, (weights, (place, 0), begin), workspace));
+        let begin = (to, out.offset + first as isize * out.strides[0], dtype.into());
+        works.extend(dot(&layout, dtype, factor, (weights, (place, 0, dtype.into()), begin), workspace));
         workspace.back_to(mark);
     }
     works

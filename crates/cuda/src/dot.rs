@@ -1,7 +1,7 @@
 //! Matrix products as the library takes them: column-major, with one stride from matrix to matrix. What does not lie so is
 //! put in order first.
 
-use crate::source::{Arg, Elements, gathered, product, scattered};
+use crate::source::{Arg, Cell, Elements, gathered, product, scattered};
 use crate::step::{Factor, Matrix, Product, Work};
 use crate::workspace::Workspace;
 use bilevel_graph::DType;
@@ -14,8 +14,8 @@ const WORKSPACE: usize = 32 << 20;
 const LITTLE: usize = 4 << 20;
 const LARGE: usize = 1 << 26;
 
-/// Where an operand begins: the place of its node and the elements before its first.
-pub(crate) type Start = (Place, isize);
+/// Where an operand begins: the place of its node, the elements before its first, and what they are.
+pub(crate) type Start = (Place, isize, Cell);
 
 /// The steps of a product of these operands.
 pub(crate) fn dot(
@@ -46,7 +46,7 @@ pub(crate) fn dot(
             strides[2] = stride;
             stride *= *length as isize;
         }
-        let mut works = dot(&dense, dtype, factor, (a, b, (place, 0)), workspace);
+        let mut works = dot(&dense, dtype, factor, (a, b, (place, 0, dtype.into())), workspace);
         let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[2]));
         let axes = axes.chain([(layout.m, layout.c.0), (layout.n, layout.c.1)]);
         let (shape, strides) = axes.unzip();
@@ -56,10 +56,10 @@ pub(crate) fn dot(
     };
     let mut works = vec![];
     let mut side = |start: Start, side: usize, (rows, columns): (usize, usize), strides: (isize, isize)| {
-        let direct =
-            column_major(rows, columns, strides).zip(apart(&layout.batch, side)).filter(|_| factor != Factor::Bf16);
+        let fits = factor != Factor::Bf16 || start.2 == Cell::Bf16;
+        let direct = column_major(rows, columns, strides).zip(apart(&layout.batch, side)).filter(|_| fits);
         if let Some(((transposed, leading), apart)) = direct {
-            return Matrix { at: address(start, dtype), transposed, leading, apart };
+            return Matrix { at: address(start), transposed, leading, apart };
         }
         // Read in the order in which it lies: rows whole where their elements are neighbours, else columns.
         let by_rows = strides.1.unsigned_abs() <= strides.0.unsigned_abs();
@@ -73,14 +73,14 @@ pub(crate) fn dot(
         let view = View { shape: shape[skip..].to_vec(), strides: strides[skip..].to_vec(), offset: start.1 };
         let size = if factor == Factor::Bf16 { 2 } else { dtype.size() };
         let place = workspace.take(view.count() * size);
-        let written = (factor == Factor::Bf16).then_some("bf16");
-        works.push(Work::Kernel(gathered(Elements { place: start.0, view: &view }, dtype, place, written)));
+        let written = (!fits).then_some("bf16");
+        works.push(Work::Kernel(gathered(Elements { place: start.0, view: &view }, start.2, place, written)));
         let apart = if shared { 0 } else { rows * columns };
         Matrix { at: Arg::Memory(place, 0), transposed: by_rows, leading: if by_rows { columns } else { rows }, apart }
     };
     let left = side(a, 0, (layout.m, layout.k), layout.a);
     let right = side(b, 1, (layout.k, layout.n), layout.b);
-    let result = Matrix { at: address(c, dtype), transposed: false, leading, apart: c_apart };
+    let result = Matrix { at: address(c), transposed: false, leading, apart: c_apart };
     let space = workspace.take(if work >= LARGE { WORKSPACE } else { LITTLE });
     let turned = |matrix: Matrix| Matrix { transposed: !matrix.transposed, ..matrix };
     let (m, n, left, right) =
@@ -96,8 +96,8 @@ pub(crate) fn workspace_bytes(product: &Product) -> usize {
     if work >= LARGE { WORKSPACE } else { LITTLE }
 }
 
-fn address((place, elements): Start, dtype: DType) -> Arg {
-    Arg::Memory(place, elements * dtype.size() as isize)
+fn address((place, elements, cell): Start) -> Arg {
+    Arg::Memory(place, elements * cell.size() as isize)
 }
 
 /// A matrix with these strides as a column-major one: whether it is to be read transposed, and the distance of its columns.
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use bilevel_plan::Region;
 
-    const HERE: Start = (Place { region: Region::Arena, offset: 0 }, 0);
+    const HERE: Start = (Place { region: Region::Arena, offset: 0 }, 0, Cell::Of(DType::F32));
 
     fn products(layout: &DotLayout, factor: Factor) -> Vec<Work> {
         dot(layout, DType::F32, factor, (HERE, HERE, HERE), &mut Workspace::new(None))

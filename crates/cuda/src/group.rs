@@ -229,7 +229,13 @@ fn single(
     Ok(match &node.kind {
         Kind::Dot(layout, precision) => {
             let (a, b) = (elements(0)?, elements(1)?);
-            let starts = ((a.place, a.view.offset), (b.place, b.view.offset), (context.place(id)?, 0));
+            let cell =
+                |operand: usize| node.operands[operand].at().map_or(dtype.into(), |(read, _)| context.cell(read));
+            let starts = (
+                (a.place, a.view.offset, cell(0)),
+                (b.place, b.view.offset, cell(1)),
+                (context.place(id)?, 0, dtype.into()),
+            );
             dot(layout, dtype, factor(*precision), starts, space)
         }
         Kind::Conv(dims, precision) => {

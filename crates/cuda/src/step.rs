@@ -2,6 +2,7 @@
 
 use crate::form::Geometry;
 use crate::source::{Arg, Launch};
+use crate::target::ALIGN;
 use bilevel_graph::Precision;
 use bilevel_plan::Place;
 use std::panic::Location;
@@ -98,6 +99,15 @@ pub(crate) struct Matrix {
     pub leading: usize,
     /// Elements from one matrix of the batch to the next.
     pub apart: usize,
+}
+
+impl Matrix {
+    /// What its address is a multiple of, as far as is known: buffers begin at multiples of [`ALIGN`].
+    pub fn alignment(&self) -> u32 {
+        let Arg::Memory(place, bytes) = self.at else { return 1 };
+        let from = place.offset as i64 + bytes as i64;
+        1 << from.trailing_zeros().min(ALIGN.trailing_zeros())
+    }
 }
 
 /// C = A·B, column-major, with C of m rows and n columns.

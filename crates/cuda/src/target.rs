@@ -28,4 +28,8 @@ impl Target for CudaTarget {
     fn multiplies(&self, _: Precision) -> bool {
         true
     }
+
+    fn narrows(&self) -> bool {
+        true
+    }
 }

@@ -49,7 +49,18 @@ impl Lowering {
         let invariant = !matches!(kind, Kind::Input)
             && operands.iter().all(|o| o.at().is_none_or(|(node, _)| self.nodes[node].invariant));
         let layout = View::contiguous(shape);
-        self.nodes.push(Node { kind, operands, shape: shape.to_vec(), dtype, layout, invariant, location: like });
+        let narrow = matches!(kind, Kind::Elementwise(Elementwise::Copy))
+            && operands.iter().all(|o| o.at().is_some_and(|(node, _)| self.nodes[node].narrow));
+        self.nodes.push(Node {
+            kind,
+            operands,
+            shape: shape.to_vec(),
+            dtype,
+            narrow,
+            layout,
+            invariant,
+            location: like,
+        });
         self.nodes.len() - 1
     }
 
@@ -200,7 +211,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 low.dense(node)
             }
             Op::Dot(dims, precision) => {
-                let (operands, precision) = low.rounded(operands, *precision, target, line);
+                let (operands, precision) = low.factors(operands, *precision, target, line);
                 let a = low.in_memory(operands[0].clone(), &metas[0].shape, dtype, line);
                 let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
                 let out = dot_result(dims, metas[0].shape.len(), shape, written_transposed[id].as_deref());
@@ -211,7 +222,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 Operand::At { node, view: out }
             }
             Op::Conv(dims, precision) => {
-                let (operands, precision) = low.rounded(operands, *precision, target, line);
+                let (operands, precision) = low.rounded(operands, *precision, target.multiplies(*precision), line);
                 let a = low.in_memory(operands[0].clone(), &metas[0].shape, dtype, line);
                 let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
                 let out = placed(shape, written_transposed[id].as_deref());

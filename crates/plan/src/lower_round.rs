@@ -8,14 +8,32 @@ use bilevel_graph::Precision;
 
 impl Lowering {
     /// The operands of a product as the machine is to read them, and the precision left for it to see to.
-    pub fn rounded(
+    pub fn factors(
         &mut self,
         operands: Vec<Operand>,
         precision: Precision,
         target: &dyn Target,
         like: Line,
     ) -> (Vec<Operand>, Precision) {
-        if precision == Precision::Full || target.multiplies(precision) {
+        if precision != Precision::Bf16 || !target.narrows() {
+            return self.rounded(operands, precision, target.multiplies(precision), like);
+        }
+        let (operands, _) = self.rounded(operands, precision, false, like);
+        for (node, _) in operands.iter().filter_map(Operand::at) {
+            self.nodes[node].narrow = true;
+        }
+        (operands, precision)
+    }
+
+    /// The same for a convolution, and for machines without narrow copies: rounded unless the machine does that itself.
+    pub fn rounded(
+        &mut self,
+        operands: Vec<Operand>,
+        precision: Precision,
+        multiplies: bool,
+        like: Line,
+    ) -> (Vec<Operand>, Precision) {
+        if precision == Precision::Full || multiplies {
             return (operands, precision);
         }
         let round = |operand| self.rounded_operand(operand, precision, like);
@@ -53,8 +71,8 @@ mod tests {
     use crate::target::Limits;
     use bilevel_graph::{DType, Graph, Program};
 
-    /// A machine with, or without, products of its own that round.
-    struct Machine(bool);
+    /// A machine with, or without, products of its own that round, and with narrow copies.
+    struct Machine(bool, bool);
     impl Target for Machine {
         fn limits(&self) -> Limits {
             Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0 }
@@ -62,6 +80,10 @@ mod tests {
 
         fn multiplies(&self, _: Precision) -> bool {
             self.0
+        }
+
+        fn narrows(&self) -> bool {
+            self.1
         }
     }
 
@@ -85,8 +107,25 @@ mod tests {
         let g = Graph::new();
         let (x, w) = (g.input("x", [8, 5], DType::F32), g.input("w", [5, 6], DType::F32));
         let program = Program::builder(&g).output("y", x.matmul(w)).build().unwrap().with_precision(Precision::Bf16);
-        assert_eq!(planned(&program, Machine(true)), (vec![Precision::Bf16], vec![]));
-        assert_eq!(planned(&program, Machine(false)), (vec![Precision::Full], vec![30, 40]));
+        assert_eq!(planned(&program, Machine(true, false)), (vec![Precision::Bf16], vec![]));
+        assert_eq!(planned(&program, Machine(false, false)), (vec![Precision::Full], vec![30, 40]));
+    }
+
+    #[test]
+    fn a_machine_with_narrow_copies_reads_two_bytes_of_an_operand_that_nobody_else_reads() {
+        let g = Graph::new();
+        let (x, w) = (g.input("x", [8, 5], DType::F32), g.input("w", [5, 6], DType::F32));
+        let y = x.tanh().matmul(w).tanh().matmul(w.t());
+        let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(Precision::Bf16);
+        let machine = Machine(true, true);
+        assert_eq!(planned(&program, Machine(true, true)), (vec![Precision::Bf16; 2], vec![30, 40, 48]));
+        let schedule = Schedule::new(&program, &machine).unwrap();
+        let narrow = schedule.nodes.iter().filter(|node| node.narrow);
+        assert_eq!(narrow.map(|node| node.bytes()).sum::<usize>(), 2 * (30 + 40 + 48));
+        for node in &schedule.nodes {
+            let reads_narrow = node.reads().any(|(read, _)| schedule.nodes[read].narrow);
+            assert!(!reads_narrow || matches!(node.kind, Kind::Dot(_, Precision::Bf16)), "{node:?}");
+        }
     }
 
     #[test]
@@ -101,6 +140,6 @@ mod tests {
         }
         let program = builder.build().unwrap().with_precision(Precision::Bf16);
         // b as it is before it is repeated, two columns of w, w, and x.
-        assert_eq!(planned(&program, Machine(false)), (vec![Precision::Full; 4], vec![5, 10, 25, 40]));
+        assert_eq!(planned(&program, Machine(false, false)), (vec![Precision::Full; 4], vec![5, 10, 25, 40]));
     }
 }

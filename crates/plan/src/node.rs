@@ -110,6 +110,9 @@ pub struct Node {
     pub shape: Vec<usize>,
     /// Type of the result.
     pub dtype: DType,
+    /// Its elements take two bytes each, the upper ones of a 32-bit float: what products in `Bf16` read, where
+    /// [`Target::narrows`](crate::Target::narrows) says so. Only they and copies read it.
+    pub narrow: bool,
     /// How the node's own axes lie in its memory; differs from row-major only for products and convolutions whose result is
     /// read transposed.
     pub layout: View,
@@ -127,7 +130,7 @@ impl Node {
 
     /// Bytes of its elements.
     pub fn bytes(&self) -> usize {
-        self.count() * self.dtype.size()
+        self.count() * if self.narrow { 2 } else { self.dtype.size() }
     }
 
     /// The operands that are in memory.

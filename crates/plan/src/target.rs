@@ -32,6 +32,12 @@ pub trait Target {
         false
     }
 
+    /// True where matrix products in `Bf16` read operands of two bytes: planning has them written so ([`Node::narrow`]), once for
+    /// all products that read them, in the loops that compute them. By default they do not.
+    fn narrows(&self) -> bool {
+        false
+    }
+
     /// True where a loop that reads this matrix product should be one group with it ([`Group::product`]). By default none
     /// should.
     fn continues(&self, product: &Node, pass: &Group) -> bool {

@@ -80,6 +80,13 @@ pub fn run(cuda: &Cuda, seeds: u64) -> Result<bool> {
         let cases: bilevel_graph::Result<Vec<Case>> =
             convolutions(DType::F32)?.into_iter().map(|case| case.in_precision(precision)).collect();
         tally.cases(&format!("convolutions in {precision}"), cuda, cases?);
+        let rounded: bilevel_graph::Result<Vec<Case>> = (0..seeds.div_ceil(2))
+            .map(|seed| {
+                let size = if seed % 4 == 0 { Size::large } else { Size::small };
+                random_program(seed, &Graph::new(), DType::F32, size)?.in_precision(precision)
+            })
+            .collect();
+        tally.cases(&format!("random programs in {precision}"), cuda, rounded?);
         tally.cases(&format!("products in {precision}"), cuda, rounded_products(precision)?);
     }
     tally_draws(&mut tally, cuda)?;

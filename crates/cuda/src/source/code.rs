@@ -42,6 +42,39 @@ pub(crate) fn c_type(dtype: DType) -> &'static str {
     }
 }
 
+/// The type of elements in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cell {
+    /// That of the graph.
+    Of(DType),
+    /// The upper two bytes of a 32-bit float.
+    Bf16,
+}
+
+impl From<DType> for Cell {
+    fn from(dtype: DType) -> Cell {
+        Cell::Of(dtype)
+    }
+}
+
+impl Cell {
+    /// Its C name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cell::Of(dtype) => c_type(dtype),
+            Cell::Bf16 => "bf16",
+        }
+    }
+
+    /// Bytes of an element.
+    pub fn size(self) -> usize {
+        match self {
+            Cell::Of(dtype) => dtype.size(),
+            Cell::Bf16 => 2,
+        }
+    }
+}
+
 /// The text of a kernel.
 #[derive(Default)]
 pub(crate) struct Code {
@@ -56,9 +89,10 @@ pub(crate) struct Code {
 
 impl Code {
     /// The name of a pointer to elements so far from the first of a place.
-    pub fn pointer(&mut self, place: Place, dtype: DType, elements: isize) -> String {
-        let arg = Arg::Memory(place, elements * dtype.size() as isize);
-        self.param(format!("{}* ", c_type(dtype)), "p", arg)
+    pub fn pointer(&mut self, place: Place, cell: impl Into<Cell>, elements: isize) -> String {
+        let cell = cell.into();
+        let arg = Arg::Memory(place, elements * cell.size() as isize);
+        self.param(format!("{}* ", cell.name()), "p", arg)
     }
 
     /// The name of a pointer to memory that holds elements of another C type.

@@ -1,6 +1,6 @@
 //! Loops over elements side by side, each thread some neighbours, with sums and maxima over all of them.
 
-use super::code::{Code, Launch, c_type};
+use super::code::{Cell, Code, Launch, c_type};
 use super::member::{Context, Members, Walk};
 use super::reduce::Structure;
 use bilevel_graph::{DType, ReduceOp, Result};
@@ -44,12 +44,13 @@ pub(crate) fn map(context: Context, n: usize, stored: &[usize], sinks: &[(usize,
     let mut stores = vec![];
     for &member in stored {
         let value = members.value(member)?;
-        let dtype = context.schedule.nodes[member].dtype;
+        let cell = context.cell(member);
         for place in context.stores(member)? {
-            let pointer = members.code.pointer(place, dtype, 0);
+            let pointer = members.code.pointer(place, cell, 0);
             stores.push(match lanes {
                 1 => format!("{pointer}[e] = {value}[0];"),
-                _ => format!("store<{}, {lanes}>({pointer} + e, {value});", c_type(dtype)),
+                _ if cell == Cell::Bf16 => format!("store_bf16<{lanes}>({pointer} + e, {value});"),
+                _ => format!("store<{}, {lanes}>({pointer} + e, {value});", cell.name()),
             });
         }
     }

@@ -1,7 +1,7 @@
 //! The members of a fused loop as lines of C. A value of a member is an array of lanes, one for each element a thread holds;
 //! a row value is a single number.
 
-use super::code::{Code, c_type, decode, reach};
+use super::code::{Cell, Code, c_type, decode, reach};
 use bilevel_graph::{BinaryOp, DType, Precision, RandomKind, UnaryOp};
 use bilevel_plan::{Access, Elementwise, Kind, MemoryMap, Operand, Place, Role, Run, Schedule, View, known};
 use std::collections::HashMap;
@@ -30,6 +30,12 @@ impl Context<'_> {
     /// Where a node lies.
     pub fn place(&self, node: usize) -> bilevel_graph::Result<Place> {
         known(self.map.nodes[node], "the memory of a value", self.schedule.nodes[node].location)
+    }
+
+    /// The type of a node's elements in memory.
+    pub fn cell(&self, node: usize) -> Cell {
+        let node = &self.schedule.nodes[node];
+        if node.narrow { Cell::Bf16 } else { node.dtype.into() }
     }
 
     /// Where the values of a member must be written.
@@ -221,7 +227,8 @@ impl<'a, 'c> Members<'a, 'c> {
             return Ok(name.clone());
         }
         let dtype = self.context.schedule.nodes[node].dtype;
-        let pointer = self.code.pointer(self.context.place(node)?, dtype, view.offset);
+        let cell = self.context.cell(node);
+        let pointer = self.code.pointer(self.context.place(node)?, cell, view.offset);
         let (c, lanes) = (c_type(dtype), self.walk.lanes());
         let name = format!("m{}", self.fresh());
         let runs = view.runs();
@@ -235,7 +242,7 @@ impl<'a, 'c> Members<'a, 'c> {
         } else {
             self.code.line(format!("{c} {name}[{lanes}];"));
             match self.walk {
-                Walk::Side { lanes } => self.load_side(&runs, view.offset, lanes, c, &pointer, &name),
+                Walk::Side { lanes } => self.load_side(&runs, view.offset, lanes, cell, &pointer, &name),
                 Walk::Row { threads, length, .. } => self.load_row(&runs, (threads, length), &pointer, &name),
             }
             format!("{name}[j]")
@@ -244,7 +251,7 @@ impl<'a, 'c> Members<'a, 'c> {
         Ok(value)
     }
 
-    fn load_side(&mut self, runs: &[Run], offset: isize, lanes: usize, c: &str, pointer: &str, name: &str) {
+    fn load_side(&mut self, runs: &[Run], offset: isize, lanes: usize, cell: Cell, pointer: &str, name: &str) {
         let inner = runs[runs.len() - 1];
         let whole = |n: isize| n % lanes as isize == 0;
         let aligned = inner.stride == 1 && whole(offset) && runs[..runs.len() - 1].iter().all(|run| whole(run.stride));
@@ -252,7 +259,12 @@ impl<'a, 'c> Members<'a, 'c> {
             let place = decode(runs, if lanes == 1 { "e" } else { "(e + j)" });
             self.code.lanes(lanes, format!("{name}[j] = {pointer}[{place}];"));
         } else if aligned && lanes > 1 {
-            self.code.line(format!("load<{c}, {lanes}>({pointer} + ({}), {name});", decode(runs, "e")));
+            let load = if cell == Cell::Bf16 {
+                format!("load_bf16<{lanes}>")
+            } else {
+                format!("load<{}, {lanes}>", cell.name())
+            };
+            self.code.line(format!("{load}({pointer} + ({}), {name});", decode(runs, "e")));
         } else {
             self.code.line(format!("const I {name}_at = {};", decode(runs, "e")));
             self.code.lanes(lanes, format!("{name}[j] = {pointer}[{name}_at + j * {}];", inner.stride));

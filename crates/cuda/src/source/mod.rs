@@ -16,7 +16,7 @@ mod reduce;
 mod rows;
 mod text;
 
-pub(crate) use code::{Arg, Code, Launch};
+pub(crate) use code::{Arg, Cell, Code, Launch};
 pub(crate) use fold::fold;
 pub(crate) use indexed::{check_index, cumsum, gather, list_bytes, scatter_add, window_argmax};
 pub(crate) use map::{is_scalar_sink, map, partials, sum_type};

@@ -1,6 +1,6 @@
 //! Elements put into another order: copies of views, concatenation, padding.
 
-use super::code::{Code, Launch, c_type, decode, reach};
+use super::code::{Cell, Code, Launch, c_type, decode, reach};
 use bilevel_graph::DType;
 use bilevel_plan::{Place, Run, View};
 
@@ -16,22 +16,22 @@ pub(crate) fn gathered_if_fine(from: Elements, dtype: DType, to: Place) -> Launc
     let mut code = Code::default();
     let error = code.error();
     code.head(format!("if (has_failed({error})) return;"));
-    gathered_by(code, from, dtype, to, None)
+    gathered_by(code, from, dtype.into(), to, None)
 }
 
 /// Puts the elements of a view one after the other; written as another type where one is named.
-pub(crate) fn gathered(from: Elements, dtype: DType, to: Place, written: Option<&str>) -> Launch {
-    gathered_by(Code::default(), from, dtype, to, written)
+pub(crate) fn gathered(from: Elements, cell: impl Into<Cell>, to: Place, written: Option<&str>) -> Launch {
+    gathered_by(Code::default(), from, cell.into(), to, written)
 }
 
-fn gathered_by(mut code: Code, from: Elements, dtype: DType, to: Place, written: Option<&str>) -> Launch {
+fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: Option<&str>) -> Launch {
     let (count, runs) = (from.view.count(), from.view.runs());
-    let lanes = lanes(&runs, from.view.offset, dtype);
+    let lanes = lanes(&runs, from.view.offset, cell);
     code.reaches(reach(&runs));
-    let c = c_type(dtype);
+    let c = cell.name();
     let as_type = written.unwrap_or(c);
     code.each(count / lanes);
-    let (source, target) = (code.pointer(from.place, dtype, from.view.offset), code.raw_pointer(to, 0, as_type));
+    let (source, target) = (code.pointer(from.place, cell, from.view.offset), code.raw_pointer(to, 0, as_type));
     if lanes == 1 {
         let value = format!("{source}[{}]", decode(&runs, "e"));
         let value = if written.is_some() { format!("round_to_{as_type}({value})") } else { value };
@@ -50,7 +50,7 @@ fn gathered_by(mut code: Code, from: Elements, dtype: DType, to: Place, written:
 /// Puts elements that lie one after the other into the places of a view.
 pub(crate) fn scattered(from: Place, dtype: DType, to: Elements) -> Launch {
     let (count, runs) = (to.view.count(), to.view.runs());
-    let lanes = lanes(&runs, to.view.offset, dtype);
+    let lanes = lanes(&runs, to.view.offset, dtype.into());
     let mut code = Code::default();
     code.reaches(reach(&runs));
     let c = c_type(dtype);
@@ -64,8 +64,8 @@ pub(crate) fn scattered(from: Place, dtype: DType, to: Elements) -> Launch {
 }
 
 /// Neighbours that can be moved at once: 16 bytes, where they are neighbours at both ends.
-fn lanes(runs: &[Run], offset: isize, dtype: DType) -> usize {
-    let lanes = 16 / dtype.size();
+fn lanes(runs: &[Run], offset: isize, cell: Cell) -> usize {
+    let lanes = 16 / cell.size();
     let whole = |n: isize| n % lanes as isize == 0;
     let aligned = runs.split_last().is_some_and(|(inner, outer)| {
         let beside = inner.stride == 1 && whole(inner.length as isize) && whole(offset);

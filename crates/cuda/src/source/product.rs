@@ -4,8 +4,9 @@
 
 use super::code::{Code, Launch, c_type, decode, reach};
 use super::member::rounded;
+use crate::dot::Start;
 use bilevel_graph::{DType, Precision};
-use bilevel_plan::{DotLayout, Place, Run};
+use bilevel_plan::{DotLayout, Run};
 
 const TILE: usize = 16;
 
@@ -13,9 +14,9 @@ const TILE: usize = 16;
 pub(crate) fn product(
     layout: &DotLayout,
     (dtype, precision): (DType, Precision),
-    a: (Place, isize),
-    b: (Place, isize),
-    c: (Place, isize),
+    a: Start,
+    b: Start,
+    c: Start,
 ) -> Launch {
     let runs = |side: usize| -> Vec<Run> {
         layout.batch.iter().map(|(length, strides)| Run { length: *length, stride: strides[side] }).collect()
@@ -31,15 +32,15 @@ pub(crate) fn product(
         code.reaches(reach(&axes));
     }
     let t = c_type(dtype);
-    let (x, y, to) = (code.pointer(a.0, dtype, a.1), code.pointer(b.0, dtype, b.1), code.pointer(c.0, dtype, c.1));
+    let (x, y, to) = (code.pointer(a.0, a.2, a.1), code.pointer(b.0, b.2, b.1), code.pointer(c.0, c.2, c.1));
     let (m, n, k) = (code.count(m as u64), code.count(n as u64), code.count(layout.k as u64));
     let (down, across) = (code.count(rows as u64), code.count(columns as u64));
     let tiles = format!("({down} * {across})");
     code.line(format!("const U item = blockIdx.x / {tiles}, tile = blockIdx.x % {tiles};"));
     code.line(format!("const U ty = threadIdx.x / {TILE}, tx = threadIdx.x % {TILE};"));
     code.line(format!("const U i = tile / {across} * {TILE} + ty, j = tile % {across} * {TILE} + tx;"));
-    code.line(format!("const {t}* a = {x} + ({});", decode(&runs(0), "item")));
-    code.line(format!("const {t}* b = {y} + ({});", decode(&runs(1), "item")));
+    code.line(format!("const {}* a = {x} + ({});", a.2.name(), decode(&runs(0), "item")));
+    code.line(format!("const {}* b = {y} + ({});", b.2.name(), decode(&runs(1), "item")));
     code.line(format!("__shared__ {t} as[{TILE}][{TILE} + 1], bs[{TILE}][{TILE} + 1];"));
     code.line(format!("{t} sum = {t}(0);"));
     code.line(format!("for (U first = 0; first < {k}; first += {TILE}) {{"));

@@ -112,7 +112,7 @@ pub(crate) fn reduce(
     for &member in stored {
         let value = members.value(member)?;
         for place in context.stores(member)? {
-            let pointer = members.code.pointer(place, context.schedule.nodes[member].dtype, 0);
+            let pointer = members.code.pointer(place, context.cell(member), 0);
             stores.push(format!("{pointer}[e] = {value}[0];"));
         }
     }

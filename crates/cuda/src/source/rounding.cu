@@ -8,13 +8,32 @@ template <int D> __device__ __forceinline__ float rounded(float x) {
     return isfinite_bits(bits) ? __uint_as_float(nearest) : x;
 }
 
-typedef unsigned short bf16;
+// The upper half of a float.
+struct bf16 {
+    unsigned short bits;
+    bf16() = default;
+    __device__ __forceinline__ bf16(float x) {
+        u32 all = __float_as_uint(rounded<16>(x));
+        bits = (unsigned short)(x != x ? all >> 16 | 0x40 : all >> 16);
+    }
+    __device__ __forceinline__ operator float() const { return __uint_as_float((u32)bits << 16); }
+};
+
+template <int N> __device__ __forceinline__ void load_bf16(const bf16* from, float* to) {
+    bf16 halves[N];
+    load<bf16, N>(from, halves);
+    for (int j = 0; j < N; ++j) to[j] = halves[j];
+}
+
+template <int N> __device__ __forceinline__ void store_bf16(bf16* to, const float* from) {
+    bf16 halves[N];
+    for (int j = 0; j < N; ++j) halves[j] = from[j];
+    store<bf16, N>(to, halves);
+}
+
 // The same number in the room of a float, for products that take no other.
 typedef float wide_bf16;
 
 __device__ __forceinline__ wide_bf16 round_to_wide_bf16(float x) { return rounded<16>(x); }
 
-__device__ __forceinline__ bf16 round_to_bf16(float x) {
-    u32 bits = __float_as_uint(rounded<16>(x));
-    return (bf16)(x != x ? bits >> 16 | 0x40 : bits >> 16);
-}
+__device__ __forceinline__ bf16 round_to_bf16(float x) { return bf16(x); }

@@ -53,21 +53,17 @@ pub(crate) fn rows(
         let value = members.value(member)?;
         let full = context.schedule.role(member) != Some(Role::Row);
         for place in context.stores(member)? {
-            stores.push((
-                place,
-                context.schedule.nodes[member].dtype,
-                full.then(|| format!("{value}[j]")).ok_or(value.clone()),
-            ));
+            stores.push((place, context.cell(member), full.then(|| format!("{value}[j]")).ok_or(value.clone())));
         }
     }
     for &(sink, place) in kept {
         let node = &context.schedule.nodes[sink];
         let full = context.schedule.role(sink) == Some(Role::Sink { full: true });
         let value = members.operand(sink, &node.operands[0], node.dtype)?;
-        stores.push((place, node.dtype, if full { Ok(value) } else { Err(value) }));
+        stores.push((place, node.dtype.into(), if full { Ok(value) } else { Err(value) }));
     }
-    for (place, dtype, value) in stores {
-        let pointer = code.pointer(place, dtype, 0);
+    for (place, cell, value) in stores {
+        let pointer = code.pointer(place, cell, 0);
         match value {
             Ok(lane) => {
                 let conditions: Vec<String> = live.iter().cloned().chain(walk.inside()).collect();
