@@ -7,6 +7,7 @@ mod covariance;
 pub mod effective_samples;
 mod es;
 mod fmd;
+mod growth;
 mod hpo_sgld;
 mod ift_cg;
 mod ift_neumann;
@@ -17,7 +18,9 @@ mod langevin_adjoint;
 mod reptile;
 mod rmd;
 mod rmd_fo;
+mod shrinking;
 pub(crate) mod solve;
+mod trust_region;
 
 pub use amigo_cg::AmigoCg;
 pub use amigo_sgd::AmigoSgd;
