@@ -100,8 +100,8 @@ pub enum Warning {
         /// The factor.
         scale: f64,
     },
-    /// Conjugate gradients met a direction in which the inner loss is not curved upwards: θ is no minimum, and the solution
-    /// of the linear system no derivative of one.
+    /// Conjugate gradients met a direction in which the inner loss is not curved upwards, and ended: θ is no minimum, and the
+    /// linear system was solved only as far as it got by then.
     NotConvex {
         /// The curvature there.
         curvature: f64,
@@ -144,8 +144,9 @@ impl fmt::Display for Warning {
             ),
             Warning::NotConvex { curvature } => write!(
                 f,
-                "the linear solve met the curvature {curvature:.1e}: θ is not at a minimum of the inner loss, which this \
-                 method takes for granted; train longer, take more regularisation, or use rmd"
+                "the linear solve met the curvature {curvature:.1e} and ended there: θ is not at a minimum of the inner loss, which \
+                 this method takes for granted; train longer, take curvature = \"gauss-newton\" or more regularisation, or use \
+                 rmd"
             ),
             Warning::AdjointGrowing { growth } => write!(
                 f,

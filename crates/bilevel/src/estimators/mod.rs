@@ -32,6 +32,7 @@ pub use hpo_sgld::HpoSgld;
 pub use ift_cg::IftCg;
 pub use ift_neumann::IftNeumann;
 pub use imaml::Imaml;
+pub use implicit::CurvatureProduct;
 pub use langevin_adjoint::LangevinAdjoint;
 pub use reptile::Reptile;
 pub use rmd::{PreparedRmd, Rmd, Storage};
