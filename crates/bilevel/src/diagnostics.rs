@@ -5,6 +5,8 @@ use std::fmt;
 
 /// A factor of the indirect term further from 1 than this is far.
 const FAR: f64 = 1.5;
+/// Derivatives through training that grow so many times are none to follow.
+const CHAOS: f64 = 1e3;
 /// An adjoint or an inner loss that has grown so many times within one hypergradient is suspect.
 const GROWTH: f64 = 10.0;
 
@@ -58,6 +60,22 @@ pub struct Diagnostics {
     /// ‖z‖ there over ‖z‖ where it began, where it was warm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adjoint_growth: Option<f64>,
+    /// How often z left its trust region within this hypergradient, and was begun anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trust_exits: Option<f64>,
+    /// The mean of ln(‖A·x‖/‖x‖) over the steps of the inner loop, with A = ∂θᵗ⁺¹/∂θᵗ and x the sensitivity that the method carries:
+    /// the largest Lyapunov exponent, per inner step. Above 0 derivatives through training grow without end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth_rate: Option<f64>,
+    /// Inner steps that the growth rate was measured over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth_steps: Option<f64>,
+    /// The largest of γ, γ/2 and γ/4 at which the sensitivity would not have grown along the way that was taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calm_step: Option<f64>,
+    /// The inner step that was taken, where it had to be reduced until a hypergradient existed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reduced_step: Option<f64>,
     /// How many independent samples the kept values of f are worth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective_samples: Option<f64>,
@@ -82,8 +100,8 @@ pub enum Warning {
         /// The factor.
         scale: f64,
     },
-    /// Conjugate gradients met a direction in which the inner loss is not curved upwards: θ is no minimum, and the solution
-    /// of the linear system no derivative of one.
+    /// Conjugate gradients met a direction in which the inner loss is not curved upwards, and ended: θ is no minimum, and the
+    /// linear system was solved only as far as it got by then.
     NotConvex {
         /// The curvature there.
         curvature: f64,
@@ -92,6 +110,14 @@ pub enum Warning {
     AdjointGrowing {
         /// By this factor.
         growth: f64,
+    },
+    /// Derivatives through training grow with its length, so that there is no hypergradient to find at this inner step, by any
+    /// method.
+    NoHypergradient {
+        /// The growth rate, per inner step.
+        rate: f64,
+        /// A step below which it would not be above 0, where one was found.
+        calm: Option<f64>,
     },
     /// The inner step is beyond what the curvature allows.
     StepTooLarge {
@@ -118,14 +144,30 @@ impl fmt::Display for Warning {
             ),
             Warning::NotConvex { curvature } => write!(
                 f,
-                "the linear solve met the curvature {curvature:.1e}: θ is not at a minimum of the inner loss, which this \
-                 method takes for granted; train longer, take more regularisation, or use rmd"
+                "the linear solve met the curvature {curvature:.1e} and ended there: θ is not at a minimum of the inner loss, which \
+                 this method takes for granted; train longer, take curvature = \"gauss-newton\" or more regularisation, or use \
+                 rmd"
             ),
             Warning::AdjointGrowing { growth } => write!(
                 f,
                 "the adjoint grew {growth:.1} times within one hypergradient; take a smaller inner step or a smaller outer \
                  rate, or start the adjoint cold"
             ),
+            Warning::NoHypergradient { rate, calm } => {
+                write!(
+                    f,
+                    "derivatives through training grow (growth rate {rate:.1e} per inner step): training is chaotic, and no \
+                     hypergradient exists at this inner step; "
+                )?;
+                match calm {
+                    Some(calm) => write!(f, "take a step below {calm:.2e}, or shrink_step = true, which looks for one"),
+                    None => write!(
+                        f,
+                        "no step down to a quarter of it would help, as θ is where the inner loss curves downwards: train \
+                         longer before λ moves, or give langevin-adjoint a horizon"
+                    ),
+                }
+            }
             Warning::StepTooLarge { step_curvature } => write!(
                 f,
                 "inner step × curvature is {step_curvature:.2}, and the inner loop blows up beyond 2; take a smaller step"
@@ -154,6 +196,9 @@ impl Diagnostics {
         {
             found.push(Warning::AdjointGrowing { growth });
         }
+        if let Some((rate, calm)) = self.chaos() {
+            found.push(Warning::NoHypergradient { rate, calm });
+        }
         if let Some(curvature) = self.least_curvature.filter(|curvature| *curvature < 0.0) {
             found.push(Warning::NotConvex { curvature });
         }
@@ -166,6 +211,14 @@ impl Diagnostics {
             found.push(Warning::InnerLossGrew { from, to });
         }
         found
+    }
+
+    /// The growth rate and a step that is calmer, where derivatives through training grow so much that no hypergradient exists:
+    /// a thousandfold within the inner loop, or out of the adjoint's trust region.
+    pub(crate) fn chaos(&self) -> Option<(f64, Option<f64>)> {
+        let (rate, steps) = self.growth_rate.zip(self.growth_steps)?;
+        let grew = rate * steps > CHAOS.ln() || self.trust_exits.is_some_and(|exits| exits > 0.0);
+        grew.then_some((rate, self.calm_step))
     }
 
     /// A size of z that growth up to it says nothing of: ten times the ‖f_θ‖/curvature it settles at, or 1 where that is not

@@ -67,8 +67,8 @@ impl Cause {
                 "alpha (or beta) is too large: it times the largest curvature must stay below 2; take a smaller one"
             }
             Cause::HessianNotPositive => {
-                "the Hessian of the inner loss is close to singular or not positive: take more regularisation (a larger \
-                 rho for imaml), or more inner steps"
+                "the Hessian of the inner loss is close to singular or not positive: take curvature = \"gauss-newton\", more \
+                 regularisation (a larger rho for imaml), or more inner steps"
             }
             Cause::OuterLossUndefined => {
                 "look for a root, logarithm or division at 0 in the outer loss, and keep λ away from there with bounds"

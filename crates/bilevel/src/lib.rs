@@ -80,8 +80,8 @@ pub use error::{Error, Result};
 pub use estimator::{Estimator, Hypergradient, Method, Oracles};
 pub use estimators::inner_loop::{InnerLoop, InnerStep};
 pub use estimators::{
-    AmigoCg, AmigoSgd, Chains, Covariance, Es, Fmd, HpoSgld, IftCg, IftNeumann, Imaml, LangevinAdjoint, PreparedRmd,
-    Reptile, Rmd, RmdFo, Storage,
+    AmigoCg, AmigoSgd, Chains, Covariance, CurvatureProduct, Es, Fmd, HpoSgld, IftCg, IftNeumann, Imaml,
+    LangevinAdjoint, PreparedRmd, Reptile, Rmd, RmdFo, Storage,
 };
 pub use evaluator::Evaluator;
 pub use fingerprint::Fingerprint;

@@ -8,5 +8,5 @@
 pub use crate::estimators::effective_samples;
 pub use crate::estimators::implicit::{Ending, Implicit, Point};
 pub use crate::estimators::inner_loop::{InnerLoop, InnerStep, Start};
-pub use crate::estimators::solve::{ConjugateGradients, Matrix, Richardson, Solution};
+pub use crate::estimators::solve::{ConjugateGradients, Ended, Matrix, Richardson, Solution};
 pub use crate::norms::LazyNorm;

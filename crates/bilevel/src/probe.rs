@@ -142,7 +142,7 @@ impl Probed {
         // What γ times a curvature says holds for plain descent.
         let plain = self.time().filter(|time| time.optimizer == InnerOptimizer::Sgd);
         if let (Some(time), Some(curvature)) = (plain, into.curvature) {
-            let a_step = time.step * curvature;
+            let a_step = into.reduced_step.unwrap_or(time.step) * curvature;
             into.step_curvature = Some(a_step);
             into.horizon = Some(a_step * time.steps as f64);
             into.indirect_scale = time.mean_kept.map(|mean| a_step * mean);

@@ -1,7 +1,8 @@
 //! Several chains in one hypergradient.
 
 use bilevel::{
-    Chains, Cpu, Driver, Error, Estimator, HpoSgld, Key, LangevinAdjoint, Leaf, Method, Problem, Rmd, State, Variable,
+    AmigoSgd, Chains, Cpu, Driver, Error, Estimator, HpoSgld, Key, LangevinAdjoint, Leaf, Method, Problem, Rmd, State,
+    Variable,
 };
 
 fn problem() -> Problem {
@@ -21,6 +22,9 @@ const METHOD: LangevinAdjoint = LangevinAdjoint {
     noise_scale: 1.0,
     warm: true,
     outer_every_step: true,
+    trust: true,
+    horizon: 0,
+    shrink_step: false,
 };
 
 #[test]
@@ -126,7 +130,7 @@ fn a_state_that_chains_cannot_have_left_is_refused() {
 
 #[test]
 fn a_state_whose_arrays_would_fit_but_are_not_those_of_these_chains_is_refused() {
-    // Two leaves of θ: an adjoint alone keeps two arrays, as many as the θ of a second chain.
+    // Two leaves of θ: a warm solve alone keeps two arrays, as many as the θ of a second chain.
     #[derive(Clone, bilevel::Tree)]
     struct Pair<T> {
         a: T,
@@ -145,12 +149,13 @@ fn a_state_whose_arrays_would_fit_but_are_not_those_of_these_chains_is_refused()
         state
     };
     let quiet = Rmd { steps: 3, ..Rmd::default() };
-    let alone = left(&METHOD);
+    let warm = AmigoSgd { steps: 3, ..AmigoSgd::default() };
+    let alone = left(&warm);
     assert_eq!(alone.memory.len(), 2);
-    // Three chains of rmd leave four arrays of θ, and two of an adjoint six of both: so do, by number, chains of others.
-    let foreign = [(alone, 2), (left(&Chains::new(quiet, 3)), 2), (left(&Chains::new(METHOD, 2)), 4)];
+    // Three chains of rmd leave four arrays of θ, and two of a warm solve six of both: so do, by number, chains of others.
+    let foreign = [(alone, 2), (left(&Chains::new(quiet, 3)), 2), (left(&Chains::new(warm, 2)), 4)];
     for (state, count) in foreign {
-        for method in [&Chains::new(quiet, count) as &dyn Method, &Chains::new(METHOD, count)] {
+        for method in [&Chains::new(quiet, count) as &dyn Method, &Chains::new(warm, count)] {
             let mut estimator = method.prepare(&problem, &Cpu::with_threads(1)).unwrap();
             let error =
                 estimator.estimate(&mut state.duplicate(&cpu).unwrap(), Key::from([0, 2])).unwrap_err().to_string();

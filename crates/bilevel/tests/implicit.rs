@@ -205,6 +205,7 @@ const CG: IftCg = IftCg {
     regularisation: 0.0,
     iterations: 8,
     optimizer: InnerOptimizer::Sgd,
+    curvature: bilevel::CurvatureProduct::Hessian,
 };
 
 #[test]
@@ -483,6 +484,7 @@ const PAPER_CG: IftCg = IftCg {
     regularisation: 0.01,
     iterations: 10,
     optimizer: InnerOptimizer::Sgd,
+    curvature: bilevel::CurvatureProduct::Hessian,
 };
 
 const PAPER_NEUMANN: IftNeumann = IftNeumann {
@@ -494,6 +496,7 @@ const PAPER_NEUMANN: IftNeumann = IftNeumann {
     terms: 10,
     final_alpha: false,
     optimizer: InnerOptimizer::Sgd,
+    curvature: bilevel::CurvatureProduct::Hessian,
 };
 
 #[test]

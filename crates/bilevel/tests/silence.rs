@@ -278,10 +278,13 @@ fn an_adjoint_that_grows_because_the_step_is_too_large_is_blamed_on_the_step() {
     let problem =
         scalars(1.0, 1.0).inner(|_, l, t| (t.0 - l.0).square() * 2.85).outer(|_, l, t| t.0 + l.0.square() * 0.0);
     let problem = problem.build().unwrap();
-    let adjoint = LangevinAdjoint { step: 1.0, temperature: 0.0, samples: 1000, ..LangevinAdjoint::default() };
+    let safe = LangevinAdjoint { step: 1.0, temperature: 0.0, samples: 1000, ..LangevinAdjoint::default() };
+    let adjoint = LangevinAdjoint { trust: false, ..safe };
     let found = diagnosis(&problem, adjoint, 1e-3);
     assert_eq!(found.cause, Cause::InnerStepTooLarge, "{found}");
     assert!(found.to_string().contains("inner step × curvature is 5.70"), "{found}");
+    // A trust region bounds z, but not the θ that such steps take further and further from a λ that has moved.
+    assert_eq!(diagnosis(&problem, safe, 1e-3).cause, Cause::InnerStepTooLarge);
     let found = diagnosis(&problem, Rmd { step: 1.0, steps: 1000, ..Rmd::default() }, 1e-3);
     assert_eq!(found.cause, Cause::InnerStepTooLarge, "{found}");
 }

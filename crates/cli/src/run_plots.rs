@@ -107,7 +107,7 @@ fn calmed(mut plot: Plot) -> Plot {
 }
 
 /// What figures of one run are called that are not those of a measure.
-const STEMS: [&str; 9] = [
+const STEMS: [&str; 10] = [
     "losses",
     "outer-loss",
     "inner-loss",
@@ -116,6 +116,7 @@ const STEMS: [&str; 9] = [
     "hypergradient",
     "horizon",
     "adjoint-growth",
+    "growth-rate",
     "effective-samples",
 ];
 
@@ -215,6 +216,11 @@ pub fn diagnostics(runs: &[Named]) -> Vec<Figure> {
     if let Some(mut plot) = quantity("Growth of the adjoint within a hypergradient", runs, growth) {
         plot.y.label = "‖z‖ at the end over ‖z‖ at the start".into();
         figures.push(Figure::plot("adjoint-growth", plot));
+    }
+    let rate = |history: &History| history.points(|row| row.diagnostics.growth_rate);
+    if let Some(mut plot) = quantity("Growth of sensitivities: above 0 there is no hypergradient", runs, rate) {
+        plot.y.label = "growth rate, per inner step".into();
+        figures.push(Figure::plot("growth-rate", plot));
     }
     let effective = |history: &History| history.points(|row| row.diagnostics.effective_samples);
     if let Some(plot) = quantity("Effective samples of a chain", runs, effective) {

@@ -42,8 +42,16 @@ fn every_run_has_a_report_and_its_figures_as_files() {
         assert!(page.contains(wanted), "{wanted}");
     }
     assert!(!page.contains("class=\"warnings\"><h2>"), "a run that went well warns of something");
-    let stems =
-        ["adjoint-growth", "effective-samples", "horizon", "hypergradient", "lambda", "losses", "test-accuracy"];
+    let stems = [
+        "adjoint-growth",
+        "effective-samples",
+        "growth-rate",
+        "horizon",
+        "hypergradient",
+        "lambda",
+        "losses",
+        "test-accuracy",
+    ];
     let wanted: Vec<String> = stems.iter().flat_map(|stem| ["png", "svg"].map(|e| format!("{stem}.{e}"))).collect();
     assert_eq!(names(&place, "kept/plots"), wanted);
     for name in wanted {

@@ -5,6 +5,7 @@
 //! like formulas, without borrows or clones. Dropping the [`Graph`] frees its nodes; a tensor that outlives it turns
 //! into an error, not a crash.
 
+use crate::gauss_newton::Sign;
 use crate::infer::{Meta, infer, too_large};
 use crate::op::Op;
 use crate::shape::is_countable;
@@ -39,6 +40,8 @@ pub(crate) struct GraphData {
     pub simplify: bool,
     /// While a derivative is taken: the line of the node it is taken of.
     pub deriving: Option<&'static Location<'static>>,
+    /// Nodes whose elements are convex functions of others, or concave ones: see `gauss_newton.rs`.
+    pub convex: HashMap<NodeId, (Vec<NodeId>, Sign)>,
     by_hash: HashMap<u64, NodeId>,
     streams: u32,
 }

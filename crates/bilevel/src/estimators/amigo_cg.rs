@@ -6,7 +6,7 @@
 //!
 //! The residual of a warm start costs one Hessian product more than the iterations.
 
-use super::implicit::{Ending, Implicit, count};
+use super::implicit::{CurvatureProduct, Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, at_least_0};
 use super::solve::{ConjugateGradients, Matrix, REGULARISATION};
 use crate::diagnostics::{Diagnostics, adjoint};
@@ -57,6 +57,9 @@ pub struct AmigoCg {
     pub iterations: usize,
     /// How the inner loop steps.
     pub optimizer: InnerOptimizer,
+    /// What stands for the curvature in the linear system: the Hessian (the default), or the Gauss-Newton matrix, which is positive
+    /// where θ is at no minimum either.
+    pub curvature: CurvatureProduct,
 }
 
 impl Default for AmigoCg {
@@ -69,6 +72,7 @@ impl Default for AmigoCg {
             regularisation: REGULARISATION,
             iterations: 10,
             optimizer: InnerOptimizer::Sgd,
+            curvature: CurvatureProduct::Hessian,
         }
     }
 }
@@ -86,14 +90,14 @@ impl Method for AmigoCg {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let AmigoCg { step, steps, temperature, noise_scale, regularisation, iterations, optimizer } = *self;
+        let AmigoCg { step, steps, temperature, noise_scale, regularisation, iterations, optimizer, curvature } = *self;
         at_least_0("regularisation", regularisation)?;
         count("iterations", iterations, 1)?;
         let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 0)?.with_optimizer(optimizer)?;
         let ending = Ending { scale: 1.0, proximal: None };
         let implicit = Implicit::new(session, inner, ending)?;
         let matrix = Matrix { hessian: 1.0, identity: regularisation };
-        let solver = ConjugateGradients::new(session, &inner, matrix, iterations, true)?;
+        let solver = ConjugateGradients::with_curvature(session, &inner, curvature, matrix, (iterations, true))?;
         let adjoint = LazyNorm::new(session.executor());
         Ok(Box::new(Prepared { implicit, solver, session: session.clone(), adjoint }))
     }

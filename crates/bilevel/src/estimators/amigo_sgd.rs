@@ -4,7 +4,7 @@
 //!   z ← z − β·(H·z − f_θ), i times, from the last z
 //!   h = f_λ − zᵀ·C
 
-use super::implicit::{Ending, Implicit, count};
+use super::implicit::{CurvatureProduct, Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, positive};
 use super::solve::Richardson;
 use crate::diagnostics::adjoint;
@@ -59,6 +59,9 @@ pub struct AmigoSgd {
     pub iterations: usize,
     /// How the inner loop steps.
     pub optimizer: InnerOptimizer,
+    /// What stands for the curvature in the linear system: the Hessian (the default), or the Gauss-Newton matrix, which is positive
+    /// where θ is at no minimum either.
+    pub curvature: CurvatureProduct,
 }
 
 impl Default for AmigoSgd {
@@ -71,6 +74,7 @@ impl Default for AmigoSgd {
             beta: 0.01,
             iterations: 10,
             optimizer: InnerOptimizer::Sgd,
+            curvature: CurvatureProduct::Hessian,
         }
     }
 }
@@ -89,13 +93,13 @@ impl Method for AmigoSgd {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let AmigoSgd { step, steps, temperature, noise_scale, beta, iterations, optimizer } = *self;
+        let AmigoSgd { step, steps, temperature, noise_scale, beta, iterations, optimizer, curvature } = *self;
         positive("beta", beta)?;
         count("iterations", iterations, 1)?;
         let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 0)?.with_optimizer(optimizer)?;
         let ending = Ending { scale: 1.0, proximal: None };
         let implicit = Implicit::new(session, inner, ending)?;
-        let solver = Richardson::new(session, &inner, (beta, beta), iterations)?;
+        let solver = Richardson::with_curvature(session, &inner, curvature, (beta, beta), iterations)?;
         let adjoint = LazyNorm::new(session.executor());
         Ok(Box::new(Prepared { implicit, solver, iterations, session: session.clone(), adjoint }))
     }

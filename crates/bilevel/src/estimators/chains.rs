@@ -224,13 +224,20 @@ impl Prepared {
         let mut all = Hypergradient::new(value, losses, oracles).blaming(found[0].blame);
         all.standard_error = Some(error);
         let most = |f: fn(&Diagnostics) -> Option<f64>| found.iter().filter_map(|h| f(&h.diagnostics)).reduce(f64::max);
+        let least =
+            |f: fn(&Diagnostics) -> Option<f64>| found.iter().filter_map(|h| f(&h.diagnostics)).reduce(f64::min);
         let samples = found.iter().map(|h| h.diagnostics.effective_samples).sum::<Option<f64>>();
         all.diagnostics = Diagnostics {
             adjoint_norm: most(|d| d.adjoint_norm),
             adjoint_growth: most(|d| d.adjoint_growth),
+            trust_exits: most(|d| d.trust_exits),
+            growth_rate: most(|d| d.growth_rate),
+            growth_steps: most(|d| d.growth_steps),
+            calm_step: least(|d| d.calm_step),
+            reduced_step: least(|d| d.reduced_step),
             effective_samples: samples,
             solve_residual: most(|d| d.solve_residual),
-            least_curvature: most(|d| d.least_curvature.map(|least| -least)).map(|least| -least),
+            least_curvature: least(|d| d.least_curvature),
             ..Diagnostics::default()
         };
         Ok(all)

@@ -4,8 +4,13 @@
 //!
 //! One jvp of ∇θL_T along (sⱼ, eⱼ) gives both products. The inner loop is run again for every number of λ, with the same
 //! draws, so the memory does not grow with the steps and the cost grows with λ: it is for a handful of hyperparameters.
+//!
+//! The first of these runs takes a tangent along that no hyperparameter pushes, v ← v − γ·H·v from a random one: its length says
+//! how fast sensitivities grow (`growth.rs`). That is one more product per step of the first run.
 
+use super::growth;
 use super::inner_loop::{InnerLoop, Start, outer_gradient};
+use super::shrinking::Shrinking;
 use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
 use crate::key::Key;
@@ -16,7 +21,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
-use bilevel_graph::{Array, Graph, Program, Tensor, gradient, jvp};
+use bilevel_graph::{Array, DType, Graph, Program, RandomKind, Tensor, gradient, jvp};
 use serde::{Deserialize, Serialize};
 
 /// Settings of forward mode.
@@ -48,11 +53,21 @@ pub struct Fmd {
     pub noise_scale: f64,
     /// How the inner loop steps.
     pub optimizer: InnerOptimizer,
+    /// Reduce the inner step, here and from now on, where no hypergradient exists at it because derivatives through training
+    /// grow; off by default.
+    pub shrink_step: bool,
 }
 
 impl Default for Fmd {
     fn default() -> Self {
-        Fmd { step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0, optimizer: InnerOptimizer::Sgd }
+        Fmd {
+            step: 0.01,
+            steps: 100,
+            temperature: 0.0,
+            noise_scale: 1.0,
+            optimizer: InnerOptimizer::Sgd,
+            shrink_step: false,
+        }
     }
 }
 
@@ -61,7 +76,9 @@ struct Prepared {
     start: Start,
     /// J0·e, where θ⁰ depends on λ.
     start_column: Option<Routine>,
+    /// The loop with a tangent of λ, and the same with the tangent that measures growth.
     chain: Routine,
+    first: Routine,
     outer: Routine,
     along: Routine,
     session: Session,
@@ -74,18 +91,20 @@ impl Method for Fmd {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let Fmd { step, steps, temperature, noise_scale, optimizer } = *self;
+        let Fmd { step, steps, temperature, noise_scale, optimizer, shrink_step } = *self;
         let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?.with_optimizer(optimizer)?;
-        Ok(Box::new(Prepared {
+        let prepared = Box::new(Prepared {
             inner,
             start: Start::new(session)?,
             start_column: start_column(session)?,
-            chain: chain_program(&inner, session)?,
+            chain: chain_program(&inner, session, false)?,
+            first: chain_program(&inner, session, true)?,
             outer: outer_gradient(session)?,
             along: along_program(session)?,
             session: session.clone(),
             has_slots: !optimizer.slots().is_empty(),
-        }))
+        });
+        Ok(if shrink_step { Box::new(Shrinking::new(prepared, step, session)) } else { prepared })
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
@@ -111,7 +130,13 @@ fn start_column(session: &Session) -> Result<Option<Routine>> {
     Ok(Some(Routine::new(&builder.build()?, session)?))
 }
 
-fn chain_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
+/// First random stream of the tangent that measures growth.
+const GROWTH_STREAM: u32 = 6_000;
+/// The tangent that measures growth is kept within the range of numbers by these factors.
+const SMALLER: f64 = 1e-12;
+const LARGER: f64 = 1e12;
+
+fn chain_program(inner: &InnerLoop, session: &Session, measured: bool) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
@@ -128,6 +153,24 @@ fn chain_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let mut builder = walk.carry(Program::builder(&graph).output("inner", loss));
     for (input, next) in s.iter().chain(&r).zip(turn) {
         builder = builder.carry(*input, next);
+    }
+    if measured {
+        let from = [&theta[..], &slots].concat();
+        let draw = |(i, t): (usize, &Tensor)| {
+            let stream = GROWTH_STREAM + i as u32;
+            trace.key.random(graph.scalar(0.0, DType::I32), RandomKind::Normal, stream, t.shape(), t.dtype())
+        };
+        let drawn: Vec<Tensor> = from.iter().enumerate().map(draw).collect();
+        let carried = trace.inputs_like("v", &from);
+        let v: Vec<Tensor> = carried.iter().zip(&drawn).map(|(v, draw)| step.equal(0.0).select(*draw, *v)).collect();
+        let turn = or_zeros(jvp(&next, &from, &v)?, &next);
+        let along = growth::stretch_to(&trace, &v, &turn);
+        builder = growth::carry(builder, &trace, along, graph.scalar(1.0, DType::F64));
+        let factor = along.xx.greater(LARGER).select(SMALLER, along.xx.less(SMALLER).select(LARGER, 1.0));
+        let factor = factor.convert(session.problem().dtype);
+        for (input, next) in carried.into_iter().zip(turn) {
+            builder = builder.carry(input, next * factor);
+        }
     }
     Routine::new(&builder.build()?, session)
 }
@@ -148,11 +191,13 @@ fn along_program(session: &Session) -> Result<Routine> {
 
 impl Prepared {
     /// Runs the inner loop from the start with the tangent of λ along `e`; θᵀ is then in the state, and dθᵀ/dλ·e comes back.
-    fn column(&mut self, state: &State, start: &Leaves, e: &Leaves, key: Key) -> Result<Leaves> {
+    fn column(&mut self, state: &State, start: &Leaves, e: &Leaves, key: Key, first: bool) -> Result<Leaves> {
         state.theta.copy_from(start)?;
+        let chain = if first { &mut self.first } else { &mut self.chain };
+        chain.bind_point(&state.lambda, &state.theta, key)?;
         let s = match &mut self.start_column {
             Some(routine) => {
-                let s = self.chain.inputs("s")?;
+                let s = chain.inputs("s")?;
                 routine.bind_lambda(&state.lambda)?;
                 routine.set_key(key)?;
                 routine.bind("e", e)?;
@@ -160,14 +205,18 @@ impl Prepared {
                 routine.run(0..1)?;
                 s
             }
-            None => self.chain.zeroed("s")?,
+            None => chain.zeroed("s")?,
         };
         if self.has_slots {
-            self.chain.zeroed("r")?;
+            chain.zeroed("r")?;
         }
-        self.inner.place(&mut self.chain)?;
-        self.chain.bind("e", e)?;
-        self.chain.run(0..self.inner.steps as u32)?;
+        if first {
+            chain.zeroed("v")?;
+            growth::begin(chain)?;
+        }
+        self.inner.place(chain)?;
+        chain.bind("e", e)?;
+        chain.run(0..self.inner.steps as u32)?;
         Ok(s)
     }
 }
@@ -179,7 +228,6 @@ impl Estimator for Prepared {
         let start = state.theta.duplicate(executor)?;
         let e = self.along.zeroed("e")?;
         let value = state.lambda.zeros_like(executor)?;
-        self.chain.bind_point(&state.lambda, &state.theta, key)?;
         let (direct, f_theta) = (self.outer.outputs("direct")?, self.outer.outputs("f_theta")?);
         self.along.bind("direct", &direct)?;
         self.along.bind("f_theta", &f_theta)?;
@@ -190,7 +238,7 @@ impl Estimator for Prepared {
                 let mut one = vec![0.0; numbers.len()];
                 one[j] = 1.0;
                 leaf.write(&Array::from_values(leaf.shape(), &one, leaf.dtype())?)?;
-                let s = self.column(state, &start, &e, key)?;
+                let s = self.column(state, &start, &e, key, first)?;
                 if std::mem::take(&mut first) {
                     // θᵀ is the same for every column.
                     self.outer.bind_point(&state.lambda, &state.theta, key)?;
@@ -203,16 +251,20 @@ impl Estimator for Prepared {
             leaf.zero()?;
             place.write(&Array::from_values(place.shape(), &numbers, place.dtype())?)?;
         }
-        let columns = state.lambda.iter().map(|l| l.len() as u64).sum::<u64>() * self.inner.steps as u64;
+        let steps = self.inner.steps as u64;
+        let columns = state.lambda.iter().map(|l| l.len() as u64).sum::<u64>() * steps;
         let oracles = Oracles {
             inner_gradients: columns,
             outer_gradients: 1,
-            hessian_products: columns,
+            hessian_products: columns + steps,
             mixed_products: columns,
             losses: 0,
         };
-        let (inner_loss, outer_loss) = (self.chain.number("inner")?, self.outer.number("outer")?);
-        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))
+        let (inner_loss, outer_loss) = (self.first.number("inner")?, self.outer.number("outer")?);
+        let mut found = Hypergradient::new(value, (inner_loss, outer_loss), oracles);
+        let plain = (!self.has_slots).then(|| self.inner.gamma());
+        growth::read(&self.first, plain, &mut found.diagnostics)?;
+        Ok(found)
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

@@ -4,7 +4,7 @@
 //!   (H + reg·I)·q = f_θ, by i iterations of conjugate gradients from 0
 //!   h = f_λ − qᵀ·C
 
-use super::implicit::{Ending, Implicit, count};
+use super::implicit::{CurvatureProduct, Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, at_least_0};
 use super::solve::{ConjugateGradients, Matrix, REGULARISATION};
 use crate::estimator::{Estimator, Hypergradient, Method};
@@ -53,6 +53,9 @@ pub struct IftCg {
     pub iterations: usize,
     /// How the inner loop steps.
     pub optimizer: InnerOptimizer,
+    /// What stands for the curvature in the linear system: the Hessian (the default), or the Gauss-Newton matrix, which is positive
+    /// where θ is at no minimum either.
+    pub curvature: CurvatureProduct,
 }
 
 impl Default for IftCg {
@@ -65,6 +68,7 @@ impl Default for IftCg {
             regularisation: REGULARISATION,
             iterations: 10,
             optimizer: InnerOptimizer::Sgd,
+            curvature: CurvatureProduct::Hessian,
         }
     }
 }
@@ -80,14 +84,14 @@ impl Method for IftCg {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let IftCg { step, steps, temperature, noise_scale, regularisation, iterations, optimizer } = *self;
+        let IftCg { step, steps, temperature, noise_scale, regularisation, iterations, optimizer, curvature } = *self;
         at_least_0("regularisation", regularisation)?;
         count("iterations", iterations, 1)?;
         let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 0)?.with_optimizer(optimizer)?;
         let ending = Ending { scale: 1.0, proximal: None };
         let implicit = Implicit::new(session, inner, ending)?;
         let matrix = Matrix { hessian: 1.0, identity: regularisation };
-        let solver = ConjugateGradients::new(session, &inner, matrix, iterations, false)?;
+        let solver = ConjugateGradients::with_curvature(session, &inner, curvature, matrix, (iterations, false))?;
         Ok(Box::new(Prepared { implicit, solver }))
     }
 

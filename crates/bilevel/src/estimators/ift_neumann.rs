@@ -6,7 +6,7 @@
 //!
 //! The sum is run as p ← f_θ + (I − αH)·p, one Hessian product for each term after the first.
 
-use super::implicit::{Ending, Implicit, count};
+use super::implicit::{CurvatureProduct, Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, positive};
 use super::solve::Richardson;
 use crate::estimator::{Estimator, Hypergradient, Method};
@@ -59,6 +59,9 @@ pub struct IftNeumann {
     pub final_alpha: bool,
     /// How the inner loop steps.
     pub optimizer: InnerOptimizer,
+    /// What stands for the curvature in the linear system: the Hessian (the default), or the Gauss-Newton matrix, which is positive
+    /// where θ is at no minimum either.
+    pub curvature: CurvatureProduct,
 }
 
 impl Default for IftNeumann {
@@ -72,6 +75,7 @@ impl Default for IftNeumann {
             terms: 10,
             final_alpha: true,
             optimizer: InnerOptimizer::Sgd,
+            curvature: CurvatureProduct::Hessian,
         }
     }
 }
@@ -92,13 +96,14 @@ impl Method for IftNeumann {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let IftNeumann { step, steps, temperature, noise_scale, alpha, terms, final_alpha, optimizer } = *self;
+        let IftNeumann { step, steps, temperature, noise_scale, alpha, terms, final_alpha, optimizer, curvature } =
+            *self;
         positive("alpha", alpha)?;
         count("terms", terms, 0)?;
         let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 0)?.with_optimizer(optimizer)?;
         let ending = Ending { scale: if final_alpha { alpha } else { 1.0 }, proximal: None };
         let implicit = Implicit::new(session, inner, ending)?;
-        let series = Richardson::new(session, &inner, (alpha, 1.0), terms)?;
+        let series = Richardson::with_curvature(session, &inner, curvature, (alpha, 1.0), terms)?;
         let norm = LazyNorm::new(session.executor());
         Ok(Box::new(Prepared { implicit, series, terms, session: session.clone(), sum: None, norm }))
     }

@@ -7,7 +7,7 @@
 //! H and C belong to the user's inner loss, without the proximal term. The last term is there only where that loss itself
 //! depends on λ, which it does not in the usual setting.
 
-use super::implicit::{Ending, Implicit, count};
+use super::implicit::{CurvatureProduct, Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, not_applicable, positive};
 use super::solve::{ConjugateGradients, Matrix};
 use crate::estimator::{Estimator, Hypergradient, Method};
@@ -59,6 +59,9 @@ pub struct Imaml {
     pub iterations: usize,
     /// How the inner loop steps.
     pub optimizer: InnerOptimizer,
+    /// What stands for the curvature in the linear system: the Hessian (the default), or the Gauss-Newton matrix, which is positive
+    /// where θ is at no minimum either.
+    pub curvature: CurvatureProduct,
 }
 
 impl Default for Imaml {
@@ -71,6 +74,7 @@ impl Default for Imaml {
             rho: 1.0,
             iterations: 5,
             optimizer: InnerOptimizer::Sgd,
+            curvature: CurvatureProduct::Hessian,
         }
     }
 }
@@ -86,7 +90,7 @@ impl Method for Imaml {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let Imaml { step, steps, temperature, noise_scale, rho, iterations, optimizer } = *self;
+        let Imaml { step, steps, temperature, noise_scale, rho, iterations, optimizer, curvature } = *self;
         positive("rho", rho)?;
         count("iterations", iterations, 1)?;
         self.applies(session.problem())?;
@@ -94,7 +98,7 @@ impl Method for Imaml {
         let ending = Ending { scale: 1.0 / rho, proximal: Some(rho) };
         let implicit = Implicit::new(session, inner, ending)?;
         let matrix = Matrix { hessian: 1.0 / rho, identity: 1.0 };
-        let solver = ConjugateGradients::new(session, &inner, matrix, iterations, false)?;
+        let solver = ConjugateGradients::with_curvature(session, &inner, curvature, matrix, (iterations, false))?;
         Ok(Box::new(Prepared { implicit, solver }))
     }
 

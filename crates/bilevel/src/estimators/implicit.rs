@@ -9,22 +9,69 @@ use crate::error::require;
 use crate::estimator::{Hypergradient, Oracles};
 use crate::key::Key;
 use crate::leaves::Leaves;
+use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Cause, Result};
-use bilevel_graph::{Graph, Program, Tensor, gradient, hessian_vector, mixed_vector};
+use bilevel_graph::{GaussNewton, Graph, Program, Tensor, gradient, hessian_vector, mixed_vector};
+use serde::{Deserialize, Serialize};
 
 /// The number of the step whose draw the hypergradient uses.
 pub(crate) fn counter(inner: &InnerLoop, graph: &Graph) -> Tensor {
     graph.scalar(inner.steps as f64, bilevel_graph::DType::I32)
 }
 
-/// H·v of the inner loss, with the draw of the hypergradient.
-pub(crate) fn hessian(inner: &InnerLoop, trace: &Trace, v: &[Tensor]) -> Result<Vec<Tensor>> {
-    let loss = trace.inner(&trace.theta, counter(inner, trace.graph))?;
-    Ok(or_zeros(hessian_vector(loss, &trace.theta, v)?, &trace.theta))
+/// What stands for the curvature of the inner loss in a linear solve.
+///
+/// ```
+/// use bilevel::{CurvatureProduct, IftCg};
+/// let method = IftCg { curvature: CurvatureProduct::GaussNewton, ..IftCg::default() };
+/// assert_eq!(serde_json::to_value(method).unwrap()["curvature"], "gauss-newton");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum CurvatureProduct {
+    /// H = ∂²L_T/∂θ² itself: exact, and positive only where θ is at a minimum.
+    #[default]
+    Hessian,
+    /// The Gauss-Newton matrix of the inner loss ([`GaussNewton`]), which leaves the curvature of the model out: positive semidefinite
+    /// for a loss that is convex in the outputs of its model, and equal to H where the model is linear or fits without an error.
+    /// Elsewhere the hypergradient is biased by what is left out.
+    GaussNewton,
+}
+
+impl CurvatureProduct {
+    /// The product with v, with the draw of the hypergradient.
+    pub(crate) fn times(self, inner: &InnerLoop, trace: &Trace, v: &[Tensor]) -> Result<Vec<Tensor>> {
+        let loss = trace.inner(&trace.theta, counter(inner, trace.graph))?;
+        let product = match self {
+            CurvatureProduct::Hessian => hessian_vector(loss, &trace.theta, v)?,
+            CurvatureProduct::GaussNewton => GaussNewton::new(loss, &trace.theta)?.times(v)?,
+        };
+        Ok(or_zeros(product, &trace.theta))
+    }
+
+    /// True where the matrix is positive semidefinite by construction, wherever θ is.
+    ///
+    /// ```
+    /// use bilevel::{CurvatureProduct, Leaf, Problem, Variable};
+    /// let problem = Problem::new(Leaf(Variable::constant([3], 0.0)), Leaf(Variable::constant([3], 0.1)))
+    ///     .inner(|_, l, t| (t.0.tanh() - 0.5).square().sum_all() + (l.0.exp() * t.0.square()).sum_all())
+    ///     .outer(|_, _, t| t.0.square().sum_all())
+    ///     .build()?;
+    /// assert!(CurvatureProduct::GaussNewton.is_definite(&problem)?);
+    /// assert!(!CurvatureProduct::Hessian.is_definite(&problem)?, "nobody knows before θ is there");
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn is_definite(self, problem: &AnyProblem) -> Result<bool> {
+        let graph = Graph::new();
+        let trace = Trace::new(&graph, problem)?;
+        let loss = trace.inner(&trace.theta, graph.step())?;
+        Ok(self == CurvatureProduct::GaussNewton && GaussNewton::new(loss, &trace.theta)?.is_definite())
+    }
 }
 
 /// A number of loop steps from `least` on.

@@ -6,13 +6,20 @@
 //! A stationary Langevin chain is reversible in time, so the pathwise adjoint run forward has the expectation of the one run
 //! backward, up to O(γ). One reverse pass over ⟨∇θL_T, z⟩ gives H·z and zᵀ·C together. Dropping −γ·H·z gives back
 //! essentially the recursion of HPO-SGLD.
+//!
+//! Where training is chaotic, products of (I − γH) grow and there is no hypergradient to find: z then leaves its trust region
+//! (`trust_region.rs`) and is begun anew, and the growth that was measured on the way (`growth.rs`) becomes a warning. With a
+//! `horizon` of K steps z also forgets, z ← (1 − 1/K)·z + γ·(f_θ − H·z), and settles at (H + I/(γK))⁻¹·f_θ.
 
-use super::effective_samples;
 use super::inner_loop::{InnerLoop, not_applicable, outer_gradient, outer_loss};
+use super::shrinking::Shrinking;
+use super::trust_region::{self, TrustRegion};
+use super::{effective_samples, growth};
 use crate::diagnostics::adjoint;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
 use crate::key::Key;
+use crate::leaves::Leaves;
 use crate::norms::LazyNorm;
 use crate::paths::must_see;
 use crate::probe::InnerTime;
@@ -22,7 +29,7 @@ use crate::session::Session;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Cause, Result};
-use bilevel_graph::{Graph, Program, gradient, vjp};
+use bilevel_graph::{DType, Executor, Graph, Program, Tensor, gradient, vjp};
 use serde::{Deserialize, Serialize};
 
 /// Settings of the Langevin adjoint.
@@ -43,6 +50,15 @@ pub struct LangevinAdjoint {
     pub warm: bool,
     /// Take f_θ at every step (the default), or once, at the first θ.
     pub outer_every_step: bool,
+    /// Begin z anew where it leaves the region that contraction keeps it in (the default). It changes no bit where training
+    /// contracts, and keeps z bounded where there is no hypergradient.
+    pub trust: bool,
+    /// Steps after which z forgets, K: z is multiplied by 1 − 1/K at every step, which biases the hypergradient as if every
+    /// curvature were 1/(γK) larger. 0, the default, is never; otherwise at least 2.
+    pub horizon: usize,
+    /// Reduce the inner step, here and from now on, where no hypergradient exists at it because derivatives through training
+    /// grow; off by default.
+    pub shrink_step: bool,
 }
 
 impl Default for LangevinAdjoint {
@@ -55,7 +71,17 @@ impl Default for LangevinAdjoint {
             noise_scale: 1.0,
             warm: true,
             outer_every_step: true,
+            trust: true,
+            horizon: 0,
+            shrink_step: false,
         }
+    }
+}
+
+impl LangevinAdjoint {
+    /// What is left of z after a step, but for the curvature.
+    fn kept(&self) -> f64 {
+        if self.horizon == 0 { 1.0 } else { 1.0 - 1.0 / self.horizon as f64 }
     }
 }
 
@@ -77,9 +103,10 @@ impl Method for LangevinAdjoint {
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let LangevinAdjoint { burn_in, samples, step, temperature, noise_scale, .. } = *self;
         require(samples > 0, "samples", samples as f64, "at least 1")?;
+        require(self.horizon != 1, "horizon", 1.0, "0, for none, or at least 2 steps")?;
         let inner = InnerLoop::at_least(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
         self.applies(session.problem())?;
-        Ok(Box::new(Prepared {
+        let prepared = Box::new(Prepared {
             settings: *self,
             inner,
             session: session.clone(),
@@ -89,7 +116,8 @@ impl Method for LangevinAdjoint {
                 true => None,
                 false => Some((outer_gradient(session)?, outer_loss(session)?)),
             },
-        }))
+        });
+        Ok(if self.shrink_step { Box::new(Shrinking::new(prepared, step, session)) } else { prepared })
     }
 
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
@@ -131,13 +159,35 @@ fn chain_program(settings: &LangevinAdjoint, inner: &InnerLoop, session: &Sessio
         (trace.inputs_like("direct", lambda), trace.inputs_like("f_theta", theta))
     };
     builder = inner.step(&trace, &slope, &updates, step).carry(builder);
+    let taken: Vec<Tensor> = hessian.iter().zip(&gamma).map(|(h, gamma)| *h * *gamma).collect();
+    let along = growth::stretch(&trace, &z, &taken);
+    let region = settings.trust.then(|| TrustRegion::new(&trace, along.xx));
+    let inside = region.as_ref().map_or_else(|| graph.scalar(1.0, DType::F64), |region| region.inside);
+    builder = growth::carry(builder, &trace, along, inside);
+    // Inside the region all factors are 1, which changes no bit.
+    let inside = inside.convert(session.problem().dtype);
+    let kept = inside * settings.kept();
     for i in 0..theta.len() {
-        builder = builder.carry(z[i], z[i] + (f_theta[i] - hessian[i]) * gamma[i]);
+        builder = builder.carry(z[i], z[i] * kept + (f_theta[i] - hessian[i] * inside) * gamma[i]);
     }
     for i in 0..lambda.len() {
-        builder = builder.carry(h[i], h[i] + (direct[i] - mixed[i]) * share);
+        builder = builder.carry(h[i], h[i] + (direct[i] - mixed[i] * inside) * share);
+    }
+    if let Some(region) = region {
+        let push: Vec<Tensor> = f_theta.iter().zip(&gamma).map(|(f, gamma)| *f * *gamma).collect();
+        builder = region.carry(builder, settings.kept(), growth::product(&trace, &push, &push).sqrt());
     }
     Routine::new(&builder.build()?, session)
+}
+
+/// z and the radius of its region, zeros at first: what the state keeps warm.
+fn memory(state: &mut State, executor: &dyn Executor) -> Result<(Leaves, Leaves)> {
+    if state.memory.is_empty() {
+        let radius = executor.buffer(&trust_region::radius())?;
+        state.memory = state.theta.zeros_like(executor)?.iter().cloned().chain([radius]).collect();
+    }
+    let (z, radius) = state.memory.split_at(state.memory.len() - 1);
+    Ok((z.iter().cloned().collect(), radius.iter().cloned().collect()))
 }
 
 impl Estimator for Prepared {
@@ -149,14 +199,20 @@ impl Estimator for Prepared {
             chain.bind("f_theta", &outer.outputs("f_theta")?)?;
             outer.run(0..1)?;
         }
-        let z = state.warm(self.session.executor())?;
+        let (z, radius) = memory(state, self.session.executor())?;
         if !self.settings.warm {
             z.zero()?;
+            radius.zero()?;
         }
         let before = self.adjoint.of(&z)?;
         self.inner.place(chain)?;
         chain.bind_point(&state.lambda, &state.theta, key)?;
         chain.bind("z", &z)?;
+        if self.settings.trust {
+            chain.bind(trust_region::RADIUS, &radius)?;
+            trust_region::begin(chain)?;
+        }
+        growth::begin(chain)?;
         let value = chain.fresh_zeros("h")?;
         // What is averaged begins anew after the burn-in, and the sums of f with an f as their centre.
         if self.settings.outer_every_step {
@@ -191,6 +247,15 @@ impl Estimator for Prepared {
         let losses = (chain.number("inner")?, outer_loss);
         let mut found = Hypergradient::new(value, losses, oracles).blaming(Cause::AdjointGrowing);
         found.diagnostics = adjoint(before, self.adjoint.of(&z)?);
+        growth::read(chain, Some(self.inner.gamma()), &mut found.diagnostics)?;
+        if self.settings.trust {
+            let exits = trust_region::exits(chain)?;
+            found.diagnostics.trust_exits = Some(exits);
+            // A z that was begun anew grew on its way out, whatever the mean says.
+            let half = self.inner.gamma() / 2.0;
+            let calm = &mut found.diagnostics.calm_step;
+            *calm = calm.map(|calm| if exits > 0.0 { calm.min(half) } else { calm });
+        }
         if self.settings.outer_every_step {
             found.diagnostics.effective_samples = effective_samples::read(chain, self.settings.samples)?;
         }

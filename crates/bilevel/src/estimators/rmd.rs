@@ -8,7 +8,9 @@
 //! Every step draws with its own counter, so noise and minibatches are the same when a stretch is run again. With θ⁰ = λ
 //! this is MAML.
 
+use super::growth;
 use super::inner_loop::{InnerLoop, SLOTS, Start, add_through_start, outer_gradient, through_start};
+use super::shrinking::Shrinking;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
 use crate::key::Key;
@@ -20,7 +22,7 @@ use crate::session::Session;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Cause, Result};
-use bilevel_graph::{Graph, Program, Tensor, gradient, vjp};
+use bilevel_graph::{DType, Graph, Program, Tensor, gradient, vjp};
 use serde::{Deserialize, Serialize};
 
 /// What reverse mode keeps of the inner loop.
@@ -78,6 +80,9 @@ pub struct Rmd {
     pub storage: Storage,
     /// How the inner loop steps.
     pub optimizer: InnerOptimizer,
+    /// Reduce the inner step, here and from now on, where no hypergradient exists at it because derivatives through training
+    /// grow; off by default.
+    pub shrink_step: bool,
 }
 
 impl Default for Rmd {
@@ -89,6 +94,7 @@ impl Default for Rmd {
             noise_scale: 1.0,
             storage: Storage::All,
             optimizer: InnerOptimizer::Sgd,
+            shrink_step: false,
         }
     }
 }
@@ -180,7 +186,8 @@ impl Method for Rmd {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        Ok(Box::new(self.prepare_rmd(session)?))
+        let prepared = Box::new(self.prepare_rmd(session)?);
+        Ok(if self.shrink_step { Box::new(Shrinking::new(prepared, self.step, session)) } else { prepared })
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
@@ -214,7 +221,10 @@ fn backward_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     for i in 0..lambda.len() {
         builder = builder.carry(h[i], h[i] + by_lambda[i]);
     }
-    for (input, next) in a.iter().chain(&b).zip(rest) {
+    let all = [&a[..], &b].concat();
+    let counts = graph.scalar(1.0, DType::F64);
+    builder = growth::carry(builder, &trace, growth::stretch_to(&trace, &all, rest), counts);
+    for (input, next) in all.iter().zip(rest) {
         builder = builder.carry(*input, *next);
     }
     Routine::new(&builder.build()?, session)
@@ -292,6 +302,7 @@ impl Estimator for PreparedRmd {
         let (mut value, a) = (self.outer.fresh_outputs("direct")?, self.outer.outputs("f_theta")?);
         self.backward.bind("h", &value)?;
         self.backward.bind("a", &a)?;
+        growth::begin(&mut self.backward)?;
         for (mark, &from) in starts.iter().enumerate().rev() {
             let (to, last) = ((from + length).min(steps), mark + 1 == starts.len());
             made += self.record(mark, from, to, last)?;
@@ -323,7 +334,10 @@ impl Estimator for PreparedRmd {
             mixed_products: back,
             losses: 0,
         };
-        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles).blaming(Cause::AdjointGrowing))
+        let mut found = Hypergradient::new(value, (inner_loss, outer_loss), oracles).blaming(Cause::AdjointGrowing);
+        let plain = (!self.has_slots).then(|| self.inner.gamma());
+        growth::read(&self.backward, plain, &mut found.diagnostics)?;
+        Ok(found)
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

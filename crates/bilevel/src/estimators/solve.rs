@@ -1,6 +1,6 @@
-//! Linear solves with the Hessian of the inner loss at a [`Point`], each one looped program.
+//! Linear solves with the curvature of the inner loss at a [`Point`], each one looped program.
 
-use super::implicit::{Point, hessian};
+use super::implicit::{CurvatureProduct, Point};
 use super::inner_loop::InnerLoop;
 use crate::diagnostics::Diagnostics;
 use crate::leaves::Leaves;
@@ -10,6 +10,7 @@ use crate::session::Session;
 use crate::trace::Trace;
 use crate::{Cause, Error, Result};
 use bilevel_graph::{DType, Graph, Program, Tensor};
+use std::fmt;
 
 /// Richardson's iteration z ← z − β·H·z + w·f_θ: with w = β it approaches H⁻¹·f_θ, with w = 1 the Neumann series of it over β.
 pub struct Richardson {
@@ -19,12 +20,23 @@ pub struct Richardson {
 
 impl Richardson {
     /// So many sweeps with these (β, w), with the Hessian as this inner loop leaves it.
-    pub fn new(session: &Session, inner: &InnerLoop, (beta, weight): (f64, f64), sweeps: usize) -> Result<Self> {
+    pub fn new(session: &Session, inner: &InnerLoop, weights: (f64, f64), sweeps: usize) -> Result<Self> {
+        Self::with_curvature(session, inner, CurvatureProduct::Hessian, weights, sweeps)
+    }
+
+    /// As [`new`](Self::new), with something else in place of the Hessian.
+    pub fn with_curvature(
+        session: &Session,
+        inner: &InnerLoop,
+        curvature: CurvatureProduct,
+        (beta, weight): (f64, f64),
+        sweeps: usize,
+    ) -> Result<Self> {
         let graph = Graph::new();
         let trace = Trace::new(&graph, session.problem())?;
         let z = trace.inputs_like("z", &trace.theta);
         let f_theta = trace.inputs_like("f_theta", &trace.theta);
-        let hessian = hessian(inner, &trace, &z)?;
+        let hessian = curvature.times(inner, &trace, &z)?;
         let mut builder = Program::builder(&graph);
         for i in 0..z.len() {
             builder = builder.carry(z[i], z[i] - hessian[i] * beta + f_theta[i] * weight);
@@ -57,8 +69,14 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    fn times(&self, inner: &InnerLoop, trace: &Trace, v: &[Tensor]) -> Result<Vec<Tensor>> {
-        let hessian = hessian(inner, trace, v)?;
+    fn times(
+        &self,
+        curvature: CurvatureProduct,
+        inner: &InnerLoop,
+        trace: &Trace,
+        v: &[Tensor],
+    ) -> Result<Vec<Tensor>> {
+        let hessian = curvature.times(inner, trace, v)?;
         Ok(hessian.iter().zip(v).map(|(h, v)| *h * self.hessian + *v * self.identity).collect())
     }
 }
@@ -69,9 +87,14 @@ impl Matrix {
 ///
 /// One product A·p gives both the step length and the residual. Once ‖r‖ is rounding beside ‖f_θ‖ the solve has arrived
 /// and stays where it is: going on would follow rounding into the directions in which A is singular. A NaN goes through.
+///
+/// It solves systems with a positive A. At a direction in which A is not positive it ends, before a step along it, and says so
+/// ([`Ended`]); where nothing has been solved by then, that is an error.
 pub struct ConjugateGradients {
     sweep: Routine,
     sweeps: usize,
+    /// A is positive semidefinite by construction.
+    definite: bool,
     /// f_θ − A·q of a warm start.
     residual: Option<Routine>,
     norm: LazyNorm,
@@ -81,10 +104,28 @@ pub struct ConjugateGradients {
 impl ConjugateGradients {
     /// So many sweeps for systems with this matrix; a warm one goes on from where a solve before it ended.
     pub fn new(session: &Session, inner: &InnerLoop, matrix: Matrix, sweeps: usize, warm: bool) -> Result<Self> {
-        let residual = if warm { Some(residual_program(session, inner, matrix)?) } else { None };
-        let sweep = sweep_program(session, inner, matrix)?;
+        Self::with_curvature(session, inner, CurvatureProduct::Hessian, matrix, (sweeps, warm))
+    }
+
+    /// As [`new`](Self::new), with something else in place of the Hessian.
+    pub fn with_curvature(
+        session: &Session,
+        inner: &InnerLoop,
+        curvature: CurvatureProduct,
+        matrix: Matrix,
+        (sweeps, warm): (usize, bool),
+    ) -> Result<Self> {
+        let residual = if warm { Some(residual_program(session, inner, curvature, matrix)?) } else { None };
+        let sweep = sweep_program(session, inner, curvature, matrix)?;
         let (norm, dtype) = (LazyNorm::new(session.executor()), session.problem().dtype);
-        Ok(ConjugateGradients { sweep, sweeps, residual, norm, dtype })
+        let definite = matrix.hessian >= 0.0 && matrix.identity >= 0.0 && curvature.is_definite(session.problem())?;
+        Ok(ConjugateGradients { sweep, sweeps, definite, residual, norm, dtype })
+    }
+
+    /// True where A is positive semidefinite by construction, so that no solve can meet a direction it has to end at but one in
+    /// which A is 0.
+    pub fn is_definite(&self) -> bool {
+        self.definite
     }
 
     /// Hessian products of one solve.
@@ -122,19 +163,26 @@ impl ConjugateGradients {
         sweep.set_numbers("rr", [first])?;
         sweep.set_numbers("floor", [rounding * rounding * size])?;
         sweep.set_numbers("least", [f64::INFINITY])?;
+        sweep.set_numbers("made", [0.0])?;
         sweep.run(0..self.sweeps as u32)?;
         let [rest] = sweep.carried_numbers("rr")?;
         let [least] = sweep.carried_numbers("least")?;
-        if least == 0.0 {
-            let seen = "conjugate gradients met a direction in which the Hessian is 0".into();
-            return Err(Error::Diverged { seen, cause: Cause::HessianNotPositive });
+        let [made] = sweep.carried_numbers("made")?;
+        let ended = match () {
+            _ if least <= 0.0 => Ended::NotPositive { curvature: least, after: made as usize },
+            _ if rest <= rounding * rounding * size => Ended::Arrived,
+            _ => Ended::OutOfSweeps,
+        };
+        // A q that is still 0 would pass for a hypergradient without an indirect term.
+        if least == 0.0 || (least < 0.0 && self.norm.of(&q)? == 0.0) {
+            return Err(Error::Diverged { seen: ended.to_string(), cause: Cause::HessianNotPositive });
         }
         let diagnostics = Diagnostics {
             solve_residual: Some((rest / size).sqrt()).filter(|x| x.is_finite()),
             least_curvature: Some(least).filter(|x| x.is_finite()),
             ..Diagnostics::default()
         };
-        Ok(Solution { q, diagnostics })
+        Ok(Solution { q, ended, diagnostics })
     }
 }
 
@@ -142,8 +190,46 @@ impl ConjugateGradients {
 pub struct Solution {
     /// The solution, in memory that the next solve overwrites where it was not given any.
     pub q: Leaves,
+    /// How it ended.
+    pub ended: Ended,
     /// The residual that is left, and the least curvature on the way.
     pub diagnostics: Diagnostics,
+}
+
+/// How a solve by conjugate gradients ended.
+///
+/// ```
+/// use bilevel::parts::Ended;
+/// let ended = Ended::NotPositive { curvature: -0.5, after: 3 };
+/// assert!(ended.to_string().contains("curvature -5.0e-1 after 3 sweeps"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ended {
+    /// The residual is rounding.
+    Arrived,
+    /// All sweeps were made.
+    OutOfSweeps,
+    /// A direction was met in which A is not positive: what was solved by then is all that there is.
+    NotPositive {
+        /// pᵀAp/pᵀp in that direction.
+        curvature: f64,
+        /// Sweeps made before it.
+        after: usize,
+    },
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Arrived => write!(f, "conjugate gradients arrived"),
+            Ended::OutOfSweeps => write!(f, "conjugate gradients used up their sweeps"),
+            Ended::NotPositive { curvature, after } => write!(
+                f,
+                "conjugate gradients met the curvature {curvature:.1e} after {after} sweeps, and cannot solve with a matrix \
+                 that is not positive"
+            ),
+        }
+    }
 }
 
 fn dot(a: &[Tensor], b: &[Tensor]) -> Option<Tensor> {
@@ -156,34 +242,42 @@ fn quotient(a: Tensor, b: Tensor) -> Tensor {
     nothing.select(0.0, a / nothing.select(1.0, b))
 }
 
-fn sweep_program(session: &Session, inner: &InnerLoop, matrix: Matrix) -> Result<Routine> {
+fn sweep_program(session: &Session, inner: &InnerLoop, curvature: CurvatureProduct, matrix: Matrix) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let dtype = session.problem().dtype;
     let [q, r, p] = ["q", "r", "p"].map(|name| trace.inputs_like(name, &trace.theta));
-    let [rr, floor, least] = ["rr.0", "floor.0", "least.0"].map(|name| graph.input(name, [], dtype));
+    let [rr, floor, least, made] = ["rr.0", "floor.0", "least.0", "made.0"].map(|name| graph.input(name, [], dtype));
     let zero = graph.scalar(0.0, dtype);
-    let product = matrix.times(inner, &trace, &p)?;
+    let product = matrix.times(curvature, inner, &trace, &p)?;
     let arrived = rr.less_equal(floor);
     let along = dot(&p, &product).unwrap_or(zero);
-    let length = arrived.select(0.0, quotient(rr, along));
-    // pᵀAp/pᵀp: where it is not positive, A is not.
+    // pᵀAp/pᵀp: where it is not positive, A is not, and the solve stays where it is from then on.
     let curvature = arrived.select(least, quotient(along, dot(&p, &p).unwrap_or(zero)));
+    let least_next = least.less_equal(0.0).select(least, least.minimum(curvature));
+    let stays = arrived.maximum(least_next.less_equal(0.0));
+    let length = stays.select(0.0, quotient(rr, along));
     let r_next: Vec<Tensor> = (0..r.len()).map(|i| r[i] - length * product[i]).collect();
     let rr_next = dot(&r_next, &r_next).unwrap_or(zero);
     let turn = quotient(rr_next, rr);
-    let mut builder = Program::builder(&graph).carry(rr, rr_next).carry(least, least.minimum(curvature));
+    let mut builder =
+        Program::builder(&graph).carry(rr, rr_next).carry(least, least_next).carry(made, made + (1.0 - stays));
     for i in 0..q.len() {
         builder = builder.carry(q[i], q[i] + length * p[i]).carry(r[i], r_next[i]).carry(p[i], r_next[i] + turn * p[i]);
     }
     Routine::new(&builder.build()?, session)
 }
 
-fn residual_program(session: &Session, inner: &InnerLoop, matrix: Matrix) -> Result<Routine> {
+fn residual_program(
+    session: &Session,
+    inner: &InnerLoop,
+    curvature: CurvatureProduct,
+    matrix: Matrix,
+) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let (q, f_theta) = (trace.inputs_like("q", &trace.theta), trace.inputs_like("f_theta", &trace.theta));
-    let product = matrix.times(inner, &trace, &q)?;
+    let product = matrix.times(curvature, inner, &trace, &q)?;
     let mut builder = Program::builder(&graph);
     for i in 0..q.len() {
         builder = builder.keep_input(q[i]).output(format!("r.{i}"), f_theta[i] - product[i]);

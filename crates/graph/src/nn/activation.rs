@@ -1,6 +1,7 @@
 //! Elementwise nonlinearities.
 
 use super::call::Call;
+use super::loss::convex_in;
 use crate::op::Op;
 use crate::tensor::Tensor;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
@@ -155,5 +156,5 @@ pub fn softplus(x: Tensor) -> Tensor {
     // derivatives are exact at 0 too.
     let m = x.maximum(0.0).stop_gradient();
     let sum_less_one = (-m).expm1() + (x - m).exp();
-    Call::new("softplus", &[x]).done(sum_less_one.log1p() + m)
+    Call::new("softplus", &[x]).done(convex_in(sum_less_one.log1p() + m, &[x]))
 }

@@ -4,7 +4,31 @@ use super::call::{Call, require};
 use super::encode::hot_mask;
 use super::softmax::{log_softmax, shifted};
 use crate::DType;
+use crate::gauss_newton::{Sign, mark};
 use crate::tensor::Tensor;
+
+/// A value whose elements are convex functions of some tensors, such as the outputs of a model, said to whoever takes Gauss-Newton
+/// products of it ([`GaussNewton`](crate::GaussNewton)). The value itself is unchanged.
+///
+/// Sums of squares and the losses of this module need no such mark.
+///
+/// ```
+/// use bilevel_graph::{DType, GaussNewton, Graph, nn};
+/// let g = Graph::new();
+/// let (w, x) = (g.input("w", [4], DType::F64), g.input("x", [4], DType::F64));
+/// // ln cosh z, a smooth absolute value, is convex in z.
+/// let z = (w * x).tanh();
+/// let smooth = ((z.exp() + (-z).exp()) * 0.5).log();
+/// let product = |loss| GaussNewton::new(loss, &[w]).unwrap();
+/// assert!(!product(smooth.sum_all()).is_definite());
+/// assert!(product(nn::convex_in(smooth, &[z]).sum_all()).is_definite());
+/// ```
+#[track_caller]
+pub fn convex_in(value: Tensor, outputs: &[Tensor]) -> Tensor {
+    // An error among the operands comes up where the value is used.
+    let _ = mark(value, outputs, Sign::Positive);
+    value
+}
 
 /// mean (x − y)², a scalar.
 ///
@@ -73,7 +97,7 @@ fn rows(call: &Call, logits: Tensor, labels: Tensor) -> Tensor {
     let last = shape.len() - 1;
     let (z, _) = shifted(logits, last);
     let picked = hot_mask(labels, shape[last], logits.dtype()).select(z, 0.0).sum([last]);
-    z.exp().sum([last]).log() - picked
+    convex_in(z.exp().sum([last]).log() - picked, &[logits])
 }
 
 /// The mean over all rows of −Σ targets·ln softmax(logits), for targets that are probabilities: `[.., classes]` both.
@@ -92,6 +116,9 @@ pub fn cross_entropy_soft(logits: Tensor, targets: Tensor) -> Tensor {
     require!(call, call.floats_of_one_type(), "both operands must be floats of one type");
     require!(call, logits.rank() > 0 && logits.shape() == targets.shape(), "both must have one shape [.., classes]");
     let last = logits.rank() - 1;
-    let rows = (targets * log_softmax(logits, last)).sum([last]);
+    let shares = targets * log_softmax(logits, last);
+    // An error among the operands is that of the call.
+    let _ = mark(shares, &[logits], Sign::Negative);
+    let rows = shares.sum([last]);
     call.done(-rows.mean_all())
 }

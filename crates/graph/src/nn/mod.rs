@@ -35,7 +35,7 @@ pub use conv::{Conv2d, ConvTranspose2d, conv_transpose2d, conv2d};
 pub use encode::{embedding, one_hot, position_table, sine_encoding};
 pub use linalg::{matrix_exponential, norm, safe_sqrt};
 pub use linear::linear;
-pub use loss::{cross_entropy, cross_entropy_rows, cross_entropy_soft, mse};
+pub use loss::{convex_in, cross_entropy, cross_entropy_rows, cross_entropy_soft, mse};
 pub use normalise::{BatchNorm, batch_norm, batch_norm_frozen, group_norm, layer_norm};
 pub use pool::{Pool2d, avg_pool2d, global_avg_pool2d, global_max_pool2d, max_pool2d};
 pub use random::{bernoulli, dropout, normal, uniform};
