@@ -9,7 +9,7 @@
 
 use super::inner_loop::{InnerLoop, Start, outer_loss};
 use crate::error::require;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::probe::InnerTime;
@@ -112,6 +112,10 @@ impl Method for Es {
 
     fn inner_time(&self) -> Option<InnerTime> {
         Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
     }
 }
 

@@ -7,7 +7,7 @@
 
 use super::inner_loop::{InnerLoop, Start, outer_gradient};
 use crate::Result;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::optimizer::{InnerOptimizer, Optimizer};
@@ -94,6 +94,14 @@ impl Method for Fmd {
                 .with_noise(self.temperature, self.noise_scale)
                 .with_optimizer(self.optimizer),
         )
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
+    }
+
+    fn shares_passes(&self) -> bool {
+        true
     }
 }
 
