@@ -3,8 +3,8 @@
 mod quadratic;
 
 use bilevel::{
-    AnyMethod, Bome, Cpu, Driver, Error, F2sa, GPbgd, IftNeumann, Key, Leaf, Meha, Method, Oracles, Problem, Session,
-    StocBio, VPbgd, Variable,
+    Bome, Cpu, Driver, Error, F2sa, GPbgd, IftNeumann, Key, Leaf, Meha, Method, Oracles, Problem, Session, StocBio,
+    VPbgd, Variable,
 };
 use quadratic::*;
 
@@ -201,24 +201,30 @@ fn bome_gives_the_direction_of_its_dynamic_barrier() {
     }
 }
 
+/// The size of the exact hypergradient where a run ends.
+fn left_over(quadratic: &Quadratic, method: impl Method + 'static, rate: f64) -> f64 {
+    let driver = Driver::new(&quadratic.problem(), method).executor(Cpu::with_threads(1));
+    let outcome = driver.rate(rate).iterations(4000).run().unwrap();
+    let lambda: Vector = numbers(&outcome.state.lambda).try_into().unwrap();
+    distance(&quadratic.hypergradient(&lambda, 0.0), &[0.0; N])
+}
+
 #[test]
-fn bome_and_meha_lead_lambda_to_where_the_exact_hypergradient_vanishes() {
-    let quadratic = Quadratic { diagonal: false, ..Quadratic::default() };
-    let methods: [AnyMethod; 2] = [
-        Bome { step: 0.1, steps: 20, barrier: 0.5 }.into(),
-        Meha { step: 0.2, steps: 5, rho: 1.0, penalty: 1e4, power: 0.0 }.into(),
-    ];
-    for method in methods {
-        let outcome = Driver::new(&quadratic.problem(), method)
-            .executor(Cpu::with_threads(1))
-            .rate(0.05)
-            .iterations(4000)
-            .run()
-            .unwrap();
-        let lambda: Vector = numbers(&outcome.state.lambda).try_into().unwrap();
-        let size = distance(&quadratic.hypergradient(&lambda, 0.0), &[0.0; N]);
-        assert!(size < 1e-2, "{}: {size}", outcome.reason);
-    }
+fn bome_leads_lambda_to_within_a_step_of_where_the_exact_hypergradient_vanishes() {
+    let a = with_eigenvalues([0.8, 1.0, 1.1, 1.2]);
+    let quadratic = Quadratic { diagonal: false, a, ..Quadratic::default() };
+    let [large, small] =
+        [(0.1, 200), (0.01, 2000)].map(|(step, steps)| left_over(&quadratic, Bome { step, steps, barrier: 0.5 }, step));
+    assert!(small < 0.02 && (large / small - 10.0).abs() < 2.0, "{large} {small}");
+}
+
+#[test]
+fn meha_leads_lambda_to_within_one_over_the_penalty_of_where_the_exact_hypergradient_vanishes() {
+    let a = with_eigenvalues([0.8, 1.0, 1.1, 1.2]);
+    let quadratic = Quadratic { diagonal: false, a, ..Quadratic::default() };
+    let [small, large] = [1e3, 1e4]
+        .map(|penalty| left_over(&quadratic, Meha { step: 0.2, steps: 300, rho: 1.0, penalty, power: 0.0 }, 0.05));
+    assert!(large < 0.01 && (small / large - 10.0).abs() < 0.5, "{small} {large}");
 }
 
 #[test]

@@ -1,13 +1,14 @@
-//! BOME (Liu, Ye, Wright, Stone and Liu, "BOME! Bilevel optimization made easy: a simple first-order approach", NeurIPS 2022):
-//! descent on f that lowers the inner loss at least as fast as a dynamic barrier asks.
+//! BOME (Liu, Ye, Wright, Stone and Liu, "BOME! Bilevel optimization made easy: a simple first-order approach",
+//! NeurIPS 2022): descent on f that lowers the inner loss at least as fast as a dynamic barrier asks.
 //!
 //!   w = θ after T plain steps of γ,   q(λ, θ) = L_T(λ, θ) − L_T(λ, w) with w held fixed
 //!   μ = max(0, η − ⟨∇f, ∇q⟩/‖∇q‖²),        gradients by λ and θ together
 //!   h = f_λ + μ·q_λ,   θ ← θ − γ·(f_θ + μ·q_θ)
 //!
-//! It takes no product with a Hessian. **It prescribes how λ and θ move together, and h is the part of λ**: the direction that the outer
-//! optimizer is handed, which is no estimate of the hypergradient at a λ that does not move. It vanishes with the hypergradient as λ
-//! and θ both settle.
+//! It takes no product with a Hessian. **It prescribes how λ and θ move together, and h is the part of λ**: the
+//! direction that the outer optimizer is handed, which is no estimate of the hypergradient at a λ that does not move.
+//! Where λ and θ both settle, after T steps that suffice to train, the hypergradient is O(γ), and not 0: the barrier
+//! keeps θ a step away from the minimum.
 
 use super::inner_loop::{InnerLoop, Start, positive};
 use super::penalty::{Slopes, carry, inner_by_lambda};

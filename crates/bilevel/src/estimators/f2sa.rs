@@ -1,13 +1,14 @@
-//! F²SA (Kwon, Kwon, Wright and Nowak, "A fully first-order method for stochastic bilevel optimization", ICML 2023): gradients
-//! alone, with a penalty that grows.
+//! F²SA (Kwon, Kwon, Wright and Nowak, "A fully first-order method for stochastic bilevel optimization", ICML 2023):
+//! gradients alone, with a penalty that grows.
 //!
 //!   θ ← θ − γ·∇θL_T(λ, θ),   y ← y − γ·(∇θL_T(λ, y) + f_θ(λ, y)/σ),   T times
 //!   h = f_λ(λ, y) + σ·(∂λL_T(λ, y) − ∂λL_T(λ, θ)),   then σ ← σ + δ
 //!
-//! It takes no product with a Hessian. θ, y and the count that σ follows from are kept from one hypergradient to the next; θ is what
-//! training alone leads to, and y, which the outer loss pulls at, is the method's own. Where both have settled h is the exact
-//! derivative of min over y of f + σ·(L_T − min L_T): its bias is O(1/σ). The published step of y is γ/σ on f + σ·L_T, which is
-//! the same.
+//! It takes no product with a Hessian. θ, y and the count that σ follows from are kept from one hypergradient to the
+//! next; θ is what training alone leads to, and y, which the outer loss pulls at, is the method's own. Where both have
+//! settled h is the exact derivative of min over y of f + σ·(L_T − min L_T): its bias is O(1/σ). The published step of
+//! y is γ/σ on f + σ·L_T, which is the same. At a λ that moves, σ multiplies how far training lags behind: with a
+//! large penalty take many steps, or an outer rate well below 1/σ.
 
 use super::inner_loop::{InnerLoop, at_least_0, positive};
 use super::penalty::{Pace, Penalised};
@@ -56,7 +57,7 @@ pub struct F2sa {
 
 impl Default for F2sa {
     fn default() -> Self {
-        F2sa { step: 0.01, steps: 10, penalty: 100.0, growth: 1.0 }
+        F2sa { step: 0.01, steps: 10, penalty: 10.0, growth: 0.1 }
     }
 }
 

@@ -1,14 +1,16 @@
-//! G-PBGD (Shen and Chen, "On penalty-based bilevel gradient descent method", ICML 2023): descent on the outer loss plus a penalty
-//! on the slope of the inner loss.
+//! G-PBGD (Shen and Chen, "On penalty-based bilevel gradient descent method", ICML 2023): descent on the outer loss
+//! plus a penalty on the slope of the inner loss.
 //!
 //!   h = f_λ + 2σ·∇θL_Tᵀ·C,   θ ← θ − γ·(f_θ/σ + 2·H·∇θL_T)        both at the same (λ, θ), T times
 //!
-//! The derivative of the penalty ‖∇θL_T‖² takes a product with H and one with C along the gradient itself, which are one reverse
-//! pass: it needs no solve, but it does need second derivatives. There is one θ, at which the slope of the inner loss is small and
-//! not 0: where it has settled, 2σ·H·∇θL_T = −f_θ, so that h is f_λ − f_θᵀ·H⁻¹·C at a θ that is O(1/σ) from the minimum. λ and θ
-//! are meant to move together: what is published is a step along (h, f_θ + 2σ·H·∇θL_T), of which the outer optimizer takes the part
-//! of λ, and θ here one of γ/σ. The penalty has curvature 2·H², so that γ must be below 1 over the square of the largest curvature,
-//! and directions in which the inner loss is flat take the square of the time they take others.
+//! The derivative of the penalty ‖∇θL_T‖² takes a product with H and one with C along the gradient itself, which are
+//! one reverse pass: it needs no solve, but it does need second derivatives. There is one θ, at which the slope of the
+//! inner loss is small and not 0: where it has settled, 2σ·H·∇θL_T = −f_θ, so that h is f_λ − f_θᵀ·H⁻¹·C at a θ that
+//! is O(1/σ) from the minimum. λ and θ are meant to move together: what is published is a step along (h, f_θ +
+//! 2σ·H·∇θL_T), of which the outer optimizer takes the part of λ, and θ here one of γ/σ. The penalty has curvature
+//! 2·H², so that γ must be below 1 over the square of the largest curvature, and directions in which the inner loss is
+//! flat take the square of the time they take others. At a λ that moves, σ multiplies how far training lags behind:
+//! with a large penalty take many steps, or an outer rate well below 1/σ.
 
 use super::inner_loop::{InnerLoop, Start, positive};
 use super::penalty::{Slopes, carry};
@@ -55,7 +57,7 @@ pub struct GPbgd {
 
 impl Default for GPbgd {
     fn default() -> Self {
-        GPbgd { step: 0.01, steps: 1, penalty: 100.0 }
+        GPbgd { step: 0.01, steps: 1, penalty: 10.0 }
     }
 }
 

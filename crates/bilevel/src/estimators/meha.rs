@@ -1,14 +1,18 @@
-//! MEHA (Liu, Liu, Yao, Zeng and Zhang, "Moreau envelope for nonconvex bi-level optimization: a single-loop and Hessian-free
-//! solution strategy", ICML 2024): descent on f plus a penalty on how far the inner loss is above its Moreau envelope.
+//! MEHA (Liu, Liu, Yao, Zeng and Zhang, "Moreau envelope for nonconvex bi-level optimization: a single-loop and
+//! Hessian-free solution strategy", ICML 2024): descent on f plus a penalty on how far the inner loss is above its
+//! Moreau envelope.
 //!
 //!   w ← w − γ·(∇θL_T(λ, w) + ρ·(w − θ))                              towards the proximal point of θ
-//!   h = f_λ(λ, θ) + c·(∂λL_T(λ, θ) − ∂λL_T(λ, w)),   θ ← θ − γ·(f_θ(λ, θ)/c + ∇θL_T(λ, θ) − ρ·(θ − w))        both with the new w
+//!   h = f_λ(λ, θ) + c·(∂λL_T(λ, θ) − ∂λL_T(λ, w))                    with the new w
+//!   θ ← θ − γ·(f_θ(λ, θ)/c + ∇θL_T(λ, θ) − ρ·(θ − w))                with the new w as well
 //!   c = c₀·(k + 1)ᵖ in the k-th hypergradient, counted from 0
 //!
-//! It takes no product with a Hessian, and T such steps for a hypergradient, with h of the last; T = 1 in the published method. **It
-//! prescribes how λ, θ and w move together, and h is c times its direction of λ**: what the outer optimizer is handed, in the units of
-//! a hypergradient. θ, w and k are kept. At a λ and c that do not move, h settles at the exact derivative of min over θ of
-//! f + c·(L_T − envelope), which is O(1/c) away from the hypergradient.
+//! It takes no product with a Hessian, and T such steps for a hypergradient, with h of the last; T = 1 in the
+//! published method. **It prescribes how λ, θ and w move together, and h is c times its direction of λ**: what the
+//! outer optimizer is handed, in the units of a hypergradient. θ, w and k are kept. At a λ and c that do not move, h
+//! settles at the exact derivative of min over θ of f + c·(L_T − envelope), which is O(1/c) away from the
+//! hypergradient. At a λ that moves, c multiplies how far training lags behind: with a large penalty take many steps,
+//! or an outer rate well below 1/c.
 
 use super::inner_loop::{InnerLoop, Start, at_least_0, positive};
 use super::penalty::{Slopes, carry, inner_by_lambda};
@@ -60,7 +64,7 @@ pub struct Meha {
 
 impl Default for Meha {
     fn default() -> Self {
-        Meha { step: 0.01, steps: 1, rho: 0.1, penalty: 100.0, power: 0.25 }
+        Meha { step: 0.01, steps: 1, rho: 0.1, penalty: 10.0, power: 0.25 }
     }
 }
 

@@ -1,12 +1,14 @@
-//! What the value-function penalty methods share: beside the θ that training alone leads to, a copy y that the outer loss pulls at.
+//! What the value-function penalty methods share: beside the θ that training alone leads to, a copy y that the outer
+//! loss pulls at.
 //!
 //!   θ ← θ − γ·∇θL_T(λ, θ)                              towards the minimum of L_T
 //!   y ← y − γ·(∇θL_T(λ, y) + f_θ(λ, y)/σ)              towards the minimum of L_T + f/σ
 //!   h = f_λ(λ, y) + σ·(∂λL_T(λ, y) − ∂λL_T(λ, θ))
 //!
-//! Where both have settled, h is the derivative of min over y of f + σ·(L_T − min L_T), which is O(1/σ) away from the hypergradient.
-//! There are no second derivatives in it. Both losses of a step, at y and at θ, see the same draw, so that its noise cancels in the
-//! difference that σ multiplies.
+//! Where both have settled, h is the derivative of min over y of f + σ·(L_T − min L_T), which is O(1/σ) away from the
+//! hypergradient. There are no second derivatives in it. At a λ that moves, σ also multiplies how far y and θ lag
+//! behind: with a large penalty take many steps, or an outer rate well below 1/σ. Both losses of a step, at y and at
+//! θ, see the same draw, so that its noise cancels in the difference that σ multiplies.
 
 use super::inner_loop::{InnerLoop, Start};
 use crate::Result;

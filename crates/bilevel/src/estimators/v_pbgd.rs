@@ -1,13 +1,15 @@
-//! V-PBGD (Shen and Chen, "On penalty-based bilevel gradient descent method", ICML 2023): descent on the outer loss plus a penalty
-//! on how far the inner loss is from its least value.
+//! V-PBGD (Shen and Chen, "On penalty-based bilevel gradient descent method", ICML 2023): descent on the outer loss
+//! plus a penalty on how far the inner loss is from its least value.
 //!
 //!   θ ← θ − γ·∇θL_T(λ, θ), T times
 //!   h = f_λ(λ, y) + σ·(∂λL_T(λ, y) − ∂λL_T(λ, θ)),   y ← y − γ·(∇θL_T(λ, y) + f_θ(λ, y)/σ)        both at the same y
 //!
-//! It takes no product with a Hessian. θ and y are kept from one hypergradient to the next; θ is what training alone leads to, and y,
-//! which the outer loss pulls at, is the published method's own parameters. λ and y are meant to move together: what is published is
-//! a step along (h, f_θ + σ·∇θL_T), of which the outer optimizer takes the part of λ, and y here one of γ/σ. Where both have settled h
-//! is the exact derivative of min over y of f + σ·(L_T − min L_T): its bias is O(1/σ).
+//! It takes no product with a Hessian. θ and y are kept from one hypergradient to the next; θ is what training alone
+//! leads to, and y, which the outer loss pulls at, is the published method's own parameters. λ and y are meant to move
+//! together: what is published is a step along (h, f_θ + σ·∇θL_T), of which the outer optimizer takes the part of λ,
+//! and y here one of γ/σ. Where both have settled h is the exact derivative of min over y of f + σ·(L_T − min L_T):
+//! its bias is O(1/σ). At a λ that moves, σ multiplies how far training lags behind: with a large penalty take many
+//! steps, or an outer rate well below 1/σ.
 
 use super::inner_loop::{InnerLoop, positive};
 use super::penalty::{Pace, Penalised};
@@ -55,7 +57,7 @@ pub struct VPbgd {
 
 impl Default for VPbgd {
     fn default() -> Self {
-        VPbgd { step: 0.01, steps: 10, penalty: 100.0 }
+        VPbgd { step: 0.01, steps: 10, penalty: 10.0 }
     }
 }
 
