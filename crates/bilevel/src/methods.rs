@@ -157,6 +157,11 @@ register! {
     ma_soba::MaSoba "ma-soba": "soba with a moving average of its directions";
         "T inner + T outer gradients, T products"; "a few θ and λ"; "as soba, where minibatches are small";
         weight = "weight of the newest direction in the moving average"
+    saba::Saba "saba": "soba with a table of what every minibatch last said";
+        "T inner + T outer gradients, T products"; "a few θ and λ for every minibatch"; "data in epochs, to the very optimum"
+    srba::Srba "srba": "soba with its directions corrected by differences";
+        "2T inner + 2T outer gradients, 2T products"; "a few θ and λ"; "as saba, where a table is too large";
+        period = "steps from one look at all minibatches to the next, 0 for as many as there are minibatches"
     stocbio::StocBio "stocbio": "a Neumann series whose every factor has a minibatch of its own";
         "T inner gradients, i Hessian products"; "a few θ"; "as ift-neumann, with minibatches"
     f2sa::F2sa "f2sa": "gradients alone: a second θ that a growing penalty pulls at";
@@ -173,6 +178,24 @@ register! {
     meha::Meha "meha": "gradients alone: a penalty on how far the inner loss is above its Moreau envelope";
         "3T inner + T outer gradients"; "two θ"; "as v-pbgd, for inner losses that are not convex";
         power = "how the penalty grows, as a power of the number of hypergradients"
+    nystrom::Nystrom "nystrom": "implicit differentiation with a few columns of the Hessian";
+        "T inner gradients, k Hessian products"; "k θ"; "a Hessian of few large eigenvalues, or one that no solve converges on";
+        columns = "columns of the Hessian"
+    sama::Sama "sama": "gradients alone: the derivative through one more step of the inner optimizer";
+        "T + 3 inner gradients, one outer"; "a few θ"; "large networks trained with Adam, as cheap as can be";
+        radius = "how far the parameters are moved to either side for a difference"
+    hoag::Hoag "hoag": "training and the linear solve to a tolerance that falls";
+        "at most T inner gradients and i Hessian products"; "a few θ"; "deterministic inner losses: cheap at first, exact in the end";
+        tolerance = "how exactly to train and to solve, as a norm of what is left";
+        fall = "how the tolerance falls: quadratic, cubic or exponential"
+    d_tfbo::DTfbo "d-tfbo": "training, the linear solve and λ with steps that follow from the gradients seen";
+        "at most T inner gradients and i Hessian products"; "a few θ"; "where no step is known; take plain outer steps at rate 1"
+    fg2u::Fg2u "fg2u": "forward mode along random directions";
+        "N × (T inner gradients and products)"; "flat: a few θ and λ"; "long inner loops and many hyperparameters, unbiased; noisy";
+        directions = "where directions come from: signs or coordinates"
+    pes::Pes "pes": "evolutionary search window by window, without the bias of truncation";
+        "2N × T inner gradients"; "2N θ"; "as es, where training is long and λ should move before it ends";
+        windows = "windows of inner steps that make a whole training"
 }
 
 /// All methods, in the order a newcomer should read them.

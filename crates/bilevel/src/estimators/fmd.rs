@@ -56,14 +56,15 @@ impl Default for Fmd {
     }
 }
 
-struct Prepared {
-    inner: InnerLoop,
-    start: Start,
+/// The unrolled loop with its tangent, compiled.
+pub(super) struct Prepared {
+    pub(super) inner: InnerLoop,
+    pub(super) start: Start,
     /// J0·e, where θ⁰ depends on λ.
     start_column: Option<Routine>,
-    chain: Routine,
-    outer: Routine,
-    along: Routine,
+    pub(super) chain: Routine,
+    pub(super) outer: Routine,
+    pub(super) along: Routine,
     session: Session,
     has_slots: bool,
 }
@@ -74,18 +75,7 @@ impl Method for Fmd {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let Fmd { step, steps, temperature, noise_scale, optimizer } = *self;
-        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?.with_optimizer(optimizer)?;
-        Ok(Box::new(Prepared {
-            inner,
-            start: Start::new(session)?,
-            start_column: start_column(session)?,
-            chain: chain_program(&inner, session)?,
-            outer: outer_gradient(session)?,
-            along: along_program(session)?,
-            session: session.clone(),
-            has_slots: !optimizer.slots().is_empty(),
-        }))
+        Ok(Box::new(Prepared::new(self, session)?))
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
@@ -155,8 +145,23 @@ fn along_program(session: &Session) -> Result<Routine> {
 }
 
 impl Prepared {
+    pub(super) fn new(settings: &Fmd, session: &Session) -> Result<Self> {
+        let Fmd { step, steps, temperature, noise_scale, optimizer } = *settings;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?.with_optimizer(optimizer)?;
+        Ok(Prepared {
+            inner,
+            start: Start::new(session)?,
+            start_column: start_column(session)?,
+            chain: chain_program(&inner, session)?,
+            outer: outer_gradient(session)?,
+            along: along_program(session)?,
+            session: session.clone(),
+            has_slots: !optimizer.slots().is_empty(),
+        })
+    }
+
     /// Runs the inner loop from the start with the tangent of λ along `e`; θᵀ is then in the state, and dθᵀ/dλ·e comes back.
-    fn column(&mut self, state: &State, start: &Leaves, e: &Leaves, key: Key) -> Result<Leaves> {
+    pub(super) fn column(&mut self, state: &State, start: &Leaves, e: &Leaves, key: Key) -> Result<Leaves> {
         state.theta.copy_from(start)?;
         let s = match &mut self.start_column {
             Some(routine) => {

@@ -7,6 +7,7 @@
 //! and H·v = f_θ, and D_λ is the hypergradient.
 
 use super::inner_loop::{InnerLoop, Start};
+use super::penalty::carry;
 use crate::estimator::{Hypergradient, Oracles};
 use crate::key::Key;
 use crate::leaves::Leaves;
@@ -17,28 +18,45 @@ use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Cause, Result};
 use bilevel_graph::{Graph, Program, Tensor, gradient, vjp};
 
-/// The three directions at one point, the losses there, and what statistics become.
-pub(super) struct Directions {
-    pub theta: Vec<Tensor>,
-    pub v: Vec<Tensor>,
-    pub lambda: Vec<Tensor>,
+/// Everything the three directions are made of at one point, the losses there, and what statistics become.
+pub(super) struct Products {
+    pub slope: Vec<Tensor>,
+    /// H·v.
+    pub hessian: Vec<Tensor>,
+    /// vᵀ·C.
+    pub mixed: Vec<Tensor>,
+    pub f_theta: Vec<Tensor>,
+    pub f_lambda: Vec<Tensor>,
     pub inner: Tensor,
     pub outer: Tensor,
     pub updates: Vec<Option<Tensor>>,
 }
 
-/// The directions at (λ, θ, v), with the inner loss as of one counter and the outer loss as of another.
-pub(super) fn directions(trace: &Trace, v: &[Tensor], (inner, outer): (Tensor, Tensor)) -> Result<Directions> {
-    let (lambda, theta) = (&trace.lambda, &trace.theta);
-    let both = [&lambda[..], theta].concat();
-    let InnerLoss { loss, updates } = trace.inner_loss(theta, inner)?;
-    let slope = or_zeros(gradient(loss, theta)?, theta);
-    let products = or_zeros(vjp(&slope, v, &both)?, &both);
-    let outer = trace.outer(theta, outer)?;
-    let by = or_zeros(gradient(outer, &both)?, &both);
-    let less = |a: &[Tensor], b: &[Tensor]| a.iter().zip(b).map(|(a, b)| *a - *b).collect();
-    let ((mixed, hessian), (direct, f_theta)) = (products.split_at(lambda.len()), by.split_at(lambda.len()));
-    Ok(Directions { theta: slope, v: less(hessian, f_theta), lambda: less(direct, mixed), inner: loss, outer, updates })
+impl Products {
+    /// At (λ, θ, v), with the inner loss as of one counter and the outer loss as of another.
+    pub fn new(trace: &Trace, v: &[Tensor], (inner, outer): (Tensor, Tensor)) -> Result<Self> {
+        let (lambda, theta) = (&trace.lambda, &trace.theta);
+        let both = [&lambda[..], theta].concat();
+        let InnerLoss { loss, updates } = trace.inner_loss(theta, inner)?;
+        let slope = or_zeros(gradient(loss, theta)?, theta);
+        let mut mixed = or_zeros(vjp(&slope, v, &both)?, &both);
+        let hessian = mixed.split_off(lambda.len());
+        let outer = trace.outer(theta, outer)?;
+        let mut f_lambda = or_zeros(gradient(outer, &both)?, &both);
+        let f_theta = f_lambda.split_off(lambda.len());
+        Ok(Products { slope, hessian, mixed, f_theta, f_lambda, inner: loss, outer, updates })
+    }
+}
+
+/// a − b, leaf by leaf: H·v − f_θ is the direction of v, f_λ − vᵀ·C that of λ.
+pub(super) fn less(a: &[Tensor], b: &[Tensor]) -> Vec<Tensor> {
+    a.iter().zip(b).map(|(a, b)| *a - *b).collect()
+}
+
+/// v after a step of γ along its direction.
+pub(super) fn step_of_v(trace: &Trace, v: &[Tensor], direction: &[Tensor]) -> Vec<Tensor> {
+    let one = |((v, d), gamma): ((&Tensor, &Tensor), Tensor)| *v - *d * gamma;
+    v.iter().zip(direction).zip(trace.steps()).map(one).collect()
 }
 
 /// The loop, compiled.
@@ -91,14 +109,12 @@ fn step_program(session: &Session, inner: &InnerLoop, last: bool) -> Result<Rout
     let trace = Trace::new(&graph, session.problem())?;
     let v = trace.inputs_like("v", &trace.theta);
     let step = graph.step();
-    let found = directions(&trace, &v, (step, step))?;
-    let mut builder = inner.step(&trace, &found.theta, &found.updates, step).carry(Program::builder(&graph));
-    for (v, (direction, gamma)) in v.iter().zip(found.v.iter().zip(trace.steps())) {
-        builder = builder.carry(*v, *v - *direction * gamma);
-    }
+    let found = Products::new(&trace, &v, (step, step))?;
+    let builder = inner.step(&trace, &found.slope, &found.updates, step).carry(Program::builder(&graph));
+    let mut builder = carry(builder, &v, &step_of_v(&trace, &v, &less(&found.hessian, &found.f_theta)));
     if last {
         builder = builder.output("inner", found.inner).output("outer", found.outer);
-        for (i, h) in found.lambda.into_iter().enumerate() {
+        for (i, h) in less(&found.f_lambda, &found.mixed).into_iter().enumerate() {
             builder = builder.output(format!("h.{i}"), h);
         }
     }

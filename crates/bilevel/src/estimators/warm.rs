@@ -18,6 +18,10 @@ pub enum Like {
     Theta,
     /// λ.
     Lambda,
+    /// So many of θ, one after the other.
+    ManyTheta(usize),
+    /// So many of λ, one after the other.
+    ManyLambda(usize),
     /// So many rows, each like θ.
     RowsOfTheta(usize),
     /// So many rows, each like λ.
@@ -28,16 +32,22 @@ pub enum Like {
 
 impl Like {
     fn metas(self, problem: &AnyProblem) -> Vec<Meta> {
-        let leaf = |rows: Option<usize>, variable: &Variable| {
-            let shape = rows.into_iter().chain(variable.shape.iter().copied()).collect();
-            Meta { dtype: problem.dtype, shape }
+        let leaf = |(_, variable): &(String, Variable)| Meta { dtype: problem.dtype, shape: variable.shape.clone() };
+        let table = |rows: usize, variable: &(String, Variable)| {
+            let Meta { dtype, shape } = leaf(variable);
+            Meta { dtype, shape: [vec![rows], shape].concat() }
         };
-        let all = |variables: &[(String, Variable)], rows| variables.iter().map(|(_, v)| leaf(rows, v)).collect();
+        let all = |variables: &[(String, Variable)], times: usize| {
+            let one: Vec<Meta> = variables.iter().map(leaf).collect();
+            std::iter::repeat_n(one, times).flatten().collect()
+        };
         match self {
-            Like::Theta => all(&problem.theta, None),
-            Like::Lambda => all(&problem.lambda, None),
-            Like::RowsOfTheta(rows) => all(&problem.theta, Some(rows)),
-            Like::RowsOfLambda(rows) => all(&problem.lambda, Some(rows)),
+            Like::Theta => all(&problem.theta, 1),
+            Like::Lambda => all(&problem.lambda, 1),
+            Like::ManyTheta(times) => all(&problem.theta, times),
+            Like::ManyLambda(times) => all(&problem.lambda, times),
+            Like::RowsOfTheta(rows) => problem.theta.iter().map(|variable| table(rows, variable)).collect(),
+            Like::RowsOfLambda(rows) => problem.lambda.iter().map(|variable| table(rows, variable)).collect(),
             Like::Number => vec![Meta { dtype: DType::F64, shape: vec![] }],
         }
     }
@@ -88,4 +98,9 @@ pub fn number(group: &Leaves) -> Result<f64> {
 /// Sets the number in a group of one.
 pub fn set_number(group: &Leaves, value: f64) -> Result<()> {
     Ok(group[0].set_item(value)?)
+}
+
+/// One after the other of a group of many, each like these leaves.
+pub fn each(group: &Leaves, like: &Leaves) -> Vec<Leaves> {
+    group.chunks(like.len()).map(|leaves| leaves.iter().cloned().collect()).collect()
 }
