@@ -228,7 +228,8 @@ pub fn setting_meaning(name: &str) -> Option<&'static str> {
 ///     .start(|_, l| *l)
 ///     .build()?;
 /// let names: Vec<&str> = methods_for(&problem)?.iter().map(|info| info.name).collect();
-/// assert_eq!(names, ["hpo-sgld", "imaml", "rmd", "rmd-fo", "fmd", "es", "reptile"]);
+/// assert!(names.contains(&"rmd") && names.contains(&"reptile"));
+/// assert!(!names.contains(&"ift-cg"), "a minimum does not depend on where training began");
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub fn methods_for(problem: &AnyProblem) -> Result<Vec<&'static MethodInfo>> {

@@ -247,12 +247,12 @@ fn eliminate(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
         b.swap(k, row);
         a.iter_mut().for_each(|row| row.swap(k, column));
         order.swap(k, column);
-        for i in k + 1..n {
-            let factor = a[i][k] / a[k][k];
-            for j in k..n {
-                a[i][j] -= factor * a[k][j];
-            }
-            b[i] -= factor * b[k];
+        let (above, below) = a.split_at_mut(k + 1);
+        let pivoted = &above[k];
+        for (number, row) in below.iter_mut().enumerate() {
+            let factor = row[k] / pivoted[k];
+            row[k..].iter_mut().zip(&pivoted[k..]).for_each(|(x, y)| *x -= factor * y);
+            b[k + 1 + number] -= factor * b[k];
         }
     }
     let mut x = vec![0.0; n];

@@ -170,8 +170,8 @@ fn ending_program(session: &Session, pace: Pace) -> Result<Routine> {
         .output("inner", trace.inner(theta, step)?)
         .output("outer", trace.outer(theta, step)?);
     builder = y.iter().fold(builder, |builder, &y| builder.keep_input(y));
-    for i in 0..trace.lambda.len() {
-        let h = at_y.outer_lambda[i] + (at_y.inner_lambda[i] - at_theta[i]) * penalty;
+    for (i, at_theta) in at_theta.into_iter().enumerate() {
+        let h = at_y.outer_lambda[i] + (at_y.inner_lambda[i] - at_theta) * penalty;
         builder = builder.output(format!("h.{i}"), h);
     }
     if pace == Pace::Once {
