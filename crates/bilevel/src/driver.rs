@@ -6,7 +6,7 @@
 use crate::Result;
 use crate::checkpoint_folder::Checkpoints;
 use crate::error::require;
-use crate::estimator::{Estimator, Method};
+use crate::estimator::{Estimator, Method, Suited};
 use crate::fingerprint::{Fingerprint, Identity};
 use crate::given::Given;
 use crate::measures::{Aim, Measuring};
@@ -92,6 +92,14 @@ impl Method for Box<dyn Method> {
 
     fn inner_time(&self) -> Option<InnerTime> {
         (**self).inner_time()
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (**self).suit(suited);
+    }
+
+    fn shares_passes(&self) -> bool {
+        (**self).shares_passes()
     }
 }
 

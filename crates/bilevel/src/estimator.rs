@@ -50,6 +50,16 @@ pub trait Method: std::fmt::Debug + Send + Sync {
         None
     }
 
+    /// Takes an inner loop that suits a problem, so that all methods are compared on the same: whatever else the method is told
+    /// stays as it is.
+    fn suit(&mut self, _suited: &Suited) {}
+
+    /// Whether H·v and vᵀ·C of a step come out of one reverse pass, which makes them one product to pay for, or each takes one
+    /// of its own.
+    fn shares_passes(&self) -> bool {
+        false
+    }
+
     /// Compiles the method for a problem: what a user calls. Its hypergradients come with a diagnosis, which costs one outer
     /// gradient, one Hessian product and one inner loss each; the oracle counts are the method's own, without these.
     fn prepare(&self, problem: &AnyProblem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
@@ -60,6 +70,26 @@ pub trait Method: std::fmt::Debug + Send + Sync {
     fn prepare_in(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         Ok(Box::new(Probed::new(self, session)?))
     }
+}
+
+/// An inner loop that suits a problem, whichever method runs it.
+///
+/// ```
+/// use bilevel::{AmigoSgd, Method, Suited};
+/// let mut method = AmigoSgd::default();
+/// method.suit(&Suited { step: 0.1, steps: 20, temperature: 0.0, curvature: 4.0 });
+/// assert_eq!((method.step, method.steps, method.beta), (0.1, 20, 0.25));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Suited {
+    /// Inner step γ.
+    pub step: f64,
+    /// Inner steps T of one hypergradient.
+    pub steps: usize,
+    /// Temperature τ of the methods that are made for noise; the others take gradient steps without it.
+    pub temperature: f64,
+    /// Roughly the largest curvature of the inner loss. Linear systems are solved with steps of 1 over it.
+    pub curvature: f64,
 }
 
 /// A method prepared for one problem.

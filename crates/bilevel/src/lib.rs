@@ -19,6 +19,7 @@ mod estimators;
 mod evaluator;
 mod feed;
 mod fingerprint;
+mod finite_sum;
 mod given;
 mod initial;
 mod json_lines;
@@ -77,12 +78,13 @@ pub use diagnostics::{Diagnostics, Warning};
 pub use divergence::{Cause, Diagnosis};
 pub use driver::Driver;
 pub use error::{Error, Result};
-pub use estimator::{Estimator, Hypergradient, Method, Oracles};
+pub use estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
+pub use estimators::chains::Chains;
+pub use estimators::fg2u::Directions;
+pub use estimators::hoag::Fall;
+pub use estimators::implicit::CurvatureProduct;
 pub use estimators::inner_loop::{InnerLoop, InnerStep};
-pub use estimators::{
-    AmigoCg, AmigoSgd, Chains, Covariance, CurvatureProduct, Es, Fmd, HpoSgld, IftCg, IftNeumann, Imaml,
-    LangevinAdjoint, PreparedRmd, Reptile, Rmd, RmdFo, Storage,
-};
+pub use estimators::rmd::{PreparedRmd, Storage};
 pub use evaluator::Evaluator;
 pub use fingerprint::Fingerprint;
 pub use json_lines::JsonLines;
@@ -90,7 +92,8 @@ pub use key::Key;
 pub use leaves::Leaves;
 pub use losses::Losses;
 pub use measures::{Aim, Best, Measures};
-pub use methods::{AnyMethod, MethodInfo, methods, methods_for};
+pub use methods::registered::*;
+pub use methods::{AnyMethod, MethodInfo, methods, methods_for, setting_meaning};
 pub use named::Named;
 pub use observer::{Answer, Beginning, Iteration, Observer, Recorder};
 pub use optimizer::{Adam, AdamW, InnerOptimizer, LeafStep, Momentum, Optimizer, RmsProp, Sgd};

@@ -1,9 +1,6 @@
 //! All methods by name: what each is for, its defaults, and one type that can hold any of them.
 
-use crate::estimator::{Estimator, Method};
-use crate::estimators::{
-    AmigoCg, AmigoSgd, Covariance, Es, Fmd, HpoSgld, IftCg, IftNeumann, Imaml, LangevinAdjoint, Reptile, Rmd, RmdFo,
-};
+use crate::estimator::{Estimator, Method, Suited};
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
@@ -31,11 +28,22 @@ pub struct MethodInfo {
     pub when: &'static str,
     /// What [`Chains`](crate::Chains) of it are called.
     pub in_chains: &'static str,
+    /// Settings that it brings with it, by name, and what they mean.
+    pub settings: &'static [(&'static str, &'static str)],
 }
 
-/// One line registers a method: `Type name: summary; cost; memory; when`.
+/// One line registers a method: `file::Type name: summary; cost; memory; when`, and then, for each setting that no method before
+/// it has, `; setting = meaning`.
 macro_rules! register {
-    ($($method:ident $name:literal: $summary:literal; $cost:literal; $memory:literal; $when:literal)*) => {
+    ($($file:ident::$method:ident $name:literal:
+        $summary:literal; $cost:literal; $memory:literal; $when:literal $(; $setting:ident = $meaning:literal)*)*) => {
+        $(use crate::estimators::$file::$method;)*
+
+        /// The settings of every method, for the library to give on.
+        pub mod registered {
+            $(pub use crate::estimators::$file::$method;)*
+        }
+
         /// Any of the methods, with its settings: what a configuration file holds.
         ///
         /// ```
@@ -61,6 +69,7 @@ macro_rules! register {
                 memory: $memory,
                 when: $when,
                 in_chains: concat!("chains of ", $name),
+                settings: &[$((stringify!($setting), $meaning)),*],
             }),*];
 
         impl AnyMethod {
@@ -78,6 +87,12 @@ macro_rules! register {
                     $(AnyMethod::$method(method) => method,)*
                 }
             }
+
+            fn inner_mut(&mut self) -> &mut dyn Method {
+                match self {
+                    $(AnyMethod::$method(method) => method,)*
+                }
+            }
         }
 
         $(impl From<$method> for AnyMethod {
@@ -89,35 +104,102 @@ macro_rules! register {
 }
 
 register! {
-    HpoSgld "hpo-sgld": "Langevin chain with the paper's forward recursion (Kim and Hospedales)";
+    hpo_sgld::HpoSgld "hpo-sgld": "Langevin chain with the paper's forward recursion (Kim and Hospedales)";
         "T inner + T outer gradients, T mixed products"; "flat: θ and λ, whatever T is";
-        "to reproduce the paper; its bias depends on γ·T·curvature"
-    LangevinAdjoint "langevin-adjoint": "Langevin chain with an adjoint that is right at finite temperature";
+        "to reproduce the paper; its bias depends on γ·T·curvature";
+        step = "inner step";
+        burn_in = "inner steps before any is kept";
+        samples = "inner steps kept; for es, directions tried";
+        temperature = "temperature of the inner noise, 0 for none";
+        noise_scale = "factor on the inner noise"
+    langevin_adjoint::LangevinAdjoint "langevin-adjoint": "Langevin chain with an adjoint that is right at finite temperature";
         "T inner + T outer gradients, T products"; "flat: θ and λ, whatever T is";
-        "the first to try, and the one for noisy or non-convex inner losses"
-    AmigoCg "amigo-cg": "warm-started conjugate gradients on the inner Hessian";
+        "the first to try, and the one for noisy or non-convex inner losses";
+        warm = "keep the adjoint from one hypergradient to the next";
+        outer_every_step = "take the outer gradient at every inner step, or once";
+        trust = "begin the adjoint anew where it leaves the region that contraction keeps it in";
+        horizon = "inner steps after which the adjoint forgets, 0 for never";
+        shrink_step = "reduce the inner step where no hypergradient exists at it"
+    amigo_cg::AmigoCg "amigo-cg": "warm-started conjugate gradients on the inner Hessian";
         "T inner gradients, i Hessian products"; "a few θ";
-        "well-conditioned, nearly deterministic inner losses: the fastest there"
-    AmigoSgd "amigo-sgd": "warm-started gradient steps on the linear system";
-        "T inner gradients, i Hessian products"; "a few θ"; "as amigo-cg, with minibatches"
-    IftCg "ift-cg": "implicit differentiation by conjugate gradients from zero";
+        "well-conditioned, nearly deterministic inner losses: the fastest there";
+        steps = "inner steps of a hypergradient";
+        curvature = "what stands for the curvature in the linear solve: hessian or gauss-newton";
+        regularisation = "added to the curvature in the linear solve";
+        iterations = "iterations of the linear solve";
+        optimizer = "how a gradient of the inner loss becomes a step"
+    amigo_sgd::AmigoSgd "amigo-sgd": "warm-started gradient steps on the linear system";
+        "T inner gradients, i Hessian products"; "a few θ"; "as amigo-cg, with minibatches";
+        beta = "step of the linear solve"
+    ift_cg::IftCg "ift-cg": "implicit differentiation by conjugate gradients from zero";
         "T inner gradients, i Hessian products"; "a few θ"; "an inner loss trained to its minimum"
-    IftNeumann "ift-neumann": "implicit differentiation by a Neumann series";
-        "T inner gradients, i Hessian products"; "a few θ"; "as ift-cg, where curvature is well below 1/α"
-    Imaml "imaml": "implicit MAML: the inner loss is held near λ by a proximal term";
-        "T inner gradients, i Hessian products"; "a few θ"; "learned initialisations with long training"
-    Rmd "rmd": "reverse mode through the unrolled inner loop; MAML where θ⁰ = λ";
-        "T inner gradients, T products"; "T θ, or √T with checkpoints"; "short inner loops, and where θ⁰ depends on λ"
-    RmdFo "rmd-fo": "reverse mode without second derivatives; first-order MAML where θ⁰ = λ";
+    ift_neumann::IftNeumann "ift-neumann": "implicit differentiation by a Neumann series";
+        "T inner gradients, i Hessian products"; "a few θ"; "as ift-cg, where curvature is well below 1/α";
+        alpha = "step of the Neumann series";
+        terms = "terms of the Neumann series after the first";
+        final_alpha = "multiply the Neumann series by alpha, as the inverse needs"
+    imaml::Imaml "imaml": "implicit MAML: the inner loss is held near λ by a proximal term";
+        "T inner gradients, i Hessian products"; "a few θ"; "learned initialisations with long training";
+        rho = "strength of the pull towards the start"
+    rmd::Rmd "rmd": "reverse mode through the unrolled inner loop; MAML where θ⁰ = λ";
+        "T inner gradients, T products"; "T θ, or √T with checkpoints"; "short inner loops, and where θ⁰ depends on λ";
+        storage = "what is kept of the inner loop: all, checkpoints or { truncated = STEPS }"
+    rmd_fo::RmdFo "rmd-fo": "reverse mode without second derivatives; first-order MAML where θ⁰ = λ";
         "T inner gradients"; "one θ"; "a cheap baseline for learned initialisations"
-    Fmd "fmd": "forward mode through the unrolled inner loop";
+    fmd::Fmd "fmd": "forward mode through the unrolled inner loop";
         "dim λ × (T inner gradients and products)"; "flat: one column at a time"; "a handful of hyperparameters, exactly"
-    Es "es": "evolutionary search: differences along random directions";
-        "N × T inner gradients"; "one θ"; "losses without derivatives by λ"
-    Covariance "covariance": "the score-function identity from chain samples";
+    es::Es "es": "evolutionary search: differences along random directions";
+        "N × T inner gradients"; "one θ"; "losses without derivatives by λ";
+        sigma = "size of a perturbation";
+        antithetic = "look both ways along every direction"
+    covariance::Covariance "covariance": "the score-function identity from chain samples";
         "T inner gradients, losses"; "flat: θ and a few λ"; "finite temperature without second derivatives; noisy"
-    Reptile "reptile": "λ moves towards where training ends";
+    reptile::Reptile "reptile": "λ moves towards where training ends";
         "T inner gradients"; "one θ"; "learned initialisations, as cheap as can be"
+    soba::Soba "soba": "one step each for θ, the linear system and λ";
+        "T inner + T outer gradients, T products"; "a few θ"; "minibatches and many cheap outer iterations"
+    ma_soba::MaSoba "ma-soba": "soba with a moving average of its directions";
+        "T inner + T outer gradients, T products"; "a few θ and λ"; "as soba, where minibatches are small";
+        weight = "weight of the newest direction in the moving average"
+    saba::Saba "saba": "soba with a table of what every minibatch last said";
+        "T inner + T outer gradients, T products"; "a few θ and λ for every minibatch"; "data in epochs, to the very optimum"
+    srba::Srba "srba": "soba with its directions corrected by differences";
+        "2T inner + 2T outer gradients, 2T products"; "a few θ and λ"; "as saba, where a table is too large";
+        period = "steps from one look at all minibatches to the next, 0 for as many as there are minibatches"
+    stocbio::StocBio "stocbio": "a Neumann series whose every factor has a minibatch of its own";
+        "T inner gradients, i Hessian products"; "a few θ"; "as ift-neumann, with minibatches"
+    f2sa::F2sa "f2sa": "gradients alone: a second θ that a growing penalty pulls at";
+        "2T inner + T outer gradients"; "two θ"; "where second derivatives are too dear";
+        penalty = "weight of the inner loss beside the outer one; the bias falls as 1 over it";
+        growth = "added to the penalty after each hypergradient"
+    v_pbgd::VPbgd "v-pbgd": "gradients alone: a fixed penalty on how far the inner loss is from its least value";
+        "T inner gradients, one outer"; "two θ"; "as f2sa, cheaper and lagging behind more"
+    g_pbgd::GPbgd "g-pbgd": "a fixed penalty on the slope of the inner loss";
+        "T inner + T outer gradients, T products"; "one θ"; "well-conditioned inner losses, without a solve"
+    bome::Bome "bome": "gradients alone: f falls as fast as a barrier on the inner loss allows";
+        "T inner gradients, one outer"; "two θ"; "as v-pbgd, without a penalty to choose";
+        barrier = "how fast the inner loss has to fall, in squares of its slope"
+    meha::Meha "meha": "gradients alone: a penalty on how far the inner loss is above its Moreau envelope";
+        "3T inner + T outer gradients"; "two θ"; "as v-pbgd, for inner losses that are not convex";
+        power = "how the penalty grows, as a power of the number of hypergradients"
+    nystrom::Nystrom "nystrom": "implicit differentiation with a few columns of the Hessian";
+        "T inner gradients, k Hessian products"; "k θ"; "a Hessian of few large eigenvalues, or one that no solve converges on";
+        columns = "columns of the Hessian"
+    sama::Sama "sama": "gradients alone: the derivative through one more step of the inner optimizer";
+        "T + 3 inner gradients, one outer"; "a few θ"; "large networks trained with Adam, as cheap as can be";
+        radius = "how far the parameters are moved to either side for a difference"
+    hoag::Hoag "hoag": "training and the linear solve to a tolerance that falls";
+        "at most T inner gradients and i Hessian products"; "a few θ"; "deterministic inner losses: cheap at first, exact in the end";
+        tolerance = "how exactly to train and to solve, as a norm of what is left";
+        fall = "how the tolerance falls: quadratic, cubic or exponential"
+    d_tfbo::DTfbo "d-tfbo": "training, the linear solve and λ with steps that follow from the gradients seen";
+        "at most T inner gradients and i Hessian products"; "a few θ"; "where no step is known; take plain outer steps at rate 1"
+    fg2u::Fg2u "fg2u": "forward mode along random directions";
+        "N × (T inner gradients and products)"; "flat: a few θ and λ"; "long inner loops and many hyperparameters, unbiased; noisy";
+        directions = "where directions come from: signs or coordinates"
+    pes::Pes "pes": "evolutionary search window by window, without the bias of truncation";
+        "2N × T inner gradients"; "2N θ"; "as es, where training is long and λ should move before it ends";
+        windows = "windows of inner steps that make a whole training"
 }
 
 /// All methods, in the order a newcomer should read them.
@@ -127,6 +209,17 @@ register! {
 /// ```
 pub fn methods() -> &'static [MethodInfo] {
     METHODS
+}
+
+/// What a setting means that a method brought with it; `None` for one that is not known.
+///
+/// ```
+/// assert!(bilevel::setting_meaning("sigma").unwrap().contains("perturbation"));
+/// assert_eq!(bilevel::setting_meaning("sgima"), None);
+/// ```
+pub fn setting_meaning(name: &str) -> Option<&'static str> {
+    let mut settings = METHODS.iter().flat_map(|info| info.settings);
+    settings.find(|(known, _)| *known == name).map(|(_, meaning)| *meaning)
 }
 
 /// The methods that apply to a problem, in the same order: what advice may name.
@@ -139,7 +232,8 @@ pub fn methods() -> &'static [MethodInfo] {
 ///     .start(|_, l| *l)
 ///     .build()?;
 /// let names: Vec<&str> = methods_for(&problem)?.iter().map(|info| info.name).collect();
-/// assert_eq!(names, ["hpo-sgld", "imaml", "rmd", "rmd-fo", "fmd", "es", "reptile"]);
+/// assert!(names.contains(&"rmd") && names.contains(&"reptile"));
+/// assert!(!names.contains(&"ift-cg"), "a minimum does not depend on where training began");
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub fn methods_for(problem: &AnyProblem) -> Result<Vec<&'static MethodInfo>> {
@@ -173,6 +267,14 @@ impl Method for AnyMethod {
 
     fn inner_time(&self) -> Option<InnerTime> {
         self.inner().inner_time()
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        self.inner_mut().suit(suited);
+    }
+
+    fn shares_passes(&self) -> bool {
+        self.inner().shares_passes()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::classes::{Episode, Shots};
 use crate::epochs::Places;
+use crate::finite_sum::FiniteSum;
 use crate::permutation::{WORDS, first_of, row_at};
 use crate::sources::Sources;
 use crate::stream::At;
@@ -39,6 +40,8 @@ pub struct Scope<'a> {
     training: bool,
     /// Statistics and what they become.
     updates: Rc<RefCell<Vec<(Tensor, Tensor)>>>,
+    /// What was drawn so far, as a mean over minibatches.
+    sum: Rc<RefCell<FiniteSum>>,
 }
 
 impl<'a> Scope<'a> {
@@ -51,9 +54,9 @@ impl<'a> Scope<'a> {
     ) -> Self {
         let counting = |first| Rc::new(Cell::new(first));
         let (stream, episode_stream) = (counting(first_stream), counting(EPISODE_STREAM));
-        let (complaint, updates) = (Rc::default(), Rc::default());
+        let (complaint, updates, sum) = (Rc::default(), Rc::default(), Rc::default());
         let step = counter;
-        Scope { graph, sources, key, counter, step, dtype, stream, episode_stream, complaint, training, updates }
+        Scope { graph, sources, key, counter, step, dtype, stream, episode_stream, complaint, training, updates, sum }
     }
 
     /// The graph, for constants.
@@ -129,7 +132,10 @@ impl<'a> Scope<'a> {
             return data;
         }
         match (self.sources.stream(name), self.read_at()) {
-            (Some(stream), Some(at)) => return self.sources.batch(self.graph, stream, at),
+            (Some(stream), Some(at)) => {
+                self.sum.borrow_mut().refuse("reads a stream");
+                return self.sources.batch(self.graph, stream, at);
+            }
             (Some(_), None) => self.complain(|| {
                 format!("the stream '{name}' can be read at the step of the loop or at a fixed one, and at no other")
             }),
@@ -145,6 +151,11 @@ impl<'a> Scope<'a> {
             Some(step) => Some(At::Fixed(step as u32)),
             None => (self.counter == self.graph.step()).then_some(At::Step),
         }
+    }
+
+    /// What was drawn so far, as a mean over minibatches.
+    pub(crate) fn finite_sum(&self) -> FiniteSum {
+        *self.sum.borrow()
     }
 
     fn complain(&self, reason: impl FnOnce() -> String) {
@@ -184,6 +195,7 @@ impl<'a> Scope<'a> {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn episode(&self) -> Scope<'a> {
+        self.sum.borrow_mut().refuse("draws a task for every hypergradient");
         let number = |value: i32| self.graph.scalar(value as f64, DType::I32);
         Scope {
             counter: number(NEVER),
@@ -192,11 +204,13 @@ impl<'a> Scope<'a> {
             episode_stream: self.episode_stream.clone(),
             complaint: self.complaint.clone(),
             updates: self.updates.clone(),
+            sum: self.sum.clone(),
             ..*self
         }
     }
 
     fn draw(&self, kind: RandomKind, shape: &[usize]) -> Tensor {
+        self.sum.borrow_mut().refuse("draws random numbers in every step");
         self.key.random(self.counter, kind, self.next_stream(), shape, self.dtype)
     }
 
@@ -223,6 +237,7 @@ impl<'a> Scope<'a> {
         if !self.fits(rows, size) {
             return self.graph.constant(0.0, [size], DType::I32);
         }
+        self.sum.borrow_mut().refuse("draws minibatches with replacement");
         let uniform = self.key.random(self.counter, RandomKind::Uniform, self.next_stream(), [size], DType::F64);
         // u < 1 has 53 bits and the rows fewer than 32, so the product stays below the number of rows when it is rounded.
         (uniform * rows as f64).floor().convert(DType::I32)
@@ -253,6 +268,7 @@ impl<'a> Scope<'a> {
         if !self.fits(rows, size) {
             return self.graph.constant(0.0, [size], DType::I32);
         }
+        self.sum.borrow_mut().epochs(rows, size);
         let Places { epoch, place, next } = Places::new(self.graph, self.step, rows, size);
         let stream = self.next_stream();
         let draw = |epoch: Tensor| {
@@ -328,6 +344,7 @@ impl<'a> Scope<'a> {
             self.complain(|| reason);
             return Episode::none(self.graph, shots);
         }
+        self.sum.borrow_mut().refuse("draws a task for every hypergradient");
         let never = self.graph.scalar(NEVER as f64, DType::I32);
         let draw = |stream: u32, shape: &[usize]| {
             let stream = SHOTS_STREAM + 2 * place as u32 + stream;

@@ -1,5 +1,6 @@
 //! A problem as tensors on a graph.
 
+use crate::finite_sum::FiniteSum;
 use crate::problem::AnyProblem;
 use crate::scope::Scope;
 use crate::sources::{Read, Sources};
@@ -151,6 +152,18 @@ impl<'g> Trace<'g> {
         let scope = self.scope(counter, OUTER_STREAM);
         let loss = (self.problem.outer)(&scope, &self.lambda, &self.whole(&self.seen(theta)));
         scope.check().and(loss)
+    }
+
+    /// Over how many minibatches the inner and the outer loss are means.
+    pub(crate) fn finite_sums(&self) -> Result<[FiniteSum; 2]> {
+        let theta = self.whole(&self.seen(&self.theta));
+        let sum = |loss: &crate::problem::FlatLoss, stream| -> Result<FiniteSum> {
+            let scope = self.scope(self.graph.step(), stream);
+            let traced = loss(&scope, &self.lambda, &theta);
+            scope.check().and(traced)?;
+            Ok(scope.finite_sum())
+        };
+        Ok([sum(&self.problem.inner, INNER_STREAM)?, sum(&self.problem.outer, OUTER_STREAM)?])
     }
 
     /// The problem's own measures at λ and θ, in their order.

@@ -264,13 +264,14 @@ fn a_divergence_names_the_inner_step_at_which_the_loss_was_lost() {
             }
         }
         let method: AnyMethod = serde_json::from_value(written).unwrap();
-        if method.applies(&problem).is_err() {
+        // One that makes its steps smaller as it goes cannot be made to diverge.
+        if method.applies(&problem).is_err() || info.name == "d-tfbo" {
             continue;
         }
         let outcome = Driver::new(&problem, method).executor(cpu()).iterations(1).run().unwrap();
         assert!(matches!(outcome.reason, bilevel::StopReason::Diverged(_)), "{}: {}", info.name, outcome.reason);
         // A search is lost somewhere among its samples, not at a step of its own.
-        if info.name != "es" {
+        if !["es", "pes"].contains(&info.name) {
             let said = outcome.reason.to_string();
             assert!(said.contains("not finite from inner step 163 on"), "{}: {said}", info.name);
             assert!(said.contains("smaller inner step"), "{}: {said}", info.name);

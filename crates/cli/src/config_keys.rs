@@ -4,7 +4,8 @@
 pub fn meaning(key: &str) -> &'static str {
     // What an optimizer is told means the same wherever it is.
     let key = key.strip_prefix("method.optimizer.").map_or(key.to_string(), |rest| format!("outer.optimizer.{rest}"));
-    KEYS.iter().find(|(known, _)| *known == key).map_or("", |(_, meaning)| meaning)
+    let setting = || bilevel::setting_meaning(key.strip_prefix("method.")?);
+    KEYS.iter().find(|(known, _)| *known == key).map(|(_, meaning)| *meaning).or_else(setting).unwrap_or("")
 }
 
 const KEYS: &[(&str, &str)] = &[
@@ -18,30 +19,7 @@ const KEYS: &[(&str, &str)] = &[
     ("data", "folder of data files, where the experiment needs some"),
     ("method", "how the hypergradient is estimated"),
     ("method.name", "'bilevel list' names them"),
-    ("method.step", "inner step"),
-    ("method.steps", "inner steps of a hypergradient"),
-    ("method.burn_in", "inner steps before any is kept"),
-    ("method.samples", "inner steps kept; for es, directions tried"),
-    ("method.temperature", "temperature of the inner noise, 0 for none"),
-    ("method.noise_scale", "factor on the inner noise"),
-    ("method.warm", "keep the adjoint from one hypergradient to the next"),
-    ("method.outer_every_step", "take the outer gradient at every inner step, or once"),
-    ("method.trust", "begin the adjoint anew where it leaves the region that contraction keeps it in"),
-    ("method.horizon", "inner steps after which the adjoint forgets, 0 for never"),
-    ("method.shrink_step", "reduce the inner step where no hypergradient exists at it"),
-    ("method.curvature", "what stands for the curvature in the linear solve: hessian or gauss-newton"),
-    ("method.regularisation", "added to the curvature in the linear solve"),
-    ("method.iterations", "iterations of the linear solve"),
-    ("method.alpha", "step of the Neumann series"),
-    ("method.terms", "terms of the Neumann series after the first"),
-    ("method.final_alpha", "multiply the Neumann series by alpha, as the inverse needs"),
-    ("method.beta", "step of the linear solve"),
-    ("method.rho", "strength of the pull towards the start"),
-    ("method.storage", "what is kept of the inner loop: all, checkpoints or { truncated = STEPS }"),
     ("method.storage.truncated", "walk back so many steps only"),
-    ("method.optimizer", "how a gradient of the inner loss becomes a step"),
-    ("method.sigma", "size of a perturbation"),
-    ("method.antithetic", "look both ways along every direction"),
     ("inner", "how the inner loop changes over the outer iterations"),
     ("inner.schedule", "a factor on the inner step, over the outer iterations"),
     ("inner.schedule.shape", "constant, step or cosine"),

@@ -11,7 +11,7 @@
 //! adjoint, reverse and forward mode need both at the same point along the same v; a linear solve needs many H·v and then
 //! one vᵀ·C along the solution, which is a pass of its own.
 
-use bilevel::Oracles;
+use bilevel::{AnyMethod, Method, Oracles};
 
 /// How a method's second-order products share reverse passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +31,8 @@ impl Passes {
     /// assert_eq!(Passes::of("amigo-cg"), Passes::Separate);
     /// ```
     pub fn of(method: &str) -> Self {
-        match method {
-            "langevin-adjoint" | "rmd" | "rmd-fo" | "fmd" => Passes::Shared,
+        match AnyMethod::named(method) {
+            Ok(method) if method.shares_passes() => Passes::Shared,
             _ => Passes::Separate,
         }
     }

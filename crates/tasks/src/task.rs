@@ -1,6 +1,6 @@
 //! A task: a bi-level problem with a name, and settings with which every method works on it out of the box.
 
-use bilevel::{AnyMethod, DType, Problem, Result};
+use bilevel::{AnyMethod, DType, Method, Problem, Result, Suited};
 use std::path::PathBuf;
 
 /// What a task may be told before it is set up.
@@ -147,31 +147,7 @@ impl Task {
     pub fn method(&self, name: &str) -> Result<AnyMethod> {
         let InnerLoop { step, steps, temperature, curvature } = self.defaults.inner;
         let mut method = AnyMethod::named(name)?;
-        match &mut method {
-            AnyMethod::HpoSgld(m) => {
-                (m.burn_in, m.samples, m.step, m.temperature) = (steps / 2, steps - steps / 2, step, temperature);
-            }
-            AnyMethod::LangevinAdjoint(m) => {
-                (m.burn_in, m.samples, m.step, m.temperature) = (0, steps, step, temperature);
-            }
-            // An average over samples is all it has: it needs many, and a temperature at which they differ.
-            AnyMethod::Covariance(m) => {
-                (m.burn_in, m.samples, m.step) = (steps, 10 * steps, step);
-                m.temperature = temperature.max(1e-3);
-            }
-            AnyMethod::AmigoCg(m) => (m.step, m.steps) = (step, steps),
-            AnyMethod::AmigoSgd(m) => (m.step, m.steps, m.beta) = (step, steps, 1.0 / curvature),
-            AnyMethod::IftCg(m) => (m.step, m.steps) = (step, steps),
-            AnyMethod::IftNeumann(m) => (m.step, m.steps, m.alpha) = (step, steps, 1.0 / curvature),
-            AnyMethod::Imaml(m) => (m.step, m.steps) = (step, steps),
-            AnyMethod::Rmd(m) => (m.step, m.steps) = (step, steps),
-            AnyMethod::RmdFo(m) => (m.step, m.steps) = (step, steps),
-            AnyMethod::Fmd(m) => (m.step, m.steps) = (step, steps),
-            AnyMethod::Es(m) => (m.step, m.steps) = (step, steps),
-            AnyMethod::Reptile(m) => (m.step, m.steps) = (step, steps),
-            // A method this file does not know yet keeps its own defaults.
-            _ => {}
-        }
+        method.suit(&Suited { step, steps, temperature, curvature });
         Ok(method)
     }
 }

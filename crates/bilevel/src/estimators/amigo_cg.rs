@@ -10,7 +10,7 @@ use super::implicit::{CurvatureProduct, Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, at_least_0};
 use super::solve::{ConjugateGradients, Matrix, REGULARISATION};
 use crate::diagnostics::{Diagnostics, adjoint};
-use crate::estimator::{Estimator, Hypergradient, Method};
+use crate::estimator::{Estimator, Hypergradient, Method, Suited};
 use crate::key::Key;
 use crate::norms::LazyNorm;
 use crate::optimizer::InnerOptimizer;
@@ -112,6 +112,10 @@ impl Method for AmigoCg {
                 .with_noise(self.temperature, self.noise_scale)
                 .with_optimizer(self.optimizer),
         )
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
     }
 }
 

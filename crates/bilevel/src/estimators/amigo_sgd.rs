@@ -8,7 +8,7 @@ use super::implicit::{CurvatureProduct, Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, positive};
 use super::solve::Richardson;
 use crate::diagnostics::adjoint;
-use crate::estimator::{Estimator, Hypergradient, Method};
+use crate::estimator::{Estimator, Hypergradient, Method, Suited};
 use crate::key::Key;
 use crate::norms::LazyNorm;
 use crate::optimizer::InnerOptimizer;
@@ -114,6 +114,10 @@ impl Method for AmigoSgd {
                 .with_noise(self.temperature, self.noise_scale)
                 .with_optimizer(self.optimizer),
         )
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps, self.beta) = (suited.step, suited.steps, 1.0 / suited.curvature);
     }
 }
 

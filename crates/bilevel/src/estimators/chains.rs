@@ -6,7 +6,7 @@
 
 use crate::diagnostics::Diagnostics;
 use crate::error::require;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::methods::methods;
@@ -89,6 +89,14 @@ impl<M: Method> Method for Chains<M> {
 
     fn inner_time(&self) -> Option<InnerTime> {
         self.method.inner_time()
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        self.method.suit(suited);
+    }
+
+    fn shares_passes(&self) -> bool {
+        self.method.shares_passes()
     }
 }
 

@@ -10,7 +10,7 @@ use super::effective_samples;
 use super::inner_loop::{InnerLoop, not_applicable};
 use crate::Result;
 use crate::error::require;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
 use crate::key::Key;
 use crate::paths::must_see;
 use crate::probe::InnerTime;
@@ -101,6 +101,12 @@ impl Method for Covariance {
     fn inner_time(&self) -> Option<InnerTime> {
         let time = InnerTime::new(self.step, self.burn_in.saturating_add(self.samples));
         Some(time.with_noise(self.temperature, self.noise_scale))
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        // An average over samples is all it has: it needs many, and a temperature at which they differ.
+        (self.burn_in, self.samples) = (suited.steps, 10 * suited.steps);
+        (self.step, self.temperature) = (suited.step, suited.temperature.max(1e-3));
     }
 }
 

@@ -9,7 +9,7 @@
 
 use super::inner_loop::{InnerLoop, Start, outer_loss};
 use crate::error::require;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::probe::InnerTime;
@@ -65,7 +65,7 @@ impl Default for Es {
 }
 
 /// Keeps the directions apart from every other use of the key.
-const DIRECTIONS: u32 = 0x0e5;
+pub(super) const DIRECTIONS: u32 = 0x0e5;
 
 struct Prepared {
     settings: Es,
@@ -113,10 +113,14 @@ impl Method for Es {
     fn inner_time(&self) -> Option<InnerTime> {
         Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
     }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
+    }
 }
 
 /// λ + by·z with z the direction of the step's number, as outputs `moved.i`.
-fn move_program(session: &Session) -> Result<Routine> {
+pub(super) fn move_program(session: &Session) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let by = graph.input("by.0", [], DType::F64);
@@ -142,7 +146,7 @@ fn gather_program(session: &Session) -> Result<Routine> {
 }
 
 /// The mean E\[x\] of the samples and its standard error √((E\[x²\] − E\[x\]²)/(N − 1)), from the sums.
-fn ending_program(samples: usize, session: &Session) -> Result<Routine> {
+pub(super) fn ending_program(samples: usize, session: &Session) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let samples = samples as f64;
@@ -160,7 +164,7 @@ fn ending_program(samples: usize, session: &Session) -> Result<Routine> {
 }
 
 /// The sums of the samples and of their squares.
-fn sums(trace: &Trace) -> [Vec<Tensor>; 2] {
+pub(super) fn sums(trace: &Trace) -> [Vec<Tensor>; 2] {
     ["sum", "square"].map(|name| {
         let input = |(i, l): (usize, &Tensor)| trace.graph.input(format!("{name}.{i}"), l.shape(), DType::F64);
         trace.lambda.iter().enumerate().map(input).collect()
@@ -168,7 +172,7 @@ fn sums(trace: &Trace) -> [Vec<Tensor>; 2] {
 }
 
 /// A standard normal direction in the shapes of λ, by the number of the step.
-fn directions(trace: &Trace) -> Vec<Tensor> {
+pub(super) fn directions(trace: &Trace) -> Vec<Tensor> {
     let draw = |(leaf, l): (usize, &Tensor)| {
         trace.key.random(trace.graph.step(), RandomKind::Normal, leaf as u32, l.shape(), DType::F64)
     };

@@ -12,7 +12,7 @@ use super::growth;
 use super::inner_loop::{InnerLoop, Start, outer_gradient};
 use super::shrinking::Shrinking;
 use crate::Result;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::optimizer::{InnerOptimizer, Optimizer};
@@ -71,16 +71,17 @@ impl Default for Fmd {
     }
 }
 
-struct Prepared {
-    inner: InnerLoop,
-    start: Start,
+/// The unrolled loop with its tangent, compiled.
+pub(super) struct Prepared {
+    pub(super) inner: InnerLoop,
+    pub(super) start: Start,
     /// J0·e, where θ⁰ depends on λ.
     start_column: Option<Routine>,
     /// The loop with a tangent of λ, and the same with the tangent that measures growth.
-    chain: Routine,
+    pub(super) chain: Routine,
     first: Routine,
-    outer: Routine,
-    along: Routine,
+    pub(super) outer: Routine,
+    pub(super) along: Routine,
     session: Session,
     has_slots: bool,
 }
@@ -91,20 +92,8 @@ impl Method for Fmd {
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        let Fmd { step, steps, temperature, noise_scale, optimizer, shrink_step } = *self;
-        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?.with_optimizer(optimizer)?;
-        let prepared = Box::new(Prepared {
-            inner,
-            start: Start::new(session)?,
-            start_column: start_column(session)?,
-            chain: chain_program(&inner, session, false)?,
-            first: chain_program(&inner, session, true)?,
-            outer: outer_gradient(session)?,
-            along: along_program(session)?,
-            session: session.clone(),
-            has_slots: !optimizer.slots().is_empty(),
-        });
-        Ok(if shrink_step { Box::new(Shrinking::new(prepared, step, session)) } else { prepared })
+        let prepared = Box::new(Prepared::new(self, session)?);
+        Ok(if self.shrink_step { Box::new(Shrinking::new(prepared, self.step, session)) } else { prepared })
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
@@ -113,6 +102,14 @@ impl Method for Fmd {
                 .with_noise(self.temperature, self.noise_scale)
                 .with_optimizer(self.optimizer),
         )
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
+    }
+
+    fn shares_passes(&self) -> bool {
+        true
     }
 }
 
@@ -190,8 +187,31 @@ fn along_program(session: &Session) -> Result<Routine> {
 }
 
 impl Prepared {
+    pub(super) fn new(settings: &Fmd, session: &Session) -> Result<Self> {
+        let Fmd { step, steps, temperature, noise_scale, optimizer, .. } = *settings;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?.with_optimizer(optimizer)?;
+        Ok(Prepared {
+            inner,
+            start: Start::new(session)?,
+            start_column: start_column(session)?,
+            chain: chain_program(&inner, session, false)?,
+            first: chain_program(&inner, session, true)?,
+            outer: outer_gradient(session)?,
+            along: along_program(session)?,
+            session: session.clone(),
+            has_slots: !optimizer.slots().is_empty(),
+        })
+    }
+
     /// Runs the inner loop from the start with the tangent of λ along `e`; θᵀ is then in the state, and dθᵀ/dλ·e comes back.
-    fn column(&mut self, state: &State, start: &Leaves, e: &Leaves, key: Key, first: bool) -> Result<Leaves> {
+    pub(super) fn column(
+        &mut self,
+        state: &State,
+        start: &Leaves,
+        e: &Leaves,
+        key: Key,
+        first: bool,
+    ) -> Result<Leaves> {
         state.theta.copy_from(start)?;
         let chain = if first { &mut self.first } else { &mut self.chain };
         chain.bind_point(&state.lambda, &state.theta, key)?;

@@ -18,7 +18,7 @@ use super::effective_samples;
 use super::inner_loop::{InnerLoop, Start, scaled};
 use crate::Result;
 use crate::error::require;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
 use crate::key::Key;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
@@ -85,6 +85,11 @@ impl Method for HpoSgld {
         let mean_kept = Some(self.burn_in as f64 + (self.samples as f64 + 1.0) / 2.0);
         let time = InnerTime::new(self.step, self.burn_in.saturating_add(self.samples));
         Some(InnerTime { mean_kept, ..time.with_noise(self.temperature, self.noise_scale) })
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.burn_in, self.samples) = (suited.steps / 2, suited.steps - suited.steps / 2);
+        (self.step, self.temperature) = (suited.step, suited.temperature);
     }
 }
 

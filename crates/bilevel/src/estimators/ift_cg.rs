@@ -7,7 +7,7 @@
 use super::implicit::{CurvatureProduct, Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, at_least_0};
 use super::solve::{ConjugateGradients, Matrix, REGULARISATION};
-use crate::estimator::{Estimator, Hypergradient, Method};
+use crate::estimator::{Estimator, Hypergradient, Method, Suited};
 use crate::key::Key;
 use crate::optimizer::InnerOptimizer;
 use crate::paths::Path;
@@ -105,6 +105,10 @@ impl Method for IftCg {
                 .with_noise(self.temperature, self.noise_scale)
                 .with_optimizer(self.optimizer),
         )
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
     }
 }
 

@@ -9,7 +9,7 @@
 use super::implicit::{CurvatureProduct, Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, positive};
 use super::solve::Richardson;
-use crate::estimator::{Estimator, Hypergradient, Method};
+use crate::estimator::{Estimator, Hypergradient, Method, Suited};
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::norms::LazyNorm;
@@ -118,6 +118,10 @@ impl Method for IftNeumann {
                 .with_noise(self.temperature, self.noise_scale)
                 .with_optimizer(self.optimizer),
         )
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps, self.alpha) = (suited.step, suited.steps, 1.0 / suited.curvature);
     }
 }
 

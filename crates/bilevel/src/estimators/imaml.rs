@@ -10,7 +10,7 @@
 use super::implicit::{CurvatureProduct, Ending, Implicit, count};
 use super::inner_loop::{InnerLoop, not_applicable, positive};
 use super::solve::{ConjugateGradients, Matrix};
-use crate::estimator::{Estimator, Hypergradient, Method};
+use crate::estimator::{Estimator, Hypergradient, Method, Suited};
 use crate::key::Key;
 use crate::optimizer::InnerOptimizer;
 use crate::probe::InnerTime;
@@ -118,6 +118,10 @@ impl Method for Imaml {
             .with_noise(self.temperature, self.noise_scale)
             .with_optimizer(self.optimizer);
         Some(InnerTime { added_curvature: self.rho, ..time })
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
     }
 }
 

@@ -166,6 +166,12 @@ impl Implicit {
         self.inner.place(&mut self.descent)?;
         self.descent.bind_point(lambda, theta, key)?;
         self.descent.run(0..self.inner.steps as u32)?;
+        self.here(state, key)
+    }
+
+    /// Takes the outer derivatives at the state's θ, for a method that got there by itself.
+    pub fn here(&mut self, state: &State, key: Key) -> Result<Point> {
+        let (lambda, theta) = (&state.lambda, &state.theta);
         let (direct, f_theta) = (self.outer.outputs("direct")?, self.outer.outputs("f_theta")?);
         self.outer.bind_point(lambda, theta, key)?;
         self.outer.run(self.inner.last())?;

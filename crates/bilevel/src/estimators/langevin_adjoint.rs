@@ -17,7 +17,7 @@ use super::trust_region::{self, TrustRegion};
 use super::{effective_samples, growth};
 use crate::diagnostics::adjoint;
 use crate::error::require;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::norms::LazyNorm;
@@ -131,6 +131,15 @@ impl Method for LangevinAdjoint {
     fn inner_time(&self) -> Option<InnerTime> {
         let time = InnerTime::new(self.step, self.burn_in.saturating_add(self.samples));
         Some(time.with_noise(self.temperature, self.noise_scale))
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.burn_in, self.samples) = (0, suited.steps);
+        (self.step, self.temperature) = (suited.step, suited.temperature);
+    }
+
+    fn shares_passes(&self) -> bool {
+        true
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::inner_loop::{InnerLoop, not_applicable};
 use crate::Result;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
 use crate::key::Key;
 use crate::optimizer::InnerOptimizer;
 use crate::probe::InnerTime;
@@ -80,6 +80,10 @@ impl Method for Reptile {
 
     fn inner_time(&self) -> Option<InnerTime> {
         Some(InnerTime::new(self.step, self.steps).with_optimizer(self.optimizer))
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
     }
 }
 

@@ -12,7 +12,7 @@ use super::growth;
 use super::inner_loop::{InnerLoop, SLOTS, Start, add_through_start, outer_gradient, through_start};
 use super::shrinking::Shrinking;
 use crate::error::require;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::optimizer::{InnerOptimizer, Optimizer};
@@ -196,6 +196,14 @@ impl Method for Rmd {
                 .with_noise(self.temperature, self.noise_scale)
                 .with_optimizer(self.optimizer),
         )
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
+    }
+
+    fn shares_passes(&self) -> bool {
+        true
     }
 }
 

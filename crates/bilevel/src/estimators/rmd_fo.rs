@@ -7,7 +7,7 @@
 
 use super::inner_loop::{InnerLoop, Start, add_through_start, outer_gradient, through_start};
 use crate::Result;
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
 use crate::key::Key;
 use crate::optimizer::InnerOptimizer;
 use crate::paths::Path;
@@ -90,6 +90,10 @@ impl Method for RmdFo {
                 .with_noise(self.temperature, self.noise_scale)
                 .with_optimizer(self.optimizer),
         )
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
     }
 }
 

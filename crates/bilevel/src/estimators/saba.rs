@@ -1,0 +1,208 @@
+//! SABA (Dagréou, Ablin, Vaiter and Moreau, "A framework for bilevel optimization that enables stochastic and global variance
+//! reduction algorithms", NeurIPS 2022): SOBA with a table of what every minibatch last said.
+//!
+//!   q̂ = q_i(λ, θ, v) − table_i + mean of table,   table_i ← q_i(λ, θ, v)        for each q of the five below, as in SAGA
+//!   inner minibatch i: ∇θL_T, H·v and vᵀ·C;   outer minibatch j: f_θ and f_λ
+//!   h = f_λ − vᵀ·C,   θ ← θ − γ·∇θL_T,   v ← v − γ·(H·v − f_θ)                 all from the q̂, T times
+//!
+//! The first hypergradient fills the table, with a look at every minibatch. As λ, θ and v settle so does the table, and the variance of
+//! the estimates goes to 0 with a step that stays what it is, which that of SOBA does not. θ, v and the table are kept: as many of θ
+//! and λ as there are minibatches. It applies where both losses draw their rows from [epochs](crate::Scope::epochs), or draw nothing.
+
+use super::inner_loop::{InnerLoop, Start};
+use super::minibatches::Minibatches;
+use super::penalty::carry;
+use super::single_loop::{Products, less, step_of_v};
+use super::warm::{Like, Warm};
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::key::Key;
+use crate::leaves::Leaves;
+use crate::paths::Path;
+use crate::probe::InnerTime;
+use crate::problem::AnyProblem;
+use crate::routine::Routine;
+use crate::session::Session;
+use crate::state::State;
+use crate::trace::Trace;
+use crate::{Cause, Result};
+use bilevel_graph::{DType, Graph, Program, Tensor};
+use serde::{Deserialize, Serialize};
+
+/// Settings of SABA.
+///
+/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
+/// through θ⁰ alone.
+///
+/// ```
+/// use bilevel::{Array, Cpu, Key, Leaf, Method, Problem, Saba, Session, Variable};
+/// // θ(λ) is λ times the mean of x, 2.5; f = ½θ², so the hypergradient is 6.25λ whatever the minibatches.
+/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+///     .data("x", Array::from_f64([4], vec![1.0, 2.0, 3.0, 4.0])?)
+///     .inner(|s, l, t| (t.0 - l.0 * s.data("x").take(s.epochs(4, 1))).square().mean_all() * 0.5)
+///     .outer(|_, _, t| t.0.square() * 0.5)
+///     .build()?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = Saba { step: 0.2, steps: 10 }.prepare_in(&session)?;
+/// let mut state = session.state(Key::from_seed(0))?;
+/// let found = (0..50).map(|k| estimator.estimate(&mut state, Key::from_seed(k))).last().unwrap()?;
+/// assert!((found.value[0].item()? - 12.5).abs() < 1e-9);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Saba {
+    /// Step γ of θ and of v, above 0.
+    pub step: f64,
+    /// Steps T of both, at least 1; 1 in the published method.
+    pub steps: usize,
+}
+
+impl Default for Saba {
+    fn default() -> Self {
+        Saba { step: 0.01, steps: 1 }
+    }
+}
+
+struct Prepared {
+    inner: InnerLoop,
+    minibatches: Minibatches,
+    start: Start,
+    fill: Routine,
+    step: Routine,
+    warm: Warm<6>,
+}
+
+/// The groups of the memory after v, and of what the programs carry: by the minibatches of the inner and of the outer loss.
+const TABLES: [&str; 5] = ["slope", "hessian", "mixed", "f_theta", "f_lambda"];
+
+impl Method for Saba {
+    fn name(&self) -> &'static str {
+        "saba"
+    }
+
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?;
+        let minibatches = Minibatches::of(self.name(), session.problem())?;
+        let Minibatches { inner: n, outer: m } = minibatches;
+        let tables = [
+            Like::RowsOfTheta(n),
+            Like::RowsOfTheta(n),
+            Like::RowsOfLambda(n),
+            Like::RowsOfTheta(m),
+            Like::RowsOfLambda(m),
+        ];
+        Ok(Box::new(Prepared {
+            inner,
+            minibatches,
+            start: Start::new(session)?,
+            fill: step_program(&inner, minibatches, session, false)?,
+            step: step_program(&inner, minibatches, session, true)?,
+            warm: Warm::new(session, std::array::from_fn(|i| if i == 0 { Like::Theta } else { tables[i - 1] })),
+        }))
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Start
+    }
+
+    fn applies(&self, problem: &AnyProblem) -> Result<()> {
+        Minibatches::of(self.name(), problem).map(|_| ())
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
+    }
+
+    fn shares_passes(&self) -> bool {
+        true
+    }
+}
+
+/// Enters what the minibatches with the numbers `batch.0` and `batch.1` say into the tables; where θ and v move, it is with what
+/// the tables make of it, and h is an output.
+fn step_program(inner: &InnerLoop, count: Minibatches, session: &Session, moves: bool) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let v = trace.inputs_like("v", &trace.theta);
+    let [i, j] = ["batch.0", "batch.1"].map(|name| graph.input(name, [], DType::I32));
+    let found = Products::new(&trace, &v, (i, j))?;
+    let said = [&found.slope, &found.hessian, &found.mixed, &found.f_theta, &found.f_lambda];
+    let places = [(i, count.inner), (i, count.inner), (i, count.inner), (j, count.outer), (j, count.outer)];
+    let mut builder = Program::builder(&graph).keep_input(i).keep_input(j);
+    let mut reduced: Vec<Vec<Tensor>> = vec![];
+    for ((name, said), (number, rows)) in TABLES.iter().zip(said).zip(places) {
+        let mut all = vec![];
+        for (leaf, said) in said.iter().enumerate() {
+            let shape = [vec![rows], said.shape()].concat();
+            let table = graph.input(format!("{name}.{leaf}"), &shape, said.dtype());
+            let row = graph.iota(&shape, 0, DType::I32).equal(number).convert(said.dtype());
+            let next = row.select(said.broadcast_to(&shape), table);
+            builder = builder.carry(table, next);
+            all.push(*said - table.take(number) + table.mean([0]));
+        }
+        reduced.push(all);
+    }
+    let [slope, hessian, mixed, f_theta, f_lambda] = &reduced[..] else {
+        return Routine::new(&builder.build()?, session);
+    };
+    if moves {
+        builder = builder.output("inner", found.inner).output("outer", found.outer);
+        builder = inner.step(&trace, slope, &found.updates, graph.step()).carry(builder);
+        builder = carry(builder, &v, &step_of_v(&trace, &v, &less(hessian, f_theta)));
+        for (leaf, h) in less(f_lambda, mixed).into_iter().enumerate() {
+            builder = builder.output(format!("h.{leaf}"), h);
+        }
+    } else {
+        builder = v.iter().fold(builder, |builder, &v| builder.keep_input(v));
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+fn bind(routine: &mut Routine, state: &State, memory: &[Leaves; 6]) -> Result<()> {
+    routine.bind_point(&state.lambda, &state.theta, Minibatches::key())?;
+    routine.bind("v", &memory[0])?;
+    TABLES.iter().zip(&memory[1..]).try_for_each(|(name, table)| routine.bind(name, table))
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let kept = self.warm.of(state)?;
+        self.start.place(&state.lambda, &state.theta, key)?;
+        let Minibatches { inner: n, outer: m } = self.minibatches;
+        let mut looks = 0;
+        if kept.fresh {
+            bind(&mut self.fill, state, &kept.groups)?;
+            looks = n.max(m);
+            for number in 0..looks {
+                self.fill.set_numbers("batch", [(number % n) as f64, (number % m) as f64])?;
+                self.fill.run(0..1)?;
+            }
+        }
+        self.inner.place(&mut self.step)?;
+        bind(&mut self.step, state, &kept.groups)?;
+        let value = self.step.fresh_outputs("h")?;
+        for step in 0..self.inner.steps as u32 {
+            self.step.set_numbers("batch", self.minibatches.draw(key, step).map(|number| number as f64))?;
+            self.step.run(step..step + 1)?;
+        }
+        let looks = (looks + self.inner.steps) as u64;
+        let oracles = Oracles {
+            inner_gradients: looks,
+            outer_gradients: looks,
+            hessian_products: looks,
+            mixed_products: looks,
+            losses: 0,
+        };
+        let losses = (self.step.number("inner")?, self.step.number("outer")?);
+        Ok(Hypergradient::new(value, losses, oracles).blaming(Cause::AdjointGrowing))
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.inner.scale(factor);
+        Ok(())
+    }
+}

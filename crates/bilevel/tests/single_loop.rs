@@ -1,0 +1,283 @@
+//! Methods that move θ, the linear system and λ together, against closed forms and against the method they are a case of.
+
+mod quadratic;
+
+use bilevel::{
+    AnyMethod, AnyProblem, Array, Checkpoints, Cpu, Driver, Error, Hypergradient, Key, LangevinAdjoint, Leaf, MaSoba,
+    Method, Oracles, Problem, Saba, Scope, Session, Soba, Srba, State, Tensor, Variable,
+};
+use quadratic::*;
+
+/// So many hypergradients in a row at the same λ and with the same draws: the last one, and the state it left.
+fn settled(method: &dyn Method, problem: &AnyProblem, calls: usize) -> (State, Hypergradient) {
+    let mut state = State::initial(problem, &Cpu::with_threads(1), key()).unwrap();
+    let mut estimator = method.prepare(problem, &Cpu::with_threads(1)).unwrap();
+    let found = (0..calls).map(|_| estimator.estimate(&mut state, key()).unwrap()).last().unwrap();
+    (state, found)
+}
+
+fn oracles(inner: u64, outer: u64, hessian: u64, mixed: u64) -> Oracles {
+    Oracles {
+        inner_gradients: inner,
+        outer_gradients: outer,
+        hessian_products: hessian,
+        mixed_products: mixed,
+        losses: 0,
+    }
+}
+
+#[test]
+fn at_a_lambda_that_does_not_move_single_loops_settle_at_the_exact_hypergradient() {
+    for (diagonal, direct) in [(false, false), (true, true)] {
+        let quadratic = Quadratic { diagonal, direct, ..Quadratic::default() };
+        let truth = quadratic.hypergradient(&LAMBDA, 0.0);
+        for (method, calls) in [
+            (&Soba { step: 0.4, steps: 1 } as &dyn Method, 400),
+            (&Soba { step: 0.4, steps: 40 }, 10),
+            (&MaSoba { step: 0.4, steps: 1, weight: 0.2 }, 500),
+            (&Saba { step: 0.4, steps: 1 }, 400),
+            (&Saba { step: 0.4, steps: 40 }, 10),
+            (&Srba { step: 0.4, steps: 1, period: 3 }, 400),
+            (&Srba { step: 0.4, steps: 40, period: 7 }, 10),
+        ] {
+            let (state, found) = settled(method, &quadratic.problem(), calls);
+            assert!(distance(&numbers(&found.value), &truth) < 1e-13, "{method:?}");
+            let minimum = quadratic.minimum(&LAMBDA, 0.0);
+            let v = solve(quadratic.hessian(&LAMBDA), quadratic.f_theta(&LAMBDA, &minimum));
+            assert!(distance(&numbers(&state.theta), &minimum) < 1e-13, "{method:?}");
+            assert!(distance(&numbers(&state.memory)[..N], &v) < 1e-13, "{method:?}");
+            assert!((found.outer_loss - quadratic.outer(&LAMBDA, &minimum)).abs() < 1e-13);
+        }
+    }
+}
+
+#[test]
+fn soba_has_the_bits_of_the_langevin_adjoint_without_noise_that_keeps_its_last_step() {
+    let problem = Quadratic::default().problem();
+    for steps in [1, 7] {
+        let adjoint = LangevinAdjoint {
+            burn_in: steps - 1,
+            samples: 1,
+            step: 0.2,
+            temperature: 0.0,
+            ..LangevinAdjoint::default()
+        };
+        let (a, b) = (settled(&adjoint, &problem, 5), settled(&Soba { step: 0.2, steps }, &problem, 5));
+        assert_eq!(a.1.value.arrays().unwrap(), b.1.value.arrays().unwrap());
+        assert_eq!(a.0.snapshot().unwrap(), b.0.snapshot().unwrap());
+    }
+}
+
+#[test]
+fn a_moving_average_of_weight_one_is_soba_and_another_is_the_average_of_sobas_directions() {
+    let problem = Quadratic::default().problem();
+    let h = |method: &dyn Method, calls| numbers(&settled(method, &problem, calls).1.value);
+    assert_eq!(h(&MaSoba { step: 0.2, steps: 2, weight: 1.0 }, 3), h(&Soba { step: 0.2, steps: 2 }, 3));
+    let mut average = [0.0; N];
+    for call in 1..6 {
+        let newest = h(&Soba { step: 0.2, steps: 2 }, call);
+        average = std::array::from_fn(|i| 0.75 * average[i] + 0.25 * newest[i]);
+        assert!(distance(&h(&MaSoba { step: 0.2, steps: 2, weight: 0.25 }, call), &average) < 1e-15, "{call}");
+    }
+}
+
+#[test]
+fn single_loops_count_what_they_compute() {
+    let problem = Quadratic::default().problem();
+    for method in [&Soba { step: 0.1, steps: 7 } as &dyn Method, &MaSoba { step: 0.1, steps: 7, weight: 0.5 }] {
+        assert_eq!(settled(method, &problem, 1).1.oracles, oracles(7, 7, 7, 1), "{}", method.name());
+        assert!(method.shares_passes());
+    }
+    // Without minibatches there is one to look at: for the table, and at all of them in two of seven steps.
+    assert_eq!(settled(&Saba { step: 0.1, steps: 7 }, &problem, 1).1.oracles, oracles(8, 8, 8, 8));
+    assert_eq!(settled(&Srba { step: 0.1, steps: 7, period: 4 }, &problem, 1).1.oracles, oracles(12, 12, 12, 12));
+    // The table is filled once.
+    assert_eq!(settled(&Saba { step: 0.1, steps: 7 }, &problem, 2).1.oracles, oracles(7, 7, 7, 7));
+}
+
+fn refused(method: &dyn Method) -> &'static str {
+    let error = method.prepare(&Quadratic::default().problem(), &Cpu::with_threads(1)).err().unwrap();
+    let Error::Setting { name, .. } = error else { panic!("{error}") };
+    name
+}
+
+#[test]
+fn settings_out_of_range_are_refused_by_name() {
+    assert_eq!(refused(&Soba { step: 0.0, ..Soba::default() }), "step");
+    assert_eq!(refused(&Soba { steps: 0, ..Soba::default() }), "steps");
+    assert_eq!(refused(&MaSoba { weight: 0.0, ..MaSoba::default() }), "weight");
+    assert_eq!(refused(&MaSoba { weight: 1.1, ..MaSoba::default() }), "weight");
+}
+
+#[test]
+fn what_another_method_kept_warm_is_refused() {
+    let problem = Quadratic::default().problem();
+    let (mut state, _) = settled(&MaSoba::default(), &problem, 1);
+    let error = Soba::default().compile_alone(&problem).estimate(&mut state, key()).unwrap_err();
+    assert!(error.to_string().contains("begin with State::initial"), "{error}");
+}
+
+/// Prepared without the diagnosis.
+trait CompileAlone {
+    fn compile_alone(&self, problem: &AnyProblem) -> Box<dyn bilevel::Estimator>;
+}
+
+impl<M: Method> CompileAlone for M {
+    fn compile_alone(&self, problem: &AnyProblem) -> Box<dyn bilevel::Estimator> {
+        self.compile(&bilevel::Session::new(problem, &Cpu::with_threads(1)).unwrap()).unwrap()
+    }
+}
+
+// ---- Minibatches ----
+
+/// Rows of x and y, of which the inner loss takes minibatches of 3 of 12 and the outer of 4 of 10.
+const INNER: [f64; 24] = [
+    1.0, 0.3, 0.7, -0.6, 1.4, 0.9, 0.8, -0.1, 1.9, 0.5, 0.6, 1.1, 1.2, -0.8, 0.9, 0.4, 1.1, 0.2, 1.6, -0.3, 0.5, 0.7,
+    1.3, 0.0,
+];
+const OUTER: [f64; 20] =
+    [0.9, 0.5, 1.3, -0.2, 0.4, 0.8, 1.7, 0.1, 1.0, 0.6, 0.7, -0.4, 1.1, 0.3, 0.8, 0.9, 1.5, 0.0, 0.6, 0.2];
+const AT: f64 = 0.7;
+
+/// L_T = mean of ½x·θ² − y·λ·θ + ½e^λ·θ², f = mean of ½(x·θ − y)² + y·λ·θ.
+fn finite_sum(inner: fn(&Scope) -> Tensor, outer: fn(&Scope) -> Tensor) -> Problem {
+    let rows = |values: &[f64]| Array::from_f64([values.len() / 2, 2], values.to_vec()).unwrap();
+    let columns = |s: &Scope, name: &str, rows: Tensor| {
+        let taken = s.data(name).take(rows);
+        [0, 1].map(|column| taken.index(1, column))
+    };
+    Problem::new(Leaf(Variable::constant([], AT)), Leaf(Variable::constant([], 0.2)))
+        .data("inner", rows(&INNER))
+        .data("outer", rows(&OUTER))
+        .inner(move |s, l, t| {
+            let [x, y] = columns(s, "inner", inner(s));
+            (x * t.0.square() * 0.5 - y * l.0 * t.0).mean_all() + l.0.exp() * t.0.square() * 0.5
+        })
+        .outer(move |s, l, t| {
+            let [x, y] = columns(s, "outer", outer(s));
+            ((x * t.0 - y).square() * 0.5 + y * l.0 * t.0).mean_all()
+        })
+        .build()
+        .unwrap()
+        .erase()
+}
+
+fn in_epochs() -> Problem {
+    finite_sum(|s| s.epochs(12, 3), |s| s.epochs(10, 4))
+}
+
+/// The hypergradient with all rows at once, by hand.
+fn of_all_rows() -> f64 {
+    let mean = |rows: &[f64], term: fn(f64, f64) -> f64| {
+        rows.chunks(2).map(|row| term(row[0], row[1])).sum::<f64>() / (rows.len() / 2) as f64
+    };
+    let curvature = mean(&INNER, |x, _| x) + AT.exp();
+    let pull = mean(&INNER, |_, y| y);
+    let theta = pull * AT / curvature;
+    let f_theta = mean(&OUTER, |x, _| x * x) * theta - mean(&OUTER, |x, y| x * y) + mean(&OUTER, |_, y| y) * AT;
+    let mixed = AT.exp() * theta - pull;
+    mean(&OUTER, |_, y| y) * theta - f_theta / curvature * mixed
+}
+
+/// The hypergradients of calls with a key each.
+fn calls(method: &dyn Method, problem: &AnyProblem, count: u64) -> Vec<f64> {
+    let session = Session::new(problem, &Cpu::with_threads(1)).unwrap();
+    let (mut estimator, mut state) = (method.compile(&session).unwrap(), session.state(key()).unwrap());
+    let mut one = |call| estimator.estimate(&mut state, Key::from_seed(call)).unwrap().value[0].item().unwrap();
+    (0..count).map(&mut one).collect()
+}
+
+#[test]
+fn with_variance_reduction_minibatches_end_at_the_hypergradient_of_all_rows_and_without_it_they_do_not() {
+    let truth = of_all_rows();
+    let worst = |method: &dyn Method, from: usize| {
+        let found = calls(method, &in_epochs(), 600);
+        found[from..].iter().map(|h| (h - truth).abs()).fold(0.0, f64::max)
+    };
+    for method in [&Saba { step: 0.1, steps: 1 } as &dyn Method, &Srba { step: 0.1, steps: 1, period: 0 }] {
+        let (early, late) = (worst(method, 20), worst(method, 500));
+        assert!(early > 1e-6 && late < 1e-13, "{}: {early} and then {late}", method.name());
+    }
+    let late = worst(&Soba { step: 0.1, steps: 1 }, 500);
+    assert!(late > 1e-3, "{late}");
+}
+
+#[test]
+fn losses_that_draw_nothing_make_variance_reduction_the_same_as_none() {
+    let problem = Quadratic::default().problem();
+    let soba = settled(&Soba { step: 0.2, steps: 3 }, &problem, 4).1.value;
+    for method in [&Saba { step: 0.2, steps: 3 } as &dyn Method, &Srba { step: 0.2, steps: 3, period: 5 }] {
+        let found = settled(method, &problem, 4).1.value;
+        assert!(distance(&numbers(&found), &numbers(&soba)) < 1e-14, "{}", method.name());
+    }
+}
+
+#[test]
+fn a_look_at_all_minibatches_is_counted_minibatch_by_minibatch() {
+    let session = Session::new(&in_epochs(), &Cpu::with_threads(1)).unwrap();
+    let counts = |method: &dyn Method| {
+        let mut state = session.state(key()).unwrap();
+        method.compile(&session).unwrap().estimate(&mut state, key()).unwrap().oracles
+    };
+    // Four minibatches inside and five outside, where two epochs make five of four rows.
+    assert_eq!(counts(&Saba { step: 0.1, steps: 2 }), oracles(7, 7, 7, 7));
+    assert_eq!(counts(&Srba { step: 0.1, steps: 2, period: 0 }), oracles(6, 7, 6, 6));
+}
+
+#[test]
+fn a_problem_that_is_no_mean_over_minibatches_is_refused_with_what_it_does() {
+    let refused = |problem: &AnyProblem| {
+        let said = ["saba", "srba"].map(|name| {
+            let error = AnyMethod::named(name).unwrap().applies(problem).unwrap_err();
+            assert!(matches!(error, Error::NotApplicable { .. }), "{error}");
+            error.to_string()
+        });
+        assert!(
+            said[0].starts_with("saba does not apply: it needs losses that are means")
+                && said[1].contains("or use soba")
+        );
+        said[0].clone()
+    };
+    let replaced = finite_sum(|s| s.minibatch(12, 3), |s| s.epochs(10, 4));
+    assert!(refused(&replaced).contains("the inner loss draws minibatches with replacement"));
+    let task = finite_sum(|s| s.epochs(12, 3), |s| s.episode().epochs(10, 4));
+    assert!(refused(&task).contains("the outer loss draws a task for every hypergradient"));
+    let noise = Problem::new(Leaf(Variable::constant([], 0.5)), Leaf(Variable::constant([], 0.0)))
+        .inner(|s, l, t| (t.0 - l.0).square() + s.normal([]) * t.0)
+        .outer(|_, _, t| t.0)
+        .build()
+        .unwrap();
+    assert!(refused(&noise).contains("the inner loss draws random numbers in every step"));
+}
+
+#[test]
+fn a_run_of_any_method_that_is_resumed_has_the_bits_of_one_in_one_piece() {
+    let mut seen = 0;
+    let quadratic = |start| Quadratic { start, ..Quadratic::default() }.problem();
+    for problem in [quadratic(false), quadratic(true), in_epochs()] {
+        for info in bilevel::methods() {
+            let mut method = AnyMethod::named(info.name).unwrap();
+            method.suit(&bilevel::Suited { step: 0.05, steps: 4, temperature: 0.01, curvature: 5.0 });
+            if method.applies(&problem).is_err() {
+                continue;
+            }
+            let folder = std::env::temp_dir().join(format!("bilevel-resumed-{}-{}", info.name, std::process::id()));
+            let driver = |iterations| {
+                Driver::new(&problem, method.clone())
+                    .executor(Cpu::with_threads(1))
+                    .rate(0.01)
+                    .iterations(iterations)
+                    .seed(3)
+            };
+            let saving = || Checkpoints::new(&folder).resume(true);
+            driver(4).checkpoints(saving()).run().unwrap();
+            let resumed = driver(9).checkpoints(saving()).run().unwrap();
+            std::fs::remove_dir_all(&folder).unwrap();
+            let whole = driver(9).run().unwrap();
+            assert_eq!(whole.iterations, 9, "{}: {}", info.name, whole.reason);
+            assert_eq!(resumed.state.snapshot().unwrap(), whole.state.snapshot().unwrap(), "{}", info.name);
+            seen += 1;
+        }
+    }
+    assert!(seen >= 60, "only {seen} methods apply to the problems");
+}
