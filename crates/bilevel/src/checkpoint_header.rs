@@ -5,7 +5,7 @@ use crate::divergence::Watch;
 use crate::estimator::Oracles;
 use crate::fingerprint::Identity;
 use crate::measures::{Aim, Best, Followed};
-use crate::observer::{Iteration, OraclesFields};
+use crate::observer::Iteration;
 use crate::progress::{Numbers, Progress};
 use crate::state::State;
 use bilevel_graph::DType;
@@ -17,7 +17,6 @@ pub(crate) struct Header {
     library: String,
     pub identity: Identity,
     pub iteration: u32,
-    #[serde(with = "OraclesFields")]
     oracles: Oracles,
     best: Option<f64>,
     mark: Option<f64>,

@@ -10,6 +10,7 @@ use crate::session::Session;
 use crate::state::State;
 use crate::{Cause, Error, Result};
 use bilevel_graph::Executor;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// A method with its settings, before it meets a problem. Its settings are checked when it is prepared; as `Debug` writes
@@ -115,7 +116,8 @@ pub trait Estimator: Send {
 }
 
 /// How often each kind of derivative was computed: the cost of a method that no hardware decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Oracles {
     /// ∇θ L_T.
     pub inner_gradients: u64,

@@ -41,21 +41,9 @@ pub struct Iteration {
     #[serde(default, skip_serializing_if = "Measures::is_empty")]
     pub measures: Measures,
     /// Cost of all iterations so far.
-    #[serde(with = "OraclesFields")]
     pub oracles: Oracles,
     /// Time of all iterations so far.
     pub elapsed: Duration,
-}
-
-/// How the counts are written down.
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Oracles")]
-pub(crate) struct OraclesFields {
-    inner_gradients: u64,
-    outer_gradients: u64,
-    hessian_products: u64,
-    mixed_products: u64,
-    losses: u64,
 }
 
 /// What is known when a run begins.

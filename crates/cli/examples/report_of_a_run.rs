@@ -3,7 +3,7 @@
 //!     cargo run --release -p bilevel-cli --example report_of_a_run -- report.html
 
 use bilevel::{Adam, Aim, Driver, LangevinAdjoint, Leaf, Problem, Recorder, Variable};
-use bilevel_cli::own_report::report_of;
+use bilevel_cli::report_of;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Which weight decay, parameter by parameter, makes θ, trained towards 2, end at 1? That which equals the pull: λ = 1.

@@ -22,7 +22,7 @@ Examples:
 
 The folder then holds:
   config.toml         the configuration, every key
-  metrics.jsonl       a line an outer iteration
+  metrics.jsonl       one line per outer iteration
   checkpoint/         what 'bilevel resume' goes on from
   result.json         what was found; the same for the same configuration and seed
   lambda.safetensors  the hyperparameters that were found
@@ -32,7 +32,7 @@ The folder then holds:
 const REPORT_EXAMPLES: &str = "\
 Examples:
   bilevel report runs/digits-l2-langevin-adjoint-s0    its report.html and plots/ again
-  bilevel report runs/* --out all.html                 all runs in one page, a curve a run";
+  bilevel report runs/* --out all.html                 all runs in one page, one curve per run";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
@@ -42,27 +42,29 @@ Examples:
   bilevel compare my.toml --out my-comparison                    given again, it goes on where it stopped
 
 The folder then holds:
-  compare.toml        what was compared
+  study.toml          what was asked for
   METHOD-sSEED/       the folder of every run
-  compare.json        all numbers; the same for the same settings
-  report.html         curves, table, hyperparameters, settings";
+  rows.jsonl          one line per number; the same for the same settings
+  report.html         curves, table, hyperparameters, settings; its figures are in plots/";
 
 const REPRODUCE_EXAMPLES: &str = "\
 Examples:
-  bilevel reproduce                                  the items, a line each
+  bilevel reproduce                                  the studies, one line each
   bilevel reproduce synth1d --quick                  one table, in a second
   bilevel reproduce all --quick --out reproduction   everything, with a page of tables and figures
   bilevel reproduce all --json > rows.jsonl          with enough seeds for the printed digits
 
-With --out the folder then holds:
-  report.html  every table and figure on one page, to be opened in a browser
-  rows.jsonl   a line a number, as --json prints it
-  figures/     every figure as SVG and PNG";
+The folder then holds:
+  study.toml   what was asked for
+  ITEM/        a folder for every run and every measurement
+  rows.jsonl   one line per number, as --json prints it
+  report.html  tables and figures on one page; the figures are in plots/
+Of all studies each has such a folder, with the rows and a page of all above them.";
 
 /// Learns hyperparameters by differentiating through training.
 ///
 /// A bi-level problem has an inner loss, which trains parameters, and an outer loss, which judges them; the command moves the
-/// hyperparameters of the inner loss so that the outer loss falls. Without a command it does what 'bilevel digits' does.
+/// hyperparameters of the inner loss so that the outer loss falls. Without a command it does what 'bilevel reproduce digits' does.
 #[derive(Debug, Parser)]
 #[command(name = "bilevel", version, after_help = EXIT_CODES, disable_help_subcommand = true, max_term_width = 100)]
 pub struct Arguments {
@@ -77,11 +79,11 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Name the experiments and methods, a line each.
+    /// Name the tasks, studies and methods, one line each.
     List(List),
     /// Say where a run can happen: the CPU, the GPUs, and what is missing to use one.
     Devices(Devices),
-    /// Run an experiment and keep what it finds in a folder.
+    /// Run a task and keep what it finds in a folder.
     #[command(after_help = RUN_EXAMPLES)]
     Run(Run),
     /// Go on with a run where it stopped, as if it never had.
@@ -95,11 +97,6 @@ pub enum Command {
     /// runs that are done are not done again.
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(Compare),
-    /// Learn a regularisation weight for each of the 640 parameters of a digit classifier.
-    ///
-    /// Puts no regularisation, one tuned weight and weights learned by three methods side by side, on several splits of the
-    /// digits, in a few seconds, and writes a report. This is what 'bilevel' alone does.
-    Digits(Digits),
     /// See whether derivatives are right and steps are well chosen, before a long run.
     ///
     /// Holds gradients, Hessian and mixed products of both losses against finite differences, names hyperparameters
@@ -111,10 +108,11 @@ pub enum Command {
     /// Draw the report of a run again, or several runs on one page.
     #[command(after_help = REPORT_EXAMPLES)]
     Report(Report),
-    /// Run the paper's tables and figures and hold what comes out against what was printed.
+    /// Run a study, such as a table of the paper, and hold what comes out against what was printed.
     ///
-    /// Each number stands beside the paper's and the one the protocol is known to give, with a verdict. That a number is not
-    /// reproduced is a finding, not a failure: the exit code is 0 all the same. Without an item, names the items.
+    /// Each number stands beside the paper's and a reference's, with a verdict. That a number is not reproduced is a finding,
+    /// not a failure: the exit code is 0 all the same. A study that was stopped goes on where it was when the same command is
+    /// given again. Without a study, names the studies.
     #[command(after_help = REPRODUCE_EXAMPLES)]
     Reproduce(Reproduce),
     /// Print the JSON schema of a configuration file.
@@ -146,11 +144,11 @@ pub struct Devices {
     pub json: bool,
 }
 
-/// Which configuration: an experiment or a file, and changes to it.
+/// Which configuration: a task or a file, and changes to it.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// An experiment's name ('bilevel list'), or a file with settings.
-    #[arg(value_name = "EXPERIMENT|CONFIG.toml")]
+    /// A task's name ('bilevel list'), or a file with settings.
+    #[arg(value_name = "TASK|CONFIG.toml")]
     pub what: String,
     /// The method; settings a file has for another method are left out.
     #[arg(short, long, value_name = "NAME")]
@@ -170,7 +168,7 @@ pub struct Which {
     /// Changes one key of the configuration, such as method.step=0.1; may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Folder of data files, for experiments that need some.
+    /// Folder of data files, for tasks that need some.
     #[arg(long, value_name = "DIR")]
     pub data: Option<String>,
 }
@@ -181,7 +179,7 @@ pub struct Run {
     /// Which configuration.
     #[command(flatten)]
     pub which: Which,
-    /// Where to keep the run; runs/EXPERIMENT-METHOD-sSEED if not given.
+    /// Where to keep the run; runs/TASK-METHOD-sSEED if not given.
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Also write event files for TensorBoard; the same as --set metrics.tensorboard=true.
@@ -232,14 +230,14 @@ pub struct Report {
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
 pub struct Compare {
-    /// An experiment's name ('bilevel list'), or a file with settings.
-    #[arg(value_name = "EXPERIMENT|CONFIG.toml")]
+    /// A task's name ('bilevel list'), or a file with settings.
+    #[arg(value_name = "TASK|CONFIG.toml")]
     pub what: String,
     /// The methods, with commas between them.
     #[arg(short, long, value_name = "NAME,NAME", value_delimiter = ',')]
     #[arg(default_value = "hpo-sgld,langevin-adjoint,amigo-cg")]
     pub methods: Vec<String>,
-    /// How many seeds: 0, 1, and so on. Where an experiment splits its data, each is another split.
+    /// How many seeds: 0, 1, and so on. Where a task splits its data, each is another split.
     #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub seeds: u32,
     /// Outer iterations.
@@ -254,30 +252,16 @@ pub struct Compare {
     /// Changes one key of the configuration for all methods; may be given several times.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Folder of data files, for experiments that need some.
+    /// Folder of data files, for tasks that need some.
     #[arg(long, value_name = "DIR")]
     pub data: Option<String>,
-    /// Where to keep the runs; runs/compare-EXPERIMENT if not given, with a number where that is taken.
+    /// Runs at a time; as many as pay if not given.
+    #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub jobs: usize,
+    /// Where to keep the runs; runs/compare-TASK if not given, with a number where that is taken.
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Print the numbers as JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Arguments of `digits`.
-#[derive(Debug, Default, Args)]
-pub struct Digits {
-    /// Where to write the report; runs/digits if not given, with a number where that is taken.
-    #[arg(short, long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Where to run; 'auto' is the first GPU where it can be used, else the CPU. 'bilevel devices' names what is there.
-    #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
-    pub device: Option<String>,
-    /// Do much less of everything: to see that it works, not to believe its numbers.
-    #[arg(long)]
-    pub quick: bool,
-    /// Print the numbers as JSON.
+    /// Print the rows as JSON, one per line, and nothing else.
     #[arg(long)]
     pub json: bool,
 }
@@ -300,18 +284,30 @@ pub struct Check {
 }
 
 /// Arguments of `reproduce`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Reproduce {
-    /// A table or figure of the paper, or all of them.
-    #[arg(value_name = "ITEM|all")]
-    pub item: Option<String>,
-    /// Few seeds and low caps: seconds instead of minutes, and wider errors.
+    /// A study ('bilevel reproduce' names them), or all of them.
+    #[arg(value_name = "STUDY|all")]
+    pub study: Option<String>,
+    /// Few seeds and low caps: seconds instead of minutes, to see that it works and not to believe its numbers.
     #[arg(long)]
     pub quick: bool,
-    /// Print the rows as JSON, one a line, and nothing else.
+    /// Where the seeds of all runs begin.
+    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 40))]
+    pub seed: u64,
+    /// Where to run; 'auto' is the first GPU where it can be used, else the CPU. 'bilevel devices' names what is there.
+    #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
+    pub device: Option<String>,
+    /// Folder of data files, for studies that need some.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Items at a time; as many as pay if not given.
+    #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub jobs: usize,
+    /// Print the rows as JSON, one per line, and nothing else.
     #[arg(long)]
     pub json: bool,
-    /// Also write a page with tables and figures into this folder; without it nothing is written.
+    /// Where to keep it; runs/STUDY if not given, with a number where that is taken.
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }

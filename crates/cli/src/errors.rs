@@ -1,10 +1,10 @@
 //! What can go wrong with the command, and the exit code each ends with.
 
-use crate::config_errors::ConfigError;
-use crate::device::Device;
-use crate::folder::RunFolder;
-use crate::readable::bytes;
+use crate::config::errors::ConfigError;
+use crate::run::folder::RunFolder;
+use crate::terminal::readable::bytes;
 use bilevel_graph::ErrorKind;
+use bilevel_tasks::Device;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -90,8 +90,13 @@ pub enum CliError {
         /// Iterations it has to do.
         until: u32,
     },
-    /// Several runs were stopped from outside: a sentence that says how to go on.
-    StoppedRuns(String),
+    /// A study was stopped from outside.
+    StoppedStudy {
+        /// Its folder.
+        path: PathBuf,
+        /// Items that are done.
+        done: usize,
+    },
     /// A derivative is wrong.
     CheckFailed(String),
     /// What the command prints cannot be written.
@@ -114,7 +119,7 @@ impl CliError {
         match self {
             CliError::Diverged { .. } | CliError::CheckFailed(_) => FAILED,
             CliError::Library(bilevel::Error::Diverged { .. }) => FAILED,
-            CliError::Stopped { .. } | CliError::StoppedRuns(_) => STOPPED,
+            CliError::Stopped { .. } | CliError::StoppedStudy { .. } => STOPPED,
             // Whoever read our output has read enough.
             CliError::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => DONE,
             _ => BAD_INPUT,
@@ -155,7 +160,7 @@ impl fmt::Display for CliError {
             }
             CliError::NotBegun(path) => {
                 let path = path.display();
-                write!(f, "{path} holds no run that began; begin it with 'bilevel run EXPERIMENT --out {path}'")
+                write!(f, "{path} holds no run that began; begin it with 'bilevel run TASK --out {path}'")
             }
             CliError::Changed(path) => write!(
                 f,
@@ -186,7 +191,13 @@ impl fmt::Display for CliError {
             CliError::Stopped { path, done, until } => {
                 write!(f, "stopped after {done} of {until} iterations; go on with 'bilevel resume {}'", path.display())
             }
-            CliError::StoppedRuns(sentence) | CliError::CheckFailed(sentence) => f.write_str(sentence),
+            CliError::StoppedStudy { path, done } => write!(
+                f,
+                "stopped; {done} {} done; to go on, give the same command with --out {}",
+                if *done == 1 { "item is" } else { "items are" },
+                path.display()
+            ),
+            CliError::CheckFailed(sentence) => f.write_str(sentence),
             CliError::Output(error) => write!(f, "cannot write the answer: {error}"),
         }
     }

@@ -1,52 +1,44 @@
-//! The `bilevel` command: one file a command under `commands`, and what they share.
+//! The `bilevel` command, for the tasks, studies, methods and optimizers of a [`Registry`]: its own, or yours.
+//!
+//! ```no_run
+//! use bilevel_tasks::Registry;
+//! fn main() -> std::process::ExitCode {
+//!     // With tasks of one's own: Registry::everything().task::<MyTask>()
+//!     bilevel_cli::main(&Registry::everything())
+//! }
+//! ```
+//!
+//! `config` reads settings, `run` does runs and studies and keeps them in folders, `pages` and `terminal` show them, and
+//! `commands` has one file per command.
 
-mod advice;
 pub mod arguments;
-mod board;
-mod calm;
 pub mod commands;
-mod compare;
+mod comparison;
 pub mod config;
-pub mod config_entries;
-pub mod config_errors;
-mod config_keys;
-mod config_text;
-pub mod device;
-mod digits;
-mod display;
 pub mod errors;
-pub mod folder;
 #[cfg(doctest)]
 mod guide;
-mod interrupt;
-mod lambda_view;
-mod marked_folder;
-mod metrics;
-mod numbers;
-mod outer_settings;
-pub mod own_report;
-mod readable;
-mod reproduction;
-pub mod result;
-mod run_history;
-mod run_plots;
-mod run_record;
-mod run_report;
-pub mod runner;
-pub mod schema;
-mod side_by_side;
-mod spread;
-mod tensorboard;
+mod pages;
+pub mod run;
+mod terminal;
 mod tour;
 
+pub use pages::own::report_of;
+
 use arguments::{Arguments, Command};
+use bilevel_tasks::Registry;
 use clap::{CommandFactory, Parser};
 use errors::{BAD_INPUT, CliError, DONE, Result};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 
+/// The whole command, for everything that is registered.
+pub fn main(registry: &Registry) -> std::process::ExitCode {
+    run_with(registry, std::env::args_os()).into()
+}
+
 /// Does what the arguments ask for, prints what comes of it, and answers with the exit code.
-pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if let Some(long) = arguments.iter().find(|argument| argument.len() > LONGEST) {
         complain(&format!("an argument of {} bytes is too long; the longest may have {LONGEST}", long.len()));
@@ -64,7 +56,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
             return BAD_INPUT;
         }
     };
-    match dispatch(&arguments) {
+    match dispatch(registry, &arguments) {
         Ok(()) => DONE,
         Err(error) => refuse(&error),
     }
@@ -84,25 +76,25 @@ fn refuse(error: &CliError) -> u8 {
 
 /// Says what is wrong, if there is anybody to hear it: in one line, whatever was given.
 fn complain(sentence: &str) {
-    let _ = writeln!(std::io::stderr(), "bilevel: {}", readable::one_line(sentence));
+    let _ = writeln!(std::io::stderr(), "bilevel: {}", terminal::readable::one_line(sentence));
 }
 
-fn dispatch(arguments: &Arguments) -> Result<()> {
+fn dispatch(registry: &Registry, arguments: &Arguments) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let quiet = arguments.quiet;
-    interrupt::be_quiet(quiet);
+    terminal::interrupt::be_quiet(quiet);
     match &arguments.command {
-        Some(Command::List(list)) => commands::list::list(list, &mut out),
+        Some(Command::List(list)) => commands::list::list(registry, list, &mut out),
         Some(Command::Devices(devices)) => commands::devices::devices(devices, &mut out),
-        Some(Command::Run(run)) => commands::run::run(run, quiet, &mut out),
-        Some(Command::Resume(resume)) => commands::resume::resume(resume, quiet, &mut out),
-        Some(Command::Compare(compare)) => commands::compare::compare(compare, quiet, &mut out),
-        Some(Command::Digits(digits)) => commands::digits::digits(digits, quiet, &mut out),
-        None => commands::digits::digits(&arguments::Digits::default(), quiet, &mut out),
-        Some(Command::Check(check)) => commands::check::check(check, quiet, &mut out),
-        Some(Command::Report(report)) => commands::report::report(report, quiet, &mut out),
-        Some(Command::Reproduce(reproduce)) => commands::reproduce::reproduce(reproduce, quiet, &mut out),
-        Some(Command::Schema) => Ok(writeln!(out, "{:#}", schema::schema()?)?),
+        Some(Command::Run(run)) => commands::run::run(registry, run, quiet, &mut out),
+        Some(Command::Resume(resume)) => commands::resume::resume(registry, resume, quiet, &mut out),
+        Some(Command::Compare(compare)) => commands::compare::compare(registry, compare, quiet, &mut out),
+        None if registry.known_study("digits").is_ok() => commands::reproduce::bare(registry, quiet, &mut out),
+        None => Ok(write!(out, "{}", Arguments::command().render_help())?),
+        Some(Command::Check(check)) => commands::check::check(registry, check, quiet, &mut out),
+        Some(Command::Report(report)) => commands::report::report(registry, report, quiet, &mut out),
+        Some(Command::Reproduce(reproduce)) => commands::reproduce::reproduce(registry, reproduce, quiet, &mut out),
+        Some(Command::Schema) => Ok(writeln!(out, "{:#}", config::schema::schema(registry)?)?),
         Some(Command::Completions { shell }) => {
             let mut script = vec![];
             clap_complete::generate(*shell, &mut Arguments::command(), "bilevel", &mut script);

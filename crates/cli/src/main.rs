@@ -1,5 +1,5 @@
 //! The `bilevel` command.
 
 fn main() -> std::process::ExitCode {
-    bilevel_cli::run(std::env::args_os()).into()
+    bilevel_cli::main(&bilevel_tasks::Registry::everything())
 }

@@ -10,7 +10,7 @@ fn help_is_as_stored_and_names_the_exit_codes() {
     let help = place.run(&["--help"]).done().out;
     assert!(help.contains("Exit codes:") && help.contains("130"));
     golden("help.txt", &help);
-    for command in ["list", "devices", "run", "resume", "compare", "digits", "check"] {
+    for command in ["list", "devices", "run", "resume", "compare", "check"] {
         golden(&format!("help-{command}.txt"), &place.run(&[command, "--help"]).done().out);
     }
     let version = place.run(&["--version"]).done().out;
@@ -23,7 +23,7 @@ fn the_list_is_as_stored_and_its_json_names_the_same() {
     golden("list.txt", &place.run(&["list"]).done().out);
     let json: serde_json::Value = serde_json::from_str(&place.run(&["list", "--json"]).done().out).unwrap();
     let names = |kind: &str| json[kind].as_array().unwrap().iter().map(|e| e["name"].to_string()).collect::<Vec<_>>();
-    assert_eq!(names("experiments").len(), bilevel_tasks::tasks().len());
+    assert_eq!(names("tasks").len(), bilevel_tasks::Registry::everything().tasks().len());
     assert_eq!(names("methods").len(), bilevel::methods().len());
 }
 
@@ -96,7 +96,7 @@ fn without_a_folder_runs_are_numbered_under_runs() {
 #[test]
 fn a_file_and_json_say_the_same_as_arguments_and_the_folder() {
     let place = Place::new();
-    place.write("my.toml", "experiment = \"quadratics\"\nseed = 2\nchains = 2\n[outer]\niterations = 3\n");
+    place.write("my.toml", "task.name = \"quadratics\"\nseed = 2\nchains = 2\n[outer]\niterations = 3\n");
     let said = place.run(&["run", "my.toml", "--out", "a", "--json", "--quiet"]).done();
     assert_eq!(said.out, place.read("a/result.json"));
     let arguments = ["run", "quadratics", "--seed", "2", "--outer", "3", "--set", "chains=2", "--out", "b", "--quiet"];
@@ -198,17 +198,17 @@ fn a_run_that_diverges_ends_with_code_1_and_advice() {
 #[test]
 fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
     let place = Place::new();
-    place.write("wrong.toml", "experiment = \"synth1d\"\n\n[method]\nstpe = 0.1\n");
+    place.write("wrong.toml", "task.name = \"synth1d\"\n\n[method]\nstpe = 0.1\n");
     place.write("empty.toml", "");
-    place.write("big.toml", &format!("experiment = \"synth1d\"\nseed = {}\n", i64::MAX));
+    place.write("big.toml", &format!("task.name = \"synth1d\"\nseed = {}\n", i64::MAX));
     std::fs::create_dir(place.path("hollow")).unwrap();
     place.write("hollow/config.toml", "");
-    place.write("broken.toml", "experiment = synth1d\n");
+    place.write("broken.toml", "task.name = synth1d\n");
     for (arguments, sentence) in [
-        (&["run", "synht1d"][..], "there is no experiment 'synht1d'; did you mean synth1d?"),
+        (&["run", "synht1d"][..], "there is no task 'synht1d'; did you mean synth1d?"),
         (
             &["run", "colour"],
-            "there is no experiment 'colour'; the experiments are synth1d, noisy-synth1d, quadratics, digits-l2, \
+            "there is no task 'colour'; the tasks are synth1d, quadratics, digits-l2, \
              hyper-cleaning, sine-initialisation",
         ),
         (&["run", "synth1d", "--method", "rdm"], "--method rdm: there is no method 'rdm'; did you mean rmd?"),
@@ -234,7 +234,7 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
         (&["run", "wrong.toml"], "wrong.toml, line 4: there is no key 'method.stpe'; did you mean method.step?"),
         (
             &["run", "empty.toml"],
-            "empty.toml, line 1: it does not say which experiment to run; add a line such as: experiment = \"synth1d\"",
+            "empty.toml, line 1: it does not say which task to run; add a line such as: task.name = \"synth1d\"",
         ),
         (&["check", "synth1d", "--tolerance", "nan"], "--tolerance is NaN but must be finite and above 0"),
         (&["check", "synth1d", "--tolerance", "inf"], "--tolerance is inf but must be finite and above 0"),
@@ -243,28 +243,28 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
             &["compare", "big.toml", "--seeds", "2"],
             "seed + seeds is too large: seed is 9223372036854775807, seeds is 2",
         ),
-        (&["run", "synth1d", "--data", "x"], "--data x: synth1d reads no data files, so x is of no use"),
+        (&["run", "synth1d", "--data", "x"], "--data x: synth1d reads no data files, so leave x out"),
         (
             &["run", "synth1d", "-m", "rmd", "--set", "method.name=ift-cg"],
             "--set method.name=ift-cg: the method is rmd by --method; name one of the two",
         ),
         (
-            &["run", "synth1d", "--set", "experiment=quadratics"],
-            "--set experiment=quadratics: the experiment is synth1d already; name one of the two",
+            &["run", "synth1d", "--set", "task.name=quadratics"],
+            "--set task.name=quadratics: the task is synth1d already; name one of the two",
         ),
         (
             &["resume", "hollow"],
-            "hollow/config.toml, line 1: it does not say which experiment to run; add a line such as: experiment = \
+            "hollow/config.toml, line 1: it does not say which task to run; add a line such as: task.name = \
              \"synth1d\"",
         ),
         (
             &["run", "a\x1b[31m\nb"],
-            "there is no experiment 'a\\u{1b}[31m\\nb'; the experiments are synth1d, noisy-synth1d, quadratics, digits-l2, \
+            "there is no task 'a\\u{1b}[31m\\nb'; the tasks are synth1d, quadratics, digits-l2, \
              hyper-cleaning, sine-initialisation",
         ),
         (&["run", &"x".repeat(100_000)], "an argument of 100000 bytes is too long; the longest may have 4096"),
         (&["run", "none.toml"], "cannot read none.toml: No such file or directory (os error 2)"),
-        (&["check", "synht1d"], "there is no experiment 'synht1d'; did you mean synth1d?"),
+        (&["check", "synht1d"], "there is no task 'synht1d'; did you mean synth1d?"),
         (&["resume", "nowhere"], "cannot open nowhere: No such file or directory (os error 2)"),
         (&["resume", "."], ". holds no run: there is no config.toml in it"),
         (
@@ -312,7 +312,7 @@ fn a_folder_that_holds_a_run_or_cannot_be_written_is_refused() {
     run("mine").refused("mine holds something that is no run; choose another folder with --out");
     place
         .run(&["reproduce", "toy-polynomial", "--quick", "--out", "mine"])
-        .refused("mine holds something that is no reproduction; choose another folder with --out");
+        .refused("mine holds something that is no study; choose another folder with --out");
     place
         .run(&["report", "kept", "--out", "mine/result.json"])
         .refused("mine/result.json is there already and is no page; choose another file with --out");
@@ -354,8 +354,8 @@ fn help_that_cannot_be_written_is_an_error() {
 fn a_long_word_is_not_echoed_in_full() {
     let place = Place::new();
     let said = place.run(&["run", &"x".repeat(3000)]);
-    assert!(said.error.starts_with("bilevel: there is no experiment 'xxx") && said.error.len() < 300, "{said:?}");
-    place.write("long.toml", &format!("experiment = \"{}\"", "x".repeat(1_000_000)));
+    assert!(said.error.starts_with("bilevel: there is no task 'xxx") && said.error.len() < 300, "{said:?}");
+    place.write("long.toml", &format!("task.name = \"{}\"", "x".repeat(1_000_000)));
     place.run(&["run", "long.toml"]).refused("long.toml, line 1: a value is too long; the longest may have 4096 bytes");
 }
 
@@ -363,7 +363,7 @@ fn a_long_word_is_not_echoed_in_full() {
 fn the_schema_and_the_completions_are_printed() {
     let place = Place::new();
     let schema: serde_json::Value = serde_json::from_str(&place.run(&["schema"]).done().out).unwrap();
-    assert_eq!(schema["required"], serde_json::json!(["experiment"]));
+    assert_eq!(schema["required"], serde_json::json!(["task"]));
     for shell in ["bash", "zsh", "fish"] {
         assert!(place.run(&["completions", shell]).done().out.contains("resume"), "{shell}");
     }

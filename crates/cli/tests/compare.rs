@@ -21,28 +21,31 @@ fn without_times(table: &str) -> String {
     table.lines().map(mask).collect()
 }
 
+fn rows(place: &Place, folder: &str) -> Vec<Value> {
+    let text = place.read(&format!("{folder}/rows.jsonl"));
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 #[test]
 fn a_table_has_a_row_for_every_method_also_where_it_fails() {
     let place = Place::new();
     let methods = "rmd,ift-cg,imaml";
     let arguments = ["compare", "synth1d", "--methods", methods, "--seeds", "2", "--outer", "20", "--out", "kept"];
     let said = place.run(&arguments).done();
-    golden("compare.txt", &without_times(&said.out));
+    golden("compare.txt", &without_times(said.out.split("\nTook ").next().unwrap()));
     let mut lines: Vec<&str> = said.error.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines.len(), 6, "{said:?}");
-    assert!(
-        lines[0].starts_with("ift-cg seed 0: outer loss ") && lines[0].ends_with(" after 20 iterations"),
-        "{said:?}"
-    );
-    assert_eq!(lines[2], "imaml seed 0: does not apply");
+    assert!(lines[0].starts_with("ift-cg-s0: outer loss ") && lines[0].ends_with(" after 20 iterations"), "{said:?}");
+    assert_eq!(lines[2], "imaml-s0: does not apply");
 
     // All numbers, no times.
-    let json: Value = serde_json::from_str(&place.read("kept/compare.json")).unwrap();
-    assert_eq!(json["methods"][0]["runs"].as_array().unwrap().len(), 2);
-    assert!(json["methods"][1]["outer_loss"]["sd"].is_f64() && json["methods"][1]["gradients"]["mean"].is_f64());
-    assert!(json["methods"][2]["reason"].as_str().unwrap().starts_with("imaml does not apply: "), "{json:#}");
-    assert!(!place.read("kept/compare.json").contains("seconds"));
+    let rows = rows(&place, "kept");
+    assert_eq!((rows[0]["method"].as_str(), rows[0]["metric"].as_str()), (Some("rmd"), Some("outer loss")));
+    assert!(rows[0]["seeds"] == 2 && rows[0]["spread"].is_f64() && rows[0]["cost"].is_f64(), "{rows:?}");
+    let last = rows.last().unwrap();
+    assert!(last["reason"].as_str().unwrap().starts_with("imaml does not apply: "), "{last}");
+    assert!(!place.read("kept/rows.jsonl").contains("seconds"));
     let page = place.read("kept/report.html");
     for part in ["Outer loss over iterations", "Outer loss over cost", "imaml does not apply", "Settings"] {
         assert!(page.contains(part), "{part}");
@@ -50,28 +53,16 @@ fn a_table_has_a_row_for_every_method_also_where_it_fails() {
 
     // Every run is one that can be resumed, and one that is done is not done again.
     place.run(&["resume", "kept/rmd-s1", "--quiet"]).done();
-    let before = place.read("kept/compare.json");
+    let before = place.read("kept/rows.jsonl");
     let again = place.run(&[&arguments[..], &["--json"]].concat()).done();
-    assert_eq!((again.out.as_str(), place.read("kept/compare.json").as_str()), (before.as_str(), before.as_str()));
+    assert_eq!((again.out.as_str(), place.read("kept/rows.jsonl").as_str()), (before.as_str(), before.as_str()));
     assert_eq!(again.error.matches(": done before").count(), 4, "{again:?}");
-    // What is said there is what was asked for.
-    assert!(
-        place
-            .read("kept/compare.toml")
-            .ends_with("methods = [\"rmd\", \"ift-cg\", \"imaml\"]\nseeds = [0, 1]\nouter = 20\n")
-    );
-    // More seeds go into the same folder, and what is there already stays.
+    // More seeds go into the same folder.
     let more = ["compare", "synth1d", "--methods", "rmd", "--seeds", "3", "--outer", "20", "--out", "kept"];
     let said = place.run(&more).done();
-    assert_eq!(said.error.matches(": done before").count(), 4, "{said:?}");
-    assert!(said.out.contains("2 of 3 seeds"), "{said:?}");
-    let json: Value = serde_json::from_str(&place.read("kept/compare.json")).unwrap();
-    let runs = |method: usize| json["methods"][method]["runs"].as_array().map(Vec::len);
-    assert_eq!((runs(0), runs(1), json["methods"][1]["method"].as_str()), (Some(3), Some(2), Some("ift-cg")));
-    let text = place.read("kept/compare.toml");
-    assert!(text.contains("[\"rmd\", \"ift-cg\", \"imaml\"]") && text.contains("seeds = [0, 1, 2]"), "{text}");
-    // Another method with other settings would not be comparable.
-    let other = ["compare", "synth1d", "--methods", "hpo-sgld", "--seeds", "1", "--outer", "21", "--out", "kept"];
+    assert_eq!(said.error.matches(": done before").count(), 2, "{said:?}");
+    // A method with other settings would not be comparable.
+    let other = ["compare", "synth1d", "--methods", "rmd", "--seeds", "1", "--outer", "21", "--out", "kept"];
     place.run(&other).refused(
         "kept/rmd-s0 holds a run with other settings (outer.iterations is 20 there and 21 here); choose another folder with \
          --out",
@@ -86,16 +77,16 @@ fn a_method_that_diverges_has_a_row_that_says_so() {
     let said = place.run(&[&arguments[..], &set].concat());
     // Without any result there is nothing to compare.
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.error.ends_with("bilevel: no run has a result to compare; a/report.html says why\n"), "{said:?}");
-    // The diagnosis stands there once, not once a run.
+    assert!(said.error.ends_with("bilevel: no run has a result to compare; the report says why\n"), "{said:?}");
+    // The diagnosis stands there once, not once per run.
     assert_eq!(
         (said.out.matches("diverged at iteration").count(), said.out.matches("so did rmd with seeds 1 and 2").count()),
         (1, 1)
     );
-    assert!(said.error.contains("rmd seed 0: diverged at iteration "), "{said:?}");
+    assert!(said.error.contains("rmd-s0: diverged at iteration "), "{said:?}");
     assert!(!said.error.contains("learning rate") && !said.error.contains("inner step"), "{said:?}");
-    let json: Value = serde_json::from_str(&place.read("a/compare.json")).unwrap();
-    assert_eq!(json["methods"][0]["note"], "diverged", "{json:#}");
+    let rows = rows(&place, "a");
+    assert_eq!((&rows[0]["ours"], &rows[0]["reason"]), (&Value::Null, &"every run diverged".into()));
     let page = place.read("a/report.html");
     assert!(page.contains("rmd with seed 0 diverged at ") && !page.contains("<figure"), "{page}");
 }
@@ -118,7 +109,7 @@ fn what_cannot_be_compared_is_refused_in_one_sentence() {
 
     std::fs::create_dir(place.path("mine")).unwrap();
     place.write("mine/notes.txt", "mine");
-    let sentence = "mine holds something that is no comparison; choose another folder with --out";
+    let sentence = "mine holds something that is no study; choose another folder with --out";
     refused(&["--out", "mine"], sentence);
 
     let kept = ["--methods", "rmd", "--seeds", "1", "--out", "kept"];
@@ -130,9 +121,9 @@ fn what_cannot_be_compared_is_refused_in_one_sentence() {
 }
 
 /// Runs of about half a second each, with noise in them, saved often.
-const LONG: [&str; 13] = [
+const LONG: [&str; 15] = [
     "compare",
-    "noisy-synth1d",
+    "synth1d",
     "--methods",
     "hpo-sgld,langevin-adjoint",
     "--seeds",
@@ -143,6 +134,8 @@ const LONG: [&str; 13] = [
     "checkpoint.every=100",
     "--set",
     "metrics.every=50",
+    "--set",
+    "task.noise=0.3",
     "--out",
 ];
 
@@ -154,7 +147,6 @@ fn a_comparison_has_one_precision() {
         place.run(&[&arguments[..], &["--precision", precision, "--quiet"]].concat())
     };
     compare("tf32").done();
-    assert!(place.read("kept/compare.toml").contains("precision = \"tf32\"\n"));
     assert!(place.read("kept/rmd-s0/config.toml").contains("precision = \"tf32\""));
     compare("full").refused(
         "kept/rmd-s0 holds a run with other settings (precision is \"tf32\" there and \"full\" here); choose another \
@@ -179,9 +171,9 @@ fn a_comparison_that_was_killed_goes_on_to_the_same_numbers() {
     wait_for_metrics(&place, &mut run);
     run.kill().unwrap();
     run.wait().unwrap();
-    assert!(!place.path("b/compare.json").exists());
+    assert!(!place.path("b/rows.jsonl").exists());
     place.run(&[&LONG[..], &["b", "--quiet"]].concat()).done();
-    assert_eq!(place.read("a/compare.json"), place.read("b/compare.json"));
+    assert_eq!(place.read("a/rows.jsonl"), place.read("b/rows.jsonl"));
 }
 
 #[cfg(unix)]
@@ -193,7 +185,7 @@ fn a_comparison_that_is_interrupted_says_how_to_go_on() {
     assert!(std::process::Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success());
     let said = common::Said::new(run.wait_with_output().unwrap());
     assert_eq!(said.code, Some(130), "{said:?}");
-    assert!(said.error.ends_with("of 4 runs; to go on, give the same command again with --out b\n"), "{said:?}");
+    assert!(said.error.ends_with(" done; to go on, give the same command with --out b\n"), "{said:?}");
     let said = place.run(&[&LONG[..], &["b", "--json", "--quiet"]].concat()).done();
-    assert_eq!(said.out, place.read("b/compare.json"));
+    assert_eq!(said.out, place.read("b/rows.jsonl"));
 }

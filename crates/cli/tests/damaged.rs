@@ -69,7 +69,7 @@ fn a_pipe_in_the_folder_of_a_run_is_never_opened() {
         assert!(answer.error.contains(&format!("{folder}/{name}: it {said}")), "{command} with {name}: {answer:?}");
         assert_eq!(answer.error.lines().count(), 1, "{command} with {name}: {answer:?}");
     }
-    for (number, name) in ["compare.toml", "rmd-s0/metrics.jsonl", "rmd-s0/lambda.safetensors", "rmd-s0/result.json"]
+    for (number, name) in ["study.toml", "rmd-s0/metrics.jsonl", "rmd-s0/lambda.safetensors", "rmd-s0/result.json"]
         .into_iter()
         .enumerate()
     {
@@ -258,19 +258,15 @@ fn metrics_of_another_run_that_were_also_cut_are_named_as_foreign() {
 }
 
 #[test]
-fn a_comparison_finishes_a_folder_in_which_it_was_killed_while_it_drew() {
+fn a_comparison_clears_away_what_a_kill_left_half_written_in_its_runs() {
     let place = Place::new();
     let line = ["compare", "synth1d", "--methods", "rmd", "--seeds", "1", "--outer", "6", "--quiet", "--out", "kept"];
     place.run(&line).done();
-    let page = place.read("kept/rmd-s0/report.html");
-    std::fs::remove_file(place.path("kept/rmd-s0/report.html")).unwrap();
-    place.write("kept/rmd-s0/plots/effective-samples.svg", "<svg>as it was in the middle of the run</svg>");
-    place.write("kept/rmd-s0/plots/.losses.svg.aB3dE6gH9jK2.unfinished", "<sv");
+    let rows = place.read("kept/rows.jsonl");
+    place.write("kept/rmd-s0/.result.json.aB3dE6gH9jK2.unfinished", "{");
     place.run(&line).done();
-    assert_eq!(place.read("kept/rmd-s0/report.html"), page);
-    for left in [".losses.svg.aB3dE6gH9jK2.unfinished", "effective-samples.svg"] {
-        assert!(!place.path(&format!("kept/rmd-s0/plots/{left}")).exists());
-    }
+    assert_eq!(place.read("kept/rows.jsonl"), rows);
+    assert!(!place.path("kept/rmd-s0/.result.json.aB3dE6gH9jK2.unfinished").exists());
 }
 
 #[test]

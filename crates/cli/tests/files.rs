@@ -148,7 +148,7 @@ fn what_a_kill_left_half_written_is_taken_away_at_the_next_start() {
     place.run(&["report", "kept", "--out", "page.html", "--quiet"]).done();
     assert!(!place.path(".page.html.aB3dE6gH9jK2.unfinished").exists());
     for (folder, command) in [
-        ("study", &["digits", "--quick"][..]),
+        ("study", &["reproduce", "digits", "--quick"][..]),
         ("figures", &["reproduce", "toy-polynomial", "--quick"]),
         ("compared", &["compare", "synth1d", "--methods", "rmd", "--seeds", "1", "--outer", "3"]),
         ("run", &["run", "synth1d", "--outer", "3"]),
@@ -171,46 +171,31 @@ fn wait_until(run: &mut Child, holds: impl Fn() -> bool) {
 }
 
 #[test]
-fn digits_and_reproduce_finish_the_folder_they_were_killed_in() {
+fn a_study_finishes_the_folder_it_was_killed_in() {
     let place = Place::new();
-    for (command, first, all) in [
-        (
-            &["digits", "--quick", "--quiet"][..],
-            "unfinished.txt",
-            &["lambda.safetensors", "report.html", "result.json"][..],
-        ),
-        (
-            &["reproduce", "toy-polynomial", "--quick", "--quiet"],
-            "figures/toy-polynomial-1.svg",
-            &["report.html", "rows.jsonl"],
-        ),
-    ] {
-        let folder = command[0];
-        let arguments = [command, &["--out", folder]].concat();
+    for (study, first) in [("digits", "prices/measurement.json"), ("toy-polynomial", "study.toml")] {
+        let arguments = ["reproduce", study, "--quick", "--quiet", "--out", study];
         let mut killed = place.start(&arguments);
-        wait_until(&mut killed, || place.path(&format!("{folder}/{first}")).exists());
+        wait_until(&mut killed, || place.path(&format!("{study}/{first}")).exists());
         killed.kill().unwrap();
         killed.wait().unwrap();
         place.run(&arguments).done();
-        nothing_unfinished(&place, folder);
-        let mut names = below(&place.path(folder));
-        names.retain(|name| !name.starts_with("toy-polynomial-"));
-        assert_eq!(names, all);
+        nothing_unfinished(&place, study);
+        assert!(place.path(&format!("{study}/rows.jsonl")).exists());
     }
-    // What another command was killed in is not theirs, and what is done is not done again.
+    // What is done is not done again, and what was asked for otherwise does not go into the same folder.
+    let again = place.run(&["reproduce", "toy-polynomial", "--quick", "--json", "--out", "toy-polynomial"]).done();
+    assert_eq!(again.out, place.read("toy-polynomial/rows.jsonl"));
     place
-        .run(&["digits", "--quick", "--out", "digits"])
-        .refused("digits is there already and is not empty; choose another folder with --out");
-    let mut killed = place.start(&["digits", "--out", "mine"]);
-    wait_until(&mut killed, || place.path("mine/unfinished.txt").exists());
+        .run(&["reproduce", "toy-polynomial", "--out", "toy-polynomial"])
+        .refused("toy-polynomial/twenty-runs/measurement.json was measured with other settings; choose another folder with --out");
+    let mut running = place.start(&["reproduce", "digits", "--out", "mine"]);
+    wait_until(&mut running, || place.path("mine/study.toml").exists());
     place
-        .run(&["digits", "--quick", "--out", "mine"])
-        .refused("another 'bilevel digits' writes to mine; wait for it, or choose another folder with --out");
-    killed.kill().unwrap();
-    killed.wait().unwrap();
-    place
-        .run(&["reproduce", "toy-polynomial", "--quick", "--out", "mine"])
-        .refused("mine holds something that is no reproduction; choose another folder with --out");
+        .run(&["reproduce", "digits", "--quick", "--out", "mine"])
+        .refused("another command is writing to mine; wait for it, or choose another folder with --out");
+    running.kill().unwrap();
+    running.wait().unwrap();
 }
 
 #[test]
@@ -221,9 +206,9 @@ fn a_folder_in_which_a_run_was_killed_before_it_began_can_be_run_in() {
         let folder = format!("kept-{}", files.len());
         std::fs::create_dir_all(place.path(&format!("{folder}/checkpoint"))).unwrap();
         files.iter().for_each(|file| place.write(&format!("{folder}/checkpoint/{file}"), ""));
-        place.run(&["resume", &folder]).refused(&format!(
-            "{folder} holds no run that began; begin it with 'bilevel run EXPERIMENT --out {folder}'"
-        ));
+        place
+            .run(&["resume", &folder])
+            .refused(&format!("{folder} holds no run that began; begin it with 'bilevel run TASK --out {folder}'"));
         run(&place, &folder);
         assert_eq!(place.read(&format!("{folder}/result.json")), place.read("whole/result.json"));
         std::fs::remove_dir_all(place.path(&folder)).unwrap();
@@ -299,14 +284,14 @@ fn a_path_with_escape_sequences_is_printed_escaped_by_every_command() {
     std::fs::create_dir(place.path(&format!("{odd}2"))).unwrap();
     holds(&place.run(&["report", odd, &format!("{odd}2")]), &format!("passed over: {shown}2 holds no run"));
     holds(
-        &place.run(&["digits", "--quick", "--out", &format!("{odd}3")]),
+        &place.run(&["reproduce", "digits", "--quick", "--out", &format!("{odd}3")]),
         &format!("The report is {shown}3/report.html"),
     );
     let item = ["reproduce", "toy-polynomial", "--quick", "--out"];
-    holds(&place.run(&[&item[..], &[&format!("{odd}4")]].concat()), &format!("kept in {shown}4\n"));
+    holds(&place.run(&[&item[..], &[&format!("{odd}4")]].concat()), &format!("The report is {shown}4/report.html"));
     let compare = ["compare", "synth1d", "--methods", "rmd", "--seeds", "1", "--outer", "3", "--out"];
     let compared = format!("{odd}5");
-    holds(&place.run(&[&compare[..], &[&compared]].concat()), &format!("kept in {shown}5; the report is "));
+    holds(&place.run(&[&compare[..], &[&compared]].concat()), &format!("The report is {shown}5/report.html"));
     // Words that come from a file of results are no safer than a path.
     let result = format!("{compared}/rmd-s0/result.json");
     place.write(

@@ -61,13 +61,14 @@ fn every_command_shown_is_understood() {
 }
 
 #[test]
-fn every_experiment_named_in_a_command_exists() {
+fn every_task_and_study_named_in_a_command_exists() {
+    let registry = bilevel_tasks::Registry::everything();
     for (name, text) in texts() {
         for line in text.split("```sh\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines()) {
             let Some(arguments) = arguments(line) else { continue };
             let known = match arguments[1..] {
-                ["run" | "check" | "compare", what, ..] => what.ends_with(".toml") || bilevel_tasks::task(what).is_ok(),
-                ["reproduce", item, ..] => item == "all" || bilevel_tasks::find(item).is_ok(),
+                ["run" | "check" | "compare", what, ..] => what.ends_with(".toml") || registry.known_task(what).is_ok(),
+                ["reproduce", study, ..] => study == "all" || registry.known_study(study).is_ok(),
                 _ => true,
             };
             assert!(known, "{name}: {line}");

@@ -41,7 +41,7 @@ fn own_lines(said: &Said) -> Vec<&str> {
 #[test]
 fn a_check_ends_at_once() {
     let place = Place::new();
-    let mut check = place.start(&[&["check", "noisy-synth1d"][..], &LONG].concat());
+    let mut check = place.start(&[&["check", "synth1d", "--set", "task.noise=0.3"][..], &LONG].concat());
     wait_until(&mut check, listens);
     interrupt(&check);
     let said = Said::new(check.wait_with_output().unwrap());
@@ -50,45 +50,19 @@ fn a_check_ends_at_once() {
 }
 
 #[test]
-fn digits_ends_in_the_middle_of_a_training_and_leaves_nothing_behind() {
-    let place = Place::new();
-    let mut digits = place.start(&["digits", "--out", "kept"]);
-    wait_until(&mut digits, listens);
-    interrupt(&digits);
-    let said = Said::new(digits.wait_with_output().unwrap());
-    assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
-    let stopped = "bilevel: stopped before it was done; nothing was written";
-    assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", stopped]);
-    assert!(!place.path("kept").exists());
-}
-
-#[test]
-fn digits_interrupted_in_a_folder_it_was_killed_in_leaves_one_that_can_be_finished() {
-    let place = Place::new();
-    let mut killed = place.start(&["digits", "--out", "kept"]);
-    wait_until(&mut killed, |_| place.path("kept/unfinished.txt").exists());
-    killed.kill().unwrap();
-    killed.wait().unwrap();
-    // As if it had been killed later, while it wrote what it had found.
-    place.write("kept/lambda.safetensors", "");
-    let mut digits = place.start(&["digits", "--out", "kept"]);
-    wait_until(&mut digits, listens);
-    interrupt(&digits);
-    assert_eq!(Said::new(digits.wait_with_output().unwrap()).code, Some(130));
-    place.run(&["digits", "--quick", "--quiet", "--out", "kept"]).done();
-}
-
-#[test]
-fn reproduce_ends_in_the_middle_of_its_first_item_and_the_folder_can_be_finished() {
-    let place = Place::new();
-    let mut all = place.start(&["reproduce", "synth1d", "--out", "kept"]);
-    wait_until(&mut all, listens);
-    interrupt(&all);
-    let said = Said::new(all.wait_with_output().unwrap());
-    assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
-    assert_eq!(own_lines(&said), ["bilevel: stopped after 0 of 1 items"]);
-    place.run(&["reproduce", "toy-polynomial", "--quick", "--quiet", "--out", "kept"]).done();
-    assert!(!place.path("kept/unfinished.txt").exists());
+fn a_study_ends_in_the_middle_of_its_items_and_the_same_command_finishes_it() {
+    for study in ["digits", "synth1d", "quadratics"] {
+        let place = Place::new();
+        let mut all = place.start(&["reproduce", study, "--out", "kept"]);
+        wait_until(&mut all, listens);
+        interrupt(&all);
+        let said = Said::new(all.wait_with_output().unwrap());
+        assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
+        let own = own_lines(&said);
+        assert_eq!(own[0], "bilevel: stopping; Ctrl-C again ends it now", "{said:?}");
+        assert!(own[1].starts_with("bilevel: stopped; ") && own[1].ends_with(" with --out kept"), "{said:?}");
+        assert!(!place.path("kept/rows.jsonl").exists());
+    }
 }
 
 /// A run that is done and hangs, for it cannot say so: its answer goes to a pipe that is full and that nobody reads.
@@ -131,7 +105,7 @@ fn a_run_that_hangs_is_ended_by_a_single_request() {
 #[test]
 fn a_run_ends_in_the_middle_of_a_hypergradient_and_can_be_resumed() {
     let place = Place::new();
-    let mut run = place.start(&[&["run", "noisy-synth1d", "--out", "kept"][..], &LONG].concat());
+    let mut run = place.start(&[&["run", "synth1d", "--set", "task.noise=0.3", "--out", "kept"][..], &LONG].concat());
     wait_until(&mut run, |process| listens(process) && place.path("kept/metrics.jsonl").exists());
     interrupt(&run);
     let said = Said::new(run.wait_with_output().unwrap());
@@ -149,13 +123,23 @@ fn a_run_ends_in_the_middle_of_a_hypergradient_and_can_be_resumed() {
 #[test]
 fn a_comparison_ends_in_the_middle_of_its_hypergradients_and_says_how_to_go_on() {
     let place = Place::new();
-    let methods =
-        ["compare", "noisy-synth1d", "--methods", "hpo-sgld,langevin-adjoint", "--seeds", "2", "--out", "kept"];
+    let methods = [
+        "compare",
+        "synth1d",
+        "--set",
+        "task.noise=0.3",
+        "--methods",
+        "hpo-sgld,langevin-adjoint",
+        "--seeds",
+        "2",
+        "--out",
+        "kept",
+    ];
     let mut compare = place.start(&[&methods[..], &LONG].concat());
     wait_until(&mut compare, |process| listens(process) && place.path("kept/hpo-sgld-s0/metrics.jsonl").exists());
     interrupt(&compare);
     let said = Said::new(compare.wait_with_output().unwrap());
     assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
-    let stopped = "bilevel: stopped after 0 of 4 runs; to go on, give the same command again with --out kept";
+    let stopped = "bilevel: stopped; 0 items are done; to go on, give the same command with --out kept";
     assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", stopped]);
 }

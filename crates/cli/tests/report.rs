@@ -37,7 +37,7 @@ fn every_run_has_a_report_and_its_figures_as_files() {
         "test accuracy",
         "all iterations are done",
         "The learned λ.log_strength",
-        "experiment = &quot;digits-l2&quot;",
+        "name = &quot;digits-l2&quot;",
     ] {
         assert!(page.contains(wanted), "{wanted}");
     }
@@ -241,7 +241,21 @@ fn reports_of_real_runs_read_well_wide_and_narrow() {
     place.run(&["report", "digits-0", "digits-1", "digits-2"]).done();
     see("seen-three", &place.path("report.html"));
     // Noise, a standard error, one number as λ.
-    place.run(&["run", "noisy-synth1d", "--outer", "900", "--set", "chains=3", "--out", "noisy", "--quiet"]).done();
+    place
+        .run(&[
+            "run",
+            "synth1d",
+            "--set",
+            "task.noise=0.3",
+            "--outer",
+            "900",
+            "--set",
+            "chains=3",
+            "--out",
+            "noisy",
+            "--quiet",
+        ])
+        .done();
     assert!(place.read("noisy/report.html").contains("one standard error"));
     see("seen-noisy", &place.path("noisy/report.html"));
 }

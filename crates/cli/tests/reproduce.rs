@@ -5,59 +5,59 @@ mod common;
 use common::{Place, Said, golden};
 
 #[test]
-fn help_and_the_list_of_items_are_as_stored() {
+fn help_and_the_list_of_studies_are_as_stored() {
     let place = Place::new();
     let help = place.run(&["reproduce", "--help"]).done().out;
     assert!(help.contains("a finding, not a failure"));
     golden("help-reproduce.txt", &help);
     let list = place.run(&["reproduce"]).done().out;
-    golden("reproduce-items.txt", &list);
-    for experiment in bilevel_tasks::experiments() {
-        assert!(list.contains(&format!("  {} ", experiment.name)), "{list}");
+    golden("reproduce-studies.txt", &list);
+    let registry = bilevel_tasks::Registry::everything();
+    for study in registry.studies() {
+        assert!(list.contains(&format!("  {} ", study.name())), "{list}");
     }
     let json = place.run(&["reproduce", "--json"]).done().out;
-    assert_eq!(json.lines().count(), bilevel_tasks::experiments().len());
-    assert!(json.starts_with(r#"{"item":"toy-polynomial","title":""#), "{json}");
+    assert_eq!(json.lines().count(), registry.studies().len());
+    assert!(json.starts_with(r#"{"study":"toy-polynomial","title":""#), "{json}");
 }
 
 #[test]
-fn an_item_prints_its_table_and_writes_nothing() {
+fn a_study_prints_its_table_and_is_kept_under_runs() {
     let place = Place::new();
     let said = place.run(&["reproduce", "toy-polynomial", "--quick"]).done();
-    golden("reproduce-toy-polynomial.txt", &said.out);
-    let lines: Vec<&str> = said.error.lines().collect();
-    assert_eq!(lines[0], "toy-polynomial: tabulating 21 × 11 inner optima");
-    assert!(lines[lines.len() - 1].starts_with("toy-polynomial: took "), "{said:?}");
-    assert_eq!(std::fs::read_dir(place.path("")).unwrap().count(), 0);
+    golden("reproduce-toy-polynomial.txt", said.out.split("\nTook ").next().unwrap());
+    assert_eq!(said.error, "");
+    assert!(place.path("runs/toy-polynomial/report.html").exists());
     let quiet = place.run(&["reproduce", "toy-polynomial", "--quick", "--quiet"]).done();
-    assert_eq!((quiet.out, quiet.error.as_str()), (said.out, ""));
+    assert_eq!((quiet.out.as_str(), quiet.error.as_str()), ("", ""));
+    assert_eq!(place.read("runs/toy-polynomial-2/rows.jsonl"), place.read("runs/toy-polynomial/rows.jsonl"));
 }
 
 #[test]
-fn json_is_a_row_a_line_and_nothing_else_and_a_folder_holds_the_same_rows() {
+fn json_is_one_row_per_line_and_nothing_else_and_a_folder_holds_the_same_rows() {
     let place = Place::new();
     let said = place.run(&["reproduce", "toy-polynomial", "--quick", "--json", "--out", "kept"]).done();
     golden("reproduce-toy-polynomial.jsonl", &said.out);
     for line in said.out.lines() {
         let row: serde_json::Value = serde_json::from_str(line).unwrap();
         let keys: Vec<&String> = row.as_object().unwrap().keys().collect();
-        let all = "experiment method setting metric paper expected ours sd seeds verdict why";
+        let all = "study method setting metric paper reference ours spread seeds cost verdict reason";
         assert_eq!(keys, all.split(' ').collect::<Vec<_>>());
     }
     assert_eq!(place.read("kept/rows.jsonl"), said.out);
     let page = place.read("kept/report.html");
     assert!(page.contains("Toy polynomial") && page.contains("Two inner optima at λ = .1"), "{}", &page[..2000]);
-    assert!(place.read("kept/figures/toy-polynomial-1.svg").starts_with("<svg"));
-    assert!(std::fs::read(place.path("kept/figures/toy-polynomial-2.png")).unwrap().starts_with(b"\x89PNG"));
+    assert!(place.read("kept/plots/outer-loss-of-every-inner-optimum.svg").starts_with("<svg"));
+    assert!(std::fs::read(place.path("kept/plots/two-inner-optima-at-λ-1.png")).unwrap().starts_with(b"\x89PNG"));
 }
 
 #[test]
-fn an_unknown_item_is_answered_with_the_nearest_and_code_2() {
+fn an_unknown_study_is_answered_with_the_nearest_and_code_2() {
     let place = Place::new();
-    place.run(&["reproduce", "synht1d"]).refused("there is no item 'synht1d'; did you mean synth1d?");
-    place.run(&["reproduce", "al"]).refused("there is no item 'al'; did you mean all?");
+    place.run(&["reproduce", "synht1d"]).refused("there is no study 'synht1d'; did you mean synth1d?");
+    place.run(&["reproduce", "al"]).refused("there is no study 'al'; did you mean all?");
     let far = place.run(&["reproduce", "colour"]);
-    assert!(far.error.starts_with("bilevel: there is no item 'colour'; the items are toy-polynomial, "), "{far:?}");
+    assert!(far.error.starts_with("bilevel: there is no study 'colour'; the studies are toy-polynomial, "), "{far:?}");
     assert_eq!(far.code, Some(2));
     // A folder that cannot be made is known before any work is done.
     place.write("file", "");
@@ -65,29 +65,44 @@ fn an_unknown_item_is_answered_with_the_nearest_and_code_2() {
     assert_eq!((blocked.code, blocked.error.lines().count()), (Some(2), 1), "{blocked:?}");
 }
 
-#[test]
-fn a_folder_of_a_reproduction_may_be_written_again() {
-    let place = Place::new();
-    for _ in 0..2 {
-        place.run(&["reproduce", "toy-polynomial", "--quick", "--quiet", "--out", "kept"]).done();
-    }
+/// Everything but times, which no two runs have the same.
+fn rows(place: &Place, folder: &str) -> String {
+    let text = place.read(&format!("{folder}/rows.jsonl"));
+    text.lines().filter(|line| !line.starts_with(r#"{"study":"wall-clock""#)).map(|line| format!("{line}\n")).collect()
 }
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_says_how_many_items_are_done_and_where_they_are() {
+fn all_studies_interrupted_and_resumed_on_one_and_on_two_jobs_have_the_same_rows_byte_for_byte() {
     use std::time::{Duration, Instant};
     let place = Place::new();
-    let run = place.start(&["reproduce", "all", "--out", "kept"]);
-    let since = Instant::now();
-    while !place.path("kept/report.html").exists() {
-        assert!(since.elapsed() < Duration::from_secs(60), "the first item does not end");
-        std::thread::sleep(Duration::from_millis(2));
+    place.run(&["reproduce", "all", "--quick", "--quiet", "--jobs", "2", "--out", "whole"]).done();
+    let whole = rows(&place, "whole");
+    assert!(whole.lines().count() > 200, "{whole}");
+    for jobs in ["1", "2"] {
+        let folder = format!("jobs-{jobs}");
+        let arguments = ["reproduce", "all", "--quick", "--jobs", jobs, "--out", &folder];
+        // Interrupted twice: among short measurements and among runs.
+        for (first, least) in [("synth1d", 1), ("digits", 3)] {
+            let mut run = place.start(&arguments);
+            let since = Instant::now();
+            let done = || std::fs::read_dir(place.path(&format!("{folder}/{first}"))).map_or(0, |names| names.count());
+            while done() <= least {
+                assert!(run.try_wait().unwrap().is_none(), "it ended before it could be stopped");
+                assert!(since.elapsed() < Duration::from_secs(300), "{first} does not get on");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            assert!(
+                std::process::Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success()
+            );
+            let said = Said::new(run.wait_with_output().unwrap());
+            assert_eq!(said.code, Some(130), "{said:?}");
+            let last = said.error.lines().last().unwrap_or_default();
+            let sentence = format!("to go on, give the same command with --out {folder}");
+            assert!(last.starts_with("bilevel: stopped; ") && last.ends_with(&sentence), "{said:?}");
+            assert!(!place.path(&format!("{folder}/rows.jsonl")).exists());
+        }
+        place.run(&arguments).done();
+        assert_eq!(rows(&place, &folder), whole, "{jobs} jobs");
     }
-    assert!(std::process::Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success());
-    let said = Said::new(run.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(130), "{said:?}");
-    let last = said.error.lines().last().unwrap_or_default();
-    assert!(last.starts_with("bilevel: stopped after ") && last.ends_with("; what is done is in kept"), "{said:?}");
-    assert!(said.error.lines().all(|line| line.trim_end() == line), "{said:?}");
 }

@@ -7,8 +7,18 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 /// A run of about two seconds with noise in it, saved often.
-const LONG: [&str; 8] =
-    ["run", "noisy-synth1d", "--outer", "20000", "--set", "checkpoint.every=100", "--set", "metrics.every=50"];
+const LONG: [&str; 10] = [
+    "run",
+    "synth1d",
+    "--set",
+    "task.noise=0.3",
+    "--outer",
+    "20000",
+    "--set",
+    "checkpoint.every=100",
+    "--set",
+    "metrics.every=50",
+];
 
 /// The metrics without the one thing that differs from run to run.
 fn timeless(metrics: &str) -> Vec<serde_json::Value> {

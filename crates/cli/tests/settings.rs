@@ -1,14 +1,21 @@
 //! Configurations: nothing a person writes makes the parser panic, and every key there is has a meaning and survives.
 
-use bilevel_cli::config::{Choices, Config};
-use bilevel_cli::config_entries::{Entry, parse, parse_set};
-use bilevel_cli::config_errors::ConfigError;
-use bilevel_tasks::tasks;
+use bilevel_cli::config::entries::{Entry, parse, parse_set};
+use bilevel_cli::config::errors::ConfigError;
+use bilevel_cli::config::{Choices, resolve, schema, text};
+use bilevel_tasks::{Config, Registry};
 use proptest::prelude::*;
 use std::path::Path;
+use std::sync::LazyLock;
+
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::everything);
+
+fn toml(config: &Config) -> String {
+    text::to_toml(&REGISTRY, config)
+}
 
 fn read(text: &[u8]) -> Result<Config, ConfigError> {
-    Config::resolve(&parse(text, Path::new("my.toml"))?)
+    resolve(&REGISTRY, &parse(text, Path::new("my.toml"))?)
 }
 
 fn refused(text: &str) -> String {
@@ -18,14 +25,15 @@ fn refused(text: &str) -> String {
 /// Every configuration that differs from another in its keys.
 fn all() -> Vec<Config> {
     let mut configs = vec![];
-    for task in tasks() {
+    for task in REGISTRY.tasks().iter().map(|known| known.usual()) {
+        let task = &*task;
         for method in bilevel::methods() {
-            let chosen = Choices::of(task).with("method.name", method.name);
+            let chosen = Choices::of(&REGISTRY, task).with("method.name", method.name);
             configs.push(chosen.defaults().unwrap());
         }
         for optimizer in ["sgd", "momentum", "rmsprop", "adam", "adamw"] {
             for schedule in ["constant", "step", "cosine"] {
-                let chosen = Choices::of(task)
+                let chosen = Choices::of(&REGISTRY, task)
                     .with("method.name", "rmd")
                     .with("method.optimizer.name", optimizer)
                     .with("outer.optimizer.name", optimizer)
@@ -41,7 +49,7 @@ fn all() -> Vec<Config> {
 #[test]
 fn every_default_survives_being_written_and_read_and_every_key_says_what_it_means() {
     for config in all() {
-        let text = config.to_toml();
+        let text = toml(&config);
         assert_eq!(read(text.as_bytes()).unwrap(), config, "{text}");
         for line in text.lines().filter(|line| line.contains(" = ")) {
             let meaning = line.split_once('#').map_or("", |(_, meaning)| meaning.trim());
@@ -53,56 +61,53 @@ fn every_default_survives_being_written_and_read_and_every_key_says_what_it_mean
 #[test]
 fn what_is_wrong_is_said_with_file_line_and_what_would_be_right() {
     for (text, said) in [
-        ("experiment = \"synht1d\"", "my.toml, line 1: there is no experiment 'synht1d'; did you mean synth1d?"),
+        ("task.name = \"synht1d\"", "my.toml, line 1: there is no task 'synht1d'; did you mean synth1d?"),
+        ("seed = 1", "my.toml, line 1: it does not say which task to run; add a line such as: task.name = \"synth1d\""),
+        ("task.name = \"synth1d\"\nsed = 1", "my.toml, line 2: there is no key 'sed'; did you mean seed?"),
+        ("task.name = \"synth1d\"\nrate = 1", "my.toml, line 2: there is no key 'rate'; did you mean outer.rate?"),
+        ("task.name = \"synth1d\"\nseed = \"x\"", "my.toml, line 2: seed takes a whole number, not the string \"x\""),
+        ("task.name = \"synth1d\"\nseed = 1.5", "my.toml, line 2: seed takes a whole number, not the number 1.5"),
+        ("task.name = \"synth1d\"\nseed = -1", "my.toml, line 2: seed is -1 but must be at least 0"),
+        ("task.name = \"synth1d\"\n\n[outer]\nrate = -1", "my.toml, line 4: outer.rate is -1 but must be above 0"),
+        ("task.name = \"synth1d\"\nouter = 1", "my.toml, line 2: outer takes a table, not the whole number 1"),
+        ("task.name = \"synth1d\"\nouter.rate = nan", "my.toml, line 2: outer.rate is NaN but must be finite"),
         (
-            "seed = 1",
-            "my.toml, line 1: it does not say which experiment to run; add a line such as: experiment = \"synth1d\"",
-        ),
-        ("experiment = \"synth1d\"\nsed = 1", "my.toml, line 2: there is no key 'sed'; did you mean seed?"),
-        ("experiment = \"synth1d\"\nrate = 1", "my.toml, line 2: there is no key 'rate'; did you mean outer.rate?"),
-        ("experiment = \"synth1d\"\nseed = \"x\"", "my.toml, line 2: seed takes a whole number, not the string \"x\""),
-        ("experiment = \"synth1d\"\nseed = 1.5", "my.toml, line 2: seed takes a whole number, not the number 1.5"),
-        ("experiment = \"synth1d\"\nseed = -1", "my.toml, line 2: seed is -1 but must be at least 0"),
-        ("experiment = \"synth1d\"\n\n[outer]\nrate = -1", "my.toml, line 4: outer.rate is -1 but must be above 0"),
-        ("experiment = \"synth1d\"\nouter = 1", "my.toml, line 2: outer takes a table, not the whole number 1"),
-        ("experiment = \"synth1d\"\nouter.rate = nan", "my.toml, line 2: outer.rate is NaN but must be finite"),
-        (
-            "experiment = \"synth1d\"\nouter.cold = 1",
+            "task.name = \"synth1d\"\nouter.cold = 1",
             "my.toml, line 2: outer.cold takes true or false, not the whole number 1",
         ),
-        ("experiment = \"synth1d\"\ndtype = \"f16\"", "my.toml, line 2: dtype cannot be 'f16'; it can be f32, f64"),
+        ("task.name = \"synth1d\"\ndtype = \"f16\"", "my.toml, line 2: dtype cannot be 'f16'; it can be f32, f64"),
         (
-            "experiment = \"digits-l2\"\ndevice = \"gpu\"",
+            "task.name = \"digits-l2\"\ndevice = \"gpu\"",
             "my.toml, line 2: 'gpu' is no device; it is cpu, cuda, cuda:N for the GPU with number N, or auto",
         ),
-        ("experiment = \"digits-l2\"\ndevice = 0", "my.toml, line 2: device takes a string, not the whole number 0"),
+        ("task.name = \"digits-l2\"\ndevice = 0", "my.toml, line 2: device takes a string, not the whole number 0"),
         (
-            "experiment = \"digits-l2\"\nprecision = \"bf17\"",
+            "task.name = \"digits-l2\"\nprecision = \"bf17\"",
             "my.toml, line 2: precision cannot be 'bf17'; did you mean bf16?",
         ),
         (
-            "experiment = \"digits-l2\"\nprecision = \"bf16\"\ndtype = \"f64\"",
+            "task.name = \"digits-l2\"\nprecision = \"bf16\"\ndtype = \"f64\"",
             "my.toml, line 2: precision is bf16 but must be full where dtype is f64, whose products have one \
              precision; choose dtype f32",
         ),
-        ("experiment = \"synth1d\"\nchains = 0", "my.toml, line 2: chains is 0 but must be from 1 to 4096"),
-        ("experiment = \"synth1d\"\nchains = [1]", "my.toml, line 2: chains takes a whole number, not an array"),
-        ("experiment = \"synth1d\"\n[methd]", "my.toml, line 2: there is no key 'methd'; did you mean method?"),
+        ("task.name = \"synth1d\"\nchains = 0", "my.toml, line 2: chains is 0 but must be from 1 to 4096"),
+        ("task.name = \"synth1d\"\nchains = [1]", "my.toml, line 2: chains takes a whole number, not an array"),
+        ("task.name = \"synth1d\"\n[methd]", "my.toml, line 2: there is no key 'methd'; did you mean method?"),
         (
-            "experiment = \"synth1d\"\n[method]\nname = \"rmd\"\nburn_in = 3",
+            "task.name = \"synth1d\"\n[method]\nname = \"rmd\"\nburn_in = 3",
             "my.toml, line 4: there is no key 'method.burn_in'; there are method.name, method.step, method.steps, \
              method.temperature, method.noise_scale, method.storage, method.optimizer",
         ),
         (
-            "experiment = \"synth1d\"\nouter.schedule.shape = \"linear\"",
+            "task.name = \"synth1d\"\nouter.schedule.shape = \"linear\"",
             "my.toml, line 2: outer.schedule.shape cannot be 'linear'; it can be constant, step, cosine",
         ),
         (
-            "experiment = \"synth1d\"\nouter.optimizer = { name = \"adam\", beta1 = 1.5 }",
+            "task.name = \"synth1d\"\nouter.optimizer = { name = \"adam\", beta1 = 1.5 }",
             "my.toml, line 2: outer.optimizer.beta1 is 1.5 but must be at least 0 and below 1",
         ),
         (
-            "experiment = \"synth1d\"\nouter.iterations = 5000000000",
+            "task.name = \"synth1d\"\nouter.iterations = 5000000000",
             "my.toml, line 2: outer.iterations is 5000000000 but must be at most 4294967295",
         ),
     ] {
@@ -115,30 +120,30 @@ fn what_is_wrong_is_said_with_file_line_and_what_would_be_right() {
 
 #[test]
 fn a_whole_number_is_taken_where_a_number_is_and_reverse_mode_says_what_it_keeps() {
-    let config = read(b"experiment = \"synth1d\"\nouter.rate = 1").unwrap();
+    let config = read(b"task.name = \"synth1d\"\nouter.rate = 1").unwrap();
     assert_eq!(config.outer.rate, 1.0);
     for storage in ["\"all\"", "\"checkpoints\"", "{ truncated = 5 }"] {
-        let text = format!("experiment = \"synth1d\"\n[method]\nname = \"rmd\"\nstorage = {storage}");
+        let text = format!("task.name = \"synth1d\"\n[method]\nname = \"rmd\"\nstorage = {storage}");
         let config = read(text.as_bytes()).unwrap();
-        assert_eq!(read(config.to_toml().as_bytes()).unwrap(), config);
-        assert!(config.to_toml().contains(&format!("storage = {storage}")), "{}", config.to_toml());
+        assert_eq!(read(toml(&config).as_bytes()).unwrap(), config);
+        assert!(toml(&config).contains(&format!("storage = {storage}")), "{}", toml(&config));
     }
-    let wrong = refused("experiment = \"synth1d\"\n[method]\nname = \"rmd\"\nstorage = { truncated = 0 }");
+    let wrong = refused("task.name = \"synth1d\"\n[method]\nname = \"rmd\"\nstorage = { truncated = 0 }");
     assert!(wrong.contains("method.storage.truncated takes a whole number, at least 1"), "{wrong}");
 }
 
-/// The configuration of an experiment with these settings on top.
-fn set(experiment: &str, sets: &[&str]) -> Result<Config, ConfigError> {
-    let mut entries = parse(format!("experiment = \"{experiment}\"").as_bytes(), Path::new("my.toml"))?;
+/// The configuration of a task with these settings on top.
+fn set(task: &str, sets: &[&str]) -> Result<Config, ConfigError> {
+    let mut entries = parse(format!("task.name = \"{task}\"").as_bytes(), Path::new("my.toml"))?;
     for text in sets {
         entries.extend(parse_set(text)?);
     }
-    Config::resolve(&entries)
+    resolve(&REGISTRY, &entries)
 }
 
 #[test]
 fn a_table_in_braces_sets_every_key_in_it() {
-    let toml = |sets: &[&str]| set("synth1d", sets).unwrap().to_toml();
+    let toml = |sets: &[&str]| toml(&set("synth1d", sets).unwrap());
     let cut = toml(&["method={name=\"rmd\"}", "method.storage={truncated=5}"]);
     assert!(cut.contains("name = \"rmd\"") && cut.contains("storage = { truncated = 5 }"), "{cut}");
     assert_eq!(set("synth1d", &["outer={iterations=7, optimizer={name=\"sgd\"}}"]).unwrap().outer.iterations, 7);
@@ -150,7 +155,7 @@ fn a_table_in_braces_sets_every_key_in_it() {
         ),
         (
             &["colour={a=1}"],
-            "--set colour={a=1}: there is no key 'colour'; there are experiment, seed, chains, threads, device, dtype, precision, data, method, inner, outer, checkpoint, metrics",
+            "--set colour={a=1}: there is no key 'colour'; there are seed, chains, threads, device, dtype, precision, data, task, method, inner, outer, checkpoint, metrics",
         ),
         (
             &["method.name=rmd", "method.storage={}"],
@@ -166,7 +171,7 @@ fn a_table_in_braces_sets_every_key_in_it() {
     ] {
         assert_eq!(set("synth1d", sets).unwrap_err().to_string(), said);
     }
-    let file = refused("experiment = \"synth1d\"\n[method]\nname = \"rmd\"\n[method.storage]\n");
+    let file = refused("task.name = \"synth1d\"\n[method]\nname = \"rmd\"\n[method.storage]\n");
     assert!(file.starts_with("my.toml, line 4: method.storage takes \"all\""), "{file}");
 }
 
@@ -180,10 +185,10 @@ fn every_optimizer_moves_hyperparameters_and_trains_in_the_methods_that_have_one
         ("adamw", "weight_decay = 0.1"),
     ] {
         for table in ["outer.optimizer", "method.optimizer"] {
-            let text = format!("experiment = \"synth1d\"\nmethod.name = \"rmd\"\n[{table}]\nname = \"{name}\"\n{line}");
+            let text = format!("task.name = \"synth1d\"\nmethod.name = \"rmd\"\n[{table}]\nname = \"{name}\"\n{line}");
             let config = read(text.as_bytes()).unwrap();
-            assert!(config.to_toml().contains(line), "{text}");
-            assert_eq!(read(config.to_toml().as_bytes()).unwrap(), config, "{text}");
+            assert!(toml(&config).contains(line), "{text}");
+            assert_eq!(read(toml(&config).as_bytes()).unwrap(), config, "{text}");
         }
     }
     for (sets, said) in [
@@ -222,14 +227,33 @@ fn a_schedule_goes_over_the_iterations_asked_for() {
         (&["outer.schedule.shape=step", "outer.iterations=90"], "every = 30 "),
         (&["outer.schedule={shape=\"cosine\", over=50}", "outer.iterations=100"], "over = 50 "),
     ] {
-        let text = set("synth1d", sets).unwrap().to_toml();
+        let text = toml(&set("synth1d", sets).unwrap());
         assert!(text.contains(over), "{text}");
     }
 }
 
 #[test]
+fn a_task_has_settings_of_its_own_which_decide_what_else_is_usual() {
+    let noisy = set("synth1d", &["task.noise=0.3"]).unwrap();
+    assert_eq!(noisy.task.get("noise").unwrap(), 0.3);
+    assert_eq!((noisy.method.get("temperature").unwrap(), noisy.task.name()), (&1e-5.into(), "synth1d"));
+    assert_ne!(noisy.hash(), set("synth1d", &[]).unwrap().hash());
+    let text = toml(&noisy);
+    assert!(text.contains("\n[task]\nname = \"synth1d\"  # 'bilevel list' names them\nnoise = 0.3"), "{text}");
+    for (sets, said) in [
+        (&["task.nosie=1"][..], "--set task.nosie=1: there is no key 'task.nosie'; did you mean task.noise?"),
+        (&["noise=1"], "--set noise=1: there is no key 'noise'; did you mean task.noise?"),
+        (&["task.noise=much"], "--set task.noise=much: task.noise takes a number, not the string \"much\""),
+        (&["task.bounded=1"], "--set task.bounded=1: task.bounded takes true or false, not the whole number 1"),
+        (&["task=3"], "--set task=3: task takes a table, not the whole number 3"),
+    ] {
+        assert_eq!(set("synth1d", sets).unwrap_err().to_string(), said);
+    }
+}
+
+#[test]
 fn the_hash_tells_results_apart_and_nothing_else() {
-    let hash = |extra: &str| read(format!("experiment = \"synth1d\"\n{extra}").as_bytes()).unwrap().hash();
+    let hash = |extra: &str| read(format!("task.name = \"synth1d\"\n{extra}").as_bytes()).unwrap().hash();
     assert_eq!(hash("threads = 1"), hash("threads = 2\ncheckpoint.every = 7\nmetrics.every = 3"));
     assert_ne!(hash("seed = 1"), hash("seed = 2"));
     assert_ne!(hash(""), hash("method.step = 0.006"));
@@ -237,7 +261,7 @@ fn the_hash_tells_results_apart_and_nothing_else() {
 
 #[test]
 fn the_schema_in_the_repository_is_the_one_the_command_prints() {
-    let schema = format!("{:#}\n", bilevel_cli::schema::schema().unwrap());
+    let schema = format!("{:#}\n", schema::schema(&REGISTRY).unwrap());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema.json");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &schema).unwrap();
@@ -272,7 +296,7 @@ fn fits(schema: &serde_json::Value, value: &serde_json::Value) -> bool {
 
 #[test]
 fn every_default_fits_the_schema_and_a_wrong_key_does_not() {
-    let schema = bilevel_cli::schema::schema().unwrap();
+    let schema = schema::schema(&REGISTRY).unwrap();
     for config in all() {
         let mut value = serde_json::Value::Object(config.settings());
         assert!(fits(&schema, &value), "{value:#}");
@@ -285,7 +309,7 @@ fn every_default_fits_the_schema_and_a_wrong_key_does_not() {
 fn lines() -> impl Strategy<Value = String> {
     let key = prop_oneof![
         "[a-z_.\"]{0,8}",
-        Just("experiment".to_string()),
+        Just("task.name".to_string()),
         Just("method.name".to_string()),
         Just("method.storage.truncated".to_string()),
         Just("outer.optimizer".to_string()),
@@ -316,7 +340,7 @@ proptest! {
 
     #[test]
     fn random_files_are_read_or_refused_in_one_line(text in lines(), first in any::<bool>()) {
-        let text = if first { format!("experiment = \"synth1d\"\n{text}") } else { text };
+        let text = if first { format!("task.name = \"synth1d\"\n{text}") } else { text };
         if let Err(error) = read(text.as_bytes()) {
             prop_assert_eq!(error.to_string().lines().count(), 1);
         }
@@ -333,7 +357,7 @@ proptest! {
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3_u8), 1..6),
     ) {
         let configs = all();
-        let mut bytes = configs[number.index(configs.len())].to_toml().into_bytes();
+        let mut bytes = toml(&configs[number.index(configs.len())]).into_bytes();
         for (place, byte, kind) in changes {
             let place = place.index(bytes.len());
             match kind {
@@ -343,17 +367,17 @@ proptest! {
             }
         }
         if let Ok(config) = read(&bytes) {
-            prop_assert_eq!(read(config.to_toml().as_bytes()).unwrap(), config);
+            prop_assert_eq!(read(toml(&config).as_bytes()).unwrap(), config);
         }
     }
 
     #[test]
-    fn any_set_is_taken_or_refused(text in "\\PC{0,30}", key in "(method|outer|seed|x)(\\.[a-z]{1,6}){0,2}") {
-        let named = parse(b"experiment = \"synth1d\"", Path::new("my.toml")).unwrap();
+    fn any_set_is_taken_or_refused(text in "\\PC{0,30}", key in "(task|method|outer|seed|x)(\\.[a-z]{1,6}){0,2}") {
+        let named = parse(b"task.name = \"synth1d\"", Path::new("my.toml")).unwrap();
         for set in [text.clone(), format!("{key}={text}")] {
             if let Ok(given) = parse_set(&set) {
                 let entries: Vec<Entry> = named.iter().cloned().chain(given).collect();
-                let _ = Config::resolve(&entries);
+                let _ = resolve(&REGISTRY, &entries);
             }
         }
     }

@@ -40,6 +40,33 @@ pub trait Executor: Send + Sync {
     }
 }
 
+/// A handle is as good as the executor.
+impl Executor for Arc<dyn Executor> {
+    fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
+        (**self).compile(program)
+    }
+
+    fn buffer(&self, meta: &Meta) -> Result<Buffer> {
+        (**self).buffer(meta)
+    }
+
+    fn share(&self) -> Arc<dyn Executor> {
+        (**self).share()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        (**self).free_bytes()
+    }
+
+    fn upload(&self, value: &Array) -> Result<Buffer> {
+        (**self).upload(value)
+    }
+
+    fn duplicate(&self, buffer: &Buffer) -> Result<Buffer> {
+        (**self).duplicate(buffer)
+    }
+}
+
 /// A planned program, bound to buffers. Inputs that are set, and outputs that nobody binds, get buffers of their own.
 ///
 /// An executor writes the first five methods; the others are the same everywhere.

@@ -1,9 +1,12 @@
-//! The paper's experiments, one file each: rows that hold what the paper printed beside what came out.
+//! Tasks and studies.
+//!
+//! A [`Task`] is a bi-level problem with settings; a [`Study`] is a list of runs and measurements, and the rows they come to,
+//! with what the paper printed beside what came out. A [`Registry`] holds them, with all methods and optimizers.
 //!
 //! The paper is Kim and Hospedales' HPO-SGLD. Every table can be had with
 //!
 //! ```text
-//! bilevel reproduce [ITEM|all] [--quick] [--json] [--out DIR]
+//! bilevel reproduce [STUDY|all] [--quick] [--json] [--out DIR]
 //! ```
 //!
 //! # What does not reproduce, and why
@@ -49,48 +52,32 @@
 //!   throw λ from bound to bound, AmIGO-CG came to .054 and .131.
 
 pub mod digits;
-mod experiment;
-mod experiments;
 mod figure;
+mod label;
 mod prepared;
 pub mod price;
+mod registry;
 mod row;
+pub mod run;
 pub mod runs;
+mod settings;
+pub mod spread;
 pub mod statistics;
-pub mod synthetic;
+pub mod studies;
+mod study;
+mod suit;
 mod task;
-mod tasks;
+pub mod tasks;
 
-pub use experiment::{Effort, Experiment, Report};
-pub use experiments::noisy_synth1d;
-pub use figure::{Figure, Series};
-pub use row::{HEADINGS, Row, Verdict, table};
-pub use task::{Defaults, InnerLoop, OptimizerKind, Picture, Setup, Task, TaskOptions};
-pub use tasks::{task, tasks};
-
-/// All experiments, in the order of the paper.
-///
-/// ```
-/// use bilevel_tasks::{Effort, experiments};
-/// let toy = &experiments()[0];
-/// let rows = toy.run(Effort::Quick, &mut |_| ())?;
-/// assert_eq!(rows[0].paper, Some(0.0083));
-/// # Ok::<(), bilevel::Error>(())
-/// ```
-pub fn experiments() -> &'static [Experiment] {
-    experiments::ALL
-}
-
-/// The experiment of this name, or else the names nearest to it.
-///
-/// ```
-/// assert!(bilevel_tasks::find("synth1d").is_ok());
-/// assert_eq!(bilevel_tasks::find("noisysynth1d").unwrap_err()[0], "noisy-synth1d");
-/// ```
-pub fn find(name: &str) -> Result<&'static Experiment, Vec<&'static str>> {
-    experiments().iter().find(|e| e.name == name).ok_or_else(|| {
-        let mut near = bilevel::by_nearness(name, experiments().iter().map(|e| e.name));
-        near.truncate(3);
-        near
-    })
-}
+pub use figure::{Series, figure};
+pub use label::label;
+pub use registry::{KnownMethod, KnownOptimizer, KnownTask, Registry, meanings};
+pub use row::{Row, Verdict, row_table};
+pub(crate) use run::optimizers;
+pub use run::{Config, Device, LambdaLeaf};
+pub use settings::Settings;
+pub use study::{
+    AnyMeasure, Done, Findings, Finished, FinishedRun, Item, Measure, Place, Plan, Study, Work, conduct, do_item,
+    in_memory,
+};
+pub use task::{AnyTask, Context, Defaults, InnerLoop, Picture, Task};

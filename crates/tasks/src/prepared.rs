@@ -47,19 +47,22 @@ impl Estimator for Prepared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runs::Outer;
+    use crate::{Registry, tasks::Synth1d};
     use bilevel::{Cpu, RmdFo, StopReason, StopSignal};
     use std::time::Duration;
 
     #[test]
     fn a_signal_breaks_off_a_method_that_was_prepared_before_the_run() {
-        let problem = crate::synthetic::problem(0.1, 0.0).unwrap();
+        let registry = Registry::everything();
+        let config = registry.config(&Synth1d::default()).unwrap();
+        let problem = config.problem(&registry).unwrap();
         let signal = StopSignal::new();
-        let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap().stopped_by(signal.clone());
+        let cpu = Cpu::with_threads(1);
+        let session = Session::new(&problem, &cpu).unwrap().stopped_by(signal.clone());
         // Left alone it would train for minutes.
         let endless = RmdFo { step: 1e-3, steps: 2_000_000_000, ..RmdFo::default() };
         let method = Prepared::new(&endless, &session).unwrap();
-        let driver = Outer { rate: 0.1, iterations: 1 }.driver(&problem, &method, 1).stop_signal(signal.clone());
+        let driver = config.driver_by(method, &registry, &problem, Box::new(cpu)).unwrap().stop_signal(signal.clone());
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(50));

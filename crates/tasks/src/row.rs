@@ -1,11 +1,12 @@
-//! One line of a table: what the paper printed, what the protocol should give, what came out.
+//! One line of a table: what the paper printed, what a reference gives, what came out, and what it cost.
 
-use std::fmt::Write as _;
+use bilevel_report::{Column, Table};
+use serde::Serialize;
 
 /// Whether a number came out as it was printed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// It agrees with the paper; where the paper has no number, with the expected one.
+    /// It agrees with the paper; where the paper has no number, with the reference.
     Reproduced,
     /// It does not, and why.
     NotReproduced(String),
@@ -13,7 +14,7 @@ pub enum Verdict {
     Better,
     /// There is no number to hold it against.
     NotClaimed,
-    /// The method does not apply here, or is too dear, and why.
+    /// The method does not apply here, or costs too much, and why.
     NotRun(String),
 }
 
@@ -52,54 +53,74 @@ impl Verdict {
     /// The reason, where there is one; else nothing.
     ///
     /// ```
-    /// assert_eq!(bilevel_tasks::Verdict::NotRun("too dear".into()).why(), "too dear");
+    /// assert_eq!(bilevel_tasks::Verdict::NotRun("it costs too much".into()).why(), "it costs too much");
     /// ```
     pub fn why(&self) -> &str {
         if let Verdict::NotReproduced(why) | Verdict::NotRun(why) = self { why } else { "" }
     }
 }
 
-/// What stands above the cells of a row: words, then numbers from the fourth to the eighth, then the verdict.
-pub const HEADINGS: [&str; 9] = ["method", "setting", "metric", "paper", "expected", "ours", "sd", "seeds", "verdict"];
-
-/// A number of an experiment beside the numbers it is held against.
+/// A number of a study beside the numbers it is held against.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Name of the experiment.
-    pub experiment: &'static str,
+    /// Name of the study.
+    pub study: String,
     /// The method, as the paper calls it.
     pub method: String,
     /// What distinguishes this run: inner iterations, temperature, start.
     pub setting: String,
     /// What was measured.
-    pub metric: &'static str,
+    pub metric: String,
     /// What the paper printed.
     pub paper: Option<f64>,
-    /// What the protocol is known to give, or the truth where it is known independently.
-    pub expected: Option<f64>,
+    /// What an independent program or the protocol is known to give, or the truth where it is known.
+    pub reference: Option<f64>,
     /// What came out; the mean where there are several seeds, and nothing where no run arrived.
     pub ours: Option<f64>,
     /// Standard deviation over the seeds.
-    pub sd: Option<f64>,
+    pub spread: Option<f64>,
     /// Runs it was taken over.
     pub seeds: u32,
+    /// What one of them cost, in gradients.
+    pub cost: Option<f64>,
+    /// What one of them took, in seconds; not in the file of rows, which no machine decides.
+    pub seconds: Option<f64>,
     /// Whether it agrees.
     pub verdict: Verdict,
 }
 
+/// A row as a file has it.
+#[derive(Serialize)]
+struct Written<'a> {
+    study: &'a str,
+    method: &'a str,
+    setting: &'a str,
+    metric: &'a str,
+    paper: Option<f64>,
+    reference: Option<f64>,
+    ours: Option<f64>,
+    spread: Option<f64>,
+    seeds: u32,
+    cost: Option<f64>,
+    verdict: &'a str,
+    reason: &'a str,
+}
+
 impl Row {
     /// A row of one run with no numbers to hold it against yet.
-    pub fn new(experiment: &'static str, method: impl Into<String>, metric: &'static str, ours: f64) -> Self {
+    pub fn new(study: impl Into<String>, method: impl Into<String>, metric: impl Into<String>, ours: f64) -> Self {
         Row {
-            experiment,
+            study: study.into(),
             method: method.into(),
             setting: String::new(),
-            metric,
+            metric: metric.into(),
             paper: None,
-            expected: None,
+            reference: None,
             ours: ours.is_finite().then_some(ours),
-            sd: None,
+            spread: None,
             seeds: 1,
+            cost: None,
+            seconds: None,
             verdict: Verdict::NotClaimed,
         }
     }
@@ -116,15 +137,27 @@ impl Row {
         self
     }
 
-    /// With the number it should be.
-    pub fn expected(mut self, expected: impl Into<Option<f64>>) -> Self {
-        self.expected = expected.into();
+    /// With the number of a reference.
+    pub fn reference(mut self, reference: impl Into<Option<f64>>) -> Self {
+        self.reference = reference.into();
+        self
+    }
+
+    /// With what a run cost, in gradients.
+    pub fn cost(mut self, cost: impl Into<Option<f64>>) -> Self {
+        self.cost = cost.into().filter(|cost| cost.is_finite());
+        self
+    }
+
+    /// With what a run took, in seconds.
+    pub fn took(mut self, seconds: impl Into<Option<f64>>) -> Self {
+        self.seconds = seconds.into().filter(|seconds| seconds.is_finite());
         self
     }
 
     /// With the spread over a number of runs.
     pub fn over(mut self, sd: f64, seeds: u32) -> Self {
-        (self.sd, self.seeds) = (sd.is_finite().then_some(sd), seeds);
+        (self.spread, self.seeds) = (sd.is_finite().then_some(sd), seeds);
         self
     }
 
@@ -138,8 +171,8 @@ impl Row {
     /// assert_eq!(row(0.3).verdict.word(), "not reproduced");
     /// ```
     pub fn verdict(mut self, verdict: Verdict) -> Self {
-        let error = self.sd.map_or(0.0, |sd| sd / f64::from(self.seeds.max(1)).sqrt());
-        self.verdict = match self.paper.or(self.expected) {
+        let error = self.spread.map_or(0.0, |sd| sd / f64::from(self.seeds.max(1)).sqrt());
+        self.verdict = match self.paper.or(self.reference) {
             Some(held) if verdict == Verdict::Reproduced && held != 0.0 && error > 0.5 * held.abs() => {
                 Verdict::NotReproduced(format!("undecided: the standard error over the runs is {error:.2}"))
             }
@@ -148,63 +181,31 @@ impl Row {
         self
     }
 
-    /// The row as one line of JSON.
+    /// The row as one line of JSON: the same for the same study, whatever the machine.
     ///
     /// ```
     /// let row = bilevel_tasks::Row::new("synth1d", "RMD", "lambda", 0.736).paper(0.736);
-    /// assert!(row.to_json().starts_with(r#"{"experiment":"synth1d","method":"RMD","setting":"","metric":"lambda","paper":0.736,"#));
+    /// assert!(row.to_json().starts_with(r#"{"study":"synth1d","method":"RMD","setting":"","metric":"lambda","paper":0.736,"#));
     /// ```
     pub fn to_json(&self) -> String {
-        let number = |n: Option<f64>| n.filter(|n| n.is_finite()).map_or("null".into(), |n| format!("{n}"));
-        format!(
-            "{{\"experiment\":{},\"method\":{},\"setting\":{},\"metric\":{},\"paper\":{},\"expected\":{},\"ours\":{},\
-             \"sd\":{},\"seeds\":{},\"verdict\":{},\"why\":{}}}",
-            quoted(self.experiment),
-            quoted(&self.method),
-            quoted(&self.setting),
-            quoted(self.metric),
-            number(self.paper),
-            number(self.expected),
-            number(self.ours),
-            number(self.sd),
-            self.seeds,
-            quoted(self.verdict.word()),
-            quoted(self.verdict.why()),
-        )
+        let finite = |number: Option<f64>| number.filter(|number| number.is_finite());
+        let written = Written {
+            study: &self.study,
+            method: &self.method,
+            setting: &self.setting,
+            metric: &self.metric,
+            paper: finite(self.paper),
+            reference: finite(self.reference),
+            ours: finite(self.ours),
+            spread: finite(self.spread),
+            seeds: self.seeds,
+            cost: finite(self.cost),
+            verdict: self.verdict.word(),
+            reason: self.verdict.why(),
+        };
+        // Numbers and words can always be written down.
+        serde_json::to_string(&written).unwrap_or_default()
     }
-
-    /// The row as a person reads it, under [`HEADINGS`].
-    ///
-    /// ```
-    /// let row = bilevel_tasks::Row::new("synth1d", "RMD", "λ", 0.736).paper(0.736);
-    /// assert_eq!(row.cells(), ["RMD", "", "λ", "0.7360", "–", "0.7360", "–", "1", "no claim"]);
-    /// ```
-    pub fn cells(&self) -> [String; 9] {
-        [
-            self.method.clone(),
-            self.setting.clone(),
-            self.metric.into(),
-            number(self.paper),
-            number(self.expected),
-            number(self.ours),
-            number(self.sd),
-            self.seeds.to_string(),
-            self.verdict.word().into(),
-        ]
-    }
-}
-
-/// A string as JSON writes it.
-pub(crate) fn quoted(text: &str) -> String {
-    let mut out = String::from('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if (c as u32) < 0x20 => _ = write!(out, "\\u{:04x}", c as u32),
-            c => out.push(c),
-        }
-    }
-    out + "\""
 }
 
 /// Four decimals for what is of the size of 1, whole numbers for counts, powers of ten for the very small.
@@ -217,40 +218,63 @@ fn number(n: Option<f64>) -> String {
     }
 }
 
-/// Rows as an aligned table, with the reasons of what does not agree under it.
+/// Rows as a table, and the numbered reasons of what does not agree. Columns in which nothing stands are left out.
 ///
 /// ```
-/// let rows = [bilevel_tasks::Row::new("synth1d", "RMD", "lambda", 0.736).paper(0.736)];
-/// assert!(bilevel_tasks::table(&rows).contains("0.7360"));
+/// let rows = [bilevel_tasks::Row::new("synth1d", "RMD", "λ", 0.736).paper(0.736)];
+/// let (table, reasons) = bilevel_tasks::row_table(&rows);
+/// assert_eq!(table.rows[0], ["RMD", "λ", "0.7360", "0.7360", "no claim"]);
+/// assert!(reasons.is_empty());
 /// ```
-pub fn table(rows: &[Row]) -> String {
-    let mut lines = vec![HEADINGS.map(String::from)];
+pub fn row_table(rows: &[Row]) -> (Table, Vec<String>) {
     let mut reasons: Vec<&str> = vec![];
+    let mut lines: Vec<Vec<String>> = vec![];
     for row in rows {
-        let mut cells = row.cells();
-        if !row.verdict.why().is_empty() {
-            let found = reasons.iter().position(|reason| *reason == row.verdict.why());
-            let index = found.unwrap_or_else(|| {
-                reasons.push(row.verdict.why());
+        let mut verdict = row.verdict.word().to_string();
+        let why = row.verdict.why();
+        if !why.is_empty() {
+            let known = reasons.iter().position(|reason| *reason == why);
+            let number = known.unwrap_or_else(|| {
+                reasons.push(why);
                 reasons.len() - 1
             });
-            _ = write!(cells[8], " [{}]", index + 1);
+            verdict += &format!(" [{}]", number + 1);
         }
-        lines.push(cells);
+        lines.push(vec![
+            row.method.clone(),
+            row.setting.clone(),
+            row.metric.clone(),
+            number(row.paper),
+            number(row.reference),
+            number(row.ours),
+            match row.spread {
+                Some(_) => format!("{} ({})", number(row.spread), row.seeds),
+                None => "–".into(),
+            },
+            number(row.cost),
+            number(row.seconds),
+            verdict,
+        ]);
     }
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 9] = std::array::from_fn(width);
-    let mut out = String::new();
-    for line in &lines {
-        let mut text = String::new();
-        for (i, (cell, width)) in line.iter().zip(widths).enumerate() {
-            _ = if (3..8).contains(&i) { write!(text, "{cell:>width$}  ") } else { write!(text, "{cell:<width$}  ") };
-        }
-        out += text.trim_end();
-        out.push('\n');
-    }
-    for (i, reason) in reasons.iter().enumerate() {
-        _ = writeln!(out, "[{}] {reason}", i + 1);
-    }
-    out
+    let (text, numeric) = (Column::text, Column::numeric);
+    let columns = [
+        text("method"),
+        text("setting"),
+        text("metric"),
+        numeric("paper"),
+        numeric("reference"),
+        numeric("ours"),
+        numeric("spread (seeds)"),
+        numeric("cost"),
+        numeric("seconds"),
+        text("verdict"),
+    ];
+    let stands = |column: usize| lines.iter().any(|line| !["", "–"].contains(&line[column].as_str()));
+    let kept: Vec<usize> = (0..columns.len()).filter(|column| stands(*column)).collect();
+    let table = Table {
+        columns: kept.iter().map(|column| columns[*column].clone()).collect(),
+        rows: lines.iter().map(|line| kept.iter().map(|column| line[*column].clone()).collect()).collect(),
+        caption: String::new(),
+    };
+    (table, reasons.iter().enumerate().map(|(i, why)| format!("[{}] {why}", i + 1)).collect())
 }

@@ -1,34 +1,53 @@
-//! A task: a bi-level problem with a name, and settings with which every method works on it out of the box.
+//! A task: a bi-level problem with settings of its own, and defaults with which every method works on it out of the box.
 
-use bilevel::{AnyMethod, DType, Method, Problem, Result, Suited};
-use std::path::PathBuf;
+use crate::{LambdaLeaf, Settings};
+use bilevel::{DType, InnerOptimizer, Problem, Result};
+use bilevel_report::Section;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::fmt::Debug;
+use std::path::{Path, PathBuf};
 
-/// What a task may be told before it is set up.
+/// What a task is told when it builds its problem, beside its own settings.
 ///
 /// ```
-/// use bilevel_tasks::TaskOptions;
-/// let options = TaskOptions { seed: 3, ..TaskOptions::default() };
-/// assert!(options.data_dir.is_none());
+/// use bilevel_tasks::Context;
+/// let context = Context { seed: 3, ..Context::default() };
+/// assert!(context.data.is_none());
 /// ```
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TaskOptions {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Context {
     /// Decides whatever is random about the task itself: a split of the data, wrong labels.
     pub seed: u64,
-    /// Where files of data lie, for tasks that need some.
-    pub data_dir: Option<PathBuf>,
-    /// The floating-point type, where it should not be the task's own.
-    pub dtype: Option<DType>,
+    /// Where files of data lie (`--data`), for tasks that read some.
+    pub data: Option<PathBuf>,
+    /// The floating-point type.
+    pub dtype: DType,
 }
 
-/// Which optimizer moves λ, with its usual settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OptimizerKind {
-    /// Plain descent.
-    Sgd,
-    /// Heavy ball.
-    Momentum,
-    /// Adam.
-    Adam,
+impl Default for Context {
+    fn default() -> Self {
+        Context { seed: 0, data: None, dtype: DType::F64 }
+    }
+}
+
+impl Context {
+    /// The data folder, or an error that says how to name one.
+    ///
+    /// ```
+    /// let error = bilevel_tasks::Context::default().data_dir("pets").unwrap_err();
+    /// assert_eq!(error.to_string(), "pets reads files of data; say where they are with --data DIR ('bilevel data list' names them)");
+    /// ```
+    pub fn data_dir(&self, task: &str) -> Result<&Path> {
+        self.data.as_deref().ok_or_else(|| bilevel::Error::Problem {
+            reason: format!(
+                "{task} reads files of data; say where they are with --data DIR ('bilevel data list' names them)"
+            ),
+        })
+    }
 }
 
 /// The inner loop that suits a task, whichever method runs it.
@@ -44,7 +63,7 @@ pub struct InnerLoop {
     pub curvature: f64,
 }
 
-/// The outer loop that suits a task.
+/// The loops that suit a task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Defaults {
     /// The method to begin with.
@@ -52,7 +71,7 @@ pub struct Defaults {
     /// Settings shared by all methods.
     pub inner: InnerLoop,
     /// What moves λ.
-    pub optimizer: OptimizerKind,
+    pub optimizer: InnerOptimizer,
     /// Outer learning rate.
     pub rate: f64,
     /// The rate falls to 0 along half a cosine.
@@ -95,59 +114,158 @@ impl Picture {
     }
 }
 
-/// A task that is ready to run.
-pub struct Setup {
-    /// The problem, with measures on data no loss has seen, where there are any.
-    pub problem: Problem,
-    /// Settings to begin with.
-    pub defaults: Defaults,
-    /// How to look at λ, where it can be looked at.
-    pub picture: Option<Picture>,
-}
-
-/// A named bi-level problem. All of them: [`tasks`](crate::tasks()).
+/// A bi-level problem with settings: its fields are the keys of `[task]` in a configuration, their doc comments the comments
+/// beside them, and its `Default` their defaults. Fields are numbers, truths, strings and enums of plain words; a path that
+/// may be missing is an empty string.
 ///
 /// ```
-/// use bilevel::Driver;
-/// use bilevel_tasks::{TaskOptions, task};
-/// let synth = task("synth1d")?;
-/// let setup = synth.setup(&TaskOptions::default())?;
-/// let outcome = Driver::new(&setup.problem, synth.method("ift-cg")?).iterations(10).run()?;
-/// assert!(!outcome.reason.is_failure());
+/// use bilevel::{DType, Driver, InnerOptimizer, Leaf, Problem, Result, Variable};
+/// use bilevel_tasks::{Context, Defaults, InnerLoop, Registry, Task};
+/// use schemars::JsonSchema;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+/// #[serde(default, deny_unknown_fields)]
+/// struct Decay {
+///     /// what the parameter is trained towards
+///     target: f64,
+/// }
+///
+/// impl Default for Decay {
+///     fn default() -> Self {
+///         Decay { target: 2.0 }
+///     }
+/// }
+///
+/// impl Task for Decay {
+///     const NAME: &'static str = "decay";
+///     const SUMMARY: &'static str = "the weight decay with which training ends at 1";
+///
+///     fn build(&self, context: &Context) -> Result<Problem> {
+///         let target = self.target;
+///         Problem::new(Leaf(Variable::constant([], 0.1).at_least(0.0)), Leaf(Variable::constant([], 0.0)))
+///             .dtype(context.dtype)
+///             .inner(move |_, l, t| (t.0 - target).square() + l.0 * t.0.square())
+///             .outer(|_, _, t| (t.0 - 1.0).square())
+///             .build()
+///             .map(Problem::erase)
+///     }
+///
+///     fn defaults(&self) -> Defaults {
+///         Defaults {
+///             method: "rmd",
+///             inner: InnerLoop { step: 0.1, steps: 20, temperature: 0.0, curvature: 4.0 },
+///             optimizer: InnerOptimizer::Sgd,
+///             rate: 0.5,
+///             cosine: false,
+///             iterations: 100,
+///             cold: false,
+///             dtype: DType::F64,
+///         }
+///     }
+/// }
+///
+/// let registry = Registry::new().task::<Decay>();
+/// let config = registry.config(&Decay { target: 3.0 })?;
+/// let problem = config.problem(&registry)?;
+/// let outcome = config.driver(&registry, &problem, Box::new(bilevel::Cpu::with_threads(1)))?.run()?;
+/// assert!((outcome.lambda.leaves()[0].item().unwrap() - 2.0).abs() < 0.1);
+/// # use bilevel::Tree;
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-#[derive(Debug)]
-pub struct Task {
+pub trait Task: Clone + Debug + Default + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static {
     /// Its name, as on the command line.
-    pub name: &'static str,
+    const NAME: &'static str;
     /// What is learned, in one line.
-    pub summary: &'static str,
-    /// Settings to begin with.
-    pub defaults: Defaults,
-    /// How to look at λ, where it can be looked at.
-    pub picture: Option<Picture>,
-    pub(crate) problem: fn(&TaskOptions, DType) -> Result<Problem>,
+    const SUMMARY: &'static str;
+
+    /// The problem with these settings. A setting outside its range is [`Error::Setting`](bilevel::Error::Setting).
+    fn build(&self, context: &Context) -> Result<Problem>;
+
+    /// The loops that suit these settings.
+    fn defaults(&self) -> Defaults;
+
+    /// Whether these settings make it read files, so that `--data` is of use.
+    fn reads_data(&self) -> bool {
+        false
+    }
+
+    /// λ as images, where a leaf of it can be seen so.
+    fn picture(&self) -> Option<Picture> {
+        None
+    }
+
+    /// λ as a person would look at it, beside what every report shows of it: drawings, tables, a sentence.
+    fn show(&self, _lambda: &[LambdaLeaf], _context: &Context) -> Vec<Section> {
+        vec![]
+    }
+
+    /// Settings of a method that suit this task beyond those of the inner loop.
+    fn suit(&self, _method: &mut Settings) {}
 }
 
-impl Task {
-    /// The problem with its defaults.
-    pub fn setup(&self, options: &TaskOptions) -> Result<Setup> {
-        let problem = (self.problem)(options, options.dtype.unwrap_or(self.defaults.dtype))?;
-        Ok(Setup { problem, defaults: self.defaults, picture: self.picture })
+/// Any task, with its settings.
+pub trait AnyTask: Debug + Send + Sync {
+    /// Its name.
+    fn name(&self) -> &'static str;
+    /// What is learned, in one line.
+    fn summary(&self) -> &'static str;
+    /// Its settings, with its name among them.
+    fn settings(&self) -> Settings;
+    /// See [`Task::build`].
+    fn build(&self, context: &Context) -> Result<Problem>;
+    /// See [`Task::defaults`].
+    fn defaults(&self) -> Defaults;
+    /// See [`Task::reads_data`].
+    fn reads_data(&self) -> bool;
+    /// See [`Task::picture`].
+    fn picture(&self) -> Option<Picture>;
+    /// See [`Task::show`].
+    fn show(&self, lambda: &[LambdaLeaf], context: &Context) -> Vec<Section>;
+    /// See [`Task::suit`].
+    fn suit(&self, method: &mut Settings);
+}
+
+impl<T: Task> AnyTask for T {
+    fn name(&self) -> &'static str {
+        T::NAME
     }
 
-    /// The method of this name with settings that suit this task: all methods run the same inner loop.
-    ///
-    /// ```
-    /// use bilevel::AnyMethod;
-    /// let AnyMethod::Rmd(rmd) = bilevel_tasks::task("synth1d")?.method("rmd")? else { panic!() };
-    /// assert_eq!((rmd.step, rmd.steps), (0.005, 100));
-    /// # Ok::<(), bilevel::Error>(())
-    /// ```
-    pub fn method(&self, name: &str) -> Result<AnyMethod> {
-        let InnerLoop { step, steps, temperature, curvature } = self.defaults.inner;
-        let mut method = AnyMethod::named(name)?;
-        method.suit(&Suited { step, steps, temperature, curvature });
-        Ok(method)
+    fn summary(&self) -> &'static str {
+        T::SUMMARY
     }
+
+    fn settings(&self) -> Settings {
+        Settings::new(T::NAME, self)
+    }
+
+    fn build(&self, context: &Context) -> Result<Problem> {
+        Task::build(self, context)
+    }
+
+    fn defaults(&self) -> Defaults {
+        Task::defaults(self)
+    }
+
+    fn reads_data(&self) -> bool {
+        Task::reads_data(self)
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        Task::picture(self)
+    }
+
+    fn show(&self, lambda: &[LambdaLeaf], context: &Context) -> Vec<Section> {
+        Task::show(self, lambda, context)
+    }
+
+    fn suit(&self, method: &mut Settings) {
+        Task::suit(self, method)
+    }
+}
+
+/// The JSON schema of settings, with nothing defined elsewhere.
+pub(crate) fn schema_of<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    settings.into_generator().into_root_schema_for::<T>().to_value()
 }

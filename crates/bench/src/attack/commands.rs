@@ -54,7 +54,7 @@ impl Commands {
         write("plain-file", b"somebody's own words\n")?;
         write("empty.toml", b"")?;
         write("noise.toml", &(0..4000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect::<Vec<_>>())?;
-        write("escape.toml", b"experiment = \"\x1b[31msynth1d\"\n\"\x1b[2J\" = 1\n")?;
+        write("escape.toml", b"task.name = \"\x1b[31msynth1d\"\n\"\x1b[2J\" = 1\n")?;
         Ok(Commands { bilevel: bilevel.clone(), known, stock })
     }
 
@@ -103,16 +103,13 @@ impl Commands {
                 line.add("--quick");
                 if !dice.one_in(5) {
                     // Those that take longer than a second are left to their own tests.
-                    let slow = ["noisy-synth1d", "evolutionary-search", "finite-temperature", "digits-equal-cost"];
+                    let slow =
+                        ["noisy-synth1d", "evolutionary-search", "finite-temperature", "digits", "digits-equal-cost"];
                     let quick: Vec<&String> =
                         self.known.items.iter().filter(|item| !slow.contains(&item.as_str())).collect();
                     let good = quick.get(dice.below(quick.len())).map_or("all".into(), |item| item.to_string());
                     line.add(if dice.one_in(3) { words::word(dice, &self.known.items) } else { good });
                 }
-                self.out(dice, &mut line);
-            }
-            "digits" => {
-                line.add("--quick");
                 self.out(dice, &mut line);
             }
             "completions" if !dice.one_in(3) => {
@@ -121,7 +118,7 @@ impl Commands {
             "completions" => line.add(words::word(dice, &["bash".into()])),
             _ => {}
         }
-        if ["run", "resume", "compare", "digits", "check", "reproduce", "list"].contains(&command) && dice.one_in(3) {
+        if ["run", "resume", "compare", "check", "reproduce", "list"].contains(&command) && dice.one_in(3) {
             line.add("--json");
             line.json = true;
         }
@@ -142,7 +139,7 @@ impl Commands {
         line
     }
 
-    /// An experiment or a file, and changes to it.
+    /// A task or a file, and changes to it.
     fn which(&self, dice: &mut Dice, line: &mut Line, run: bool) {
         let method = dice.below(self.known.methods.len());
         line.add(self.what(dice, line.wild));
@@ -205,7 +202,7 @@ impl Commands {
 
     fn what(&self, dice: &mut Dice, wild: bool) -> OsString {
         match if wild { dice.below(14) } else { 4 + dice.below(10) } {
-            0 => words::word(dice, &self.known.experiments).into(),
+            0 => words::word(dice, &self.known.tasks).into(),
             1 => dice
                 .pick(&["empty.toml", "noise.toml", "escape.toml", "folder.toml", "missing.toml", "dangling"])
                 .into(),
@@ -213,7 +210,7 @@ impl Commands {
             3 | 4 => "good.toml".into(),
             5 | 6 => "random.toml".into(),
             7 => "finished/config.toml".into(),
-            _ => self.known.experiments[dice.below(self.known.experiments.len())].clone().into(),
+            _ => self.known.tasks[dice.below(self.known.tasks.len())].clone().into(),
         }
     }
 
@@ -254,7 +251,7 @@ impl Commands {
         let is_json = match command {
             _ if line.dry => true,
             "schema" => parses(&out),
-            "reproduce" if line.json => out.lines().all(parses),
+            "reproduce" | "compare" if line.json => out.lines().all(parses),
             _ if line.json => parses(&out),
             _ => true,
         };
@@ -274,10 +271,12 @@ impl Commands {
                     None => faults.push("says success but leaves no folder".into()),
                 }
             }
-            "digits" if line.out.is_some() => {
-                let result = below(line, "").map(|folder| folder.join("result.json"));
-                if !result.is_some_and(|path| path.is_file()) {
-                    faults.push("says success but has no result".into());
+            "reproduce" if line.out.is_some() => {
+                let rows = below(line, "").map(|folder| folder.join("rows.jsonl"));
+                // Without a study it names the studies and writes nothing.
+                let listed = out.starts_with("Studies ") || out.starts_with("{\"study\"") && out.contains("\"title\"");
+                if !listed && !rows.is_some_and(|path| path.is_file()) {
+                    faults.push("says success but has no rows".into());
                 }
             }
             "resume" => faults.extend(finished::faults(&seen.join("finished"))),
@@ -288,7 +287,7 @@ impl Commands {
 }
 
 /// Every command with how often it is taken.
-const COMMANDS: [(&str, usize); 13] = [
+const COMMANDS: [(&str, usize); 12] = [
     ("run", 30),
     ("check", 12),
     ("compare", 8),
@@ -297,8 +296,7 @@ const COMMANDS: [(&str, usize); 13] = [
     ("list", 3),
     ("schema", 2),
     ("completions", 4),
-    ("reproduce", 3),
-    ("digits", 2),
+    ("reproduce", 5),
     ("tour", 1),
     ("--help", 1),
     ("", 4),

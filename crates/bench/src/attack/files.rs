@@ -19,7 +19,7 @@ const EVERY: &str = "checkpoint.every=3";
 /// The runs that are damaged: different in what they keep between iterations.
 const RUNS: [&[&str]; 4] = [
     &["synth1d"],
-    &["noisy-synth1d", "--method", "hpo-sgld"],
+    &["synth1d", "--set", "task.noise=0.3", "--method", "hpo-sgld"],
     &["quadratics", "--set", "outer.optimizer.name=\"adam\""],
     &["sine-initialisation", "--tensorboard"],
 ];
@@ -137,7 +137,7 @@ impl Files {
         // A digit that was flipped in a result that was kept cannot be told from another.
         let flipped = damage.iter().any(|(_, way)| *way == Way::FlipBits);
         if answer.done() && !flipped {
-            faults.extend(finished::differences_in(&folder, &self.stock.seen().join("kept"), "compare.json"));
+            faults.extend(finished::differences_in(&folder, &self.stock.seen().join("kept"), "rows.jsonl"));
         }
         tried.blame(&described(&answer, &damage), faults);
         Ok(tried)

@@ -27,8 +27,8 @@ pub struct Key {
 /// Names and keys the command knows.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// Experiments.
-    pub experiments: Vec<String>,
+    /// Tasks.
+    pub tasks: Vec<String>,
     /// Methods.
     pub methods: Vec<String>,
     /// Items to reproduce.
@@ -46,7 +46,7 @@ impl Known {
             let all = list[what].as_array().into_iter().flatten();
             all.filter_map(|entry| entry["name"].as_str().map(String::from)).collect()
         };
-        let (experiments, methods) = (names("experiments"), names("methods"));
+        let (tasks, methods) = (names("tasks"), names("methods"));
         // Two columns after a head line; the last item is all of them.
         let items = bilevel.prepare(place, &["reproduce"])?;
         let items: Vec<String> = items
@@ -54,14 +54,14 @@ impl Known {
             .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next().map(String::from))
             .filter(|item| item != "all")
             .collect();
-        if experiments.is_empty() || methods.is_empty() || items.is_empty() {
+        if tasks.is_empty() || methods.is_empty() || items.is_empty() {
             return Err(BenchError::Attack("'bilevel list' and 'bilevel reproduce' name nothing to attack".into()));
         }
         let keys = methods
             .iter()
-            .map(|method| Ok(parse(&bilevel.prepare(place, &["run", &experiments[0], "-m", method, "--dry-run"])?)))
+            .map(|method| Ok(parse(&bilevel.prepare(place, &["run", &tasks[0], "-m", method, "--dry-run"])?)))
             .collect::<Result<_>>()?;
-        Ok(Known { experiments, methods, items, keys })
+        Ok(Known { tasks, methods, items, keys })
     }
 
     /// A setting `KEY=VALUE` of one of these methods; where it is wild, wrong in some way for one in three.
@@ -85,9 +85,11 @@ impl Known {
     /// A configuration file; where it is wild, keys may be given twice, misspelt or of another type.
     pub fn file(&self, dice: &mut Dice, wild: bool) -> String {
         let method = dice.below(self.methods.len());
-        let experiment = &self.experiments[dice.below(self.experiments.len())];
-        let mut lines = vec![format!("experiment = \"{experiment}\"")];
-        for key in self.keys[method].iter().filter(|key| key.name != "experiment") {
+        let task = dice.below(self.tasks.len());
+        let mut lines = vec![format!("task.name = \"{}\"", self.tasks[task])];
+        // The settings of a task that are known are those of the first.
+        let fits = |key: &&Key| key.name != "task.name" && (task == 0 || !key.name.starts_with("task."));
+        for key in self.keys[method].iter().filter(fits) {
             match if wild { dice.below(40) } else { 4 + dice.below(36) } {
                 0 => lines.push(format!("{} = {}", key.name, words::number(dice))),
                 1 => lines.push(format!("{} = {}", words::slip(dice, &key.name), key.default)),

@@ -2,17 +2,18 @@
 //! trusted, and do the first iterations of a run go well?
 
 use super::run::resolve;
-use crate::advice::{InnerSteps, advice};
 use crate::arguments::Check;
-use crate::config::Config;
+use crate::commands::advice::{InnerSteps, advice};
 use crate::errors::{CliError, Result};
-use crate::interrupt::end_on_interrupt;
+use crate::run::device::{executor, settled};
+use crate::run::execute::problem;
+use crate::terminal::interrupt::end_on_interrupt;
 use bilevel::{
     Agreement, Curvature, Diagnosis, Key, Method, Precision, PrecisionReport, Problem, ProblemReport, Recorder,
-    Session, Snapshot, StopReason, methods_for,
+    Session, Snapshot, StopReason,
 };
 use bilevel_graph::CheckReport;
-use bilevel_tasks::Setup;
+use bilevel_tasks::{Config, Registry};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,9 +35,10 @@ struct FirstIterations {
 
 impl FirstIterations {
     /// Does what a run would do, and writes nothing.
-    fn of(config: &Config, setup: &Setup, session: &Session) -> Result<Self> {
+    fn of(config: &Config, registry: &Registry, problem: &Problem, session: &Session) -> Result<Self> {
         let numbers = Recorder::new();
-        let driver = config.driver(setup)?.iterations(config.outer.iterations.min(FIRST));
+        let executor = Box::new(executor(config.device, config.threads)?);
+        let driver = config.driver(registry, problem, executor)?.iterations(config.outer.iterations.min(FIRST));
         let outcome = driver.observe(numbers.clone()).run()?;
         let losses: Vec<f64> = numbers.iterations().iter().map(|iteration| iteration.outer_loss).collect();
         let (state, diverged) = match outcome.reason {
@@ -82,32 +84,39 @@ impl FirstIterations {
 }
 
 /// Methods that follow the inner loop and do not refuse this problem.
-fn following(config: &Config, session: &Session) -> Result<Vec<&'static str>> {
-    let task = config.task()?;
-    let applies = |name: &&str| task.method(name).and_then(|method| method.compile(session)).is_ok();
+fn following(config: &Config, registry: &Registry, session: &Session) -> Result<Vec<&'static str>> {
+    let task = registry.read_task(&config.task)?;
+    let method = |name: &str| registry.read_method(&registry.suited(&*task, name)?);
+    let applies = |name: &&str| method(name).and_then(|method| method.compile(session)).is_ok();
     Ok(["langevin-adjoint", "rmd", "fmd"].into_iter().filter(applies).collect())
 }
 
 /// Runs the command.
-pub fn check(arguments: &Check, quiet: bool, out: &mut dyn Write) -> Result<()> {
+pub fn check(registry: &Registry, arguments: &Check, quiet: bool, out: &mut dyn Write) -> Result<()> {
     let tolerance = arguments.tolerance;
     if !(tolerance > 0.0 && tolerance.is_finite()) {
         return Err(CliError::Usage(format!("--tolerance is {tolerance} but must be finite and above 0")));
     }
-    let mut config = resolve(&arguments.which)?;
-    config.device = config.device.settled(quiet)?;
-    let setup = config.setup()?;
+    let mut config = resolve(registry, &arguments.which)?;
+    config.device = settled(config.device, quiet)?;
+    let problem = problem(&config, registry)?;
+    let run_on = || executor(config.device, config.threads);
     let printing = Arc::new(Mutex::new(()));
     end_on_interrupt(printing.clone(), |()| "stopped before the check was done".into())?;
-    let session = Session::new(&setup.problem, &config.executor()?)?;
-    let first = FirstIterations::of(&config, &setup, &session)?;
+    let session = Session::new(&problem, &run_on()?)?;
+    let first = FirstIterations::of(&config, registry, &problem, &session)?;
     let looking = || -> Result<bilevel::Check> {
-        let mut looking = setup.problem.check().executor(config.executor()?).seed(config.seed).at(first.state.clone());
-        looking = looking.method(config.method());
+        let mut looking = problem.check().executor(run_on()?).seed(config.seed).at(first.state.clone());
+        looking = looking.method(config.method(registry)?);
         if arguments.all_methods {
-            let others = methods_for(&setup.problem)?.into_iter().filter(|info| info.name != config.method.name());
-            for info in others {
-                looking = looking.method(config.task()?.method(info.name)?);
+            let task = registry.read_task(&config.task)?;
+            for known in registry.methods().iter().filter(|known| known.info.name != config.method.name()) {
+                let method = registry.read_method(&registry.suited(&*task, known.info.name)?)?;
+                match method.applies(&problem) {
+                    Ok(()) => looking = looking.method(method),
+                    Err(bilevel::Error::NotApplicable { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         Ok(looking)
@@ -118,7 +127,7 @@ pub fn check(arguments: &Check, quiet: bool, out: &mut dyn Write) -> Result<()> 
         precision => Some(looking()?.compare_precision(precision)?),
     };
     let cause = first.diverged.as_ref().map(|diagnosis| diagnosis.cause);
-    let following = following(&config, &session)?;
+    let following = following(&config, registry, &session)?;
     let mut said = advice(findings.curvature, InnerSteps::of(&config), cause, &following);
     said.push(first.sentence());
     let answer = verdict(&findings, tolerance).and_then(|()| first.verdict());
@@ -127,7 +136,7 @@ pub fn check(arguments: &Check, quiet: bool, out: &mut dyn Write) -> Result<()> 
         let json = to_json(&findings, rounding.as_ref(), &first, &said, answer.is_ok());
         writeln!(out, "{json:#}")?;
     } else {
-        print(&config, &setup.problem, (&findings, rounding.as_ref()), &said, out)?;
+        print(&config, &problem, (&findings, rounding.as_ref()), &said, out)?;
     }
     answer
 }
@@ -156,9 +165,9 @@ fn print(
     out: &mut dyn Write,
 ) -> Result<()> {
     let (lambda, theta) = problem.sizes();
-    let method = config.method.name();
+    let (task, method) = (config.task.name(), config.method.name());
     let (lambda, theta) = (count(lambda, "hyperparameter"), count(theta, "parameter"));
-    writeln!(out, "{} by {method}: {lambda}, {theta}\n", config.experiment)?;
+    writeln!(out, "{task} by {method}: {lambda}, {theta}\n")?;
     writeln!(out, "{findings}")?;
     if let Some(rounding) = rounding {
         writeln!(out, "{rounding}")?;

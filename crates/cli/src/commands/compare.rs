@@ -1,45 +1,97 @@
 //! `bilevel compare`: several methods on several seeds, side by side.
 
-use crate::arguments::Compare;
-use crate::board::Board;
-use crate::compare::curves::Way;
-use crate::compare::page::page;
-use crate::compare::plan::Plan;
-use crate::compare::summary::Summary;
-use crate::compare::work::work;
+use super::reproduce::{Asked, conduct_one};
+use super::run::resolve;
+use crate::arguments::{Compare, Which};
+use crate::comparison::Comparison;
+use crate::config::entries::parse_set;
 use crate::errors::{CliError, Result};
-use crate::folder::write_whole;
-use crate::interrupt::stop_on_interrupt;
-use crate::readable::{escaped, escaped_lines, escaped_path};
+use crate::run::device::settled;
+use bilevel_tasks::{Config, Plan, Registry, Study};
+use serde_json::json;
 use std::io::Write;
 
 /// Runs the command.
-pub fn compare(arguments: &Compare, quiet: bool, out: &mut dyn Write) -> Result<()> {
-    let plan = Plan::new(arguments, quiet)?;
-    plan.begin()?;
-    let ends = work(&plan, Board::stderr(quiet), &stop_on_interrupt()?)?;
-    let ways: Vec<Way> = plan.runs.iter().map(|run| Way::read(&run.folder, run.method())).collect();
-    let seconds: Vec<f64> = ways.iter().map(|way| way.seconds).collect();
-    let summary = Summary::new(&plan, &ends, &seconds);
-    write_whole(&plan.folder.join("compare.json"), summary.json().as_bytes())?;
-    write_whole(&plan.folder.join("report.html"), page(&plan, &summary, &ways).html().as_bytes())?;
-    if arguments.json {
-        write!(out, "{}", summary.json())?;
-    } else if !quiet {
-        // In a file or a pipe nothing has to be shortened.
-        let columns =
-            terminal_size::terminal_size_of(std::io::stdout()).map_or(400, |(width, _)| (width.0 as usize).max(80));
-        write!(out, "{}", escaped_lines(&summary.table().text(columns)))?;
-        for warning in summary.warnings() {
-            writeln!(out, "{}", escaped(&warning))?;
-        }
-        writeln!(out, "kept in {0}; the report is {0}/report.html", escaped_path(&plan.folder))?;
+pub fn compare(registry: &Registry, arguments: &Compare, quiet: bool, out: &mut dyn Write) -> Result<()> {
+    check(registry, arguments)?;
+    let resolved = |method: &String, seed: Option<u64>| {
+        resolve(
+            registry,
+            &Which {
+                what: arguments.what.clone(),
+                method: Some(method.clone()),
+                seed,
+                outer: arguments.outer,
+                device: arguments.device.clone(),
+                precision: arguments.precision.clone(),
+                set: arguments.set.clone(),
+                data: arguments.data.clone(),
+            },
+        )
+    };
+    let Some(first) = arguments.methods.first() else {
+        return Err(CliError::Usage("--methods names no method".into()));
+    };
+    let first = resolved(first, None)?;
+    let device = settled(first.device, quiet)?;
+    if first.seed > i64::MAX as u64 - u64::from(arguments.seeds - 1) {
+        let sentence = format!("seed + seeds is too large: seed is {}, seeds is {}", first.seed, arguments.seeds);
+        return Err(CliError::Usage(sentence));
     }
-    if summary.has_results() {
+    let seeds: Vec<u64> = (0..u64::from(arguments.seeds)).map(|n| first.seed + n).collect();
+    let mut runs = vec![];
+    for method in &arguments.methods {
+        for &seed in &seeds {
+            runs.push(Config { device, ..resolved(method, Some(seed))? });
+        }
+    }
+    let task = registry.read_task(&first.task)?;
+    let name = format!("compare-{}", task.name());
+    let study = Comparison::new(task, arguments.methods.clone(), seeds, runs);
+    let plan = Plan { seed: first.seed, device, ..Plan::new(registry) };
+    let asked = Asked {
+        name: &name,
+        mark: mark(&study),
+        out: arguments.out.as_deref(),
+        jobs: arguments.jobs,
+        json: arguments.json,
+        quiet,
+    };
+    let found = conduct_one(&study, &plan, &asked, out)?;
+    if found.findings.rows.iter().any(|row| row.ours.is_some()) {
         return Ok(());
     }
-    Err(CliError::CheckFailed(format!(
-        "no run has a result to compare; {}/report.html says why",
-        plan.folder.display()
-    )))
+    Err(CliError::CheckFailed("no run has a result to compare; the report says why".into()))
+}
+
+/// What the folder says it is for: everything but methods and seeds, of which there may be more another time.
+fn mark(study: &Comparison) -> String {
+    let mut settings = study.runs.first().map(Config::settings).unwrap_or_default();
+    for key in ["method", "seed", "threads", "data", "checkpoint", "metrics"] {
+        settings.shift_remove(key);
+    }
+    let mut text =
+        String::from("# What 'bilevel compare' was asked for; the runs are in the folders beside this file.\n");
+    text += &format!("study = {}\ntask = {}\n", json!(study.name()), json!(study.task.name()));
+    text + &format!("settings = {}\n", json!(serde_json::Value::Object(settings).to_string()))
+}
+
+fn check(registry: &Registry, arguments: &Compare) -> Result<()> {
+    for (number, method) in arguments.methods.iter().enumerate() {
+        registry.known_method(method)?;
+        if arguments.methods[..number].contains(method) {
+            return Err(CliError::Usage(format!("--methods names {method} twice")));
+        }
+    }
+    for text in &arguments.set {
+        for key in parse_set(text)?.iter().map(|entry| entry.dotted()) {
+            let instead = match key.as_str() {
+                "method.name" => "--methods",
+                "seed" => "--seeds",
+                _ => continue,
+            };
+            return Err(CliError::Usage(format!("--set {text}: a comparison takes {key} from {instead}")));
+        }
+    }
+    Ok(())
 }

@@ -2,8 +2,8 @@
 
 use crate::arguments::Devices;
 use crate::errors::Result;
-use crate::readable::{bytes, counted, escaped};
-use crate::side_by_side::cores;
+use crate::run::side_by_side::cores;
+use crate::terminal::readable::{bytes, counted, escaped};
 use bilevel::Cpu;
 use bilevel_cuda::{Cuda, DeviceInfo, Missing, found_libraries};
 use bilevel_graph::Executor;

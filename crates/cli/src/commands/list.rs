@@ -1,36 +1,43 @@
-//! `bilevel list`: experiments and methods, a line each.
+//! `bilevel list`: tasks, studies and methods, one line each.
 
 use crate::arguments::List;
 use crate::errors::Result;
+use bilevel_tasks::Registry;
 use serde_json::{Value, json};
 use std::io::Write;
 
 /// Runs the command.
-pub fn list(arguments: &List, out: &mut dyn Write) -> Result<()> {
-    let (tasks, methods) = (bilevel_tasks::tasks(), bilevel::methods());
+pub fn list(registry: &Registry, arguments: &List, out: &mut dyn Write) -> Result<()> {
+    let methods = registry.methods().iter().map(|known| &known.info);
     if arguments.json {
-        let tasks: Vec<Value> = tasks
-            .iter()
-            .map(|task| json!({ "name": task.name, "summary": task.summary, "method": task.defaults.method }))
-            .collect();
-        let methods: Vec<Value> = methods
-            .iter()
-            .map(
-                |m| json!({ "name": m.name, "summary": m.summary, "cost": m.cost, "memory": m.memory, "when": m.when }),
-            )
-            .collect();
-        writeln!(out, "{:#}", json!({ "experiments": tasks, "methods": methods }))?;
+        let task = |known: &bilevel_tasks::KnownTask| json!({ "name": known.name, "summary": known.summary, "method": known.usual().defaults().method });
+        let method = |m: &bilevel::MethodInfo| json!({ "name": m.name, "summary": m.summary, "cost": m.cost, "memory": m.memory, "when": m.when });
+        let study =
+            |known: &std::sync::Arc<dyn bilevel_tasks::Study>| json!({ "name": known.name(), "title": known.title() });
+        let tasks: Vec<Value> = registry.tasks().iter().map(task).collect();
+        let studies: Vec<Value> = registry.studies().iter().map(study).collect();
+        let methods: Vec<Value> = methods.map(method).collect();
+        writeln!(out, "{:#}", json!({ "tasks": tasks, "studies": studies, "methods": methods }))?;
         return Ok(());
     }
-    let names = tasks.iter().map(|task| task.name).chain(methods.iter().map(|method| method.name));
-    let width = names.map(str::len).max().unwrap_or(0);
-    writeln!(out, "Experiments (bilevel run EXPERIMENT):\n")?;
-    for task in tasks {
-        writeln!(out, "  {:width$}  {}", task.name, task.summary)?;
-    }
-    writeln!(out, "\nMethods (bilevel run EXPERIMENT --method METHOD):\n")?;
-    for method in methods {
-        writeln!(out, "  {:width$}  {}", method.name, method.summary)?;
+    let lists = [
+        (
+            "Tasks (bilevel run TASK):",
+            registry.tasks().iter().map(|task| (task.name, task.summary)).collect::<Vec<_>>(),
+        ),
+        (
+            "Studies (bilevel reproduce STUDY):",
+            registry.studies().iter().map(|study| (study.name(), study.title())).collect(),
+        ),
+        ("Methods (bilevel run TASK --method METHOD):", methods.map(|info| (info.name, info.summary)).collect()),
+    ];
+    let width = lists.iter().flat_map(|(_, lines)| lines).map(|(name, _)| name.len()).max().unwrap_or(0);
+    let filled = lists.iter().filter(|(_, lines)| !lines.is_empty());
+    for (number, (heading, lines)) in filled.enumerate() {
+        writeln!(out, "{}{heading}\n", if number > 0 { "\n" } else { "" })?;
+        for (name, summary) in lines {
+            writeln!(out, "  {name:width$}  {summary}")?;
+        }
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! One file a command.
+//! One file per command.
 
+mod advice;
 pub mod check;
 pub mod compare;
 pub mod devices;
-pub mod digits;
 pub mod list;
 pub mod report;
 pub mod reproduce;

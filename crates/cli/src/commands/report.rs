@@ -2,16 +2,17 @@
 
 use crate::arguments::Report;
 use crate::errors::{CliError, Result};
-use crate::folder::{RunFolder, write_whole};
-use crate::readable::{escaped_path, one_line};
-use crate::run_report;
+use crate::pages;
+use crate::run::folder::{RunFolder, write_whole};
+use crate::terminal::readable::{escaped_path, one_line};
 use bilevel::whole_file::remove_unfinished_of;
+use bilevel_tasks::Registry;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Runs the command.
-pub fn report(arguments: &Report, quiet: bool, out: &mut dyn Write) -> Result<()> {
+pub fn report(registry: &Registry, arguments: &Report, quiet: bool, out: &mut dyn Write) -> Result<()> {
     let several = arguments.folders.len() > 1;
     let mut folders = vec![];
     for path in &arguments.folders {
@@ -31,14 +32,14 @@ pub fn report(arguments: &Report, quiet: bool, out: &mut dyn Write) -> Result<()
     }
     let written: PathBuf = match (&arguments.out, &folders[..]) {
         (None, [folder]) if !several => {
-            run_report::write_one(folder)?;
+            pages::run::write_one(folder, registry)?;
             folder.report_file()
         }
         (path, _) => {
             let path = path.clone().unwrap_or_else(|| Path::new("report.html").into());
             refuse_other_files(&path)?;
             remove_unfinished_of(&path).map_err(|error| CliError::file("clean up beside", &path, &error))?;
-            write_whole(&path, run_report::html(&folders)?.as_bytes())?;
+            write_whole(&path, pages::run::html(&folders, registry)?.as_bytes())?;
             path
         }
     };

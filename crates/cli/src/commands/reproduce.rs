@@ -1,163 +1,203 @@
-//! `bilevel reproduce`: the paper's tables and figures, what was printed beside what comes out.
+//! `bilevel reproduce`: studies, what was printed beside what comes out. `bilevel` alone is `bilevel reproduce digits`.
 
 use crate::arguments::Reproduce;
 use crate::errors::{CliError, Result};
-use crate::interrupt::end_on_interrupt;
-use crate::readable::escaped_path;
-use crate::reproduction::{self, Found};
-use bilevel_tasks::{Effort, Experiment, Row, experiments};
+use crate::pages::study::{Found, count, write_page};
+use crate::run::device::{asked, settled};
+use crate::run::folder::write_whole;
+use crate::run::study::Conductor;
+use crate::run::study_folder::StudyFolder;
+use crate::terminal::board::Board;
+use crate::terminal::interrupt::stop_on_interrupt;
+use crate::terminal::readable::{escaped, escaped_path, wrapped};
+use bilevel::StopSignal;
+use bilevel_tasks::{Plan, Registry, Study};
 use serde_json::json;
 use std::io::{IsTerminal, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
-/// Stands for every item.
+/// Stands for every study.
 const ALL: &str = "all";
+/// Letters in a line that is easily read.
+const LONGEST: usize = 100;
+
+/// How a study is to be done and shown.
+pub struct Asked<'a> {
+    /// The name of its folder, where it goes under `runs`.
+    pub name: &'a str,
+    /// What the folder says it is for.
+    pub mark: String,
+    /// The folder, where the user names one.
+    pub out: Option<&'a Path>,
+    /// Items at a time; 0 is as many as pay.
+    pub jobs: usize,
+    /// Print rows.
+    pub json: bool,
+    /// Print nothing else.
+    pub quiet: bool,
+}
 
 /// Runs the command.
-pub fn reproduce(arguments: &Reproduce, quiet: bool, out: &mut dyn Write) -> Result<()> {
-    let Some(item) = &arguments.item else { return list(arguments.json, out) };
-    let chosen = choose(item)?;
-    // A folder that cannot be written is better known before the work than after it.
-    let marked = arguments.out.as_deref().map(reproduction::prepare).transpose()?;
-    let effort = if arguments.quick { Effort::Quick } else { Effort::Full };
-    let (progress, began) = (Progress::new(quiet), Instant::now());
-    // How many items are done; held while one is printed and written.
-    let done = Arc::new(Mutex::new(0));
-    let (all, kept) = (chosen.len(), arguments.out.clone());
-    // There is no way out of an item but the end of the process; what was done before is written.
-    end_on_interrupt(done.clone(), move |done| match &kept {
-        Some(folder) if *done > 0 => {
-            format!("stopped after {done} of {all} items; what is done is in {}", folder.display())
+pub fn reproduce(registry: &Registry, arguments: &Reproduce, quiet: bool, out: &mut dyn Write) -> Result<()> {
+    let Some(name) = &arguments.study else { return list(registry, arguments.json, out) };
+    let chosen = choose(registry, name)?;
+    let device = settled(asked(arguments.device.as_deref())?.unwrap_or_default(), quiet)?;
+    let plan = Plan { registry, quick: arguments.quick, seed: arguments.seed, data: arguments.data.clone(), device };
+    let asked = Asked {
+        name,
+        mark: mark(name, &plan),
+        out: arguments.out.as_deref(),
+        jobs: arguments.jobs,
+        json: arguments.json,
+        quiet,
+    };
+    match &chosen[..] {
+        [study] if name != ALL => conduct_one(&***study, &plan, &asked, out).map(|_| ()),
+        studies => conduct_all(studies, &plan, &asked, out),
+    }
+}
+
+/// What the folder of a study says it is for.
+fn mark(name: &str, plan: &Plan) -> String {
+    let data = plan.data.as_ref().map_or(String::new(), |data| format!("data = {}\n", json!(data)));
+    format!(
+        "# What 'bilevel reproduce' was asked for.\nstudy = {}\nquick = {}\nseed = {}\ndevice = {}\n{data}",
+        json!(name),
+        plan.quick,
+        plan.seed,
+        json!(plan.device)
+    )
+}
+
+/// Conducts one study in its folder, prints what it comes to, and writes it.
+pub fn conduct_one(study: &dyn Study, plan: &Plan, asked: &Asked, out: &mut dyn Write) -> Result<Found> {
+    let began = Instant::now();
+    let path = StudyFolder::choose(asked.out, asked.name, &asked.mark)?;
+    let folder = StudyFolder::begin(&path, &asked.mark)?;
+    let found = conduct(study, plan, &folder, asked, &stop_on_interrupt()?)?;
+    show(&found, asked, out)?;
+    found.write(&folder, plan)?;
+    if !asked.json && !asked.quiet {
+        let seconds = began.elapsed().as_secs_f64();
+        writeln!(out, "\nTook {seconds:.1} s. The report is {}", escaped_path(&folder.report_file()))?;
+    }
+    Ok(found)
+}
+
+/// Conducts all studies, each in a folder of its own in one for all.
+fn conduct_all(studies: &[&Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mut dyn Write) -> Result<()> {
+    let began = Instant::now();
+    let path = StudyFolder::choose(asked.out, asked.name, &asked.mark)?;
+    let whole = StudyFolder::begin(&path, &asked.mark)?;
+    let signal = stop_on_interrupt()?;
+    let mut all: Vec<Found> = vec![];
+    for study in studies {
+        Board::stderr(asked.quiet).say(&format!("{}: {}", study.name(), study.title()));
+        let folder = StudyFolder::begin(&path.join(study.name()), &mark(study.name(), plan))?;
+        let found = match conduct(&***study, plan, &folder, asked, &signal) {
+            Err(CliError::StoppedStudy { done, .. }) => return Err(CliError::StoppedStudy { path, done }),
+            found => found?,
+        };
+        show(&found, asked, out)?;
+        if !asked.json && !asked.quiet {
+            writeln!(out)?;
         }
-        _ => format!("stopped after {done} of {all} items"),
-    })?;
-    let mut found: Vec<Found> = vec![];
-    for experiment in &chosen {
-        let start = Instant::now();
-        let report = experiment.report(effort, &mut |line| progress.say(experiment.name, line.trim_end()))?;
-        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.took(experiment.name, start);
-        progress.clear();
-        found.push(Found { experiment, report });
-        print(&found[found.len() - 1], arguments.json, out)?;
-        if let Some(folder) = &arguments.out {
-            // After every item, so that whoever stops the command keeps what was done.
-            reproduction::write(folder, &found, effort)?;
-        }
-        *done = found.len();
+        found.write(&folder, plan)?;
+        all.push(found);
+        // After every study, so that whoever stops the command has what was done.
+        write_page(&whole.report_file(), "All studies", &all, plan)?;
     }
-    if let Some(marked) = marked {
-        marked.done()?;
-    }
-    if !arguments.json && chosen.len() > 1 {
-        let rows = found.iter().flat_map(|one| &one.report.rows);
-        writeln!(out, "{} items: {}", chosen.len(), count(rows))?;
-        progress.took(ALL, began);
-        progress.end();
-    }
-    if let (Some(folder), false) = (&arguments.out, arguments.json || quiet) {
-        writeln!(out, "kept in {}", escaped_path(folder))?;
+    write_whole(&whole.rows_file(), all.iter().map(Found::rows).collect::<String>().as_bytes())?;
+    if !asked.json && !asked.quiet {
+        let rows = all.iter().flat_map(|one| &one.findings.rows);
+        writeln!(out, "{} studies: {}", all.len(), count(rows))?;
+        let (seconds, report) = (began.elapsed().as_secs_f64(), whole.report_file());
+        writeln!(out, "Took {seconds:.1} s. The report is {}", escaped_path(&report))?;
     }
     Ok(())
 }
 
-fn list(json: bool, out: &mut dyn Write) -> Result<()> {
+fn conduct(study: &dyn Study, plan: &Plan, folder: &StudyFolder, asked: &Asked, signal: &StopSignal) -> Result<Found> {
+    let (board, signal) = (Board::stderr(asked.quiet), signal.clone());
+    let conductor = Conductor { plan: plan.clone(), folder, jobs: asked.jobs, signal, board };
+    let done = conductor.conduct(study)?;
+    let findings = study.findings(plan, &done)?;
+    Ok(Found { name: study.name().into(), title: study.title().into(), findings })
+}
+
+fn show(found: &Found, asked: &Asked, out: &mut dyn Write) -> Result<()> {
+    if asked.json {
+        write!(out, "{}", found.rows())?;
+        return Ok(out.flush()?);
+    }
+    if asked.quiet {
+        return Ok(());
+    }
+    // In a file or a pipe nothing has to be shortened.
+    let columns = terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0).max(20));
+    if found.findings.tables.is_empty() {
+        writeln!(out, "{} ({})\n", found.title, found.name)?;
+    }
+    write!(out, "{}", found.text(columns.unwrap_or(400)))?;
+    let width = columns.unwrap_or(if std::io::stdout().is_terminal() { 80 } else { LONGEST }).min(LONGEST);
+    for (number, sentence) in found.findings.warnings.iter().chain(&found.findings.said).enumerate() {
+        writeln!(out, "{}{}", if number == 0 { "\n" } else { "" }, wrapped(&escaped(sentence), width))?;
+    }
+    Ok(out.flush()?)
+}
+
+fn list(registry: &Registry, json: bool, out: &mut dyn Write) -> Result<()> {
+    let studies = registry.studies();
     if json {
-        for experiment in experiments() {
-            writeln!(out, "{}", json!({ "item": experiment.name, "title": experiment.title }))?;
+        for study in studies {
+            writeln!(out, "{}", json!({ "study": study.name(), "title": study.title() }))?;
         }
         return Ok(());
     }
-    let width = experiments().iter().map(|e| e.name.len()).max().unwrap_or(0);
-    writeln!(out, "Items (bilevel reproduce ITEM):\n")?;
-    for experiment in experiments() {
-        writeln!(out, "  {:width$}  {}", experiment.name, experiment.title)?;
+    let width = studies.iter().map(|study| study.name().len()).max().unwrap_or(0);
+    writeln!(out, "Studies (bilevel reproduce STUDY):\n")?;
+    for study in studies {
+        writeln!(out, "  {:width$}  {}", study.name(), study.title())?;
     }
-    writeln!(out, "  {ALL:width$}  Every one of them; with --quick, under a minute on two cores")?;
+    writeln!(out, "  {ALL:width$}  Every one of them; with --quick, about a minute on two cores")?;
     Ok(())
 }
 
-fn choose(item: &str) -> Result<Vec<&'static Experiment>> {
-    if item == ALL {
-        return Ok(experiments().iter().collect());
+fn choose<'a>(registry: &'a Registry, name: &str) -> Result<Vec<&'a Arc<dyn Study>>> {
+    if name == ALL {
+        return Ok(registry.studies().iter().collect());
     }
-    if let Some(experiment) = experiments().iter().find(|e| e.name == item) {
-        return Ok(vec![experiment]);
+    if bilevel::nearest(name, registry.studies().iter().map(|study| study.name()).chain([ALL])) == Some(ALL) {
+        return Err(CliError::Usage(format!("there is no study '{name}'; did you mean {ALL}?")));
     }
-    let known = || experiments().iter().map(|e| e.name).chain([ALL]);
-    Err(CliError::Usage(match bilevel::nearest(item, known()) {
-        Some(near) => format!("there is no item '{item}'; did you mean {near}?"),
-        None => format!("there is no item '{item}'; the items are {}", known().collect::<Vec<_>>().join(", ")),
-    }))
+    Ok(vec![registry.known_study(name)?])
 }
 
-fn print(found: &Found, json: bool, out: &mut dyn Write) -> Result<()> {
-    if json {
-        found.report.rows.iter().try_for_each(|row| writeln!(out, "{}", row.to_json()))?;
-        return Ok(out.flush()?);
+/// `bilevel` alone.
+pub fn bare(registry: &Registry, quiet: bool, out: &mut dyn Write) -> Result<()> {
+    let arguments = Reproduce { study: Some("digits".into()), ..Reproduce::default() };
+    reproduce(registry, &arguments, quiet, out)?;
+    if !quiet {
+        write!(out, "\nTo try next:\n{}", next(program()))?;
     }
-    let size = terminal_size::terminal_size_of(std::io::stdout());
-    let (table, reasons) = reproduction::table(&found.report.rows);
-    writeln!(out, "{} ({})\n", found.experiment.title, found.experiment.name)?;
-    write!(out, "{}", reproduction::fit(&table, size.map_or(usize::MAX, |(width, _)| width.0 as usize)))?;
-    reasons.iter().try_for_each(|reason| writeln!(out, "{reason}"))?;
-    Ok(writeln!(out)?)
+    Ok(())
 }
 
-/// How many rows have which verdict.
-fn count<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
-    let mut counts: Vec<(&str, usize)> = vec![];
-    for row in rows {
-        match counts.iter_mut().find(|(word, _)| *word == row.verdict.word()) {
-            Some((_, n)) => *n += 1,
-            None => counts.push((row.verdict.word(), 1)),
-        }
-    }
-    counts.iter().map(|(word, n)| format!("{n} {word}")).collect::<Vec<_>>().join(", ")
+/// Three commands for whoever wants to go on, to be given to this program.
+fn next(program: &str) -> String {
+    let commands = [
+        ("compare digits-l2 --seeds 2", "more training digits, all settings yours to change"),
+        ("run hyper-cleaning", "learn which training labels are wrong"),
+        ("tour", "how a loss is written, derived and run"),
+    ];
+    let width = commands.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
+    let line = |(command, what): (&str, &str)| format!("  {program} {command:<width$}  {what}\n");
+    commands.map(line).concat()
 }
 
-/// What is being done, on standard error: one line that is written over in a terminal, a line each anywhere else.
-struct Progress {
-    quiet: bool,
-    columns: Option<usize>,
-}
-
-impl Progress {
-    fn new(quiet: bool) -> Self {
-        let stderr = std::io::stderr();
-        let size = || terminal_size::terminal_size_of(&stderr).map_or(80, |(width, _)| width.0 as usize);
-        Progress { quiet, columns: stderr.is_terminal().then(size) }
-    }
-
-    fn say(&self, item: &str, line: &str) {
-        if self.quiet {
-            return;
-        }
-        // Progress is a courtesy: where it cannot be written, the work goes on.
-        let _ = match self.columns {
-            Some(columns) => {
-                let line: String = format!("{item}: {line}").chars().take(columns.saturating_sub(1)).collect();
-                write!(std::io::stderr(), "\r{line}\x1b[K")
-            }
-            None => writeln!(std::io::stderr(), "{item}: {line}"),
-        };
-    }
-
-    fn took(&self, item: &str, since: Instant) {
-        self.say(item, &format!("took {:.1} s", since.elapsed().as_secs_f64()));
-    }
-
-    /// Takes the line away before something else is printed.
-    fn clear(&self) {
-        if self.columns.is_some() && !self.quiet {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-    }
-
-    fn end(&self) {
-        if self.columns.is_some() && !self.quiet {
-            let _ = writeln!(std::io::stderr());
-        }
-    }
+/// How this program is called: as cargo does it, where cargo did.
+fn program() -> &'static str {
+    if std::env::var_os("CARGO").is_some() { "cargo run --release --" } else { "bilevel" }
 }

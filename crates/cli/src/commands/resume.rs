@@ -2,22 +2,22 @@
 
 use super::run::tell;
 use crate::arguments::Resume;
-use crate::config::Config;
-use crate::config_entries::{Entry, Given};
-use crate::device::Device;
-use crate::display::Display;
+use crate::config::entries::{Entry, Given};
 use crate::errors::{CliError, Result};
-use crate::folder::RunFolder;
-use crate::interrupt::stop_run_on_interrupt;
-use crate::metrics::look_at;
-use crate::runner::execute;
+use crate::run::device::{asked, settled};
+use crate::run::execute::execute_and_draw;
+use crate::run::folder::RunFolder;
+use crate::run::metrics::look_at;
+use crate::terminal::display::Display;
+use crate::terminal::interrupt::stop_run_on_interrupt;
 use bilevel::{Checkpoints, Precision};
+use bilevel_tasks::{Config, Registry};
 use std::io::Write;
 
 /// Runs the command.
-pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()> {
+pub fn resume(registry: &Registry, arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()> {
     let folder = RunFolder::of_run(&arguments.folder)?;
-    let mut entries = folder.entries()?;
+    let mut entries = folder.entries(registry)?;
     let newest = Checkpoints::new(folder.checkpoints()).newest()?;
     if let Some(asked) = arguments.outer {
         let done = newest.as_ref().map_or(0, |newest| newest.checkpoint.iteration());
@@ -26,8 +26,8 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
         }
         entries.push(Entry::argument(&["outer", "iterations"], Given::Whole(asked as i64), format!("--outer {asked}")));
     }
-    let mut config = Config::resolve(&entries)?;
-    let asked = Device::asked(arguments.device.as_deref())?;
+    let mut config = crate::config::resolve(registry, &entries)?;
+    let asked = asked(arguments.device.as_deref())?;
     if let Some(asked) = &arguments.precision {
         let precision =
             asked.parse::<Precision>().map_err(|reason| CliError::Usage(format!("--precision: {reason}")))?;
@@ -44,7 +44,7 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
     // Whoever names a device knows of the change.
     let was = folder.device().filter(|_| asked.is_some()).unwrap_or(config.device);
     folder.check_unchanged(&Config { device: was, ..config.clone() })?;
-    config.device = asked.unwrap_or(was).settled(quiet)?;
+    config.device = settled(asked.unwrap_or(was), quiet)?;
     if config.device != was && !quiet {
         let _ = writeln!(
             std::io::stderr(),
@@ -70,7 +70,8 @@ pub fn resume(arguments: &Resume, quiet: bool, out: &mut dyn Write) -> Result<()
         Some(_) => {}
     }
     let display = (!quiet).then(Display::stderr);
-    let result = execute(&config, &folder, true, display, stop_run_on_interrupt(folder.path())?)?;
+    let signal = stop_run_on_interrupt(folder.path())?;
+    let result = execute_and_draw(&config, registry, &folder, true, display, signal)?;
     tell(&result, &folder, arguments.json, quiet, out)
 }
 

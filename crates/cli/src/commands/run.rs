@@ -1,20 +1,22 @@
 //! `bilevel run`: one run, kept in a folder.
 
 use crate::arguments::{Run, Which};
-use crate::config::Config;
-use crate::config_entries::{Entry, Given, parse_set};
-use crate::display::Display;
+use crate::config::entries::{Entry, Given, parse_set};
+use crate::config::text::to_toml;
 use crate::errors::{CliError, Result};
-use crate::folder::{RunFolder, read_entries};
-use crate::interrupt::stop_run_on_interrupt;
-use crate::readable::{escaped_lines, escaped_path};
-use crate::result::RunResult;
-use crate::runner::execute;
+use crate::run::device::settled;
+use crate::run::execute::execute_and_draw;
+use crate::run::folder::{RunFolder, read_entries};
+use crate::terminal::display::Display;
+use crate::terminal::interrupt::stop_run_on_interrupt;
+use crate::terminal::readable::{escaped_lines, escaped_path};
+use bilevel_tasks::run::RunResult;
+use bilevel_tasks::{Config, Registry};
 use std::io::Write;
 use std::path::Path;
 
 /// The configuration that the command line asks for.
-pub fn resolve(which: &Which) -> Result<Config> {
+pub fn resolve(registry: &Registry, which: &Which) -> Result<Config> {
     let Which { what, method, seed, outer, device, precision, set, data } = which;
     // A name has no point and no slash in it; a file that is there is meant even so.
     let is_file = what.ends_with(".toml") || what.contains(['/', '\\']) || Path::new(what).is_file();
@@ -22,14 +24,14 @@ pub fn resolve(which: &Which) -> Result<Config> {
         read_entries(Path::new(what))?
     } else {
         // A name that is not known is refused here, where there is no place to name but the name itself.
-        bilevel_tasks::task(what)?;
-        vec![Entry::argument(&["experiment"], Given::Text(what.clone()), what.clone())]
+        registry.known_task(what)?;
+        vec![Entry::argument(&["task", "name"], Given::Text(what.clone()), what.clone())]
     };
     let sets = set.iter().map(|text| parse_set(text)).collect::<std::result::Result<Vec<_>, _>>()?.concat();
     for Entry { key, value, place } in &sets {
         let Given::Text(word) = value else { continue };
-        if key[..] == ["experiment"] && !is_file && word != what {
-            return Err(CliError::Usage(format!("{place}: the experiment is {what} already; name one of the two")));
+        if key[..] == ["task", "name"] && !is_file && word != what {
+            return Err(CliError::Usage(format!("{place}: the task is {what} already; name one of the two")));
         }
         if let Some(name) = method.as_ref().filter(|name| key[..] == ["method", "name"] && *name != word) {
             return Err(CliError::Usage(format!("{place}: the method is {name} by --method; name one of the two")));
@@ -65,31 +67,30 @@ pub fn resolve(which: &Which) -> Result<Config> {
         argument(&["data"], Given::Text(data.clone()), format!("--data {data}"));
     }
     entries.extend(sets);
-    let config = Config::resolve(&entries)?;
-    // None of the experiments does; one that will has to say so.
-    if let (false, Some(given)) = (config.data.is_empty(), entries.iter().rfind(|entry| entry.dotted() == "data")) {
-        let Config { experiment, data, .. } = &config;
-        return Err(CliError::Usage(format!(
-            "{}: {experiment} reads no data files, so {data} is of no use",
-            given.place
-        )));
+    let config = crate::config::resolve(registry, &entries)?;
+    if let (false, Some(given)) = (config.data.is_empty(), entries.iter().rfind(|entry| entry.dotted() == "data"))
+        && !registry.read_task(&config.task)?.reads_data()
+    {
+        let (place, task, data) = (&given.place, config.task.name(), &config.data);
+        return Err(CliError::Usage(format!("{place}: {task} reads no data files, so leave {data} out")));
     }
     Ok(config)
 }
 
 /// Runs the command.
-pub fn run(arguments: &Run, quiet: bool, out: &mut dyn Write) -> Result<()> {
-    let mut config = resolve(&arguments.which)?;
+pub fn run(registry: &Registry, arguments: &Run, quiet: bool, out: &mut dyn Write) -> Result<()> {
+    let mut config = resolve(registry, &arguments.which)?;
     config.metrics.tensorboard |= arguments.tensorboard;
     if arguments.dry_run {
-        write!(out, "{}", config.to_toml())?;
+        write!(out, "{}", to_toml(registry, &config))?;
         return Ok(());
     }
     // A device that cannot be used is better known before anything is written.
-    config.device = config.device.settled(quiet)?;
+    config.device = settled(config.device, quiet)?;
     let folder = RunFolder::for_new_run(arguments.out.as_deref(), &config)?;
     let display = (!quiet).then(Display::stderr);
-    let result = execute(&config, &folder, false, display, stop_run_on_interrupt(folder.path())?);
+    let signal = stop_run_on_interrupt(folder.path())?;
+    let result = execute_and_draw(&config, registry, &folder, false, display, signal);
     if result.is_err() && arguments.out.is_none() {
         folder.remove_if_empty();
     }

@@ -4,13 +4,13 @@
 
 mod per_weight_l2;
 mod split;
-pub mod study;
 
 pub(crate) use per_weight_l2::accuracy;
 pub use per_weight_l2::{Classifier, Penalty, PerWeightL2, SHAPE, largest_curvature, per_weight_l2};
 pub use split::Split;
 
 use bilevel::{Array, Result};
+use serde::{Deserialize, Serialize};
 
 /// Pixels of a digit.
 pub const PIXELS: usize = 64;
@@ -32,7 +32,7 @@ pub struct Digits {
 }
 
 /// How well a classifier does.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     /// Mean cross entropy.
     pub loss: f64,

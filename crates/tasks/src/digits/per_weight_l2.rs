@@ -27,18 +27,22 @@ pub struct Classifier<T> {
 /// A regularisation weight for every parameter.
 pub type PerWeightL2 = Problem<Penalty<Variable>, Classifier<Variable>>;
 
-/// The problem, with λ as it is given, in the shape [`SHAPE`], and weights that start at 0. Loss and accuracy on the test
-/// digits are its measures.
+/// The problem, with λ and weights as they are given, both in the shape [`SHAPE`]. Loss and accuracy on the test digits, and the
+/// loss on the validation digits, are its measures.
 ///
 /// ```
 /// use bilevel::{DType, Variable};
 /// use bilevel_tasks::digits::{SHAPE, Split, per_weight_l2};
-/// let problem = per_weight_l2(&Split::new(1), DType::F32, Variable::constant(SHAPE, -5.0))?;
+/// let problem = per_weight_l2(
+///     &Split::new(1),
+///     DType::F32,
+///     Variable::constant(SHAPE, -5.0),
+///     Variable::constant(SHAPE, 0.0),
+/// )?;
 /// assert_eq!(problem.sizes(), (640, 640));
 /// # Ok::<(), bilevel::Error>(())
 /// ```
-pub fn per_weight_l2(split: &Split, dtype: DType, log_strength: Variable) -> Result<PerWeightL2> {
-    let weights = Variable::constant(SHAPE, 0.0);
+pub fn per_weight_l2(split: &Split, dtype: DType, log_strength: Variable, weights: Variable) -> Result<PerWeightL2> {
     Problem::new(Penalty { log_strength }, Classifier { weights })
         .dtype(dtype)
         .data("train x", split.train.x()?)
@@ -52,6 +56,9 @@ pub fn per_weight_l2(split: &Split, dtype: DType, log_strength: Variable) -> Res
             cross_entropy(s.data("train x").matmul(t.weights), s.data("train y")) + penalty
         })
         .outer(|s, _, t| cross_entropy(s.data("validation x").matmul(t.weights), s.data("validation y")))
+        .measure("validation loss", |s, _, t| {
+            cross_entropy(s.data("validation x").matmul(t.weights), s.data("validation y"))
+        })
         .measure("test loss", |s, _, t| cross_entropy(s.data("test x").matmul(t.weights), s.data("test y")))
         .measure("test accuracy", |s, _, t| accuracy(s, "test", t.weights))
         .build()

@@ -6,68 +6,62 @@ mod quadratics;
 mod sine_initialisation;
 mod synth1d;
 
-use crate::task::Task;
-use bilevel::{Error, Result};
+pub use digits_l2::DigitsL2;
+pub(crate) use digits_l2::trained;
+pub use hyper_cleaning::HyperCleaning;
+pub use quadratics::Quadratics;
+pub use sine_initialisation::SineInitialisation;
+pub use synth1d::{OPTIMUM, Synth1d};
 
-static ALL: &[Task] = &[
-    synth1d::PLAIN,
-    synth1d::NOISY,
-    quadratics::TASK,
-    digits_l2::TASK,
-    hyper_cleaning::TASK,
-    sine_initialisation::TASK,
-];
+use crate::Registry;
 
 /// All tasks, the smallest first.
-///
-/// ```
-/// assert_eq!(bilevel_tasks::tasks()[0].name, "synth1d");
-/// ```
-pub fn tasks() -> &'static [Task] {
-    ALL
-}
-
-/// The task of this name; a name that is not known is an error with the nearest one that is.
-///
-/// ```
-/// let error = bilevel_tasks::task("synht1d").unwrap_err();
-/// assert_eq!(error.to_string(), "there is no experiment 'synht1d'; did you mean synth1d?");
-/// ```
-pub fn task(name: &str) -> Result<&'static Task> {
-    let known = || ALL.iter().map(|task| task.name);
-    ALL.iter().find(|task| task.name == name).ok_or_else(|| Error::Problem {
-        reason: match bilevel::nearest(name, known()) {
-            Some(near) => format!("there is no experiment '{name}'; did you mean {near}?"),
-            None => {
-                let all = known().collect::<Vec<_>>().join(", ");
-                format!("there is no experiment '{name}'; the experiments are {all}")
-            }
-        },
-    })
+pub(crate) fn register(registry: Registry) -> Registry {
+    registry
+        .task::<Synth1d>()
+        .task::<Quadratics>()
+        .task::<DigitsL2>()
+        .task::<HyperCleaning>()
+        .task::<SineInitialisation>()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TaskOptions;
-    use bilevel::{AnyMethod, Cpu, Driver, Key, Session};
+    use crate::{Config, Context};
+    use bilevel::{Cpu, Error, Key, Recorder, Session};
+
+    /// Every task as it usually runs.
+    fn usual() -> Vec<(Registry, Config)> {
+        let registry = Registry::everything();
+        let config = |task: &crate::KnownTask| (registry.clone(), registry.usual(task.name).unwrap());
+        registry.tasks().iter().map(config).collect()
+    }
+
+    fn cpu() -> Box<Cpu> {
+        Box::new(Cpu::with_threads(1))
+    }
 
     #[test]
     fn every_method_that_applies_takes_two_good_steps_on_every_small_task() {
-        for task in ALL {
-            let setup = task.setup(&TaskOptions::default()).unwrap();
-            let large = setup.problem.sizes().0 > 100;
-            for info in bilevel::methods() {
+        for (registry, config) in usual() {
+            let name = config.task.name();
+            let problem = config.problem(&registry).unwrap();
+            let task = registry.read_task(&config.task).unwrap();
+            let large = problem.sizes().0 > 100;
+            for method in registry.methods() {
                 // One inner loop for each of thousands of numbers takes too long for a test.
-                if large && ["fmd", "es", "covariance"].contains(&info.name) {
+                if large && ["fmd", "es", "covariance"].contains(&method.info.name) {
                     continue;
                 }
-                let method = task.method(info.name).unwrap();
-                let driver = Driver::new(&setup.problem, method).executor(Cpu::with_threads(1));
-                match driver.rate(task.defaults.rate).iterations(2).run() {
-                    Ok(outcome) => assert!(!outcome.reason.is_failure(), "{} {}: {outcome:?}", task.name, info.name),
+                let method = registry.suited(&*task, method.info.name).unwrap();
+                let config = Config { method, ..config.clone() };
+                match config.driver(&registry, &problem, cpu()).unwrap().iterations(2).run() {
+                    Ok(outcome) => {
+                        assert!(!outcome.reason.is_failure(), "{name} {}: {outcome:?}", config.method.name());
+                    }
                     Err(Error::NotApplicable { .. }) => {}
-                    Err(error) => panic!("{} {}: {error}", task.name, info.name),
+                    Err(error) => panic!("{name} {}: {error}", config.method.name()),
                 }
             }
         }
@@ -75,34 +69,71 @@ mod tests {
 
     #[test]
     fn every_task_learns_with_its_own_settings() {
-        for task in ALL {
-            let setup = task.setup(&TaskOptions { seed: 1, ..TaskOptions::default() }).unwrap();
-            let defaults = task.defaults;
-            let method: AnyMethod = task.method(defaults.method).unwrap();
-            let driver = Driver::new(&setup.problem, method).executor(Cpu::with_threads(1)).rate(defaults.rate).seed(1);
-            let driver = match defaults.optimizer {
-                crate::OptimizerKind::Sgd => driver,
-                crate::OptimizerKind::Momentum => driver.optimizer(bilevel::Momentum::default()),
-                crate::OptimizerKind::Adam => driver.optimizer(bilevel::Adam::default()),
-            };
-            let recorder = bilevel::Recorder::new();
-            let outcome = driver.iterations(60).observe(recorder.clone()).run().unwrap();
-            assert!(!outcome.reason.is_failure(), "{}: {}", task.name, outcome.reason);
+        for (registry, config) in usual() {
+            let config = config.seeded(1);
+            let name = config.task.name();
+            let problem = config.problem(&registry).unwrap();
+            let recorder = Recorder::new();
+            let driver = config.driver(&registry, &problem, cpu()).unwrap().iterations(60);
+            let outcome = driver.observe(recorder.clone()).run().unwrap();
+            assert!(!outcome.reason.is_failure(), "{name}: {}", outcome.reason);
             let losses: Vec<f64> = recorder.iterations().iter().map(|i| i.outer_loss).collect();
             let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-            assert!(mean(&losses[50..]) < mean(&losses[..10]), "{}: {losses:?}", task.name);
+            assert!(mean(&losses[50..]) < mean(&losses[..10]), "{name}: {losses:?}");
         }
     }
 
     #[test]
     fn measures_are_finite_where_a_run_starts_and_depend_on_nothing_but_the_key() {
-        for task in ALL {
-            let problem = task.setup(&TaskOptions::default()).unwrap().problem;
+        for (registry, config) in usual() {
+            let problem = config.problem(&registry).unwrap();
             let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
             let (mut evaluator, state) = (session.evaluator().unwrap(), session.state(Key::from([1, 2])).unwrap());
             let numbers = evaluator.at(&state, Key::from([3, 4])).unwrap();
-            assert!(numbers.iter().all(|n| n.is_finite()), "{}: {numbers:?}", task.name);
-            assert_eq!(evaluator.at(&state, Key::from([3, 4])).unwrap(), numbers, "{}", task.name);
+            assert!(numbers.iter().all(|n| n.is_finite()), "{}: {numbers:?}", config.task.name());
+            assert_eq!(evaluator.at(&state, Key::from([3, 4])).unwrap(), numbers, "{}", config.task.name());
         }
+    }
+
+    #[test]
+    fn every_setting_of_every_task_has_a_meaning_and_is_read_back_as_it_was_written() {
+        for known in Registry::everything().tasks() {
+            let meanings = crate::meanings(&known.schema());
+            let settings = known.usual().settings();
+            for key in settings.table().keys().filter(|key| *key != "name") {
+                assert!(
+                    meanings.iter().any(|(name, meaning)| name == key && !meaning.is_empty()),
+                    "{} {key}",
+                    known.name
+                );
+            }
+            let again = Registry::everything().read_task(&settings).unwrap();
+            assert_eq!(again.settings(), settings);
+        }
+    }
+
+    #[test]
+    fn settings_that_make_no_problem_are_refused_with_their_name() {
+        let refused = |name: &str, key: &str, value: f64| {
+            let registry = Registry::everything();
+            let mut settings = registry.known_task(name).unwrap().usual().settings();
+            let whole = settings.get(key).unwrap().is_u64();
+            settings.set(key, if whole { serde_json::json!(value as u64) } else { serde_json::json!(value) });
+            let task = registry.read_task(&settings).unwrap();
+            match task.build(&Context::default()) {
+                Err(Error::Setting { name, .. }) => assert_eq!(name, key),
+                Err(other) => panic!("{name} {key}: {other}"),
+                Ok(_) => panic!("{name} {key} = {value} is taken"),
+            }
+        };
+        refused("synth1d", "noise", -1.0);
+        refused("quadratics", "size", 1.0);
+        refused("quadratics", "condition", 0.5);
+        refused("quadratics", "direct", -1.0);
+        refused("digits-l2", "train", 0.0);
+        refused("digits-l2", "start", 3.0);
+        refused("hyper-cleaning", "corrupted", 1.5);
+        refused("hyper-cleaning", "clean", 600.0);
+        refused("sine-initialisation", "hidden", 0.0);
     }
 }

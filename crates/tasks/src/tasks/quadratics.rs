@@ -1,49 +1,91 @@
-//! Fifty quadratics of different curvature: λ says where each inner minimum lies, and the outer loss where it should be.
+//! Quadratics of different curvature: λ says where each inner minimum lies, and the outer loss where it should be.
 //!
-//!   L_T = ½(θ−λ)ᵀA(θ−λ),   f = ½‖θ−a‖²,   spectrum of A geometric in \[2/10, 2\]; the optimum is λ = a
+//!   L_T = ½(θ−λ)ᵀA(θ−λ),   f = ½‖θ−a‖² \[+ ½ρ‖λ−b‖²\]
+//!
+//! A draw has normal a and b, and a spectrum of A from 2/condition to 2, log-uniform between its ends. Every method is unchanged
+//! by a rotation, and so are both losses but for A: A is taken in its own basis. The optimum is λ = (a + ρb)/(1 + ρ).
 
-use crate::task::{Defaults, InnerLoop, OptimizerKind, Task, TaskOptions};
-use bilevel::graph::random::fill_normal_f64;
-use bilevel::{Array, DType, Key, Leaf, Problem, Result, Variable};
+use crate::task::{Context, Defaults, InnerLoop, Task};
+use bilevel::graph::random::{fill_normal_f64, fill_uniform_f64};
+use bilevel::{Array, DType, Error, InnerOptimizer, Key, Leaf, Problem, Result, Variable};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-const SIZE: usize = 50;
-const CONDITION: f64 = 10.0;
 const LARGEST: f64 = 2.0;
 
-/// The task.
-pub(super) const TASK: Task = Task {
-    name: "quadratics",
-    summary: "fifty numbers λ that shift a quadratic inner loss of condition 10; the optimum is known",
-    defaults: Defaults {
-        method: "amigo-cg",
-        inner: InnerLoop { step: 0.05, steps: 100, temperature: 0.0, curvature: LARGEST },
-        optimizer: OptimizerKind::Sgd,
-        rate: 0.1,
-        cosine: false,
-        iterations: 200,
-        cold: false,
-        dtype: DType::F64,
-    },
-    picture: None,
-    problem,
-};
+/// Numbers λ that shift a quadratic inner loss.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Quadratics {
+    /// how many numbers λ and the parameters have
+    pub size: usize,
+    /// largest over smallest curvature of the inner loss
+    pub condition: f64,
+    /// strength of a direct term of λ in the outer loss
+    pub direct: f64,
+}
 
-fn problem(options: &TaskOptions, dtype: DType) -> Result<Problem> {
-    let low = LARGEST / CONDITION;
-    let spectrum = (0..SIZE).map(|i| low * CONDITION.powf(i as f64 / (SIZE - 1) as f64)).collect();
-    let mut a = vec![0.0; SIZE];
-    fill_normal_f64(Key::from_seed(options.seed).words(), 0, 50, 0, &mut a);
-    let zeros = || Leaf(Variable::constant([SIZE], 0.0));
-    Problem::new(zeros(), zeros())
-        .dtype(dtype)
-        .data("spectrum", Array::from_f64([SIZE], spectrum)?)
-        .data("a", Array::from_f64([SIZE], a)?)
-        .inner(|s, l, t| (s.data("spectrum") * (t.0 - l.0).square()).sum_all() * 0.5)
-        .outer(|s, _, t| (t.0 - s.data("a")).square().sum_all() * 0.5)
-        .measure("relative distance of λ from the optimum", |s, l, _| {
-            let a = s.data("a");
-            ((l.0 - a).square().sum_all() / a.square().sum_all()).sqrt()
-        })
-        .build()
-        .map(Problem::erase)
+impl Default for Quadratics {
+    fn default() -> Self {
+        Quadratics { size: 50, condition: 10.0, direct: 0.0 }
+    }
+}
+
+impl Task for Quadratics {
+    const NAME: &'static str = "quadratics";
+    const SUMMARY: &'static str =
+        "fifty numbers λ that shift a quadratic inner loss of condition 10; the optimum is known";
+
+    fn build(&self, context: &Context) -> Result<Problem> {
+        let Quadratics { size, condition, direct } = *self;
+        if size < 2 {
+            return Err(Error::Setting { name: "size", value: size as f64, must: "at least 2" });
+        }
+        if condition.is_nan() || condition < 1.0 {
+            return Err(Error::Setting { name: "condition", value: condition, must: "at least 1" });
+        }
+        if direct.is_nan() || direct < 0.0 {
+            return Err(Error::Setting { name: "direct", value: direct, must: "at least 0" });
+        }
+        let key = Key::from_seed(50 + context.seed).words();
+        let [mut places, mut a, mut b] = [(); 3].map(|_| vec![0.0; size]);
+        fill_normal_f64(key, 0, 0, 0, &mut a);
+        fill_normal_f64(key, 0, 1, 0, &mut b);
+        fill_uniform_f64(key, 0, 2, 0, &mut places);
+        (places[0], places[1]) = (0.0, 1.0);
+        let low = LARGEST / condition;
+        let spectrum = places.into_iter().map(|place| low * f64::powf(condition, place)).collect();
+        let optimum = a.iter().zip(&b).map(|(a, b)| (a + direct * b) / (1.0 + direct)).collect();
+        let zeros = || Leaf(Variable::constant([size], 0.0));
+        Problem::new(zeros(), zeros())
+            .dtype(context.dtype)
+            .data("spectrum", Array::from_f64([size], spectrum)?)
+            .data("a", Array::from_f64([size], a)?)
+            .data("b", Array::from_f64([size], b)?)
+            .data("optimum", Array::from_f64([size], optimum)?)
+            .inner(|s, l, t| (s.data("spectrum") * (t.0 - l.0).square()).sum_all() * 0.5)
+            .outer(move |s, l, t| {
+                let loss = (t.0 - s.data("a")).square().sum_all() * 0.5;
+                if direct > 0.0 { loss + (l.0 - s.data("b")).square().sum_all() * (0.5 * direct) } else { loss }
+            })
+            .measure("relative distance of λ from the optimum", |s, l, _| {
+                let optimum = s.data("optimum");
+                ((l.0 - optimum).square().sum_all() / optimum.square().sum_all()).sqrt()
+            })
+            .build()
+            .map(Problem::erase)
+    }
+
+    fn defaults(&self) -> Defaults {
+        Defaults {
+            method: "amigo-cg",
+            inner: InnerLoop { step: 0.05, steps: 100, temperature: 0.0, curvature: LARGEST },
+            optimizer: InnerOptimizer::Sgd,
+            rate: 0.1,
+            cosine: false,
+            iterations: 200,
+            cold: false,
+            dtype: DType::F64,
+        }
+    }
 }

@@ -3,15 +3,13 @@
 //!
 //!   θ⁰ = λ,   L_T = mean squared error at ten points,   f = mean squared error at fifty others of the same wave
 
-use crate::task::{Defaults, InnerLoop, OptimizerKind, Task, TaskOptions};
+use crate::task::{Context, Defaults, InnerLoop, Task};
 use bilevel::graph::gradient_or_zeros;
 use bilevel::graph::nn::{linear, mse, tanh};
-use bilevel::{DType, Problem, Result, Scope, Tensor, Tree, Variable};
+use bilevel::{Adam, DType, Error, InnerOptimizer, Problem, Result, Scope, Tensor, Tree, Variable};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-const HIDDEN: usize = 32;
-const SHOTS: usize = 10;
-const STEP: f64 = 0.03;
-const STEPS: usize = 5;
 /// Waves the measure trains on, all at once.
 const WAVES: usize = 64;
 
@@ -25,30 +23,74 @@ struct Layer<T> {
 
 type Network<T> = [Layer<T>; 3];
 
-/// The task.
-pub(super) const TASK: Task = Task {
-    name: "sine-initialisation",
-    summary: "the first weights of a small network, so that five steps on ten points learn a new sine wave",
-    defaults: Defaults {
-        method: "rmd",
-        inner: InnerLoop { step: STEP, steps: STEPS, temperature: 0.0, curvature: 40.0 },
-        optimizer: OptimizerKind::Adam,
-        rate: 0.003,
-        cosine: true,
-        iterations: 2000,
-        cold: true,
-        dtype: DType::F32,
-    },
-    picture: None,
-    problem,
-};
+/// The first weights of a small network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct SineInitialisation {
+    /// units of each of the two hidden layers
+    pub hidden: usize,
+    /// points of a wave to learn from
+    pub shots: usize,
+    /// inner step, in training and in the measure
+    pub step: f64,
+    /// inner steps, in training and in the measure
+    pub steps: usize,
+}
 
-/// The episode's wave at ten points to learn from and at fifty to be judged by. All is drawn in one order, so that both
+impl Default for SineInitialisation {
+    fn default() -> Self {
+        SineInitialisation { hidden: 32, shots: 10, step: 0.03, steps: 5 }
+    }
+}
+
+impl Task for SineInitialisation {
+    const NAME: &'static str = "sine-initialisation";
+    const SUMMARY: &'static str =
+        "the first weights of a small network, so that five steps on ten points learn a new sine wave";
+
+    fn build(&self, context: &Context) -> Result<Problem> {
+        for (name, value) in [("hidden", self.hidden), ("shots", self.shots), ("steps", self.steps)] {
+            if value == 0 {
+                return Err(Error::Setting { name, value: 0.0, must: "at least 1" });
+            }
+        }
+        let layer = |i: usize, o: usize| Layer {
+            weight: Variable::normal([i, o], 1.0 / (i as f64).sqrt()),
+            bias: Variable::constant([o], 0.0),
+        };
+        let network: Network<Variable> =
+            [layer(1, self.hidden), layer(self.hidden, self.hidden), layer(self.hidden, 1)];
+        let (shots, settings) = (self.shots, self.clone());
+        Problem::new(network.clone(), network)
+            .dtype(context.dtype)
+            .start(|_, l| l.clone())
+            .inner(move |s, _, t| error(t, episode(s, shots)[0]))
+            .outer(move |s, _, t| error(t, episode(s, shots)[1]))
+            .measure("error on new waves", move |s, l, _| after_training(s, l, &settings))
+            .build()
+            .map(Problem::erase)
+    }
+
+    fn defaults(&self) -> Defaults {
+        Defaults {
+            method: "rmd",
+            inner: InnerLoop { step: self.step, steps: self.steps, temperature: 0.0, curvature: 40.0 },
+            optimizer: InnerOptimizer::Adam(Adam::default()),
+            rate: 0.003,
+            cosine: true,
+            iterations: 2000,
+            cold: true,
+            dtype: DType::F32,
+        }
+    }
+}
+
+/// The episode's wave at a few points to learn from and at fifty to be judged by. All is drawn in one order, so that both
 /// losses see the same wave.
-fn episode(s: &Scope) -> [(Tensor, Tensor); 2] {
+fn episode(s: &Scope, shots: usize) -> [(Tensor, Tensor); 2] {
     let s = s.episode();
     let (amplitude, phase) = (s.uniform([], 0.5, 3.0), s.uniform([], 0.0, 3.0));
-    let points = [s.uniform([SHOTS, 1], -3.0, 3.0), s.uniform([50, 1], -3.0, 3.0)];
+    let points = [s.uniform([shots, 1], -3.0, 3.0), s.uniform([50, 1], -3.0, 3.0)];
     points.map(|x| (x, amplitude * (x + phase).sin()))
 }
 
@@ -59,31 +101,16 @@ fn error(network: &Network<Tensor>, (x, wave): (Tensor, Tensor)) -> Tensor {
     mse(linear(hidden, last.weight, last.bias), wave)
 }
 
-fn problem(_: &TaskOptions, dtype: DType) -> Result<Problem> {
-    let layer = |i: usize, o: usize| Layer {
-        weight: Variable::normal([i, o], 1.0 / (i as f64).sqrt()),
-        bias: Variable::constant([o], 0.0),
-    };
-    let network: Network<Variable> = [layer(1, HIDDEN), layer(HIDDEN, HIDDEN), layer(HIDDEN, 1)];
-    Problem::new(network.clone(), network)
-        .dtype(dtype)
-        .start(|_, l| l.clone())
-        .inner(|s, _, t| error(t, episode(s)[0]))
-        .outer(|s, _, t| error(t, episode(s)[1]))
-        .measure("error on new waves", |s, l, _| after_training(s, l))
-        .build()
-        .map(Problem::erase)
-}
-
 /// The error after training from λ, averaged over waves: every wave has a copy of the network along a first axis.
-fn after_training(s: &Scope, lambda: &Network<Tensor>) -> Tensor {
+fn after_training(s: &Scope, lambda: &Network<Tensor>, settings: &SineInitialisation) -> Tensor {
+    let SineInitialisation { shots, step, steps, .. } = *settings;
     let (amplitude, phase) = (s.uniform([WAVES, 1, 1], 0.5, 3.0), s.uniform([WAVES, 1, 1], 0.0, 3.0));
     let wave = |points: usize| {
         let x = s.uniform([WAVES, points, 1], -3.0, 3.0);
         let full = [WAVES, points, 1];
         (x, amplitude.broadcast_to(full) * (x + phase.broadcast_to(full)).sin())
     };
-    let (learn, judge) = (wave(SHOTS), wave(50));
+    let (learn, judge) = (wave(shots), wave(50));
     let error = |network: &[Tensor], (x, wave): (Tensor, Tensor)| {
         let layer = |x: Tensor, n: usize| {
             let y = x.matmul(network[2 * n]);
@@ -100,9 +127,9 @@ fn after_training(s: &Scope, lambda: &Network<Tensor>) -> Tensor {
             [copies(l.weight, [i, o]), copies(l.bias, [1, o])]
         })
         .collect();
-    for _ in 0..STEPS {
+    for _ in 0..steps {
         match gradient_or_zeros(error(&network, learn).sum_all(), &network) {
-            Ok(slopes) => network.iter_mut().zip(slopes).for_each(|(t, slope)| *t = *t - slope * STEP),
+            Ok(slopes) => network.iter_mut().zip(slopes).for_each(|(t, slope)| *t = *t - slope * step),
             // A tensor that could not be made carries its error, and so does the loss computed from it.
             Err(_) => break,
         }

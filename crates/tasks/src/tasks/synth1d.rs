@@ -1,48 +1,71 @@
-//! The paper's synthetic problem in one dimension, without and with noise; [`synthetic`](crate::synthetic) has its formula.
+//! The paper's synthetic problem in one dimension.
+//!
+//!   f = (λ−θ)² + (θ−½)²,   L_T = (1/3+ε₁)θ³ − (1−λ²+ε₂)θ,   ε uniform up to `noise`, fresh at every step
 
-use crate::synthetic::{OPTIMUM, STEP};
-use crate::task::{Defaults, InnerLoop, OptimizerKind, Task, TaskOptions};
-use bilevel::{DType, Leaf, Problem, Result, Scope, Tensor, Variable};
+use crate::task::{Context, Defaults, InnerLoop, Task};
+use bilevel::{DType, Error, InnerOptimizer, Leaf, Problem, Result, Variable};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-const DEFAULTS: Defaults = Defaults {
-    method: "langevin-adjoint",
-    inner: InnerLoop { step: STEP, steps: 100, temperature: 1e-6, curvature: 2.0 },
-    optimizer: OptimizerKind::Sgd,
-    rate: 0.005,
-    cosine: false,
-    iterations: 2000,
-    cold: false,
-    dtype: DType::F64,
-};
+/// λ and θ at the optimum without noise, by line search on θ = √(1−λ²).
+pub const OPTIMUM: (f64, f64) = (0.74894, 0.66264);
 
-/// Without noise.
-pub(super) const PLAIN: Task = Task {
-    name: "synth1d",
-    summary: "one number λ that shapes a cubic inner loss; the optimum is known (λ = 0.74894)",
-    defaults: DEFAULTS,
-    picture: None,
-    problem: |_: &TaskOptions, dtype| problem(0.0, dtype),
-};
+/// One number λ that shapes a cubic inner loss.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Synth1d {
+    /// largest size of the noise in the inner loss, which is drawn anew at every inner step; 0 for none, the paper has 0.3
+    pub noise: f64,
+    /// where λ and the parameter start
+    pub start: f64,
+    /// keep λ between 0 and 1, where the inner loss has a minimum
+    pub bounded: bool,
+}
 
-/// With noise.
-pub(super) const NOISY: Task = Task {
-    name: "noisy-synth1d",
-    summary: "the λ of synth1d, with the inner loss drawn anew at every inner step",
-    defaults: Defaults { inner: InnerLoop { temperature: 1e-5, curvature: 4.0, ..DEFAULTS.inner }, ..DEFAULTS },
-    picture: None,
-    problem: |_: &TaskOptions, dtype| problem(0.3, dtype),
-};
+impl Default for Synth1d {
+    fn default() -> Self {
+        Synth1d { noise: 0.0, start: 0.1, bounded: false }
+    }
+}
 
-fn problem(noise: f64, dtype: DType) -> Result<Problem> {
-    let variable = || Leaf(Variable::constant([], 0.1));
-    let epsilon = move |s: &Scope, value: f64| -> Tensor {
-        if noise > 0.0 { s.uniform([], -noise, noise) + value } else { s.graph().scalar(value, s.dtype()) }
-    };
-    Problem::new(variable(), variable())
-        .dtype(dtype)
-        .inner(move |s, l, t| epsilon(s, 1.0 / 3.0) * t.0 * t.0 * t.0 - (epsilon(s, 1.0) - l.0 * l.0) * t.0)
-        .outer(|_, l, t| (l.0 - t.0).square() + (t.0 - 0.5).square())
-        .measure("distance of λ from the optimum", |_, l, _| (l.0 - OPTIMUM.0).abs())
-        .build()
-        .map(Problem::erase)
+impl Task for Synth1d {
+    const NAME: &'static str = "synth1d";
+    const SUMMARY: &'static str = "one number λ that shapes a cubic inner loss; the optimum is known (λ = 0.74894)";
+
+    fn build(&self, context: &Context) -> Result<Problem> {
+        let Synth1d { noise, start, bounded } = *self;
+        if noise < 0.0 {
+            return Err(Error::Setting { name: "noise", value: noise, must: "at least 0" });
+        }
+        let free = Variable::constant([], start);
+        let lambda = if bounded { free.clone().at_least(0.0).at_most(1.0) } else { free.clone() };
+        let problem = Problem::new(Leaf(lambda), Leaf(free))
+            .dtype(context.dtype)
+            .outer(|_, l, t| (l.0 - t.0).square() + (t.0 - 0.5).square())
+            .measure("distance of λ from the optimum", |_, l, _| (l.0 - OPTIMUM.0).abs());
+        let problem = if noise > 0.0 {
+            problem.inner(move |scope, l, t| {
+                let (one, two) = (scope.uniform([], -noise, noise), scope.uniform([], -noise, noise));
+                (one + 1.0 / 3.0) * t.0 * t.0 * t.0 - (1.0 - l.0 * l.0 + two) * t.0
+            })
+        } else {
+            problem.inner(|_, l, t| t.0 * t.0 * t.0 / 3.0 - (1.0 - l.0 * l.0) * t.0)
+        };
+        problem.build().map(Problem::erase)
+    }
+
+    fn defaults(&self) -> Defaults {
+        // The curvature that is drawn can be twice that of the mean.
+        let (temperature, curvature) = if self.noise > 0.0 { (1e-5, 4.0) } else { (1e-6, 2.0) };
+        Defaults {
+            method: "langevin-adjoint",
+            inner: InnerLoop { step: 0.005, steps: 100, temperature, curvature },
+            optimizer: InnerOptimizer::Sgd,
+            rate: 0.005,
+            cosine: false,
+            iterations: 2000,
+            cold: false,
+            dtype: DType::F64,
+        }
+    }
 }

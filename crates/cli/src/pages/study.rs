@@ -1,0 +1,148 @@
+//! What a study leaves behind: tables for a terminal, rows, and a page with figures.
+
+use crate::errors::{CliError, Result};
+use crate::pages::plots::{PNG_WIDTH, as_drawing};
+use crate::run::folder::{clean, write_whole};
+use crate::run::study_folder::StudyFolder;
+use crate::terminal::readable::{escaped_lines, stem};
+use bilevel_report::{Report, Section, Table};
+use bilevel_tasks::{Findings, Plan, Row, row_table};
+use std::path::Path;
+
+/// A study that is done.
+pub struct Found {
+    /// Its name.
+    pub name: String,
+    /// What it is about.
+    pub title: String,
+    /// What it came to.
+    pub findings: Findings,
+}
+
+impl Found {
+    /// For a terminal of so many columns.
+    pub fn text(&self, columns: usize) -> String {
+        let Findings { rows, tables, .. } = &self.findings;
+        if !tables.is_empty() {
+            return escaped_lines(&tables.iter().map(|table| table.text(columns)).collect::<Vec<_>>().join("\n"));
+        }
+        let (table, reasons) = row_table(rows);
+        let mut text = fit(&table, columns);
+        reasons.iter().for_each(|reason| text += &format!("{reason}\n"));
+        escaped_lines(&text)
+    }
+
+    /// The rows as lines of JSON.
+    pub fn rows(&self) -> String {
+        self.findings.rows.iter().map(|row| row.to_json() + "\n").collect()
+    }
+
+    /// Its part of a page.
+    fn sections(&self) -> Vec<Section> {
+        let Findings { warnings, rows, tables, said, sections } = &self.findings;
+        let mut all = vec![Section::Warnings(warnings.clone())];
+        if !said.is_empty() {
+            all.push(Section::Text { title: "What came out".into(), text: said.join("\n\n") });
+        }
+        all.extend(tables.iter().cloned().map(Section::Table));
+        if tables.is_empty() {
+            let (mut table, reasons) = row_table(rows);
+            table.caption = format!("{} ({})", self.title, self.name);
+            all.push(Section::Table(table));
+            if !reasons.is_empty() {
+                all.push(Section::Text { title: String::new(), text: reasons.join("\n\n") });
+            }
+        }
+        all.extend(sections.iter().cloned());
+        all
+    }
+
+    /// Writes rows, figures and page into its folder.
+    pub fn write(&self, folder: &StudyFolder, plan: &Plan) -> Result<()> {
+        let plots = folder.plots();
+        std::fs::create_dir_all(&plots).map_err(|error| CliError::file("make", &plots, &error))?;
+        clean(&plots)?;
+        for drawing in self.findings.sections.iter().filter_map(as_drawing) {
+            let file = |ending: &str| plots.join(format!("{}.{ending}", stem(drawing.title())));
+            write_whole(&file("svg"), drawing.svg().as_bytes())?;
+            let pixels = drawing.png(PNG_WIDTH).map_err(|error| CliError::Unwritten(error.to_string()))?;
+            write_whole(&file("png"), &pixels)?;
+        }
+        write_page(&folder.report_file(), &self.title, std::slice::from_ref(self), plan)?;
+        write_whole(&folder.rows_file(), self.rows().as_bytes())
+    }
+}
+
+/// Writes a page of studies.
+pub fn write_page(path: &Path, title: &str, found: &[Found], plan: &Plan) -> Result<()> {
+    let mut sections = vec![];
+    let held = |row: &Row| row.paper.is_some() || row.reference.is_some();
+    if found.iter().any(|one| one.findings.rows.iter().any(held)) {
+        let text = "Every number stands beside the one the paper prints and the one a reference gives. A number that is not \
+                    reproduced has its reason below the table. `bilevel reproduce STUDY` computes a table again.";
+        sections.push(Section::Text { title: String::new(), text: text.into() });
+    }
+    sections.extend(found.iter().flat_map(Found::sections));
+    let effort = if plan.quick { "few seeds and low caps (--quick)" } else { "in full" };
+    let subtitle = format!("{effort} · from seed {} · on {}", plan.seed, plan.device);
+    write_whole(path, Report { title: title.into(), subtitle, sections }.html().as_bytes())
+}
+
+/// The table for a terminal of so many columns. Where it is too narrow, what is not the number itself is left out, the least
+/// important first.
+fn fit(table: &Table, columns: usize) -> String {
+    let mut table = table.clone();
+    for name in ["seconds", "spread (seeds)", "cost", "reference"] {
+        let whole = table.text(usize::MAX);
+        if whole.lines().all(|line| line.chars().count() <= columns) {
+            return whole;
+        }
+        if let Some(at) = table.columns.iter().position(|column| column.name == name) {
+            table.columns.remove(at);
+            table.rows.iter_mut().for_each(|row| _ = row.remove(at));
+        }
+    }
+    // Words give way before verdicts.
+    if let Some(verdict) = table.columns.last_mut() {
+        verdict.numeric = true;
+    }
+    table.text(columns)
+}
+
+/// How many rows have which verdict.
+pub fn count<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
+    let mut counts: Vec<(&str, usize)> = vec![];
+    for row in rows {
+        match counts.iter_mut().find(|(word, _)| *word == row.verdict.word()) {
+            Some((_, n)) => *n += 1,
+            None => counts.push((row.verdict.word(), 1)),
+        }
+    }
+    counts.iter().map(|(word, n)| format!("{n} {word}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bilevel_tasks::Verdict;
+
+    #[test]
+    fn rows_with_the_same_reason_share_its_number() {
+        let row = |why: &str| Row::new("synth1d", "RMD", "λ", 1.0).verdict(Verdict::NotReproduced(why.into()));
+        let (table, reasons) = row_table(&[row("biased"), row("noisy"), row("biased")]);
+        let verdicts: Vec<&str> = table.rows.iter().filter_map(|cells| cells.last()).map(String::as_str).collect();
+        assert_eq!(verdicts, ["not reproduced [1]", "not reproduced [2]", "not reproduced [1]"]);
+        assert_eq!(reasons, ["[1] biased", "[2] noisy"]);
+    }
+
+    #[test]
+    fn a_narrow_terminal_loses_the_spread_before_the_verdict() {
+        let row =
+            Row::new("synth1d", "Evolutionary search", "λ", 1.0).setting("as printed, λ kept in [0, 1]").over(0.1, 8);
+        let (table, _) = row_table(&[row.verdict(Verdict::NotReproduced("noisy".into()))]);
+        assert_eq!(fit(&table, 200), table.text(usize::MAX));
+        let narrow = fit(&table, 70);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 70), "{narrow}");
+        assert!(narrow.contains("not reproduced [1]") && !narrow.contains("seeds"), "{narrow}");
+    }
+}

@@ -1,0 +1,75 @@
+//! The executor of a device, opened when the command runs.
+
+use crate::errors::{CliError, Result};
+use bilevel::Cpu;
+use bilevel_cuda::Cuda;
+use bilevel_graph::Executor;
+use bilevel_tasks::Device;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What `--device` says, where it was given.
+pub fn asked(argument: Option<&str>) -> Result<Option<Device>> {
+    let device = argument.map(str::parse).transpose();
+    device.map_err(|reason: String| CliError::Usage(format!("--device: {reason}")))
+}
+
+/// The device itself, known to be usable: `auto` is decided, and what was decided is said on the error output. An error says what
+/// is missing.
+pub fn settled(device: Device, quiet: bool) -> Result<Device> {
+    let (found, why) = match device {
+        Device::Cpu => return Ok(device),
+        Device::Cuda(number) => return gpu(number).map(|_| device),
+        Device::Auto => match gpu(0) {
+            Ok(gpu) => (Device::Cuda(0), gpu.info().name),
+            Err(error) => (Device::Cpu, error.to_string()),
+        },
+    };
+    if !quiet {
+        crate::complain(&format!("--device auto is {found} here: {why}"));
+    }
+    Ok(found)
+}
+
+/// Its executor; so many threads on the processor, 0 for one for each core.
+pub fn executor(device: Device, threads: usize) -> Result<Arc<dyn Executor>> {
+    Ok(match settled(device, true)? {
+        Device::Cuda(number) => Arc::new(gpu(number)?),
+        _ if threads == 0 => Arc::new(Cpu::new()),
+        _ => Arc::new(Cpu::with_threads(threads)),
+    })
+}
+
+/// The GPU with this number. It is opened once and stays open, so that kernels that were loaded can be used again.
+fn gpu(number: usize) -> Result<Cuda> {
+    static OPEN: Mutex<Option<HashMap<usize, Cuda>>> = Mutex::new(None);
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let open = open.get_or_insert_default();
+    if let Some(gpu) = open.get(&number) {
+        return Ok(gpu.clone());
+    }
+    let gpu = Cuda::new(number)?;
+    open.insert(number, gpu.clone());
+    Ok(gpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_is_a_device_that_can_be_used() {
+        let device = settled(Device::Auto, true).unwrap();
+        assert_ne!(device, Device::Auto);
+        assert_eq!(device == Device::Cuda(0), Cuda::new(0).is_ok());
+        executor(Device::Auto, 1).unwrap();
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_there_is_refused_in_one_sentence_with_code_2() {
+        let Err(error) = executor(Device::Cuda(4096), 1) else { panic!("there is a GPU 4096") };
+        assert_eq!(error.exit_code(), crate::errors::BAD_INPUT);
+        assert!(error.to_string().starts_with("there is no "), "{error}");
+        assert!(!error.to_string().contains('\n'), "{error}");
+    }
+}

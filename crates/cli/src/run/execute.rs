@@ -1,0 +1,84 @@
+//! One run, from a configuration to a folder with a result: what `run`, `resume` and studies share.
+
+use crate::config::errors::ConfigError;
+use crate::errors::{CliError, Result};
+use crate::pages;
+use crate::run::device::executor;
+use crate::run::folder::RunFolder;
+use crate::run::metrics::{Recorder, look_at};
+use crate::run::result::write_result;
+use bilevel::{Checkpoints, Observer, Problem, StopReason, StopSignal};
+use bilevel_tasks::run::RunResult;
+use bilevel_tasks::{Config, Registry};
+
+/// The problem of a configuration; a setting that makes none is named with its key.
+pub fn problem(config: &Config, registry: &Registry) -> Result<Problem> {
+    config.problem(registry).map_err(|error| match error {
+        bilevel::Error::Setting { name, value, must } => {
+            ConfigError::range(&format!("task.{name}"), value, must).into()
+        }
+        other => other.into(),
+    })
+}
+
+/// Draws a run. A report can be drawn again, and what was found is kept already: that it cannot be drawn is only said.
+pub fn report(folder: &RunFolder, registry: &Registry) {
+    if let Err(error) = pages::run::write_one(folder, registry) {
+        crate::complain(&format!("the run has no report: {error}"));
+    }
+}
+
+/// Runs a configuration in its folder, from the beginning or from where it stopped. A run that is stopped, diverges or cannot
+/// be written is an error that says what to do; its folder is left so that it can be resumed.
+pub fn execute(
+    config: &Config,
+    registry: &Registry,
+    folder: &RunFolder,
+    resume: bool,
+    display: Option<impl Observer + 'static>,
+    signal: StopSignal,
+) -> Result<RunResult> {
+    if resume && let Some(newest) = Checkpoints::new(folder.checkpoints()).newest()? {
+        look_at(folder, config, newest.checkpoint.last())?;
+    }
+    let problem = problem(config, registry)?;
+    let recorder = Recorder::new(folder, config, registry);
+    let checkpoints = Checkpoints::new(folder.checkpoints()).every(config.checkpoint.every).resume(resume);
+    let driver = config.driver(registry, &problem, Box::new(executor(config.device, config.threads)?))?;
+    let driver = driver.measure_every(config.metrics.every).checkpoints(checkpoints);
+    let mut driver = driver.stop_signal(signal).observe(recorder);
+    if let Some(display) = display {
+        driver = driver.observe(display);
+    }
+    let outcome = driver.run()?;
+    let path = folder.path().to_path_buf();
+    let result = RunResult::new(config, &problem, &outcome)?;
+    if let Some(result) = &result {
+        write_result(folder, &problem, &outcome, result)?;
+    }
+    match (outcome.reason, result) {
+        (StopReason::Diverged(diagnosis), _) => Err(CliError::Diverged { path, diagnosis: diagnosis.to_string() }),
+        (_, Some(result)) => Ok(result),
+        (StopReason::Unsaved(error), _) => Err(CliError::Library(bilevel::Error::Checkpoint(error))),
+        (StopReason::Observer(reason), _) => Err(CliError::Unwritten(reason)),
+        _ => Err(CliError::Stopped { path, done: outcome.iterations, until: config.outer.iterations }),
+    }
+}
+
+/// The same for a run of its own, which is drawn, however it ended; one whose files can no longer be written has said so.
+pub fn execute_and_draw(
+    config: &Config,
+    registry: &Registry,
+    folder: &RunFolder,
+    resume: bool,
+    display: Option<impl Observer + 'static>,
+    signal: StopSignal,
+) -> Result<RunResult> {
+    let result = execute(config, registry, folder, resume, display, signal);
+    match &result {
+        Ok(_) | Err(CliError::Diverged { .. }) => report(folder, registry),
+        Err(CliError::Stopped { done, .. }) if *done > 0 => report(folder, registry),
+        Err(_) => {}
+    }
+    result
+}

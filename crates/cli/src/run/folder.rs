@@ -1,0 +1,274 @@
+//! The folder of a run: what is in it, where a new one goes, and files that are whole or not there.
+//!
+//!   config.toml          the configuration, every key
+//!   metrics.jsonl        one line per outer iteration
+//!   checkpoint/          what a resumed run goes on from
+//!   result.json          what a finished run found
+//!   lambda.safetensors   the hyperparameters it found
+//!   report.html, plots/  the same for people
+//!   tensorboard/         event files, where they were asked for
+
+use crate::config::entries::{self, Entry};
+use crate::config::errors::{ConfigError, Place, Wrong};
+use crate::config::{resolve, text};
+use crate::errors::{CliError, Result};
+use crate::terminal::readable::escaped_path;
+use bilevel::whole_file::{self, is_unfinished, open_regular, remove_unfinished};
+use bilevel::{CheckpointError, Checkpoints};
+use bilevel_tasks::{Config, Device, Registry};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// The folder of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFolder {
+    path: PathBuf,
+}
+
+impl RunFolder {
+    /// For a new run: where the user says, or `runs/TASK-METHOD-sSEED` under the current folder, with a number where
+    /// that is taken. A folder that holds a run or anything else is refused. Only a folder under `runs` is made already, so
+    /// that no other run takes it.
+    pub fn for_new_run(out: Option<&Path>, config: &Config) -> Result<Self> {
+        if let Some(path) = out {
+            let folder = RunFolder { path: path.to_path_buf() };
+            if folder.holds_run() {
+                return Err(CliError::Occupied(folder.path));
+            }
+            refuse_foreign(path, "run", folder.is_not_begun())?;
+            return Ok(folder);
+        }
+        let name = format!("{}-{}-s{}", config.task.name(), config.method.name(), config.seed);
+        let runs = Path::new("runs");
+        std::fs::create_dir_all(runs).map_err(|error| CliError::file("make the folder", runs, &error))?;
+        for n in 1u32.. {
+            let path = runs.join(if n == 1 { name.clone() } else { format!("{name}-{n}") });
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(RunFolder { path }),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(CliError::file("make the folder", &path, &error)),
+            }
+        }
+        Err(CliError::Occupied(runs.join(name)))
+    }
+
+    /// Takes a folder under `runs` away again if nothing came to be in it.
+    pub fn remove_if_empty(&self) {
+        if std::fs::remove_dir(&self.path).is_ok()
+            && let Some(above) = self.path.parent()
+        {
+            let _ = std::fs::remove_dir(above);
+        }
+    }
+
+    /// At this path, whatever is there.
+    pub fn at(path: &Path) -> Self {
+        RunFolder { path: path.to_path_buf() }
+    }
+
+    /// Of a run that is there.
+    pub fn of_run(path: &Path) -> Result<Self> {
+        let folder = RunFolder { path: path.to_path_buf() };
+        std::fs::metadata(path).map_err(|error| CliError::file("open", path, &error))?;
+        match folder.config_file().is_file() {
+            true => Ok(folder),
+            false if folder.is_not_begun() => Err(CliError::NotBegun(folder.path)),
+            false => Err(CliError::NoRun(folder.path)),
+        }
+    }
+
+    /// True where a run was killed before it had its configuration written: no more is there than what comes before.
+    fn is_not_begun(&self) -> bool {
+        let only = |folder: &Path, known: &[&str]| {
+            entries_of(folder).is_ok_and(|names| names.iter().all(|name| known.iter().any(|known| name == known)))
+        };
+        only(&self.path, &["checkpoint"]) && only(&self.checkpoints(), &["lock", "configuration"])
+    }
+
+    /// Clears away what a kill left half-written.
+    pub fn clean(&self) -> Result<()> {
+        clean(&self.path)?;
+        clean(&self.plots())
+    }
+
+    fn holds_run(&self) -> bool {
+        let saved = match Checkpoints::new(self.checkpoints()).newest() {
+            // Where nothing can be read there is nothing to lose.
+            Ok(None) | Err(bilevel::Error::Checkpoint(CheckpointError::Io { .. })) => false,
+            // A checkpoint that is damaged is a checkpoint all the same.
+            _ => true,
+        };
+        self.config_file().exists() || saved
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its configuration.
+    pub fn config_file(&self) -> PathBuf {
+        self.path.join("config.toml")
+    }
+
+    /// Its metrics.
+    pub fn metrics_file(&self) -> PathBuf {
+        self.path.join("metrics.jsonl")
+    }
+
+    /// Its checkpoints.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join("checkpoint")
+    }
+
+    /// What the run was begun with and where it was last run, so that a configuration changed since is noticed.
+    pub fn path_hash_file(&self) -> PathBuf {
+        self.checkpoints().join("configuration")
+    }
+
+    /// Says beside the checkpoints what they are of and where they are made.
+    pub fn mark(&self, config: &Config) -> Result<()> {
+        write_whole(&self.path_hash_file(), format!("{} {}\n", config.path_hash(), config.device).as_bytes())
+    }
+
+    /// What the run was begun with, and where it was last run; nothing where it cannot be read.
+    fn marked(&self) -> Option<(String, Option<Device>)> {
+        let bytes = read_settings(&self.path_hash_file()).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let (begun, device) = match words[..] {
+            [begun] => (begun, None),
+            [begun, device] => device.parse().map_or(("", None), |device| (begun, Some(device))),
+            // What was damaged is of no run.
+            _ => ("", None),
+        };
+        Some((begun.to_string(), device))
+    }
+
+    /// Where the run was last run, where that is known.
+    pub fn device(&self) -> Option<Device> {
+        self.marked()?.1
+    }
+
+    /// Refuses a configuration that would continue the run on another path, or on another device than its checkpoints were
+    /// made on.
+    pub fn check_unchanged(&self, config: &Config) -> Result<()> {
+        match self.marked() {
+            Some((begun, _)) if begun != config.path_hash() => Err(CliError::Changed(self.path.clone())),
+            Some((_, Some(was))) if was != config.device => {
+                Err(CliError::OtherDevice { path: self.path.clone(), was, now: config.device })
+            }
+            // Where it cannot be read, the checkpoints have their own means to tell runs apart.
+            _ => Ok(()),
+        }
+    }
+
+    /// Its result.
+    pub fn result_file(&self) -> PathBuf {
+        self.path.join("result.json")
+    }
+
+    /// The hyperparameters it found.
+    pub fn lambda_file(&self) -> PathBuf {
+        self.path.join("lambda.safetensors")
+    }
+
+    /// Its report.
+    pub fn report_file(&self) -> PathBuf {
+        self.path.join("report.html")
+    }
+
+    /// The figures of its report.
+    pub fn plots(&self) -> PathBuf {
+        self.path.join("plots")
+    }
+
+    /// Its event files.
+    pub fn tensorboard(&self) -> PathBuf {
+        self.path.join("tensorboard")
+    }
+
+    /// The configuration of its run.
+    pub fn config(&self, registry: &Registry) -> Result<Config> {
+        Ok(resolve(registry, &self.entries(registry)?)?)
+    }
+
+    /// The settings in its configuration. A run writes every key there is, so a file that lacks one was cut.
+    pub fn entries(&self, registry: &Registry) -> Result<Vec<Entry>> {
+        let path = self.config_file();
+        let entries = read_entries(&path)?;
+        let keys = text::keys(&resolve(registry, &entries)?.settings());
+        match keys.iter().find(|key| !entries.iter().any(|entry| entry.dotted() == **key)) {
+            None => Ok(entries),
+            Some(key) => Err(CliError::File {
+                action: "read",
+                path,
+                reason: format!("it is not whole, for it does not say what {key} is; put the right file back"),
+            }),
+        }
+    }
+}
+
+/// Refuses a file, and a folder with something in it that is not the command's own: nobody's files are written over.
+pub fn refuse_foreign(path: &Path, what: &str, own: bool) -> Result<()> {
+    if is_taken(path) && !own {
+        let sentence = format!("holds something that is no {what}; choose another folder with --out");
+        return Err(CliError::Usage(format!("{} {sentence}", escaped_path(path))));
+    }
+    Ok(())
+}
+
+/// True for a file, and for a folder with something in it; what a kill left half-written does not count.
+pub fn is_taken(path: &Path) -> bool {
+    match entries_of(path) {
+        Ok(names) => !names.is_empty(),
+        Err(_) => path.exists() && !path.is_dir(),
+    }
+}
+
+/// The names in a folder, without those of files that a kill left half-written.
+fn entries_of(path: &Path) -> std::io::Result<Vec<OsString>> {
+    let names = std::fs::read_dir(path)?.map(|entry| Ok(entry?.file_name()));
+    Ok(names.collect::<std::io::Result<Vec<_>>>()?.into_iter().filter(|name| !is_unfinished(name)).collect())
+}
+
+/// Clears away what a kill left half-written in a folder of ours.
+pub fn clean(folder: &Path) -> Result<()> {
+    remove_unfinished(folder).map_err(|error| CliError::file("clean up", folder, &error))
+}
+
+/// The most bytes a file of settings may have.
+const LARGEST_SETTINGS: u64 = 1 << 20;
+
+/// A small file of the command's own; one that is larger than it can be is refused before it fills the memory.
+pub fn read_settings(path: &Path) -> std::io::Result<Vec<u8>> {
+    read_up_to(open_regular(path)?)
+}
+
+fn read_up_to(file: File) -> std::io::Result<Vec<u8>> {
+    let mut bytes = vec![];
+    file.take(LARGEST_SETTINGS + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > LARGEST_SETTINGS {
+        true => Err(std::io::Error::other(format!(
+            "it has more than {LARGEST_SETTINGS} bytes, too many for a file of settings"
+        ))),
+        false => Ok(bytes),
+    }
+}
+
+/// The settings in a file, which may be a pipe if the user names one.
+pub fn read_entries(path: &Path) -> Result<Vec<Entry>> {
+    let text = File::open(path).and_then(read_up_to).map_err(|error| CliError::file("read", path, &error))?;
+    let entries = entries::parse(&text, path)?;
+    if entries.is_empty() {
+        return Err(ConfigError::at(&Place::File(path.into(), 1), Wrong::NoTask).into());
+    }
+    Ok(entries)
+}
+
+/// Writes a file so that at any moment it is the old one or the new one, whole.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    whole_file::write_whole(path, bytes).map_err(|error| CliError::file("write", path, &error))
+}

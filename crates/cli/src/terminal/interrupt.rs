@@ -1,0 +1,81 @@
+//! Ctrl-C, and the system's request to end: the first asks the work to stop at the next good place, the second ends the
+//! process, and so does time if no second comes; work that has nothing to save ends with the first. All of them say so at once.
+
+use crate::errors::{CliError, Result, STOPPED};
+use bilevel::StopSignal;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Work that has not stopped after so long hangs, say on a reader that does not read: whoever asked once and cannot ask again,
+/// as a machine that shuts down, has it ended.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Nothing is said at the first Ctrl-C if this is true.
+pub fn be_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::SeqCst);
+}
+
+/// A signal that Ctrl-C, or the system's request to end, sets.
+pub fn stop_on_interrupt() -> Result<StopSignal> {
+    listen("ended at once; what was saved before is kept".into())
+}
+
+/// The same for one run, kept in this folder.
+pub fn stop_run_on_interrupt(folder: &Path) -> Result<StopSignal> {
+    listen(format!("ended at once; 'bilevel resume {}' goes on from its last checkpoint", folder.display()))
+}
+
+/// For work that has nothing to save: Ctrl-C ends the process at once, with this sentence. It waits for whoever holds the
+/// lock, so that what is being written or printed is whole.
+pub fn end_on_interrupt<T: Send + 'static>(
+    held: Arc<Mutex<T>>,
+    sentence: impl Fn(&T) -> String + Send + 'static,
+) -> Result<()> {
+    handle(move || {
+        let held = held.lock().unwrap_or_else(PoisonError::into_inner);
+        end(&sentence(&held));
+    })
+}
+
+fn listen(again: String) -> Result<StopSignal> {
+    let signal = StopSignal::new();
+    let shared = signal.clone();
+    handle(move || {
+        if shared.is_set() {
+            end(&again);
+        }
+        shared.stop();
+        let late = again.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(PATIENCE);
+            end(&late);
+        });
+        if !QUIET.load(Ordering::SeqCst) {
+            say("stopping; Ctrl-C again ends it now");
+        }
+    })?;
+    Ok(signal)
+}
+
+fn handle(handler: impl FnMut() + Send + 'static) -> Result<()> {
+    ctrlc::set_handler(handler).map_err(|error| CliError::Usage(format!("Ctrl-C cannot be listened for: {error}")))
+}
+
+/// Ends the process with this sentence, after which nobody says anything: who would has to wait for the lock.
+fn end(sentence: &str) -> ! {
+    let _held = std::io::stderr().lock();
+    say(sentence);
+    std::process::exit(STOPPED.into());
+}
+
+/// On a line of its own, also where a line of progress stands.
+fn say(sentence: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
+    let _ = writeln!(stderr, "{clear}bilevel: {}", crate::terminal::readable::one_line(sentence));
+}

@@ -1,0 +1,17 @@
+//! One run of the driver: everything it depends on, what it found, and its numbers iteration by iteration.
+
+mod config;
+pub(crate) use config::hash;
+mod device;
+pub mod dtype_name;
+mod history;
+mod lambda;
+mod outer;
+mod result;
+
+pub use config::{Checkpoint, Config, Inner, Metrics};
+pub use device::{DEVICE_PATTERN, Device};
+pub use history::{Damage, History, IterationRow, LONGEST_LINE, numbers};
+pub use lambda::LambdaLeaf;
+pub use outer::{Outer, ScheduleSettings, optimizers, schedules};
+pub use result::{LeafSummary, RunResult};

@@ -1,0 +1,36 @@
+//! The studies, one file each, in the order of the paper.
+
+mod amigo;
+mod chain_length;
+pub mod digits;
+mod digits_equal_cost;
+mod evolutionary_search;
+mod finite_temperature;
+mod first_order;
+mod inner_iterations;
+mod noisy_synth1d;
+mod quadratics;
+mod synth1d;
+pub mod synthetic;
+mod toy_polynomial;
+mod wall_clock;
+
+use crate::Registry;
+
+/// All studies, in the order of the paper.
+pub(crate) fn register(registry: Registry) -> Registry {
+    registry
+        .study(toy_polynomial::ToyPolynomial)
+        .study(synth1d::Synth1dTable)
+        .study(inner_iterations::InnerIterations)
+        .study(chain_length::ChainLength)
+        .study(noisy_synth1d::NoisySynth1d)
+        .study(first_order::FirstOrder)
+        .study(quadratics::QuadraticsRace)
+        .study(amigo::Amigo)
+        .study(evolutionary_search::EvolutionarySearch)
+        .study(wall_clock::WallClock)
+        .study(finite_temperature::FiniteTemperature)
+        .study(digits::DigitsStudy::default())
+        .study(digits_equal_cost::DigitsEqualCost)
+}
