@@ -8,8 +8,10 @@ use crate::probe::{InnerTime, Probed};
 use crate::problem::AnyProblem;
 use crate::session::Session;
 use crate::state::State;
+use crate::truth::Claims;
 use crate::{Cause, Error, Result};
 use bilevel_graph::Executor;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// A method with its settings, before it meets a problem. Its settings are checked when it is prepared; as `Debug` writes
@@ -50,6 +52,12 @@ pub trait Method: std::fmt::Debug + Send + Sync {
         None
     }
 
+    /// Where the method is right, with settings that fit: what its documentation says, as data that the truth suite holds it to
+    /// ([`truth`](crate::truth)). Nothing, unless it says otherwise.
+    fn claims(&self) -> Claims {
+        Claims::default()
+    }
+
     /// Compiles the method for a problem: what a user calls. Its hypergradients come with a diagnosis, which costs one outer
     /// gradient, one Hessian product and one inner loss each; the oracle counts are the method's own, without these.
     fn prepare(&self, problem: &AnyProblem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
@@ -85,7 +93,7 @@ pub trait Estimator: Send {
 }
 
 /// How often each kind of derivative was computed: the cost of a method that no hardware decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Oracles {
     /// ∇θ L_T.
     pub inner_gradients: u64,

@@ -8,6 +8,7 @@ use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
 use crate::session::Session;
+use crate::truth::Claims;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -173,6 +174,10 @@ impl Method for AnyMethod {
 
     fn inner_time(&self) -> Option<InnerTime> {
         self.inner().inner_time()
+    }
+
+    fn claims(&self) -> Claims {
+        self.inner().claims()
     }
 }
 

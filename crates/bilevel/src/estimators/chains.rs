@@ -17,6 +17,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::Claims;
 use crate::{Error, Result};
 use bilevel_graph::{DType, Executor, Graph, Meta, Program, Tensor};
 use std::time::{Duration, Instant};
@@ -89,6 +90,10 @@ impl<M: Method> Method for Chains<M> {
 
     fn inner_time(&self) -> Option<InnerTime> {
         self.method.inner_time()
+    }
+
+    fn claims(&self) -> Claims {
+        self.method.claims()
     }
 }
 
