@@ -94,6 +94,7 @@ pub trait Estimator: Send {
 
 /// How often each kind of derivative was computed: the cost of a method that no hardware decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Oracles {
     /// ∇θ L_T.
     pub inner_gradients: u64,

@@ -12,14 +12,14 @@ use crate::variable::Variable;
 use crate::{Array, Cpu, Result, Scope, Tensor};
 use bilevel_graph::{Tree, nn};
 
-const ROWS: usize = 60;
+const ROWS: usize = 120;
 const CLASSES: usize = 3;
-const BATCH: usize = 6;
+const BATCH: usize = 8;
 /// The side of a picture; a picture is also a row of side² numbers.
 const SIDE: usize = 4;
 const FEATURES: usize = SIDE * SIDE;
 /// The logarithm of every penalty.
-const LOG_PENALTY: f64 = -4.0;
+const LOG_PENALTY: f64 = -7.0;
 
 /// Two layers. The first is a matrix of an MLP, or kernels of a convolution.
 #[derive(Clone, Tree)]
@@ -117,15 +117,15 @@ pub fn trainings(steps: usize) -> Result<Vec<TruthProblem>> {
     let momentum = InnerOptimizer::Momentum(Momentum::default());
     let adam = InnerOptimizer::Adam(Adam::default());
     let cases = [
-        (("MLP", "minibatches of 6, plain descent"), &mlp, InnerOptimizer::Sgd, &[0.03, 0.1, 0.3, 0.6, 1.0, 2.0][..]),
+        (("MLP", "minibatches of 8, plain descent"), &mlp, InnerOptimizer::Sgd, &[0.03, 0.1, 0.3, 0.6, 1.0, 2.0][..]),
         (
-            ("convolutional", "minibatches of 6, plain descent"),
+            ("convolutional", "minibatches of 8, plain descent"),
             &convolutional,
             InnerOptimizer::Sgd,
             &[0.1, 0.3, 1.0, 3.0, 10.0][..],
         ),
-        (("MLP, momentum", "minibatches of 6, momentum 0.9"), &mlp, momentum, &[0.01, 0.05, 0.2][..]),
-        (("MLP, Adam", "minibatches of 6, Adam"), &mlp, adam, &[0.003, 0.01, 0.1][..]),
+        (("MLP, momentum", "minibatches of 8, momentum 0.9"), &mlp, momentum, &[0.01, 0.05, 0.2][..]),
+        (("MLP, Adam", "minibatches of 8, Adam"), &mlp, adam, &[0.003, 0.01, 0.1][..]),
     ];
     let mut all = vec![];
     for (said, problem, optimizer, sizes) in cases {
