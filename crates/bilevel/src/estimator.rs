@@ -8,6 +8,7 @@ use crate::probe::{InnerTime, Probed};
 use crate::problem::AnyProblem;
 use crate::session::Session;
 use crate::state::State;
+use crate::truth::Claims;
 use crate::{Cause, Error, Result};
 use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,12 @@ pub trait Method: std::fmt::Debug + Send + Sync {
     /// of its own.
     fn shares_passes(&self) -> bool {
         false
+    }
+
+    /// Where the method is right, with settings that fit: what its documentation says, as data that the truth suite holds it to
+    /// ([`truth`](crate::truth)). Nothing, unless it says otherwise.
+    fn claims(&self) -> Claims {
+        Claims::default()
     }
 
     /// Compiles the method for a problem: what a user calls. Its hypergradients come with a diagnosis, which costs one outer

@@ -60,6 +60,7 @@ mod trace;
 mod trainer;
 mod training;
 mod tree_file;
+pub mod truth;
 mod typed_problem;
 mod variable;
 pub mod whole_file;

@@ -5,6 +5,7 @@ use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
 use crate::session::Session;
+use crate::truth::Claims;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -275,6 +276,10 @@ impl Method for AnyMethod {
 
     fn shares_passes(&self) -> bool {
         self.inner().shares_passes()
+    }
+
+    fn claims(&self) -> Claims {
+        self.inner().claims()
     }
 }
 

@@ -619,3 +619,19 @@ fn an_inner_loop_that_blows_up_is_reported_with_advice_and_leaves_lambda_alone()
         assert_eq!(state.lambda.arrays().unwrap(), first.lambda.arrays().unwrap());
     }
 }
+
+#[test]
+fn forward_mode_follows_a_lambda_that_acts_through_the_start_alone() {
+    // θ⁰ = λ and one step of ¼ towards 1: θ = λ + ¼(1 − λ), so dθ/dλ is ¾.
+    let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+        .inner(|_, _, t| (t.0 - 1.0).square() / 2.0)
+        .outer(|_, _, t| t.0)
+        .start(|_, l| *l)
+        .build()
+        .unwrap();
+    let cpu = Cpu::with_threads(1);
+    let mut state = State::initial(&problem, &cpu, Key::from_seed(0)).unwrap();
+    let method = Fmd { step: 0.25, steps: 1, ..Fmd::default() };
+    let found = method.prepare(&problem, &cpu).unwrap().estimate(&mut state, Key::from_seed(0)).unwrap();
+    assert_eq!(found.value.numbers().unwrap(), [0.75]);
+}

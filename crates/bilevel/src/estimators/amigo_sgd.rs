@@ -16,6 +16,7 @@ use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::session::Session;
 use crate::state::State;
+use crate::truth::Claims;
 use crate::{Cause, Result};
 use serde::{Deserialize, Serialize};
 
@@ -106,6 +107,10 @@ impl Method for AmigoSgd {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { minimum: true, minibatches: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

@@ -17,6 +17,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::Claims;
 use crate::{Error, Result};
 use bilevel_graph::{DType, Executor, Graph, Meta, Program, Tensor};
 use std::time::{Duration, Instant};
@@ -97,6 +98,10 @@ impl<M: Method> Method for Chains<M> {
 
     fn shares_passes(&self) -> bool {
         self.method.shares_passes()
+    }
+
+    fn claims(&self) -> Claims {
+        self.method.claims()
     }
 }
 

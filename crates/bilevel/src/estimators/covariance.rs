@@ -19,6 +19,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
+use crate::truth::Claims;
 use bilevel_graph::{Graph, Program, gradient};
 use serde::{Deserialize, Serialize};
 
@@ -96,6 +97,10 @@ impl Method for Covariance {
             return not_applicable(self.name(), reason);
         }
         must_see(self.name(), problem, |path| self.sees(path))
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { gibbs: true, several_minima: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

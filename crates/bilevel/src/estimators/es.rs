@@ -18,6 +18,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::Claims;
 use crate::{Cause, Result};
 use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor};
 use serde::{Deserialize, Serialize};
@@ -108,6 +109,10 @@ impl Method for Es {
     /// It takes no derivative by λ, so there need not be any.
     fn applies(&self, _: &AnyProblem) -> Result<()> {
         Ok(())
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { training: true, minimum: true, singular: true, minibatches: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

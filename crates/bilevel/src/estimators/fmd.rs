@@ -21,6 +21,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
+use crate::truth::Claims;
 use bilevel_graph::{Array, DType, Graph, Program, RandomKind, Tensor, gradient, jvp};
 use serde::{Deserialize, Serialize};
 
@@ -96,6 +97,10 @@ impl Method for Fmd {
         Ok(if self.shrink_step { Box::new(Shrinking::new(prepared, self.step, session)) } else { prepared })
     }
 
+    fn claims(&self) -> Claims {
+        Claims { training: true, minimum: true, singular: true, minibatches: true, ..Claims::default() }
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
         Some(
             InnerTime::new(self.step, self.steps)
@@ -148,14 +153,20 @@ fn chain_program(inner: &InnerLoop, session: &Session, measured: bool) -> Result
     let next = [walk.next(), slots_next].concat();
     let turn = or_zeros(jvp(&next, &from, &along)?, &next);
     let mut builder = walk.carry(Program::builder(&graph).output("inner", loss));
+    // Where λ acts through the start alone nothing in the loop depends on its tangent.
+    builder = e.iter().fold(builder, |builder, &e| builder.keep_input(e));
     for (input, next) in s.iter().chain(&r).zip(turn) {
         builder = builder.carry(*input, next);
     }
     if measured {
         let from = [&theta[..], &slots].concat();
-        let draw = |(i, t): (usize, &Tensor)| {
-            let stream = GROWTH_STREAM + i as u32;
-            trace.key.random(graph.scalar(0.0, DType::I32), RandomKind::Normal, stream, t.shape(), t.dtype())
+        // What the optimizer remembers starts at 0, whatever θ⁰ is.
+        let draw = |(i, t): (usize, &Tensor)| match i < theta.len() {
+            true => {
+                let stream = GROWTH_STREAM + i as u32;
+                trace.key.random(graph.scalar(0.0, DType::I32), RandomKind::Normal, stream, t.shape(), t.dtype())
+            }
+            false => t.zeros_like(),
         };
         let drawn: Vec<Tensor> = from.iter().enumerate().map(draw).collect();
         let carried = trace.inputs_like("v", &from);

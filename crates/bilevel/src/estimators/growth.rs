@@ -9,6 +9,9 @@
 //! exact one as well. With plain descent d is proportional to γ, so the same three sums give the mean for smaller steps
 //! too, which is where the advice to take one comes from.
 //!
+//! With an optimizer that remembers, x is the part of the vector that belongs to θ: the logarithms still add up to that of its
+//! length at the end over that at the start, and the rest, which has units of its own, does not count.
+//!
 //! Leaves of θ may have rates of their own. A is then symmetric in the norm Σ xᵢ²/rateᵢ, so that is the norm that is taken.
 
 use crate::Result;
@@ -42,11 +45,11 @@ fn weights(trace: &Trace) -> Vec<f64> {
     trace.problem.theta.iter().map(one).collect()
 }
 
-/// Σ aᵢ·bᵢ/rateᵢ over leaves of θ, and of what an optimizer remembers where they follow, as a 64-bit scalar.
+/// Σ aᵢ·bᵢ/rateᵢ over leaves of θ, as a 64-bit scalar.
 pub(super) fn product(trace: &Trace, a: &[Tensor], b: &[Tensor]) -> Tensor {
     let wide = |t: &Tensor| t.convert(DType::F64);
     let mut sum = trace.graph.scalar(0.0, DType::F64);
-    for ((a, b), weight) in a.iter().zip(b).zip(weights(trace).into_iter().chain(std::iter::repeat(1.0))) {
+    for ((a, b), weight) in a.iter().zip(b).zip(weights(trace)) {
         let part = (wide(a) * wide(b)).sum_all();
         sum = sum + if weight == 1.0 { part } else { part * weight };
     }

@@ -18,6 +18,7 @@ use crate::problem::AnyProblem;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::Claims;
 use crate::{Cause, Result};
 use bilevel_graph::Graph;
 use serde::{Deserialize, Serialize};
@@ -111,6 +112,10 @@ impl Method for Imaml {
         let reason = "it needs θ⁰ = λ, leaf by leaf: give the problem .start(…) with the identity, or use rmd, which \
                       differentiates through any start";
         not_applicable(self.name(), reason)
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { proximal: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

@@ -267,6 +267,6 @@ pub(super) fn scaled(v: &[Tensor], problem: &AnyProblem) -> Vec<Tensor> {
 }
 
 /// An error for a method that needs a problem of another kind.
-pub(super) fn not_applicable<T>(method: &'static str, reason: &str) -> Result<T> {
+pub(crate) fn not_applicable<T>(method: &'static str, reason: &str) -> Result<T> {
     Err(Error::NotApplicable { method, reason: reason.into() })
 }

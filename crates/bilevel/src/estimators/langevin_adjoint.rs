@@ -28,6 +28,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
+use crate::truth::Claims;
 use crate::{Cause, Result};
 use bilevel_graph::{DType, Executor, Graph, Program, Tensor, gradient, vjp};
 use serde::{Deserialize, Serialize};
@@ -126,6 +127,17 @@ impl Method for LangevinAdjoint {
             return not_applicable(self.name(), reason);
         }
         must_see(self.name(), problem, |path| self.sees(path))
+    }
+
+    fn claims(&self) -> Claims {
+        Claims {
+            gibbs: true,
+            minimum: true,
+            several_minima: true,
+            singular: true,
+            minibatches: true,
+            ..Claims::default()
+        }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

@@ -21,6 +21,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
+use crate::truth::Claims;
 use crate::{Cause, Result};
 use bilevel_graph::{DType, Graph, Program, Tensor, gradient, vjp};
 use serde::{Deserialize, Serialize};
@@ -190,6 +191,10 @@ impl Method for Rmd {
         Ok(if self.shrink_step { Box::new(Shrinking::new(prepared, self.step, session)) } else { prepared })
     }
 
+    fn claims(&self) -> Claims {
+        Claims { training: true, minimum: true, singular: true, minibatches: true, ..Claims::default() }
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
         Some(
             InnerTime::new(self.step, self.steps)
@@ -231,7 +236,7 @@ fn backward_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     }
     let all = [&a[..], &b].concat();
     let counts = graph.scalar(1.0, DType::F64);
-    builder = growth::carry(builder, &trace, growth::stretch_to(&trace, &all, rest), counts);
+    builder = growth::carry(builder, &trace, growth::stretch_to(&trace, &a, rest), counts);
     for (input, next) in all.iter().zip(rest) {
         builder = builder.carry(*input, *next);
     }

@@ -1,0 +1,47 @@
+//! Does a hypergradient exist? Whole trainings of small networks over a range of inner steps: the exact derivative through all
+//! steps, how fast sensitivities grow, and what one forward pass of the Langevin adjoint makes of it.
+//!
+//!     cargo run --release -p bilevel --example whole_trainings
+
+use bilevel::truth::{self, Effort, measure};
+use bilevel::{Cpu, HpoSgld, LangevinAdjoint, Method};
+
+const STEPS: usize = 2000;
+
+fn main() -> bilevel::Result<()> {
+    println!("| training | exact, norm | growth rate | adjoint: cosine, size | with K = 500 | HPO-SGLD |");
+    println!("|---|--:|--:|--:|--:|--:|");
+    for training in truth::trainings(STEPS)? {
+        let (step, last) = (training.facts.step, STEPS / 10);
+        let adjoint = LangevinAdjoint {
+            step,
+            burn_in: STEPS - last,
+            samples: last,
+            temperature: 0.0,
+            ..LangevinAdjoint::default()
+        };
+        let forgetful = LangevinAdjoint { horizon: 500, ..adjoint };
+        let printed = HpoSgld { step, burn_in: STEPS - last, samples: last, temperature: 0.0, noise_scale: 1.0 };
+        let plain = training.name.contains("MLP, γ") || training.name.contains("convolutional");
+        let shown = |method: &dyn Method| -> bilevel::Result<String> {
+            if !plain {
+                return Ok("–".into());
+            }
+            let row = measure(method, &training, Effort::QUICK, &Cpu::with_threads(1))?;
+            let number = |x: Option<f64>| {
+                x.map_or("–".into(), |x| if x < 1e-3 { format!("{x:.0e}") } else { format!("{x:.2}") })
+            };
+            Ok(format!("{}, {}", number(row.cosine), number(row.size)))
+        };
+        let norm = training.truth.iter().map(|h| h * h).sum::<f64>().sqrt();
+        println!(
+            "| {} | {norm:.1e} | {:+.1e} | {} | {} | {} |",
+            training.name,
+            training.growth_rate.unwrap_or(f64::NAN),
+            shown(&adjoint)?,
+            shown(&forgetful)?,
+            shown(&printed)?,
+        );
+    }
+    Ok(())
+}

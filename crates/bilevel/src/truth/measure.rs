@@ -1,0 +1,211 @@
+//! One method on one problem: how far it is from the truth, how sure that is, and what it cost.
+
+use super::{Target, TruthProblem};
+use crate::estimator::{Method, Oracles};
+use crate::norms::euclidean;
+use crate::session::Session;
+use crate::{Error, Result};
+use bilevel_graph::{Buffer, Executor};
+use serde::{Deserialize, Serialize};
+
+/// A deviation of so many standard errors is still chance.
+const ERRORS: f64 = 3.0;
+/// A deviation of this share of the truth is rounding, or the rest of a training that has all but arrived.
+const ROUNDING: f64 = 1e-6;
+/// Derivatives of a whole training that grow so many times are no truth.
+const CHAOS: f64 = 1e3;
+
+/// How much is done to know a method's bias well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effort {
+    /// Independent runs of what is random, at least 2.
+    pub replicas: u32,
+    /// Hypergradients of each that are averaged, after one that warms up what the method keeps warm.
+    pub calls: u32,
+}
+
+impl Effort {
+    /// Seconds for a method on all problems.
+    pub const QUICK: Effort = Effort { replicas: 8, calls: 2 };
+    /// Minutes.
+    pub const FULL: Effort = Effort { replicas: 24, calls: 10 };
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Within three standard errors of the truth.
+    Right,
+    /// Further away than that.
+    Off,
+    /// The method does not apply, for this reason.
+    NotApplicable(String),
+    /// It found no hypergradient, for this reason.
+    Failed(String),
+    /// There is no hypergradient to find: sensitivities grow with the length of training.
+    NoTruth,
+}
+
+/// One method on one problem. Norms are over all numbers of λ.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The problem's name.
+    pub problem: String,
+    /// The method's name.
+    pub method: String,
+    /// Whether the method's documentation claims to be right on such a problem.
+    pub claimed: bool,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// ‖truth‖, where it is finite.
+    pub truth: Option<f64>,
+    /// ‖mean − truth‖.
+    pub bias: Option<f64>,
+    /// The standard error of that: of a vector, the root of the sum of squares.
+    pub standard_error: Option<f64>,
+    /// The standard deviation of a single hypergradient.
+    pub spread: Option<f64>,
+    /// The cosine of the angle between mean and truth.
+    pub cosine: Option<f64>,
+    /// ‖mean‖/‖truth‖.
+    pub size: Option<f64>,
+    /// Derivatives taken for one hypergradient.
+    pub oracles: Oracles,
+    /// Bytes that the method keeps from one hypergradient to the next.
+    pub kept_bytes: usize,
+    /// The growth rate of sensitivities that the method measured, per inner step.
+    pub growth_rate: Option<f64>,
+}
+
+impl Row {
+    pub(super) fn empty(method: &dyn Method, problem: &TruthProblem, verdict: Verdict) -> Self {
+        Row {
+            problem: problem.name.clone(),
+            method: method.name().into(),
+            claimed: method.claims().cover(&problem.facts),
+            verdict,
+            truth: Some(euclidean(&problem.truth)).filter(|norm| norm.is_finite()),
+            bias: None,
+            standard_error: None,
+            spread: None,
+            cosine: None,
+            size: None,
+            oracles: Oracles::default(),
+            kept_bytes: 0,
+            growth_rate: None,
+        }
+    }
+
+    /// ‖mean − truth‖/‖truth‖.
+    pub fn relative_bias(&self) -> Option<f64> {
+        self.bias.zip(self.truth).map(|(bias, truth)| bias / truth)
+    }
+}
+
+/// The mean of the hypergradients of one replica, what one of them costs, and what is kept.
+struct Replica {
+    mean: Vec<f64>,
+    /// The standard error that the method itself knows, of one hypergradient.
+    own_error: Option<f64>,
+    oracles: Oracles,
+    kept_bytes: usize,
+    growth_rate: Option<f64>,
+}
+
+fn replica(method: &dyn Method, problem: &TruthProblem, session: &Session, number: u32, calls: u32) -> Result<Replica> {
+    // The estimator itself, without the diagnosis: that one refuses numbers beyond the range, which here are an answer.
+    let mut estimator = method.compile(session)?;
+    let key = problem.key(number);
+    let mut state = session.state(key)?;
+    // A whole training begins anew, and once is enough.
+    let (warm_up, calls) = match problem.facts.target {
+        Target::Training { .. } => (0, 1),
+        _ => (1, calls),
+    };
+    let draw = |call: u32| if warm_up + calls == 1 { key } else { key.fold_in(1000 + call) };
+    for call in 0..warm_up {
+        estimator.estimate(&mut state, draw(call))?;
+    }
+    let mut mean = vec![0.0; problem.truth.len()];
+    let mut last = None;
+    for call in warm_up..warm_up + calls {
+        let found = estimator.estimate(&mut state, draw(call))?;
+        let value = found.value.numbers()?;
+        mean.iter_mut().zip(value).for_each(|(sum, v)| *sum += v / calls as f64);
+        last = Some(found);
+    }
+    let last = last.ok_or_else(|| Error::Problem { reason: "at least one hypergradient must be taken".into() })?;
+    let own_error = last.standard_error.map(|leaves| leaves.numbers()).transpose()?.map(|all| euclidean(&all));
+    Ok(Replica {
+        mean,
+        own_error,
+        oracles: last.oracles,
+        kept_bytes: state.memory.iter().map(Buffer::byte_count).sum(),
+        growth_rate: last.diagnostics.growth_rate,
+    })
+}
+
+/// Runs a method on a problem, as often as this effort says where anything is random.
+pub fn measure(method: &dyn Method, problem: &TruthProblem, effort: Effort, executor: &dyn Executor) -> Result<Row> {
+    let session = Session::new(&problem.problem, executor)?;
+    let run = |number| replica(method, problem, &session, number, effort.calls);
+    let refused = |error: Error| match error {
+        Error::NotApplicable { reason, .. } => Ok(Row::empty(method, problem, Verdict::NotApplicable(reason))),
+        Error::Setting { .. } => Ok(Row::empty(method, problem, Verdict::NotApplicable(error.to_string()))),
+        Error::Diverged { .. } => Ok(Row::empty(method, problem, Verdict::Failed(error.to_string()))),
+        error => Err(error),
+    };
+    if let Err(error) = method.applies(&problem.problem) {
+        return refused(error);
+    }
+    let whole_training = matches!(problem.facts.target, Target::Training { .. });
+    let mut all = vec![];
+    for number in 0..effort.replicas.max(2) {
+        match run(number) {
+            Ok(found) => all.push(found),
+            Err(error) => return refused(error),
+        }
+        // Where two are the same to the bit nothing is random, and of a whole training there is only one.
+        if whole_training || (all.len() == 2 && all[0].mean == all[1].mean) {
+            break;
+        }
+    }
+    Ok(summary(method, problem, &all, effort))
+}
+
+fn summary(method: &dyn Method, problem: &TruthProblem, all: &[Replica], effort: Effort) -> Row {
+    let n = all.len() as f64;
+    let numbers = problem.truth.len();
+    let mean: Vec<f64> = (0..numbers).map(|j| all.iter().map(|r| r.mean[j]).sum::<f64>() / n).collect();
+    let squares = |j: usize| all.iter().map(|r| (r.mean[j] - mean[j]).powi(2)).sum::<f64>();
+    let variance = if all.len() < 2 { 0.0 } else { (0..numbers).map(squares).sum::<f64>() / (n - 1.0) };
+    let own = if all.len() < 2 { all[0].own_error } else { None };
+    let (error, spread) = match own {
+        Some(own) => (own, own),
+        None => ((variance / n).sqrt(), (variance * effort.calls as f64).sqrt()),
+    };
+    let truth = euclidean(&problem.truth);
+    let off: Vec<f64> = mean.iter().zip(&problem.truth).map(|(m, t)| m - t).collect();
+    let bias = euclidean(&off);
+    let size = euclidean(&mean);
+    let cosine = mean.iter().zip(&problem.truth).map(|(m, t)| (m / size) * (t / truth)).sum::<f64>();
+    let chaotic = problem.growth_rate.is_some_and(|rate| rate * problem.facts.steps as f64 > CHAOS.ln());
+    let verdict = match () {
+        _ if chaotic || !truth.is_finite() => Verdict::NoTruth,
+        _ if bias <= ERRORS * error + ROUNDING * truth => Verdict::Right,
+        _ => Verdict::Off,
+    };
+    let finite = |x: f64| Some(x).filter(|x| x.is_finite());
+    Row {
+        bias: finite(bias),
+        standard_error: finite(error),
+        spread: finite(spread),
+        cosine: finite(cosine),
+        size: finite(size / truth),
+        oracles: all[0].oracles,
+        kept_bytes: all[0].kept_bytes,
+        growth_rate: all[0].growth_rate,
+        ..Row::empty(method, problem, verdict)
+    }
+}
