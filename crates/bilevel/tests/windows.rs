@@ -3,7 +3,8 @@
 mod quadratic;
 
 use bilevel::{
-    Adam, AnyProblem, Cpu, Directions, Error, Es, Fg2u, Fmd, InnerOptimizer, Key, Method, Oracles, Pes, Rmd, Session,
+    Adam, AnyProblem, Cpu, Directions, Error, Es, Fg2u, Fmd, InnerOptimizer, Key, Method, Oracles, Pes, Problem, Rmd,
+    Session,
 };
 use quadratic::*;
 
@@ -50,6 +51,24 @@ fn all_coordinates_give_the_hypergradient_of_forward_and_reverse_mode() {
             assert_eq!((found.oracles.inner_gradients, found.oracles.outer_gradients), (12 * N as u64, 1));
             assert!(found.standard_error.is_none());
         }
+    }
+}
+
+#[test]
+fn forward_mode_goes_through_a_start_that_is_all_lambda_acts_on() {
+    let problem = Problem::new(fixed(&LAMBDA), fixed(&[0.0; N]))
+        .inner(|_, _, t| t.0.square().sum_all() * 0.5)
+        .outer(|_, _, t| (t.0 - 1.0).square().sum_all() * 0.5)
+        .start(|_, l| *l)
+        .build()
+        .unwrap();
+    // θᵀ = (1 − γ)ᵀλ.
+    let kept = 0.9f64.powi(12);
+    let truth = LAMBDA.map(|l| kept * (kept * l - 1.0));
+    let coordinates = Fg2u { samples: N, directions: Directions::Coordinates, temperature: 0.0, ..FG2U };
+    for method in [&Fmd { step: 0.1, steps: 12, ..Fmd::default() } as &dyn Method, &coordinates] {
+        let found = estimate(method, &problem, 0);
+        assert!(distance(&numbers(&found.value), &truth) < 1e-15, "{}", method.name());
     }
 }
 
