@@ -181,7 +181,7 @@ register! {
         "T inner gradients, one outer"; "two θ"; "as v-pbgd, without a penalty to choose";
         barrier = "how fast the inner loss has to fall, in squares of its slope"
     meha::Meha "meha": "gradients alone: a penalty on how far the inner loss is above its Moreau envelope";
-        "3T inner + T outer gradients"; "two θ"; "as v-pbgd, for inner losses that are not convex";
+        "2T inner + T outer gradients"; "two θ"; "as v-pbgd, for inner losses that are not convex";
         power = "how the penalty grows, as a power of the number of hypergradients"
     nystrom::Nystrom "nystrom": "implicit differentiation with a few columns of the Hessian";
         "T inner gradients, k Hessian products"; "k θ"; "a Hessian of few large eigenvalues, or one that no solve converges on";

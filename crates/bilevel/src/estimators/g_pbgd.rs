@@ -123,11 +123,12 @@ impl Estimator for Prepared {
         let value = self.step.fresh_outputs("h")?;
         self.step.run(0..self.inner.steps as u32)?;
         let steps = self.inner.steps as u64;
+        // What only h needs is computed in the last step alone.
         let oracles = Oracles {
             inner_gradients: steps,
             outer_gradients: steps,
             hessian_products: steps,
-            mixed_products: steps,
+            mixed_products: 1,
             losses: 0,
         };
         Ok(Hypergradient::new(value, (self.step.number("inner")?, self.step.number("outer")?), oracles))

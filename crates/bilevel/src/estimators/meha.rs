@@ -9,7 +9,8 @@
 //!
 //! It takes no product with a Hessian, and T such steps for a hypergradient, with h of the last; T = 1 in the
 //! published method. **It prescribes how λ, θ and w move together, and h is c times its direction of λ**: what the
-//! outer optimizer is handed, in the units of a hypergradient. θ, w and k are kept. At a λ and c that do not move, h
+//! outer optimizer is handed, in the units of a hypergradient; in the publication θ moves after λ, and here before it.
+//! θ, w and k are kept. At a λ and c that do not move, h
 //! settles at the exact derivative of min over θ of f + c·(L_T − envelope), which is O(1/c) away from the
 //! hypergradient. At a λ that moves, c multiplies how far training lags behind: with a large penalty take many steps,
 //! or an outer rate well below 1/c.
@@ -145,9 +146,9 @@ impl Estimator for Prepared {
         let value = self.step.fresh_outputs("h")?;
         self.step.run(0..self.inner.steps as u32)?;
         set_number(&count, so_far + 1.0)?;
-        // At w, at θ, and by λ at the new w.
+        // At w and at θ, and in the last step by λ at the new w.
         let steps = self.inner.steps as u64;
-        let oracles = Oracles { inner_gradients: 3 * steps, outer_gradients: steps, ..Oracles::default() };
+        let oracles = Oracles { inner_gradients: 2 * steps + 1, outer_gradients: steps, ..Oracles::default() };
         Ok(Hypergradient::new(value, (self.step.number("inner")?, self.step.number("outer")?), oracles))
     }
 

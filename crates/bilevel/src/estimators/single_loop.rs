@@ -63,35 +63,24 @@ pub(super) fn step_of_v(trace: &Trace, v: &[Tensor], direction: &[Tensor]) -> Ve
 pub(super) struct SingleLoop {
     pub inner: InnerLoop,
     start: Start,
-    /// The steps before the last, which nobody asks for D_λ.
-    before: Option<Routine>,
-    last: Routine,
+    step: Routine,
 }
 
 impl SingleLoop {
     pub fn new(session: &Session, inner: InnerLoop) -> Result<Self> {
-        Ok(SingleLoop {
-            inner,
-            start: Start::new(session)?,
-            before: if inner.steps > 1 { Some(step_program(session, &inner, false)?) } else { None },
-            last: step_program(session, &inner, true)?,
-        })
+        Ok(SingleLoop { inner, start: Start::new(session)?, step: step_program(session, &inner)? })
     }
 
     /// Moves the state's θ, and v, by all steps; the hypergradient is D_λ of the last, before it is taken.
     pub fn advance(&mut self, state: &State, v: &Leaves, key: Key) -> Result<Hypergradient> {
         self.start.place(&state.lambda, &state.theta, key)?;
-        let steps = self.inner.steps as u32;
-        let value = self.last.fresh_outputs("h")?;
-        for (routine, range) in
-            self.before.iter_mut().map(|r| (r, 0..steps - 1)).chain([(&mut self.last, steps - 1..steps)])
-        {
-            self.inner.place(routine)?;
-            routine.bind_point(&state.lambda, &state.theta, key)?;
-            routine.bind("v", v)?;
-            routine.run(range)?;
-        }
-        let steps = steps as u64;
+        self.inner.place(&mut self.step)?;
+        self.step.bind_point(&state.lambda, &state.theta, key)?;
+        self.step.bind("v", v)?;
+        let value = self.step.fresh_outputs("h")?;
+        self.step.run(0..self.inner.steps as u32)?;
+        let steps = self.inner.steps as u64;
+        // What only D_λ needs is computed in the last step alone.
         let oracles = Oracles {
             inner_gradients: steps,
             outer_gradients: steps,
@@ -99,24 +88,22 @@ impl SingleLoop {
             mixed_products: 1,
             losses: 0,
         };
-        let losses = (self.last.number("inner")?, self.last.number("outer")?);
+        let losses = (self.step.number("inner")?, self.step.number("outer")?);
         Ok(Hypergradient::new(value, losses, oracles).blaming(Cause::AdjointGrowing))
     }
 }
 
-fn step_program(session: &Session, inner: &InnerLoop, last: bool) -> Result<Routine> {
+fn step_program(session: &Session, inner: &InnerLoop) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let v = trace.inputs_like("v", &trace.theta);
     let step = graph.step();
     let found = Products::new(&trace, &v, (step, step))?;
-    let builder = inner.step(&trace, &found.slope, &found.updates, step).carry(Program::builder(&graph));
+    let builder = Program::builder(&graph).output("inner", found.inner).output("outer", found.outer);
+    let builder = inner.step(&trace, &found.slope, &found.updates, step).carry(builder);
     let mut builder = carry(builder, &v, &step_of_v(&trace, &v, &less(&found.hessian, &found.f_theta)));
-    if last {
-        builder = builder.output("inner", found.inner).output("outer", found.outer);
-        for (i, h) in less(&found.f_lambda, &found.mixed).into_iter().enumerate() {
-            builder = builder.output(format!("h.{i}"), h);
-        }
+    for (i, h) in less(&found.f_lambda, &found.mixed).into_iter().enumerate() {
+        builder = builder.output(format!("h.{i}"), h);
     }
     Routine::new(&builder.build()?, session)
 }
