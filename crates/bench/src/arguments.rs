@@ -2,6 +2,7 @@
 
 #[cfg(unix)]
 use crate::attack::{self, Part};
+use crate::gpu::curves::Size;
 use crate::wide_run::Run;
 use crate::{agree, cases, gpu, wide};
 use bilevel_graph::{DType, Precision};
@@ -25,12 +26,19 @@ usage: bilevel-bench COMMAND
       --precision P     full, tf32 or bf16 (tf32, then bf16)
       --reps N          repetitions of each (7)
       --show            prints where the time of an outer loop's step goes instead
+      --iterations N    runs so many outer iterations of a case instead (l1reg): memory after ten and after all, and the
+                        bytes that crossed to the host and back
+  cuda-curves         the losses of l1reg on the CPU and on the first GPU in full f32, one JSON line per outer iteration
+      --size S          tiny, small (ViT-S/16) or base (ViT-B/16, as the case has it) (base)
+      --iterations N    outer iterations (3)
   cuda-check          the conformance suite on the first GPU, draws bit for bit, estimators beside the CPU
       --seeds N         random programs from so many seeds (130: more than 1000 programs)
   plan                times tracing, deriving and planning a ViT-B/16 gradient step
       --threads N, --reps N (3)
   memory [CASE ...]   memory of each program's plan beside the most that is alive at once
       --threads N
+      --device D        cpu, or cuda for the cases of cuda, beside the most that the GPU says was taken (cpu)
+      --precision P     full, tf32 or bf16, with --device cuda (tf32)
   agree [CASE ...]    compares loss, gradient and Hessian-vector product with JAX; exit status 1 above the goals
       --peer PYTHON     a Python that has jax
       --dtype f32|f64   one type only
@@ -62,12 +70,12 @@ usage: bilevel-bench COMMAND
   help
 
 cases of cpu, memory and profile: synth1d scalar mlp conv64 vit_block digits wide
-cases of cuda: l1reg vit_adjoint wrn_grad wrn_hvp giant
+cases of cuda: l1reg vit_adjoint maml invariance alexnet_loss wrn_grad wrn_hvp giant
 cases of agree: mlp conv64 vit_block residual warp vit alexnet wide_resnet efficientnet nerf
 ";
 
 /// The commands, for a sentence.
-const COMMANDS: &str = "cpu, plan, memory, agree, profile, wide, large, attack or help";
+const COMMANDS: &str = "cpu, cuda, cuda-check, cuda-curves, plan, memory, agree, profile, wide, large, attack or help";
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,6 +92,22 @@ pub enum Command {
         reps: usize,
         /// Print where the time of a step goes instead.
         show: bool,
+        /// Run so many outer iterations instead.
+        iterations: Option<u32>,
+    },
+    /// Hold the losses on a GPU against those on the CPU.
+    CudaCurves {
+        /// How large the network is.
+        size: Size,
+        /// Outer iterations.
+        iterations: u32,
+    },
+    /// Print memory sizes of the cases on a GPU.
+    CudaMemory {
+        /// Which.
+        cases: Vec<String>,
+        /// In which precision.
+        precision: Precision,
     },
     /// Hold the GPU against the reference and the CPU.
     CudaCheck {
@@ -252,9 +276,11 @@ struct Given {
     command: Option<PathBuf>,
     count: Option<usize>,
     iterations: Option<u32>,
+    size: Option<Size>,
     stop: Option<u32>,
     folder: Option<PathBuf>,
     bare: bool,
+    on_cuda: bool,
     floor: bool,
     show: bool,
 }
@@ -271,12 +297,13 @@ pub fn parse(arguments: &[String]) -> Result<Command, ArgumentError> {
     let flags: &[&str] = match command.as_str() {
         "cpu" => &["--threads", "--reps", "--rounds", "--peer", "--peers-dir", "--floor"],
         "plan" => &["--threads", "--reps"],
-        "memory" => &["--threads"],
+        "memory" => &["--threads", "--device", "--precision"],
         "agree" => &["--threads", "--peer", "--dtype", "--seed"],
         "profile" => &["--threads", "--reps", "--show"],
         "wide" => &["--count", "--iterations", "--stop", "--folder", "--bare", "--threads"],
         "large" => &["--count", "--iterations", "--folder", "--threads"],
-        "cuda" => &["--reps", "--precision", "--show"],
+        "cuda" => &["--reps", "--precision", "--show", "--iterations"],
+        "cuda-curves" => &["--size", "--iterations"],
         "cuda-check" => &["--seeds"],
         #[cfg(unix)]
         "attack" => &["--minutes", "--seconds", "--seed", "--only", "--cases", "--command"],
@@ -301,21 +328,29 @@ pub fn parse(arguments: &[String]) -> Result<Command, ArgumentError> {
             Command::Plan { threads, reps: given.reps.unwrap_or(3) }
         }
         "cuda" => Command::Cuda {
-            // A billion parameters only when asked for.
-            cases: if given.words.is_empty() {
-                gpu::time::NAMES[..4].iter().map(|name| name.to_string()).collect()
-            } else {
-                chosen(given.words, &gpu::time::NAMES)?
+            cases: match given.iterations {
+                Some(_) if given.words.is_empty() => vec![gpu::NAMES[0].into()],
+                _ => on_gpu(given.words)?,
             },
             precisions: given.precision.map_or(vec![Precision::Tf32, Precision::Bf16], |precision| vec![precision]),
             reps: given.reps.unwrap_or(7),
             show: given.show,
+            iterations: given.iterations,
         },
+        "cuda-curves" => {
+            if let Some(extra) = given.words.pop() {
+                return Err(ArgumentError::Extra(extra));
+            }
+            Command::CudaCurves { size: given.size.unwrap_or(Size::Base), iterations: given.iterations.unwrap_or(3) }
+        }
         "cuda-check" => {
             if let Some(extra) = given.words.pop() {
                 return Err(ArgumentError::Extra(extra));
             }
             Command::CudaCheck { seeds: given.seeds.unwrap_or(130) }
+        }
+        "memory" if given.on_cuda => {
+            Command::CudaMemory { cases: on_gpu(given.words)?, precision: given.precision.unwrap_or(Precision::Tf32) }
         }
         "memory" => Command::Memory { cases: chosen(given.words, &cases::NAMES)?, threads },
         "agree" => Command::Agree {
@@ -424,6 +459,14 @@ fn read(command: &str, flags: &[&str], arguments: &[String]) -> Result<Given, Ar
                     "--precision" => {
                         given.precision = Some(value.parse().map_err(|_| bad("full, tf32 or bf16"))?);
                     }
+                    "--size" => {
+                        given.size = Some(Size::named(value).ok_or_else(|| bad("tiny, small or base"))?);
+                    }
+                    "--device" => match value.as_str() {
+                        "cpu" => given.on_cuda = false,
+                        "cuda" => given.on_cuda = true,
+                        _ => return Err(bad("cpu or cuda")),
+                    },
                     "--only" if ["commands", "files", "kills", "graphs"].contains(&value.as_str()) => {
                         given.only = Some(value.clone());
                     }
@@ -453,6 +496,12 @@ fn chosen(words: Vec<String>, known: &'static [&'static str]) -> Result<Vec<Stri
     Ok(if words.is_empty() { known.iter().map(|name| name.to_string()).collect() } else { words })
 }
 
+/// The words as cases of a GPU; those of the peers if there is no word.
+fn on_gpu(words: Vec<String>) -> Result<Vec<String>, ArgumentError> {
+    let usual = || gpu::NAMES[..gpu::USUAL].iter().map(|name| name.to_string()).collect();
+    if words.is_empty() { Ok(usual()) } else { chosen(words, &gpu::NAMES) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -477,6 +526,15 @@ mod tests {
         assert!(matches!(line("cpu"), Ok(Command::Cpu { cases, threads: 2, rounds: 1, .. }) if cases == cases::NAMES));
         assert_eq!(line("plan"), Ok(Command::Plan { threads: 2, reps: 3 }));
         assert_eq!(line("memory mlp"), Ok(Command::Memory { cases: vec!["mlp".into()], threads: 2 }));
+        let precision = Precision::Tf32;
+        let on_cuda = Command::CudaMemory { cases: vec!["maml".into()], precision };
+        assert_eq!(line("memory maml --device cuda"), Ok(on_cuda));
+        assert!(matches!(line("cuda"), Ok(Command::Cuda { cases, .. }) if cases == gpu::NAMES[..gpu::USUAL]));
+        let long = line("cuda --iterations 1000 --precision tf32").unwrap();
+        let cases = vec!["l1reg".into()];
+        let precisions = vec![precision];
+        assert_eq!(long, Command::Cuda { cases, precisions, reps: 7, show: false, iterations: Some(1000) });
+        assert_eq!(line("cuda-curves"), Ok(Command::CudaCurves { size: Size::Base, iterations: 3 }));
         assert!(matches!(line("agree --peer p"), Ok(Command::Agree { dtypes, .. }) if dtypes.len() == 2));
         let profile = Command::Profile { case: "conv64".into(), threads: 2, reps: 3, show: true };
         assert_eq!(line("profile --show conv64"), Ok(profile));
@@ -494,11 +552,24 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_answered_with_one_sentence() {
         for (text, said) in [
-            ("", "give one of the commands cpu, plan, memory, agree, profile, wide, large, attack or help"),
+            (
+                "",
+                "give one of the commands cpu, cuda, cuda-check, cuda-curves, plan, memory, agree, profile, wide, large, \
+                 attack or help",
+            ),
             (
                 "gpu",
-                "there is no command 'gpu'; it must be cpu, plan, memory, agree, profile, wide, large, attack or help",
+                "there is no command 'gpu'; it must be cpu, cuda, cuda-check, cuda-curves, plan, memory, agree, profile, \
+                 wide, large, attack or help",
             ),
+            ("memory mlp --device gpu", "'--device' was given 'gpu' but needs cpu or cuda"),
+            (
+                "memory mlp --device cuda",
+                "there is no case 'mlp' here; it must be one of l1reg, vit_adjoint, maml, invariance, alexnet_loss, wrn_grad, \
+                 wrn_hvp, giant",
+            ),
+            ("cuda-curves --size huge", "'--size' was given 'huge' but needs tiny, small or base"),
+            ("cuda-curves l1reg", "'l1reg' is one argument too many"),
             ("cpu --fast", "'cpu' has no flag '--fast'; see --help for those it has"),
             ("plan --dtype f32", "'plan' has no flag '--dtype'; see --help for those it has"),
             ("cpu --reps", "'--reps' needs a value after it"),

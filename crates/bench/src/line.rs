@@ -1,6 +1,7 @@
 //! One measured case as a line of JSON, in the form the peers print.
 
 use crate::timing::{Seconds, median};
+use serde_json::Value;
 
 /// Milliseconds or microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,17 @@ impl Unit {
             Unit::Microseconds => 1e6,
         }
     }
+}
+
+/// Bytes in GiB, to two digits, as the peers print memory.
+pub fn gib(bytes: u64) -> Value {
+    rounded(bytes as f64 / f64::from(1 << 30), 2)
+}
+
+/// A number to so many digits after the point.
+pub fn rounded(number: f64, digits: i32) -> Value {
+    let scale = 10f64.powi(digits);
+    ((number * scale).round() / scale).into()
 }
 
 /// One measured case.
@@ -81,6 +93,12 @@ impl Line {
         format!("{{\"peer\": \"{peer}\", \"case\": \"{case}\", \"{unit}\": {median:.3}, \"min_{unit}\": {best:.3}}}")
     }
 
+    /// The line as JSON with these fields after those that every line has.
+    pub fn json_with(&self, more: &[(&str, Value)]) -> String {
+        let more: String = more.iter().map(|(name, value)| format!(", \"{name}\": {value}")).collect();
+        format!("{}{more}}}", self.json().trim_end_matches('}'))
+    }
+
     /// Several rounds of one case by one peer as one: the median of medians, the best of all.
     pub fn merged(lines: &[Line]) -> Option<Line> {
         let mut medians: Vec<f64> = lines.iter().map(|line| line.median).collect();
@@ -107,6 +125,14 @@ mod tests {
     fn what_is_written_reads_back() {
         let line = Line::ours("digits", Unit::Microseconds, Seconds { median: 0.5, best: 0.25 });
         assert_eq!(Line::parse(&line.json()), Some(line));
+    }
+
+    #[test]
+    fn more_fields_do_not_change_how_a_line_reads() {
+        let line = Line::ours("l1reg", Unit::Milliseconds, Seconds { median: 0.5, best: 0.25 });
+        let more = line.json_with(&[("prec", "tf32".into()), ("peak_gb", gib(3 << 29)), ("norm", f64::NAN.into())]);
+        assert!(more.ends_with(r#", "prec": "tf32", "peak_gb": 1.5, "norm": null}"#), "{more}");
+        assert_eq!(Line::parse(&more), Some(line));
     }
 
     #[test]

@@ -80,16 +80,21 @@ fn run(command: Command) -> error::Result<bool> {
             }
             compare::run(&compare::Plan { cases, threads, reps, rounds, floor }, &peers)?;
         }
-        Command::Cuda { cases, precisions, reps, show: true } => {
-            let cuda = gpu::open()?;
-            for (case, precision) in cases.iter().flat_map(|case| precisions.iter().map(move |p| (case, *p))) {
-                gpu::time::profile(&cuda, case, precision, reps as u32)?;
-            }
-        }
-        Command::Cuda { cases, precisions, reps, show: false } => {
+        Command::Cuda { cases, precisions, reps, show: false, iterations: None } => {
             let start = std::time::Instant::now();
             gpu::time::run(&gpu::open()?, &cases, &precisions, reps, start)?;
         }
+        Command::Cuda { cases, precisions, reps, iterations, .. } => {
+            let cuda = gpu::open()?;
+            for (case, precision) in cases.iter().flat_map(|case| precisions.iter().map(move |p| (case, *p))) {
+                match iterations {
+                    Some(iterations) => gpu::time::long(&cuda, case, precision, iterations)?,
+                    None => gpu::time::profile(&cuda, case, precision, reps as u32)?,
+                }
+            }
+        }
+        Command::CudaCurves { size, iterations } => gpu::curves::run(&gpu::open()?, size, iterations)?,
+        Command::CudaMemory { cases, precision } => gpu::memory::run(&cases, precision)?,
         Command::CudaCheck { seeds } => return gpu::check::run(&gpu::open()?, seeds),
         Command::Plan { threads, reps } => plan::run(threads, reps)?,
         Command::Memory { cases, threads } => memory::run(&cases, threads)?,

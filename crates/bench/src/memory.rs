@@ -2,7 +2,9 @@
 
 use crate::cases::programs;
 use crate::error::Result;
+use crate::line::rounded;
 use bilevel_cpu::Cpu;
+use serde_json::json;
 
 /// Goal for the ratio of the two.
 const GOAL: f64 = 1.3;
@@ -14,12 +16,11 @@ pub fn run(cases: &[String], threads: usize) -> Result<()> {
         let run = cpu.plan(&timed.program)?;
         let (bytes, bound) = (run.memory_bytes(), run.memory_lower_bound());
         let ratio = bytes as f64 / bound.max(1) as f64;
-        say!(
-            "{{\"case\": \"{}\", \"memory_bytes\": {bytes}, \"lower_bound\": {bound}, \"ratio\": {ratio:.4}, \
-             \"goal\": {GOAL}, \"met\": {}}}",
-            timed.name,
-            ratio <= GOAL,
-        );
+        let line = json!({
+            "case": timed.name, "memory_bytes": bytes, "lower_bound": bound, "ratio": rounded(ratio, 4), "goal": GOAL,
+            "met": ratio <= GOAL,
+        });
+        say!("{line}");
     }
     Ok(())
 }

@@ -13,6 +13,16 @@ pub struct Seconds {
 }
 
 impl Seconds {
+    /// Of repetitions that took so long.
+    pub fn of(times: &mut [f64]) -> Self {
+        Seconds { best: times.iter().copied().fold(f64::INFINITY, f64::min), median: median(times) }
+    }
+
+    /// Of repetitions that ended at these times, the first of which is not counted.
+    pub fn between(ends: &[f64]) -> Self {
+        Self::of(&mut ends.windows(2).map(|pair| pair[1] - pair[0]).collect::<Vec<f64>>())
+    }
+
     /// The same for one of `parts` equal parts of the call.
     pub fn divided(self, parts: f64) -> Self {
         Seconds { median: self.median / parts, best: self.best / parts }
@@ -30,7 +40,7 @@ pub fn timed(reps: usize, inner: usize, mut call: impl FnMut() -> Result<()>) ->
         }
         times.push(start.elapsed().as_secs_f64() / inner as f64);
     }
-    Ok(Seconds { best: times.iter().copied().fold(f64::INFINITY, f64::min), median: median(&mut times) })
+    Ok(Seconds::of(&mut times))
 }
 
 /// The middle one, or the mean of the two in the middle; NaN for none.
@@ -52,6 +62,13 @@ mod tests {
         assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&mut []).is_nan());
+    }
+
+    #[test]
+    fn repetitions_are_what_lies_between_their_ends() {
+        let seconds = Seconds::between(&[9.0, 10.0, 13.0, 15.0]);
+        assert_eq!((seconds.median, seconds.best), (2.0, 1.0));
+        assert!(Seconds::between(&[9.0]).median.is_nan());
     }
 
     #[test]

@@ -50,6 +50,15 @@ pub struct DeviceInfo {
     pub total_bytes: u64,
 }
 
+/// Bytes copied between a GPU and the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopiedBytes {
+    /// From the GPU, where something was read.
+    pub to_host: u64,
+    /// To the GPU, where something was written.
+    pub to_device: u64,
+}
+
 impl Cuda {
     /// The GPU with this number; an error that says what is missing where it cannot be used.
     pub fn new(ordinal: usize) -> Result<Self> {
@@ -108,6 +117,18 @@ impl Cuda {
     /// The most bytes of the GPU's memory that this process ever used at once, where the driver says so.
     pub fn peak_bytes(&self) -> Option<u64> {
         self.device.peak_bytes()
+    }
+
+    /// Counts [`peak_bytes`](Self::peak_bytes) anew: from here on, the most is what is in use now.
+    pub fn forget_peak_bytes(&self) -> Result<()> {
+        self.device.forget_peak()
+    }
+
+    /// Bytes that were copied between this GPU and the host since it was opened. The difference of two such counts says what
+    /// crossed between them.
+    pub fn copied_bytes(&self) -> CopiedBytes {
+        let (to_host, to_device) = self.device.copied();
+        CopiedBytes { to_host, to_device }
     }
 
     /// Waits until all that was asked for is done. Reading a result waits by itself.

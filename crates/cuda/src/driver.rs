@@ -9,6 +9,7 @@ use bilevel_graph::{Error, ErrorKind, Result};
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
 use std::ffi::CString;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Streams a graph's branches can use.
@@ -36,6 +37,8 @@ pub(crate) struct Device {
     cache: Cache,
     kernels: Mutex<HashMap<String, Function>>,
     scratch: Mutex<Scratch>,
+    to_host: AtomicU64,
+    to_device: AtomicU64,
 }
 
 /// A kernel that was loaded.
@@ -156,6 +159,8 @@ impl Device {
                 cache,
                 kernels,
                 scratch,
+                to_host: AtomicU64::new(0),
+                to_device: AtomicU64::new(0),
             };
             Ok(Arc::new(device))
         }
@@ -227,6 +232,34 @@ impl Device {
             let _ = sys::cuMemPoolGetAttribute(pool, attribute, (&raw mut peak).cast());
         }
         Some(peak)
+    }
+
+    /// From here on, the most is what is in use now.
+    pub fn forget_peak(&self) -> Result<()> {
+        self.enter()?;
+        let mut none = 0u64;
+        // SAFETY: as above; the only number that can be written here is 0.
+        unsafe {
+            let pool = result::device::get_mem_pool(self.handle).map_err(|e| failed("be asked for its memory", e))?;
+            let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+            let set = sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut none).cast());
+            set.result().map_err(|e| failed("count its memory anew", e))
+        }
+    }
+
+    /// Counts bytes on their way to the host.
+    pub fn count_to_host(&self, bytes: usize) {
+        self.to_host.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts bytes on their way from the host.
+    pub fn count_to_device(&self, bytes: usize) {
+        self.to_device.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes that went to the host, and from it.
+    pub fn copied(&self) -> (u64, u64) {
+        (self.to_host.load(Ordering::Relaxed), self.to_device.load(Ordering::Relaxed))
     }
 
     /// The library of convolutions, opened when somebody first asks; none where it is not there or does not open.

@@ -30,6 +30,6 @@ mod target;
 mod workspace;
 
 pub use compile::{Architecture, compile_program, compile_programs, kernel_texts};
-pub use cuda::{Cuda, DeviceInfo};
+pub use cuda::{CopiedBytes, Cuda, DeviceInfo};
 pub use load::{Missing, found_libraries};
-pub use run::CudaRun;
+pub use run::{CudaRun, PlannedBytes};

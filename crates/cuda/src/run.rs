@@ -36,6 +36,19 @@ pub struct CudaRun {
     prologue_of: Option<Vec<(u64, u64)>>,
 }
 
+/// The memory a program was planned to take, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedBytes {
+    /// Inputs and outputs, which other programs may share.
+    pub bound: usize,
+    /// What outlives a run.
+    pub kept: usize,
+    /// What does not, in memory that programs use in turn.
+    pub arena: usize,
+    /// The most that is alive at once, with inputs and outputs: what a perfect layout would take.
+    pub lower_bound: usize,
+}
+
 /// One step of the loop: its parts, and which of them run side by side.
 struct Body {
     ready: Vec<Ready>,
@@ -91,6 +104,7 @@ impl CudaRun {
                 DType::F64 => values.iter().flat_map(|v| v.to_ne_bytes()).collect(),
                 DType::I32 => values.iter().flat_map(|&v| (v as i32).to_ne_bytes()).collect(),
             };
+            device.count_to_device(bytes.len());
             // SAFETY: the plan reserved the table's place, in what is kept; the copy is waited for below.
             unsafe { result::memcpy_htod_async(kept.start + place.offset as u64, &bytes, device.queue()) }
                 .map_err(|e| failed("write memory", e))?;
@@ -114,9 +128,17 @@ impl CudaRun {
         })
     }
 
+    /// The memory it was planned to take.
+    pub fn planned_bytes(&self) -> PlannedBytes {
+        let Plan { bound_bytes: bound, kept_bytes: kept, arena_bytes: arena, memory_lower_bound: lower_bound, .. } =
+            self.plan;
+        PlannedBytes { bound, kept, arena, lower_bound }
+    }
+
     /// Bytes of inputs, outputs and everything between.
     pub fn memory_bytes(&self) -> usize {
-        self.plan.bound_bytes + self.plan.kept_bytes + self.plan.arena_bytes
+        let PlannedBytes { bound, kept, arena, .. } = self.planned_bytes();
+        bound + kept + arena
     }
 
     /// The most bytes alive at once: what a perfect layout would take.
@@ -387,6 +409,7 @@ impl CudaRun {
             return Ok(());
         }
         let mut word = [0u8; 8];
+        self.device.count_to_host(word.len());
         // SAFETY: the word is the program's own, and the copy is waited for.
         unsafe { result::memcpy_dtoh_async(&mut word, self.error.start, self.device.queue()) }
             .map_err(|e| failed("read memory", e))?;

@@ -42,6 +42,7 @@ impl Storage for CudaStorage {
             return Ok(());
         }
         self.device.enter()?;
+        self.device.count_to_device(bytes.len());
         let (to, queue) = (self.start() + first as u64, self.device.queue());
         // SAFETY: the caller's promise; the bytes are not let go of before they are copied.
         unsafe {
@@ -60,6 +61,7 @@ impl Storage for CudaStorage {
             return Ok(());
         }
         self.device.enter()?;
+        self.device.count_to_host(bytes.len());
         // SAFETY: the caller's promise; the copy is waited for.
         unsafe { result::memcpy_dtoh_async(bytes, self.start() + first as u64, self.device.queue()) }
             .map_err(|e| failed("read memory", e))?;

@@ -50,7 +50,7 @@ pub enum Padding {
 
 impl Padding {
     /// Zeros before and after along an axis of this length.
-    fn around(self, length: usize, kernel: usize, stride: usize) -> (i64, i64) {
+    pub(crate) fn around(self, length: usize, kernel: usize, stride: usize) -> (i64, i64) {
         match self {
             Padding::Each(zeros) => [i64::try_from(zeros).unwrap_or(i64::MAX); 2].into(),
             Padding::Same => {

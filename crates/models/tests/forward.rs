@@ -6,7 +6,7 @@ use bilevel_graph::{Array, DType, Graph, Tensor, Tree, nn};
 use bilevel_models::nerf::{Field, see};
 use bilevel_models::{
     AlexNetConfig, Conv, Conv4Config, FourierMlpConfig, NerfConfig, Padding, SirenConfig, Statistics, VitConfig,
-    WideResNetConfig, init, inputs,
+    WideResNetConfig, for_tasks, init, inputs,
 };
 use common::{evaluate, noise, numbers};
 
@@ -279,4 +279,47 @@ fn a_batch_that_does_not_fit_is_an_error_at_the_line_of_the_call() {
     let logits = conv4.forward(g.input("small", [2, 3, 8, 8], DType::F64), Statistics::Batch);
     let error = logits.check().unwrap_err().to_string();
     assert!(error.contains(&format!("forward.rs:{line}")), "{error}");
+}
+
+#[test]
+fn tasks_side_by_side_answer_as_each_of_them_alone() {
+    let one = Conv4Config { image: [17, 22], width: 3, channels: 2, classes: 4, normalised: true }.build().unwrap();
+    let tasks = for_tasks(&one, 3);
+    let mut number = 40;
+    let values = tasks.map(|leaf| {
+        number += 1;
+        noise(leaf.shape(), number)
+    });
+    let images = noise(&[3, 5, 2, 17, 22], 7);
+    let found = evaluate(&tasks, &values, &images, |m, data| m.forward_tasks(data));
+    assert_eq!(found.shape(), [3, 5, 4]);
+    let of_task = |all: &Array, task: usize| {
+        let (shape, numbers) = (&all.shape()[1..], all.to_f64());
+        let size = numbers.len() / 3;
+        Array::from_f64(shape, numbers[task * size..(task + 1) * size].to_vec()).unwrap()
+    };
+    let alone = |task: usize| {
+        let own = values.map(|leaf| of_task(leaf, task));
+        evaluate(&one, &own, &of_task(&images, task), |m, data| m.forward(data, Statistics::Batch)).to_f64()
+    };
+    assert_close(&found, &(0..3).flat_map(alone).collect::<Vec<f64>>());
+}
+
+#[test]
+fn a_convolution_of_tasks_has_the_strides_padding_and_bias_of_one_alone() {
+    for (padding, stride) in [(Padding::Each(0), 1), (Padding::Each(2), 2), (Padding::Same, 2), (Padding::Same, 3)] {
+        let kernel = |tasks: &[usize]| Conv {
+            bias: Some(init::zeros([tasks, &[4]].concat())),
+            stride,
+            ..Conv::new(init::zeros([tasks, &[4, 3, 3, 2]].concat()), padding)
+        };
+        let (one, tasks) = (kernel(&[]), kernel(&[1]));
+        let images = noise(&[2, 3, 8, 9], 3);
+        let as_task = Array::from_f64([1, 2, 3, 8, 9], images.to_f64()).unwrap();
+        let values = numbers(&one);
+        let own = values.map(|leaf| Array::from_f64([&[1], leaf.shape()].concat(), leaf.to_f64()).unwrap());
+        let swap = [0, 2, 1, 3, 4];
+        let found = evaluate(&tasks, &own, &as_task, |m, x| m.forward_tasks(x.transpose(swap)).transpose(swap));
+        assert_close(&found, &evaluate(&one, &values, &images, |m, x| m.forward(x)).to_f64());
+    }
 }

@@ -1,4 +1,4 @@
-//! The cases of the GPU peers: one L1 weight for every parameter of a ViT, and the gradient of a Wide-ResNet.
+//! The large networks of the GPU peers: one L1 weight for every parameter of a ViT, and the gradient of a Wide-ResNet.
 
 use crate::case::Start::{Labels, Uniform};
 use crate::case::{Case, Inputs};
@@ -15,7 +15,7 @@ const WEIGHT: f64 = 1e-4;
 /// The step of λ.
 pub const RATE: f64 = 0.01;
 
-/// An outer loop over the L1 weights of a network.
+/// An outer loop: a problem and the method that solves it.
 pub struct Outer {
     pub problem: Problem,
     pub method: AnyMethod,
@@ -75,4 +75,37 @@ pub fn wide_resnet(g: &Graph, dtype: DType) -> Result<Case> {
     let y = inputs.data(&[128], Labels(100));
     let loss = nn::cross_entropy(net.forward(x, Statistics::Batch), y);
     Ok(inputs.case("wrn", loss))
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use bilevel::{Cpu, Key, Method, Session};
+
+    /// The first hypergradient on the CPU, and the outer loss.
+    pub fn hypergradient(outer: &Outer) -> (Vec<f64>, f64) {
+        let session = Session::new(&outer.problem, &Cpu::with_threads(1)).unwrap();
+        let mut state = session.state(Key::from_seed(3)).unwrap();
+        let mut estimator = outer.method.prepare_in(&session).unwrap();
+        let found = estimator.estimate(&mut state, Key::from_seed(4)).unwrap();
+        (found.value.numbers().unwrap(), found.outer_loss)
+    }
+
+    /// Numbers that agree, relative to the largest of them.
+    #[track_caller]
+    pub fn assert_near(found: &[f64], expected: &[f64], tolerance: f64) {
+        assert_eq!(found.len(), expected.len());
+        let largest = expected.iter().fold(0f64, |most, number| most.max(number.abs()));
+        let apart = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0f64, f64::max);
+        assert!(largest > 0.0 && apart <= tolerance * largest, "{apart:e} apart where the largest is {largest:e}");
+    }
+
+    /// The method finds the derivative of the training it makes, by differences of whole trainings.
+    #[track_caller]
+    pub fn assert_derivatives(outer: &Outer, tolerance: f64) {
+        let check = outer.problem.check().executor(Cpu::with_threads(1)).method(outer.method.clone());
+        let report = check.seed(3).run().unwrap();
+        let error = report.methods[0].training().unwrap().error;
+        assert!(error <= tolerance, "{error:e}: {report}");
+    }
 }

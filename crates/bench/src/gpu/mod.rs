@@ -1,12 +1,64 @@
-//! The GPU executor: whether it is right, and how fast it is beside JAX.
+//! The GPU executor: whether it is right, how fast it is beside JAX, and what memory it takes.
 
 pub mod check;
-pub mod deep;
+pub mod curves;
+mod deep;
+mod invariance;
+mod learned_loss;
+mod maml;
+pub mod memory;
 pub mod profile;
+pub mod stay;
 pub mod time;
+mod watching;
 
+use crate::derivatives::{Products, inputs, program};
 use crate::error::Result;
 use bilevel_cuda::Cuda;
+use bilevel_graph::{Array, DType, Graph, Precision, Program};
+use bilevel_models::VitConfig;
+use deep::{Outer, adjoint, l1reg, wide_resnet};
+
+/// The names of the cases, those of the peers first.
+pub const NAMES: [&str; 8] =
+    ["l1reg", "vit_adjoint", "maml", "invariance", "alexnet_loss", "wrn_grad", "wrn_hvp", "giant"];
+/// Those that run where none is named; a billion parameters only when asked for.
+pub const USUAL: usize = NAMES.len() - 1;
+/// Classes of the ViTs.
+const CLASSES: usize = 37;
+
+/// What a case computes.
+enum Work {
+    /// One outer iteration at a time.
+    Outer(Box<Outer>),
+    /// A program with the values of its inputs.
+    Evaluation(Box<Program>, Vec<(String, Array)>),
+}
+
+/// What the case of this name computes; any other name is that of `wrn_grad`.
+fn work(case: &str, precision: Precision) -> Result<Work> {
+    let (vit, f32) = (VitConfig::base(16, CLASSES), DType::F32);
+    let outer = match case {
+        "l1reg" => l1reg(&vit, precision)?,
+        "giant" => l1reg(&VitConfig::giant(14, CLASSES), precision)?,
+        "vit_adjoint" => adjoint(&vit, precision)?,
+        "maml" => maml::maml(maml::FULL, f32, precision)?,
+        "invariance" => invariance::invariance(invariance::FULL, f32, precision)?,
+        "alexnet_loss" => {
+            let (network, method) = (learned_loss::network(), learned_loss::METHOD);
+            learned_loss::learned_loss(&network, learned_loss::BATCH, method, (f32, precision))?
+        }
+        _ => {
+            let graph = Graph::new();
+            let made = wide_resnet(&graph, f32)?;
+            let products = if case == "wrn_hvp" { Products::GradientAndHessian } else { Products::Gradient };
+            let program = program(&graph, &made, products)?.with_precision(precision);
+            let values = inputs(&made, &program, 0)?;
+            return Ok(Work::Evaluation(Box::new(program), values));
+        }
+    };
+    Ok(Work::Outer(Box::new(outer)))
+}
 
 /// The first GPU, and a line that says which it is.
 pub fn open() -> Result<Cuda> {

@@ -1,44 +1,23 @@
 //! Where the time and the memory of a GPU case go: the loop with the most products, step by step.
 
 use super::deep::{Outer, RATE};
+use super::watching::Watching;
 use crate::error::{BenchError, Result};
 use bilevel::Driver;
 use bilevel_cuda::Cuda;
-use bilevel_graph::{Array, Buffer, Executor, Meta, Op, Program, Runnable};
+use bilevel_graph::{Array, Op, Program, Runnable};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-
-/// The GPU, with every program it compiles.
-#[derive(Clone)]
-struct Watching {
-    cuda: Cuda,
-    programs: Arc<Mutex<Vec<Program>>>,
-}
-
-impl Executor for Watching {
-    fn compile(&self, program: &Program) -> bilevel_graph::Result<Box<dyn Runnable>> {
-        self.programs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(program.clone());
-        self.cuda.compile(program)
-    }
-
-    fn buffer(&self, meta: &Meta) -> bilevel_graph::Result<Buffer> {
-        self.cuda.buffer(meta)
-    }
-
-    fn share(&self) -> Arc<dyn Executor> {
-        Arc::new(self.clone())
-    }
-}
 
 /// Prints the steps of the case's main loop that take the longest, those that are alike together.
 pub fn run(cuda: &Cuda, case: &str, outer: &Outer, reps: u32) -> Result<()> {
-    let watching = Watching { cuda: cuda.clone(), programs: Arc::default() };
+    let watching = Watching::new(cuda);
     Driver::new(&outer.problem, outer.method.clone()).executor(watching.clone()).rate(RATE).iterations(1).run()?;
-    let programs = watching.programs.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let seen = watching.seen();
     let nothing = || BenchError::Wrong { case: case.into(), what: "it compiled no program".into() };
     // Loops are what an outer iteration spends its time in.
-    let loops = programs.iter().filter(|program| !program.carries.is_empty());
-    let products = |program: &&Program| program.nodes.iter().filter(|node| matches!(node.op, Op::Dot(..))).count();
+    let loops = seen.iter().map(|(program, _)| program).filter(|program| !program.carries.is_empty());
+    let multiplies = |op: &Op| matches!(op, Op::Dot(..) | Op::Conv(..));
+    let products = |program: &&Program| program.nodes.iter().filter(|node| multiplies(&node.op)).count();
     let program = loops.max_by_key(products).ok_or_else(nothing)?;
     let mut run = cuda.plan(program)?;
     for (input, port) in program.inputs.iter().enumerate() {
@@ -62,7 +41,7 @@ pub fn run(cuda: &Cuda, case: &str, outer: &Outer, reps: u32) -> Result<()> {
     let mut sorted: Vec<(String, (usize, f64))> = alike.into_iter().collect();
     sorted.sort_by(|a, b| b.1.1.total_cmp(&a.1.1));
     say!("one step, its parts one after the other: {:.3} ms", 1e3 * total);
-    for kind in ["product", "kernel", "copy"] {
+    for kind in ["product", "convolution", "kernel", "copy"] {
         let of_kind = sorted.iter().filter(|(what, _)| what.starts_with(kind));
         let (count, seconds) = of_kind.fold((0, 0.0), |(n, s), (_, (count, seconds))| (n + count, s + seconds));
         say!("{:8.3} ms  {count:5} x {kind}", 1e3 * seconds);

@@ -1,0 +1,83 @@
+//! How much memory the programs of each GPU case were planned to take, beside what the GPU says was taken.
+//!
+//! Programs share inputs and outputs, which are bound to the same buffers, and use one arena in turn: what a case takes is less than
+//! the sum of its programs, and at least the largest of them.
+
+use super::deep::RATE;
+use super::watching::Watching;
+use super::{Work, open, work};
+use crate::error::Result;
+use crate::line::rounded;
+use bilevel::Driver;
+use bilevel_cuda::PlannedBytes;
+use bilevel_graph::conformance::set_all;
+use bilevel_graph::{Executor, Precision, Program};
+use serde_json::{Value, json};
+
+/// Prints one JSON line per program, and one per case.
+pub fn run(cases: &[String], precision: Precision) -> Result<()> {
+    for case in cases {
+        // Opened anew, as the arena of the case before stays as large as it was.
+        let cuda = open()?;
+        cuda.forget_peak_bytes()?;
+        let watching = Watching::new(&cuda);
+        match work(case, precision)? {
+            Work::Outer(outer) => {
+                let driver = Driver::new(&outer.problem, outer.method.clone()).executor(watching.clone()).rate(RATE);
+                driver.iterations(2).run()?;
+            }
+            Work::Evaluation(program, values) => {
+                let mut run = watching.compile(&program)?;
+                set_all(&mut *run, &values)?;
+                run.run(0..1)?;
+                cuda.wait()?;
+            }
+        }
+        let seen = watching.seen();
+        for (number, (program, bytes)) in seen.iter().enumerate() {
+            say!("{}", of_program(case, number, program, *bytes));
+        }
+        let each: Vec<PlannedBytes> = seen.iter().map(|(_, bytes)| *bytes).collect();
+        say!("{}", of_case(case, precision, &each, cuda.peak_bytes()));
+    }
+    Ok(())
+}
+
+fn total(bytes: &PlannedBytes) -> usize {
+    bytes.bound + bytes.kept + bytes.arena
+}
+
+fn of_program(case: &str, number: usize, program: &Program, bytes: PlannedBytes) -> Value {
+    let (memory, PlannedBytes { bound, kept, arena, lower_bound }) = (total(&bytes), bytes);
+    json!({
+        "case": case, "program": number, "operations": program.nodes.len(), "bound_bytes": bound, "kept_bytes": kept,
+        "arena_bytes": arena, "memory_bytes": memory, "lower_bound": lower_bound,
+        "ratio": rounded(memory as f64 / lower_bound.max(1) as f64, 4),
+    })
+}
+
+fn of_case(case: &str, precision: Precision, each: &[PlannedBytes], peak: Option<u64>) -> Value {
+    let most = |of: &dyn Fn(&PlannedBytes) -> usize| each.iter().map(of).max().unwrap_or(0);
+    json!({
+        "case": case, "prec": precision.to_string(), "programs": each.len(),
+        "kept_bytes": each.iter().map(|bytes| bytes.kept).sum::<usize>(), "arena_bytes": most(&|bytes| bytes.arena),
+        "largest_program_bytes": most(&total), "largest_lower_bound": most(&|bytes| bytes.lower_bound),
+        "peak_bytes": peak,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_use_one_arena_in_turn_and_keep_what_they_keep_each_for_itself() {
+        let of = |bound, kept, arena, lower_bound| PlannedBytes { bound, kept, arena, lower_bound };
+        let line = of_case("maml", Precision::Tf32, &[of(10, 1, 5, 12), of(4, 2, 7, 9)], Some(20));
+        let expected = json!({
+            "case": "maml", "prec": "tf32", "programs": 2, "kept_bytes": 3, "arena_bytes": 7,
+            "largest_program_bytes": 16, "largest_lower_bound": 12, "peak_bytes": 20,
+        });
+        assert_eq!(line, expected);
+    }
+}
