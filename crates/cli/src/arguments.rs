@@ -83,6 +83,8 @@ pub enum Command {
     List(List),
     /// Say where a run can happen: the CPU, the GPUs, and what is missing to use one.
     Devices(Devices),
+    /// Name known datasets, see whether they are intact, or download one.
+    Data(Data),
     /// Run a task and keep what it finds in a folder.
     #[command(after_help = RUN_EXAMPLES)]
     Run(Run),
@@ -142,6 +144,41 @@ pub struct Devices {
     /// As JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `data`.
+#[derive(Debug, Args)]
+pub struct Data {
+    /// What to do with them.
+    #[command(subcommand)]
+    pub command: DataCommand,
+}
+
+/// What to do with datasets.
+#[derive(Debug, Subcommand)]
+pub enum DataCommand {
+    /// Name the datasets with size, source and licence, one line each.
+    List {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// See whether the files of a dataset, or of all that are there, are whole.
+    Check {
+        /// The dataset; all that are there if not given.
+        name: Option<String>,
+        /// Folder of data files.
+        #[arg(long, value_name = "DIR", default_value = "data")]
+        data: PathBuf,
+    },
+    /// Download a dataset, verify it, and unpack it; one that was broken off goes on where it stopped.
+    Fetch {
+        /// The dataset.
+        name: String,
+        /// Folder of data files.
+        #[arg(long, value_name = "DIR", default_value = "data")]
+        data: PathBuf,
+    },
 }
 
 /// Which configuration: a task or a file, and changes to it.

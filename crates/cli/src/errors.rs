@@ -223,6 +223,12 @@ impl From<bilevel_graph::Error> for CliError {
     }
 }
 
+impl From<bilevel_data::Error> for CliError {
+    fn from(error: bilevel_data::Error) -> Self {
+        CliError::Usage(error.to_string())
+    }
+}
+
 impl From<std::io::Error> for CliError {
     fn from(error: std::io::Error) -> Self {
         CliError::Output(error)

@@ -86,6 +86,7 @@ fn dispatch(registry: &Registry, arguments: &Arguments) -> Result<()> {
     match &arguments.command {
         Some(Command::List(list)) => commands::list::list(registry, list, &mut out),
         Some(Command::Devices(devices)) => commands::devices::devices(devices, &mut out),
+        Some(Command::Data(data)) => commands::data::data(data, quiet, &mut out),
         Some(Command::Run(run)) => commands::run::run(registry, run, quiet, &mut out),
         Some(Command::Resume(resume)) => commands::resume::resume(registry, resume, quiet, &mut out),
         Some(Command::Compare(compare)) => commands::compare::compare(registry, compare, quiet, &mut out),

@@ -10,7 +10,7 @@ fn help_is_as_stored_and_names_the_exit_codes() {
     let help = place.run(&["--help"]).done().out;
     assert!(help.contains("Exit codes:") && help.contains("130"));
     golden("help.txt", &help);
-    for command in ["list", "devices", "run", "resume", "compare", "check"] {
+    for command in ["list", "devices", "data", "run", "resume", "compare", "check"] {
         golden(&format!("help-{command}.txt"), &place.run(&[command, "--help"]).done().out);
     }
     let version = place.run(&["--version"]).done().out;
@@ -57,6 +57,28 @@ fn rounded(json: &str) -> String {
     let mut value: serde_json::Value = serde_json::from_str(json).unwrap();
     round(&mut value);
     format!("{value:#}\n")
+}
+
+#[test]
+fn known_datasets_are_listed_checked_and_refused_in_one_sentence() {
+    let place = Place::new();
+    let list = place.run(&["data", "list"]).done().out;
+    assert!(list.contains("  mnist ") && list.contains("by hand  "), "{list}");
+    let json: serde_json::Value = serde_json::from_str(&place.run(&["data", "list", "--json"]).done().out).unwrap();
+    assert_eq!(json.as_array().unwrap().len(), bilevel_data::registry::list().len());
+    assert!(json[0]["licence"].is_string(), "{json:#}");
+    let none = place.run(&["data", "check"]).done();
+    assert!(none.out.lines().all(|line| line.ends_with(": not there")), "{none:?}");
+    std::fs::create_dir_all(place.path("data/mnist")).unwrap();
+    place.write("data/mnist/train-images-idx3-ubyte.gz", "not the digits");
+    let damaged = place.run(&["data", "check", "mnist"]);
+    assert_eq!(damaged.code, Some(1), "{damaged:?}");
+    assert!(damaged.out.contains("damaged: it has 14 bytes") && damaged.out.contains(": missing"), "{damaged:?}");
+    assert!(damaged.error.ends_with("'bilevel data fetch NAME --data data' gets them\n"), "{damaged:?}");
+    place.run(&["data", "fetch", "mnits"]).refused("there is no dataset 'mnits'; did you mean 'mnist'?");
+    let by_hand = place.run(&["data", "fetch", "mini-imagenet"]);
+    assert_eq!((by_hand.code, by_hand.error.lines().count()), (Some(2), 1), "{by_hand:?}");
+    assert!(by_hand.error.contains("has to be downloaded by hand"), "{by_hand:?}");
 }
 
 #[test]
@@ -269,7 +291,7 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
         (&["resume", "."], ". holds no run: there is no config.toml in it"),
         (
             &["run"],
-            "the following required arguments were not provided: <EXPERIMENT|CONFIG.toml>; 'bilevel --help' says \
+            "the following required arguments were not provided: <TASK|CONFIG.toml>; 'bilevel --help' says \
                     what is understood",
         ),
         (

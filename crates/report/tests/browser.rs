@@ -1,4 +1,4 @@
-//! A sample page in a real browser, wide and narrow, light and dark. Skipped where there is none.
+//! A sample page in a real browser, wide and narrow, light and dark. Skipped where there is none, unless CI=true.
 
 #[path = "browser/drive.rs"]
 mod drive;

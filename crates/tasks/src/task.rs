@@ -1,7 +1,7 @@
 //! A task: a bi-level problem with settings of its own, and defaults with which every method works on it out of the box.
 
 use crate::{LambdaLeaf, Settings};
-use bilevel::{DType, InnerOptimizer, Problem, Result};
+use bilevel::{Adam, DType, InnerOptimizer, Problem, Result};
 use bilevel_report::Section;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -63,6 +63,13 @@ pub struct InnerLoop {
     pub curvature: f64,
 }
 
+impl Default for InnerLoop {
+    /// Those of the library's methods: 100 steps of 0.01 at a temperature of 1e-6, for curvatures up to 10.
+    fn default() -> Self {
+        InnerLoop { step: 0.01, steps: 100, temperature: 1e-6, curvature: 10.0 }
+    }
+}
+
 /// The loops that suit a task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Defaults {
@@ -82,6 +89,22 @@ pub struct Defaults {
     pub cold: bool,
     /// The floating-point type.
     pub dtype: DType,
+}
+
+impl Default for Defaults {
+    /// The Langevin adjoint with Adam at a rate of 0.05 for 300 iterations, in 64-bit floats.
+    fn default() -> Self {
+        Defaults {
+            method: "langevin-adjoint",
+            inner: InnerLoop::default(),
+            optimizer: InnerOptimizer::Adam(Adam::default()),
+            rate: 0.05,
+            cosine: false,
+            iterations: 300,
+            cold: false,
+            dtype: DType::F64,
+        }
+    }
 }
 
 /// How a leaf of λ is seen as images.
@@ -119,7 +142,7 @@ impl Picture {
 /// may be missing is an empty string.
 ///
 /// ```
-/// use bilevel::{DType, Driver, InnerOptimizer, Leaf, Problem, Result, Variable};
+/// use bilevel::{Leaf, Problem, Result, Variable};
 /// use bilevel_tasks::{Context, Defaults, InnerLoop, Registry, Task};
 /// use schemars::JsonSchema;
 /// use serde::{Deserialize, Serialize};
@@ -152,16 +175,8 @@ impl Picture {
 ///     }
 ///
 ///     fn defaults(&self) -> Defaults {
-///         Defaults {
-///             method: "rmd",
-///             inner: InnerLoop { step: 0.1, steps: 20, temperature: 0.0, curvature: 4.0 },
-///             optimizer: InnerOptimizer::Sgd,
-///             rate: 0.5,
-///             cosine: false,
-///             iterations: 100,
-///             cold: false,
-///             dtype: DType::F64,
-///         }
+///         let inner = InnerLoop { step: 0.1, steps: 20, curvature: 4.0, ..InnerLoop::default() };
+///         Defaults { method: "rmd", inner, rate: 0.1, ..Defaults::default() }
 ///     }
 /// }
 ///

@@ -3,6 +3,7 @@
 mod advice;
 pub mod check;
 pub mod compare;
+pub mod data;
 pub mod devices;
 pub mod list;
 pub mod report;

@@ -3,7 +3,7 @@
 use crate::digits::{CLASSES, PIXELS, Penalty, PerWeightL2, SHAPE, Split, largest_curvature, per_weight_l2};
 use crate::task::{Context, Defaults, InnerLoop, Picture, Task};
 use bilevel::graph::Executor;
-use bilevel::{Adam, Array, Cpu, DType, Error, InnerOptimizer, Problem, Result, StopSignal, Variable};
+use bilevel::{Array, Cpu, DType, Error, Problem, Result, StopSignal, Variable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -88,14 +88,9 @@ impl Task for DigitsL2 {
 
     fn defaults(&self) -> Defaults {
         Defaults {
-            method: "langevin-adjoint",
             inner: InnerLoop { step: 0.4, steps: 20, temperature: 1e-6, curvature: 1.5 },
-            optimizer: InnerOptimizer::Adam(Adam::default()),
-            rate: 0.05,
-            cosine: false,
-            iterations: 300,
-            cold: false,
             dtype: DType::F32,
+            ..Defaults::default()
         }
     }
 

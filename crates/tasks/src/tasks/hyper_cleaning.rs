@@ -9,7 +9,7 @@ use crate::digits::{CLASSES, Classifier, SHAPE, Split};
 use crate::task::{Context, Defaults, InnerLoop, Task};
 use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, sigmoid};
 use bilevel::graph::random::fill_uniform_f64;
-use bilevel::{Adam, Array, DType, Error, InnerOptimizer, Key, Problem, Result, Tree, Variable};
+use bilevel::{Array, DType, Error, Key, Problem, Result, Tree, Variable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -96,14 +96,10 @@ impl Task for HyperCleaning {
 
     fn defaults(&self) -> Defaults {
         Defaults {
-            method: "langevin-adjoint",
             inner: InnerLoop { step: 0.4, steps: 20, temperature: 1e-6, curvature: 1.0 },
-            optimizer: InnerOptimizer::Adam(Adam::default()),
-            rate: 0.05,
-            cosine: false,
             iterations: 200,
-            cold: false,
             dtype: DType::F32,
+            ..Defaults::default()
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::task::{Context, Defaults, InnerLoop, Task};
 use bilevel::graph::random::{fill_normal_f64, fill_uniform_f64};
-use bilevel::{Array, DType, Error, InnerOptimizer, Key, Leaf, Problem, Result, Variable};
+use bilevel::{Array, Error, InnerOptimizer, Key, Leaf, Problem, Result, Variable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -82,10 +82,8 @@ impl Task for Quadratics {
             inner: InnerLoop { step: 0.05, steps: 100, temperature: 0.0, curvature: LARGEST },
             optimizer: InnerOptimizer::Sgd,
             rate: 0.1,
-            cosine: false,
             iterations: 200,
-            cold: false,
-            dtype: DType::F64,
+            ..Defaults::default()
         }
     }
 }

@@ -6,7 +6,7 @@
 use crate::task::{Context, Defaults, InnerLoop, Task};
 use bilevel::graph::gradient_or_zeros;
 use bilevel::graph::nn::{linear, mse, tanh};
-use bilevel::{Adam, DType, Error, InnerOptimizer, Problem, Result, Scope, Tensor, Tree, Variable};
+use bilevel::{DType, Error, Problem, Result, Scope, Tensor, Tree, Variable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -75,12 +75,12 @@ impl Task for SineInitialisation {
         Defaults {
             method: "rmd",
             inner: InnerLoop { step: self.step, steps: self.steps, temperature: 0.0, curvature: 40.0 },
-            optimizer: InnerOptimizer::Adam(Adam::default()),
             rate: 0.003,
             cosine: true,
             iterations: 2000,
             cold: true,
             dtype: DType::F32,
+            ..Defaults::default()
         }
     }
 }

@@ -3,7 +3,7 @@
 //!   f = (λ−θ)² + (θ−½)²,   L_T = (1/3+ε₁)θ³ − (1−λ²+ε₂)θ,   ε uniform up to `noise`, fresh at every step
 
 use crate::task::{Context, Defaults, InnerLoop, Task};
-use bilevel::{DType, Error, InnerOptimizer, Leaf, Problem, Result, Variable};
+use bilevel::{Error, InnerOptimizer, Leaf, Problem, Result, Variable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -58,14 +58,11 @@ impl Task for Synth1d {
         // The curvature that is drawn can be twice that of the mean.
         let (temperature, curvature) = if self.noise > 0.0 { (1e-5, 4.0) } else { (1e-6, 2.0) };
         Defaults {
-            method: "langevin-adjoint",
             inner: InnerLoop { step: 0.005, steps: 100, temperature, curvature },
             optimizer: InnerOptimizer::Sgd,
             rate: 0.005,
-            cosine: false,
             iterations: 2000,
-            cold: false,
-            dtype: DType::F64,
+            ..Defaults::default()
         }
     }
 }

@@ -1,0 +1,113 @@
+//! Methods and optimizers that are registered elsewhere.
+
+use bilevel::{Estimator, LeafStep, Method, MethodInfo, Optimizer, Result, Rmd, Session, Tensor};
+use bilevel_cli::config::entries::{parse, parse_set};
+use bilevel_cli::config::{resolve, schema, text};
+use bilevel_tasks::price::Passes;
+use bilevel_tasks::tasks::Synth1d;
+use bilevel_tasks::{Registry, Settings};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Reverse mode under another name, with a setting that no other method has.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct Scaled {
+    /// inner step
+    step: f64,
+    /// inner steps
+    steps: usize,
+    /// how many times the inner step is taken
+    times: f64,
+}
+
+impl Default for Scaled {
+    fn default() -> Self {
+        Scaled { step: 0.01, steps: 100, times: 1.0 }
+    }
+}
+
+impl Method for Scaled {
+    fn name(&self) -> &'static str {
+        "scaled"
+    }
+
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        Rmd { step: self.step * self.times, steps: self.steps, ..Rmd::default() }.compile(session)
+    }
+}
+
+/// Only the sign of each number counts.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Sign {}
+
+impl Optimizer for Sign {
+    fn kind(&self) -> &'static str {
+        "sign"
+    }
+
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn slots(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn step(&self, leaf: &LeafStep) -> (Tensor, Vec<Tensor>) {
+        (leaf.gradient.sign(), vec![])
+    }
+}
+
+fn registry() -> Registry {
+    let info = MethodInfo {
+        name: "scaled",
+        summary: "reverse mode with a scaled step",
+        cost: "as rmd",
+        memory: "as rmd",
+        when: "to show how a method is registered",
+        in_chains: "chains of scaled",
+    };
+    Registry::new().task::<Synth1d>().method::<Scaled>(info, Passes::Shared).optimizer::<Sign>()
+}
+
+#[test]
+fn a_method_and_an_optimizer_of_ones_own_are_configured_like_the_librarys() {
+    let registry = registry();
+    let mut entries = parse(b"task.name = \"synth1d\"", "my.toml".as_ref()).unwrap();
+    for set in ["method.name=scaled", "method.times=2", "outer.optimizer.name=sign"] {
+        entries.extend(parse_set(set).unwrap());
+    }
+    let config = resolve(&registry, &entries).unwrap();
+    // What every method has is fitted to the task.
+    assert_eq!((config.method.get("step").unwrap(), config.method.get("times").unwrap()), (&0.005.into(), &2.0.into()));
+    let text = text::to_toml(&registry, &config);
+    assert!(text.contains("times = 2.0      # how many times the inner step is taken"), "{text}");
+    assert_eq!(resolve(&registry, &parse(text.as_bytes(), "my.toml".as_ref()).unwrap()).unwrap(), config);
+    let schema = schema::schema(&registry).unwrap().to_string();
+    assert!(schema.contains("reverse mode with a scaled step") && schema.contains("\"sign\""), "{schema}");
+    entries.extend(parse_set("method.tims=2").unwrap());
+    let error = resolve(&registry, &entries).unwrap_err().to_string();
+    assert_eq!(error, "--set method.tims=2: there is no key 'method.tims'; did you mean method.times?");
+}
+
+#[test]
+fn a_method_and_an_optimizer_of_ones_own_run_in_the_command() {
+    let folder = std::env::temp_dir().join(format!("bilevel-own-{}", std::process::id()));
+    let out = folder.to_string_lossy().into_owned();
+    let line = ["bilevel", "run", "synth1d", "--method", "scaled", "--outer", "5", "--quiet", "--out", &out];
+    let more = ["--set", "outer.optimizer.name=sign"];
+    let arguments = line.iter().chain(&more).map(|word| word.into());
+    assert_eq!(bilevel_cli::run_with(&registry(), arguments), 0);
+    let result: bilevel_tasks::run::RunResult =
+        serde_json::from_slice(&std::fs::read(folder.join("result.json")).unwrap()).unwrap();
+    // Five steps of 0.005, whatever the size of the hypergradient.
+    assert_eq!(result.method, "scaled");
+    let lambda = result.lambda[0].values.as_ref().unwrap()[0];
+    assert!((lambda - 0.125).abs() < 1e-12, "{lambda}");
+    std::fs::remove_dir_all(folder).unwrap();
+    // A name that is taken gives way to the newer one.
+    let again = registry().optimizer::<Sign>();
+    assert_eq!(again.optimizers().iter().filter(|known| known.name == "sign").count(), 1);
+    assert_eq!(again.known_optimizer("sign").unwrap().usual(), &Settings::new("sign", &Sign {}));
+}
