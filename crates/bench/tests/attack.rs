@@ -69,5 +69,5 @@ fn without_a_command_to_attack_it_says_what_is_missing() {
     assert_eq!((code, said.as_str()), (Some(1), "no/such/command: No such file or directory (os error 2)\n"));
     let (code, said) = attack("--only kills --command /bin/false");
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.starts_with("nothing can be attacked, since 'bilevel run noisy-synth1d "), "{said}");
+    assert!(said.starts_with("nothing can be attacked, since 'bilevel run synth1d "), "{said}");
 }

@@ -100,6 +100,13 @@ pub struct Suited {
     pub curvature: f64,
 }
 
+impl Default for Suited {
+    /// The inner loop of the methods' own defaults: 100 steps of 0.01 at a temperature of 1e-6, for curvatures up to 10.
+    fn default() -> Self {
+        Suited { step: 0.01, steps: 100, temperature: 1e-6, curvature: 10.0 }
+    }
+}
+
 /// A method prepared for one problem.
 pub trait Estimator: Send {
     /// The hypergradient at `state.lambda`, starting the inner loop at `state.theta`; leaves the inner loop's last θ, and

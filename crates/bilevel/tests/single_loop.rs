@@ -64,7 +64,10 @@ fn soba_has_the_bits_of_the_langevin_adjoint_without_noise_that_keeps_its_last_s
         };
         let (a, b) = (settled(&adjoint, &problem, 5), settled(&Soba { step: 0.2, steps }, &problem, 5));
         assert_eq!(a.1.value.arrays().unwrap(), b.1.value.arrays().unwrap());
-        assert_eq!(a.0.snapshot().unwrap(), b.0.snapshot().unwrap());
+        let (adjoint, soba) = (a.0.snapshot().unwrap(), b.0.snapshot().unwrap());
+        assert_eq!((&adjoint.lambda, &adjoint.theta), (&soba.lambda, &soba.theta));
+        // The adjoint also remembers how long it may be.
+        assert_eq!(adjoint.memory[..soba.memory.len()], soba.memory);
     }
 }
 

@@ -67,6 +67,7 @@ fn registry() -> Registry {
         memory: "as rmd",
         when: "to show how a method is registered",
         in_chains: "chains of scaled",
+        settings: &[],
     };
     Registry::new().task::<Synth1d>().method::<Scaled>(info, Passes::Shared).optimizer::<Sign>()
 }

@@ -65,7 +65,6 @@ pub mod spread;
 pub mod statistics;
 pub mod studies;
 mod study;
-mod suit;
 mod task;
 pub mod tasks;
 

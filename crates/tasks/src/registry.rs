@@ -1,10 +1,9 @@
 //! All tasks, studies, methods and optimizers that a command knows, as a value: whoever has their own adds them.
 
 use crate::price::Passes;
-use crate::suit::suit;
 use crate::task::schema_of;
 use crate::{AnyTask, Config, Settings, Study, Task};
-use bilevel::{AnyMethod, Error, InnerOptimizer, Method, MethodInfo, Optimizer, Result};
+use bilevel::{AnyMethod, Error, InnerOptimizer, Method, MethodInfo, Optimizer, Result, Suited};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,6 +45,7 @@ pub struct KnownMethod {
     /// How its second-order products are priced.
     pub passes: Passes,
     usual: Settings,
+    suited: Arc<dyn Fn(&Suited) -> Settings + Send + Sync>,
     read: Read<dyn Method>,
     meanings: Vec<(String, String)>,
 }
@@ -110,6 +110,16 @@ impl Registry {
             info: *info,
             passes: Passes::of(info.name),
             usual: AnyMethod::named(info.name).map(Settings::of_method).unwrap_or_default(),
+            suited: {
+                let name = info.name;
+                Arc::new(move |inner| {
+                    let suited = |mut method: AnyMethod| {
+                        method.suit(inner);
+                        Settings::of_method(method)
+                    };
+                    AnyMethod::named(name).map(suited).unwrap_or_default()
+                })
+            },
             read: Arc::new(|settings| {
                 let table = Value::Object(settings.table().clone());
                 let method: AnyMethod = serde_json::from_value(table)
@@ -171,6 +181,11 @@ impl Registry {
             info,
             passes,
             usual: Settings::new(info.name, &M::default()),
+            suited: Arc::new(move |inner| {
+                let mut method = M::default();
+                method.suit(inner);
+                Settings::new(info.name, &method)
+            }),
             read: Arc::new(|settings| Ok(Box::new(settings.read::<M>()?) as Box<dyn Method>)),
             meanings: meanings(&schema_of::<M>()),
         });
@@ -261,8 +276,7 @@ impl Registry {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn suited(&self, task: &dyn AnyTask, method: &str) -> Result<Settings> {
-        let mut settings = self.known_method(method)?.usual.clone();
-        suit(&mut settings, &task.defaults().inner);
+        let mut settings = (self.known_method(method)?.suited)(&task.defaults().inner);
         task.suit(&mut settings);
         Ok(settings)
     }

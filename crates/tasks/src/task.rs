@@ -51,24 +51,7 @@ impl Context {
 }
 
 /// The inner loop that suits a task, whichever method runs it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct InnerLoop {
-    /// Inner step γ.
-    pub step: f64,
-    /// Inner steps T of one hypergradient.
-    pub steps: usize,
-    /// Temperature τ of the methods that are made for noise; the others take gradient steps without it.
-    pub temperature: f64,
-    /// Roughly the largest curvature of the inner loss. Linear systems are solved with steps of 1 over it.
-    pub curvature: f64,
-}
-
-impl Default for InnerLoop {
-    /// Those of the library's methods: 100 steps of 0.01 at a temperature of 1e-6, for curvatures up to 10.
-    fn default() -> Self {
-        InnerLoop { step: 0.01, steps: 100, temperature: 1e-6, curvature: 10.0 }
-    }
-}
+pub use bilevel::Suited as InnerLoop;
 
 /// The loops that suit a task.
 #[derive(Clone, Copy, Debug, PartialEq)]

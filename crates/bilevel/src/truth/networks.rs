@@ -2,8 +2,8 @@
 //! through training cease to exist. The truth is exact reverse mode through every step.
 
 use super::{Facts, KEY, Target, TruthProblem, normals};
+use crate::Rmd;
 use crate::estimator::Method;
-use crate::estimators::Rmd;
 use crate::key::Key;
 use crate::optimizer::{Adam, InnerOptimizer, Momentum};
 use crate::session::Session;

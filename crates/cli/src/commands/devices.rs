@@ -137,7 +137,7 @@ mod tests {
              What a GPU needs:\n\n  \
                NVIDIA driver  found\n  \
                NVRTC          found\n  \
-               cuBLASLt       found\n\n\
+               cuBLASLt       found\n  cuDNN          found\n\n\
              A GPU can be used: --device auto takes cuda:0.\n"
         );
         assert_eq!(machine().json()["gpus"][1]["device"], "cuda:1");
