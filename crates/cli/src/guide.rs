@@ -14,6 +14,7 @@ chapters! {
     Diagnostics "diagnostics.md"
     Command "command.md"
     Reproducing "reproducing.md"
+    Existence "existence.md"
     Extending "extending.md"
     Mathematics "mathematics.md"
 }

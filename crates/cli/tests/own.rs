@@ -35,6 +35,10 @@ impl Method for Scaled {
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         Rmd { step: self.step * self.times, steps: self.steps, ..Rmd::default() }.compile(session)
     }
+
+    fn suit(&mut self, inner: &Suited) {
+        (self.step, self.steps) = (inner.step, inner.steps);
+    }
 }
 
 /// Only the sign of each number counts.

@@ -96,7 +96,7 @@ fn what_is_wrong_is_said_with_file_line_and_what_would_be_right() {
         (
             "task.name = \"synth1d\"\n[method]\nname = \"rmd\"\nburn_in = 3",
             "my.toml, line 4: there is no key 'method.burn_in'; there are method.name, method.step, method.steps, \
-             method.temperature, method.noise_scale, method.storage, method.optimizer",
+             method.temperature, method.noise_scale, method.storage, method.optimizer, method.shrink_step",
         ),
         (
             "task.name = \"synth1d\"\nouter.schedule.shape = \"linear\"",

@@ -38,6 +38,7 @@ const METHOD: Rmd = Rmd {
     noise_scale: 0.0,
     storage: bilevel::Storage::All,
     optimizer: bilevel::InnerOptimizer::Sgd,
+    shrink_step: false,
 };
 
 /// All tasks side by side.
