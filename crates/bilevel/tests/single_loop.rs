@@ -3,8 +3,8 @@
 mod quadratic;
 
 use bilevel::{
-    AnyMethod, AnyProblem, Array, Checkpoints, Cpu, Driver, Error, Hypergradient, Key, LangevinAdjoint, Leaf, MaSoba,
-    Method, Oracles, Problem, Saba, Scope, Session, Soba, Srba, State, Tensor, Variable,
+    AnyMethod, AnyProblem, Array, Checkpoints, Cpu, DType, Driver, Error, Hypergradient, Key, LangevinAdjoint, Leaf,
+    MaSoba, Method, Oracles, Problem, Saba, Scope, Session, Soba, Srba, State, Tensor, Variable,
 };
 use quadratic::*;
 
@@ -257,7 +257,8 @@ fn a_problem_that_is_no_mean_over_minibatches_is_refused_with_what_it_does() {
 fn a_run_of_any_method_that_is_resumed_has_the_bits_of_one_in_one_piece() {
     let mut seen = 0;
     let quadratic = |start| Quadratic { start, ..Quadratic::default() }.problem();
-    for problem in [quadratic(false), quadratic(true), in_epochs()] {
+    let single = Quadratic { dtype: DType::F32, ..Quadratic::default() }.problem();
+    for problem in [quadratic(false), quadratic(true), single, in_epochs()] {
         for info in bilevel::methods() {
             let mut method = AnyMethod::named(info.name).unwrap();
             method.suit(&bilevel::Suited { step: 0.05, steps: 4, temperature: 0.01, curvature: 5.0 });
@@ -282,5 +283,5 @@ fn a_run_of_any_method_that_is_resumed_has_the_bits_of_one_in_one_piece() {
             seen += 1;
         }
     }
-    assert!(seen >= 60, "only {seen} methods apply to the problems");
+    assert!(seen >= 80, "only {seen} methods apply to the problems");
 }

@@ -10,7 +10,7 @@
 //! reach: there it is [`AmigoCg`](crate::AmigoCg). The published method also chooses its outer step; here the outer optimizer does.
 
 use super::implicit::{Ending, Implicit, count};
-use super::inner_loop::{InnerLoop, Start, positive};
+use super::inner_loop::{InnerLoop, Start, at_least_0, positive};
 use super::solve::{ConjugateGradients, Matrix, REGULARISATION};
 use super::warm::{Like, Warm, number, set_number};
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
@@ -115,7 +115,7 @@ impl Method for Hoag {
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let Hoag { step, steps, iterations, tolerance, regularisation, .. } = *self;
         positive("tolerance", tolerance)?;
-        super::inner_loop::at_least_0("regularisation", regularisation)?;
+        at_least_0("regularisation", regularisation)?;
         count("iterations", iterations, 1)?;
         let inner = InnerLoop::at_least(step, steps, 0.0, 1.0, 1)?;
         let matrix = Matrix { hessian: 1.0, identity: regularisation };
