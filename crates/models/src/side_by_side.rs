@@ -31,7 +31,8 @@ pub fn for_tasks<S: Tree<Leaf = Variable>>(model: &S, tasks: usize) -> S::With<V
 /// ```
 /// use bilevel_graph::{DType, Graph};
 /// use bilevel_models::{inputs, logistic, same_for_tasks};
-/// let start = inputs(&logistic(64, 5)?, &Graph::new(), DType::F32);
+/// let g = Graph::new();
+/// let start = inputs(&logistic(64, 5)?, &g, DType::F32);
 /// assert_eq!(same_for_tasks(&start, 32).weight.shape(), [32, 64, 5]);
 /// # Ok::<(), bilevel_models::ModelError>(())
 /// ```
