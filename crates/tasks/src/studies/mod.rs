@@ -13,6 +13,7 @@ mod quadratics;
 mod synth1d;
 pub mod synthetic;
 mod toy_polynomial;
+mod truth;
 mod wall_clock;
 
 use crate::Registry;
@@ -31,6 +32,7 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .study(evolutionary_search::EvolutionarySearch)
         .study(wall_clock::WallClock)
         .study(finite_temperature::FiniteTemperature)
+        .study(truth::Truth)
         .study(digits::DigitsStudy::default())
         .study(digits_equal_cost::DigitsEqualCost)
 }

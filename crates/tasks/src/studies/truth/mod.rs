@@ -1,0 +1,199 @@
+//! The truth suite: every method on every problem whose hypergradient is known, on whole trainings of small networks, and on a
+//! training of an MLP on the digits over a range of inner steps.
+//!
+//! The problems, the measurements and what each method claims are those of [`bilevel::truth`]; here they become rows, one table and
+//! one heat map.
+
+mod digits_training;
+
+use crate::price::price;
+use crate::{Findings, Finished, Item, Measure, Place, Plan, Registry, Row, Study, Verdict, label};
+use bilevel::truth::{self, Effort, Table, Verdict as Found};
+use bilevel::{AnyMethod, Method, Result, methods};
+use bilevel_report::{Column, Panel, Pictures, Section};
+use digits_training::DigitsTraining;
+use serde::Serialize;
+
+const NAME: &str = "truth";
+/// A bias is shown between these powers of ten.
+const SHADES: (f64, f64) = (-6.0, 1.0);
+
+/// One method on all problems, or on all trainings of networks.
+#[derive(Serialize)]
+struct OneMethod {
+    method: &'static str,
+    effort: Effort,
+    /// Inner steps of each training; the problems with a known truth without.
+    training: Option<usize>,
+}
+
+impl Measure for OneMethod {
+    type Found = Table;
+
+    fn take(&self, place: &Place) -> Result<Table> {
+        let problems = match self.training {
+            Some(steps) => truth::trainings(steps)?,
+            None => truth::problems()?,
+        };
+        let method = [AnyMethod::named(self.method)?];
+        let mut rows = vec![];
+        for (number, problem) in problems.iter().enumerate() {
+            if place.signal.is_set() {
+                break;
+            }
+            let one = std::slice::from_ref(problem);
+            // A method that claims nothing here is only looked at.
+            let claims = method[0].claims().cover(&problem.facts);
+            let effort = if claims { self.effort } else { Effort { replicas: 4, calls: 1 } };
+            rows.extend(Table::measure(&method, one, effort, &place.executor)?.rows);
+            (place.progress)((number + 1) as f64 / problems.len() as f64);
+        }
+        Ok(Table { rows })
+    }
+}
+
+/// Trainings of networks are looked at by the methods that follow training, in full without forward mode, whose cost is that of
+/// every penalty times all steps.
+const FOLLOWING: [&str; 3] = ["rmd", "langevin-adjoint", "hpo-sgld"];
+
+fn item_name(method: &str) -> String {
+    label(method)
+}
+
+fn training_name(method: &str) -> String {
+    label(&format!("trainings by {method}"))
+}
+
+/// The study.
+pub(super) struct Truth;
+
+impl Study for Truth {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn title(&self) -> &str {
+        "Beyond the paper: every method against known hypergradients, and where none exists"
+    }
+
+    fn items(&self, plan: &Plan) -> Result<Vec<Item>> {
+        let effort = plan.choose(Effort { replicas: 4, calls: 1 }, Effort::FULL);
+        let steps = plan.choose(100, 2000);
+        let mut items: Vec<Item> = methods()
+            .iter()
+            .filter(|info| !plan.quick || QUICK.contains(&info.name))
+            .map(|info| Item::measure(item_name(info.name), OneMethod { method: info.name, effort, training: None }))
+            .collect();
+        items.extend(FOLLOWING.iter().map(|method| {
+            let measure = OneMethod { method, effort, training: Some(steps) };
+            Item::measure(training_name(method), measure)
+        }));
+        items.extend(digits_training::STEPS.iter().map(|&step| {
+            let measure = DigitsTraining { step, steps: plan.choose(100, 2000) };
+            Item::measure(measure.label(), measure)
+        }));
+        Ok(items)
+    }
+
+    fn findings(&self, plan: &Plan, done: &Finished) -> Result<Findings> {
+        let gather = |names: &mut dyn Iterator<Item = String>| -> Result<Table> {
+            let mut all = Table::default();
+            for name in names.filter(|name| done.get(name).is_some()) {
+                all.rows.extend(done.measured::<Table>(&name)?.rows);
+            }
+            Ok(all)
+        };
+        let known = gather(&mut methods().iter().map(|info| item_name(info.name)))?;
+        let trainings = gather(&mut FOLLOWING.iter().map(|method| training_name(method)))?;
+        let mut rows: Vec<Row> =
+            known.rows.iter().chain(&trainings.rows).map(|row| shown(row, plan.registry)).collect();
+        let digits = digits_training::found(done)?;
+        rows.extend(digits.iter().flat_map(|(step, found)| found.rows(*step)));
+        let broken = known.broken_claims().len() + trainings.broken_claims().len();
+        let said = match broken {
+            0 => "Every method is within three standard errors of the truth wherever its documentation claims to be right.".into(),
+            _ => format!("{broken} claims do not hold."),
+        };
+        Ok(Findings {
+            rows,
+            tables: vec![by_method(&known, plan.registry), digits_training::table(&digits)],
+            said: vec![said],
+            sections: vec![Section::Pictures(heat_map(&known))],
+            ..Findings::default()
+        })
+    }
+}
+
+/// What a quick run looks at: one method of each kind that costs little.
+const QUICK: [&str; 5] = ["hpo-sgld", "langevin-adjoint", "ift-cg", "amigo-cg", "rmd-fo"];
+
+/// A row of the suite as one of a study.
+fn shown(row: &truth::Row, registry: &Registry) -> Row {
+    let verdict = match &row.verdict {
+        Found::Right => Verdict::Reproduced,
+        Found::Off if row.claimed => Verdict::NotReproduced("off by more than three standard errors".into()),
+        Found::Off | Found::NoTruth => Verdict::NotClaimed,
+        Found::NotApplicable(why) | Found::Failed(why) => Verdict::NotRun(why.clone()),
+    };
+    let cost = registry.known_method(&row.method).ok().map(|known| price(row.oracles, known.passes));
+    let bias = row.relative_bias().unwrap_or(f64::NAN);
+    let spread = row.spread.zip(row.truth).map_or(f64::NAN, |(spread, truth)| spread / truth);
+    let mut shown = Row::new(NAME, &row.method, "relative bias", bias).setting(&row.problem).cost(cost).over(spread, 1);
+    // Set as it is: a bias of 0 is held against nothing that could make it undecided.
+    shown.verdict = verdict;
+    shown
+}
+
+/// Of each method: how many of its claims were looked at and hold, and what a hypergradient costs.
+fn by_method(table: &Table, registry: &Registry) -> bilevel_report::Table {
+    let names: Vec<String> = table.heat_map().methods;
+    let line = |name: &String| {
+        let rows = || table.rows.iter().filter(|row| row.method == *name);
+        let applies = rows().filter(|row| row.bias.is_some()).count();
+        let claimed = rows().filter(|row| row.claimed).count();
+        let held = rows().filter(|row| row.claimed && row.verdict == Found::Right).count();
+        let right = rows().filter(|row| row.verdict == Found::Right).count();
+        let worst = rows().filter(|row| row.claimed).filter_map(|row| row.relative_bias()).fold(0.0, f64::max);
+        let passes = registry.known_method(name).map(|known| known.passes);
+        let costs: Vec<f64> = rows()
+            .filter(|row| row.bias.is_some())
+            .filter_map(|row| Some(price(row.oracles, *passes.as_ref().ok()?)))
+            .collect();
+        let cost = crate::statistics::median(&costs);
+        let cell = |x: f64| if x.is_finite() { format!("{x:.1e}") } else { "–".into() };
+        vec![
+            name.clone(),
+            format!("{held} of {claimed}"),
+            format!("{right} of {applies}"),
+            cell(if claimed == 0 { f64::NAN } else { worst }),
+            cell(cost),
+        ]
+    };
+    bilevel_report::Table {
+        columns: vec![
+            Column::text("method"),
+            Column::numeric("claims that hold"),
+            Column::numeric("right, of those it applies to"),
+            Column::numeric("largest relative bias claimed"),
+            Column::numeric("gradients, median"),
+        ],
+        rows: names.iter().map(line).collect(),
+        caption: "Methods against known hypergradients".into(),
+    }
+}
+
+/// log₁₀ of the relative bias, methods down and problems across.
+fn heat_map(table: &Table) -> Pictures {
+    let map = table.heat_map();
+    let shade = |cell: &Option<truth::Cell>| match cell.as_ref().and_then(|cell| cell.relative_bias) {
+        Some(bias) => bias.max(1e-300).log10().clamp(SHADES.0, SHADES.1),
+        None => f64::NAN,
+    };
+    let panel = Panel {
+        title: format!("{} down, {} across", map.methods.join(", "), map.problems.join(", ")),
+        rows: map.methods.len(),
+        columns: map.problems.len(),
+        values: map.cells.iter().flatten().map(shade).collect(),
+    };
+    Pictures { title: "log₁₀ of the relative bias".into(), panels: vec![panel] }
+}
