@@ -12,6 +12,7 @@ chapters! {
     Methods "methods.md"
     Writing "problem.md"
     Diagnostics "diagnostics.md"
+    Existence "existence.md"
     Command "command.md"
     Reproducing "reproducing.md"
     Existence "existence.md"

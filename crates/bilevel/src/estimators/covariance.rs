@@ -4,7 +4,8 @@
 //!
 //! κ²τ is the temperature the chain really has. The samples are the M states after B steps of burn-in; f and ∂L_T/∂λ are
 //! centred by their values at the first of them, so that large ones cost no digits. It is right up to the O(γ) bias of the
-//! chain and the O(1/M) of a sample covariance, but noisy: the variance grows with the size of λ and as τ falls.
+//! chain and that of a sample covariance, which is too small by one part in n, the effective number of samples (far below M for a
+//! chain); and it is noisy: the variance grows with the size of λ and as τ falls.
 
 use super::effective_samples;
 use super::inner_loop::{InnerLoop, not_applicable};

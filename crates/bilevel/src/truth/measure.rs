@@ -22,13 +22,15 @@ pub struct Effort {
     pub replicas: u32,
     /// Hypergradients of each that are averaged, after one that warms up what the method keeps warm.
     pub calls: u32,
+    /// How many times longer than they need be chains at finite temperature are, for methods whose bias falls with the length.
+    pub length: usize,
 }
 
 impl Effort {
     /// Seconds for a method on all problems.
-    pub const QUICK: Effort = Effort { replicas: 8, calls: 2 };
+    pub const QUICK: Effort = Effort { replicas: 8, calls: 2, length: 1 };
     /// Minutes.
-    pub const FULL: Effort = Effort { replicas: 24, calls: 10 };
+    pub const FULL: Effort = Effort { replicas: 24, calls: 1, length: 10 };
 }
 
 /// What came of it.

@@ -126,6 +126,15 @@ impl TruthProblem {
         TruthProblem { name: name.into(), about, problem, truth, facts, growth_rate: None }
     }
 
+    /// With chains so many times as long, at finite temperature.
+    fn lengthened(&self, times: usize) -> Self {
+        let mut longer = self.clone();
+        if let Target::Gibbs { .. } = self.facts.target {
+            longer.facts.steps *= times;
+        }
+        longer
+    }
+
     /// The key of everything random in a replica.
     fn key(&self, replica: u32) -> Key {
         match self.facts.target {

@@ -60,6 +60,7 @@ impl Table {
         let mut rows = vec![];
         for method in methods {
             for problem in problems {
+                let problem = &problem.lengthened(effort.length);
                 rows.push(match fitted(method, problem) {
                     Ok(method) => measure(&method, problem, effort, executor)?,
                     Err(Error::NotApplicable { reason, .. }) => {
