@@ -45,20 +45,14 @@ mod whole;
 mod wide;
 mod wide_run;
 
-use arguments::Command;
+use arguments::{Arguments, Command, among, chosen};
 use bilevel_cpu::Cpu;
+use bilevel_graph::{DType, Precision};
+use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let command = match arguments::parse(&arguments) {
-        Ok(command) => command,
-        Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::from(2);
-        }
-    };
-    match run(command) {
+    match run(Arguments::parse().command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -71,45 +65,65 @@ fn main() -> ExitCode {
 /// Does what was asked; false where results are not what they must be.
 fn run(command: Command) -> error::Result<bool> {
     match command {
-        Command::Help => say!("{}", arguments::HELP.trim_end()),
         Command::Cpu { cases, threads, reps, rounds, peer, peers_dir, floor } => {
             let folder = peers_dir.unwrap_or_else(peers::default_folder);
+            let rounds = rounds.unwrap_or(if peer.is_some() { 3 } else { 1 }) as usize;
             let peers = peer.map_or(Ok(vec![]), |python| peers::find(&python, &folder))?;
+            let threads = threads.count();
             if threads != 2 && !peers.is_empty() {
                 eprintln!("ours runs on {threads} threads, the peers on 2: the ratios compare unlike things");
             }
-            compare::run(&compare::Plan { cases, threads, reps, rounds, floor }, &peers)?;
+            let cases = chosen(cases, &cases::NAMES);
+            compare::run(&compare::Plan { cases, threads, reps: reps as usize, rounds, floor }, &peers)?;
         }
-        Command::Cuda { cases, precisions, reps, show: false, iterations: None } => {
-            let start = std::time::Instant::now();
-            gpu::time::run(&gpu::open()?, &cases, &precisions, reps, start)?;
-        }
-        Command::Cuda { cases, precisions, reps, iterations, .. } => {
-            let cuda = gpu::open()?;
+        Command::Cuda { cases, precision, reps, show, iterations } => {
+            let (start, cuda) = (std::time::Instant::now(), gpu::open()?);
+            // A billion parameters only when asked for, and a long run of the first case alone.
+            let usual = if iterations.is_some() { &gpu::NAMES[..1] } else { &gpu::NAMES[..gpu::USUAL] };
+            let cases = chosen(cases, usual);
+            let precisions = precision.map_or(vec![Precision::Tf32, Precision::Bf16], |precision| vec![precision]);
+            if !show && iterations.is_none() {
+                gpu::time::run(&cuda, &cases, &precisions, reps as usize, start)?;
+                return Ok(true);
+            }
             for (case, precision) in cases.iter().flat_map(|case| precisions.iter().map(move |p| (case, *p))) {
                 match iterations {
                     Some(iterations) => gpu::time::long(&cuda, case, precision, iterations)?,
-                    None => gpu::time::profile(&cuda, case, precision, reps as u32)?,
+                    None => gpu::time::profile(&cuda, case, precision, reps)?,
                 }
             }
         }
         Command::CudaCurves { size, iterations } => gpu::curves::run(&gpu::open()?, size, iterations)?,
-        Command::CudaMemory { cases, precision } => gpu::memory::run(&cases, precision)?,
         Command::CudaCheck { seeds } => return gpu::check::run(&gpu::open()?, seeds),
-        Command::Plan { threads, reps } => plan::run(threads, reps)?,
-        Command::Memory { cases, threads } => memory::run(&cases, threads)?,
-        Command::Agree { cases, dtypes, peer, seed, threads } => {
-            let comparison = agree::Comparison { cpu: Cpu::with_threads(threads), python: peer, seed };
-            return comparison.run(&cases, &dtypes);
+        Command::Plan { threads, reps } => plan::run(threads.count(), reps as usize)?,
+        Command::Memory { cases, device, precision, .. } if device == "cuda" => {
+            gpu::memory::run(&chosen(among(cases, &gpu::NAMES), &gpu::NAMES[..gpu::USUAL]), precision)?;
         }
-        Command::Wide(wide) => wide.print()?,
+        Command::Memory { cases, threads, .. } => {
+            memory::run(&chosen(among(cases, &cases::NAMES), &cases::NAMES), threads.count())?;
+        }
+        Command::Agree { cases, dtype, peer, seed, threads } => {
+            let comparison = agree::Comparison { cpu: Cpu::with_threads(threads.count()), python: peer, seed };
+            let dtypes = dtype.map_or(vec![DType::F64, DType::F32], |dtype| vec![dtype]);
+            return comparison.run(&chosen(cases, &agree::NAMES), &dtypes);
+        }
         Command::Large { count, iterations, threads, folder } => {
-            return large::run(count, iterations, threads, &folder);
+            let own = || std::env::temp_dir().join(format!("bilevel-bench-large-{}", std::process::id()));
+            return large::run(count as usize, iterations, threads.count(), &folder.unwrap_or_else(own));
+        }
+        Command::Profile { case, threads, reps, show } => {
+            profile::run(&case, &Cpu::with_threads(threads.count()), reps as usize, show)?;
+        }
+        wide @ Command::Wide { .. } => {
+            if let Some(run) = wide.wide() {
+                run.print()?;
+            }
         }
         #[cfg(unix)]
-        Command::Attack(plan) => return attack::run(&plan),
-        Command::Profile { case, threads, reps, show } => {
-            profile::run(&case, &Cpu::with_threads(threads), reps, show)?;
+        attack @ Command::Attack { .. } => {
+            if let Some(plan) = attack.attack() {
+                return attack::run(&plan);
+            }
         }
     }
     Ok(true)

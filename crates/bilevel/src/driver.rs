@@ -242,8 +242,8 @@ where
         self
     }
 
-    /// Looks into a hypergradient, which costs an outer gradient, a Hessian product and an inner loss, at the first iteration and
-    /// at every so many, 10 if not said; 0 is never.
+    /// Diagnoses the hypergradient in the first iteration and once every this many; 10 by default, and 0 means never. A diagnosis
+    /// costs an outer gradient, a Hessian product and an inner loss.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};

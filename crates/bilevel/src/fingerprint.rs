@@ -151,7 +151,7 @@ impl Fingerprint {
         if self.variables_checksum != here.variables_checksum {
             return Some("the variables have other bounds or another start".into());
         }
-        (self.losses_checksum != here.losses_checksum).then(|| "the losses are others".into())
+        (self.losses_checksum != here.losses_checksum).then(|| "the losses differ".into())
     }
 }
 

@@ -1,14 +1,15 @@
-//! Metrics as JSON, one line an iteration.
+//! Metrics as JSON, one line per iteration.
 
 use crate::observer::{Beginning, Iteration, Observer};
 use crate::state::State;
 use crate::whole_file::{open_regular, remove_unfinished_of, write_whole};
+use serde_json::{Map, Value};
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// Writes one JSON object an iteration, flushed at once, so that a plotting program can follow.
+/// Writes one JSON object per iteration, flushed at once, so that a plotting program can follow.
 ///
 /// A resumed run goes on in the same file: lines of iterations that will be done again, and one torn by a crash, are removed
 /// first, so each iteration is there once. A file with anything else in it ends the run, and is left as it is.
@@ -29,7 +30,30 @@ use std::path::{Path, PathBuf};
 /// ```
 pub struct JsonLines {
     path: PathBuf,
+    tag: Option<(String, Value)>,
     file: Option<File>,
+}
+
+/// All that is known of an iteration as one flat object: its number as `iteration`, its time as `seconds`, the oracle counts beside
+/// the rest. What only some methods know is there or not.
+///
+/// ```
+/// let fields = bilevel::iteration_fields(&bilevel::Iteration { number: 3, ..Default::default() });
+/// assert_eq!((&fields["iteration"], &fields["inner_gradients"]), (&3.into(), &0.into()));
+/// ```
+pub fn iteration_fields(iteration: &Iteration) -> Map<String, Value> {
+    let mut flat = Map::new();
+    flat.insert("iteration".into(), iteration.number.into());
+    let Ok(Value::Object(fields)) = serde_json::to_value(iteration) else { return flat };
+    for (name, value) in fields {
+        match (name.as_str(), value) {
+            ("number", _) | (_, Value::Null) => {}
+            ("elapsed", _) => _ = flat.insert("seconds".into(), iteration.elapsed.as_secs_f64().into()),
+            ("oracles", Value::Object(counts)) => flat.extend(counts),
+            (_, value) => _ = flat.insert(name, value),
+        }
+    }
+    flat
 }
 
 impl JsonLines {
@@ -40,23 +64,30 @@ impl JsonLines {
     /// # let _ = observer;
     /// ```
     pub fn new(path: impl AsRef<Path>) -> Self {
-        JsonLines { path: path.as_ref().to_path_buf(), file: None }
+        JsonLines { path: path.as_ref().to_path_buf(), tag: None, file: None }
     }
 
-    /// Opens the file with the lines of the first `done` iterations, and no others, in it.
-    fn open(&self, done: u32) -> io::Result<File> {
-        if done == 0 {
-            return File::create(&self.path);
-        }
+    /// With one more field in every line, such as what tells this run from others.
+    pub fn tagged(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.tag = Some((name.into(), value.into()));
+        self
+    }
+
+    /// Opens the file with the lines of the first `done` iterations, and no others, in it. The answer is how many there are: what
+    /// was lost is not written again.
+    pub fn begin(&mut self, done: u32) -> io::Result<usize> {
         let mut kept = Vec::new();
         match open_regular(&self.path) {
-            Ok(file) => {
+            Ok(file) if done > 0 => {
                 let mut reader = BufReader::new(file);
                 let mut line = Vec::new();
                 for at in 1.. {
                     line.clear();
-                    if reader.read_until(b'\n', &mut line)? == 0 {
+                    if reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? == 0 {
                         break;
+                    }
+                    if line.len() as u64 == LONGEST_LINE && !line.ends_with(b"\n") {
+                        return Err(foreign(at));
                     }
                     match number(&line) {
                         Some(iteration) if iteration <= done => kept.extend_from_slice(&line),
@@ -67,19 +98,36 @@ impl JsonLines {
                     }
                 }
             }
+            Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
         // A crash here loses nothing.
         remove_unfinished_of(&self.path)?;
         write_whole(&self.path, &kept)?;
-        OpenOptions::new().append(true).open(&self.path)
+        self.file = Some(OpenOptions::new().append(true).open(&self.path)?);
+        Ok(kept.iter().filter(|byte| **byte == b'\n').count())
     }
 
-    fn fail(&self, error: io::Error) -> ControlFlow<String> {
-        ControlFlow::Break(format!("metrics cannot be written to {}: {error}", self.path.display()))
+    /// Writes the line of an iteration; nothing before the file is open.
+    pub fn write(&mut self, iteration: &Iteration) -> io::Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let mut line = iteration_fields(iteration);
+        line.extend(self.tag.clone());
+        file.write_all(format!("{}\n", Value::Object(line)).as_bytes())?;
+        file.flush()
+    }
+
+    fn answer(&self, done: io::Result<()>) -> ControlFlow<String> {
+        match done {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(format!("metrics cannot be written to {}: {error}", self.path.display())),
+        }
     }
 }
+
+/// No line of metrics is longer, in bytes; a device that never ends a line is.
+pub const LONGEST_LINE: u64 = 1 << 20;
 
 /// What is not of a run is not removed.
 fn foreign(line: usize) -> io::Error {
@@ -90,49 +138,18 @@ fn foreign(line: usize) -> io::Error {
 
 /// The iteration of a whole line.
 fn number(line: &[u8]) -> Option<u32> {
-    let value: serde_json::Value = serde_json::from_slice(line.strip_suffix(b"\n")?).ok()?;
+    let value: Value = serde_json::from_slice(line.strip_suffix(b"\n")?).ok()?;
     u32::try_from(value.get("iteration")?.as_u64()?).ok()
 }
 
 impl Observer for JsonLines {
     fn on_start(&mut self, beginning: &Beginning) -> ControlFlow<String> {
-        match self.open(beginning.done) {
-            Ok(file) => self.file = Some(file),
-            Err(error) => return self.fail(error),
-        }
-        ControlFlow::Continue(())
+        let begun = self.begin(beginning.done).map(|_| ());
+        self.answer(begun)
     }
 
-    fn on_iteration(&mut self, i: &Iteration, _: &State) -> ControlFlow<String> {
-        let Some(file) = &mut self.file else { return ControlFlow::Continue(()) };
-        let o = &i.oracles;
-        let error = i.standard_error.map_or(String::new(), |error| format!("\"standard_error\":{error:?},"));
-        let measures = match serde_json::to_string(&i.measures) {
-            Ok(measures) if !i.measures.is_empty() => format!("\"measures\":{measures},"),
-            _ => String::new(),
-        };
-        let diagnostics = serde_json::to_string(&i.diagnostics).unwrap_or_else(|_| "{}".into());
-        // A number of a finished iteration, but for a measure, is finite, and Rust prints it so that it is read back exactly.
-        let line = format!(
-            "{{\"iteration\":{},\"inner_loss\":{:?},\"outer_loss\":{:?},\"hypergradient_norm\":{:?},{error}\"step_norm\":{:?},\
-             \"rate\":{:?},\"seconds\":{:?},\"inner_gradients\":{},\"outer_gradients\":{},\"hessian_products\":{},\
-             \"mixed_products\":{},\"losses\":{},{measures}\"diagnostics\":{diagnostics}}}\n",
-            i.number,
-            i.inner_loss,
-            i.outer_loss,
-            i.hypergradient_norm,
-            i.step_norm,
-            i.rate,
-            i.elapsed.as_secs_f64(),
-            o.inner_gradients,
-            o.outer_gradients,
-            o.hessian_products,
-            o.mixed_products,
-            o.losses
-        );
-        match file.write_all(line.as_bytes()).and_then(|()| file.flush()) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => self.fail(error),
-        }
+    fn on_iteration(&mut self, iteration: &Iteration, _: &State) -> ControlFlow<String> {
+        let written = self.write(iteration);
+        self.answer(written)
     }
 }

@@ -128,7 +128,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     };
     let Progress { state, numbers, best, .. } = progress;
     let warnings = numbers.looked.warnings();
-    notes.extend(warnings.iter().map(|warning| format!("when last looked into, {warning}")));
+    notes.extend(warnings.iter().map(|warning| format!("in the last diagnosis, {warning}")));
     if numbers.last.as_ref().is_some_and(|last| last.hypergradient_norm == 0.0)
         && state.lambda.arrays()? == outer.first()?.lambda.arrays()?
     {

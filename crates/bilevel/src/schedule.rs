@@ -2,12 +2,28 @@
 
 use crate::Result;
 use crate::error::require;
+use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Shape {
+/// How a rate changes over the iterations.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "shape", rename_all = "lowercase")]
+pub enum Shape {
+    /// Always the same.
     Constant,
-    Step { every: u32, factor: f64 },
-    Cosine { over: u32, last: f64 },
+    /// Smaller by a factor from time to time.
+    Step {
+        /// Iterations between two changes.
+        every: u32,
+        /// What it is multiplied by.
+        factor: f64,
+    },
+    /// Half a cosine.
+    Cosine {
+        /// Iterations it takes.
+        over: u32,
+        /// The rate at its end.
+        last: f64,
+    },
 }
 
 /// An outer learning rate for each iteration, counted from 1.
@@ -35,6 +51,16 @@ impl Schedule {
     /// ```
     pub fn constant(rate: f64) -> Self {
         Schedule { rate, shape: Shape::Constant, warm_up: 0 }
+    }
+
+    /// From this rate on, in this shape.
+    ///
+    /// ```
+    /// use bilevel::{Schedule, Shape};
+    /// assert_eq!(Schedule::shaped(0.1, Shape::Step { every: 10, factor: 0.5 }), Schedule::step_decay(0.1, 10, 0.5));
+    /// ```
+    pub fn shaped(rate: f64, shape: Shape) -> Self {
+        Schedule { shape, ..Self::constant(rate) }
     }
 
     /// Multiplied by `factor` after every so many iterations.

@@ -153,7 +153,7 @@ impl<'p, L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Training<'p, L, T> 
         self
     }
 
-    /// Keeps the inner loss at every so many steps; 0 is never.
+    /// Keeps the inner loss once every this many steps; 0 means never.
     pub fn record_every(mut self, steps: u32) -> Self {
         self.every = steps;
         self

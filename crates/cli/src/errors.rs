@@ -5,7 +5,6 @@ use crate::run::folder::RunFolder;
 use crate::terminal::readable::bytes;
 use bilevel_graph::ErrorKind;
 use bilevel_tasks::Device;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Everything went as asked.
@@ -18,15 +17,19 @@ pub const BAD_INPUT: u8 = 2;
 pub const STOPPED: u8 = 130;
 
 /// Why the command did not do what it was asked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// The command line itself: one sentence.
+    #[error("{0}")]
     Usage(String),
     /// A configuration file or `--set`.
-    Config(ConfigError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// A task, a method or a checkpoint, refused by the library.
-    Library(bilevel::Error),
+    #[error("{}", in_words(.0))]
+    Library(#[from] bilevel::Error),
     /// A file or folder that cannot be read or written.
+    #[error("cannot {action} {}: {reason}", path.display())]
     File {
         /// What was tried.
         action: &'static str,
@@ -36,14 +39,30 @@ pub enum CliError {
         reason: String,
     },
     /// A new run was to go where one already is.
+    #[error(
+        "{path} already holds a run; go on with it by 'bilevel resume {path}', or choose another folder with --out",
+        path = .0.display()
+    )]
     Occupied(PathBuf),
     /// A folder to resume in which holds no run.
+    #[error("{} holds no run: there is no config.toml in it", .0.display())]
     NoRun(PathBuf),
     /// A folder to resume in which holds what a run leaves that was killed before it began.
+    #[error("{path} holds no run that began; begin it with 'bilevel run TASK --out {path}'", path = .0.display())]
     NotBegun(PathBuf),
     /// The configuration in the folder of a run is not the one it was begun with.
+    #[error(
+        "{path}/config.toml was changed after the run began; change it back, or begin a new run with 'bilevel run \
+         {path}/config.toml'",
+        path = .0.display()
+    )]
     Changed(PathBuf),
     /// The configuration in the folder of a run names another device than the one its checkpoints were made on.
+    #[error(
+        "the checkpoints in {folder} were made on {was}, but {folder}/config.toml says {now}; go on where it was with 'bilevel \
+         resume {folder} --device {was}', or ask for {now} with --device {now}",
+        folder = path.display()
+    )]
     OtherDevice {
         /// The run's folder.
         path: PathBuf,
@@ -53,6 +72,10 @@ pub enum CliError {
         now: Device,
     },
     /// A file in the folder of a run is not its own.
+    #[error(
+        "{folder}/{name} is not that of the run in {folder}: {what}; put the right file back, or move this one away{then}",
+        folder = path.display()
+    )]
     Foreign {
         /// The run's folder.
         path: PathBuf,
@@ -64,6 +87,10 @@ pub enum CliError {
         then: &'static str,
     },
     /// A run to resume is past the last iteration asked for.
+    #[error(
+        "{} has done {done} iterations already, so --outer {asked} leaves nothing to do; ask for more than {done}",
+        path.display()
+    )]
     Past {
         /// The run's folder.
         path: PathBuf,
@@ -73,8 +100,10 @@ pub enum CliError {
         asked: u32,
     },
     /// The run ended because its files could not be written.
+    #[error("{0}")]
     Unwritten(String),
     /// The run diverged; the folder holds its last good state.
+    #[error("the run diverged at {diagnosis}; its last good state is in {}", path.display())]
     Diverged {
         /// The run's folder.
         path: PathBuf,
@@ -82,6 +111,7 @@ pub enum CliError {
         diagnosis: String,
     },
     /// The run was stopped from outside.
+    #[error("stopped after {done} of {until} iterations; go on with 'bilevel resume {}'", path.display())]
     Stopped {
         /// The run's folder.
         path: PathBuf,
@@ -91,16 +121,40 @@ pub enum CliError {
         until: u32,
     },
     /// A study was stopped from outside.
+    #[error(
+        "stopped; {done} {} done; to go on, give the same command with --out {}",
+        if *done == 1 { "item is" } else { "items are" },
+        path.display()
+    )]
     StoppedStudy {
         /// Its folder.
         path: PathBuf,
         /// Items that are done.
         done: usize,
     },
-    /// A derivative is wrong.
+    /// A derivative is wrong, a dataset is damaged, a comparison has no result.
+    #[error("{0}")]
     CheckFailed(String),
     /// What the command prints cannot be written.
-    Output(std::io::Error),
+    #[error("cannot write the answer: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+/// The library's complaint, with the keys and flags of the command.
+fn in_words(error: &bilevel::Error) -> String {
+    match error {
+        // All other settings are checked before a method is prepared.
+        bilevel::Error::Setting { name, value, must } => format!("method.{name} is {value} but must be {must}"),
+        bilevel::Error::Graph(bilevel_graph::Error { kind: ErrorKind::OutOfMemory { needed, free }, .. }) => {
+            let free = free.map_or(", more than there is".into(), |free| format!(" and {} are free", bytes(free)));
+            format!(
+                "{} of memory are needed at once{free}; end what else uses it, choose --set dtype=f32, fewer chains, smaller \
+                 batches or a method that keeps less ('rmd' with method.storage=checkpoints), or another --device",
+                bytes(*needed)
+            )
+        }
+        error => error.to_string(),
+    }
 }
 
 impl CliError {
@@ -127,96 +181,6 @@ impl CliError {
     }
 }
 
-impl fmt::Display for CliError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CliError::Usage(sentence) => f.write_str(sentence),
-            CliError::Config(error) => error.fmt(f),
-            // All other settings are checked before a method is prepared.
-            CliError::Library(bilevel::Error::Setting { name, value, must }) => {
-                write!(f, "method.{name} is {value} but must be {must}")
-            }
-            CliError::Library(bilevel::Error::Graph(bilevel_graph::Error {
-                kind: ErrorKind::OutOfMemory { needed, free },
-                ..
-            })) => {
-                let free = free.map_or(", more than there is".into(), |free| format!(" and {} are free", bytes(free)));
-                write!(
-                    f,
-                    "{} of memory are needed at once{free}; end what else uses it, choose --set dtype=f32, fewer chains, \
-                     smaller batches or a method that keeps less ('rmd' with method.storage=checkpoints), or another --device",
-                    bytes(*needed)
-                )
-            }
-            CliError::Library(error) => error.fmt(f),
-            CliError::File { action, path, reason } => write!(f, "cannot {action} {}: {reason}", path.display()),
-            CliError::Occupied(path) => write!(
-                f,
-                "{0} already holds a run; go on with it by 'bilevel resume {0}', or choose another folder with --out",
-                path.display()
-            ),
-            CliError::NoRun(path) => {
-                write!(f, "{} holds no run: there is no config.toml in it", path.display())
-            }
-            CliError::NotBegun(path) => {
-                let path = path.display();
-                write!(f, "{path} holds no run that began; begin it with 'bilevel run TASK --out {path}'")
-            }
-            CliError::Changed(path) => write!(
-                f,
-                "{0}/config.toml was changed after the run began; change it back, or begin a new run with 'bilevel run \
-                 {0}/config.toml'",
-                path.display()
-            ),
-            CliError::OtherDevice { path, was, now } => write!(
-                f,
-                "the checkpoints in {0} were made on {was}, but {0}/config.toml says {now}; go on where it was with 'bilevel \
-                 resume {0} --device {was}', or ask for {now} with --device {now}",
-                path.display()
-            ),
-            CliError::Foreign { path, name, what, then } => write!(
-                f,
-                "{0}/{name} is not that of the run in {0}: {what}; put the right file back, or move this one away{then}",
-                path.display()
-            ),
-            CliError::Past { path, done, asked } => write!(
-                f,
-                "{} has done {done} iterations already, so --outer {asked} leaves nothing to do; ask for more than {done}",
-                path.display()
-            ),
-            CliError::Unwritten(reason) => f.write_str(reason),
-            CliError::Diverged { path, diagnosis } => {
-                write!(f, "the run diverged at {diagnosis}; its last good state is in {}", path.display())
-            }
-            CliError::Stopped { path, done, until } => {
-                write!(f, "stopped after {done} of {until} iterations; go on with 'bilevel resume {}'", path.display())
-            }
-            CliError::StoppedStudy { path, done } => write!(
-                f,
-                "stopped; {done} {} done; to go on, give the same command with --out {}",
-                if *done == 1 { "item is" } else { "items are" },
-                path.display()
-            ),
-            CliError::CheckFailed(sentence) => f.write_str(sentence),
-            CliError::Output(error) => write!(f, "cannot write the answer: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for CliError {}
-
-impl From<ConfigError> for CliError {
-    fn from(error: ConfigError) -> Self {
-        CliError::Config(error)
-    }
-}
-
-impl From<bilevel::Error> for CliError {
-    fn from(error: bilevel::Error) -> Self {
-        CliError::Library(error)
-    }
-}
-
 impl From<bilevel_graph::Error> for CliError {
     fn from(error: bilevel_graph::Error) -> Self {
         CliError::Library(error.into())
@@ -226,12 +190,6 @@ impl From<bilevel_graph::Error> for CliError {
 impl From<bilevel_data::Error> for CliError {
     fn from(error: bilevel_data::Error) -> Self {
         CliError::Usage(error.to_string())
-    }
-}
-
-impl From<std::io::Error> for CliError {
-    fn from(error: std::io::Error) -> Self {
-        CliError::Output(error)
     }
 }
 

@@ -5,7 +5,7 @@ use bilevel_cli::config::entries::{parse, parse_set};
 use bilevel_cli::config::{resolve, schema, text};
 use bilevel_tasks::price::Passes;
 use bilevel_tasks::tasks::Synth1d;
-use bilevel_tasks::{Registry, Settings};
+use bilevel_tasks::{Findings, Finished, Item, Measure, Place, Plan, Registry, Row, Settings, Study};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -115,4 +115,72 @@ fn a_method_and_an_optimizer_of_ones_own_run_in_the_command() {
     let again = registry().optimizer::<Sign>();
     assert_eq!(again.optimizers().iter().filter(|known| known.name == "sign").count(), 1);
     assert_eq!(again.known_optimizer("sign").unwrap().usual(), &Settings::new("sign", &Sign {}));
+}
+
+/// How many settings a task has.
+#[derive(Serialize)]
+struct Count {
+    task: String,
+}
+
+impl Measure for Count {
+    type Found = usize;
+
+    fn take(&self, place: &Place) -> Result<usize> {
+        Ok(place.registry.known_task(&self.task)?.usual().settings().table().len() - 1)
+    }
+}
+
+/// A measurement, and then a run whose length follows from it.
+struct Small;
+
+impl Study for Small {
+    fn name(&self) -> &str {
+        "small"
+    }
+
+    fn title(&self) -> &str {
+        "A study of one's own"
+    }
+
+    fn items(&self, _: &Plan) -> Result<Vec<Item>> {
+        Ok(vec![Item::measure("count", Count { task: "synth1d".into() })])
+    }
+
+    fn next(&self, plan: &Plan, done: &Finished) -> Result<Vec<Item>> {
+        if done.get("run").is_some() {
+            return Ok(vec![]);
+        }
+        let mut config = plan.run(&Synth1d::default())?.by(Rmd { step: 0.005, steps: 10, ..Rmd::default() });
+        config.outer.iterations = done.measured::<u32>("count")?;
+        Ok(vec![Item::run("run", config)])
+    }
+
+    fn findings(&self, _: &Plan, done: &Finished) -> Result<Findings> {
+        let run = done.run("run")?;
+        let row = Row::new("small", "rmd", "iterations", f64::from(run.result.iterations));
+        Ok(Findings::new(vec![row.cost(run.price).took(run.seconds)], []))
+    }
+}
+
+#[test]
+fn a_study_of_ones_own_is_conducted_in_stages_kept_and_not_done_twice() {
+    let folder = std::env::temp_dir().join(format!("bilevel-own-study-{}", std::process::id()));
+    let out = folder.to_string_lossy().into_owned();
+    let registry = registry().study(Small);
+    let reproduce = || {
+        let line = ["bilevel", "reproduce", "small", "--quiet", "--out", &out];
+        assert_eq!(bilevel_cli::run_with(&registry, line.iter().map(|word| word.into())), 0);
+        std::fs::read_to_string(folder.join("rows.jsonl")).unwrap()
+    };
+    let rows = reproduce();
+    assert!(rows.contains(r#""metric":"iterations","paper":null,"reference":null,"ours":3.0"#), "{rows}");
+    // What is there is taken as it is: a record that says otherwise changes what comes after.
+    let record = folder.join("count/measurement.json");
+    let text = std::fs::read_to_string(&record).unwrap().replace("\"value\":3", "\"value\":5");
+    std::fs::write(&record, text).unwrap();
+    std::fs::remove_dir_all(folder.join("run")).unwrap();
+    assert!(reproduce().contains(r#""ours":5.0"#));
+    assert!(folder.join("report.html").exists() && folder.join("run/config.toml").exists());
+    std::fs::remove_dir_all(folder).unwrap();
 }

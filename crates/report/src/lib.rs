@@ -39,6 +39,7 @@ mod thin;
 mod ticks;
 
 pub use error::ReportError;
+pub use number::{count, number};
 pub use pictures::{Panel, Pictures};
 pub use plot::{Axis, Curve, Plot};
 pub use report::{Report, Section};

@@ -68,6 +68,42 @@ pub(crate) fn short(value: f64) -> Label {
     Label::power(Some(minus(mantissa)), e.parse().unwrap_or(0))
 }
 
+/// To five significant digits, with a power of ten where plain digits would be long: for tables and sentences.
+///
+/// ```
+/// use bilevel_report::number;
+/// assert_eq!([0.234567, -1234.5678, 1.5e-7].map(number), ["0.23457", "−1,234.6", "1.500×10⁻⁷"]);
+/// assert_eq!([f64::NAN, f64::NEG_INFINITY].map(number), ["–", "−∞"]);
+/// ```
+pub fn number(value: f64) -> String {
+    if !value.is_finite() {
+        return if value.is_nan() { "–" } else { ["∞", "−∞"][usize::from(value < 0.0)] }.into();
+    }
+    let e = exponent(value);
+    if value == 0.0 {
+        return "0".into();
+    }
+    if (-3..6).contains(&e) {
+        return fixed(value, (4 - e).max(0) as usize);
+    }
+    let printed = format!("{value:.3e}");
+    let (mantissa, power) = printed.split_once('e').unwrap_or((&printed, "0"));
+    let raised = |c: char| match c.to_digit(10) {
+        Some(digit) => ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][digit as usize],
+        None => '⁻',
+    };
+    minus(format!("{mantissa}×10{}", power.chars().map(raised).collect::<String>()))
+}
+
+/// A whole number with a comma between thousands.
+///
+/// ```
+/// assert_eq!(bilevel_report::count(1234567.0), "1,234,567");
+/// ```
+pub fn count(value: f64) -> String {
+    fixed(value, 0)
+}
+
 /// As a JSON number of six significant digits, or `null`.
 pub(crate) fn json(value: f64) -> String {
     if !value.is_finite() {

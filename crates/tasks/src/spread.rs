@@ -56,19 +56,6 @@ impl Spread {
     }
 }
 
-/// A count with a space between thousands.
-pub fn thousands(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut text = String::from(if value < 0.0 { "-" } else { "" });
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,10 +70,5 @@ mod tests {
         assert_eq!(text(&[1e-9, 3e-9]), "2.000e-9 ± 1.4e-9");
         assert_eq!(text(&[]), "–");
         assert_eq!(text(&[f64::NAN]), "–");
-    }
-
-    #[test]
-    fn thousands_are_set_apart() {
-        assert_eq!([0.0, 999.0, 1000.0, -1234567.0].map(thousands), ["0", "999", "1 000", "-1 234 567"]);
     }
 }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use tally::{Tally, Tried};
 
 /// A part of the attack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Part {
     /// Random command lines.
     Commands,

@@ -13,7 +13,7 @@ use bilevel_models::VitConfig;
 use serde_json::{Value, json};
 
 /// How large the network is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Size {
     /// Two blocks on images of 32×32, for a first look.
     Tiny,
@@ -24,13 +24,6 @@ pub enum Size {
 }
 
 impl Size {
-    /// By its name.
-    pub fn named(name: &str) -> Option<Self> {
-        [("tiny", Size::Tiny), ("small", Size::Small), ("base", Size::Base)]
-            .into_iter()
-            .find_map(|(known, size)| (known == name).then_some(size))
-    }
-
     fn config(self) -> VitConfig {
         let small = VitConfig::small(16, CLASSES);
         match self {

@@ -89,11 +89,11 @@ pub fn advice(
         };
         let left = 100.0 * (-covered).exp();
         format!(
-            "Its condition is {condition}: {steps} inner steps leave {left:.0} % of the distance along the flattest \
+            "The condition number is {condition}: {steps} inner steps leave {left:.0} % of the distance along the flattest \
              direction, {then}."
         )
     } else {
-        format!("Its condition is {condition}: {steps} inner steps come close to the minimum in all directions.")
+        format!("The condition number is {condition}: {steps} inner steps come close to the minimum in all directions.")
     });
     said
 }

@@ -2,7 +2,7 @@
 
 use crate::arguments::{Data, DataCommand};
 use crate::errors::{CliError, Result};
-use crate::terminal::board::Board;
+use crate::terminal::progress::Progress;
 use crate::terminal::readable::bytes;
 use bilevel_data::registry::{self, Access, Dataset};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ pub fn data(arguments: &Data, quiet: bool, out: &mut dyn Write) -> Result<()> {
         }
         DataCommand::Fetch { name, data } => {
             let dataset = registry::find(name)?;
-            let board = Board::stderr(quiet);
+            let board = Progress::stderr(quiet);
             let fetched = registry::fetch(dataset, data, &mut |progress| {
                 let part = progress.done as f64 / progress.bytes.max(1) as f64;
                 board.show(part, || format!("{} {} of {}", progress.file, bytes(progress.done), bytes(progress.bytes)));

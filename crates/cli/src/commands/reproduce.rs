@@ -7,8 +7,8 @@ use crate::run::device::{asked, settled};
 use crate::run::folder::write_whole;
 use crate::run::study::Conductor;
 use crate::run::study_folder::StudyFolder;
-use crate::terminal::board::Board;
 use crate::terminal::interrupt::stop_on_interrupt;
+use crate::terminal::progress::Progress;
 use crate::terminal::readable::{escaped, escaped_path, wrapped};
 use bilevel::StopSignal;
 use bilevel_tasks::{Plan, Registry, Study};
@@ -94,7 +94,7 @@ fn conduct_all(studies: &[&Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mu
     let signal = stop_on_interrupt()?;
     let mut all: Vec<Found> = vec![];
     for study in studies {
-        Board::stderr(asked.quiet).say(&format!("{}: {}", study.name(), study.title()));
+        Progress::stderr(asked.quiet).say(&format!("{}: {}", study.name(), study.title()));
         let folder = StudyFolder::begin(&path.join(study.name()), &mark(study.name(), plan))?;
         let found = match conduct(&***study, plan, &folder, asked, &signal) {
             Err(CliError::StoppedStudy { done, .. }) => return Err(CliError::StoppedStudy { path, done }),
@@ -120,7 +120,7 @@ fn conduct_all(studies: &[&Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mu
 }
 
 fn conduct(study: &dyn Study, plan: &Plan, folder: &StudyFolder, asked: &Asked, signal: &StopSignal) -> Result<Found> {
-    let (board, signal) = (Board::stderr(asked.quiet), signal.clone());
+    let (board, signal) = (Progress::stderr(asked.quiet), signal.clone());
     let conductor = Conductor { plan: plan.clone(), folder, jobs: asked.jobs, signal, board };
     let done = conductor.conduct(study)?;
     let findings = study.findings(plan, &done)?;

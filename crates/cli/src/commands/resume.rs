@@ -8,8 +8,8 @@ use crate::run::device::{asked, settled};
 use crate::run::execute::execute_and_draw;
 use crate::run::folder::RunFolder;
 use crate::run::metrics::look_at;
-use crate::terminal::display::Display;
 use crate::terminal::interrupt::stop_run_on_interrupt;
+use crate::terminal::progress::RunProgress;
 use bilevel::{Checkpoints, Precision};
 use bilevel_tasks::{Config, Registry};
 use std::io::Write;
@@ -69,7 +69,7 @@ pub fn resume(registry: &Registry, arguments: &Resume, quiet: bool, out: &mut dy
         }
         Some(_) => {}
     }
-    let display = (!quiet).then(Display::stderr);
+    let display = (!quiet).then(RunProgress::stderr);
     let signal = stop_run_on_interrupt(folder.path())?;
     let result = execute_and_draw(&config, registry, &folder, true, display, signal)?;
     tell(&result, &folder, arguments.json, quiet, out)

@@ -7,8 +7,8 @@ use crate::errors::{CliError, Result};
 use crate::run::device::settled;
 use crate::run::execute::execute_and_draw;
 use crate::run::folder::{RunFolder, read_entries};
-use crate::terminal::display::Display;
 use crate::terminal::interrupt::stop_run_on_interrupt;
+use crate::terminal::progress::RunProgress;
 use crate::terminal::readable::{escaped_lines, escaped_path};
 use bilevel_tasks::run::RunResult;
 use bilevel_tasks::{Config, Registry};
@@ -88,7 +88,7 @@ pub fn run(registry: &Registry, arguments: &Run, quiet: bool, out: &mut dyn Writ
     // A device that cannot be used is better known before anything is written.
     config.device = settled(config.device, quiet)?;
     let folder = RunFolder::for_new_run(arguments.out.as_deref(), &config)?;
-    let display = (!quiet).then(Display::stderr);
+    let display = (!quiet).then(RunProgress::stderr);
     let signal = stop_run_on_interrupt(folder.path())?;
     let result = execute_and_draw(&config, registry, &folder, false, display, signal);
     if result.is_err() && arguments.out.is_none() {

@@ -1,9 +1,9 @@
 //! What a comparison found: one line per method, as a table and as rows.
 
 use super::{Comparison, label};
-use bilevel_report::{Column, Table};
+use bilevel_report::{Column, Table, count};
 use bilevel_tasks::run::RunResult;
-use bilevel_tasks::spread::{Spread, thousands};
+use bilevel_tasks::spread::Spread;
 use bilevel_tasks::{Done, Finished, FinishedRun, Row, Verdict};
 
 /// One method on all seeds.
@@ -104,7 +104,7 @@ impl<'a> Summary<'a> {
             cells.extend(scalars.iter().map(|name| line.lambda(name).text()));
             let cost = line.spread(|run| Some(run.price));
             let seconds = line.spread(|run| Some(run.seconds).filter(|seconds| seconds.is_finite()));
-            cells.push(if cost.count == 0 { "–".into() } else { thousands(cost.mean) });
+            cells.push(if cost.count == 0 { "–".into() } else { count(cost.mean) });
             cells.push(if seconds.count == 0 { "–".into() } else { format!("{:.2}", seconds.mean) });
             cells.extend(noted.then(|| line.note(self.seeds.len())));
             cells

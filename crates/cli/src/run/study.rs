@@ -9,7 +9,7 @@ use crate::run::record::found_lambda;
 use crate::run::result::{check_is_of, read_result};
 use crate::run::side_by_side::{cores, side_by_side};
 use crate::run::study_folder::StudyFolder;
-use crate::terminal::board::Board;
+use crate::terminal::progress::Progress;
 use bilevel::whole_file::{open_regular, read_regular};
 use bilevel::{Beginning, Iteration, Observer, State, StopSignal};
 use bilevel_tasks::price::price;
@@ -33,7 +33,7 @@ pub struct Conductor<'a> {
     /// Stops it.
     pub signal: StopSignal,
     /// Shows how far it is.
-    pub board: Board,
+    pub board: Progress,
 }
 
 /// A measurement as its file has it.
@@ -258,7 +258,7 @@ struct SeenState {
 
 /// All there is to see.
 struct Seen {
-    board: Board,
+    board: Progress,
     state: Mutex<SeenState>,
 }
 
@@ -270,7 +270,7 @@ impl Seen {
         let part: f64 = current.iter().map(|(_, part)| part).sum();
         self.board.show((*done as f64 + part) / (*total).max(1) as f64, || {
             let going = current.iter().map(|(label, part)| format!("{label} {:.0} %", 100.0 * part));
-            format!("{done} of {total}  {}", going.collect::<Vec<_>>().join("  "))
+            format!("{done} of {total} done  {}", going.collect::<Vec<_>>().join("  "))
         });
     }
 

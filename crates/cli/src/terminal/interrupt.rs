@@ -62,8 +62,24 @@ fn listen(again: String) -> Result<StopSignal> {
     Ok(signal)
 }
 
+type Handler = Box<dyn FnMut() + Send>;
+
+/// What is done now; of several commands in one process, that of the last.
+static HANDLER: Mutex<Option<Handler>> = Mutex::new(None);
+
 fn handle(handler: impl FnMut() + Send + 'static) -> Result<()> {
-    ctrlc::set_handler(handler).map_err(|error| CliError::Usage(format!("Ctrl-C cannot be listened for: {error}")))
+    let mut current = HANDLER.lock().unwrap_or_else(PoisonError::into_inner);
+    if current.is_none() {
+        let interrupted = || {
+            if let Some(handler) = HANDLER.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+                handler();
+            }
+        };
+        let failed = |error| CliError::Usage(format!("Ctrl-C cannot be listened for: {error}"));
+        ctrlc::set_handler(interrupted).map_err(failed)?;
+    }
+    *current = Some(Box::new(handler));
+    Ok(())
 }
 
 /// Ends the process with this sentence, after which nobody says anything: who would has to wait for the lock.

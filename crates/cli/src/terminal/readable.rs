@@ -1,51 +1,16 @@
 //! Numbers as a page shows them, and text as a terminal can bear it.
 
+pub use bilevel_report::number;
 use std::path::Path;
-
-/// To five digits, with a power of ten where plain digits would be long.
-pub fn number(value: f64) -> String {
-    if !value.is_finite() {
-        return if value.is_nan() { "–".into() } else { if value > 0.0 { "∞" } else { "−∞" }.into() };
-    }
-    let size = value.abs();
-    let text = if value == 0.0 {
-        "0".into()
-    } else if (1e-3..1e6).contains(&size) {
-        let digits = 4 - size.log10().floor() as i32;
-        format!("{value:.*}", digits.max(0) as usize)
-    } else {
-        let printed = format!("{value:.3e}");
-        let (mantissa, exponent) = printed.split_once('e').unwrap_or((&printed, "0"));
-        format!("{mantissa}×10{}", raised(exponent))
-    };
-    text.replace('-', "−")
-}
 
 /// One that may be missing.
 pub fn number_or_dash(value: Option<f64>) -> String {
     value.map_or("–".into(), number)
 }
 
-fn raised(exponent: &str) -> String {
-    let raise = |c: char| match c {
-        '-' => '⁻',
-        '0'..='9' => ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][c as usize - '0' as usize],
-        other => other,
-    };
-    exponent.chars().map(raise).collect()
-}
-
 /// With a comma between thousands.
 pub fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    bilevel_report::count(number as f64)
 }
 
 /// With the word, in the plural where there is not one.
@@ -166,10 +131,6 @@ mod tests {
 
     #[test]
     fn numbers_counts_and_times_read_well() {
-        assert_eq!(
-            [0.0, 0.234567, -1234.5678, 1.5e-7, -2e9, f64::NAN].map(number),
-            ["0", "0.23457", "−1234.6", "1.500×10⁻⁷", "−2.000×10⁹", "–"]
-        );
         assert_eq!([7, 1234, 1234567].map(count), ["7", "1,234", "1,234,567"]);
         assert_eq!([0.012, 2.34, 300.0, 7200.0].map(duration), ["12 ms", "2.3 s", "5 min", "2.0 h"]);
         assert_eq!([1, 1 << 20, 1 << 27, 3 << 30].map(bytes), ["1 byte", "1,048,576 bytes", "0.1 GiB", "3.0 GiB"]);

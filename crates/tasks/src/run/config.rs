@@ -3,7 +3,7 @@
 use super::{Device, Outer, ScheduleSettings, dtype_name};
 use crate::{AnyTask, Context, Registry, Settings};
 use bilevel::graph::Executor;
-use bilevel::{AnyMethod, Chains, DType, Driver, Method, Precision, Problem, Result};
+use bilevel::{AnyMethod, Chains, DType, Driver, Method, Precision, Problem, Result, Shape};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -96,7 +96,7 @@ impl Config {
             data: String::new(),
             task: task.settings(),
             method: registry.suited(task, d.method)?,
-            inner: Inner { schedule: ScheduleSettings::Constant { warm_up: 0 } },
+            inner: Inner { schedule: Shape::Constant.into() },
             outer: Outer {
                 iterations: d.iterations,
                 rate: d.rate,
@@ -107,8 +107,8 @@ impl Config {
                 improvement: 0.0,
                 optimizer: Settings::new(bilevel::Optimizer::kind(&d.optimizer), &d.optimizer),
                 schedule: match d.cosine {
-                    true => ScheduleSettings::cosine(d.iterations),
-                    false => ScheduleSettings::Constant { warm_up: 0 },
+                    true => Shape::Cosine { over: d.iterations, last: 0.0 }.into(),
+                    false => Shape::Constant.into(),
                 },
             },
             checkpoint: Checkpoint { every: (d.iterations / 10).max(10) },
@@ -197,7 +197,7 @@ impl Config {
             .cold(outer.cold)
             .diagnose_every(self.metrics.diagnose)
             .iterations(outer.iterations);
-        if self.inner.schedule != (ScheduleSettings::Constant { warm_up: 0 }) {
+        if self.inner.schedule != Shape::Constant.into() {
             driver = driver.inner_schedule(self.inner.schedule.build(1.0));
         }
         if outer.clip > 0.0 {

@@ -1,12 +1,9 @@
-//! The metrics of a run: the line that is written for an iteration, and all lines read back. A last line torn by a crash is passed over; any other damage is named with its line.
+//! The metrics of a run, read back. A last line torn by a crash is passed over; any other damage is named with its line.
 
-use bilevel::{Diagnostics, Iteration, Oracles};
+use bilevel::{Diagnostics, Iteration, LONGEST_LINE, Oracles, iteration_fields};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::io::{BufRead, Read};
-
-/// No line of metrics is longer, in bytes; a device that never ends a line is.
-pub const LONGEST_LINE: u64 = 1 << 20;
 
 /// The numbers of one outer iteration. One that was not finite was not written.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -42,23 +39,6 @@ pub struct IterationRow {
     pub oracles: Oracles,
 }
 
-/// All the library says of an iteration: its number as `iteration`, its time as `seconds`, the oracle counts beside the
-/// rest. What only some methods know is there or not.
-pub fn numbers(iteration: &Iteration) -> Map<String, Value> {
-    let mut flat = Map::new();
-    flat.insert("iteration".into(), iteration.number.into());
-    let Ok(Value::Object(fields)) = serde_json::to_value(iteration) else { return flat };
-    for (name, value) in fields {
-        match (name.as_str(), value) {
-            ("number", _) | (_, Value::Null) => {}
-            ("elapsed", _) => _ = flat.insert("seconds".into(), iteration.elapsed.as_secs_f64().into()),
-            ("oracles", Value::Object(counts)) => flat.extend(counts),
-            (_, value) => _ = flat.insert(name, value),
-        }
-    }
-    flat
-}
-
 /// Why metrics cannot be read back.
 #[derive(Debug)]
 pub enum Damage {
@@ -87,7 +67,7 @@ pub struct History {
 impl History {
     /// Of iterations that are in memory.
     pub fn of(iterations: &[Iteration]) -> Self {
-        let row = |iteration| serde_json::from_value(Value::Object(numbers(iteration))).ok();
+        let row = |iteration| serde_json::from_value(Value::Object(iteration_fields(iteration))).ok();
         History { rows: iterations.iter().filter_map(row).collect() }
     }
 

@@ -11,7 +11,7 @@ mod result;
 
 pub use config::{Checkpoint, Config, Inner, Metrics};
 pub use device::{DEVICE_PATTERN, Device};
-pub use history::{Damage, History, IterationRow, LONGEST_LINE, numbers};
+pub use history::{Damage, History, IterationRow};
 pub use lambda::LambdaLeaf;
 pub use outer::{Outer, ScheduleSettings, optimizers, schedules};
 pub use result::{LeafSummary, RunResult};

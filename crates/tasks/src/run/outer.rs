@@ -1,7 +1,7 @@
 //! The outer loop's part of a configuration: optimizer, schedule, and when to stop.
 
 use crate::Settings;
-use bilevel::{Adam, AdamW, Error, InnerOptimizer, Momentum, Result, RmsProp, Schedule};
+use bilevel::{Adam, AdamW, Error, InnerOptimizer, Momentum, Result, RmsProp, Schedule, Shape};
 use serde::{Deserialize, Serialize};
 
 /// The outer loop.
@@ -55,64 +55,40 @@ pub fn optimizers() -> [InnerOptimizer; 5] {
 
 /// A rate over time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "shape", rename_all = "lowercase", deny_unknown_fields)]
-pub enum ScheduleSettings {
-    /// Always the same.
-    Constant {
-        /// Iterations in which the rate grows to its full size.
-        warm_up: u32,
-    },
-    /// Smaller by a factor from time to time.
-    Step {
-        /// Iterations in which the rate grows to its full size.
-        warm_up: u32,
-        /// Iterations between two changes.
-        every: u32,
-        /// What it is multiplied by.
-        factor: f64,
-    },
-    /// Half a cosine.
-    Cosine {
-        /// Iterations in which the rate grows to its full size.
-        warm_up: u32,
-        /// Iterations it takes.
-        over: u32,
-        /// The rate at its end.
-        last: f64,
-    },
+pub struct ScheduleSettings {
+    /// How it changes.
+    #[serde(flatten)]
+    pub shape: Shape,
+    /// Iterations in which the rate grows to its full size.
+    pub warm_up: u32,
 }
 
 /// The schedules by name, for a run of so many iterations.
 pub fn schedules(iterations: u32) -> [(&'static str, ScheduleSettings); 3] {
     [
-        ("constant", ScheduleSettings::Constant { warm_up: 0 }),
-        ("step", ScheduleSettings::Step { warm_up: 0, every: (iterations / 3).max(1), factor: 0.1 }),
-        ("cosine", ScheduleSettings::cosine(iterations)),
+        ("constant", Shape::Constant.into()),
+        ("step", Shape::Step { every: (iterations / 3).max(1), factor: 0.1 }.into()),
+        ("cosine", Shape::Cosine { over: iterations, last: 0.0 }.into()),
     ]
 }
 
-impl ScheduleSettings {
-    /// Half a cosine down to 0.
-    pub fn cosine(over: u32) -> Self {
-        ScheduleSettings::Cosine { warm_up: 0, over, last: 0.0 }
+impl From<Shape> for ScheduleSettings {
+    fn from(shape: Shape) -> Self {
+        ScheduleSettings { shape, warm_up: 0 }
     }
+}
 
+impl ScheduleSettings {
     /// The same, but ending at a tenth where it would end at 0: an inner step of 0 trains nothing.
     pub fn above_zero(self) -> Self {
-        match self {
-            ScheduleSettings::Cosine { warm_up, over, .. } => ScheduleSettings::Cosine { warm_up, over, last: 0.1 },
-            other => other,
+        match self.shape {
+            Shape::Cosine { over, .. } => ScheduleSettings { shape: Shape::Cosine { over, last: 0.1 }, ..self },
+            _ => self,
         }
     }
 
     /// The library's schedule from this rate.
     pub fn build(&self, rate: f64) -> Schedule {
-        match *self {
-            ScheduleSettings::Constant { warm_up } => Schedule::constant(rate).warm_up(warm_up),
-            ScheduleSettings::Step { warm_up, every, factor } => {
-                Schedule::step_decay(rate, every, factor).warm_up(warm_up)
-            }
-            ScheduleSettings::Cosine { warm_up, over, last } => Schedule::cosine(rate, over, last).warm_up(warm_up),
-        }
+        Schedule::shaped(rate, self.shape).warm_up(self.warm_up)
     }
 }

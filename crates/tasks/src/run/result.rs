@@ -2,6 +2,7 @@
 
 use crate::Config;
 use bilevel::{Oracles, Outcome, Problem, Result, StopReason};
+use bilevel_report::number;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -138,13 +139,13 @@ impl RunResult {
 
     /// A few lines for people.
     pub fn summary(&self) -> String {
-        let mut lines = vec![format!(
-            "{} by {}, seed {}: {} after {} iterations",
-            self.task, self.method, self.seed, self.because, self.iterations
-        )];
+        let iterations = format!("{} iteration{}", self.iterations, if self.iterations == 1 { "" } else { "s" });
+        let ended = match self.stopped.as_str() {
+            "iterations" => iterations,
+            _ => format!("{} after {iterations}", self.because),
+        };
+        let mut lines = vec![format!("{} by {}, seed {}: {ended}", self.task, self.method, self.seed)];
         let mut line = |name: &str, text: String| lines.push(format!("  {name:<40} {text}"));
-        let number =
-            |n: f64| if n == 0.0 || (1e-3..1e5).contains(&n.abs()) { format!("{n:.5}") } else { format!("{n:.4e}") };
         for (name, value) in [
             ("inner loss", self.inner_loss),
             ("outer loss", self.outer_loss),

@@ -2,10 +2,10 @@
 
 use super::{BOTH, NAME, NONE, Outcome, Point, SHARED, Scores};
 use crate::digits::Score;
-use crate::spread::{Spread, thousands};
+use crate::spread::Spread;
 use crate::tasks::DigitsL2;
 use crate::{Findings, Row, Task, Verdict};
-use bilevel_report::{Axis, Column, Curve, Panel, Pictures, Plot, Section, Table};
+use bilevel_report::{Axis, Column, Curve, Panel, Pictures, Plot, Section, Table, count};
 
 type Part = (&'static str, fn(&Scores) -> Score);
 
@@ -91,7 +91,7 @@ fn accuracies(outcome: &Outcome) -> Table {
     for (row, name) in table.rows.iter_mut().zip(outcome.names()) {
         let mean =
             |pick: fn(&super::Trial) -> f64| Spread::of(&outcome.trials(name).map(pick).collect::<Vec<_>>()).mean;
-        row.extend([thousands(mean(|trial| trial.cost)), format!("{:.1}", mean(|trial| trial.seconds))]);
+        row.extend([count(mean(|trial| trial.cost)), format!("{:.1}", mean(|trial| trial.seconds))]);
     }
     table
 }
@@ -175,8 +175,8 @@ fn introduction(outcome: &Outcome) -> String {
         scale.train,
         scale.grid.len(),
         scale.inner_steps,
-        thousands(scale.budget),
-        thousands(scale.steps as f64)
+        count(scale.budget),
+        count(scale.steps as f64)
     )
 }
 
