@@ -1,6 +1,6 @@
 //! Methods and optimizers that are registered elsewhere.
 
-use bilevel::{Estimator, LeafStep, Method, MethodInfo, Optimizer, Result, Rmd, Session, Tensor};
+use bilevel::{Estimator, LeafStep, Method, MethodInfo, Optimizer, Result, Rmd, Session, Suited, Tensor};
 use bilevel_cli::config::entries::{parse, parse_set};
 use bilevel_cli::config::{resolve, schema, text};
 use bilevel_tasks::price::Passes;

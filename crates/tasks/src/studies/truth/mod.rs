@@ -18,6 +18,9 @@ const NAME: &str = "truth";
 /// A bias is shown between these powers of ten.
 const SHADES: (f64, f64) = (-6.0, 1.0);
 
+/// For a quick run, and where a method claims nothing.
+const BRIEF: Effort = Effort { replicas: 4, calls: 1, length: 1 };
+
 /// One method on all problems, or on all trainings of networks.
 #[derive(Serialize)]
 struct OneMethod {
@@ -44,7 +47,7 @@ impl Measure for OneMethod {
             let one = std::slice::from_ref(problem);
             // A method that claims nothing here is only looked at.
             let claims = method[0].claims().cover(&problem.facts);
-            let effort = if claims { self.effort } else { Effort { replicas: 4, calls: 1 } };
+            let effort = if claims { self.effort } else { BRIEF };
             rows.extend(Table::measure(&method, one, effort, &place.executor)?.rows);
             (place.progress)((number + 1) as f64 / problems.len() as f64);
         }
@@ -77,7 +80,7 @@ impl Study for Truth {
     }
 
     fn items(&self, plan: &Plan) -> Result<Vec<Item>> {
-        let effort = plan.choose(Effort { replicas: 4, calls: 1 }, Effort::FULL);
+        let effort = plan.choose(BRIEF, Effort::FULL);
         let steps = plan.choose(100, 2000);
         let mut items: Vec<Item> = methods()
             .iter()
