@@ -67,7 +67,9 @@ pub(super) fn problems() -> Result<Vec<TruthProblem>> {
 
     let mut warm = |name, about, h: Vec<f64>, temperature, direct| -> Result<()> {
         let largest = h[h.len() - 1];
-        let facts = Facts { steps: 1000, ..Facts::gibbs(temperature, 0.05 / largest, largest) };
+        // A thousand dimensions average over each other, and cost more per step.
+        let (share, steps) = if h.len() == 1 { (0.01, 4000) } else { (0.05, 1000) };
+        let facts = Facts { steps, ..Facts::gibbs(temperature, share / largest, largest) };
         all.push(TruthProblem::new(name, about, bowl(&h, direct)?, bowl_truth(h.len(), direct), facts));
         Ok(())
     };
