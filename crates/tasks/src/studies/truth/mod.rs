@@ -115,6 +115,7 @@ impl Study for Truth {
         let broken = known.broken_claims().len() + trainings.broken_claims().len();
         let said = match broken {
             0 => "Every method is within three standard errors of the truth wherever its documentation claims to be right.".into(),
+            1 => "One claim does not hold.".into(),
             _ => format!("{broken} claims do not hold."),
         };
         Ok(Findings {
