@@ -15,7 +15,6 @@ chapters! {
     Existence "existence.md"
     Command "command.md"
     Reproducing "reproducing.md"
-    Existence "existence.md"
     Extending "extending.md"
     Mathematics "mathematics.md"
 }
