@@ -189,3 +189,18 @@ fn a_comparison_that_is_interrupted_says_how_to_go_on() {
     let said = place.run(&[&LONG[..], &["b", "--json", "--quiet"]].concat()).done();
     assert_eq!(said.out, place.read("b/rows.jsonl"));
 }
+
+#[test]
+fn a_finished_run_that_lost_its_lambda_is_finished_again_to_the_same_rows() {
+    let place = Place::new();
+    let line =
+        ["compare", "synth1d", "--methods", "rmd,ift-cg", "--seeds", "1", "--outer", "6", "--out", "kept", "--quiet"];
+    place.run(&line).done();
+    let rows = std::fs::read(place.path("kept/rows.jsonl")).unwrap();
+    for run in ["rmd-s0", "ift-cg-s0"] {
+        std::fs::remove_file(place.path(&format!("kept/{run}/lambda.safetensors"))).unwrap();
+    }
+    place.run(&line).done();
+    assert_eq!(std::fs::read(place.path("kept/rows.jsonl")).unwrap(), rows);
+    assert!(place.path("kept/rmd-s0/lambda.safetensors").is_file());
+}

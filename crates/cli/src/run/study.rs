@@ -178,7 +178,8 @@ impl Conductor<'_> {
             }
             folder.check_unchanged(&there)?;
         }
-        let result = if folder.result_file().is_file() {
+        // A result without its λ is that of a folder somebody changed: the run goes on from its last checkpoint and writes both.
+        let result = if folder.result_file().is_file() && folder.lambda_file().is_file() {
             let result = read_result(&folder)?;
             check_is_of(&result, config, &folder)?;
             folder.clean()?;
