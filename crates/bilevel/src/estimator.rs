@@ -69,7 +69,7 @@ pub trait Method: std::fmt::Debug + Send + Sync {
     }
 
     /// Compiles the method for a problem: what a user calls. Its hypergradients come with a diagnosis, which costs one outer
-    /// gradient, one Hessian product and one inner loss each; the oracle counts are the method's own, without these.
+    /// gradient, one second derivative along it and one inner loss each; the oracle counts are the method's own, without these.
     fn prepare(&self, problem: &AnyProblem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         self.prepare_in(&Session::new(problem, executor)?)
     }

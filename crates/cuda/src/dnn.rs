@@ -120,7 +120,7 @@ impl Drop for Descriptions {
 /// Most ways the library may offer.
 const OFFERS: usize = 10;
 
-/// The first of the offers that may be taken. Those that may always give the same bits, and as many good digits as a plain sum.
+/// The first offer that may be taken: the algorithms in `$may` always give the same bits, and are as exact as a plain sum.
 macro_rules! choose {
     ($handle:expr, $ask:ident, $offer:ty, $first:expr, $second:expr, $third:expr, $convolution:expr, $may:expr, $kind:expr, $plain:expr, $most:expr) => {{
         let mut offers: [$offer; OFFERS] = std::mem::zeroed();

@@ -57,7 +57,7 @@ impl From<Missing> for Error {
     }
 }
 
-/// Which of the driver and the libraries are there, in the order in which they are needed; cuDNN is not.
+/// Which of the driver and the libraries are there, in the order in which they are needed; cuDNN, the last, is optional.
 ///
 /// ```
 /// for (library, found) in bilevel_cuda::found_libraries() {

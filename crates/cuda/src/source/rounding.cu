@@ -31,7 +31,7 @@ template <int N> __device__ __forceinline__ void store_bf16(bf16* to, const floa
     store<bf16, N>(to, halves);
 }
 
-// The same number in the room of a float, for products that take no other.
+// The same number stored as a float, for libraries that take no other type.
 typedef float wide_bf16;
 
 __device__ __forceinline__ wide_bf16 round_to_wide_bf16(float x) { return rounded<16>(x); }
