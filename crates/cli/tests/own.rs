@@ -3,7 +3,6 @@
 use bilevel::{Estimator, LeafStep, Method, MethodInfo, Optimizer, Result, Rmd, Session, Suited, Tensor};
 use bilevel_cli::config::entries::{parse, parse_set};
 use bilevel_cli::config::{resolve, schema, text};
-use bilevel_tasks::price::Passes;
 use bilevel_tasks::tasks::Synth1d;
 use bilevel_tasks::{Findings, Finished, Item, Measure, Place, Plan, Registry, Row, Settings, Study};
 use schemars::JsonSchema;
@@ -39,6 +38,10 @@ impl Method for Scaled {
     fn suit(&mut self, inner: &Suited) {
         (self.step, self.steps) = (inner.step, inner.steps);
     }
+
+    fn shares_passes(&self) -> bool {
+        true
+    }
 }
 
 /// Only the sign of each number counts.
@@ -73,7 +76,7 @@ fn registry() -> Registry {
         in_chains: "chains of scaled",
         settings: &[],
     };
-    Registry::new().task::<Synth1d>().method::<Scaled>(info, Passes::Shared).optimizer::<Sign>()
+    Registry::new().task::<Synth1d>().method::<Scaled>(info).optimizer::<Sign>()
 }
 
 #[test]

@@ -31,10 +31,12 @@ impl Passes {
     /// assert_eq!(Passes::of("amigo-cg"), Passes::Separate);
     /// ```
     pub fn of(method: &str) -> Self {
-        match AnyMethod::named(method) {
-            Ok(method) if method.shares_passes() => Passes::Shared,
-            _ => Passes::Separate,
-        }
+        AnyMethod::named(method).map_or(Passes::Separate, |method| Self::of_method(&method))
+    }
+
+    /// How a method says it shares them.
+    pub fn of_method(method: &dyn Method) -> Self {
+        if method.shares_passes() { Passes::Shared } else { Passes::Separate }
     }
 }
 

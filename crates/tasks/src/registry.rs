@@ -172,14 +172,14 @@ impl Registry {
     }
 
     /// With one more method; `info` says when to choose it. The doc comments of its fields say what its settings mean.
-    pub fn method<M>(mut self, info: MethodInfo, passes: Passes) -> Self
+    pub fn method<M>(mut self, info: MethodInfo) -> Self
     where
         M: Method + Default + Serialize + DeserializeOwned + JsonSchema + 'static,
     {
         self.methods.retain(|known| known.info.name != info.name);
         self.methods.push(KnownMethod {
             info,
-            passes,
+            passes: Passes::of_method(&M::default()),
             usual: Settings::new(info.name, &M::default()),
             suited: Arc::new(move |inner| {
                 let mut method = M::default();
