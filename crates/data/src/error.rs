@@ -73,6 +73,16 @@ pub enum Error {
     Engine(#[from] bilevel::Error),
 }
 
+/// A problem whose data cannot be had is a problem that cannot be: its error is this sentence.
+impl From<Error> for bilevel::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Engine(error) => error,
+            other => bilevel::Error::Problem { reason: other.to_string() },
+        }
+    }
+}
+
 impl From<bilevel::graph::Error> for Error {
     fn from(error: bilevel::graph::Error) -> Self {
         Error::Engine(error.into())

@@ -28,6 +28,12 @@ impl fmt::Display for ModelError {
 
 impl std::error::Error for ModelError {}
 
+impl From<ModelError> for bilevel::Error {
+    fn from(error: ModelError) -> Self {
+        bilevel::Error::Problem { reason: error.to_string() }
+    }
+}
+
 /// Refuses a config where a condition on it does not hold.
 pub(crate) fn require(model: &'static str, holds: bool, reason: impl FnOnce() -> String) -> Result<()> {
     if holds { Ok(()) } else { Err(ModelError::Config { model, reason: reason() }) }
