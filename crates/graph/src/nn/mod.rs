@@ -39,6 +39,6 @@ pub use loss::{convex_in, cross_entropy, cross_entropy_rows, cross_entropy_soft,
 pub use normalise::{BatchNorm, batch_norm, batch_norm_frozen, group_norm, layer_norm};
 pub use pool::{Pool2d, avg_pool2d, global_avg_pool2d, global_max_pool2d, max_pool2d};
 pub use random::{bernoulli, dropout, normal, uniform};
-pub use sample::{affine_grid, grid_sample};
+pub use sample::{affine_grid, grid_sample, sample_at};
 pub use scan::{cumprod, cumsum};
 pub use softmax::{log_softmax, logsumexp, softmax};

@@ -64,43 +64,68 @@ pub fn grid_sample(x: Tensor, grid: Tensor, align_corners: bool) -> Tensor {
     require!(call, call.floats_of_one_type(), "both operands must be floats of one type");
     let fits = x.rank() == 4 && grid.rank() == 4 && x.dim(0) == grid.dim(0) && grid.dim(3) == 2;
     require!(call, fits, "needs an image [n, c, h, w] and a grid [n, p, q, 2]");
+    call.done(sample_at(x, [grid.index(3, 0), grid.index(3, 1)], align_corners))
+}
+
+/// [`grid_sample`] with the coordinates of columns and of rows in tensors of their own, `[n, p, q]` each: where both are
+/// computed, they need never be put together.
+///
+/// ```
+/// use bilevel_graph::{DType, Graph, Reference, nn};
+/// let g = Graph::new();
+/// let x = g.iota([1, 1, 3, 3], 3, DType::F64);
+/// let [column, row] = [0.5, 0.0].map(|place| g.constant(place, [1, 1, 1], DType::F64));
+/// let y = nn::sample_at(x, [column, row], true);
+/// assert_eq!(Reference::evaluate(&g, &[], &[y]).unwrap()[0].item(), Some(1.5));
+/// ```
+///
+/// The four pixels around a place are those of its cell. With u and v the place's fractions from the cell's upper left corner,
+///
+///   a + u·b + v·(c + u·d),   a = upper left, b = upper right − a, c = lower left − a, d = lower right − a − b − c,
+///
+/// and all four numbers of all cells are in one table, so that each place fetches them with a single index. Two rows of zeros
+/// all around make cells of all places: those further out are moved to where everything is zero.
+#[track_caller]
+pub fn sample_at(x: Tensor, [column, row]: [Tensor; 2], align_corners: bool) -> Tensor {
+    let operands = [x, column, row];
+    let call = Call::new("sample_at", &operands);
+    require!(call, call.floats_of_one_type(), "all operands must be floats of one type");
+    let fits = x.rank() == 4 && column.rank() == 3 && x.dim(0) == column.dim(0) && column.shape() == row.shape();
+    require!(call, fits, "needs an image [n, c, h, w] and coordinates [n, p, q]");
     let (n, c, height, width) = (x.dim(0), x.dim(1), x.dim(2), x.dim(3));
     require!(call, height * width > 0, "the image has no pixels");
-    let (p, q) = (grid.dim(1), grid.dim(2));
-    // Everything about the four pixels around a place has the shape [n, 2, 2, p·q]: upper and lower, left and right.
-    let corners = [n, 2, 2, p * q];
-    let points = grid.reshape([n, 1, 1, p * q, 2]);
-    let column = corner(points.index(4, 0), width, align_corners, 2, &corners);
-    let row = corner(points.index(4, 1), height, align_corners, 1, &corners);
-    let weight = (column.inside * row.inside).select(column.weight * row.weight, 0.0);
-    let index = row.index * (width as f64) + column.index;
-    // Pixels as rows of channels, so that one index fetches all of them.
-    let pixels = x.transpose([0, 2, 3, 1]).reshape([n, height * width, c]);
-    let sum = (pixels.gather(index, 1) * weight.unsqueeze([4])).sum([1, 2]);
-    call.done(sum.reshape([n, p, q, c]).transpose([0, 3, 1, 2]))
+    let (p, q) = (column.dim(1), column.dim(2));
+    let across = Fall::new(column, width, align_corners);
+    let down = Fall::new(row, height, align_corners);
+    let cells = [height + 3, width + 3];
+    let index = down.cell * (cells[1] as f64) + across.cell;
+    let around = x.pad(2, 2, 2).pad(3, 2, 2);
+    let corner = |i: usize, j: usize| around.slice(2, i, i + cells[0]).slice(3, j, j + cells[1]);
+    let a = corner(0, 0);
+    let (b, below) = (corner(0, 1) - a, corner(1, 0) - a);
+    let d = corner(1, 1) - a - b - below;
+    let parts = [a, b, below, d].map(|part| part.reshape([n, c, cells[0] * cells[1], 1]));
+    let table = parts[0].concat(&parts[1..], 3).transpose([0, 2, 1, 3]);
+    let found = table.gather(index.reshape([n, p * q]), 1);
+    let [a, b, below, d] = [0, 1, 2, 3].map(|part| found.index(3, part));
+    let [u, v] = [across, down].map(|fall| fall.fraction.reshape([n, p * q, 1]));
+    call.done((a + u * b + v * (below + u * d)).transpose([0, 2, 1]).reshape([n, c, p, q]))
 }
 
-/// Along one axis: the index (i32) of the pixel before or after each place, its weight, and 1 where it exists.
-struct Corner {
-    index: Tensor,
-    weight: Tensor,
-    inside: Tensor,
+/// Where a place falls along one axis: the number (i32) of its cell, and how far into it.
+#[derive(Clone, Copy)]
+struct Fall {
+    cell: Tensor,
+    fraction: Tensor,
 }
 
-#[track_caller]
-fn corner(coordinate: Tensor, length: usize, align_corners: bool, axis: usize, corners: &[usize]) -> Corner {
-    let half = 0.5 * if align_corners { length as f64 - 1.0 } else { length as f64 };
-    // In pixels: −1 is 0 or −½, 1 is length − 1 or length − ½.
-    let place = coordinate * half + (length as f64 - 1.0) * 0.5;
-    let before = place.floor();
-    let fraction = place - before;
-    let which = place.constant_like(0.0, corners).iota_like(axis);
-    let number = before + which;
-    let nearest = number.clamp(0.0, length as f64 - 1.0);
-    Corner {
-        index: nearest.convert(DType::I32),
-        // 1 − fraction before, fraction after.
-        weight: (1.0 - which) + (which * 2.0 - 1.0) * fraction,
-        inside: number.equal(nearest),
+impl Fall {
+    #[track_caller]
+    fn new(coordinate: Tensor, length: usize, align_corners: bool) -> Self {
+        let half = 0.5 * if align_corners { length as f64 - 1.0 } else { length as f64 };
+        // In pixels: −1 is 0 or −½, 1 is length − 1 or length − ½. From −2 down and from `length` up all is zero.
+        let place = (coordinate * half + (length as f64 - 1.0) * 0.5).clamp(-2.0, length as f64);
+        let before = place.floor();
+        Fall { cell: (before + 2.0).convert(DType::I32), fraction: place - before }
     }
 }
