@@ -38,7 +38,8 @@ pub(crate) fn conv(
     let rows = outputs / groups;
     let (down, along) = (out.strides[2], out.strides[3]);
     let merges = oh == 1 || ow == 1 || down == along * ow as isize;
-    if rows * inputs < THIN || dtype == DType::I32 || terms == 0 || !merges {
+    let of_channels = groups > 1 && kh * kw > plane && rows < THIN;
+    if rows * inputs < THIN || of_channels || dtype == DType::I32 || terms == 0 || !merges {
         return vec![Work::Kernel(convolution(dims, (image, kernel), (dtype, factor.precision()), out, to))];
     }
     let mut works = vec![];

@@ -68,7 +68,8 @@ pub(crate) fn form(dims: &ConvDims, image: &View, kernel: &View, out: &View, rou
             w: swapped(kernel).reverse(&[2, 3]),
             y: image.clone(),
         }
-    } else if spread {
+    } else if spread || (dims.groups > 1 && area(kernel) > area(out)) {
+        // The kernel of each group by itself: few numbers with many terms each, which the library would take for a huge kernel.
         return None;
     } else if dims.groups == 1 && area(kernel) > area(out) {
         Form {

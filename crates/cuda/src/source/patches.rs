@@ -45,7 +45,13 @@ pub(crate) fn patches(
     code.launch_each(count)
 }
 
-/// A convolution as it is defined, a thread for each result: for channels by themselves, and whatever is small.
+/// Terms from which on the threads of a block share a result.
+const LONG: usize = 1024;
+/// Threads that share one.
+const SHARED: usize = 256;
+
+/// A convolution as it is defined: for channels by themselves, and whatever is small. Each result has a thread of its own, or a block
+/// where it has many terms, as the derivative with respect to the kernel of a channel by itself has.
 pub(crate) fn convolution(
     dims: &ConvDims,
     (image, kernel): (Elements, Elements),
@@ -56,9 +62,15 @@ pub(crate) fn convolution(
     let ([_, _, h, w], [outputs, inputs, kh, kw]) = (four(&image.view.shape), four(&kernel.view.shape));
     let ([_, _, oh, ow], s, k, o) = (four(&out.shape), &image.view.strides, &kernel.view.strides, &out.strides);
     let count = out.count();
+    let terms = inputs * kh * kw;
+    let shared = terms >= LONG && count < 1 << 20;
     let mut code = Code::default();
-    code.reaches(count.max(reach(&image.view.runs())).max(reach(&kernel.view.runs())));
-    code.each(count);
+    code.reaches(count.max(terms).max(reach(&image.view.runs())).max(reach(&kernel.view.runs())));
+    if shared {
+        code.line("const U e = blockIdx.x;")
+    } else {
+        code.each(count)
+    };
     let c = c_type(dtype);
     let (from, weights) =
         (code.pointer(image.place, dtype, image.view.offset), code.pointer(kernel.place, dtype, kernel.view.offset));
@@ -69,20 +81,31 @@ pub(crate) fn convolution(
     code.line(format!("{c} sum = {c}(0);"));
     let [(top, _), (left, _)] = dims.padding;
     let ([sy, sx], [ky, kx], [dy, dx]) = (dims.stride, dims.kernel_dilation, dims.image_dilation);
-    code.line(format!("for (I a = 0; a < {kh}; ++a) {{"));
-    code.line(format!("const I py = y * {sy} + a * {ky} - ({top});"));
+    if shared {
+        code.line(format!("for (I t = threadIdx.x; t < {}; t += {SHARED}) {{", kh * kw * inputs));
+        code.line(format!("const I a = t / {kw} % {kh}, b = t % {kw};"));
+    } else {
+        code.line(format!("for (I a = 0; a < {kh}; ++a) for (I b = 0; b < {kw}; ++b) {{"));
+    }
+    code.line(format!("const I py = y * {sy} + a * {ky} - ({top}), px = x * {sx} + b * {kx} - ({left});"));
     code.line(format!("if (py < 0 || py % {dy} != 0 || py / {dy} >= {h}) continue;"));
-    code.line(format!("for (I b = 0; b < {kw}; ++b) {{"));
-    code.line(format!("const I px = x * {sx} + b * {kx} - ({left});"));
     code.line(format!("if (px < 0 || px % {dx} != 0 || px / {dx} >= {w}) continue;"));
     code.line(format!("const {c}* f = {from} + base + py / {dy} * {} + px / {dx} * {};", s[2], s[3]));
     code.line(format!("const {c}* g = {weights} + o * {} + a * {} + b * {};", k[0], k[2], k[3]));
     let (left, right) =
         (rounded(precision, &format!("f[i * {}]", s[1])), rounded(precision, &format!("g[i * {}]", k[1])));
-    code.line(format!("for (I i = 0; i < {inputs}; ++i) sum = op_fma({left}, {right}, sum);"));
-    code.line("} }");
+    match shared {
+        true => code.line(format!("const I i = t / {};", kh * kw)),
+        false => code.line(format!("for (I i = 0; i < {inputs}; ++i)")),
+    }
+    code.line(format!("sum = op_fma({left}, {right}, sum);"));
+    code.line("}");
+    if shared {
+        code.line(format!("sum = across<Sum, {SHARED}>(sum);"));
+        code.line("if (threadIdx.x > 0) return;");
+    }
     code.line(format!("{to}[im * {} + o * {} + y * {} + x * {}] = sum;", o[0], o[1], o[2], o[3]));
-    code.launch_each(count)
+    if shared { code.launch([count, 1], SHARED as u32) } else { code.launch_each(count) }
 }
 
 /// The lengths of four axes.

@@ -5,7 +5,7 @@ use super::{Case, Dice, tolerance};
 use crate::{ConvDims, DType, Graph, Program, Result, gradient, vjp};
 
 /// `[images, channels, results, height, width, kernel, stride, padding, dilation, groups]`.
-const SHAPES: [[usize; 10]; 12] = [
+const SHAPES: [[usize; 10]; 14] = [
     [4, 3, 16, 12, 12, 3, 1, 1, 1, 1],
     [4, 16, 16, 8, 8, 3, 1, 1, 1, 1],
     [4, 16, 32, 8, 8, 3, 2, 1, 1, 1],
@@ -17,6 +17,8 @@ const SHAPES: [[usize; 10]; 12] = [
     [2, 8, 16, 8, 8, 3, 1, 1, 1, 4],
     [2, 16, 16, 8, 8, 3, 1, 1, 1, 16],
     [2, 16, 16, 9, 9, 5, 2, 2, 1, 16],
+    [8, 4, 4, 14, 13, 3, 1, 1, 1, 4],
+    [8, 4, 4, 27, 25, 3, 2, 1, 1, 4],
     [1, 32, 64, 4, 4, 4, 1, 0, 1, 1],
 ];
 
