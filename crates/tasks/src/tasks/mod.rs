@@ -1,6 +1,7 @@
 //! The tasks, one file each.
 
 mod digits_l2;
+pub mod few_shot;
 mod hyper_cleaning;
 mod quadratics;
 mod sine_initialisation;
@@ -8,6 +9,7 @@ mod synth1d;
 
 pub use digits_l2::DigitsL2;
 pub(crate) use digits_l2::trained;
+pub use few_shot::FewShot;
 pub use hyper_cleaning::HyperCleaning;
 pub use quadratics::Quadratics;
 pub use sine_initialisation::SineInitialisation;
@@ -22,6 +24,7 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .task::<Quadratics>()
         .task::<DigitsL2>()
         .task::<HyperCleaning>()
+        .task::<FewShot>()
         .task::<SineInitialisation>()
 }
 
@@ -135,5 +138,8 @@ mod tests {
         refused("hyper-cleaning", "corrupted", 1.5);
         refused("hyper-cleaning", "clean", 600.0);
         refused("sine-initialisation", "hidden", 0.0);
+        refused("few-shot", "ways", 1.0);
+        refused("few-shot", "tasks", 0.0);
+        refused("few-shot", "prior", -1.0);
     }
 }
