@@ -126,6 +126,89 @@ impl LabelledImages {
         Ok(LabelledImages { images, labels, classes: self.classes.clone() })
     }
 
+    /// Those of these classes, which are numbered anew in this order; a class that is not there is an error.
+    ///
+    /// ```
+    /// use bilevel_data::{Images, LabelledImages};
+    /// let images = Images::new([3, 1, 1, 1], vec![10, 20, 30])?;
+    /// let set = LabelledImages::new(images, vec![1, 0, 1], vec!["cat".into(), "dog".into()])?;
+    /// let dogs = set.of_classes(&[1])?;
+    /// assert_eq!((dogs.images.pixels(), &dogs.labels[..], &*dogs.classes[0]), (&[10, 30][..], &[0, 0][..], "dog"));
+    /// # Ok::<(), bilevel_data::Error>(())
+    /// ```
+    pub fn of_classes(&self, classes: &[usize]) -> Result<Self> {
+        let all = self.to_classes()?;
+        let (mut rows, mut labels, mut names) = (vec![], vec![], vec![]);
+        for (label, &class) in classes.iter().enumerate() {
+            let there = self.classes.len();
+            let missing = || Error::request(format!("class {class} was asked for, but there are {there}"));
+            names.push(self.classes.get(class).ok_or_else(missing)?.clone());
+            let own = all.rows(class);
+            rows.extend(own.iter().map(|row| *row as usize));
+            labels.extend(own.iter().map(|_| label as i32));
+        }
+        LabelledImages::new(self.images.take(&rows)?, labels, names)
+    }
+
+    /// These and then others of the same size, whose classes come after these.
+    ///
+    /// ```
+    /// use bilevel_data::{Images, LabelledImages};
+    /// let one = |name: &str| LabelledImages::new(Images::new([1, 1, 1, 1], vec![7])?, vec![0], vec![name.into()]);
+    /// let both = one("cat")?.and(one("dog")?)?;
+    /// assert_eq!((both.labels, both.classes), (vec![0, 1], vec!["cat".to_string(), "dog".into()]));
+    /// # Ok::<(), bilevel_data::Error>(())
+    /// ```
+    pub fn and(self, others: Self) -> Result<Self> {
+        let ([count, rest @ ..], [more, same @ ..]) = (self.images.shape(), others.images.shape());
+        if rest != same {
+            return Err(Error::request(format!("images of the shape {rest:?} and of {same:?} cannot be one set")));
+        }
+        let [channels, height, width] = rest;
+        let before = self.classes.len() as i32;
+        LabelledImages::new(
+            Images::new([count + more, channels, height, width], [self.images.pixels, others.images.pixels].concat())?,
+            self.labels.into_iter().chain(others.labels.into_iter().map(|label| label + before)).collect(),
+            [self.classes, others.classes].concat(),
+        )
+    }
+
+    /// With three further classes for each: its images turned by one, two and three quarters of a circle, which of characters are
+    /// other characters. The images must be square.
+    ///
+    /// ```
+    /// use bilevel_data::{Images, LabelledImages};
+    /// let images = Images::new([1, 1, 2, 2], vec![1, 2, 3, 4])?;
+    /// let turned = LabelledImages::new(images, vec![0], vec!["a".into()])?.with_quarter_turns()?;
+    /// assert_eq!(turned.classes, ["a", "a turned by 90°", "a turned by 180°", "a turned by 270°"]);
+    /// assert_eq!([1, 2, 3].map(|row| turned.images.image(row).to_vec()), [[2, 4, 1, 3], [4, 3, 2, 1], [3, 1, 4, 2]]);
+    /// # Ok::<(), bilevel_data::Error>(())
+    /// ```
+    pub fn with_quarter_turns(&self) -> Result<Self> {
+        let [count, channels, height, width] = self.images.shape();
+        if height != width {
+            let reason = format!("only square images can be turned by a quarter, but these are {height} by {width}");
+            return Err(Error::request(reason));
+        }
+        let (mut pixels, mut labels, mut classes) =
+            (self.images.pixels().to_vec(), self.labels.clone(), self.classes.clone());
+        for turns in 1..4 {
+            let before = &pixels[pixels.len() - self.images.pixels().len()..];
+            let turn = |plane: &[u8]| -> Vec<u8> {
+                (0..width)
+                    .rev()
+                    .flat_map(|column| (0..height).map(move |row| row * width + column))
+                    .map(|at| plane[at])
+                    .collect()
+            };
+            let turned: Vec<u8> = before.chunks(height.max(1) * width.max(1)).flat_map(turn).collect();
+            pixels.extend(turned);
+            labels.extend(self.labels.iter().map(|label| label + (turns * self.classes.len()) as i32));
+            classes.extend(self.classes.iter().map(|class| format!("{class} turned by {}°", 90 * turns)));
+        }
+        LabelledImages::new(Images::new([4 * count, channels, height, width], pixels)?, labels, classes)
+    }
+
     /// The labels for a problem: `i32[n]`.
     pub fn label_array(&self) -> Result<Array> {
         Ok(Array::from_i32([self.labels.len()], self.labels.clone())?)

@@ -69,6 +69,21 @@ fn omniglot_has_its_characters_and_comes_back_from_its_cache() {
 }
 
 #[test]
+fn the_embedded_omniglot_is_made_from_the_official_files() {
+    let (background, evaluation) = omniglot::embedded().unwrap();
+    assert_eq!(evaluation.images.shape(), [659 * 20, 1, 28, 28]);
+    assert_eq!(background.classes[..2], ["Alphabet_of_the_Magi/character01", "Alphabet_of_the_Magi/character02"]);
+    let again = omniglot::pack(&background, &evaluation).unwrap();
+    assert_eq!(sha256(&again), "de8d03bb102a94c895f65eea056c8c4eb974eb0b17439343c0f8e55deb53b027");
+    let Some(root) = real("omniglot").map(|folder| folder.join("..")) else { return };
+    let cache = tempfile::tempdir().unwrap();
+    let (official, other) = omniglot::load(&root, omniglot::SIDE, cache.path()).unwrap();
+    assert_eq!((&official.classes, &other.classes), (&background.classes, &evaluation.classes));
+    assert!(omniglot::pack(&official, &other).unwrap() == again);
+    assert!(omniglot::pack(&official, &omniglot::load(&root, 20, cache.path()).unwrap().1).is_err(), "another size");
+}
+
+#[test]
 fn cifar_records_have_their_pixels_and_the_jpeg_files_show_the_same_pictures() {
     let Some(folder) = real("cifar10") else { return };
     let exact = |name: &str| cifar::read(folder.join(name), cifar::Kind::Ten).unwrap();

@@ -5,6 +5,7 @@ mod chain_length;
 pub mod digits;
 mod digits_equal_cost;
 mod evolutionary_search;
+mod few_shot;
 mod finite_temperature;
 mod first_order;
 mod inner_iterations;
@@ -33,6 +34,7 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .study(evolutionary_search::EvolutionarySearch)
         .study(wall_clock::WallClock)
         .study(invariance::InvarianceTable)
+        .study(few_shot::FewShotStudy)
         .study(finite_temperature::FiniteTemperature)
         .study(truth::Truth)
         .study(digits::DigitsStudy::default())

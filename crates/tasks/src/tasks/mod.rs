@@ -1,6 +1,7 @@
 //! The tasks, one file each.
 
 mod digits_l2;
+pub mod few_shot;
 mod hyper_cleaning;
 pub mod invariance;
 mod quadratics;
@@ -9,6 +10,7 @@ mod synth1d;
 
 pub use digits_l2::DigitsL2;
 pub(crate) use digits_l2::trained;
+pub use few_shot::FewShot;
 pub use hyper_cleaning::HyperCleaning;
 pub use invariance::Invariance;
 pub use quadratics::Quadratics;
@@ -25,6 +27,7 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .task::<DigitsL2>()
         .task::<HyperCleaning>()
         .task::<Invariance>()
+        .task::<FewShot>()
         .task::<SineInitialisation>()
 }
 
@@ -138,5 +141,8 @@ mod tests {
         refused("hyper-cleaning", "corrupted", 1.5);
         refused("hyper-cleaning", "clean", 600.0);
         refused("sine-initialisation", "hidden", 0.0);
+        refused("few-shot", "ways", 1.0);
+        refused("few-shot", "tasks", 0.0);
+        refused("few-shot", "prior", -1.0);
     }
 }

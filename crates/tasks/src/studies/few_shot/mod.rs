@@ -1,0 +1,153 @@
+//! Few-shot learning: MAML and its kin, Bayesian ones, prototypes, and HPO-SGLD, on characters and on photographs.
+//!
+//! Every method learns λ by a run of the driver; then 600 tasks of classes it has never seen are learned from λ, with as many steps as the
+//! method's own paper takes, and judged on 15 images of each class. Batch norms take the statistics of the images at hand, so the queries
+//! of a task help each other, as in MAML and Reptile's published numbers.
+
+mod plan;
+mod show;
+
+use crate::run::ScheduleSettings;
+use crate::tasks::few_shot::{Adaptation, FewShot, ImageSet, Judgement};
+use crate::{Config, Device, Findings, Finished, Item, LambdaLeaf, Measure, Place, Plan, Settings, Study, label};
+use bilevel::{InnerOptimizer, Optimizer, Precision, Result, Shape};
+use plan::{Entry, Setup, setups};
+use serde::Serialize;
+
+/// Its name.
+const NAME: &str = "few-shot";
+/// Points of a curve.
+const POINTS: u32 = 40;
+
+/// A test of λ on tasks it has never seen.
+#[derive(Serialize)]
+struct Test {
+    task: FewShot,
+    lambda: Vec<Vec<f32>>,
+    #[serde(skip)]
+    shapes: Vec<(String, Vec<usize>)>,
+    how: Adaptation,
+    tests: usize,
+    seed: u64,
+    #[serde(with = "bilevel::precision_name")]
+    precision: Precision,
+}
+
+impl Measure for Test {
+    type Found = Judgement;
+
+    fn take(&self, place: &Place) -> Result<Judgement> {
+        let leaf = |((name, shape), values): (&(String, Vec<usize>), &Vec<f32>)| LambdaLeaf {
+            name: name.clone(),
+            shape: shape.clone(),
+            values: values.iter().map(|value| f64::from(*value)).collect(),
+        };
+        let lambda: Vec<LambdaLeaf> = self.shapes.iter().zip(&self.lambda).map(leaf).collect();
+        self.task.test(&lambda, &self.how, (self.tests, self.seed), self.precision, place)
+    }
+}
+
+impl Setup {
+    /// Why it cannot be run here, if so.
+    fn missing(&self, plan: &Plan) -> Option<String> {
+        let name = match self.dataset {
+            ImageSet::Omniglot => return None,
+            ImageSet::TinyImagenet => "tiny-imagenet",
+            ImageSet::MiniImagenet => "mini-imagenet",
+            ImageSet::TieredImagenet => "tiered-imagenet",
+        };
+        match &plan.data {
+            None => Some(format!(
+                "it reads {name}: say where with --data DIR; 'bilevel data fetch {name}' gets it, or says how"
+            )),
+            Some(data) if !data.join(name).exists() => {
+                Some(format!("{name} is not among the data; 'bilevel data fetch {name}' gets it, or says how"))
+            }
+            Some(_) => None,
+        }
+    }
+}
+
+impl Entry {
+    fn label(&self, setup: &Setup) -> String {
+        label(&format!("{} {} {}", setup.name, self.name, self.detail))
+    }
+
+    fn test_label(&self, setup: &Setup) -> String {
+        format!("{}-test", self.label(setup))
+    }
+
+    fn config(&self, plan: &Plan) -> Result<Config> {
+        let (optimizer, rate, iterations) = &self.outer;
+        let mut config = plan.run(&self.task)?.by(self.method.clone());
+        config.precision = precision(plan);
+        config.outer.iterations = *iterations;
+        config.outer.rate = *rate;
+        config.outer.optimizer = Settings::new(InnerOptimizer::kind(optimizer), optimizer);
+        config.outer.schedule = ScheduleSettings::from(Shape::Cosine { over: *iterations, last: 0.0 });
+        config.metrics.every = (*iterations / POINTS).max(1);
+        config.metrics.diagnose = 0;
+        config.checkpoint.every = *iterations;
+        Ok(config)
+    }
+
+    /// The test of what a run came to; none where λ is lost.
+    fn test(&self, setup: &Setup, plan: &Plan, lambda: &[LambdaLeaf]) -> Option<Test> {
+        let finite = lambda.iter().all(|leaf| leaf.values.iter().all(|value| value.is_finite()));
+        finite.then(|| Test {
+            task: self.tested.clone(),
+            lambda: lambda.iter().map(|leaf| leaf.values.iter().map(|value| *value as f32).collect()).collect(),
+            shapes: lambda.iter().map(|leaf| (leaf.name.clone(), leaf.shape.clone())).collect(),
+            how: self.how,
+            tests: setup.tests,
+            seed: plan.seed,
+            precision: precision(plan),
+        })
+    }
+}
+
+/// Products of a GPU in its fast format for single precision, which costs these networks nothing that can be seen.
+fn precision(plan: &Plan) -> Precision {
+    if plan.device == Device::Cpu { Precision::Full } else { Precision::Tf32 }
+}
+
+/// The study.
+pub struct FewShotStudy;
+
+impl Study for FewShotStudy {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn title(&self) -> &str {
+        "Few-shot learning: MAML and its kin, Bayesian learners, prototypes and HPO-SGLD on classes never seen before"
+    }
+
+    fn items(&self, plan: &Plan) -> Result<Vec<Item>> {
+        let mut items = vec![];
+        for setup in setups(plan).iter().filter(|setup| setup.missing(plan).is_none()) {
+            for entry in &setup.entries {
+                items.push(Item::run(entry.label(setup), entry.config(plan)?));
+            }
+        }
+        Ok(items)
+    }
+
+    fn next(&self, plan: &Plan, done: &Finished) -> Result<Vec<Item>> {
+        let mut items = vec![];
+        for setup in setups(plan).iter().filter(|setup| setup.missing(plan).is_none()) {
+            for entry in &setup.entries {
+                let label = entry.test_label(setup);
+                let Ok(run) = done.run(&entry.label(setup)) else { continue };
+                if let (None, Some(test)) = (done.get(&label), entry.test(setup, plan, &run.lambda)) {
+                    items.push(Item::measure(label, test));
+                }
+            }
+        }
+        Ok(items)
+    }
+
+    fn findings(&self, plan: &Plan, done: &Finished) -> Result<Findings> {
+        show::findings(plan, &setups(plan), done)
+    }
+}
