@@ -54,6 +54,7 @@
 pub mod digits;
 mod figure;
 mod label;
+mod photographs;
 mod prepared;
 pub mod price;
 mod registry;
@@ -70,6 +71,7 @@ pub mod tasks;
 
 pub use figure::{Series, figure};
 pub use label::label;
+pub use photographs::PictureSet;
 pub use registry::{KnownMethod, KnownOptimizer, KnownTask, Registry, meanings};
 pub use row::{Row, Verdict, row_table};
 pub(crate) use run::optimizers;

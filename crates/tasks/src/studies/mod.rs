@@ -8,6 +8,7 @@ mod evolutionary_search;
 mod finite_temperature;
 mod first_order;
 mod inner_iterations;
+mod l1_regularisation;
 mod noisy_synth1d;
 mod quadratics;
 mod synth1d;
@@ -31,6 +32,7 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .study(amigo::Amigo)
         .study(evolutionary_search::EvolutionarySearch)
         .study(wall_clock::WallClock)
+        .study(l1_regularisation::L1RegularisationStudy)
         .study(finite_temperature::FiniteTemperature)
         .study(truth::Truth)
         .study(digits::DigitsStudy::default())
