@@ -51,8 +51,10 @@
 //!   has .152: the validation digits alone are fitted. The choice depends on the grid: with rates up to 1e6, which
 //!   throw λ from bound to bound, AmIGO-CG came to .054 and .131.
 
+pub mod cma_es;
 pub mod digits;
 mod figure;
+mod kept;
 mod label;
 mod photographs;
 mod prepared;

@@ -1,14 +1,15 @@
 //! Labelled pictures for tasks: the embedded digits, and photographs from the data folder, a few of each class.
 
 use crate::digits::{CLASSES, Digits};
-use bilevel::{Array, DType, Error, Key, Result};
+use crate::kept::Kept;
+use bilevel::{Array, DType, Error, Key, Result, Scope, Tensor};
 use bilevel_data::prepare::{Normalisation, shuffled};
 use bilevel_data::readers::pictures::{Fit, Pictures, Settings, read};
 use bilevel_data::{Images, LabelledImages};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Which pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -108,18 +109,8 @@ impl PictureSet {
 
     /// The pictures as they were last read, or read now: many runs of a study ask for the same.
     fn read(self, data: &Path, side: usize) -> Result<Arc<Pool>> {
-        type Known = Option<((PictureSet, PathBuf, usize), Arc<Pool>)>;
-        static LAST: Mutex<Known> = Mutex::new(None);
-        let key = (self, data.to_path_buf(), side);
-        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, found)) = &*last
-            && *known == key
-        {
-            return Ok(found.clone());
-        }
-        let found = Arc::new(self.read_anew(data, side)?);
-        *last = Some((key, found.clone()));
-        Ok(found)
+        static LAST: Kept<Pool> = Kept::new(1);
+        LAST.get(format!("{self:?} {} {side}", data.display()), || self.read_anew(data, side))
     }
 
     fn read_anew(self, data: &Path, side: usize) -> Result<Pool> {
@@ -163,7 +154,7 @@ fn official_split(pictures: Pictures, folder: &Path) -> Result<Pictures> {
 }
 
 /// All digits as pictures.
-fn digits() -> Result<LabelledImages> {
+pub(crate) fn digits() -> Result<LabelledImages> {
     let digits = Digits::all();
     let pixels = digits.pixels.iter().map(|pixel| (pixel * 255.0).round() as u8).collect();
     let images = Images::new([digits.len(), 1, 8, 8], pixels)?;
@@ -267,4 +258,18 @@ pub(crate) fn joined(first: &LabelledImages, second: &LabelledImages) -> Result<
     let pixels = [first.images.pixels(), second.images.pixels()].concat();
     let images = Images::new([one + second.count(), channels, height, width], pixels)?;
     Ok(LabelledImages::new(images, [&first.labels[..], &second.labels].concat(), first.classes.clone())?)
+}
+
+/// A batch of a part, which comes in epochs.
+pub(crate) fn batch_of(s: &Scope, part: &str, batch: usize) -> (Tensor, Tensor) {
+    let (x, y) = (s.data(&format!("{part} x")), s.data(&format!("{part} y")));
+    let rows = s.epochs(x.dim(0), batch.min(x.dim(0)));
+    (x.take(rows), y.take(rows))
+}
+
+/// The share of a part that is classified wrongly, in percent.
+pub(crate) fn error(s: &Scope, part: &str, logits: impl Fn(Tensor) -> Tensor) -> Tensor {
+    let guess = logits(s.data(&format!("{part} x"))).argmax(1).convert(s.dtype());
+    let label = s.data(&format!("{part} y")).convert(s.dtype());
+    (guess - label).abs().greater(0.5).convert(s.dtype()).mean_all() * 100.0
 }

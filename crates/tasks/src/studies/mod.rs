@@ -2,6 +2,7 @@
 
 mod amigo;
 mod chain_length;
+mod deep;
 pub mod digits;
 mod digits_equal_cost;
 mod evolutionary_search;
@@ -9,6 +10,7 @@ mod finite_temperature;
 mod first_order;
 mod inner_iterations;
 mod l1_regularisation;
+mod learned_loss;
 mod noisy_synth1d;
 mod quadratics;
 mod synth1d;
@@ -33,6 +35,7 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .study(evolutionary_search::EvolutionarySearch)
         .study(wall_clock::WallClock)
         .study(l1_regularisation::L1RegularisationStudy)
+        .study(learned_loss::LearnedLossStudy)
         .study(finite_temperature::FiniteTemperature)
         .study(truth::Truth)
         .study(digits::DigitsStudy::default())

@@ -3,6 +3,7 @@
 mod digits_l2;
 mod hyper_cleaning;
 pub mod l1_regularisation;
+pub mod learned_loss;
 mod quadratics;
 mod sine_initialisation;
 mod synth1d;
@@ -11,6 +12,7 @@ pub use digits_l2::DigitsL2;
 pub(crate) use digits_l2::trained;
 pub use hyper_cleaning::HyperCleaning;
 pub use l1_regularisation::L1Regularisation;
+pub use learned_loss::LearnedLoss;
 pub use quadratics::Quadratics;
 pub use sine_initialisation::SineInitialisation;
 pub use synth1d::{OPTIMUM, Synth1d};
@@ -25,6 +27,7 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .task::<DigitsL2>()
         .task::<HyperCleaning>()
         .task::<L1Regularisation>()
+        .task::<LearnedLoss>()
         .task::<SineInitialisation>()
 }
 

@@ -1,17 +1,19 @@
 //! What is measured: plain trainings, λ learned by a method, and the time of an outer iteration.
 
+use crate::kept::Kept;
 use crate::price::{Passes, price};
 use crate::statistics::median;
+use crate::studies::deep::{milliseconds, precision_on};
 use crate::tasks::L1Regularisation;
 use crate::tasks::l1_regularisation::{Granularity, LayerPenalties, MEASURES, layers};
 use crate::{Context, Device, LambdaLeaf, Measure, Place, Settings};
 use bilevel::{
-    Array, DType, Driver, InnerLoop, Iteration, Key, Measures, Method, Named, Precision, Problem, Recorder, Result,
-    Session, StopReason, Trainer,
+    Array, DType, Driver, InnerLoop, Iteration, Key, Measures, Method, Named, Problem, Recorder, Result, Session,
+    StopReason, Trainer,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Steps of an outer iteration, in plain trainings as well.
@@ -51,11 +53,6 @@ pub(super) struct Setup {
 type Warm = (Problem, Named<Array>);
 
 impl Setup {
-    /// Products are rounded where that makes them faster.
-    fn precision(&self) -> Precision {
-        if self.device == Device::Cpu { Precision::Full } else { Precision::Tf32 }
-    }
-
     /// The problem with its warm-up behind it. The last problem and the last few warm-ups are kept, as many measurements begin
     /// with the same.
     fn warm(&self, place: &Place) -> Result<Arc<Warm>> {
@@ -70,37 +67,12 @@ impl Setup {
                 train_on_validation: false,
                 ..self.task.clone()
             };
-            let theta = THETA
-                .get(key(&plain), || plain.warmed_up(&context, self.precision(), &place.executor, &place.signal))?;
-            let problem = self.task.problem_from(&theta, &context)?.in_precision(self.precision())?;
+            let theta = THETA.get(key(&plain), || {
+                plain.warmed_up(&context, precision_on(self.device), &place.executor, &place.signal)
+            })?;
+            let problem = self.task.problem_from(&theta, &context)?.in_precision(precision_on(self.device))?;
             Ok((problem, (*theta).clone()))
         })
-    }
-}
-
-/// The last few things that were made, by name.
-struct Kept<T> {
-    most: usize,
-    things: Mutex<Vec<(String, Arc<T>)>>,
-}
-
-impl<T> Kept<T> {
-    const fn new(most: usize) -> Self {
-        Kept { most, things: Mutex::new(vec![]) }
-    }
-
-    /// What is kept under this name, or what is made now; nobody else makes one meanwhile.
-    fn get(&self, name: String, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
-        let mut things = self.things.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, thing)) = things.iter().find(|(known, _)| *known == name) {
-            return Ok(thing.clone());
-        }
-        // What is given up is given up first, for it may be large.
-        let most = self.most - 1;
-        things.truncate(most);
-        let thing = Arc::new(make()?);
-        things.insert(0, (name, thing.clone()));
-        Ok(thing)
     }
 }
 
@@ -243,17 +215,11 @@ impl Measure for Learning {
             iterations: outcome.iterations,
             diverged,
             price: price(outcome.oracles, Passes::of(self.method.name())),
-            milliseconds: Some(milliseconds(&recorder.iterations())).filter(|time| time.is_finite()),
+            milliseconds: milliseconds(&recorder.iterations()),
             layers: layers(&LambdaLeaf::all(&outcome.lambda)),
             held: (task.granularity == Granularity::Weight).then(|| held(&outcome.lambda, &outcome.theta, task.step)),
         })
     }
-}
-
-/// The median time from one iteration to the next.
-fn milliseconds(iterations: &[Iteration]) -> f64 {
-    let pairs = iterations.windows(2).filter(|pair| pair[0].measures.is_empty());
-    median(&pairs.map(|pair| 1e3 * (pair[1].elapsed - pair[0].elapsed).as_secs_f64()).collect::<Vec<_>>())
 }
 
 /// The share of weights with |θ| ≤ γλ, which the penalty alone would bring across 0 in one step, in percent.

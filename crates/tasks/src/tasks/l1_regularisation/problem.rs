@@ -6,7 +6,7 @@
 //! Before λ is learned, the model is trained without it, and the θ with the least validation loss is where a run starts.
 
 use super::Granularity;
-use crate::photographs::{Parts, joined, pixels};
+use crate::photographs::{Parts, batch_of, error, joined, pixels};
 use bilevel::graph::Executor;
 use bilevel::graph::nn::cross_entropy;
 use bilevel::graph::tree::TreeOf;
@@ -148,16 +148,8 @@ where
     }
 }
 
-/// Mean cross entropy of a batch of a part, which comes in epochs.
+/// Mean cross entropy of a batch of a part.
 fn batch_loss(s: &Scope, part: &str, batch: usize, logits: impl Fn(Tensor) -> Tensor) -> Tensor {
-    let (x, y) = (s.data(&format!("{part} x")), s.data(&format!("{part} y")));
-    let rows = s.epochs(x.dim(0), batch.min(x.dim(0)));
-    cross_entropy(logits(x.take(rows)), y.take(rows))
-}
-
-/// The share of a part that is classified wrongly, in percent.
-fn error(s: &Scope, part: &str, logits: impl Fn(Tensor) -> Tensor) -> Tensor {
-    let guess = logits(s.data(&format!("{part} x"))).argmax(1).convert(s.dtype());
-    let label = s.data(&format!("{part} y")).convert(s.dtype());
-    (guess - label).abs().greater(0.5).convert(s.dtype()).mean_all() * 100.0
+    let (x, y) = batch_of(s, part, batch);
+    cross_entropy(logits(x), y)
 }
