@@ -51,9 +51,12 @@
 //!   has .152: the validation digits alone are fitted. The choice depends on the grid: with rates up to 1e6, which
 //!   throw λ from bound to bound, AmIGO-CG came to .054 and .131.
 
+pub mod cma_es;
 pub mod digits;
 mod figure;
+mod kept;
 mod label;
+mod photographs;
 mod prepared;
 pub mod price;
 mod registry;
@@ -70,6 +73,7 @@ pub mod tasks;
 
 pub use figure::{Series, figure};
 pub use label::label;
+pub use photographs::PictureSet;
 pub use registry::{KnownMethod, KnownOptimizer, KnownTask, Registry, meanings};
 pub use row::{Row, Verdict, row_table};
 pub(crate) use run::optimizers;

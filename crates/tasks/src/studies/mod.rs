@@ -2,6 +2,7 @@
 
 mod amigo;
 mod chain_length;
+mod deep;
 pub mod digits;
 mod digits_equal_cost;
 mod evolutionary_search;
@@ -10,6 +11,8 @@ mod finite_temperature;
 mod first_order;
 mod inner_iterations;
 mod invariance;
+mod l1_regularisation;
+mod learned_loss;
 mod noisy_synth1d;
 mod quadratics;
 mod synth1d;
@@ -35,6 +38,8 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .study(wall_clock::WallClock)
         .study(invariance::InvarianceTable)
         .study(few_shot::FewShotStudy)
+        .study(l1_regularisation::L1RegularisationStudy)
+        .study(learned_loss::LearnedLossStudy)
         .study(finite_temperature::FiniteTemperature)
         .study(truth::Truth)
         .study(digits::DigitsStudy::default())

@@ -4,6 +4,8 @@ mod digits_l2;
 pub mod few_shot;
 mod hyper_cleaning;
 pub mod invariance;
+pub mod l1_regularisation;
+pub mod learned_loss;
 mod quadratics;
 mod sine_initialisation;
 mod synth1d;
@@ -13,6 +15,8 @@ pub(crate) use digits_l2::trained;
 pub use few_shot::FewShot;
 pub use hyper_cleaning::HyperCleaning;
 pub use invariance::Invariance;
+pub use l1_regularisation::L1Regularisation;
+pub use learned_loss::LearnedLoss;
 pub use quadratics::Quadratics;
 pub use sine_initialisation::SineInitialisation;
 pub use synth1d::{OPTIMUM, Synth1d};
@@ -28,6 +32,8 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .task::<HyperCleaning>()
         .task::<Invariance>()
         .task::<FewShot>()
+        .task::<L1Regularisation>()
+        .task::<LearnedLoss>()
         .task::<SineInitialisation>()
 }
 

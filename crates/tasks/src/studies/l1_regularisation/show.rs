@@ -1,0 +1,193 @@
+//! The study for people: sentences, errors side by side, the ablation, λ by layer, times.
+
+use super::rows::Found;
+use super::work::{Errors, Learned};
+use super::{Scale, entries};
+use crate::spread::Spread;
+use crate::tasks::L1Regularisation;
+use crate::tasks::l1_regularisation::{LayerPenalties, Network, layer_plot, layer_table};
+use crate::{Context, Plan, Series, figure};
+use bilevel::DType;
+use bilevel_report::{Column, Section, Table};
+
+/// HPO-SGLD as the other rows have it.
+const MAIN: (&str, &str) = ("HPO-SGLD", "(0.001, 1e-6)");
+
+/// What came out; every number is from this study.
+pub(super) fn sentences(found: &Found) -> Vec<String> {
+    let mean =
+        |errors: &[Errors], pick: fn(&Errors) -> f64| Spread::of(&errors.iter().map(pick).collect::<Vec<_>>()).mean;
+    let none = found.shared(0.0);
+    let tuned: Vec<Errors> = found.tuned().iter().map(|(_, errors)| *errors).collect();
+    let both: Vec<Errors> = found.both.iter().filter_map(|plain| plain.shared.first()?.1).collect();
+    let mut said = vec![];
+    if let Some((_, runs)) = found.entry(MAIN.0, MAIN.1) {
+        let learned = Found::errors(runs);
+        said.push(format!(
+            "A penalty for every weight, learned by HPO-SGLD, comes to {:.1} % on validation and {:.1} % on test pictures; one \
+             shared penalty from a grid to {:.1} % and {:.1} %, none to {:.1} % and {:.1} %.",
+            mean(&learned, |e| e.validation),
+            mean(&learned, |e| e.test),
+            mean(&tuned, |e| e.validation),
+            mean(&tuned, |e| e.test),
+            mean(&none, |e| e.validation),
+            mean(&none, |e| e.test),
+        ));
+        let retrained: Vec<Errors> = runs.iter().filter_map(|run| run.retrained).collect();
+        if !retrained.is_empty() {
+            said.push(format!(
+                "With λ as HPO-SGLD found it and training from the warm-up again, on training pictures alone, the test error is \
+                 {:.1} %.",
+                mean(&retrained, |e| e.test)
+            ));
+        }
+    }
+    said.push(format!(
+        "The validation pictures are worth more in training: with them and no penalty the test error is {:.1} %.",
+        mean(&both, |e| e.test)
+    ));
+    let best = found.learned.iter().filter_map(|(entry, runs)| {
+        let errors = Found::errors(runs);
+        (!errors.is_empty()).then(|| (mean(&errors, |e| e.test), format!("{} {}", entry.method, entry.setting)))
+    });
+    if let Some((error, name)) = best.min_by(|a, b| a.0.total_cmp(&b.0)) {
+        said.push(format!("The least test error of all learned penalties is {error:.1} %, by {name}."));
+    }
+    said
+}
+
+/// Runs that diverged, each with its diagnosis.
+pub(super) fn warnings(found: &Found) -> Vec<String> {
+    let lost = found.learned.iter().filter_map(|(entry, runs)| {
+        let why = runs.iter().find_map(|run| run.diverged.as_deref())?;
+        Some(format!("On {}, {} {} {why}.", found.set.name(), entry.method, entry.setting))
+    });
+    lost.collect()
+}
+
+/// All that stands on the page for one set of pictures.
+pub(super) fn sections(scale: &Scale, found: &Found) -> Vec<Section> {
+    let mut sections = vec![Section::Table(side_by_side(found))];
+    sections.extend(way(found).map(Section::Plot));
+    if found.set == scale.sets[0] {
+        sections.extend(ablation(found).map(Section::Plot));
+    }
+    let shown = [MAIN, ("IFT-CG", "(0.01, 3), rate 5e-4"), ("Langevin adjoint", "rate 5e-4")];
+    let layers: Vec<(String, &[LayerPenalties])> = shown
+        .iter()
+        .filter_map(|(method, setting)| found.entry(method, setting))
+        .filter_map(|(entry, runs)| {
+            let run = runs.iter().find(|run| run.diverged.is_none())?;
+            Some((format!("{}, {}", entry.method, entry.setting), &run.layers[..]))
+        })
+        .collect();
+    sections.extend(layer_plot(&format!("Penalties by layer, {}", found.set.name()), &layers).map(Section::Plot));
+    for (name, layers) in layers.iter().take(1) {
+        let caption = format!("Penalties of {name}, by layer, {}", found.set.name());
+        sections.push(Section::Table(Table { caption, ..layer_table(layers) }));
+    }
+    sections
+}
+
+/// Errors on all parts, one line for each row that was learned.
+fn side_by_side(found: &Found) -> Table {
+    let numbers =
+        ["training", "validation", "second validation", "test", "test, trained afresh", "λ = 0, %", "held at 0, %"];
+    let columns = [Column::text("method"), Column::text("setting")].into_iter();
+    let columns = columns.chain(numbers.map(Column::numeric)).chain([Column::numeric("ms per iteration")]);
+    let mut rows = vec![];
+    let mut plain = |name: String, errors: &[Errors]| {
+        let parts: [fn(&Errors) -> f64; 4] = [|e| e.train, |e| e.validation, |e| e.second, |e| e.test];
+        let cells = parts.map(|part| Spread::of(&errors.iter().map(part).collect::<Vec<_>>()).fixed(1));
+        let none = std::iter::repeat_n("–".to_string(), 4);
+        rows.push([name, String::new()].into_iter().chain(cells).chain(none).collect::<Vec<_>>());
+    };
+    plain("warm-up".into(), &found.plain.iter().filter_map(|plain| plain.warm).collect::<Vec<_>>());
+    for (penalty, _) in found.plain.first().map_or(&[][..], |plain| &plain.shared) {
+        plain(format!("λ = {penalty} for all weights"), &found.shared(*penalty));
+    }
+    let both: Vec<Errors> = found.both.iter().filter_map(|plain| plain.shared.first()?.1).collect();
+    plain("trained on the validation pictures too".into(), &both);
+    rows.extend(found.learned.iter().map(|(entry, runs)| line(entry, runs)));
+    let caption = format!("Errors in %, {}: validation and test side by side", found.set.name());
+    Table { columns: columns.collect(), rows, caption }
+}
+
+fn line(entry: &entries::Entry, runs: &[Learned]) -> Vec<String> {
+    let over = |pick: &dyn Fn(&Learned) -> Option<f64>, decimals: usize| {
+        Spread::of(&runs.iter().filter_map(pick).collect::<Vec<_>>()).fixed(decimals)
+    };
+    let zeros = |run: &Learned| {
+        let all: usize = run.layers.iter().map(|layer| layer.count).sum();
+        let zeros: usize = run.layers.iter().map(|layer| layer.zeros).sum();
+        Some(100.0 * zeros as f64 / all.max(1) as f64).filter(|_| run.diverged.is_none())
+    };
+    vec![
+        entry.method.into(),
+        match runs.iter().filter(|run| run.diverged.is_some()).count() {
+            0 => entry.setting.clone(),
+            lost => format!("{} ({lost} of {} diverged)", entry.setting, runs.len()),
+        },
+        over(&|run| Some(run.errors?.train), 1),
+        over(&|run| Some(run.errors?.validation), 1),
+        over(&|run| Some(run.errors?.second), 1),
+        over(&|run| Some(run.errors?.test), 1),
+        over(&|run| Some(run.retrained?.test), 1),
+        over(&zeros, 1),
+        over(&|run| run.held.filter(|_| run.diverged.is_none()), 1),
+        over(&|run| run.milliseconds, 1),
+    ]
+}
+
+/// Validation and test errors on the way of HPO-SGLD.
+fn way(found: &Found) -> Option<bilevel_report::Plot> {
+    let (_, runs) = found.entry(MAIN.0, MAIN.1)?;
+    let run = runs.iter().find(|run| run.way.len() > 1)?;
+    let curve = |name: &str, pick: fn(&Errors) -> f64| -> Series {
+        (name.into(), run.way.iter().map(|(iteration, errors)| (f64::from(*iteration), pick(errors))).collect())
+    };
+    let curves = vec![
+        curve("validation", |e| e.validation),
+        curve("second validation", |e| e.second),
+        curve("test", |e| e.test),
+    ];
+    let title = format!("HPO-SGLD on the way, {}", found.set.name());
+    Some(figure(title, "outer iteration", "error, %", curves))
+}
+
+/// Test errors over M.
+fn ablation(found: &Found) -> Option<bilevel_report::Plot> {
+    let curve = |end: &str, name: &str| -> Series {
+        let points = found
+            .learned
+            .iter()
+            .filter(|(entry, _)| entry.setting.ends_with(end))
+            .filter_map(|(entry, runs)| Some((entry.ablation? as f64, Found::errors(runs).first()?.test)));
+        (name.into(), points.collect())
+    };
+    let curves = vec![curve(", B = 5", "B = 5"), curve("B + M = 10", "B + M = 10")];
+    let title = format!("HPO-SGLD over the number of samples, {}", found.set.name());
+    Some(figure(title, "samples M", "test error, %", curves))
+        .filter(|plot| plot.curves.iter().any(|c| !c.points.is_empty()))
+}
+
+/// Times of the large network beside the paper's.
+pub(super) fn clock(scale: &Scale, plan: &Plan, found: &[(String, f64)]) -> Vec<Section> {
+    let paper = |name: &str| match name.split([' ', ',']).next() {
+        Some("HPO-SGLD") => "2325",
+        Some("IFT-Neumann") => "2175",
+        Some("IFT-CG") => "1976",
+        Some("RMD") => "1069",
+        _ => "–",
+    };
+    let row = |(name, time): &(String, f64)| vec![name.clone(), paper(name).into(), format!("{time:.1}")];
+    let columns = vec![Column::text("method"), Column::numeric("paper, V100"), Column::numeric("ours")];
+    let caption = "Milliseconds of an outer iteration, ViT-B/16, 86 million penalties".to_string();
+    let task = L1Regularisation { network: Network::VitB16, ..scale.task(scale.sets[0]) };
+    let context = Context { seed: plan.seed, data: plan.data.clone(), dtype: DType::F32 };
+    let text = format!("ViT-B/16 was timed with {}.", task.provenance(&context));
+    vec![
+        Section::Text { title: "Times of ViT-B/16".into(), text },
+        Section::Table(Table { columns, rows: found.iter().map(row).collect(), caption }),
+    ]
+}

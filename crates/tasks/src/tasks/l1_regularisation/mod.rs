@@ -1,0 +1,316 @@
+//! An L1 penalty for every weight of a network, chosen by the loss on validation pictures: the paper's largest experiment, with
+//! as many hyperparameters as parameters.
+
+mod granularity;
+mod layers;
+mod problem;
+
+pub use granularity::Granularity;
+pub use layers::{LayerPenalties, layer_plot, layer_table, layers};
+pub use problem::MEASURES;
+
+use crate::LambdaLeaf;
+use crate::photographs::{PerClass, PictureSet};
+use crate::task::{Context, Defaults, InnerLoop, Task};
+use bilevel::graph::Executor;
+use bilevel::graph::tree::TreeOf;
+use bilevel::{Array, Cpu, DType, Error, InnerOptimizer, Named, Precision, Problem, Result, StopSignal, Variable};
+use bilevel_data::prepare::Normalisation;
+use bilevel_models::{
+    EfficientNet, EfficientNetConfig, Mlp, MlpConfig, Statistics, Vit, VitConfig, Weights, with_frozen_statistics,
+};
+use bilevel_report::Section;
+use problem::Ingredients;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// A perceptron with one hidden layer.
+    Mlp,
+    /// EfficientNet-Lite0, 4.65 million parameters.
+    #[serde(rename = "efficientnet-lite0")]
+    EfficientNetLite0,
+    /// ViT-B/16, 86 million parameters.
+    #[serde(rename = "vit-b16")]
+    VitB16,
+}
+
+/// An L1 penalty for every weight of a network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct L1Regularisation {
+    /// the pictures: digits (embedded), or pets, dtd, dtd10 or flowers102 from the data folder
+    pub pictures: PictureSet,
+    /// the network: mlp, efficientnet-lite0 or vit-b16
+    pub network: Network,
+    /// hidden units of the mlp
+    pub hidden: usize,
+    /// safetensors file of pretrained weights; empty for the one in the data folder, random for none
+    pub weights: String,
+    /// what has a penalty of its own: weight, filter, layer, or one for all
+    pub granularity: Granularity,
+    /// every penalty at the start, at least 0
+    pub start: f64,
+    /// pictures of each class to train on
+    pub train: usize,
+    /// pictures of each class to learn the penalties by
+    pub validation: usize,
+    /// pictures of each class that no loss sees, to stop by; 0 for none
+    pub second: usize,
+    /// pictures of each class to test on, at most; 0 for all
+    pub test: usize,
+    /// height and width of photographs
+    pub side: usize,
+    /// pictures of a batch, in both losses
+    pub batch: usize,
+    /// inner step, in the warm-up too
+    pub step: f64,
+    /// steps without a penalty before a run begins, at most: the weights with the least validation loss are kept
+    pub warm_up: usize,
+    /// train on the validation pictures too, to see what they are worth there
+    pub train_on_validation: bool,
+}
+
+impl Default for L1Regularisation {
+    fn default() -> Self {
+        L1Regularisation {
+            pictures: PictureSet::Digits,
+            network: Network::Mlp,
+            hidden: 32,
+            weights: String::new(),
+            granularity: Granularity::Weight,
+            start: 1e-4,
+            train: 10,
+            validation: 10,
+            second: 10,
+            test: 50,
+            side: 224,
+            batch: 8,
+            step: 0.05,
+            warm_up: 100,
+            train_on_validation: false,
+        }
+    }
+}
+
+/// Inner steps of a hypergradient, as in the paper.
+const STEPS: usize = 10;
+
+impl L1Regularisation {
+    /// EfficientNet-Lite0 on photographs, with the paper's batch and step.
+    pub fn photographs(pictures: PictureSet) -> Self {
+        let (network, step, warm_up) = (Network::EfficientNetLite0, 0.01, 400);
+        let (train, validation, second) = (3, 3, 3);
+        L1Regularisation {
+            pictures,
+            network,
+            train,
+            validation,
+            second,
+            test: 0,
+            step,
+            warm_up,
+            ..L1Regularisation::default()
+        }
+    }
+
+    /// θ after the warm-up on this executor. It does not depend on how λ is shared, nor on what is trained on afterwards.
+    pub(crate) fn warmed_up(
+        &self,
+        context: &Context,
+        precision: Precision,
+        executor: &dyn Executor,
+        signal: &StopSignal,
+    ) -> Result<Named<Array>> {
+        struct WarmUp<'a>(&'a L1Regularisation, u64, Precision, &'a dyn Executor, &'a StopSignal);
+        impl Use for WarmUp<'_> {
+            type Made = Named<Array>;
+            fn apply<M>(self, ingredients: Ingredients<M>) -> Result<Self::Made>
+            where
+                M: TreeOf<Variable> + Clone + Send + Sync + 'static,
+            {
+                let WarmUp(task, seed, precision, executor, signal) = self;
+                ingredients.warmed_up((task.step, task.warm_up), precision, seed, executor, signal)
+            }
+        }
+        self.with_ingredients(context, WarmUp(self, context.seed, precision, executor, signal))
+    }
+
+    /// The problem, with θ that starts here.
+    pub(crate) fn problem_from(&self, theta: &Named<Array>, context: &Context) -> Result<Problem> {
+        struct From<'a>(&'a L1Regularisation, &'a Named<Array>);
+        impl Use for From<'_> {
+            type Made = Problem;
+            fn apply<M>(self, ingredients: Ingredients<M>) -> Result<Problem>
+            where
+                M: TreeOf<Variable> + Clone + Send + Sync + 'static,
+            {
+                let From(task, theta) = self;
+                let ingredients = if task.train_on_validation { ingredients.trained_on_both()? } else { ingredients };
+                ingredients.starting_at(theta)?.problem(task.granularity, task.start)
+            }
+        }
+        self.with_ingredients(context, From(self, theta))
+    }
+
+    fn check(&self) -> Result<()> {
+        let counts = [
+            ("train", self.train),
+            ("validation", self.validation),
+            ("side", self.side),
+            ("batch", self.batch),
+            ("hidden", self.hidden),
+        ];
+        if let Some((name, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
+            return Err(Error::Setting { name, value: 0.0, must: "at least 1" });
+        }
+        if self.start.is_nan() || self.start < 0.0 {
+            return Err(Error::Setting { name: "start", value: self.start, must: "at least 0" });
+        }
+        if self.pictures == PictureSet::Digits && self.network != Network::Mlp {
+            let reason =
+                "digits are 8 × 8 grey pixels, which only the mlp takes; choose other pictures with task.pictures";
+            return Err(Error::Problem { reason: reason.into() });
+        }
+        Ok(())
+    }
+
+    fn with_ingredients<U: Use>(&self, context: &Context, using: U) -> Result<U::Made> {
+        self.check()?;
+        let each = PerClass { train: self.train, validation: self.validation, second: self.second, test: self.test };
+        let parts = self.pictures.parts(context.data.as_deref(), self.side, each, context.seed)?;
+        let (classes, batch, dtype) = (parts.train.classes.len(), self.batch, context.dtype);
+        match self.network {
+            Network::Mlp => {
+                let pixels = self.pictures.shape(self.side).iter().product();
+                let model = MlpConfig::relu([pixels, self.hidden, classes]).build()?;
+                let forward = Arc::new(move |net: &Mlp<bilevel::Tensor>, x: bilevel::Tensor| {
+                    net.forward(x.reshape([x.dim(0), pixels]))
+                });
+                using.apply(Ingredients { model, forward, parts, normalisation: None, batch, dtype })
+            }
+            Network::EfficientNetLite0 => {
+                let model = self.efficientnet(&EfficientNetConfig::lite0(classes), context)?;
+                let forward = Arc::new(|net: &EfficientNet<bilevel::Tensor>, x| net.forward(x, Statistics::Running));
+                // Made for pixels (x − 127)/128.
+                let each = |value: f64| vec![value / 255.0; 3];
+                let normalisation = Some(Normalisation { mean: each(127.0), deviation: each(128.0) });
+                using.apply(Ingredients { model, forward, parts, normalisation, batch, dtype })
+            }
+            Network::VitB16 => {
+                let config = VitConfig { image: [self.side, self.side], ..VitConfig::base(16, classes) };
+                let model = self.vit(&config, context)?;
+                let forward = Arc::new(|net: &Vit<bilevel::Tensor>, x| net.forward(x));
+                let half = || vec![0.5; 3];
+                let normalisation = Some(Normalisation { mean: half(), deviation: half() });
+                using.apply(Ingredients { model, forward, parts, normalisation, batch, dtype })
+            }
+        }
+    }
+
+    /// The file of pretrained weights, where there is to be one.
+    fn weights_file(&self, context: &Context, usual: &str) -> Option<PathBuf> {
+        match (self.weights.as_str(), &context.data) {
+            ("random", _) | ("", None) => None,
+            ("", Some(data)) => Some(data.join(usual)),
+            (path, _) => Some(path.into()),
+        }
+    }
+
+    /// With frozen statistics, and a head that starts afresh.
+    fn efficientnet(&self, config: &EfficientNetConfig, context: &Context) -> Result<EfficientNet<Variable>> {
+        let model = config.build()?;
+        let loaded = match self.weights_file(context, "efficientnet-lite0/efficientnet-lite0.safetensors") {
+            Some(path) if !path.exists() => {
+                let reason = format!(
+                    "there are no weights of EfficientNet-Lite0 at {}; put the safetensors file there, name another with \
+                     task.weights, or set task.weights to random",
+                    path.display()
+                );
+                return Err(Error::Problem { reason });
+            }
+            Some(path) => Weights::of(&model).named(|leaf| model.pytorch_name(leaf)).except("head").load(path)?,
+            None => model,
+        };
+        Ok(with_frozen_statistics(&loaded))
+    }
+
+    /// With timm's weights where there are some, else with random ones, which are good for timing only.
+    fn vit(&self, config: &VitConfig, context: &Context) -> Result<Vit<Variable>> {
+        let model = config.build()?;
+        match self.vit_weights(context) {
+            Some(path) => Weights::of(&model).except("head").load(path),
+            None => Ok(model),
+        }
+    }
+
+    fn vit_weights(&self, context: &Context) -> Option<PathBuf> {
+        self.weights_file(context, "vit-b16/vit-b16.safetensors")
+            .filter(|path| !self.weights.is_empty() || path.exists())
+    }
+
+    /// Whose weights the network starts from, in a sentence.
+    pub(crate) fn provenance(&self, context: &Context) -> String {
+        let file = |path: PathBuf| format!("the pretrained weights of {}", path.display());
+        let random = || "random weights, which are good for timing and for nothing else".to_string();
+        match self.network {
+            Network::Mlp => "random weights".into(),
+            Network::EfficientNetLite0 => self
+                .weights_file(context, "efficientnet-lite0/efficientnet-lite0.safetensors")
+                .map_or_else(random, file),
+            Network::VitB16 => self.vit_weights(context).map_or_else(random, file),
+        }
+    }
+}
+
+/// What is done with the ingredients, whatever the model.
+trait Use {
+    type Made;
+    fn apply<M>(self, ingredients: Ingredients<M>) -> Result<Self::Made>
+    where
+        M: TreeOf<Variable> + Clone + Send + Sync + 'static;
+}
+
+impl Task for L1Regularisation {
+    const NAME: &'static str = "l1-regularisation";
+    const SUMMARY: &'static str = "an L1 penalty for every weight of a network, by the loss on validation pictures";
+
+    /// The warm-up is done here, on the CPU.
+    fn build(&self, context: &Context) -> Result<Problem> {
+        let theta = self.warmed_up(context, Precision::Full, &Cpu::new(), &StopSignal::new())?;
+        self.problem_from(&theta, context)
+    }
+
+    fn defaults(&self) -> Defaults {
+        Defaults {
+            inner: InnerLoop { step: self.step, steps: STEPS, temperature: 1e-6, curvature: 20.0 },
+            optimizer: InnerOptimizer::Sgd,
+            rate: 0.01,
+            iterations: 250,
+            dtype: DType::F32,
+            ..Defaults::default()
+        }
+    }
+
+    fn reads_data(&self) -> bool {
+        self.pictures != PictureSet::Digits
+    }
+
+    fn show(&self, lambda: &[LambdaLeaf], context: &Context) -> Vec<Section> {
+        let found = layers(lambda);
+        let text = format!(
+            "The network started from {}. A penalty of exactly 0 was pushed there by the validation loss, and its weight is \
+             free; a large one holds its weight near 0.",
+            self.provenance(context)
+        );
+        let mut sections = vec![Section::Text { title: "Penalties by layer".into(), text }];
+        sections.extend(layer_plot("Penalties by layer", &[("λ".into(), &found)]).map(Section::Plot));
+        sections.push(Section::Table(layer_table(&found)));
+        sections
+    }
+}

@@ -1,0 +1,155 @@
+//! The problem of any model, and its warm-up.
+//!
+//!   L_T = cross entropy of a batch of training pictures + Σⱼ λⱼ·|θⱼ|,   λ ≥ 0
+//!   f   = cross entropy of a batch of validation pictures
+//!
+//! Before λ is learned, the model is trained without it, and the θ with the least validation loss is where a run starts.
+
+use super::Granularity;
+use crate::photographs::{Parts, batch_of, error, joined, pixels};
+use bilevel::graph::Executor;
+use bilevel::graph::nn::cross_entropy;
+use bilevel::graph::tree::TreeOf;
+use bilevel::{
+    Array, DType, InnerLoop, Key, Leaf, Named, Precision, Problem, ProblemBuilder, Result, Scope, Session, StopSignal,
+    Tensor, Trainer, Tree, Variable,
+};
+use bilevel_data::LabelledImages;
+use bilevel_data::prepare::Normalisation;
+use std::sync::Arc;
+
+/// Steps of the warm-up between two looks at the validation loss.
+const LOOK: usize = 20;
+/// Looks without an improvement after which the warm-up ends.
+const PATIENCE: usize = 10;
+
+/// Errors on the four parts, by the names of these measures.
+pub const MEASURES: [&str; 4] =
+    ["training error in %", "validation error in %", "second validation error in %", "test error in %"];
+
+/// Logits of pictures.
+pub(super) type Forward<M> = Arc<dyn Fn(&<M as Tree>::With<Tensor>, Tensor) -> Tensor + Send + Sync>;
+
+/// Everything the problem is made of but λ.
+pub(super) struct Ingredients<M: Tree> {
+    pub model: M,
+    pub forward: Forward<M>,
+    pub parts: Parts,
+    pub normalisation: Option<Normalisation>,
+    pub batch: usize,
+    pub dtype: DType,
+}
+
+impl<M> Ingredients<M>
+where
+    M: TreeOf<Variable> + Clone + Send + Sync + 'static,
+{
+    /// With the validation pictures among the training pictures as well.
+    pub fn trained_on_both(mut self) -> Result<Self> {
+        self.parts.train = joined(&self.parts.train, &self.parts.validation)?;
+        Ok(self)
+    }
+
+    /// The problem with one λ of at least 0 for whatever the granularity says.
+    pub fn problem(&self, granularity: Granularity, start: f64) -> Result<Problem> {
+        let lambda = granularity.variables(&self.model, start);
+        let problem = self.given(Problem::new(lambda, self.model.clone()), &self.parts_in_use())?;
+        let (forward, batch) = (self.forward.clone(), self.batch);
+        let trained: Vec<bool> = self.model.leaves().iter().map(|leaf| leaf.is_trained()).collect();
+        let problem = problem.inner(move |s, lambda, theta| {
+            let loss = batch_loss(s, "train", batch, |x| forward(theta, x));
+            // λ has a leaf for every trained one, in their order, or one for all.
+            let strengths = lambda.leaves();
+            let weights = theta.leaves().into_iter().zip(&trained).filter(|(_, trained)| **trained);
+            weights.zip(strengths.iter().cycle()).fold(loss, |sum, ((weights, _), strength)| {
+                sum + (strength.broadcast_to(weights.shape()) * weights.abs()).sum_all()
+            })
+        });
+        let forward = self.forward.clone();
+        let mut problem = problem.outer(move |s, _, theta| batch_loss(s, "validation", batch, |x| forward(theta, x)));
+        for ((part, _), name) in self.parts_in_use().iter().zip(MEASURES) {
+            let (forward, part) = (self.forward.clone(), *part);
+            problem = problem.measure(name, move |s, _, theta| error(s, part, |x| forward(theta, x)));
+        }
+        problem.build().map(Problem::erase)
+    }
+
+    /// θ after training without a penalty: at the least validation loss of at most so many steps.
+    pub fn warmed_up(
+        &self,
+        (step, steps): (f64, usize),
+        precision: Precision,
+        seed: u64,
+        executor: &dyn Executor,
+        signal: &StopSignal,
+    ) -> Result<Named<Array>> {
+        // There is nothing to learn yet: λ is a number that no loss looks at.
+        let none = Leaf(Variable::constant([], 0.0));
+        let two = &self.parts_in_use()[..2];
+        let (train, validation, batch) = (self.forward.clone(), self.forward.clone(), self.batch);
+        let problem = self
+            .given(Problem::new(none, self.model.clone()), two)?
+            .inner(move |s, _, theta| batch_loss(s, "train", batch, |x| train(theta, x)))
+            .outer(move |s, _, theta| cross_entropy(validation(theta, s.data("validation x")), s.data("validation y")))
+            .build()?
+            .in_precision(precision)?;
+        let session = Session::new(&problem, executor)?.stopped_by(signal.clone());
+        let mut trainer = Trainer::new(&session, InnerLoop::new(step, LOOK, 0.0, 1.0)?)?;
+        let mut evaluator = session.evaluator()?;
+        let key = Key::from_seed(seed);
+        let state = session.state(key)?;
+        let (mut best, mut least, mut since) = (problem.theta_of(&state.theta)?, f64::INFINITY, 0);
+        for look in 0..steps / LOOK {
+            trainer.train(&state, key.fold_in(look as u32))?;
+            let loss = evaluator.at(&state, key)?[1];
+            since += 1;
+            if loss < least {
+                (best, least, since) = (problem.theta_of(&state.theta)?, loss, 0);
+            }
+            if since == PATIENCE {
+                break;
+            }
+        }
+        Ok(Named::of(&best))
+    }
+
+    /// The model with its leaves starting at these.
+    pub fn starting_at(mut self, theta: &Named<Array>) -> Result<Self> {
+        self.model = self.model.try_map_named(|name, leaf| match theta.get(name) {
+            Some(array) => leaf.clone().starting_at(array.clone()),
+            None => Ok(leaf.clone()),
+        })?;
+        Ok(self)
+    }
+
+    /// The parts that hold pictures, with their names; a second validation set may be empty.
+    fn parts_in_use(&self) -> Vec<(&'static str, &LabelledImages)> {
+        let Parts { train, validation, second, test } = &self.parts;
+        // Without pictures of its own, the second validation set is the first.
+        let second = if second.count() == 0 { validation } else { second };
+        vec![("train", train), ("validation", validation), ("second", second), ("test", test)]
+    }
+
+    fn given<L>(
+        &self,
+        mut problem: ProblemBuilder<L, M>,
+        parts: &[(&'static str, &LabelledImages)],
+    ) -> Result<ProblemBuilder<L, M>>
+    where
+        L: Tree<Leaf = Variable> + Clone + Send + Sync + 'static,
+    {
+        problem = problem.dtype(self.dtype);
+        for (name, part) in parts {
+            problem = problem
+                .data(format!("{name} x"), pixels(part, self.normalisation.as_ref(), self.dtype)?)
+                .data(format!("{name} y"), part.label_array()?);
+        }
+        Ok(problem)
+    }
+}
+
+/// Mean cross entropy of a batch of a part.
+fn batch_loss(s: &Scope, part: &str, batch: usize, logits: impl Fn(Tensor) -> Tensor) -> Tensor {
+    let (x, y) = batch_of(s, part, batch);
+    cross_entropy(logits(x), y)
+}
