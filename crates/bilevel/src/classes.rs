@@ -38,7 +38,8 @@ pub struct Shots {
 }
 
 /// An episode: numbers of rows, for [`Tensor::take`], and what class each is of when those of the episode are called
-/// 0 … N−1. All are `i32`, and class by class: the first K of the support are of class 0.
+/// 0 … N−1. All are `i32`, and class by class: the first K of the support are of class 0. Many episodes side by side have an axis of
+/// episodes in front.
 #[derive(Clone, Copy, Debug)]
 pub struct Episode {
     /// N·K rows to train on.
@@ -128,7 +129,7 @@ impl Classes {
 }
 
 impl Episode {
-    /// From the tables, and uniform draws of the shapes \[N\] and \[N, K + Q\] in 64-bit floats.
+    /// From the tables, and uniform draws of the shapes \[.., N\] and \[.., N, K + Q\] in 64-bit floats.
     pub(crate) fn draw(
         graph: &Graph,
         shots: Shots,
@@ -137,13 +138,19 @@ impl Episode {
         [by_class, by_row]: [Tensor; 2],
     ) -> Self {
         let Shots { ways, support, query } = shots;
-        let chosen = first_of(by_class, graph.constant(classes as f64, [ways], DType::F64)).convert(DType::I32);
-        let begin = begins.take(chosen).unsqueeze([1]);
-        let count = begins.take(chosen + 1.0).unsqueeze([1]) - begin;
-        let member = first_of(by_row, count.convert(DType::F64).broadcast_to([ways, support + query]));
+        let drawn = by_class.shape();
+        let (before, axis) = (&drawn[..drawn.len() - 1], drawn.len());
+        let with = |rest: &[usize]| [before, rest].concat();
+        let chosen = first_of(by_class, graph.constant(classes as f64, with(&[ways]), DType::F64)).convert(DType::I32);
+        let begin = begins.take(chosen).unsqueeze([axis]);
+        let count = begins.take(chosen + 1.0).unsqueeze([axis]) - begin;
+        let member = first_of(by_row, count.convert(DType::F64).broadcast_to(with(&[ways, support + query])));
         let all = rows.take(begin + member.convert(DType::I32));
-        let part = |from, to| all.slice(1, from, to).reshape([ways * (to - from)]);
-        let labels = |each| graph.iota([ways, each], 0, DType::I32).reshape([ways * each]);
+        let part = |from, to| all.slice(axis, from, to).reshape(with(&[ways * (to - from)]));
+        let labels = |each| {
+            let one = graph.iota([ways, each], 0, DType::I32).reshape([ways * each]);
+            one.broadcast_to(with(&[ways * each]))
+        };
         Episode {
             support: part(0, support),
             support_labels: labels(support),
@@ -154,8 +161,8 @@ impl Episode {
     }
 
     /// One that is never run: for a loss that will be refused.
-    pub(crate) fn none(graph: &Graph, shots: Shots) -> Self {
-        let zeros = |count: usize| graph.constant(0.0, [count], DType::I32);
+    pub(crate) fn none(graph: &Graph, shots: Shots, before: &[usize]) -> Self {
+        let zeros = |count: usize| graph.constant(0.0, [before, &[count]].concat(), DType::I32);
         let (support, query) = (shots.ways.saturating_mul(shots.support), shots.ways.saturating_mul(shots.query));
         Episode {
             support: zeros(support),

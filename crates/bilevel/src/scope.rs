@@ -327,6 +327,43 @@ impl<'a> Scope<'a> {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn shots(&self, classes: &str, shots: Shots) -> Episode {
+        self.draw_shots(classes, shots, &[])
+    }
+
+    /// As [`shots`](Self::shots), so many episodes side by side, each drawn by itself: an axis of episodes is in front of all that an
+    /// [`Episode`] holds. It is how the tasks of a meta-batch train together.
+    ///
+    /// ```
+    /// use bilevel::graph::nn::cross_entropy;
+    /// use bilevel::{Array, Classes, Driver, Leaf, Problem, Rmd, Scope, Shots, Tensor, Variable};
+    /// let (x, labels) = ((0..60).map(|i| (i % 6) as f64).collect(), (0..60).map(|i| i % 6).collect::<Vec<i32>>());
+    /// let shots = Shots { ways: 3, support: 1, query: 2 };
+    /// // Sixteen classifiers of three unknown classes, all from one start.
+    /// let loss = |s: &Scope, weights: Tensor, rows: Tensor, labels| {
+    ///     cross_entropy(s.data("x").take(rows).matmul(weights), labels).mean_all()
+    /// };
+    /// let problem = Problem::new(Leaf(Variable::constant([1, 3], 0.0)), Leaf(Variable::constant([16, 1, 3], 0.0)))
+    ///     .data("x", Array::from_f64([60, 1], x)?)
+    ///     .classes("points", Classes::from_labels(&labels)?)
+    ///     .start(|_, l| Leaf(l.0.broadcast_to([16, 1, 3])))
+    ///     .inner(move |s, _, t| {
+    ///         let tasks = s.shots_of("points", shots, 16);
+    ///         loss(s, t.0, tasks.support, tasks.support_labels) * 16.0
+    ///     })
+    ///     .outer(move |s, _, t| {
+    ///         let tasks = s.shots_of("points", shots, 16);
+    ///         loss(s, t.0, tasks.query, tasks.query_labels)
+    ///     })
+    ///     .build()?;
+    /// let outcome = Driver::new(&problem, Rmd { step: 0.1, steps: 2, ..Rmd::default() }).rate(0.1).iterations(3).run()?;
+    /// assert!(outcome.lambda.0.to_f64().iter().all(|weight| weight.is_finite()));
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn shots_of(&self, classes: &str, shots: Shots, episodes: usize) -> Episode {
+        self.draw_shots(classes, shots, &[episodes])
+    }
+
+    fn draw_shots(&self, classes: &str, shots: Shots, before: &[usize]) -> Episode {
         let Some((place, found, tables)) = self.sources.classes(classes) else {
             self.complain(|| {
                 let known: Vec<&str> = self.sources.class_names().collect();
@@ -338,17 +375,21 @@ impl<'a> Scope<'a> {
                     (None, false) => format!("there are no classes '{classes}'; there are {}", known.join(", ")),
                 }
             });
-            return Episode::none(self.graph, shots);
+            return Episode::none(self.graph, shots, before);
         };
         if let Some(reason) = found.refuse(classes, shots) {
             self.complain(|| reason);
-            return Episode::none(self.graph, shots);
+            return Episode::none(self.graph, shots, before);
+        }
+        if before.contains(&0) {
+            self.complain(|| "no episodes were asked for; take at least one".into());
+            return Episode::none(self.graph, shots, before);
         }
         self.sum.borrow_mut().refuse("draws a task for every hypergradient");
         let never = self.graph.scalar(NEVER as f64, DType::I32);
         let draw = |stream: u32, shape: &[usize]| {
             let stream = SHOTS_STREAM + 2 * place as u32 + stream;
-            self.key.random(never, RandomKind::Uniform, stream, shape, DType::F64)
+            self.key.random(never, RandomKind::Uniform, stream, [before, shape].concat(), DType::F64)
         };
         let draws = [draw(0, &[shots.ways]), draw(1, &[shots.ways, shots.support + shots.query])];
         Episode::draw(self.graph, shots, found.names().len(), tables, draws)

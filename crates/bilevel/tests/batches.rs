@@ -318,6 +318,34 @@ fn an_episode_has_different_classes_and_different_rows_of_each_with_labels_from_
 }
 
 #[test]
+fn episodes_side_by_side_are_drawn_one_by_one_with_equal_chances() {
+    let classes = classes();
+    let rows = |s: &Scope| {
+        let Episode { support, support_labels, query, query_labels, classes } = s.shots_of("all", SHOTS, 3);
+        support.concat(&[support_labels, query, query_labels, classes], 1).reshape([3 * 65])
+    };
+    let mut episodes = Drawer::with(DType::F64, 3 * 65, Some(classes.clone()), rows);
+    episodes.at(Key::from_seed(0), 0);
+    let mut by_class = [0; 11];
+    for seed in 0..1500 {
+        let all = episodes.again(Key::from_seed(seed), 0);
+        for one in all.chunks(65) {
+            let (rows, labels, chosen) =
+                ([&one[..10], &one[20..40]].concat(), [&one[10..20], &one[40..60]].concat(), &one[60..]);
+            assert_eq!(labels[..10], [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]);
+            let belongs = |(row, label): (&usize, usize)| classes.rows(chosen[label]).contains(&(*row as i32));
+            assert!(rows.iter().zip(labels).all(belongs), "{one:?}");
+            let mut sorted = rows.clone();
+            sorted.sort_unstable();
+            assert!(sorted.windows(2).all(|pair| pair[0] < pair[1]), "{rows:?}");
+            chosen.iter().for_each(|&class| by_class[class] += 1);
+        }
+        assert!(all[..65] != all[65..130] && all[65..130] != all[130..], "each has a draw of its own");
+    }
+    assert!(unevenness(&by_class) < 4.0, "{by_class:?}");
+}
+
+#[test]
 fn inner_loss_outer_loss_and_every_step_see_one_episode() {
     let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([65], 0.0)))
         .classes("all", classes())

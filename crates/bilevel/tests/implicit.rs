@@ -4,7 +4,7 @@ mod quadratic;
 
 use bilevel::{
     AmigoCg, AmigoSgd, AnyProblem, Array, Cpu, DType, Error, Hypergradient, IftCg, IftNeumann, Imaml, InnerOptimizer,
-    Key, Leaf, Leaves, Method, Oracles, Problem, State, Tensor, Variable,
+    Key, Leaf, Leaves, Method, Oracles, Problem, Reptile, State, Tensor, Variable,
 };
 use quadratic::*;
 
@@ -162,6 +162,34 @@ fn implicit_maml_agrees_with_the_closed_form() {
         assert!(distance(&numbers(&h.value), &truth) < 1e-8, "{:?} {truth:?}", h.value);
         assert_eq!(h.oracles.mixed_products, 1);
     }
+}
+
+#[test]
+fn implicit_maml_and_reptile_on_tasks_side_by_side_have_the_mean_over_the_tasks() {
+    let (rho, centres) = (1.5, [[1.0, -2.0], [0.5, 3.0], [-1.0, 0.25]]);
+    // Task k: L = ½·(k+1)·‖θ − c_k‖² and f = ½‖θ‖².
+    let weight = |s: &bilevel::Scope| s.data("weight").reshape([3, 1]);
+    let problem = Problem::new(fixed(&[0.3, -0.7]), Leaf(Variable::constant([3, 2], 0.0)))
+        .data("centre", Array::from_f64([3, 2], centres.concat()).unwrap())
+        .data("weight", Array::from_f64([3], vec![1.0, 2.0, 3.0]).unwrap())
+        .start(|_, l| Leaf(l.0.broadcast_to([3, 2])))
+        .inner(move |s, _, t| ((t.0 - s.data("centre")).square() * weight(s).broadcast_to([3, 2])).sum_all() * 0.5)
+        .outer(|_, _, t| t.0.square().sum_all() / 6.0)
+        .build()
+        .unwrap();
+    let lambda = [0.3, -0.7];
+    let mean = |of: &dyn Fn(f64, f64, f64) -> f64| -> Vec<f64> {
+        (0..2).map(|i| (0..3).map(|k| of(k as f64 + 1.0, centres[k][i], lambda[i])).sum::<f64>() / 3.0).collect()
+    };
+    // At θ_k = (w·c_k + ρ·λ)/(w + ρ), with dθ_k/dλ = ρ/(w + ρ).
+    let truth = mean(&|w, c, l| (w * c + rho * l) / (w + rho) * rho / (w + rho));
+    let method = Imaml { rho, step: 0.2, steps: 400, iterations: 8, ..Imaml::default() };
+    let found = numbers(&once(&method, &problem).1.value);
+    assert!(distance(&found, &truth) < 1e-10, "{found:?} {truth:?}");
+    // Two steps: θ_k − c_k = (1 − γ·w)²·(λ − c_k).
+    let truth = mean(&|w, c, l| l - c - (1.0 - 0.1 * w).powi(2) * (l - c));
+    let found = numbers(&once(&Reptile { step: 0.1, steps: 2, ..Reptile::default() }, &problem).1.value);
+    assert!(distance(&found, &truth) < 1e-12, "{found:?} {truth:?}");
 }
 
 #[test]

@@ -5,10 +5,11 @@
 //!   h = f_λ + g − gᵀ·C/ρ
 //!
 //! H and C belong to the user's inner loss, without the proximal term. The last term is there only where that loss itself
-//! depends on λ, which it does not in the usual setting.
+//! depends on λ, which it does not in the usual setting. Where several tasks train side by side, each from a copy of λ and held near
+//! it, g is the sum over the tasks: a solve for all of them at once.
 
 use super::implicit::{CurvatureProduct, Ending, Implicit, count};
-use super::inner_loop::{InnerLoop, not_applicable, positive};
+use super::inner_loop::{InnerLoop, not_applicable, positive, starts_at_copies_of_lambda};
 use super::solve::{ConjugateGradients, Matrix};
 use crate::estimator::{Estimator, Hypergradient, Method, Suited};
 use crate::key::Key;
@@ -17,15 +18,13 @@ use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
 use crate::session::Session;
 use crate::state::State;
-use crate::trace::Trace;
 use crate::truth::Claims;
 use crate::{Cause, Result};
-use bilevel_graph::Graph;
 use serde::{Deserialize, Serialize};
 
 /// Settings of implicit MAML.
 ///
-/// It applies where θ⁰ = λ. The inner loop always starts at λ, whatever θ is in the state; the inner loss reported is
+/// It applies where θ⁰ is λ, or copies of λ for tasks side by side. The inner loop always starts at λ, whatever θ is in the state; the inner loss reported is
 /// without the proximal term.
 ///
 /// ```
@@ -104,12 +103,10 @@ impl Method for Imaml {
     }
 
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
-        let graph = Graph::new();
-        let trace = Trace::new(&graph, problem)?;
-        if trace.start()?.is_some_and(|start| start == trace.lambda) {
+        if starts_at_copies_of_lambda(problem)? {
             return Ok(());
         }
-        let reason = "it needs θ⁰ = λ, leaf by leaf: give the problem .start(…) with the identity, or use rmd, which \
+        let reason = "it needs θ⁰ = λ, leaf by leaf, or copies of it: give the problem .start(…) with the identity, or use rmd, which \
                       differentiates through any start";
         not_applicable(self.name(), reason)
     }

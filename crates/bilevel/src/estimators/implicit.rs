@@ -80,12 +80,12 @@ pub(crate) fn count(name: &'static str, value: usize, least: usize) -> Result<()
     require((least..=i32::MAX as usize).contains(&value), name, value as f64, must)
 }
 
-/// How the solution v of the linear system becomes the hypergradient: h = f_λ + \[v\] − scale·vᵀC.
+/// How the solution v of the linear system becomes the hypergradient: h = f_λ + \[vᵀ·J0\] − scale·vᵀC.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ending {
     /// Factor of vᵀC.
     pub scale: f64,
-    /// ρ of a proximal term (ρ/2)·‖θ−λ‖² of the inner loop, whose own C is −ρ·I: v is added.
+    /// ρ of a proximal term (ρ/2)·‖θ−θ⁰(λ)‖² of the inner loop, whose own C is −ρ·J0: vᵀ·J0 is added.
     pub proximal: Option<f64>,
 }
 
@@ -201,11 +201,11 @@ impl Implicit {
 fn descent_program(session: &Session, inner: &InnerLoop, proximal: Option<f64>) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
-    let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
+    let (theta, step) = (&trace.theta, graph.step());
     let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let mut slope = or_zeros(gradient(loss, theta)?, theta);
-    if let Some(rho) = proximal {
-        let pulled = |(i, s): (usize, &Tensor)| *s + (theta[i] - lambda[i]) * rho;
+    if let (Some(rho), Some(start)) = (proximal, trace.start()?) {
+        let pulled = |(i, s): (usize, &Tensor)| *s + (theta[i] - start[i]) * rho;
         slope = slope.iter().enumerate().map(pulled).collect();
     }
     let step = inner.step(&trace, &slope, &updates, step);
@@ -220,10 +220,11 @@ fn ending_program(session: &Session, inner: &InnerLoop, ending: Ending) -> Resul
     let (direct, v) = (trace.inputs_like("direct", lambda), trace.inputs_like("v", theta));
     let loss = trace.inner(theta, counter(inner, &graph))?;
     let mixed = mixed_vector(loss, theta, &v, lambda)?;
+    let pulled = ending.proximal.map(|_| trace.through_start(&v)).transpose()?;
     let mut builder = Program::builder(&graph).output("inner", loss);
     builder = v.iter().fold(builder, |builder, &v| builder.keep_input(v));
     for i in 0..lambda.len() {
-        let base = if ending.proximal.is_some() { direct[i] + v[i] } else { direct[i] };
+        let base = pulled.as_ref().map_or(direct[i], |pulled| direct[i] + pulled[i]);
         builder = builder.output(format!("h.{i}"), mixed[i].map_or(base, |mixed| base - mixed * ending.scale));
     }
     Ok((Routine::new(&builder.build()?, session)?, mixed.iter().any(Option::is_some)))

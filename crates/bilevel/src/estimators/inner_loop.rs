@@ -266,6 +266,19 @@ pub(super) fn scaled(v: &[Tensor], problem: &AnyProblem) -> Vec<Tensor> {
     v.iter().zip(&problem.theta).map(one).collect()
 }
 
+/// True where every leaf of θ⁰ is λ's own leaf, or copies of it along axes in front, one for each of the tasks that train side by
+/// side.
+pub(super) fn starts_at_copies_of_lambda(problem: &AnyProblem) -> Result<bool> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, problem)?;
+    let copies = |(start, lambda): (&Tensor, &Tensor)| {
+        start.shape().ends_with(&lambda.shape()) && *start == lambda.broadcast_to(start.shape())
+    };
+    Ok(trace
+        .start()?
+        .is_some_and(|start| start.len() == trace.lambda.len() && start.iter().zip(&trace.lambda).all(copies)))
+}
+
 /// An error for a method that needs a problem of another kind.
 pub(crate) fn not_applicable<T>(method: &'static str, reason: &str) -> Result<T> {
     Err(Error::NotApplicable { method, reason: reason.into() })

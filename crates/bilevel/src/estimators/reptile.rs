@@ -2,9 +2,10 @@
 //!
 //!   h = λ − θᵀ,   θ⁰ = λ,      so that λ ← λ − β·h is λ + β·(θᵀ − λ)
 //!
-//! No derivative of f is taken; f is only looked at.
+//! Where several tasks train side by side, each from a copy of λ, θᵀ is the mean of where they end. No derivative of f is taken; f is
+//! only looked at.
 
-use super::inner_loop::{InnerLoop, not_applicable};
+use super::inner_loop::{InnerLoop, Start, not_applicable, starts_at_copies_of_lambda};
 use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
 use crate::key::Key;
@@ -52,6 +53,7 @@ impl Default for Reptile {
 
 struct Prepared {
     inner: InnerLoop,
+    start: Start,
     forward: Routine,
     outer: Routine,
 }
@@ -64,17 +66,16 @@ impl Method for Reptile {
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 0.0, 1)?.with_optimizer(self.optimizer)?;
         self.applies(session.problem())?;
-        Ok(Box::new(Prepared { inner, forward: inner.walk(session)?, outer: outer_program(session)? }))
+        let (forward, outer) = (inner.walk(session)?, outer_program(session)?);
+        Ok(Box::new(Prepared { inner, start: Start::new(session)?, forward, outer }))
     }
 
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
-        let graph = Graph::new();
-        let trace = Trace::new(&graph, problem)?;
-        if trace.start()?.is_some_and(|start| start == trace.lambda) {
+        if starts_at_copies_of_lambda(problem)? {
             return Ok(());
         }
-        let reason = "it learns where θ starts, so λ must be θ⁰ itself; give the problem .start(|_, l| l.clone()), or use \
-                      rmd, which differentiates through any start";
+        let reason = "it learns where θ starts, so λ must be θ⁰ itself, or θ⁰ copies of it; give the problem \
+                      .start(|_, l| l.clone()), or use rmd, which differentiates through any start";
         not_applicable(self.name(), reason)
     }
 
@@ -87,20 +88,21 @@ impl Method for Reptile {
     }
 }
 
-/// f, and h = λ − θ.
+/// f, and h = λ − θ, or the mean over the copies of λ that θ is.
 fn outer_program(session: &Session) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let mut builder = Program::builder(&graph).output("outer", trace.outer(&trace.theta, graph.step())?);
     for (i, (l, t)) in trace.lambda.iter().zip(&trace.theta).enumerate() {
-        builder = builder.output(format!("h.{i}"), *l - *t);
+        let copies: Vec<usize> = (0..t.rank() - l.rank()).collect();
+        builder = builder.output(format!("h.{i}"), *l - if copies.is_empty() { *t } else { t.mean(copies) });
     }
     Routine::new(&builder.build()?, session)
 }
 
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
-        state.theta.copy_from(&state.lambda)?;
+        self.start.place(&state.lambda, &state.theta, key)?;
         self.inner.place(&mut self.forward)?;
         self.forward.bind_point(&state.lambda, &state.theta, key)?;
         self.forward.run(0..self.inner.steps as u32)?;
