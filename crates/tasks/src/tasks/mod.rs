@@ -2,6 +2,7 @@
 
 mod digits_l2;
 mod hyper_cleaning;
+pub(crate) mod implicit_representation;
 mod quadratics;
 mod sine_initialisation;
 mod synth1d;
@@ -9,6 +10,7 @@ mod synth1d;
 pub use digits_l2::DigitsL2;
 pub(crate) use digits_l2::trained;
 pub use hyper_cleaning::HyperCleaning;
+pub use implicit_representation::{ImplicitRepresentation, Kind, Signal};
 pub use quadratics::Quadratics;
 pub use sine_initialisation::SineInitialisation;
 pub use synth1d::{OPTIMUM, Synth1d};
@@ -22,6 +24,7 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .task::<Quadratics>()
         .task::<DigitsL2>()
         .task::<HyperCleaning>()
+        .task::<ImplicitRepresentation>()
         .task::<SineInitialisation>()
 }
 
