@@ -66,7 +66,8 @@ impl Family {
         let folder = || -> Result<PathBuf> { Ok(context.data_dir(super::NAME)?.join(&task.source)) };
         let (channels, learn, held_out) = match task.signal {
             Signal::Images => {
-                let found = if task.source.is_empty() { images::digits() } else { images::read(&folder()?, task.side)? };
+                let found =
+                    if task.source.is_empty() { images::digits() } else { images::read(&folder()?, task.side)? };
                 enough(found.count)?;
                 let size = task.side * task.side * found.channels;
                 let part = |from: usize, count: usize| Part {

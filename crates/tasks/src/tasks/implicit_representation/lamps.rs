@@ -69,7 +69,8 @@ impl Frustum {
                 best = Some((t, normal));
             }
         };
-        let (a, b, c) = (dot(q, q) - (k * dz).powi(2), dot(p, q) - k * dz * (r + k * z), dot(p, p) - (r + k * z).powi(2));
+        let (a, b, c) =
+            (dot(q, q) - (k * dz).powi(2), dot(p, q) - k * dz * (r + k * z), dot(p, p) - (r + k * z).powi(2));
         let inside = b * b - a * c;
         if inside >= 0.0 && a != 0.0 {
             for root in [-inside.sqrt(), inside.sqrt()] {
@@ -139,7 +140,8 @@ impl Lamp {
 
     /// The colour along a ray.
     fn seen(&self, origin: Point, direction: Point) -> Point {
-        let hits = self.0.iter().filter_map(|part| part.met(origin, direction).map(|(t, normal)| (t, normal, part.colour)));
+        let hits =
+            self.0.iter().filter_map(|part| part.met(origin, direction).map(|(t, normal)| (t, normal, part.colour)));
         match hits.min_by(|a, b| a.0.total_cmp(&b.0)) {
             Some((_, normal, colour)) => along([0.0; 3], 0.45 + 0.55 * dot(normal, LIGHT).max(0.0), colour),
             None => [1.0; 3],

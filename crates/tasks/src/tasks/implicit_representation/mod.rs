@@ -193,7 +193,12 @@ impl ImplicitRepresentation {
         let small = self.signal == Signal::Images || scenes < 1 << 30;
         require(small, "signals", self.signals as f64, "so few that all views together have fewer than 2^30 pixels")?;
         let digits = self.signal == Signal::Images && self.source.is_empty();
-        require(!digits || self.side == images::DIGIT, "side", self.side as f64, "8, as the digits have, or name a source")?;
+        require(
+            !digits || self.side == images::DIGIT,
+            "side",
+            self.side as f64,
+            "8, as the digits have, or name a source",
+        )?;
         for (name, value) in [("frequency", self.frequency), ("step", self.step), ("near", self.near)] {
             require(value > 0.0 && value.is_finite(), name, value, "above 0")?;
         }
@@ -255,8 +260,12 @@ impl ImplicitRepresentation {
         let lambda = arrays(lambda)?;
         let signal = StopSignal::new();
         let executor = Cpu::new();
-        let conditions =
-            Conditions { executor: &executor, signal: &signal, key: Key::from_seed(context.seed), pictures: few.held_out };
+        let conditions = Conditions {
+            executor: &executor,
+            signal: &signal,
+            key: Key::from_seed(context.seed),
+            pictures: few.held_out,
+        };
         let found = family.adapt(&lambda, &self.looks(), &conditions)?;
         let mut panels = vec![];
         for (number, truth) in family.truth().iter().enumerate() {

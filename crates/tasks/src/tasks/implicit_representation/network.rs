@@ -33,7 +33,8 @@ impl Network<Variable> {
             }
             (Signal::Images, Kind::Fourier) => {
                 let hidden = vec![width; layers];
-                let config = FourierMlpConfig { features, deviation: frequency, hidden, outputs: colours, ..Default::default() };
+                let config =
+                    FourierMlpConfig { features, deviation: frequency, hidden, outputs: colours, ..Default::default() };
                 let FourierMlp { frequencies, mlp } = config.build()?;
                 let fixed = match frequencies.start() {
                     Start::Fixed(array) => Some((**array).clone()),

@@ -54,7 +54,8 @@ const DESCRIPTIONS: [&str; 2] = ["transforms.json", "transforms_train.json"];
 pub(super) fn read(folder: &Path, views: usize, side: usize) -> Result<Vec<Scene>> {
     let refuse = |reason: String| Error::Problem { reason };
     let place = folder.display();
-    let entries = std::fs::read_dir(folder).map_err(|error| refuse(format!("cannot read the folder {place}: {error}")))?;
+    let entries =
+        std::fs::read_dir(folder).map_err(|error| refuse(format!("cannot read the folder {place}: {error}")))?;
     let mut parts: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
     parts.sort();
     let own = parts.iter().any(|part| part.file_name().is_some_and(|name| DESCRIPTIONS.iter().any(|d| name == *d)));
@@ -91,7 +92,10 @@ fn described(path: &Path) -> Result<Views> {
             Err(error) => first = first.or(Some(error)),
         }
     }
-    first.map_or_else(|| Err(Error::Problem { reason: "a scene needs a transforms.json".into() }), |error| Err(error.into()))
+    first.map_or_else(
+        || Err(Error::Problem { reason: "a scene needs a transforms.json".into() }),
+        |error| Err(error.into()),
+    )
 }
 
 /// Some views of a scene in `side`² pixels, before white.
@@ -108,7 +112,8 @@ fn seen(views: &Views, chosen: impl Iterator<Item = usize>, side: usize) -> Scen
             f64::from(image[(channel * height + row) * width + column]) / 255.0
         };
         for pixel in 0..side * side {
-            let [rows, columns] = [(pixel / side, height), (pixel % side, width)].map(|(place, all)| block(place, side, all));
+            let [rows, columns] =
+                [(pixel / side, height), (pixel % side, width)].map(|(place, all)| block(place, side, all));
             let count = (rows.len() * columns.len()) as f64;
             let mut sum = [0.0; 3];
             for row in rows {
