@@ -7,6 +7,7 @@ mod digits_equal_cost;
 mod evolutionary_search;
 mod finite_temperature;
 mod first_order;
+mod implicit_representation;
 mod inner_iterations;
 mod noisy_synth1d;
 mod quadratics;
@@ -31,6 +32,7 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .study(amigo::Amigo)
         .study(evolutionary_search::EvolutionarySearch)
         .study(wall_clock::WallClock)
+        .study(implicit_representation::ImplicitRepresentationStudy)
         .study(finite_temperature::FiniteTemperature)
         .study(truth::Truth)
         .study(digits::DigitsStudy::default())

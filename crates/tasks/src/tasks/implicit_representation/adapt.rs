@@ -27,6 +27,13 @@ pub(crate) struct Adapted {
     pub pictures: Vec<Vec<u8>>,
 }
 
+impl Adapted {
+    /// The PSNR of a signal, for people.
+    pub fn caption(&self, signal: usize) -> String {
+        self.psnr.get(signal).copied().flatten().map_or("not finite".into(), |psnr| format!("{psnr:.1} dB"))
+    }
+}
+
 /// Where and how it is done.
 pub(crate) struct Conditions<'a> {
     pub executor: &'a dyn Executor,

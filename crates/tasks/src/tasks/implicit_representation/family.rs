@@ -153,16 +153,14 @@ impl Family {
             let numbers = part.cameras.iter().flat_map(Camera::numbers).collect();
             builder = builder.data("cameras", Array::from_f32([part.cameras.len(), CAMERA], numbers)?);
         }
-        let (first, second, third) = (losses.clone(), losses.clone(), losses.clone());
-        let of_views = outer.clone();
+        let (first, second) = (losses.clone(), losses.clone());
         builder = builder
             .start(move |_, lambda| same_for_tasks(lambda, tasks))
             .inner(move |s, _, nets| first.errors(s, nets, &inner).sum_all())
             .outer(move |s, lambda, nets| {
                 let error = second.errors(s, nets, &outer).mean_all();
                 if extra == 0.0 { error } else { error + apart(lambda, nets) * (extra / tasks as f64) }
-            })
-            .measure("PSNR after training", move |s, _, nets| decibels(third.errors(s, nets, &of_views)));
+            });
         if losses.drawn.is_some() && self.task.signal == Signal::Images && self.task.steps <= SHORT {
             let held = Losses { family: self.light(), tasks: self.held_out.count, drawn: None };
             builder = builder

@@ -8,14 +8,15 @@ pub(crate) mod adapt;
 pub(crate) mod family;
 mod images;
 mod lamps;
+pub(crate) mod matching;
 pub(crate) mod network;
 mod views;
 
+use crate::LambdaLeaf;
 use crate::task::{Context, Defaults, InnerLoop, Task};
-use crate::{LambdaLeaf, Settings};
 use adapt::Conditions;
 use bilevel::{Adam, Array, Cpu, DType, Error, InnerOptimizer, Key, Problem, Result, StopSignal};
-use bilevel_report::{Panel, Pictures, Section};
+use bilevel_report::{Photograph, Photographs, Section};
 use family::Family;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -242,11 +243,9 @@ impl Task for ImplicitRepresentation {
         !self.source.is_empty()
     }
 
-    fn suit(&self, _method: &mut Settings) {}
-
     fn show(&self, lambda: &[LambdaLeaf], context: &Context) -> Vec<Section> {
         match self.shown(lambda, context) {
-            Ok(pictures) => vec![Section::Pictures(pictures)],
+            Ok(photographs) => vec![Section::Photographs(photographs)],
             Err(error) => vec![Section::Text { title: "Held-out signals".into(), text: format!("{error}.") }],
         }
     }
@@ -254,29 +253,26 @@ impl Task for ImplicitRepresentation {
 
 impl ImplicitRepresentation {
     /// A held-out signal after several numbers of steps from λ.
-    fn shown(&self, lambda: &[LambdaLeaf], context: &Context) -> Result<Pictures> {
-        let few = ImplicitRepresentation { held_out: self.held_out.min(2), ..self.clone() };
+    fn shown(&self, lambda: &[LambdaLeaf], context: &Context) -> Result<Photographs> {
+        let few = ImplicitRepresentation { held_out: self.held_out.min(3), ..self.clone() };
         let family = Family::read(&few, context)?;
-        let lambda = arrays(lambda)?;
-        let signal = StopSignal::new();
-        let executor = Cpu::new();
-        let conditions = Conditions {
-            executor: &executor,
-            signal: &signal,
-            key: Key::from_seed(context.seed),
-            pictures: few.held_out,
+        let (executor, signal) = (Cpu::new(), StopSignal::new());
+        let key = Key::from_seed(context.seed);
+        let conditions = Conditions { executor: &executor, signal: &signal, key, pictures: few.held_out };
+        let found = family.adapt(&arrays(lambda)?, &self.looks(), &conditions)?;
+        let row = |(number, truth): (usize, &Vec<f32>)| {
+            let mut images = vec![family.photograph(String::new(), &family.picture(truth))];
+            images.extend(
+                found.iter().map(|adapted| family.photograph(adapted.caption(number), &adapted.pictures[number])),
+            );
+            (format!("signal {}", number + 1), images)
         };
-        let found = family.adapt(&lambda, &self.looks(), &conditions)?;
-        let mut panels = vec![];
-        for (number, truth) in family.truth().iter().enumerate() {
-            panels.push(family.panel("held out".into(), &family.picture(truth)));
-            for adapted in &found {
-                let psnr = adapted.psnr[number].map_or("not finite".into(), |psnr| format!("{psnr:.1} dB"));
-                let title = format!("{} steps: {psnr}", adapted.steps);
-                panels.push(family.panel(title, &adapted.pictures[number]));
-            }
-        }
-        Ok(Pictures { title: "Held-out signals, learned from λ".into(), panels })
+        let steps = self.looks().into_iter().map(|steps| format!("{steps} steps"));
+        Ok(Photographs {
+            title: "Signals that were held out, learned from λ".into(),
+            columns: std::iter::once("truth".to_string()).chain(steps).collect(),
+            rows: family.truth().iter().enumerate().map(row).collect(),
+        })
     }
 }
 
@@ -290,13 +286,8 @@ pub(crate) fn arrays(lambda: &[LambdaLeaf]) -> Result<Vec<Array>> {
 }
 
 impl Family {
-    /// A picture's brightness.
-    pub fn panel(&self, title: String, picture: &[u8]) -> Panel {
-        let brightness = |pixel: &[u8]| {
-            let sum: f64 = pixel.iter().map(|level| f64::from(*level)).sum();
-            sum / 255.0 / pixel.len() as f64
-        };
-        let values = picture.chunks(self.channels).map(brightness).collect();
-        Panel { title, rows: self.task.side, columns: self.task.side, values }
+    /// A picture in 256 levels.
+    pub fn photograph(&self, caption: String, levels: &[u8]) -> Photograph {
+        Photograph { caption, columns: self.task.side, colours: self.channels == 3, levels: levels.to_vec() }
     }
 }
