@@ -83,7 +83,21 @@ impl FourierMlp<Tensor> {
     /// Values at coordinates.
     #[track_caller]
     pub fn forward(&self, coordinates: Tensor) -> Tensor {
-        let angle = nn::linear(coordinates, self.frequencies, None) * TAU;
-        self.mlp.forward(angle.sin().concat(&[angle.cos()], angle.rank().saturating_sub(1)))
+        self.mlp.forward(encoded(coordinates, self.frequencies))
     }
+}
+
+/// Sines and cosines of coordinates `[.., in]` at these frequencies `[in, features]`: `[.., 2·features]`, what the perceptron of a
+/// [`FourierMlp`] sees.
+///
+/// ```
+/// use bilevel_graph::{DType, Graph};
+/// let g = Graph::new();
+/// let [x, b] = [("x", [7, 2]), ("b", [2, 5])].map(|(name, shape)| g.input(name, shape, DType::F32));
+/// assert_eq!(bilevel_models::fourier::encoded(x, b).shape(), [7, 10]);
+/// ```
+#[track_caller]
+pub fn encoded(coordinates: Tensor, frequencies: Tensor) -> Tensor {
+    let angle = nn::linear(coordinates, frequencies, None) * TAU;
+    angle.sin().concat(&[angle.cos()], angle.rank().saturating_sub(1))
 }

@@ -76,9 +76,15 @@ impl Mlp<Tensor> {
     /// of one.
     #[track_caller]
     pub fn features(&self, x: Tensor) -> Tensor {
+        self.features_by(x, Linear::forward)
+    }
+
+    /// The same with affine maps of one network or of many.
+    #[track_caller]
+    pub(crate) fn features_by(&self, x: Tensor, affine: impl Fn(&Linear<Tensor>, Tensor) -> Tensor) -> Tensor {
         let mut hidden = x;
         for layer in self.layers.iter().take(self.layers.len().saturating_sub(1)) {
-            hidden = self.activation.apply(layer.forward(hidden));
+            hidden = self.activation.apply(affine(layer, hidden));
         }
         hidden
     }

@@ -75,13 +75,18 @@ impl Nerf<Tensor> {
     #[track_caller]
     pub fn field(&self, points: Tensor) -> Field {
         let last = points.rank().saturating_sub(1);
-        let out = self.mlp.forward(self.encoded(points));
+        self.field_of(self.mlp.forward(self.encoded(points)), last)
+    }
+
+    /// Colour and density from the four outputs along an axis.
+    #[track_caller]
+    pub(crate) fn field_of(&self, out: Tensor, last: usize) -> Field {
         Field { colour: nn::sigmoid(out.slice(last, 0, 3)), density: nn::softplus(out.index(last, 3)) }
     }
 
     /// sin(2ᵏx) and cos(2ᵏx) for `bands` numbers k from 0 to `highest`: `[.., 3]` to `[.., 6·bands]`.
     #[track_caller]
-    fn encoded(&self, points: Tensor) -> Tensor {
+    pub(crate) fn encoded(&self, points: Tensor) -> Tensor {
         let mut shape = points.shape();
         let last = shape.len().saturating_sub(1);
         let step = self.highest / self.bands.saturating_sub(1).max(1) as f64;

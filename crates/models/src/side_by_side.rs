@@ -12,6 +12,9 @@
 use crate::batch_norm::BatchNorm;
 use crate::conv4::Conv4;
 use crate::layers::{Conv, Linear};
+use crate::mlp::Mlp;
+use crate::nerf::{Field, Nerf, Seen, see};
+use crate::siren::Siren;
 use bilevel::Variable;
 use bilevel_graph::{Tensor, Tree, nn};
 
@@ -47,6 +50,52 @@ impl Linear<Tensor> {
     pub fn forward_tasks(&self, x: Tensor) -> Tensor {
         let y = x.matmul(self.weight);
         self.bias.map_or(y, |bias| y + bias.unsqueeze([1]))
+    }
+}
+
+impl Mlp<Tensor> {
+    /// As [`forward`](Self::forward), for many tasks: `[tasks, n, in]` to `[tasks, n, out]`.
+    #[track_caller]
+    pub fn forward_tasks(&self, x: Tensor) -> Tensor {
+        let hidden = self.features_by(x, Linear::forward_tasks);
+        self.layers.last().map_or(hidden, |last| last.forward_tasks(hidden))
+    }
+}
+
+impl Siren<Tensor> {
+    /// As [`forward`](Self::forward), for many signals: `[tasks, n, in]` to `[tasks, n, out]`.
+    ///
+    /// ```
+    /// use bilevel_graph::{DType, Graph};
+    /// use bilevel_models::{SirenConfig, for_tasks, inputs};
+    /// let g = Graph::new();
+    /// let nets = inputs(&for_tasks(&SirenConfig { width: 16, ..SirenConfig::default() }.build()?, 8), &g, DType::F32);
+    /// let y = nets.forward_tasks(g.input("x", [8, 100, 2], DType::F32));
+    /// assert_eq!(y.check().unwrap().shape(), [8, 100, 3]);
+    /// # Ok::<(), bilevel_models::ModelError>(())
+    /// ```
+    #[track_caller]
+    pub fn forward_tasks(&self, coordinates: Tensor) -> Tensor {
+        self.by(coordinates, Linear::forward_tasks)
+    }
+}
+
+impl Nerf<Tensor> {
+    /// As [`field`](Self::field), for many scenes: what is at points `[tasks, n, 3]`.
+    #[track_caller]
+    pub fn field_tasks(&self, points: Tensor) -> Field {
+        self.field_of(self.mlp.forward_tasks(self.encoded(points)), 2)
+    }
+
+    /// As [`render`](Self::render), for many scenes with as many rays each: origins and directions `[tasks·rays, 3]` and depths
+    /// `[tasks·rays, samples]`, those of the first scene first.
+    #[track_caller]
+    pub fn render_tasks(&self, tasks: usize, origins: Tensor, directions: Tensor, depths: Tensor) -> Seen {
+        let (rays, samples) = (depths.dim(0), depths.dim(1));
+        let points = origins.unsqueeze([1]) + directions.unsqueeze([1]) * depths.unsqueeze([2]);
+        let each = rays.checked_div(tasks).unwrap_or(0) * samples;
+        let Field { colour, density } = self.field_tasks(points.reshape([tasks, each, 3]));
+        see(Field { colour: colour.reshape([rays, samples, 3]), density: density.reshape([rays, samples]) }, depths)
     }
 }
 

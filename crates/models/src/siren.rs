@@ -78,11 +78,17 @@ impl Siren<Tensor> {
     /// Values at coordinates, which are meant to lie in ±1.
     #[track_caller]
     pub fn forward(&self, coordinates: Tensor) -> Tensor {
+        self.by(coordinates, Linear::forward)
+    }
+
+    /// The same with affine maps of one network or of many.
+    #[track_caller]
+    pub(crate) fn by(&self, coordinates: Tensor, affine: impl Fn(&Linear<Tensor>, Tensor) -> Tensor) -> Tensor {
         let mut x = coordinates;
         for (number, layer) in self.layers.iter().enumerate() {
             let frequency = if number == 0 { self.first_frequency } else { self.frequency };
-            x = (layer.forward(x) * frequency).sin();
+            x = (affine(layer, x) * frequency).sin();
         }
-        self.head.forward(x)
+        affine(&self.head, x)
     }
 }

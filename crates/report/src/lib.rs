@@ -25,6 +25,7 @@ mod escape;
 pub mod events;
 mod font;
 mod number;
+mod photographs;
 mod pictures;
 mod pictures_draw;
 mod plot;
@@ -40,6 +41,7 @@ mod ticks;
 
 pub use error::ReportError;
 pub use number::{count, number};
+pub use photographs::{Photograph, Photographs};
 pub use pictures::{Panel, Pictures};
 pub use plot::{Axis, Curve, Plot};
 pub use report::{Report, Section};

@@ -2,6 +2,7 @@
 
 use crate::colour::properties;
 use crate::escape::{data_uri, html};
+use crate::photographs::Photographs;
 use crate::pictures::Pictures;
 use crate::plot::Plot;
 use crate::table::Table;
@@ -34,6 +35,8 @@ pub enum Section {
     Plot(Plot),
     /// Heat maps.
     Pictures(Pictures),
+    /// Images in their own colours.
+    Photographs(Photographs),
     /// A table.
     Table(Table),
     /// A configuration, a program, an output.
@@ -113,6 +116,7 @@ fn write_section(out: &mut String, section: &Section) {
         }
         Section::Plot(plot) => figure(out, "plot", &plot.title, plot.on_page(), &plot.data(), &plot.svg()),
         Section::Pictures(p) => figure(out, "pictures", &p.title, p.on_page(), &p.data(), &p.svg()),
+        Section::Photographs(p) => write!(out, "<section>{}{}</section>", heading(&p.title), p.html()),
         Section::Table(table) => write!(out, "<section>{}</section>", table.html()),
         Section::Code { title, text } => {
             write!(out, "<section>{}<pre tabindex=\"0\"><code>{}</code></pre></section>", heading(title), html(text))

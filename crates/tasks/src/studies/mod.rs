@@ -9,6 +9,7 @@ mod evolutionary_search;
 mod few_shot;
 mod finite_temperature;
 mod first_order;
+mod implicit_representation;
 mod inner_iterations;
 mod invariance;
 mod l1_regularisation;
@@ -40,6 +41,7 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .study(few_shot::FewShotStudy)
         .study(l1_regularisation::L1RegularisationStudy)
         .study(learned_loss::LearnedLossStudy)
+        .study(implicit_representation::ImplicitRepresentationStudy)
         .study(finite_temperature::FiniteTemperature)
         .study(truth::Truth)
         .study(digits::DigitsStudy::default())

@@ -6,6 +6,7 @@ mod hyper_cleaning;
 pub mod invariance;
 pub mod l1_regularisation;
 pub mod learned_loss;
+pub(crate) mod implicit_representation;
 mod quadratics;
 mod sine_initialisation;
 mod synth1d;
@@ -17,6 +18,7 @@ pub use hyper_cleaning::HyperCleaning;
 pub use invariance::Invariance;
 pub use l1_regularisation::L1Regularisation;
 pub use learned_loss::LearnedLoss;
+pub use implicit_representation::{ImplicitRepresentation, Kind, Signal};
 pub use quadratics::Quadratics;
 pub use sine_initialisation::SineInitialisation;
 pub use synth1d::{OPTIMUM, Synth1d};
@@ -34,6 +36,7 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .task::<FewShot>()
         .task::<L1Regularisation>()
         .task::<LearnedLoss>()
+        .task::<ImplicitRepresentation>()
         .task::<SineInitialisation>()
 }
 

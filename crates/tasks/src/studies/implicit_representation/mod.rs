@@ -1,0 +1,240 @@
+//! Where networks start that represent signals (table meta_inr): random weights, Reptile, Reptile's outputs without its weights and its
+//! weights without their order, MAML, FO-MAML, and HPO-SGLD with and without the paper's extra term ‖λ − sg(θ*)‖².
+//!
+//! Two families, each judged by the PSNR of signals that nothing was learned from, after so many steps of plain descent:
+//!
+//!   1. images: pets at 64 × 64 pixels, SIREN of five layers of 256 with ω = 60, two inner steps of 0.01;
+//!   2. scenes: made-up lamps, of which a new one is seen in one view and judged by others; NeRF of six layers of 256, 32 inner steps of
+//!      0.5 with 128 rays each.
+//!
+//! The paper has ShapeNet's lamps, cars and chairs instead, which are not to be had. In full it takes about four minutes on one H200:
+//! a quarter of it for MAML on images from three seeds, a quarter for the two longer runs on lamps, and the rest for everything else.
+//! Quick, images are the embedded digits, lamps are smaller, and so are networks.
+
+mod show;
+mod work;
+
+use crate::tasks::ImplicitRepresentation;
+use crate::tasks::implicit_representation::NAME;
+use crate::{Config, Findings, Finished, Item, Plan, Settings, Study, label};
+use bilevel::{Adam, AnyMethod, HpoSgld, InnerOptimizer, Reptile, Result, Rmd, RmdFo, Shape};
+use work::{Adaptation, Origin, Weights};
+
+/// The folder of the images, below `--data`.
+const PETS: &str = "oxford-pets";
+/// The paper's temperature and noise scale.
+const NOISE: (f64, f64) = (1e-4, 1e-6);
+/// Signals shown as pictures.
+const SHOWN: usize = 2;
+
+/// A way to learn where to start.
+#[derive(Clone, Debug)]
+struct Way {
+    /// In labels.
+    key: &'static str,
+    /// In tables.
+    name: &'static str,
+    by: By,
+    extra: f64,
+    /// Adam at this rate; plain descent where it is negative.
+    rate: f64,
+    iterations: u32,
+    seeds: u64,
+}
+
+/// The method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Maml,
+    FirstOrder,
+    Reptile,
+    HpoSgld,
+}
+
+/// A family with the ways to learn where its networks start.
+struct Experiment {
+    /// In labels.
+    key: &'static str,
+    /// In tables.
+    name: String,
+    task: ImplicitRepresentation,
+    /// Steps after which held-out signals are judged.
+    counts: [usize; 3],
+    ways: Vec<Way>,
+    /// Seeds of random initialisations.
+    seeds: u64,
+    /// Steps to match outputs in.
+    matching: usize,
+}
+
+/// Both experiments.
+fn experiments(plan: &Plan) -> [Experiment; 2] {
+    let way = |key, name, by, (extra, rate), iterations, seeds| Way { key, name, by, extra, rate, iterations, seeds };
+    let seeds = plan.choose(1, 3);
+    let few = plan.choose(150, 1500);
+    let rate = plan.choose(1e-3, 3e-4);
+    let images = Experiment {
+        key: "images",
+        name: plan.choose("digits, 8 px", "pets, 64 px").into(),
+        task: plan.choose(ImplicitRepresentation::default(), ImplicitRepresentation::pictures(PETS, 64)),
+        counts: [2, 10, 50],
+        ways: vec![
+            way("reptile", "Reptile", By::Reptile, (0.0, rate), few, seeds),
+            way("fo-maml", "FO-MAML", By::FirstOrder, (0.0, rate), few, seeds),
+            way("maml", "MAML", By::Maml, (0.0, rate), few, seeds),
+            way("hpo-sgld", "HPO-SGLD", By::HpoSgld, (0.0, rate), few / 3, 1),
+            way("hpo-sgld-extra", "HPO-SGLD + ‖λ − sg(θ*)‖²", By::HpoSgld, (1.0, rate), few / 3, 1),
+        ],
+        seeds,
+        matching: plan.choose(300, 2000),
+    };
+    let small = ImplicitRepresentation {
+        width: 32,
+        layers: 3,
+        frequency: 3.0,
+        features: 6,
+        signals: 16,
+        held_out: 4,
+        steps: 8,
+        views: 8,
+        rays: 64,
+        samples: 16,
+        ..ImplicitRepresentation::lamps(16)
+    };
+    let task = plan.choose(small, ImplicitRepresentation::lamps(64));
+    let (some, many, rate) = (plan.choose(20, 40), 400, plan.choose(3e-3, 1e-3));
+    let mut ways = vec![
+        way("reptile", "Reptile", By::Reptile, (0.0, rate), some, seeds),
+        way("fo-maml", "FO-MAML", By::FirstOrder, (0.0, rate), some, 1),
+        way("maml", "MAML", By::Maml, (0.0, rate), some, 1),
+        way("hpo-sgld", "HPO-SGLD", By::HpoSgld, (0.0, rate), some, 1),
+        way("hpo-sgld-extra", "HPO-SGLD + ‖λ − sg(θ*)‖²", By::HpoSgld, (1.0, rate), some, seeds),
+    ];
+    if !plan.quick {
+        ways.push(way("reptile-long", "Reptile", By::Reptile, (0.0, rate), many, 1));
+        ways.push(way("hpo-sgld-extra-long", "HPO-SGLD + ‖λ − sg(θ*)‖²", By::HpoSgld, (1.0, rate), many, 1));
+    }
+    let steps = task.steps;
+    let name = format!("lamps from one view, {} px", task.side);
+    let counts = [steps, 4 * steps, 16 * steps];
+    [images, Experiment { key: "lamps", name, task, counts, ways, seeds, matching: plan.choose(300, 4000) }]
+}
+
+impl Way {
+    fn method(&self, task: &ImplicitRepresentation) -> AnyMethod {
+        let (step, steps) = (task.step, task.steps);
+        match self.by {
+            By::Maml => Rmd { step, steps, ..Rmd::default() }.into(),
+            By::FirstOrder => RmdFo { step, steps, ..RmdFo::default() }.into(),
+            By::Reptile => Reptile { step, steps, ..Reptile::default() }.into(),
+            By::HpoSgld => {
+                // The paper keeps 5 of 32.
+                let samples = (steps * 5 / 32).max(1);
+                let (temperature, noise_scale) = NOISE;
+                HpoSgld { burn_in: steps - samples, samples, step, temperature, noise_scale }.into()
+            }
+        }
+    }
+
+    fn run(&self, plan: &Plan, task: &ImplicitRepresentation, seed: u64) -> Result<Config> {
+        let task = ImplicitRepresentation { extra: self.extra, ..task.clone() };
+        let mut config = plan.run(&task)?.by(self.method(&task)).seeded(plan.seed + seed);
+        let outer = &mut config.outer;
+        outer.iterations = self.iterations;
+        outer.rate = self.rate.abs();
+        outer.optimizer = match self.rate > 0.0 {
+            true => Settings::new("adam", &InnerOptimizer::Adam(Adam::default())),
+            false => Settings::new("sgd", &InnerOptimizer::Sgd),
+        };
+        outer.schedule = Shape::Cosine { over: self.iterations, last: 0.0 }.into();
+        config.metrics.every = (self.iterations / 20).max(1);
+        config.metrics.diagnose = 0;
+        config.checkpoint.every = self.iterations;
+        Ok(config)
+    }
+}
+
+impl Experiment {
+    fn learning(&self, way: &Way, seed: u64) -> String {
+        label(&format!("{} {} seed {seed}", self.key, way.key))
+    }
+
+    fn judged(&self, origin: &str, seed: u64) -> String {
+        label(&format!("{} {origin} seed {seed} judged", self.key))
+    }
+
+    fn adaptation(&self, plan: &Plan, origin: Origin, seed: u64) -> Adaptation {
+        let counts = [&[0], &self.counts[..]].concat();
+        let pictures = if seed == 0 { SHOWN } else { 0 };
+        Adaptation { task: self.task.clone(), seed: plan.seed + seed, origin, counts, pictures }
+    }
+
+    /// Why it cannot be done, where it cannot.
+    fn missing(&self, plan: &Plan) -> Option<String> {
+        let source = &self.task.source;
+        let there = source.is_empty() || plan.data.as_ref().is_some_and(|data| data.join(source).exists());
+        (!there).then(|| {
+            format!(
+                "{source} is not there; get it with 'bilevel data fetch {source}' and say where it is with --data DIR"
+            )
+        })
+    }
+}
+
+/// The study.
+pub(super) struct ImplicitRepresentationStudy;
+
+impl Study for ImplicitRepresentationStudy {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn title(&self) -> &str {
+        "Where networks start that represent images and scenes"
+    }
+
+    fn items(&self, plan: &Plan) -> Result<Vec<Item>> {
+        let mut items = vec![];
+        for experiment in experiments(plan).iter().filter(|experiment| experiment.missing(plan).is_none()) {
+            for seed in 0..experiment.seeds {
+                let adaptation = experiment.adaptation(plan, Origin::Random, seed);
+                items.push(Item::measure(experiment.judged("random", seed), adaptation));
+            }
+            for way in &experiment.ways {
+                for seed in 0..way.seeds {
+                    items.push(Item::run(experiment.learning(way, seed), way.run(plan, &experiment.task, seed)?));
+                }
+            }
+        }
+        Ok(items)
+    }
+
+    fn next(&self, plan: &Plan, done: &Finished) -> Result<Vec<Item>> {
+        let mut items = vec![];
+        for experiment in experiments(plan).iter().filter(|experiment| experiment.missing(plan).is_none()) {
+            for way in &experiment.ways {
+                for seed in 0..way.seeds {
+                    let run = done.run(&experiment.learning(way, seed))?;
+                    if !run.arrived() || done.get(&experiment.judged(way.key, seed)).is_some() {
+                        continue;
+                    }
+                    let weights = || Weights(run.lambda.clone());
+                    let mut judge = |name: &str, origin: Origin| {
+                        let adaptation = experiment.adaptation(plan, origin, seed);
+                        items.push(Item::measure(experiment.judged(name, seed), adaptation));
+                    };
+                    judge(way.key, Origin::Learned(weights()));
+                    if way.key == "reptile" {
+                        judge(show::MATCHED, Origin::Matched(weights(), experiment.matching));
+                        judge(show::SHUFFLED, Origin::Shuffled(weights()));
+                    }
+                }
+            }
+        }
+        Ok(items)
+    }
+
+    fn findings(&self, plan: &Plan, done: &Finished) -> Result<Findings> {
+        show::findings(plan, done)
+    }
+}
