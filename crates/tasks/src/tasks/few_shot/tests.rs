@@ -31,7 +31,7 @@ fn moved(leaves: &[Array], by: f64) -> Vec<Array> {
     let one = |leaf: &Array| {
         let along = wave(leaf.len());
         let values = leaf.to_f64().iter().zip(along).map(|(value, along)| value + by * along).collect();
-        Array::from_f64(leaf.shape().to_vec(), values).unwrap()
+        Array::from_f64(leaf.shape(), values).unwrap()
     };
     leaves.iter().map(one).collect()
 }
