@@ -383,6 +383,40 @@ fn hpo_sgld_equals_the_papers_formula_in_dense_matrices() {
     }
 }
 
+/// With f = L_T = ½(θ − c)ᵀH(θ − c), θ⁰ = λ, A = I − γH and u = f_θ(λ), the exact derivative of the last of T steps is A²ᵀu. The printed
+/// recursion gives (Aᵀ⁺¹ + Aᵀ − A)·u (powers T+1, T and 1), whose sign for long chains is the opposite: it goes uphill.
+#[test]
+fn the_printed_recursion_on_a_quadratic_has_powers_of_its_own_and_changes_its_sign() {
+    let (curvatures, centre, lambda, step) = ([0.1, 0.7, 2.0], [1.0, -0.5, 0.25], [0.4, 0.3, -0.8], 0.05);
+    let numbers = |of: [f64; 3]| Array::from_f64([3], of.to_vec()).unwrap();
+    let loss = |s: &bilevel::Scope, t: bilevel::Tensor| ((t - s.data("c")).square() * s.data("h")).sum_all() * 0.5;
+    let problem = Problem::new(Leaf(Variable::fixed(numbers(lambda))), Leaf(Variable::constant([3], 0.0)))
+        .data("h", numbers(curvatures))
+        .data("c", numbers(centre))
+        .start(|_, l| *l)
+        .inner(move |s, _, t| loss(s, t.0))
+        .outer(move |s, _, t| loss(s, t.0))
+        .build()
+        .unwrap();
+    for steps in [1, 2, 5, 40] {
+        let t = steps as i32;
+        let formula = |of: &dyn Fn(f64) -> f64| -> Vec<f64> {
+            let slope = |i: usize| curvatures[i] * (lambda[i] - centre[i]);
+            (0..3).map(|i| of(1.0 - step * curvatures[i]) * slope(i)).collect()
+        };
+        let printed = HpoSgld { burn_in: steps - 1, samples: 1, step, temperature: 0.0, ..HpoSgld::default() };
+        let (found, _) = once(&printed, &problem, Key::from_seed(0));
+        let expected = formula(&|a| a.powi(t + 1) + a.powi(t) - a);
+        assert!(apart(&flat(&found.value), &expected) < 1e-13, "{steps} steps: {:?} {expected:?}", flat(&found.value));
+        let (exact, _) = once(&Rmd { step, steps, ..Rmd::default() }, &problem, Key::from_seed(0));
+        let truth = formula(&|a| a.powi(2 * t));
+        assert!(apart(&flat(&exact.value), &truth) < 1e-13, "{steps} steps: {:?} {truth:?}", flat(&exact.value));
+        // γTH = ½ is where the sign flips, to first order: at 40 steps the curvatures 0.7 and 2 are beyond it, and 0.1 is not.
+        let agree: Vec<bool> = expected.iter().zip(&truth).map(|(printed, exact)| printed * exact > 0.0).collect();
+        assert_eq!(agree, if steps == 40 { [true, false, false] } else { [true; 3] }, "{steps} steps");
+    }
+}
+
 // ---- The design's table ----
 
 /// Plain SGD on λ with θ warm; the last λ and the θ from before the last update, to four digits.

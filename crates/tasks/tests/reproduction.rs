@@ -232,6 +232,25 @@ fn the_truth_suite_finds_no_claim_broken_and_says_where_no_hypergradient_exists(
 }
 
 #[test]
+fn every_few_shot_method_learns_tasks_and_is_judged_on_all_their_queries() {
+    let found = report("few-shot");
+    let methods =
+        ["MAML", "FO-MAML", "iMAML", "Reptile", "ProtoNet", "BMAML", "ABML", "Exact Langevin adjoint", "HPO-SGLD"];
+    for method in methods {
+        let row = |metric: &str| found.rows.iter().find(|r| r.method == method && r.metric == metric).unwrap();
+        let accuracy = row("accuracy, %");
+        assert!((15.0..=100.0).contains(&accuracy.ours.unwrap()), "{accuracy:?}");
+        assert_eq!(accuracy.verdict, Verdict::NotClaimed, "so few iterations claim nothing");
+        assert!((0.0..=100.0).contains(&row("expected calibration error, %").ours.unwrap()));
+    }
+    let accuracy = |method: &str| row("few-shot", method, "Omniglot, 5-way 1-shot", "accuracy, %").ours.unwrap();
+    for method in ["MAML", "FO-MAML", "iMAML"] {
+        assert!(accuracy(method) > 30.0, "guessing has 20, {method} {}", accuracy(method));
+    }
+    assert_eq!(plots("few-shot").len(), 2, "losses, and a reliability diagram");
+}
+
+#[test]
 fn times_are_ratios_to_reverse_mode() {
     let rows = &report("wall-clock").rows;
     assert_eq!(rows[0].ours, Some(1.0));

@@ -143,7 +143,7 @@ impl Tasks {
         let method = Rmd { step, steps, ..Rmd::default() };
         let entry = self.entry("MAML", task, method, sgd(step, if steps == 1 { 3 } else { 10 }));
         let full = if steps == 1 { 6000 } else { 900 };
-        self.published(Entry { outer: (adam(), 2e-3, self.iterations(60, full)), ..entry }, MAML)
+        self.published(Entry { outer: (adam(), 3e-3, self.iterations(60, full)), ..entry }, MAML)
     }
 
     fn fo_maml(&self) -> Entry {

@@ -1,7 +1,8 @@
 //! The study for people: rows with their verdicts, a table for each kind of task, curves and reliability diagrams.
 
-use super::NAME;
 use super::plan::{Entry, Held, Setup};
+use super::{NAME, POINTS};
+use crate::run::IterationRow;
 use crate::tasks::few_shot::Judgement;
 use crate::{Findings, Finished, FinishedRun, Plan, Row, Series, Verdict, figure};
 use bilevel::Result;
@@ -9,6 +10,8 @@ use bilevel_report::{Axis, Column, Curve, Plot, Section, Table};
 
 /// Within so many points of a published accuracy it counts as the same.
 const NEAR: f64 = 1.0;
+/// A loss above this is off the plot: guessing among 20 classes has a loss of 3.
+const WORST: f64 = 10.0;
 
 /// What became of a method on tasks of one kind.
 struct Outcome<'a> {
@@ -166,18 +169,23 @@ fn sentence(setup: &Setup, outcomes: &[Outcome]) -> Option<String> {
     ))
 }
 
-/// Accuracy on the tasks of the training, over its iterations, each curve as a share of its whole.
+/// The loss on the queries of the training tasks over the iterations, each curve as a share of its whole, averaged over stretches of it.
 fn curves(setup: &Setup, outcomes: &[Outcome]) -> Option<Section> {
     let one = |outcome: &Outcome| -> Option<Series> {
-        let run = outcome.run?;
+        let rows = &outcome.run?.history.rows;
+        let stretch = rows.len().div_ceil(POINTS as usize).max(1);
         let whole = f64::from(outcome.entry.outer.2);
-        let points = run.history.measure("query accuracy");
-        let points: Vec<(f64, f64)> = points.into_iter().map(|(at, share)| (at / whole, 100.0 * share)).collect();
+        let point = |rows: &[IterationRow]| {
+            let losses: Vec<f64> = rows.iter().filter_map(|row| row.outer_loss).collect();
+            let mean = losses.iter().sum::<f64>() / losses.len() as f64;
+            (mean.is_finite() && mean < WORST).then_some((f64::from(rows.last()?.iteration) / whole, mean))
+        };
+        let points: Vec<(f64, f64)> = rows.chunks(stretch).filter_map(point).collect();
         (!points.is_empty()).then(|| (outcome.title(), points))
     };
     let series: Vec<Series> = outcomes.iter().filter_map(one).collect();
-    let title = format!("{}: accuracy on the queries of new training tasks", setup.name);
-    (!series.is_empty()).then(|| Section::Plot(figure(title, "share of the training", "accuracy, %", series)))
+    let title = format!("{}: loss on the queries of the training tasks", setup.name);
+    (!series.is_empty()).then(|| Section::Plot(figure(title, "share of the training", "outer loss", series)))
 }
 
 fn reliability(setup: &Setup, outcomes: &[Outcome]) -> Section {

@@ -127,7 +127,7 @@ impl Batch {
         self.learner != Learner::Prototypes
     }
 
-    /// θ⁰: copies of λ, or, for prototypes, zeros.
+    /// θ⁰: copies of λ; prototypes may start anywhere.
     pub fn start(&self, s: &Scope, lambda: &Learned<Tensor>) -> Adapted<Tensor> {
         let all = self.tasks * self.copies;
         match self.learner {
@@ -146,8 +146,8 @@ impl Batch {
                 Adapted { network: Some(lambda.network.map(each)), log_spread: None, prototypes: None }
             }
             Learner::Prototypes => {
-                let zeros = s.graph().constant(0.0, [self.tasks, self.shots.ways, self.network.classes], s.dtype());
-                Adapted { network: None, log_spread: None, prototypes: Some(zeros) }
+                let anywhere = s.normal([self.tasks, self.shots.ways, self.network.classes]);
+                Adapted { network: None, log_spread: None, prototypes: Some(anywhere) }
             }
         }
     }

@@ -20,6 +20,7 @@ use bilevel::{
     Adam, Array, DType, Error, InnerOptimizer, Key, Precision, Problem, Result, Session, Shots, Trainer, Variable,
 };
 use bilevel_models::Conv4Config;
+use bilevel_report::{Panel, Pictures, Section};
 use images::{Parts, pixels};
 use judge::Number;
 use learner::{Adapted, Batch, Learned};
@@ -274,12 +275,10 @@ impl Task for FewShot {
         self.check()?;
         let parts = Parts::of(self, context)?;
         let batch = self.batch(LEARN, self.tasks, 1);
-        let judged = batch.clone();
         let mut builder = self
             .losses(&batch, context.dtype)?
             .data(LEARN, pixels(&parts.learn, context.dtype)?)
-            .classes(LEARN, parts.learn.to_classes()?)
-            .measure("query accuracy", move |s, l, t| judged.accuracies(s, l, t).mean_all());
+            .classes(LEARN, parts.learn.to_classes()?);
         if self.test_tasks > 0 {
             let (batch, steps) = (self.batch(TEST, self.test_tasks, 1), self.loop_of());
             builder = builder
@@ -306,6 +305,33 @@ impl Task for FewShot {
 
     fn reads_data(&self) -> bool {
         self.dataset != ImageSet::Omniglot
+    }
+
+    /// Some of what λ was learned for: a class per panel, one image to learn from and the first to be judged on.
+    fn show(&self, _lambda: &[LambdaLeaf], context: &Context) -> Vec<Section> {
+        let Ok(parts) = Parts::of(&FewShot { classes: self.ways, rotations: false, ..self.clone() }, context) else {
+            return vec![];
+        };
+        let (Ok(classes), [_, _, rows, columns]) = (parts.test.to_classes(), parts.test.images.shape()) else {
+            return vec![];
+        };
+        let grey = |row: i32| -> Vec<f64> {
+            let image = parts.test.images.image(row as usize);
+            let mean =
+                |at: usize| image[at..].iter().step_by(rows * columns).map(|pixel| f64::from(*pixel)).sum::<f64>();
+            (0..rows * columns).map(mean).map(|sum| 1.0 - sum / (255 * image.len() / (rows * columns)) as f64).collect()
+        };
+        let panel = |(class, what, number): (usize, &str, usize)| {
+            let values = grey(*classes.rows(class).get(number)?);
+            Some(Panel { title: format!("{what} {}", class + 1), rows, columns, values })
+        };
+        let panels = [("learn", 0), ("judge", self.shots)].into_iter();
+        let panels = panels.flat_map(|(what, number)| (0..self.ways.min(5)).map(move |class| (class, what, number)));
+        let pictures = Pictures {
+            title: "A task of classes to test on: an image of each to learn from, and one to be judged on".into(),
+            panels: panels.filter_map(panel).collect(),
+        };
+        vec![Section::Pictures(pictures)]
     }
 
     fn picture(&self) -> Option<Picture> {
