@@ -141,5 +141,9 @@ mod tests {
         refused("hyper-cleaning", "corrupted", 1.5);
         refused("hyper-cleaning", "clean", 600.0);
         refused("sine-initialisation", "hidden", 0.0);
+        refused("l1-regularisation", "train", 0.0);
+        refused("l1-regularisation", "start", -1.0);
+        refused("learned-loss", "batch", 0.0);
+        refused("learned-loss", "validation", 1.0);
     }
 }
