@@ -153,5 +153,9 @@ mod tests {
         refused("few-shot", "ways", 1.0);
         refused("few-shot", "tasks", 0.0);
         refused("few-shot", "prior", -1.0);
+        refused("l1-regularisation", "train", 0.0);
+        refused("l1-regularisation", "start", -1.0);
+        refused("learned-loss", "batch", 0.0);
+        refused("learned-loss", "validation", 1.0);
     }
 }

@@ -52,9 +52,9 @@ impl Scale {
         Scale {
             sets: vec![PictureSet::Digits],
             seeds: 2,
-            long: 20,
-            short: 10,
-            looks: 5,
+            long: 60,
+            short: 60,
+            looks: 6,
             grid: vec![0.0, 1e-4, 1e-3, 1e-2],
             rounds: 0,
         }

@@ -72,7 +72,7 @@ pub(super) fn sections(scale: &Scale, found: &Found) -> Vec<Section> {
     if found.set == scale.sets[0] {
         sections.extend(ablation(found).map(Section::Plot));
     }
-    let shown = [MAIN, ("IFT-CG", "(0.01, 3), rate 5e-4"), ("Langevin adjoint", "rate 5e-4")];
+    let shown = [MAIN, ("IFT-CG", "(0.01, 3), Gauss-Newton, rate 5e-4"), ("Langevin adjoint", "rate 5e-4")];
     let layers: Vec<(String, &[LayerPenalties])> = shown
         .iter()
         .filter_map(|(method, setting)| found.entry(method, setting))

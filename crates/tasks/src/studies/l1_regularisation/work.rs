@@ -8,8 +8,8 @@ use crate::tasks::L1Regularisation;
 use crate::tasks::l1_regularisation::{Granularity, LayerPenalties, MEASURES, layers};
 use crate::{Context, Device, LambdaLeaf, Measure, Place, Settings};
 use bilevel::{
-    Array, DType, Driver, InnerLoop, Iteration, Key, Measures, Method, Named, Problem, Recorder, Result, Session,
-    StopReason, Trainer,
+    Array, DType, Driver, Error, InnerLoop, Iteration, Key, Measures, Method, Named, Problem, Recorder, Result,
+    Session, StopReason, Trainer,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -167,6 +167,23 @@ pub(super) struct Learned {
     pub held: Option<f64>,
 }
 
+impl Learned {
+    /// By a method that cannot work here, for this reason.
+    fn refused(why: String) -> Self {
+        Learned {
+            errors: None,
+            way: vec![],
+            retrained: None,
+            iterations: 0,
+            diverged: Some(format!("could not begin: {why}")),
+            price: 0.0,
+            milliseconds: None,
+            layers: vec![],
+            held: None,
+        }
+    }
+}
+
 impl Measure for Learning {
     type Found = Learned;
 
@@ -175,7 +192,7 @@ impl Measure for Learning {
         let (problem, theta) = &*warm;
         let task = &self.setup.task;
         let (recorder, iterations, progress) = (Recorder::new(), self.iterations, place.progress.clone());
-        let outcome = Driver::new(problem, place.registry.read_method(&self.method)?)
+        let run = Driver::new(problem, place.registry.read_method(&self.method)?)
             .boxed_executor(place.boxed_executor())
             .theta(theta)
             .rate(self.rate)
@@ -188,7 +205,11 @@ impl Measure for Learning {
             .on_iteration(move |iteration: &Iteration, _: &_| {
                 progress(f64::from(iteration.number) / f64::from(iterations))
             })
-            .run()?;
+            .run();
+        let outcome = match run {
+            Err(error @ Error::NotApplicable { .. }) => return Ok(Learned::refused(error.to_string())),
+            outcome => outcome?,
+        };
         let way: Vec<(u32, Errors)> = recorder
             .iterations()
             .iter()
@@ -202,7 +223,7 @@ impl Measure for Learning {
                 let trained = training.executor(place.executor.clone()).stop_signal(place.signal.clone()).run();
                 match trained {
                     Ok(trained) => Errors::of(|name| trained.measures.get(name).copied()),
-                    Err(bilevel::Error::Diverged { .. }) => None,
+                    Err(Error::Diverged { .. }) => None,
                     Err(other) => return Err(other),
                 }
             }

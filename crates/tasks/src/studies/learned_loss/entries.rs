@@ -107,6 +107,7 @@ pub(super) fn entries(task: &LearnedLoss) -> Vec<Entry> {
         all.push(if tau == 0.01 { Entry { reference: Some(49.7), ..argued(row) } } else { row });
     }
     all.push(argued(entry("Langevin adjoint", "10 steps".into(), adjoint(step), None)));
+    all.push(argued(entry("IFT-CG", "(1, 2), more regularised".into(), cg(step, 1.0, 2), None)));
     let by_adam = [
         ("HPO-SGLD", hpo_sgld(step, 0.01), Some(46.5)),
         ("RMD", rmd(step, STEPS), Some(41.1)),

@@ -8,8 +8,8 @@ use crate::tasks::LearnedLoss;
 use crate::tasks::learned_loss::{COEFFICIENTS, MEASURES};
 use crate::{Context, Device, Measure, Place, Settings, Task};
 use bilevel::{
-    Array, DType, Driver, Evaluator, InnerLoop, Iteration, Key, Problem, Recorder, Result, Session, State, StopReason,
-    Trainer, Tree,
+    Array, DType, Driver, Error, Evaluator, InnerLoop, Iteration, Key, Problem, Recorder, Result, Session, State,
+    StopReason, Trainer, Tree,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -136,6 +136,12 @@ pub(super) struct Learned {
 }
 
 impl Learned {
+    /// By a method that cannot work here, for this reason.
+    fn refused(why: String) -> Self {
+        let diverged = Some(format!("could not begin: {why}"));
+        Learned { scores: None, way: vec![], coefficients: vec![], diverged, price: 0.0, milliseconds: None }
+    }
+
     /// The loss it found, where it did not diverge.
     pub fn loss(&self) -> Option<Coefficients> {
         Coefficients::try_from(&self.coefficients[..]).ok().filter(|_| self.diverged.is_none())
@@ -148,7 +154,7 @@ impl Measure for Learning {
     fn take(&self, place: &Place) -> Result<Learned> {
         let problem = self.setup.problem(place)?;
         let (recorder, iterations, progress) = (Recorder::new(), self.iterations, place.progress.clone());
-        let outcome = Driver::new(&problem, place.registry.read_method(&self.method)?)
+        let run = Driver::new(&problem, place.registry.read_method(&self.method)?)
             .boxed_executor(place.boxed_executor())
             .optimizer(place.registry.read_optimizer(&self.optimizer)?)
             .rate(self.rate)
@@ -162,7 +168,11 @@ impl Measure for Learning {
             .on_iteration(move |iteration: &Iteration, _: &_| {
                 progress(f64::from(iteration.number) / f64::from(iterations));
             })
-            .run()?;
+            .run();
+        let outcome = match run {
+            Err(error @ Error::NotApplicable { .. }) => return Ok(Learned::refused(error.to_string())),
+            outcome => outcome?,
+        };
         let diverged = matches!(outcome.reason, StopReason::Diverged(_)).then(|| outcome.reason.to_string());
         let seen = recorder.iterations();
         let scores = |iteration: &Iteration| Scores::of(|name| iteration.measures.get(name));

@@ -153,3 +153,102 @@ fn batch_loss(s: &Scope, part: &str, batch: usize, logits: impl Fn(Tensor) -> Te
     let (x, y) = batch_of(s, part, batch);
     cross_entropy(logits(x), y)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::photographs::{PerClass, PictureSet};
+    use bilevel::{Cpu, Rmd};
+    use bilevel_data::Images;
+    use bilevel_models::efficientnet::StageConfig;
+    use bilevel_models::{EfficientNet, EfficientNetConfig, Mlp, MlpConfig, Statistics, with_frozen_statistics};
+
+    /// Pictures of three classes that are different everywhere.
+    fn pictures(count: usize, side: usize, seed: usize) -> LabelledImages {
+        let size = 3 * side * side;
+        let pixels = (0..count * size).map(|i| ((i * 7919 + seed * 104_729) % 251) as u8).collect();
+        let images = Images::new([count, 3, side, side], pixels).unwrap();
+        let labels = (0..count as i32).map(|row| row % 3).collect();
+        LabelledImages::new(images, labels, ["a", "b", "c"].map(String::from).to_vec()).unwrap()
+    }
+
+    fn small_efficientnet() -> Ingredients<EfficientNet<Variable>> {
+        let stage = |stride, expansion, channels| StageConfig { blocks: 1, kernel: 3, stride, expansion, channels };
+        let stages = vec![stage(1, 1, 3), stage(2, 2, 4)];
+        let config = EfficientNetConfig { channels: 3, stem: 4, stages, top: 6, classes: 3 };
+        Ingredients {
+            model: with_frozen_statistics(&config.build().unwrap()),
+            forward: Arc::new(|net: &EfficientNet<Tensor>, x| net.forward(x, Statistics::Running)),
+            parts: Parts {
+                train: pictures(6, 8, 1),
+                validation: pictures(6, 8, 2),
+                second: pictures(3, 8, 3),
+                test: pictures(6, 8, 4),
+            },
+            normalisation: None,
+            batch: 4,
+            dtype: DType::F64,
+        }
+    }
+
+    /// A perceptron without corners, and weights away from 0, where |θ| has one.
+    fn smooth_perceptron() -> Ingredients<Mlp<Variable>> {
+        let model = MlpConfig::tanh([192, 3, 3]).build().unwrap();
+        let Ingredients { parts, normalisation, batch, dtype, .. } = small_efficientnet();
+        Ingredients {
+            model: model.map(|leaf| Variable::uniform(leaf.shape(), 0.02, 0.1)),
+            forward: Arc::new(|net: &Mlp<Tensor>, x: Tensor| net.forward(x.reshape([x.dim(0), 192]))),
+            parts,
+            normalisation,
+            batch,
+            dtype,
+        }
+    }
+
+    const ALL: [Granularity; 4] = [Granularity::Weight, Granularity::Filter, Granularity::Layer, Granularity::One];
+
+    fn checked(problem: &Problem) -> bilevel::ProblemReport {
+        let method = Rmd { step: 0.01, steps: 2, ..Rmd::default() };
+        problem.check().executor(Cpu::with_threads(1)).method(method).seed(3).run().unwrap()
+    }
+
+    #[test]
+    fn derivatives_of_both_losses_are_those_of_differences_for_every_granularity() {
+        for granularity in ALL {
+            let report = checked(&smooth_perceptron().problem(granularity, 0.01).unwrap());
+            assert!(report.passed(1e-6), "{granularity:?}: {report}");
+        }
+    }
+
+    #[test]
+    fn derivatives_through_training_are_those_of_differences_for_every_granularity() {
+        for granularity in ALL {
+            let report = checked(&small_efficientnet().problem(granularity, 0.01).unwrap());
+            assert!(report.methods[0].training().unwrap().error < 1e-6, "{granularity:?}: {report}");
+        }
+    }
+
+    #[test]
+    fn a_run_starts_from_what_the_warm_up_found() {
+        let ingredients = small_efficientnet();
+        let (cpu, signal) = (Cpu::with_threads(1), StopSignal::new());
+        let warm = |steps| ingredients.warmed_up((0.05, steps), Precision::Full, 1, &cpu, &signal).unwrap();
+        let (cold, warm) = (warm(0), warm(40));
+        assert_ne!(cold, warm);
+        let problem = small_efficientnet().starting_at(&warm).unwrap().problem(Granularity::Layer, 0.0).unwrap();
+        let session = Session::new(&problem, &cpu).unwrap();
+        let state = session.state(Key::from_seed(9)).unwrap();
+        assert_eq!(problem.theta_of(&state.theta).unwrap(), warm);
+    }
+
+    #[test]
+    fn training_on_both_parts_sees_all_their_pictures() {
+        let each = PerClass { train: 2, validation: 3, second: 1, test: 4 };
+        let parts = PictureSet::Digits.parts(None, 0, each, 5).unwrap();
+        let counts = [&parts.train, &parts.validation, &parts.second, &parts.test].map(LabelledImages::count);
+        assert_eq!(counts, [20, 30, 10, 40]);
+        assert_eq!(joined(&parts.train, &parts.validation).unwrap().count(), 50);
+        let other = PictureSet::Digits.parts(None, 0, each, 6).unwrap();
+        assert_ne!(parts.train, other.train);
+    }
+}

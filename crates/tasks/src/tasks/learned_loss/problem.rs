@@ -89,3 +89,76 @@ where
         problem.build().map(Problem::erase)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tasks::learned_loss::FirstLoss;
+    use bilevel::{Array, Cpu, Rmd};
+    use bilevel_data::Images;
+    use bilevel_models::alexnet::LayerConfig;
+    use bilevel_models::{AlexNet, AlexNetConfig, Mlp, MlpConfig, Statistics, WideResNet, WideResNetConfig};
+
+    fn pictures(count: usize, seed: usize) -> LabelledImages {
+        let pixels = (0..count * 3 * 64).map(|i| ((i * 7919 + seed * 104_729) % 251) as u8).collect();
+        let images = Images::new([count, 3, 8, 8], pixels).unwrap();
+        let labels = (0..count as i32).map(|row| row % 3).collect();
+        LabelledImages::new(images, labels, ["a", "b", "c"].map(String::from).to_vec()).unwrap()
+    }
+
+    fn ingredients<M: Tree>(model: M, forward: Forward<M>, first: FirstLoss, plain: bool) -> Ingredients<M> {
+        let coefficients = Array::from_f64([8], first.coefficients(3).to_vec()).unwrap();
+        Ingredients {
+            model,
+            forward,
+            parts: Parts { train: pictures(8, 1), validation: pictures(6, 2), test: pictures(6, 3) },
+            normalisation: Some(Normalisation { mean: vec![0.5; 3], deviation: vec![0.25; 3] }),
+            coefficients: Variable::fixed(coefficients),
+            batch: 4,
+            augment: true,
+            plain,
+            dtype: DType::F64,
+        }
+    }
+
+    fn checked(problem: &Problem) -> bilevel::ProblemReport {
+        let method = Rmd { step: 0.01, steps: 2, ..Rmd::default() };
+        problem.check().executor(Cpu::with_threads(1)).method(method).seed(5).run().unwrap()
+    }
+
+    #[test]
+    fn derivatives_of_both_losses_are_those_of_differences() {
+        for first in [FirstLoss::CrossEntropy, FirstLoss::Brier] {
+            let model = MlpConfig::tanh([192, 4, 3]).build().unwrap();
+            let forward: Forward<Mlp<Variable>> =
+                Arc::new(|_, net: &Mlp<Tensor>, x: Tensor| net.forward(x.reshape([x.dim(0), 192])));
+            let report = checked(&ingredients(model, forward, first, false).problem().unwrap());
+            assert!(report.passed(1e-6), "{report}");
+        }
+    }
+
+    #[test]
+    fn derivatives_through_training_are_those_of_differences() {
+        let features = vec![LayerConfig::same(3, 3, true), LayerConfig::same(4, 3, false)];
+        let config = AlexNetConfig { image: [8, 8], channels: 3, features, hidden: vec![5], classes: 3 };
+        let forward: Forward<AlexNet<Variable>> = Arc::new(|_, net: &AlexNet<Tensor>, x| net.forward(x));
+        let alexnet = ingredients(config.build().unwrap(), forward, FirstLoss::CrossEntropy, false);
+        let model = WideResNetConfig { stem: 4, ..WideResNetConfig::new(10, 1, 3) }.build().unwrap();
+        let forward: Forward<WideResNet<Variable>> =
+            Arc::new(|s, net: &WideResNet<Tensor>, x| net.forward(x, Statistics::Tracked(s)));
+        let wide_resnet = ingredients(model, forward, FirstLoss::CrossEntropy, false);
+        for problem in [alexnet.problem().unwrap(), wide_resnet.problem().unwrap()] {
+            let report = checked(&problem);
+            assert!(report.methods[0].training().unwrap().error < 1e-6, "{report}");
+        }
+    }
+
+    #[test]
+    fn a_plain_task_trains_with_cross_entropy_whatever_the_coefficients_are() {
+        let features = vec![LayerConfig::same(3, 3, true)];
+        let config = AlexNetConfig { image: [8, 8], channels: 3, features, hidden: vec![], classes: 3 };
+        let forward: Forward<AlexNet<Variable>> = Arc::new(|_, net: &AlexNet<Tensor>, x| net.forward(x));
+        let problem = ingredients(config.build().unwrap(), forward, FirstLoss::Brier, true).problem().unwrap();
+        assert_eq!(problem.idle_hyperparameters().unwrap(), ["coefficients"]);
+    }
+}
