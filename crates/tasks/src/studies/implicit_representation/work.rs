@@ -62,7 +62,9 @@ impl Measure for Adaptation {
 
     fn take(&self, place: &Place) -> Result<Found> {
         let context = Context { seed: self.seed, data: place.data.clone(), dtype: DType::F32 };
-        let family = Family::read(&self.task, &context)?;
+        // Those that were held out are the first, however many others there are.
+        let task = ImplicitRepresentation { signals: 1, tasks: 1, ..self.task.clone() };
+        let family = Family::read(&task, &context)?;
         let (key, executor) = (Key::from_seed(self.seed), &*place.executor);
         let random = || State::initial(&*family.adapting(DType::F32)?, executor, key)?.lambda.arrays();
         let mut apart = None;

@@ -123,20 +123,18 @@ impl Family {
         let task = &self.task;
         // Training does not see the last fifth of the views, by which λ is judged.
         let seen = task.views - (task.views / 5).max(1);
-        let losses = Losses { family: self.light(), tasks: task.tasks, drawn: Some(self.learn.count) };
+        let losses = self.losses(task.tasks, Some(self.learn.count));
         self.problem(&self.learn, losses, [0..seen, seen..task.views], dtype)
     }
 
     /// Training on every held-out signal from λ: an image as it is, a scene from its first view.
     pub fn adapting(&self, dtype: DType) -> Result<Problem> {
-        let losses = Losses { family: self.light(), tasks: self.held_out.count, drawn: None };
+        let losses = self.losses(self.held_out.count, None);
         self.problem(&self.held_out, losses, [0..1, 0..1], dtype)
     }
 
-    /// The family without its signals, for closures that read them as data.
-    fn light(&self) -> Family {
-        let none = || Part { count: 0, colours: vec![], cameras: vec![] };
-        Family { learn: none(), held_out: none(), ..self.clone() }
+    fn losses(&self, tasks: usize, drawn: Option<usize>) -> Losses {
+        Losses { task: self.task.clone(), fixed: self.frequencies.is_some(), tasks, drawn }
     }
 
     fn problem(&self, part: &Part, losses: Losses, [inner, outer]: [Range<usize>; 2], dtype: DType) -> Result<Problem> {
@@ -162,7 +160,7 @@ impl Family {
                 if extra == 0.0 { error } else { error + apart(lambda, nets) * (extra / tasks as f64) }
             });
         if losses.drawn.is_some() && self.task.signal == Signal::Images && self.task.steps <= SHORT {
-            let held = Losses { family: self.light(), tasks: self.held_out.count, drawn: None };
+            let held = self.losses(self.held_out.count, None);
             builder = builder
                 .data("held-out colours", self.colours(&self.held_out)?)
                 .measure("PSNR of held-out images", move |s, lambda, _| held.after_training(s, lambda));
@@ -188,7 +186,9 @@ fn decibels(errors: Tensor) -> Tensor {
 /// What the losses are made of: so many signals side by side, drawn from so many or all there are.
 #[derive(Clone)]
 struct Losses {
-    family: Family,
+    task: ImplicitRepresentation,
+    /// The frequencies of the first layer are data.
+    fixed: bool,
     tasks: usize,
     drawn: Option<usize>,
 }
@@ -197,7 +197,7 @@ impl Losses {
     /// The mean squared error of every signal, `[tasks]`.
     fn errors(&self, s: &Scope, nets: &Network<Tensor>, views: &Range<usize>) -> Tensor {
         let rows = self.drawn.map(|count| s.episode().epochs(count, self.tasks));
-        match self.family.task.signal {
+        match self.task.signal {
             Signal::Images => {
                 let all = s.data("colours");
                 self.of_images(s, nets, rows.map_or(all, |rows| all.take(rows)))
@@ -207,14 +207,14 @@ impl Losses {
     }
 
     fn of_images(&self, s: &Scope, nets: &Network<Tensor>, images: Tensor) -> Tensor {
-        let frequencies = self.family.frequencies.as_ref().map(|_| s.data("frequencies"));
+        let frequencies = self.fixed.then(|| s.data("frequencies"));
         let colours = nets.colours(self.tasks, s.data("coordinates"), frequencies);
         (colours - images).square().mean([1, 2])
     }
 
     /// Over rays of these views, drawn afresh.
     fn of_views(&self, s: &Scope, nets: &Network<Tensor>, scenes: Option<Tensor>, views: &Range<usize>) -> Tensor {
-        let ImplicitRepresentation { rays, samples, near, far, side, views: all, .. } = self.family.task;
+        let ImplicitRepresentation { rays, samples, near, far, side, views: all, .. } = self.task;
         let (tasks, pixels) = (self.tasks, side * side);
         let count = tasks * rays;
         let whole = |value: Tensor| value.convert(DType::I32);
@@ -240,11 +240,11 @@ impl Losses {
     fn after_training(&self, s: &Scope, lambda: &Network<Tensor>) -> Tensor {
         let images = s.data("held-out colours");
         let mut nets = same_for_tasks(lambda, self.tasks);
-        for _ in 0..self.family.task.steps {
+        for _ in 0..self.task.steps {
             let leaves: Vec<Tensor> = nets.leaves().into_iter().copied().collect();
             // A tensor that could not be made carries its error, and so does the loss computed from it.
             let Ok(slopes) = gradient_or_zeros(self.of_images(s, &nets, images).sum_all(), &leaves) else { break };
-            let moved = leaves.iter().zip(slopes).map(|(leaf, slope)| *leaf - slope * self.family.task.step);
+            let moved = leaves.iter().zip(slopes).map(|(leaf, slope)| *leaf - slope * self.task.step);
             match nets.rebuild(moved) {
                 Ok(next) => nets = next,
                 Err(_) => break,

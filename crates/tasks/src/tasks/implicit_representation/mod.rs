@@ -138,7 +138,7 @@ impl ImplicitRepresentation {
             side,
             signals: 1024,
             held_out: 32,
-            tasks: 8,
+            tasks: 4,
             ..Self::default()
         }
     }
@@ -207,9 +207,16 @@ impl ImplicitRepresentation {
         require(self.far > self.near && self.far.is_finite(), "far", self.far, "above task.near")
     }
 
-    /// The numbers of steps after which held-out signals are looked at.
-    fn looks(&self) -> Vec<usize> {
-        vec![0, self.steps, 5 * self.steps]
+    /// As few held-out signals as a report can show without delay, and the numbers of steps after which they are looked at.
+    fn looks(&self) -> (Self, Vec<usize>) {
+        match self.signal {
+            Signal::Images => {
+                let few = ImplicitRepresentation { held_out: self.held_out.min(3), ..self.clone() };
+                (few, vec![0, self.steps, 5 * self.steps])
+            }
+            // One view to learn from, and one to look at.
+            Signal::Views => (ImplicitRepresentation { held_out: 1, views: 2, ..self.clone() }, vec![0, self.steps]),
+        }
     }
 }
 
@@ -254,12 +261,13 @@ impl Task for ImplicitRepresentation {
 impl ImplicitRepresentation {
     /// A held-out signal after several numbers of steps from λ.
     fn shown(&self, lambda: &[LambdaLeaf], context: &Context) -> Result<Photographs> {
-        let few = ImplicitRepresentation { held_out: self.held_out.min(3), ..self.clone() };
+        let (few, counts) = self.looks();
+        let few = ImplicitRepresentation { signals: 1, tasks: 1, ..few };
         let family = Family::read(&few, context)?;
         let (executor, signal) = (Cpu::new(), StopSignal::new());
         let key = Key::from_seed(context.seed);
         let conditions = Conditions { executor: &executor, signal: &signal, key, pictures: few.held_out };
-        let found = family.adapt(&arrays(lambda)?, &self.looks(), &conditions)?;
+        let found = family.adapt(&arrays(lambda)?, &counts, &conditions)?;
         let row = |(number, truth): (usize, &Vec<f32>)| {
             let mut images = vec![family.photograph(String::new(), &family.picture(truth))];
             images.extend(
@@ -267,7 +275,7 @@ impl ImplicitRepresentation {
             );
             (format!("signal {}", number + 1), images)
         };
-        let steps = self.looks().into_iter().map(|steps| format!("{steps} steps"));
+        let steps = counts.iter().map(|steps| format!("{steps} steps"));
         Ok(Photographs {
             title: "Signals that were held out, learned from λ".into(),
             columns: std::iter::once("truth".to_string()).chain(steps).collect(),

@@ -41,9 +41,23 @@ pub(super) struct Scene {
     pub colours: Vec<f32>,
 }
 
-/// So many lamps.
+/// So many lamps, made on all cores.
 pub(super) fn lamps(count: usize, views: usize, side: usize) -> Vec<Scene> {
-    (0..count).map(|lamp| lamps::scene(0, lamp, views, side)).collect()
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut scenes = vec![Scene { cameras: vec![], colours: vec![] }; count];
+    let each = count.div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        for (chunk, scenes) in scenes.chunks_mut(each).enumerate() {
+            let make = move || {
+                scenes
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(lamp, scene)| *scene = lamps::scene(0, chunk * each + lamp, views, side))
+            };
+            scope.spawn(make);
+        }
+    });
+    scenes
 }
 
 /// The names a description of views may have.
