@@ -54,6 +54,7 @@
 pub mod digits;
 mod figure;
 mod label;
+pub mod logistic;
 mod prepared;
 pub mod price;
 mod registry;

@@ -2,12 +2,17 @@
 
 mod amigo;
 mod chain_length;
+mod data_cleaning;
 pub mod digits;
 mod digits_equal_cost;
 mod evolutionary_search;
 mod finite_temperature;
 mod first_order;
+mod hyper_cleaning;
+mod ijcnn1;
 mod inner_iterations;
+mod layer_rates;
+mod million;
 mod noisy_synth1d;
 mod quadratics;
 mod synth1d;
@@ -33,6 +38,12 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .study(wall_clock::WallClock)
         .study(finite_temperature::FiniteTemperature)
         .study(truth::Truth)
+        .study(hyper_cleaning::HyperCleaningTable { hidden: 0 })
+        .study(hyper_cleaning::HyperCleaningTable { hidden: 300 })
+        .study(data_cleaning::DataCleaning)
+        .study(ijcnn1::Ijcnn1)
+        .study(layer_rates::LayerRatesTable)
+        .study(million::Million)
         .study(digits::DigitsStudy::default())
         .study(digits_equal_cost::DigitsEqualCost)
 }
