@@ -165,6 +165,8 @@ pub enum Activation {
     Relu6,
     /// tanh x.
     Tanh,
+    /// 1/(1 + e⁻ˣ).
+    Sigmoid,
     /// x·Φ(x) with the normal distribution function Φ.
     Gelu,
     /// log(1 + eˣ).
@@ -179,6 +181,7 @@ impl Activation {
             Activation::Relu => nn::relu(x),
             Activation::Relu6 => nn::relu6(x),
             Activation::Tanh => x.tanh(),
+            Activation::Sigmoid => nn::sigmoid(x),
             Activation::Gelu => nn::gelu(x),
             Activation::Softplus => nn::softplus(x),
         }

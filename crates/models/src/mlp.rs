@@ -42,7 +42,7 @@ impl MlpConfig {
         MlpConfig { widths: widths.into(), activation: Activation::Tanh }
     }
 
-    /// The model. Weights start as [`he_normal`] where a rectifier or its like follows, as [`glorot_uniform`] for tanh;
+    /// The model. Weights start as [`he_normal`] where a rectifier or its like follows, as [`glorot_uniform`] for tanh and sigmoid;
     /// biases at 0.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl MlpConfig {
         require(name, self.widths.len() >= 2, || "it needs at least the widths of input and output".into())?;
         self.widths.iter().try_for_each(|&width| fits(name, "a width", width))?;
         let weight = |i: usize, o: usize| match self.activation {
-            Activation::Tanh => glorot_uniform([i, o], i, o),
+            Activation::Tanh | Activation::Sigmoid => glorot_uniform([i, o], i, o),
             _ => he_normal([i, o], i),
         };
         let layers = self.widths.windows(2).map(|w| Linear::new(weight(w[0], w[1]))).collect();

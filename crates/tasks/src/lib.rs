@@ -56,6 +56,7 @@ pub mod digits;
 mod figure;
 mod kept;
 mod label;
+pub mod logistic;
 mod photographs;
 mod prepared;
 pub mod price;

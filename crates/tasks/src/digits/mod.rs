@@ -3,10 +3,12 @@
 //! `data/README.md` says where they come from and under which licence.
 
 mod per_weight_l2;
+mod source;
 mod split;
 
-pub(crate) use per_weight_l2::accuracy;
+pub(crate) use per_weight_l2::share_right;
 pub use per_weight_l2::{Classifier, Penalty, PerWeightL2, SHAPE, largest_curvature, per_weight_l2};
+pub use source::{DigitSource, Part};
 pub use split::Split;
 
 use bilevel::{Array, Result};

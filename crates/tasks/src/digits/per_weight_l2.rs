@@ -5,7 +5,7 @@
 
 use super::{CLASSES, Digits, PIXELS, Split};
 use bilevel::graph::nn::cross_entropy;
-use bilevel::{DType, Problem, Result, Scope, Tensor, Tree, Variable};
+use bilevel::{DType, Problem, Result, Tensor, Tree, Variable};
 
 /// The shape of the weights and of the penalties.
 pub const SHAPE: [usize; 2] = [PIXELS, CLASSES];
@@ -60,15 +60,14 @@ pub fn per_weight_l2(split: &Split, dtype: DType, log_strength: Variable, weight
             cross_entropy(s.data("validation x").matmul(t.weights), s.data("validation y"))
         })
         .measure("test loss", |s, _, t| cross_entropy(s.data("test x").matmul(t.weights), s.data("test y")))
-        .measure("test accuracy", |s, _, t| accuracy(s, "test", t.weights))
+        .measure("test accuracy", |s, _, t| share_right(s.data("test x").matmul(t.weights), s.data("test y")))
         .build()
 }
 
-/// The fraction of digits of a part whose largest score is that of their label.
-pub(crate) fn accuracy(s: &Scope, part: &str, weights: Tensor) -> Tensor {
-    let guess = s.data(&format!("{part} x")).matmul(weights).argmax(1).convert(s.dtype());
-    let label = s.data(&format!("{part} y")).convert(s.dtype());
-    (-(guess - label).abs()).greater(-0.5).mean_all()
+/// The fraction of rows whose largest score is that of their label.
+pub(crate) fn share_right(scores: Tensor, labels: Tensor) -> Tensor {
+    let dtype = scores.dtype();
+    (-(scores.argmax(1).convert(dtype) - labels.convert(dtype)).abs()).greater(-0.5).mean_all()
 }
 
 /// The largest curvature of the mean cross entropy at weights 0, where every class has the probability p = 1/10: the largest

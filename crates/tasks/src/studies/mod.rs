@@ -3,6 +3,7 @@
 mod amigo;
 mod chain_length;
 mod deep;
+mod data_cleaning;
 pub mod digits;
 mod digits_equal_cost;
 mod evolutionary_search;
@@ -14,6 +15,11 @@ mod inner_iterations;
 mod invariance;
 mod l1_regularisation;
 mod learned_loss;
+mod hyper_cleaning;
+mod ijcnn1;
+mod inner_iterations;
+mod layer_rates;
+mod million;
 mod noisy_synth1d;
 mod quadratics;
 mod synth1d;
@@ -44,6 +50,12 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .study(implicit_representation::ImplicitRepresentationStudy)
         .study(finite_temperature::FiniteTemperature)
         .study(truth::Truth)
+        .study(hyper_cleaning::HyperCleaningTable { hidden: 0 })
+        .study(hyper_cleaning::HyperCleaningTable { hidden: 300 })
+        .study(data_cleaning::DataCleaning)
+        .study(ijcnn1::Ijcnn1)
+        .study(layer_rates::LayerRatesTable)
+        .study(million::Million)
         .study(digits::DigitsStudy::default())
         .study(digits_equal_cost::DigitsEqualCost)
 }

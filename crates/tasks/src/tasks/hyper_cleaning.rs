@@ -1,17 +1,19 @@
 //! Finds wrong labels: some of the training labels are drawn anew, every training digit gets a weight, and the weights are
-//! learned so that a classifier trained with them does well on a few digits known to be clean.
+//! learned so that a classifier trained with them does well on digits known to be clean.
 //!
-//!   L_T = mean of sigmoid(λᵢ)·(cross entropy of training digit i) + decay·‖w‖²
+//!   L_T = mean of sigmoid(λᵢ)·(cross entropy of training digit i) + decay·‖θ‖²
 //!   f   = mean cross entropy of the clean digits
 
-use crate::digits::accuracy;
-use crate::digits::{CLASSES, Classifier, SHAPE, Split};
+use crate::digits::{CLASSES, DigitSource, Part, share_right};
 use crate::task::{Context, Defaults, InnerLoop, Task};
+use bilevel::graph::Executor;
 use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, sigmoid};
-use bilevel::graph::random::fill_uniform_f64;
-use bilevel::{Array, DType, Error, Key, Problem, Result, Tree, Variable};
+use bilevel::{Array, DType, Error, Key, Problem, Result, Scope, StopSignal, Tensor, Tree, Variable};
+use bilevel_data::prepare::uniform_labels;
+use bilevel_models::{Activation, Linear, Mlp, MlpConfig, init::zeros};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// λ: a number for each training digit, whose sigmoid is the digit's weight.
 #[derive(Clone, Tree)]
@@ -24,74 +26,227 @@ struct Trust<T> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HyperCleaning {
-    /// the part of the training labels that are drawn anew
-    pub corrupted: f64,
+    /// digits (embedded) or mnist (from --data)
+    pub source: DigitSource,
+    /// digits to train on
+    pub train: usize,
     /// digits known to be clean
     pub clean: usize,
+    /// digits the classifier is judged by
+    pub test: usize,
+    /// the part of the training labels that are drawn anew, from all ten classes
+    pub corrupted: f64,
+    /// hidden units, with a sigmoid each; 0 for a linear classifier
+    pub hidden: usize,
+    /// λ at the start; a digit is distrusted where λ is below 0
+    pub start: f64,
     /// weight decay; without a little of it the classifier fits wrong labels of any weight
     pub decay: f64,
+    /// rows of a minibatch of either loss; 0 for all
+    pub batch: usize,
 }
 
 impl Default for HyperCleaning {
     fn default() -> Self {
-        HyperCleaning { corrupted: 0.4, clean: 100, decay: 5e-4 }
+        HyperCleaning {
+            source: DigitSource::Digits,
+            train: 599,
+            clean: 100,
+            test: 599,
+            corrupted: 0.4,
+            hidden: 0,
+            start: 0.0,
+            decay: 5e-4,
+            batch: 0,
+        }
     }
 }
 
-impl Task for HyperCleaning {
-    const NAME: &'static str = "hyper-cleaning";
-    const SUMMARY: &'static str = "a weight for each of 599 training digits, so that wrong labels lose theirs";
+impl HyperCleaning {
+    /// The published experiment: 5000 digits of MNIST to train on, half of them with labels drawn anew, 5000 that are clean, and 10 000
+    /// to judge by.
+    pub fn mnist(hidden: usize) -> Self {
+        HyperCleaning {
+            source: DigitSource::Mnist,
+            train: 5000,
+            clean: 5000,
+            test: 10_000,
+            corrupted: 0.5,
+            hidden,
+            ..HyperCleaning::default()
+        }
+    }
 
-    fn build(&self, context: &Context) -> Result<Problem> {
+    fn model(&self) -> Result<Mlp<Variable>> {
+        let (pixels, activation) = (self.source.pixels(), Activation::Sigmoid);
+        match self.hidden {
+            0 => {
+                let only = Linear { weight: zeros([pixels, CLASSES]), bias: None };
+                Ok(Mlp { layers: vec![only], activation })
+            }
+            hidden => Ok(MlpConfig { widths: vec![pixels, hidden, CLASSES], activation }.build()?),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
         for (name, value) in [("corrupted", self.corrupted), ("decay", self.decay)] {
             if !(0.0..=1.0).contains(&value) {
                 return Err(Error::Setting { name, value, must: "from 0 to 1" });
             }
         }
-        if !(1..=599).contains(&self.clean) {
-            return Err(Error::Setting { name: "clean", value: self.clean as f64, must: "from 1 to 599" });
+        if !(-20.0..=20.0).contains(&self.start) {
+            return Err(Error::Setting { name: "start", value: self.start, must: "from -20 to 20" });
         }
-        let decay = self.decay;
-        let split = Split::new(context.seed);
-        let (honest, clean, test) = (split.train, split.validation.first(self.clean), split.test);
-        let draws = |stream: u32| {
-            let mut numbers = vec![0.0; honest.len()];
-            fill_uniform_f64(Key::from_seed(context.seed).words(), 0, stream, 0, &mut numbers);
-            numbers
-        };
+        if self.batch > self.train.min(self.clean) {
+            let must = "at most task.train and task.clean";
+            return Err(Error::Setting { name: "batch", value: self.batch as f64, must });
+        }
+        Ok(())
+    }
+}
+
+/// Rows and labels of a part, and whatever belongs to each row: all of them, or a minibatch.
+fn rows<const N: usize>(
+    s: &Scope,
+    part: &str,
+    (count, batch): (usize, usize),
+    more: [Tensor; N],
+) -> ([Tensor; 2], [Tensor; N]) {
+    let both = [format!("{part} x"), format!("{part} y")].map(|name| s.data(&name));
+    match batch {
+        0 => (both, more),
+        size => {
+            let drawn = s.epochs(count, size);
+            (both.map(|all| all.take(drawn)), more.map(|all| all.take(drawn)))
+        }
+    }
+}
+
+/// 1 for a digit that is distrusted, 0 for one that is kept.
+fn distrusted(lambda: &Trust<Tensor>) -> Tensor {
+    (-lambda.examples).greater(0.0)
+}
+
+/// 2·(right finds)/(finds + all there is to find).
+fn f1(found: Tensor, truth: Tensor) -> Tensor {
+    (found * truth).sum_all() * 2.0 / (found.sum_all() + truth.sum_all())
+}
+
+/// The digits with some labels drawn anew, and which of them were, and which of those are wrong.
+struct Parts {
+    train: Part,
+    clean: Part,
+    test: Part,
+    redrawn: Vec<bool>,
+    wrong: Vec<bool>,
+}
+
+type Cleaning = Problem<Trust<Variable>, Mlp<Variable>>;
+
+impl HyperCleaning {
+    fn parts(&self, context: &Context) -> Result<Parts> {
+        let [mut train, clean, test] = self.source.parts([self.train, self.clean, self.test], context)?;
+        // The digits are in a random order, so the first ones are as good as any.
+        let redrawn = (self.corrupted * self.train as f64).round() as usize;
+        let noisy = uniform_labels(&train.labels[..redrawn], CLASSES, 1.0, Key::from_seed(context.seed))?;
+        train.labels[..redrawn].copy_from_slice(&noisy.labels);
         // A label drawn anew may happen to be the right one; then it is not wrong.
-        let mut train = honest.clone();
-        for ((label, chance), draw) in train.labels.iter_mut().zip(draws(1)).zip(draws(2)) {
-            if chance < self.corrupted {
-                *label = (draw * CLASSES as f64) as i32;
-            }
-        }
-        let wrong =
-            train.labels.iter().zip(&honest.labels).map(|(given, right)| (given != right) as i32 as f64).collect();
-        let examples = Variable::constant([train.len()], 0.0);
-        Problem::new(Trust { examples }, Classifier { weights: Variable::constant(SHAPE, 0.0) })
-            .dtype(context.dtype)
-            .data("train x", train.x()?)
+        let mut wrong = noisy.wrong;
+        wrong.resize(self.train, false);
+        Ok(Parts { train, clean, test, redrawn: (0..self.train).map(|row| row < redrawn).collect(), wrong })
+    }
+
+    fn problem(&self, Parts { train, clean, test, redrawn, wrong }: Parts, dtype: DType) -> Result<Cleaning> {
+        let marks = |marked: Vec<bool>| {
+            let marks: Vec<f64> = marked.into_iter().map(|mark| f64::from(u8::from(mark))).collect();
+            Array::from_f64([marks.len()], marks)
+        };
+        let (decay, batch) = (self.decay, self.batch);
+        let (training, known) = ((train.labels.len(), batch), (clean.labels.len(), batch));
+        Problem::new(Trust { examples: Variable::constant([train.labels.len()], self.start) }, self.model()?)
+            .dtype(dtype)
             .data("train y", train.y()?)
-            .data("clean x", clean.x()?)
+            .data("train x", train.x)
             .data("clean y", clean.y()?)
-            .data("test x", test.x()?)
+            .data("clean x", clean.x)
             .data("test y", test.y()?)
-            .data("wrong", Array::from_f64([train.len()], wrong)?)
+            .data("test x", test.x)
+            .data("redrawn", marks(redrawn)?)
+            .data("wrong", marks(wrong)?)
             .inner(move |s, l, t| {
-                let rows = cross_entropy_rows(s.data("train x").matmul(t.weights), s.data("train y"));
+                let ([x, y], [trust]) = rows(s, "train", training, [l.examples]);
+                let squares = t.leaves().into_iter().map(|leaf| leaf.square().sum_all());
+                let size = squares.reduce(|a, b| a + b).unwrap_or(s.graph().constant(0.0, [], s.dtype()));
                 // Without a little decay the classifier would fit wrong labels of any weight.
-                (sigmoid(l.examples) * rows).mean_all() + t.weights.square().sum_all() * decay
+                (sigmoid(trust) * cross_entropy_rows(t.forward(x), y)).mean_all() + size * decay
             })
-            .outer(|s, _, t| cross_entropy(s.data("clean x").matmul(t.weights), s.data("clean y")))
-            .measure("test loss", |s, _, t| cross_entropy(s.data("test x").matmul(t.weights), s.data("test y")))
-            .measure("test accuracy", |s, _, t| accuracy(s, "test", t.weights))
+            .outer(move |s, _, t| {
+                let ([x, y], []) = rows(s, "clean", known, []);
+                cross_entropy(t.forward(x), y)
+            })
+            .measure("clean loss", |s, _, t| cross_entropy(t.forward(s.data("clean x")), s.data("clean y")))
+            .measure("test loss", |s, _, t| cross_entropy(t.forward(s.data("test x")), s.data("test y")))
+            .measure("test accuracy", |s, _, t| share_right(t.forward(s.data("test x")), s.data("test y")))
+            .measure("F1 of digits kept", |s, l, _| f1(1.0 - distrusted(l), 1.0 - s.data("redrawn")))
+            .measure("F1 of redrawn labels", |s, l, _| f1(distrusted(l), s.data("redrawn")))
+            .measure("F1 of wrong labels", |s, l, _| f1(distrusted(l), s.data("wrong")))
             .measure("wrong labels found", |s, l, _| {
-                let distrusted = (-l.examples).greater(0.0);
-                (distrusted * s.data("wrong")).sum_all() / s.data("wrong").sum_all()
+                (distrusted(l) * s.data("wrong")).sum_all() / s.data("wrong").sum_all()
             })
             .build()
-            .map(Problem::erase)
+    }
+
+    /// The test accuracy of a classifier trained from its start on the training digits that λ keeps together with the clean ones, all
+    /// of one weight: what cleaning is for.
+    pub fn retrained(&self, lambda: &[f64], context: &Context, training: Retraining) -> Result<f64> {
+        let Parts { train, clean, test, .. } = self.parts(context)?;
+        let count = train.labels.len() + clean.labels.len();
+        let pixels = [train.x.to_f64(), clean.x.to_f64()].concat();
+        let together = Part {
+            x: Array::from_f64([count, self.source.pixels()], pixels)?,
+            labels: [train.labels, clean.labels.clone()].concat(),
+        };
+        let known = std::iter::repeat_n(1.0, clean.labels.len());
+        let trust = lambda.iter().map(|l| if *l < 0.0 { -SURE } else { SURE }).chain(known.map(|one| one * SURE));
+        let examples = Array::from_values([count], &trust.collect::<Vec<_>>(), context.dtype)?;
+        let parts = Parts { train: together, clean, test, redrawn: vec![false; count], wrong: vec![true; count] };
+        let whole = HyperCleaning { batch: 0, ..self.clone() }.problem(parts, context.dtype)?;
+        let Retraining { step, steps, seed, executor, signal } = training;
+        let lambda = Trust { examples };
+        let trained = whole.train(&lambda).step(step).steps(steps).seed(seed).executor(executor).stop_signal(signal);
+        trained
+            .run()?
+            .measures
+            .get("test accuracy")
+            .copied()
+            .ok_or_else(|| Error::Problem { reason: "the classifier has no test accuracy".into() })
+    }
+}
+
+/// How a classifier is trained once more.
+pub struct Retraining {
+    /// Step of plain descent.
+    pub step: f64,
+    /// Steps.
+    pub steps: usize,
+    /// Of the start.
+    pub seed: u64,
+    /// Where.
+    pub executor: Arc<dyn Executor>,
+    /// Set where it should stop.
+    pub signal: StopSignal,
+}
+
+/// A trust of 1, but for one in ten million.
+const SURE: f64 = 16.0;
+
+impl Task for HyperCleaning {
+    const NAME: &'static str = "hyper-cleaning";
+    const SUMMARY: &'static str = "a weight for each training digit, so that wrong labels lose theirs";
+
+    fn build(&self, context: &Context) -> Result<Problem> {
+        self.check()?;
+        Ok(self.problem(self.parts(context)?, context.dtype)?.erase())
     }
 
     fn defaults(&self) -> Defaults {
@@ -101,5 +256,9 @@ impl Task for HyperCleaning {
             dtype: DType::F32,
             ..Defaults::default()
         }
+    }
+
+    fn reads_data(&self) -> bool {
+        self.source == DigitSource::Mnist
     }
 }

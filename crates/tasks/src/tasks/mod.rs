@@ -7,6 +7,10 @@ pub(crate) mod implicit_representation;
 pub mod invariance;
 pub mod l1_regularisation;
 pub mod learned_loss;
+mod feature_l2;
+mod hyper_cleaning;
+mod layer_rates;
+mod mlp_l2;
 mod quadratics;
 mod sine_initialisation;
 mod synth1d;
@@ -19,6 +23,10 @@ pub use implicit_representation::{ImplicitRepresentation, Kind, Signal};
 pub use invariance::Invariance;
 pub use l1_regularisation::L1Regularisation;
 pub use learned_loss::LearnedLoss;
+pub use feature_l2::{FeatureL2, TwoClasses};
+pub use hyper_cleaning::{HyperCleaning, Retraining};
+pub use layer_rates::LayerRates;
+pub use mlp_l2::MlpL2;
 pub use quadratics::Quadratics;
 pub use sine_initialisation::SineInitialisation;
 pub use synth1d::{OPTIMUM, Synth1d};
@@ -31,12 +39,15 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .task::<Synth1d>()
         .task::<Quadratics>()
         .task::<DigitsL2>()
+        .task::<FeatureL2>()
+        .task::<MlpL2>()
         .task::<HyperCleaning>()
         .task::<Invariance>()
         .task::<FewShot>()
         .task::<L1Regularisation>()
         .task::<LearnedLoss>()
         .task::<ImplicitRepresentation>()
+        .task::<LayerRates>()
         .task::<SineInitialisation>()
 }
 
@@ -147,8 +158,15 @@ mod tests {
         refused("quadratics", "direct", -1.0);
         refused("digits-l2", "train", 0.0);
         refused("digits-l2", "start", 3.0);
+        refused("feature-l2", "batch", 600.0);
+        refused("feature-l2", "start", 6.0);
         refused("hyper-cleaning", "corrupted", 1.5);
         refused("hyper-cleaning", "clean", 600.0);
+        refused("hyper-cleaning", "batch", 101.0);
+        refused("mlp-l2", "hidden", 0.0);
+        refused("mlp-l2", "batch", 600.0);
+        refused("layer-rates", "hidden", 0.0);
+        refused("layer-rates", "batch", 600.0);
         refused("sine-initialisation", "hidden", 0.0);
         refused("few-shot", "ways", 1.0);
         refused("few-shot", "tasks", 0.0);

@@ -1,0 +1,89 @@
+//! Digits in three parts, from the embedded set or from MNIST's training file.
+
+use super::{PIXELS, Split};
+use crate::Context;
+use bilevel::{Array, Error, Key, Result};
+use bilevel_data::datasets::mnist;
+use bilevel_data::prepare::shuffled;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where digits come from.
+///
+/// ```
+/// use bilevel_tasks::{Context, digits::DigitSource};
+/// let [train, validation, _] = DigitSource::Digits.parts([500, 100, 599], &Context::default())?;
+/// assert_eq!((train.x.shape(), validation.labels.len()), (&[500, 64][..], 100));
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DigitSource {
+    /// 1797 embedded digits of 8 × 8 pixels
+    #[default]
+    Digits,
+    /// the 60 000 digits of 28 × 28 pixels in MNIST's training file, which `--data` must have
+    Mnist,
+}
+
+/// Some digits: a row of pixels from 0 to 1 for each, and its label.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// `[digits, pixels]`.
+    pub x: Array,
+    /// From 0 to 9.
+    pub labels: Vec<i32>,
+}
+
+impl Part {
+    /// The labels as an array.
+    pub fn y(&self) -> Result<Array> {
+        Ok(Array::from_i32([self.labels.len()], self.labels.clone())?)
+    }
+}
+
+impl DigitSource {
+    /// Pixels of a digit.
+    pub fn pixels(self) -> usize {
+        match self {
+            DigitSource::Digits => PIXELS,
+            DigitSource::Mnist => 28 * 28,
+        }
+    }
+
+    /// Three disjoint parts of these sizes, in an order that the seed decides. The embedded digits are split into thirds, so that
+    /// no part has more than 599 of them; a size that cannot be had is refused as one of `train`, `clean` and `test`.
+    pub fn parts(self, sizes: [usize; 3], context: &Context) -> Result<[Part; 3]> {
+        let most = match self {
+            DigitSource::Digits => 599,
+            DigitSource::Mnist => 20_000,
+        };
+        for (name, size) in ["train", "clean", "test"].into_iter().zip(sizes) {
+            if !(1..=most).contains(&size) {
+                let must = if most == 599 { "from 1 to 599" } else { "from 1 to 20000" };
+                return Err(Error::Setting { name, value: size as f64, must });
+            }
+        }
+        match self {
+            DigitSource::Digits => {
+                let Split { train, validation, test } = Split::new(context.seed);
+                let [a, b, c] = sizes;
+                let part = |digits: super::Digits| Ok::<_, Error>(Part { x: digits.x()?, labels: digits.labels });
+                Ok([part(train.first(a))?, part(validation.first(b))?, part(test.first(c))?])
+            }
+            DigitSource::Mnist => {
+                let (all, _) = mnist::load(context.data_dir("MNIST")?)?;
+                let order = shuffled(all.count(), Key::from_seed(context.seed));
+                let mut from = 0;
+                let mut part = |size: usize| {
+                    let rows = all.take(order.get(from..from + size).unwrap_or_default())?;
+                    from += size;
+                    let pixels = rows.images.pixels().iter().map(|pixel| f32::from(*pixel) / 255.0).collect();
+                    let x = Array::from_f32([size, self.pixels()], pixels)?;
+                    Ok::<_, Error>(Part { x, labels: rows.labels })
+                };
+                Ok([part(sizes[0])?, part(sizes[1])?, part(sizes[2])?])
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The Langevin adjoint on a network with a million weights and a penalty for each of them, at default settings for 2000 outer
+//! iterations, beside HPO-SGLD at the same price.
+//!
+//! A deep network is where an adjoint could grow without bound: products of (I − γH) along a training need not contract. What is
+//! shown is that the run goes on to its end with its trust region, and what it comes to. The network of a quick run is small.
+
+use crate::tasks::MlpL2;
+use crate::{Config, Findings, Finished, FinishedRun, Item, Plan, Row, Study, Verdict, figure};
+use bilevel::Result;
+
+const NAME: &str = "million-weights";
+const OURS: &str = "langevin-adjoint";
+const THEIRS: &str = "hpo-sgld";
+/// Finds out what one hypergradient of theirs costs.
+const ONE: &str = "hpo-sgld-once";
+/// The last so many iterations are averaged.
+const LAST: usize = 20;
+
+fn config(plan: &Plan, method: &str, iterations: u32) -> Result<Config> {
+    let task = MlpL2 { hidden: plan.choose(24, 970), ..MlpL2::default() };
+    let mut config = plan.run(&task)?;
+    config.method = plan.registry.suited(&task, method)?;
+    config.outer.iterations = iterations;
+    (config.metrics.every, config.metrics.diagnose) = ((iterations / 20).max(1), 0);
+    config.checkpoint.every = (iterations / 4).max(1);
+    Ok(config)
+}
+
+fn iterations(plan: &Plan) -> u32 {
+    plan.choose(60, 2000)
+}
+
+/// The mean outer loss of the last iterations.
+fn end(run: &FinishedRun) -> f64 {
+    let losses: Vec<f64> = run.history.rows.iter().rev().take(LAST).filter_map(|row| row.outer_loss).collect();
+    losses.iter().sum::<f64>() / losses.len() as f64
+}
+
+/// The study.
+pub(super) struct Million;
+
+impl Study for Million {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn title(&self) -> &str {
+        "Beyond the paper: a million weights with a penalty each, 2000 iterations of the adjoint"
+    }
+
+    fn items(&self, plan: &Plan) -> Result<Vec<Item>> {
+        let ours = Item::run(OURS, config(plan, OURS, iterations(plan))?);
+        Ok(vec![ours, Item::run(ONE, config(plan, THEIRS, 1)?)])
+    }
+
+    fn next(&self, plan: &Plan, done: &Finished) -> Result<Vec<Item>> {
+        if done.get(THEIRS).is_some() {
+            return Ok(vec![]);
+        }
+        let equal = (done.run(OURS)?.price / done.run(ONE)?.price).max(1.0) as u32;
+        Ok(vec![Item::run(THEIRS, config(plan, THEIRS, equal)?)])
+    }
+
+    fn findings(&self, plan: &Plan, done: &Finished) -> Result<Findings> {
+        let (ours, theirs) = (done.run(OURS)?, done.run(THEIRS)?);
+        let parameters: usize = ours.lambda.iter().map(|leaf| leaf.values.len()).sum();
+        let setting = format!("{parameters} weights and as many penalties");
+        let row = |method: &str, run: &FinishedRun, metric: &str, number: f64| {
+            Row::new(NAME, method, metric, number).setting(&setting).cost(run.price).took(run.seconds)
+        };
+        let mut rows = vec![];
+        let wanted = f64::from(iterations(plan));
+        let arrived = ours.arrived() && f64::from(ours.result.iterations) == wanted;
+        rows.push(
+            row(OURS, ours, "outer iterations without divergence", f64::from(ours.result.iterations))
+                .reference(wanted)
+                .verdict(Verdict::when(arrived, "the run diverged")),
+        );
+        let below = if end(ours) < end(theirs) {
+            Verdict::Better
+        } else {
+            Verdict::NotReproduced("HPO-SGLD ends lower at the same price".into())
+        };
+        let metric = "outer loss, mean of the last 20 iterations";
+        rows.push(row(OURS, ours, metric, end(ours)).reference(end(theirs)).verdict(below));
+        rows.push(row(THEIRS, theirs, metric, end(theirs)));
+        for (method, run) in [(OURS, ours), (THEIRS, theirs)] {
+            for name in ["test loss", "test accuracy"] {
+                rows.push(row(method, run, name, run.measure(name).unwrap_or(f64::NAN)));
+            }
+        }
+        let exits: f64 = ours.history.rows.iter().filter_map(|row| row.diagnostics.trust_exits).sum();
+        let said = format!("The adjoint left its trust region {exits} times in {} iterations.", ours.result.iterations);
+        let curve = |run: &FinishedRun| {
+            let each = run.price / f64::from(run.result.iterations.max(1));
+            run.history.points(|row| row.outer_loss).into_iter().map(|(n, loss)| (n * each, loss)).collect()
+        };
+        let series = vec![(OURS.to_string(), curve(ours)), (THEIRS.to_string(), curve(theirs))];
+        let found = Findings::new(rows, [figure("Outer loss over cost", "gradients", "outer loss", series)]);
+        Ok(Findings { said: vec![said], ..found })
+    }
+}

@@ -1,0 +1,88 @@
+//! An L2 penalty of its own for every parameter of an MLP with two hidden layers, as many as memory allows.
+//!
+//!   L_T = mean cross entropy of a minibatch of training digits + ½·Σ e^λᵢ·θᵢ²,   f = mean cross entropy of the validation digits
+
+use crate::digits::{CLASSES, DigitSource, share_right};
+use crate::task::{Context, Defaults, InnerLoop, Task};
+use bilevel::graph::nn::cross_entropy;
+use bilevel::{DType, Error, Problem, Result, Tree, Variable};
+use bilevel_models::MlpConfig;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A penalty for each parameter of a network on digits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MlpL2 {
+    /// digits (embedded) or mnist (from --data)
+    pub source: DigitSource,
+    /// digits to train on
+    pub train: usize,
+    /// digits the penalties are chosen by
+    pub clean: usize,
+    /// digits the network is judged by
+    pub test: usize,
+    /// units of each of the two hidden layers
+    pub hidden: usize,
+    /// rows of a minibatch of the inner loss
+    pub batch: usize,
+    /// logarithm of every penalty at the start
+    pub start: f64,
+}
+
+impl Default for MlpL2 {
+    fn default() -> Self {
+        MlpL2 { source: DigitSource::Digits, train: 599, clean: 599, test: 599, hidden: 32, batch: 64, start: -9.0 }
+    }
+}
+
+impl Task for MlpL2 {
+    const NAME: &'static str = "mlp-l2";
+    const SUMMARY: &'static str = "a penalty for each parameter of a network with two hidden layers";
+
+    fn build(&self, context: &Context) -> Result<Problem> {
+        let setting = |name, value, must| Err(Error::Setting { name, value, must });
+        if !(1..=100_000).contains(&self.hidden) {
+            return setting("hidden", self.hidden as f64, "from 1 to 100000");
+        }
+        if !(1..=self.train).contains(&self.batch) {
+            return setting("batch", self.batch as f64, "from 1 to task.train");
+        }
+        if !(-15.0..=0.0).contains(&self.start) {
+            return setting("start", self.start, "from -15 to 0");
+        }
+        let parts = self.source.parts([self.train, self.clean, self.test], context)?;
+        let net = MlpConfig::tanh([self.source.pixels(), self.hidden, self.hidden, CLASSES]).build()?;
+        let penalty = |weight: &Variable| Variable::constant(weight.shape(), self.start).at_least(-15.0).at_most(0.0);
+        let (rows, batch) = (self.train, self.batch);
+        let mut problem = Problem::new(net.map(|leaf| penalty(leaf)), net).dtype(context.dtype);
+        for (name, part) in ["train", "clean", "test"].into_iter().zip(parts) {
+            problem = problem.data(format!("{name} y"), part.y()?).data(format!("{name} x"), part.x);
+        }
+        problem
+            .inner(move |s, l, t| {
+                let drawn = s.epochs(rows, batch);
+                let fit = cross_entropy(t.forward(s.data("train x").take(drawn)), s.data("train y").take(drawn));
+                let penalties = l.leaves().into_iter().zip(t.leaves());
+                penalties.fold(fit, |sum, (l, t)| sum + (l.exp() * t.square()).sum_all() * 0.5)
+            })
+            .outer(|s, _, t| cross_entropy(t.forward(s.data("clean x")), s.data("clean y")))
+            .measure("test loss", |s, _, t| cross_entropy(t.forward(s.data("test x")), s.data("test y")))
+            .measure("test accuracy", |s, _, t| share_right(t.forward(s.data("test x")), s.data("test y")))
+            .build()
+            .map(Problem::erase)
+    }
+
+    fn defaults(&self) -> Defaults {
+        Defaults {
+            inner: InnerLoop { step: 0.1, steps: 20, temperature: 1e-8, curvature: 10.0 },
+            iterations: 200,
+            dtype: DType::F32,
+            ..Defaults::default()
+        }
+    }
+
+    fn reads_data(&self) -> bool {
+        self.source == DigitSource::Mnist
+    }
+}
