@@ -50,12 +50,9 @@ pub enum Command {
         /// Turns to take; 3 with --peer, else 1.
         #[arg(long, value_name = "N", value_parser = count())]
         rounds: Option<u32>,
-        /// Also run the peers with this Python, in turn with ours, and print ratios and goals.
+        /// Also run the JAX and PyTorch programs with this Python, in turn with ours, and print ratios and goals.
         #[arg(long, value_name = "PYTHON")]
         peer: Option<PathBuf>,
-        /// Where cpu_jax.py and cpu_torch.py are.
-        #[arg(long, value_name = "DIR")]
-        peers_dir: Option<PathBuf>,
         /// Print the arithmetic floor of the heavy cases without --peer too.
         #[arg(long)]
         floor: bool,
@@ -77,6 +74,9 @@ pub enum Command {
         /// Run so many outer iterations of a case instead: memory after ten and after all, and the bytes that crossed to the host.
         #[arg(long, value_name = "N", value_parser = count())]
         iterations: Option<u32>,
+        /// Run the JAX and PyTorch programs with this Python first; they have no full f32.
+        #[arg(long, value_name = "PYTHON", conflicts_with_all = ["show", "iterations"])]
+        peer: Option<PathBuf>,
     },
     /// Print the losses of l1reg on the CPU and on the first GPU in full f32, one JSON line per outer iteration.
     CudaCurves {
