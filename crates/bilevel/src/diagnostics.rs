@@ -14,7 +14,7 @@ const GROWTH: f64 = 10.0;
 ///
 /// ```
 /// use bilevel::{Cpu, HpoSgld, Key, Leaf, Method, Problem, Session, Variable, Warning};
-/// // The inner curvature is 1, so 20 steps of .01 go a fifth of the way, and the kept ones have the mean number 15.5.
+/// // The inner curvature is 1, so 20 steps of 0.01 go a fifth of the way, and the kept ones have the mean number 15.5.
 /// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, l, t| (t.0 - 1.0).square() + l.0.square())

@@ -233,7 +233,7 @@ where
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
     /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
     /// let outcome = driver.inner_schedule(Schedule::step_decay(1.0, 50, 0.1)).run()?;
-    /// // The step is .05 × .1 now, and the curvature 2.
+    /// // The step is 0.05 × 0.1 now, and the curvature 2.
     /// assert!((outcome.last.unwrap().diagnostics.step_curvature.unwrap() - 0.01).abs() < 1e-12);
     /// # Ok::<(), bilevel::Error>(())
     /// ```

@@ -2,7 +2,7 @@
 //!
 //!   outer loss f = (λ − θ)² + (θ − ½)²,  inner loss L = θ³/3 − (1 − λ²)·θ
 //!
-//! The inner loss is least at θ = √(1 − λ²), so the answer is known: λ = .74894, θ = .66264.
+//! The inner loss is least at θ = √(1 − λ²), so the answer is known: λ = 0.74894, θ = 0.66264.
 
 use super::page::{duration, sparkline};
 use super::{Outcome, Page};

@@ -23,8 +23,8 @@ struct Case {
 
 const BIAS: &str = "the printed recursion has the bias of the deterministic table here too; the paper's number is several \
                     standard deviations away";
-const SERIES: &str = "at θ near 1 the drawn curvature reaches 3.8 and α = .99 bears 2.02, so many runs from .1 diverge; \
-                      the mean is over those that arrived. From .7, nearer to the optimum, the paper's number comes out";
+const SERIES: &str = "at θ near 1 the drawn curvature reaches 3.8 and α = 0.99 bears 2.02, so many runs from 0.1 diverge; \
+                      the mean is over those that arrived. From 0.7, nearer to the optimum, the paper's number comes out";
 
 fn cases() -> Vec<Case> {
     let case = |method, setting, with: AnyMethod, paper, expected| Case {
@@ -56,9 +56,9 @@ fn cases() -> Vec<Case> {
         hpo("τ = 1e-2", STEP, 1e-2, (0.7495, 0.6516), None),
         hpo("τ = 1e-5", STEP, 1e-5, (0.7473, 0.6383), Some((0.7368, f64::NAN))),
         hpo("τ = 1e-10", STEP, 1e-10, (0.7468, 0.6411), None),
-        Case { paper: None, ..hpo("τ = 1e-5, γ = .01", 0.01, 1e-5, (0.0, 0.0), None) },
-        neumann("start .1", 0.1),
-        neumann("start .7", 0.7),
+        Case { paper: None, ..hpo("τ = 1e-5, γ = 0.01", 0.01, 1e-5, (0.0, 0.0), None) },
+        neumann("start 0.1", 0.1),
+        neumann("start 0.7", 0.7),
         case("IFT-CG", "", synthetic::cg(100).into(), (0.7544, 0.6318), Some((0.7554, 0.6548))),
         case("RMD", "", synthetic::rmd(100).into(), (0.7363, 0.6779), Some((0.7360, 0.6769))),
         case("RMD-FO", "", synthetic::rmd_fo(100).into(), (0.6923, 0.7235), Some((0.6915, 0.7227))),

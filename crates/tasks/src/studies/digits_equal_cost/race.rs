@@ -9,7 +9,7 @@ use crate::{Config, Measure, Place};
 use bilevel::{AnyMethod, Array, Error, Estimator, Key, Problem, Recorder, Result, Session, Tree};
 use serde::{Deserialize, Serialize};
 
-/// λ lies between e^−15, which is no penalty to speak of, and e^−1: there a penalty adds .74 to a curvature of 1.23 or less, and γ
+/// λ lies between e^−15, which is no penalty to speak of, and e^−1: there a penalty adds 0.74 to a curvature of 1.23 or less, and γ
 /// times the sum is still below 2.
 pub(super) fn task() -> DigitsL2 {
     DigitsL2 { start: -5.0, lowest: -15.0, highest: -1.0, ..DigitsL2::default() }
