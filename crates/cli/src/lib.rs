@@ -41,7 +41,7 @@ pub fn main(registry: &Registry) -> std::process::ExitCode {
 pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if let Some(long) = arguments.iter().find(|argument| argument.len() > LONGEST) {
-        complain(&format!("an argument of {} bytes is too long; the longest may have {LONGEST}", long.len()));
+        complain(&format!("an argument of {} bytes is too long; at most {LONGEST} are allowed", long.len()));
         return BAD_INPUT;
     }
     let arguments = match Arguments::try_parse_from(arguments) {

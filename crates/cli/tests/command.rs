@@ -289,21 +289,17 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
         (&["check", "synht1d"], "there is no task 'synht1d'; did you mean synth1d?"),
         (&["resume", "nowhere"], "cannot open nowhere: No such file or directory (os error 2)"),
         (&["resume", "."], ". holds no run: there is no config.toml in it"),
-        (
-            &["run"],
-            "the following required arguments were not provided: <TASK|CONFIG.toml>; 'bilevel --help' says \
-                    what is understood",
-        ),
+        (&["run"], "the following required arguments were not provided: <TASK|CONFIG.toml>; see 'bilevel --help'"),
         (
             &["run", "synth1d", "--sed", "1"],
             "unexpected argument '--sed' found; a similar argument exists: '--seed'; \
-                                            'bilevel --help' says what is understood",
+                                            see 'bilevel --help'",
         ),
-        (&["--fast"], "unexpected argument '--fast' found; 'bilevel --help' says what is understood"),
+        (&["--fast"], "unexpected argument '--fast' found; see 'bilevel --help'"),
         (
             &["run", "synth1d", "--seed", "x"],
             "invalid value 'x' for '--seed <N>': invalid digit found in string; \
-                                             'bilevel --help' says what is understood",
+                                             see 'bilevel --help'",
         ),
     ] {
         place.run(arguments).refused(sentence);

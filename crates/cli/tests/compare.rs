@@ -77,7 +77,10 @@ fn a_method_that_diverges_has_a_row_that_says_so() {
     let said = place.run(&[&arguments[..], &set].concat());
     // Without any result there is nothing to compare.
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.error.ends_with("bilevel: no run has a result to compare; the report says why\n"), "{said:?}");
+    assert!(
+        said.error.ends_with("bilevel: no run has a result to compare; see the report for the reasons\n"),
+        "{said:?}"
+    );
     // The diagnosis stands there once, not once per run.
     assert_eq!(
         (said.out.matches("diverged at iteration").count(), said.out.matches("so did rmd with seeds 1 and 2").count()),
@@ -99,10 +102,7 @@ fn what_cannot_be_compared_is_refused_in_one_sentence() {
     };
     refused(&["--methods", "rmd,amigo-gc"], "there is no method 'amigo-gc'; did you mean amigo-cg?");
     refused(&["--methods", "rmd,rmd"], "--methods names rmd twice");
-    refused(
-        &["--seeds", "0"],
-        "invalid value '0' for '--seeds <N>': 0 is not in 1..=1000; 'bilevel --help' says what is understood",
-    );
+    refused(&["--seeds", "0"], "invalid value '0' for '--seeds <N>': 0 is not in 1..=1000; see 'bilevel --help'");
     refused(&["--set", "seed=3"], "--set seed=3: a comparison takes seed from --seeds");
     refused(&["--set", "method.name=rmd"], "--set method.name=rmd: a comparison takes method.name from --methods");
     assert_eq!(std::fs::read_dir(place.path("")).unwrap().count(), 0);

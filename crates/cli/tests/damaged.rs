@@ -135,7 +135,7 @@ fn a_report_is_not_drawn_of_files_that_do_not_belong_together() {
         std::fs::remove_dir_all(place.path("kept")).unwrap();
     };
     refused("result.json", &place.read("other/result.json"), seed);
-    let settings = seed.replace("it is of seed 1 and not of seed 0", "it was found with other settings");
+    let settings = seed.replace("it is of seed 1 and not of seed 0", "it was computed with other settings");
     refused("config.toml", &place.read("whole/config.toml").replace("rate = 0.005", "rate = 0.006"), &settings);
     refused(
         "metrics.jsonl",
@@ -252,7 +252,7 @@ fn metrics_of_another_run_that_were_also_cut_are_named_as_foreign() {
     place.write("kept/metrics.jsonl", &foreign);
     place.run(&["resume", "kept", "--outer", "20"]).refused(
         "kept/metrics.jsonl is not that of the run in kept: line 1 is of another run; put the right file back, or move this \
-         one away and the run goes on without it",
+         one away and the run continues without it",
     );
     assert_eq!(place.read("kept/metrics.jsonl"), foreign);
 }

@@ -74,7 +74,7 @@ fn metrics_of_another_run_are_refused_when_a_run_goes_on() {
     place
         .run(&["run", "synth1d", "--seed", "1", "--method", "rmd", "--outer", "30", "--quiet", "--out", "other"])
         .done();
-    let advice = "put the right file back, or move this one away and the run goes on without it";
+    let advice = "put the right file back, or move this one away and the run continues without it";
     let refused = |text: &str, what: &str| {
         place.write("kept/metrics.jsonl", text);
         let sentence = format!("kept/metrics.jsonl is not that of the run in kept: {what}; {advice}");

@@ -203,7 +203,7 @@ fn what_cannot_be_drawn_is_refused_with_one_sentence() {
     std::fs::write(place.path("kept/lambda.safetensors"), lambda).unwrap();
     std::fs::remove_file(place.path("kept/result.json")).unwrap();
     place.write("kept/metrics.jsonl", "");
-    place.run(&["report", "kept"]).refused("cannot draw kept: no iteration of its run is done yet");
+    place.run(&["report", "kept"]).refused("cannot draw kept: no iteration of its run has finished yet");
     std::fs::remove_file(place.path("kept/metrics.jsonl")).unwrap();
     let said = place.run(&["report", "kept"]);
     assert!(said.code == Some(2) && said.error.starts_with("bilevel: cannot read kept/metrics.jsonl: "), "{said:?}");

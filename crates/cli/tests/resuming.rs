@@ -93,7 +93,7 @@ fn ctrl_c_leaves_a_run_that_can_be_resumed_and_says_how() {
     let said = Said::new(run.wait_with_output().unwrap());
     assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
     let last = said.error.lines().last().unwrap_or_default();
-    assert!(said.error.contains("bilevel: stopping; Ctrl-C again ends it now\n"), "{said:?}");
+    assert!(said.error.contains("bilevel: stopping; press Ctrl-C again to stop at once\n"), "{said:?}");
     assert!(last.starts_with("bilevel: stopped after "), "{said:?}");
     assert!(last.ends_with(" of 20000 iterations; go on with 'bilevel resume b'"), "{said:?}");
     assert!(!place.path("b/result.json").exists(), "a run that was stopped has no result");
@@ -213,7 +213,7 @@ fn without_a_checkpoint_a_run_is_not_begun_again_over_what_it_did() {
     refused("metrics.jsonl has 10 iterations");
     assert_eq!(place.read("kept/metrics.jsonl"), before);
     std::fs::remove_file(place.path("kept/metrics.jsonl")).unwrap();
-    refused("result.json is there");
+    refused("there is a result.json");
     // Nothing was done yet.
     std::fs::remove_file(place.path("kept/result.json")).unwrap();
     place.run(&["resume", "kept", "--quiet"]).done();

@@ -21,7 +21,7 @@ pub fn report(registry: &Registry, arguments: &Report, quiet: bool, out: &mut dy
             // Among all that a pattern names there may be comparisons and pages.
             Err(error @ (CliError::NoRun(_) | CliError::NotBegun(_))) if several => {
                 if !quiet {
-                    let _ = writeln!(std::io::stderr(), "passed over: {}", one_line(&error.to_string()));
+                    let _ = writeln!(std::io::stderr(), "skipped: {}", one_line(&error.to_string()));
                 }
             }
             Err(error) => return Err(error),
@@ -60,5 +60,8 @@ fn refuse_other_files(path: &Path) -> Result<()> {
     if named || !path.is_file() || File::open(path).is_ok_and(begins) {
         return Ok(());
     }
-    Err(CliError::Usage(format!("{} is there already and is no page; choose another file with --out", path.display())))
+    Err(CliError::Usage(format!(
+        "{} already exists and is not a report; choose another file with --out",
+        path.display()
+    )))
 }

@@ -133,7 +133,7 @@ impl<'a> Summary<'a> {
                 rows.push(row.over(sd, found.count as u32).cost(cost).took(seconds).verdict(verdict.clone()));
             };
             add("outer loss".into(), line.spread(|run| run.result.outer_loss));
-            add("least outer loss".into(), line.spread(|run| run.result.best_outer_loss));
+            add("lowest outer loss".into(), line.spread(|run| run.result.best_outer_loss));
             for name in self.measures() {
                 let found = line.spread(|run| run.measure(&name));
                 add(name, found);

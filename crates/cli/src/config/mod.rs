@@ -166,7 +166,7 @@ pub fn resolve(registry: &Registry, entries: &[Entry]) -> Result<Config> {
         let given = if let Given::Text(text) = value { text.len() } else { 0 };
         if given > crate::LONGEST || key.iter().any(|part| part.len() > crate::LONGEST) {
             let what = if given > crate::LONGEST { "value" } else { "key" };
-            let wrong = format!("a {what} is too long; the longest may have {} bytes", crate::LONGEST);
+            let wrong = format!("a {what} is too long; at most {} bytes are allowed", crate::LONGEST);
             return Err(ConfigError::at(place, Wrong::Other(wrong)));
         }
     }
@@ -263,7 +263,7 @@ fn check(registry: &Registry, config: &Config) -> Result<()> {
     require((1..=4096).contains(&chains), "chains", chains as f64, "from 1 to 4096")?;
     require(threads <= 1024, "threads", threads as f64, "at most 1024")?;
     if config.dtype == bilevel::DType::F64 && config.precision != Precision::Full {
-        let must = "full where dtype is f64, whose products have one precision; choose dtype f32";
+        let must = "full if dtype is f64; choose dtype f32 for other precisions";
         return Err(ConfigError::range("precision", config.precision, must));
     }
     require(config.checkpoint.every >= 1, "checkpoint.every", 0.0, "at least 1")?;

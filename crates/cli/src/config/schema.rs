@@ -66,8 +66,8 @@ pub fn schema(registry: &Registry) -> Result<Value, ConfigError> {
     let mut schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Configuration of a bilevel run",
-        "description": "Every key but 'task.name' has a default, which depends on the task and the method; 'bilevel run \
-                        TASK --dry-run' shows them."
+        "description": "Every key except 'task.name' has a default that depends on the task and the method; 'bilevel \
+         run TASK --dry-run' shows them."
     });
     if let (Value::Object(schema), Value::Object(root)) = (&mut schema, root) {
         schema.extend(root);

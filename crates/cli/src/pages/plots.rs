@@ -219,7 +219,7 @@ pub fn hypergradient(runs: &[Named]) -> Option<Figure> {
 pub fn diagnostics(runs: &[Named]) -> Vec<Figure> {
     let mut figures = vec![];
     let horizon = |history: &History| history.points(|row| row.diagnostics.horizon);
-    if let Some(plot) = quantity("How far the inner loop comes", runs, horizon) {
+    if let Some(plot) = quantity("How far the inner loop gets", runs, horizon) {
         let mut plot = calmed(plot);
         if let [curve] = &mut plot.curves[..]
             && curve.name.is_empty()
@@ -230,13 +230,13 @@ pub fn diagnostics(runs: &[Named]) -> Vec<Figure> {
         let longest = plot.curves.iter().max_by_key(|curve| curve.points.len());
         let ones: Vec<(f64, f64)> =
             longest.into_iter().flat_map(|c| c.points.iter().map(|point| (point.0, 1.0))).collect();
-        plot.curves.push(Curve::new("1, where it begins to forget its start", ones).dashed());
+        plot.curves.push(Curve::new("1, where it starts to forget its start", ones).dashed());
         plot.y = Axis { label: plot.y.label, ..fitting_axis("", &plot.curves) };
         figures.push(Figure::plot("horizon", plot));
     }
     let growth = |history: &History| history.points(|row| row.diagnostics.adjoint_growth);
     if let Some(mut plot) = quantity("Growth of the adjoint within a hypergradient", runs, growth) {
-        plot.y.label = "‖z‖ at the end over ‖z‖ at the start".into();
+        plot.y.label = "‖z‖ at the end divided by ‖z‖ at the start".into();
         figures.push(Figure::plot("adjoint-growth", plot));
     }
     let rate = |history: &History| history.points(|row| row.diagnostics.growth_rate);

@@ -23,7 +23,7 @@ pub fn look_at(folder: &RunFolder, config: &Config, last: Option<&Iteration>) ->
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(CliError::file("read", &path, &error)),
     };
-    let foreign = |what: String| CliError::foreign(folder, "metrics.jsonl", what, " and the run goes on without it");
+    let foreign = |what: String| CliError::foreign(folder, "metrics.jsonl", what, " and the run continues without it");
     let history = match History::parse(BufReader::new(file)) {
         Ok(history) => history,
         Err(Damage::Unread(error)) => return Err(CliError::file("read", &path, &error)),
@@ -79,7 +79,8 @@ impl Recorder {
         let lacking = (done as usize).saturating_sub(kept);
         if lacking > 0 {
             crate::complain(&format!(
-                "{} lacks {lacking} of the {done} iterations that are done; the run goes on, but its curves have a gap",
+                "{lacking} of the {done} finished iterations are missing in {}; the run continues, but its curves have \
+                 a gap",
                 path.display()
             ));
         }

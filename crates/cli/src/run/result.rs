@@ -22,13 +22,13 @@ pub fn check_is_of(result: &RunResult, config: &Config, folder: &RunFolder) -> R
     let mut as_asked_for = config.clone();
     as_asked_for.outer.iterations = result.iterations;
     let what = if result.task != task {
-        format!("it is of {} and not of {task}", result.task)
+        format!("it belongs to {}, not to {task}", result.task)
     } else if result.method != method {
-        format!("it is by {} and not by {method}", result.method)
+        format!("it was computed by {}, not by {method}", result.method)
     } else if result.seed != config.seed {
-        format!("it is of seed {} and not of seed {}", result.seed, config.seed)
+        format!("it belongs to seed {}, not to seed {}", result.seed, config.seed)
     } else if ![config.hash(), as_asked_for.hash()].contains(&result.config_hash) {
-        "it was found with other settings".into()
+        "it was computed with other settings".into()
     } else {
         return Ok(());
     };

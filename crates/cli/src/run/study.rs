@@ -127,7 +127,7 @@ impl Conductor<'_> {
             let damaged = |error: serde_json::Error| CliError::File {
                 action: "read",
                 path: path.clone(),
-                reason: format!("{error}; remove it, and it is measured again"),
+                reason: format!("{error}; remove it to measure again"),
             };
             let found: Record = serde_json::from_slice(&text).map_err(damaged)?;
             if (&found.hash, found.device) != (&hash, device) {
@@ -183,7 +183,7 @@ impl Conductor<'_> {
             let result = read_result(&folder)?;
             check_is_of(&result, config, &folder)?;
             folder.clean()?;
-            seen.end(label, Some(format!("{label}: done before")));
+            seen.end(label, Some(format!("{label}: already done")));
             result
         } else {
             seen.begin(label);

@@ -22,12 +22,12 @@ pub fn be_quiet(quiet: bool) {
 
 /// A signal that Ctrl-C, or the system's request to end, sets.
 pub fn stop_on_interrupt() -> Result<StopSignal> {
-    listen("ended at once; what was saved before is kept".into())
+    listen("stopped at once; everything saved so far is kept".into())
 }
 
 /// The same for one run, kept in this folder.
 pub fn stop_run_on_interrupt(folder: &Path) -> Result<StopSignal> {
-    listen(format!("ended at once; 'bilevel resume {}' goes on from its last checkpoint", folder.display()))
+    listen(format!("stopped at once; 'bilevel resume {}' continues from its last checkpoint", folder.display()))
 }
 
 /// For work that has nothing to save: Ctrl-C ends the process at once, with this sentence. It waits for whoever holds the
@@ -56,7 +56,7 @@ fn listen(again: String) -> Result<StopSignal> {
             end(&late);
         });
         if !QUIET.load(Ordering::SeqCst) {
-            say("stopping; Ctrl-C again ends it now");
+            say("stopping; press Ctrl-C again to stop at once");
         }
     })?;
     Ok(signal)
@@ -75,7 +75,7 @@ fn handle(handler: impl FnMut() + Send + 'static) -> Result<()> {
                 handler();
             }
         };
-        let failed = |error| CliError::Usage(format!("Ctrl-C cannot be listened for: {error}"));
+        let failed = |error| CliError::Usage(format!("cannot listen for Ctrl-C: {error}"));
         ctrlc::set_handler(interrupted).map_err(failed)?;
     }
     *current = Some(Box::new(handler));

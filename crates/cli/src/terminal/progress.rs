@@ -116,7 +116,7 @@ impl Observer for RunProgress {
         self.until = beginning.until;
         self.show_notes(&beginning.notes);
         if beginning.done > 0 {
-            self.progress.say(&format!("going on after iteration {} of {}", beginning.done, beginning.until));
+            self.progress.say(&format!("continuing after iteration {} of {}", beginning.done, beginning.until));
         }
         ControlFlow::Continue(())
     }

@@ -74,7 +74,8 @@ fn cases(seeds: u64) -> Vec<Case> {
         case("IFT-Neumann", "with the final α", synthetic::neumann(100, true).into(), None, Some((0.7489, 0.6627))),
     );
     all.push(Case {
-        seeds, ..case("Langevin adjoint", "γ = 0.005", synthetic::adjoint(STEP, 1e-6).into(), None, None)
+        seeds,
+        ..case("Langevin adjoint", "γ = 0.005", synthetic::adjoint(STEP, 1e-6).into(), None, None)
     });
     all
 }
