@@ -64,7 +64,7 @@ fn main() -> Result<()> {
     let wrong: Vec<bool> = train.labels.iter().zip(&honest.labels).map(|(given, right)| given != right).collect();
     let count = wrong.iter().filter(|w| **w).count();
     println!(
-        "{} training digits, {count} of them with a wrong label; {CLEAN} clean ones to learn the weights by.\n",
+        "{} training digits, {count} of them with a wrong label; {CLEAN} clean ones to learn the weights from.\n",
         train.len()
     );
 
@@ -87,7 +87,7 @@ fn main() -> Result<()> {
     };
     report("all given labels, weighted evenly", &fit(&train, &even(&train))?);
     report("given labels, learned weights", &fit(&train, &outcome.lambda)?);
-    report("right labels (out of reach)", &fit(&honest, &even(&honest))?);
+    report("correct labels (not available in practice)", &fit(&honest, &even(&honest))?);
     report("the clean digits alone", &fit(&clean, &even(&clean))?);
 
     let weights: Vec<f64> = outcome.lambda.examples.to_f64().iter().map(|l| 1.0 / (1.0 + (-l).exp())).collect();

@@ -248,7 +248,7 @@ impl<S: Read + Seek> Opened<S> {
             Err(error) => return unreadable(&error),
         };
         if listed.data_len() as u64 != rest {
-            return unreadable(&format!("{rest} bytes are there for {}", listed.data_len()));
+            return unreadable(&format!("it has {rest} bytes for {}", listed.data_len()));
         }
         let start = length - BACK as u64 - rest;
         let places = header.tensors().map(|tensor| Place::new(&listed, start, tensor));

@@ -138,19 +138,22 @@ impl fmt::Display for Warning {
         match self {
             Warning::IndirectTermScaled { scale } => write!(
                 f,
-                "this method's indirect term is about {scale:.2} times what it should be, and as the outer loss depends \
-                 on λ directly, the run settles away from the optimum; change the inner step or the number of steps, or use \
+                "this method's indirect term is about {scale:.2} times its correct size, and since the outer loss \
+                 depends on λ directly, the run settles away from the optimum; change the inner step or the number of \
+                 steps, or use \
                  langevin-adjoint (rmd where θ⁰ depends on λ)"
             ),
             Warning::NotConvex { curvature } => write!(
                 f,
-                "the linear solve met the curvature {curvature:.1e} and ended there: θ is not at a minimum of the inner loss, which \
-                 this method takes for granted; train longer, take curvature = \"gauss-newton\" or more regularisation, or use \
+                "the linear solve met the curvature {curvature:.1e} and stopped there: θ is not at a minimum of the \
+                 inner loss, which this method assumes; train longer, use curvature = \"gauss-newton\" or more \
+                 regularisation, or use \
                  rmd"
             ),
             Warning::AdjointGrowing { growth } => write!(
                 f,
-                "the adjoint grew {growth:.1} times within one hypergradient; take a smaller inner step or a smaller outer \
+                "the adjoint grew by a factor of {growth:.1} within one hypergradient; take a smaller inner step or a \
+                 smaller outer \
                  rate, or start the adjoint cold"
             ),
             Warning::NoHypergradient { rate, calm } => {
@@ -160,11 +163,15 @@ impl fmt::Display for Warning {
                      hypergradient exists at this inner step; "
                 )?;
                 match calm {
-                    Some(calm) => write!(f, "take a step below {calm:.2e}, or shrink_step = true, which looks for one"),
+                    Some(calm) => write!(
+                        f,
+                        "take a step below {calm:.2e}, or set shrink_step = true to search for \
+                         one"
+                    ),
                     None => write!(
                         f,
-                        "no step down to a quarter of it would help, as θ is where the inner loss curves downwards: train \
-                         longer before λ moves, or give langevin-adjoint a horizon"
+                        "even a quarter of the step would not help, because the inner loss curves downwards at θ: \
+                         train longer before λ moves, or give langevin-adjoint a horizon"
                     ),
                 }
             }
@@ -174,8 +181,8 @@ impl fmt::Display for Warning {
             ),
             Warning::InnerLossGrew { from, to } => write!(
                 f,
-                "the inner loss grew from {from:.3e} to {to:.3e} within one inner loop: training diverges; take a smaller \
-                 inner step, or see whether the inner loss has the right sign"
+                "the inner loss grew from {from:.3e} to {to:.3e} within one inner loop: training diverges; take a \
+                 smaller inner step, or check the sign of the inner loss"
             ),
         }
     }

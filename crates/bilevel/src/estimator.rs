@@ -124,7 +124,7 @@ pub trait Estimator: Send {
     /// Multiplies the inner step of the settings by this from now on, and the noise by its root: what a schedule of the
     /// inner step calls.
     fn scale_step(&mut self, _factor: f64) -> Result<()> {
-        let reason = "this method has no inner step that a schedule could change; leave the inner schedule out";
+        let reason = "this method has no inner step that a schedule could change; leave out the inner schedule";
         Err(Error::Problem { reason: reason.into() })
     }
 }
@@ -195,7 +195,7 @@ impl Hypergradient {
         if !theta.is_finite() {
             return Some(lost_theta(method));
         }
-        let all = [("what the method keeps warm", memory), ("the hypergradient", value)];
+        let all = [("the method's memory", memory), ("the hypergradient", value)];
         let (what, _) = all.into_iter().find(|(_, norm)| !norm.is_finite())?;
         Some((lost(method, what), self.blame))
     }

@@ -118,7 +118,7 @@ impl Fingerprint {
             leaves.iter().map(|(name, shape)| format!("{name}{shape:?}")).collect::<Vec<_>>().join(", ")
         };
         if self.dtype != here.dtype {
-            return Some(format!("it computes in {} there and in {} here", self.dtype, here.dtype));
+            return Some(format!("it uses {} there and {} here", self.dtype, here.dtype));
         }
         if self.precision != here.precision {
             return Some(format!("the precision of products is {} there and {} here", self.precision, here.precision));
@@ -132,7 +132,7 @@ impl Fingerprint {
             return Some("the data sets differ in names, types or shapes".into());
         }
         if self.data_checksum != here.data_checksum {
-            return Some("the data sets have the same shapes but other contents".into());
+            return Some("the data sets have the same shapes but different contents".into());
         }
         if self.streams != here.streams {
             let list = |streams: &[(String, String, Vec<usize>, String)]| {
@@ -146,10 +146,10 @@ impl Fingerprint {
             return Some(format!("the streams are {} there and {} here", list(&self.streams), list(&here.streams)));
         }
         if self.starts_from_lambda != here.starts_from_lambda {
-            return Some("θ starts from λ in one of them only".into());
+            return Some("θ starts from λ in only one of them".into());
         }
         if self.variables_checksum != here.variables_checksum {
-            return Some("the variables have other bounds or another start".into());
+            return Some("the variables have different bounds or starting values".into());
         }
         (self.losses_checksum != here.losses_checksum).then(|| "the losses differ".into())
     }
@@ -214,7 +214,7 @@ impl Identity {
             return Some("θ starts cold in one of them and warm in the other".into());
         }
         if self.start != here.start {
-            return Some("it was given another λ or θ to start from".into());
+            return Some("it starts from a different λ or θ".into());
         }
         self.problem.difference(&here.problem)
     }

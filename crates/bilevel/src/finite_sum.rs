@@ -32,7 +32,7 @@ impl FiniteSum {
         let steps = rows / greatest_divisor(rows, size);
         match known.checked_mul(steps / greatest_divisor(known, steps)) {
             Some(all) if all <= i32::MAX as usize => *self = FiniteSum::Of(all),
-            _ => self.refuse("has more minibatches than steps can be counted"),
+            _ => self.refuse("has too many minibatches to count"),
         }
     }
 }

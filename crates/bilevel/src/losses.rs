@@ -27,7 +27,7 @@ impl AnyProblem {
     /// The same problem in another floating-point type.
     pub(crate) fn in_dtype(&self, dtype: DType) -> Result<AnyProblem> {
         if !dtype.is_float() {
-            return Err(Error::Problem { reason: "a problem is computed in f32 or f64".into() });
+            return Err(Error::Problem { reason: "a problem must use f32 or f64".into() });
         }
         let convert = |(name, array): &(String, Array)| Ok((name.clone(), in_dtype(array, dtype)?));
         let data = self.data.iter().map(convert).collect::<Result<_>>()?;

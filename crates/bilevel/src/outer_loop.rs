@@ -49,7 +49,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         let folder = Folder::open(settings)?;
         // Where a run does not resume, the folder is empty.
         if let Some(refused) = folder.resume(&save.identity, slots, &mut progress, &session)? {
-            notes.extend(refused.iter().map(|error| format!("{error}; going on from the one before it")));
+            notes.extend(refused.iter().map(|error| format!("{error}; continuing from the previous one")));
             progress.aim_at(&driver.criteria.measuring);
             save.saved = Some(progress.numbers.iteration);
         }
@@ -132,8 +132,8 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     if numbers.last.as_ref().is_some_and(|last| last.hypergradient_norm == 0.0)
         && state.lambda.arrays()? == outer.first()?.lambda.arrays()?
     {
-        let note = "λ is where it started, for every hypergradient was exactly 0: start λ or θ elsewhere, or see whether the \
-                    losses are flat there (a ReLU that is off, a comparison, a rounded number)";
+        let note = "λ has not moved, because every hypergradient was exactly 0: start λ or θ elsewhere, or check \
+                    whether the losses are flat there (an inactive ReLU, a comparison, a rounded number)";
         notes.push(note.into());
     }
     let problem = session.problem();

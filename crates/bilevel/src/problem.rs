@@ -126,13 +126,13 @@ impl AnyProblem {
                 (None, None) => said.push(format!("no loss depends on {leaf}; use it or leave it out")),
                 // Where θ⁰ depends on λ, such a leaf is learned by the outer loop alone, and may well be meant so.
                 (None, Some(_)) if !self.starts_from_lambda() => {
-                    said.push(format!("the inner loss does not depend on {leaf}, which will stay where it starts"));
+                    said.push(format!("the inner loss does not depend on {leaf}, so it will stay where it starts"));
                 }
                 _ => {}
             }
         }
         if outer.iter().all(Option::is_none) {
-            said.push("the outer loss does not depend on θ, so training has no part in what λ becomes".into());
+            said.push("the outer loss does not depend on θ, so training has no influence on λ".into());
         }
         Ok(said)
     }
@@ -194,8 +194,8 @@ fn check_precision(dtype: DType, precision: Precision) -> Result<()> {
         return Ok(());
     }
     let reason = format!(
-        "operands of products can be rounded to {precision} in a problem that is computed in f32, and this one is in \
-         {dtype}; choose f32 or full precision"
+        "operands of products can be rounded to {precision} only in f32, but this problem uses {dtype}; choose f32 or \
+         full precision"
     );
     Err(Error::Problem { reason })
 }
@@ -288,7 +288,7 @@ where
     pub fn classes(mut self, name: impl Into<String>, classes: Classes) -> Self {
         let name = name.into();
         if self.classes.iter().any(|(other, _)| *other == name) {
-            self.twice.push(format!("two sets of classes are called '{name}'"));
+            self.twice.push(format!("two sets of classes are named '{name}'"));
         }
         self.classes.push((name, classes));
         self
@@ -296,7 +296,7 @@ where
 
     fn name_data(&mut self, name: &str) {
         if self.data.contains_key(name) || self.streams.iter().any(|stream| stream.name == name) {
-            self.twice.push(format!("two data sets are called '{name}'"));
+            self.twice.push(format!("two data sets are named '{name}'"));
         }
     }
 
@@ -339,7 +339,7 @@ where
     ) -> Self {
         let (name, number) = (name.into(), self.flatten(number));
         if self.measures.iter().any(|(other, _)| *other == name) {
-            self.twice.push(format!("two measures are called '{name}'"));
+            self.twice.push(format!("two measures are named '{name}'"));
         }
         self.measures.push((name, number));
         self
@@ -364,11 +364,11 @@ where
             reason: format!("the problem has no {what} loss; give one with .{what}(…)"),
         };
         if !self.dtype.is_float() {
-            return Err(Error::Problem { reason: "a problem is computed in f32 or f64".into() });
+            return Err(Error::Problem { reason: "a problem must use f32 or f64".into() });
         }
         check_precision(self.dtype, self.precision)?;
         if let Some(twice) = self.twice.first() {
-            return Err(Error::Problem { reason: format!("{twice}; give each a name of its own") });
+            return Err(Error::Problem { reason: format!("{twice}; give each its own name") });
         }
         if let Some(empty) = self.streams.iter().find(|stream| stream.shape.contains(&0)) {
             return Err(Error::Problem { reason: format!("the stream '{}' has batches without elements", empty.name) });
@@ -414,19 +414,19 @@ where
                     return refuse("has no elements".into());
                 }
                 if low.is_nan() || high.is_nan() || low > high {
-                    return refuse(format!("can have no value between its bounds {low} and {high}"));
+                    return refuse(format!("has no value between its bounds {low} and {high}"));
                 }
                 let (rate, decay) = (variable.rate, variable.weight_decay);
                 if !(rate > 0.0 && rate.is_finite()) {
                     return refuse(format!(
-                        "has the rate {rate}, which must be above 0; a leaf that stays is .frozen()"
+                        "has the rate {rate}, which must be above 0; use .frozen() for a leaf that must not change"
                     ));
                 }
                 if !(decay >= 0.0 && decay.is_finite()) {
                     return refuse(format!("has the weight decay {decay}, which must be at least 0"));
                 }
                 if prefix == "λ" && variable.role != Role::Trained {
-                    return refuse("cannot be frozen or a statistic, which are for θ: give it as data instead".into());
+                    return refuse("cannot be frozen or a statistic; these are for θ. Give it as data instead".into());
                 }
                 if prefix == "θ" && (low, high) != (f64::NEG_INFINITY, f64::INFINITY) {
                     return refuse("is bounded, but only λ can be: training does not project; add a penalty".into());

@@ -270,7 +270,7 @@ impl Routine {
         let Some(feed) = &mut self.feed else { return Ok(self.stretches.run(&mut *self.run, steps)?) };
         let Some(key) = self.drawn_with else {
             let reason =
-                "this program reads a stream, whose batches follow from a key; set one with set_key or bind_point";
+                "this program reads a stream, whose batches depend on a key; set one with set_key or bind_point";
             return Err(Error::Problem { reason: reason.into() });
         };
         for stretch in feed.stretches(steps.clone()) {
@@ -329,8 +329,12 @@ fn whole<'a>(
     };
     // One that is not there must not let the others move up.
     Ok(places.iter().enumerate().map(move |(number, place)| {
-        let reason =
-            || format!("leaf {number} of {prefix} is no {kind} of this program; carry it, or keep it with keep_input");
+        let reason = || {
+            format!(
+                "leaf {number} of {prefix} is not an {kind} of this program; carry it, or keep it with \
+                 keep_input"
+            )
+        };
         place.ok_or_else(|| Error::Problem { reason: reason() })
     }))
 }

@@ -137,7 +137,7 @@ impl<'a> Scope<'a> {
                 return self.sources.batch(self.graph, stream, at);
             }
             (Some(_), None) => self.complain(|| {
-                format!("the stream '{name}' can be read at the step of the loop or at a fixed one, and at no other")
+                format!("the stream '{name}' can be read only at the step of the loop or at a fixed step")
             }),
             (None, _) => self.complain(|| self.missing(name)),
         }
@@ -171,7 +171,7 @@ impl<'a> Scope<'a> {
         let known = || self.sources.names();
         match (crate::nearest(name, known()), known().count()) {
             (Some(near), _) => format!("there is no data '{name}'; did you mean '{near}'?"),
-            (None, 0) => format!("there is no data '{name}', nor any other; give it with .data(\"{name}\", array)"),
+            (None, 0) => format!("there is no data '{name}'; add it with .data(\"{name}\", array)"),
             (None, _) => format!("there is no data '{name}'; there is {}", known().collect::<Vec<_>>().join(", ")),
         }
     }
@@ -333,7 +333,7 @@ impl<'a> Scope<'a> {
                 match (crate::nearest(classes, known.iter().copied()), known.is_empty()) {
                     (Some(near), _) => format!("there are no classes '{classes}'; did you mean '{near}'?"),
                     (None, true) => {
-                        format!("there are no classes '{classes}'; give them with .classes(\"{classes}\", …)")
+                        format!("there are no classes '{classes}'; add them with .classes(\"{classes}\", …)")
                     }
                     (None, false) => format!("there are no classes '{classes}'; there are {}", known.join(", ")),
                 }
@@ -359,10 +359,10 @@ impl<'a> Scope<'a> {
         let fits = size > 0 && size <= rows && rows <= MOST_ROWS;
         if !fits {
             self.complain(|| match size {
-                0 => "a minibatch of no rows was asked for; take at least one".into(),
+                0 => "a minibatch of 0 rows was asked for; it needs at least one".into(),
                 _ if rows > MOST_ROWS => format!(
-                    "a minibatch from {rows} rows was asked for, but rows are numbered in 32-bit integers, so there can be at most \
-                     {MOST_ROWS}; draw from a part of them, or read them as a stream"
+                    "a minibatch from {rows} rows was asked for, but row numbers are 32-bit integers, so there can be \
+                     at most {MOST_ROWS}; draw from a part of them, or read them as a stream"
                 ),
                 _ => format!(
                     "a minibatch of {size} rows is larger than the {rows} rows it is drawn from; take fewer, or all \

@@ -208,5 +208,5 @@ fn like<'a, S: Tree<Leaf = Variable>>(
 }
 
 fn unlike(name: &'static str) -> impl Fn(TreeError) -> Error {
-    move |error| Error::Problem { reason: format!("this {name} is not like the problem's: {error}") }
+    move |error| Error::Problem { reason: format!("this {name} does not match the problem's: {error}") }
 }

@@ -188,7 +188,7 @@ impl Variable {
             Start::Constant(value) => Ok(Array::try_full(&self.shape, *value, dtype)?),
             Start::Normal(_) | Start::Uniform(..) => {
                 let reason =
-                    format!("θ.{name} is frozen, so it needs numbers that are the same in every run: Variable::fixed");
+                    format!("θ.{name} is frozen, so its numbers must be the same in every run; use Variable::fixed");
                 Err(Error::Problem { reason })
             }
         }

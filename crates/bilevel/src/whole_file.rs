@@ -165,7 +165,7 @@ fn regular(found: FileType) -> Result<()> {
         folder if folder.is_dir() => "a folder",
         _ => "a pipe or device",
     };
-    Err(Error::other(format!("it is {what} and not a regular file, so it is left alone")))
+    Err(Error::other(format!("it is {what}, not a regular file, so it was left alone")))
 }
 
 fn remove_where(folder: &Path, chosen: impl Fn(&OsStr) -> bool) -> Result<()> {
@@ -227,7 +227,7 @@ mod tests {
         std::fs::create_dir(at("folder")).unwrap();
         for (name, what) in [("link", "a link"), ("folder", "a folder")] {
             let error = write_whole(&at(name), b"ours").unwrap_err().to_string();
-            assert_eq!(error, format!("it is {what} and not a regular file, so it is left alone"));
+            assert_eq!(error, format!("it is {what}, not a regular file, so it was left alone"));
         }
         // A link with the name of a temporary file is taken away; what it points to is not.
         symlink(at("precious"), at(".new.aB3dE6gH9jK2.unfinished")).unwrap();

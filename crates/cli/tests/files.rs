@@ -254,7 +254,7 @@ fn a_report_replaces_nothing_that_is_no_regular_file() {
         let before = std::fs::symlink_metadata(place.path(name)).unwrap().file_type();
         place
             .run(&["report", "kept", "--out", name])
-            .refused(&format!("cannot write {name}: it is {what} and not a regular file, so it is left alone"));
+            .refused(&format!("cannot write {name}: it is {what}, not a regular file, so it was left alone"));
         assert_eq!(std::fs::symlink_metadata(place.path(name)).unwrap().file_type(), before);
     }
     assert_eq!(place.read("precious.html"), "mine");

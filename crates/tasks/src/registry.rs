@@ -294,14 +294,11 @@ impl Registry {
 
 fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Error {
     let known: Vec<&str> = known.collect();
+    let plural = if let Some(stem) = what.strip_suffix('y') { format!("{stem}ies") } else { format!("{what}s") };
     let reason = match bilevel::nearest(name, known.iter().copied()) {
         Some(near) => format!("there is no {what} '{name}'; did you mean {near}?"),
-        None if known.is_empty() => format!("there is no {what} '{name}', nor any other"),
-        None => {
-            let plural =
-                if let Some(stem) = what.strip_suffix('y') { format!("{stem}ies") } else { format!("{what}s") };
-            format!("there is no {what} '{name}'; the {plural} are {}", known.join(", "))
-        }
+        None if known.is_empty() => format!("there is no {what} '{name}'; there are no {plural}"),
+        None => format!("there is no {what} '{name}'; the {plural} are {}", known.join(", ")),
     };
     Error::Problem { reason }
 }

@@ -259,7 +259,7 @@ impl Finished {
     pub fn run(&self, label: &str) -> Result<&FinishedRun> {
         match self.get(label) {
             Some(Done::Run(run)) => Ok(run),
-            _ => Err(Error::Problem { reason: format!("the study has no run '{label}' that came to an end") }),
+            _ => Err(Error::Problem { reason: format!("the study has no finished run '{label}'") }),
         }
     }
 
@@ -268,9 +268,9 @@ impl Finished {
         let wrong = |what: String| Error::Problem { reason: format!("the measurement '{label}' {what}") };
         match self.get(label) {
             Some(Done::Measured { value, .. }) => {
-                T::deserialize(value).map_err(|error| wrong(format!("has another form: {error}")))
+                T::deserialize(value).map_err(|error| wrong(format!("has a different form: {error}")))
             }
-            _ => Err(wrong("is not there".into())),
+            _ => Err(wrong("is missing".into())),
         }
     }
 
@@ -317,7 +317,7 @@ pub fn conduct<E: From<Error>>(
     while !items.is_empty() {
         for (n, item) in items.iter().enumerate() {
             if done.get(&item.label).is_some() || items[..n].iter().any(|other| other.label == item.label) {
-                let reason = format!("the study {} has two items called '{}'", study.name(), item.label);
+                let reason = format!("the study {} has two items named '{}'", study.name(), item.label);
                 return Err(Error::Problem { reason }.into());
             }
         }

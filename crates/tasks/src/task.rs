@@ -44,7 +44,7 @@ impl Context {
     pub fn data_dir(&self, task: &str) -> Result<&Path> {
         self.data.as_deref().ok_or_else(|| bilevel::Error::Problem {
             reason: format!(
-                "{task} reads files of data; say where they are with --data DIR ('bilevel data list' names them)"
+                "{task} reads data files; give their folder with --data DIR ('bilevel data list' lists the datasets)"
             ),
         })
     }

@@ -84,7 +84,7 @@ impl InnerLoop {
     pub fn with_optimizer(self, optimizer: InnerOptimizer) -> Result<Self> {
         optimizer.check()?;
         if optimizer != InnerOptimizer::Sgd && self.is_noisy() {
-            let must = "0 with this optimizer: Langevin noise goes with plain descent only";
+            let must = "0 with this optimizer, since Langevin noise works with plain descent only";
             require(false, "temperature", self.temperature, must)?;
         }
         Ok(InnerLoop { optimizer, ..self })

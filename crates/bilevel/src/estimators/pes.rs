@@ -110,8 +110,8 @@ impl Method for Pes {
     /// It takes no derivative by λ, so there need not be any.
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
         if problem.starts_from_lambda() {
-            let reason = "it goes on where the last window ended, but here training begins anew from λ for every \
-                          hypergradient; use es, whose one window is the whole training";
+            let reason = "it continues where the last window ended, but here training starts from λ for every \
+                          hypergradient; use es, whose only window is the whole training";
             return not_applicable(self.name(), reason);
         }
         Ok(())

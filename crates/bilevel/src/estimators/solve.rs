@@ -221,8 +221,8 @@ pub enum Ended {
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ended::Arrived => write!(f, "conjugate gradients arrived"),
-            Ended::OutOfSweeps => write!(f, "conjugate gradients used up their sweeps"),
+            Ended::Arrived => write!(f, "conjugate gradients converged"),
+            Ended::OutOfSweeps => write!(f, "conjugate gradients used all their sweeps"),
             Ended::NotPositive { curvature, after } => write!(
                 f,
                 "conjugate gradients met the curvature {curvature:.1e} after {after} sweeps, and cannot solve with a matrix \

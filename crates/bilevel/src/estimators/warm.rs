@@ -81,7 +81,7 @@ impl<const N: usize> Warm<N> {
             state.memory = Leaves::zeros(&*self.executor, self.groups.iter().flatten())?;
         }
         if !state.memory.iter().map(|leaf| leaf.meta()).eq(self.groups.iter().flatten()) {
-            let reason = "what this state keeps warm is another method's: begin with State::initial";
+            let reason = "the memory of this state belongs to another method; start with State::initial";
             return Err(Error::Problem { reason: reason.into() });
         }
         let mut leaves = state.memory.iter().cloned();

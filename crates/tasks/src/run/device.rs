@@ -52,8 +52,7 @@ impl FromStr for Device {
             "auto" => Some(Device::Auto),
             _ => name.strip_prefix("cuda:").and_then(number).map(Device::Cuda),
         };
-        known
-            .ok_or_else(|| format!("'{name}' is no device; it is cpu, cuda, cuda:N for the GPU with number N, or auto"))
+        known.ok_or_else(|| format!("'{name}' is not a device; use cpu, cuda, cuda:N for GPU number N, or auto"))
     }
 }
 

@@ -104,14 +104,14 @@ impl History {
     /// What is wrong with the first line that is of another run than this.
     pub fn foreign_line(&self, run: &str) -> Option<String> {
         let at = self.rows.iter().position(|row| row.run.as_ref().is_some_and(|found| found != run))?;
-        Some(format!("line {} is of another run", at + 1))
+        Some(format!("line {} belongs to another run", at + 1))
     }
 
     /// What is wrong with the line of an iteration in which other numbers stand than these.
     pub fn other_losses(&self, iteration: u32, expected: [Option<f64>; 3], whose: &str) -> Option<String> {
         let (at, row) = self.rows.iter().enumerate().find(|(_, row)| row.iteration == iteration)?;
         let found = [row.inner_loss, row.outer_loss, row.hypergradient_norm];
-        (found != expected).then(|| format!("in line {} the losses are not those of {whose}", at + 1))
+        (found != expected).then(|| format!("the losses in line {} are not those of {whose}", at + 1))
     }
 
     /// The last line.

@@ -252,7 +252,7 @@ impl Study for FiniteTemperature {
                         let why = "H is singular somewhere along the chain, so the mean of H⁻¹ has no bounded spread";
                         Verdict::NotReproduced(why.into())
                     }
-                    _ if close && !sure => Verdict::NotReproduced("its spread is too large to say".into()),
+                    _ if close && !sure => Verdict::NotReproduced("the spread is too large to tell".into()),
                     ADJOINT if close => Verdict::Better,
                     SOLVE => Verdict::when(close, format!("H⁻¹ at samples is not dθ/dλ of the distribution: {off}")),
                     RECURSION => Verdict::when(close, format!("no contraction in the recursion: {off}")),

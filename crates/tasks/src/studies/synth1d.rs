@@ -22,7 +22,7 @@ struct Case {
 }
 
 const BIAS: &str = "HPO-SGLD as printed is not consistent: its indirect term is c = γ·H·(mean kept step) times the true \
-                    one, here 0.5; with γ = 0.01 or B = M = 100 c is about 1 and the paper's numbers come out";
+                    one, here 0.5; with γ = 0.01 or B = M = 100, c is about 1 and the results are the paper's numbers";
 
 fn cases(seeds: u64) -> Vec<Case> {
     let case = |method, setting, with: AnyMethod, paper: Pair, expected: Pair| Case {

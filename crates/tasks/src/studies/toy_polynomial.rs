@@ -126,7 +126,7 @@ impl Study for ToyPolynomial {
                 .setting("always")
                 .paper(0.0)
                 .reference(0.0)
-                .verdict(Verdict::when(chosen.abs() < 1e-12, "another λ has the smaller average")),
+                .verdict(Verdict::when(chosen.abs() < 1e-12, "another λ has a smaller average")),
         ];
         let mut series: Vec<Series> = (0..COLUMNS)
             .map(|c| {

@@ -90,7 +90,7 @@ impl Study for WallClock {
             let (ours, paper) = (time / unit, paper.map(|p| p / PAPER_RMD));
             let verdict = match paper {
                 Some(paper) if ours < 0.8 * paper => Verdict::Better,
-                Some(paper) => Verdict::when(ours < 1.25 * paper, "costs more beside RMD than in the paper"),
+                Some(paper) => Verdict::when(ours < 1.25 * paper, "costs more relative to RMD than in the paper"),
                 None => Verdict::NotClaimed,
             };
             let row = Row::new(NAME, name, "time ÷ RMD's", ours).paper(paper);

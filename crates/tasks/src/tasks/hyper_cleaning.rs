@@ -40,7 +40,7 @@ impl Default for HyperCleaning {
 
 impl Task for HyperCleaning {
     const NAME: &'static str = "hyper-cleaning";
-    const SUMMARY: &'static str = "a weight for each of 599 training digits, so that wrong labels lose theirs";
+    const SUMMARY: &'static str = "a weight for each of 599 training digits, so that wrong labels lose their weight";
 
     fn build(&self, context: &Context) -> Result<Problem> {
         for (name, value) in [("corrupted", self.corrupted), ("decay", self.decay)] {

@@ -129,7 +129,8 @@ impl Measure for Tuning {
         match ground.probe(&candidate.variants[0].method, candidate.passes)? {
             Err(why) => return Ok(Chosen::NotRun(why)),
             Ok((_, price)) if price > self.budget => {
-                let why = format!("one hypergradient costs {price} gradients, more than the budget of {}", self.budget);
+                let why =
+                    format!("one hypergradient costs {price} gradients, which exceeds the budget of {}", self.budget);
                 return Ok(Chosen::NotRun(why));
             }
             Ok(_) => {}
