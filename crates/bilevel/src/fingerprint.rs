@@ -111,7 +111,7 @@ impl Fingerprint {
     /// # let problem = |dtype| Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .dtype(dtype).inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0).build().unwrap();
     /// let (double, single) = (Fingerprint::of(&problem(DType::F64)), Fingerprint::of(&problem(DType::F32)));
-    /// assert_eq!(double.difference(&single).unwrap(), "it computes in f64 there and in f32 here");
+    /// assert_eq!(double.difference(&single).unwrap(), "it uses f64 there and f32 here");
     /// ```
     pub fn difference(&self, here: &Fingerprint) -> Option<String> {
         let list = |leaves: &Leaves| {

@@ -83,7 +83,7 @@ impl std::error::Error for TreeFileError {}
 /// assert_eq!(problem.load_theta(&path)?.slope, theta.slope);
 /// assert_eq!(load_arrays(&path)?.names(), ["offset", "slope"]);
 /// let error = problem.load_lambda(&path).unwrap_err().to_string();
-/// assert!(error.ends_with("; it lacks ''; it has 'offset', 'slope', which the problem has not"), "{error}");
+/// assert!(error.ends_with("; it is missing ''; it has 'offset', 'slope', which the problem does not have"), "{error}");
 /// # std::fs::remove_file(path).unwrap();
 /// # Ok::<(), bilevel::Error>(())
 /// ```

@@ -129,7 +129,7 @@ fn prefix_of(path: &Path) -> OsString {
 /// use bilevel::whole_file::refuse_irregular;
 /// assert!(refuse_irregular("no/such/file".as_ref()).is_ok());
 /// let error = refuse_irregular(&std::env::temp_dir()).unwrap_err();
-/// assert_eq!(error.to_string(), "it is a folder and not a regular file, so it is left alone");
+/// assert_eq!(error.to_string(), "it is a folder, not a regular file, so it was left alone");
 /// ```
 pub fn refuse_irregular(path: &Path) -> Result<()> {
     std::fs::symlink_metadata(path).map_or(Ok(()), |there| regular(there.file_type()))
@@ -139,7 +139,7 @@ pub fn refuse_irregular(path: &Path) -> Result<()> {
 ///
 /// ```
 /// let error = bilevel::whole_file::open_regular(&std::env::temp_dir()).unwrap_err();
-/// assert_eq!(error.to_string(), "it is a folder and not a regular file, so it is left alone");
+/// assert_eq!(error.to_string(), "it is a folder, not a regular file, so it was left alone");
 /// ```
 pub fn open_regular(path: &Path) -> Result<File> {
     regular(std::fs::metadata(path)?.file_type())?;

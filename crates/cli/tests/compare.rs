@@ -56,11 +56,11 @@ fn a_table_has_a_row_for_every_method_also_where_it_fails() {
     let before = place.read("kept/rows.jsonl");
     let again = place.run(&[&arguments[..], &["--json"]].concat()).done();
     assert_eq!((again.out.as_str(), place.read("kept/rows.jsonl").as_str()), (before.as_str(), before.as_str()));
-    assert_eq!(again.error.matches(": done before").count(), 4, "{again:?}");
+    assert_eq!(again.error.matches(": already done").count(), 4, "{again:?}");
     // More seeds go into the same folder.
     let more = ["compare", "synth1d", "--methods", "rmd", "--seeds", "3", "--outer", "20", "--out", "kept"];
     let said = place.run(&more).done();
-    assert_eq!(said.error.matches(": done before").count(), 2, "{said:?}");
+    assert_eq!(said.error.matches(": already done").count(), 2, "{said:?}");
     // A method with other settings would not be comparable.
     let other = ["compare", "synth1d", "--methods", "rmd", "--seeds", "1", "--outer", "21", "--out", "kept"];
     place.run(&other).refused(
@@ -109,7 +109,7 @@ fn what_cannot_be_compared_is_refused_in_one_sentence() {
 
     std::fs::create_dir(place.path("mine")).unwrap();
     place.write("mine/notes.txt", "mine");
-    let sentence = "mine holds something that is no study; choose another folder with --out";
+    let sentence = "mine holds something other than a study; choose another folder with --out";
     refused(&["--out", "mine"], sentence);
 
     let kept = ["--methods", "rmd", "--seeds", "1", "--out", "kept"];

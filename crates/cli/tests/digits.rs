@@ -47,7 +47,7 @@ fn a_folder_with_something_in_it_is_not_written_to() {
     place.write("mine", "a file");
     place
         .run(&["reproduce", "digits", "--quick", "--out", "mine"])
-        .refused("mine holds something that is no study; choose another folder with --out");
+        .refused("mine holds something other than a study; choose another folder with --out");
     assert_eq!(place.read("mine"), "a file");
 }
 

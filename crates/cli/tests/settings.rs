@@ -78,7 +78,7 @@ fn what_is_wrong_is_said_with_file_line_and_what_would_be_right() {
         ("task.name = \"synth1d\"\ndtype = \"f16\"", "my.toml, line 2: dtype cannot be 'f16'; it can be f32, f64"),
         (
             "task.name = \"digits-l2\"\ndevice = \"gpu\"",
-            "my.toml, line 2: 'gpu' is no device; it is cpu, cuda, cuda:N for the GPU with number N, or auto",
+            "my.toml, line 2: 'gpu' is not a device; use cpu, cuda, cuda:N for GPU number N, or auto",
         ),
         ("task.name = \"digits-l2\"\ndevice = 0", "my.toml, line 2: device takes a string, not the whole number 0"),
         (

@@ -46,7 +46,7 @@ fn configs_that_make_no_model_say_why() {
     let error = VitConfig { image: [224, 230], ..vit.clone() }.build().err();
     assert_eq!(said(error), "ViT: patches of 16×16 do not tile 224×230 images");
     let error = VitConfig { heads: 7, ..vit.clone() }.build().err();
-    assert_eq!(said(error), "ViT: 7 heads do not share a width of 768 equally");
+    assert_eq!(said(error), "ViT: a width of 768 cannot be divided among 7 heads");
     assert_eq!(said(VitConfig { patch: 0, ..vit }.build().err()), "ViT: patch is 0; it must be between 1 and 2^20");
     let error = WideResNetConfig::new(20, 4, 10).build().err();
     assert_eq!(said(error), "Wide-ResNet: a depth of 20 is not 6·n + 4; take 10, 16, 22, 28 or more");

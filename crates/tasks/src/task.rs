@@ -39,7 +39,7 @@ impl Context {
     ///
     /// ```
     /// let error = bilevel_tasks::Context::default().data_dir("pets").unwrap_err();
-    /// assert_eq!(error.to_string(), "pets reads files of data; say where they are with --data DIR ('bilevel data list' names them)");
+    /// assert_eq!(error.to_string(), "pets reads data files; give their folder with --data DIR ('bilevel data list' lists the datasets)");
     /// ```
     pub fn data_dir(&self, task: &str) -> Result<&Path> {
         self.data.as_deref().ok_or_else(|| bilevel::Error::Problem {

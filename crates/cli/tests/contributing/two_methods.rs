@@ -39,7 +39,7 @@ impl Study for TwoMethods {
         let row = |(name, _)| {
             let run = done.run(name)?;
             let ours = run.lambda[0].values[0];
-            let row = Row::new(NAME, name, "λ", ours).reference(OPTIMUM).cost(run.price).took(run.seconds);
+            let row = Row::new(NAME, name, "λ", ours).reference(OPTIMUM.0).cost(run.price).took(run.seconds);
             Ok(row.verdict(Verdict::NotClaimed))
         };
         Ok(Findings::new(methods().into_iter().map(row).collect::<Result<_>>()?, []))

@@ -11,7 +11,7 @@ use std::str::FromStr;
 /// assert_eq!("cuda".parse(), Ok(Device::Cuda(0)));
 /// assert_eq!(Device::Cuda(1).to_string(), "cuda:1");
 /// let error = "gpu".parse::<Device>().unwrap_err();
-/// assert_eq!(error, "'gpu' is no device; it is cpu, cuda, cuda:N for the GPU with number N, or auto");
+/// assert_eq!(error, "'gpu' is not a device; use cpu, cuda, cuda:N for GPU number N, or auto");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Device {
