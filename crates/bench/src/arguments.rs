@@ -71,7 +71,8 @@ pub enum Command {
         /// Print where the time of an outer loop's step goes instead.
         #[arg(long)]
         show: bool,
-        /// Run so many outer iterations of a case instead: memory after ten and after all, and the bytes that crossed to the host.
+        /// Run this many outer iterations of a case instead: memory after ten and after all, and the bytes that crossed
+        /// to the host.
         #[arg(long, value_name = "N", value_parser = count())]
         iterations: Option<u32>,
         /// Run the JAX and PyTorch programs with this Python first; they have no full f32.
@@ -80,7 +81,7 @@ pub enum Command {
     },
     /// Print the losses of l1reg on the CPU and on the first GPU in full f32, one JSON line per outer iteration.
     CudaCurves {
-        /// How large the network is: tiny, small (ViT-S/16) or base (ViT-B/16, as the case has it).
+        /// How large the network is: tiny, small (ViT-S/16) or base (ViT-B/16, as in the case).
         #[arg(long, value_name = "S", default_value = "base")]
         size: Size,
         /// Outer iterations.
@@ -89,7 +90,7 @@ pub enum Command {
     },
     /// Run the conformance suite on the first GPU, draws bit for bit, and estimators beside the CPU.
     CudaCheck {
-        /// Random programs come from so many seeds; of 130 there are more than 1000 programs.
+        /// Random programs come from this many seeds; of 130 there are more than 1000 programs.
         #[arg(long, value_name = "N", default_value_t = 130, value_parser = value_parser!(u64).range(1..=1000))]
         seeds: u64,
     },
@@ -157,7 +158,7 @@ pub enum Command {
         /// Stop in this iteration, as Ctrl-C does.
         #[arg(long, value_name = "N", value_parser = count())]
         stop: Option<u32>,
-        /// Checkpoints go there, and the run goes on from what is there.
+        /// Checkpoints go there, and the run continues from what is there.
         #[arg(long, value_name = "DIR")]
         folder: Option<PathBuf>,
         /// The bare programs, without the library.
@@ -196,7 +197,7 @@ pub enum Command {
         /// One part only.
         #[arg(long, value_name = "PART")]
         only: Option<Part>,
-        /// At most so many cases of each part.
+        /// At most this many cases of each part.
         #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
         cases: Option<u64>,
         /// Attack this command instead of building the workspace's.
@@ -209,7 +210,7 @@ fn count() -> clap::builder::RangedI64ValueParser<u32> {
     value_parser!(u32).range(1..=1000)
 }
 
-/// A buffer has at most so many.
+/// A buffer has at most this many.
 fn numbers() -> clap::builder::RangedI64ValueParser<u32> {
     value_parser!(u32).range(1..=i64::from(i32::MAX))
 }

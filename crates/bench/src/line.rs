@@ -35,7 +35,7 @@ pub fn gib(bytes: u64) -> Value {
     rounded(bytes as f64 / f64::from(1 << 30), 2)
 }
 
-/// A number to so many digits after the point.
+/// A number to this many digits after the point.
 pub fn rounded(number: f64, digits: i32) -> Value {
     let scale = 10f64.powi(digits);
     ((number * scale).round() / scale).into()
@@ -68,7 +68,7 @@ impl Line {
         Line { peer: "bare".into(), ..self }
     }
 
-    /// Reads a line a peer printed; `None` for anything else it says.
+    /// Reads a line that a peer printed; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let fields: Value = serde_json::from_str(text).ok()?;
         let text = |name: &str| Some(fields[name].as_str()?.to_string());

@@ -1,5 +1,5 @@
-//! Finds wrong labels: 40 % of the training labels are drawn anew at random, every training digit gets a weight, and the
-//! weights are learned so that a classifier trained with them does well on a small set known to be clean.
+//! Finds wrong labels: 40 % of the training labels are drawn again at random, every training digit gets a weight, and
+//! the weights are learned so that a classifier trained with them does well on a small set known to be clean.
 //!
 //!     cargo run --release -p bilevel --example hyper_cleaning
 
@@ -54,7 +54,7 @@ fn main() -> Result<()> {
     let Split { train: honest, validation, test } = Split::new(1);
     let clean = validation.first(CLEAN);
 
-    // A label drawn anew may happen to be the right one; then it is not wrong.
+    // A label drawn again may happen to be the right one; then it is not wrong.
     let mut train = honest.clone();
     for ((label, chance), draw) in train.labels.iter_mut().zip(uniform(2, honest.len())).zip(uniform(3, honest.len())) {
         if chance < CORRUPTED {

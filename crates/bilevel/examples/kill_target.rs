@@ -1,4 +1,5 @@
-//! A run that may be killed at any moment: it goes on from its checkpoints and prints its last state as hexadecimal bytes.
+//! A run that may be killed at any moment: it continues from its checkpoints and prints its last state as hexadecimal
+//! bytes.
 //!
 //!     cargo run --release -p bilevel --example kill_target -- FOLDER SEED
 //!

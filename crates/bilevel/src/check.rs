@@ -1,6 +1,6 @@
 //! Whether a problem's derivatives are right, and which methods can be trusted on it.
 //!
-//! A method's hypergradient is held against two references, both in 64 bits:
+//! A method's hypergradient is compared with two references, both in 64 bits:
 //!
 //!   the training itself:   d/dt f(λ + t·u, θᵀ(λ + t·u)), by differences of whole trainings with the same start and draws
 //!   the inner minimum:     f_λ − f_θᵀ·H⁻¹·C, trained and solved until doubling the training no longer matters
@@ -26,7 +26,7 @@ use bilevel_graph::random::fill_normal_f64;
 use bilevel_graph::{Array, CheckReport, DType, Executor, GradientCheck, Graph};
 use std::fmt;
 
-/// Elements of each leaf whose derivatives are held against differences.
+/// Elements of each leaf whose derivatives are compared with differences.
 const COORDINATES: usize = 32;
 /// Hessian products spent on the curvature.
 const PRODUCTS: usize = 60;
@@ -93,21 +93,21 @@ impl Check<'_> {
         self
     }
 
-    /// At this λ and θ instead of where a run with the seed starts. What a method keeps warm starts anew.
+    /// At this λ and θ instead of where a run with the seed starts. What a method keeps warm starts from scratch.
     pub fn at(mut self, state: Snapshot) -> Self {
         self.at = Some(state);
         self
     }
 
-    /// Compares hypergradients along so many random directions, 8 if not said; along every hyperparameter where there are no
-    /// more of them. Each costs four trainings.
+    /// Compares hypergradients along this many random directions, 8 by default; along every hyperparameter where there
+    /// are no more of them. Each costs four trainings.
     pub fn directions(mut self, directions: usize) -> Self {
         self.directions = directions;
         self
     }
 
-    /// Averages hypergradients, and the derivative of the training, over so many draws of what is random, 1 if not said: for
-    /// methods that sample.
+    /// Averages hypergradients, and the derivative of the training, over this many draws of what is random, 1 by
+    /// default: for methods that sample.
     pub fn draws(mut self, draws: u32) -> Self {
         self.draws = draws;
         self
@@ -208,7 +208,7 @@ pub(crate) fn mean_hypergradient(
     Ok((mean, keeps))
 }
 
-/// The keys of so many draws: those of a run's first iterations.
+/// The keys of this many draws: those of a run's first iterations.
 pub(crate) fn draw_keys(run_key: Key, draws: u32) -> Vec<Key> {
     (1..=draws).map(|draw| run_key.fold_in(draw)).collect()
 }
@@ -220,7 +220,7 @@ pub(crate) fn snapshot_in(state: &Snapshot, dtype: DType) -> Result<Snapshot> {
     Ok(Snapshot { lambda: all(&state.lambda)?, theta: all(&state.theta)?, memory: vec![] })
 }
 
-/// What a method finds at this point, held against both references.
+/// What a method finds at this point, compared with both references.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MethodReport {
     /// The method.

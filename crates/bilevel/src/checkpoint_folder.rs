@@ -23,7 +23,7 @@ const KEEP: usize = 2;
 
 type Result<T> = std::result::Result<T, CheckpointError>;
 
-/// Where checkpoints go, how often, and whether to go on from what is there.
+/// Where checkpoints go, how often, and whether to continue from what is there.
 ///
 /// ```
 /// use bilevel::Checkpoints;
@@ -63,7 +63,7 @@ impl Checkpoints {
         Checkpoints { folder: folder.as_ref().to_path_buf(), every: 10, resume: false }
     }
 
-    /// Every so many iterations, and at the end.
+    /// Every n iterations, and at the end.
     ///
     /// ```
     /// let checkpoints = bilevel::Checkpoints::new("runs/first").every(100);

@@ -5,9 +5,9 @@ use std::fmt;
 
 /// A factor of the indirect term further from 1 than this is far.
 const FAR: f64 = 1.5;
-/// Derivatives through training that grow so many times are none to follow.
+/// Derivatives through training that grow by this factor are not worth following.
 const CHAOS: f64 = 1e3;
-/// An adjoint or an inner loss that has grown so many times within one hypergradient is suspect.
+/// An adjoint or an inner loss that has grown by this factor within one hypergradient is suspect.
 const GROWTH: f64 = 10.0;
 
 /// What was seen beside a hypergradient. A number that a method does not have is `None`.
@@ -60,7 +60,7 @@ pub struct Diagnostics {
     /// ‖z‖ there over ‖z‖ where it began, where it was warm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adjoint_growth: Option<f64>,
-    /// How often z left its trust region within this hypergradient, and was begun anew.
+    /// How often z left its trust region within this hypergradient, and was reset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust_exits: Option<f64>,
     /// The mean of ln(‖A·x‖/‖x‖) over the steps of the inner loop, with A = ∂θᵗ⁺¹/∂θᵗ and x the sensitivity that the method carries:
@@ -100,8 +100,8 @@ pub enum Warning {
         /// The factor.
         scale: f64,
     },
-    /// Conjugate gradients met a direction in which the inner loss is not curved upwards, and ended: θ is no minimum, and the
-    /// linear system was solved only as far as it got by then.
+    /// Conjugate gradients met a direction in which the inner loss is not curved upwards, and ended: θ is not a
+    /// minimum, and the linear system was solved only as far as it got by then.
     NotConvex {
         /// The curvature there.
         curvature: f64,

@@ -6,9 +6,9 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// So many times the usual size is suspect.
+/// This many times the usual size is suspect.
 const GROWTH: f64 = 1e6;
-/// So many suspect iterations in a row are a divergence.
+/// This many suspect iterations in a row are a divergence.
 const PATIENCE: u32 = 3;
 /// What is below this is never called too large, whatever it was before: near an optimum sizes fall to rounding.
 const FLOOR: f64 = 1.0;

@@ -291,8 +291,8 @@ where
         self
     }
 
-    /// Starts θ anew in every iteration, by draws of that iteration, instead of where the last one left it. A problem whose
-    /// θ starts from λ always does so.
+    /// Starts θ from scratch in every iteration, by draws of that iteration, instead of where the last one left it. A
+    /// problem whose θ starts from λ always does so.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
@@ -327,7 +327,7 @@ where
         self
     }
 
-    /// Starts from this θ. Where θ starts anew in every iteration it cannot be given.
+    /// Starts from this θ. Where θ starts from scratch in every iteration it cannot be given.
     ///
     /// See [`start_from`](Self::start_from) for an example.
     pub fn theta(mut self, theta: &T::With<Array>) -> Self {
@@ -335,7 +335,7 @@ where
         self
     }
 
-    /// Stops after so many iterations, those before a resumption included.
+    /// Stops after this many iterations, those before a resumption included.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
@@ -383,7 +383,7 @@ where
         self
     }
 
-    /// Stops when the outer loss has not improved by more than `improvement` for so many iterations.
+    /// Stops when the outer loss has not improved by more than `improvement` for this many iterations.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
@@ -399,9 +399,10 @@ where
         self
     }
 
-    /// Takes the problem's measures after every so many iterations; 0, if not said, is never. They are in [`Iteration::measures`] for
-    /// observers and in the file of [`JsonLines`](crate::JsonLines). What is random in them is drawn with a key of its own, which is
-    /// the same each time, so they can be compared, and the run is the same with and without them.
+    /// Takes the problem's measures after every n iterations; 0, the default, means never. They are in
+    /// [`Iteration::measures`] for observers and in the file of [`JsonLines`](crate::JsonLines). What is random in them
+    /// is drawn with a key of its own, which is the same each time, so they can be compared, and the run is the same
+    /// with and without them.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
@@ -419,7 +420,7 @@ where
         self
     }
 
-    /// Stops when a measure has not improved by more than `improvement` for so many measurements in a row.
+    /// Stops when a measure has not improved by more than `improvement` for this many measurements in a row.
     ///
     /// ```
     /// # use bilevel::{Aim, Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
@@ -518,7 +519,7 @@ where
         self.observe(OnIteration(closure))
     }
 
-    /// Saves checkpoints, and goes on from them if asked to.
+    /// Saves checkpoints, and continues from them if asked to.
     ///
     /// ```
     /// # use bilevel::{Checkpoints, Driver, HpoSgld, Leaf, Problem, Variable};

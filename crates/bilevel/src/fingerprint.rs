@@ -180,7 +180,7 @@ fn variables_checksum(problem: &AnyProblem) -> u32 {
     checksum.finalize()
 }
 
-/// All that has to agree before a run may go on from a checkpoint.
+/// All that has to agree before a run may continue from a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub method: String,

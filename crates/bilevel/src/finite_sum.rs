@@ -6,7 +6,7 @@
 /// How a loss draws its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FiniteSum {
-    /// The mean over so many minibatches; 1 for a loss that draws nothing.
+    /// The mean over this many minibatches; 1 for a loss that draws nothing.
     Of(usize),
     /// No such mean, for the loss does this.
     Not(&'static str),
@@ -26,7 +26,7 @@ impl FiniteSum {
         }
     }
 
-    /// The loss also takes minibatches of this size from epochs of so many rows.
+    /// The loss also takes minibatches of this size from epochs of this many rows.
     pub fn epochs(&mut self, rows: usize, size: usize) {
         let FiniteSum::Of(known) = *self else { return };
         let steps = rows / greatest_divisor(rows, size);

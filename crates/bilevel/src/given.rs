@@ -13,7 +13,7 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Passes on what was wrong with it; a θ that starts anew in every iteration cannot be given.
+    /// Passes on what was wrong with it; a θ that starts from scratch in every iteration cannot be given.
     pub fn check(&self, cold: bool) -> Result<()> {
         for given in [&self.lambda, &self.theta] {
             given.as_ref().map_or(Ok(()), |given| given.as_ref().map(drop).map_err(Error::clone))?;

@@ -38,7 +38,7 @@ impl AnyProblem {
         Ok(AnyProblem { dtype, precision, data, frozen, ..self.clone() })
     }
 
-    /// Both losses at this state and with the draws of this key, on a graph of one's own: to hold derivatives against
+    /// Both losses at this state and with the draws of this key, on a graph of one's own: to compare derivatives with
     /// differences, or to see how the inner loss is curved.
     ///
     /// ```

@@ -191,9 +191,9 @@ impl Best {
 /// What a run measures, and what for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measuring {
-    /// Iterations from one measurement to the next; 0 is never.
+    /// Iterations from one measurement to the next; 0 means never.
     pub every: u32,
-    /// So many measurements without an improvement by so much.
+    /// This many measurements without an improvement of this size.
     pub patience: Option<(Aim, u32, f64)>,
     pub keep: Option<Aim>,
 }

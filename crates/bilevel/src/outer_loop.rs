@@ -199,7 +199,7 @@ struct OuterLoop<'a> {
     estimator: Probed,
     /// The step of λ, compiled when the method's memory is known.
     step: Option<OuterStep>,
-    /// Draws of θ, where it starts anew in every iteration.
+    /// Draws of θ, where it starts from scratch in every iteration.
     cold: Option<(Initial, Leaves)>,
     /// The norm of the standard error, for methods that know it.
     error: LazyNorm,

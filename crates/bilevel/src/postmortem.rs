@@ -17,7 +17,7 @@ use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Error, Result};
 use bilevel_graph::{Graph, Program, Tensor, gradient};
 
-/// A change of so many times the size at the start is a loss that runs away.
+/// A change of this many times the size at the start is a loss that runs away.
 const AWAY: f64 = 1e3;
 /// Hessian products spent on the largest curvature.
 const PRODUCTS: usize = 20;

@@ -232,7 +232,7 @@ where
         self
     }
 
-    /// Adds data that are read batch by batch while a run goes on, because they are too large to be held, or are made as they
+    /// Adds data that are read batch by batch during a run, because they are too large to be held, or are made as they
     /// are needed. A loss asks for them by name, as for other data, and gets the batch of its step: the inner and the outer
     /// loss of one step see the same, and so do all derivatives of it. Floats are taken in the problem's type.
     ///

@@ -224,7 +224,7 @@ impl Routine {
         places.into_iter().map(|output| Ok(self.run.output_buffer(output)?)).collect()
     }
 
-    /// Lets go of the inputs of a group, so that whoever else holds them can see that nobody looks any more.
+    /// Lets go of the inputs of a group, so that other holders can see that they are no longer in use.
     pub fn unbind(&mut self, prefix: &str) -> Result<()> {
         for input in whole(&self.inputs, prefix, "input")? {
             self.run.unbind_input(input?);

@@ -1,4 +1,4 @@
-//! Data that are read while a run goes on.
+//! Data that are read during a run.
 
 use crate::key::Key;
 use crate::problem::check_finite;

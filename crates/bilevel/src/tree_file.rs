@@ -22,7 +22,7 @@ pub enum TreeFileError {
         /// What the system said.
         reason: String,
     },
-    /// The file is no safetensors file of floats or 32-bit integers.
+    /// The file is not a safetensors file of floats or 32-bit integers.
     Unreadable {
         /// The file.
         path: PathBuf,

@@ -160,9 +160,9 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
     /// losses, in every derivative of them, and in the measures. Sums, results and everything else stay 32-bit floats.
     /// A problem in 64 bits has no other precision than the full one.
     ///
-    /// It is part of what a run is: a checkpoint does not go on in another precision. How far derivatives move is what
-    /// [`Check::compare_precision`](crate::Check::compare_precision) says. The CPU computes as a GPU would, for the
-    /// numbers' sake; it is no faster.
+    /// It is part of what a run is: a checkpoint does not continue in another precision. How far derivatives move is
+    /// what [`Check::compare_precision`](crate::Check::compare_precision) says. The CPU computes as a GPU would, for
+    /// the numbers' sake; it is no faster.
     ///
     /// ```
     /// use bilevel::{Array, DType, Leaf, Precision, Problem, Variable};

@@ -86,8 +86,8 @@ impl Variable {
         self
     }
 
-    /// Moves at so many times the rate of its loop: γ for a leaf of θ, the outer rate for one of λ. For a group of leaves, map
-    /// their tree.
+    /// Moves at this many times the rate of its loop: γ for a leaf of θ, the outer rate for one of λ. For a group of
+    /// leaves, map their tree.
     ///
     /// ```
     /// use bilevel::{Driver, Leaf, Problem, Rmd, Tree, Variable};

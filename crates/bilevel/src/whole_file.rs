@@ -122,8 +122,8 @@ fn prefix_of(path: &Path) -> OsString {
     prefix
 }
 
-/// Refuses what is there and is not a regular file: a rename would put a new file in its place, and whoever writes through a
-/// link writes elsewhere.
+/// Refuses what is there and is not a regular file: a rename would put a new file in its place, and anyone who writes
+/// through a link writes elsewhere.
 ///
 /// ```
 /// use bilevel::whole_file::refuse_irregular;
@@ -183,7 +183,7 @@ fn remove_where(folder: &Path, chosen: impl Fn(&OsStr) -> bool) -> Result<()> {
             let file = File::open(entry.path()).ok()?;
             Some(matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
         };
-        // A link is no file of ours, whatever it is called; opening a pipe would wait for ever.
+        // A link is not a file of ours, whatever it is called; opening a pipe would wait for ever.
         if entry.file_type()?.is_file() && written_now() == Some(true) {
             continue;
         }

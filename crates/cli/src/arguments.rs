@@ -357,7 +357,7 @@ pub fn sentence(error: &clap::Error) -> String {
     let mut tips = String::new();
     for line in text.lines().map(str::trim) {
         if let Some(tip) = line.strip_prefix("tip: ") {
-            // That a value could begin with a dash is no help to anybody who mistyped.
+            // The tip that a value may start with a dash does not help after a typing mistake.
             tips = if tip.contains("as a value") { tips } else { format!("; {tip}") };
         } else if line.starts_with("Usage:") || line.starts_with("For more information") {
             break;

@@ -177,7 +177,7 @@ impl CliError {
             CliError::Diverged { .. } | CliError::CheckFailed(_) => FAILED,
             CliError::Library(bilevel::Error::Diverged { .. }) => FAILED,
             CliError::Stopped { .. } | CliError::StoppedStudy { .. } => STOPPED,
-            // Whoever read our output has read enough.
+            // The reader of our output has read enough.
             CliError::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => DONE,
             _ => BAD_INPUT,
         }

@@ -355,7 +355,7 @@ fn a_full_disk_ends_a_run_with_one_sentence() {
     let mut shell = std::process::Command::new("sh");
     let said = common::Said::new(shell.args(["-c", &line]).current_dir(place.path(".")).output().unwrap());
     said.refused("cannot write full/metrics.jsonl: File too large (os error 27)");
-    // With space on the disk it goes on.
+    // With space on the disk it continues.
     place.run(&["resume", "full", "--quiet"]).done();
 }
 

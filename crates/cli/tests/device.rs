@@ -102,7 +102,7 @@ fn a_run_goes_on_where_it_was_and_elsewhere_only_when_asked() {
         );
     }
     place.write("kept/checkpoint/configuration", &mark);
-    // A run that was on a GPU goes on there, which has to be there.
+    // A run that was on a GPU continues there, which has to be there.
     on("kept/checkpoint/configuration", "cuda:4096");
     std::fs::remove_file(place.path("kept/result.json")).unwrap();
     place.run(&["report", "kept", "--quiet"]).done();

@@ -26,7 +26,8 @@ fn nothing_unfinished(place: &Place, folder: &str) {
     assert_eq!(left, [""; 0], "{folder}");
 }
 
-/// Removes the checkpoints of a run and what it found, and leaves so many lines of metrics: as if it had been killed there.
+/// Removes the checkpoints of a run and what it found, and leaves this many lines of metrics: as if it had been killed
+/// there.
 fn cut_back(place: &Place, folder: &str, lines: usize) {
     for file in ["result.json", "lambda.safetensors"] {
         std::fs::remove_file(place.path(&format!("{folder}/{file}"))).unwrap();

@@ -112,7 +112,7 @@ fn a_run_ends_in_the_middle_of_a_hypergradient_and_can_be_resumed() {
     assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
     let stopped = "bilevel: stopped after 0 of 2000 iterations; continue with 'bilevel resume kept'";
     assert_eq!(own_lines(&said), ["bilevel: stopping; press Ctrl-C again to stop at once", stopped]);
-    // It goes on where it was, and is stopped there again.
+    // It continues where it was, and is stopped there again.
     let mut again = place.start(&["resume", "kept"]);
     wait_until(&mut again, listens);
     interrupt(&again);

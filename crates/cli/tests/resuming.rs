@@ -41,7 +41,7 @@ fn same(place: &Place, a: &str, b: &str) {
     assert_eq!(metrics(a), metrics(b));
 }
 
-/// Waits until a run has written so many bytes of metrics.
+/// Waits until a run has written this many bytes of metrics.
 fn wait_for_metrics(place: &Place, folder: &str, run: &mut Child) {
     let since = Instant::now();
     let path = place.path(&format!("{folder}/metrics.jsonl"));

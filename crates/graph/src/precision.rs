@@ -10,7 +10,7 @@ use std::str::FromStr;
 ///
 /// y = Σₖ round(aₖ)·round(bₖ)
 ///
-/// where sums, results and everything that is no product stay 32-bit floats. A rounded operand is the nearest number
+/// where sums, results and everything that is not a product stay 32-bit floats. A rounded operand is the nearest number
 /// with p binary digits, and of two equally near ones the one whose last digit is 0. It has the exponents of 32-bit
 /// floats: a number that is too large becomes infinite, infinities and NaN stay what they are, and numbers below 2⁻¹²⁶
 /// lie on the grid of those just above. So every other operand is off by at most 2⁻ᵖ of itself

@@ -1,5 +1,5 @@
 //! The reference executor: every operation in the most obvious way, one element at a time. It is what faster executors are
-//! tested against, and what the gradient checker uses unless told otherwise.
+//! tested against, and what the gradient checker uses by default.
 
 use crate::graph::{Graph, with_graph};
 use crate::op::Op;
@@ -65,7 +65,7 @@ impl Executor for Reference {
     }
 }
 
-/// The elements of a buffer. A lock makes every use sound, whoever holds the buffer.
+/// The elements of a buffer. A lock makes every use sound.
 struct Bytes(RwLock<Vec<u8>>);
 
 impl Bytes {

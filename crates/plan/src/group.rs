@@ -31,9 +31,9 @@ pub struct Group {
     pub members: Vec<usize>,
     /// What a loop runs over; `None` for a single operation, the only member.
     pub domain: Option<Domain>,
-    /// The matrix product that a loop goes on with: its first member, with the role [`Role::Full`]. The others see each
-    /// element of its result as it lies in memory, and nobody in the group reads it in another way. An executor may apply the
-    /// loop to every part of the result that is complete, or run it after the product.
+    /// The matrix product that a loop continues with: its first member, with the role [`Role::Full`]. The others see
+    /// each element of its result as it lies in memory, and nobody in the group reads it in another way. An executor
+    /// may apply the loop to every part of the result that is complete, or run it after the product.
     pub product: Option<usize>,
     /// The same in every step of the program's loop.
     pub invariant: bool,

@@ -39,7 +39,7 @@
 //!
 //! # Not in the paper
 //!
-//! - `finite-temperature` holds the estimators against quadrature on three losses of ours. The Langevin adjoint and
+//! - `finite-temperature` compares the estimators with quadrature on three losses of ours. The Langevin adjoint and
 //!   the covariance agree within their errors, which are below one percent; HPO-SGLD and implicit solves do not. On
 //!   the double well the mean of an implicit solve has no bounded spread, because H is singular between the wells.
 //! - `digits-equal-cost` has every method learn a penalty for each of 640 weights with a budget of 8000 gradients.

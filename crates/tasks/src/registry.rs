@@ -1,4 +1,4 @@
-//! All tasks, studies, methods and optimizers that a command knows, as a value: whoever has their own adds them.
+//! All tasks, studies, methods and optimizers that a command knows, as a value: users add their own.
 
 use crate::price::Passes;
 use crate::task::schema_of;

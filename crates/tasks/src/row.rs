@@ -12,14 +12,14 @@ pub enum Verdict {
     NotReproduced(String),
     /// It is closer to the truth, or cheaper, than what the paper printed or claims for its own method.
     Better,
-    /// There is no number to hold it against.
+    /// There is not a number to compare it with.
     NotClaimed,
     /// The method does not apply here, or costs too much, and why.
     NotRun(String),
 }
 
 impl Verdict {
-    /// `Reproduced` where the condition holds, else the reason.
+    /// `Reproduced` where the condition holds, otherwise the reason.
     pub fn when(holds: bool, why: impl Into<String>) -> Self {
         if holds { Verdict::Reproduced } else { Verdict::NotReproduced(why.into()) }
     }
@@ -60,7 +60,7 @@ impl Verdict {
     }
 }
 
-/// A number of a study beside the numbers it is held against.
+/// A number of a study beside the numbers it is compared with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Name of the study.
@@ -89,7 +89,7 @@ pub struct Row {
     pub verdict: Verdict,
 }
 
-/// A row as a file has it.
+/// A row as in a file.
 #[derive(Serialize)]
 struct Written<'a> {
     study: &'a str,
@@ -107,7 +107,7 @@ struct Written<'a> {
 }
 
 impl Row {
-    /// A row of one run with no numbers to hold it against yet.
+    /// A row of one run with no numbers to compare it with yet.
     pub fn new(study: impl Into<String>, method: impl Into<String>, metric: impl Into<String>, ours: f64) -> Self {
         Row {
             study: study.into(),
@@ -161,8 +161,8 @@ impl Row {
         self
     }
 
-    /// With the verdict, once numbers and spread are known. A mean whose standard error is half of what it is held against
-    /// agrees with anything, and so with nothing: it is not called reproduced.
+    /// With the verdict, once numbers and spread are known. A mean whose standard error is half of what it is compared
+    /// with agrees with anything, and so with nothing: it is not called reproduced.
     ///
     /// ```
     /// use bilevel_tasks::{Row, Verdict};

@@ -1,4 +1,4 @@
-//! The settings of a task, a method or an optimizer: a table with a name in it, as a configuration file has it.
+//! The settings of a task, a method or an optimizer: a table with a name in it, as in a configuration file.
 
 use bilevel::{AnyMethod, Error, Result};
 use serde::de::DeserializeOwned;

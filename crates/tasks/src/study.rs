@@ -1,9 +1,9 @@
 //! A study: what is to be done, in items, and a pure function from what they found to rows, tables and figures.
 //!
-//! An item is a run of the driver or a measurement. Whoever conducts a study decides where items are done, how many at a time,
-//! and where their records are kept; the study sees nothing of it. Items that depend on what others found come in a later
-//! stage: [`Study::next`] is asked again until it has nothing more to do. As it depends on records alone, a study that was
-//! interrupted goes on where it stopped, and its rows are those of one that was not.
+//! An item is a run of the driver or a measurement. The conductor of a study decides where items are done, how many at
+//! a time, and where their records are kept; the study sees nothing of it. Items that depend on what others found come
+//! in a later stage: [`Study::next`] is asked again until it has nothing more to do. As it depends on records alone, a
+//! study that was interrupted continues where it stopped, and its rows are those of one that was not.
 
 use crate::price::price;
 use crate::run::{History, LambdaLeaf, RunResult};
@@ -47,7 +47,7 @@ pub struct Plan<'a> {
     pub quick: bool,
     /// Where seeds begin (`--seed`).
     pub seed: u64,
-    /// Where files of data lie (`--data`).
+    /// Where data files are (`--data`).
     pub data: Option<PathBuf>,
     /// Where it runs (`--device`).
     pub device: Device,
@@ -153,7 +153,7 @@ pub struct Place<'a> {
     pub executor: Arc<dyn Executor>,
     /// Set where the work should stop.
     pub signal: StopSignal,
-    /// Where files of data lie.
+    /// Where data files are.
     pub data: Option<PathBuf>,
     /// Told how much of the item is done, from 0 to 1.
     pub progress: Arc<dyn Fn(f64) + Send + Sync>,
@@ -289,7 +289,7 @@ impl Finished {
 pub struct Findings {
     /// What a reader must know before believing the rest.
     pub warnings: Vec<String>,
-    /// Its numbers, each beside those it is held against: a file of them, and a table.
+    /// Its numbers, each beside those it is compared with: a file of them, and a table.
     pub rows: Vec<Row>,
     /// Tables of its own, for the terminal and the page; where there are some, the rows are not shown on a terminal.
     pub tables: Vec<Table>,

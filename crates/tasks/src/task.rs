@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 pub struct Context {
     /// Decides whatever is random about the task itself: a split of the data, wrong labels.
     pub seed: u64,
-    /// Where files of data lie (`--data`), for tasks that read some.
+    /// Where data files are (`--data`), for tasks that read some.
     pub data: Option<PathBuf>,
     /// The floating-point type.
     pub dtype: DType,
@@ -68,7 +68,7 @@ pub struct Defaults {
     pub cosine: bool,
     /// Outer iterations.
     pub iterations: u32,
-    /// θ starts anew in every outer iteration.
+    /// θ starts from scratch in every outer iteration.
     pub cold: bool,
     /// The floating-point type.
     pub dtype: DType,

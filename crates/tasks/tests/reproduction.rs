@@ -1,4 +1,4 @@
-//! Every experiment in quick mode, once, held against the numbers of the protocol.
+//! Every experiment in quick mode, once, compared with the numbers of the protocol.
 
 use bilevel::Cpu;
 use bilevel_report::{Plot, Section};

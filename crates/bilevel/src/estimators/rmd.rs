@@ -311,7 +311,7 @@ impl Estimator for PreparedRmd {
         let (mut inner_loss, mut outer_loss) = (f64::NAN, f64::NAN);
         self.backward.bind_lambda(&state.lambda)?;
         self.backward.set_key(key)?;
-        // The derivatives of f are where the walk back begins, and it goes on in their place.
+        // The derivatives of f are where the walk back begins, and it continues in their place.
         let (mut value, a) = (self.outer.fresh_outputs("direct")?, self.outer.outputs("f_theta")?);
         self.backward.bind("h", &value)?;
         self.backward.bind("a", &a)?;

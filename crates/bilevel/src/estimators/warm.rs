@@ -18,13 +18,13 @@ pub enum Like {
     Theta,
     /// λ.
     Lambda,
-    /// So many of θ, one after the other.
+    /// This many of θ, one after the other.
     ManyTheta(usize),
-    /// So many of λ, one after the other.
+    /// This many of λ, one after the other.
     ManyLambda(usize),
-    /// So many rows, each like θ.
+    /// This many rows, each like θ.
     RowsOfTheta(usize),
-    /// So many rows, each like λ.
+    /// This many rows, each like λ.
     RowsOfLambda(usize),
     /// A single 64-bit number, such as a count.
     Number,

@@ -10,7 +10,7 @@ pub struct InnerSteps {
     pub step: f64,
     /// Its number of steps.
     pub steps: f64,
-    /// It starts anew in every outer iteration.
+    /// It starts from scratch in every outer iteration.
     pub cold: bool,
 }
 

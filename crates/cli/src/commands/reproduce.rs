@@ -106,7 +106,7 @@ fn conduct_all(studies: &[&Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mu
         }
         found.write(&folder, plan)?;
         all.push(found);
-        // After every study, so that whoever stops the command has what was done.
+        // After every study, so that stopping the command keeps what was done.
         write_page(&whole.report_file(), "All studies", &all, plan)?;
     }
     write_whole(&whole.rows_file(), all.iter().map(Found::rows).collect::<String>().as_bytes())?;
@@ -185,7 +185,7 @@ pub fn bare(registry: &Registry, quiet: bool, out: &mut dyn Write) -> Result<()>
     Ok(())
 }
 
-/// Three commands for whoever wants to go on, to be given to this program.
+/// Three commands to try next with this program.
 fn next(program: &str) -> String {
     let commands = [
         ("compare digits-l2 --seeds 2", "more training digits, with settings you can change"),

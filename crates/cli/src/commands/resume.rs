@@ -1,4 +1,4 @@
-//! `bilevel resume`: goes on with a run; its result is that of a run that was never stopped, byte for byte.
+//! `bilevel resume`: continues with a run; its result is that of a run that was never stopped, byte for byte.
 
 use super::run::tell;
 use crate::arguments::Resume;
@@ -41,7 +41,7 @@ pub fn resume(registry: &Registry, arguments: &Resume, quiet: bool, out: &mut dy
         }
     }
     config.metrics.tensorboard |= arguments.tensorboard;
-    // Whoever names a device knows of the change.
+    // A user who names a device knows about the change.
     let was = folder.device().filter(|_| asked.is_some()).unwrap_or(config.device);
     folder.check_unchanged(&Config { device: was, ..config.clone() })?;
     config.device = settled(asked.unwrap_or(was), quiet)?;
@@ -76,8 +76,8 @@ pub fn resume(registry: &Registry, arguments: &Resume, quiet: bool, out: &mut dy
 }
 
 /// Refuses to begin again over iterations whose checkpoint is gone. Killed before its first checkpoint was written, which is
-/// after the metrics of its iteration, a run has nothing but its beginning to go on from; the answer is how many iterations
-/// are done again.
+/// after the metrics of its iteration, a run has nothing but its beginning to continue from; the answer is how many
+/// iterations are done again.
 fn nothing_is_lost(folder: &RunFolder, config: &Config) -> Result<usize> {
     let done = look_at(folder, config, None)?;
     let finished = folder.result_file().exists();

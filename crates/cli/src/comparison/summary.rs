@@ -32,7 +32,7 @@ impl Line<'_> {
         })
     }
 
-    /// In a word or two, where not all of so many seeds went well.
+    /// In a word or two, where not all of this many seeds went well.
     fn note(&self, seeds: usize) -> String {
         let diverged = self.runs.len() - self.arrived().count();
         match (self.reason, diverged) {

@@ -419,7 +419,7 @@ fn unknown_key(settings: &mut Map<String, Value>, entry: &Entry) -> ConfigError 
         let (_, meant) = SAME.iter().find(|(given, meant)| *given == last && beside.contains(meant))?;
         Some(format!("{prefix}{meant}"))
     };
-    // In a table there is, a key that resembles none of it is no slip, however much of the path they share.
+    // In a table there is, a key that resembles none of it is not a slip, however much of the path they share.
     let slip = || match beside.is_empty() {
         true => bilevel::nearest(&entry.dotted(), all.iter().map(String::as_str)).map(String::from),
         false => None,

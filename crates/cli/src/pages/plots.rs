@@ -81,7 +81,7 @@ pub type Named<'a> = (&'a str, &'a History);
 
 /// A range this many times its least value is easier to read on a logarithmic axis.
 const WIDE: f64 = 30.0;
-/// Two curves share axes where neither looks flat: where together they need no more than so many times its own range.
+/// Two curves share axes where neither looks flat: where together they need no more than this many times its own range.
 const SHARED: f64 = 6.0;
 
 const X: &str = "outer iteration";
@@ -142,7 +142,7 @@ const STEMS: [&str; 10] = [
     "effective-samples",
 ];
 
-/// Stems of all figures that a report of this run can have; which of them it has changes as it goes on.
+/// Stems of all figures that a report of this run can have; which of them it has changes as it continues.
 pub fn possible_stems(history: &History) -> Vec<String> {
     STEMS.iter().map(|stem| stem.to_string()).chain(history.measures().into_iter().map(stem)).collect()
 }

@@ -20,7 +20,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// For a terminal of so many columns.
+    /// For a terminal of this many columns.
     pub fn text(&self, columns: usize) -> String {
         let Findings { rows, tables, .. } = &self.findings;
         if !tables.is_empty() {
@@ -88,8 +88,8 @@ pub fn write_page(path: &Path, title: &str, found: &[Found], plan: &Plan) -> Res
     write_whole(path, Report { title: title.into(), subtitle, sections }.html().as_bytes())
 }
 
-/// The table for a terminal of so many columns. Where it is too narrow, what is not the number itself is left out, the least
-/// important first.
+/// The table for a terminal of this many columns. Where it is too narrow, what is not the number itself is left out,
+/// the least important first.
 fn fit(table: &Table, columns: usize) -> String {
     let mut table = table.clone();
     for name in ["seconds", "spread (seeds)", "cost", "reference"] {

@@ -31,7 +31,7 @@ pub fn settled(device: Device, quiet: bool) -> Result<Device> {
     Ok(found)
 }
 
-/// Its executor; so many threads on the processor, 0 for one for each core.
+/// Its executor; this many threads on the processor, 0 for one for each core.
 pub fn executor(device: Device, threads: usize) -> Result<Arc<dyn Executor>> {
     Ok(match settled(device, true)? {
         Device::Cuda(number) => Arc::new(gpu(number)?),

@@ -2,7 +2,7 @@
 //!
 //!   config.toml          the configuration, with every key
 //!   metrics.jsonl        one line per outer iteration
-//!   checkpoint/          what a resumed run goes on from
+//!   checkpoint/          what a resumed run continues from
 //!   result.json          what a finished run found
 //!   lambda.safetensors   the hyperparameters it found
 //!   report.html, plots/  the same for people

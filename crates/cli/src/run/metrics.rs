@@ -12,8 +12,9 @@ use bilevel_tasks::{Config, Registry};
 use std::io::BufReader;
 use std::ops::ControlFlow;
 
-/// Looks at the metrics of a run that goes on after this iteration, or from its beginning. Lines that are not its own are
-/// refused, so that none of them is written over. The answer is how many lines there are, whatever iteration they are of.
+/// Looks at the metrics of a run that continues after this iteration, or from its beginning. Lines that are not its own
+/// are refused, so that none of them is written over. The answer is how many lines there are, whatever iteration they
+/// are of.
 pub fn look_at(folder: &RunFolder, config: &Config, last: Option<&Iteration>) -> Result<usize> {
     let path = folder.metrics_file();
     // It will be written again, which nothing but a regular file allows.

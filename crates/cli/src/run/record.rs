@@ -254,7 +254,7 @@ fn is_current(result: &RunResult, history: &History, asked: u32) -> bool {
     }
 }
 
-/// The diagnosis is read in so many of the last iterations that have one.
+/// The diagnosis is read in this many of the last iterations that have one.
 const LAST_LOOKS: usize = 10;
 
 /// The leaves in a file, in the order of the result.

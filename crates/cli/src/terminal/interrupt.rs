@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Work that has not stopped after so long hangs, say on a reader that does not read: whoever asked once and cannot ask again,
-/// as a machine that shuts down, has it ended.
+/// Work that has not stopped after so long hangs, say on a reader that does not read: a user who asked once and cannot
+/// ask again, as a machine that shuts down, has it ended.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 static QUIET: AtomicBool = AtomicBool::new(false);
@@ -30,8 +30,8 @@ pub fn stop_run_on_interrupt(folder: &Path) -> Result<StopSignal> {
     listen(format!("stopped at once; 'bilevel resume {}' continues from its last checkpoint", folder.display()))
 }
 
-/// For work that has nothing to save: Ctrl-C ends the process at once, with this sentence. It waits for whoever holds the
-/// lock, so that what is being written or printed is whole.
+/// For work that has nothing to save: Ctrl-C ends the process at once, with this sentence. It waits for the holder of
+/// the lock, so that what is being written or printed is whole.
 pub fn end_on_interrupt<T: Send + 'static>(
     held: Arc<Mutex<T>>,
     sentence: impl Fn(&T) -> String + Send + 'static,

@@ -86,7 +86,7 @@ fn download(agent: &ureq::Agent, file: &Remote, folder: &Path, progress: &mut dy
             Outcome::Whole if digest(&mut part).map_err(&failed)?.eq_ignore_ascii_case(file.sha256) => break,
             Outcome::Whole => {
                 let reason = format!("its SHA-256 is not {}", file.sha256);
-                // What lay there from another time may be what is wrong, so what was begun is begun anew once.
+                // What lay there from another time may be what is wrong, so what was begun is reset once.
                 if before == 0 {
                     std::fs::remove_file(&path).map_err(failed)?;
                     return Err(refuse(format!(

@@ -7,8 +7,8 @@ use crate::DType;
 use crate::gauss_newton::{Sign, mark};
 use crate::tensor::Tensor;
 
-/// A value whose elements are convex functions of some tensors, such as the outputs of a model, said to whoever takes Gauss-Newton
-/// products of it ([`GaussNewton`](crate::GaussNewton)). The value itself is unchanged.
+/// A value whose elements are convex functions of some tensors, such as the outputs of a model, marked for those who
+/// take Gauss-Newton products of it ([`GaussNewton`](crate::GaussNewton)). The value itself is unchanged.
 ///
 /// Sums of squares and the losses of this module need no such mark.
 ///

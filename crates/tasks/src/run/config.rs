@@ -66,7 +66,7 @@ pub struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// Every so many iterations.
+    /// Every n iterations.
     pub every: u32,
 }
 
@@ -74,9 +74,9 @@ pub struct Checkpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metrics {
-    /// The task's own measures every so many iterations.
+    /// The task's own measures every n iterations.
     pub every: u32,
-    /// A diagnosis of the hypergradient every so many iterations; 0 is never.
+    /// A diagnosis of the hypergradient every n iterations; 0 means never.
     pub diagnose: u32,
     /// Event files for TensorBoard as well.
     pub tensorboard: bool,
@@ -139,8 +139,8 @@ impl Config {
         }
     }
 
-    /// Sixteen digits that differ where two runs may differ in their results: what only says where to run, where data lie
-    /// and how often to save and measure is left out.
+    /// Sixteen digits that differ where two runs may differ in their results: what only says where to run, where data
+    /// is and how often to save and measure is left out.
     pub fn hash(&self) -> String {
         let mut settings = self.settings();
         for key in ["threads", "data", "checkpoint", "metrics"] {

@@ -20,7 +20,7 @@ pub enum Device {
     Cpu,
     /// The NVIDIA GPU with this number.
     Cuda(usize),
-    /// The first GPU where it can be used, else the processor.
+    /// The first GPU where it can be used, otherwise the processor.
     Auto,
 }
 
@@ -41,7 +41,7 @@ impl FromStr for Device {
     type Err = String;
 
     fn from_str(name: &str) -> std::result::Result<Self, String> {
-        // At most four digits and no sign, as the schema has it.
+        // At most four digits and no sign, as in the schema.
         let number = |digits: &str| match digits.len() {
             1..=4 if digits.bytes().all(|digit| digit.is_ascii_digit()) => digits.parse().ok(),
             _ => None,

@@ -6,7 +6,7 @@ use bilevel_report::number;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A leaf of λ with at most so many numbers is written out.
+/// A leaf of λ with at most this many numbers is written out.
 const SMALL: usize = 16;
 
 /// What a finished run found.

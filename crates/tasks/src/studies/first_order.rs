@@ -41,7 +41,7 @@ struct Errors {
     cumulative: Vec<(f64, (f64, f64))>,
 }
 
-/// So many chains.
+/// This many chains.
 #[derive(Serialize)]
 struct Chains {
     config: Config,

@@ -32,7 +32,7 @@ fn methods() -> [(&'static str, AnyMethod, Option<f64>); 9] {
     ]
 }
 
-/// All methods in turn, so many times.
+/// All methods in turn, this many times.
 #[derive(Serialize)]
 struct Rounds {
     config: Config,

@@ -1,5 +1,5 @@
-//! Finds wrong labels: some of the training labels are drawn anew, every training digit gets a weight, and the weights are
-//! learned so that a classifier trained with them does well on a few digits known to be clean.
+//! Finds wrong labels: some of the training labels are drawn again, every training digit gets a weight, and the weights
+//! are learned so that a classifier trained with them does well on a few digits known to be clean.
 //!
 //!   L_T = mean of sigmoid(λᵢ)·(cross entropy of training digit i) + decay·‖w‖²
 //!   f   = mean cross entropy of the clean digits
@@ -24,7 +24,7 @@ struct Trust<T> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct HyperCleaning {
-    /// the part of the training labels that are drawn anew
+    /// the part of the training labels that are drawn again
     pub corrupted: f64,
     /// digits known to be clean
     pub clean: usize,
@@ -59,7 +59,7 @@ impl Task for HyperCleaning {
             fill_uniform_f64(Key::from_seed(context.seed).words(), 0, stream, 0, &mut numbers);
             numbers
         };
-        // A label drawn anew may happen to be the right one; then it is not wrong.
+        // A label drawn again may happen to be the right one; then it is not wrong.
         let mut train = honest.clone();
         for ((label, chance), draw) in train.labels.iter_mut().zip(draws(1)).zip(draws(2)) {
             if chance < self.corrupted {

@@ -169,7 +169,7 @@ impl Measure for Race {
 
     fn take(&self, place: &Place) -> Result<Run> {
         let ground = Ground::new(&self.config, place)?;
-        // γ belongs to the split, so the method is made anew.
+        // γ belongs to the split, so the method is made again.
         let candidate = candidates(step(self.config.seed), &self.choices).swap_remove(self.candidate);
         let method = Prepared::new(&candidate.variants[self.choice.variant].method, &ground.session)?;
         ground.run(method, candidate.passes, (self.choice.rate, self.choice.iterations))

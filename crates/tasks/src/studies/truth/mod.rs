@@ -145,7 +145,7 @@ fn shown(row: &truth::Row, registry: &Registry) -> Row {
     let bias = row.relative_bias().unwrap_or(f64::NAN);
     let spread = row.spread.zip(row.truth).map_or(f64::NAN, |(spread, truth)| spread / truth);
     let mut shown = Row::new(NAME, &row.method, "relative bias", bias).setting(&row.problem).cost(cost).over(spread, 1);
-    // Set as it is: a bias of 0 is held against nothing that could make it undecided.
+    // Set as it is: a bias of 0 is compared with nothing that could make it undecided.
     shown.verdict = verdict;
     shown
 }
