@@ -49,7 +49,7 @@ pub struct Comparison {
     pub cpu: Cpu,
     /// JAX's.
     pub jax: Peer,
-    /// Which set of inputs.
+    /// The seed of the inputs.
     pub seed: u32,
 }
 

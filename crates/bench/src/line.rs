@@ -46,7 +46,7 @@ pub fn rounded(number: f64, digits: i32) -> Value {
 pub struct Line {
     /// Who ran it.
     pub peer: String,
-    /// Which case.
+    /// The case.
     pub case: String,
     /// What the numbers count.
     pub unit: Unit,

@@ -70,7 +70,7 @@ fn run(command: Command) -> error::Result<bool> {
             let peers = peer.map_or(Ok(vec![]), |python| peers::find(&python, peers::CPU))?;
             let threads = threads.count();
             if threads != 2 && !peers.is_empty() {
-                eprintln!("ours runs on {threads} threads, the peers on 2: the ratios compare unlike things");
+                eprintln!("we run on {threads} threads and the peers on 2, so the ratios are not comparable");
             }
             let cases = chosen(cases, &cases::NAMES);
             compare::run(&compare::Plan { cases, threads, reps: reps as usize, rounds, floor }, &peers)?;

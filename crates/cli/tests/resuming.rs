@@ -184,7 +184,7 @@ fn a_run_keeps_its_precision() {
     );
     place
         .run(&["resume", "kept", "--precision", "half"])
-        .refused("--precision: 'half' is no precision; it is one of full, tf32 and bf16");
+        .refused("--precision: 'half' is not a precision; use full, tf32 or bf16");
     let begun = place.read("kept/config.toml");
     place.write("kept/config.toml", &begun.replace("\"bf16\"", "\"tf32\""));
     place.run(&["resume", "kept", "--quiet"]).refused(

@@ -101,7 +101,7 @@ impl FromStr for Precision {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Precision::ALL.into_iter().find(|precision| precision.name() == name);
-        known.ok_or_else(|| format!("'{name}' is no precision; it is one of full, tf32 and bf16"))
+        known.ok_or_else(|| format!("'{name}' is not a precision; use full, tf32 or bf16"))
     }
 }
 
@@ -183,6 +183,6 @@ mod tests {
         for precision in Precision::ALL {
             assert_eq!(precision.to_string().parse(), Ok(precision));
         }
-        assert_eq!("fp8".parse::<Precision>().unwrap_err(), "'fp8' is no precision; it is one of full, tf32 and bf16");
+        assert_eq!("fp8".parse::<Precision>().unwrap_err(), "'fp8' is not a precision; use full, tf32 or bf16");
     }
 }

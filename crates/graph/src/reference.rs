@@ -136,7 +136,7 @@ pub(crate) fn input_name(tensor: Tensor) -> Result<String> {
     });
     name.flatten().ok_or_else(|| {
         let operands = vec![(tensor.dtype(), tensor.shape())];
-        let reason = "only an input can be given a value; this tensor is computed".into();
+        let reason = "only an input can be given a value, but this tensor is computed".into();
         Error::new(ErrorKind::Operation { operation: "evaluate".into(), operands, reason })
     })
 }

@@ -57,7 +57,7 @@ pub struct Plan {
     pub seconds: f64,
     /// No more than this many cases of each part.
     pub cases: u64,
-    /// Everything random follows from it.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// The parts.
     pub parts: Vec<Part>,

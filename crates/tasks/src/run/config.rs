@@ -24,7 +24,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Everything random follows from it.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// Independent chains averaged in a hypergradient.
     pub chains: usize,
