@@ -87,13 +87,13 @@ impl Check<'_> {
         self
     }
 
-    /// Everything random follows from this.
+    /// The seed of everything random.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// At this λ and θ instead of where a run with the seed starts. What a method keeps warm starts from scratch.
+    /// At this λ and θ instead of where a run with the seed starts. The method's memory starts empty.
     pub fn at(mut self, state: Snapshot) -> Self {
         self.at = Some(state);
         self

@@ -148,7 +148,7 @@ pub(crate) struct Sizes {
     pub inner_loss: f64,
     pub outer_loss: f64,
     pub hypergradient: f64,
-    /// Norm of what the method keeps warm.
+    /// Norm of the method's memory.
     pub memory: f64,
     /// Norm of θ.
     pub theta: f64,

@@ -1,7 +1,7 @@
 //! The loop a driver runs: estimate the hypergradient, step, look whether to stop, save.
 //!
-//! Iteration k draws from the seed's key with k folded in, and from nothing else, so it can be replayed alone, and a resumed run has
-//! the bits of an uninterrupted one.
+//! Iteration k draws from the seed's key with k folded in, and from nothing else, so it can be replayed on its own, and
+//! a resumed run has the same bits as an uninterrupted one.
 
 use crate::checkpoint_error::CheckpointError;
 use crate::checkpoint_folder::Folder;

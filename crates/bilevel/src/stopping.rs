@@ -153,7 +153,7 @@ pub struct Outcome<L: Tree = Named<Variable>, T: Tree = Named<Variable>> {
     pub lambda: L::With<Array>,
     /// The θ that goes with it, frozen leaves included.
     pub theta: T::With<Array>,
-    /// Both where they are computed, and what the method keeps warm.
+    /// Both on their device, and the method's memory.
     pub state: State,
     /// Iterations behind this state, those before a resumption included.
     pub iterations: u32,
