@@ -1,4 +1,4 @@
-//! What the command can be asked for.
+//! The arguments of the command.
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -350,7 +350,7 @@ pub struct Reproduce {
     pub out: Option<PathBuf>,
 }
 
-/// What clap says of arguments it does not understand, as one sentence.
+/// Clap's message about arguments that it does not understand, as one sentence.
 pub fn sentence(error: &clap::Error) -> String {
     let text = error.to_string();
     let mut said = String::new();

@@ -1,4 +1,4 @@
-//! What can go wrong with the command, and the exit code each ends with.
+//! What can go wrong in the command, and the exit code of each error.
 
 use crate::config::errors::ConfigError;
 use crate::run::folder::RunFolder;
@@ -16,7 +16,7 @@ pub const BAD_INPUT: u8 = 2;
 /// Stopped from outside; the run can be resumed.
 pub const STOPPED: u8 = 130;
 
-/// Why the command did not do what it was asked.
+/// Why the command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// The command line itself: one sentence.
@@ -47,7 +47,7 @@ pub enum CliError {
     /// A folder to resume in which holds no run.
     #[error("{} holds no run: there is no config.toml in it", .0.display())]
     NoRun(PathBuf),
-    /// A folder to resume in which holds what a run leaves that was killed before it began.
+    /// A folder to resume in that holds only the traces of a run that was killed before it started.
     #[error("the run in {path} never started; start it with 'bilevel run TASK --out {path}'", path = .0.display())]
     NotBegun(PathBuf),
     /// The configuration in the folder of a run is not the one it was begun with.
@@ -84,7 +84,7 @@ pub enum CliError {
         name: &'static str,
         /// What was found.
         what: String,
-        /// What comes of moving it away; may be empty.
+        /// The effect of moving it away; may be empty.
         then: &'static str,
     },
     /// A run to resume is past the last iteration asked for.
@@ -136,7 +136,7 @@ pub enum CliError {
     /// A derivative is wrong, a dataset is damaged, a comparison has no result.
     #[error("{0}")]
     CheckFailed(String),
-    /// What the command prints cannot be written.
+    /// The output of the command cannot be written.
     #[error("cannot write the answer: {0}")]
     Output(#[from] std::io::Error),
 }
@@ -166,7 +166,8 @@ impl CliError {
         CliError::File { action, path: path.to_path_buf(), reason: error.to_string() }
     }
 
-    /// A file in the folder of a run that is not its own, as can be seen from this; `then` is what comes of moving it away.
+    /// A file in the folder of a run that belongs to another run, with the evidence; `then` is the effect of moving it
+    /// away.
     pub fn foreign(folder: &RunFolder, name: &'static str, what: String, then: &'static str) -> Self {
         CliError::Foreign { path: folder.path().to_path_buf(), name, what, then }
     }

@@ -1,9 +1,9 @@
 //! Tasks and studies.
 //!
 //! A [`Task`] is a bi-level problem with settings; a [`Study`] is a list of runs and measurements, and the rows they come to,
-//! with what the paper printed beside what came out. A [`Registry`] holds them, with all methods and optimizers.
+//! with the paper's numbers beside ours. A [`Registry`] holds them, with all methods and optimizers.
 //!
-//! The paper is Kim and Hospedales' HPO-SGLD. Every table can be had with
+//! The paper is Kim and Hospedales' HPO-SGLD. To get every table, run
 //!
 //! ```text
 //! bilevel reproduce [STUDY|all] [--quick] [--json] [--out DIR]

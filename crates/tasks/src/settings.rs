@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 pub struct Settings(Map<String, Value>);
 
 impl Settings {
-    /// These settings under a name; what is not a struct has none.
+    /// These settings under a name; anything but a struct has no settings.
     pub fn new(name: &str, settings: &impl Serialize) -> Self {
         let mut table = Map::new();
         table.insert("name".into(), name.into());

@@ -4,7 +4,7 @@ use crate::config::errors::{ConfigError, Place, Wrong};
 use std::path::Path;
 use toml_edit::{Document, Item, TableLike, Value};
 
-/// A value as given, before anybody knows what the key takes.
+/// A value as given, before the type of its key is known.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Given {
     /// A string.
@@ -21,7 +21,7 @@ pub enum Given {
     Table,
     /// A table in braces with nothing in them.
     EmptyTable,
-    /// What no key takes, in words.
+    /// Something that no key accepts, in words.
     Other(&'static str),
 }
 

@@ -1,8 +1,8 @@
-//! What every key of a configuration means, in a few words: for the comments of a file and for the schema.
+//! The meaning of every key of a configuration in a few words, for the comments of a file and for the schema.
 
 use bilevel_tasks::{Registry, meanings};
 
-/// What the keys of runs of one task by one method mean.
+/// The meanings of the keys of a run, given its task and method.
 pub struct Meanings {
     own: Vec<(String, String)>,
 }
@@ -21,7 +21,7 @@ impl Meanings {
         Meanings { own }
     }
 
-    /// What a key means; empty for one that is not known, which a test sees to.
+    /// The meaning of a key; empty for an unknown one, which a test rules out.
     pub fn get(&self, key: &str) -> &str {
         if let Some((_, meaning)) = self.own.iter().find(|(known, _)| known == key) {
             return meaning;

@@ -293,7 +293,7 @@ fn check_schedule(table: &str, schedule: &ScheduleSettings, rate: f64) -> Result
     })
 }
 
-/// The library's complaint about a setting, with the key it stands under.
+/// The library's error about a setting, with the full key.
 fn in_table(table: &str, error: bilevel::Error) -> ConfigError {
     match error {
         bilevel::Error::Setting { name, value, must } => ConfigError::range(&format!("{table}.{name}"), value, must),

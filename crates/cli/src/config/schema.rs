@@ -1,4 +1,4 @@
-//! The JSON schema of a configuration file, made from the defaults: what is there is what is allowed.
+//! The JSON schema of a configuration file, made from the defaults: a key that has a default is allowed.
 
 use super::errors::ConfigError;
 use super::{Choices, Meanings, TAGGED, Tagged, WORDS};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 /// Not a table of every configuration, but of some methods.
 const INNER_OPTIMIZER: Tagged = TAGGED[2];
 
-/// The schema. `schema.json` beside this crate's manifest is this, as a test sees to.
+/// The schema. A test keeps `schema.json` beside this crate's manifest up to date.
 pub fn schema(registry: &Registry) -> Result<Value, ConfigError> {
     let Some(first) = registry.tasks().first().map(|task| task.usual()) else {
         return Ok(json!({ "title": "There is no task to configure" }));

@@ -24,7 +24,7 @@ pub struct RunRecord {
     pub task: Box<dyn AnyTask>,
     /// Its metrics.
     pub history: History,
-    /// What it found, if it is finished.
+    /// Its result, if it is finished.
     pub result: Option<RunResult>,
     /// The hyperparameters: those found, or those of the last checkpoint.
     pub lambda: Vec<LambdaLeaf>,
@@ -172,7 +172,7 @@ impl RunRecord {
         (leaf.values.len() == pixels).then_some((picture, leaf))
     }
 
-    /// What a reader must know before believing the rest.
+    /// Warnings to read before anything else.
     pub fn warnings(&self) -> Vec<String> {
         let mut all = vec![];
         match &self.result {
@@ -216,12 +216,12 @@ impl RunRecord {
     }
 }
 
-/// True where something stands, if only a link to nothing.
+/// True if something exists there, even a broken link.
 fn is_there(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok()
 }
 
-/// The metrics of a run, which must be those that its configuration and its result tell of.
+/// The metrics of a run, which must match its configuration and its result.
 fn read_history(folder: &RunFolder, config: &Config, result: Option<&RunResult>) -> Result<History> {
     let path = folder.metrics_file();
     let file = open_regular(&path).map_err(|error| CliError::file("read", &path, &error))?;

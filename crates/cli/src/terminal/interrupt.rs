@@ -82,14 +82,14 @@ fn handle(handler: impl FnMut() + Send + 'static) -> Result<()> {
     Ok(())
 }
 
-/// Ends the process with this sentence, after which nobody says anything: who would has to wait for the lock.
+/// Ends the process with this sentence and keeps the lock, so that nothing else is printed.
 fn end(sentence: &str) -> ! {
     let _held = std::io::stderr().lock();
     say(sentence);
     std::process::exit(STOPPED.into());
 }
 
-/// On a line of its own, also where a line of progress stands.
+/// On its own line, even if a progress line is shown.
 fn say(sentence: &str) {
     let mut stderr = std::io::stderr().lock();
     let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };

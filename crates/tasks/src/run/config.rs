@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
-/// Everything a run depends on: what stands in the file `config.toml` of its folder.
+/// Everything a run depends on: the contents of `config.toml` in its folder.
 ///
 /// ```
 /// use bilevel::Rmd;
@@ -35,7 +35,7 @@ pub struct Config {
     /// The floating-point type.
     #[serde(with = "dtype_name")]
     pub dtype: DType,
-    /// What operands of products are rounded to.
+    /// The precision to which operands of products are rounded.
     #[serde(with = "bilevel::precision_name")]
     pub precision: Precision,
     /// Folder of data files; empty for none.

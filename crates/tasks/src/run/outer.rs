@@ -14,7 +14,7 @@ pub struct Outer {
     pub rate: f64,
     /// Start θ from scratch in every iteration.
     pub cold: bool,
-    /// Scale a hypergradient whose norm is above this down to it; 0 means never.
+    /// Limit the norm of a hypergradient to this; 0 means no limit.
     pub clip: f64,
     /// Stop when the hypergradient's norm is at most this; 0 means never.
     pub tolerance: f64,
@@ -22,7 +22,7 @@ pub struct Outer {
     pub patience: u32,
     /// What counts as an improvement of the outer loss.
     pub improvement: f64,
-    /// What moves λ.
+    /// The optimizer that moves λ.
     pub optimizer: Settings,
     /// The learning rate over time.
     pub schedule: ScheduleSettings,

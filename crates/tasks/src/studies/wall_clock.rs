@@ -1,6 +1,6 @@
 //! Time of one outer iteration of the synthetic 1-D problem, in units of RMD in the same run.
 //!
-//! Methods take turns, so that what else the machine does falls on all of them, and medians are compared. Only ratios are
+//! Methods take turns, so that other load on the machine affects all of them, and medians are compared. Only ratios are
 //! reported.
 
 use super::synthetic::{self, STEP};

@@ -107,7 +107,7 @@ fn table(outcome: &Outcome, caption: String, cell: &dyn Fn(&str, &Part) -> Strin
     }
 }
 
-/// What came out, sentence by sentence; every number is from this study.
+/// The results in sentences; every number is from this study.
 fn sentences(outcome: &Outcome) -> Vec<String> {
     let validation = |name: &str| outcome.spread(name, |scores| scores.validation.loss).mean;
     let test = |name: &str| outcome.spread(name, |scores| scores.test.loss).mean;
@@ -152,7 +152,7 @@ fn sentences(outcome: &Outcome) -> Vec<String> {
     said
 }
 
-/// What a reader must know before believing the rest.
+/// Warnings to read before anything else.
 fn warnings(outcome: &Outcome) -> Vec<String> {
     let failed = outcome.trials.iter().filter_map(|trial| {
         let why = trial.failed.as_ref()?;
@@ -223,7 +223,7 @@ fn plot(outcome: &Outcome, over: &str, x: Axis, place: &dyn Fn(&Point) -> f64, (
     })
 }
 
-/// λ less what it was at the start, mean over splits.
+/// λ minus its starting value, mean over splits.
 fn pictures(outcome: &Outcome, name: &str) -> Option<Pictures> {
     let picture = DigitsL2::default().picture()?;
     let learned: Vec<&[f64]> =

@@ -33,7 +33,7 @@ pub(super) struct Candidate {
     pub variants: Vec<Variant>,
 }
 
-/// What methods may choose from.
+/// The settings that methods may choose from.
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct Choices {
     /// Inner steps T.
