@@ -70,7 +70,7 @@ pub(crate) struct Sink {
     pub partial: Address,
 }
 
-/// One instruction. `rows` says whether it works on one value a row or on every element.
+/// One instruction. `rows` says whether it works on one value per row or on every element.
 #[derive(Clone, Debug)]
 pub(crate) enum Instruction {
     Unary {

@@ -1,7 +1,7 @@
 //! Groups: what an executor runs in one go, either a fused loop or one larger operation.
 //!
 //! A loop runs over n elements in row-major order. Where it contains a reduction over trailing axes, the n elements are
-//! rows of l, and its members are of three kinds: `Full` (n values), `Row` (n/l values, one a row: what a row reduction gives,
+//! rows of l, and its members are of three kinds: `Full` (n values), `Row` (n/l values, one per row: what a row reduction gives,
 //! and what is computed from that), and `Sink` (a reduction over other axes, added up in memory and complete only after
 //! the loop). So a softmax, a layer norm or a cross entropy, forward or backward, is one pass over memory.
 

@@ -2,7 +2,7 @@
 //!
 //!   ESS = M·(1 − ρ)/(1 + ρ),   ρ the correlation of f at neighbouring steps
 //!
-//! It takes f for a first-order autoregression, which costs a few scalar operations a step and no memory. f is centred by
+//! It takes f for a first-order autoregression, which costs a few scalar operations per step and no memory. f is centred by
 //! a value it had before, so that a large f costs no digits.
 
 use crate::Result;

@@ -66,7 +66,7 @@ pub fn cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
     call.done(rows(&call, logits, labels).mean_all())
 }
 
-/// −ln softmax(logits)\[label\] for logits `[.., classes]` and i32 labels `[..]`: one loss a row, `[..]`, to be weighted
+/// −ln softmax(logits)\[label\] for logits `[.., classes]` and i32 labels `[..]`: one loss per row, `[..]`, to be weighted
 /// row by row.
 ///
 /// A label that is not in `0..classes` makes the run fail. The derivative is softmax − one-hot, elementwise.
