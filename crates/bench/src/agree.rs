@@ -7,21 +7,18 @@ use crate::differences::{Differences, Products};
 use crate::error::{BenchError, Result};
 use crate::losses::{conv64, mlp};
 use crate::npy;
-use crate::peers::{failed, output};
+use crate::peers::Peer;
 use crate::vision::{residual, warp};
 use crate::vit::vit_block;
 use crate::whole;
 use bilevel_cpu::{Cpu, CpuRun};
 use bilevel_graph::{Array, DType, Graph, Program, Runnable};
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Names of the compared cases.
 pub const NAMES: [&str; 10] =
     ["mlp", "conv64", "vit_block", "residual", "warp", "vit", "alexnet", "wide_resnet", "efficientnet", "nerf"];
-
-const PROGRAM: &str = include_str!("../peers/agree.py");
 
 /// The largest difference allowed in a type.
 fn goal(dtype: DType) -> f64 {
@@ -50,9 +47,9 @@ const NEAR: f64 = 1e-5;
 pub struct Comparison {
     /// Ours.
     pub cpu: Cpu,
-    /// A Python that has jax.
-    pub python: PathBuf,
-    /// Which set of inputs.
+    /// JAX's.
+    pub jax: Peer,
+    /// The seed of the inputs.
     pub seed: u32,
 }
 
@@ -131,12 +128,7 @@ impl Comparison {
         for (input, value) in &given {
             npy::write(&folder.0.join(format!("{input}.npy")), value)?;
         }
-        let script = folder.0.join("agree.py");
-        std::fs::write(&script, PROGRAM).map_err(BenchError::file(&script))?;
-        let said = output(Command::new(&self.python).arg(&script).arg(&folder.0).arg(name))?;
-        if !said.status.success() {
-            return Err(failed(&format!("JAX on {name} in {dtype}"), &said));
-        }
+        self.jax.said(&[&folder.0.to_string_lossy(), name])?;
         let count = ours.gradient.len();
         let read = |output: String| npy::read(&folder.0.join(format!("{output}.npy")));
         let theirs = Products {

@@ -19,10 +19,10 @@ pub struct Arguments {
     pub command: Command,
 }
 
-/// How many threads of ours.
+/// How many threads we use.
 #[derive(Clone, Copy, Debug, PartialEq, Args)]
 pub struct Threads {
-    /// Threads of ours; the peers have 2.
+    /// Number of our threads; the peers use 2.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = count())]
     pub threads: u32,
 }
@@ -39,7 +39,7 @@ impl Threads {
 pub enum Command {
     /// Time the cases, one JSON line each.
     Cpu {
-        /// Which; all of them if none is named.
+        /// The cases to run; all of them by default.
         #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(cases::NAMES))]
         cases: Vec<String>,
         #[command(flatten)]
@@ -47,40 +47,41 @@ pub enum Command {
         /// Repetitions of each.
         #[arg(long, value_name = "N", default_value_t = 9, value_parser = count())]
         reps: u32,
-        /// Turns to take; 3 with --peer, else 1.
+        /// Rounds in which we and the peers take turns; by default 3 with --peer, otherwise 1.
         #[arg(long, value_name = "N", value_parser = count())]
         rounds: Option<u32>,
-        /// Also run the peers with this Python, in turn with ours, and print ratios and goals.
+        /// Also run the JAX and PyTorch programs with this Python, in turn with ours, and print ratios and goals.
         #[arg(long, value_name = "PYTHON")]
         peer: Option<PathBuf>,
-        /// Where cpu_jax.py and cpu_torch.py are.
-        #[arg(long, value_name = "DIR")]
-        peers_dir: Option<PathBuf>,
-        /// Print the arithmetic floor of the heavy cases without --peer too.
+        /// Also print the arithmetic floor of the heavy cases without --peer.
         #[arg(long)]
         floor: bool,
     },
     /// Time the cases of the GPU peers on the first GPU, one JSON line each.
     Cuda {
-        /// Which; all but the billion parameters if none is named, and l1reg with --iterations.
+        /// The cases to run; by default all but the one with a billion parameters, or l1reg with --iterations.
         #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(gpu::NAMES))]
         cases: Vec<String>,
-        /// full, tf32 or bf16; tf32, then bf16 if not given.
+        /// full, tf32 or bf16; by default tf32, then bf16.
         #[arg(long, value_name = "P", value_parser = |word: &str| word.parse::<Precision>())]
         precision: Option<Precision>,
         /// Repetitions of each.
         #[arg(long, value_name = "N", default_value_t = 7, value_parser = count())]
         reps: u32,
-        /// Print where the time of an outer loop's step goes instead.
+        /// Instead, print where the time of a step of an outer loop goes.
         #[arg(long)]
         show: bool,
-        /// Run so many outer iterations of a case instead: memory after ten and after all, and the bytes that crossed to the host.
+        /// Instead, run this many outer iterations of a case and print the memory after ten and after all of them, and
+        /// the bytes copied to the host.
         #[arg(long, value_name = "N", value_parser = count())]
         iterations: Option<u32>,
+        /// Run the JAX and PyTorch programs with this Python first; they have no full f32.
+        #[arg(long, value_name = "PYTHON", conflicts_with_all = ["show", "iterations"])]
+        peer: Option<PathBuf>,
     },
     /// Print the losses of l1reg on the CPU and on the first GPU in full f32, one JSON line per outer iteration.
     CudaCurves {
-        /// How large the network is: tiny, small (ViT-S/16) or base (ViT-B/16, as the case has it).
+        /// How large the network is: tiny, small (ViT-S/16) or base (ViT-B/16, as in the case).
         #[arg(long, value_name = "S", default_value = "base")]
         size: Size,
         /// Outer iterations.
@@ -89,7 +90,7 @@ pub enum Command {
     },
     /// Run the conformance suite on the first GPU, draws bit for bit, and estimators beside the CPU.
     CudaCheck {
-        /// Random programs come from so many seeds; of 130 there are more than 1000 programs.
+        /// Number of seeds for random programs; 130 seeds give more than 1000 programs.
         #[arg(long, value_name = "N", default_value_t = 130, value_parser = value_parser!(u64).range(1..=1000))]
         seeds: u64,
     },
@@ -101,14 +102,14 @@ pub enum Command {
         #[arg(long, value_name = "N", default_value_t = 3, value_parser = count())]
         reps: u32,
     },
-    /// Print the memory of each program's plan beside the most that is alive at once.
+    /// Print the planned memory of each program beside the peak of what is alive at once.
     Memory {
-        /// Which of cpu's cases, or with --device cuda of cuda's; all of them if none is named.
+        /// The cases of cpu, or of cuda with --device cuda; all of them by default.
         #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(cases::NAMES.into_iter().chain(gpu::NAMES)))]
         cases: Vec<String>,
         #[command(flatten)]
         threads: Threads,
-        /// Where; on cuda beside the most that the GPU says was taken.
+        /// The device; on cuda the peak reported by the GPU is printed as well.
         #[arg(long, value_name = "cpu|cuda", default_value = "cpu", value_parser = ["cpu", "cuda"])]
         device: String,
         /// full, tf32 or bf16, with --device cuda.
@@ -117,24 +118,24 @@ pub enum Command {
     },
     /// Compare loss, gradient and Hessian-vector product with JAX; exit status 1 above the goals.
     Agree {
-        /// Which; all of them if none is named.
+        /// The cases to run; all of them by default.
         #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(agree::NAMES))]
         cases: Vec<String>,
-        /// f32 or f64; both if not given.
+        /// f32 or f64; both by default.
         #[arg(long, value_name = "f32|f64", value_parser = float)]
         dtype: Option<DType>,
         /// A Python that has jax.
         #[arg(long, value_name = "PYTHON")]
         peer: PathBuf,
-        /// Which set of inputs.
+        /// The seed of the inputs.
         #[arg(long, value_name = "N", default_value_t = 0)]
         seed: u32,
         #[command(flatten)]
         threads: Threads,
     },
-    /// Say where the time of a case goes, step by step.
+    /// Show where the time of a case goes, step by step.
     Profile {
-        /// Which case.
+        /// The case.
         #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(cases::NAMES))]
         case: String,
         #[command(flatten)]
@@ -146,7 +147,7 @@ pub enum Command {
         #[arg(long)]
         show: bool,
     },
-    /// Run the case wide once in this process: its time, its bits, the most memory it took.
+    /// Run the case wide once in this process: its time, its bits, its peak memory.
     Wide {
         /// Numbers of λ, and of θ.
         #[arg(long, value_name = "N", default_value_t = wide::COUNT as u32, value_parser = numbers())]
@@ -154,20 +155,20 @@ pub enum Command {
         /// Outer iterations.
         #[arg(long, value_name = "N", default_value_t = 10, value_parser = count())]
         iterations: u32,
-        /// Stop in this iteration, as Ctrl-C does.
+        /// Stop in this iteration, as Ctrl-C would.
         #[arg(long, value_name = "N", value_parser = count())]
         stop: Option<u32>,
-        /// Checkpoints go there, and the run goes on from what is there.
+        /// Folder for checkpoints, from which the run continues.
         #[arg(long, value_name = "DIR")]
         folder: Option<PathBuf>,
-        /// The bare programs, without the library.
+        /// Run the bare programs, without the library.
         #[arg(long)]
         bare: bool,
         #[command(flatten)]
         threads: Threads,
     },
-    /// Run three of them: left alone, stopped, resumed; exit status 1 where they do not end with the same bits or take more than
-    /// 16 GiB.
+    /// Run wide three times: undisturbed, stopped, and resumed; exit status 1 if the results differ or more than 16 GiB
+    /// are used.
     Large {
         /// Numbers of λ, and of θ.
         #[arg(long, value_name = "N", default_value_t = 200_000_000, value_parser = numbers())]
@@ -175,7 +176,7 @@ pub enum Command {
         /// Outer iterations.
         #[arg(long, value_name = "N", default_value_t = 10, value_parser = count())]
         iterations: u32,
-        /// Checkpoints go there and are removed in the end; a folder of its own among temporary files if not given.
+        /// Folder for checkpoints, which are removed at the end; a temporary folder by default.
         #[arg(long, value_name = "DIR")]
         folder: Option<PathBuf>,
         #[command(flatten)]
@@ -184,19 +185,19 @@ pub enum Command {
     /// Attack the command 'bilevel' and the engine; exit status 1 where anything fails.
     #[cfg(unix)]
     Attack {
-        /// For so long; 1 if not given.
+        /// Duration in minutes; 1 by default.
         #[arg(long, value_name = "N", value_parser = time, conflicts_with = "seconds")]
         minutes: Option<f64>,
-        /// For so long, in seconds.
+        /// Duration in seconds.
         #[arg(long, value_name = "N", value_parser = time)]
         seconds: Option<f64>,
-        /// Everything random follows from it.
+        /// The seed of all random numbers.
         #[arg(long, value_name = "N", default_value_t = 0)]
         seed: u64,
         /// One part only.
         #[arg(long, value_name = "PART")]
         only: Option<Part>,
-        /// At most so many cases of each part.
+        /// The largest number of cases per part.
         #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
         cases: Option<u64>,
         /// Attack this command instead of building the workspace's.
@@ -209,7 +210,7 @@ fn count() -> clap::builder::RangedI64ValueParser<u32> {
     value_parser!(u32).range(1..=1000)
 }
 
-/// A buffer has at most so many.
+/// A buffer has at most this many.
 fn numbers() -> clap::builder::RangedI64ValueParser<u32> {
     value_parser!(u32).range(1..=i64::from(i32::MAX))
 }

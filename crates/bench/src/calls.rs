@@ -102,7 +102,7 @@ fn outer10(case: &Timed, run: &mut CpuRun, reps: usize) -> Result<Line> {
     Ok(Line::ours(&case.name, Unit::Microseconds, seconds))
 }
 
-/// Outer iterations one after the other, each with its step of λ; none from the start, where the peers begin anew each
+/// Outer iterations one after the other, each with its step of λ; none from the start, where the peers begin again each
 /// time.
 fn wide(case: &Timed, cpu: &Cpu, reps: usize) -> Result<Line> {
     let (mut bare, mut size, mut number) = (Bare::new(cpu, COUNT)?, f64::NAN, 0);

@@ -6,9 +6,9 @@ use bilevel_graph::Array;
 pub struct Products {
     /// The loss.
     pub loss: Array,
-    /// One array a parameter.
+    /// One array per parameter.
     pub gradient: Vec<Array>,
-    /// One array a parameter.
+    /// One array per parameter.
     pub product: Vec<Array>,
 }
 

@@ -12,7 +12,7 @@ use crate::wide;
 use bilevel::graph::nn;
 use bilevel::{Array, Cpu, DType, Driver, HpoSgld, Leaf, Outcome, Problem, Recorder, Variable};
 
-/// Times the case through the driver; none for a case that is no outer loop.
+/// Times the case through the driver; none for a case that is not an outer loop.
 pub fn time(case: &Timed, cpu: &Cpu, reps: usize) -> Result<Option<Line>> {
     let unit = if case.call == Call::Wide { Unit::Milliseconds } else { Unit::Microseconds };
     let (problem, method, rate, iterations) = match case.call {

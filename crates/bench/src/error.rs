@@ -28,7 +28,7 @@ pub enum BenchError {
     },
     /// A peer's program is missing or failed; the sentence says which and what to do.
     Peer(String),
-    /// The attack cannot go on; the sentence says why and what to do.
+    /// The attack cannot continue; the sentence says why and what to do.
     Attack(String),
     /// A result that cannot be right, so that its time means nothing.
     Wrong {

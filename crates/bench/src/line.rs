@@ -35,7 +35,7 @@ pub fn gib(bytes: u64) -> Value {
     rounded(bytes as f64 / f64::from(1 << 30), 2)
 }
 
-/// A number to so many digits after the point.
+/// A number to this many digits after the point.
 pub fn rounded(number: f64, digits: i32) -> Value {
     let scale = 10f64.powi(digits);
     ((number * scale).round() / scale).into()
@@ -46,7 +46,7 @@ pub fn rounded(number: f64, digits: i32) -> Value {
 pub struct Line {
     /// Who ran it.
     pub peer: String,
-    /// Which case.
+    /// The case.
     pub case: String,
     /// What the numbers count.
     pub unit: Unit,
@@ -68,21 +68,12 @@ impl Line {
         Line { peer: "bare".into(), ..self }
     }
 
-    /// Reads a line a peer printed; `None` for anything else it says.
+    /// Reads a line that a peer printed; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
-        let text = text.trim();
-        let inside = text.strip_prefix('{')?.strip_suffix('}')?;
-        // Names and numbers of these lines hold no commas, colons or escapes.
-        let mut fields = vec![];
-        for pair in inside.split(',') {
-            let (name, value) = pair.split_once(':')?;
-            fields.push((name.trim().trim_matches('"'), value.trim()));
-        }
-        let field = |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
-        let text = |name: &str| Some(field(name)?.strip_prefix('"')?.strip_suffix('"')?.to_string());
-        let number = |name: &str| field(name)?.parse::<f64>().ok().filter(|v| v.is_finite());
-        let unit = [Unit::Milliseconds, Unit::Microseconds].into_iter().find(|unit| field(unit.name()).is_some())?;
-        let (median, best) = (number(unit.name())?, number(&format!("min_{}", unit.name()))?);
+        let fields: Value = serde_json::from_str(text).ok()?;
+        let text = |name: &str| Some(fields[name].as_str()?.to_string());
+        let unit = [Unit::Milliseconds, Unit::Microseconds].into_iter().find(|u| fields[u.name()].is_number())?;
+        let (median, best) = (fields[unit.name()].as_f64()?, fields[format!("min_{}", unit.name())].as_f64()?);
         Some(Line { peer: text("peer")?, case: text("case")?, unit, median, best })
     }
 

@@ -65,23 +65,25 @@ fn main() -> ExitCode {
 /// Does what was asked; false where results are not what they must be.
 fn run(command: Command) -> error::Result<bool> {
     match command {
-        Command::Cpu { cases, threads, reps, rounds, peer, peers_dir, floor } => {
-            let folder = peers_dir.unwrap_or_else(peers::default_folder);
+        Command::Cpu { cases, threads, reps, rounds, peer, floor } => {
             let rounds = rounds.unwrap_or(if peer.is_some() { 3 } else { 1 }) as usize;
-            let peers = peer.map_or(Ok(vec![]), |python| peers::find(&python, &folder))?;
+            let peers = peer.map_or(Ok(vec![]), |python| peers::find(&python, peers::CPU))?;
             let threads = threads.count();
             if threads != 2 && !peers.is_empty() {
-                eprintln!("ours runs on {threads} threads, the peers on 2: the ratios compare unlike things");
+                eprintln!("we run on {threads} threads and the peers on 2, so the ratios are not comparable");
             }
             let cases = chosen(cases, &cases::NAMES);
             compare::run(&compare::Plan { cases, threads, reps: reps as usize, rounds, floor }, &peers)?;
         }
-        Command::Cuda { cases, precision, reps, show, iterations } => {
-            let (start, cuda) = (std::time::Instant::now(), gpu::open()?);
+        Command::Cuda { cases, precision, reps, show, iterations, peer } => {
             // A billion parameters only when asked for, and a long run of the first case alone.
             let usual = if iterations.is_some() { &gpu::NAMES[..1] } else { &gpu::NAMES[..gpu::USUAL] };
             let cases = chosen(cases, usual);
             let precisions = precision.map_or(vec![Precision::Tf32, Precision::Bf16], |precision| vec![precision]);
+            if let Some(python) = peer {
+                gpu::time::peers(&peers::find(&python, peers::GPU)?, &cases, &precisions)?;
+            }
+            let (start, cuda) = (std::time::Instant::now(), gpu::open()?);
             if !show && iterations.is_none() {
                 gpu::time::run(&cuda, &cases, &precisions, reps as usize, start)?;
                 return Ok(true);
@@ -103,7 +105,8 @@ fn run(command: Command) -> error::Result<bool> {
             memory::run(&chosen(among(cases, &cases::NAMES), &cases::NAMES), threads.count())?;
         }
         Command::Agree { cases, dtype, peer, seed, threads } => {
-            let comparison = agree::Comparison { cpu: Cpu::with_threads(threads.count()), python: peer, seed };
+            let comparison =
+                agree::Comparison { cpu: Cpu::with_threads(threads.count()), jax: peers::Peer::agreeing(&peer), seed };
             let dtypes = dtype.map_or(vec![DType::F64, DType::F32], |dtype| vec![dtype]);
             return comparison.run(&chosen(cases, &agree::NAMES), &dtypes);
         }

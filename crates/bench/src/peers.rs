@@ -1,52 +1,79 @@
-//! Runs the peers' Python programs and reads the lines they print.
+//! Runs the peers' Python programs, which are part of this one, and reads the lines they print.
 
 use crate::error::{BenchError, Result};
 use crate::line::Line;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A peer's program.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    python: PathBuf,
-    program: PathBuf,
+/// A program of the folder `peers`.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// The file.
+    name: &'static str,
+    /// What is in it.
+    text: &'static str,
+    /// The Python modules it needs.
+    modules: &'static str,
+    /// The cases it has; it stops at one it does not know.
     cases: &'static [&'static str],
 }
 
-/// What PyTorch's program times; it stops at a case it does not know.
-const TORCH_CASES: &[&str] = &["synth1d", "mlp", "conv64", "vit_block"];
+/// The programs that time the cases of the CPU, JAX's first.
+pub const CPU: [Program; 2] = [
+    Program {
+        name: "cpu_jax.py",
+        text: include_str!("../peers/cpu_jax.py"),
+        modules: "jax",
+        cases: &crate::cases::NAMES,
+    },
+    Program {
+        name: "cpu_torch.py",
+        text: include_str!("../peers/cpu_torch.py"),
+        modules: "torch",
+        cases: &["synth1d", "mlp", "conv64", "vit_block"],
+    },
+];
 
-/// Where the peers' programs lie unless told otherwise: beside the workspace.
-pub fn default_folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/peers")
+/// Those that time the cases of the GPU.
+pub const GPU: [Program; 2] = [
+    Program {
+        name: "gpu_jax.py",
+        text: include_str!("../peers/gpu_jax.py"),
+        modules: "jax",
+        cases: crate::gpu::NAMES.split_at(crate::gpu::USUAL).0,
+    },
+    Program {
+        name: "gpu_torch.py",
+        text: include_str!("../peers/gpu_torch.py"),
+        modules: "torch, torchvision",
+        cases: &["l1reg"],
+    },
+];
+
+/// The program that computes what `agree` compares with.
+pub const AGREE: Program =
+    Program { name: "agree.py", text: include_str!("../peers/agree.py"), modules: "jax", cases: &crate::agree::NAMES };
+
+/// A program with the Python that runs it.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    python: PathBuf,
+    program: Program,
 }
 
-/// The peers this Python can run: JAX always, PyTorch where it is installed.
-pub fn find(python: &Path, folder: &Path) -> Result<Vec<Peer>> {
-    if !imports(python, "jax")? {
+/// The programs this Python can run: JAX's always, PyTorch's where it is installed.
+pub fn find(python: &Path, [jax, torch]: [Program; 2]) -> Result<Vec<Peer>> {
+    let peer = |program| Peer { python: python.into(), program };
+    let (jax, torch) = (peer(jax), peer(torch));
+    if !jax.can_run()? {
         let sentence = format!("'import jax' fails in {}; give --peer a Python that has jax", python.display());
         return Err(BenchError::Peer(sentence));
     }
-    let jax = Peer { python: python.into(), program: program(folder, "cpu_jax.py")?, cases: &crate::cases::NAMES };
-    if !imports(python, "torch")? {
-        eprintln!("this Python has no torch, so JAX is the only peer");
+    if !torch.can_run()? {
+        eprintln!("this Python cannot import {}, so JAX is the only peer", torch.program.modules);
         return Ok(vec![jax]);
     }
-    let torch = Peer { python: python.into(), program: program(folder, "cpu_torch.py")?, cases: TORCH_CASES };
     Ok(vec![jax, torch])
-}
-
-fn program(folder: &Path, name: &str) -> Result<PathBuf> {
-    let path = folder.join(name);
-    if path.is_file() {
-        return Ok(path);
-    }
-    let sentence = format!("there is no {name} in {}; pass its folder with --peers-dir", folder.display());
-    Err(BenchError::Peer(sentence))
-}
-
-fn imports(python: &Path, module: &str) -> Result<bool> {
-    Ok(output(Command::new(python).arg("-c").arg(format!("import {module}")))?.status.success())
 }
 
 /// Runs a program to its end; an error where it cannot be started.
@@ -65,16 +92,39 @@ pub fn failed(what: &str, output: &Output) -> BenchError {
 }
 
 impl Peer {
+    /// This Python with the program that `agree` compares with.
+    pub fn agreeing(python: &Path) -> Self {
+        Peer { python: python.into(), program: AGREE }
+    }
+
+    fn can_run(&self) -> Result<bool> {
+        Ok(self.python(&format!("import {}", self.program.modules), &[])?.status.success())
+    }
+
+    fn python(&self, program: &str, words: &[&str]) -> Result<Output> {
+        output(Command::new(&self.python).arg("-c").arg(program).args(words))
+    }
+
+    /// Whether the program has this case.
+    pub fn has(&self, case: &str) -> bool {
+        self.program.cases.contains(&case)
+    }
+
+    /// Runs the program with these words to its end, and returns what it printed.
+    pub fn said(&self, words: &[&str]) -> Result<String> {
+        let output = self.python(self.program.text, words)?;
+        if !output.status.success() {
+            return Err(failed(&format!("{} {}", self.program.name, words.join(" ")), &output));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
     /// The lines this peer prints for a case; none where it does not have it.
     pub fn run(&self, case: &str) -> Result<Vec<Line>> {
-        if !self.cases.contains(&case) {
+        if !self.has(case) {
             return Ok(vec![]);
         }
-        let output = output(Command::new(&self.python).arg(&self.program).arg(case))?;
-        if !output.status.success() {
-            return Err(failed(&format!("{} {case}", self.program.display()), &output));
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(Line::parse).collect())
+        Ok(self.said(&[case])?.lines().filter_map(Line::parse).collect())
     }
 }
 
@@ -83,10 +133,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named_with_the_flag_that_helps() {
-        let error = find(Path::new("no-such-python"), Path::new(".")).unwrap_err().to_string();
+    fn a_python_that_cannot_be_started_is_named_with_the_flag_that_helps() {
+        let error = find(Path::new("no-such-python"), CPU).unwrap_err().to_string();
         assert!(error.contains("no-such-python") && error.contains("--peer"), "{error}");
-        let error = program(Path::new("no-such-folder"), "cpu_jax.py").unwrap_err().to_string();
-        assert!(error.contains("cpu_jax.py") && error.contains("--peers-dir"), "{error}");
+    }
+
+    #[test]
+    fn every_case_has_a_function_in_the_programs_that_list_it() {
+        for program in CPU.into_iter().chain(GPU).chain([AGREE]) {
+            for case in program.cases {
+                assert!(program.text.contains(&format!("def {case}(")), "{} has no {case}", program.name);
+            }
+        }
     }
 }

@@ -28,7 +28,7 @@ pub fn vit_b16(g: &Graph, dtype: DType) -> Result<Case> {
     Ok(inputs.case("vit_b16", loss))
 }
 
-/// The values of a parameter: norms as they start, the rest uniform, as the peers have it.
+/// The values of a parameter: norms as they start, the rest uniform, as in the peers.
 fn start(name: &str) -> Start {
     match (name.contains("norm"), name.ends_with("bias")) {
         (true, true) => Constant(0.0),

@@ -8,7 +8,7 @@ use crate::sgld::{Chain, hypergradient};
 use bilevel::{Cpu, DType, Driver, HpoSgld, Leaf, Problem, Variable};
 use bilevel_graph::{Array, Buffer, Data, Executor, Graph, Meta, Program, Runnable, Tensor};
 
-/// Numbers of λ, and of θ, of the case as the peers have it.
+/// Numbers of λ, and of θ, of the case as in the peers.
 pub const COUNT: usize = 10_000_000;
 /// Where λ and θ start.
 const STARTS: [f64; 2] = [0.01, 0.5];
@@ -55,7 +55,7 @@ fn step(count: usize) -> Result<Program> {
         .build()?)
 }
 
-/// So many times this number.
+/// This many times this number.
 fn full(count: usize, value: f64) -> Result<Array> {
     Ok(Array::new([count], Data::F32(vec![value as f32; count]))?)
 }

@@ -25,7 +25,7 @@ pub struct Run {
     pub iterations: u32,
     /// Stops in this one, as Ctrl-C does.
     pub stop: Option<u32>,
-    /// Checkpoints go here every fourth iteration and at the end, and the run goes on from what is there.
+    /// Checkpoints go here every fourth iteration and at the end, and the run continues from what is there.
     pub folder: Option<PathBuf>,
     /// By hand instead of through the library.
     pub bare: bool,

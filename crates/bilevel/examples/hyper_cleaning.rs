@@ -1,5 +1,5 @@
-//! Finds wrong labels: 40 % of the training labels are drawn anew at random, every training digit gets a weight, and the
-//! weights are learned so that a classifier trained with them does well on a small set known to be clean.
+//! Finds wrong labels: 40 % of the training labels are drawn again at random, every training digit gets a weight, and
+//! the weights are learned so that a classifier trained with them does well on a small set known to be clean.
 //!
 //!     cargo run --release -p bilevel --example hyper_cleaning
 
@@ -54,7 +54,7 @@ fn main() -> Result<()> {
     let Split { train: honest, validation, test } = Split::new(1);
     let clean = validation.first(CLEAN);
 
-    // A label drawn anew may happen to be the right one; then it is not wrong.
+    // A label drawn again may happen to be the right one; then it is not wrong.
     let mut train = honest.clone();
     for ((label, chance), draw) in train.labels.iter_mut().zip(uniform(2, honest.len())).zip(uniform(3, honest.len())) {
         if chance < CORRUPTED {
@@ -64,7 +64,7 @@ fn main() -> Result<()> {
     let wrong: Vec<bool> = train.labels.iter().zip(&honest.labels).map(|(given, right)| given != right).collect();
     let count = wrong.iter().filter(|w| **w).count();
     println!(
-        "{} training digits, {count} of them with a wrong label; {CLEAN} clean ones to learn the weights by.\n",
+        "{} training digits, {count} of them with a wrong label; {CLEAN} clean ones to learn the weights from.\n",
         train.len()
     );
 
@@ -87,7 +87,7 @@ fn main() -> Result<()> {
     };
     report("all given labels, weighted evenly", &fit(&train, &even(&train))?);
     report("given labels, learned weights", &fit(&train, &outcome.lambda)?);
-    report("right labels (out of reach)", &fit(&honest, &even(&honest))?);
+    report("correct labels (not available in practice)", &fit(&honest, &even(&honest))?);
     report("the clean digits alone", &fit(&clean, &even(&clean))?);
 
     let weights: Vec<f64> = outcome.lambda.examples.to_f64().iter().map(|l| 1.0 / (1.0 + (-l).exp())).collect();

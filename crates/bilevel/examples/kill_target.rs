@@ -1,4 +1,5 @@
-//! A run that may be killed at any moment: it goes on from its checkpoints and prints its last state as hexadecimal bytes.
+//! A run that may be killed at any moment: it continues from its checkpoints and prints its last state as hexadecimal
+//! bytes.
 //!
 //!     cargo run --release -p bilevel --example kill_target -- FOLDER SEED
 //!
@@ -23,7 +24,7 @@ struct Line<T> {
     offset: T,
 }
 
-/// Ridge regression on minibatches, one weight a parameter to be learned.
+/// Ridge regression on minibatches, with one learned weight per parameter.
 pub fn problem() -> bilevel::Result<Problem> {
     let x: Vec<f64> = (0..96).map(|i| ((i * 37 % 101) as f64 / 50.0) - 1.0).collect();
     let y: Vec<f64> = x.chunks(3).map(|r| r[0] - 2.0 * r[1] + 0.3 + 0.1 * r[2]).collect();

@@ -191,7 +191,7 @@ fn main() -> Result<()> {
     }
     println!("{:8} {:9.5} {:10.6}", "exact", (3.0_f64 / 7.0).ln(), 0.05);
     println!(
-        "\nTaking H for I makes the hypergradient too short; with one λ its sign is right, and so is where it ends."
+        "\nReplacing H by I makes the hypergradient too short; with one λ its sign is right, and so is the result."
     );
     Ok(())
 }

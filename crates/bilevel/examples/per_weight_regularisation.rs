@@ -53,7 +53,7 @@ fn main() -> Result<()> {
         let percent = 100.0 * test.accuracy;
         println!("{name:34} {:9.4} {:9.4} {:9.4} {percent:9.1} %", train.loss, valid.loss, test.loss);
     };
-    println!("Logistic regression on 599 digits, trained anew with each choice of penalties.\n");
+    println!("Logistic regression on 599 digits, trained from scratch with each choice of penalties.\n");
     println!("{:34} {:>9} {:>9} {:>9} {:>11}", "penalties", "train", "valid.", "test", "test acc.");
 
     let none = fit(&everywhere(-30.0))?;
@@ -81,7 +81,7 @@ fn main() -> Result<()> {
         }
     }
     println!(
-        "\nThe grid and the learned penalties have seen the validation digits, so it is the test loss that compares them."
+        "\nThe grid and the learned penalties were chosen on the validation digits, so compare them by the test loss."
     );
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Whether a problem's derivatives are right, and which methods can be trusted on it.
 //!
-//! A method's hypergradient is held against two references, both in 64 bits:
+//! A method's hypergradient is compared with two references, both in 64 bits:
 //!
 //!   the training itself:   d/dt f(λ + t·u, θᵀ(λ + t·u)), by differences of whole trainings with the same start and draws
 //!   the inner minimum:     f_λ − f_θᵀ·H⁻¹·C, trained and solved until doubling the training no longer matters
@@ -26,7 +26,7 @@ use bilevel_graph::random::fill_normal_f64;
 use bilevel_graph::{Array, CheckReport, DType, Executor, GradientCheck, Graph};
 use std::fmt;
 
-/// Elements of each leaf whose derivatives are held against differences.
+/// Elements of each leaf whose derivatives are compared with differences.
 const COORDINATES: usize = 32;
 /// Hessian products spent on the curvature.
 const PRODUCTS: usize = 60;
@@ -87,27 +87,27 @@ impl Check<'_> {
         self
     }
 
-    /// Everything random follows from this.
+    /// The seed of everything random.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// At this λ and θ instead of where a run with the seed starts. What a method keeps warm starts anew.
+    /// At this λ and θ instead of where a run with the seed starts. The method's memory starts empty.
     pub fn at(mut self, state: Snapshot) -> Self {
         self.at = Some(state);
         self
     }
 
-    /// Compares hypergradients along so many random directions, 8 if not said; along every hyperparameter where there are no
-    /// more of them. Each costs four trainings.
+    /// Compares hypergradients along this many random directions, 8 by default; along every hyperparameter where there
+    /// are no more of them. Each costs four trainings.
     pub fn directions(mut self, directions: usize) -> Self {
         self.directions = directions;
         self
     }
 
-    /// Averages hypergradients, and the derivative of the training, over so many draws of what is random, 1 if not said: for
-    /// methods that sample.
+    /// Averages hypergradients, and the derivative of the training, over this many draws of what is random, 1 by
+    /// default: for methods that sample.
     pub fn draws(mut self, draws: u32) -> Self {
         self.draws = draws;
         self
@@ -208,7 +208,7 @@ pub(crate) fn mean_hypergradient(
     Ok((mean, keeps))
 }
 
-/// The keys of so many draws: those of a run's first iterations.
+/// The keys of this many draws: those of a run's first iterations.
 pub(crate) fn draw_keys(run_key: Key, draws: u32) -> Vec<Key> {
     (1..=draws).map(|draw| run_key.fold_in(draw)).collect()
 }
@@ -220,7 +220,7 @@ pub(crate) fn snapshot_in(state: &Snapshot, dtype: DType) -> Result<Snapshot> {
     Ok(Snapshot { lambda: all(&state.lambda)?, theta: all(&state.theta)?, memory: vec![] })
 }
 
-/// What a method finds at this point, held against both references.
+/// What a method finds at this point, compared with both references.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MethodReport {
     /// The method.
@@ -256,7 +256,7 @@ impl MethodReport {
     /// Whether it can be trusted here, in a sentence or two.
     pub fn verdict(&self) -> String {
         let cold = match &self.found {
-            Ok(Found { cold: true, .. }) => " What it keeps warm in a run was empty here.",
+            Ok(Found { cold: true, .. }) => " Its memory, which a run keeps warm, was empty here.",
             _ => "",
         };
         self.judgement() + cold
@@ -270,11 +270,14 @@ impl MethodReport {
         };
         let close = |agreement: &Result<Agreement>| agreement.as_ref().is_ok_and(Agreement::is_close);
         match (close(&found.training), close(&found.minimum)) {
-            (true, true) => format!("{name} is right, both for the training as it is and for the minimum it goes to."),
-            (true, false) => format!("{name} is right for the training as it is."),
+            (true, true) => format!(
+                "{name} is correct, both for the training as it is and for the minimum that it \
+                 approaches."
+            ),
+            (true, false) => format!("{name} is correct for the training as it is."),
             (false, true) => {
                 format!(
-                    "{name} is right for the minimum of the inner loss, which the training as it is does not reach."
+                    "{name} is correct for the minimum of the inner loss, which the training as it is does not reach."
                 )
             }
             (false, false) => {
@@ -282,16 +285,20 @@ impl MethodReport {
                 match both.into_iter().flatten().max_by(|a, b| a.cosine.total_cmp(&b.cosine)) {
                     Some(Agreement { cosine, error, .. }) if *cosine > 0.9 => {
                         format!(
-                            "{name} points the right way (cosine {cosine:.3}), but is off by {error:.1e}, relatively."
+                            "{name} points in the right direction (cosine {cosine:.3}), but has a relative error of \
+                             {error:.1e}."
                         )
                     }
                     Some(Agreement { cosine, .. }) if *cosine > 0.0 => {
-                        format!("{name} points only roughly the right way (cosine {cosine:.3}): do not trust it here.")
+                        format!(
+                            "{name} points only roughly in the right direction (cosine {cosine:.3}): do not trust \
+                             it here."
+                        )
                     }
                     Some(Agreement { cosine, .. }) => {
-                        format!("{name} points the wrong way (cosine {cosine:.3}): do not use it here.")
+                        format!("{name} points in the wrong direction (cosine {cosine:.3}): do not use it here.")
                     }
-                    None => format!("There is nothing to hold {name} against."),
+                    None => format!("There is nothing to compare {name} with."),
                 }
             }
         }
@@ -329,7 +336,7 @@ impl ProblemReport {
         }
         let directions = counted(self.directions, "direction");
         text += &format!(
-            "Hypergradients along {directions}, in 64 bits, against whole trainings and the inner minimum:\n\n"
+            "Hypergradients along {directions}, in 64 bits, compared with whole trainings and the inner minimum:\n\n"
         );
         text += &format!("  {:18} {:>10}  {:>22}  {:>22}\n", "", "", "training", "minimum");
         text += &format!(
@@ -354,7 +361,7 @@ impl ProblemReport {
         for Found { training, minimum, .. } in self.methods.iter().filter_map(|report| report.found.as_ref().ok()) {
             for (what, found) in [("the training", training), ("the minimum", minimum)] {
                 if let Err(error) = found {
-                    let reason = format!("Nothing could be held against {what}: {error}.\n");
+                    let reason = format!("Nothing could be compared with {what}: {error}.\n");
                     if !reasons.contains(&reason) {
                         reasons.push(reason);
                     }
@@ -368,7 +375,7 @@ impl ProblemReport {
 impl fmt::Display for ProblemReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (loss, report) in [("inner", &self.inner), ("outer", &self.outer)] {
-            writeln!(f, "Derivatives of the {loss} loss, against finite differences in 64 bits:\n")?;
+            writeln!(f, "Derivatives of the {loss} loss, compared with finite differences in 64 bits:\n")?;
             for line in report.to_string().lines() {
                 writeln!(f, "  {}", line.trim_end())?;
             }
@@ -468,7 +475,7 @@ impl Bench {
     fn find(&mut self, method: &dyn Method) -> Result<Found> {
         let (found, cold) = self.mean(method)?;
         let Some(time) = method.inner_time() else {
-            let reason = "the method does not say what its inner loop is; write Method::inner_time";
+            let reason = "the method does not describe its inner loop; implement Method::inner_time";
             let unknown = Error::Problem { reason: reason.into() };
             return Ok(Found { norm: euclidean(&found), cold, training: Err(unknown.clone()), minimum: Err(unknown) });
         };
@@ -545,8 +552,8 @@ impl Bench {
         let doubt = euclidean(&change);
         if doubt > REST * euclidean(&twice) {
             let reason = format!(
-                "training does not come to rest in {} steps: from half of them to all, the derivative there changes by {:.1e} of \
-                 itself",
+                "training does not converge in {} steps: in the second half the derivative at the end changes by \
+                 {:.1e}, relatively",
                 2 * long,
                 doubt / euclidean(&twice)
             );

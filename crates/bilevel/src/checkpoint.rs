@@ -72,7 +72,7 @@ impl Checkpoint {
         &self.header.identity.problem
     }
 
-    /// λ, θ and what the method keeps warm.
+    /// λ, θ and the method's memory.
     pub fn state(&self) -> &Snapshot {
         &self.state
     }

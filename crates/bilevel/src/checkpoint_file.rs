@@ -75,7 +75,8 @@ impl Tensor<'_> {
     }
 }
 
-/// Writes a checkpoint: its header, and all tensors of the header in their order, through one chunk of at most so many bytes.
+/// Writes a checkpoint: its header, and all tensors of the header in their order, through one chunk of at most this
+/// many bytes.
 pub(crate) fn write(header: &Header, tensors: &[Tensor], chunk: usize, sink: &mut dyn Write) -> io::Result<()> {
     let (named, given) = (header.tensors().count(), tensors.len());
     if named != given {
@@ -214,7 +215,7 @@ impl Opened<File> {
 }
 
 impl<S: Read + Seek> Opened<S> {
-    /// Opens what has so many bytes, to be read through one chunk of at most `chunk`.
+    /// Opens what has this many bytes, to be read through one chunk of at most `chunk`.
     pub fn new(mut source: S, length: u64, chunk: usize) -> Result<Self> {
         let damaged = |reason: &str| Err(CheckpointError::damaged(reason));
         let mut chunk = vec![0; chunk.min(usize::try_from(length).unwrap_or(chunk)).max(SMALLEST_CHUNK)];
@@ -248,7 +249,7 @@ impl<S: Read + Seek> Opened<S> {
             Err(error) => return unreadable(&error),
         };
         if listed.data_len() as u64 != rest {
-            return unreadable(&format!("{rest} bytes are there for {}", listed.data_len()));
+            return unreadable(&format!("it has {rest} bytes for {}", listed.data_len()));
         }
         let start = length - BACK as u64 - rest;
         let places = header.tensors().map(|tensor| Place::new(&listed, start, tensor));
@@ -372,7 +373,7 @@ fn verify(source: &mut (impl Read + Seek), length: u64, chunk: &mut [u8]) -> Res
     Ok(())
 }
 
-/// So many bytes of what is left; none where there are fewer.
+/// This many bytes of what is left; none where there are fewer.
 fn portion(source: &mut impl Read, bytes: u64, rest: &mut u64) -> Result<Option<Vec<u8>>> {
     let (Some(left), Ok(length)) = (rest.checked_sub(bytes), usize::try_from(bytes)) else { return Ok(None) };
     *rest = left;

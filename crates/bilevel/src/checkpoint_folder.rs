@@ -23,7 +23,7 @@ const KEEP: usize = 2;
 
 type Result<T> = std::result::Result<T, CheckpointError>;
 
-/// Where checkpoints go, how often, and whether to go on from what is there.
+/// Where checkpoints go, how often, and whether to continue from what is there.
 ///
 /// ```
 /// use bilevel::Checkpoints;
@@ -63,7 +63,7 @@ impl Checkpoints {
         Checkpoints { folder: folder.as_ref().to_path_buf(), every: 10, resume: false }
     }
 
-    /// Every so many iterations, and at the end.
+    /// Every n iterations, and at the end.
     ///
     /// ```
     /// let checkpoints = bilevel::Checkpoints::new("runs/first").every(100);
@@ -145,7 +145,7 @@ fn newest<T>(
             let file = Opened::file(&path)?;
             let iteration = file.header().iteration;
             if iteration != number {
-                let reason = format!("it is of iteration {iteration}, not of that in its name");
+                let reason = format!("it is from iteration {iteration}, not from the one in its name");
                 return Err(CheckpointError::damaged(reason).into());
             }
             take(file)
@@ -201,7 +201,7 @@ impl Folder {
         let found = newest(&self.path, |mut file| {
             let header = file.header();
             let other_slots =
-                || (header.slots != slots).then(|| "the optimizer of the same name remembers other things".into());
+                || (header.slots != slots).then(|| "the optimizer of the same name has a different memory".into());
             match header.identity.difference(identity).or_else(other_slots) {
                 Some(difference) => Err(CheckpointError::Foreign { path: PathBuf::new(), difference }.into()),
                 None => progress.load(&mut file, session),

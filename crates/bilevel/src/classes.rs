@@ -61,7 +61,7 @@ impl Classes {
         for (name, members) in classes {
             let name = name.into();
             for row in members {
-                let reason = || format!("class '{name}' has row {row}, but rows are numbered below 2³¹ − 1");
+                let reason = || format!("class '{name}' has row {row}, but row numbers must be below 2³¹ − 1");
                 let number = i32::try_from(row).ok().filter(|row| *row < i32::MAX);
                 rows.push(number.ok_or_else(|| Error::Problem { reason: reason() })?);
             }
@@ -111,7 +111,7 @@ impl Classes {
         let Shots { ways, support, query } = shots;
         if ways == 0 || support == 0 || query == 0 {
             return Some(format!(
-                "an episode has at least one way, support and query row, but {shots:?} was asked for"
+                "an episode needs at least one way, one support row and one query row, but {shots:?} was asked for"
             ));
         }
         if ways > self.names.len() {
@@ -122,8 +122,8 @@ impl Classes {
         let few = (0..self.names.len()).find(|class| self.rows(*class).len() < needed)?;
         let (name, there) = (&self.names[few], self.rows(few).len());
         Some(format!(
-            "class '{name}' of '{set}' has {there} rows, but an episode takes {support} + {query} different ones of each class; \
-             leave the class out, or take fewer"
+            "class '{name}' of '{set}' has {there} rows, but an episode needs {support} + {query} different rows of \
+             each class; leave the class out, or ask for fewer"
         ))
     }
 }

@@ -22,7 +22,7 @@ pub struct Curvature {
 }
 
 impl Losses {
-    /// The largest and the smallest curvature of the inner loss by θ, from at most so many Hessian products.
+    /// The largest and the smallest curvature of the inner loss by θ, from at most this many Hessian products.
     pub fn curvature(&self, graph: &Graph, executor: &dyn Executor, most: usize) -> Result<Curvature> {
         let input = |(i, t): (usize, &Tensor)| graph.input(format!("v.{i}"), t.shape(), DType::F64);
         let v: Vec<Tensor> = self.theta.iter().enumerate().map(input).collect();

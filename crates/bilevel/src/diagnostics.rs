@@ -5,16 +5,16 @@ use std::fmt;
 
 /// A factor of the indirect term further from 1 than this is far.
 const FAR: f64 = 1.5;
-/// Derivatives through training that grow so many times are none to follow.
+/// Derivatives through training that grow by this factor are not worth following.
 const CHAOS: f64 = 1e3;
-/// An adjoint or an inner loss that has grown so many times within one hypergradient is suspect.
+/// An adjoint or an inner loss that has grown by this factor within one hypergradient is suspect.
 const GROWTH: f64 = 10.0;
 
 /// What was seen beside a hypergradient. A number that a method does not have is `None`.
 ///
 /// ```
 /// use bilevel::{Cpu, HpoSgld, Key, Leaf, Method, Problem, Session, Variable, Warning};
-/// // The inner curvature is 1, so 20 steps of .01 go a fifth of the way, and the kept ones have the mean number 15.5.
+/// // The inner curvature is 1, so 20 steps of 0.01 go a fifth of the way, and the kept ones have the mean number 15.5.
 /// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
 ///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
 ///     .outer(|_, l, t| (t.0 - 1.0).square() + l.0.square())
@@ -60,7 +60,7 @@ pub struct Diagnostics {
     /// ‖z‖ there over ‖z‖ where it began, where it was warm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adjoint_growth: Option<f64>,
-    /// How often z left its trust region within this hypergradient, and was begun anew.
+    /// How often z left its trust region within this hypergradient, and was reset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust_exits: Option<f64>,
     /// The mean of ln(‖A·x‖/‖x‖) over the steps of the inner loop, with A = ∂θᵗ⁺¹/∂θᵗ and x the sensitivity that the method carries:
@@ -100,8 +100,8 @@ pub enum Warning {
         /// The factor.
         scale: f64,
     },
-    /// Conjugate gradients met a direction in which the inner loss is not curved upwards, and ended: θ is no minimum, and the
-    /// linear system was solved only as far as it got by then.
+    /// Conjugate gradients met a direction in which the inner loss is not curved upwards, and ended: θ is not a
+    /// minimum, and the linear system was solved only as far as it got by then.
     NotConvex {
         /// The curvature there.
         curvature: f64,
@@ -138,19 +138,22 @@ impl fmt::Display for Warning {
         match self {
             Warning::IndirectTermScaled { scale } => write!(
                 f,
-                "this method's indirect term is about {scale:.2} times what it should be, and as the outer loss depends \
-                 on λ directly, the run settles away from the optimum; change the inner step or the number of steps, or use \
+                "this method's indirect term is about {scale:.2} times its correct size, and since the outer loss \
+                 depends on λ directly, the run settles away from the optimum; change the inner step or the number of \
+                 steps, or use \
                  langevin-adjoint (rmd where θ⁰ depends on λ)"
             ),
             Warning::NotConvex { curvature } => write!(
                 f,
-                "the linear solve met the curvature {curvature:.1e} and ended there: θ is not at a minimum of the inner loss, which \
-                 this method takes for granted; train longer, take curvature = \"gauss-newton\" or more regularisation, or use \
+                "the linear solve met the curvature {curvature:.1e} and stopped there: θ is not at a minimum of the \
+                 inner loss, which this method assumes; train longer, use curvature = \"gauss-newton\" or more \
+                 regularisation, or use \
                  rmd"
             ),
             Warning::AdjointGrowing { growth } => write!(
                 f,
-                "the adjoint grew {growth:.1} times within one hypergradient; take a smaller inner step or a smaller outer \
+                "the adjoint grew by a factor of {growth:.1} within one hypergradient; take a smaller inner step or a \
+                 smaller outer \
                  rate, or start the adjoint cold"
             ),
             Warning::NoHypergradient { rate, calm } => {
@@ -160,11 +163,15 @@ impl fmt::Display for Warning {
                      hypergradient exists at this inner step; "
                 )?;
                 match calm {
-                    Some(calm) => write!(f, "take a step below {calm:.2e}, or shrink_step = true, which looks for one"),
+                    Some(calm) => write!(
+                        f,
+                        "take a step below {calm:.2e}, or set shrink_step = true to search for \
+                         one"
+                    ),
                     None => write!(
                         f,
-                        "no step down to a quarter of it would help, as θ is where the inner loss curves downwards: train \
-                         longer before λ moves, or give langevin-adjoint a horizon"
+                        "even a quarter of the step would not help, because the inner loss curves downwards at θ: \
+                         train longer before λ moves, or give langevin-adjoint a horizon"
                     ),
                 }
             }
@@ -174,8 +181,8 @@ impl fmt::Display for Warning {
             ),
             Warning::InnerLossGrew { from, to } => write!(
                 f,
-                "the inner loss grew from {from:.3e} to {to:.3e} within one inner loop: training diverges; take a smaller \
-                 inner step, or see whether the inner loss has the right sign"
+                "the inner loss grew from {from:.3e} to {to:.3e} within one inner loop: training diverges; take a \
+                 smaller inner step, or check the sign of the inner loss"
             ),
         }
     }

@@ -6,9 +6,9 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// So many times the usual size is suspect.
+/// This many times the usual size is suspect.
 const GROWTH: f64 = 1e6;
-/// So many suspect iterations in a row are a divergence.
+/// This many suspect iterations in a row are a divergence.
 const PATIENCE: u32 = 3;
 /// What is below this is never called too large, whatever it was before: near an optimum sizes fall to rounding.
 const FLOOR: f64 = 1.0;
@@ -60,14 +60,16 @@ impl Cause {
                  or scale the data"
             }
             Cause::AdjointGrowing => {
-                "the adjoint grows while the inner loop is well: take a smaller inner step, more inner steps an \
-                 iteration, a smaller outer learning rate, or start the adjoint cold"
+                "the adjoint grows although the inner loop is fine: take a smaller inner step, more inner steps per \
+                 iteration or a smaller outer learning rate, or start the adjoint cold"
             }
             Cause::SolveStepTooLarge => {
-                "alpha (or beta) is too large: it times the largest curvature must stay below 2; take a smaller one"
+                "alpha (or beta) is too large: multiplied by the largest curvature it must stay below 2; take a \
+                 smaller one"
             }
             Cause::HessianNotPositive => {
-                "the Hessian of the inner loss is close to singular or not positive: take curvature = \"gauss-newton\", more \
+                "the Hessian of the inner loss is close to singular or not positive: use curvature = \"gauss-newton\", \
+                 more \
                  regularisation (a larger rho for imaml), or more inner steps"
             }
             Cause::OuterLossUndefined => {
@@ -77,17 +79,16 @@ impl Cause {
                 "look for a root, logarithm or division at 0 in the inner loss, and start θ elsewhere"
             }
             Cause::OuterLossUnbounded => {
-                "the outer loss has no minimum: see whether its sign is right, and add a penalty on λ or bound it"
+                "the outer loss has no minimum: check its sign, and add a penalty on λ or bound it"
             }
             Cause::InnerLossUnbounded => {
-                "the inner loss has no minimum, so no step is small enough: see whether its sign is right, and add a \
-                 penalty on θ"
+                "the inner loss has no minimum, so no step is small enough: check its sign, and add a penalty on θ"
             }
             Cause::SearchTooWide => {
-                "some inner loop blew up: take a smaller inner step, or a smaller sigma where λ + σz leaves its range"
+                "an inner loop diverged: take a smaller inner step, or a smaller sigma if λ + σz leaves its range"
             }
             Cause::OuterStepTooLarge => {
-                "λ moves too far at once: take a smaller outer learning rate, clip the hypergradient, or bound λ"
+                "λ moves too far in one step: take a smaller outer learning rate, clip the hypergradient, or bound λ"
             }
         }
     }
@@ -147,7 +148,7 @@ pub(crate) struct Sizes {
     pub inner_loss: f64,
     pub outer_loss: f64,
     pub hypergradient: f64,
-    /// Norm of what the method keeps warm.
+    /// Norm of the method's memory.
     pub memory: f64,
     /// Norm of θ.
     pub theta: f64,
@@ -180,7 +181,7 @@ impl Watch {
         let all = [
             ("θ", sizes.theta, &mut self.theta, inner_cause),
             ("the inner loss", sizes.inner_loss, &mut self.inner_loss, inner_cause),
-            ("what the method keeps warm", sizes.memory, &mut self.memory, Cause::AdjointGrowing),
+            ("the method's memory", sizes.memory, &mut self.memory, Cause::AdjointGrowing),
             ("the outer loss", sizes.outer_loss, &mut self.outer_loss, Cause::OuterStepTooLarge),
             ("the hypergradient", sizes.hypergradient, &mut self.hypergradient, Cause::AdjointGrowing),
         ];
@@ -193,7 +194,8 @@ impl Watch {
             }
             if gauge.is_large(size) && found.is_none() {
                 let seen = format!(
-                    "{name} has size {size:.3e}, {:.0e} times what is usual in this run, for {PATIENCE} iterations",
+                    "{name} has had a size of {size:.3e}, {:.0e} times the usual size in this run, for {PATIENCE} \
+                     iterations",
                     size / gauge.usual
                 );
                 found = Some(Diagnosis { iteration, seen, cause });

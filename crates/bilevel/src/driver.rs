@@ -1,7 +1,7 @@
-//! What an outer loop is told before it runs.
+//! The settings of an outer loop.
 //!
 //! A run is a function of the problem, the settings and the seed: iteration k draws from fold_in(seed_key(seed), k) and from
-//! nothing else, so it can be replayed alone, and a resumed run has the bits of an uninterrupted one.
+//! nothing else, so it can be replayed on its own, and a resumed run has the same bits as an uninterrupted one.
 
 use crate::Result;
 use crate::checkpoint_folder::Checkpoints;
@@ -30,7 +30,7 @@ use std::time::Duration;
 ///
 /// ```
 /// use bilevel::{Adam, Driver, LangevinAdjoint, Leaf, Problem, Schedule, StopReason, Variable};
-/// // Which weight decay makes θ, trained towards 2, end at 1? That which equals the pull: λ = 1.
+/// // Which weight decay makes θ, trained towards 2, end at 1? Both pull equally where λ = 1.
 /// let problem = Problem::new(
 ///     Leaf(Variable::constant([], 0.1).at_least(0.0)),
 ///     Leaf(Variable::constant([], 0.0)),
@@ -55,7 +55,7 @@ pub struct Driver<L = Named<Variable>, T = Named<Variable>> {
     problem: Problem<L, T>,
 }
 
-/// All of it but the structs of the problem.
+/// Everything except the structs of the problem.
 pub(crate) struct Settings {
     pub problem: AnyProblem,
     pub method: Box<dyn Method>,
@@ -209,7 +209,7 @@ where
         self
     }
 
-    /// The same outer learning rate always.
+    /// A constant outer learning rate.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
@@ -233,7 +233,7 @@ where
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
     /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
     /// let outcome = driver.inner_schedule(Schedule::step_decay(1.0, 50, 0.1)).run()?;
-    /// // The step is .05 × .1 now, and the curvature 2.
+    /// // The step is 0.05 × 0.1 now, and the curvature 2.
     /// assert!((outcome.last.unwrap().diagnostics.step_curvature.unwrap() - 0.01).abs() < 1e-12);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
@@ -242,8 +242,8 @@ where
         self
     }
 
-    /// Diagnoses the hypergradient in the first iteration and once every this many; 10 by default, and 0 means never. A diagnosis
-    /// costs an outer gradient, a Hessian product and an inner loss.
+    /// Diagnoses the hypergradient in the first iteration and then every n iterations; 10 by default, and 0 means
+    /// never. A diagnosis costs an outer gradient, a Hessian product and an inner loss.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
@@ -259,7 +259,7 @@ where
         self
     }
 
-    /// Scales a hypergradient whose norm is above this down to it.
+    /// Limits the norm of a hypergradient to this.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
@@ -275,7 +275,7 @@ where
         self
     }
 
-    /// Everything random follows from this.
+    /// The seed of everything random.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
@@ -291,8 +291,8 @@ where
         self
     }
 
-    /// Starts θ anew in every iteration, by draws of that iteration, instead of where the last one left it. A problem whose
-    /// θ starts from λ always does so.
+    /// Starts θ from scratch in every iteration, with that iteration's draws, instead of where the last one left it. A
+    /// problem whose θ starts from λ always does so.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
@@ -308,7 +308,7 @@ where
         self
     }
 
-    /// Starts from this λ instead of where the problem's starts: from what another run, a file or a person found.
+    /// Starts from this λ instead of the problem's own: the result of another run, from a file, or chosen by hand.
     ///
     /// ```
     /// # use bilevel::{Adam, Driver, HpoSgld, Leaf, Problem, Variable};
@@ -327,7 +327,7 @@ where
         self
     }
 
-    /// Starts from this θ. Where θ starts anew in every iteration it cannot be given.
+    /// Starts from this θ. It cannot be given if θ starts from scratch in every iteration.
     ///
     /// See [`start_from`](Self::start_from) for an example.
     pub fn theta(mut self, theta: &T::With<Array>) -> Self {
@@ -335,7 +335,7 @@ where
         self
     }
 
-    /// Stops after so many iterations, those before a resumption included.
+    /// Stops after this many iterations, including those before a resumption.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
@@ -351,7 +351,7 @@ where
         self
     }
 
-    /// Stops when this run, not counting what came before a resumption, has taken so long.
+    /// Stops when this run has taken this long, not counting the time before a resumption.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
@@ -367,7 +367,7 @@ where
         self
     }
 
-    /// Stops when the hypergradient's norm is at most this; what the bounds of λ take away of it does not count.
+    /// Stops when the norm of the hypergradient is at most this, without the part that the bounds of λ remove.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
@@ -383,7 +383,7 @@ where
         self
     }
 
-    /// Stops when the outer loss has not improved by more than `improvement` for so many iterations.
+    /// Stops when the outer loss has not improved by more than `improvement` for this many iterations.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
@@ -399,9 +399,10 @@ where
         self
     }
 
-    /// Takes the problem's measures after every so many iterations; 0, if not said, is never. They are in [`Iteration::measures`] for
-    /// observers and in the file of [`JsonLines`](crate::JsonLines). What is random in them is drawn with a key of its own, which is
-    /// the same each time, so they can be compared, and the run is the same with and without them.
+    /// Takes the problem's measures after every n iterations; 0, the default, means never. They are in
+    /// [`Iteration::measures`] for observers and in the file of [`JsonLines`](crate::JsonLines). Their random numbers
+    /// come from a separate key, the same each time, so they can be compared, and the run is the same with and without
+    /// them.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
@@ -419,7 +420,7 @@ where
         self
     }
 
-    /// Stops when a measure has not improved by more than `improvement` for so many measurements in a row.
+    /// Stops when a measure has not improved by more than `improvement` for this many measurements in a row.
     ///
     /// ```
     /// # use bilevel::{Aim, Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
@@ -457,7 +458,7 @@ where
         self
     }
 
-    /// Stops when this is set, within a fraction of a second also in the midst of a long hypergradient.
+    /// Stops within a fraction of a second when this is set, even in the middle of a long hypergradient.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, StopSignal, Variable};
@@ -475,7 +476,7 @@ where
         self
     }
 
-    /// Tells this observer how the run goes; there may be several.
+    /// Reports the run to this observer; there may be several.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, ProgressLine, Variable};
@@ -518,7 +519,7 @@ where
         self.observe(OnIteration(closure))
     }
 
-    /// Saves checkpoints, and goes on from them if asked to.
+    /// Saves checkpoints, and continues from them if asked to.
     ///
     /// ```
     /// # use bilevel::{Checkpoints, Driver, HpoSgld, Leaf, Problem, Variable};
@@ -536,14 +537,14 @@ where
         self
     }
 
-    /// What makes the run this run: for tests.
+    /// What identifies the run: for tests.
     #[cfg(test)]
     pub(crate) fn identity(&self) -> Identity {
         self.settings.identity()
     }
 
-    /// Runs until a reason to stop. An error is a run that could not begin, or whose parts do not fit; a run that diverges
-    /// or cannot be saved ends with an outcome that says so and holds the last good state.
+    /// Runs until there is a reason to stop. An error means that the run could not start, or that its parts do not fit;
+    /// a run that diverges or cannot be saved ends with an outcome that says so and holds the last good state.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};

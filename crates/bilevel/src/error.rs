@@ -82,7 +82,7 @@ impl fmt::Display for Error {
             Error::UnknownMeasure { name, known } => match crate::nearest(name, known.iter().map(String::as_str)) {
                 Some(near) => write!(f, "the problem has no measure '{name}'; did you mean '{near}'?"),
                 None if known.is_empty() => {
-                    write!(f, "the problem has no measure '{name}', nor any other; add it with .measure(\"{name}\", …)")
+                    write!(f, "the problem has no measures; add one with .measure(\"{name}\", …)")
                 }
                 None => {
                     write!(f, "the problem has no measure '{name}'; its measures are '{}'", known.join("', '"))
@@ -91,7 +91,7 @@ impl fmt::Display for Error {
             Error::Problem { reason } => f.write_str(reason),
             Error::Diverged { seen, cause } => write!(f, "diverged: {seen}; {}", cause.advice()),
             Error::Stream { name, step, reason } => {
-                write!(f, "the stream '{name}' did not give the batch of step {step}: {reason}")
+                write!(f, "the stream '{name}' did not provide the batch of step {step}: {reason}")
             }
             Error::Checkpoint(error) => error.fmt(f),
             Error::TreeFile(error) => error.fmt(f),

@@ -14,13 +14,13 @@ use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// A method with its settings, before it meets a problem. Its settings are checked when it is prepared; as `Debug` writes
-/// them, they are part of a checkpoint's identity.
+/// A method with its settings, before it meets a problem. Its settings are checked when it is prepared; their `Debug`
+/// output is part of a checkpoint's identity.
 pub trait Method: std::fmt::Debug + Send + Sync {
     /// Its name, as on the command line.
     fn name(&self) -> &'static str;
 
-    /// Checks the settings, sees whether the method applies, and compiles what it needs: what a new method writes.
+    /// Checks the settings and whether the method applies, and compiles what it needs. A new method implements this.
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>>;
 
     /// Whether the method differentiates along this path from λ to the outer loss.
@@ -28,7 +28,8 @@ pub trait Method: std::fmt::Debug + Send + Sync {
         true
     }
 
-    /// Sees whether the method can work on this problem at all, without compiling anything; the error says what to use instead.
+    /// Checks whether the method can work on this problem at all, without compiling anything; the error says what to
+    /// use instead.
     ///
     /// ```
     /// use bilevel::{IftCg, Leaf, Method, Problem, Rmd, Variable};
@@ -52,29 +53,29 @@ pub trait Method: std::fmt::Debug + Send + Sync {
         None
     }
 
-    /// Takes an inner loop that suits a problem, so that all methods are compared on the same: whatever else the method is told
-    /// stays as it is.
+    /// Adopts an inner loop that suits a problem, so that all methods are compared on the same one; all other settings
+    /// stay as they are.
     fn suit(&mut self, _suited: &Suited) {}
 
-    /// Whether H·v and vᵀ·C of a step come out of one reverse pass, which makes them one product to pay for, or each takes one
-    /// of its own.
+    /// Whether H·v and vᵀ·C of a step come from one reverse pass, so that both together cost one product.
     fn shares_passes(&self) -> bool {
         false
     }
 
-    /// Where the method is right, with settings that fit: what its documentation says, as data that the truth suite holds it to
-    /// ([`truth`](crate::truth)). Nothing, unless it says otherwise.
+    /// Where the method is correct, given suitable settings: the claims of its documentation as data, which the truth
+    /// suite checks ([`truth`](crate::truth)). By default there are none.
     fn claims(&self) -> Claims {
         Claims::default()
     }
 
-    /// Compiles the method for a problem: what a user calls. Its hypergradients come with a diagnosis, which costs one outer
-    /// gradient, one second derivative along it and one inner loss each; the oracle counts are the method's own, without these.
+    /// Compiles the method for a problem. This is what a user calls. Its hypergradients come with a diagnosis, which
+    /// costs one outer gradient, one second derivative along it and one inner loss each; the oracle counts are the
+    /// method's own, without these.
     fn prepare(&self, problem: &AnyProblem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
         self.prepare_in(&Session::new(problem, executor)?)
     }
 
-    /// As [`prepare`](Self::prepare), sharing a session's data with whatever else is compiled for it.
+    /// As [`prepare`](Self::prepare), sharing a session's data with everything else compiled for it.
     fn prepare_in(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         Ok(Box::new(Probed::new(self, session)?))
     }
@@ -110,13 +111,13 @@ impl Default for Suited {
 /// A method prepared for one problem.
 pub trait Estimator: Send {
     /// The hypergradient at `state.lambda`, starting the inner loop at `state.theta`; leaves the inner loop's last θ, and
-    /// whatever the method keeps warm, in the state. The same state and key give the same result, to the bit. After an error
-    /// what is in the state is not to be relied on.
+    /// whatever the method keeps warm, in the state. The same state and key give the same result, to the bit. After an
+    /// error, do not rely on the state.
     ///
-    /// Where θ starts from λ it starts there at every call, whatever `state.theta` is.
+    /// If θ starts from λ, every call starts there, whatever `state.theta` is.
     fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient>;
 
-    /// Puts θ where a cold start puts it, for all that the state carries.
+    /// Puts θ where a cold start puts it, in every part of the state.
     fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
         state.theta.copy_from(theta)
     }
@@ -124,12 +125,12 @@ pub trait Estimator: Send {
     /// Multiplies the inner step of the settings by this from now on, and the noise by its root: what a schedule of the
     /// inner step calls.
     fn scale_step(&mut self, _factor: f64) -> Result<()> {
-        let reason = "this method has no inner step that a schedule could change; leave the inner schedule out";
+        let reason = "this method has no inner step that a schedule could change; leave out the inner schedule";
         Err(Error::Problem { reason: reason.into() })
     }
 }
 
-/// How often each kind of derivative was computed: the cost of a method that no hardware decides.
+/// How often each kind of derivative was computed: the cost of a method, independent of hardware.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Oracles {
@@ -155,7 +156,7 @@ impl std::ops::AddAssign for Oracles {
     }
 }
 
-/// An estimate of d E\[f\]/dλ with what was seen on the way.
+/// An estimate of d E\[f\]/dλ, with its diagnostics.
 #[derive(Clone, Debug)]
 pub struct Hypergradient {
     /// The estimate, leaf by leaf of λ.
@@ -167,18 +168,18 @@ pub struct Hypergradient {
     pub inner_loss: f64,
     /// The outer loss at the last θ it was taken at: where the inner loop ended, or one step before.
     pub outer_loss: f64,
-    /// What it cost.
+    /// Its cost.
     pub oracles: Oracles,
     /// What was seen on the way.
     pub diagnostics: Diagnostics,
     /// Names of λ's leaves that cannot influence the outer loss.
     pub idle: Arc<[String]>,
-    /// The likely cause where the estimate, or what the method keeps warm, is not finite though θ is.
+    /// The likely cause if the estimate or the method's memory is not finite although θ is.
     pub blame: Cause,
 }
 
 impl Hypergradient {
-    /// A value with its losses and its cost; for a new method.
+    /// A value with its losses and its cost, for new methods.
     pub fn new(value: Leaves, (inner_loss, outer_loss): (f64, f64), oracles: Oracles) -> Self {
         let (diagnostics, idle, blame) = (Diagnostics::default(), Arc::from([]), Cause::InnerStepTooLarge);
         Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles, diagnostics, idle, blame }
@@ -195,7 +196,7 @@ impl Hypergradient {
         if !theta.is_finite() {
             return Some(lost_theta(method));
         }
-        let all = [("what the method keeps warm", memory), ("the hypergradient", value)];
+        let all = [("the method's memory", memory), ("the hypergradient", value)];
         let (what, _) = all.into_iter().find(|(_, norm)| !norm.is_finite())?;
         Some((lost(method, what), self.blame))
     }

@@ -36,7 +36,7 @@ impl Evaluator {
         Self::in_session(&Session::new(problem, executor)?)
     }
 
-    /// As [`new`](Self::new), sharing a session's data with whatever else is compiled for it.
+    /// As [`new`](Self::new), sharing a session's data with everything else compiled for it.
     pub fn in_session(session: &Session) -> Result<Self> {
         let graph = Graph::new();
         let trace = Trace::new(&graph, session.problem())?;

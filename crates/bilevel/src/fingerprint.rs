@@ -111,14 +111,14 @@ impl Fingerprint {
     /// # let problem = |dtype| Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .dtype(dtype).inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0).build().unwrap();
     /// let (double, single) = (Fingerprint::of(&problem(DType::F64)), Fingerprint::of(&problem(DType::F32)));
-    /// assert_eq!(double.difference(&single).unwrap(), "it computes in f64 there and in f32 here");
+    /// assert_eq!(double.difference(&single).unwrap(), "it uses f64 there and f32 here");
     /// ```
     pub fn difference(&self, here: &Fingerprint) -> Option<String> {
         let list = |leaves: &Leaves| {
             leaves.iter().map(|(name, shape)| format!("{name}{shape:?}")).collect::<Vec<_>>().join(", ")
         };
         if self.dtype != here.dtype {
-            return Some(format!("it computes in {} there and in {} here", self.dtype, here.dtype));
+            return Some(format!("it uses {} there and {} here", self.dtype, here.dtype));
         }
         if self.precision != here.precision {
             return Some(format!("the precision of products is {} there and {} here", self.precision, here.precision));
@@ -132,7 +132,7 @@ impl Fingerprint {
             return Some("the data sets differ in names, types or shapes".into());
         }
         if self.data_checksum != here.data_checksum {
-            return Some("the data sets have the same shapes but other contents".into());
+            return Some("the data sets have the same shapes but different contents".into());
         }
         if self.streams != here.streams {
             let list = |streams: &[(String, String, Vec<usize>, String)]| {
@@ -146,10 +146,10 @@ impl Fingerprint {
             return Some(format!("the streams are {} there and {} here", list(&self.streams), list(&here.streams)));
         }
         if self.starts_from_lambda != here.starts_from_lambda {
-            return Some("θ starts from λ in one of them only".into());
+            return Some("θ starts from λ in only one of them".into());
         }
         if self.variables_checksum != here.variables_checksum {
-            return Some("the variables have other bounds or another start".into());
+            return Some("the variables have different bounds or starting values".into());
         }
         (self.losses_checksum != here.losses_checksum).then(|| "the losses differ".into())
     }
@@ -180,7 +180,7 @@ fn variables_checksum(problem: &AnyProblem) -> u32 {
     checksum.finalize()
 }
 
-/// All that has to agree before a run may go on from a checkpoint.
+/// All that has to agree before a run may continue from a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub method: String,
@@ -214,7 +214,7 @@ impl Identity {
             return Some("θ starts cold in one of them and warm in the other".into());
         }
         if self.start != here.start {
-            return Some("it was given another λ or θ to start from".into());
+            return Some("it starts from a different λ or θ".into());
         }
         self.problem.difference(&here.problem)
     }

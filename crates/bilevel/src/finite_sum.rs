@@ -6,7 +6,7 @@
 /// How a loss draws its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FiniteSum {
-    /// The mean over so many minibatches; 1 for a loss that draws nothing.
+    /// The mean over this many minibatches; 1 for a loss that draws nothing.
     Of(usize),
     /// No such mean, for the loss does this.
     Not(&'static str),
@@ -26,13 +26,13 @@ impl FiniteSum {
         }
     }
 
-    /// The loss also takes minibatches of this size from epochs of so many rows.
+    /// The loss also takes minibatches of this size from epochs of this many rows.
     pub fn epochs(&mut self, rows: usize, size: usize) {
         let FiniteSum::Of(known) = *self else { return };
         let steps = rows / greatest_divisor(rows, size);
         match known.checked_mul(steps / greatest_divisor(known, steps)) {
             Some(all) if all <= i32::MAX as usize => *self = FiniteSum::Of(all),
-            _ => self.refuse("has more minibatches than steps can be counted"),
+            _ => self.refuse("has too many minibatches to count"),
         }
     }
 }

@@ -13,14 +13,14 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Passes on what was wrong with it; a θ that starts anew in every iteration cannot be given.
+    /// Passes on what was wrong with it; a θ that starts from scratch in every iteration cannot be given.
     pub fn check(&self, cold: bool) -> Result<()> {
         for given in [&self.lambda, &self.theta] {
             given.as_ref().map_or(Ok(()), |given| given.as_ref().map(drop).map_err(Error::clone))?;
         }
         if cold && self.theta.is_some() {
-            let reason = "θ starts anew in every iteration of this run, so it cannot be given; leave .theta(…) out, \
-                          or give λ alone with .start_from(…)";
+            let reason = "θ starts from scratch in every iteration of this run, so it cannot be given; leave out \
+                          .theta(…), or give only λ with .start_from(…)";
             return Err(Error::Problem { reason: reason.into() });
         }
         Ok(())

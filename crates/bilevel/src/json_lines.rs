@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Writes one JSON object per iteration, flushed at once, so that a plotting program can follow.
 ///
-/// A resumed run goes on in the same file: lines of iterations that will be done again, and one torn by a crash, are removed
-/// first, so each iteration is there once. A file with anything else in it ends the run, and is left as it is.
+/// A resumed run continues in the same file: lines of iterations that will be done again, and one torn by a crash, are
+/// removed first, so each iteration is there once. A file with anything else in it ends the run, and is left as it is.
 ///
 /// ```
 /// use bilevel::{Driver, HpoSgld, JsonLines, Leaf, Problem, Variable};

@@ -64,7 +64,7 @@ impl Leaves {
 
     /// A copy of one leaf on the host.
     pub fn array(&self, leaf: usize) -> Result<Array> {
-        let reason = || format!("there is no leaf {leaf}: there are {}", self.0.len());
+        let reason = || format!("there is no leaf {leaf}; there are {}", self.0.len());
         let buffer = self.0.get(leaf).ok_or_else(|| Error::Problem { reason: reason() })?;
         Ok(buffer.to_array()?)
     }

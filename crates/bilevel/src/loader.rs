@@ -1,7 +1,7 @@
 //! A thread that reads a stream, ahead of those who need its batches.
 //!
-//! Whoever needs a batch, or will, holds a ticket for it. What nobody holds a ticket for any more is not read, and a batch is
-//! kept for as long as somebody holds its ticket.
+//! Every reader that needs a batch, now or later, holds a ticket for it. What nobody holds a ticket for any more is not
+//! read, and a batch is kept for as long as somebody holds its ticket.
 
 use crate::key::Key;
 use crate::stopping::StopSignal;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often whoever waits for a batch looks whether the run is to stop.
+/// How often a reader that waits for a batch checks whether the run should stop.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A batch that was asked for.

@@ -27,7 +27,7 @@ impl AnyProblem {
     /// The same problem in another floating-point type.
     pub(crate) fn in_dtype(&self, dtype: DType) -> Result<AnyProblem> {
         if !dtype.is_float() {
-            return Err(Error::Problem { reason: "a problem is computed in f32 or f64".into() });
+            return Err(Error::Problem { reason: "a problem must use f32 or f64".into() });
         }
         let convert = |(name, array): &(String, Array)| Ok((name.clone(), in_dtype(array, dtype)?));
         let data = self.data.iter().map(convert).collect::<Result<_>>()?;
@@ -38,7 +38,7 @@ impl AnyProblem {
         Ok(AnyProblem { dtype, precision, data, frozen, ..self.clone() })
     }
 
-    /// Both losses at this state and with the draws of this key, on a graph of one's own: to hold derivatives against
+    /// Both losses at this state and with the draws of this key, on a graph of one's own: to compare derivatives with
     /// differences, or to see how the inner loss is curved.
     ///
     /// ```

@@ -191,9 +191,9 @@ impl Best {
 /// What a run measures, and what for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measuring {
-    /// Iterations from one measurement to the next; 0 is never.
+    /// Iterations from one measurement to the next; 0 means never.
     pub every: u32,
-    /// So many measurements without an improvement by so much.
+    /// This many measurements without an improvement of this size.
     pub patience: Option<(Aim, u32, f64)>,
     pub keep: Option<Aim>,
 }
@@ -202,7 +202,7 @@ impl Measuring {
     pub fn check(&self, known: &[&str]) -> Result<()> {
         let aims = self.patience.iter().map(|(aim, ..)| aim).chain(&self.keep);
         for Aim { measure, .. } in aims {
-            require(self.every > 0, "measure_every", 0.0, "at least 1 where the run is to follow a measure")?;
+            require(self.every > 0, "measure_every", 0.0, "at least 1 if the run is to follow a measure")?;
             if !known.contains(&measure.as_str()) {
                 let known = known.iter().map(|name| name.to_string()).collect();
                 return Err(Error::UnknownMeasure { name: measure.clone(), known });

@@ -106,26 +106,27 @@ macro_rules! register {
 
 register! {
     hpo_sgld::HpoSgld "hpo-sgld": "Langevin chain with the paper's forward recursion (Kim and Hospedales)";
-        "T inner + T outer gradients, T mixed products"; "flat: θ and λ, whatever T is";
+        "T inner + T outer gradients, T mixed products"; "flat: θ and λ, for any T";
         "to reproduce the paper; its bias depends on γ·T·curvature";
         step = "inner step";
-        burn_in = "inner steps before any is kept";
+        burn_in = "inner steps before the first one that is kept";
         samples = "inner steps kept; for es, directions tried";
         temperature = "temperature of the inner noise, 0 for none";
         noise_scale = "factor on the inner noise"
-    langevin_adjoint::LangevinAdjoint "langevin-adjoint": "Langevin chain with an adjoint that is right at finite temperature";
-        "T inner + T outer gradients, T products"; "flat: θ and λ, whatever T is";
+    langevin_adjoint::LangevinAdjoint "langevin-adjoint": "Langevin chain with an adjoint that is correct at finite \
+                                                           temperature";
+        "T inner + T outer gradients, T products"; "flat: θ and λ, for any T";
         "the first to try, and the one for noisy or non-convex inner losses";
         warm = "keep the adjoint from one hypergradient to the next";
         outer_every_step = "take the outer gradient at every inner step, or once";
-        trust = "begin the adjoint anew where it leaves the region that contraction keeps it in";
+        trust = "reset the adjoint when it leaves the region that contraction keeps it in";
         horizon = "inner steps after which the adjoint forgets, 0 for never";
-        shrink_step = "reduce the inner step where no hypergradient exists at it"
+        shrink_step = "reduce the inner step where no hypergradient exists"
     amigo_cg::AmigoCg "amigo-cg": "warm-started conjugate gradients on the inner Hessian";
         "T inner gradients, i Hessian products"; "a few θ";
         "well-conditioned, nearly deterministic inner losses: the fastest there";
         steps = "inner steps of a hypergradient";
-        curvature = "what stands for the curvature in the linear solve: hessian or gauss-newton";
+        curvature = "the curvature in the linear solve: hessian or gauss-newton";
         regularisation = "added to the curvature in the linear solve";
         iterations = "iterations of the linear solve";
         optimizer = "how a gradient of the inner loss becomes a step"
@@ -150,51 +151,54 @@ register! {
     fmd::Fmd "fmd": "forward mode through the unrolled inner loop";
         "dim λ × (T inner gradients and products)"; "flat: one column at a time"; "a handful of hyperparameters, exactly"
     es::Es "es": "evolutionary search: differences along random directions";
-        "N × T inner gradients"; "one θ"; "losses without derivatives by λ";
+        "N × T inner gradients"; "one θ"; "losses that cannot be differentiated with respect to λ";
         sigma = "size of a perturbation";
-        antithetic = "look both ways along every direction"
+        antithetic = "use both signs of every direction"
     covariance::Covariance "covariance": "the score-function identity from chain samples";
         "T inner gradients, losses"; "flat: θ and a few λ"; "finite temperature without second derivatives; noisy"
     reptile::Reptile "reptile": "λ moves towards where training ends";
-        "T inner gradients"; "one θ"; "learned initialisations, as cheap as can be"
+        "T inner gradients"; "one θ"; "learned initialisations at the lowest cost"
     soba::Soba "soba": "one step each for θ, the linear system and λ";
         "T inner + T outer gradients, T products"; "a few θ"; "minibatches and many cheap outer iterations"
     ma_soba::MaSoba "ma-soba": "soba with a moving average of its directions";
         "T inner + T outer gradients, T products"; "a few θ and λ"; "as soba, where minibatches are small";
         weight = "weight of the newest direction in the moving average"
-    saba::Saba "saba": "soba with a table of what every minibatch last said";
-        "T inner + T outer gradients, T products"; "a few θ and λ for every minibatch"; "data in epochs, to the very optimum"
+    saba::Saba "saba": "soba with a table of the last result of every minibatch";
+        "T inner + T outer gradients, T products"; "a few θ and λ for every minibatch"; "data in epochs, converging to \
+                                                                                         the exact optimum"
     srba::Srba "srba": "soba with its directions corrected by differences";
         "2T inner + 2T outer gradients, 2T products"; "a few θ and λ"; "as saba, where a table is too large";
-        period = "steps from one look at all minibatches to the next, 0 for as many as there are minibatches"
-    stocbio::StocBio "stocbio": "a Neumann series whose every factor has a minibatch of its own";
+        period = "steps between passes over all minibatches, 0 for as many as there are minibatches"
+    stocbio::StocBio "stocbio": "a Neumann series with a separate minibatch for every factor";
         "T inner gradients, i Hessian products"; "a few θ"; "as ift-neumann, with minibatches"
-    f2sa::F2sa "f2sa": "gradients alone: a second θ that a growing penalty pulls at";
-        "2T inner + T outer gradients"; "two θ"; "where second derivatives are too dear";
-        penalty = "weight of the inner loss beside the outer one; the bias falls as 1 over it";
+    f2sa::F2sa "f2sa": "gradients only: a second θ under a growing penalty";
+        "2T inner + T outer gradients"; "two θ"; "where second derivatives cost too much";
+        penalty = "weight of the inner loss relative to the outer one; the bias is proportional to its inverse";
         growth = "added to the penalty after each hypergradient"
-    v_pbgd::VPbgd "v-pbgd": "gradients alone: a fixed penalty on how far the inner loss is from its least value";
-        "T inner gradients, one outer"; "two θ"; "as f2sa, cheaper and lagging behind more"
+    v_pbgd::VPbgd "v-pbgd": "gradients only: a fixed penalty on how far the inner loss is from its minimum";
+        "T inner gradients, one outer"; "two θ"; "as f2sa, cheaper but with more lag"
     g_pbgd::GPbgd "g-pbgd": "a fixed penalty on the slope of the inner loss";
         "T inner + T outer gradients, T products"; "one θ"; "well-conditioned inner losses, without a solve"
-    bome::Bome "bome": "gradients alone: f falls as fast as a barrier on the inner loss allows";
+    bome::Bome "bome": "gradients only: f decreases as fast as a barrier on the inner loss allows";
         "T inner gradients, one outer"; "two θ"; "as v-pbgd, without a penalty to choose";
-        barrier = "how fast the inner loss has to fall, in squares of its slope"
-    meha::Meha "meha": "gradients alone: a penalty on how far the inner loss is above its Moreau envelope";
+        barrier = "how fast the inner loss has to decrease, relative to its squared slope"
+    meha::Meha "meha": "gradients only: a penalty on how far the inner loss is above its Moreau envelope";
         "2T inner + T outer gradients"; "two θ"; "as v-pbgd, for inner losses that are not convex";
         power = "how the penalty grows, as a power of the number of hypergradients"
     nystrom::Nystrom "nystrom": "implicit differentiation with a few columns of the Hessian";
-        "T inner gradients, k Hessian products"; "k θ"; "a Hessian of few large eigenvalues, or one that no solve converges on";
+        "T inner gradients, k Hessian products"; "k θ"; "a Hessian with few large eigenvalues, or one for which no \
+                                                         solve converges";
         columns = "columns of the Hessian"
-    sama::Sama "sama": "gradients alone: the derivative through one more step of the inner optimizer";
-        "T + 3 inner gradients, one outer"; "a few θ"; "large networks trained with Adam, as cheap as can be";
-        radius = "how far the parameters are moved to either side for a difference"
-    hoag::Hoag "hoag": "training and the linear solve to a tolerance that falls";
+    sama::Sama "sama": "gradients only: the derivative through one more step of the inner optimizer";
+        "T + 3 inner gradients, one outer"; "a few θ"; "large networks trained with Adam, at the lowest cost";
+        radius = "how far the parameters are moved in either direction for a difference"
+    hoag::Hoag "hoag": "training and the linear solve to a decreasing tolerance";
         "at most T inner gradients and i Hessian products"; "a few θ"; "deterministic inner losses: cheap at first, exact in the end";
-        tolerance = "how exactly to train and to solve, as a norm of what is left";
-        fall = "how the tolerance falls: quadratic, cubic or exponential"
-    d_tfbo::DTfbo "d-tfbo": "training, the linear solve and λ with steps that follow from the gradients seen";
-        "at most T inner gradients and i Hessian products"; "a few θ"; "where no step is known; take plain outer steps at rate 1"
+        tolerance = "how accurately to train and to solve, as the norm of the residual";
+        fall = "how the tolerance decreases: quadratic, cubic or exponential"
+    d_tfbo::DTfbo "d-tfbo": "training, the linear solve and λ with step sizes derived from past gradients";
+        "at most T inner gradients and i Hessian products"; "a few θ"; "where no step size is known; use plain outer \
+                                                                        steps at rate 1"
     fg2u::Fg2u "fg2u": "forward mode along random directions";
         "N × (T inner gradients and products)"; "flat: a few θ and λ"; "long inner loops and many hyperparameters, unbiased; noisy";
         directions = "where directions come from: signs or coordinates"

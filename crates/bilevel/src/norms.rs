@@ -87,7 +87,7 @@ impl Norms {
             }
         }
         self.run.run(0..1)?;
-        // Whoever computed them may use their memory again.
+        // The code that computed them may use their memory again.
         (0..self.run.program().inputs.len()).for_each(|input| self.run.unbind_input(input));
         let number = |name: String| -> Result<f64> {
             let output = self.run.program().output(&name)?;

@@ -99,7 +99,7 @@ pub trait Observer: Send {
     fn on_end(&mut self, _outcome: &Outcome) {}
 }
 
-/// What a closure that observes a run may return: nothing, or whether to go on, with a reason to stop.
+/// What a closure that observes a run may return: nothing, or whether to continue, with a reason to stop.
 ///
 /// ```
 /// use bilevel::Answer;

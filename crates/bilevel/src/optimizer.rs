@@ -247,7 +247,7 @@ pub struct AdamW {
     /// Adam's settings.
     #[serde(flatten)]
     pub adam: Adam,
-    /// Added to the direction: so many times the variable itself; at least 0, 0.01 by default.
+    /// Added to the direction: this many times the variable itself; at least 0, 0.01 by default.
     pub weight_decay: f64,
 }
 

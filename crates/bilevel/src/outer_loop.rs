@@ -1,7 +1,7 @@
 //! The loop a driver runs: estimate the hypergradient, step, look whether to stop, save.
 //!
-//! Iteration k draws from the seed's key with k folded in, and from nothing else, so it can be replayed alone, and a resumed run has
-//! the bits of an uninterrupted one.
+//! Iteration k draws from the seed's key with k folded in, and from nothing else, so it can be replayed on its own, and
+//! a resumed run has the same bits as an uninterrupted one.
 
 use crate::checkpoint_error::CheckpointError;
 use crate::checkpoint_folder::Folder;
@@ -49,7 +49,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         let folder = Folder::open(settings)?;
         // Where a run does not resume, the folder is empty.
         if let Some(refused) = folder.resume(&save.identity, slots, &mut progress, &session)? {
-            notes.extend(refused.iter().map(|error| format!("{error}; going on from the one before it")));
+            notes.extend(refused.iter().map(|error| format!("{error}; continuing from the previous one")));
             progress.aim_at(&driver.criteria.measuring);
             save.saved = Some(progress.numbers.iteration);
         }
@@ -132,8 +132,8 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     if numbers.last.as_ref().is_some_and(|last| last.hypergradient_norm == 0.0)
         && state.lambda.arrays()? == outer.first()?.lambda.arrays()?
     {
-        let note = "λ is where it started, for every hypergradient was exactly 0: start λ or θ elsewhere, or see whether the \
-                    losses are flat there (a ReLU that is off, a comparison, a rounded number)";
+        let note = "λ has not moved, because every hypergradient was exactly 0: start λ or θ elsewhere, or check \
+                    whether the losses are flat there (an inactive ReLU, a comparison, a rounded number)";
         notes.push(note.into());
     }
     let problem = session.problem();
@@ -199,7 +199,7 @@ struct OuterLoop<'a> {
     estimator: Probed,
     /// The step of λ, compiled when the method's memory is known.
     step: Option<OuterStep>,
-    /// Draws of θ, where it starts anew in every iteration.
+    /// Draws of θ, where it starts from scratch in every iteration.
     cold: Option<(Initial, Leaves)>,
     /// The norm of the standard error, for methods that know it.
     error: LazyNorm,

@@ -129,7 +129,7 @@ impl OuterStep {
             let (direction, kept) = optimizer.step(&LeafStep { gradient, value: lambda[i], slots: &slots, iteration });
             if kept.len() != slots.len() {
                 let (kind, given) = (optimizer.kind(), kept.len());
-                let reason = format!("the optimizer '{kind}' remembers {} tensors but gave {given} back", slots.len());
+                let reason = format!("the optimizer '{kind}' keeps {} tensors but returned {given}", slots.len());
                 return Err(Error::Problem { reason });
             }
             let bounds = bounds_in(variable, dtype);

@@ -65,13 +65,13 @@ pub(crate) fn must_see(method: &'static str, problem: &AnyProblem, sees: impl Fn
     }
     let reason = match paths.is_empty() {
         true => {
-            "its hypergradient would be exactly 0, for no differentiable path leads from λ to the outer loss; use λ in \
-                 the inner or the outer loss, or es, which takes no derivative by λ"
+            "its hypergradient would be exactly 0, because no differentiable path leads from λ to the outer loss; use \
+             λ in the inner or the outer loss, or use es, which needs no derivative with respect to λ"
                 .to_string()
         }
         false => format!(
-            "its hypergradient would be exactly 0, for λ acts through {} alone, which this method does not differentiate; \
-             use rmd, which does",
+            "its hypergradient would be exactly 0, because λ acts only through {}, which this method does not \
+             differentiate; use rmd, which does",
             names(&paths)
         ),
     };
@@ -91,10 +91,14 @@ pub(crate) fn overlooked(
 ) -> Result<Vec<String>> {
     let leaves = problem.lambda.iter().zip(of(problem)?);
     let blind = leaves.filter(|(_, paths)| !paths.is_empty() && !paths.iter().any(|&path| sees(path)));
-    Ok(blind.map(|((name, _), paths)| {
-        let through = names(&paths);
-        let leaf = crate::problem::leaf_name("λ", name);
-        format!("{leaf} acts through {through} alone, which {method} does not differentiate, and will stay where it is; use rmd")
-    })
-    .collect())
+    Ok(blind
+        .map(|((name, _), paths)| {
+            let through = names(&paths);
+            let leaf = crate::problem::leaf_name("λ", name);
+            format!(
+                "{leaf} acts only through {through}, which {method} does not differentiate, so it will stay where it \
+                 is; use rmd"
+            )
+        })
+        .collect())
 }

@@ -49,7 +49,7 @@ impl AnyProblem {
             }
             let given = trained.remove(*place);
             if given.shape() != own.shape() || Array::from_values(own.shape(), &given.to_f64(), self.dtype)? != *own {
-                return refuse(format!("{leaf} is frozen, so it cannot be given other numbers than the problem has"));
+                return refuse(format!("{leaf} is frozen, so its numbers cannot differ from the problem's"));
             }
         }
         self.given("θ", &self.theta, &trained)
@@ -66,7 +66,7 @@ impl AnyProblem {
             match taken.to_f64().iter().position(|value| !value.is_finite()) {
                 Some(bad) => {
                     let bad = array.to_f64()[bad];
-                    refuse(format!("{leaf} holds {bad:e}, which is not a number that {} can hold", self.dtype))
+                    refuse(format!("{leaf} holds {bad:e}, which {} cannot represent", self.dtype))
                 }
                 None => Ok(taken),
             }

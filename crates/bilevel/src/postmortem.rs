@@ -17,7 +17,7 @@ use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Error, Result};
 use bilevel_graph::{Graph, Program, Tensor, gradient};
 
-/// A change of so many times the size at the start is a loss that runs away.
+/// A change of this many times the size at the start is a loss that runs away.
 const AWAY: f64 = 1e3;
 /// Hessian products spent on the largest curvature.
 const PRODUCTS: usize = 20;
@@ -91,7 +91,7 @@ impl Circumstances<'_> {
             // What is infinite where training starts was finite before λ and θ were moved there.
             let moved_there = broken.inner.is_infinite() && (broken.step > 0 || given.iteration > 1);
             if !walk.away && !moved_there {
-                let what = undefined("inner", broken.inner, "its derivative by θ");
+                let what = undefined("inner", broken.inner, "its derivative with respect to θ");
                 return Ok(Some((format!("{what} {}", self.place(broken.step)), Cause::InnerLossUndefined)));
             }
             // A step from which the loss rises is too large; where it only ever falls no step is small enough.
@@ -101,8 +101,7 @@ impl Circumstances<'_> {
             }
             return Ok(match last {
                 Some(last) => {
-                    let fell =
-                        format!("the inner loss fell from {:.3e} to {:.3e} on the way", walk.first.inner, last.inner);
+                    let fell = format!("the inner loss fell from {:.3e} to {:.3e}", walk.first.inner, last.inner);
                     Some((format!("{}; {fell}", given.seen), Cause::InnerLossUnbounded))
                 }
                 None => {
@@ -113,7 +112,12 @@ impl Circumstances<'_> {
         }
         // A loss that overflows after a leap of λ is the leap's fault.
         if let Some(seen) = walk.outer.filter(|seen| !(self.leap && seen.outer.is_infinite())) {
-            let by = if seen.f_theta.is_finite() { "its derivative by λ" } else { "its derivative by θ" };
+            let by = if seen.f_theta.is_finite() {
+                "its derivative with respect to λ"
+            } else {
+                "its derivative with \
+                 respect to θ"
+            };
             let what = undefined("outer", seen.outer, by);
             return Ok(Some((format!("{what} {}", self.place(seen.step)), Cause::OuterLossUndefined)));
         }
@@ -160,7 +164,7 @@ impl Circumstances<'_> {
         let Some(least) = self.least else { return Ok(None) };
         let first = self.session.evaluator()?.at(self.first, self.key)?[1];
         let fell = least < first - AWAY * first.abs().max(1.0);
-        Ok(fell.then(|| format!("the outer loss fell from {first:.3e} to {least:.3e} on the way")))
+        Ok(fell.then(|| format!("the outer loss fell from {first:.3e} to {least:.3e}")))
     }
 
     /// Walks the inner loop until a number of the inner loss is not finite.

@@ -202,7 +202,7 @@ fn products(session: &Session, state: &Snapshot, v: &[Array], key: Key) -> Resul
 
 impl fmt::Display for PrecisionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "Derivatives with products in {}, against full precision in 32 bits:\n", self.precision)?;
+        writeln!(f, "Derivatives with products in {}, compared with full precision in 32 bits:\n", self.precision)?;
         let widest = self.rows.iter().map(|row| row.quantity.to_string().len()).max().unwrap_or(0);
         writeln!(f, "  {:widest$} {:>10}  {:>11} {:>10}", "derivative", "norm", "error", "cosine")?;
         for PrecisionRow { quantity, norm, error, cosine, .. } in &self.rows {

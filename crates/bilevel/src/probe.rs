@@ -39,7 +39,7 @@ pub struct InnerTime {
 }
 
 impl InnerTime {
-    /// So many steps of this size, in a method that is right for any number of them.
+    /// This many steps of this size, in a method that is right for any number of them.
     pub fn new(step: f64, steps: usize) -> Self {
         InnerTime { step, steps, mean_kept: None, added_curvature: 0.0, heat: 0.0, optimizer: InnerOptimizer::Sgd }
     }
@@ -104,7 +104,7 @@ impl Probed {
         &self.idle
     }
 
-    /// The inner loop as a schedule has it now.
+    /// The inner loop as the schedule sets it now.
     pub fn time(&self) -> Option<InnerTime> {
         self.time.map(|time| InnerTime { step: time.step * self.factor, ..time })
     }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 pub(crate) type FlatLoss = Arc<dyn Fn(&Scope, &[Tensor], &[Tensor]) -> Result<Tensor> + Send + Sync>;
 type FlatStart = Arc<dyn Fn(&Scope, &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync>;
 
-/// A problem whatever structs its λ and θ are: what methods, sessions and programs work with. A [`Problem`] is one, with the
-/// structs, wherever one is asked for.
+/// A problem with any structs for λ and θ: what methods, sessions and programs work with. A [`Problem`] is one, with
+/// the structs, wherever one is asked for.
 #[derive(Clone)]
 pub struct AnyProblem {
     pub(crate) dtype: DType,
@@ -32,7 +32,7 @@ pub struct AnyProblem {
     pub(crate) outer: FlatLoss,
     /// θ⁰ as a function of λ; `None` where θ starts by itself.
     pub(crate) start: Option<FlatStart>,
-    /// What else is worth knowing at a λ and θ, by name.
+    /// The measures: other numbers worth knowing at a λ and θ, by name.
     pub(crate) measures: Vec<(String, FlatLoss)>,
 }
 
@@ -74,7 +74,7 @@ impl AnyProblem {
         self.dtype
     }
 
-    /// What operands of matrix products and convolutions are rounded to; full precision if nothing was said.
+    /// The precision to which operands of matrix products and convolutions are rounded; full by default.
     pub fn precision(&self) -> Precision {
         self.precision
     }
@@ -111,7 +111,8 @@ impl AnyProblem {
         Ok(idle.map(|((name, _), _)| name.clone()).collect())
     }
 
-    /// A sentence on every leaf of θ that training leaves where it is, and on an outer loss that training has no part in.
+    /// A sentence about every leaf of θ that training does not change, and about an outer loss that does not depend on
+    /// training.
     pub(crate) fn untrained(&self) -> Result<Vec<String>> {
         let graph = Graph::new();
         let trace = crate::trace::Trace::new(&graph, self)?;
@@ -126,13 +127,13 @@ impl AnyProblem {
                 (None, None) => said.push(format!("no loss depends on {leaf}; use it or leave it out")),
                 // Where θ⁰ depends on λ, such a leaf is learned by the outer loop alone, and may well be meant so.
                 (None, Some(_)) if !self.starts_from_lambda() => {
-                    said.push(format!("the inner loss does not depend on {leaf}, which will stay where it starts"));
+                    said.push(format!("the inner loss does not depend on {leaf}, so it will stay where it starts"));
                 }
                 _ => {}
             }
         }
         if outer.iter().all(Option::is_none) {
-            said.push("the outer loss does not depend on θ, so training has no part in what λ becomes".into());
+            said.push("the outer loss does not depend on θ, so training has no influence on λ".into());
         }
         Ok(said)
     }
@@ -165,13 +166,13 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
     }
 }
 
-/// A leaf as a person reads it: `λ.weight`, or `λ` where there is only one and it has no name.
+/// A leaf for people to read: `λ.weight`, or `λ` where there is only one and it has no name.
 pub(crate) fn leaf_name(tree: &str, leaf: &str) -> String {
     if leaf.is_empty() { tree.into() } else { format!("{tree}.{leaf}") }
 }
 
-/// Refuses data with a number that is not finite, or that the problem's type cannot hold, and says where it is: `given` are
-/// the numbers before they were taken in that type.
+/// Refuses data with a number that is not finite, or that the problem's type cannot hold, and says where it is: `given`
+/// are the numbers before the conversion to that type.
 pub(crate) fn check_finite(name: &str, array: &Array, given: &[f64]) -> Result<()> {
     let Some(position) = array.to_f64().iter().position(|v| !v.is_finite()) else { return Ok(()) };
     let (shape, bad) = (array.shape(), given[position]);
@@ -194,8 +195,8 @@ fn check_precision(dtype: DType, precision: Precision) -> Result<()> {
         return Ok(());
     }
     let reason = format!(
-        "operands of products can be rounded to {precision} in a problem that is computed in f32, and this one is in \
-         {dtype}; choose f32 or full precision"
+        "operands of products can be rounded to {precision} only in f32, but this problem uses {dtype}; choose f32 or \
+         full precision"
     );
     Err(Error::Problem { reason })
 }
@@ -224,7 +225,7 @@ where
         self
     }
 
-    /// Adds a data set the losses can ask for by name. Floats are taken in the problem's type.
+    /// Adds a data set that the losses can ask for by name. Floats are converted to the problem's type.
     pub fn data(mut self, name: impl Into<String>, array: Array) -> Self {
         let name = name.into();
         self.name_data(&name);
@@ -232,11 +233,11 @@ where
         self
     }
 
-    /// Adds data that are read batch by batch while a run goes on, because they are too large to be held, or are made as they
-    /// are needed. A loss asks for them by name, as for other data, and gets the batch of its step: the inner and the outer
-    /// loss of one step see the same, and so do all derivatives of it. Floats are taken in the problem's type.
+    /// Adds data that is read batch by batch during a run, because it is too large for memory or is generated on
+    /// demand. A loss asks for it by name, like other data, and gets the batch of its step: the inner and the outer
+    /// loss of one step, and all their derivatives, see the same batch. Floats are converted to the problem's type.
     ///
-    /// Steps are counted from the start of each hypergradient, and the key is its key; a step that is run again is read
+    /// Steps are counted from the start of each hypergradient, and the key is its key; a step that is repeated is read
     /// again. From [`Scope::episode`] a loss gets one batch for the whole hypergradient.
     ///
     /// ```
@@ -288,7 +289,7 @@ where
     pub fn classes(mut self, name: impl Into<String>, classes: Classes) -> Self {
         let name = name.into();
         if self.classes.iter().any(|(other, _)| *other == name) {
-            self.twice.push(format!("two sets of classes are called '{name}'"));
+            self.twice.push(format!("two sets of classes are named '{name}'"));
         }
         self.classes.push((name, classes));
         self
@@ -296,7 +297,7 @@ where
 
     fn name_data(&mut self, name: &str) {
         if self.data.contains_key(name) || self.streams.iter().any(|stream| stream.name == name) {
-            self.twice.push(format!("two data sets are called '{name}'"));
+            self.twice.push(format!("two data sets are named '{name}'"));
         }
     }
 
@@ -331,7 +332,7 @@ where
         self
     }
 
-    /// A number worth knowing that no method looks at, such as the loss on test data: see [`Evaluator`](crate::Evaluator).
+    /// A number worth knowing that no method uses, such as the loss on test data: see [`Evaluator`](crate::Evaluator).
     pub fn measure(
         mut self,
         name: impl Into<String>,
@@ -339,7 +340,7 @@ where
     ) -> Self {
         let (name, number) = (name.into(), self.flatten(number));
         if self.measures.iter().any(|(other, _)| *other == name) {
-            self.twice.push(format!("two measures are called '{name}'"));
+            self.twice.push(format!("two measures are named '{name}'"));
         }
         self.measures.push((name, number));
         self
@@ -358,17 +359,17 @@ where
         self
     }
 
-    /// The problem, after tracing both losses once to see that they fit.
+    /// The problem, after tracing both losses once to check that they fit.
     pub fn build(mut self) -> Result<Problem<L, T>> {
         let missing = |what: &str| Error::Problem {
             reason: format!("the problem has no {what} loss; give one with .{what}(…)"),
         };
         if !self.dtype.is_float() {
-            return Err(Error::Problem { reason: "a problem is computed in f32 or f64".into() });
+            return Err(Error::Problem { reason: "a problem must use f32 or f64".into() });
         }
         check_precision(self.dtype, self.precision)?;
         if let Some(twice) = self.twice.first() {
-            return Err(Error::Problem { reason: format!("{twice}; give each a name of its own") });
+            return Err(Error::Problem { reason: format!("{twice}; give each its own name") });
         }
         if let Some(empty) = self.streams.iter().find(|stream| stream.shape.contains(&0)) {
             return Err(Error::Problem { reason: format!("the stream '{}' has batches without elements", empty.name) });
@@ -414,19 +415,19 @@ where
                     return refuse("has no elements".into());
                 }
                 if low.is_nan() || high.is_nan() || low > high {
-                    return refuse(format!("can have no value between its bounds {low} and {high}"));
+                    return refuse(format!("has no value between its bounds {low} and {high}"));
                 }
                 let (rate, decay) = (variable.rate, variable.weight_decay);
                 if !(rate > 0.0 && rate.is_finite()) {
                     return refuse(format!(
-                        "has the rate {rate}, which must be above 0; a leaf that stays is .frozen()"
+                        "has the rate {rate}, which must be above 0; use .frozen() for a leaf that must not change"
                     ));
                 }
                 if !(decay >= 0.0 && decay.is_finite()) {
                     return refuse(format!("has the weight decay {decay}, which must be at least 0"));
                 }
                 if prefix == "λ" && variable.role != Role::Trained {
-                    return refuse("cannot be frozen or a statistic, which are for θ: give it as data instead".into());
+                    return refuse("cannot be frozen or a statistic; these are for θ. Give it as data instead".into());
                 }
                 if prefix == "θ" && (low, high) != (f64::NEG_INFINITY, f64::INFINITY) {
                     return refuse("is bounded, but only λ can be: training does not project; add a penalty".into());

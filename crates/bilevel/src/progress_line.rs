@@ -77,7 +77,7 @@ impl<W: Write + Send> ProgressLine<W> {
     }
 
     fn show(&mut self, line: &str) {
-        // Progress is a courtesy: where it cannot be written, the run goes on.
+        // Progress is a courtesy: where it cannot be written, the run continues.
         let _ = if self.terminal {
             let width = line.chars().count();
             let blanks = self.width.saturating_sub(width);

@@ -224,7 +224,7 @@ impl Routine {
         places.into_iter().map(|output| Ok(self.run.output_buffer(output)?)).collect()
     }
 
-    /// Lets go of the inputs of a group, so that whoever else holds them can see that nobody looks any more.
+    /// Lets go of the inputs of a group, so that other holders can see that they are no longer in use.
     pub fn unbind(&mut self, prefix: &str) -> Result<()> {
         for input in whole(&self.inputs, prefix, "input")? {
             self.run.unbind_input(input?);
@@ -270,7 +270,7 @@ impl Routine {
         let Some(feed) = &mut self.feed else { return Ok(self.stretches.run(&mut *self.run, steps)?) };
         let Some(key) = self.drawn_with else {
             let reason =
-                "this program reads a stream, whose batches follow from a key; set one with set_key or bind_point";
+                "this program reads a stream, whose batches depend on a key; set one with set_key or bind_point";
             return Err(Error::Problem { reason: reason.into() });
         };
         for stretch in feed.stretches(steps.clone()) {
@@ -329,8 +329,12 @@ fn whole<'a>(
     };
     // One that is not there must not let the others move up.
     Ok(places.iter().enumerate().map(move |(number, place)| {
-        let reason =
-            || format!("leaf {number} of {prefix} is no {kind} of this program; carry it, or keep it with keep_input");
+        let reason = || {
+            format!(
+                "leaf {number} of {prefix} is not an {kind} of this program; carry it, or keep it with \
+                 keep_input"
+            )
+        };
         place.ok_or_else(|| Error::Problem { reason: reason() })
     }))
 }

@@ -63,7 +63,7 @@ impl Schedule {
         Schedule { shape, ..Self::constant(rate) }
     }
 
-    /// Multiplied by `factor` after every so many iterations.
+    /// Multiplied by `factor` after every n iterations.
     ///
     /// ```
     /// let schedule = bilevel::Schedule::step_decay(1.0, 10, 0.5);
@@ -73,7 +73,7 @@ impl Schedule {
         Schedule { shape: Shape::Step { every, factor }, ..Self::constant(rate) }
     }
 
-    /// Half a cosine from `rate` down to `last` over so many iterations, then `last`.
+    /// Half a cosine from `rate` down to `last` over this many iterations, then `last`.
     ///
     /// ```
     /// let schedule = bilevel::Schedule::cosine(1.0, 10, 0.0);

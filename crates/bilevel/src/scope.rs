@@ -17,7 +17,7 @@ const EPISODE_STREAM: u32 = 6_000;
 const SHOTS_STREAM: u32 = 7_000;
 /// The step of what is drawn once for a whole hypergradient, which no loop reaches.
 const NEVER: i32 = i32::MAX;
-/// So few rows are put into an order all of whose kinds are equally likely, exchange by exchange.
+/// Up to this many rows are shuffled by exchanges, so that all orders are equally likely.
 const FEW: usize = 16;
 /// Rows are numbered in 32-bit integers.
 const MOST_ROWS: usize = i32::MAX as usize;
@@ -35,7 +35,7 @@ pub struct Scope<'a> {
     stream: Rc<Cell<u32>>,
     /// The next stream of what is drawn once for a whole hypergradient.
     episode_stream: Rc<Cell<u32>>,
-    /// The first thing that was asked for and cannot be.
+    /// The first request that cannot be met.
     complaint: Rc<RefCell<Option<String>>>,
     training: bool,
     /// Statistics and what they become.
@@ -137,7 +137,7 @@ impl<'a> Scope<'a> {
                 return self.sources.batch(self.graph, stream, at);
             }
             (Some(_), None) => self.complain(|| {
-                format!("the stream '{name}' can be read at the step of the loop or at a fixed one, and at no other")
+                format!("the stream '{name}' can be read only at the step of the loop or at a fixed step")
             }),
             (None, _) => self.complain(|| self.missing(name)),
         }
@@ -162,7 +162,7 @@ impl<'a> Scope<'a> {
         self.complaint.borrow_mut().get_or_insert_with(reason);
     }
 
-    /// Refuses what was asked for and cannot be.
+    /// Refuses requests that cannot be met.
     pub(crate) fn check(&self) -> Result<()> {
         self.complaint.borrow().as_ref().map_or(Ok(()), |reason| Err(Error::Problem { reason: reason.clone() }))
     }
@@ -171,15 +171,15 @@ impl<'a> Scope<'a> {
         let known = || self.sources.names();
         match (crate::nearest(name, known()), known().count()) {
             (Some(near), _) => format!("there is no data '{name}'; did you mean '{near}'?"),
-            (None, 0) => format!("there is no data '{name}', nor any other; give it with .data(\"{name}\", array)"),
+            (None, 0) => format!("there is no data '{name}'; add it with .data(\"{name}\", array)"),
             (None, _) => format!("there is no data '{name}'; there is {}", known().collect::<Vec<_>>().join(", ")),
         }
     }
 
     /// A scope whose draws are made once for a whole hypergradient and are the same in the inner loss, the outer loss, the
-    /// start and the measures: the n-th draw from it here is the n-th draw from it there, however often it is asked for. It is how a task is chosen, when
-    /// every outer iteration trains on one task and is judged on the same; with [`Chains`](crate::Chains), each chain has
-    /// a task of its own.
+    /// start and the measures: the n-th draw from it here is the n-th draw from it there, however often it is asked
+    /// for. Use it to choose a task when every outer iteration trains on one task and is judged on the same one; with
+    /// [`Chains`](crate::Chains), each chain has a task of its own.
     ///
     /// ```
     /// use bilevel::{Cpu, Driver, Leaf, Problem, Reptile, Variable};
@@ -218,12 +218,12 @@ impl<'a> Scope<'a> {
         self.stream.replace(self.stream.get() + 1)
     }
 
-    /// Fresh standard normal numbers.
+    /// New standard normal numbers at every step.
     pub fn normal(&self, shape: impl AsRef<[usize]>) -> Tensor {
         self.draw(RandomKind::Normal, shape.as_ref())
     }
 
-    /// Fresh numbers uniform between two bounds.
+    /// New numbers at every step, uniform between two bounds.
     pub fn uniform(&self, shape: impl AsRef<[usize]>, low: f64, high: f64) -> Tensor {
         self.draw(RandomKind::Uniform, shape.as_ref()) * (high - low) + low
     }
@@ -243,7 +243,7 @@ impl<'a> Scope<'a> {
         (uniform * rows as f64).floor().convert(DType::I32)
     }
 
-    /// `size` row numbers of `0..rows` in epochs: every row exactly once in each, in an order that is another in every epoch.
+    /// `size` row numbers of `0..rows` in epochs: every row exactly once in each, in a different order in every epoch.
     /// Use them with [`Tensor::take`].
     ///
     /// The steps of a hypergradient take one minibatch after the other; where `size` does not divide `rows`, a minibatch holds
@@ -370,7 +370,7 @@ impl<'a> Scope<'a> {
                 match (crate::nearest(classes, known.iter().copied()), known.is_empty()) {
                     (Some(near), _) => format!("there are no classes '{classes}'; did you mean '{near}'?"),
                     (None, true) => {
-                        format!("there are no classes '{classes}'; give them with .classes(\"{classes}\", …)")
+                        format!("there are no classes '{classes}'; add them with .classes(\"{classes}\", …)")
                     }
                     (None, false) => format!("there are no classes '{classes}'; there are {}", known.join(", ")),
                 }
@@ -395,15 +395,15 @@ impl<'a> Scope<'a> {
         Episode::draw(self.graph, shots, found.names().len(), tables, draws)
     }
 
-    /// Sees whether such minibatches can be had.
+    /// Checks whether minibatches of this size are possible.
     fn fits(&self, rows: usize, size: usize) -> bool {
         let fits = size > 0 && size <= rows && rows <= MOST_ROWS;
         if !fits {
             self.complain(|| match size {
-                0 => "a minibatch of no rows was asked for; take at least one".into(),
+                0 => "a minibatch of 0 rows was asked for; it needs at least one".into(),
                 _ if rows > MOST_ROWS => format!(
-                    "a minibatch from {rows} rows was asked for, but rows are numbered in 32-bit integers, so there can be at most \
-                     {MOST_ROWS}; draw from a part of them, or read them as a stream"
+                    "a minibatch from {rows} rows was asked for, but row numbers are 32-bit integers, so there can be \
+                     at most {MOST_ROWS}; draw from a part of them, or read them as a stream"
                 ),
                 _ => format!(
                     "a minibatch of {size} rows is larger than the {rows} rows it is drawn from; take fewer, or all \

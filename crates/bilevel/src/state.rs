@@ -12,7 +12,7 @@ use bilevel_graph::{Array, Executor};
 const LAMBDA: u32 = 1;
 pub(crate) const THETA: u32 = 2;
 
-/// λ, θ and what a method keeps warm, where they are computed. A method updates them in place.
+/// λ, θ and the method's memory, on their device. A method updates them in place.
 ///
 /// ```
 /// use bilevel::{Cpu, Key, Leaf, Problem, State, Variable};
@@ -34,7 +34,7 @@ pub struct State {
     pub lambda: Leaves,
     /// θ, leaf by leaf.
     pub theta: Leaves,
-    /// What the method keeps warm, such as an adjoint; empty at first.
+    /// The method's memory, such as an adjoint; empty at first.
     pub memory: Leaves,
 }
 
@@ -45,7 +45,7 @@ pub struct Snapshot {
     pub lambda: Vec<Array>,
     /// θ, leaf by leaf.
     pub theta: Vec<Array>,
-    /// What the method keeps warm.
+    /// The method's memory.
     pub memory: Vec<Array>,
 }
 

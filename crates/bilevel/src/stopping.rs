@@ -73,9 +73,9 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// A flag shared between a run and whoever may stop it. The run looks at it between iterations and several times a second within
-/// one, drops what it has of that, and ends as if its last iteration had come: with a checkpoint. Only a single step of an
-/// inner loop, and the compilation at the start, are never broken off.
+/// A flag shared between a run and anyone who may stop it. The run looks at it between iterations and several times a
+/// second within one, drops what it has of that, and ends as if its last iteration had come: with a checkpoint. Only a
+/// single step of an inner loop, and the compilation at the start, are never broken off.
 ///
 /// ```
 /// use bilevel::StopSignal;
@@ -153,7 +153,7 @@ pub struct Outcome<L: Tree = Named<Variable>, T: Tree = Named<Variable>> {
     pub lambda: L::With<Array>,
     /// The θ that goes with it, frozen leaves included.
     pub theta: T::With<Array>,
-    /// Both where they are computed, and what the method keeps warm.
+    /// Both on their device, and the method's memory.
     pub state: State,
     /// Iterations behind this state, those before a resumption included.
     pub iterations: u32,
@@ -224,7 +224,7 @@ pub(crate) struct Criteria {
     pub iterations: u32,
     pub time: Option<Duration>,
     pub tolerance: Option<f64>,
-    /// So many iterations without an improvement by so much.
+    /// This many iterations without an improvement of this size.
     pub patience: Option<(u32, f64)>,
     pub measuring: Measuring,
     pub signal: StopSignal,

@@ -1,4 +1,4 @@
-//! Data that are read while a run goes on.
+//! Data that are read during a run.
 
 use crate::key::Key;
 use crate::problem::check_finite;
@@ -87,7 +87,10 @@ impl Streamed {
         if array.shape() != meta.shape || array.dtype().is_float() != meta.dtype.is_float() {
             let (found, shape) = (array.dtype(), array.shape());
             let declared = &self.shape;
-            return Err(refuse(format!("it gave {found}{shape:?} and was declared as {}{declared:?}", self.declared)));
+            return Err(refuse(format!(
+                "it returned {found}{shape:?} but was declared as {}{declared:?}",
+                self.declared
+            )));
         }
         in_dtype(&self.name, array, meta.dtype).map_err(|error| refuse(error.to_string()))
     }

@@ -1,9 +1,9 @@
 //! Long loops cut into stretches, between which a stop signal is looked at.
 //!
-//! A hypergradient may take many thousand steps in one call, and whoever pressed Ctrl-C does not want to wait for them. A
-//! stretch becomes longer while it takes less than [`STRETCH`], or than [`SHARES`] times what each call of the program pays
-//! once, so a program whose calls fit into one stretch pays for a look at a flag and no more. The results are the same to the
-//! bit, for what is carried stays in its buffers between calls.
+//! A hypergradient may take many thousand steps in one call, and a user who presses Ctrl-C does not want to wait for
+//! them. A stretch becomes longer while it takes less than [`STRETCH`], or than [`SHARES`] times what each call of the
+//! program pays once, so a program whose calls fit into one stretch pays for a look at a flag and no more. The results
+//! are the same to the bit, for what is carried stays in its buffers between calls.
 
 use crate::stopping::StopSignal;
 use bilevel_graph::{Error, ErrorKind, Result, Runnable};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// A stretch that takes less than this may become longer.
 const STRETCH: Duration = Duration::from_millis(25);
-/// So many times what a call pays once, before its first step, a stretch may take as well.
+/// This many times what a call pays once, before its first step, a stretch may take as well.
 const SHARES: u32 = 5;
 
 /// What is known of how long a stretch takes.

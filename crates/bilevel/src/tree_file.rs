@@ -22,7 +22,7 @@ pub enum TreeFileError {
         /// What the system said.
         reason: String,
     },
-    /// The file is no safetensors file of floats or 32-bit integers.
+    /// The file is not a safetensors file of floats or 32-bit integers.
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -48,13 +48,13 @@ impl fmt::Display for TreeFileError {
             TreeFileError::Io { path, doing, reason } => write!(f, "cannot {doing} {}: {reason}", path.display()),
             TreeFileError::Unreadable { path, reason } => write!(f, "{} cannot be read: {reason}", path.display()),
             TreeFileError::Unlike { path, missing, extra, misshapen } => {
-                write!(f, "{} does not hold what the problem asks for", path.display())?;
+                write!(f, "{} does not match the problem", path.display())?;
                 let quoted = |names: &[String]| names.iter().map(|n| format!("'{n}'")).collect::<Vec<_>>().join(", ");
                 if !missing.is_empty() {
-                    write!(f, "; it lacks {}", quoted(missing))?;
+                    write!(f, "; it is missing {}", quoted(missing))?;
                 }
                 if !extra.is_empty() {
-                    write!(f, "; it has {}, which the problem has not", quoted(extra))?;
+                    write!(f, "; it has {}, which the problem does not have", quoted(extra))?;
                 }
                 misshapen.iter().try_for_each(|(name, how)| write!(f, "; '{name}' {how}"))
             }
@@ -83,7 +83,7 @@ impl std::error::Error for TreeFileError {}
 /// assert_eq!(problem.load_theta(&path)?.slope, theta.slope);
 /// assert_eq!(load_arrays(&path)?.names(), ["offset", "slope"]);
 /// let error = problem.load_lambda(&path).unwrap_err().to_string();
-/// assert!(error.ends_with("; it lacks ''; it has 'offset', 'slope', which the problem has not"), "{error}");
+/// assert!(error.ends_with("; it is missing ''; it has 'offset', 'slope', which the problem does not have"), "{error}");
 /// # std::fs::remove_file(path).unwrap();
 /// # Ok::<(), bilevel::Error>(())
 /// ```
@@ -122,7 +122,8 @@ pub fn load_arrays_where(path: impl AsRef<Path>, wanted: impl Fn(&str) -> bool) 
         return Err(unreadable("it is not a regular file".into()).into());
     }
     let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
-    let file = SafeTensors::deserialize(&bytes).map_err(|e| unreadable(format!("it is no safetensors file ({e})")))?;
+    let file =
+        SafeTensors::deserialize(&bytes).map_err(|e| unreadable(format!("it is not a safetensors file ({e})")))?;
     let mut all = vec![];
     for (name, view) in file.iter().filter(|(name, _)| wanted(name)) {
         // A chunk has the length asked for, so the copy is whole.

@@ -11,8 +11,8 @@ use std::ops::Deref;
 
 /// min over λ of E\[f(λ, θ)\], where θ is drawn from, or minimises, the inner loss L_T(λ, θ).
 ///
-/// λ and θ are structs with `#[derive(Tree)]` whose leaves say how each variable starts; the losses get the same structs
-/// with tensors in them.
+/// λ and θ are structs with `#[derive(Tree)]` whose leaves say how each variable starts; the losses get the same
+/// structs filled with tensors.
 ///
 /// ```
 /// use bilevel::{Leaf, Problem, Variable};
@@ -25,9 +25,9 @@ use std::ops::Deref;
 /// assert_eq!(problem.lambda_names(), [""]);
 /// ```
 ///
-/// What comes back is in these structs too, with arrays in them. Where a list of problems has to have one type, they are
-/// [erased](Self::erase): that is a `Problem` without parameters, whose λ and θ are leaves by name. Whatever asks for an
-/// [`AnyProblem`] takes either.
+/// Results come back in these structs too, filled with arrays. To put problems of different types into one list,
+/// [erase](Self::erase) them: this gives a `Problem` without type parameters, whose λ and θ are leaves by name.
+/// Whatever needs an [`AnyProblem`] accepts both.
 #[derive(Clone)]
 pub struct Problem<L = Named<Variable>, T = Named<Variable>> {
     any: AnyProblem,
@@ -113,8 +113,7 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
         self.theta.rebuild(self.any.theta_arrays(leaves)?).map_err(unlike("θ"))
     }
 
-    /// The state with this λ and θ on an executor, where a method has kept nothing yet. Numbers are taken in the problem's
-    /// type.
+    /// The state with this λ and θ on an executor, with an empty memory. Numbers are converted to the problem's type.
     ///
     /// ```
     /// use bilevel::{Array, Cpu, Evaluator, Key, Leaf, Problem, Variable};
@@ -158,11 +157,11 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
 
     /// The same problem with the operands of all matrix products and convolutions rounded to this precision: in both
     /// losses, in every derivative of them, and in the measures. Sums, results and everything else stay 32-bit floats.
-    /// A problem in 64 bits has no other precision than the full one.
+    /// A problem in 64 bits has full precision only.
     ///
-    /// It is part of what a run is: a checkpoint does not go on in another precision. How far derivatives move is what
-    /// [`Check::compare_precision`](crate::Check::compare_precision) says. The CPU computes as a GPU would, for the
-    /// numbers' sake; it is no faster.
+    /// It is part of a run's identity: a checkpoint cannot continue in another precision.
+    /// [`Check::compare_precision`](crate::Check::compare_precision) says how far derivatives move. The CPU computes
+    /// the same numbers as a GPU, but gains no speed.
     ///
     /// ```
     /// use bilevel::{Array, DType, Leaf, Precision, Problem, Variable};
@@ -186,12 +185,12 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
         Ok(Problem { any: self.any.in_precision(precision)?, lambda: self.lambda.clone(), theta: self.theta.clone() })
     }
 
-    /// The arrays of a λ somebody gave, leaf by leaf.
+    /// The arrays of a given λ, leaf by leaf.
     pub(crate) fn given_lambda(&self, lambda: &L::With<Array>) -> Result<Vec<Array>> {
         self.any.given_lambda(&like(&self.lambda, lambda, "λ")?)
     }
 
-    /// The arrays of the trained leaves of a θ somebody gave.
+    /// The arrays of the trained leaves of a given θ.
     pub(crate) fn given_theta(&self, theta: &T::With<Array>) -> Result<Vec<Array>> {
         self.any.given_theta(&like(&self.theta, theta, "θ")?)
     }
@@ -208,5 +207,5 @@ fn like<'a, S: Tree<Leaf = Variable>>(
 }
 
 fn unlike(name: &'static str) -> impl Fn(TreeError) -> Error {
-    move |error| Error::Problem { reason: format!("this {name} is not like the problem's: {error}") }
+    move |error| Error::Problem { reason: format!("this {name} does not match the problem's: {error}") }
 }

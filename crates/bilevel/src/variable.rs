@@ -24,7 +24,7 @@ pub(crate) enum Role {
     Trained,
     /// Leaves it as it is.
     Frozen,
-    /// Sets it to what the inner loss says: see [`Scope::update`](crate::Scope::update).
+    /// Sets it to a value computed by the inner loss: see [`Scope::update`](crate::Scope::update).
     Statistic,
 }
 
@@ -86,8 +86,8 @@ impl Variable {
         self
     }
 
-    /// Moves at so many times the rate of its loop: γ for a leaf of θ, the outer rate for one of λ. For a group of leaves, map
-    /// their tree.
+    /// Moves at this many times the rate of its loop: γ for a leaf of θ, the outer rate for one of λ. For a group of
+    /// leaves, map their tree.
     ///
     /// ```
     /// use bilevel::{Driver, Leaf, Problem, Rmd, Tree, Variable};
@@ -115,8 +115,8 @@ impl Variable {
         self
     }
 
-    /// A leaf of θ that training leaves as it is, such as the pretrained part of a network. It lies in memory once, with the
-    /// data, and costs no gradient. It needs a start that is the same in every run.
+    /// A leaf of θ that training leaves as it is, such as the pretrained part of a network. It is in memory once, with
+    /// the data, and costs no gradient. Its initial value must be the same in every run.
     pub fn frozen(mut self) -> Self {
         self.role = Role::Frozen;
         self
@@ -171,7 +171,7 @@ impl Variable {
         self.role == Role::Statistic
     }
 
-    /// The least and the largest value it may take.
+    /// The smallest and the largest value it may take.
     pub fn bounds(&self) -> (f64, f64) {
         (self.low, self.high)
     }
@@ -188,7 +188,7 @@ impl Variable {
             Start::Constant(value) => Ok(Array::try_full(&self.shape, *value, dtype)?),
             Start::Normal(_) | Start::Uniform(..) => {
                 let reason =
-                    format!("θ.{name} is frozen, so it needs numbers that are the same in every run: Variable::fixed");
+                    format!("θ.{name} is frozen, so its numbers must be the same in every run; use Variable::fixed");
                 Err(Error::Problem { reason })
             }
         }

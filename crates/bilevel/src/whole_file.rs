@@ -122,14 +122,14 @@ fn prefix_of(path: &Path) -> OsString {
     prefix
 }
 
-/// Refuses what is there and is not a regular file: a rename would put a new file in its place, and whoever writes through a
-/// link writes elsewhere.
+/// Refuses what is there and is not a regular file: a rename would put a new file in its place, and anyone who writes
+/// through a link writes elsewhere.
 ///
 /// ```
 /// use bilevel::whole_file::refuse_irregular;
 /// assert!(refuse_irregular("no/such/file".as_ref()).is_ok());
 /// let error = refuse_irregular(&std::env::temp_dir()).unwrap_err();
-/// assert_eq!(error.to_string(), "it is a folder and not a regular file, so it is left alone");
+/// assert_eq!(error.to_string(), "it is a folder, not a regular file, so it was left alone");
 /// ```
 pub fn refuse_irregular(path: &Path) -> Result<()> {
     std::fs::symlink_metadata(path).map_or(Ok(()), |there| regular(there.file_type()))
@@ -139,7 +139,7 @@ pub fn refuse_irregular(path: &Path) -> Result<()> {
 ///
 /// ```
 /// let error = bilevel::whole_file::open_regular(&std::env::temp_dir()).unwrap_err();
-/// assert_eq!(error.to_string(), "it is a folder and not a regular file, so it is left alone");
+/// assert_eq!(error.to_string(), "it is a folder, not a regular file, so it was left alone");
 /// ```
 pub fn open_regular(path: &Path) -> Result<File> {
     regular(std::fs::metadata(path)?.file_type())?;
@@ -165,7 +165,7 @@ fn regular(found: FileType) -> Result<()> {
         folder if folder.is_dir() => "a folder",
         _ => "a pipe or device",
     };
-    Err(Error::other(format!("it is {what} and not a regular file, so it is left alone")))
+    Err(Error::other(format!("it is {what}, not a regular file, so it was left alone")))
 }
 
 fn remove_where(folder: &Path, chosen: impl Fn(&OsStr) -> bool) -> Result<()> {
@@ -183,7 +183,7 @@ fn remove_where(folder: &Path, chosen: impl Fn(&OsStr) -> bool) -> Result<()> {
             let file = File::open(entry.path()).ok()?;
             Some(matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
         };
-        // A link is no file of ours, whatever it is called; opening a pipe would wait for ever.
+        // A link is not a file of ours, whatever it is called; opening a pipe would wait for ever.
         if entry.file_type()?.is_file() && written_now() == Some(true) {
             continue;
         }
@@ -227,7 +227,7 @@ mod tests {
         std::fs::create_dir(at("folder")).unwrap();
         for (name, what) in [("link", "a link"), ("folder", "a folder")] {
             let error = write_whole(&at(name), b"ours").unwrap_err().to_string();
-            assert_eq!(error, format!("it is {what} and not a regular file, so it is left alone"));
+            assert_eq!(error, format!("it is {what}, not a regular file, so it was left alone"));
         }
         // A link with the name of a temporary file is taken away; what it points to is not.
         symlink(at("precious"), at(".new.aB3dE6gH9jK2.unfinished")).unwrap();

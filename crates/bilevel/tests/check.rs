@@ -119,7 +119,7 @@ fn first_order_reverse_mode_is_seen_to_be_off_for_a_learned_initialisation() {
     assert!(exact.training().unwrap().error < 1e-8, "{report}");
     assert!(!first_order.training().unwrap().is_close() && first_order.training().unwrap().cosine > 0.9, "{report}");
     assert!(first_order.verdict().contains("points the right way"), "{report}");
-    // Its own training, which a proximal term holds near λ, is what it is held against.
+    // Its own training, which a proximal term holds near λ, is what it is compared with.
     assert!(proximal.training().unwrap().error < 1e-6 && proximal.minimum().unwrap().error < 1e-6, "{report}");
     assert!(matches!(refused.norm(), Err(Error::NotApplicable { method: "ift-cg", .. })), "{report}");
     assert!(refused.verdict().starts_with("ift-cg: ift-cg does not apply: "), "{}", refused.verdict());

@@ -31,7 +31,7 @@ fn bowl(curvatures: &[f64], dtype: DType) -> Problem {
         .erase()
 }
 
-/// A curvature drawn anew at every step, between 0 and 8, around a minimum that all draws share.
+/// A curvature drawn again at every step, between 0 and 8, around a minimum that all draws share.
 fn drawn_curvature(dtype: DType) -> Problem {
     Problem::new(Leaf(Variable::constant([3], 0.5)), Leaf(Variable::constant([3], 0.5)))
         .inner(|s, l, t| (s.uniform([3], 0.0, 8.0) * (t.0 - l.0).square()).sum_all() * 0.5)
@@ -220,7 +220,7 @@ fn a_step_is_reduced_until_a_hypergradient_exists_and_stays_so() {
         // The first call tried twice, the others once.
         assert_eq!(shrunk[0].oracles.inner_gradients, 2 * direct[0].oracles.inner_gradients, "{name}");
         assert_eq!(shrunk[1].oracles, direct[1].oracles, "{name}");
-        // Another estimator goes on from the state with the step that was found.
+        // Another estimator continues from the state with the step that was found.
         let mut other = shrinking.prepare(&problem, &cpu()).unwrap();
         let found = other.estimate(&mut state, Key::from_seed(4).fold_in(9)).unwrap();
         assert_eq!((found.diagnostics.reduced_step, found.oracles), (Some(step / 2.0), direct[1].oracles), "{name}");

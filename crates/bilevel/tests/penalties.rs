@@ -76,7 +76,7 @@ fn envelope_penalty(quadratic: &Quadratic, penalty: f64, rho: f64) -> Vector {
 
 type ClosedForm = fn(&Quadratic, f64) -> Vector;
 
-/// Each method with this penalty, so many hypergradients, and what it settles at.
+/// Each method with this penalty, this many hypergradients, and what it settles at.
 fn all(penalty: f64) -> Vec<(Box<dyn Method>, usize, ClosedForm)> {
     vec![
         (Box::new(F2sa { step: 0.3, steps: 900, penalty, growth: 0.0 }), 1, value_penalty),

@@ -97,7 +97,7 @@ fn a_leaf_of_lambda_on_a_path_the_method_does_not_see_is_named_before_the_run() 
         .start(|_, l| Leaf(l.b))
         .build()
         .unwrap();
-    let note = "λ.b acts through θ⁰ alone, which ift-cg does not differentiate, and will stay where it is; use rmd";
+    let note = "λ.b acts only through θ⁰, which ift-cg does not differentiate, so it will stay where it is; use rmd";
     assert_eq!(run(&problem, IftCg::default()).notes, [note]);
     assert_eq!(run(&problem, Rmd::default()).notes, Vec::<String>::new());
 }
@@ -153,9 +153,9 @@ fn an_inner_loss_without_theta_is_refused() {
 fn two_data_sets_or_measures_of_one_name_are_refused() {
     let data = || Array::from_f64([2], vec![1.0, 2.0]).unwrap();
     let said = not_built(quadratic().data("x", data()).data("y", data()).data("x", data()));
-    assert_eq!(said, "two data sets are called 'x'; give each a name of its own");
+    assert_eq!(said, "two data sets are named 'x'; give each its own name");
     let said = not_built(quadratic().measure("m", |_, _, t| t.0).measure("m", |_, l, _| l.0));
-    assert_eq!(said, "two measures are called 'm'; give each a name of its own");
+    assert_eq!(said, "two measures are named 'm'; give each its own name");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_leaf_of_theta_that_no_loss_uses_or_training_leaves_alone_is_named_before_th
             .unwrap()
     };
     assert_eq!(run(&problem(false), Rmd::default()).notes, ["no loss depends on θ.b; use it or leave it out"]);
-    let note = "the inner loss does not depend on θ.b, which will stay where it starts";
+    let note = "the inner loss does not depend on θ.b, so it will stay where it starts";
     assert_eq!(run(&problem(true), Rmd::default()).notes, [note]);
 }
 

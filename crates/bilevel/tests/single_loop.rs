@@ -8,7 +8,7 @@ use bilevel::{
 };
 use quadratic::*;
 
-/// So many hypergradients in a row at the same λ and with the same draws: the last one, and the state it left.
+/// This many hypergradients in a row at the same λ and with the same draws: the last one, and the state it left.
 fn settled(method: &dyn Method, problem: &AnyProblem, calls: usize) -> (State, Hypergradient) {
     let mut state = State::initial(problem, &Cpu::with_threads(1), key()).unwrap();
     let mut estimator = method.prepare(problem, &Cpu::with_threads(1)).unwrap();

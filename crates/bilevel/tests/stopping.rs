@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts the steps that programs take, and sets a signal once there were so many.
+/// Counts the steps that programs take, and sets a signal once there were this many.
 #[derive(Clone)]
 struct Counting {
     cpu: Cpu,
@@ -83,7 +83,7 @@ fn problems() -> [Problem; 2] {
     [base().build().unwrap().erase(), base().start(|_, l| *l).build().unwrap().erase()]
 }
 
-/// A method with inner loops of so many steps.
+/// A method with inner loops of this many steps.
 fn with_steps(name: &str, steps: usize) -> AnyMethod {
     let mut written = serde_json::to_value(AnyMethod::named(name).unwrap()).unwrap();
     // One count is the length of the loop; what a linear solve iterates is made long as well.

@@ -218,16 +218,16 @@ fn errors_panics_and_what_was_not_declared_become_errors_that_name_stream_and_st
     assert_eq!(said(|_, step| zeros(step, || panic!("no row {step}"))), "it panicked: no row 2");
     assert_eq!(
         said(|_, step| zeros(step, || Ok(Array::zeros([3], DType::F64)))),
-        "it gave f64[3] and was declared as f64[4]"
+        "it returned f64[3] but was declared as f64[4]"
     );
     assert_eq!(
         said(|_, step| zeros(step, || Ok(Array::zeros([4], DType::I32)))),
-        "it gave i32[4] and was declared as f64[4]"
+        "it returned i32[4] but was declared as f64[4]"
     );
     let said = said(|_, step| zeros(step, || Ok(Array::full([4], f64::NAN, DType::F64))));
     assert!(said.contains("holds NaN in row 0"), "{said}");
     let error = Error::Stream { name: "x".into(), step: 2, reason: "gone".into() };
-    assert_eq!(error.to_string(), "the stream 'x' did not give the batch of step 2: gone");
+    assert_eq!(error.to_string(), "the stream 'x' did not provide the batch of step 2: gone");
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn the_fingerprint_names_the_streams() {
 fn streams_without_a_name_of_their_own_or_without_elements_are_refused() {
     let refused = |builder: Builder| builder.build().err().unwrap().to_string();
     let twice = linear(Noise::of(1)).data("x", Array::zeros([4], DType::F64));
-    assert!(refused(twice).starts_with("two data sets are called 'x'"));
+    assert!(refused(twice).starts_with("two data sets are named 'x'"));
     let empty = linear(Noise::of(1)).stream("nothing", [4, 0], DType::F64, Noise::of(2));
     assert_eq!(refused(empty), "the stream 'nothing' has batches without elements");
     let unknown =

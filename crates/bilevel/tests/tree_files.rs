@@ -96,7 +96,7 @@ fn all_that_is_missing_extra_or_misshapen_is_listed_at_once() {
     save_tree(&tree, &file.0).unwrap();
     let error = problem(DType::F64).load_theta(&file.0).err().unwrap();
     let expected = format!(
-        "{} does not hold what the problem asks for; it lacks 'layers.0.bias'; it has 'head', which the problem has not; \
+        "{} does not match the problem; it is missing 'layers.0.bias'; it has 'head', which the problem does not have; \
          'base' has the shape [3] and must have [2]; 'layers.1.weight' holds integers and must hold f64",
         file.0.display()
     );

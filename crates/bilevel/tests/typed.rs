@@ -119,13 +119,13 @@ fn values_that_do_not_fit_are_refused_with_the_leaf_and_the_reason() {
     let log = |log: Array| Decay { log, ..lambda.clone() };
     assert_eq!(said(log(numbers(&[1.0])), theta.clone()), "λ.log has the shape [1] and must have [2]");
     let infinite = said(log(numbers(&[0.0, 1e300])), theta.clone());
-    assert_eq!(infinite, "λ.log holds 1e300, which is not a number that f32 can hold");
+    assert_eq!(infinite, "λ.log holds 1e300, which f32 cannot represent");
     let other = Net { first: numbers(&[1.0, 2.5]), ..theta.clone() };
     assert!(said(lambda.clone(), other).starts_with("θ.first is frozen"));
     let mut short = theta.clone();
     short.layers.pop();
     let reason = said(lambda.clone(), short);
-    assert!(reason.starts_with("this θ is not like the problem's: ") && reason.contains("layers"), "{reason}");
+    assert!(reason.starts_with("this θ does not match the problem's: ") && reason.contains("layers"), "{reason}");
     let mut filled = theta;
     filled.layers[1].bias = Some(numbers(&[]));
     assert!(said(lambda, filled).contains("layers.1.bias"));

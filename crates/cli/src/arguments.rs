@@ -1,4 +1,4 @@
-//! What the command can be asked for.
+//! The arguments of the command.
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -7,43 +7,43 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    a check failed, or the run diverged
-  2    something given cannot be used: an argument, a file, a folder
-  130  stopped by Ctrl-C; 'bilevel resume DIR' goes on
+  2    an argument, a file or a folder cannot be used
+  130  stopped by Ctrl-C; 'bilevel resume DIR' continues
 
-Begin with 'bilevel' alone, then 'bilevel list' and 'bilevel run synth1d'.";
+Start with 'bilevel', then 'bilevel list' and 'bilevel run synth1d'.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
-  bilevel run synth1d                                       a second, with the settings that suit it
+  bilevel run synth1d                                       one second, with default settings
   bilevel run digits-l2 --method ift-cg --seed 2            another method, another seed
   bilevel run synth1d --set method.step=0.01 --outer 500    other settings
-  bilevel run synth1d --dry-run > my.toml                   a file with every key, to be changed
-  bilevel run my.toml --out my-run                          and run
+  bilevel run synth1d --dry-run > my.toml                   a file with every key, to edit
+  bilevel run my.toml --out my-run                          and to run
 
 The folder then holds:
-  config.toml         the configuration, every key
+  config.toml         the configuration, with every key
   metrics.jsonl       one line per outer iteration
-  checkpoint/         what 'bilevel resume' goes on from
-  result.json         what was found; the same for the same configuration and seed
-  lambda.safetensors  the hyperparameters that were found
-  report.html         all of it to look at, in one page; its plots are in plots/
+  checkpoint/         the state that 'bilevel resume' continues from
+  result.json         the results; always the same for the same configuration and seed
+  lambda.safetensors  the learned hyperparameters
+  report.html         everything on one page; its plots are in plots/
   tensorboard/        event files, with --tensorboard";
 
 const REPORT_EXAMPLES: &str = "\
 Examples:
-  bilevel report runs/digits-l2-langevin-adjoint-s0    its report.html and plots/ again
-  bilevel report runs/* --out all.html                 all runs in one page, one curve per run";
+  bilevel report runs/digits-l2-langevin-adjoint-s0    draws report.html and plots/ again
+  bilevel report runs/* --out all.html                 all runs on one page, one curve per run";
 
 const COMPARE_EXAMPLES: &str = "\
 Examples:
   bilevel compare synth1d                                        three methods, three seeds
   bilevel compare digits-l2 --methods rmd,ift-cg --seeds 5       other methods, more seeds
   bilevel compare digits-l2 --outer 50 --set outer.rate=0.1      other settings, for all methods
-  bilevel compare my.toml --out my-comparison                    given again, it goes on where it stopped
+  bilevel compare my.toml --out my-comparison                    the same command again continues it
 
 The folder then holds:
   study.toml          what was asked for
-  METHOD-sSEED/       the folder of every run
+  METHOD-sSEED/       one folder per run
   rows.jsonl          one line per number; the same for the same settings
   report.html         curves, table, hyperparameters, settings; its figures are in plots/";
 
@@ -56,22 +56,23 @@ Examples:
 
 The folder then holds:
   study.toml   what was asked for
-  ITEM/        a folder for every run and every measurement
+  ITEM/        one folder per run or measurement
   rows.jsonl   one line per number, as --json prints it
   report.html  tables and figures on one page; the figures are in plots/
-Of all studies each has such a folder, with the rows and a page of all above them.";
+With 'all', every study has a folder like this inside one with all rows and one page.";
 
 /// Learns hyperparameters by differentiating through training.
 ///
-/// A bi-level problem has an inner loss, which trains parameters, and an outer loss, which judges them; the command moves the
-/// hyperparameters of the inner loss so that the outer loss falls. Without a command it does what 'bilevel reproduce digits' does.
+/// A bi-level problem has an inner loss, which trains parameters, and an outer loss, which judges them; the program
+/// changes the hyperparameters of the inner loss so that the outer loss goes down. Without a command it runs 'bilevel
+/// reproduce digits'.
 #[derive(Debug, Parser)]
 #[command(name = "bilevel", version, after_help = EXIT_CODES, disable_help_subcommand = true, max_term_width = 100)]
 pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Print nothing but what was asked for and errors.
+    /// Print only results that were asked for, and errors.
     #[arg(short, long, global = true)]
     pub quiet: bool,
 }
@@ -79,54 +80,54 @@ pub struct Arguments {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Name the tasks, studies and methods, one line each.
+    /// List the tasks, studies and methods.
     List(List),
-    /// Say where a run can happen: the CPU, the GPUs, and what is missing to use one.
+    /// List the devices to run on: the CPU, the GPUs, and what is missing to use a GPU.
     Devices(Devices),
-    /// Name known datasets, see whether they are intact, or download one.
+    /// List known datasets, check whether they are intact, or download one.
     Data(Data),
-    /// Run a task and keep what it finds in a folder.
+    /// Run a task and save the results in a folder.
     #[command(after_help = RUN_EXAMPLES)]
     Run(Run),
-    /// Go on with a run where it stopped, as if it never had.
+    /// Continue a run where it stopped.
     ///
-    /// The result is that of a run that was not stopped, byte for byte, whether it was ended by Ctrl-C, killed, or simply
-    /// done: with --outer a finished run goes on to more iterations.
+    /// The result is the same, byte for byte, as that of a run that was never stopped, whether it was interrupted,
+    /// killed or finished. With --outer, a finished run continues with more iterations.
     Resume(Resume),
-    /// Run several methods on several seeds and put them side by side.
+    /// Run several methods on several seeds and compare them.
     ///
-    /// Every run is kept in a folder of its own. Given again with the same --out, a comparison that was stopped goes on, and
-    /// runs that are done are not done again.
+    /// Every run has its own folder. To continue a comparison that was stopped, give the same command with the same
+    /// --out: finished runs are not repeated.
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(Compare),
-    /// See whether derivatives are right and steps are well chosen, before a long run.
+    /// Check derivatives and step sizes before a long run.
     ///
-    /// Holds gradients, Hessian and mixed products of both losses against finite differences, names hyperparameters
-    /// that cannot have any effect, measures the curvature of the inner loss, which says what inner step is safe, holds
-    /// the method's hypergradient against differences of whole trainings and against the derivative at the inner
-    /// minimum, and does the first ten iterations of the run. With --precision tf32 or bf16 it also says how far
-    /// gradient, Hessian and mixed products and the hypergradient are from those in full precision.
+    /// Compares gradients, Hessian products and mixed products of both losses with finite differences, names
+    /// hyperparameters that cannot have any effect, measures the curvature of the inner loss, which determines the safe
+    /// inner step, compares the method's hypergradient with differences of whole trainings and with the derivative at
+    /// the inner minimum, and does the first ten iterations of the run. With --precision tf32 or bf16 it also says how
+    /// far gradients, Hessian and mixed products and the hypergradient are from full precision.
     Check(Check),
-    /// Draw the report of a run again, or several runs on one page.
+    /// Draw the report of a run again, or put several runs on one page.
     #[command(after_help = REPORT_EXAMPLES)]
     Report(Report),
-    /// Run a study, such as a table of the paper, and hold what comes out against what was printed.
+    /// Run a study, such as a table of the paper, and compare the results with the printed ones.
     ///
-    /// Each number stands beside the paper's and a reference's, with a verdict. That a number is not reproduced is a finding,
-    /// not a failure: the exit code is 0 all the same. A study that was stopped goes on where it was when the same command is
-    /// given again. Without a study, names the studies.
+    /// Each number is shown beside the paper's and a reference, with a verdict. A number that is not reproduced is a
+    /// finding, not a failure: the exit code is still 0. To continue a study that was stopped, give the same command
+    /// again. Without a study, lists the studies.
     #[command(after_help = REPRODUCE_EXAMPLES)]
     Reproduce(Reproduce),
     /// Print the JSON schema of a configuration file.
     Schema,
-    /// Print a script that completes this command in a shell.
+    /// Print a shell completion script.
     ///
     /// For bash: bilevel completions bash > ~/.local/share/bash-completion/completions/bilevel
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Show the engine at work in three parts; takes a few seconds and writes nothing.
+    /// Show the engine at work in three parts; takes a few seconds and writes no files.
     Tour,
 }
 
@@ -157,25 +158,25 @@ pub struct Data {
 /// What to do with datasets.
 #[derive(Debug, Subcommand)]
 pub enum DataCommand {
-    /// Name the datasets with size, source and licence, one line each.
+    /// List the datasets with size, source and licence.
     List {
         /// As JSON.
         #[arg(long)]
         json: bool,
     },
-    /// See whether the files of a dataset, or of all that are there, are whole.
+    /// Check whether the files of a dataset, or of all datasets in the folder, are complete and intact.
     Check {
-        /// The dataset; all that are there if not given.
+        /// The dataset; by default all that are in the folder.
         name: Option<String>,
-        /// Folder of data files.
+        /// Folder with data files.
         #[arg(long, value_name = "DIR", default_value = "data")]
         data: PathBuf,
     },
-    /// Download a dataset, verify it, and unpack it; one that was broken off goes on where it stopped.
+    /// Download, verify and unpack a dataset; an interrupted download continues where it stopped.
     Fetch {
         /// The dataset.
         name: String,
-        /// Folder of data files.
+        /// Folder with data files.
         #[arg(long, value_name = "DIR", default_value = "data")]
         data: PathBuf,
     },
@@ -184,28 +185,28 @@ pub enum DataCommand {
 /// Which configuration: a task or a file, and changes to it.
 #[derive(Debug, Args)]
 pub struct Which {
-    /// A task's name ('bilevel list'), or a file with settings.
+    /// The name of a task ('bilevel list'), or a configuration file.
     #[arg(value_name = "TASK|CONFIG.toml")]
     pub what: String,
-    /// The method; settings a file has for another method are left out.
+    /// The method; a file's settings for another method are ignored.
     #[arg(short, long, value_name = "NAME")]
     pub method: Option<String>,
-    /// Everything random follows from this number.
+    /// The seed of all random numbers.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub seed: Option<u64>,
     /// Outer iterations.
     #[arg(long, value_name = "N")]
     pub outer: Option<u32>,
-    /// Where to run; 'auto' is the first GPU where it can be used, else the CPU. 'bilevel devices' names what is there.
+    /// Where to run; 'auto' is the first usable GPU, or else the CPU. 'bilevel devices' lists the devices.
     #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
-    /// Round the operands of matrix products to this; the inner and the outer loss, and all derivatives, do alike.
+    /// Round the operands of matrix products to this precision, in both losses and all derivatives.
     #[arg(long, value_name = "full|tf32|bf16")]
     pub precision: Option<String>,
-    /// Changes one key of the configuration, such as method.step=0.1; may be given several times.
+    /// Change one key of the configuration, such as method.step=0.1; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Folder of data files, for tasks that need some.
+    /// Folder with data files, for tasks that need them.
     #[arg(long, value_name = "DIR")]
     pub data: Option<String>,
 }
@@ -216,13 +217,13 @@ pub struct Run {
     /// Which configuration.
     #[command(flatten)]
     pub which: Which,
-    /// Where to keep the run; runs/TASK-METHOD-sSEED if not given.
+    /// Folder for the run; by default runs/TASK-METHOD-sSEED.
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Also write event files for TensorBoard; the same as --set metrics.tensorboard=true.
     #[arg(long)]
     pub tensorboard: bool,
-    /// Print the configuration, with every key and what it means, and do not run it.
+    /// Print the configuration, with every key and its meaning, and do not run it.
     #[arg(long)]
     pub dry_run: bool,
     /// Print the result as JSON.
@@ -236,16 +237,16 @@ pub struct Resume {
     /// The folder of the run.
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
-    /// Go on to this iteration instead of the one the run was to stop at.
+    /// Continue up to this iteration instead of the one in the configuration.
     #[arg(long, value_name = "N")]
     pub outer: Option<u32>,
-    /// Where to go on, if not where the run was; its numbers will then not be the same to the last bit.
+    /// Continue on another device; the numbers may then differ in the last bits.
     #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
-    /// The precision the run was begun with; another is refused, for it would be another run.
+    /// The precision the run was started with; any other is refused.
     #[arg(long, value_name = "full|tf32|bf16")]
     pub precision: Option<String>,
-    /// From here on also write event files for TensorBoard.
+    /// Also write event files for TensorBoard from now on.
     #[arg(long)]
     pub tensorboard: bool,
     /// Print the result as JSON.
@@ -259,7 +260,7 @@ pub struct Report {
     /// The folders of the runs.
     #[arg(value_name = "DIR", required = true)]
     pub folders: Vec<PathBuf>,
-    /// Where to write the page; report.html in the folder of one run, in the current folder for several.
+    /// File for the page; by default report.html, in the folder of a single run or in the current folder.
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
@@ -267,35 +268,35 @@ pub struct Report {
 /// Arguments of `compare`.
 #[derive(Debug, Args)]
 pub struct Compare {
-    /// A task's name ('bilevel list'), or a file with settings.
+    /// The name of a task ('bilevel list'), or a configuration file.
     #[arg(value_name = "TASK|CONFIG.toml")]
     pub what: String,
-    /// The methods, with commas between them.
+    /// The methods, separated by commas.
     #[arg(short, long, value_name = "NAME,NAME", value_delimiter = ',')]
     #[arg(default_value = "hpo-sgld,langevin-adjoint,amigo-cg")]
     pub methods: Vec<String>,
-    /// How many seeds: 0, 1, and so on. Where a task splits its data, each is another split.
+    /// Number of seeds, counted from 0. Where a task splits its data, each seed gives another split.
     #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub seeds: u32,
     /// Outer iterations.
     #[arg(long, value_name = "N")]
     pub outer: Option<u32>,
-    /// Where to run; 'auto' is the first GPU where it can be used, else the CPU. 'bilevel devices' names what is there.
+    /// Where to run; 'auto' is the first usable GPU, or else the CPU. 'bilevel devices' lists the devices.
     #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
-    /// Round the operands of matrix products to this; the inner and the outer loss, and all derivatives, do alike.
+    /// Round the operands of matrix products to this precision, in both losses and all derivatives.
     #[arg(long, value_name = "full|tf32|bf16")]
     pub precision: Option<String>,
-    /// Changes one key of the configuration for all methods; may be given several times.
+    /// Change one key of the configuration for all methods; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Folder of data files, for tasks that need some.
+    /// Folder with data files, for tasks that need them.
     #[arg(long, value_name = "DIR")]
     pub data: Option<String>,
-    /// Runs at a time; as many as pay if not given.
+    /// Runs at a time; by default as many as make sense on this machine.
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub jobs: usize,
-    /// Where to keep the runs; runs/compare-TASK if not given, with a number where that is taken.
+    /// Folder for the runs; by default runs/compare-TASK, with a number if that exists.
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Print the rows as JSON, one per line, and nothing else.
@@ -309,10 +310,10 @@ pub struct Check {
     /// Which configuration.
     #[command(flatten)]
     pub which: Which,
-    /// The largest relative error of a derivative that is right.
+    /// The largest relative error that a correct derivative may have.
     #[arg(long, value_name = "ERROR", default_value_t = 1e-6)]
     pub tolerance: f64,
-    /// Also hold the hypergradients of all other methods that apply, with the settings of the task, against references.
+    /// Also compare the hypergradients of all other methods that apply with references, using the settings of the task.
     #[arg(long)]
     pub all_methods: bool,
     /// As JSON.
@@ -323,40 +324,40 @@ pub struct Check {
 /// Arguments of `reproduce`.
 #[derive(Debug, Default, Args)]
 pub struct Reproduce {
-    /// A study ('bilevel reproduce' names them), or all of them.
+    /// A study ('bilevel reproduce' lists them), or all of them.
     #[arg(value_name = "STUDY|all")]
     pub study: Option<String>,
-    /// Few seeds and low caps: seconds instead of minutes, to see that it works and not to believe its numbers.
+    /// Few seeds and low limits: takes seconds instead of minutes, but the numbers are rough.
     #[arg(long)]
     pub quick: bool,
-    /// Where the seeds of all runs begin.
+    /// The first seed of all runs.
     #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 40))]
     pub seed: u64,
-    /// Where to run; 'auto' is the first GPU where it can be used, else the CPU. 'bilevel devices' names what is there.
+    /// Where to run; 'auto' is the first usable GPU, or else the CPU. 'bilevel devices' lists the devices.
     #[arg(long, value_name = "cpu|cuda|cuda:N|auto")]
     pub device: Option<String>,
-    /// Folder of data files, for studies that need some.
+    /// Folder with data files, for studies that need them.
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Items at a time; as many as pay if not given.
+    /// Items at a time; by default as many as make sense on this machine.
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub jobs: usize,
     /// Print the rows as JSON, one per line, and nothing else.
     #[arg(long)]
     pub json: bool,
-    /// Where to keep it; runs/STUDY if not given, with a number where that is taken.
+    /// Folder for the study; by default runs/STUDY, with a number if that exists.
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
 
-/// What clap says of arguments it does not understand, as one sentence.
+/// Clap's message about arguments that it does not understand, as one sentence.
 pub fn sentence(error: &clap::Error) -> String {
     let text = error.to_string();
     let mut said = String::new();
     let mut tips = String::new();
     for line in text.lines().map(str::trim) {
         if let Some(tip) = line.strip_prefix("tip: ") {
-            // That a value could begin with a dash is no help to anybody who mistyped.
+            // The tip that a value may start with a dash does not help after a typing mistake.
             tips = if tip.contains("as a value") { tips } else { format!("; {tip}") };
         } else if line.starts_with("Usage:") || line.starts_with("For more information") {
             break;
@@ -365,5 +366,5 @@ pub fn sentence(error: &clap::Error) -> String {
             said += line.strip_prefix("error: ").unwrap_or(line);
         }
     }
-    format!("{said}{tips}; 'bilevel --help' says what is understood")
+    format!("{said}{tips}; see 'bilevel --help'")
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with the command, and the exit code each ends with.
+//! What can go wrong in the command, and the exit code of each error.
 
 use crate::config::errors::ConfigError;
 use crate::run::folder::RunFolder;
@@ -16,7 +16,7 @@ pub const BAD_INPUT: u8 = 2;
 /// Stopped from outside; the run can be resumed.
 pub const STOPPED: u8 = 130;
 
-/// Why the command did not do what it was asked.
+/// Why the command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// The command line itself: one sentence.
@@ -40,27 +40,27 @@ pub enum CliError {
     },
     /// A new run was to go where one already is.
     #[error(
-        "{path} already holds a run; go on with it by 'bilevel resume {path}', or choose another folder with --out",
+        "{path} already holds a run; continue it with 'bilevel resume {path}', or choose another folder with --out",
         path = .0.display()
     )]
     Occupied(PathBuf),
     /// A folder to resume in which holds no run.
     #[error("{} holds no run: there is no config.toml in it", .0.display())]
     NoRun(PathBuf),
-    /// A folder to resume in which holds what a run leaves that was killed before it began.
-    #[error("{path} holds no run that began; begin it with 'bilevel run TASK --out {path}'", path = .0.display())]
+    /// A folder to resume in that holds only the traces of a run that was killed before it started.
+    #[error("the run in {path} never started; start it with 'bilevel run TASK --out {path}'", path = .0.display())]
     NotBegun(PathBuf),
     /// The configuration in the folder of a run is not the one it was begun with.
     #[error(
-        "{path}/config.toml was changed after the run began; change it back, or begin a new run with 'bilevel run \
+        "{path}/config.toml was changed after the run started; change it back, or start a new run with 'bilevel run \
          {path}/config.toml'",
         path = .0.display()
     )]
     Changed(PathBuf),
     /// The configuration in the folder of a run names another device than the one its checkpoints were made on.
     #[error(
-        "the checkpoints in {folder} were made on {was}, but {folder}/config.toml says {now}; go on where it was with 'bilevel \
-         resume {folder} --device {was}', or ask for {now} with --device {now}",
+        "the checkpoints in {folder} were made on {was}, but {folder}/config.toml says {now}; continue on {was} with \
+         'bilevel resume {folder} --device {was}', or on {now} with --device {now}",
         folder = path.display()
     )]
     OtherDevice {
@@ -73,7 +73,8 @@ pub enum CliError {
     },
     /// A file in the folder of a run is not its own.
     #[error(
-        "{folder}/{name} is not that of the run in {folder}: {what}; put the right file back, or move this one away{then}",
+        "{folder}/{name} does not belong to the run in {folder}: {what}; put the right file back, or move this one \
+         away{then}",
         folder = path.display()
     )]
     Foreign {
@@ -83,12 +84,12 @@ pub enum CliError {
         name: &'static str,
         /// What was found.
         what: String,
-        /// What comes of moving it away; may be empty.
+        /// The effect of moving it away; may be empty.
         then: &'static str,
     },
     /// A run to resume is past the last iteration asked for.
     #[error(
-        "{} has done {done} iterations already, so --outer {asked} leaves nothing to do; ask for more than {done}",
+        "{} has already done {done} iterations, so --outer {asked} leaves nothing to do; ask for more than {done}",
         path.display()
     )]
     Past {
@@ -111,7 +112,7 @@ pub enum CliError {
         diagnosis: String,
     },
     /// The run was stopped from outside.
-    #[error("stopped after {done} of {until} iterations; go on with 'bilevel resume {}'", path.display())]
+    #[error("stopped after {done} of {until} iterations; continue with 'bilevel resume {}'", path.display())]
     Stopped {
         /// The run's folder.
         path: PathBuf,
@@ -122,7 +123,7 @@ pub enum CliError {
     },
     /// A study was stopped from outside.
     #[error(
-        "stopped; {done} {} done; to go on, give the same command with --out {}",
+        "stopped; {done} {} done; to continue, give the same command with --out {}",
         if *done == 1 { "item is" } else { "items are" },
         path.display()
     )]
@@ -135,7 +136,7 @@ pub enum CliError {
     /// A derivative is wrong, a dataset is damaged, a comparison has no result.
     #[error("{0}")]
     CheckFailed(String),
-    /// What the command prints cannot be written.
+    /// The output of the command cannot be written.
     #[error("cannot write the answer: {0}")]
     Output(#[from] std::io::Error),
 }
@@ -146,10 +147,12 @@ fn in_words(error: &bilevel::Error) -> String {
         // All other settings are checked before a method is prepared.
         bilevel::Error::Setting { name, value, must } => format!("method.{name} is {value} but must be {must}"),
         bilevel::Error::Graph(bilevel_graph::Error { kind: ErrorKind::OutOfMemory { needed, free }, .. }) => {
-            let free = free.map_or(", more than there is".into(), |free| format!(" and {} are free", bytes(free)));
+            let free =
+                free.map_or(", more than there is in total".into(), |free| format!(" and {} are free", bytes(free)));
             format!(
-                "{} of memory are needed at once{free}; end what else uses it, choose --set dtype=f32, fewer chains, smaller \
-                 batches or a method that keeps less ('rmd' with method.storage=checkpoints), or another --device",
+                "{} of memory are needed at once{free}; close other programs that use memory, or choose --set \
+                 dtype=f32, fewer chains, smaller batches, a method that stores less (such as 'rmd' with \
+                method.storage=checkpoints), or another --device",
                 bytes(*needed)
             )
         }
@@ -163,7 +166,8 @@ impl CliError {
         CliError::File { action, path: path.to_path_buf(), reason: error.to_string() }
     }
 
-    /// A file in the folder of a run that is not its own, as can be seen from this; `then` is what comes of moving it away.
+    /// A file in the folder of a run that belongs to another run, with the evidence; `then` is the effect of moving it
+    /// away.
     pub fn foreign(folder: &RunFolder, name: &'static str, what: String, then: &'static str) -> Self {
         CliError::Foreign { path: folder.path().to_path_buf(), name, what, then }
     }
@@ -174,7 +178,7 @@ impl CliError {
             CliError::Diverged { .. } | CliError::CheckFailed(_) => FAILED,
             CliError::Library(bilevel::Error::Diverged { .. }) => FAILED,
             CliError::Stopped { .. } | CliError::StoppedStudy { .. } => STOPPED,
-            // Whoever read our output has read enough.
+            // The reader of our output has read enough.
             CliError::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => DONE,
             _ => BAD_INPUT,
         }
@@ -207,11 +211,11 @@ mod tests {
             assert_eq!(error.exit_code(), BAD_INPUT);
             error.to_string()
         };
-        let change = "end what else uses it, choose --set dtype=f32, fewer chains, smaller batches or a method that keeps less \
-                      ('rmd' with method.storage=checkpoints), or another --device";
+        let change = "close other programs that use memory, or choose --set dtype=f32, fewer chains, smaller batches, \
+        a method that stores less (such as 'rmd' with method.storage=checkpoints), or another --device";
         let wanted = format!("12.5 GiB of memory are needed at once and 1,024 bytes are free; {change}");
         assert_eq!(said(25 << 29, Some(1024)), wanted);
-        let wanted = format!("2048.0 GiB of memory are needed at once, more than there is; {change}");
+        let wanted = format!("2048.0 GiB of memory are needed at once, more than there is in total; {change}");
         assert_eq!(said(2 << 40, None), wanted);
     }
 }

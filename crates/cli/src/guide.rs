@@ -15,6 +15,7 @@ chapters! {
     Existence "existence.md"
     Command "command.md"
     Reproducing "reproducing.md"
+    Speed "speed.md"
     Extending "extending.md"
     Mathematics "mathematics.md"
 }

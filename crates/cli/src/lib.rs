@@ -37,11 +37,11 @@ pub fn main(registry: &Registry) -> std::process::ExitCode {
     run_with(registry, std::env::args_os()).into()
 }
 
-/// Does what the arguments ask for, prints what comes of it, and answers with the exit code.
+/// Does what the arguments ask for, prints the result, and returns the exit code.
 pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if let Some(long) = arguments.iter().find(|argument| argument.len() > LONGEST) {
-        complain(&format!("an argument of {} bytes is too long; the longest may have {LONGEST}", long.len()));
+        complain(&format!("an argument of {} bytes is too long; at most {LONGEST} are allowed", long.len()));
         return BAD_INPUT;
     }
     let arguments = match Arguments::try_parse_from(arguments) {
@@ -65,7 +65,7 @@ pub fn run_with(registry: &Registry, arguments: impl IntoIterator<Item = OsStrin
 /// The longest argument and the longest word of a setting, in bytes; no path can be longer.
 const LONGEST: usize = 4096;
 
-/// Says what is wrong and answers with its exit code.
+/// Prints an error and returns its exit code.
 fn refuse(error: &CliError) -> u8 {
     let code = error.exit_code();
     if code != DONE {
@@ -74,7 +74,7 @@ fn refuse(error: &CliError) -> u8 {
     code
 }
 
-/// Says what is wrong, if there is anybody to hear it: in one line, whatever was given.
+/// Prints an error on one line, whatever was given; if it cannot be printed, that is ignored.
 fn complain(sentence: &str) {
     let _ = writeln!(std::io::stderr(), "bilevel: {}", terminal::readable::one_line(sentence));
 }

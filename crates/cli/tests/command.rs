@@ -168,7 +168,7 @@ fn a_check_says_what_a_precision_costs() {
     let place = Place::new();
     let arguments = ["check", "digits-l2", "--precision", "bf16"];
     let said = place.run(&arguments).done().out;
-    assert!(said.contains("Derivatives with products in bf16, against full precision in 32 bits:\n"), "{said}");
+    assert!(said.contains("Derivatives with products in bf16, compared with full precision in 32 bits:\n"), "{said}");
     let json: serde_json::Value =
         serde_json::from_str(&place.run(&[&arguments[..], &["--json"]].concat()).done().out).unwrap();
     assert_eq!(json["precision"]["precision"], "bf16");
@@ -263,14 +263,14 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
             &["compare", "big.toml", "--seeds", "2"],
             "seed + seeds is too large: seed is 9223372036854775807, seeds is 2",
         ),
-        (&["run", "synth1d", "--data", "x"], "--data x: synth1d reads no data files, so leave x out"),
+        (&["run", "synth1d", "--data", "x"], "--data x: synth1d reads no data files; leave out x"),
         (
             &["run", "synth1d", "-m", "rmd", "--set", "method.name=ift-cg"],
-            "--set method.name=ift-cg: the method is rmd by --method; name one of the two",
+            "--set method.name=ift-cg: the method is already rmd by --method; give only one of the two",
         ),
         (
             &["run", "synth1d", "--set", "task.name=quadratics"],
-            "--set task.name=quadratics: the task is synth1d already; name one of the two",
+            "--set task.name=quadratics: the task is already synth1d; give only one of the two",
         ),
         (
             &["resume", "hollow"],
@@ -278,26 +278,22 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
              \"synth1d\"",
         ),
         (&["run", "a\x1b[31m\nb"], &format!("there is no task 'a\\u{{1b}}[31m\\nb'; the tasks are {tasks}")),
-        (&["run", &"x".repeat(100_000)], "an argument of 100000 bytes is too long; the longest may have 4096"),
+        (&["run", &"x".repeat(100_000)], "an argument of 100000 bytes is too long; at most 4096 are allowed"),
         (&["run", "none.toml"], "cannot read none.toml: No such file or directory (os error 2)"),
         (&["check", "synht1d"], "there is no task 'synht1d'; did you mean synth1d?"),
         (&["resume", "nowhere"], "cannot open nowhere: No such file or directory (os error 2)"),
         (&["resume", "."], ". holds no run: there is no config.toml in it"),
-        (
-            &["run"],
-            "the following required arguments were not provided: <TASK|CONFIG.toml>; 'bilevel --help' says \
-                    what is understood",
-        ),
+        (&["run"], "the following required arguments were not provided: <TASK|CONFIG.toml>; see 'bilevel --help'"),
         (
             &["run", "synth1d", "--sed", "1"],
             "unexpected argument '--sed' found; a similar argument exists: '--seed'; \
-                                            'bilevel --help' says what is understood",
+                                            see 'bilevel --help'",
         ),
-        (&["--fast"], "unexpected argument '--fast' found; 'bilevel --help' says what is understood"),
+        (&["--fast"], "unexpected argument '--fast' found; see 'bilevel --help'"),
         (
             &["run", "synth1d", "--seed", "x"],
             "invalid value 'x' for '--seed <N>': invalid digit found in string; \
-                                             'bilevel --help' says what is understood",
+                                             see 'bilevel --help'",
         ),
     ] {
         place.run(arguments).refused(sentence);
@@ -318,20 +314,20 @@ fn a_folder_that_holds_a_run_or_cannot_be_written_is_refused() {
     run("kept").done();
     let before = place.read("kept/result.json");
     run("kept").refused(
-        "kept already holds a run; go on with it by 'bilevel resume kept', or choose another folder with --out",
+        "kept already holds a run; continue it with 'bilevel resume kept', or choose another folder with --out",
     );
     assert_eq!(place.read("kept/result.json"), before);
     place.write("file", "");
-    run("file").refused("file holds something that is no run; choose another folder with --out");
+    run("file").refused("file holds something other than a run; choose another folder with --out");
     std::fs::create_dir(place.path("mine")).unwrap();
     place.write("mine/result.json", "precious");
-    run("mine").refused("mine holds something that is no run; choose another folder with --out");
+    run("mine").refused("mine holds something other than a run; choose another folder with --out");
     place
         .run(&["reproduce", "toy-polynomial", "--quick", "--out", "mine"])
-        .refused("mine holds something that is no study; choose another folder with --out");
+        .refused("mine holds something other than a study; choose another folder with --out");
     place
         .run(&["report", "kept", "--out", "mine/result.json"])
-        .refused("mine/result.json is there already and is no page; choose another file with --out");
+        .refused("mine/result.json already exists and is not a report; choose another file with --out");
     assert_eq!(place.read("mine/result.json"), "precious");
     for _ in 0..2 {
         place.run(&["report", "kept", "--out", "page"]).done();
@@ -353,7 +349,7 @@ fn a_full_disk_ends_a_run_with_one_sentence() {
     let mut shell = std::process::Command::new("sh");
     let said = common::Said::new(shell.args(["-c", &line]).current_dir(place.path(".")).output().unwrap());
     said.refused("cannot write full/metrics.jsonl: File too large (os error 27)");
-    // With space on the disk it goes on.
+    // With space on the disk it continues.
     place.run(&["resume", "full", "--quiet"]).done();
 }
 
@@ -372,7 +368,7 @@ fn a_long_word_is_not_echoed_in_full() {
     let said = place.run(&["run", &"x".repeat(3000)]);
     assert!(said.error.starts_with("bilevel: there is no task 'xxx") && said.error.len() < 300, "{said:?}");
     place.write("long.toml", &format!("task.name = \"{}\"", "x".repeat(1_000_000)));
-    place.run(&["run", "long.toml"]).refused("long.toml, line 1: a value is too long; the longest may have 4096 bytes");
+    place.run(&["run", "long.toml"]).refused("long.toml, line 1: a value is too long; at most 4096 bytes are allowed");
 }
 
 #[test]

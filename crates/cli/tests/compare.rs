@@ -56,11 +56,11 @@ fn a_table_has_a_row_for_every_method_also_where_it_fails() {
     let before = place.read("kept/rows.jsonl");
     let again = place.run(&[&arguments[..], &["--json"]].concat()).done();
     assert_eq!((again.out.as_str(), place.read("kept/rows.jsonl").as_str()), (before.as_str(), before.as_str()));
-    assert_eq!(again.error.matches(": done before").count(), 4, "{again:?}");
+    assert_eq!(again.error.matches(": already done").count(), 4, "{again:?}");
     // More seeds go into the same folder.
     let more = ["compare", "synth1d", "--methods", "rmd", "--seeds", "3", "--outer", "20", "--out", "kept"];
     let said = place.run(&more).done();
-    assert_eq!(said.error.matches(": done before").count(), 2, "{said:?}");
+    assert_eq!(said.error.matches(": already done").count(), 2, "{said:?}");
     // A method with other settings would not be comparable.
     let other = ["compare", "synth1d", "--methods", "rmd", "--seeds", "1", "--outer", "21", "--out", "kept"];
     place.run(&other).refused(
@@ -77,7 +77,10 @@ fn a_method_that_diverges_has_a_row_that_says_so() {
     let said = place.run(&[&arguments[..], &set].concat());
     // Without any result there is nothing to compare.
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.error.ends_with("bilevel: no run has a result to compare; the report says why\n"), "{said:?}");
+    assert!(
+        said.error.ends_with("bilevel: no run has a result to compare; see the report for the reasons\n"),
+        "{said:?}"
+    );
     // The diagnosis stands there once, not once per run.
     assert_eq!(
         (said.out.matches("diverged at iteration").count(), said.out.matches("so did rmd with seeds 1 and 2").count()),
@@ -99,17 +102,14 @@ fn what_cannot_be_compared_is_refused_in_one_sentence() {
     };
     refused(&["--methods", "rmd,amigo-gc"], "there is no method 'amigo-gc'; did you mean amigo-cg?");
     refused(&["--methods", "rmd,rmd"], "--methods names rmd twice");
-    refused(
-        &["--seeds", "0"],
-        "invalid value '0' for '--seeds <N>': 0 is not in 1..=1000; 'bilevel --help' says what is understood",
-    );
+    refused(&["--seeds", "0"], "invalid value '0' for '--seeds <N>': 0 is not in 1..=1000; see 'bilevel --help'");
     refused(&["--set", "seed=3"], "--set seed=3: a comparison takes seed from --seeds");
     refused(&["--set", "method.name=rmd"], "--set method.name=rmd: a comparison takes method.name from --methods");
     assert_eq!(std::fs::read_dir(place.path("")).unwrap().count(), 0);
 
     std::fs::create_dir(place.path("mine")).unwrap();
     place.write("mine/notes.txt", "mine");
-    let sentence = "mine holds something that is no study; choose another folder with --out";
+    let sentence = "mine holds something other than a study; choose another folder with --out";
     refused(&["--out", "mine"], sentence);
 
     let kept = ["--methods", "rmd", "--seeds", "1", "--out", "kept"];

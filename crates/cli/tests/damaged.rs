@@ -89,7 +89,7 @@ fn nothing_is_written_through_a_link() {
     std::fs::create_dir_all(place.path("new/checkpoint")).unwrap();
     symlink("../../precious", place.path("new/checkpoint/lock")).unwrap();
     let said = place.run(&["run", "synth1d", "--outer", "3", "--quiet", "--out", "new"]);
-    said.refused("cannot write to new/checkpoint/lock: it is a link and not a regular file, so it is left alone");
+    said.refused("cannot write to new/checkpoint/lock: it is a link, not a regular file, so it was left alone");
     // A run that begins again, as there is no checkpoint yet.
     run(&place, "kept", &[]);
     for name in ["result.json", "lambda.safetensors", "metrics.jsonl"] {
@@ -101,7 +101,7 @@ fn nothing_is_written_through_a_link() {
     for target in ["../precious", "../nothing"] {
         symlink(target, place.path("kept/metrics.jsonl")).unwrap();
         let said = place.run(&["resume", "kept", "--quiet"]);
-        said.refused("cannot write kept/metrics.jsonl: it is a link and not a regular file, so it is left alone");
+        said.refused("cannot write kept/metrics.jsonl: it is a link, not a regular file, so it was left alone");
         std::fs::remove_file(place.path("kept/metrics.jsonl")).unwrap();
     }
     assert_eq!(place.read("precious"), "mine");
@@ -117,7 +117,7 @@ fn a_finished_run_whose_metrics_are_a_link_to_nothing_is_refused_in_one_sentence
     symlink("nowhere", place.path("kept/metrics.jsonl")).unwrap();
     place
         .run(&["resume", "kept", "--quiet"])
-        .refused("cannot write kept/metrics.jsonl: it is a link and not a regular file, so it is left alone");
+        .refused("cannot write kept/metrics.jsonl: it is a link, not a regular file, so it was left alone");
 }
 
 #[test]
@@ -125,8 +125,8 @@ fn a_report_is_not_drawn_of_files_that_do_not_belong_together() {
     let place = Place::new();
     run(&place, "whole", &[]);
     run(&place, "other", &["--seed", "1"]);
-    let seed = "kept/result.json is not that of the run in kept: it is of seed 1 and not of seed 0; put the right file back, \
-                or move this one away";
+    let seed = "kept/result.json does not belong to the run in kept: it belongs to seed 1, not to seed 0; put the \
+                right file back, or move this one away";
     let refused = |name: &str, text: &str, sentence: &str| {
         copy(&place, "whole", "kept");
         place.write(&format!("kept/{name}"), text);
@@ -135,13 +135,13 @@ fn a_report_is_not_drawn_of_files_that_do_not_belong_together() {
         std::fs::remove_dir_all(place.path("kept")).unwrap();
     };
     refused("result.json", &place.read("other/result.json"), seed);
-    let settings = seed.replace("it is of seed 1 and not of seed 0", "it was found with other settings");
+    let settings = seed.replace("it belongs to seed 1, not to seed 0", "it was computed with other settings");
     refused("config.toml", &place.read("whole/config.toml").replace("rate = 0.005", "rate = 0.006"), &settings);
     refused(
         "metrics.jsonl",
         &place.read("other/metrics.jsonl"),
-        "kept/metrics.jsonl is not that of the run in kept: line 1 is of another run; put the right file back, or move \
-         this one away",
+        "kept/metrics.jsonl does not belong to the run in kept: line 1 belongs to another run; put the right file \
+         back, or move this one away",
     );
     // An unfinished run has no result to compare with; there the configuration is that which it was begun with.
     copy(&place, "whole", "kept");
@@ -154,8 +154,8 @@ fn a_report_is_not_drawn_of_files_that_do_not_belong_together() {
     std::fs::copy(place.path("whole/result.json"), place.path("kept/result.json")).unwrap();
     std::fs::copy(place.path("other/lambda.safetensors"), place.path("kept/lambda.safetensors")).unwrap();
     place.run(&["report", "kept"]).refused(
-        "cannot read kept/lambda.safetensors: damaged: lambda is not what result.json says of it; put the right file \
-         back, or move it away",
+        "cannot read kept/lambda.safetensors: damaged: lambda does not match result.json; put the right file back, or \
+         move it away",
     );
 }
 
@@ -183,8 +183,7 @@ fn a_configuration_that_was_cut_is_refused_even_where_the_defaults_are_those_of_
     place.write("kept/config.toml", before);
     for command in ["resume", "report"] {
         place.run(&[command, "kept"]).refused(
-            "cannot read kept/config.toml: it is not whole, for it does not say what outer.iterations is; put the right file \
-             back",
+            "cannot read kept/config.toml: it is incomplete: outer.iterations is missing; put the right file back",
         );
     }
 }
@@ -251,8 +250,8 @@ fn metrics_of_another_run_that_were_also_cut_are_named_as_foreign() {
     let foreign: String = place.read("other/metrics.jsonl").split_inclusive('\n').take(4).collect();
     place.write("kept/metrics.jsonl", &foreign);
     place.run(&["resume", "kept", "--outer", "20"]).refused(
-        "kept/metrics.jsonl is not that of the run in kept: line 1 is of another run; put the right file back, or move this \
-         one away and the run goes on without it",
+        "kept/metrics.jsonl does not belong to the run in kept: line 1 belongs to another run; put the right file \
+         back, or move this one away and the run continues without it",
     );
     assert_eq!(place.read("kept/metrics.jsonl"), foreign);
 }
@@ -276,7 +275,7 @@ fn a_comparison_does_not_take_a_result_of_another_run() {
     place.run(&line).done();
     place.write("kept/rmd-s0/result.json", &place.read("kept/rmd-s1/result.json"));
     place.run(&line).refused(
-        "kept/rmd-s0/result.json is not that of the run in kept/rmd-s0: it is of seed 1 and not of seed 0; put the right \
-         file back, or move this one away",
+        "kept/rmd-s0/result.json does not belong to the run in kept/rmd-s0: it belongs to seed 1, not to seed 0; put \
+         the right file back, or move this one away",
     );
 }

@@ -57,7 +57,7 @@ fn a_device_that_is_not_there_is_one_sentence_wherever_a_run_happens_and_nothing
         place.run(&[command, &["--device", "cuda:4096"]].concat()).refused(&why);
         place
             .run(&[command, &["--device", "gpu"]].concat())
-            .refused("--device: 'gpu' is no device; it is cpu, cuda, cuda:N for the GPU with number N, or auto");
+            .refused("--device: 'gpu' is not a device; use cpu, cuda, cuda:N for GPU number N, or auto");
     }
     assert_eq!(std::fs::read_dir(place.path("")).unwrap().count(), 0);
     // What is only shown need not be there.
@@ -89,20 +89,20 @@ fn a_run_goes_on_where_it_was_and_elsewhere_only_when_asked() {
     // A configuration changed by hand does not move a run.
     on("kept/config.toml", "cuda:4096");
     place.run(&["resume", "kept"]).refused(
-        "the checkpoints in kept were made on cpu, but kept/config.toml says cuda:4096; go on where it was with 'bilevel \
-         resume kept --device cpu', or ask for cuda:4096 with --device cuda:4096",
+        "the checkpoints in kept were made on cpu, but kept/config.toml says cuda:4096; continue on cpu with 'bilevel \
+         resume kept --device cpu', or on cuda:4096 with --device cuda:4096",
     );
     // Nor does a mark that is damaged.
     let mark = place.read("kept/checkpoint/configuration");
     for damaged in ["", "\u{0}", &mark.replace("cpu", "gpu"), &format!("{mark} cpu")] {
         place.write("kept/checkpoint/configuration", damaged);
         place.run(&["resume", "kept"]).refused(
-            "kept/config.toml was changed after the run began; change it back, or begin a new run with 'bilevel run \
+            "kept/config.toml was changed after the run started; change it back, or start a new run with 'bilevel run \
              kept/config.toml'",
         );
     }
     place.write("kept/checkpoint/configuration", &mark);
-    // A run that was on a GPU goes on there, which has to be there.
+    // A run that was on a GPU continues there, which has to be there.
     on("kept/checkpoint/configuration", "cuda:4096");
     std::fs::remove_file(place.path("kept/result.json")).unwrap();
     place.run(&["report", "kept", "--quiet"]).done();
@@ -110,9 +110,9 @@ fn a_run_goes_on_where_it_was_and_elsewhere_only_when_asked() {
     place.run(&["resume", "kept", "--outer", "12"]).refused(&refusal());
     place
         .run(&["resume", "kept", "--device", "gpu"])
-        .refused("--device: 'gpu' is no device; it is cpu, cuda, cuda:N for the GPU with number N, or auto");
+        .refused("--device: 'gpu' is not a device; use cpu, cuda, cuda:N for GPU number N, or auto");
     let said = place.run(&["resume", "kept", "--device", "cpu", "--outer", "12"]).done();
-    let note = "the run was on cuda:4096 until now; on cpu its numbers will not be the same to the last bit\n";
+    let note = "the run was on cuda:4096 until now; on cpu its numbers may differ in the last bits\n";
     assert!(said.error.starts_with(note), "{said:?}");
     // From here on it is a run on the CPU.
     assert!(place.read("kept/config.toml").contains("device = \"cpu\""));

@@ -23,7 +23,7 @@ fn the_study_prints_its_tables_and_writes_its_files_the_same_every_time() {
 
     assert_eq!(said.out.lines().count(), 6 * 4);
     let page = place.read("runs/digits/report.html");
-    for part in ["What came out", "Validation loss over cost", "langevin-adjoint: change of λ", "Settings"] {
+    for part in ["Results", "Validation loss over cost", "langevin-adjoint: change of λ", "Settings"] {
         assert!(page.contains(part), "{part}");
     }
     // Every run is one that can be drawn and resumed.
@@ -47,7 +47,7 @@ fn a_folder_with_something_in_it_is_not_written_to() {
     place.write("mine", "a file");
     place
         .run(&["reproduce", "digits", "--quick", "--out", "mine"])
-        .refused("mine holds something that is no study; choose another folder with --out");
+        .refused("mine holds something other than a study; choose another folder with --out");
     assert_eq!(place.read("mine"), "a file");
 }
 

@@ -26,7 +26,8 @@ fn nothing_unfinished(place: &Place, folder: &str) {
     assert_eq!(left, [""; 0], "{folder}");
 }
 
-/// Removes the checkpoints of a run and what it found, and leaves so many lines of metrics: as if it had been killed there.
+/// Removes the checkpoints of a run and what it found, and leaves this many lines of metrics: as if it had been killed
+/// there.
 fn cut_back(place: &Place, folder: &str, lines: usize) {
     for file in ["result.json", "lambda.safetensors"] {
         std::fs::remove_file(place.path(&format!("{folder}/{file}"))).unwrap();
@@ -55,13 +56,13 @@ fn a_run_killed_while_its_first_checkpoint_is_written_goes_on() {
     let left = "checkpoint/.checkpoint-0000000010.bilevel.aB3dE6gH9jK2.unfinished";
     place.write(&format!("kept/{left}"), "BILEV");
     let said = place.run(&["resume", "kept"]).done();
-    assert!(said.error.starts_with("no checkpoint was finished in 10 iterations; beginning again\n"), "{said:?}");
+    assert!(said.error.starts_with("no checkpoint was finished in 10 iterations; starting again\n"), "{said:?}");
     assert_eq!(place.read("kept/result.json"), before);
     nothing_unfinished(&place, "kept");
     // One iteration more, and there has been a checkpoint.
     cut_back(&place, "kept", 11);
     place.run(&["resume", "kept"]).refused(
-        "there is no checkpoint in kept, but metrics.jsonl has 11 iterations; begin again with 'bilevel run \
+        "there is no checkpoint in kept, but metrics.jsonl has 11 iterations; start again with 'bilevel run \
          kept/config.toml --out DIR'",
     );
 }
@@ -74,18 +75,18 @@ fn metrics_of_another_run_are_refused_when_a_run_goes_on() {
     place
         .run(&["run", "synth1d", "--seed", "1", "--method", "rmd", "--outer", "30", "--quiet", "--out", "other"])
         .done();
-    let advice = "put the right file back, or move this one away and the run goes on without it";
+    let advice = "put the right file back, or move this one away and the run continues without it";
     let refused = |text: &str, what: &str| {
         place.write("kept/metrics.jsonl", text);
         let sentence = format!("kept/metrics.jsonl is not that of the run in kept: {what}; {advice}");
         place.run(&["resume", "kept", "--outer", "40"]).refused(&sentence);
         assert_eq!(place.read("kept/metrics.jsonl"), text, "nothing is written over it");
     };
-    refused(&place.read("other/metrics.jsonl"), "line 1 is of another run");
+    refused(&place.read("other/metrics.jsonl"), "line 1 belongs to another run");
     let (before, last) = own.trim_end().rsplit_once('\n').unwrap();
     let (_, tail) = last.split_once(",\"outer_loss\"").unwrap();
     let other = format!("{before}\n{{\"iteration\":30,\"inner_loss\":0.5,\"outer_loss\"{tail}\n");
-    refused(&other, "in line 30 the losses are not those of the checkpoint");
+    refused(&other, "the losses in line 30 are not those of the checkpoint");
     refused("Dear diary,\nnothing was learned today.\n", "line 1 is not the metrics of an iteration");
     let twice = own.clone() + &own;
     refused(&twice, "line 31 has iteration 1 after iteration 30");
@@ -113,7 +114,8 @@ fn metrics_that_were_cut_emptied_or_lost_are_noticed_when_a_run_goes_on() {
         }
         let said = place.run(&["resume", &folder, "--outer", "40", "--quiet"]).done();
         let sentence = format!(
-            "bilevel: {path} lacks {lacks} of the 30 iterations that are done; the run goes on, but its curves have a gap\n"
+            "bilevel: {lacks} of the 30 finished iterations are missing in {path}; the run continues, but its curves \
+             have a gap\n"
         );
         assert_eq!(said.error, sentence);
         assert_eq!(place.read(&path).lines().count(), kept.unwrap_or(0) + 10);
@@ -208,7 +210,7 @@ fn a_folder_in_which_a_run_was_killed_before_it_began_can_be_run_in() {
         files.iter().for_each(|file| place.write(&format!("{folder}/checkpoint/{file}"), ""));
         place
             .run(&["resume", &folder])
-            .refused(&format!("{folder} holds no run that began; begin it with 'bilevel run TASK --out {folder}'"));
+            .refused(&format!("the run in {folder} never started; start it with 'bilevel run TASK --out {folder}'"));
         run(&place, &folder);
         assert_eq!(place.read(&format!("{folder}/result.json")), place.read("whole/result.json"));
         std::fs::remove_dir_all(place.path(&folder)).unwrap();
@@ -219,14 +221,15 @@ fn a_folder_in_which_a_run_was_killed_before_it_began_can_be_run_in() {
     place.write("mine/thesis.tex", "precious");
     place
         .run(&["run", "synth1d", "--outer", "3", "--out", "mine"])
-        .refused("mine holds something that is no run; choose another folder with --out");
+        .refused("mine holds something other than a run; choose another folder with --out");
 }
 
 #[test]
 fn a_configuration_file_is_read_up_to_a_limit() {
     let place = Place::new();
     place.write("huge.toml", &"# nothing\n".repeat(200_000));
-    let too_large = "cannot read huge.toml: it has more than 1048576 bytes, too many for a file of settings";
+    let too_large = "cannot read huge.toml: it has more than 1048576 bytes, which is too large for a configuration \
+                     file";
     place.run(&["run", "huge.toml"]).refused(too_large);
     place.run(&["check", "huge.toml"]).refused(too_large);
     place.run(&["compare", "huge.toml"]).refused(too_large);
@@ -254,7 +257,7 @@ fn a_report_replaces_nothing_that_is_no_regular_file() {
         let before = std::fs::symlink_metadata(place.path(name)).unwrap().file_type();
         place
             .run(&["report", "kept", "--out", name])
-            .refused(&format!("cannot write {name}: it is {what} and not a regular file, so it is left alone"));
+            .refused(&format!("cannot write {name}: it is {what}, not a regular file, so it was left alone"));
         assert_eq!(std::fs::symlink_metadata(place.path(name)).unwrap().file_type(), before);
     }
     assert_eq!(place.read("precious.html"), "mine");
@@ -262,7 +265,7 @@ fn a_report_replaces_nothing_that_is_no_regular_file() {
     std::os::unix::fs::symlink("../precious.html", place.path("kept/report.html")).unwrap();
     place
         .run(&["report", "kept"])
-        .refused("cannot write kept/report.html: it is a link and not a regular file, so it is left alone");
+        .refused("cannot write kept/report.html: it is a link, not a regular file, so it was left alone");
 }
 
 #[cfg(unix)]
@@ -282,7 +285,7 @@ fn a_path_with_escape_sequences_is_printed_escaped_by_every_command() {
     let page = format!("{odd}.html");
     holds(&place.run(&["report", odd, "--out", &page]), &format!("the report is in {shown}.html\n"));
     std::fs::create_dir(place.path(&format!("{odd}2"))).unwrap();
-    holds(&place.run(&["report", odd, &format!("{odd}2")]), &format!("passed over: {shown}2 holds no run"));
+    holds(&place.run(&["report", odd, &format!("{odd}2")]), &format!("skipped: {shown}2 holds no run"));
     holds(
         &place.run(&["reproduce", "digits", "--quick", "--out", &format!("{odd}3")]),
         &format!("The report is {shown}3/report.html"),

@@ -59,7 +59,7 @@ fn a_study_ends_in_the_middle_of_its_items_and_the_same_command_finishes_it() {
         let said = Said::new(all.wait_with_output().unwrap());
         assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
         let own = own_lines(&said);
-        assert_eq!(own[0], "bilevel: stopping; Ctrl-C again ends it now", "{said:?}");
+        assert_eq!(own[0], "bilevel: stopping; press Ctrl-C again to stop at once", "{said:?}");
         assert!(own[1].starts_with("bilevel: stopped; ") && own[1].ends_with(" with --out kept"), "{said:?}");
         assert!(!place.path("kept/rows.jsonl").exists());
     }
@@ -89,8 +89,8 @@ fn a_second_ctrl_c_ends_a_run_that_does_not_answer_the_first_and_says_how_to_go_
     }
     let said = Said::new(run.wait_with_output().unwrap());
     assert_eq!(said.code, Some(130), "{said:?}");
-    let again = "bilevel: ended at once; 'bilevel resume a' goes on from its last checkpoint";
-    assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", again]);
+    let again = "bilevel: stopped at once; 'bilevel resume a' continues from its last checkpoint";
+    assert_eq!(own_lines(&said), ["bilevel: stopping; press Ctrl-C again to stop at once", again]);
 }
 
 #[test]
@@ -110,14 +110,14 @@ fn a_run_ends_in_the_middle_of_a_hypergradient_and_can_be_resumed() {
     interrupt(&run);
     let said = Said::new(run.wait_with_output().unwrap());
     assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
-    let stopped = "bilevel: stopped after 0 of 2000 iterations; go on with 'bilevel resume kept'";
-    assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", stopped]);
-    // It goes on where it was, and is stopped there again.
+    let stopped = "bilevel: stopped after 0 of 2000 iterations; continue with 'bilevel resume kept'";
+    assert_eq!(own_lines(&said), ["bilevel: stopping; press Ctrl-C again to stop at once", stopped]);
+    // It continues where it was, and is stopped there again.
     let mut again = place.start(&["resume", "kept"]);
     wait_until(&mut again, listens);
     interrupt(&again);
     let said = Said::new(again.wait_with_output().unwrap());
-    assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", stopped]);
+    assert_eq!(own_lines(&said), ["bilevel: stopping; press Ctrl-C again to stop at once", stopped]);
 }
 
 #[test]
@@ -140,6 +140,6 @@ fn a_comparison_ends_in_the_middle_of_its_hypergradients_and_says_how_to_go_on()
     interrupt(&compare);
     let said = Said::new(compare.wait_with_output().unwrap());
     assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
-    let stopped = "bilevel: stopped; 0 items are done; to go on, give the same command with --out kept";
-    assert_eq!(own_lines(&said), ["bilevel: stopping; Ctrl-C again ends it now", stopped]);
+    let stopped = "bilevel: stopped; 0 items are done; to continue, give the same command with --out kept";
+    assert_eq!(own_lines(&said), ["bilevel: stopping; press Ctrl-C again to stop at once", stopped]);
 }

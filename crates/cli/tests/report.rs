@@ -168,8 +168,8 @@ fn among_several_folders_those_without_a_run_are_passed_over() {
     let said = place.run(&["report", "all.html", "kept", "study", "--out", "all.html"]).done();
     assert_eq!(
         said.error,
-        "passed over: all.html holds no run: there is no config.toml in it\n\
-         passed over: study holds no run: there is no config.toml in it\n"
+        "skipped: all.html holds no run: there is no config.toml in it\n\
+         skipped: study holds no run: there is no config.toml in it\n"
     );
     assert!(place.read("all.html").contains("<h1>synth1d by "));
     place.run(&["report", "study", "all.html", "--quiet"]).refused("none of these 2 folders holds a run");
@@ -190,7 +190,7 @@ fn what_cannot_be_drawn_is_refused_with_one_sentence() {
     let metrics = place.read("kept/metrics.jsonl");
     place.write("kept/metrics.jsonl", &metrics.replacen("{\"iteration\":5", "{iteration:5", 1));
     place.run(&["report", "kept"]).refused(
-        "cannot read kept/metrics.jsonl: line 5 is not the metrics of an iteration; without that line the rest can be drawn",
+        "cannot read kept/metrics.jsonl: line 5 is not the metrics of an iteration; remove that line to draw the rest",
     );
     place.write("kept/metrics.jsonl", &metrics);
     let lambda = std::fs::read(place.path("kept/lambda.safetensors")).unwrap();
@@ -203,7 +203,7 @@ fn what_cannot_be_drawn_is_refused_with_one_sentence() {
     std::fs::write(place.path("kept/lambda.safetensors"), lambda).unwrap();
     std::fs::remove_file(place.path("kept/result.json")).unwrap();
     place.write("kept/metrics.jsonl", "");
-    place.run(&["report", "kept"]).refused("cannot draw kept: no iteration of its run is done yet");
+    place.run(&["report", "kept"]).refused("cannot draw kept: no iteration of its run has finished yet");
     std::fs::remove_file(place.path("kept/metrics.jsonl")).unwrap();
     let said = place.run(&["report", "kept"]);
     assert!(said.code == Some(2) && said.error.starts_with("bilevel: cannot read kept/metrics.jsonl: "), "{said:?}");

@@ -41,7 +41,7 @@ fn same(place: &Place, a: &str, b: &str) {
     assert_eq!(metrics(a), metrics(b));
 }
 
-/// Waits until a run has written so many bytes of metrics.
+/// Waits until a run has written this many bytes of metrics.
 fn wait_for_metrics(place: &Place, folder: &str, run: &mut Child) {
     let since = Instant::now();
     let path = place.path(&format!("{folder}/metrics.jsonl"));
@@ -63,7 +63,7 @@ fn a_run_that_was_cut_short_goes_on_to_the_result_of_a_longer_one() {
         run(whole, &a);
         run(cut, &b);
         let said = place.run(&["resume", &b, "--outer", whole]).done();
-        assert!(said.error.starts_with(&format!("going on after iteration {cut} of {whole}\n")), "{said:?}");
+        assert!(said.error.starts_with(&format!("continuing after iteration {cut} of {whole}\n")), "{said:?}");
         assert!(said.out.contains(&format!(": {whole} iterations\n")), "{said:?}");
         same(&place, &a, &b);
     }
@@ -78,7 +78,7 @@ fn a_finished_run_that_is_resumed_says_the_same_again_and_cannot_be_shortened() 
     assert_eq!((said.out.as_str(), place.read("kept/result.json").as_str()), (before.as_str(), before.as_str()));
     place
         .run(&["resume", "kept", "--outer", "5"])
-        .refused("kept has done 20 iterations already, so --outer 5 leaves nothing to do; ask for more than 20");
+        .refused("kept has already done 20 iterations, so --outer 5 leaves nothing to do; ask for more than 20");
 }
 
 #[cfg(unix)]
@@ -93,9 +93,9 @@ fn ctrl_c_leaves_a_run_that_can_be_resumed_and_says_how() {
     let said = Said::new(run.wait_with_output().unwrap());
     assert_eq!((said.code, said.out.as_str()), (Some(130), ""), "{said:?}");
     let last = said.error.lines().last().unwrap_or_default();
-    assert!(said.error.contains("bilevel: stopping; Ctrl-C again ends it now\n"), "{said:?}");
+    assert!(said.error.contains("bilevel: stopping; press Ctrl-C again to stop at once\n"), "{said:?}");
     assert!(last.starts_with("bilevel: stopped after "), "{said:?}");
-    assert!(last.ends_with(" of 20000 iterations; go on with 'bilevel resume b'"), "{said:?}");
+    assert!(last.ends_with(" of 20000 iterations; continue with 'bilevel resume b'"), "{said:?}");
     assert!(!place.path("b/result.json").exists(), "a run that was stopped has no result");
     assert!(place.read("b/report.html").contains("The run is not finished: "), "a run that was stopped has a report");
     place.run(&["resume", "b", "--quiet"]).done();
@@ -140,7 +140,7 @@ fn a_truncated_checkpoint_is_passed_over_or_refused() {
     truncate(&files[1]);
     let said = place.run(&["resume", "b"]).done();
     assert!(
-        said.error.contains("is damaged: ") && said.error.contains("going on after iteration 30 of 40"),
+        said.error.contains("is damaged: ") && said.error.contains("continuing after iteration 30 of 40"),
         "{said:?}"
     );
     same(&place, "a", "b");
@@ -160,7 +160,7 @@ fn a_configuration_changed_by_hand_is_refused_where_it_is_another_run() {
     for (old, new) in [("seed = 0", "seed = 1"), ("rate = 0.005", "rate = 0.006")] {
         place.write("kept/config.toml", &begun.replace(old, new));
         place.run(&["resume", "kept", "--quiet"]).refused(
-            "kept/config.toml was changed after the run began; change it back, or begin a new run with 'bilevel run \
+            "kept/config.toml was changed after the run started; change it back, or start a new run with 'bilevel run \
              kept/config.toml'",
         );
     }
@@ -179,16 +179,16 @@ fn a_run_keeps_its_precision() {
     assert!(place.read("kept/config.toml").contains("precision = \"bf16\""));
     assert!(place.read("kept/report.html").contains("products in bf16"));
     place.run(&["resume", "kept", "--precision", "full", "--quiet"]).refused(
-        "kept was begun with precision bf16 and cannot go on with full, which would be another run; begin that with \
-         'bilevel run kept/config.toml --precision full --out DIR'",
+        "kept was started with precision bf16 and cannot continue with full; start a new run with 'bilevel run \
+         kept/config.toml --precision full --out DIR'",
     );
     place
         .run(&["resume", "kept", "--precision", "half"])
-        .refused("--precision: 'half' is no precision; it is one of full, tf32 and bf16");
+        .refused("--precision: 'half' is not a precision; use full, tf32 or bf16");
     let begun = place.read("kept/config.toml");
     place.write("kept/config.toml", &begun.replace("\"bf16\"", "\"tf32\""));
     place.run(&["resume", "kept", "--quiet"]).refused(
-        "kept/config.toml was changed after the run began; change it back, or begin a new run with 'bilevel run \
+        "kept/config.toml was changed after the run started; change it back, or start a new run with 'bilevel run \
          kept/config.toml'",
     );
     place.write("kept/config.toml", &begun);
@@ -207,13 +207,13 @@ fn without_a_checkpoint_a_run_is_not_begun_again_over_what_it_did() {
     std::fs::remove_dir_all(place.path("kept/checkpoint")).unwrap();
     let refused = |there: &str| {
         place.run(&["resume", "kept"]).refused(&format!(
-            "there is no checkpoint in kept, but {there}; begin again with 'bilevel run kept/config.toml --out DIR'"
+            "there is no checkpoint in kept, but {there}; start again with 'bilevel run kept/config.toml --out DIR'"
         ));
     };
     refused("metrics.jsonl has 10 iterations");
     assert_eq!(place.read("kept/metrics.jsonl"), before);
     std::fs::remove_file(place.path("kept/metrics.jsonl")).unwrap();
-    refused("result.json is there");
+    refused("there is a result.json");
     // Nothing was done yet.
     std::fs::remove_file(place.path("kept/result.json")).unwrap();
     place.run(&["resume", "kept", "--quiet"]).done();
@@ -225,7 +225,7 @@ fn without_a_checkpoint_a_run_is_not_begun_again_over_what_it_did() {
         }
     }
     let said = place.run(&["resume", "kept"]).done();
-    assert!(said.error.starts_with("no checkpoint was finished in 10 iterations; beginning again\n"), "{said:?}");
+    assert!(said.error.starts_with("no checkpoint was finished in 10 iterations; starting again\n"), "{said:?}");
     assert_eq!(timeless(&place.read("kept/metrics.jsonl")), timeless(&before));
 }
 
@@ -235,7 +235,7 @@ fn a_configuration_with_fewer_iterations_than_are_done_is_refused() {
     place.run(&["run", "synth1d", "--outer", "10", "--out", "kept", "--quiet"]).done();
     place.write("kept/config.toml", &place.read("kept/config.toml").replace("iterations = 10", "iterations = 4"));
     place.run(&["resume", "kept"]).refused(
-        "kept has done 10 iterations already, so outer.iterations = 4 in kept/config.toml leaves nothing to do; ask for more \
-         than 10",
+        "kept has already done 10 iterations, so outer.iterations = 4 in kept/config.toml leaves nothing to do; ask \
+         for more than 10",
     );
 }

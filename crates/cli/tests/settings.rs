@@ -78,7 +78,7 @@ fn what_is_wrong_is_said_with_file_line_and_what_would_be_right() {
         ("task.name = \"synth1d\"\ndtype = \"f16\"", "my.toml, line 2: dtype cannot be 'f16'; it can be f32, f64"),
         (
             "task.name = \"digits-l2\"\ndevice = \"gpu\"",
-            "my.toml, line 2: 'gpu' is no device; it is cpu, cuda, cuda:N for the GPU with number N, or auto",
+            "my.toml, line 2: 'gpu' is not a device; use cpu, cuda, cuda:N for GPU number N, or auto",
         ),
         ("task.name = \"digits-l2\"\ndevice = 0", "my.toml, line 2: device takes a string, not the whole number 0"),
         (
@@ -87,8 +87,8 @@ fn what_is_wrong_is_said_with_file_line_and_what_would_be_right() {
         ),
         (
             "task.name = \"digits-l2\"\nprecision = \"bf16\"\ndtype = \"f64\"",
-            "my.toml, line 2: precision is bf16 but must be full where dtype is f64, whose products have one \
-             precision; choose dtype f32",
+            "my.toml, line 2: precision is bf16 but must be full if dtype is f64; choose dtype f32 for other \
+             precisions",
         ),
         ("task.name = \"synth1d\"\nchains = 0", "my.toml, line 2: chains is 0 but must be from 1 to 4096"),
         ("task.name = \"synth1d\"\nchains = [1]", "my.toml, line 2: chains takes a whole number, not an array"),
@@ -239,7 +239,7 @@ fn a_task_has_settings_of_its_own_which_decide_what_else_is_usual() {
     assert_eq!((noisy.method.get("temperature").unwrap(), noisy.task.name()), (&1e-5.into(), "synth1d"));
     assert_ne!(noisy.hash(), set("synth1d", &[]).unwrap().hash());
     let text = toml(&noisy);
-    assert!(text.contains("\n[task]\nname = \"synth1d\"  # 'bilevel list' names them\nnoise = 0.3"), "{text}");
+    assert!(text.contains("\n[task]\nname = \"synth1d\"  # see 'bilevel list'\nnoise = 0.3"), "{text}");
     for (sets, said) in [
         (&["task.nosie=1"][..], "--set task.nosie=1: there is no key 'task.nosie'; did you mean task.noise?"),
         (&["noise=1"], "--set noise=1: there is no key 'noise'; did you mean task.noise?"),

@@ -39,7 +39,7 @@ impl Heavy {
         })
     }
 
-    /// The pieces of a product that a loop can go on with, as [`GemmPlan::pieces`].
+    /// The pieces of a product that a loop can continue with, as [`GemmPlan::pieces`].
     pub fn pieces(&self) -> Option<Pieces> {
         match self {
             Heavy::Gemm(Typed::F32(plan)) => plan.pieces(),

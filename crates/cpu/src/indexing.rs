@@ -79,7 +79,7 @@ pub(crate) unsafe fn gather<T: Number>(
     line: &'static Location<'static>,
 ) -> Result<(), Error> {
     let Rows { batch, n, k, inner } = *rows;
-    // Place of the first bad index, whoever meets it.
+    // Place of the first bad index, on any thread.
     let bad = AtomicUsize::new(FINE);
     let (x, indices, dst) = (Shared(x.cast_mut()), Shared(indices.cast_mut()), Shared(dst));
     let units = batch * k;
@@ -130,7 +130,7 @@ pub(crate) unsafe fn scatter_add<T: Number>(
     line: &'static Location<'static>,
 ) -> Result<(), Error> {
     let Rows { batch, n, k, inner } = *rows;
-    // Place of the first bad index, whoever meets it.
+    // Place of the first bad index, on any thread.
     let bad = AtomicUsize::new(FINE);
     let (updates, indices, dst) = (Shared(updates.cast_mut()), Shared(indices.cast_mut()), Shared(dst));
     // A task owns some batches, or, where there is one, some of the columns: no two add to one element.

@@ -23,7 +23,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Where a place of a program with so many inputs is.
+    /// Where a place of a program with this many inputs is.
     pub fn new(place: Place, inputs: usize) -> Self {
         let region = match place.region {
             Region::Arena => ARENA,
@@ -34,7 +34,7 @@ impl Address {
         Address { region, offset: place.offset }
     }
 
-    /// So many elements further on.
+    /// This many elements further on.
     pub fn advanced(self, elements: isize, dtype: DType) -> Self {
         let offset = self.offset.wrapping_add_signed(elements * dtype.size() as isize);
         Address { offset, ..self }

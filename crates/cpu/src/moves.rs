@@ -5,7 +5,7 @@ use crate::team::Team;
 use bilevel_graph::DType;
 use bilevel_plan::View;
 
-/// Elements worth a task of their own; longer stretches are cut into pieces of so many.
+/// Elements worth a task of their own; longer stretches are cut into pieces of this many.
 const TASK: usize = 1 << 16;
 const MOST_TASKS: usize = 32;
 

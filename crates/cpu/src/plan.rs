@@ -203,7 +203,7 @@ impl Work {
 /// Stretches of fewer elements cost more, by the misses at their starts, than a pass over all elements in order.
 const LONG: usize = 512;
 
-/// How a loop goes on with each piece of its product; `None` where it has to wait for all of it.
+/// How a loop continues with each piece of its product; `None` where it has to wait for all of it.
 fn into_pieces(schedule: &Schedule, g: usize, heavy: &Heavy) -> Option<Cut> {
     let group = &schedule.groups()[g];
     let (domain, product) = (group.domain?, &schedule.nodes[group.product?]);

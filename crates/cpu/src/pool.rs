@@ -16,14 +16,14 @@ impl Pool {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sees to it that a block of so many bytes is there, so that a run need not ask the system for one.
+    /// Sees to it that a block of this many bytes is there, so that a run need not ask the system for one.
     pub fn reserve(&self, bytes: usize) -> Result<()> {
         let block = self.take(bytes)?;
         self.give_back(block);
         Ok(())
     }
 
-    /// A block of at least so many bytes, for one run.
+    /// A block of at least this many bytes, for one run.
     pub fn take(&self, bytes: usize) -> Result<Block> {
         let mut free = self.free();
         if let Some(fits) = free.iter().position(|block| block.bytes() >= bytes) {

@@ -1,4 +1,4 @@
-//! Loops over a single element: a handful of numbers in registers, a nanosecond or two an operation, where a tile kernel
+//! Loops over a single element: a handful of numbers in registers, a nanosecond or two per operation, where a tile kernel
 //! would spend most of its time being called.
 //!
 //! Values are kept as `f64`, which holds every `f32` and `i32` exactly; after each operation they are rounded to their type.

@@ -57,7 +57,7 @@ pub(crate) enum StepKind {
         b: Address,
         c: Address,
         workspace: Address,
-        /// What goes on with every piece of the result.
+        /// What continues with every piece of the result.
         then: Option<Box<TileProgram>>,
     },
     Conv {

@@ -29,12 +29,12 @@ impl CpuStorage {
         buffer.storage().as_any().downcast_ref()
     }
 
-    /// The first byte. Whoever goes through it must hold the buffer.
+    /// The first byte. Users of the pointer must hold the buffer.
     pub fn start(&self) -> *mut u8 {
         self.block.start()
     }
 
-    /// Calls `work(first, length)` for stretches that cover so many bytes, on all threads where there are many.
+    /// Calls `work(first, length)` for stretches that cover this many bytes, on all threads where there are many.
     fn in_parts(&self, bytes: usize, work: impl Fn(usize, usize) + Sync) {
         // Most are single numbers, for which a team is much ado.
         if bytes <= TASK {
@@ -46,7 +46,7 @@ impl CpuStorage {
     }
 
     /// # Safety
-    /// So many bytes must be readable at `from` and writable at `to`, and nobody else may use those at `to`.
+    /// This many bytes must be readable at `from` and writable at `to`, and nobody else may use those at `to`.
     unsafe fn copy(&self, from: *const u8, to: *mut u8, bytes: usize) {
         let (from, to) = (Pointer(from.cast_mut()), Pointer(to));
         // SAFETY: the caller's promise; tasks copy different stretches.

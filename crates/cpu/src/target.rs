@@ -8,7 +8,7 @@ pub(crate) const ALIGN: usize = 64;
 
 /// A result of fewer elements is in the first cache anyway.
 const WORTH: usize = 1 << 12;
-/// So many products are given to threads as wholes.
+/// This many products are given to threads as wholes.
 const MANY: usize = 16;
 
 /// Any CPU.

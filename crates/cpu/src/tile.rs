@@ -8,7 +8,7 @@ use bilevel_plan::Run;
 /// Longest list of strides a view may need.
 pub(crate) const MAX_RUNS: usize = 12;
 
-/// How a place moves while the loop goes on. A tile's pointers are computed without a branch: region + offset + index·size.
+/// How a place moves during the loop. A tile's pointers are computed without a branch: region + offset + index·size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advance {
     /// It stands still.
@@ -70,7 +70,7 @@ pub(crate) struct Sink {
     pub partial: Address,
 }
 
-/// One instruction. `rows` says whether it works on one value a row or on every element.
+/// One instruction. `rows` says whether it works on one value per row or on every element.
 #[derive(Clone, Debug)]
 pub(crate) enum Instruction {
     Unary {
@@ -201,7 +201,7 @@ impl TileProgram {
         }
     }
 
-    /// Runs the loop on one piece of the product it goes on with.
+    /// Runs the loop on one piece of the product it continues with.
     ///
     /// # Safety
     /// As for [`run_task`](Self::run_task); the piece is complete, and its stretches are whole rows.

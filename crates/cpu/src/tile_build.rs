@@ -90,7 +90,7 @@ pub(crate) struct Cut {
     pub row: usize,
     /// Tasks, or pieces of a product.
     pub parts: usize,
-    /// The parts are pieces of the product that the loop goes on with.
+    /// The parts are pieces of the product that the loop continues with.
     pub pieces: bool,
 }
 

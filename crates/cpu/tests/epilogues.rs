@@ -1,4 +1,5 @@
-//! Loops that go on with a product's result: biases, activations, sums of products, softmaxes of batches, updates in place.
+//! Loops that continue with a product's result: biases, activations, sums of products, softmaxes of batches, updates in
+//! place.
 
 mod common;
 

@@ -51,7 +51,7 @@ impl Cache {
         whole.then(|| content.to_vec())
     }
 
-    /// Keeps something under a name. A cache that cannot be written is no error: the next process compiles again.
+    /// Keeps something under a name. A cache that cannot be written is not an error: the next process compiles again.
     pub fn put(&self, key: &str, content: &[u8]) {
         let Some(folder) = &self.folder else { return };
         let write = || -> std::io::Result<()> {

@@ -119,7 +119,7 @@ impl Cuda {
         self.device.peak_bytes()
     }
 
-    /// Counts [`peak_bytes`](Self::peak_bytes) anew: from here on, the most is what is in use now.
+    /// Counts [`peak_bytes`](Self::peak_bytes) again: from here on, the most is what is in use now.
     pub fn forget_peak_bytes(&self) -> Result<()> {
         self.device.forget_peak()
     }

@@ -50,14 +50,14 @@ unsafe impl Send for Function {}
 unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
-/// Memory that runs use in turn. Whoever holds it may put work in the queue.
+/// Memory that runs use in turn. Its holder may put work in the queue.
 #[derive(Default)]
 pub(crate) struct Scratch {
     memory: Option<Memory>,
 }
 
 impl Scratch {
-    /// Memory of at least so many bytes: what is there, or more.
+    /// Memory of at least this many bytes: what is there, or more.
     pub fn reserve(&mut self, device: &Arc<Device>, bytes: usize) -> Result<sys::CUdeviceptr> {
         if self.memory.as_ref().is_none_or(|memory| memory.bytes < bytes) {
             self.memory = None;
@@ -80,7 +80,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Of so many bytes, not cleared.
+    /// Of this many bytes, not cleared.
     pub fn new(device: &Arc<Device>, bytes: usize) -> Result<Self> {
         device.enter()?;
         // SAFETY: the context is current; memory is freed when this is dropped, in the order of the queue.

@@ -129,7 +129,7 @@ mod tests {
     use bilevel_graph::conformance::Dice;
     use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference};
 
-    /// What cuDNN computes, as its documentation has it, through views of arrays.
+    /// What cuDNN computes, as its documentation says, through views of arrays.
     fn computed(form: &Form, given: [&[f64]; 2], out: &mut [f64]) {
         let Geometry { sought, x, w, y, stride, padding, dilation, groups, .. } = &form.geometry;
         let at = |view: &View, i: [usize; 4]| {

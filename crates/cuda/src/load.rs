@@ -1,7 +1,7 @@
 //! Where the driver and the libraries are, and what to say where they are not.
 //!
 //! A library is taken from where the system finds it; else from `CUDA_PATH`, the usual folder, or the NVIDIA packages of the
-//! Python environment that `BILEVEL_CUDA_PYTHON` names, opened by its full path: whoever asks for it by name gets it then.
+//! Python environment that `BILEVEL_CUDA_PYTHON` names, opened by its full path: a later request by name then finds it.
 
 use bilevel_graph::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ fn is_there(library: Missing) -> bool {
     })
 }
 
-/// Folders in which libraries may lie that the system does not know.
+/// Folders outside the library path that may have libraries.
 fn folders() -> Vec<PathBuf> {
     let named = std::env::var_os("CUDA_PATH").map(PathBuf::from);
     let roots = named.into_iter().chain([PathBuf::from("/usr/local/cuda")]);

@@ -174,7 +174,7 @@ impl CudaRun {
             device.wait()?;
             let start = std::time::Instant::now();
             for _ in 0..times {
-                // SAFETY: as in `execute`; what the steps compute is of no use to anybody.
+                // SAFETY: as in `execute`; what the steps compute is not used.
                 unsafe { self.start(step, ready, &bases, 0)? };
             }
             device.wait()?;

@@ -16,7 +16,7 @@ impl Workspace {
         Workspace { start: start.unwrap_or(Place { region: Region::Arena, offset: 0 }), used: 0, most: 0 }
     }
 
-    /// So many bytes.
+    /// This many bytes.
     pub fn take(&mut self, bytes: usize) -> Place {
         let place = Place { offset: self.start.offset + self.used, ..self.start };
         self.used += bytes.next_multiple_of(ALIGN);

@@ -1,4 +1,4 @@
-//! The text of kernels, held to what is stored: whoever changes how kernels are written sees what that changes. Run with
+//! The text of kernels, held to what is stored: a change in how kernels are written shows up here. Run with
 //! `UPDATE_GOLDEN=1` to store what is written now.
 
 use bilevel_cuda::kernel_texts;

@@ -25,7 +25,7 @@ fn arguments() -> Result<Arguments, String> {
             "--inputs" => found.inputs = number("--inputs")?,
             "--threads" => found.threads = number("--threads")?.max(1) as usize,
             "--only" => found.only = Some(value),
-            other => return Err(format!("there is no option {other}; there are --inputs, --only and --threads")),
+            other => return Err(format!("there is no option {other}; the options are --inputs, --only and --threads")),
         }
     }
     Ok(found)

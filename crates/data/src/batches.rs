@@ -57,7 +57,7 @@ struct Order {
 const KEPT: usize = 8;
 
 impl Batches {
-    /// Batches of so many images.
+    /// Batches of this many images.
     pub fn new(set: LabelledImages, size: usize) -> Result<Self> {
         if size == 0 || size > set.count() {
             let reason = format!("batches of {size} were asked for, but there are {} images", set.count());

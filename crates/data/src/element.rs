@@ -53,8 +53,8 @@ impl Element {
         let count = limits.elements(place, &shape, widened)?;
         if bytes.len() != count * self.size() {
             let (expected, found) = (count * self.size(), bytes.len());
-            let how = if found < expected { "it is truncated" } else { "there is something after them" };
-            let reason = format!("declares {expected} bytes of numbers {shape:?} but has {found}: {how}");
+            let how = if found < expected { "it is truncated" } else { "there is something after it" };
+            let reason = format!("declares {expected} bytes for the shape {shape:?} but has {found}: {how}");
             return Err(Error::damaged(place, reason));
         }
         let elements = match self {

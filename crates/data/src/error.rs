@@ -34,7 +34,7 @@ pub enum Error {
         reason: String,
     },
     /// A file that asks for more than the limits allow.
-    #[error("{place} {reason}; raise Limits::{limit} if it is meant to be that large")]
+    #[error("{place} {reason}; raise Limits::{limit} if this size is intended")]
     TooLarge {
         /// The file.
         place: String,

@@ -40,8 +40,8 @@ impl Limits {
         self.bytes.min(packed.saturating_mul(self.expansion).max(ALWAYS_ALLOWED))
     }
 
-    /// The number of elements of a shape, if so many of this size are allowed. An axis of length 0 does not excuse the
-    /// others, because strides are computed from them.
+    /// The number of elements of a shape, if this many of this size are allowed. An axis of length 0 does not excuse
+    /// the others, because strides are computed from them.
     pub(crate) fn elements(&self, place: &str, shape: &[usize], size: usize) -> Result<usize> {
         let count = shape.iter().try_fold(size as u64, |product, length| product.checked_mul((*length).max(1) as u64));
         if count.is_some_and(|bytes| bytes <= self.bytes) {

@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex};
 enum Answer {
     /// With what was asked for.
     Well,
-    /// With so many of the bytes, and then the connection ends.
+    /// With this many of the bytes, and then the connection ends.
     Only(usize),
     /// With all bytes, whatever was asked for.
     All,
-    /// With all bytes, of which only so many come before the connection ends.
+    /// With all bytes, of which only this many come before the connection ends.
     AllButOnly(usize),
     /// With another part than was asked for.
     OtherPart,
@@ -45,7 +45,7 @@ fn serve(file: Vec<u8>, answers: &[Answer]) -> Server {
         for connection in listener.incoming().map_while(Result::ok) {
             let range = request(&connection);
             seen.lock().unwrap().push(range.clone());
-            // A client that hangs up early is no failure of the server.
+            // A client that hangs up early is not a failure of the server.
             let _ = answer(connection, &file, &range, answers.pop_front().unwrap_or(Answer::Well));
         }
     });

@@ -52,7 +52,7 @@ fn idx_files_of_every_type_are_read() {
     assert_eq!((whole(0x0c, &(-7i32).to_be_bytes()), whole(0x0d, &1.5f32.to_be_bytes())), (-7.0, 1.5));
     assert_eq!(whole(0x0e, &0.1f64.to_be_bytes()), 0.1);
     assert!(damaged(idx::read(input([0, 0, 7, 0]))).starts_with("is not an idx file"));
-    assert!(damaged(idx::read(input(idx(8, &[1], &[1, 2])))).ends_with("there is something after them"));
+    assert!(damaged(idx::read(input(idx(8, &[1], &[1, 2])))).ends_with("there is something after it"));
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn a_tar_file_that_is_cut_off_between_two_files_is_refused() {
     let first = tar(&files[..1]).len() - 1024;
     for end in [first, whole.len() - 1024] {
         let found = pictures::read(input(&whole[..end]), &pictures::Settings::default());
-        assert_eq!(damaged(found), "has no end-of-archive mark: it is truncated");
+        assert_eq!(damaged(found), "has no end-of-archive marker: it is truncated");
     }
 }
 

@@ -79,7 +79,8 @@ impl Array {
         Self::full([], value, dtype)
     }
 
-    /// Every element the same; an error where there is no memory for so many. For shapes that come from a user or a file.
+    /// Every element the same; an error where there is no memory for this many. For shapes that come from a user or a
+    /// file.
     ///
     /// ```
     /// use bilevel_graph::{Array, DType};
@@ -105,7 +106,7 @@ impl Array {
     ///
     /// # Panics
     ///
-    /// Where there is no memory for so many elements; [`try_full`](Self::try_full) gives an error instead.
+    /// Where there is no memory for this many elements; [`try_full`](Self::try_full) gives an error instead.
     #[track_caller]
     pub fn full(shape: impl AsRef<[usize]>, value: f64, dtype: DType) -> Self {
         match Self::try_full(shape, value, dtype) {

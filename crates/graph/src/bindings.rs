@@ -101,7 +101,7 @@ impl Bindings {
                 return Err(Error::new(ErrorKind::MissingInput { name }));
             }
         }
-        // What a run that fails leaves behind is no output.
+        // What a run that fails leaves behind is not an output.
         self.ran = false;
         let mut held = 0;
         let refused = self.uses().try_for_each(|(buffer, access)| {

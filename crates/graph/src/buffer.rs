@@ -37,9 +37,9 @@ pub struct Buffer {
 struct Inner {
     meta: Meta,
     id: u64,
-    /// How often it was written; whoever computed something from it can see whether that still holds.
+    /// How often it was written; a result computed from it can tell whether it is still valid.
     version: AtomicU64,
-    /// −1 while somebody writes, else the number of readers.
+    /// −1 while somebody writes, otherwise the number of readers.
     users: AtomicI32,
     /// A run that should have filled it failed.
     failed: AtomicBool,

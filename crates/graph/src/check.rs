@@ -80,7 +80,8 @@ impl<'a> GradientCheck<'a> {
         self
     }
 
-    /// At most so many elements of each gradient are differenced, chosen at random where there are more (64 unless told).
+    /// At most this many elements of each gradient are differenced, chosen at random where there are more (64 by
+    /// default).
     pub fn coordinates(mut self, most: usize) -> Self {
         self.coordinates = most;
         self

@@ -1,4 +1,4 @@
-//! Programs for people to read: a text form with one operation a line, and a Graphviz drawing.
+//! Programs for people to read: a text form with one operation per line, and a Graphviz drawing.
 
 use crate::Precision;
 use crate::op::{ConvDims, DotDims, Op};

@@ -197,7 +197,7 @@ impl fmt::Display for Error {
                  loss from one Graph and keep it alive until the program is built"
             )?,
             ErrorKind::UnknownName { name, known } => {
-                write!(f, "there is nothing named '{name}'; known names: {}", known.join(", "))?
+                write!(f, "there is nothing named '{name}'; the names are: {}", known.join(", "))?
             }
             ErrorKind::DuplicateName { name } => write!(f, "the name '{name}' is taken; give each its own")?,
             ErrorKind::MissingInput { name } => write!(f, "input '{name}' was never set; set it before the run")?,
@@ -219,8 +219,8 @@ impl fmt::Display for Error {
             }
             ErrorKind::StepTooLarge { step } => write!(
                 f,
-                "the program reads its step number, which is an i32 and cannot be {step}; run steps below 2147483648, or \
-                 begin to count from 0 again"
+                "the program reads its step number, which is an i32 and cannot be {step}; run steps below 2147483648, \
+                 or start counting from 0 again"
             )?,
             ErrorKind::IndexOutOfRange { operation, index, limit } => {
                 write!(f, "{operation}: index {index} is not in 0..{limit}; check the labels or indices given")?
@@ -237,9 +237,9 @@ impl fmt::Display for Error {
                 f,
                 "the buffer for '{name}' is bound to '{other}' already, and the program writes one of them; give each its own"
             )?,
-            ErrorKind::BufferBusy => f.write_str(
-                "a buffer is in use by another run; wait for that run, or give each run buffers of its own",
-            )?,
+            ErrorKind::BufferBusy => {
+                f.write_str("a buffer is in use by another run; wait for that run, or give each run its own buffers")?
+            }
             ErrorKind::RunFailed => {
                 f.write_str("the run that should have filled this buffer failed; run it again first")?
             }
@@ -247,7 +247,7 @@ impl fmt::Display for Error {
                 write!(f, "{needed} bytes of memory are needed")?;
                 match free {
                     Some(free) => write!(f, " and {free} are free; use smaller batches or fewer parameters")?,
-                    None => f.write_str(", more than there are; use smaller batches or fewer parameters")?,
+                    None => f.write_str(", more than there are in total; use smaller batches or fewer parameters")?,
                 }
             }
             ErrorKind::InvalidProgram { reason } => {
@@ -255,7 +255,7 @@ impl fmt::Display for Error {
             }
             ErrorKind::Planning { reason } => write!(
                 f,
-                "the program could not be planned: {reason}; this is a mistake of the executor, please report it with the \
+                "the program could not be planned: {reason}; this is a bug in the executor; please report it with the \
                  program's text form"
             )?,
             ErrorKind::Unsupported { what } => write!(f, "not supported: {what}")?,

@@ -10,7 +10,7 @@ use std::str::FromStr;
 ///
 /// y = Σₖ round(aₖ)·round(bₖ)
 ///
-/// where sums, results and everything that is no product stay 32-bit floats. A rounded operand is the nearest number
+/// where sums, results and everything that is not a product stay 32-bit floats. A rounded operand is the nearest number
 /// with p binary digits, and of two equally near ones the one whose last digit is 0. It has the exponents of 32-bit
 /// floats: a number that is too large becomes infinite, infinities and NaN stay what they are, and numbers below 2⁻¹²⁶
 /// lie on the grid of those just above. So every other operand is off by at most 2⁻ᵖ of itself
@@ -101,7 +101,7 @@ impl FromStr for Precision {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Precision::ALL.into_iter().find(|precision| precision.name() == name);
-        known.ok_or_else(|| format!("'{name}' is no precision; it is one of full, tf32 and bf16"))
+        known.ok_or_else(|| format!("'{name}' is not a precision; use full, tf32 or bf16"))
     }
 }
 
@@ -183,6 +183,6 @@ mod tests {
         for precision in Precision::ALL {
             assert_eq!(precision.to_string().parse(), Ok(precision));
         }
-        assert_eq!("fp8".parse::<Precision>().unwrap_err(), "'fp8' is no precision; it is one of full, tf32 and bf16");
+        assert_eq!("fp8".parse::<Precision>().unwrap_err(), "'fp8' is not a precision; use full, tf32 or bf16");
     }
 }

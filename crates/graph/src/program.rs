@@ -246,7 +246,7 @@ impl ProgramBuilder<'_> {
             {
                 let operands = vec![(meta.dtype, meta.shape.clone())];
                 let reason =
-                    "an input of this name is the number of the loop step, an i32 scalar; name yours otherwise";
+                    "an input of this name is the number of the loop step, an i32 scalar; use another name for yours";
                 let kind = ErrorKind::Operation { operation: STEP.into(), operands, reason: reason.into() };
                 return Err(Error::new(kind).at(nodes[*node].location));
             }

@@ -5,8 +5,8 @@
 //! can give the same bits. This is the specification; an executor may compute it in any other order of elements.
 //!
 //! Element i of a draw with key (k₀, k₁), counter c and stream s is read from the block
-//! philox([b mod 2³², b ÷ 2³², c, s], [k₀, k₁]) of four 32-bit words: b = i ÷ 4 for f32 and bits, one word an element;
-//! b = i ÷ 2 for f64, two words an element, low word first.
+//! philox([b mod 2³², b ÷ 2³², c, s], [k₀, k₁]) of four 32-bit words: b = i ÷ 4 for f32 and bits, one word per element;
+//! b = i ÷ 2 for f64, two words per element, low word first.
 
 /// The multipliers of the two halves of a round.
 pub const MULTIPLIERS: [u32; 2] = [0xD2511F53, 0xCD9E8D57];

@@ -1,5 +1,5 @@
 //! The reference executor: every operation in the most obvious way, one element at a time. It is what faster executors are
-//! tested against, and what the gradient checker uses unless told otherwise.
+//! tested against, and what the gradient checker uses by default.
 
 use crate::graph::{Graph, with_graph};
 use crate::op::Op;
@@ -65,7 +65,7 @@ impl Executor for Reference {
     }
 }
 
-/// The elements of a buffer. A lock makes every use sound, whoever holds the buffer.
+/// The elements of a buffer. A lock makes every use sound.
 struct Bytes(RwLock<Vec<u8>>);
 
 impl Bytes {
@@ -136,7 +136,7 @@ pub(crate) fn input_name(tensor: Tensor) -> Result<String> {
     });
     name.flatten().ok_or_else(|| {
         let operands = vec![(tensor.dtype(), tensor.shape())];
-        let reason = "only an input can be given a value; this tensor is computed".into();
+        let reason = "only an input can be given a value, but this tensor is computed".into();
         Error::new(ErrorKind::Operation { operation: "evaluate".into(), operands, reason })
     })
 }

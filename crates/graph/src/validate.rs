@@ -65,7 +65,7 @@ impl Program {
         for port in &self.inputs {
             let number = self.check_port("input", port)?;
             if !matches!(self.nodes[number].op, Op::Input(_)) {
-                return invalid(format!("input '{}' stands for operation {number}, which is no input", port.name));
+                return invalid(format!("input '{}' stands for operation {number}, which is not an input", port.name));
             }
             if std::mem::replace(&mut named[number], true) {
                 return invalid(format!("input '{}' stands for an operation that another input stands for", port.name));
@@ -79,7 +79,7 @@ impl Program {
         match self.step.map(|number| (number, self.inputs.get(number))) {
             Some((number, None)) => invalid(format!("input {number} should hold the loop step and does not exist")),
             Some((_, Some(port))) if port.meta.dtype != DType::I32 || !port.meta.shape.is_empty() => {
-                invalid(format!("input '{}' should hold the loop step and is no i32 scalar", port.name))
+                invalid(format!("input '{}' should hold the loop step but is not an i32 scalar", port.name))
             }
             _ => Ok(()),
         }

@@ -42,7 +42,7 @@ pub struct BatchNorm<T> {
 }
 
 impl BatchNorm<Variable> {
-    /// For so many channels, with gain 1, bias 0 and no running statistics.
+    /// For this many channels, with gain 1, bias 0 and no running statistics.
     pub fn new(channels: usize) -> Self {
         let at = |value| Variable::constant([channels], value);
         BatchNorm { weight: at(1.0), bias: at(0.0), running_mean: None, running_var: None, eps: 1e-5, momentum: 0.1 }

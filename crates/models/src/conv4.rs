@@ -67,7 +67,11 @@ impl Conv4Config {
         let name = "Conv4";
         let named = [("image height", height), ("image width", width_of_image), ("channels", channels)];
         sizes(name, &[&named[..], &[("width", width), ("classes", classes)]].concat())?;
-        require(name, height.min(width_of_image) >= 16, || "images must be at least 16×16, for four halvings".into())?;
+        require(name, height.min(width_of_image) >= 16, || {
+            "images must be at least 16×16, so that they can be halved \
+             four times"
+                .into()
+        })?;
         let layer = |inputs: usize| Layer {
             conv: Conv::new(glorot_uniform([width, inputs, 3, 3], 9 * inputs, 9 * width), Padding::Each(1)),
             norm: normalised.then(|| BatchNorm::new(width)),

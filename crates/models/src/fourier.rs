@@ -54,7 +54,7 @@ impl FourierMlpConfig {
     /// # Errors
     ///
     /// Where a size is 0, there are so many frequencies that a machine should draw them for every run, or the deviation
-    /// is no number.
+    /// is not a number.
     pub fn build(&self) -> Result<FourierMlp<Variable>> {
         let name = "Fourier-feature MLP";
         sizes(

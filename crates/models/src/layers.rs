@@ -40,7 +40,7 @@ impl Linear<Tensor> {
 /// Zeros around an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Padding {
-    /// So many on every side, as PyTorch has it.
+    /// This many on every side, as in PyTorch.
     Each(usize),
     /// As many as make the output as large as the image divided by the stride, rounded up; where their number is odd, the
     /// extra one comes after. This is "SAME" in TensorFlow and JAX, and differs from PyTorch's padding where the stride is

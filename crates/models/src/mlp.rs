@@ -50,7 +50,7 @@ impl MlpConfig {
     /// Where there are fewer than two widths, or one is 0.
     pub fn build(&self) -> Result<Mlp<Variable>> {
         let name = "MLP";
-        require(name, self.widths.len() >= 2, || "it needs at least the widths of input and output".into())?;
+        require(name, self.widths.len() >= 2, || "it needs at least the widths of the input and the output".into())?;
         self.widths.iter().try_for_each(|&width| fits(name, "a width", width))?;
         let weight = |i: usize, o: usize| match self.activation {
             Activation::Tanh | Activation::Sigmoid => glorot_uniform([i, o], i, o),

@@ -49,7 +49,7 @@ impl NerfConfig {
     ///
     /// # Errors
     ///
-    /// Where a size is 0 or the highest frequency is no number.
+    /// Where a size is 0 or the highest frequency is not a number.
     pub fn build(&self) -> Result<Nerf<Variable>> {
         let NerfConfig { bands, highest, layers, width } = *self;
         let name = "NeRF";

@@ -18,7 +18,8 @@ use crate::siren::Siren;
 use bilevel::Variable;
 use bilevel_graph::{Tensor, Tree, nn};
 
-/// The same leaves for so many tasks: an axis in front of each, to be started at one network's leaves by [`same_for_tasks`].
+/// The same leaves for this many tasks: an axis in front of each, to be started at one network's leaves by
+/// [`same_for_tasks`].
 ///
 /// ```
 /// use bilevel_models::{for_tasks, logistic};
@@ -29,7 +30,7 @@ pub fn for_tasks<S: Tree<Leaf = Variable>>(model: &S, tasks: usize) -> S::With<V
     model.map(|leaf| Variable::constant([&[tasks], leaf.shape()].concat(), 0.0))
 }
 
-/// One network's leaves as those of so many tasks, all alike: where MAML's tasks start.
+/// One network's leaves as those of this many tasks, all alike: where MAML's tasks start.
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph};

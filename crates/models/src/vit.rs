@@ -147,7 +147,7 @@ impl VitConfig {
         let tiled = height.is_multiple_of(patch) && image_width.is_multiple_of(patch);
         require(name, tiled, || format!("patches of {patch}×{patch} do not tile {height}×{image_width} images"))?;
         require(name, width.is_multiple_of(heads), || {
-            format!("{heads} heads do not share a width of {width} equally")
+            format!("a width of {width} cannot be divided among {heads} heads")
         })?;
         let tokens = 1 + (height / patch) * (image_width / patch);
         let fan = channels * patch * patch;

@@ -20,7 +20,7 @@ const BATCHES_SEEN: &str = "num_batches_tracked";
 /// let model = config.build()?;
 /// let path = std::env::temp_dir().join(format!("bilevel-weights-{}.safetensors", std::process::id()));
 ///
-/// // Written with timm's names, which are the model's own; read for other classes, whose head starts afresh.
+/// // Written with timm's names, which are the model's own; read for other classes, whose head starts from scratch.
 /// let values = model.map(|leaf| Array::zeros(leaf.shape(), bilevel::DType::F32));
 /// Weights::of(&model).save(&values, &path)?;
 /// let other = VitConfig { classes: 7, ..config }.build()?;

@@ -46,18 +46,22 @@ fn configs_that_make_no_model_say_why() {
     let error = VitConfig { image: [224, 230], ..vit.clone() }.build().err();
     assert_eq!(said(error), "ViT: patches of 16×16 do not tile 224×230 images");
     let error = VitConfig { heads: 7, ..vit.clone() }.build().err();
-    assert_eq!(said(error), "ViT: 7 heads do not share a width of 768 equally");
+    assert_eq!(said(error), "ViT: a width of 768 cannot be divided among 7 heads");
     assert_eq!(said(VitConfig { patch: 0, ..vit }.build().err()), "ViT: patch is 0; it must be between 1 and 2^20");
     let error = WideResNetConfig::new(20, 4, 10).build().err();
     assert_eq!(said(error), "Wide-ResNet: a depth of 20 is not 6·n + 4; take 10, 16, 22, 28 or more");
     let error = Conv4Config { image: [28, 15], ..Conv4Config::default() }.build().err();
-    assert_eq!(said(error), "Conv4: images must be at least 16×16, for four halvings");
+    assert_eq!(said(error), "Conv4: images must be at least 16×16, so that they can be halved four times");
     let error = AlexNetConfig { image: [7, 7], ..AlexNetConfig::for_32x32(10) }.build().err();
     assert_eq!(said(error), "AlexNet: convolution 1 leaves nothing of 1×1 images");
     let stuck = LayerConfig { stride: 0, ..LayerConfig::same(4, 3, false) };
     let error = AlexNetConfig { features: vec![stuck], ..AlexNetConfig::for_32x32(10) }.build().err();
     assert_eq!(said(error), "AlexNet: a stride is 0; it must be between 1 and 2^20");
-    assert_eq!(said(MlpConfig::relu([3]).build().err()), "MLP: it needs at least the widths of input and output");
+    assert_eq!(
+        said(MlpConfig::relu([3]).build().err()),
+        "MLP: it needs at least the widths of the input and the \
+         output"
+    );
     assert_eq!(said(MlpConfig::relu([3, 0]).build().err()), "MLP: a width is 0; it must be between 1 and 2^31");
     assert!(logistic(0, 3).is_err());
     let error = SirenConfig { frequency: 0.0, ..SirenConfig::default() }.build().err();

@@ -66,7 +66,7 @@ fn timm_vit(s: &Sizes) -> Vec<(String, Vec<usize>)> {
     all
 }
 
-/// As a file has it: the numbers of a `[rows, columns]` matrix are row + column/100.
+/// As in a file: the numbers of a `[rows, columns]` matrix are row + column/100.
 fn of_file(shape: &[usize]) -> Array {
     let columns = shape.last().copied().unwrap_or(1);
     let value = |i: usize| (i / columns) as f64 + (i % columns) as f64 / 100.0;

@@ -1,4 +1,5 @@
-//! Which loops go on with a product's result while it is still in cache, or in the registers of the kernel that makes it.
+//! Which loops continue with a product's result while it is still in cache, or in the registers of the kernel that
+//! makes it.
 //!
 //! The loop that adds a bias and applies a tanh, or adds another product, becomes one group with the product; the group
 //! begins with the product, and the loop reads each element of it as a value of its own. So C = A·B + C₀ is such a group too.

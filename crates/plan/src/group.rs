@@ -1,7 +1,7 @@
 //! Groups: what an executor runs in one go, either a fused loop or one larger operation.
 //!
 //! A loop runs over n elements in row-major order. Where it contains a reduction over trailing axes, the n elements are
-//! rows of l, and its members are of three kinds: `Full` (n values), `Row` (n/l values, one a row: what a row reduction gives,
+//! rows of l, and its members are of three kinds: `Full` (n values), `Row` (n/l values, one per row: what a row reduction gives,
 //! and what is computed from that), and `Sink` (a reduction over other axes, added up in memory and complete only after
 //! the loop). So a softmax, a layer norm or a cross entropy, forward or backward, is one pass over memory.
 
@@ -31,9 +31,9 @@ pub struct Group {
     pub members: Vec<usize>,
     /// What a loop runs over; `None` for a single operation, the only member.
     pub domain: Option<Domain>,
-    /// The matrix product that a loop goes on with: its first member, with the role [`Role::Full`]. The others see each
-    /// element of its result as it lies in memory, and nobody in the group reads it in another way. An executor may apply the
-    /// loop to every part of the result that is complete, or run it after the product.
+    /// The matrix product that a loop continues with: its first member, with the role [`Role::Full`]. The others see
+    /// each element of its result as it lies in memory, and nobody in the group reads it in another way. An executor
+    /// may apply the loop to every part of the result that is complete, or run it after the product.
     pub product: Option<usize>,
     /// The same in every step of the program's loop.
     pub invariant: bool,

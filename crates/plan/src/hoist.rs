@@ -13,7 +13,7 @@ use crate::node::{Elementwise, Kind};
 use crate::target::Target;
 use bilevel_graph::{BinaryOp, UnaryOp};
 
-/// Results of at most so many elements cost nothing to keep.
+/// Results of at most this many elements cost nothing to keep.
 const SMALL: usize = 64;
 
 /// Marks as invariant only what is computed before the steps.

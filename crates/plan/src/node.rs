@@ -65,7 +65,7 @@ pub enum Elementwise {
     Unary(UnaryOp),
     /// A function of two numbers.
     Binary(BinaryOp),
-    /// The second operand where the first is not 0, else the third.
+    /// The second operand where the first is not 0, otherwise the third.
     Select,
     /// The operand as another type.
     Convert(DType),

@@ -178,7 +178,7 @@ mod tests {
     use crate::target::Limits;
     use bilevel_graph::{DType, Graph};
 
-    /// One that gathers loops of at most so many elements.
+    /// One that gathers loops of at most this many elements.
     struct Machine(usize);
     impl Target for Machine {
         fn limits(&self) -> Limits {

@@ -1,5 +1,5 @@
-//! In which order groups run, where several could: those that free more memory than they take at once, else the one whose
-//! work was written first.
+//! In which order groups run, where several could: those that free more memory than they take at once, otherwise the
+//! one whose work was written first.
 //!
 //! A gradient is written in one piece, and what uses it behind it. Run as written, the gradients of all leaves would lie in
 //! memory before the first is used; used as soon as they are there, one of them does.

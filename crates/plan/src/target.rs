@@ -54,16 +54,16 @@ pub struct Limits {
     pub row: usize,
     /// Most operations merged into one loop.
     pub members: usize,
-    /// Loops over at most so many elements are merged even when unrelated, because starting one is what they cost.
+    /// Loops over at most this many elements are merged even when unrelated, because starting one is what they cost.
     pub together: usize,
-    /// In loops over at most so many elements, every member is complete before the next begins, so that a draw can read a
-    /// key computed in the same loop. 0 where members advance element by element.
+    /// In loops over at most this many elements, every member is complete before the next begins, so that a draw can
+    /// read a key computed in the same loop. 0 where members advance element by element.
     pub in_turn: usize,
     /// Most axes of a view, neighbours that one stride serves counted as one.
     pub axes: usize,
-    /// Places in memory are multiples of so many bytes.
+    /// Places in memory are multiples of this many bytes.
     pub alignment: usize,
-    /// For so many groups after its last reader, the place of a value is not given to another one: groups that do not depend on
-    /// each other can then run side by side. 0 where groups run in turn.
+    /// For this many groups after its last reader, the place of a value is not given to another one: groups that do not
+    /// depend on each other can then run side by side. 0 where groups run in turn.
     pub slack: usize,
 }

@@ -32,7 +32,7 @@ pub fn sample() -> Report {
         sections: vec![
             Section::Text { title: String::new(), text: intro.into() },
             Section::Warnings(vec![
-                "Seed 3 met a loss that was not finite at iteration 212 and went on with half the step size.".into(),
+                "Seed 3 met a loss that was not finite at iteration 212 and continued with half the step size.".into(),
                 "`λ.bias` cannot influence the trained parameters: its mixed product is structurally zero.".into(),
             ]),
             Section::Plot(losses()),

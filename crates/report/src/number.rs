@@ -34,7 +34,7 @@ pub(crate) fn exponent(value: f64) -> i32 {
     format!("{:e}", value.abs()).split_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0)
 }
 
-/// With so many decimals and a comma between thousands.
+/// With this many decimals and a comma between thousands.
 pub(crate) fn fixed(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());
     let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));

@@ -13,7 +13,7 @@ const TITLE: f64 = 17.0;
 const NAME: f64 = 13.0;
 const NUMBER: f64 = 12.0;
 const GAP: f64 = 16.0;
-/// Colours are told apart in so many steps.
+/// Colours are told apart in this many steps.
 const STEPS: f64 = 250.0;
 /// Larger matrices are drawn as means over blocks.
 const MOST_CELLS: usize = 64;

@@ -109,7 +109,7 @@ impl Setting {
     /// On a page on a small screen.
     pub const PAGE_NARROW: Setting = Setting { width: 360.0, alone: false };
 
-    /// Alone, drawn with so many pixels: on few of them the letters of the wide layout could not be read.
+    /// Alone, drawn with this many pixels: on few of them the letters of the wide layout could not be read.
     pub fn alone(width_px: u32) -> Setting {
         if width_px < 520 { Self::ALONE_NARROW } else { Self::ALONE }
     }

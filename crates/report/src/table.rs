@@ -96,7 +96,7 @@ impl Table {
         out
     }
 
-    /// Aligned for a terminal of so many columns. Where it is too narrow, cells of the widest columns are
+    /// Aligned for a terminal of this many columns. Where it is too narrow, cells of the widest columns are
     /// shortened, those of words first.
     ///
     /// ```

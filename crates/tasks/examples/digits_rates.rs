@@ -8,7 +8,10 @@ fn main() -> Result<()> {
     let registry = Registry::everything();
     // Splits 101 to 105, which are not among those the study shows.
     let (plan, place) = (Plan { seed: 100, ..Plan::new(&registry) }, Place::new(&registry, Cpu::with_threads(1)));
-    println!("mean validation loss, trained afresh, on splits 101 to 105\n\nmethod              rate  validation loss");
+    println!(
+        "mean validation loss, trained from scratch, on splits 101 to 105\n\nmethod              rate  validation \
+         loss"
+    );
     for rate in [0.01, 0.02, 0.05, 0.1, 0.2, 0.5] {
         let study = DigitsStudy { methods: METHODS.map(|method| Setting { rate, ..method }) };
         let found = in_memory(&study, &plan, &place)?;

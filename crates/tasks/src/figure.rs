@@ -5,7 +5,7 @@ use bilevel_report::{Axis, Curve, Plot};
 /// A curve: its name and its points.
 pub type Series = (String, Vec<(f64, f64)>);
 
-/// Curves of at most so many points get a dot at each.
+/// Curves of at most this many points get a dot at each.
 const FEW: usize = 12;
 /// An axis whose numbers are all positive and differ by this factor is logarithmic.
 const WIDE: f64 = 50.0;

@@ -1,4 +1,4 @@
-//! The price list: what a run costs, in gradients, so that methods are compared at equal cost on any hardware.
+//! The price list: the cost of a run in gradients, so that methods are compared at equal cost on any hardware.
 //!
 //! | | price |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | a reverse pass over ⟨∇θL_T, v⟩, which gives H·v, vᵀ·C, or both at once | 2 |
 //! | a loss without a derivative | ½ |
 //!
-//! The same prices hold for all methods. What differs is whether a method can use H·v and vᵀ·C of one pass: the Langevin
+//! The same prices hold for all methods. Methods differ in whether they can use H·v and vᵀ·C of one pass: the Langevin
 //! adjoint, reverse and forward mode need both at the same point along the same v; a linear solve needs many H·v and then
 //! one vᵀ·C along the solution, which is a pass of its own.
 
@@ -16,7 +16,7 @@ use bilevel::{AnyMethod, Method, Oracles};
 /// How a method's second-order products share reverse passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passes {
-    /// H·v and vᵀ·C come out of one pass.
+    /// H·v and vᵀ·C come from one pass.
     Shared,
     /// Each product is a pass of its own.
     Separate,

@@ -1,4 +1,4 @@
-//! All tasks, studies, methods and optimizers that a command knows, as a value: whoever has their own adds them.
+//! All tasks, studies, methods and optimizers that a command knows, as a value: users add their own.
 
 use crate::price::Passes;
 use crate::task::schema_of;
@@ -18,7 +18,7 @@ type Read<T> = Arc<dyn Fn(&Settings) -> Result<Box<T>> + Send + Sync>;
 pub struct KnownTask {
     /// Its name.
     pub name: &'static str,
-    /// What is learned, in one line.
+    /// A summary, in one line.
     pub summary: &'static str,
     usual: fn() -> Box<dyn AnyTask>,
     read: fn(&Settings) -> Result<Box<dyn AnyTask>>,
@@ -40,7 +40,7 @@ impl KnownTask {
 /// A method that is known.
 #[derive(Clone)]
 pub struct KnownMethod {
-    /// What a person choosing it wants to know.
+    /// What to know when choosing it.
     pub info: MethodInfo,
     /// How its second-order products are priced.
     pub passes: Passes,
@@ -51,12 +51,12 @@ pub struct KnownMethod {
 }
 
 impl KnownMethod {
-    /// Its usual settings, whatever the task.
+    /// Its default settings for any task.
     pub fn usual(&self) -> &Settings {
         &self.usual
     }
 
-    /// What a setting of its own means; empty for those of the library's methods.
+    /// The meaning of one of its own settings; empty for those of the library's methods.
     pub fn meaning(&self, key: &str) -> &str {
         self.meanings.iter().find(|(known, _)| known == key).map_or("", |(_, meaning)| meaning)
     }
@@ -78,7 +78,7 @@ impl KnownOptimizer {
     }
 }
 
-/// What a command knows.
+/// Everything that a command knows.
 ///
 /// ```
 /// use bilevel_tasks::Registry;
@@ -171,7 +171,8 @@ impl Registry {
         self
     }
 
-    /// With one more method; `info` says when to choose it. The doc comments of its fields say what its settings mean.
+    /// With one more method; `info` says when to choose it. The doc comments of its fields are the meanings of its
+    /// settings.
     pub fn method<M>(mut self, info: MethodInfo) -> Self
     where
         M: Method + Default + Serialize + DeserializeOwned + JsonSchema + 'static,
@@ -294,14 +295,11 @@ impl Registry {
 
 fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Error {
     let known: Vec<&str> = known.collect();
+    let plural = if let Some(stem) = what.strip_suffix('y') { format!("{stem}ies") } else { format!("{what}s") };
     let reason = match bilevel::nearest(name, known.iter().copied()) {
         Some(near) => format!("there is no {what} '{name}'; did you mean {near}?"),
-        None if known.is_empty() => format!("there is no {what} '{name}', nor any other"),
-        None => {
-            let plural =
-                if let Some(stem) = what.strip_suffix('y') { format!("{stem}ies") } else { format!("{what}s") };
-            format!("there is no {what} '{name}'; the {plural} are {}", known.join(", "))
-        }
+        None if known.is_empty() => format!("there is no {what} '{name}'; there are no {plural}"),
+        None => format!("there is no {what} '{name}'; the {plural} are {}", known.join(", ")),
     };
     Error::Problem { reason }
 }

@@ -1,4 +1,4 @@
-//! One line of a table: what the paper printed, what a reference gives, what came out, and what it cost.
+//! One line of a table: the paper's number, a reference, our result, and its cost.
 
 use bilevel_report::{Column, Table};
 use serde::Serialize;
@@ -10,16 +10,16 @@ pub enum Verdict {
     Reproduced,
     /// It does not, and why.
     NotReproduced(String),
-    /// It is closer to the truth, or cheaper, than what the paper printed or claims for its own method.
+    /// It is closer to the truth, or cheaper, than the paper prints or claims for its own method.
     Better,
-    /// There is no number to hold it against.
+    /// There is not a number to compare it with.
     NotClaimed,
     /// The method does not apply here, or costs too much, and why.
     NotRun(String),
 }
 
 impl Verdict {
-    /// `Reproduced` where the condition holds, else the reason.
+    /// `Reproduced` where the condition holds, otherwise the reason.
     pub fn when(holds: bool, why: impl Into<String>) -> Self {
         if holds { Verdict::Reproduced } else { Verdict::NotReproduced(why.into()) }
     }
@@ -60,36 +60,36 @@ impl Verdict {
     }
 }
 
-/// A number of a study beside the numbers it is held against.
+/// A number of a study beside the numbers it is compared with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Name of the study.
     pub study: String,
     /// The method, as the paper calls it.
     pub method: String,
-    /// What distinguishes this run: inner iterations, temperature, start.
+    /// The setting that distinguishes this run: inner iterations, temperature, start.
     pub setting: String,
-    /// What was measured.
+    /// The quantity that was measured.
     pub metric: String,
-    /// What the paper printed.
+    /// The paper's number.
     pub paper: Option<f64>,
-    /// What an independent program or the protocol is known to give, or the truth where it is known.
+    /// The number that an independent program or the protocol is known to give, or the truth where it is known.
     pub reference: Option<f64>,
-    /// What came out; the mean where there are several seeds, and nothing where no run arrived.
+    /// Our result; the mean if there are several seeds, and nothing if no run converged.
     pub ours: Option<f64>,
     /// Standard deviation over the seeds.
     pub spread: Option<f64>,
     /// Runs it was taken over.
     pub seeds: u32,
-    /// What one of them cost, in gradients.
+    /// The cost of one of them, in gradients.
     pub cost: Option<f64>,
-    /// What one of them took, in seconds; not in the file of rows, which no machine decides.
+    /// The time of one of them, in seconds; not in the file of rows, which is the same on every machine.
     pub seconds: Option<f64>,
     /// Whether it agrees.
     pub verdict: Verdict,
 }
 
-/// A row as a file has it.
+/// A row as in a file.
 #[derive(Serialize)]
 struct Written<'a> {
     study: &'a str,
@@ -107,7 +107,7 @@ struct Written<'a> {
 }
 
 impl Row {
-    /// A row of one run with no numbers to hold it against yet.
+    /// A row of one run with no numbers to compare it with yet.
     pub fn new(study: impl Into<String>, method: impl Into<String>, metric: impl Into<String>, ours: f64) -> Self {
         Row {
             study: study.into(),
@@ -125,7 +125,7 @@ impl Row {
         }
     }
 
-    /// With what distinguishes the run.
+    /// With the setting that distinguishes the run.
     pub fn setting(mut self, setting: impl Into<String>) -> Self {
         self.setting = setting.into();
         self
@@ -143,13 +143,13 @@ impl Row {
         self
     }
 
-    /// With what a run cost, in gradients.
+    /// With the cost of a run, in gradients.
     pub fn cost(mut self, cost: impl Into<Option<f64>>) -> Self {
         self.cost = cost.into().filter(|cost| cost.is_finite());
         self
     }
 
-    /// With what a run took, in seconds.
+    /// With the time of a run, in seconds.
     pub fn took(mut self, seconds: impl Into<Option<f64>>) -> Self {
         self.seconds = seconds.into().filter(|seconds| seconds.is_finite());
         self
@@ -161,8 +161,8 @@ impl Row {
         self
     }
 
-    /// With the verdict, once numbers and spread are known. A mean whose standard error is half of what it is held against
-    /// agrees with anything, and so with nothing: it is not called reproduced.
+    /// With the verdict, once numbers and spread are known. A mean whose standard error is half of what it is compared
+    /// with agrees with anything, and so with nothing: it is not called reproduced.
     ///
     /// ```
     /// use bilevel_tasks::{Row, Verdict};
@@ -181,7 +181,7 @@ impl Row {
         self
     }
 
-    /// The row as one line of JSON: the same for the same study, whatever the machine.
+    /// The row as one line of JSON: the same for the same study on every machine.
     ///
     /// ```
     /// let row = bilevel_tasks::Row::new("synth1d", "RMD", "lambda", 0.736).paper(0.736);
@@ -208,7 +208,7 @@ impl Row {
     }
 }
 
-/// Four decimals for what is of the size of 1, whole numbers for counts, powers of ten for the very small.
+/// Four decimals for numbers around 1, whole numbers for counts, powers of ten for very small numbers.
 fn number(n: Option<f64>) -> String {
     match n {
         None => "–".into(),
@@ -218,7 +218,7 @@ fn number(n: Option<f64>) -> String {
     }
 }
 
-/// Rows as a table, and the numbered reasons of what does not agree. Columns in which nothing stands are left out.
+/// Rows as a table, and numbered reasons for those that do not agree. Empty columns are left out.
 ///
 /// ```
 /// let rows = [bilevel_tasks::Row::new("synth1d", "RMD", "λ", 0.736).paper(0.736)];

@@ -27,7 +27,7 @@ pub struct Ends {
     pub theta: Vec<f64>,
     /// Runs that were given up because something was no longer finite or grew beyond reason.
     pub diverged: u32,
-    /// What a run that arrived cost, in gradients; nothing where none did.
+    /// The cost of a run that converged, in gradients; nothing if none did.
     pub cost: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! The settings of a task, a method or an optimizer: a table with a name in it, as a configuration file has it.
+//! The settings of a task, a method or an optimizer: a table with a name in it, as in a configuration file.
 
 use bilevel::{AnyMethod, Error, Result};
 use serde::de::DeserializeOwned;
@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 pub struct Settings(Map<String, Value>);
 
 impl Settings {
-    /// These settings under a name; what is not a struct has none.
+    /// These settings under a name; anything but a struct has no settings.
     pub fn new(name: &str, settings: &impl Serialize) -> Self {
         let mut table = Map::new();
         table.insert("name".into(), name.into());

@@ -3,7 +3,7 @@
 use crate::statistics::mean_sd;
 use serde_json::{Value, json};
 
-/// Mean and standard deviation of so many values.
+/// Mean and standard deviation of this many values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// The mean.
@@ -21,7 +21,7 @@ impl Spread {
         Spread { mean, sd, count: values.len() }
     }
 
-    /// With so many decimals.
+    /// With this many decimals.
     pub fn fixed(&self, decimals: usize) -> String {
         match self.count {
             0 => "–".into(),

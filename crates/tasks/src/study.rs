@@ -1,9 +1,9 @@
-//! A study: what is to be done, in items, and a pure function from what they found to rows, tables and figures.
+//! A study: a list of items, and a pure function from their results to rows, tables and figures.
 //!
-//! An item is a run of the driver or a measurement. Whoever conducts a study decides where items are done, how many at a time,
-//! and where their records are kept; the study sees nothing of it. Items that depend on what others found come in a later
-//! stage: [`Study::next`] is asked again until it has nothing more to do. As it depends on records alone, a study that was
-//! interrupted goes on where it stopped, and its rows are those of one that was not.
+//! An item is a run of the driver or a measurement. The conductor of a study decides where items are done, how many at
+//! a time, and where their records are kept; the study knows nothing about it. Items that depend on the results of
+//! others come in a later stage: [`Study::next`] is asked again until it has nothing more to do. As it depends on
+//! records alone, a study that was interrupted continues where it stopped, and its rows are those of one that was not.
 
 use crate::price::price;
 use crate::run::{History, LambdaLeaf, RunResult};
@@ -23,31 +23,31 @@ pub trait Study: Send + Sync {
     /// Its name, as on the command line.
     fn name(&self) -> &str;
 
-    /// What it is about, in one line.
+    /// Its topic, in one line.
     fn title(&self) -> &str;
 
-    /// What is to be done first.
+    /// The first items.
     fn items(&self, plan: &Plan) -> Result<Vec<Item>>;
 
-    /// What is to be done after all that was done so far; nothing ends the study.
+    /// The items that follow those done so far; an empty list ends the study.
     fn next(&self, _plan: &Plan, _done: &Finished) -> Result<Vec<Item>> {
         Ok(vec![])
     }
 
-    /// What it comes to.
+    /// Its results.
     fn findings(&self, plan: &Plan, done: &Finished) -> Result<Findings>;
 }
 
-/// What a study is asked for.
+/// How a study is to be conducted.
 #[derive(Clone, Debug)]
 pub struct Plan<'a> {
     /// What is known.
     pub registry: &'a Registry,
-    /// Few seeds and low caps: to see that it works, not to believe its numbers (`--quick`).
+    /// Few seeds and low limits, for a quick test with rough numbers (`--quick`).
     pub quick: bool,
     /// Where seeds begin (`--seed`).
     pub seed: u64,
-    /// Where files of data lie (`--data`).
+    /// Where data files are (`--data`).
     pub data: Option<PathBuf>,
     /// Where it runs (`--device`).
     pub device: Device,
@@ -73,15 +73,15 @@ impl<'a> Plan<'a> {
 
 /// A piece of work with a record of its own.
 pub struct Item {
-    /// What tells it from the others; its folder is called so.
+    /// Its name among the items, and that of its folder.
     pub label: String,
     /// It takes times, so nothing else should run beside it.
     pub alone: bool,
-    /// What is to be done.
+    /// The work.
     pub work: Work,
 }
 
-/// What is to be done.
+/// The work.
 pub enum Work {
     /// A run of the driver, with metrics and checkpoints.
     Run(Box<Config>),
@@ -105,7 +105,7 @@ impl Item {
         Item { alone: true, ..self }
     }
 
-    /// Sixteen digits that differ where two items may differ in what they find.
+    /// Sixteen digits that differ if the results of two items may differ.
     pub fn hash(&self) -> String {
         match &self.work {
             Work::Run(config) => config.hash(),
@@ -117,13 +117,13 @@ impl Item {
     }
 }
 
-/// A measurement: all it depends on, and how it is taken. What it finds is written down as JSON, in which a number that is not
-/// finite is none: use an `Option` where there may be one.
+/// A measurement: everything it depends on, and how it is taken. Its result is stored as JSON, in which a number that
+/// is not finite is none: use an `Option` where there may be one.
 pub trait Measure: Serialize + Send + Sync + 'static {
-    /// What is found.
+    /// The result.
     type Found: Serialize + DeserializeOwned;
 
-    /// Takes it. What comes back after the place's signal was set is not kept.
+    /// Takes it. A result that comes after the place's signal was set is discarded.
     fn take(&self, place: &Place) -> Result<Self::Found>;
 }
 
@@ -149,18 +149,18 @@ impl<M: Measure> AnyMeasure for M {
 pub struct Place<'a> {
     /// What is known.
     pub registry: &'a Registry,
-    /// What runs programs.
+    /// The executor that runs programs.
     pub executor: Arc<dyn Executor>,
     /// Set where the work should stop.
     pub signal: StopSignal,
-    /// Where files of data lie.
+    /// Where data files are.
     pub data: Option<PathBuf>,
     /// Told how much of the item is done, from 0 to 1.
     pub progress: Arc<dyn Fn(f64) + Send + Sync>,
 }
 
 impl<'a> Place<'a> {
-    /// This executor, and nobody who watches.
+    /// With this executor, and without an observer.
     pub fn new(registry: &'a Registry, executor: impl Executor + 'static) -> Self {
         let (signal, progress) = (StopSignal::new(), Arc::new(|_| ()));
         Place { registry, executor: Arc::new(executor), signal, data: None, progress }
@@ -177,7 +177,7 @@ impl<'a> Place<'a> {
 pub struct FinishedRun {
     /// Its configuration.
     pub config: Config,
-    /// What it found.
+    /// Its result.
     pub result: RunResult,
     /// Its numbers, iteration by iteration.
     pub history: History,
@@ -185,7 +185,7 @@ pub struct FinishedRun {
     pub lambda: Vec<LambdaLeaf>,
     /// Seconds it took.
     pub seconds: f64,
-    /// What it cost, in gradients.
+    /// Its cost, in gradients.
     pub price: f64,
 }
 
@@ -201,14 +201,14 @@ impl FinishedRun {
     }
 }
 
-/// What became of an item.
+/// The outcome of an item.
 #[derive(Clone, Debug)]
 pub enum Done {
     /// A run came to its end.
     Run(Box<FinishedRun>),
     /// A measurement was taken.
     Measured {
-        /// What it found.
+        /// Its result.
         value: Value,
         /// Seconds it took.
         seconds: f64,
@@ -222,7 +222,7 @@ pub enum Done {
 pub struct Finished(Vec<(String, Done)>);
 
 impl Finished {
-    /// With what became of one more item.
+    /// With the outcome of one more item.
     pub fn add(&mut self, label: impl Into<String>, done: Done) {
         self.0.push((label.into(), done));
     }
@@ -242,7 +242,7 @@ impl Finished {
         self.0.iter().map(|(label, done)| (label.as_str(), done))
     }
 
-    /// What became of an item, if it is done.
+    /// The outcome of an item, if it is done.
     pub fn get(&self, label: &str) -> Option<&Done> {
         self.iter().find(|(known, _)| *known == label).map(|(_, done)| done)
     }
@@ -259,18 +259,18 @@ impl Finished {
     pub fn run(&self, label: &str) -> Result<&FinishedRun> {
         match self.get(label) {
             Some(Done::Run(run)) => Ok(run),
-            _ => Err(Error::Problem { reason: format!("the study has no run '{label}' that came to an end") }),
+            _ => Err(Error::Problem { reason: format!("the study has no finished run '{label}'") }),
         }
     }
 
-    /// What a measurement found; an error where there is none.
+    /// The result of a measurement; an error if there is none.
     pub fn measured<T: DeserializeOwned>(&self, label: &str) -> Result<T> {
         let wrong = |what: String| Error::Problem { reason: format!("the measurement '{label}' {what}") };
         match self.get(label) {
             Some(Done::Measured { value, .. }) => {
-                T::deserialize(value).map_err(|error| wrong(format!("has another form: {error}")))
+                T::deserialize(value).map_err(|error| wrong(format!("has a different form: {error}")))
             }
-            _ => Err(wrong("is not there".into())),
+            _ => Err(wrong("is missing".into())),
         }
     }
 
@@ -284,18 +284,18 @@ impl Finished {
     }
 }
 
-/// What a study comes to.
+/// The results of a study.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// What a reader must know before believing the rest.
+    /// Warnings to read before anything else.
     pub warnings: Vec<String>,
-    /// Its numbers, each beside those it is held against: a file of them, and a table.
+    /// Its numbers, each beside those it is compared with: a file of them, and a table.
     pub rows: Vec<Row>,
     /// Tables of its own, for the terminal and the page; where there are some, the rows are not shown on a terminal.
     pub tables: Vec<Table>,
-    /// What came out, in sentences, for the terminal and the page.
+    /// The results in sentences, for the terminal and the page.
     pub said: Vec<String>,
-    /// Figures and whatever else stands on the page.
+    /// Figures and everything else on the page.
     pub sections: Vec<Section>,
 }
 
@@ -317,7 +317,7 @@ pub fn conduct<E: From<Error>>(
     while !items.is_empty() {
         for (n, item) in items.iter().enumerate() {
             if done.get(&item.label).is_some() || items[..n].iter().any(|other| other.label == item.label) {
-                let reason = format!("the study {} has two items called '{}'", study.name(), item.label);
+                let reason = format!("the study {} has two items named '{}'", study.name(), item.label);
                 return Err(Error::Problem { reason }.into());
             }
         }

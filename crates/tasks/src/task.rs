@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
-/// What a task is told when it builds its problem, beside its own settings.
+/// What a task needs to build its problem, besides its own settings.
 ///
 /// ```
 /// use bilevel_tasks::Context;
@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Context {
-    /// Decides whatever is random about the task itself: a split of the data, wrong labels.
+    /// The seed of everything random in the task itself: a split of the data, wrong labels.
     pub seed: u64,
-    /// Where files of data lie (`--data`), for tasks that read some.
+    /// Where data files are (`--data`), for tasks that read some.
     pub data: Option<PathBuf>,
     /// The floating-point type.
     pub dtype: DType,
@@ -39,12 +39,12 @@ impl Context {
     ///
     /// ```
     /// let error = bilevel_tasks::Context::default().data_dir("pets").unwrap_err();
-    /// assert_eq!(error.to_string(), "pets reads files of data; say where they are with --data DIR ('bilevel data list' names them)");
+    /// assert_eq!(error.to_string(), "pets reads data files; give their folder with --data DIR ('bilevel data list' lists the datasets)");
     /// ```
     pub fn data_dir(&self, task: &str) -> Result<&Path> {
         self.data.as_deref().ok_or_else(|| bilevel::Error::Problem {
             reason: format!(
-                "{task} reads files of data; say where they are with --data DIR ('bilevel data list' names them)"
+                "{task} reads data files; give their folder with --data DIR ('bilevel data list' lists the datasets)"
             ),
         })
     }
@@ -60,7 +60,7 @@ pub struct Defaults {
     pub method: &'static str,
     /// Settings shared by all methods.
     pub inner: InnerLoop,
-    /// What moves λ.
+    /// The optimizer that moves λ.
     pub optimizer: InnerOptimizer,
     /// Outer learning rate.
     pub rate: f64,
@@ -68,7 +68,7 @@ pub struct Defaults {
     pub cosine: bool,
     /// Outer iterations.
     pub iterations: u32,
-    /// θ starts anew in every outer iteration.
+    /// θ starts from scratch in every outer iteration.
     pub cold: bool,
     /// The floating-point type.
     pub dtype: DType,
@@ -174,7 +174,7 @@ impl Picture {
 pub trait Task: Clone + Debug + Default + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static {
     /// Its name, as on the command line.
     const NAME: &'static str;
-    /// What is learned, in one line.
+    /// A summary, in one line.
     const SUMMARY: &'static str;
 
     /// The problem with these settings. A setting outside its range is [`Error::Setting`](bilevel::Error::Setting).
@@ -188,12 +188,12 @@ pub trait Task: Clone + Debug + Default + Serialize + DeserializeOwned + JsonSch
         false
     }
 
-    /// λ as images, where a leaf of it can be seen so.
+    /// λ as images, if one of its leaves can be shown that way.
     fn picture(&self) -> Option<Picture> {
         None
     }
 
-    /// λ as a person would look at it, beside what every report shows of it: drawings, tables, a sentence.
+    /// Other ways to show λ in the report: drawings, tables, a sentence.
     fn show(&self, _lambda: &[LambdaLeaf], _context: &Context) -> Vec<Section> {
         vec![]
     }
@@ -206,7 +206,7 @@ pub trait Task: Clone + Debug + Default + Serialize + DeserializeOwned + JsonSch
 pub trait AnyTask: Debug + Send + Sync {
     /// Its name.
     fn name(&self) -> &'static str;
-    /// What is learned, in one line.
+    /// A summary, in one line.
     fn summary(&self) -> &'static str;
     /// Its settings, with its name among them.
     fn settings(&self) -> Settings;

@@ -1,4 +1,4 @@
-//! Every experiment in quick mode, once, held against the numbers of the protocol.
+//! Every experiment in quick mode, once, compared with the numbers of the protocol.
 
 use bilevel::Cpu;
 use bilevel_report::{Plot, Section};
@@ -54,7 +54,7 @@ fn hpo_sgld_as_printed_misses_the_paper_where_the_protocol_says_and_the_report_s
     let printed = row("synth1d", "HPO-SGLD", "as printed", "λ");
     assert!((printed.ours.unwrap() - 0.7369).abs() < 3e-4, "{printed:?}");
     assert!(matches!(&printed.verdict, Verdict::NotReproduced(why) if why.contains("not consistent")));
-    for setting in ["γ = .01", "B = M = 100"] {
+    for setting in ["γ = 0.01", "B = M = 100"] {
         let row = row("synth1d", "HPO-SGLD", setting, "λ");
         assert!((row.ours.unwrap() - 0.7489).abs() < 3e-4, "{row:?}");
     }
@@ -92,12 +92,12 @@ fn the_noisy_means_are_within_three_standard_errors_of_two_thousand_seeds() {
 
 #[test]
 fn a_diverged_run_is_counted_and_not_averaged() {
-    let lost = row("noisy-synth1d", "IFT-Neumann", "start .1", "runs diverged");
-    let kept = row("noisy-synth1d", "IFT-Neumann", "start .1", "λ");
+    let lost = row("noisy-synth1d", "IFT-Neumann", "start 0.1", "runs diverged");
+    let kept = row("noisy-synth1d", "IFT-Neumann", "start 0.1", "λ");
     assert!(lost.ours.unwrap() >= 4.0, "{lost:?}");
     assert_eq!(lost.ours.unwrap() as u32 + kept.seeds, lost.seeds);
     assert!(matches!(kept.verdict, Verdict::NotReproduced(_)));
-    assert_eq!(row("noisy-synth1d", "IFT-Neumann", "start .7", "λ").verdict, Verdict::Reproduced);
+    assert_eq!(row("noisy-synth1d", "IFT-Neumann", "start 0.7", "λ").verdict, Verdict::Reproduced);
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub const PATIENCE: Duration = Duration::from_secs(15);
 pub struct Bilevel(PathBuf);
 
 impl Bilevel {
-    /// The command that was given; else the one beside this program, built anew where cargo started this program.
+    /// The command that was given; else the one beside this program, built again where cargo started this program.
     pub fn find(given: Option<&Path>) -> Result<Self> {
         if let Some(path) = given {
             let path = path.canonicalize().map_err(BenchError::file(path))?;
@@ -70,7 +70,7 @@ impl Bilevel {
         self.run(place, &line.iter().map(OsString::from).collect::<Vec<_>>())
     }
 
-    /// Runs it with plain words, where it has to succeed for the attack to go on; the answer is what it printed.
+    /// Runs it with plain words, where it has to succeed for the attack to continue; the answer is what it printed.
     pub fn prepare(&self, place: &Place, line: &[&str]) -> Result<String> {
         let answer = self.say(place, line)?;
         match (answer.code(), answer.faults(&[0]).first()) {
@@ -110,7 +110,7 @@ pub struct Started {
 }
 
 impl Started {
-    /// True as long as it goes on, for at most this long from now.
+    /// True as long as it runs, for at most this long from now.
     pub fn goes_on_for(&mut self, time: Duration) -> Result<bool> {
         let until = Instant::now() + time;
         loop {

@@ -329,7 +329,7 @@ impl Attack for Commands {
         };
         let name = if command.is_empty() { "no command" } else { command };
         let mut tried = Tried::new(format!("{name}, {end}"));
-        // Only a run or a check can fail in a way that is no refusal.
+        // Only a run or a check can fail in a way that is not a refusal.
         let can_fail = ["run", "resume", "compare", "check"].contains(&command);
         let mut faults = answer.faults(if can_fail { &CODES } else { &[0, 2] });
         faults.extend(self.broken_promises(command, &line, &answer, &place));

@@ -1,5 +1,5 @@
-//! Runs whose files were damaged: going on with them, drawing them and comparing them must refuse in one sentence or end
-//! with what an undamaged run would have.
+//! Runs whose files were damaged: continuing with them, drawing them and comparing them must refuse in one sentence or
+//! end with what an undamaged run would have.
 
 use super::answer::Answer;
 use super::command::Bilevel;

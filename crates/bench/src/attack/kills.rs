@@ -155,7 +155,7 @@ impl Attack for Kills {
 }
 
 impl Target {
-    /// The line that goes on: a run that had not begun is begun again.
+    /// The line that continues: a run that had not begun is begun again.
     fn next(&self, place: &Place) -> Vec<OsString> {
         let begun = place.seen().join("kept/config.toml").exists();
         if self.end == End::Run && begun { words(&["resume", "kept"]) } else { words(self.line) }

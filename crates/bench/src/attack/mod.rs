@@ -53,11 +53,11 @@ impl Part {
 /// What to attack, and for how long.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// No case is begun after so many seconds.
+    /// No case is begun after this many seconds.
     pub seconds: f64,
-    /// No more than so many cases of each part.
+    /// No more than this many cases of each part.
     pub cases: u64,
-    /// Everything random follows from it.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// The parts.
     pub parts: Vec<Part>,

@@ -56,7 +56,7 @@ fn blame(case: &Case, cuda: &Cuda) -> Vec<String> {
     found
 }
 
-/// Runs everything, random programs from so many seeds; false where something is wrong.
+/// Runs everything, random programs from this many seeds; false where something is wrong.
 pub fn run(cuda: &Cuda, seeds: u64) -> Result<bool> {
     let mut tally = Tally::default();
     let start = Instant::now();

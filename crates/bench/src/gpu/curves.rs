@@ -19,7 +19,7 @@ pub enum Size {
     Tiny,
     /// ViT-S/16.
     Small,
-    /// ViT-B/16, as the case has it.
+    /// ViT-B/16, as in the case.
     Base,
 }
 

@@ -30,7 +30,7 @@ pub struct Sizes {
     pub classes: usize,
 }
 
-/// As the peer has it.
+/// The sizes of the peer.
 pub const FULL: Sizes = Sizes { images: 1000, side: 28, views: 31, hidden: 1000, classes: 10 };
 /// Four steps, then one that is kept, without noise.
 const METHOD: HpoSgld = HpoSgld { burn_in: 4, samples: 1, step: 0.05, temperature: 0.0, noise_scale: 0.0 };
@@ -110,7 +110,7 @@ impl Rows {
         Rows { linear: [[left[0], right[0]], [left[1], right[1]]], shift: column(other.shift[0], other.shift[1]) }
     }
 
-    /// exp A as (exp A/8)⁸, the sum to the sixth power, as the peer has it: for λ below 1 that is all digits of f32.
+    /// exp A as (exp A/8)⁸, the sum to the sixth power, as in the peer: for λ below 1 that is all digits of f32.
     fn exponential(&self) -> Rows {
         let part = self.scaled(0.125);
         let (mut term, mut sum) = (part, part);

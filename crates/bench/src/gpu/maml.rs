@@ -28,7 +28,7 @@ pub struct Sizes {
     pub queries: usize,
 }
 
-/// As the peer has it.
+/// The sizes of the peer.
 pub const FULL: Sizes = Sizes { tasks: 32, side: 28, width: 64, ways: 5, queries: 15 };
 /// Five steps, everything kept.
 const METHOD: Rmd = Rmd {

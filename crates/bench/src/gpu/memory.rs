@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 /// Prints one JSON line per program, and one per case.
 pub fn run(cases: &[String], precision: Precision) -> Result<()> {
     for case in cases {
-        // Opened anew, as the arena of the case before stays as large as it was.
+        // Opened again, as the arena of the case before stays as large as it was.
         let cuda = open()?;
         cuda.forget_peak_bytes()?;
         let watching = Watching::new(&cuda);

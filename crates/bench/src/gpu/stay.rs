@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// After so many iterations everything has been allocated that ever will be.
+/// After this many iterations everything has been allocated that ever will be.
 const SETTLED: u32 = 10;
 
-/// Runs so many outer iterations and prints one JSON line.
+/// Runs this many outer iterations and prints one JSON line.
 pub fn run(cuda: &Cuda, case: &str, precision: Precision, outer: &Outer, iterations: u32) -> Result<()> {
     let (recorder, meter) = (Recorder::new(), Meter { cuda: cuda.clone(), read: Arc::default() });
     cuda.forget_peak_bytes()?;

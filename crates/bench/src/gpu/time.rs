@@ -4,6 +4,7 @@ use super::deep::{Outer, RATE};
 use super::{Work, stay, work};
 use crate::error::{BenchError, Result};
 use crate::line::{Line, Unit, gib, rounded};
+use crate::peers::Peer;
 use crate::timing::Seconds;
 use bilevel::{Checkpoints, Driver, Recorder};
 use bilevel_cuda::Cuda;
@@ -24,6 +25,18 @@ pub fn run(cuda: &Cuda, cases: &[String], precisions: &[Precision], reps: usize,
             let peak = cuda.peak_bytes().map_or(Value::Null, gib);
             let both = [vec![("prec", precision.to_string().into()), ("peak_gb", peak)], more].concat();
             say!("{}", Line::ours(case, Unit::Milliseconds, seconds).json_with(&both));
+        }
+    }
+    Ok(())
+}
+
+/// Prints what the peers' programs say of these cases, each case and precision in a process of its own.
+pub fn peers(peers: &[Peer], cases: &[String], precisions: &[Precision]) -> Result<()> {
+    for &precision in precisions.iter().filter(|precision| **precision != Precision::Full) {
+        for case in cases {
+            for peer in peers.iter().filter(|peer| peer.has(case)) {
+                peer.said(&[case, &precision.to_string()])?.lines().for_each(|line| say!("{line}"));
+            }
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! AmIGO with gradient steps: the linear system goes on where the last hypergradient left it.
+//! AmIGO with gradient steps: the linear system continues where the last hypergradient left it.
 //!
 //!   θ ← θ − γ·∇θL_T(θ), T times
 //!   z ← z − β·(H·z − f_θ), i times, from the last z

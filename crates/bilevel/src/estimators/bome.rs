@@ -6,9 +6,9 @@
 //!   h = f_λ + μ·q_λ,   θ ← θ − γ·(f_θ + μ·q_θ)
 //!
 //! It takes no product with a Hessian. **It prescribes how λ and θ move together, and h is the part of λ**: the
-//! direction that the outer optimizer is handed, which is no estimate of the hypergradient at a λ that does not move.
-//! Where λ and θ both settle, after T steps that suffice to train, the hypergradient is O(γ), and not 0: the barrier
-//! keeps θ a step away from the minimum.
+//! direction that the outer optimizer is handed, which is not an estimate of the hypergradient at a λ that does not
+//! move. Where λ and θ both settle, after T steps that suffice to train, the hypergradient is O(γ), and not 0: the
+//! barrier keeps θ a step away from the minimum.
 
 use super::inner_loop::{InnerLoop, Start, positive};
 use super::penalty::{Slopes, carry, inner_by_lambda};

@@ -51,9 +51,9 @@ use serde::{Deserialize, Serialize};
 pub struct DTfbo {
     /// The largest step γ of θ and of v, above 0.
     pub step: f64,
-    /// At most so many inner steps T, at least 1.
+    /// At most this many inner steps T, at least 1.
     pub steps: usize,
-    /// At most so many steps i of v, at least 1.
+    /// At most this many steps i of v, at least 1.
     pub iterations: usize,
     /// The tolerance ε, above 0; 1 over the root of the outer iterations in the published proof.
     pub tolerance: f64,
@@ -65,7 +65,7 @@ impl Default for DTfbo {
     }
 }
 
-/// So many steps are taken before the next look at what is left.
+/// This many steps are taken before the next look at what is left.
 const STRETCH: usize = 10;
 
 struct Prepared {

@@ -2,7 +2,7 @@
 //!
 //!   ESS = M·(1 − ρ)/(1 + ρ),   ρ the correlation of f at neighbouring steps
 //!
-//! It takes f for a first-order autoregression, which costs a few scalar operations a step and no memory. f is centred by
+//! It takes f for a first-order autoregression, which costs a few scalar operations per step and no memory. f is centred by
 //! a value it had before, so that a large f costs no digits.
 
 use crate::Result;
@@ -17,7 +17,7 @@ const GROUP: &str = "samples";
 /// With fewer samples than this a correlation says nothing.
 const FEWEST: usize = 20;
 
-/// True where [`read`] can say anything of so many samples; with fewer the sums need not be carried.
+/// True where [`read`] can say anything of this many samples; with fewer the sums need not be carried.
 ///
 /// ```
 /// use bilevel::parts::effective_samples::are_enough;
@@ -66,7 +66,7 @@ pub fn carry<'g>(builder: ProgramBuilder<'g>, trace: &Trace, outer: Tensor) -> P
     builder.carry(squares, squares + off * off).carry(products, products + off * last)
 }
 
-/// Begins the sums anew, with an f near those to come as their centre.
+/// Resets the sums, with an f near those to come as their centre.
 pub fn begin(routine: &mut Routine, centre: f64) -> Result<()> {
     routine.set_numbers(GROUP, [centre, 0.0, 0.0, 0.0, 0.0])
 }

@@ -106,7 +106,7 @@ impl Method for Es {
         }))
     }
 
-    /// It takes no derivative by λ, so there need not be any.
+    /// It takes no derivative with respect to λ, so there need not be any.
     fn applies(&self, _: &AnyProblem) -> Result<()> {
         Ok(())
     }

@@ -239,7 +239,7 @@ impl Estimator for Prepared {
             losses: 0,
         };
         let losses = (self.forward.chain.number("inner")?, self.forward.outer.number("outer")?);
-        // Coordinates without repetition are no independent samples.
+        // Coordinates without repetition are not independent samples.
         let standard_error = (self.samples > 1 && self.directions == Directions::Signs).then_some(error);
         Ok(Hypergradient { standard_error, ..Hypergradient::new(value, losses, oracles) })
     }

@@ -90,7 +90,7 @@ pub(super) fn carry<'g>(
     builder
 }
 
-/// Begins the sums anew.
+/// Resets the sums.
 pub(super) fn begin(routine: &mut Routine) -> Result<()> {
     routine.set_numbers(GROUP, [0.0; NUMBERS])
 }

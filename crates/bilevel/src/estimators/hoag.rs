@@ -75,9 +75,9 @@ impl Fall {
 pub struct Hoag {
     /// Inner step γ, above 0.
     pub step: f64,
-    /// At most so many inner steps T, at least 1.
+    /// At most this many inner steps T, at least 1.
     pub steps: usize,
-    /// At most so many iterations i of conjugate gradients, at least 1.
+    /// At most this many iterations i of conjugate gradients, at least 1.
     pub iterations: usize,
     /// The first tolerance ε₁, above 0.
     pub tolerance: f64,
@@ -94,7 +94,7 @@ impl Default for Hoag {
     }
 }
 
-/// So many steps, or iterations, are taken before the next look at what is left.
+/// This many steps, or iterations, are taken before the next look at what is left.
 const STRETCH: usize = 10;
 
 struct Prepared {

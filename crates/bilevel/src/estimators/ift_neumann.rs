@@ -56,7 +56,7 @@ pub struct IftNeumann {
     pub alpha: f64,
     /// Terms i after the first.
     pub terms: usize,
-    /// Multiply the sum by α, as the inverse needs (the default); without it the sum is as the paper's tables have it.
+    /// Multiply the sum by α, as the inverse needs (the default); without it the sum is as in the paper's tables.
     pub final_alpha: bool,
     /// How the inner loop steps.
     pub optimizer: InnerOptimizer,

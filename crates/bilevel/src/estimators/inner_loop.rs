@@ -65,7 +65,7 @@ impl InnerStep {
 pub(crate) const SLOTS: &str = "slot";
 
 impl InnerLoop {
-    /// So many steps of this size, with Langevin noise of this temperature and scale. Refuses settings out of range.
+    /// This many steps of this size, with Langevin noise of this temperature and scale. Refuses settings out of range.
     pub fn new(step: f64, steps: usize, temperature: f64, noise_scale: f64) -> Result<Self> {
         Self::at_least(step, steps, temperature, noise_scale, 0)
     }
@@ -84,7 +84,7 @@ impl InnerLoop {
     pub fn with_optimizer(self, optimizer: InnerOptimizer) -> Result<Self> {
         optimizer.check()?;
         if optimizer != InnerOptimizer::Sgd && self.is_noisy() {
-            let must = "0 with this optimizer: Langevin noise goes with plain descent only";
+            let must = "0 with this optimizer, since Langevin noise works with plain descent only";
             require(false, "temperature", self.temperature, must)?;
         }
         Ok(InnerLoop { optimizer, ..self })
@@ -252,7 +252,7 @@ pub(super) fn add_through_start(
     routine.bind("v", v)?;
     let sum = routine.fresh_outputs("h")?;
     routine.run(0..1)?;
-    // Whoever computed h may use its memory for the next one.
+    // The code that computed h may use its memory for the next one.
     routine.unbind("h")?;
     Ok(sum)
 }

@@ -8,8 +8,8 @@
 //! essentially the recursion of HPO-SGLD.
 //!
 //! Where training is chaotic, products of (I − γH) grow and there is no hypergradient to find: z then leaves its trust region
-//! (`trust_region.rs`) and is begun anew, and the growth that was measured on the way (`growth.rs`) becomes a warning. With a
-//! `horizon` of K steps z also forgets, z ← (1 − 1/K)·z + γ·(f_θ − H·z), and settles at (H + I/(γK))⁻¹·f_θ.
+//! (`trust_region.rs`) and is reset, and the growth that was measured on the way (`growth.rs`) becomes a warning. With
+//! a `horizon` of K steps z also forgets, z ← (1 − 1/K)·z + γ·(f_θ − H·z), and settles at (H + I/(γK))⁻¹·f_θ.
 
 use super::inner_loop::{InnerLoop, not_applicable, outer_gradient, outer_loss};
 use super::shrinking::Shrinking;
@@ -51,7 +51,7 @@ pub struct LangevinAdjoint {
     pub warm: bool,
     /// Take f_θ at every step (the default), or once, at the first θ.
     pub outer_every_step: bool,
-    /// Begin z anew where it leaves the region that contraction keeps it in (the default). It changes no bit where training
+    /// Reset z where it leaves the region that contraction keeps it in (the default). It changes no bit where training
     /// contracts, and keeps z bounded where there is no hypergradient.
     pub trust: bool,
     /// Steps after which z forgets, K: z is multiplied by 1 − 1/K at every step, which biases the hypergradient as if every
@@ -235,7 +235,7 @@ impl Estimator for Prepared {
         }
         growth::begin(chain)?;
         let value = chain.fresh_zeros("h")?;
-        // What is averaged begins anew after the burn-in, and the sums of f with an f as their centre.
+        // What is averaged starts again after the burn-in, and the sums of f with an f as their centre.
         if self.settings.outer_every_step {
             effective_samples::begin(chain, 0.0)?;
         }
@@ -272,7 +272,7 @@ impl Estimator for Prepared {
         if self.settings.trust {
             let exits = trust_region::exits(chain)?;
             found.diagnostics.trust_exits = Some(exits);
-            // A z that was begun anew grew on its way out, whatever the mean says.
+            // A z that was reset grew on its way out, whatever the mean says.
             let half = self.inner.gamma() / 2.0;
             let calm = &mut found.diagnostics.calm_step;
             *calm = calm.map(|calm| if exits > 0.0 { calm.min(half) } else { calm });

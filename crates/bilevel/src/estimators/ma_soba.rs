@@ -100,7 +100,7 @@ impl Method for MaSoba {
     }
 }
 
-/// The average moves towards `d`; a copy of it for whoever asked is `h`.
+/// The average moves towards `d`; a copy of it for the caller is `h`.
 fn average_program(weight: f64, session: &Session) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;

@@ -2,7 +2,7 @@
 //! scalable implicit differentiation", AISTATS 2023).
 //!
 //!   θ ← θ − γ·∇θL_T(θ), T times
-//!   H ≈ H_K = H\[:,K\]·H\[K,K\]⁺·H\[K,:\]        from k columns of H, drawn anew for every hypergradient
+//!   H ≈ H_K = H\[:,K\]·H\[K,K\]⁺·H\[K,:\]        from k columns of H, drawn again for every hypergradient
 //!   (H_K + ρI)·q = f_θ:   q = f_θ/ρ − H\[:,K\]·(ρ²·H\[K,K\] + ρ·H\[K,:\]·H\[:,K\])⁻¹·H\[K,:\]·f_θ
 //!   h = f_λ − qᵀ·C
 //!

@@ -8,8 +8,8 @@
 //!
 //! The sum a over the perturbations of all windows so far credits f with what λ did in earlier ones, which evolutionary search that
 //! starts each window from one θ misses. The mean of h over the windows of a training is an unbiased estimate of the derivative of
-//! the mean of f over the ends of its windows, smoothed by σ, as long as λ does not move. It takes no derivative by λ. Its variance
-//! grows with the number of windows.
+//! the mean of f over the ends of its windows, smoothed by σ, as long as λ does not move. It takes no derivative with
+//! respect to λ. Its variance grows with the number of windows.
 
 use super::es::{DIRECTIONS, directions, ending_program, move_program, sums};
 use super::implicit::count;
@@ -107,11 +107,11 @@ impl Method for Pes {
         }))
     }
 
-    /// It takes no derivative by λ, so there need not be any.
+    /// It takes no derivative with respect to λ, so there need not be any.
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
         if problem.starts_from_lambda() {
-            let reason = "it goes on where the last window ended, but here training begins anew from λ for every \
-                          hypergradient; use es, whose one window is the whole training";
+            let reason = "it continues where the last window ended, but here training starts from λ for every \
+                          hypergradient; use es, whose only window is the whole training";
             return not_applicable(self.name(), reason);
         }
         Ok(())

@@ -155,8 +155,8 @@ impl Rmd {
         let problem = session.problem();
         let theta_bytes = problem.sizes().1 as u128 * problem.dtype.size() as u128;
         let held = theta_bytes * if self.storage == Storage::Checkpoints { 0 } else { self.stretches().1 as u128 };
-        let must =
-            "few enough for θ of every step to fit into memory, or storage must be checkpoints, which keeps √T of them";
+        let must = "few enough to keep θ of every step in memory; otherwise set storage to checkpoints, which keeps √T of \
+                    them";
         require(
             session.executor().free_bytes().is_none_or(|free| held <= free as u128),
             "steps",
@@ -311,7 +311,7 @@ impl Estimator for PreparedRmd {
         let (mut inner_loss, mut outer_loss) = (f64::NAN, f64::NAN);
         self.backward.bind_lambda(&state.lambda)?;
         self.backward.set_key(key)?;
-        // The derivatives of f are where the walk back begins, and it goes on in their place.
+        // The derivatives of f are where the walk back begins, and it continues in their place.
         let (mut value, a) = (self.outer.fresh_outputs("direct")?, self.outer.outputs("f_theta")?);
         self.backward.bind("h", &value)?;
         self.backward.bind("a", &a)?;

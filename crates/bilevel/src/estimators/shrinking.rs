@@ -2,7 +2,7 @@
 //!
 //! Where the sensitivities of a hypergradient grew without end, it is thrown away: θ and what the method keeps warm are put
 //! back, the inner step is reduced to one at which they would not have grown, at least by half, and the hypergradient is taken
-//! again. The step stays reduced from then on; how far is part of the state, so that a resumed run goes on with it.
+//! again. The step stays reduced from then on; how far is part of the state, so that a resumed run continues with it.
 
 use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Oracles};

@@ -19,7 +19,7 @@ pub struct Richardson {
 }
 
 impl Richardson {
-    /// So many sweeps with these (β, w), with the Hessian as this inner loop leaves it.
+    /// This many sweeps with these (β, w), with the Hessian as this inner loop leaves it.
     pub fn new(session: &Session, inner: &InnerLoop, weights: (f64, f64), sweeps: usize) -> Result<Self> {
         Self::with_curvature(session, inner, CurvatureProduct::Hessian, weights, sweeps)
     }
@@ -102,7 +102,7 @@ pub struct ConjugateGradients {
 }
 
 impl ConjugateGradients {
-    /// So many sweeps for systems with this matrix; a warm one goes on from where a solve before it ended.
+    /// This many sweeps for systems with this matrix; a warm one continues from where a solve before it ended.
     pub fn new(session: &Session, inner: &InnerLoop, matrix: Matrix, sweeps: usize, warm: bool) -> Result<Self> {
         Self::with_curvature(session, inner, CurvatureProduct::Hessian, matrix, (sweeps, warm))
     }
@@ -221,8 +221,8 @@ pub enum Ended {
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ended::Arrived => write!(f, "conjugate gradients arrived"),
-            Ended::OutOfSweeps => write!(f, "conjugate gradients used up their sweeps"),
+            Ended::Arrived => write!(f, "conjugate gradients converged"),
+            Ended::OutOfSweeps => write!(f, "conjugate gradients used all their sweeps"),
             Ended::NotPositive { curvature, after } => write!(
                 f,
                 "conjugate gradients met the curvature {curvature:.1e} after {after} sweeps, and cannot solve with a matrix \

@@ -166,7 +166,7 @@ fn moving_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
 }
 
 impl Prepared {
-    /// Adds so many times what a minibatch of each loss says at (λ, θ, v); one that is not asked for says nothing.
+    /// Adds this factor times what a minibatch of each loss says at (λ, θ, v); one that is not asked for says nothing.
     fn add(&mut self, at: [&Leaves; 3], batches: [Option<usize>; 2], weights: [f64; 2]) -> Result<()> {
         let [lambda, theta, v] = at;
         for ((routine, batch), weight) in [&mut self.by_inner, &mut self.by_outer].into_iter().zip(batches).zip(weights)

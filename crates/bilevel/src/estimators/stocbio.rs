@@ -1,5 +1,5 @@
-//! stocBiO (Ji, Yang and Liang, "Bilevel optimization: convergence analysis and enhanced design", ICML 2021): a Neumann series whose
-//! every factor has a minibatch of its own.
+//! stocBiO (Ji, Yang and Liang, "Bilevel optimization: convergence analysis and enhanced design", ICML 2021): a Neumann
+//! series with a separate minibatch for every factor.
 //!
 //!   θ ← θ − γ·∇θL_T(θ), T times
 //!   r_0 = f_θ,   r_j = (I − α·H_j)·r_{j−1},   p = α·Σ over j = 0 … i of r_j        H_j with the draw of step T + j

@@ -5,20 +5,20 @@
 //!   ‖z‖ ≤ ‖A·z‖ + γ‖f_θ‖ ≤ R + γ‖f_θ‖
 //!
 //! So a z that is ten times as long has met products of A that grow, and what it says of λ has drowned in them. It is begun
-//! anew, at 0 with R = 0: from there on it is an adjoint of the steps since. R grows with the number of steps, as fast as a z
-//! of finite mean can never do for long, so that a chain that contracts on average leaves the region a few times at most, whatever
-//! it meets on its way, and one that contracts at every step never does.
+//! again, at 0 with R = 0: from there on it is an adjoint of the steps since. R grows with the number of steps, as fast
+//! as a z of finite mean can never do for long, so that a chain that contracts on average leaves the region a few times
+//! at most, whatever it meets on its way, and one that contracts at every step never does.
 
 use crate::Result;
 use crate::routine::Routine;
 use crate::trace::Trace;
 use bilevel_graph::{DType, Meta, ProgramBuilder, Tensor};
 
-/// The region is so many times R. It lets a chain pass through places where the inner loss curves downwards.
+/// The region is this many times R. It lets a chain pass through places where the inner loss curves downwards.
 const SLACK: f64 = 10.0;
 /// Name of R, which lives as long as z.
 pub(super) const RADIUS: &str = "radius";
-/// Name of the numbers of one hypergradient: ‖z‖² one step ago, and how often z was begun anew.
+/// Name of the numbers of one hypergradient: ‖z‖² one step ago, and how often z was reset.
 const GROUP: &str = "trust";
 
 /// The region at one step of a program.
@@ -27,7 +27,7 @@ pub(super) struct TrustRegion {
     last: Tensor,
     exits: Tensor,
     square: Tensor,
-    /// 1 where z is inside, 0 where it is to be begun anew: a 64-bit scalar.
+    /// 1 where z is inside, 0 where it is to be reset: a 64-bit scalar.
     pub inside: Tensor,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn begin(routine: &mut Routine) -> Result<()> {
     routine.set_numbers(GROUP, [0.0; 2])
 }
 
-/// How often z was begun anew.
+/// How often z was reset.
 pub(super) fn exits(routine: &Routine) -> Result<f64> {
     let [_, exits] = routine.carried_numbers(GROUP)?;
     Ok(exits)

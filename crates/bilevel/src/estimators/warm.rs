@@ -18,13 +18,13 @@ pub enum Like {
     Theta,
     /// λ.
     Lambda,
-    /// So many of θ, one after the other.
+    /// This many of θ, one after the other.
     ManyTheta(usize),
-    /// So many of λ, one after the other.
+    /// This many of λ, one after the other.
     ManyLambda(usize),
-    /// So many rows, each like θ.
+    /// This many rows, each like θ.
     RowsOfTheta(usize),
-    /// So many rows, each like λ.
+    /// This many rows, each like λ.
     RowsOfLambda(usize),
     /// A single 64-bit number, such as a count.
     Number,
@@ -81,7 +81,7 @@ impl<const N: usize> Warm<N> {
             state.memory = Leaves::zeros(&*self.executor, self.groups.iter().flatten())?;
         }
         if !state.memory.iter().map(|leaf| leaf.meta()).eq(self.groups.iter().flatten()) {
-            let reason = "what this state keeps warm is another method's: begin with State::initial";
+            let reason = "the memory of this state belongs to another method; start with State::initial";
             return Err(Error::Problem { reason: reason.into() });
         }
         let mut leaves = state.memory.iter().cloned();

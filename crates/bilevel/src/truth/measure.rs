@@ -8,11 +8,11 @@ use crate::{Error, Result};
 use bilevel_graph::{Buffer, Executor};
 use serde::{Deserialize, Serialize};
 
-/// A deviation of so many standard errors is still chance.
+/// A deviation of this many standard errors is still chance.
 const ERRORS: f64 = 3.0;
 /// A deviation of this share of the truth is rounding, or the rest of a training that has all but arrived.
 const ROUNDING: f64 = 1e-6;
-/// Derivatives of a whole training that grow so many times are no truth.
+/// Derivatives of a whole training that grow by this factor are not a truth to compare with.
 const CHAOS: f64 = 1e3;
 
 /// How much is done to know a method's bias well.
@@ -120,7 +120,7 @@ fn replica(method: &dyn Method, problem: &TruthProblem, session: &Session, numbe
     let mut estimator = method.compile(session)?;
     let key = problem.key(number);
     let mut state = session.state(key)?;
-    // A whole training begins anew, and once is enough.
+    // A whole training starts again, and once is enough.
     let (warm_up, calls) = match problem.facts.target {
         Target::Training { .. } => (0, 1),
         _ => (1, calls),

@@ -48,7 +48,7 @@ pub enum Target {
         /// τ, above 0.
         temperature: f64,
     },
-    /// f after so many steps of training from θ⁰, with the draws of [`KEY`].
+    /// f after this many steps of training from θ⁰, with the draws of [`KEY`].
     Training {
         /// The inner optimizer.
         optimizer: InnerOptimizer,
@@ -126,7 +126,7 @@ impl TruthProblem {
         TruthProblem { name: name.into(), about, problem, truth, facts, growth_rate: None }
     }
 
-    /// With chains so many times as long, at finite temperature.
+    /// With chains this many times as long, at finite temperature.
     fn lengthened(&self, times: usize) -> Self {
         let mut longer = self.clone();
         if let Target::Gibbs { .. } = self.facts.target {

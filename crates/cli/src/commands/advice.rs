@@ -10,7 +10,7 @@ pub struct InnerSteps {
     pub step: f64,
     /// Its number of steps.
     pub steps: f64,
-    /// It starts anew in every outer iteration.
+    /// It starts from scratch in every outer iteration.
     pub cold: bool,
 }
 
@@ -35,25 +35,29 @@ pub fn advice(
     let mut said = vec![];
     let Some(InnerSteps { step, steps, cold }) = inner else { return said };
     if largest <= 0.0 {
-        said.push("The inner loss curves nowhere upwards here: it has no minimum nearby to train towards.".into());
+        said.push(
+            "The inner loss does not curve upwards in any direction here: there is no minimum nearby to train \
+        towards."
+                .into(),
+        );
         return said;
     }
     let product = step * largest;
     said.push(match product {
         p if p >= 2.0 => format!(
-            "The inner step {step} times the largest curvature is {p:.3}, and training diverges from 2 on: take a step of \
-             at most {:.2e}.",
+            "The inner step {step} times the largest curvature is {p:.3}, and training diverges above 2: take a step \
+             of at most {:.2e}.",
             1.0 / largest
         ),
         p if diverged == Some(Cause::InnerStepTooLarge) => format!(
-            "The inner step {step} times the largest curvature is {p:.3} here, but training goes to where the curvature is \
-             larger, and diverges: take a smaller step."
+            "The inner step {step} times the largest curvature is {p:.3} here, but training moves to a place with \
+             larger curvature and diverges: take a smaller step."
         ),
         p if diverged.is_some() => format!(
             "The inner step {step} times the largest curvature is {p:.3}: stable (below 2), so look for another cause."
         ),
         p if p > 1.0 => format!(
-            "The inner step {step} times the largest curvature is {p:.3}: below 2, so stable, but it oscillates; {:.2e} \
+            "The inner step {step} times the largest curvature is {p:.3}: stable (below 2), but it oscillates; {:.2e} \
              would not.",
             1.0 / largest
         ),
@@ -68,7 +72,7 @@ pub fn advice(
         let prefer = match following {
             [] => String::new(),
             names => format!(
-                ": prefer methods that follow the inner loop ({}) to those that solve with the Hessian",
+                ": prefer methods that differentiate through the inner loop ({}) to those that solve with the Hessian",
                 names.join(", ")
             ),
         };
@@ -84,8 +88,8 @@ pub fn advice(
     let condition = if condition < 1e8 { format!("{condition:.3e}") } else { "above 1e8".into() };
     said.push(if covered < 1.0 {
         let then = match cold {
-            true => "and the next iteration starts anew: take more steps if the method needs the minimum",
-            false => "but they go on from where the last iteration left them",
+            true => "and the next iteration starts from scratch: take more steps if the method needs the minimum",
+            false => "but the next iteration continues from there",
         };
         let left = 100.0 * (-covered).exp();
         format!(
@@ -116,8 +120,8 @@ mod tests {
         let inner = said_of(0.2, 0.2, 3.0, Some(Cause::InnerStepTooLarge), &[]);
         assert_eq!(
             inner,
-            "The inner step 3 times the largest curvature is 0.600 here, but training goes to where the curvature is larger, \
-             and diverges: take a smaller step."
+            "The inner step 3 times the largest curvature is 0.600 here, but training moves to a place with larger \
+             curvature and diverges: take a smaller step."
         );
         let outer = said_of(0.2, 0.2, 3.0, Some(Cause::OuterStepTooLarge), &[]);
         assert!(outer.ends_with("is 0.600: stable (below 2), so look for another cause."), "{outer}");
@@ -132,7 +136,7 @@ mod tests {
     #[test]
     fn a_step_beyond_stability_is_named_with_one_that_works() {
         assert!(
-            said(10.0, 1.0, 0.3).contains("is 3.000, and training diverges from 2 on: take a step of at most 1.00e-1")
+            said(10.0, 1.0, 0.3).contains("is 3.000, and training diverges above 2: take a step of at most 1.00e-1")
         );
         assert!(said(10.0, 1.0, 0.05).contains("well chosen"));
         assert!(said(10.0, 1.0, 0.15).contains("oscillates"));

@@ -56,8 +56,7 @@ impl FirstIterations {
                 format!("A run with these settings diverges at iteration {iteration}.")
             }
             (None, Some((first, last))) if self.done > 1 => format!(
-                "The first {} iterations of a run go well; the outer loss is {first:.3e} in the first and {last:.3e} in the \
-                 last of them.",
+                "The first {} iterations of a run go well; the outer loss goes from {first:.3e} to {last:.3e}.",
                 self.done
             ),
             _ => "The first iteration of a run goes well.".into(),
@@ -148,7 +147,7 @@ pub fn verdict(findings: &ProblemReport, tolerance: f64) -> Result<()> {
             let worst = report.rows.iter().max_by(|a, b| a.max_relative_error.total_cmp(&b.max_relative_error));
             let which = worst.map_or(String::new(), |row| format!("{} by {}", row.quantity, row.variable));
             return Err(CliError::CheckFailed(format!(
-                "the {loss} loss has a wrong derivative: {which} is off by {:.1e}, relatively, and {tolerance:e} is \
+                "the {loss} loss has a wrong derivative: {which} has a relative error of {:.1e}, and {tolerance:e} is \
                  allowed",
                 report.worst()
             )));

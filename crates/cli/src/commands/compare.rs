@@ -61,7 +61,7 @@ pub fn compare(registry: &Registry, arguments: &Compare, quiet: bool, out: &mut 
     if found.findings.rows.iter().any(|row| row.ours.is_some()) {
         return Ok(());
     }
-    Err(CliError::CheckFailed("no run has a result to compare; the report says why".into()))
+    Err(CliError::CheckFailed("no run has a result to compare; see the report for the reasons".into()))
 }
 
 /// What the folder says it is for: everything but methods and seeds, of which there may be more another time.

@@ -28,12 +28,12 @@ pub fn data(arguments: &Data, quiet: bool, out: &mut dyn Write) -> Result<()> {
                             writeln!(out, "{}/{file}: {state}", dataset.folder)?;
                         }
                     }
-                    false => writeln!(out, "{}: not there", dataset.folder)?,
+                    false => writeln!(out, "{}: not present", dataset.folder)?,
                 }
             }
             match missing {
                 true => Err(CliError::CheckFailed(format!(
-                    "{} lacks files or has damaged ones; 'bilevel data fetch NAME --data {}' gets them",
+                    "{} has missing or damaged files; 'bilevel data fetch NAME --data {}' downloads them",
                     data.display(),
                     data.display()
                 ))),

@@ -74,9 +74,9 @@ impl Found {
     fn verdict(&self) -> String {
         let missing = self.libraries.iter().filter(|(library, found)| library.is_needed() && !found).count();
         match &self.gpus {
-            Ok(gpus) if !gpus.is_empty() && missing == 0 => "A GPU can be used: --device auto takes cuda:0.".into(),
-            Ok(gpus) if gpus.is_empty() => "The driver knows of no GPU: --device auto takes the CPU.".into(),
-            _ => "No GPU can be used: --device auto takes the CPU.".into(),
+            Ok(gpus) if !gpus.is_empty() && missing == 0 => "A GPU can be used: --device auto uses cuda:0.".into(),
+            Ok(gpus) if gpus.is_empty() => "The driver finds no GPU: --device auto uses the CPU.".into(),
+            _ => "No GPU can be used: --device auto uses the CPU.".into(),
         }
     }
 
@@ -138,7 +138,7 @@ mod tests {
                NVIDIA driver  found\n  \
                NVRTC          found\n  \
                cuBLASLt       found\n  cuDNN          found\n\n\
-             A GPU can be used: --device auto takes cuda:0.\n"
+             A GPU can be used: --device auto uses cuda:0.\n"
         );
         assert_eq!(machine().json()["gpus"][1]["device"], "cuda:1");
     }
@@ -149,9 +149,9 @@ mod tests {
         found.libraries[1].1 = false;
         let text = found.text();
         assert!(text.contains("  cuda:0 ") && text.contains("  NVRTC          missing: NVRTC (libnvrtc.so"), "{text}");
-        assert!(text.ends_with("\nNo GPU can be used: --device auto takes the CPU.\n"), "{text}");
+        assert!(text.ends_with("\nNo GPU can be used: --device auto uses the CPU.\n"), "{text}");
         found.gpus = Ok(vec![]);
-        assert!(found.text().ends_with("\nThe driver knows of no GPU: --device auto takes the CPU.\n"));
+        assert!(found.text().ends_with("\nThe driver finds no GPU: --device auto uses the CPU.\n"));
         found.gpus = Err("the GPU could not be used: unknown error".into());
         assert!(
             found.text().contains("  cuda           the GPU could not be used: unknown error\n"),

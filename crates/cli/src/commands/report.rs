@@ -21,7 +21,7 @@ pub fn report(registry: &Registry, arguments: &Report, quiet: bool, out: &mut dy
             // Among all that a pattern names there may be comparisons and pages.
             Err(error @ (CliError::NoRun(_) | CliError::NotBegun(_))) if several => {
                 if !quiet {
-                    let _ = writeln!(std::io::stderr(), "passed over: {}", one_line(&error.to_string()));
+                    let _ = writeln!(std::io::stderr(), "skipped: {}", one_line(&error.to_string()));
                 }
             }
             Err(error) => return Err(error),
@@ -49,7 +49,7 @@ pub fn report(registry: &Registry, arguments: &Report, quiet: bool, out: &mut dy
     Ok(())
 }
 
-/// Refuses to write over a file that is no page. What is no file at all is never written over.
+/// Refuses to write over a file that is not a page. What is not a file at all is never written over.
 fn refuse_other_files(path: &Path) -> Result<()> {
     let named = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("html") || end.eq_ignore_ascii_case("htm"));
     let begins = |file: File| {
@@ -60,5 +60,8 @@ fn refuse_other_files(path: &Path) -> Result<()> {
     if named || !path.is_file() || File::open(path).is_ok_and(begins) {
         return Ok(());
     }
-    Err(CliError::Usage(format!("{} is there already and is no page; choose another file with --out", path.display())))
+    Err(CliError::Usage(format!(
+        "{} already exists and is not a report; choose another file with --out",
+        path.display()
+    )))
 }

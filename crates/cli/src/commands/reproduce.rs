@@ -106,7 +106,7 @@ fn conduct_all(studies: &[&Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mu
         }
         found.write(&folder, plan)?;
         all.push(found);
-        // After every study, so that whoever stops the command has what was done.
+        // After every study, so that stopping the command keeps what was done.
         write_page(&whole.report_file(), "All studies", &all, plan)?;
     }
     write_whole(&whole.rows_file(), all.iter().map(Found::rows).collect::<String>().as_bytes())?;
@@ -161,7 +161,7 @@ fn list(registry: &Registry, json: bool, out: &mut dyn Write) -> Result<()> {
     for study in studies {
         writeln!(out, "  {:width$}  {}", study.name(), study.title())?;
     }
-    writeln!(out, "  {ALL:width$}  Every one of them; with --quick, about a minute on two cores")?;
+    writeln!(out, "  {ALL:width$}  all of the above; with --quick, about a minute on two cores")?;
     Ok(())
 }
 
@@ -180,17 +180,17 @@ pub fn bare(registry: &Registry, quiet: bool, out: &mut dyn Write) -> Result<()>
     let arguments = Reproduce { study: Some("digits".into()), ..Reproduce::default() };
     reproduce(registry, &arguments, quiet, out)?;
     if !quiet {
-        write!(out, "\nTo try next:\n{}", next(program()))?;
+        write!(out, "\nWhat to try next:\n{}", next(program()))?;
     }
     Ok(())
 }
 
-/// Three commands for whoever wants to go on, to be given to this program.
+/// Three commands to try next with this program.
 fn next(program: &str) -> String {
     let commands = [
-        ("compare digits-l2 --seeds 2", "more training digits, all settings yours to change"),
+        ("compare digits-l2 --seeds 2", "more training digits, with settings you can change"),
         ("run hyper-cleaning", "learn which training labels are wrong"),
-        ("tour", "how a loss is written, derived and run"),
+        ("tour", "how a loss is written, differentiated and run"),
     ];
     let width = commands.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
     let line = |(command, what): (&str, &str)| format!("  {program} {command:<width$}  {what}\n");

@@ -1,4 +1,4 @@
-//! `bilevel resume`: goes on with a run; its result is that of a run that was never stopped, byte for byte.
+//! `bilevel resume`: continues with a run; its result is that of a run that was never stopped, byte for byte.
 
 use super::run::tell;
 use crate::arguments::Resume;
@@ -33,22 +33,22 @@ pub fn resume(registry: &Registry, arguments: &Resume, quiet: bool, out: &mut dy
             asked.parse::<Precision>().map_err(|reason| CliError::Usage(format!("--precision: {reason}")))?;
         if precision != config.precision {
             return Err(CliError::Usage(format!(
-                "{0} was begun with precision {1} and cannot go on with {precision}, which would be another run; begin \
-                 that with 'bilevel run {0}/config.toml --precision {precision} --out DIR'",
+                "{0} was started with precision {1} and cannot continue with {precision}; start a new run with \
+                 'bilevel run {0}/config.toml --precision {precision} --out DIR'",
                 folder.path().display(),
                 config.precision
             )));
         }
     }
     config.metrics.tensorboard |= arguments.tensorboard;
-    // Whoever names a device knows of the change.
+    // A user who names a device knows about the change.
     let was = folder.device().filter(|_| asked.is_some()).unwrap_or(config.device);
     folder.check_unchanged(&Config { device: was, ..config.clone() })?;
     config.device = settled(asked.unwrap_or(was), quiet)?;
     if config.device != was && !quiet {
         let _ = writeln!(
             std::io::stderr(),
-            "the run was on {was} until now; on {} its numbers will not be the same to the last bit",
+            "the run was on {was} until now; on {} its numbers may differ in the last bits",
             config.device
         );
     }
@@ -56,13 +56,13 @@ pub fn resume(registry: &Registry, arguments: &Resume, quiet: bool, out: &mut dy
         None => {
             let lost = nothing_is_lost(&folder, &config)?;
             if lost > 0 && !quiet {
-                let _ = writeln!(std::io::stderr(), "no checkpoint was finished in {lost} iterations; beginning again");
+                let _ = writeln!(std::io::stderr(), "no checkpoint was finished in {lost} iterations; starting again");
             }
         }
         Some(done) if config.outer.iterations < done => {
             return Err(CliError::Usage(format!(
-                "{0} has done {done} iterations already, so outer.iterations = {1} in {0}/config.toml leaves nothing to do; \
-                 ask for more than {done}",
+                "{0} has already done {done} iterations, so outer.iterations = {1} in {0}/config.toml leaves nothing \
+                 to do; ask for more than {done}",
                 folder.path().display(),
                 config.outer.iterations
             )));
@@ -76,8 +76,8 @@ pub fn resume(registry: &Registry, arguments: &Resume, quiet: bool, out: &mut dy
 }
 
 /// Refuses to begin again over iterations whose checkpoint is gone. Killed before its first checkpoint was written, which is
-/// after the metrics of its iteration, a run has nothing but its beginning to go on from; the answer is how many iterations
-/// are done again.
+/// after the metrics of its iteration, a run has nothing but its beginning to continue from; the answer is how many
+/// iterations are done again.
 fn nothing_is_lost(folder: &RunFolder, config: &Config) -> Result<usize> {
     let done = look_at(folder, config, None)?;
     let finished = folder.result_file().exists();
@@ -86,12 +86,12 @@ fn nothing_is_lost(folder: &RunFolder, config: &Config) -> Result<usize> {
         return Ok(done);
     }
     let there = match done {
-        0 => "result.json is there".to_string(),
+        0 => "there is a result.json".to_string(),
         1 => "metrics.jsonl has 1 iteration".to_string(),
         done => format!("metrics.jsonl has {done} iterations"),
     };
     Err(CliError::Usage(format!(
-        "there is no checkpoint in {0}, but {there}; begin again with 'bilevel run {0}/config.toml --out DIR'",
+        "there is no checkpoint in {0}, but {there}; start again with 'bilevel run {0}/config.toml --out DIR'",
         folder.path().display()
     )))
 }

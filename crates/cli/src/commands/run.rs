@@ -31,10 +31,13 @@ pub fn resolve(registry: &Registry, which: &Which) -> Result<Config> {
     for Entry { key, value, place } in &sets {
         let Given::Text(word) = value else { continue };
         if key[..] == ["task", "name"] && !is_file && word != what {
-            return Err(CliError::Usage(format!("{place}: the task is {what} already; name one of the two")));
+            return Err(CliError::Usage(format!("{place}: the task is already {what}; give only one of the two")));
         }
         if let Some(name) = method.as_ref().filter(|name| key[..] == ["method", "name"] && *name != word) {
-            return Err(CliError::Usage(format!("{place}: the method is {name} by --method; name one of the two")));
+            return Err(CliError::Usage(format!(
+                "{place}: the method is already {name} by --method; give only one of \
+            the two"
+            )));
         }
     }
     let chosen = sets.iter().rev().find_map(|entry| match &entry.value {
@@ -72,7 +75,7 @@ pub fn resolve(registry: &Registry, which: &Which) -> Result<Config> {
         && !registry.read_task(&config.task)?.reads_data()
     {
         let (place, task, data) = (&given.place, config.task.name(), &config.data);
-        return Err(CliError::Usage(format!("{place}: {task} reads no data files, so leave {data} out")));
+        return Err(CliError::Usage(format!("{place}: {task} reads no data files; leave out {data}")));
     }
     Ok(config)
 }
@@ -104,7 +107,7 @@ pub fn tell(result: &RunResult, folder: &RunFolder, json: bool, quiet: bool, out
         write!(out, "{}", result.to_json())?;
     } else if !quiet {
         write!(out, "{}", escaped_lines(&result.summary()))?;
-        writeln!(out, "kept in {}", escaped_path(folder.path()))?;
+        writeln!(out, "saved in {}", escaped_path(folder.path()))?;
     }
     Ok(())
 }

@@ -84,9 +84,9 @@ impl Comparison {
             [] => "no seed".into(),
         };
         format!(
-            "What is learned: {}.\n\n{} with {seeds}. Curves are means over seeds with bands of one standard deviation. Cost \
-             is in gradients of the inner or outer loss; a Hessian or mixed product counts as two, and one reverse pass that \
-             gives both counts once. Times are those of runs side by side on one machine.",
+            "The task: {}.\n\n{} with {seeds}. Curves are means over seeds; bands are one standard deviation. The cost \
+             is counted in gradients of the inner or outer loss: a Hessian or mixed product counts as two, and a \
+            reverse pass that gives both counts once. Times are of runs side by side on one machine.",
             self.task.summary(),
             self.methods.join(", ")
         )

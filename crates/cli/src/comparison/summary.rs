@@ -32,7 +32,7 @@ impl Line<'_> {
         })
     }
 
-    /// In a word or two, where not all of so many seeds went well.
+    /// In a word or two, where not all of this many seeds went well.
     fn note(&self, seeds: usize) -> String {
         let diverged = self.runs.len() - self.arrived().count();
         match (self.reason, diverged) {
@@ -133,7 +133,7 @@ impl<'a> Summary<'a> {
                 rows.push(row.over(sd, found.count as u32).cost(cost).took(seconds).verdict(verdict.clone()));
             };
             add("outer loss".into(), line.spread(|run| run.result.outer_loss));
-            add("least outer loss".into(), line.spread(|run| run.result.best_outer_loss));
+            add("lowest outer loss".into(), line.spread(|run| run.result.best_outer_loss));
             for name in self.measures() {
                 let found = line.spread(|run| run.measure(&name));
                 add(name, found);

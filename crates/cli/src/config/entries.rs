@@ -4,7 +4,7 @@ use crate::config::errors::{ConfigError, Place, Wrong};
 use std::path::Path;
 use toml_edit::{Document, Item, TableLike, Value};
 
-/// A value as given, before anybody knows what the key takes.
+/// A value as given, before the type of its key is known.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Given {
     /// A string.
@@ -21,7 +21,7 @@ pub enum Given {
     Table,
     /// A table in braces with nothing in them.
     EmptyTable,
-    /// What no key takes, in words.
+    /// Something that no key accepts, in words.
     Other(&'static str),
 }
 
@@ -77,7 +77,7 @@ pub fn parse(text: &[u8], path: &Path) -> Result<Vec<Entry>, ConfigError> {
     let place = |line| Place::File(path.to_path_buf(), line);
     let text = std::str::from_utf8(text).map_err(|error| {
         let line = 1 + text[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
-        ConfigError::at(&place(line), Wrong::Syntax("it is not text in UTF-8".into()))
+        ConfigError::at(&place(line), Wrong::Syntax("it is not UTF-8 text".into()))
     })?;
     let document = Document::parse(text).map_err(|error| {
         let message = error.message().lines().collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, said with its place and what would be right.
+//! What can be wrong with a configuration, with its place and a suggestion.
 
 use std::fmt;
 use std::path::PathBuf;

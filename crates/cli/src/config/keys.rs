@@ -1,8 +1,8 @@
-//! What every key of a configuration means, in a few words: for the comments of a file and for the schema.
+//! The meaning of every key of a configuration in a few words, for the comments of a file and for the schema.
 
 use bilevel_tasks::{Registry, meanings};
 
-/// What the keys of runs of one task by one method mean.
+/// The meanings of the keys of a run, given its task and method.
 pub struct Meanings {
     own: Vec<(String, String)>,
 }
@@ -21,7 +21,7 @@ impl Meanings {
         Meanings { own }
     }
 
-    /// What a key means; empty for one that is not known, which a test sees to.
+    /// The meaning of a key; empty for an unknown one, which a test rules out.
     pub fn get(&self, key: &str) -> &str {
         if let Some((_, meaning)) = self.own.iter().find(|(known, _)| known == key) {
             return meaning;
@@ -35,53 +35,53 @@ impl Meanings {
 }
 
 const KEYS: &[(&str, &str)] = &[
-    ("seed", "everything random follows from it"),
+    ("seed", "the seed of all random numbers"),
     ("chains", "independent chains averaged in each hypergradient"),
-    ("threads", "threads to run on, 0 for all cores; results do not depend on it"),
-    ("device", "where to run: cpu, cuda, cuda:N or auto; results differ in their last digits"),
+    ("threads", "number of threads, 0 for all cores; results do not depend on it"),
+    ("device", "where to run: cpu, cuda, cuda:N or auto; results differ in the last digits"),
     ("dtype", "f32 or f64"),
-    ("precision", "what operands of matrix products are rounded to in f32: full, tf32 or bf16"),
-    ("data", "folder of data files, where the task needs some"),
+    ("precision", "precision to which operands of matrix products are rounded, in f32 only: full, tf32 or bf16"),
+    ("data", "folder with data files, for tasks that need them"),
     ("task", "the problem"),
-    ("task.name", "'bilevel list' names them"),
+    ("task.name", "see 'bilevel list'"),
     ("method", "how the hypergradient is estimated"),
-    ("method.name", "'bilevel list' names them"),
-    ("method.storage.truncated", "walk back so many steps only"),
+    ("method.name", "see 'bilevel list'"),
+    ("method.storage.truncated", "walk back only this many steps"),
     ("inner", "how the inner loop changes over the outer iterations"),
     ("inner.schedule", "a factor on the inner step, over the outer iterations"),
     ("inner.schedule.shape", "constant, step or cosine"),
     ("inner.schedule.warm_up", "outer iterations in which the inner step grows to its full size"),
     ("inner.schedule.every", "outer iterations between two changes of the inner step"),
-    ("inner.schedule.factor", "what the inner step is multiplied by"),
-    ("inner.schedule.over", "outer iterations the cosine takes"),
+    ("inner.schedule.factor", "factor on the inner step at each change"),
+    ("inner.schedule.over", "length of the cosine, in outer iterations"),
     ("inner.schedule.last", "the factor at the end of the cosine"),
     ("outer", "the outer loop, which moves the hyperparameters"),
     ("outer.iterations", "outer iterations"),
     ("outer.rate", "outer learning rate"),
-    ("outer.cold", "start the inner parameters anew in every iteration"),
+    ("outer.cold", "start the inner parameters from scratch in every iteration"),
     ("outer.clip", "largest norm of a hypergradient, 0 for no limit"),
-    ("outer.tolerance", "stop when the hypergradient's norm is at most this, 0 for never"),
-    ("outer.patience", "stop after so many iterations without improvement, 0 for never"),
-    ("outer.improvement", "a fall of the outer loss by more than this is an improvement"),
+    ("outer.tolerance", "stop when the norm of the hypergradient is at most this, 0 for never"),
+    ("outer.patience", "stop after this many iterations without improvement, 0 for never"),
+    ("outer.improvement", "smallest decrease of the outer loss that counts as an improvement"),
     ("outer.optimizer", "how a hypergradient becomes a step"),
     ("outer.optimizer.name", "sgd, momentum, rmsprop, adam or adamw"),
-    ("outer.optimizer.decay", "how much is kept of the velocity, for rmsprop of the running mean square"),
+    ("outer.optimizer.decay", "share of the velocity that is kept; for rmsprop, of the running mean square"),
     ("outer.optimizer.nesterov", "look ahead by one step"),
-    ("outer.optimizer.beta1", "how much of the running mean is kept"),
-    ("outer.optimizer.beta2", "how much of the running mean square is kept"),
-    ("outer.optimizer.epsilon", "its square is added to the mean square under the root"),
-    ("outer.optimizer.weight_decay", "so many times the variable itself is added to its step"),
+    ("outer.optimizer.beta1", "share of the running mean that is kept"),
+    ("outer.optimizer.beta2", "share of the running mean square that is kept"),
+    ("outer.optimizer.epsilon", "small number whose square is added to the mean square under the root"),
+    ("outer.optimizer.weight_decay", "factor on the variable itself, which is added to its step"),
     ("outer.schedule", "the outer learning rate over time"),
     ("outer.schedule.shape", "constant, step or cosine"),
     ("outer.schedule.warm_up", "iterations in which the rate grows to its full size"),
     ("outer.schedule.every", "iterations between two changes of the rate"),
-    ("outer.schedule.factor", "what the rate is multiplied by"),
-    ("outer.schedule.over", "iterations the cosine takes"),
+    ("outer.schedule.factor", "factor on the rate at each change"),
+    ("outer.schedule.over", "length of the cosine, in iterations"),
     ("outer.schedule.last", "the rate at the end of the cosine"),
     ("checkpoint", "when the run is saved"),
-    ("checkpoint.every", "save every so many iterations, and at the end"),
+    ("checkpoint.every", "iterations between checkpoints; the end is always saved"),
     ("metrics", "when the run is measured"),
-    ("metrics.every", "take the task's own measures every so many iterations"),
+    ("metrics.every", "iterations between measurements of the task's own measures"),
     ("metrics.tensorboard", "also write event files for TensorBoard"),
-    ("metrics.diagnose", "look into the hypergradient every so many iterations, 0 for never"),
+    ("metrics.diagnose", "iterations between diagnoses of the hypergradient, 0 for never"),
 ];

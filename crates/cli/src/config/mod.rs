@@ -166,7 +166,7 @@ pub fn resolve(registry: &Registry, entries: &[Entry]) -> Result<Config> {
         let given = if let Given::Text(text) = value { text.len() } else { 0 };
         if given > crate::LONGEST || key.iter().any(|part| part.len() > crate::LONGEST) {
             let what = if given > crate::LONGEST { "value" } else { "key" };
-            let wrong = format!("a {what} is too long; the longest may have {} bytes", crate::LONGEST);
+            let wrong = format!("a {what} is too long; at most {} bytes are allowed", crate::LONGEST);
             return Err(ConfigError::at(place, Wrong::Other(wrong)));
         }
     }
@@ -263,7 +263,7 @@ fn check(registry: &Registry, config: &Config) -> Result<()> {
     require((1..=4096).contains(&chains), "chains", chains as f64, "from 1 to 4096")?;
     require(threads <= 1024, "threads", threads as f64, "at most 1024")?;
     if config.dtype == bilevel::DType::F64 && config.precision != Precision::Full {
-        let must = "full where dtype is f64, whose products have one precision; choose dtype f32";
+        let must = "full if dtype is f64; choose dtype f32 for other precisions";
         return Err(ConfigError::range("precision", config.precision, must));
     }
     require(config.checkpoint.every >= 1, "checkpoint.every", 0.0, "at least 1")?;
@@ -293,7 +293,7 @@ fn check_schedule(table: &str, schedule: &ScheduleSettings, rate: f64) -> Result
     })
 }
 
-/// The library's complaint about a setting, with the key it stands under.
+/// The library's error about a setting, with the full key.
 fn in_table(table: &str, error: bilevel::Error) -> ConfigError {
     match error {
         bilevel::Error::Setting { name, value, must } => ConfigError::range(&format!("{table}.{name}"), value, must),
@@ -419,7 +419,7 @@ fn unknown_key(settings: &mut Map<String, Value>, entry: &Entry) -> ConfigError 
         let (_, meant) = SAME.iter().find(|(given, meant)| *given == last && beside.contains(meant))?;
         Some(format!("{prefix}{meant}"))
     };
-    // In a table there is, a key that resembles none of it is no slip, however much of the path they share.
+    // In a table there is, a key that resembles none of it is not a slip, however much of the path they share.
     let slip = || match beside.is_empty() {
         true => bilevel::nearest(&entry.dotted(), all.iter().map(String::as_str)).map(String::from),
         false => None,

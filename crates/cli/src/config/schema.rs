@@ -1,4 +1,4 @@
-//! The JSON schema of a configuration file, made from the defaults: what is there is what is allowed.
+//! The JSON schema of a configuration file, made from the defaults: a key that has a default is allowed.
 
 use super::errors::ConfigError;
 use super::{Choices, Meanings, TAGGED, Tagged, WORDS};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 /// Not a table of every configuration, but of some methods.
 const INNER_OPTIMIZER: Tagged = TAGGED[2];
 
-/// The schema. `schema.json` beside this crate's manifest is this, as a test sees to.
+/// The schema. A test keeps `schema.json` beside this crate's manifest up to date.
 pub fn schema(registry: &Registry) -> Result<Value, ConfigError> {
     let Some(first) = registry.tasks().first().map(|task| task.usual()) else {
         return Ok(json!({ "title": "There is no task to configure" }));
@@ -66,8 +66,8 @@ pub fn schema(registry: &Registry) -> Result<Value, ConfigError> {
     let mut schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Configuration of a bilevel run",
-        "description": "Every key but 'task.name' has a default, which depends on the task and the method; 'bilevel run \
-                        TASK --dry-run' shows them."
+        "description": "Every key except 'task.name' has a default that depends on the task and the method; 'bilevel \
+         run TASK --dry-run' shows them."
     });
     if let (Value::Object(schema), Value::Object(root)) = (&mut schema, root) {
         schema.extend(root);

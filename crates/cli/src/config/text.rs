@@ -33,7 +33,7 @@ pub fn settings_to_toml(settings: &Map<String, Value>, meanings: &Meanings) -> S
     text
 }
 
-/// A table whose one key is a number stands on one line: it is a choice, not a group of settings.
+/// A table whose only key is a number is written on one line: it is a choice, not a group of settings.
 fn is_inline(value: &Value) -> bool {
     value.as_object().is_some_and(|table| table.contains_key("truncated"))
 }

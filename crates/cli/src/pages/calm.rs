@@ -5,7 +5,7 @@ pub type Calm = (Vec<(f64, f64)>, Vec<(f64, f64)>);
 
 /// Stretches a noisy curve is cut into.
 const STRETCHES: usize = 80;
-/// A curve is noisy where going along it is so many times as far as from its least to its largest value.
+/// A curve is noisy where going along it is this many times as far as from its least to its largest value.
 const NOISY: f64 = 20.0;
 
 fn size(points: &[(f64, f64)]) -> usize {

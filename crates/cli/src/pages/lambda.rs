@@ -6,7 +6,7 @@ use crate::terminal::readable::{number, stem};
 use bilevel_report::{Axis, Column, Curve, Panel, Pictures, Plot, Table};
 use bilevel_tasks::LambdaLeaf;
 
-/// A leaf with at most so many numbers is written out.
+/// A leaf with at most this many numbers is written out.
 const FEW: usize = 16;
 
 /// A run with its name.

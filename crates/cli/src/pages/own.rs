@@ -60,7 +60,7 @@ fn found<L: Tree, T: Tree>(outcome: &Outcome<L, T>) -> Table {
     let last = outcome.last.as_ref();
     let mut rows = vec![
         ("outer loss".into(), number_or_dash(last.map(|last| last.outer_loss))),
-        ("least outer loss on the way".into(), number_or_dash(outcome.best_outer_loss)),
+        ("lowest outer loss".into(), number_or_dash(outcome.best_outer_loss)),
         ("inner loss".into(), number_or_dash(last.map(|last| last.inner_loss))),
     ];
     rows.extend(outcome.measures.iter().map(|(name, value)| (name.to_string(), number(value))));
@@ -69,7 +69,7 @@ fn found<L: Tree, T: Tree>(outcome: &Outcome<L, T>) -> Table {
         rows.push((name, number(best.value)));
     }
     rows.push(("norm of the hypergradient".into(), number_or_dash(last.map(|last| last.hypergradient_norm))));
-    table("What was found", "at the end", rows)
+    table("Results", "at the end", rows)
 }
 
 fn cost<L: Tree, T: Tree>(outcome: &Outcome<L, T>, history: &History) -> Table {
@@ -79,5 +79,5 @@ fn cost<L: Tree, T: Tree>(outcome: &Outcome<L, T>, history: &History) -> Table {
     ];
     let counts = history.last().map(|row| named(&row.oracles)).into_iter().flatten();
     rows.extend(counts.filter(|(_, times)| *times > 0).map(|(name, times)| (name.to_string(), count(times))));
-    table("What it cost", "in all", rows)
+    table("Cost", "in all", rows)
 }

@@ -81,7 +81,7 @@ pub type Named<'a> = (&'a str, &'a History);
 
 /// A range this many times its least value is easier to read on a logarithmic axis.
 const WIDE: f64 = 30.0;
-/// Two curves share axes where neither looks flat: where together they need no more than so many times its own range.
+/// Two curves share axes where neither looks flat: where together they need no more than this many times its own range.
 const SHARED: f64 = 6.0;
 
 const X: &str = "outer iteration";
@@ -142,7 +142,7 @@ const STEMS: [&str; 10] = [
     "effective-samples",
 ];
 
-/// Stems of all figures that a report of this run can have; which of them it has changes as it goes on.
+/// Stems of all figures that a report of this run can have; which of them it has changes as it continues.
 pub fn possible_stems(history: &History) -> Vec<String> {
     STEMS.iter().map(|stem| stem.to_string()).chain(history.measures().into_iter().map(stem)).collect()
 }
@@ -219,7 +219,7 @@ pub fn hypergradient(runs: &[Named]) -> Option<Figure> {
 pub fn diagnostics(runs: &[Named]) -> Vec<Figure> {
     let mut figures = vec![];
     let horizon = |history: &History| history.points(|row| row.diagnostics.horizon);
-    if let Some(plot) = quantity("How far the inner loop comes", runs, horizon) {
+    if let Some(plot) = quantity("How far the inner loop gets", runs, horizon) {
         let mut plot = calmed(plot);
         if let [curve] = &mut plot.curves[..]
             && curve.name.is_empty()
@@ -230,13 +230,13 @@ pub fn diagnostics(runs: &[Named]) -> Vec<Figure> {
         let longest = plot.curves.iter().max_by_key(|curve| curve.points.len());
         let ones: Vec<(f64, f64)> =
             longest.into_iter().flat_map(|c| c.points.iter().map(|point| (point.0, 1.0))).collect();
-        plot.curves.push(Curve::new("1, where it begins to forget its start", ones).dashed());
+        plot.curves.push(Curve::new("1, where it starts to forget its start", ones).dashed());
         plot.y = Axis { label: plot.y.label, ..fitting_axis("", &plot.curves) };
         figures.push(Figure::plot("horizon", plot));
     }
     let growth = |history: &History| history.points(|row| row.diagnostics.adjoint_growth);
     if let Some(mut plot) = quantity("Growth of the adjoint within a hypergradient", runs, growth) {
-        plot.y.label = "‖z‖ at the end over ‖z‖ at the start".into();
+        plot.y.label = "‖z‖ at the end divided by ‖z‖ at the start".into();
         figures.push(Figure::plot("adjoint-growth", plot));
     }
     let rate = |history: &History| history.points(|row| row.diagnostics.growth_rate);

@@ -47,7 +47,7 @@ fn page_of_one(run: &RunRecord, registry: &Registry) -> Page {
     let method = registry.known_method(run.method()).map_or("", |method| method.info.summary);
     let time = run.seconds().map_or(String::new(), |s| format!(" in {}", duration(s)));
     let done = counted(u64::from(run.iterations()), "outer iteration");
-    let about = format!("What is learned: {}.\n\nBy what method: {method}.", run.task.summary());
+    let about = format!("The task: {}.\n\nThe method: {method}.", run.task.summary());
     let mut before = vec![
         Section::Text { title: String::new(), text: about },
         Section::Warnings(run.warnings()),
@@ -85,7 +85,7 @@ fn numbers(run: &RunRecord) -> Table {
     row("outer loss", number_or_dash(run.outer_loss()));
     let best = run.best_outer_loss();
     if best != run.outer_loss() {
-        row("least outer loss on the way", number_or_dash(best));
+        row("lowest outer loss", number_or_dash(best));
     }
     row("inner loss", number_or_dash(run.inner_loss()));
     for name in run.measures() {
@@ -95,7 +95,7 @@ fn numbers(run: &RunRecord) -> Table {
     let error = run.standard_error().map_or(String::new(), |error| format!(" ± {}", number(error)));
     row("norm of the hypergradient", norm + &error);
     let columns = vec![Column::text("quantity"), Column::numeric("at the end")];
-    Table { columns, rows, caption: "What was found".into() }
+    Table { columns, rows, caption: "Results".into() }
 }
 
 /// Counts with names for people.
@@ -121,7 +121,7 @@ fn costs(run: &RunRecord) -> Table {
         row(name, count(times));
     }
     let columns = vec![Column::text("quantity"), Column::numeric("in all")];
-    Table { columns, rows, caption: "What it cost".into() }
+    Table { columns, rows, caption: "Cost".into() }
 }
 
 fn page_of_many(runs: &[(String, RunRecord)]) -> Page {
@@ -136,7 +136,7 @@ fn page_of_many(runs: &[(String, RunRecord)]) -> Page {
     }
     let mut before = vec![];
     if let [_] = experiments[..] {
-        let text = format!("What is learned: {}.", runs[0].1.task.summary());
+        let text = format!("The task: {}.", runs[0].1.task.summary());
         before.push(Section::Text { title: String::new(), text });
     }
     before.push(Section::Warnings(warnings.collect()));
@@ -175,7 +175,7 @@ fn numbers_of_many(runs: &[(String, RunRecord)]) -> Table {
         row.push(run.state_word().into());
         row
     };
-    Table { columns, rows: runs.iter().map(row).collect(), caption: "The runs in numbers".into() }
+    Table { columns, rows: runs.iter().map(row).collect(), caption: "The runs as numbers".into() }
 }
 
 /// Names that tell runs apart in as few words as possible: what differs of method and seed, or their folders.

@@ -20,7 +20,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// For a terminal of so many columns.
+    /// For a terminal of this many columns.
     pub fn text(&self, columns: usize) -> String {
         let Findings { rows, tables, .. } = &self.findings;
         if !tables.is_empty() {
@@ -42,7 +42,7 @@ impl Found {
         let Findings { warnings, rows, tables, said, sections } = &self.findings;
         let mut all = vec![Section::Warnings(warnings.clone())];
         if !said.is_empty() {
-            all.push(Section::Text { title: "What came out".into(), text: said.join("\n\n") });
+            all.push(Section::Text { title: "Results".into(), text: said.join("\n\n") });
         }
         all.extend(tables.iter().cloned().map(Section::Table));
         if tables.is_empty() {
@@ -78,18 +78,18 @@ pub fn write_page(path: &Path, title: &str, found: &[Found], plan: &Plan) -> Res
     let mut sections = vec![];
     let held = |row: &Row| row.paper.is_some() || row.reference.is_some();
     if found.iter().any(|one| one.findings.rows.iter().any(held)) {
-        let text = "Every number stands beside the one the paper prints and the one a reference gives. A number that is not \
-                    reproduced has its reason below the table. `bilevel reproduce STUDY` computes a table again.";
+        let text = "Every number is shown beside the paper's and a reference. Where a number is not reproduced, the \
+        reason is below the table. `bilevel reproduce STUDY` computes a table again.";
         sections.push(Section::Text { title: String::new(), text: text.into() });
     }
     sections.extend(found.iter().flat_map(Found::sections));
-    let effort = if plan.quick { "few seeds and low caps (--quick)" } else { "in full" };
+    let effort = if plan.quick { "few seeds and low limits (--quick)" } else { "in full" };
     let subtitle = format!("{effort} · from seed {} · on {}", plan.seed, plan.device);
     write_whole(path, Report { title: title.into(), subtitle, sections }.html().as_bytes())
 }
 
-/// The table for a terminal of so many columns. Where it is too narrow, what is not the number itself is left out, the least
-/// important first.
+/// The table for a terminal of this many columns. Where it is too narrow, what is not the number itself is left out,
+/// the least important first.
 fn fit(table: &Table, columns: usize) -> String {
     let mut table = table.clone();
     for name in ["seconds", "spread (seeds)", "cost", "reference"] {

@@ -14,8 +14,8 @@ pub fn asked(argument: Option<&str>) -> Result<Option<Device>> {
     device.map_err(|reason: String| CliError::Usage(format!("--device: {reason}")))
 }
 
-/// The device itself, known to be usable: `auto` is decided, and what was decided is said on the error output. An error says what
-/// is missing.
+/// The device itself, known to be usable: `auto` is resolved, and the choice is printed to standard error. An error
+/// says what is missing.
 pub fn settled(device: Device, quiet: bool) -> Result<Device> {
     let (found, why) = match device {
         Device::Cpu => return Ok(device),
@@ -31,7 +31,7 @@ pub fn settled(device: Device, quiet: bool) -> Result<Device> {
     Ok(found)
 }
 
-/// Its executor; so many threads on the processor, 0 for one for each core.
+/// Its executor; this many threads on the processor, 0 for one for each core.
 pub fn executor(device: Device, threads: usize) -> Result<Arc<dyn Executor>> {
     Ok(match settled(device, true)? {
         Device::Cuda(number) => Arc::new(gpu(number)?),

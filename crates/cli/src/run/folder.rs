@@ -1,8 +1,8 @@
 //! The folder of a run: what is in it, where a new one goes, and files that are whole or not there.
 //!
-//!   config.toml          the configuration, every key
+//!   config.toml          the configuration, with every key
 //!   metrics.jsonl        one line per outer iteration
-//!   checkpoint/          what a resumed run goes on from
+//!   checkpoint/          what a resumed run continues from
 //!   result.json          what a finished run found
 //!   lambda.safetensors   the hyperparameters it found
 //!   report.html, plots/  the same for people
@@ -205,7 +205,7 @@ impl RunFolder {
             Some(key) => Err(CliError::File {
                 action: "read",
                 path,
-                reason: format!("it is not whole, for it does not say what {key} is; put the right file back"),
+                reason: format!("it is incomplete: {key} is missing; put the right file back"),
             }),
         }
     }
@@ -214,7 +214,7 @@ impl RunFolder {
 /// Refuses a file, and a folder with something in it that is not the command's own: nobody's files are written over.
 pub fn refuse_foreign(path: &Path, what: &str, own: bool) -> Result<()> {
     if is_taken(path) && !own {
-        let sentence = format!("holds something that is no {what}; choose another folder with --out");
+        let sentence = format!("holds something other than a {what}; choose another folder with --out");
         return Err(CliError::Usage(format!("{} {sentence}", escaped_path(path))));
     }
     Ok(())
@@ -252,7 +252,7 @@ fn read_up_to(file: File) -> std::io::Result<Vec<u8>> {
     file.take(LARGEST_SETTINGS + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > LARGEST_SETTINGS {
         true => Err(std::io::Error::other(format!(
-            "it has more than {LARGEST_SETTINGS} bytes, too many for a file of settings"
+            "it has more than {LARGEST_SETTINGS} bytes, which is too large for a configuration file"
         ))),
         false => Ok(bytes),
     }

@@ -12,8 +12,9 @@ use bilevel_tasks::{Config, Registry};
 use std::io::BufReader;
 use std::ops::ControlFlow;
 
-/// Looks at the metrics of a run that goes on after this iteration, or from its beginning. Lines that are not its own are
-/// refused, so that none of them is written over. The answer is how many lines there are, whatever iteration they are of.
+/// Looks at the metrics of a run that continues after this iteration, or from its beginning. Lines that are not its own
+/// are refused, so that none of them is written over. The answer is how many lines there are, whatever iteration they
+/// are of.
 pub fn look_at(folder: &RunFolder, config: &Config, last: Option<&Iteration>) -> Result<usize> {
     let path = folder.metrics_file();
     // It will be written again, which nothing but a regular file allows.
@@ -23,7 +24,7 @@ pub fn look_at(folder: &RunFolder, config: &Config, last: Option<&Iteration>) ->
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(CliError::file("read", &path, &error)),
     };
-    let foreign = |what: String| CliError::foreign(folder, "metrics.jsonl", what, " and the run goes on without it");
+    let foreign = |what: String| CliError::foreign(folder, "metrics.jsonl", what, " and the run continues without it");
     let history = match History::parse(BufReader::new(file)) {
         Ok(history) => history,
         Err(Damage::Unread(error)) => return Err(CliError::file("read", &path, &error)),
@@ -79,7 +80,8 @@ impl Recorder {
         let lacking = (done as usize).saturating_sub(kept);
         if lacking > 0 {
             crate::complain(&format!(
-                "{} lacks {lacking} of the {done} iterations that are done; the run goes on, but its curves have a gap",
+                "{lacking} of the {done} finished iterations are missing in {}; the run continues, but its curves have \
+                 a gap",
                 path.display()
             ));
         }

@@ -24,7 +24,7 @@ pub struct RunRecord {
     pub task: Box<dyn AnyTask>,
     /// Its metrics.
     pub history: History,
-    /// What it found, if it is finished.
+    /// Its result, if it is finished.
     pub result: Option<RunResult>,
     /// The hyperparameters: those found, or those of the last checkpoint.
     pub lambda: Vec<LambdaLeaf>,
@@ -50,7 +50,7 @@ impl RunRecord {
             return Err(CliError::File {
                 action: "draw",
                 path: folder.path().to_path_buf(),
-                reason: "no iteration of its run is done yet".into(),
+                reason: "no iteration of its run has finished yet".into(),
             });
         }
         let lambda = match &result {
@@ -92,7 +92,7 @@ impl RunRecord {
         self.at_end(|result| result.outer_loss, |row| row.outer_loss)
     }
 
-    /// The least outer loss on the way.
+    /// The lowest outer loss.
     pub fn best_outer_loss(&self) -> Option<f64> {
         match &self.result {
             Some(result) => result.best_outer_loss,
@@ -172,16 +172,16 @@ impl RunRecord {
         (leaf.values.len() == pixels).then_some((picture, leaf))
     }
 
-    /// What a reader must know before believing the rest.
+    /// Warnings to read before anything else.
     pub fn warnings(&self) -> Vec<String> {
         let mut all = vec![];
         match &self.result {
             Some(result) if result.stopped == "diverged" => {
-                all.push(format!("The run {}. What follows is its last good state.", result.because));
+                all.push(format!("The run {}. This page shows its last good state.", result.because));
             }
             Some(_) => {}
             None => all.push(format!(
-                "The run is not finished: {} of {} iterations are done. `bilevel resume {}` goes on with it.",
+                "The run is not finished: {} of {} iterations are done. `bilevel resume {}` continues it.",
                 self.iterations(),
                 self.config.outer.iterations,
                 self.folder.path().display()
@@ -191,11 +191,14 @@ impl RunRecord {
         let lacking =
             done as usize - self.history.rows.iter().filter(|row| row.iteration <= done).count().min(done as usize);
         if lacking > 0 {
-            all.push(format!("`metrics.jsonl` lacks {lacking} of the {done} iterations: the curves have a gap."));
+            all.push(format!(
+                "{lacking} of the {done} iterations are missing in `metrics.jsonl`: the curves have a \
+            gap."
+            ));
         }
         for name in self.idle() {
             let name = if name.is_empty() { String::new() } else { format!(".{name}") };
-            all.push(format!("`λ{name}` cannot influence the outer loss: the run leaves it where it began."));
+            all.push(format!("`λ{name}` cannot influence the outer loss: the run leaves it where it started."));
         }
         // Of each kind the last: what was wrong at the beginning only has passed.
         let looked = self.history.rows.iter().rev().filter(|row| row.diagnostics.curvature.is_some()).take(LAST_LOOKS);
@@ -213,12 +216,12 @@ impl RunRecord {
     }
 }
 
-/// True where something stands, if only a link to nothing.
+/// True if something exists there, even a broken link.
 fn is_there(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok()
 }
 
-/// The metrics of a run, which must be those that its configuration and its result tell of.
+/// The metrics of a run, which must match its configuration and its result.
 fn read_history(folder: &RunFolder, config: &Config, result: Option<&RunResult>) -> Result<History> {
     let path = folder.metrics_file();
     let file = open_regular(&path).map_err(|error| CliError::file("read", &path, &error))?;
@@ -227,7 +230,7 @@ fn read_history(folder: &RunFolder, config: &Config, result: Option<&RunResult>)
         path: path.clone(),
         reason: match damage {
             Damage::Unread(error) => error.to_string(),
-            Damage::Line(..) => format!("{damage}; without that line the rest can be drawn"),
+            Damage::Line(..) => format!("{damage}; remove that line to draw the rest"),
         },
     })?;
     let other_losses = |result: &RunResult| {
@@ -251,7 +254,7 @@ fn is_current(result: &RunResult, history: &History, asked: u32) -> bool {
     }
 }
 
-/// The diagnosis is read in so many of the last iterations that have one.
+/// The diagnosis is read in this many of the last iterations that have one.
 const LAST_LOOKS: usize = 10;
 
 /// The leaves in a file, in the order of the result.
@@ -274,7 +277,7 @@ pub(crate) fn found_lambda(path: &Path, result: &RunResult) -> Result<Vec<Lambda
         let values = values(&view).ok_or_else(|| damaged(format!("{stored} holds no floating-point numbers")))?;
         if !summary.is_of(&LeafSummary::new(name, view.shape(), values.clone())) {
             return Err(damaged(format!(
-                "{stored} is not what result.json says of it; put the right file back, or move it away"
+                "{stored} does not match result.json; put the right file back, or move it away"
             )));
         }
         Ok(LambdaLeaf { name: name.clone(), shape: view.shape().to_vec(), values })

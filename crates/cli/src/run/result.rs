@@ -16,19 +16,20 @@ pub fn read_result(folder: &RunFolder) -> Result<RunResult> {
     serde_json::from_slice(&text).map_err(|error| CliError::File { action: "read", path, reason: error.to_string() })
 }
 
-/// Refuses a result that is not of the run with this configuration, however many iterations that is now asked for.
+/// Refuses a result that does not belong to the run with this configuration, whatever number of iterations is asked for
+/// now.
 pub fn check_is_of(result: &RunResult, config: &Config, folder: &RunFolder) -> Result<()> {
     let (task, method) = (config.task.name(), config.method.name());
     let mut as_asked_for = config.clone();
     as_asked_for.outer.iterations = result.iterations;
     let what = if result.task != task {
-        format!("it is of {} and not of {task}", result.task)
+        format!("it belongs to {}, not to {task}", result.task)
     } else if result.method != method {
-        format!("it is by {} and not by {method}", result.method)
+        format!("it was computed by {}, not by {method}", result.method)
     } else if result.seed != config.seed {
-        format!("it is of seed {} and not of seed {}", result.seed, config.seed)
+        format!("it belongs to seed {}, not to seed {}", result.seed, config.seed)
     } else if ![config.hash(), as_asked_for.hash()].contains(&result.config_hash) {
-        "it was found with other settings".into()
+        "it was computed with other settings".into()
     } else {
         return Ok(());
     };

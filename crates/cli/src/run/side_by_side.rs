@@ -8,7 +8,7 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// Does all jobs, so many at a time, and answers in their order.
+/// Does all jobs, this many at a time, and answers in their order.
 pub fn side_by_side<J: Sync, R: Send>(jobs: &[J], at_a_time: usize, work: impl Fn(&J) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, R)>> = Mutex::new(vec![]);

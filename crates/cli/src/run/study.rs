@@ -36,7 +36,7 @@ pub struct Conductor<'a> {
     pub board: Progress,
 }
 
-/// A measurement as its file has it.
+/// A measurement as in its file.
 #[derive(Serialize, Deserialize)]
 struct Record {
     /// What it was taken with.
@@ -72,7 +72,7 @@ impl Conductor<'_> {
             let threads = (cores() / at_a_time).max(1);
             let done = self.item(item, threads, seen);
             if done.is_err() {
-                // The others stop where they are; they can go on later.
+                // The others stop where they are; they can continue later.
                 self.signal.stop();
             }
             Some(done)
@@ -127,7 +127,7 @@ impl Conductor<'_> {
             let damaged = |error: serde_json::Error| CliError::File {
                 action: "read",
                 path: path.clone(),
-                reason: format!("{error}; remove it, and it is measured again"),
+                reason: format!("{error}; remove it to measure again"),
             };
             let found: Record = serde_json::from_slice(&text).map_err(damaged)?;
             if (&found.hash, found.device) != (&hash, device) {
@@ -178,12 +178,13 @@ impl Conductor<'_> {
             }
             folder.check_unchanged(&there)?;
         }
-        // A result without its λ is that of a folder somebody changed: the run goes on from its last checkpoint and writes both.
+        // A result without its λ is that of a folder somebody changed: the run continues from its last checkpoint and
+        // writes both.
         let result = if folder.result_file().is_file() && folder.lambda_file().is_file() {
             let result = read_result(&folder)?;
             check_is_of(&result, config, &folder)?;
             folder.clean()?;
-            seen.end(label, Some(format!("{label}: done before")));
+            seen.end(label, Some(format!("{label}: already done")));
             result
         } else {
             seen.begin(label);
@@ -249,7 +250,7 @@ fn at<'a>(settings: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     parts.try_fold(first, |value, part| value.get(part))
 }
 
-/// Items that are done, all that are known of, and those that go on with how much of each is done.
+/// Items that are done, all that are known of, and those that continue with how much of each is done.
 #[derive(Default)]
 struct SeenState {
     done: usize,

@@ -1,4 +1,4 @@
-//! The metrics of a run as TensorBoard shows them, written while it goes on.
+//! The metrics of a run as TensorBoard shows them, written while it runs.
 
 use crate::errors::{CliError, Result};
 use crate::run::folder::RunFolder;
@@ -18,7 +18,7 @@ pub struct TensorBoard {
 }
 
 impl TensorBoard {
-    /// A new file in the folder of the run. Files of a run that begins anew are removed.
+    /// A new file in the folder of the run. Files of a run that starts again are removed.
     pub fn new(folder: &RunFolder, done: u32) -> Result<Self> {
         let path = folder.tensorboard();
         let failed = |error: std::io::Error| CliError::file("write", &path, &error);

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Work that has not stopped after so long hangs, say on a reader that does not read: whoever asked once and cannot ask again,
-/// as a machine that shuts down, has it ended.
+/// Work that has not stopped after so long hangs, say on a reader that does not read: a user who asked once and cannot
+/// ask again, as a machine that shuts down, has it ended.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 static QUIET: AtomicBool = AtomicBool::new(false);
@@ -22,16 +22,16 @@ pub fn be_quiet(quiet: bool) {
 
 /// A signal that Ctrl-C, or the system's request to end, sets.
 pub fn stop_on_interrupt() -> Result<StopSignal> {
-    listen("ended at once; what was saved before is kept".into())
+    listen("stopped at once; everything saved so far is kept".into())
 }
 
 /// The same for one run, kept in this folder.
 pub fn stop_run_on_interrupt(folder: &Path) -> Result<StopSignal> {
-    listen(format!("ended at once; 'bilevel resume {}' goes on from its last checkpoint", folder.display()))
+    listen(format!("stopped at once; 'bilevel resume {}' continues from its last checkpoint", folder.display()))
 }
 
-/// For work that has nothing to save: Ctrl-C ends the process at once, with this sentence. It waits for whoever holds the
-/// lock, so that what is being written or printed is whole.
+/// For work that has nothing to save: Ctrl-C ends the process at once, with this sentence. It waits for the holder of
+/// the lock, so that what is being written or printed is whole.
 pub fn end_on_interrupt<T: Send + 'static>(
     held: Arc<Mutex<T>>,
     sentence: impl Fn(&T) -> String + Send + 'static,
@@ -56,7 +56,7 @@ fn listen(again: String) -> Result<StopSignal> {
             end(&late);
         });
         if !QUIET.load(Ordering::SeqCst) {
-            say("stopping; Ctrl-C again ends it now");
+            say("stopping; press Ctrl-C again to stop at once");
         }
     })?;
     Ok(signal)
@@ -75,21 +75,21 @@ fn handle(handler: impl FnMut() + Send + 'static) -> Result<()> {
                 handler();
             }
         };
-        let failed = |error| CliError::Usage(format!("Ctrl-C cannot be listened for: {error}"));
+        let failed = |error| CliError::Usage(format!("cannot listen for Ctrl-C: {error}"));
         ctrlc::set_handler(interrupted).map_err(failed)?;
     }
     *current = Some(Box::new(handler));
     Ok(())
 }
 
-/// Ends the process with this sentence, after which nobody says anything: who would has to wait for the lock.
+/// Ends the process with this sentence and keeps the lock, so that nothing else is printed.
 fn end(sentence: &str) -> ! {
     let _held = std::io::stderr().lock();
     say(sentence);
     std::process::exit(STOPPED.into());
 }
 
-/// On a line of its own, also where a line of progress stands.
+/// On its own line, even if a progress line is shown.
 fn say(sentence: &str) {
     let mut stderr = std::io::stderr().lock();
     let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };

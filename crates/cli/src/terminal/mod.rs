@@ -1,4 +1,4 @@
-//! What a person sees while the command works, and how they stop it.
+//! Progress while the command works, and how to stop it.
 
 pub mod interrupt;
 pub mod progress;

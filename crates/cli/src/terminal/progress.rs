@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 /// Parts of the whole that a bar can tell apart.
 const PARTS: f64 = 10_000.0;
 
-/// Shows how far a piece of work is, from any thread. Progress is a courtesy: where it cannot be written, the work goes on.
+/// Shows how far a piece of work is, from any thread. Progress is a courtesy: where it cannot be written, the work
+/// continues.
 #[derive(Clone)]
 pub struct Progress(Option<Arc<Shown>>);
 
@@ -116,7 +117,7 @@ impl Observer for RunProgress {
         self.until = beginning.until;
         self.show_notes(&beginning.notes);
         if beginning.done > 0 {
-            self.progress.say(&format!("going on after iteration {} of {}", beginning.done, beginning.until));
+            self.progress.say(&format!("continuing after iteration {} of {}", beginning.done, beginning.until));
         }
         ControlFlow::Continue(())
     }

@@ -69,7 +69,7 @@ pub fn one_line(sentence: &str) -> String {
 
 /// Words longer than this are cut.
 const LONG_WORD: usize = 300;
-/// To so many characters.
+/// To this many characters.
 const QUOTED: usize = 80;
 /// Lines longer than this are cut to it.
 const LONG_LINE: usize = 2000;
@@ -98,7 +98,7 @@ pub fn escaped(text: &str) -> String {
     safe
 }
 
-/// Text in lines of at most so many letters.
+/// Text in lines of at most this many letters.
 pub fn wrapped(text: &str, columns: usize) -> String {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

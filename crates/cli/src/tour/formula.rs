@@ -26,7 +26,7 @@ pub fn show(page: &mut Page) -> Outcome {
     let [lambda, theta, v] = ["lambda", "theta", "v"].map(|name| g.input(name, [2, 1], DType::F64));
     let (x, y) = (g.input("x", [3, 2], DType::F64), g.input("y", [3, 1], DType::F64));
     let loss = ridge(lambda, theta, x, y);
-    page.line("\nTracing it once gives this graph, one operation a line:\n")?;
+    page.line("\nTracing it once gives this graph, one operation per line:\n")?;
     page.inset(&Program::builder(&g).output("loss", loss).build()?.dump(false))?;
 
     let slope = gradient(loss, &[theta])?;
@@ -37,7 +37,7 @@ pub fn show(page: &mut Page) -> Outcome {
         builder = builder.output(name, value.unwrap_or_else(|| theta.zeros_like()));
     }
     page.line(
-        "\nDeriving it gives a graph of the same kind: ∂L/∂θ, v·∂²L/∂θ² and v·∂²L/∂θ∂λ in one program, exactly,",
+        "\nDifferentiating it gives a graph of the same kind: ∂L/∂θ, v·∂²L/∂θ² and v·∂²L/∂θ∂λ in one program, exactly,",
     )?;
     page.line("with what they share computed once:\n")?;
     page.inset(&builder.build()?.dump(false))?;
@@ -50,7 +50,7 @@ pub fn show(page: &mut Page) -> Outcome {
         (y, at([3, 1], &[1.0, -1.0, 0.5])?),
     ];
     let report = GradientCheck::new(&g, loss, &[theta], &point).lambda(&[lambda]).run()?;
-    page.line("\nThe gradient checker holds every element against central differences and shows the worst:\n")?;
+    page.line("\nThe gradient checker compares every element with central differences and shows the worst:\n")?;
     page.inset(&report.to_string())?;
     Ok(())
 }

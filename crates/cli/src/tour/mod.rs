@@ -13,7 +13,7 @@ pub type Outcome = crate::errors::Result<()>;
 /// Runs the three parts, one after another.
 pub fn tour(page: &mut Page) -> Outcome {
     page.line(concat!("bilevel ", env!("CARGO_PKG_VERSION")))?;
-    page.line("A tour of the engine: write a loss, derive it, run it. Nothing is downloaded or written.")?;
+    page.line("A tour of the engine: write a loss, differentiate it, run it. Nothing is downloaded or written.")?;
     formula::show(page)?;
     synthetic::show(page)?;
     network::show(page)

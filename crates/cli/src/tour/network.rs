@@ -147,10 +147,11 @@ pub fn show(page: &mut Page) -> Outcome {
     )?;
     page.line("allocates nothing. \"Least possible\" is what is alive at the worst moment.\n")?;
 
+    page.line("This loss has a mistake: it penalises the output bias through stop_gradient. It can be found without")?;
     page.line(
-        "This loss has a mistake: it penalises the output bias through stop_gradient. No number need be looked at to",
+        "computing a number: the graph shows for which hyperparameters the mixed product v·∂²L/∂θ∂λ is always \
+    zero:\n",
     )?;
-    page.line("find it, because the mixed product v·∂²L/∂θ∂λ of each hyperparameter is known to be zero or not from the graph:\n")?;
     for (name, product) in penalty.names().iter().zip(mixed_vector(loss, &theta, &v, &lambda)?) {
         page.inset(&match product {
             Some(_) => format!("λ.{name} acts on the trained parameters"),

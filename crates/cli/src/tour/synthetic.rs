@@ -2,7 +2,7 @@
 //!
 //!   outer loss f = (λ − θ)² + (θ − ½)²,  inner loss L = θ³/3 − (1 − λ²)·θ
 //!
-//! The inner loss is least at θ = √(1 − λ²), so the answer is known: λ = .74894, θ = .66264.
+//! The inner loss is least at θ = √(1 − λ²), so the answer is known: λ = 0.74894, θ = 0.66264.
 
 use super::page::{duration, sparkline};
 use super::{Outcome, Page};
@@ -113,15 +113,11 @@ pub fn show(page: &mut Page) -> Outcome {
     let blank = String::new;
     rows.push(["the optimum".into(), blank(), blank(), truth, TRUE_THETA.to_string(), blank(), blank(), blank()]);
     page.table(&rows)?;
-    page.line(&format!(
-        "\nThe noise of the chain moves a converged λ by about {noise:.0e} from one outer iteration to another."
-    ))?;
+    page.line(&format!("\nThe noise of the chain moves a converged λ by about {noise:.0e} between outer iterations."))?;
     page.line(
-        "The printed recursion leaves out the contraction −γ·H of the chain, so its indirect term has the right size",
+        "The printed recursion omits the contraction −γ·H of the chain, so its indirect term has the right size",
     )?;
-    page.line(
-        "at one length of chain only (here γ·T = 1) and is biased at others; the Langevin adjoint keeps the term.",
-    )?;
+    page.line("at one chain length only (here γ·T = 1) and is biased at others; the Langevin adjoint keeps the term.")?;
     Ok(())
 }
 

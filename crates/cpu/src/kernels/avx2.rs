@@ -290,7 +290,7 @@ float!(F64s, f64, first64, 4, true, 6755399441055744.0, 1023.0, u64,
     _mm256_xor_pd _mm256_add_epi64 _mm256_sub_epi64 _mm256_srli_epi64 _mm256_slli_epi64 52
     _mm256_castpd_si256 _mm256_castsi256_pd sum_pd max_pd each_f64);
 
-/// Splits a vector of AVX-512 in two, for its folds to go on here.
+/// Splits a vector of AVX-512 in two, for its folds to continue here.
 macro_rules! halves {
     ($t:ident, $wide:ty, $low:expr, $high:expr) => {
         impl $t {

@@ -10,7 +10,7 @@ const EACH: usize = 256;
 /// What is given to a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Arg {
-    /// The address so many bytes from a place.
+    /// The address this many bytes from a place.
     Memory(Place, isize),
     /// A number of elements or of an operation.
     Count(u64),
@@ -138,7 +138,7 @@ impl Code {
         self.long |= elements >= 1 << 31;
     }
 
-    /// Gives each of so many elements to a thread, as `e`; the kernel is then to be started by
+    /// Gives each of this many elements to a thread, as `e`; the kernel is then to be started by
     /// [`launch_each`](Self::launch_each).
     pub fn each(&mut self, count: usize) {
         self.reaches(count);
@@ -147,7 +147,7 @@ impl Code {
         self.line(format!("if (e >= {all}) return;"));
     }
 
-    /// The kernel, with a thread for each of so many elements.
+    /// The kernel, with a thread for each of this many elements.
     pub fn launch_each(self, count: usize) -> Launch {
         self.launch([count.div_ceil(EACH), 1], EACH as u32)
     }
@@ -162,17 +162,17 @@ impl Code {
         let _ = writeln!(self.body, "    {}", line.as_ref());
     }
 
-    /// A line for every one of so many lanes.
+    /// A line for every one of this many lanes.
     pub fn lanes(&mut self, count: usize, line: impl AsRef<str>) {
         let _ = writeln!(self.body, "#pragma unroll\n    for (int j = 0; j < {count}; ++j) {}", line.as_ref());
     }
 
-    /// What was written so far into the body, which begins anew.
+    /// What was written so far into the body, which starts again.
     pub fn take_body(&mut self) -> String {
         std::mem::take(&mut self.body)
     }
 
-    /// The kernel, for blocks of so many threads.
+    /// The kernel, for blocks of this many threads.
     pub fn launch(self, grid: [usize; 2], block: u32) -> Launch {
         let index = if self.long { "typedef u64 U; typedef long long I;" } else { "typedef u32 U; typedef int I;" };
         let source = format!(

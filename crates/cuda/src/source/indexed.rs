@@ -4,7 +4,7 @@ use super::code::{Code, Launch, c_type};
 use bilevel_graph::{DType, WindowDims};
 use bilevel_plan::{Place, Rows};
 
-/// Up to so many updates are looked through by every result.
+/// Up to this many updates are looked through by every result.
 const FEW: usize = 32;
 
 /// Bytes of the lists of a scatter: the last update of every result, and the one before it of every update.

@@ -23,7 +23,7 @@ pub(crate) fn sum_type(op: ReduceOp, dtype: DType) -> DType {
     if op == ReduceOp::Sum && dtype == DType::F32 { DType::F64 } else { dtype }
 }
 
-/// How many sums of its own a loop over so many elements leaves.
+/// How many sums of its own a loop over this many elements leaves.
 pub(crate) fn partials(n: usize) -> usize {
     n.div_ceil(BLOCK * DEEP).clamp(1, MOST_PARTIALS)
 }

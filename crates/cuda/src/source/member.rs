@@ -121,7 +121,7 @@ impl<'a, 'c> Members<'a, 'c> {
         self.names.len() + self.loaded.len()
     }
 
-    /// True where a member, or what it reads, is one number a row.
+    /// True where a member, or what it reads, is one number per row.
     fn is_row(&self, member: usize) -> bool {
         self.context.schedule.role(member) == Some(Role::Row)
     }
@@ -220,7 +220,7 @@ impl<'a, 'c> Members<'a, 'c> {
         Ok(self.assign(member, &format!("draw<{kind:?}, {c}>({}, {from})", self.walk.element())))
     }
 
-    /// The name of the value read from a node's memory: for lane j of the elements, or one a row.
+    /// The name of the value read from a node's memory: for lane j of the elements, or one per row.
     fn load(&mut self, node: usize, view: &View, full: bool) -> bilevel_graph::Result<String> {
         let key = (node, view.clone(), full);
         if let Some(name) = self.loaded.get(&key) {

@@ -10,7 +10,7 @@ use bilevel_plan::{DotLayout, Run};
 
 const TILE: usize = 16;
 
-/// The product of what begins at `a` and `b`, so many elements from the start of a place.
+/// The product of what begins at `a` and `b`, this many elements from the start of a place.
 pub(crate) fn product(
     layout: &DotLayout,
     (dtype, precision): (DType, Precision),

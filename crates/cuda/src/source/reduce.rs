@@ -28,7 +28,7 @@ const DEEP: usize = 8;
 const SHARED: usize = 128;
 /// Blocks worth having: more than any GPU runs at once.
 const MANY: usize = 512;
-/// A part of a reduction has at least so many elements.
+/// A part of a reduction has at least this many elements.
 const PART: usize = 64;
 
 impl Structure {

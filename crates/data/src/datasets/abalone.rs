@@ -9,7 +9,7 @@ use std::path::Path;
 /// Where it comes from.
 pub const DATASET: Dataset = Dataset {
     name: "abalone",
-    summary: "ages of sea snails, a regression, 4 177 rows of 8 numbers",
+    summary: "ages of sea snails (regression), 4 177 rows of 8 numbers",
     licence: "BSD-3-Clause (tick's copy of public UCI data)",
     home: "https://archive.ics.uci.edu/dataset/1/abalone",
     folder: "libsvm",

@@ -1,6 +1,6 @@
 //! Oxford-IIIT Pet: cats and dogs of 37 breeds with about 200 images each, of many sizes.
 //!
-//! Fetched and unpacked, the images lie in `oxford-pets/unpacked-images` and the official split in
+//! Fetched and unpacked, the images are in `oxford-pets/unpacked-images` and the official split in
 //! `oxford-pets/unpacked-annotations`. A copy that is laid out as SPLIT/CLASS/NAME.jpg, in a folder or a zip file, is
 //! read by [`pictures::read_cached`](crate::readers::pictures::read_cached), `under("SPLIT")` and `by_folder()`.
 

@@ -41,7 +41,7 @@ pub fn uniform_labels(labels: &[i32], classes: usize, rate: f64, key: Key) -> Re
 /// ```
 pub fn flipped_labels(labels: &[i32], classes: usize, rate: f64, key: Key) -> Result<Noisy> {
     if classes < 2 {
-        return Err(Error::request("labels can be flipped only where there are at least two classes"));
+        return Err(Error::request("labels can be flipped only if there are at least two classes"));
     }
     // Numbers from the true one on are moved by one, past it.
     noisy(labels, classes, rate, key, |draws, label| {
@@ -58,7 +58,7 @@ fn noisy(
     mut other: impl FnMut(&mut Draws, usize) -> usize,
 ) -> Result<Noisy> {
     if !(0.0..=1.0).contains(&rate) {
-        return Err(Error::request(format!("{rate} is not a probability of noise")));
+        return Err(Error::request(format!("a noise of {rate} is not a probability")));
     }
     if let Some(label) = labels.iter().find(|label| !(0..classes as i64).contains(&i64::from(**label))) {
         return Err(Error::request(format!("there is a label {label}, but there are {classes} classes")));

@@ -66,7 +66,7 @@ fn check(shares: &[f64]) -> Result<()> {
     if fine {
         Ok(())
     } else {
-        Err(Error::request(format!("the shares {shares:?} must lie in 0 … 1 and add up to at most 1")))
+        Err(Error::request(format!("the shares {shares:?} must be between 0 and 1 and add up to at most 1")))
     }
 }
 

@@ -134,7 +134,7 @@ fn visit_tar(input: &Input, wanted: &dyn Fn(&str) -> bool, visit: &mut Visit) ->
     std::io::copy(&mut ending, &mut std::io::sink()).map_err(|error| input.decoding(error))?;
     // The decoder takes the end of the stream for the end of the archive.
     if ending.zeros < BLOCK {
-        return Err(input.damaged("has no end-of-archive mark: it is truncated"));
+        return Err(input.damaged("has no end-of-archive marker: it is truncated"));
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::numbers::Numbers;
 /// let numbers = idx::read(Input::from_bytes("six", file))?;
 /// assert_eq!((numbers.shape(), numbers.to_f64()), (&[2, 3][..], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]));
 /// let error = idx::read(Input::from_bytes("five", &file[..17])).unwrap_err().to_string();
-/// assert_eq!(error, "five declares 6 bytes of numbers [2, 3] but has 5: it is truncated");
+/// assert_eq!(error, "five declares 6 bytes for the shape [2, 3] but has 5: it is truncated");
 /// # Ok::<(), bilevel_data::Error>(())
 /// ```
 pub fn read(input: impl Into<Input>) -> Result<Numbers> {

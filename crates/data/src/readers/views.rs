@@ -114,7 +114,9 @@ pub fn read(input: impl Into<Input>, description: &str) -> Result<Views> {
 
 fn check(input: &Input, found: &Description) -> Result<()> {
     if !(found.camera_angle_x > 0.0 && found.camera_angle_x < std::f64::consts::PI) {
-        return Err(input.damaged(format!("has the camera angle {}, which is not in 0 … π", found.camera_angle_x)));
+        return Err(
+            input.damaged(format!("has the camera angle {}, which is not between 0 and π", found.camera_angle_x))
+        );
     }
     if found.frames.is_empty() {
         return Err(input.damaged("lists no views"));

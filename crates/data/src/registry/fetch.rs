@@ -86,11 +86,11 @@ fn download(agent: &ureq::Agent, file: &Remote, folder: &Path, progress: &mut dy
             Outcome::Whole if digest(&mut part).map_err(&failed)?.eq_ignore_ascii_case(file.sha256) => break,
             Outcome::Whole => {
                 let reason = format!("its SHA-256 is not {}", file.sha256);
-                // What lay there from another time may be what is wrong, so what was begun is begun anew once.
+                // What lay there from another time may be what is wrong, so what was begun is reset once.
                 if before == 0 {
                     std::fs::remove_file(&path).map_err(failed)?;
                     return Err(refuse(format!(
-                        "{reason}; the file has changed on the server or was damaged on its way"
+                        "{reason}; the file has changed on the server or was damaged in transit"
                     )));
                 }
                 part.set_len(0).map_err(&failed)?;
@@ -161,7 +161,7 @@ fn go_on(
             done = 0;
         }
         206 if response.headers().get("content-range").and_then(begins) == Some(done) => {}
-        206 => return Ok(Outcome::Refused("the server answered with another part than was asked for".into())),
+        206 => return Ok(Outcome::Refused("the server sent a different part than requested".into())),
         status @ (408 | 429 | 500..=599) => return Ok(Outcome::Broken(format!("the server answered {status}"))),
         status => return Ok(Outcome::Refused(format!("the server answered {status}"))),
     }
@@ -169,7 +169,9 @@ fn go_on(
     loop {
         let read = match body.read(&mut buffer) {
             Ok(0) if done == file.bytes => return Ok(Outcome::Whole),
-            Ok(0) => return Ok(Outcome::Broken(format!("it broke off after {done} of {} bytes", file.bytes))),
+            Ok(0) => {
+                return Ok(Outcome::Broken(format!("the connection was lost after {done} of {} bytes", file.bytes)));
+            }
             Ok(read) => read,
             Err(error) => return Ok(Outcome::Broken(error.to_string())),
         };

@@ -70,7 +70,7 @@ pub fn safetensors(arrays: &[(&str, safetensors::Dtype, &[usize], &[u8])]) -> Ve
     safetensors::serialize(views.collect::<Vec<_>>(), None).unwrap()
 }
 
-/// Records of CIFAR: so many labels before each picture.
+/// Records of CIFAR: this many labels before each picture.
 pub fn cifar(records: &[&[u8]]) -> Vec<u8> {
     records.iter().flat_map(|labels| labels.iter().copied().chain((0..3072u32).map(|i| (i * 7) as u8))).collect()
 }

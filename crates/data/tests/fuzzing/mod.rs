@@ -136,8 +136,8 @@ impl Target {
         }
     }
 
-    /// Reads so many damaged files, on so many threads. A large allocation is found whoever makes it; with more than
-    /// one thread, it may be put down to an input that ran beside it.
+    /// Reads this many damaged files, on this many threads. A large allocation is found wherever it is made; with more
+    /// than one thread, it may be put down to an input that ran beside it.
     pub fn run(&self, inputs: u64, threads: usize) -> Tally {
         let next = AtomicU64::new(0);
         let work = || {

@@ -6,7 +6,7 @@ use std::fmt;
 /// A case in which an executor does not do what it must.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Which case.
+    /// The case.
     pub case: String,
     /// What was found there.
     pub mismatch: Mismatch,

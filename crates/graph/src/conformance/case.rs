@@ -6,7 +6,7 @@ use crate::{Array, Executor, Program, Reference, Result, Runnable};
 /// Values of inputs by their names.
 pub type Inputs = Vec<(String, Array)>;
 
-/// A way to run so many steps.
+/// A way to run this many steps.
 type Steps = fn(&mut dyn Runnable, u32) -> Result<()>;
 
 /// A program with the values of its inputs.
@@ -31,8 +31,8 @@ impl Case {
         outputs(&Reference, &self.program, &self.inputs, self.steps)
     }
 
-    /// Compares this executor with the [`Reference`]: compiled anew, run a second time on the same memory, run step by step, and
-    /// advanced to the last step, which must all give the same bits.
+    /// Compares this executor with the [`Reference`]: compiled again, run a second time on the same memory, run step by
+    /// step, and advanced to the last step, which must all give the same bits.
     ///
     /// ```
     /// use bilevel_graph::conformance::{Size, random_program};

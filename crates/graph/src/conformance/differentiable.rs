@@ -258,7 +258,7 @@ impl Differentiable {
                 11 => jumpy(&mut dice, x, x.reverse([1]), indices),
                 12 if dice.below(2) == 0 => convolved(&mut dice, image.tanh(), kernel),
                 12 => pooled(&mut dice, image),
-                // Along short axes only: the reference adds each running sum up anew.
+                // Along short axes only: the reference adds each running sum up again.
                 _ if p.rank() > 0 && sized(p, 64) => p.cumsum_from(dice.below(p.rank()), dice.below(2) == 0) * 0.3,
                 _ => smooth(&mut dice, p),
             };

@@ -2,7 +2,7 @@
 //! all of them, the same with products that round their operands, everything that is done with buffers, and everything it must
 //! refuse. The [`Reference`](crate::Reference) says what is right.
 //!
-//! Whoever writes an executor runs the whole of it in one test:
+//! The author of an executor runs all of it in one test:
 //!
 //! ```
 //! use bilevel_graph::{Reference, conformance};
@@ -89,7 +89,8 @@ fn sized(x: Tensor, limit: usize) -> bool {
     x.shape().iter().all(|&n| n <= limit)
 }
 
-/// True where two tensors can be combined to fewer than so many elements, and not by stretching both because one lacks an axis.
+/// True where two tensors can be combined to fewer than this many elements, and not by stretching both because one
+/// lacks an axis.
 fn fits(a: Tensor, b: Tensor, most: usize) -> bool {
     let (p, q) = (a.shape(), b.shape());
     broadcast_shapes(&p, &q)

@@ -1,4 +1,4 @@
-//! What an executor must refuse, and that it goes on to work afterwards.
+//! What an executor must refuse, and that it continues to work afterwards.
 
 use super::agreement::Failure;
 use super::watch::Watch;

@@ -7,8 +7,8 @@ use crate::DType;
 use crate::gauss_newton::{Sign, mark};
 use crate::tensor::Tensor;
 
-/// A value whose elements are convex functions of some tensors, such as the outputs of a model, said to whoever takes Gauss-Newton
-/// products of it ([`GaussNewton`](crate::GaussNewton)). The value itself is unchanged.
+/// A value whose elements are convex functions of some tensors, such as the outputs of a model, marked for those who
+/// take Gauss-Newton products of it ([`GaussNewton`](crate::GaussNewton)). The value itself is unchanged.
 ///
 /// Sums of squares and the losses of this module need no such mark.
 ///
@@ -66,7 +66,7 @@ pub fn cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
     call.done(rows(&call, logits, labels).mean_all())
 }
 
-/// −ln softmax(logits)\[label\] for logits `[.., classes]` and i32 labels `[..]`: one loss a row, `[..]`, to be weighted
+/// −ln softmax(logits)\[label\] for logits `[.., classes]` and i32 labels `[..]`: one loss per row, `[..]`, to be weighted
 /// row by row.
 ///
 /// A label that is not in `0..classes` makes the run fail. The derivative is softmax − one-hot, elementwise.

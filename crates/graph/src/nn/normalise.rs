@@ -93,7 +93,7 @@ pub fn batch_norm_frozen(x: Tensor, mean: Tensor, variance: Tensor, gain: Tensor
     if let Some(refused) = refused_channels(&call, x) {
         return refused;
     }
-    // One product and one sum an element: all else is done once a channel.
+    // One product and one sum per element: everything else is done once per channel.
     let scale = gain * (variance + eps).sqrt().recip();
     call.done(x * along_channels(scale, x) + along_channels(bias - mean * scale, x))
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
-/// What [`Tree::walk`](super::Tree::walk) reports at a path: a leaf, or how the tree goes on from there.
+/// What [`Tree::walk`](super::Tree::walk) reports at a path: a leaf, or how the tree continues from there.
 ///
 /// ```
 /// use bilevel_graph::tree::Node;
@@ -15,7 +15,7 @@ use std::fmt::{self, Display, Write};
 pub enum Node<'a, L> {
     /// A leaf.
     Leaf(&'a L),
-    /// A vector or an array of so many items.
+    /// A vector or an array of this many items.
     Items(usize),
     /// An option: `true` for `Some`.
     Present(bool),

@@ -2,7 +2,7 @@
 //!
 //! A plan of a type is the same type with markers in the place of what it holds: [`Here`](Here)
 //! for a leaf, [`Nested`](Nested) for a tree, [`Static`](Static) for static data. So
-//! `Vec<(T, String)>` is traversed by `Vec<(Here, Static)>`, where `(T, String)` itself is no tree.
+//! `Vec<(T, String)>` is traversed by `Vec<(Here, Static)>`, where `(T, String)` itself is not a tree.
 
 use super::{Node, Path, Tree};
 use std::collections::BTreeMap;

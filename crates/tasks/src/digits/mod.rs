@@ -72,7 +72,7 @@ impl Digits {
         self.labels.is_empty()
     }
 
-    /// The first so many.
+    /// The first of them, up to this number.
     ///
     /// ```
     /// assert_eq!(bilevel_tasks::digits::Digits::all().first(100).len(), 100);

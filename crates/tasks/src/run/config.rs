@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
-/// Everything a run depends on: what stands in the file `config.toml` of its folder.
+/// Everything a run depends on: the contents of `config.toml` in its folder.
 ///
 /// ```
 /// use bilevel::Rmd;
@@ -24,7 +24,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Everything random follows from it.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// Independent chains averaged in a hypergradient.
     pub chains: usize,
@@ -35,7 +35,7 @@ pub struct Config {
     /// The floating-point type.
     #[serde(with = "dtype_name")]
     pub dtype: DType,
-    /// What operands of products are rounded to.
+    /// The precision to which operands of products are rounded.
     #[serde(with = "bilevel::precision_name")]
     pub precision: Precision,
     /// Folder of data files; empty for none.
@@ -66,7 +66,7 @@ pub struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// Every so many iterations.
+    /// Every n iterations.
     pub every: u32,
 }
 
@@ -74,9 +74,9 @@ pub struct Checkpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metrics {
-    /// The task's own measures every so many iterations.
+    /// The task's own measures every n iterations.
     pub every: u32,
-    /// A diagnosis of the hypergradient every so many iterations; 0 is never.
+    /// A diagnosis of the hypergradient every n iterations; 0 means never.
     pub diagnose: u32,
     /// Event files for TensorBoard as well.
     pub tensorboard: bool,
@@ -139,8 +139,8 @@ impl Config {
         }
     }
 
-    /// Sixteen digits that differ where two runs may differ in their results: what only says where to run, where data lie
-    /// and how often to save and measure is left out.
+    /// Sixteen digits that differ where two runs may differ in their results: what only says where to run, where data
+    /// is and how often to save and measure is left out.
     pub fn hash(&self) -> String {
         let mut settings = self.settings();
         for key in ["threads", "data", "checkpoint", "metrics"] {

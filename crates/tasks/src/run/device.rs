@@ -11,7 +11,7 @@ use std::str::FromStr;
 /// assert_eq!("cuda".parse(), Ok(Device::Cuda(0)));
 /// assert_eq!(Device::Cuda(1).to_string(), "cuda:1");
 /// let error = "gpu".parse::<Device>().unwrap_err();
-/// assert_eq!(error, "'gpu' is no device; it is cpu, cuda, cuda:N for the GPU with number N, or auto");
+/// assert_eq!(error, "'gpu' is not a device; use cpu, cuda, cuda:N for GPU number N, or auto");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Device {
@@ -20,7 +20,7 @@ pub enum Device {
     Cpu,
     /// The NVIDIA GPU with this number.
     Cuda(usize),
-    /// The first GPU where it can be used, else the processor.
+    /// The first GPU where it can be used, otherwise the processor.
     Auto,
 }
 
@@ -41,7 +41,7 @@ impl FromStr for Device {
     type Err = String;
 
     fn from_str(name: &str) -> std::result::Result<Self, String> {
-        // At most four digits and no sign, as the schema has it.
+        // At most four digits and no sign, as in the schema.
         let number = |digits: &str| match digits.len() {
             1..=4 if digits.bytes().all(|digit| digit.is_ascii_digit()) => digits.parse().ok(),
             _ => None,
@@ -52,8 +52,7 @@ impl FromStr for Device {
             "auto" => Some(Device::Auto),
             _ => name.strip_prefix("cuda:").and_then(number).map(Device::Cuda),
         };
-        known
-            .ok_or_else(|| format!("'{name}' is no device; it is cpu, cuda, cuda:N for the GPU with number N, or auto"))
+        known.ok_or_else(|| format!("'{name}' is not a device; use cpu, cuda, cuda:N for GPU number N, or auto"))
     }
 }
 

@@ -13,6 +13,6 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DType, 
     match String::deserialize(deserializer)?.as_str() {
         "f32" => Ok(DType::F32),
         "f64" => Ok(DType::F64),
-        other => Err(de::Error::custom(format!("'{other}' is no floating-point type; it is f32 or f64"))),
+        other => Err(de::Error::custom(format!("'{other}' is not a floating-point type; use f32 or f64"))),
     }
 }

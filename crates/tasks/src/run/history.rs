@@ -10,7 +10,7 @@ use std::io::{BufRead, Read};
 pub struct IterationRow {
     /// Its number, from 1.
     pub iteration: u32,
-    /// What tells its run from others; lines of older versions do not have it.
+    /// The identity of its run; lines of older versions do not have it.
     #[serde(default)]
     pub run: Option<String>,
     /// The inner loss.
@@ -28,7 +28,7 @@ pub struct IterationRow {
     /// Time of all iterations so far.
     #[serde(default)]
     pub seconds: Option<f64>,
-    /// What was seen beside the hypergradient.
+    /// The diagnostics of the hypergradient.
     #[serde(default)]
     pub diagnostics: Diagnostics,
     /// The task's own measures, in iterations in which they were taken.
@@ -71,7 +71,7 @@ impl History {
         History { rows: iterations.iter().filter_map(row).collect() }
     }
 
-    /// From what stands in a file.
+    /// From the contents of a file.
     pub fn parse(mut from: impl BufRead) -> std::result::Result<Self, Damage> {
         let mut rows: Vec<IterationRow> = vec![];
         let mut line = vec![];
@@ -101,17 +101,17 @@ impl History {
         Ok(History { rows })
     }
 
-    /// What is wrong with the first line that is of another run than this.
+    /// What is wrong with the first line that belongs to another run.
     pub fn foreign_line(&self, run: &str) -> Option<String> {
         let at = self.rows.iter().position(|row| row.run.as_ref().is_some_and(|found| found != run))?;
-        Some(format!("line {} is of another run", at + 1))
+        Some(format!("line {} belongs to another run", at + 1))
     }
 
-    /// What is wrong with the line of an iteration in which other numbers stand than these.
+    /// What is wrong with the line of an iteration whose numbers differ from these.
     pub fn other_losses(&self, iteration: u32, expected: [Option<f64>; 3], whose: &str) -> Option<String> {
         let (at, row) = self.rows.iter().enumerate().find(|(_, row)| row.iteration == iteration)?;
         let found = [row.inner_loss, row.outer_loss, row.hypergradient_norm];
-        (found != expected).then(|| format!("in line {} the losses are not those of {whose}", at + 1))
+        (found != expected).then(|| format!("the losses in line {} are not those of {whose}", at + 1))
     }
 
     /// The last line.

@@ -1,4 +1,4 @@
-//! One run of the driver: everything it depends on, what it found, and its numbers iteration by iteration.
+//! One run of the driver: everything it depends on, its result, and its numbers per iteration.
 
 mod config;
 pub(crate) use config::hash;

@@ -12,17 +12,17 @@ pub struct Outer {
     pub iterations: u32,
     /// Learning rate, above 0.
     pub rate: f64,
-    /// Start θ anew in every iteration.
+    /// Start θ from scratch in every iteration.
     pub cold: bool,
-    /// Scale a hypergradient whose norm is above this down to it; 0 is never.
+    /// Limit the norm of a hypergradient to this; 0 means no limit.
     pub clip: f64,
-    /// Stop when the hypergradient's norm is at most this; 0 is never.
+    /// Stop when the hypergradient's norm is at most this; 0 means never.
     pub tolerance: f64,
-    /// Stop after so many iterations without improvement; 0 is never.
+    /// Stop after this many iterations without improvement; 0 means never.
     pub patience: u32,
     /// What counts as an improvement of the outer loss.
     pub improvement: f64,
-    /// What moves λ.
+    /// The optimizer that moves λ.
     pub optimizer: Settings,
     /// The learning rate over time.
     pub schedule: ScheduleSettings,
@@ -63,7 +63,7 @@ pub struct ScheduleSettings {
     pub warm_up: u32,
 }
 
-/// The schedules by name, for a run of so many iterations.
+/// The schedules by name, for a run of this many iterations.
 pub fn schedules(iterations: u32) -> [(&'static str, ScheduleSettings); 3] {
     [
         ("constant", Shape::Constant.into()),

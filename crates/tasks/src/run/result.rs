@@ -1,4 +1,4 @@
-//! What a finished run found, which depends on its configuration and on nothing else: no times, no machine.
+//! The result of a finished run, which depends only on its configuration: no times, no machine.
 
 use crate::Config;
 use bilevel::{Oracles, Outcome, Problem, Result, StopReason};
@@ -6,10 +6,10 @@ use bilevel_report::number;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A leaf of λ with at most so many numbers is written out.
+/// A leaf of λ with at most this many numbers is written out.
 const SMALL: usize = 16;
 
-/// What a finished run found.
+/// The result of a finished run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
     /// The task.

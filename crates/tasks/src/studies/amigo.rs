@@ -27,9 +27,11 @@ pub(crate) fn error_rows(
         let row = if errors.len() > 1 { row.over(sd, errors.len() as u32) } else { row };
         let verdict = match paper.or(expected) {
             Some(printed) if errors.len() == 1 => Verdict::to_four_digits(mean, printed, "another error"),
-            Some(printed) => {
-                Verdict::when((mean - printed).abs() <= 3.0 * sd + 1e-4, "the paper's draw is not among ours")
-            }
+            Some(printed) => Verdict::when(
+                (mean - printed).abs() <= 3.0 * sd + 1e-4,
+                "the paper's result is outside the range of \
+                 our draws",
+            ),
             None => Verdict::NotClaimed,
         };
         row.verdict(verdict)

@@ -15,7 +15,7 @@ struct Case {
     setting: &'static str,
     task: Synth1d,
     antithetic: bool,
-    /// A run from each of so many seeds.
+    /// A run from each of this many seeds.
     seeds: u64,
     first: u64,
     paper: Pair,

@@ -59,7 +59,7 @@ fn line() -> Result<Problem> {
 fn cases() -> [Case; 3] {
     [
         Case {
-            name: "1-D quartic, τ = .5",
+            name: "1-D quartic, τ = 0.5",
             problem: line,
             lambda: 0.5,
             temperature: 0.5,
@@ -68,7 +68,7 @@ fn cases() -> [Case; 3] {
             outer: |l, x, _| [(x - 1.0).powi(2) + 0.1 * l * l, 0.2 * l],
         },
         Case {
-            name: "2-D quartic, τ = .3",
+            name: "2-D quartic, τ = 0.3",
             problem: || {
                 build(
                     0.5,
@@ -86,7 +86,7 @@ fn cases() -> [Case; 3] {
             outer: |l, x, y| [(x + 2.0 * y - 0.3).powi(2) / 2.0 + l * y, y],
         },
         Case {
-            name: "2-D double well, τ = .3",
+            name: "2-D double well, τ = 0.3",
             problem: || {
                 build(
                     0.1,
@@ -252,7 +252,7 @@ impl Study for FiniteTemperature {
                         let why = "H is singular somewhere along the chain, so the mean of H⁻¹ has no bounded spread";
                         Verdict::NotReproduced(why.into())
                     }
-                    _ if close && !sure => Verdict::NotReproduced("its spread is too large to say".into()),
+                    _ if close && !sure => Verdict::NotReproduced("the spread is too large to tell".into()),
                     ADJOINT if close => Verdict::Better,
                     SOLVE => Verdict::when(close, format!("H⁻¹ at samples is not dθ/dλ of the distribution: {off}")),
                     RECURSION => Verdict::when(close, format!("no contraction in the recursion: {off}")),

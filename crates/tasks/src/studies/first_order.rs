@@ -41,7 +41,7 @@ struct Errors {
     cumulative: Vec<(f64, (f64, f64))>,
 }
 
-/// So many chains.
+/// This many chains.
 #[derive(Serialize)]
 struct Chains {
     config: Config,
@@ -102,7 +102,7 @@ impl Study for FirstOrder {
     }
 
     fn title(&self) -> &str {
-        "Goodness of the first-order approximation"
+        "Quality of the first-order approximation"
     }
 
     fn items(&self, plan: &Plan) -> Result<Vec<Item>> {
@@ -113,8 +113,8 @@ impl Study for FirstOrder {
         let Errors { one_step, recursion, cumulative } = done.measured(ITEM)?;
         let seeds = plan.choose(20, 100);
         let (steps, deviation) = mean_sd(&one_step.iter().map(|s| s.0).collect::<Vec<_>>());
-        let claim = "the paper says the approximation quality is very good, which is so for one step; the recursion adds the \
-                     steps up without contraction, and its error grows with m";
+        let claim = "the paper calls the approximation very good, which is true for one step; the recursion adds up \
+                     the steps without contraction, so its error grows with m";
         let row = |method: &str, setting: &str, ours: (f64, f64), expected: f64, verdict| {
             let row = Row::new(NAME, method, "relative error", ours.0).setting(setting).reference(expected);
             row.over(ours.1, seeds).verdict(verdict)

@@ -10,7 +10,7 @@ use bilevel::Result;
 const NAME: &str = "inner-iterations";
 /// T with the error in λ HPO-SGLD is known to have there.
 const KNOWN: [(usize, f64); 5] = [(50, 0.0256), (100, 0.0120), (200, 0.0001), (500, 0.0115), (1000, 0.0165)];
-const WHY: &str = "the paper's table has .0001 at T = 100; as printed the recursion is right near T = 200 only";
+const WHY: &str = "the paper's table has 0.0001 at T = 100; as printed, the recursion is correct near T = 200 only";
 
 /// The method whose runs differ from seed to seed.
 const NOISY: &str = "HPO-SGLD";

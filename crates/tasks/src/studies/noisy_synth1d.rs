@@ -23,8 +23,8 @@ struct Case {
 
 const BIAS: &str = "the printed recursion has the bias of the deterministic table here too; the paper's number is several \
                     standard deviations away";
-const SERIES: &str = "at θ near 1 the drawn curvature reaches 3.8 and α = .99 bears 2.02, so many runs from .1 diverge; \
-                      the mean is over those that arrived. From .7, nearer to the optimum, the paper's number comes out";
+const SERIES: &str = "near θ = 1 the drawn curvature reaches 3.8, but α = 0.99 is stable only up to 2.02, so many runs \
+from 0.1 diverge; the mean is over the others. From 0.7, closer to the optimum, the result is the paper's number";
 
 fn cases() -> Vec<Case> {
     let case = |method, setting, with: AnyMethod, paper, expected| Case {
@@ -34,7 +34,7 @@ fn cases() -> Vec<Case> {
         start: 0.1,
         paper: Some(paper),
         expected,
-        why: "one draw this far off is not to be expected",
+        why: "a single draw this far off is unlikely",
         long: false,
     };
     let hpo = |setting, step, temperature, paper, expected| Case {
@@ -56,9 +56,9 @@ fn cases() -> Vec<Case> {
         hpo("τ = 1e-2", STEP, 1e-2, (0.7495, 0.6516), None),
         hpo("τ = 1e-5", STEP, 1e-5, (0.7473, 0.6383), Some((0.7368, f64::NAN))),
         hpo("τ = 1e-10", STEP, 1e-10, (0.7468, 0.6411), None),
-        Case { paper: None, ..hpo("τ = 1e-5, γ = .01", 0.01, 1e-5, (0.0, 0.0), None) },
-        neumann("start .1", 0.1),
-        neumann("start .7", 0.7),
+        Case { paper: None, ..hpo("τ = 1e-5, γ = 0.01", 0.01, 1e-5, (0.0, 0.0), None) },
+        neumann("start 0.1", 0.1),
+        neumann("start 0.7", 0.7),
         case("IFT-CG", "", synthetic::cg(100).into(), (0.7544, 0.6318), Some((0.7554, 0.6548))),
         case("RMD", "", synthetic::rmd(100).into(), (0.7363, 0.6779), Some((0.7360, 0.6769))),
         case("RMD-FO", "", synthetic::rmd_fo(100).into(), (0.6923, 0.7235), Some((0.6915, 0.7227))),
@@ -147,8 +147,8 @@ impl Study for NoisySynth1d {
         let seeds = plan.choose(20, 400);
         let error = ((warm.1.powi(2) + cold.1.powi(2)) / seeds as f64).sqrt();
         let row =
-            Row::new(NAME, "HPO-SGLD", "|λ − λ*|: τ = 1e-2 less τ = 1e-10", warm.0 - cold.0).paper(0.0008 - 0.0019);
-        let why = "that a larger τ is more accurate does not hold over seeds";
+            Row::new(NAME, "HPO-SGLD", "|λ − λ*|: τ = 1e-2 minus τ = 1e-10", warm.0 - cold.0).paper(0.0008 - 0.0019);
+        let why = "the claim that a larger τ is more accurate does not hold over seeds";
         rows.push(row.over(error, seeds).verdict(Verdict::when(warm.0 - cold.0 < -3.0 * error, why)));
         Ok(Findings::new(rows, []))
     }

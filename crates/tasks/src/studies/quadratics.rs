@@ -26,7 +26,7 @@ const CLASSES: [(f64, f64); 3] = [(10.0, 0.0), (1000.0, 0.0), (10.0, 0.5)];
 enum Outcome {
     /// Inner iterations needed.
     Reached(f64),
-    /// The relative error at the cap.
+    /// The relative error at the limit.
     Stopped(f64),
     Diverged,
 }
@@ -152,7 +152,7 @@ fn verdict(outcome: Outcome, arrived: usize, paper: Option<f64>, cap: u32) -> Ve
     match (outcome, paper) {
         (Outcome::Reached(_), None) => Verdict::NotClaimed,
         (Outcome::Reached(n), Some(paper)) if paper.is_infinite() => {
-            Verdict::NotReproduced(format!("arrives after {n}, where the paper has more than 200K"))
+            Verdict::NotReproduced(format!("converges after {n}; the paper has more than 200K"))
         }
         (Outcome::Reached(n), Some(paper)) if n / 1000.0 < 0.75 * paper => Verdict::Better,
         (Outcome::Reached(n), Some(paper)) => {
@@ -162,9 +162,9 @@ fn verdict(outcome: Outcome, arrived: usize, paper: Option<f64>, cap: u32) -> Ve
         (Outcome::Stopped(error), _) if error > 1.0 => {
             Verdict::NotReproduced(format!("further from the optimum after {over}K than at the start"))
         }
-        (Outcome::Stopped(_), Some(paper)) if 1.25 * paper > over => Verdict::NotReproduced(format!(
-            "stopped by this effort's cap of {over}K, below the paper's count: nothing is decided"
-        )),
+        (Outcome::Stopped(_), Some(paper)) if 1.25 * paper > over => {
+            Verdict::NotReproduced(format!("stopped at the limit of {over}K, below the paper's count: undecided"))
+        }
         (Outcome::Stopped(_), _) => {
             Verdict::NotReproduced(format!("{arrived} of {DRAWS} draws within 1e-5 after {over}K"))
         }
@@ -241,7 +241,7 @@ impl Study for QuadraticsRace {
                 let expected = case.expected.filter(|_| index == 0).map(|e| e * 1000.0);
                 rows.push(row.reference(expected).verdict(verdict(outcome, arrived, paper, cap)));
                 if let Outcome::Stopped(error) = outcome {
-                    let row = Row::new(NAME, case.method, "relative error at the cap", error);
+                    let row = Row::new(NAME, case.method, "relative error at the limit", error);
                     let row = row.over(spread, DRAWS as u32 - arrived as u32);
                     rows.push(row.setting(setting.clone()));
                 }

@@ -22,7 +22,7 @@ struct Case {
 }
 
 const BIAS: &str = "HPO-SGLD as printed is not consistent: its indirect term is c = γ·H·(mean kept step) times the true \
-                    one, here .5; with γ = .01 or B = M = 100 c is about 1 and the paper's numbers come out";
+                    one, here 0.5; with γ = 0.01 or B = M = 100, c is about 1 and the results are the paper's numbers";
 
 fn cases(seeds: u64) -> Vec<Case> {
     let case = |method, setting, with: AnyMethod, paper: Pair, expected: Pair| Case {
@@ -49,7 +49,7 @@ fn cases(seeds: u64) -> Vec<Case> {
         },
         Case {
             seeds,
-            ..case("HPO-SGLD", "γ = .01", synthetic::hpo_sgld(100, 0.01, 1e-6).into(), None, Some((0.7489, 0.6622)))
+            ..case("HPO-SGLD", "γ = 0.01", synthetic::hpo_sgld(100, 0.01, 1e-6).into(), None, Some((0.7489, 0.6622)))
         },
         Case {
             seeds,
@@ -74,7 +74,8 @@ fn cases(seeds: u64) -> Vec<Case> {
         case("IFT-Neumann", "with the final α", synthetic::neumann(100, true).into(), None, Some((0.7489, 0.6627))),
     );
     all.push(Case {
-        seeds, ..case("Langevin adjoint", "γ = .005", synthetic::adjoint(STEP, 1e-6).into(), None, None)
+        seeds,
+        ..case("Langevin adjoint", "γ = 0.005", synthetic::adjoint(STEP, 1e-6).into(), None, None)
     });
     all
 }

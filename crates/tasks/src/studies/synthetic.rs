@@ -11,7 +11,7 @@ pub const STEP: f64 = 0.005;
 /// Largest ε of the noisy form.
 pub const NOISE: f64 = 0.3;
 
-/// The paper's outer loop, 200 iterations at .005, on the problem with this much noise.
+/// The paper's outer loop, 200 iterations at 0.005, on the problem with this much noise.
 pub fn run(plan: &Plan, noise: f64) -> Result<Config> {
     run_of(plan, &Synth1d { noise, ..Synth1d::default() })
 }
@@ -43,12 +43,12 @@ pub fn hpo_sgld(steps: usize, step: f64, temperature: f64) -> HpoSgld {
     HpoSgld { burn_in: steps / 2, samples: steps - steps / 2, step, temperature, noise_scale: 1.0 }
 }
 
-/// IFT-Neumann with α = .99 and i = 10; the paper's numbers come without the final factor α.
+/// IFT-Neumann with α = 0.99 and i = 10; the paper's numbers come without the final factor α.
 pub fn neumann(steps: usize, final_alpha: bool) -> IftNeumann {
     IftNeumann { step: STEP, steps, alpha: 0.99, terms: 10, final_alpha, ..IftNeumann::default() }
 }
 
-/// IFT-CG with regulariser .01 and 10 iterations.
+/// IFT-CG with regulariser 0.01 and 10 iterations.
 pub fn cg(steps: usize) -> IftCg {
     IftCg { step: STEP, steps, regularisation: 0.01, iterations: 10, ..IftCg::default() }
 }
@@ -68,7 +68,7 @@ pub fn fmd(steps: usize) -> Fmd {
     Fmd { step: STEP, steps, ..Fmd::default() }
 }
 
-/// AmIGO with 10 gradient steps of .005.
+/// AmIGO with 10 gradient steps of 0.005.
 pub fn amigo_sgd() -> AmigoSgd {
     AmigoSgd { step: STEP, beta: STEP, iterations: 10, ..AmigoSgd::default() }
 }
@@ -78,7 +78,7 @@ pub fn amigo_cg() -> AmigoCg {
     AmigoCg { step: STEP, iterations: 10, regularisation: 0.01, ..AmigoCg::default() }
 }
 
-/// Evolutionary search as in the paper: σ = .001 and 100 samples.
+/// Evolutionary search as in the paper: σ = 0.001 and 100 samples.
 pub fn es(antithetic: bool) -> Es {
     Es { sigma: 0.001, samples: 100, antithetic, step: STEP, ..Es::default() }
 }

@@ -1,7 +1,7 @@
 //! The toy polynomial: many inner optima for each λ, one chosen at random or all averaged.
 //!
-//! Model λx³ + θ₂x² + θ₁x + θ₀ through both training points (−.75, −.375) and (.75, −.675), which leaves θ₂ free:
-//! θ₁ = −.2 − .5625λ, θ₀ = −.525 − .5625θ₂. Validation at (−.5, −.3) and (.5, −.5).
+//! Model λx³ + θ₂x² + θ₁x + θ₀ through both training points (−0.75, −0.375) and (0.75, −0.675), which leaves θ₂ free:
+//! θ₁ = −0.2 − 0.5625λ, θ₀ = −0.525 − 0.5625θ₂. Validation at (−0.5, −0.3) and (0.5, −0.5).
 
 use crate::{Findings, Finished, Item, Measure, Place, Plan, Row, Series, Study, Verdict, figure, statistics::mean_sd};
 use bilevel::graph::random::fill_uniform_f64;
@@ -36,7 +36,7 @@ fn less(a: f64, b: f64) -> bool {
 }
 
 /// The chance that λ = 0 has the smallest loss of all when every row picks a column at random. A tie counts as not found:
-/// the grid has exact ones, such as θ₂ = −.2 at λ = 0 with θ₂ = −.4 at λ = ±.4. Counted as found they would make it .197.
+/// the grid has exact ones, such as θ₂ = −0.2 at λ = 0 with θ₂ = −0.4 at λ = ±0.4. Counted as found they would make it 0.197.
 fn probability() -> f64 {
     let chance = |column: usize| -> f64 {
         let own = validation(ZERO, column);
@@ -92,7 +92,7 @@ impl Study for ToyPolynomial {
 
     fn findings(&self, _: &Plan, done: &Finished) -> Result<Findings> {
         let at_tenth: Vec<f64> = (0..COLUMNS).map(|c| validation(11, c)).collect();
-        // The paper's good one is not the best of the grid (θ₂ = −.4, loss .0005) but the next.
+        // The paper's good one is not the best of the grid (θ₂ = −0.4, loss 0.0005) but the next.
         let best = at_tenth[2];
         let worst = at_tenth.iter().copied().fold(0.0, f64::max);
         let chance = probability();
@@ -104,12 +104,12 @@ impl Study for ToyPolynomial {
         let row = |method: &str, metric, ours| Row::new(NAME, method, metric, ours);
         let rows = vec![
             row("good θ*(λ)", "validation loss", best)
-                .setting("λ = .1, θ₂ = −.6")
+                .setting("λ = 0.1, θ₂ = −0.6")
                 .paper(0.0083)
                 .reference(0.0083)
                 .verdict(Verdict::when(format!("{best:.4}") == "0.0083", "another grid")),
             row("poor θ*(λ)", "validation loss", worst)
-                .setting("λ = .1, θ₂ = 1")
+                .setting("λ = 0.1, θ₂ = 1")
                 .paper(0.3833)
                 .reference(0.3833)
                 .verdict(Verdict::when(format!("{worst:.4}") == "0.3833", "another grid")),
@@ -126,7 +126,7 @@ impl Study for ToyPolynomial {
                 .setting("always")
                 .paper(0.0)
                 .reference(0.0)
-                .verdict(Verdict::when(chosen.abs() < 1e-12, "another λ has the smaller average")),
+                .verdict(Verdict::when(chosen.abs() < 1e-12, "another λ has a smaller average")),
         ];
         let mut series: Vec<Series> = (0..COLUMNS)
             .map(|c| {
@@ -142,7 +142,7 @@ impl Study for ToyPolynomial {
         let plots = vec![
             figure("Outer loss of every inner optimum", "λ", "validation loss", series),
             figure(
-                "Two inner optima at λ = .1",
+                "Two inner optima at λ = 0.1",
                 "x",
                 "f(x)",
                 vec![

@@ -1,6 +1,6 @@
 //! Time of one outer iteration of the synthetic 1-D problem, in units of RMD in the same run.
 //!
-//! Methods take turns, so that what else the machine does falls on all of them, and medians are compared. Only ratios are
+//! Methods take turns, so that other load on the machine affects all of them, and medians are compared. Only ratios are
 //! reported.
 
 use super::synthetic::{self, STEP};
@@ -32,7 +32,7 @@ fn methods() -> [(&'static str, AnyMethod, Option<f64>); 9] {
     ]
 }
 
-/// All methods in turn, so many times.
+/// All methods in turn, this many times.
 #[derive(Serialize)]
 struct Rounds {
     config: Config,
@@ -90,7 +90,7 @@ impl Study for WallClock {
             let (ours, paper) = (time / unit, paper.map(|p| p / PAPER_RMD));
             let verdict = match paper {
                 Some(paper) if ours < 0.8 * paper => Verdict::Better,
-                Some(paper) => Verdict::when(ours < 1.25 * paper, "costs more beside RMD than in the paper"),
+                Some(paper) => Verdict::when(ours < 1.25 * paper, "costs more relative to RMD than in the paper"),
                 None => Verdict::NotClaimed,
             };
             let row = Row::new(NAME, name, "time ÷ RMD's", ours).paper(paper);

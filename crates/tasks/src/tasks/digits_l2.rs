@@ -65,7 +65,7 @@ pub(crate) fn trained(
 impl Task for DigitsL2 {
     const NAME: &'static str = "digits-l2";
     const SUMMARY: &'static str =
-        "640 penalties, one for each weight of a digit classifier, by the loss on validation digits";
+        "640 penalties, one per weight of a digit classifier, judged by the loss on validation digits";
 
     fn build(&self, context: &Context) -> Result<Problem> {
         if !(1..=599).contains(&self.train) {

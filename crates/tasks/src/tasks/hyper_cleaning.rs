@@ -1,4 +1,4 @@
-//! Finds wrong labels: some of the training labels are drawn anew, every training digit gets a weight, and the weights are
+//! Finds wrong labels: some of the training labels are drawn again, every training digit gets a weight, and the weights are
 //! learned so that a classifier trained with them does well on digits known to be clean.
 //!
 //!   L_T = mean of sigmoid(λᵢ)·(cross entropy of training digit i) + decay·‖θ‖²
@@ -34,7 +34,7 @@ pub struct HyperCleaning {
     pub clean: usize,
     /// digits the classifier is judged by
     pub test: usize,
-    /// the part of the training labels that are drawn anew, from all ten classes
+    /// the part of the training labels that are drawn again, from all ten classes
     pub corrupted: f64,
     /// hidden units, with a sigmoid each; 0 for a linear classifier
     pub hidden: usize,
@@ -63,7 +63,7 @@ impl Default for HyperCleaning {
 }
 
 impl HyperCleaning {
-    /// The published experiment: 5000 digits of MNIST to train on, half of them with labels drawn anew, 5000 that are clean, and 10 000
+    /// The published experiment: 5000 digits of MNIST to train on, half of them with labels drawn again, 5000 that are clean, and 10 000
     /// to judge by.
     pub fn mnist(hidden: usize) -> Self {
         HyperCleaning {
@@ -132,7 +132,7 @@ fn f1(found: Tensor, truth: Tensor) -> Tensor {
     (found * truth).sum_all() * 2.0 / (found.sum_all() + truth.sum_all())
 }
 
-/// The digits with some labels drawn anew, and which of them were, and which of those are wrong.
+/// The digits with some labels drawn again, and which of them were, and which of those are wrong.
 struct Parts {
     train: Part,
     clean: Part,
@@ -150,7 +150,7 @@ impl HyperCleaning {
         let redrawn = (self.corrupted * self.train as f64).round() as usize;
         let noisy = uniform_labels(&train.labels[..redrawn], CLASSES, 1.0, Key::from_seed(context.seed))?;
         train.labels[..redrawn].copy_from_slice(&noisy.labels);
-        // A label drawn anew may happen to be the right one; then it is not wrong.
+        // A label drawn again may happen to be the right one; then it is not wrong.
         let mut wrong = noisy.wrong;
         wrong.resize(self.train, false);
         Ok(Parts { train, clean, test, redrawn: (0..self.train).map(|row| row < redrawn).collect(), wrong })

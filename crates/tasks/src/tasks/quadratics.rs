@@ -34,7 +34,7 @@ impl Default for Quadratics {
 impl Task for Quadratics {
     const NAME: &'static str = "quadratics";
     const SUMMARY: &'static str =
-        "fifty numbers λ that shift a quadratic inner loss of condition 10; the optimum is known";
+        "fifty numbers λ that shift a quadratic inner loss with condition number 10; the optimum is known";
 
     fn build(&self, context: &Context) -> Result<Problem> {
         let Quadratics { size, condition, direct } = *self;

@@ -46,7 +46,7 @@ impl Default for SineInitialisation {
 impl Task for SineInitialisation {
     const NAME: &'static str = "sine-initialisation";
     const SUMMARY: &'static str =
-        "the first weights of a small network, so that five steps on ten points learn a new sine wave";
+        "the initial weights of a small network, so that five steps on ten points learn a new sine wave";
 
     fn build(&self, context: &Context) -> Result<Problem> {
         for (name, value) in [("hidden", self.hidden), ("shots", self.shots), ("steps", self.steps)] {

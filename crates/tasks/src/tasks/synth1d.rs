@@ -14,7 +14,7 @@ pub const OPTIMUM: (f64, f64) = (0.74894, 0.66264);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Synth1d {
-    /// largest size of the noise in the inner loss, which is drawn anew at every inner step; 0 for none, the paper has 0.3
+    /// largest noise in the inner loss, drawn again at every inner step; 0 for none, 0.3 in the paper
     pub noise: f64,
     /// where λ and the parameter start
     pub start: f64,

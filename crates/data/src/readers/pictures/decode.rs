@@ -25,7 +25,7 @@ fn decode(bytes: &[u8], size: [usize; 2], settings: &Settings, place: &str, limi
     let (own, [height, width]) = (own_size(bytes, place, limits)?, size);
     if own != size && settings.size.is_none() {
         let reason = format!(
-            "is {} by {} pixels, and the first picture {height} by {width}; set a size to resize them to",
+            "is {} by {} pixels, but the first picture is {height} by {width}; set a size to resize them to",
             own[0], own[1]
         );
         return Err(Error::damaged(place, reason));

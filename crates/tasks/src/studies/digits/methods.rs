@@ -15,16 +15,16 @@ pub struct Setting {
     pub name: &'static str,
     /// The rate of Adam, which moves λ.
     pub rate: f64,
-    /// The method with an inner step and so many of them.
+    /// The method with an inner step and this many of them.
     pub make: fn(f64, usize) -> AnyMethod,
 }
 
 /// What is compared.
 ///
 /// λ is moved by Adam, which was steadier than plain descent on splits 101 to 103. The rates are the best of 0.01, 0.02, 0.05,
-/// 0.1, 0.2 and 0.5 for each method by the validation loss, after the classifier is trained afresh, on the splits 101 to 105,
-/// which are not among those shown; test digits had no say in it.
-/// `cargo run --release -p bilevel-tasks --example digits_rates` prints the table they were taken from.
+/// 0.1, 0.2 and 0.5 for each method by the validation loss, after the classifier is trained from scratch, on the splits
+/// 101 to 105, which are not among those shown; test digits had no say in it. `cargo run --release -p bilevel-tasks
+/// --example digits_rates` prints the table they were taken from.
 pub const METHODS: [Setting; 3] = [
     Setting {
         name: "hpo-sgld",

@@ -1,4 +1,5 @@
-//! What a regularisation weight for every parameter is worth: none, one tuned weight, and 640 learned ones, on several splits.
+//! The value of a regularisation weight for every parameter: no weight, one tuned weight, and 640 learned ones, on
+//! several splits.
 //!
 //! A linear classifier is trained on few digits, so that regularisation matters. On every split:
 //!
@@ -6,9 +7,10 @@
 //!   2. it is trained once for each weight of a grid that all parameters share; the best on the validation digits is kept;
 //!   3. from that weight on, each method learns a weight for every parameter by the validation loss, within one budget of
 //!      gradients and with the same inner loop;
-//!   4. with each λ found, a classifier is trained afresh for as many steps as in 1 and 2, and that one is judged.
+//!   4. with each λ found, a classifier is trained from scratch for as many steps as in 1 and 2, and that one is
+//!      judged.
 //!
-//! Test digits are looked at by nobody but the judge.
+//! Test digits are used only for the final scores.
 
 mod methods;
 mod outcome;

@@ -1,4 +1,4 @@
-//! What became of every way to regularise, on every split.
+//! The outcome of every way to regularise, on every split.
 
 use super::{BOTH, NONE, SHARED, Scale, Scores, afresh, both, learning, none, shared};
 use crate::Finished;
@@ -21,7 +21,7 @@ pub struct Point {
     pub test_accuracy: f64,
 }
 
-/// What came of one way to regularise, on one split.
+/// The outcome of one way to regularise, on one split.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
     /// [`NONE`], [`SHARED`], [`BOTH`] or the name of a method.
@@ -32,7 +32,7 @@ pub struct Trial {
     pub scores: Option<Scores>,
     /// The logarithms of the weights less those they started from; empty where none were learned.
     pub change: Vec<f64>,
-    /// What all of it cost, the grid search it starts from included, in gradients.
+    /// The total cost in gradients, including the grid search it starts from.
     pub cost: f64,
     /// Seconds it took, without the grid search it starts from.
     pub seconds: f64,

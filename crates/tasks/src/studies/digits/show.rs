@@ -21,7 +21,7 @@ type Look = (&'static str, fn(&Point) -> f64, fn(&Scores) -> f64);
 /// All of it.
 pub(super) fn findings(outcome: &Outcome) -> Findings {
     let text = |title: &str, text: String| Section::Text { title: title.into(), text };
-    let mut sections = vec![text("How it was done", introduction(outcome)), text("On the way", on_the_way())];
+    let mut sections = vec![text("How the study works", introduction(outcome)), text("During the runs", on_the_way())];
     let by_iteration = Axis::linear("outer iteration");
     let by_cost = || Axis::linear("cost after the grid search, in gradients");
     let validation: Look = ("Validation loss", |p| p.validation_loss, |s| s.validation.loss);
@@ -107,7 +107,7 @@ fn table(outcome: &Outcome, caption: String, cell: &dyn Fn(&str, &Part) -> Strin
     }
 }
 
-/// What came out, sentence by sentence; every number is from this study.
+/// The results in sentences; every number is from this study.
 fn sentences(outcome: &Outcome) -> Vec<String> {
     let validation = |name: &str| outcome.spread(name, |scores| scores.validation.loss).mean;
     let test = |name: &str| outcome.spread(name, |scores| scores.test.loss).mean;
@@ -134,28 +134,29 @@ fn sentences(outcome: &Outcome) -> Vec<String> {
     let gap = |name: &str| test(name) - validation(name);
     if let Some(worst) = learned.filter(|name| gap(name) > gap(SHARED)).max_by(|a, b| gap(a).total_cmp(&gap(b))) {
         said.push(format!(
-            "640 weights chosen by 599 digits fit those digits: {worst} has {:.3} on validation digits and {:.3} on test \
-             digits, while one tuned weight has {:.3} and {:.3}. Believe the test column.",
+            "640 weights chosen on 599 digits overfit those digits: {worst} has a loss of {:.3} on validation digits \
+             and {:.3} on test digits, while one tuned weight has {:.3} and {:.3}. Trust the test column.",
             validation(worst),
             test(worst),
             validation(SHARED),
             test(SHARED)
         ));
     }
-    let better = if test(BOTH) < test(tested) { "Labels are worth more in training" } else { "For comparison" };
+    let better = if test(BOTH) < test(tested) { "Labels are more useful in training" } else { "For comparison" };
     said.push(format!(
-        "{better}: one tuned weight, trained on the validation digits as well, has a test loss of {:.3} and {:.1} % right.",
+        "{better}: one tuned weight, trained on the validation digits as well, has a test loss of {:.3} and an \
+         accuracy of {:.1} %.",
         test(BOTH),
         accuracy(BOTH)
     ));
     said
 }
 
-/// What a reader must know before believing the rest.
+/// Warnings to read before anything else.
 fn warnings(outcome: &Outcome) -> Vec<String> {
     let failed = outcome.trials.iter().filter_map(|trial| {
         let why = trial.failed.as_ref()?;
-        Some(format!("On split {} {} gave no classifier: {why}.", trial.split, trial.name))
+        Some(format!("On split {}, {} gave no classifier: {why}.", trial.split, trial.name))
     });
     failed.collect()
 }
@@ -163,15 +164,16 @@ fn warnings(outcome: &Outcome) -> Vec<String> {
 fn introduction(outcome: &Outcome) -> String {
     let scale = &outcome.scale;
     format!(
-        "A linear classifier is trained on {} digits, with a penalty exp(λ)·w² for each of its 640 parameters w. Which λ? \
-         None at all; one for all parameters, the best of {} by the loss on 599 validation digits; or one for each parameter, \
-         learned by following the derivative of that loss through training. All are scored on 599 test digits.\n\n\
-         Each method goes on from the best shared λ, as one would in practice. All have the same inner loop of {} steps and \
+        "A linear classifier is trained on {} digits, with a penalty exp(λ)·w² on each of its 640 parameters w. Three choices \
+         of λ are compared: no penalty; one λ for all parameters, the best of {} by the loss on 599 validation digits; and one \
+         λ per parameter, learned by following the derivative of that loss through training. All are scored on 599 test \
+         digits.\n\n\
+         Each method starts from the best shared λ, as one would in practice. All have the same inner loop of {} steps and \
          the same budget of {} gradients for their hypergradients (a Hessian or mixed product counts as two). With every λ \
-         found, a classifier is then trained afresh for {} steps, and that one is in the tables. Their cost includes the \
-         grid search and that training.\n\n\
+         found, a classifier is then trained from scratch for {} steps; the tables show these classifiers. The cost includes \
+         the grid search and this training.\n\n\
          Outer rates were chosen by the validation loss on other splits of the same digits; the number of training digits \
-         and the budget by looking at validation and test losses there. The same command gives the same numbers.",
+         and the budget were chosen by looking at validation and test losses there. The same command gives the same numbers.",
         scale.train,
         scale.grid.len(),
         scale.inner_steps,
@@ -181,16 +183,16 @@ fn introduction(outcome: &Outcome) -> String {
 }
 
 fn on_the_way() -> String {
-    "Losses at the parameters each run has at the time: bands are one standard deviation over the splits, broken lines the \
-     classifiers without learned weights. A method sees the validation digits only; where the test loss rises while the \
-     validation loss still falls, λ fits the validation digits and nothing else."
+    "Losses at the current parameters of each run. Bands are one standard deviation over the splits; dashed lines are \
+     the classifiers without learned weights. A method sees the validation digits only: where the test loss rises \
+     while the validation loss still falls, λ overfits the validation digits."
         .into()
 }
 
 fn on_pictures() -> String {
-    "One picture for each digit: λ of the 64 parameters that look for it, less the shared λ they started from, mean over \
-     the splits. Above zero a parameter is held back more than before, below zero less. Pixels that are never inked have no \
-     influence and stay at zero."
+    "One picture per digit: λ of the 64 parameters that detect it, minus the shared λ they started from, averaged over \
+     the splits. Above zero a parameter is penalised more than before, below zero less. Pixels that are always blank \
+     have no influence and stay at zero."
         .into()
 }
 
@@ -221,7 +223,7 @@ fn plot(outcome: &Outcome, over: &str, x: Axis, place: &dyn Fn(&Point) -> f64, (
     })
 }
 
-/// λ less what it was at the start, mean over splits.
+/// λ minus its starting value, mean over splits.
 fn pictures(outcome: &Outcome, name: &str) -> Option<Pictures> {
     let picture = DigitsL2::default().picture()?;
     let learned: Vec<&[f64]> =
@@ -244,9 +246,9 @@ fn settings(outcome: &Outcome) -> String {
     let mut lines = vec![
         ("splits", list(scale.splits.iter().map(u64::to_string).collect())),
         ("training digits", scale.train.to_string()),
-        ("training", format!("{} gradient steps of 1 / (largest curvature), from 0", scale.steps)),
-        ("shared λ tried", list(scale.grid.iter().map(f64::to_string).collect())),
-        ("inner steps", format!("{} for each hypergradient, going on from the last", scale.inner_steps)),
+        ("training", format!("{} gradient steps of size 1 / (largest curvature), from 0", scale.steps)),
+        ("shared λ that were tried", list(scale.grid.iter().map(f64::to_string).collect())),
+        ("inner steps", format!("{} per hypergradient, continuing from the last", scale.inner_steps)),
         ("budget", format!("{} gradients for hypergradients", scale.budget)),
     ];
     for method in &outcome.scale.methods {

@@ -58,7 +58,7 @@ impl Measure for Training {
             [shared] => Array::full(SHAPE, *shared, DType::F32),
             each => Array::from_f32(SHAPE, each.iter().map(|value| *value as f32).collect())?,
         };
-        // The step of the training digits alone, whoever else is trained on.
+        // The step of the training digits alone, whatever else is trained on.
         let steps = (DigitsL2::safe_step(&self.task.split(self.split)), self.steps);
         let weights = trained(&problem, penalties, steps, place.executor.clone(), &place.signal)?;
         let [train, validation, test] = [&split.train, &split.validation, &split.test].map(|part| part.score(&weights));

@@ -28,12 +28,12 @@ pub(super) struct Variant {
 pub(super) struct Candidate {
     pub name: &'static str,
     pub passes: Passes,
-    /// Validation loss found before, with other settings and another split: what is held against it is the order.
+    /// Validation loss found before, with other settings and another split: what is compared with it is the order.
     pub expected: Option<f64>,
     pub variants: Vec<Variant>,
 }
 
-/// What methods may choose from.
+/// The settings that methods may choose from.
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct Choices {
     /// Inner steps T.

@@ -5,8 +5,8 @@
 //! the best of one grid, the same for all, by the validation loss on one split; other splits are then run with that choice.
 //! θ as the run leaves it is what is judged. Rates above 1e5 are not in the grid: they throw λ from bound to bound.
 //!
-//! It is held against numbers found before on another split, with settings that are not known, so it is the order of the
-//! methods that can agree or not.
+//! It is compared with numbers found before on another split, with settings that are not known, so it is the order of
+//! the methods that can agree or not.
 
 mod candidates;
 mod order;

@@ -1,4 +1,4 @@
-//! Whether methods come out in the order that was found before.
+//! Whether the methods have the same order as found before.
 
 use crate::Verdict;
 use crate::statistics::mean_sd;

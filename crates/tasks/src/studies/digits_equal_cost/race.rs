@@ -9,7 +9,7 @@ use crate::{Config, Measure, Place};
 use bilevel::{AnyMethod, Array, Error, Estimator, Key, Problem, Recorder, Result, Session, Tree};
 use serde::{Deserialize, Serialize};
 
-/// λ lies between e^−15, which is no penalty to speak of, and e^−1: there a penalty adds .74 to a curvature of 1.23 or less, and γ
+/// λ lies between e^−15, which is no penalty to speak of, and e^−1: there a penalty adds 0.74 to a curvature of 1.23 or less, and γ
 /// times the sum is still below 2.
 pub(super) fn task() -> DigitsL2 {
     DigitsL2 { start: -5.0, lowest: -15.0, highest: -1.0, ..DigitsL2::default() }
@@ -129,7 +129,8 @@ impl Measure for Tuning {
         match ground.probe(&candidate.variants[0].method, candidate.passes)? {
             Err(why) => return Ok(Chosen::NotRun(why)),
             Ok((_, price)) if price > self.budget => {
-                let why = format!("one hypergradient costs {price} gradients, more than the budget of {}", self.budget);
+                let why =
+                    format!("one hypergradient costs {price} gradients, which exceeds the budget of {}", self.budget);
                 return Ok(Chosen::NotRun(why));
             }
             Ok(_) => {}
@@ -168,7 +169,7 @@ impl Measure for Race {
 
     fn take(&self, place: &Place) -> Result<Run> {
         let ground = Ground::new(&self.config, place)?;
-        // γ belongs to the split, so the method is made anew.
+        // γ belongs to the split, so the method is made again.
         let candidate = candidates(step(self.config.seed), &self.choices).swap_remove(self.candidate);
         let method = Prepared::new(&candidate.variants[self.choice.variant].method, &ground.session)?;
         ground.run(method, candidate.passes, (self.choice.rate, self.choice.iterations))

@@ -48,7 +48,7 @@ pub(super) struct Beside {
     size: Option<f64>,
 }
 
-/// What was found at one inner step.
+/// The results at one inner step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Found {
     exact: Option<f64>,

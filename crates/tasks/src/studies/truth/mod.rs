@@ -114,7 +114,9 @@ impl Study for Truth {
         rows.extend(digits.iter().flat_map(|(step, found)| found.rows(*step)));
         let broken = known.broken_claims().len() + trainings.broken_claims().len();
         let said = match broken {
-            0 => "Every method is within three standard errors of the truth wherever its documentation claims to be right.".into(),
+            0 => "Every method is within three standard errors of the truth wherever its documentation claims to be \
+                  correct."
+                .into(),
             1 => "One claim does not hold.".into(),
             _ => format!("{broken} claims do not hold."),
         };
@@ -143,7 +145,7 @@ fn shown(row: &truth::Row, registry: &Registry) -> Row {
     let bias = row.relative_bias().unwrap_or(f64::NAN);
     let spread = row.spread.zip(row.truth).map_or(f64::NAN, |(spread, truth)| spread / truth);
     let mut shown = Row::new(NAME, &row.method, "relative bias", bias).setting(&row.problem).cost(cost).over(spread, 1);
-    // Set as it is: a bias of 0 is held against nothing that could make it undecided.
+    // Set as it is: a bias of 0 is compared with nothing that could make it undecided.
     shown.verdict = verdict;
     shown
 }
@@ -177,7 +179,7 @@ fn by_method(table: &Table, registry: &Registry) -> bilevel_report::Table {
         columns: vec![
             Column::text("method"),
             Column::numeric("claims that hold"),
-            Column::numeric("right, of those it applies to"),
+            Column::numeric("correct, of those it applies to"),
             Column::numeric("largest relative bias claimed"),
             Column::numeric("gradients, median"),
         ],

@@ -1,0 +1,107 @@
+//! T1–T2: one hypergradient from the end of training, with the inner Hessian taken for the identity.
+//!
+//!   h = f_λ − γ·f_θᵀ·C   where training ends
+//!
+//! Biased wherever the Hessian is not the identity divided by γ (Luketina and others, 2016).
+
+use super::inner_loop::InnerLoop;
+use crate::Result;
+use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::key::Key;
+use crate::optimizer::InnerOptimizer;
+use crate::probe::InnerTime;
+use crate::routine::Routine;
+use crate::session::Session;
+use crate::state::State;
+use crate::trace::{Trace, or_zeros};
+use bilevel_graph::{Graph, Program, gradient_or_zeros, mixed_vector};
+use serde::{Deserialize, Serialize};
+
+/// Settings of T1–T2.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct T1T2 {
+    /// Inner step γ, above 0.
+    pub step: f64,
+    /// Inner steps T, at least 1.
+    pub steps: usize,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
+}
+
+impl Default for T1T2 {
+    fn default() -> Self {
+        T1T2 { step: 0.01, steps: 100, optimizer: InnerOptimizer::Sgd }
+    }
+}
+
+struct Prepared {
+    inner: InnerLoop,
+    forward: Routine,
+    outer: Routine,
+}
+
+impl Method for T1T2 {
+    fn name(&self) -> &'static str {
+        "t1-t2"
+    }
+
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 0.0, 1)?.with_optimizer(self.optimizer)?;
+        let graph = Graph::new();
+        let trace = Trace::new(&graph, session.problem())?;
+        let (loss, f) = (trace.inner(&trace.theta, graph.step())?, trace.outer(&trace.theta, graph.step())?);
+        let f_theta = gradient_or_zeros(f, &trace.theta)?;
+        let mixed = or_zeros(mixed_vector(loss, &trace.theta, &f_theta, &trace.lambda)?, &trace.lambda);
+        let mut program = Program::builder(&graph).output("outer", f);
+        for (i, (direct, mixed)) in gradient_or_zeros(f, &trace.lambda)?.into_iter().zip(mixed).enumerate() {
+            program = program.output(format!("h.{i}"), direct - mixed * self.step);
+        }
+        let outer = Routine::new(&program.build()?, session)?;
+        Ok(Box::new(Prepared { inner, forward: inner.walk(session)?, outer }))
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps).with_optimizer(self.optimizer))
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
+    }
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        self.inner.place(&mut self.forward)?;
+        self.forward.bind_point(&state.lambda, &state.theta, key)?;
+        self.forward.run(0..self.inner.steps as u32)?;
+        self.outer.bind_point(&state.lambda, &state.theta, key)?;
+        let value = self.outer.fresh_outputs("h")?;
+        self.outer.run(self.inner.last())?;
+        let (inner_gradients, outer_gradients, mixed_products) = (self.inner.steps as u64, 1, 1);
+        let oracles = Oracles { inner_gradients, outer_gradients, mixed_products, ..Oracles::default() };
+        let losses = (self.forward.number("inner")?, self.outer.number("outer")?);
+        Ok(Hypergradient::new(value, losses, oracles))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cpu, Leaf, Problem, Variable};
+
+    #[test]
+    fn added_method_is_exact_where_the_hessian_times_the_step_is_the_identity() {
+        // θ* = λ, H = 1 and γ = 1, so that dF/dλ = 2(λ − 3).
+        let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+            .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
+            .outer(|_, _, t| (t.0 - 3.0).square())
+            .build()
+            .unwrap();
+        let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+        let method = T1T2 { step: 1.0, steps: 2, ..T1T2::default() };
+        let mut state = session.state(Key::from_seed(0)).unwrap();
+        let found = method.prepare_in(&session).unwrap().estimate(&mut state, Key::from_seed(0)).unwrap();
+        assert_eq!(found.value[0].item().unwrap(), -4.0);
+    }
+}
