@@ -2,23 +2,22 @@
 
 mod amigo;
 mod chain_length;
-mod deep;
 mod data_cleaning;
+mod deep;
 pub mod digits;
 mod digits_equal_cost;
 mod evolutionary_search;
 mod few_shot;
 mod finite_temperature;
 mod first_order;
+mod hyper_cleaning;
+mod ijcnn1;
 mod implicit_representation;
 mod inner_iterations;
 mod invariance;
 mod l1_regularisation;
-mod learned_loss;
-mod hyper_cleaning;
-mod ijcnn1;
-mod inner_iterations;
 mod layer_rates;
+mod learned_loss;
 mod million;
 mod noisy_synth1d;
 mod quadratics;

@@ -1,15 +1,14 @@
 //! The tasks, one file each.
 
 mod digits_l2;
+mod feature_l2;
 pub mod few_shot;
 mod hyper_cleaning;
 pub(crate) mod implicit_representation;
 pub mod invariance;
 pub mod l1_regularisation;
-pub mod learned_loss;
-mod feature_l2;
-mod hyper_cleaning;
 mod layer_rates;
+pub mod learned_loss;
 mod mlp_l2;
 mod quadratics;
 mod sine_initialisation;
@@ -17,15 +16,14 @@ mod synth1d;
 
 pub use digits_l2::DigitsL2;
 pub(crate) use digits_l2::trained;
+pub use feature_l2::{FeatureL2, TwoClasses};
 pub use few_shot::FewShot;
-pub use hyper_cleaning::HyperCleaning;
+pub use hyper_cleaning::{HyperCleaning, Retraining};
 pub use implicit_representation::{ImplicitRepresentation, Kind, Signal};
 pub use invariance::Invariance;
 pub use l1_regularisation::L1Regularisation;
-pub use learned_loss::LearnedLoss;
-pub use feature_l2::{FeatureL2, TwoClasses};
-pub use hyper_cleaning::{HyperCleaning, Retraining};
 pub use layer_rates::LayerRates;
+pub use learned_loss::LearnedLoss;
 pub use mlp_l2::MlpL2;
 pub use quadratics::Quadratics;
 pub use sine_initialisation::SineInitialisation;
