@@ -69,12 +69,13 @@ impl Setup {
 }
 
 impl Entry {
+    /// Of its training.
     fn label(&self, setup: &Setup) -> String {
-        label(&format!("{} {} {}", setup.name, self.name, self.detail))
+        label(&format!("{} {} {}", self.shares.unwrap_or(&setup.name), self.name, self.detail))
     }
 
     fn test_label(&self, setup: &Setup) -> String {
-        format!("{}-test", self.label(setup))
+        label(&format!("{} {} {} test", setup.name, self.name, self.detail))
     }
 
     fn config(&self, plan: &Plan) -> Result<Config> {
@@ -124,27 +125,25 @@ impl Study for FewShotStudy {
     }
 
     fn items(&self, plan: &Plan) -> Result<Vec<Item>> {
-        let mut items = vec![];
-        for setup in setups(plan).iter().filter(|setup| setup.missing(plan).is_none()) {
-            for entry in &setup.entries {
-                items.push(Item::run(entry.label(setup), entry.config(plan)?));
-            }
-        }
-        Ok(items)
+        self.next(plan, &Finished::default())
     }
 
+    /// The tests of all that is trained, and the trainings for the next kind of tasks.
     fn next(&self, plan: &Plan, done: &Finished) -> Result<Vec<Item>> {
-        let mut items = vec![];
+        let (mut tests, mut trainings) = (vec![], vec![]);
         for setup in setups(plan).iter().filter(|setup| setup.missing(plan).is_none()) {
+            let begun = !trainings.is_empty();
             for entry in &setup.entries {
-                let label = entry.test_label(setup);
-                let Ok(run) = done.run(&entry.label(setup)) else { continue };
-                if let (None, Some(test)) = (done.get(&label), entry.test(setup, plan, &run.lambda)) {
-                    items.push(Item::measure(label, test));
+                let (training, label) = (entry.label(setup), entry.test_label(setup));
+                if done.get(&training).is_none() && entry.shares.is_none() && !begun {
+                    trainings.push(Item::run(training, entry.config(plan)?));
+                } else if let (Ok(run), None) = (done.run(&training), done.get(&label)) {
+                    tests.extend(entry.test(setup, plan, &run.lambda).map(|test| Item::measure(label, test)));
                 }
             }
         }
-        Ok(items)
+        tests.extend(trainings);
+        Ok(tests)
     }
 
     fn findings(&self, plan: &Plan, done: &Finished) -> Result<Findings> {

@@ -282,7 +282,8 @@ fn a_lambda_of_another_network_is_refused() {
     let lambda: Vec<LambdaLeaf> = lambda.leaves().into_iter().map(zeros).collect();
     let registry = Registry::everything();
     let place = Place::new(&registry, Cpu::with_threads(1));
-    let how = Adaptation { step: 0.1, steps: 1, optimizer: InnerOptimizer::Sgd, temperature: 0.0, samples: 1 };
+    let how =
+        Adaptation { step: 0.1, steps: 1, optimizer: InnerOptimizer::Sgd, temperature: 0.0, proximal: 0.0, samples: 1 };
     assert!(task.test(&lambda, &how, (2, 0), Precision::Full, &place).is_err());
     assert!(task.test(&lambda[1..], &how, (2, 0), Precision::Full, &place).is_err());
 }
@@ -296,7 +297,14 @@ fn a_test_counts_every_query_of_every_task_once() {
     let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
     let leaves = session.state(Key::from_seed(0)).unwrap().lambda.arrays().unwrap();
     let lambda: Vec<LambdaLeaf> = leaves.iter().map(|leaf| LambdaLeaf::new("", leaf)).collect();
-    let how = Adaptation { step: 0.1, steps: 2, optimizer: InnerOptimizer::Sgd, temperature: 1e-8, samples: 2 };
+    let how = Adaptation {
+        step: 0.1,
+        steps: 2,
+        optimizer: InnerOptimizer::Sgd,
+        temperature: 1e-8,
+        proximal: 0.5,
+        samples: 2,
+    };
     let found = task.test(&lambda, &how, (10, 7), Precision::Full, &place).unwrap();
     let counted: f64 = found.bins.iter().map(|bin| bin.count).sum();
     let right: f64 = found.bins.iter().map(|bin| bin.right).sum();
