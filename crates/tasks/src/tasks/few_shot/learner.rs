@@ -268,8 +268,8 @@ impl Batch {
             return (-away.square().sum([3]), episode.query_labels);
         }
         let Seen { images, labels } = self.seen(s, episode.query, episode.query_labels);
-        // θ has a network where it has no prototypes.
-        let network = theta.network.as_ref().map(|network| self.drawn(s, network, &theta.log_spread));
+        // All measures look at one draw. θ has a network where it has no prototypes.
+        let network = theta.network.as_ref().map(|network| self.drawn(&s.episode(), network, &theta.log_spread));
         (network.map_or(images, |network| network.forward_tasks(images)), labels)
     }
 
