@@ -233,7 +233,7 @@ impl Tasks {
         let reference = reference.filter(|_| self.place == Some(0));
         Entry {
             detail,
-            outer: (adam(), self.rate(5e-4), self.iterations(10, 120)),
+            outer: (adam(), self.rate(5e-4), self.iterations(10, 300)),
             reference,
             held: Held::Claim,
             ..entry
@@ -283,7 +283,7 @@ pub(super) fn setups(plan: &Plan) -> Vec<Setup> {
         let entries = every(&of);
         return vec![setup(FIRST, 20, &of, entries)];
     }
-    let [one, five] = [tasks(5, 1, Some(0), 1.0, &full), tasks(5, 5, Some(1), 0.25, &full)];
+    let [one, five] = [tasks(5, 1, Some(0), 1.0, &full), tasks(5, 5, Some(1), 0.33, &full)];
     let [one20, five20] = [tasks(20, 1, Some(2), 0.35, &full), tasks(20, 5, Some(3), 0.15, &full)];
     let mut found = vec![
         setup(FIRST, TESTS, &one, every(&one)),
