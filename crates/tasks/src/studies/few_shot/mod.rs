@@ -69,12 +69,13 @@ impl Setup {
 }
 
 impl Entry {
+    /// Of its training.
     fn label(&self, setup: &Setup) -> String {
-        label(&format!("{} {} {}", setup.name, self.name, self.detail))
+        label(&format!("{} {} {}", self.shares.unwrap_or(&setup.name), self.name, self.detail))
     }
 
     fn test_label(&self, setup: &Setup) -> String {
-        format!("{}-test", self.label(setup))
+        label(&format!("{} {} {} test", setup.name, self.name, self.detail))
     }
 
     fn config(&self, plan: &Plan) -> Result<Config> {
@@ -124,30 +125,77 @@ impl Study for FewShotStudy {
     }
 
     fn items(&self, plan: &Plan) -> Result<Vec<Item>> {
-        let mut items = vec![];
-        for setup in setups(plan).iter().filter(|setup| setup.missing(plan).is_none()) {
-            for entry in &setup.entries {
-                items.push(Item::run(entry.label(setup), entry.config(plan)?));
-            }
-        }
-        Ok(items)
+        self.next(plan, &Finished::default())
     }
 
+    /// The tests of all that is trained, and the trainings for the next kind of tasks.
     fn next(&self, plan: &Plan, done: &Finished) -> Result<Vec<Item>> {
-        let mut items = vec![];
+        let (mut tests, mut trainings) = (vec![], vec![]);
         for setup in setups(plan).iter().filter(|setup| setup.missing(plan).is_none()) {
+            let begun = !trainings.is_empty();
             for entry in &setup.entries {
-                let label = entry.test_label(setup);
-                let Ok(run) = done.run(&entry.label(setup)) else { continue };
-                if let (None, Some(test)) = (done.get(&label), entry.test(setup, plan, &run.lambda)) {
-                    items.push(Item::measure(label, test));
+                let (training, label) = (entry.label(setup), entry.test_label(setup));
+                if done.get(&training).is_none() && entry.shares.is_none() && !begun {
+                    trainings.push(Item::run(training, entry.config(plan)?));
+                } else if let (Ok(run), None) = (done.run(&training), done.get(&label)) {
+                    tests.extend(entry.test(setup, plan, &run.lambda).map(|test| Item::measure(label, test)));
                 }
             }
         }
-        Ok(items)
+        tests.extend(trainings);
+        Ok(tests)
     }
 
     fn findings(&self, plan: &Plan, done: &Finished) -> Result<Findings> {
         show::findings(plan, &setups(plan), done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Registry, Verdict};
+
+    #[test]
+    fn photographs_that_are_not_there_are_not_run_and_the_rows_say_how_to_get_them() {
+        let registry = Registry::everything();
+        let plan = Plan::new(&registry);
+        let items = FewShotStudy.items(&plan).unwrap();
+        assert_eq!(items.len(), 10, "the first kind of tasks, by every method");
+        let found = FewShotStudy.findings(&plan, &Finished::default()).unwrap();
+        let not_run = |metric: &str, how: &str| {
+            let rows = found.rows.iter().filter(|row| row.setting.starts_with(metric));
+            let why: Vec<&Verdict> = rows.map(|row| &row.verdict).collect();
+            assert!(!why.is_empty() && why.iter().all(|why| matches!(why, Verdict::NotRun(why) if why.contains(how))));
+        };
+        not_run("tiny ImageNet", "say where with --data DIR; 'bilevel data fetch tiny-imagenet' gets it");
+        not_run("miniImageNet", "'bilevel data fetch mini-imagenet'");
+        not_run("tieredImageNet", "'bilevel data fetch tiered-imagenet'");
+        let elsewhere = Plan { data: Some("no/such/folder".into()), ..plan };
+        let found = FewShotStudy.findings(&elsewhere, &Finished::default()).unwrap();
+        assert!(found.rows.iter().any(|row| row.verdict.why().starts_with("tiny-imagenet is not among the data")));
+    }
+
+    #[test]
+    fn every_training_and_every_test_of_the_full_plan_has_a_name_of_its_own() {
+        let registry = Registry::everything();
+        for quick in [false, true] {
+            let plan = Plan { quick, ..Plan::new(&registry) };
+            let all = setups(&plan);
+            let pairs = || all.iter().flat_map(|setup| setup.entries.iter().map(move |entry| (setup, entry)));
+            let own = pairs().filter(|(_, entry)| entry.shares.is_none()).map(|(setup, entry)| entry.label(setup));
+            let mut names: Vec<String> = own.chain(pairs().map(|(setup, entry)| entry.test_label(setup))).collect();
+            let count = names.len();
+            names.sort();
+            names.dedup();
+            assert_eq!(names.len(), count);
+            for (setup, entry) in pairs() {
+                let config = entry.config(&plan).unwrap();
+                assert!(config.outer.check().is_ok() && config.method(&registry).is_ok(), "{}", entry.label(setup));
+                let trained =
+                    pairs().any(|(other, known)| known.shares.is_none() && known.label(other) == entry.label(setup));
+                assert!(trained, "{} is trained somewhere", entry.label(setup));
+            }
+        }
     }
 }

@@ -72,6 +72,8 @@ pub(crate) struct Batch {
     pub network: Conv4Config,
     /// The weight ρ of the divergence from λ, for a distribution.
     pub prior: f64,
+    /// The weight of a proximal term that holds a network near λ; 0 where the method has its own.
+    pub proximal: f64,
 }
 
 /// The images of a batch with their labels, in the axes `[task, image, ..]`.
@@ -195,7 +197,12 @@ impl Batch {
             nn::cross_entropy(network.forward_tasks(images), labels) * all
         };
         match (self.learner, &theta.network, theta.prototypes) {
-            (Learner::Network, Some(network), _) => loss(network),
+            (Learner::Network, Some(network), _) if self.proximal == 0.0 => loss(network),
+            (Learner::Network, Some(network), _) => {
+                let pairs = lambda.network.leaves().into_iter().zip(network.leaves());
+                let away = pairs.map(|(start, now)| (*now - start.unsqueeze([0])).square().sum_all());
+                away.fold(loss(network), |sum, away| sum + away * (0.5 * self.proximal))
+            }
             (Learner::Distribution, Some(network), _) => {
                 loss(&self.drawn(s, network, &theta.log_spread)) + self.divergence(lambda, theta) * self.prior
             }
@@ -261,8 +268,8 @@ impl Batch {
             return (-away.square().sum([3]), episode.query_labels);
         }
         let Seen { images, labels } = self.seen(s, episode.query, episode.query_labels);
-        // θ has a network where it has no prototypes.
-        let network = theta.network.as_ref().map(|network| self.drawn(s, network, &theta.log_spread));
+        // All measures look at one draw. θ has a network where it has no prototypes.
+        let network = theta.network.as_ref().map(|network| self.drawn(&s.episode(), network, &theta.log_spread));
         (network.map_or(images, |network| network.forward_tasks(images)), labels)
     }
 

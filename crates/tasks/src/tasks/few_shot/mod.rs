@@ -136,6 +136,8 @@ pub struct Adaptation {
     pub optimizer: InnerOptimizer,
     /// The temperature of Langevin noise.
     pub temperature: f64,
+    /// The weight ρ of a proximal term (ρ/2)·‖θ − λ‖² that holds a network near λ, as implicit MAML has it; 0 is none.
+    pub proximal: f64,
     /// Chains, or draws, whose predictions are averaged.
     pub samples: usize,
 }
@@ -195,6 +197,7 @@ impl FewShot {
             learner: self.learner,
             network: Conv4Config { image, channels, width: self.width, classes, normalised: true },
             prior: self.prior,
+            proximal: 0.0,
         }
     }
 
@@ -216,7 +219,7 @@ impl FewShot {
     }
 
     /// Learns test tasks from λ, this many, and judges each on its queries. Which tasks they are follows from the seed.
-    pub(crate) fn test(
+    pub fn test(
         &self,
         lambda: &[LambdaLeaf],
         how: &Adaptation,
@@ -228,7 +231,7 @@ impl FewShot {
         let parts = Parts::of(&FewShot { rotations: false, ..self.clone() }, &context)?;
         let samples = self.batch(TEST, 1, how.samples).copies;
         let at_once = (QUERIES_AT_ONCE / (self.ways * self.queries * samples)).clamp(1, tasks.max(1));
-        let batch = self.batch(TEST, at_once, how.samples);
+        let batch = Batch { proximal: how.proximal, ..self.batch(TEST, at_once, how.samples) };
         let mut builder = self.losses(&batch, DType::F32)?;
         for number in Number::all() {
             let batch = batch.clone();

@@ -282,29 +282,41 @@ fn a_lambda_of_another_network_is_refused() {
     let lambda: Vec<LambdaLeaf> = lambda.leaves().into_iter().map(zeros).collect();
     let registry = Registry::everything();
     let place = Place::new(&registry, Cpu::with_threads(1));
-    let how = Adaptation { step: 0.1, steps: 1, optimizer: InnerOptimizer::Sgd, temperature: 0.0, samples: 1 };
+    let how =
+        Adaptation { step: 0.1, steps: 1, optimizer: InnerOptimizer::Sgd, temperature: 0.0, proximal: 0.0, samples: 1 };
     assert!(task.test(&lambda, &how, (2, 0), Precision::Full, &place).is_err());
     assert!(task.test(&lambda[1..], &how, (2, 0), Precision::Full, &place).is_err());
 }
 
 #[test]
-fn a_test_counts_every_query_of_every_task_once() {
+fn a_test_counts_every_query_of_every_task_once_whoever_learns_it() {
     let registry = Registry::everything();
     let place = Place::new(&registry, Cpu::with_threads(1));
-    let task = small(Learner::Network);
-    let problem = task.build(&Context { dtype: DType::F32, ..Context::default() }).unwrap();
-    let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
-    let leaves = session.state(Key::from_seed(0)).unwrap().lambda.arrays().unwrap();
-    let lambda: Vec<LambdaLeaf> = leaves.iter().map(|leaf| LambdaLeaf::new("", leaf)).collect();
-    let how = Adaptation { step: 0.1, steps: 2, optimizer: InnerOptimizer::Sgd, temperature: 1e-8, samples: 2 };
-    let found = task.test(&lambda, &how, (10, 7), Precision::Full, &place).unwrap();
-    let counted: f64 = found.bins.iter().map(|bin| bin.count).sum();
-    let right: f64 = found.bins.iter().map(|bin| bin.right).sum();
-    assert_eq!((found.tasks, counted), (10, 30.0));
-    assert!((right / 30.0 - found.accuracy()).abs() < 1e-6, "{found:?}");
-    assert!(found.interval() >= 0.0 && (0.0..=1.0).contains(&found.calibration_error()));
-    assert!(found.reliability().iter().all(|(confidence, _)| (1.0 / 3.0..=1.0).contains(confidence)), "{found:?}");
-    assert_eq!(task.test(&lambda, &how, (10, 7), Precision::Full, &place).unwrap(), found);
+    for learner in [Learner::Network, Learner::Distribution, Learner::Particles, Learner::Prototypes] {
+        let task = small(learner);
+        let problem = task.build(&Context { dtype: DType::F32, ..Context::default() }).unwrap();
+        let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+        let leaves = session.state(Key::from_seed(0)).unwrap().lambda.arrays().unwrap();
+        let lambda: Vec<LambdaLeaf> = leaves.iter().map(|leaf| LambdaLeaf::new("", leaf)).collect();
+        let how = Adaptation {
+            step: 0.1,
+            steps: 2,
+            optimizer: InnerOptimizer::Sgd,
+            temperature: 1e-8,
+            proximal: 0.5,
+            samples: 2,
+        };
+        let found = task.test(&lambda, &how, (10, 7), Precision::Full, &place).unwrap();
+        let counted: f64 = found.bins.iter().map(|bin| bin.count).sum();
+        let right: f64 = found.bins.iter().map(|bin| bin.right).sum();
+        assert_eq!((found.tasks, counted), (10, 30.0), "{learner:?}");
+        assert!((right / 30.0 - found.accuracy()).abs() < 1e-6, "{learner:?} {found:?}");
+        assert!(found.squares * 10.0 >= found.sum * found.sum - 1e-6, "one draw for all numbers: {found:?}");
+        assert!((0.0..=1.0).contains(&found.calibration_error()), "{learner:?}");
+        let confident = |(confidence, _): &(f64, f64)| (0.333..=1.001).contains(confidence);
+        assert!(found.reliability().iter().all(confident), "{learner:?} {found:?}");
+        assert_eq!(task.test(&lambda, &how, (10, 7), Precision::Full, &place).unwrap(), found, "{learner:?}");
+    }
 }
 
 #[test]
