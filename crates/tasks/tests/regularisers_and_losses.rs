@@ -36,6 +36,8 @@ fn no_divergence_is_left_without_its_diagnosis() {
         }
         let diverged = found.rows.iter().filter(|row| row.verdict.why().contains("diverged at iteration"));
         assert!(diverged.clone().count() > 0 && diverged.count() <= found.warnings.len());
+        let ruined: Vec<&String> = found.warnings.iter().filter(|text| text.contains("ruins the network")).collect();
+        assert!(ruined.iter().all(|text| text.contains("on average") || text.contains("times as steep")), "{ruined:?}");
     }
 }
 
@@ -43,7 +45,7 @@ fn no_divergence_is_left_without_its_diagnosis() {
 fn every_row_of_the_table_of_penalties_is_there() {
     let rows = &penalties().rows;
     let count = |method: &str| rows.iter().filter(|r| r.method == method && r.metric == "test error in %").count();
-    assert!(count("IFT-Neumann") >= 8 && count("IFT-CG") >= 8 && count("RMD") >= 1 && count("HPO-SGLD") >= 8 + 10);
+    assert!(count("IFT-Neumann") >= 8 && count("IFT-CG") >= 8 && count("RMD") >= 1 && count("HPO-SGLD") >= 8 + 9);
     for method in ["warm-up", "one λ, the best of a grid", "trained on the validation pictures too", "RMD-FO"] {
         assert_eq!(count(method), 1, "{method}");
     }
@@ -56,9 +58,6 @@ fn every_row_of_the_table_of_penalties_is_there() {
 fn without_noise_the_temperature_makes_no_difference_to_learned_penalties() {
     let at = |tau: &str| test_error(penalties(), "HPO-SGLD", &format!("digits, ({tau}, 1e-6)"));
     assert!((at("0.01") - at("0.0001")).abs() < 1.0 && (at("0.005") - at("0.0001")).abs() < 1.0);
-    // As many steps and as many samples: the same algorithm by two names.
-    let ablation = |setting: &str| test_error(penalties(), "HPO-SGLD", &format!("digits, M = 5, {setting}"));
-    assert_eq!(ablation("B = 5"), ablation("B + M = 10"));
 }
 
 #[test]

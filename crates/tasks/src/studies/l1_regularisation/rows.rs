@@ -2,8 +2,7 @@
 
 use super::entries::{ABLATION, Entry, Printed, RMD_FO, column, entries};
 use super::work::{Errors, Learned, PlainErrors};
-use super::{NAME, Scale, Seeds, entry_label, plain_label};
-use crate::photographs::PictureSet;
+use super::{NAME, STEPS, Scale, Seeds, View, entry_label, plain_label};
 use crate::spread::Spread;
 use crate::{Finished, Plan, Row, Verdict};
 use bilevel::Result;
@@ -14,9 +13,12 @@ const TOLERANCE: f64 = 1.5;
 /// pictures of its own.
 const NEAR: f64 = 3.0;
 
+/// A run whose network ends so many points above plain training has ruined it.
+const COLLAPSE: f64 = 8.0;
+
 /// All that came out on one set of pictures.
 pub(super) struct Found {
-    pub set: PictureSet,
+    pub view: View,
     /// Of each seed.
     pub plain: Vec<PlainErrors>,
     /// The same, trained on the validation pictures as well.
@@ -53,26 +55,26 @@ impl Found {
 }
 
 /// Reads back what was done.
-pub(super) fn read(scale: &Scale, plan: &Plan, set: PictureSet, done: &Finished) -> Result<Found> {
-    let main = set == scale.sets[0];
+pub(super) fn read(scale: &Scale, plan: &Plan, view: View, done: &Finished) -> Result<Found> {
+    let main = scale.is_main(view);
     let seeds = || scale.seeds(plan, if main { Seeds::All } else { Seeds::One });
     let plain = |both: bool| -> Result<Vec<PlainErrors>> {
-        seeds().map(|seed| done.measured(&plain_label(set, both, seed))).collect()
+        seeds().map(|seed| done.measured(&plain_label(view, both, seed))).collect()
     };
     let mut learned = vec![];
-    for entry in entries(scale, set, &scale.task(set)) {
+    for entry in entries(scale, view, &scale.task(view)) {
         // A set beside the main one has its first seed only.
         let seeds = seeds().filter(|seed| scale.seeds(plan, entry.seeds).contains(seed));
-        let runs = seeds.map(|seed| done.measured(&entry_label(set, &entry, seed))).collect::<Result<_>>()?;
+        let runs = seeds.map(|seed| done.measured(&entry_label(view, &entry, seed))).collect::<Result<_>>()?;
         learned.push((entry, runs));
     }
-    Ok(Found { set, plain: plain(false)?, both: plain(true)?, learned })
+    Ok(Found { view, plain: plain(false)?, both: plain(true)?, learned })
 }
 
 /// The row of pictures that are not there.
-pub(super) fn not_run(set: PictureSet, plan: &Plan) -> Row {
-    let why = set.missing(plan.data.as_deref()).to_string();
-    Row::new(NAME, "all", "test error in %", f64::NAN).setting(set.name()).verdict(Verdict::NotRun(why))
+pub(super) fn not_run(view: View, plan: &Plan) -> Row {
+    let why = view.set.missing(plan.data.as_deref()).to_string();
+    Row::new(NAME, "all", "test error in %", f64::NAN).setting(view.name()).verdict(Verdict::NotRun(why))
 }
 
 type Metric = (&'static str, fn(&Errors) -> f64);
@@ -81,13 +83,13 @@ type Metric = (&'static str, fn(&Errors) -> f64);
 const METRICS: [Metric; 2] = [("test error in %", |e| e.test), ("validation error in %", |e| e.validation)];
 
 /// All rows of a set.
-pub(super) fn rows(scale: &Scale, plan: &Plan, found: &Found) -> Vec<Row> {
+pub(super) fn rows(scale: &Scale, found: &Found) -> Vec<Row> {
     let mut rows = vec![];
-    let pets = found.set == PictureSet::Pets && !plan.quick;
+    let referred = found.view.is_of_reference();
     let mut plain = |method: &str, errors: &[Errors], reference: Option<f64>, steps: u32| {
         for (metric, pick) in METRICS {
             let row = row(found, method, "", metric, errors, pick).cost(f64::from(steps));
-            let reference = reference.filter(|_| pets && metric.starts_with("test"));
+            let reference = reference.filter(|_| referred && metric.starts_with("test"));
             let verdict = match reference.zip(row.ours) {
                 Some((reference, ours)) => Verdict::when(
                     (ours - reference).abs() <= NEAR,
@@ -98,7 +100,7 @@ pub(super) fn rows(scale: &Scale, plan: &Plan, found: &Found) -> Vec<Row> {
             rows.push(row.reference(reference).verdict(verdict));
         }
     };
-    let steps = 10 * scale.long;
+    let steps = STEPS as u32 * scale.iterations(found.view, Seeds::All);
     let warm: Vec<Errors> = found.plain.iter().filter_map(|plain| plain.warm).collect();
     plain("warm-up", &warm, Some(35.3), 0);
     for &penalty in &scale.grid {
@@ -109,10 +111,10 @@ pub(super) fn rows(scale: &Scale, plan: &Plan, found: &Found) -> Vec<Row> {
     plain("one λ, the best of a grid", &tuned, None, steps * scale.grid.len() as u32);
     let both: Vec<Errors> = found.both.iter().filter_map(|plain| plain.shared.first()?.1).collect();
     plain("trained on the validation pictures too", &both, Some(30.1), steps);
-    let constant = found.shared(scale.task(found.set).start);
+    let constant = found.shared(scale.task(found.view).start);
     for (metric, pick) in METRICS {
         let row = row(found, "RMD-FO", "which keeps λ where it starts", metric, &constant, pick).cost(f64::from(steps));
-        let printed = column(found.set).map(|column| RMD_FO[column]).filter(|_| metric.starts_with("test"));
+        let printed = column(found.view.set).map(|column| RMD_FO[column]).filter(|_| metric.starts_with("test"));
         rows.push(row.paper(printed));
     }
     for (entry, runs) in &found.learned {
@@ -124,8 +126,8 @@ pub(super) fn rows(scale: &Scale, plan: &Plan, found: &Found) -> Vec<Row> {
 fn row(found: &Found, method: &str, setting: &str, metric: &str, errors: &[Errors], pick: fn(&Errors) -> f64) -> Row {
     let spread = Spread::of(&errors.iter().map(pick).collect::<Vec<_>>());
     let setting = match setting {
-        "" => found.set.name().to_string(),
-        setting => format!("{}, {setting}", found.set.name()),
+        "" => found.view.name(),
+        setting => format!("{}, {setting}", found.view.name()),
     };
     let row = Row::new(NAME, method, metric, spread.mean).setting(setting);
     if errors.len() > 1 { row.over(spread.sd, spread.count as u32) } else { row }
@@ -174,7 +176,7 @@ fn verdict(found: &Found, constant: &[Errors], entry: &Entry, runs: &[Learned], 
         }
         return Verdict::NotReproduced(format!("{} of {} runs {why}", lost.len(), runs.len()));
     }
-    let (Some(ours), Some(column)) = (ours, column(found.set)) else { return Verdict::NotClaimed };
+    let (Some(ours), Some(column)) = (ours, column(found.view.set)) else { return Verdict::NotClaimed };
     let printed = match entry.paper {
         Printed::Error(error) => error,
         Printed::Diverged => return Verdict::NotReproduced("it diverged in the paper and does not here".into()),
@@ -193,9 +195,30 @@ fn verdict(found: &Found, constant: &[Errors], entry: &Entry, runs: &[Learned], 
     if gain > claimed + TOLERANCE {
         return Verdict::Better;
     }
+    let collapse = collapse(constant, runs).map_or(String::new(), |why| format!("; {why}"));
     let why = format!(
-        "beside {beside} it changes the error by {:+.1} points here and by {:+.1} in the paper, whose network is a ViT-B/16",
+        "beside {beside} it changes the error by {:+.1} points here and by {:+.1} in the paper, whose network is a \
+         ViT-B/16{collapse}",
         -gain, -claimed
     );
     Verdict::when((gain - claimed).abs() <= TOLERANCE, why)
+}
+
+/// What became of a network whose run did not diverge, but ends far above plain training: how large its penalties are, and how many
+/// weights they hold at 0.
+pub(super) fn collapse(constant: &[Errors], runs: &[Learned]) -> Option<String> {
+    let mean = |values: Vec<f64>| (!values.is_empty()).then(|| Spread::of(&values).mean);
+    let plain = mean(constant.iter().map(|errors| errors.test).collect())?;
+    let ours = mean(Found::errors(runs).iter().map(|errors| errors.test).collect())?;
+    if ours < plain + COLLAPSE {
+        return None;
+    }
+    let run = runs.iter().find(|run| run.errors.is_some())?;
+    let (count, sum) = run
+        .layers
+        .iter()
+        .fold((0, 0.0), |(count, sum), layer| (count + layer.count, sum + layer.mean * layer.count as f64));
+    let held = run.held.map_or(String::new(), |held| format!(" and hold {held:.0} % of the weights at 0"));
+    let size = sum / count.max(1) as f64;
+    Some(format!("its penalties grew to {size:.2e} on average{held}: the outer rate is too large for it"))
 }

@@ -1,11 +1,10 @@
 //! The study for people: sentences, errors side by side, the ablation, λ by layer, times.
 
-use super::rows::Found;
+use super::rows::{Found, collapse};
 use super::work::{Errors, Learned};
 use super::{Scale, entries};
 use crate::spread::Spread;
-use crate::tasks::L1Regularisation;
-use crate::tasks::l1_regularisation::{LayerPenalties, Network, layer_plot, layer_table};
+use crate::tasks::l1_regularisation::{LayerPenalties, layer_plot, layer_table};
 use crate::{Context, Plan, Series, figure};
 use bilevel::DType;
 use bilevel_report::{Column, Section, Table};
@@ -56,11 +55,13 @@ pub(super) fn sentences(found: &Found) -> Vec<String> {
     said
 }
 
-/// Runs that diverged, each with its diagnosis.
-pub(super) fn warnings(found: &Found) -> Vec<String> {
+/// Runs that diverged or ruined their network, each with its diagnosis.
+pub(super) fn warnings(scale: &Scale, found: &Found) -> Vec<String> {
+    let constant = found.shared(scale.task(found.view).start);
     let lost = found.learned.iter().filter_map(|(entry, runs)| {
-        let why = runs.iter().find_map(|run| run.diverged.as_deref())?;
-        Some(format!("On {}, {} {} {why}.", found.set.name(), entry.method, entry.setting))
+        let diverged = runs.iter().find_map(|run| run.diverged.clone());
+        let why = diverged.or_else(|| Some(format!("ruins the network: {}", collapse(&constant, runs)?)))?;
+        Some(format!("On {}, {} {} {why}.", found.view.name(), entry.method, entry.setting))
     });
     lost.collect()
 }
@@ -69,7 +70,7 @@ pub(super) fn warnings(found: &Found) -> Vec<String> {
 pub(super) fn sections(scale: &Scale, found: &Found) -> Vec<Section> {
     let mut sections = vec![Section::Table(side_by_side(found))];
     sections.extend(way(found).map(Section::Plot));
-    if found.set == scale.sets[0] {
+    if scale.is_main(found.view) {
         sections.extend(ablation(found).map(Section::Plot));
     }
     let shown = [MAIN, ("IFT-CG", "(0.01, 3), Gauss-Newton, rate 5e-4"), ("Langevin adjoint", "rate 5e-4")];
@@ -81,9 +82,9 @@ pub(super) fn sections(scale: &Scale, found: &Found) -> Vec<Section> {
             Some((format!("{}, {}", entry.method, entry.setting), &run.layers[..]))
         })
         .collect();
-    sections.extend(layer_plot(&format!("Penalties by layer, {}", found.set.name()), &layers).map(Section::Plot));
+    sections.extend(layer_plot(&format!("Penalties by layer, {}", found.view.name()), &layers).map(Section::Plot));
     for (name, layers) in layers.iter().take(1) {
-        let caption = format!("Penalties of {name}, by layer, {}", found.set.name());
+        let caption = format!("Penalties of {name}, by layer, {}", found.view.name());
         sections.push(Section::Table(Table { caption, ..layer_table(layers) }));
     }
     sections
@@ -109,7 +110,7 @@ fn side_by_side(found: &Found) -> Table {
     let both: Vec<Errors> = found.both.iter().filter_map(|plain| plain.shared.first()?.1).collect();
     plain("trained on the validation pictures too".into(), &both);
     rows.extend(found.learned.iter().map(|(entry, runs)| line(entry, runs)));
-    let caption = format!("Errors in %, {}: validation and test side by side", found.set.name());
+    let caption = format!("Errors in %, {}: validation and test side by side", found.view.name());
     Table { columns: columns.collect(), rows, caption }
 }
 
@@ -151,7 +152,7 @@ fn way(found: &Found) -> Option<bilevel_report::Plot> {
         curve("second validation", |e| e.second),
         curve("test", |e| e.test),
     ];
-    let title = format!("HPO-SGLD on the way, {}", found.set.name());
+    let title = format!("HPO-SGLD on the way, {}", found.view.name());
     Some(figure(title, "outer iteration", "error, %", curves))
 }
 
@@ -166,7 +167,7 @@ fn ablation(found: &Found) -> Option<bilevel_report::Plot> {
         (name.into(), points.collect())
     };
     let curves = vec![curve(", B = 5", "B = 5"), curve("B + M = 10", "B + M = 10")];
-    let title = format!("HPO-SGLD over the number of samples, {}", found.set.name());
+    let title = format!("HPO-SGLD over the number of samples, {}", found.view.name());
     Some(figure(title, "samples M", "test error, %", curves))
         .filter(|plot| plot.curves.iter().any(|c| !c.points.is_empty()))
 }
@@ -183,7 +184,7 @@ pub(super) fn clock(scale: &Scale, plan: &Plan, found: &[(String, f64)]) -> Vec<
     let row = |(name, time): &(String, f64)| vec![name.clone(), paper(name).into(), format!("{time:.1}")];
     let columns = vec![Column::text("method"), Column::numeric("paper, V100"), Column::numeric("ours")];
     let caption = "Milliseconds of an outer iteration, ViT-B/16, 86 million penalties".to_string();
-    let task = L1Regularisation { network: Network::VitB16, ..scale.task(scale.sets[0]) };
+    let task = scale.vit();
     let context = Context { seed: plan.seed, data: plan.data.clone(), dtype: DType::F32 };
     let text = format!("ViT-B/16 was timed with {}.", task.provenance(&context));
     vec![

@@ -50,7 +50,7 @@ impl Scale {
 
     fn full() -> Self {
         let task = LearnedLoss::cifar10();
-        Scale { task, seeds: 3, long: 500, short: 250, cold: 40, retrained: 20_000, search: [8, 8, 1000] }
+        Scale { task, seeds: 3, long: 400, short: 200, cold: 30, retrained: 10_000, search: [8, 6, 800] }
     }
 
     fn of(plan: &Plan) -> Self {

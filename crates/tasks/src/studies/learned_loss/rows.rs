@@ -4,13 +4,16 @@ use super::entries::{CROSS_ENTROPY, Entry, RMD_FO, TAYLOR_GLO, entries};
 use super::work::{Coefficients, Learned, Scores, Searched};
 use super::{COLD_STEPS, Fixed, NAME, SEARCH, STEPS, Scale, afresh, entry_label, fixed_label};
 use crate::spread::Spread;
-use crate::tasks::learned_loss::{SmallPictures, loss_plot, loss_table};
+use crate::tasks::learned_loss::{SmallPictures, along, loss_plot, loss_table};
 use crate::{Findings, Finished, Plan, Row, Series, Verdict, figure};
 use bilevel::Result;
 use bilevel_report::{Column, Section, Table};
 
 /// A gain over cross entropy that differs from the paper's by less is the same, in points.
 const TOLERANCE: f64 = 1.5;
+
+/// A run whose network ends so many points above training with the first loss has ruined it.
+const COLLAPSE: f64 = 8.0;
 
 /// The looks of a training: steps done, and scores.
 type Looks = Vec<(usize, Scores)>;
@@ -71,11 +74,11 @@ pub(super) fn findings(scale: &Scale, plan: &Plan, done: &Finished) -> Result<Fi
         all.push(validation);
     }
     let expansion = trainings(Fixed::Expansion)?;
-    for (name, trainings) in [("RMD-FO", expansion), ("Brier's loss", trainings(Fixed::Brier)?)] {
+    for (name, trainings) in [("RMD-FO", &expansion), ("Brier's loss", &trainings(Fixed::Brier)?)] {
         let is_start = name == "RMD-FO";
         let what = if is_start { "which keeps λ where it starts, " } else { "" };
         for steps in [short, last] {
-            let scores = after(&trainings, steps);
+            let scores = after(trainings, steps);
             let [test, validation] = rows(name, &format!("{what}{steps} steps"), &scores, steps as f64);
             let paper = held(RMD_FO).filter(|_| is_start && steps == last);
             let verdict = gain(&after(&entropy, steps), test.ours, paper);
@@ -91,10 +94,10 @@ pub(super) fn findings(scale: &Scale, plan: &Plan, done: &Finished) -> Result<Fi
         let runs = seeds.map(|seed| done.measured(&entry_label(&entry, seed))).collect::<Result<Vec<Learned>>>()?;
         let steps = STEPS * scale.iterations(&entry) as usize;
         let name = format!("{} {}", entry.method, entry.setting);
-        all.extend(of_entry(&entry, &runs, &after(&entropy, steps), plan.quick));
-        if let Some(why) = runs.iter().find_map(|run| run.diverged.as_ref()) {
-            findings.warnings.push(format!("{name} {why}."));
-        }
+        let collapse = collapse(scale, &entry, &runs, &after(&expansion, steps));
+        all.extend(of_entry(&entry, &runs, &after(&entropy, steps), collapse.as_deref(), plan.quick));
+        let diverged = runs.iter().find_map(|run| run.diverged.as_deref());
+        findings.warnings.extend(diverged.or(collapse.as_deref()).map(|why| format!("{name} {why}.")));
         lines.push(line(&entry, &runs));
         let label = afresh(&entry_label(&entry, plan.seed));
         if done.get(&label).is_some() {
@@ -130,7 +133,7 @@ fn lost(row: Row, steps: usize) -> Row {
     }
 }
 
-fn of_entry(entry: &Entry, runs: &[Learned], entropy: &[Scores], quick: bool) -> Vec<Row> {
+fn of_entry(entry: &Entry, runs: &[Learned], entropy: &[Scores], collapse: Option<&str>, quick: bool) -> Vec<Row> {
     let scores: Vec<Scores> = runs.iter().filter_map(|run| run.scores).collect();
     let cost = Spread::of(&runs.iter().map(|run| run.price).collect::<Vec<_>>()).mean;
     let [test, validation] = rows(entry.method, &entry.setting, &scores, cost);
@@ -140,13 +143,39 @@ fn of_entry(entry: &Entry, runs: &[Learned], entropy: &[Scores], quick: bool) ->
         (Some(why), _) => Verdict::NotReproduced(format!("{} of {} runs {why}", lost.len(), runs.len())),
         // Its network has always just begun; what its λ is worth is in the row that trains afresh.
         (None, true) => Verdict::NotClaimed,
-        (None, false) => gain(entropy, test.ours, paper),
+        (None, false) => match (gain(entropy, test.ours, paper), collapse) {
+            (Verdict::NotReproduced(why), Some(collapse)) => Verdict::NotReproduced(format!("{why}; it {collapse}")),
+            (verdict, _) => verdict,
+        },
     };
     let mut found = vec![test.paper(paper).reference(reference).verdict(verdict)];
     if !scores.is_empty() {
         found.push(validation);
     }
     found
+}
+
+/// What became of a network whose run did not diverge, but ends far above training with the loss that λ starts from: how much steeper
+/// the loss became, which is a larger inner step, and whether it still falls with the probability of the right class.
+fn collapse(scale: &Scale, entry: &Entry, runs: &[Learned], start: &[Scores]) -> Option<String> {
+    let scores: Vec<Scores> = runs.iter().filter_map(|run| run.scores).collect();
+    if entry.cold || mean_test(&scores)? < mean_test(start)? + COLLAPSE {
+        return None;
+    }
+    let classes = scale.task.classes();
+    let slopes = |loss: &Coefficients| -> Vec<f64> {
+        let at = |p: f64| along(loss, classes, p);
+        (5..95).map(|place| f64::from(place) / 100.0).map(|p| (at(p + 0.005) - at(p - 0.005)) / 0.01).collect()
+    };
+    let steepest = |slopes: &[f64]| slopes.iter().fold(0f64, |most, slope| most.max(slope.abs()));
+    let found = slopes(&runs.iter().find_map(Learned::loss)?);
+    let times = steepest(&found) / steepest(&slopes(&entry.task.first.coefficients(classes)));
+    let rises = found.iter().filter(|slope| **slope > 0.0).count();
+    let wrong = match rises {
+        0 => String::new(),
+        _ => format!(" and rises with the probability of the right class over {rises} % of its range"),
+    };
+    Some(format!("ruins the network: the loss it found is {times:.1} times as steep as the one it started from{wrong}"))
 }
 
 /// Trainings are shorter than the paper's, so it is the gain over cross entropy that is held against the paper's gain.

@@ -270,18 +270,20 @@ impl Task for LearnedLoss {
     }
 }
 
+/// The loss where the right class has this probability and all others share the rest.
+pub(crate) fn along(coefficients: &[f64; COEFFICIENTS], classes: usize, p: f64) -> f64 {
+    let mut probabilities = vec![(1.0 - p) / (classes.max(2) - 1) as f64; classes];
+    probabilities[0] = p;
+    value(coefficients, &probabilities, 0)
+}
+
 /// Losses over the probability of the right class, with that of all others shared among them, beside cross entropy. All are moved to 0
 /// where the probability is 1, as a constant changes nothing.
 pub fn loss_plot(title: &str, classes: usize, losses: &[(String, [f64; COEFFICIENTS])]) -> Plot {
     let places = || (1..=100).map(|place| f64::from(place) / 100.0);
-    let of = |coefficients: &[f64; COEFFICIENTS], p: f64| {
-        let mut probabilities = vec![(1.0 - p) / (classes.max(2) - 1) as f64; classes];
-        probabilities[0] = p;
-        value(coefficients, &probabilities, 0)
-    };
     let curve = |(name, coefficients): &(String, [f64; COEFFICIENTS])| -> Series {
-        let end = of(coefficients, 1.0);
-        (name.clone(), places().map(|p| (p, of(coefficients, p) - end)).collect())
+        let end = along(coefficients, classes, 1.0);
+        (name.clone(), places().map(|p| (p, along(coefficients, classes, p) - end)).collect())
     };
     let entropy: Series = ("cross entropy".into(), places().map(|p| (p, -p.ln())).collect());
     let series = std::iter::once(entropy).chain(losses.iter().map(curve)).collect();

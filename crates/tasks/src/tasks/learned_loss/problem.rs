@@ -5,7 +5,7 @@
 
 use super::polynomial::polynomial;
 use crate::photographs::{batch_of, error, pixels};
-use bilevel::graph::nn::{cross_entropy, one_hot, softmax};
+use bilevel::graph::nn::{convex_in, cross_entropy, one_hot, softmax};
 use bilevel::graph::tree::TreeOf;
 use bilevel::{DType, Problem, Result, Scope, Tensor, Tree, Variable};
 use bilevel_data::prepare::Normalisation;
@@ -71,7 +71,11 @@ where
             if plain {
                 return cross_entropy(logits, y);
             }
-            polynomial(lambda.coefficients, softmax(logits, 1), one_hot(y, classes, dtype))
+            let probabilities = softmax(logits, 1);
+            let loss = polynomial(lambda.coefficients, probabilities, one_hot(y, classes, dtype));
+            // Convex in the probabilities where λ starts, and not far from there: that is where the model ends for a Gauss-Newton
+            // product.
+            convex_in(loss, &[probabilities])
         });
         let logits = forward.clone();
         let problem = problem.outer(move |s, _, theta| {
