@@ -138,5 +138,12 @@ mod tests {
         refused("hyper-cleaning", "corrupted", 1.5);
         refused("hyper-cleaning", "clean", 600.0);
         refused("sine-initialisation", "hidden", 0.0);
+        refused("implicit-representation", "width", 0.0);
+        refused("implicit-representation", "side", 9.0);
+        refused("implicit-representation", "tasks", 300.0);
+        refused("implicit-representation", "views", 1.0);
+        refused("implicit-representation", "frequency", 0.0);
+        refused("implicit-representation", "extra", -1.0);
+        refused("implicit-representation", "far", 1.0);
     }
 }

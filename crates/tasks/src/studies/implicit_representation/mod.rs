@@ -72,7 +72,7 @@ fn experiments(plan: &Plan) -> [Experiment; 2] {
     let way = |key, name, by, (extra, rate), iterations, seeds| Way { key, name, by, extra, rate, iterations, seeds };
     let seeds = plan.choose(1, 3);
     let few = plan.choose(150, 1500);
-    let rate = plan.choose(1e-3, 3e-4);
+    let rate = plan.choose(1e-3, 1e-4);
     let images = Experiment {
         key: "images",
         name: plan.choose("digits, 8 px", "pets, 64 px").into(),

@@ -10,6 +10,8 @@ mod images;
 mod lamps;
 pub(crate) mod matching;
 pub(crate) mod network;
+#[cfg(test)]
+mod tests;
 mod views;
 
 use crate::LambdaLeaf;
