@@ -141,7 +141,8 @@ fn adapted(task: &ImplicitRepresentation, counts: &[usize]) -> (Family, Vec<adap
     let (executor, signal, key) = (Cpu::with_threads(1), StopSignal::new(), Key::from_seed(0));
     let problem = family.adapting(DType::F32).unwrap();
     let lambda = Session::new(&problem, &executor).unwrap().state(key).unwrap().lambda.arrays().unwrap();
-    let conditions = Conditions { executor: &executor, signal: &signal, key, pictures: 1 };
+    let precision = Precision::Full;
+    let conditions = Conditions { executor: &executor, signal: &signal, key, precision, pictures: 1 };
     let found = family.adapt(&lambda, counts, &conditions).unwrap();
     (family, found)
 }
