@@ -265,3 +265,69 @@ fn folders_without_signals_and_broken_files_are_refused_in_one_sentence() {
     assert!(broken.contains("transforms.json"), "{broken}");
     std::fs::remove_dir_all(data).unwrap();
 }
+
+/// A scene of so many views with one colour each, as NeRF's own are stored.
+fn write_scene(folder: &Path, description: &str, views: usize) {
+    std::fs::create_dir_all(folder).unwrap();
+    let mut frames = vec![];
+    for view in 0..views {
+        let levels = [[51 * view as u8, 102, 255]; 16].concat();
+        let png = Photograph { caption: String::new(), columns: 4, colours: true, levels }.png().unwrap();
+        std::fs::write(folder.join(format!("r_{view}.png")), png).unwrap();
+        let pose = format!("[[1,0,0,{view}],[0,1,0,0],[0,0,1,4],[0,0,0,1]]");
+        frames.push(format!("{{\"file_path\":\"./r_{view}\",\"transform_matrix\":{pose}}}"));
+    }
+    let text = format!("{{\"camera_angle_x\":0.7,\"frames\":[{}]}}", frames.join(","));
+    std::fs::write(folder.join(description), text).unwrap();
+}
+
+#[test]
+fn scenes_are_read_from_folders_of_posed_views_in_the_size_asked_for() {
+    let data = folder("scenes");
+    let of = |source: &str, views: usize| ImplicitRepresentation {
+        source: source.into(),
+        side: 2,
+        signals: 1,
+        held_out: 1,
+        tasks: 1,
+        views,
+        ..lamps()
+    };
+    let context = Context { data: Some(data.clone()), ..Context::default() };
+    write_scene(&data.join("two/a"), "transforms.json", 3);
+    write_scene(&data.join("two/b"), "transforms_train.json", 3);
+    let family = Family::read(&of("two", 3), &context).unwrap();
+    for part in [&family.learn, &family.held_out] {
+        assert_eq!((part.count, part.cameras.len(), part.colours.len()), (1, 3, 3 * 4 * 3));
+        assert_eq!(part.colours[12..15], [0.2, 0.4, 1.0]);
+        assert_eq!(part.cameras[1].origin, [1.0, 0.0, 4.0]);
+    }
+    assert!(refused(&of("two", 4), Some(&data)).contains("a scene with 3 views where 4 are asked for"));
+
+    // One scene alone is taken for two, by turns.
+    write_scene(&data.join("one"), "transforms.json", 4);
+    let family = Family::read(&of("one", 2), &context).unwrap();
+    let places = |cameras: &[views::Camera]| cameras.iter().map(|camera| camera.origin[0]).collect::<Vec<_>>();
+    assert_eq!((places(&family.held_out.cameras), places(&family.learn.cameras)), (vec![0.0, 2.0], vec![1.0, 3.0]));
+    std::fs::remove_dir_all(data).unwrap();
+}
+
+#[test]
+fn a_camera_looks_along_the_rays_of_the_reader() {
+    let data = folder("rays");
+    write_scene(&data, "transforms.json", 1);
+    let read = bilevel_data::readers::views::read(&data, "transforms.json").unwrap();
+    let task = ImplicitRepresentation { side: 4, signals: 1, held_out: 1, tasks: 1, ..lamps() };
+    let family = Family::read(&task, &Context::default()).unwrap();
+    let camera = views::Camera {
+        rotation: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        origin: [0.0, 0.0, 4.0],
+        slope: 0.35f64.tan(),
+    };
+    for (place, (origin, direction)) in family.coordinates().into_iter().zip(read.rays(0)) {
+        assert_eq!(origin, camera.origin);
+        let own = camera.direction(place);
+        assert!(own.iter().zip(direction).all(|(a, b)| (a - b).abs() < 1e-12), "{own:?} {direction:?}");
+    }
+    std::fs::remove_dir_all(data).unwrap();
+}
