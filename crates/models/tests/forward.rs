@@ -2,11 +2,12 @@
 
 mod common;
 
+use bilevel::Variable;
 use bilevel_graph::{Array, DType, Graph, Tensor, Tree, nn};
-use bilevel_models::nerf::{Field, see};
+use bilevel_models::nerf::{Field, Nerf, depths, see};
 use bilevel_models::{
-    AlexNetConfig, Conv, Conv4Config, FourierMlpConfig, NerfConfig, Padding, SirenConfig, Statistics, VitConfig,
-    WideResNetConfig, for_tasks, init, inputs,
+    AlexNetConfig, Conv, Conv4Config, FourierMlpConfig, MlpConfig, NerfConfig, Padding, SirenConfig, Statistics,
+    VitConfig, WideResNetConfig, for_tasks, init, inputs,
 };
 use common::{evaluate, noise, numbers};
 
@@ -303,6 +304,44 @@ fn tasks_side_by_side_answer_as_each_of_them_alone() {
         evaluate(&one, &own, &of_task(&images, task), |m, data| m.forward(data, Statistics::Batch)).to_f64()
     };
     assert_close(&found, &(0..3).flat_map(alone).collect::<Vec<f64>>());
+}
+
+#[test]
+fn signals_side_by_side_are_represented_as_by_each_network_alone() {
+    fn both<S: Tree<Leaf = Variable>>(
+        one: &S,
+        data: &Array,
+        side_by_side: impl Fn(&<S::With<Variable> as Tree>::With<Tensor>, Tensor) -> Tensor,
+        alone: impl Fn(&S::With<Tensor>, Tensor) -> Tensor,
+    ) {
+        let (tasks, count) = (for_tasks(one, 2), std::cell::Cell::new(60));
+        let values = tasks.map(|leaf| {
+            count.set(count.get() + 1);
+            noise(leaf.shape(), count.get())
+        });
+        let half = |all: &Array, task: usize| {
+            let (shape, numbers) = (&all.shape()[1..], all.to_f64());
+            let size = numbers.len() / 2;
+            Array::from_f64(shape, numbers[task * size..(task + 1) * size].to_vec()).unwrap()
+        };
+        let found = evaluate(&tasks, &values, data, side_by_side);
+        let each = |task: usize| {
+            let leaves = values.leaves().into_iter().map(|leaf| half(leaf, task));
+            evaluate(one, &one.rebuild(leaves).unwrap(), &half(data, task), &alone).to_f64()
+        };
+        assert_close(&found, &(0..2).flat_map(each).collect::<Vec<f64>>());
+    }
+    let siren = SirenConfig { width: 5, layers: 3, frequency: 2.0, ..SirenConfig::default() }.build().unwrap();
+    both(&siren, &noise(&[2, 7, 2], 1), |nets, x| nets.forward_tasks(x), |net, x| net.forward(x));
+    let mlp = MlpConfig::relu([3, 5, 4, 2]).build().unwrap();
+    both(&mlp, &noise(&[2, 7, 3], 2), |nets, x| nets.forward_tasks(x), |net, x| net.forward(x));
+    let nerf = NerfConfig { bands: 2, highest: 1.5, layers: 2, width: 6 }.build().unwrap();
+    let rays = |nets: &Nerf<Tensor>, x: Tensor| {
+        nets.render_tasks(2, x.reshape([6, 3]), x.reshape([6, 3]), depths(x.reshape([6, 3]), 1.0, 2.0, 4, None))
+            .colour
+            .reshape([2, 3, 3])
+    };
+    both(&nerf, &noise(&[2, 3, 3], 3), rays, |net, x| net.render(x, x, depths(x, 1.0, 2.0, 4, None)).colour);
 }
 
 #[test]

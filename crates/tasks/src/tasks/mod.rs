@@ -173,5 +173,12 @@ mod tests {
         refused("l1-regularisation", "start", -1.0);
         refused("learned-loss", "batch", 0.0);
         refused("learned-loss", "validation", 1.0);
+        refused("implicit-representation", "width", 0.0);
+        refused("implicit-representation", "side", 9.0);
+        refused("implicit-representation", "tasks", 300.0);
+        refused("implicit-representation", "views", 1.0);
+        refused("implicit-representation", "frequency", 0.0);
+        refused("implicit-representation", "extra", -1.0);
+        refused("implicit-representation", "far", 1.0);
     }
 }

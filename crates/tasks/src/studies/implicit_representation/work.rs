@@ -5,7 +5,7 @@ use crate::tasks::implicit_representation::adapt::{Adapted, Conditions};
 use crate::tasks::implicit_representation::family::Family;
 use crate::tasks::implicit_representation::{arrays, matching};
 use crate::{Context, LambdaLeaf, Measure, Place};
-use bilevel::{DType, Key, Result, State};
+use bilevel::{DType, Key, Precision, Result, State};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// An initialisation that a run found.
@@ -43,6 +43,8 @@ pub(super) struct Adaptation {
     pub seed: u64,
     pub origin: Origin,
     pub counts: Vec<usize>,
+    #[serde(with = "bilevel::precision_name")]
+    pub precision: Precision,
     /// So many signals are kept as pictures.
     pub pictures: usize,
 }
@@ -80,7 +82,8 @@ impl Measure for Adaptation {
             }
         };
         (place.progress)(0.3);
-        let conditions = Conditions { executor, signal: &place.signal, key, pictures: self.pictures };
+        let precision = self.precision;
+        let conditions = Conditions { executor, signal: &place.signal, key, precision, pictures: self.pictures };
         let adapted = family.adapt(&lambda, &self.counts, &conditions)?;
         let truth = family.truth().iter().take(self.pictures).map(|truth| family.picture(truth)).collect();
         Ok(Found { adapted, truth, apart })

@@ -6,7 +6,7 @@ use super::family::{Family, psnr};
 use super::network::Network;
 use bilevel::graph::{Executor, Graph, Program, Runnable};
 use bilevel::parts::{InnerLoop, Start};
-use bilevel::{Array, DType, Key, Leaves, Result, Session, StopSignal, Tree};
+use bilevel::{Array, DType, Key, Leaves, Precision, Result, Session, StopSignal, Tree};
 use bilevel_models::nerf::depths;
 use bilevel_models::{for_tasks, inputs};
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,8 @@ pub(crate) struct Conditions<'a> {
     pub executor: &'a dyn Executor,
     pub signal: &'a StopSignal,
     pub key: Key,
+    /// What operands of products are rounded to.
+    pub precision: Precision,
     /// So many signals are also shown.
     pub pictures: usize,
 }
@@ -46,7 +48,7 @@ pub(crate) struct Conditions<'a> {
 impl Family {
     /// The held-out signals after each of these numbers of steps, which rise, from λ.
     pub fn adapt(&self, lambda: &[Array], counts: &[usize], conditions: &Conditions) -> Result<Vec<Adapted>> {
-        let problem = self.adapting(DType::F32)?;
+        let problem = self.adapting(DType::F32)?.in_precision(conditions.precision)?;
         let session = Session::new(&problem, conditions.executor)?.stopped_by(conditions.signal.clone());
         let state = session.state(conditions.key)?;
         state.lambda.write(lambda)?;
@@ -55,7 +57,7 @@ impl Family {
         inner.place(&mut walk)?;
         Start::new(&session)?.place(&state.lambda, &state.theta, conditions.key)?;
         walk.bind_point(&state.lambda, &state.theta, conditions.key)?;
-        let mut look = Look::new(self, conditions.executor, &state.theta)?;
+        let mut look = Look::new(self, conditions, &state.theta)?;
         let (mut done, mut found) = (0, vec![]);
         for &steps in counts {
             walk.run(done..steps as u32)?;
@@ -109,8 +111,8 @@ struct Look {
 }
 
 impl Look {
-    fn new(family: &Family, executor: &dyn Executor, theta: &Leaves) -> Result<Self> {
-        let (task, tasks) = (&family.task, family.held_out.count);
+    fn new(family: &Family, conditions: &Conditions, theta: &Leaves) -> Result<Self> {
+        let (task, tasks, executor) = (&family.task, family.held_out.count, conditions.executor);
         let graph = Graph::new();
         let nets: Network<_> = inputs(&for_tasks(&family.network, tasks), &graph, DType::F32);
         let chunk = match task.signal {
@@ -131,6 +133,7 @@ impl Look {
             }
         };
         let program = Program::builder(&graph).output("seen", seen.check()?).build()?;
+        let program = program.with_precision(conditions.precision);
         let mut look = Look { run: executor.compile(&program)?, chunk };
         for (name, buffer) in nets.names().iter().zip(theta.iter()) {
             look.run.bind_input(program.input(name)?, buffer)?;

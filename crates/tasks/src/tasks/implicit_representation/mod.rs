@@ -10,12 +10,14 @@ mod images;
 mod lamps;
 pub(crate) mod matching;
 pub(crate) mod network;
+#[cfg(test)]
+mod tests;
 mod views;
 
 use crate::LambdaLeaf;
 use crate::task::{Context, Defaults, InnerLoop, Task};
 use adapt::Conditions;
-use bilevel::{Adam, Array, Cpu, DType, Error, InnerOptimizer, Key, Problem, Result, StopSignal};
+use bilevel::{Adam, Array, Cpu, DType, Error, InnerOptimizer, Key, Precision, Problem, Result, StopSignal};
 use bilevel_report::{Photograph, Photographs, Section};
 use family::Family;
 use schemars::JsonSchema;
@@ -266,7 +268,8 @@ impl ImplicitRepresentation {
         let family = Family::read(&few, context)?;
         let (executor, signal) = (Cpu::new(), StopSignal::new());
         let key = Key::from_seed(context.seed);
-        let conditions = Conditions { executor: &executor, signal: &signal, key, pictures: few.held_out };
+        let (precision, pictures) = (Precision::Full, few.held_out);
+        let conditions = Conditions { executor: &executor, signal: &signal, key, precision, pictures };
         let found = family.adapt(&arrays(lambda)?, &counts, &conditions)?;
         let row = |(number, truth): (usize, &Vec<f32>)| {
             let mut images = vec![family.photograph(String::new(), &family.picture(truth))];
