@@ -133,6 +133,14 @@ pub enum Command {
         #[command(flatten)]
         threads: Threads,
     },
+    /// Put the hypergradients of other libraries on the truth suite beside ours and the truth.
+    Truth {
+        /// A Python that has any of jaxopt, optimistix, torchopt and betty-ml.
+        #[arg(long, value_name = "PYTHON")]
+        peer: PathBuf,
+        #[command(flatten)]
+        threads: Threads,
+    },
     /// Show where the time of a case goes, step by step.
     Profile {
         /// The case.
@@ -288,6 +296,7 @@ mod tests {
         assert!(matches!(line("cuda --iterations 1000"), Ok(Command::Cuda { iterations: Some(1000), reps: 7, .. })));
         assert_eq!(line("cuda-curves"), Ok(Command::CudaCurves { size: Size::Base, iterations: 3 }));
         assert!(matches!(line("agree --peer p"), Ok(Command::Agree { dtype: None, seed: 0, .. })));
+        assert!(matches!(line("truth --peer p"), Ok(Command::Truth { .. })));
         assert!(matches!(line("profile --show conv64"), Ok(Command::Profile { show: true, .. })));
         let again = attack::Plan { seconds: f64::INFINITY, cases: 1, seed: 5, parts: vec![Part::Kills], command: None };
         assert_eq!(line("attack --only kills --seed 5 --cases 1").unwrap().attack(), Some(again));

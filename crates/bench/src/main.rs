@@ -38,6 +38,7 @@ mod plan;
 mod profile;
 mod sgld;
 mod timing;
+mod truth;
 mod values;
 mod vision;
 mod vit;
@@ -110,6 +111,7 @@ fn run(command: Command) -> error::Result<bool> {
             let dtypes = dtype.map_or(vec![DType::F64, DType::F32], |dtype| vec![dtype]);
             return comparison.run(&chosen(cases, &agree::NAMES), &dtypes);
         }
+        Command::Truth { peer, threads } => truth::run(&peer, threads.count())?,
         Command::Large { count, iterations, threads, folder } => {
             let own = || std::env::temp_dir().join(format!("bilevel-bench-large-{}", std::process::id()));
             return large::run(count as usize, iterations, threads.count(), &folder.unwrap_or_else(own));

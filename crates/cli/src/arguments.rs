@@ -108,6 +108,12 @@ pub enum Command {
     /// the inner minimum, and does the first ten iterations of the run. With --precision tf32 or bf16 it also says how
     /// far gradients, Hessian and mixed products and the hypergradient are from full precision.
     Check(Check),
+    /// Say which method to begin with on a problem, and with which settings.
+    ///
+    /// Measures the curvature and the noise of the inner loss, the sizes of the problem and how far its inner loop comes, and ranks
+    /// the methods that apply by what they cost and by how far they were from the truth on problems like it, whose
+    /// hypergradients are known: 'bilevel reproduce truth' measures that.
+    Advise(Advise),
     /// Draw the report of a run again, or put several runs on one page.
     #[command(after_help = REPORT_EXAMPLES)]
     Report(Report),
@@ -319,6 +325,32 @@ pub struct Check {
     /// As JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Arguments of `advise`.
+#[derive(Debug, Args)]
+pub struct Advise {
+    /// Which configuration.
+    #[command(flatten)]
+    pub which: Which,
+    /// What the hypergradient should be the derivative of; if not given, the end of training where training starts anew or from
+    /// λ, the mean at the method's temperature where that is at least 0.001, and else the minimum.
+    #[arg(long, value_name = "minimum|temperature|training")]
+    pub question: Option<Asked>,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a hypergradient should be the derivative of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Asked {
+    /// The outer loss at the minimum of the inner loss.
+    Minimum,
+    /// Its mean at the method's temperature.
+    Temperature,
+    /// The outer loss after the steps of training that are made.
+    Training,
 }
 
 /// Arguments of `reproduce`.

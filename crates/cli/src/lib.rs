@@ -93,6 +93,7 @@ fn dispatch(registry: &Registry, arguments: &Arguments) -> Result<()> {
         None if registry.known_study("digits").is_ok() => commands::reproduce::bare(registry, quiet, &mut out),
         None => Ok(write!(out, "{}", Arguments::command().render_help())?),
         Some(Command::Check(check)) => commands::check::check(registry, check, quiet, &mut out),
+        Some(Command::Advise(advise)) => commands::advise::advise(registry, advise, quiet, &mut out),
         Some(Command::Report(report)) => commands::report::report(registry, report, quiet, &mut out),
         Some(Command::Reproduce(reproduce)) => commands::reproduce::reproduce(registry, reproduce, quiet, &mut out),
         Some(Command::Schema) => Ok(writeln!(out, "{:#}", config::schema::schema(registry)?)?),

@@ -10,7 +10,7 @@ fn help_is_as_stored_and_names_the_exit_codes() {
     let help = place.run(&["--help"]).done().out;
     assert!(help.contains("Exit codes:") && help.contains("130"));
     golden("help.txt", &help);
-    for command in ["list", "devices", "data", "run", "resume", "compare", "check"] {
+    for command in ["list", "devices", "data", "run", "resume", "compare", "check", "advise"] {
         golden(&format!("help-{command}.txt"), &place.run(&[command, "--help"]).done().out);
     }
     let version = place.run(&["--version"]).done().out;
@@ -161,6 +161,24 @@ fn a_check_shows_derivatives_curvature_and_advice() {
     let failed = place.run(&["check", "synth1d", "--tolerance", "1e-300"]);
     assert_eq!(failed.code, Some(1), "{failed:?}");
     assert!(failed.error.starts_with("bilevel: the inner loss has a wrong derivative: "), "{failed:?}");
+}
+
+#[test]
+fn advice_names_a_method_that_then_runs_with_the_settings_it_names() {
+    let place = Place::new();
+    let said = place.run(&["advise", "quadratics"]).done().out;
+    assert!(said.contains("Its gradients have no noise.") && said.contains("Begin with "), "{said}");
+    let command = said.lines().find_map(|line| line.trim().strip_prefix("bilevel ")).unwrap();
+    let mut arguments: Vec<&str> = command.split_whitespace().collect();
+    arguments.extend(["--outer", "2", "--quiet"]);
+    place.run(&arguments).done();
+    let json = place.run(&["advise", "sine-initialisation", "--json"]).done().out;
+    let found: serde_json::Value = serde_json::from_str(&json).unwrap();
+    // Training starts from λ here, which only methods that differentiate through the start can see.
+    assert_eq!(found["question"], "the outer loss after 5 steps of training");
+    assert_eq!(found["advice"]["ranked"][0]["method"], "rmd");
+    let noisy = place.run(&["advise", "feature-l2", "--question", "minimum"]).done().out;
+    assert!(noisy.contains("differ from draw to draw"), "{noisy}");
 }
 
 #[test]

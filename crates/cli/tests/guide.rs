@@ -26,9 +26,18 @@ fn texts() -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_readme_says_of_every_method_what_the_library_says() {
-    const HEAD: &str = "| method | an outer iteration costs | memory | when |\n|---|---|---|---|\n";
-    let row = |m: &bilevel::MethodInfo| format!("| `{}` | {} | {} | {} |\n", m.name, m.cost, m.memory, m.when);
+fn the_readme_says_of_every_method_what_the_truth_suite_found_and_the_library_says() {
+    const HEAD: &str =
+        "| method | right on | gradients per inner step | peak memory, T = 20 | when |\n|---|---|---|---|---|\n";
+    let suite = bilevel_tasks::advise::Suite::stored().unwrap();
+    let row = |m: &bilevel::MethodInfo| {
+        let found = suite.summary(m.name);
+        assert_eq!(found.broken, 0, "{} breaks a claim", m.name);
+        let peak = found.peak.unwrap_or_else(|| panic!("{} has no peak: run the test 'peak' of bilevel", m.name));
+        let per_step =
+            if found.per_step < 10.0 { format!("{:.1}", found.per_step) } else { format!("{:.0}", found.per_step) };
+        format!("| `{}` | {} of {} | {per_step} | {peak} θ | {} |\n", m.name, found.right, found.applies, m.when)
+    };
     let table: String = bilevel::methods().iter().map(row).collect();
     let readme = readme();
     let (before, rest) = readme.split_once(HEAD).unwrap();
@@ -74,7 +83,9 @@ fn every_task_and_study_named_in_a_command_exists() {
         for line in text.split("```sh\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines()) {
             let Some(arguments) = arguments(line) else { continue };
             let known = match arguments[1..] {
-                ["run" | "check" | "compare", what, ..] => what.ends_with(".toml") || registry.known_task(what).is_ok(),
+                ["run" | "check" | "advise" | "compare", what, ..] => {
+                    what.ends_with(".toml") || registry.known_task(what).is_ok()
+                }
                 ["reproduce", study, ..] => study == "all" || registry.known_study(study).is_ok(),
                 _ => true,
             };

@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod advice;
+pub mod advise;
 pub mod check;
 pub mod compare;
 pub mod data;

@@ -152,7 +152,7 @@ fn number(row: &IterationRow, name: &str) -> f64 {
 fn iterates(run: &FinishedRun) -> [(&'static str, Option<&IterationRow>); 2] {
     let measured = || run.history.rows.iter().filter(|row| !row.measures.is_empty());
     let best = measured().min_by(|a, b| number(a, "clean loss").total_cmp(&number(b, "clean loss")));
-    [("last iterate", measured().last()), ("least loss on clean digits", best)]
+    [("last iterate", measured().next_back()), ("least loss on clean digits", best)]
 }
 
 impl Study for HyperCleaningTable {

@@ -61,9 +61,12 @@ impl Found {
     }
 }
 
+/// λ, each with the price paid for it.
+type Path = Vec<(f64, Vec<f64>)>;
+
 impl Descent {
-    /// λ at times of the run with this step and rate, each with the price paid for it.
-    fn path(&self, place: &Place, step: f64, rate: f64) -> Result<Option<Vec<(f64, Vec<f64>)>>> {
+    /// λ at times of the run with this step and rate; none where it diverged.
+    fn path(&self, place: &Place, step: f64, rate: f64) -> Result<Option<Path>> {
         let mut config = self.config.clone();
         config.method.set("step", json!(step));
         for key in ["alpha", "beta"] {

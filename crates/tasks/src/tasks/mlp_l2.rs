@@ -55,7 +55,7 @@ impl Task for MlpL2 {
         let net = MlpConfig::tanh([self.source.pixels(), self.hidden, self.hidden, CLASSES]).build()?;
         let penalty = |weight: &Variable| Variable::constant(weight.shape(), self.start).at_least(-15.0).at_most(0.0);
         let (rows, batch) = (self.train, self.batch);
-        let mut problem = Problem::new(net.map(|leaf| penalty(leaf)), net).dtype(context.dtype);
+        let mut problem = Problem::new(net.map(penalty), net).dtype(context.dtype);
         for (name, part) in ["train", "clean", "test"].into_iter().zip(parts) {
             problem = problem.data(format!("{name} y"), part.y()?).data(format!("{name} x"), part.x);
         }

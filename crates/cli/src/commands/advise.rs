@@ -1,0 +1,137 @@
+//! `bilevel advise`: which method to begin with on a problem, and with which settings.
+
+use super::run::resolve;
+use crate::arguments::{Advise, Asked};
+use crate::errors::Result;
+use crate::run::device::{executor, settled};
+use crate::run::execute::problem;
+use bilevel::Key;
+use bilevel::truth::Target;
+use bilevel_report::{Column, Table};
+use bilevel_tasks::advise::{Advice, Question, Situation, Suite, advise as ranked};
+use bilevel_tasks::{Config, Registry, Settings};
+use serde_json::json;
+use std::io::Write;
+
+/// A temperature from which on noise is part of the question, and not a way to answer it.
+const WARM: f64 = 1e-3;
+/// Methods shown to people; `--json` has all of them.
+const SHOWN: usize = 8;
+/// A loop that forgets its start so few times has not arrived.
+const SHORT: f64 = 3.0;
+
+/// The question that a configuration asks, unless it is said otherwise.
+fn question(config: &Config, starts_from_lambda: bool, asked: Option<Asked>) -> Question {
+    let number = |key: &str| config.method.get(key).and_then(serde_json::Value::as_f64);
+    let steps = number("steps").or_else(|| Some(number("burn_in")? + number("samples")?)).unwrap_or(100.0);
+    let temperature = number("temperature").unwrap_or(0.0);
+    let optimizer = bilevel::InnerOptimizer::Sgd;
+    let target = match asked {
+        Some(Asked::Minimum) => Target::Minimum,
+        Some(Asked::Temperature) => Target::Gibbs { temperature: temperature.max(f64::MIN_POSITIVE) },
+        Some(Asked::Training) => Target::Training { optimizer },
+        None if starts_from_lambda || config.outer.cold => Target::Training { optimizer },
+        None if temperature >= WARM => Target::Gibbs { temperature },
+        None => Target::Minimum,
+    };
+    Question { target, step: number("step").unwrap_or(0.01), steps: steps as usize }
+}
+
+/// Runs the command.
+pub fn advise(registry: &Registry, arguments: &Advise, quiet: bool, out: &mut dyn Write) -> Result<()> {
+    let mut config = resolve(registry, &arguments.which)?;
+    config.device = settled(config.device, quiet)?;
+    let problem = problem(&config, registry)?;
+    let question = question(&config, problem.starts_from_lambda(), arguments.question);
+    let executor = executor(config.device, config.threads)?;
+    let situation = Situation::measure(&problem, &question, &executor, Key::from_seed(config.seed))?;
+    let advice = ranked(registry, &Suite::stored()?, &problem, (situation, &question), None)?;
+    if arguments.json {
+        let command = advice.ranked.first().map(|first| command(&config, &first.settings));
+        writeln!(out, "{:#}", json!({ "question": words(&question), "advice": advice, "command": command }))?;
+        return Ok(());
+    }
+    print(&config, &question, &advice, out)
+}
+
+/// What is asked, in words.
+fn words(question: &Question) -> String {
+    match question.target {
+        Target::Minimum => "the outer loss at the minimum of the inner loss".into(),
+        Target::Gibbs { temperature } => format!("the mean outer loss at temperature {temperature}"),
+        Target::Training { .. } => format!("the outer loss after {} steps of training", question.steps),
+        Target::Proximal { .. } => "the outer loss at a proximal minimum".into(),
+    }
+}
+
+/// The command that runs a task by a method with these settings.
+fn command(config: &Config, method: &Settings) -> String {
+    let mut words = format!("bilevel run {} --method {}", config.task.name(), method.name());
+    for key in ["step", "steps", "burn_in", "samples", "temperature", "alpha", "beta"] {
+        if let Some(value) = method.get(key) {
+            let value = value.as_f64().map_or(value.to_string(), |number| format!("{}", rounded(number)));
+            words += &format!(" --set method.{key}={value}");
+        }
+    }
+    words
+}
+
+/// To two digits.
+fn rounded(number: f64) -> f64 {
+    if number == 0.0 || number.fract() == 0.0 {
+        return number;
+    }
+    format!("{number:.1e}").parse().unwrap_or(number)
+}
+
+fn print(config: &Config, question: &Question, advice: &Advice, out: &mut dyn Write) -> Result<()> {
+    let Situation { hyperparameters, parameters, largest_curvature, smallest_curvature, noise, horizon, .. } =
+        advice.situation;
+    writeln!(out, "{}: the derivative of {}\n", config.task.name(), words(question))?;
+    writeln!(out, "Hyperparameters: {hyperparameters}. Parameters: {parameters}.")?;
+    writeln!(
+        out,
+        "The inner loss has curvatures from {smallest_curvature:.2e} to {largest_curvature:.2e}{}",
+        match advice.situation.condition() {
+            Some(condition) => format!(", a condition of {condition:.0}."),
+            None if advice.situation.curves_downwards() => ": it curves downwards along some direction.".into(),
+            None => ": it is flat along some direction.".into(),
+        }
+    )?;
+    match advice.situation.is_noisy() {
+        true => writeln!(out, "Its gradients differ from draw to draw by {:.0} % of their mean.", noise * 100.0)?,
+        false => writeln!(out, "Its gradients have no noise.")?,
+    }
+    let arrives = if horizon >= SHORT { "it arrives" } else { "it does not arrive in one hypergradient" };
+    writeln!(
+        out,
+        "The inner loop forgets its start {horizon:.1} times e-fold along the slowest direction: {arrives}.\n"
+    )?;
+    let row = |candidate: &bilevel_tasks::advise::Candidate| {
+        let bias = if candidate.bias < 1e-6 { "rounding".into() } else { format!("{:.0e}", candidate.bias) };
+        let error = if candidate.error <= 1e-6 { "rounding".into() } else { format!("{:.0e}", candidate.error) };
+        vec![candidate.method.clone(), bias, error, format!("{:.0}", candidate.price)]
+    };
+    let table = Table {
+        columns: vec![
+            Column::text("method"),
+            Column::numeric("bias"),
+            Column::numeric("bias and spread"),
+            Column::numeric("gradients"),
+        ],
+        rows: advice.ranked.iter().take(SHOWN).map(row).collect(),
+        caption: "What to expect of one hypergradient, relative to its size, from the truth suite".into(),
+    };
+    writeln!(out, "{}", table.text(100))?;
+    match advice.ranked.first() {
+        Some(first) => {
+            writeln!(out, "Begin with {}:\n\n  {}\n", first.method, command(config, &first.settings))?;
+        }
+        None => writeln!(out, "No method that is known applies to this problem.\n")?,
+    }
+    if !advice.refused.is_empty() {
+        let names: Vec<&str> = advice.refused.iter().map(|(name, _)| name.as_str()).collect();
+        writeln!(out, "Not ranked: {}; --json says why.", names.join(", "))?;
+    }
+    Ok(())
+}
