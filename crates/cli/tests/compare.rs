@@ -185,7 +185,7 @@ fn a_comparison_that_is_interrupted_says_how_to_go_on() {
     assert!(std::process::Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap().success());
     let said = common::Said::new(run.wait_with_output().unwrap());
     assert_eq!(said.code, Some(130), "{said:?}");
-    assert!(said.error.ends_with(" done; to go on, give the same command with --out b\n"), "{said:?}");
+    assert!(said.error.ends_with(" done; to continue, give the same command with --out b\n"), "{said:?}");
     let said = place.run(&[&LONG[..], &["b", "--json", "--quiet"]].concat()).done();
     assert_eq!(said.out, place.read("b/rows.jsonl"));
 }

@@ -48,7 +48,7 @@ fn a_pipe_in_the_folder_of_a_run_is_never_opened() {
     run(&place, "whole", &[]);
     let compare = ["compare", "synth1d", "--methods", "rmd", "--seeds", "1", "--outer", "6", "--quiet", "--out"];
     place.run(&[&compare[..], &["compared"]].concat()).done();
-    let said = "is a pipe or device and not a regular file, so it is left alone";
+    let said = "is a pipe or device, not a regular file, so it was left alone";
     for (number, (name, command, refused)) in [
         ("metrics.jsonl", "resume", true),
         ("metrics.jsonl", "report", true),
@@ -148,7 +148,7 @@ fn a_report_is_not_drawn_of_files_that_do_not_belong_together() {
     std::fs::remove_file(place.path("kept/result.json")).unwrap();
     place.write("kept/config.toml", &place.read("whole/config.toml").replace("rate = 0.005", "rate = 0.006"));
     let said = place.run(&["report", "kept"]);
-    assert!(said.error.starts_with("bilevel: kept/config.toml was changed after the run began; "), "{said:?}");
+    assert!(said.error.starts_with("bilevel: kept/config.toml was changed after the run started; "), "{said:?}");
     // λ of another run.
     place.write("kept/config.toml", &place.read("whole/config.toml"));
     std::fs::copy(place.path("whole/result.json"), place.path("kept/result.json")).unwrap();
@@ -169,7 +169,10 @@ fn a_report_of_a_finished_run_whose_metrics_were_cut_shows_its_result_and_says_t
         place.write("kept/metrics.jsonl", &cut);
         place.run(&["report", "kept"]).done();
         let page = place.read("kept/report.html");
-        assert!(page.contains(&format!("lacks {} of the 12 iterations: the curves have a gap", 12 - lines)));
+        assert!(page.contains(&format!(
+            "{} of the 12 iterations are missing in <code>metrics.jsonl</code>: the curves",
+            12 - lines
+        )));
         assert!(page.contains("all iterations are done") && !page.contains("The run is not finished"));
     }
 }

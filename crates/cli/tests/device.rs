@@ -24,7 +24,7 @@ fn masked(text: &str) -> String {
             _ if name.starts_with("cuda") => continue,
             "cpu" => lines.push(line.replace(what, "N threads, N GiB of memory free")),
             _ if what == "found" || what.starts_with("missing: ") => lines.push(line.replace(what, "FOUND OR MISSING")),
-            _ if name.ends_with("takes the CPU.") || name.ends_with("takes cuda:0.") => lines.push("VERDICT".into()),
+            _ if name.ends_with("uses the CPU.") || name.ends_with("uses cuda:0.") => lines.push("VERDICT".into()),
             _ => lines.push(line.into()),
         }
     }

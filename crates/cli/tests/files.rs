@@ -78,7 +78,7 @@ fn metrics_of_another_run_are_refused_when_a_run_goes_on() {
     let advice = "put the right file back, or move this one away and the run continues without it";
     let refused = |text: &str, what: &str| {
         place.write("kept/metrics.jsonl", text);
-        let sentence = format!("kept/metrics.jsonl is not that of the run in kept: {what}; {advice}");
+        let sentence = format!("kept/metrics.jsonl does not belong to the run in kept: {what}; {advice}");
         place.run(&["resume", "kept", "--outer", "40"]).refused(&sentence);
         assert_eq!(place.read("kept/metrics.jsonl"), text, "nothing is written over it");
     };
@@ -279,8 +279,8 @@ fn a_path_with_escape_sequences_is_printed_escaped_by_every_command() {
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{said:?}");
     };
     let run = ["run", "synth1d", "--outer", "3", "--out"];
-    holds(&place.run(&[&run[..], &[odd]].concat()), &format!("kept in {shown}\n"));
-    holds(&place.run(&["resume", odd]), &format!("kept in {shown}\n"));
+    holds(&place.run(&[&run[..], &[odd]].concat()), &format!("saved in {shown}\n"));
+    holds(&place.run(&["resume", odd]), &format!("saved in {shown}\n"));
     holds(&place.run(&["report", odd]), &format!("the report is in {shown}/report.html\n"));
     let page = format!("{odd}.html");
     holds(&place.run(&["report", odd, "--out", &page]), &format!("the report is in {shown}.html\n"));

@@ -48,7 +48,7 @@ fn json_is_one_row_per_line_and_nothing_else_and_a_folder_holds_the_same_rows() 
     let page = place.read("kept/report.html");
     assert!(page.contains("Toy polynomial") && page.contains("Two inner optima at λ = 0.1"), "{}", &page[..2000]);
     assert!(place.read("kept/plots/outer-loss-of-every-inner-optimum.svg").starts_with("<svg"));
-    assert!(std::fs::read(place.path("kept/plots/two-inner-optima-at-λ-1.png")).unwrap().starts_with(b"\x89PNG"));
+    assert!(std::fs::read(place.path("kept/plots/two-inner-optima-at-λ-0-1.png")).unwrap().starts_with(b"\x89PNG"));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn all_studies_interrupted_and_resumed_on_one_and_on_two_jobs_have_the_same_rows
             let said = Said::new(run.wait_with_output().unwrap());
             assert_eq!(said.code, Some(130), "{said:?}");
             let last = said.error.lines().last().unwrap_or_default();
-            let sentence = format!("to go on, give the same command with --out {folder}");
+            let sentence = format!("to continue, give the same command with --out {folder}");
             assert!(last.starts_with("bilevel: stopped; ") && last.ends_with(&sentence), "{said:?}");
             assert!(!place.path(&format!("{folder}/rows.jsonl")).exists());
         }

@@ -1,11 +1,11 @@
-//! The whole command for a problem of one's own: `cargo run --release -p own-task -- run weight-decay --set task.pull=3`
+//! The whole command for your own problem: `cargo run --release -p own-task -- run weight-decay --set task.pull=3`
 
 use bilevel::{Leaf, Problem, Result, Variable};
 use bilevel_tasks::{Context, Defaults, InnerLoop, Registry, Task};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Its fields are the keys of `[task]`, and what stands above them is said beside them.
+/// Its fields are the keys of `[task]`; their doc comments are shown beside the keys.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 struct WeightDecay {

@@ -129,7 +129,10 @@ mod tests {
 
     #[test]
     fn only_methods_that_can_work_on_the_problem_are_advised() {
-        assert!(said_of(10.0, -1.0, 0.05, None, &["rmd", "fmd"]).contains("follow the inner loop (rmd, fmd) to those"));
+        assert!(
+            said_of(10.0, -1.0, 0.05, None, &["rmd", "fmd"])
+                .contains("differentiate through the inner loop (rmd, fmd) to those")
+        );
         assert!(said_of(10.0, -1.0, 0.05, None, &[]).ends_with("The inner loss is not convex here."));
     }
 
@@ -148,7 +151,7 @@ mod tests {
         assert!(said(10.0, 1e-3, 0.05).contains("leave 100 % of the distance"));
         assert!(said(10.0, 1.0, 0.05).contains("come close to the minimum"));
         assert!(said(10.0, -1.0, 0.05).contains("not convex"));
-        assert!(said(-1.0, -2.0, 0.05).contains("curves nowhere upwards"));
+        assert!(said(-1.0, -2.0, 0.05).contains("does not curve upwards"));
         assert!(said(10.0, 0.0, 0.05).contains("above 1e8"));
     }
 }

@@ -28,7 +28,7 @@ pub fn data(arguments: &Data, quiet: bool, out: &mut dyn Write) -> Result<()> {
                             writeln!(out, "{}/{file}: {state}", dataset.folder)?;
                         }
                     }
-                    false => writeln!(out, "{}: not present", dataset.folder)?,
+                    false => writeln!(out, "{}: not present", dataset.name)?,
                 }
             }
             match missing {

@@ -83,7 +83,7 @@ pub fn write_page(path: &Path, title: &str, found: &[Found], plan: &Plan) -> Res
         sections.push(Section::Text { title: String::new(), text: text.into() });
     }
     sections.extend(found.iter().flat_map(Found::sections));
-    let effort = if plan.quick { "few seeds and low limits (--quick)" } else { "in full" };
+    let effort = if plan.quick { "few seeds and low limits (--quick)" } else { "full run" };
     let subtitle = format!("{effort} · from seed {} · on {}", plan.seed, plan.device);
     write_whole(path, Report { title: title.into(), subtitle, sections }.html().as_bytes())
 }

@@ -86,7 +86,7 @@ mod tests {
             ["", "gpu", "CPU", " cpu", "cuda:", "cuda:-1", "cuda:+1", "cuda:1.0", "cuda:10000", "cuda0", "cuda:x"]
         {
             let error = other.parse::<Device>().unwrap_err();
-            assert!(error.starts_with(&format!("'{other}' is no device; ")), "{error}");
+            assert!(error.starts_with(&format!("'{other}' is not a device; ")), "{error}");
         }
     }
 }

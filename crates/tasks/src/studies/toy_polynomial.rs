@@ -131,7 +131,7 @@ impl Study for ToyPolynomial {
         let mut series: Vec<Series> = (0..COLUMNS)
             .map(|c| {
                 (
-                    format!("θ₂ = {:.1}", grid(c, COLUMNS)),
+                    format!("θ₂ = {:.1}", grid(c, COLUMNS)).replace('-', "−"),
                     (0..ROWS).map(|r| (grid(r, ROWS), validation(r, c))).collect(),
                 )
             })
