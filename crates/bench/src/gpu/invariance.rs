@@ -1,10 +1,6 @@
 //! Invariances that are learned: how far images may be shifted, turned, scaled and sheared without their class changing.
 //!
-//!   A = Σ εᵢ·λᵢ·Gᵢ with ε uniform in ±1 for every view,   logits = mean over views of net(image seen through exp A)
-//!
-//! G are the generators of the affine maps of the plane. Their third row is zero, and so is that of A: what is computed are the other
-//! two, as six numbers per view, each of them one tensor over all views. Then all of the exponential is sums and products of
-//! tensors of one shape, which run in one go; as products of matrices it would be tens of thousands of tiny ones at a time.
+//! The views are those of the task `invariance`; data are random.
 
 use super::deep::Outer;
 use crate::case::Start::{Labels, Uniform};
@@ -14,6 +10,7 @@ use bilevel::graph::nn;
 use bilevel::{DType, HpoSgld, Leaf, Problem, Scope, Tensor, Variable};
 use bilevel_graph::Precision;
 use bilevel_models::{Mlp, MlpConfig};
+use bilevel_tasks::tasks::invariance::views;
 
 /// Sizes of the case.
 #[derive(Clone, Copy)]
@@ -68,72 +65,11 @@ fn build(
     Ok(Outer { problem: problem.build()?.erase(), method: METHOD.into() })
 }
 
-/// Logits `[images, classes]`, the mean over the views with these draws `[6, images, views]`.
+/// Logits `[images, classes]`, the mean over the views with these draws `[6, images, views]`. The last layer is linear, so it sees
+/// the mean of what it would see of each.
 fn logits(lambda: Tensor, draws: Tensor, net: &Mlp<Tensor>, images: Tensor) -> Tensor {
-    let (count, views, side) = (images.dim(0), draws.dim(2), images.dim(2));
-    let scaled = [0, 1, 2, 3, 4, 5].map(|i| lambda.index(0, i) * draws.index(0, i));
-    let rows = generator(scaled).exponential().rows(count * views);
-    // All views of an image stand below each other, so that one grid has them all.
-    let grid = nn::affine_grid(rows, [side, side], false).reshape([count, views * side, side, 2]);
-    let seen = nn::grid_sample(images, grid, false).reshape([count, views, side * side]);
-    net.forward(seen).mean([1])
-}
-
-/// Two rows of a 3×3 matrix: `linear` and, as the third column, `shift`.
-#[derive(Clone, Copy)]
-struct Rows {
-    linear: [[Tensor; 2]; 2],
-    shift: [Tensor; 2],
-}
-
-/// Along x and y, rotation, scales of x and y, shear.
-fn generator([x, y, turn, wide, high, shear]: [Tensor; 6]) -> Rows {
-    Rows { linear: [[wide, shear - turn], [shear + turn, high]], shift: [x, y] }
-}
-
-impl Rows {
-    fn scaled(&self, factor: f64) -> Rows {
-        Rows { linear: self.linear.map(|row| row.map(|x| x * factor)), shift: self.shift.map(|x| x * factor) }
-    }
-
-    fn plus(&self, other: &Rows) -> Rows {
-        let sum = |a: [Tensor; 2], b: [Tensor; 2]| [a[0] + b[0], a[1] + b[1]];
-        let linear = [sum(self.linear[0], other.linear[0]), sum(self.linear[1], other.linear[1])];
-        Rows { linear, shift: sum(self.shift, other.shift) }
-    }
-
-    /// The product with a matrix whose third row is zero.
-    fn times(&self, other: &Rows) -> Rows {
-        let [[a, b], [c, d]] = self.linear;
-        let column = |top: Tensor, bottom: Tensor| [a * top + b * bottom, c * top + d * bottom];
-        let [left, right] = [0, 1].map(|j| column(other.linear[0][j], other.linear[1][j]));
-        Rows { linear: [[left[0], right[0]], [left[1], right[1]]], shift: column(other.shift[0], other.shift[1]) }
-    }
-
-    /// exp A as (exp A/8)⁸, the sum to the sixth power, as in the peer: for λ below 1 that is all digits of f32.
-    fn exponential(&self) -> Rows {
-        let part = self.scaled(0.125);
-        let (mut term, mut sum) = (part, part);
-        for k in 2..=6 {
-            term = term.times(&part).scaled(1.0 / f64::from(k));
-            sum = sum.plus(&term);
-        }
-        sum.linear[0][0] = sum.linear[0][0] + 1.0;
-        sum.linear[1][1] = sum.linear[1][1] + 1.0;
-        for _ in 0..3 {
-            // The third row is 0, 0, 1 here.
-            let square = sum.times(&sum);
-            sum = Rows { shift: [0, 1].map(|i| square.shift[i] + sum.shift[i]), ..square };
-        }
-        sum
-    }
-
-    /// As matrices `[count, 2, 3]`.
-    fn rows(&self, count: usize) -> Tensor {
-        let [[a, b], [c, d]] = self.linear;
-        let [first, others @ ..] = [a, b, self.shift[0], c, d, self.shift[1]].map(|part| part.reshape([count, 1]));
-        first.concat(&others, 1).reshape([count, 2, 3])
-    }
+    let features = net.features(views(images, lambda, draws)).mean([1]);
+    net.layers.last().map_or(features, |last| last.forward(features))
 }
 
 #[cfg(test)]
