@@ -12,11 +12,12 @@ mod entries;
 mod rows;
 mod work;
 
+use crate::studies::deep::{STEPS, Seeds};
 use crate::tasks::LearnedLoss;
 use crate::tasks::learned_loss::{FirstLoss, SmallPictures};
 use crate::{Findings, Finished, Item, Plan, Study, label};
 use bilevel::Result;
-use entries::{COLD_STEPS, Entry, STEPS, entries};
+use entries::{COLD_STEPS, Entry, entries};
 use work::{Coefficients, Learned, Learning, Search, Searched, Setup, Training};
 
 /// Its name.
@@ -58,7 +59,7 @@ impl Scale {
     }
 
     fn seeds(&self, plan: &Plan, of: Seeds) -> std::ops::Range<u64> {
-        plan.seed..plan.seed + if of == Seeds::All { self.seeds } else { 1 }
+        of.range(plan.seed, self.seeds)
     }
 
     fn iterations(&self, entry: &Entry) -> u32 {
@@ -75,15 +76,6 @@ impl Scale {
         let setup = Setup { task, seed, device: plan.device };
         Training { setup, coefficients, steps, looks: self.retrained / steps }
     }
-}
-
-/// How many seeds a row is taken over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seeds {
-    /// All.
-    All,
-    /// The first.
-    One,
 }
 
 /// The losses that stay as they are.

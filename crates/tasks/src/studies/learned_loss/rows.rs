@@ -2,8 +2,9 @@
 
 use super::entries::{CROSS_ENTROPY, Entry, RMD_FO, TAYLOR_GLO, entries};
 use super::work::{Coefficients, Learned, Scores, Searched};
-use super::{COLD_STEPS, Fixed, NAME, SEARCH, STEPS, Scale, afresh, entry_label, fixed_label};
+use super::{COLD_STEPS, Fixed, NAME, SEARCH, Scale, afresh, entry_label, fixed_label};
 use crate::spread::Spread;
+use crate::studies::deep::STEPS;
 use crate::tasks::learned_loss::{SmallPictures, loss_plot, loss_table, slopes, steepest};
 use crate::{Findings, Finished, Plan, Row, Series, Verdict, figure};
 use bilevel::Result;
