@@ -1,12 +1,124 @@
-//! What the studies of networks share.
+//! What the studies of networks share: the methods of their tables, and an outer loop that is watched.
 
-use crate::Device;
 use crate::statistics::median;
-use bilevel::{Iteration, Precision};
+use crate::{Device, Place, Settings};
+use bilevel::{
+    AnyMethod, Array, CurvatureProduct, Driver, Error, IftCg, IftNeumann, InnerOptimizer, Iteration, LangevinAdjoint,
+    Named, Outcome, Precision, Problem, Recorder, Result, Rmd, StopReason,
+};
+
+/// Inner steps of an outer iteration, as in the paper.
+pub(super) const STEPS: usize = 10;
+
+/// How many seeds a row is taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seeds {
+    /// All.
+    All,
+    /// The first.
+    One,
+}
+
+impl Seeds {
+    /// The seeds of a row, where all of them are so many.
+    pub fn range(self, first: u64, all: u64) -> std::ops::Range<u64> {
+        first..first + if self == Seeds::All { all } else { 1 }
+    }
+}
+
+/// IFT-Neumann with α and i; the paper's sum comes without the final factor α.
+pub(super) fn neumann(step: f64, alpha: f64, terms: usize) -> AnyMethod {
+    IftNeumann { step, steps: STEPS, alpha, terms, final_alpha: false, ..IftNeumann::default() }.into()
+}
+
+/// IFT-CG with γ and i.
+pub(super) fn cg(step: f64, regularisation: f64, iterations: usize) -> AnyMethod {
+    IftCg { step, steps: STEPS, regularisation, iterations, ..IftCg::default() }.into()
+}
+
+/// The same with Gauss-Newton products, whose curvature is not negative where the loss is convex in the outputs of the network.
+pub(super) fn safe_cg(step: f64, regularisation: f64, iterations: usize) -> AnyMethod {
+    let curvature = CurvatureProduct::GaussNewton;
+    IftCg { step, steps: STEPS, regularisation, iterations, curvature, ..IftCg::default() }.into()
+}
+
+/// RMD through so many steps.
+pub(super) fn rmd(step: f64, steps: usize) -> AnyMethod {
+    Rmd { step, steps, ..Rmd::default() }.into()
+}
+
+/// The Langevin adjoint at HPO-SGLD's τ and with its κ of 1e-6.
+pub(super) fn adjoint(step: f64, temperature: f64) -> AnyMethod {
+    let noise_scale = 1e-6;
+    LangevinAdjoint { burn_in: 0, samples: STEPS, step, temperature, noise_scale, ..LangevinAdjoint::default() }.into()
+}
+
+/// Plain descent on λ.
+pub(super) fn sgd() -> Settings {
+    Settings::new("sgd", &InnerOptimizer::Sgd)
+}
 
 /// Products are rounded where that makes them faster.
 pub(super) fn precision_on(device: Device) -> Precision {
     if device == Device::Cpu { Precision::Full } else { Precision::Tf32 }
+}
+
+/// An outer loop.
+pub(super) struct OuterLoop<'a> {
+    pub method: &'a Settings,
+    pub optimizer: &'a Settings,
+    pub rate: f64,
+    pub iterations: u32,
+    /// How often measures are taken on the way.
+    pub looks: u32,
+    /// θ starts anew in every iteration.
+    pub cold: bool,
+    pub seed: u64,
+    /// Where θ starts, if not where the problem says.
+    pub theta: Option<&'a Named<Array>>,
+}
+
+/// What an outer loop came to.
+pub(super) enum Ran {
+    /// It ended.
+    Over {
+        outcome: Box<Outcome>,
+        iterations: Vec<Iteration>,
+        /// Why, where it diverged.
+        diverged: Option<String>,
+    },
+    /// The method cannot work on this problem, for this reason.
+    Refused(String),
+}
+
+impl OuterLoop<'_> {
+    /// Runs it.
+    pub fn run(self, problem: &Problem, place: &Place) -> Result<Ran> {
+        let (recorder, iterations, progress) = (Recorder::new(), self.iterations, place.progress.clone());
+        let mut driver = Driver::new(problem, place.registry.read_method(self.method)?)
+            .boxed_executor(place.boxed_executor())
+            .optimizer(place.registry.read_optimizer(self.optimizer)?)
+            .rate(self.rate)
+            .seed(self.seed)
+            .cold(self.cold)
+            .iterations(iterations)
+            .measure_every((iterations / self.looks.max(1)).max(1))
+            .diagnose_every(0)
+            .stop_signal(place.signal.clone())
+            .observe(recorder.clone())
+            .on_iteration(move |iteration: &Iteration, _: &_| {
+                progress(f64::from(iteration.number) / f64::from(iterations));
+            });
+        if let Some(theta) = self.theta {
+            driver = driver.theta(theta);
+        }
+        let outcome = match driver.run() {
+            Err(error @ Error::NotApplicable { .. }) => return Ok(Ran::Refused(format!("could not begin: {error}"))),
+            outcome => Box::new(outcome?),
+        };
+        let diverged = matches!(outcome.reason, StopReason::Diverged(_)).then(|| outcome.reason.to_string());
+        Ok(Ran::Over { outcome, iterations: recorder.iterations(), diverged })
+    }
 }
 
 /// The median time of an iteration in milliseconds, those in which something was measured aside; nothing for fewer than two.

@@ -1,11 +1,12 @@
 //! The methods of the table with their settings, and what the paper and the reference have for each.
 
-use super::{STEPS, Scale, Seeds, View};
+use super::{Scale, View};
 use crate::Settings;
 use crate::photographs::PictureSet;
+use crate::studies::deep::{STEPS, Seeds, adjoint, cg, neumann, rmd, safe_cg};
 use crate::tasks::L1Regularisation;
 use crate::tasks::l1_regularisation::Granularity;
-use bilevel::{AnyMethod, CurvatureProduct, HpoSgld, IftCg, IftNeumann, LangevinAdjoint, Rmd};
+use bilevel::{AnyMethod, HpoSgld};
 
 /// The outer rate of HPO-SGLD, and of the Langevin adjoint, which is its exact counterpart.
 const RATE: f64 = 0.01;
@@ -45,29 +46,6 @@ pub(super) struct Entry {
 
 fn hpo_sgld(burn_in: usize, samples: usize, step: f64, temperature: f64, noise_scale: f64) -> AnyMethod {
     HpoSgld { burn_in, samples, step, temperature, noise_scale }.into()
-}
-
-fn neumann(step: f64, alpha: f64, terms: usize) -> AnyMethod {
-    IftNeumann { step, steps: STEPS, alpha, terms, final_alpha: false, ..IftNeumann::default() }.into()
-}
-
-fn cg(step: f64, regularisation: f64, iterations: usize) -> AnyMethod {
-    IftCg { step, steps: STEPS, regularisation, iterations, ..IftCg::default() }.into()
-}
-
-/// The same with a curvature that is never negative.
-fn safe_cg(step: f64, regularisation: f64, iterations: usize) -> AnyMethod {
-    let curvature = CurvatureProduct::GaussNewton;
-    IftCg { step, steps: STEPS, regularisation, iterations, curvature, ..IftCg::default() }.into()
-}
-
-fn rmd(step: f64, steps: usize) -> AnyMethod {
-    Rmd { step, steps, ..Rmd::default() }.into()
-}
-
-fn adjoint(step: f64) -> AnyMethod {
-    let (temperature, noise_scale) = (1e-3, 1e-6);
-    LangevinAdjoint { burn_in: 0, samples: STEPS, step, temperature, noise_scale, ..LangevinAdjoint::default() }.into()
 }
 
 /// α and i of IFT-Neumann with the paper's errors on pets, dtd and flowers; infinite where it diverged.
@@ -169,14 +147,14 @@ pub(super) fn entries(scale: &Scale, view: View, task: &L1Regularisation) -> Vec
             all.push(if chosen { Entry { reference: referred(35.2), ..argued(row) } } else { row });
         }
     }
-    all.push(argued(entry("Langevin adjoint", "rate 0.01".into(), adjoint(step), RATE, Printed::Nothing)));
+    all.push(argued(entry("Langevin adjoint", "rate 0.01".into(), adjoint(step, 0.001), RATE, Printed::Nothing)));
     if main {
         let beyond = |method: &'static str, setting: &str, by: AnyMethod, rate: f64| {
             entry(method, setting.to_string(), by, rate, Printed::Nothing)
         };
         all.push(beyond("IFT-CG", "(0.01, 3), rate 5e-4", cg(step, 0.01, 3), SMALL_RATE));
         all.push(argued(beyond("IFT-CG", "(0.01, 3), Gauss-Newton, rate 5e-4", safe_cg(step, 0.01, 3), SMALL_RATE)));
-        all.push(Entry { retrain: true, ..beyond("Langevin adjoint", "rate 5e-4", adjoint(step), SMALL_RATE) });
+        all.push(Entry { retrain: true, ..beyond("Langevin adjoint", "rate 5e-4", adjoint(step, 0.001), SMALL_RATE) });
         all.push(beyond("IFT-Neumann", "(0.9, 3), rate 5e-4", neumann(step, 0.9, 3), SMALL_RATE));
         all.push(beyond("RMD", "10 steps, rate 0.01", rmd(step, STEPS), RATE));
         let shared =
@@ -211,7 +189,7 @@ pub(super) fn timed(step: f64) -> Vec<(String, Settings)> {
         ("IFT-Neumann (0.9, 10)", neumann(step, 0.9, 10)),
         ("IFT-CG (0.01, 10)", cg(step, 0.01, 10)),
         ("RMD, 3 steps", rmd(step, 3)),
-        ("Langevin adjoint", adjoint(step)),
+        ("Langevin adjoint", adjoint(step, 0.001)),
     ];
     methods.map(|(name, method)| (name.to_string(), Settings::of_method(method))).into()
 }

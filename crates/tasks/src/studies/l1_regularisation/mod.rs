@@ -17,12 +17,13 @@ mod show;
 mod work;
 
 use crate::photographs::PictureSet;
+use crate::studies::deep::{STEPS, Seeds};
 use crate::tasks::L1Regularisation;
 use crate::tasks::l1_regularisation::Network;
 use crate::{Findings, Finished, Item, Plan, Study, label};
 use bilevel::Result;
 use entries::{Entry, entries};
-use work::{Clock, Learning, Plain, STEPS, Setup};
+use work::{Clock, Learning, Plain, Setup};
 
 /// Its name.
 const NAME: &str = "l1-regularisation";
@@ -118,7 +119,7 @@ impl Scale {
     }
 
     fn seeds(&self, plan: &Plan, of: Seeds) -> std::ops::Range<u64> {
-        plan.seed..plan.seed + if of == Seeds::All { self.seeds } else { 1 }
+        of.range(plan.seed, self.seeds)
     }
 }
 
@@ -143,15 +144,6 @@ impl View {
     fn is_of_reference(self) -> bool {
         self == View { set: PictureSet::Pets, side: 224 }
     }
-}
-
-/// How many seeds a row is taken over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seeds {
-    /// All.
-    All,
-    /// The first.
-    One,
 }
 
 fn setup(plan: &Plan, task: L1Regularisation, seed: u64) -> Setup {

@@ -2,8 +2,9 @@
 
 use super::entries::{ABLATION, Entry, Printed, RMD_FO, column, entries};
 use super::work::{Errors, Learned, PlainErrors};
-use super::{NAME, STEPS, Scale, Seeds, View, entry_label, plain_label};
+use super::{NAME, Scale, View, entry_label, plain_label};
 use crate::spread::Spread;
+use crate::studies::deep::{STEPS, Seeds};
 use crate::{Finished, Plan, Row, Verdict};
 use bilevel::Result;
 

@@ -45,6 +45,17 @@ pub(super) fn sentences(found: &Found) -> Vec<String> {
         "The validation pictures are worth more in training: with them and no penalty the test error is {:.1} %.",
         mean(&both, |e| e.test)
     ));
+    let at = |samples: usize, rest: &str| {
+        let (_, runs) = found.entry("HPO-SGLD", &format!("M = {samples}, {rest}"))?;
+        Some(Found::errors(runs).first()?.test)
+    };
+    let change = |rest: &str| Some(at(9, rest)? - at(1, rest)?);
+    if let Some((more, same)) = change("B = 5").zip(change("B + M = 10")) {
+        said.push(format!(
+            "From M = 1 to M = 9 the test error of HPO-SGLD changes by {more:+.1} points with B = 5, where there are also more inner \
+             steps, and by {same:+.1} points with B + M = 10."
+        ));
+    }
     let best = found.learned.iter().filter_map(|(entry, runs)| {
         let errors = Found::errors(runs);
         (!errors.is_empty()).then(|| (mean(&errors, |e| e.test), format!("{} {}", entry.method, entry.setting)))

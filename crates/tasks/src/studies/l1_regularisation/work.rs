@@ -3,21 +3,15 @@
 use crate::kept::Kept;
 use crate::price::{Passes, price};
 use crate::statistics::median;
-use crate::studies::deep::{milliseconds, precision_on};
+use crate::studies::deep::{OuterLoop, Ran, STEPS, milliseconds, precision_on, sgd};
 use crate::tasks::L1Regularisation;
 use crate::tasks::l1_regularisation::{Granularity, LayerPenalties, MEASURES, layers};
 use crate::{Context, Device, LambdaLeaf, Measure, Place, Settings};
-use bilevel::{
-    Array, DType, Driver, Error, InnerLoop, Iteration, Key, Measures, Method, Named, Problem, Recorder, Result,
-    Session, StopReason, Trainer,
-};
+use bilevel::{Array, DType, Error, InnerLoop, Key, Measures, Method, Named, Problem, Result, Session, Trainer};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Steps of an outer iteration, in plain trainings as well.
-pub(super) const STEPS: usize = 10;
 
 /// Errors on the four parts of the pictures, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -175,7 +169,7 @@ impl Learned {
             way: vec![],
             retrained: None,
             iterations: 0,
-            diverged: Some(format!("could not begin: {why}")),
+            diverged: Some(why),
             price: 0.0,
             milliseconds: None,
             layers: vec![],
@@ -191,35 +185,28 @@ impl Measure for Learning {
         let warm = self.setup.warm(place)?;
         let (problem, theta) = &*warm;
         let task = &self.setup.task;
-        let (recorder, iterations, progress) = (Recorder::new(), self.iterations, place.progress.clone());
-        let run = Driver::new(problem, place.registry.read_method(&self.method)?)
-            .boxed_executor(place.boxed_executor())
-            .theta(theta)
-            .rate(self.rate)
-            .seed(self.setup.seed)
-            .iterations(iterations)
-            .measure_every((iterations / self.looks.max(1)).max(1))
-            .diagnose_every(0)
-            .stop_signal(place.signal.clone())
-            .observe(recorder.clone())
-            .on_iteration(move |iteration: &Iteration, _: &_| {
-                progress(f64::from(iteration.number) / f64::from(iterations))
-            })
-            .run();
-        let outcome = match run {
-            Err(error @ Error::NotApplicable { .. }) => return Ok(Learned::refused(error.to_string())),
-            outcome => outcome?,
+        let outer = OuterLoop {
+            method: &self.method,
+            optimizer: &sgd(),
+            rate: self.rate,
+            iterations: self.iterations,
+            looks: self.looks,
+            cold: false,
+            seed: self.setup.seed,
+            theta: Some(theta),
         };
-        let way: Vec<(u32, Errors)> = recorder
-            .iterations()
+        let (outcome, iterations, diverged) = match outer.run(problem, place)? {
+            Ran::Over { outcome, iterations, diverged } => (outcome, iterations, diverged),
+            Ran::Refused(why) => return Ok(Learned::refused(why)),
+        };
+        let way: Vec<(u32, Errors)> = iterations
             .iter()
             .filter_map(|iteration| Some((iteration.number, Errors::among(&iteration.measures)?)))
             .collect();
-        let diverged = matches!(outcome.reason, StopReason::Diverged(_)).then(|| outcome.reason.to_string());
         let retrained = match self.retrain && diverged.is_none() {
             true => {
                 let training = problem.train(&outcome.lambda).theta(theta).step(task.step);
-                let training = training.steps(STEPS * iterations as usize).seed(self.setup.seed);
+                let training = training.steps(STEPS * self.iterations as usize).seed(self.setup.seed);
                 let trained = training.executor(place.executor.clone()).stop_signal(place.signal.clone()).run();
                 match trained {
                     Ok(trained) => Errors::of(|name| trained.measures.get(name).copied()),
@@ -236,7 +223,7 @@ impl Measure for Learning {
             iterations: outcome.iterations,
             diverged,
             price: price(outcome.oracles, Passes::of(self.method.name())),
-            milliseconds: milliseconds(&recorder.iterations()),
+            milliseconds: milliseconds(&iterations),
             layers: layers(&LambdaLeaf::all(&outcome.lambda)),
             held: (task.granularity == Granularity::Weight).then(|| held(&outcome.lambda, &outcome.theta, task.step)),
         })

@@ -1,15 +1,11 @@
 //! The methods of the table with their settings, and what the paper and the reference have for each.
 
-use super::Seeds;
 use crate::Settings;
+use crate::studies::deep::{STEPS, Seeds, adjoint, cg, neumann, rmd, safe_cg, sgd};
 use crate::tasks::LearnedLoss;
 use crate::tasks::learned_loss::FirstLoss;
-use bilevel::{
-    Adam, AnyMethod, CurvatureProduct, Fmd, HpoSgld, IftCg, IftNeumann, InnerOptimizer, LangevinAdjoint, Rmd,
-};
+use bilevel::{Adam, AnyMethod, Fmd, HpoSgld, InnerOptimizer};
 
-/// Inner steps of an outer iteration.
-pub(super) const STEPS: usize = 10;
 /// Both rates of the paper.
 const RATE: f64 = 0.01;
 /// The outer rate where λ is learned on trainings that start afresh, of which there are few.
@@ -39,39 +35,12 @@ pub(super) struct Entry {
     pub reference: Option<f64>,
 }
 
-fn sgd() -> Settings {
-    Settings::new("sgd", &InnerOptimizer::Sgd)
-}
-
 fn adam() -> Settings {
     Settings::new("adam", &InnerOptimizer::Adam(Adam::default()))
 }
 
 fn hpo_sgld(step: f64, temperature: f64) -> AnyMethod {
     HpoSgld { burn_in: 8, samples: 2, step, temperature, noise_scale: 1e-6 }.into()
-}
-
-fn neumann(step: f64, alpha: f64, terms: usize) -> AnyMethod {
-    IftNeumann { step, steps: STEPS, alpha, terms, final_alpha: false, ..IftNeumann::default() }.into()
-}
-
-fn cg(step: f64, regularisation: f64, iterations: usize) -> AnyMethod {
-    IftCg { step, steps: STEPS, regularisation, iterations, ..IftCg::default() }.into()
-}
-
-/// The same with the curvature of the loss alone, without that of the network.
-fn safe_cg(step: f64, regularisation: f64, iterations: usize) -> AnyMethod {
-    let curvature = CurvatureProduct::GaussNewton;
-    IftCg { step, steps: STEPS, regularisation, iterations, curvature, ..IftCg::default() }.into()
-}
-
-fn rmd(step: f64, steps: usize) -> AnyMethod {
-    Rmd { step, steps, ..Rmd::default() }.into()
-}
-
-fn adjoint(step: f64) -> AnyMethod {
-    let (temperature, noise_scale) = (0.01, 1e-6);
-    LangevinAdjoint { burn_in: 0, samples: STEPS, step, temperature, noise_scale, ..LangevinAdjoint::default() }.into()
 }
 
 /// α and i with the paper's test error.
@@ -114,14 +83,14 @@ pub(super) fn entries(task: &LearnedLoss) -> Vec<Entry> {
         let row = entry("HPO-SGLD", format!("τ = {tau}"), hpo_sgld(step, tau), Some(error));
         all.push(if tau == 0.01 { Entry { reference: Some(49.7), ..argued(row) } } else { row });
     }
-    all.push(argued(entry("Langevin adjoint", "10 steps".into(), adjoint(step), None)));
+    all.push(argued(entry("Langevin adjoint", "10 steps".into(), adjoint(step, 0.01), None)));
     all.push(argued(entry("IFT-CG", "(0.01, 2), Gauss-Newton".into(), safe_cg(step, 0.01, 2), None)));
     let by_adam = [
         ("HPO-SGLD", hpo_sgld(step, 0.01), Some(46.5)),
         ("RMD", rmd(step, STEPS), Some(41.1)),
         ("IFT-CG", cg(step, 0.01, 2), Some(29.3)),
         ("IFT-CG, Gauss-Newton", safe_cg(step, 0.01, 2), None),
-        ("Langevin adjoint", adjoint(step), None),
+        ("Langevin adjoint", adjoint(step, 0.01), None),
     ];
     for (method, by, reference) in by_adam {
         let row = entry(method, "λ moved by Adam".into(), by, None);

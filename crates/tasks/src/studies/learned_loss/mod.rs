@@ -12,11 +12,12 @@ mod entries;
 mod rows;
 mod work;
 
+use crate::studies::deep::{STEPS, Seeds};
 use crate::tasks::LearnedLoss;
-use crate::tasks::learned_loss::SmallPictures;
+use crate::tasks::learned_loss::{FirstLoss, SmallPictures};
 use crate::{Findings, Finished, Item, Plan, Study, label};
 use bilevel::Result;
-use entries::{COLD_STEPS, Entry, STEPS, entries};
+use entries::{COLD_STEPS, Entry, entries};
 use work::{Coefficients, Learned, Learning, Search, Searched, Setup, Training};
 
 /// Its name.
@@ -58,7 +59,7 @@ impl Scale {
     }
 
     fn seeds(&self, plan: &Plan, of: Seeds) -> std::ops::Range<u64> {
-        plan.seed..plan.seed + if of == Seeds::All { self.seeds } else { 1 }
+        of.range(plan.seed, self.seeds)
     }
 
     fn iterations(&self, entry: &Entry) -> u32 {
@@ -77,15 +78,6 @@ impl Scale {
     }
 }
 
-/// How many seeds a row is taken over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seeds {
-    /// All.
-    All,
-    /// The first.
-    One,
-}
-
 /// The losses that stay as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fixed {
@@ -95,15 +87,39 @@ pub(crate) enum Fixed {
     Expansion,
     /// Brier's.
     Brier,
+    /// Cross entropy with a step so many times as large: a steeper loss is a larger step, so this is what λ has to beat.
+    Step(u32),
+    /// Cross entropy on nearly all pictures, the validation pictures among them.
+    Both,
 }
 
+/// What is left to validate on where the validation pictures are trained on.
+const LEAST: f64 = 0.01;
+
 impl Fixed {
-    const ALL: [Fixed; 3] = [Fixed::CrossEntropy, Fixed::Expansion, Fixed::Brier];
+    const ALL: [Fixed; 6] =
+        [Fixed::CrossEntropy, Fixed::Expansion, Fixed::Brier, Fixed::Step(3), Fixed::Step(10), Fixed::Both];
 
     fn task(self, task: &LearnedLoss) -> LearnedLoss {
-        use crate::tasks::learned_loss::FirstLoss;
-        let first = if self == Fixed::Brier { FirstLoss::Brier } else { FirstLoss::CrossEntropy };
-        LearnedLoss { plain: self == Fixed::CrossEntropy, first, ..task.clone() }
+        let task = task.clone();
+        match self {
+            Fixed::CrossEntropy => LearnedLoss { plain: true, ..task },
+            Fixed::Expansion => LearnedLoss { first: FirstLoss::CrossEntropy, ..task },
+            Fixed::Brier => LearnedLoss { first: FirstLoss::Brier, ..task },
+            Fixed::Step(times) => LearnedLoss { plain: true, step: f64::from(times) * task.step, ..task },
+            Fixed::Both => LearnedLoss { plain: true, validation: LEAST, ..task },
+        }
+    }
+
+    /// What the row is called.
+    fn name(self) -> String {
+        match self {
+            Fixed::CrossEntropy => "cross entropy".into(),
+            Fixed::Expansion => "RMD-FO".into(),
+            Fixed::Brier => "Brier's loss".into(),
+            Fixed::Step(times) => format!("cross entropy, {times} times the step"),
+            Fixed::Both => "cross entropy, trained on the validation pictures too".into(),
+        }
     }
 
     fn seeds(self) -> Seeds {
@@ -112,7 +128,7 @@ impl Fixed {
 }
 
 fn fixed_label(fixed: Fixed, seed: u64) -> String {
-    label(&format!("{fixed:?} seed {seed}"))
+    label(&format!("{} seed {seed}", fixed.name()))
 }
 
 fn entry_label(entry: &Entry, seed: u64) -> String {

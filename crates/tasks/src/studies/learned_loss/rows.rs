@@ -2,9 +2,10 @@
 
 use super::entries::{CROSS_ENTROPY, Entry, RMD_FO, TAYLOR_GLO, entries};
 use super::work::{Coefficients, Learned, Scores, Searched};
-use super::{COLD_STEPS, Fixed, NAME, SEARCH, STEPS, Scale, afresh, entry_label, fixed_label};
+use super::{COLD_STEPS, Fixed, NAME, SEARCH, Scale, afresh, entry_label, fixed_label};
 use crate::spread::Spread;
-use crate::tasks::learned_loss::{SmallPictures, along, loss_plot, loss_table};
+use crate::studies::deep::STEPS;
+use crate::tasks::learned_loss::{SmallPictures, loss_plot, loss_table, slopes, steepest};
 use crate::{Findings, Finished, Plan, Row, Series, Verdict, figure};
 use bilevel::Result;
 use bilevel_report::{Column, Section, Table};
@@ -74,15 +75,17 @@ pub(super) fn findings(scale: &Scale, plan: &Plan, done: &Finished) -> Result<Fi
         all.push(validation);
     }
     let expansion = trainings(Fixed::Expansion)?;
-    for (name, trainings) in [("RMD-FO", &expansion), ("Brier's loss", &trainings(Fixed::Brier)?)] {
-        let is_start = name == "RMD-FO";
+    for fixed in Fixed::ALL.into_iter().filter(|fixed| *fixed != Fixed::CrossEntropy) {
+        let (trainings, is_start) = (trainings(fixed)?, fixed == Fixed::Expansion);
         let what = if is_start { "which keeps λ where it starts, " } else { "" };
         for steps in [short, last] {
-            let scores = after(trainings, steps);
-            let [test, validation] = rows(name, &format!("{what}{steps} steps"), &scores, steps as f64);
+            let scores = after(&trainings, steps);
+            let [test, validation] = rows(&fixed.name(), &format!("{what}{steps} steps"), &scores, steps as f64);
             let paper = held(RMD_FO).filter(|_| is_start && steps == last);
             let verdict = gain(&after(&entropy, steps), test.ours, paper);
-            all.extend([test.paper(paper).verdict(verdict), validation]);
+            all.push(lost(test.paper(paper).verdict(verdict), steps));
+            // Pictures that are trained on say nothing of pictures that are not.
+            all.extend(Some(validation).filter(|row| fixed != Fixed::Both && row.ours.is_some()));
         }
     }
     let mut findings = Findings::default();
@@ -163,17 +166,13 @@ fn collapse(scale: &Scale, entry: &Entry, runs: &[Learned], start: &[Scores]) ->
         return None;
     }
     let classes = scale.task.classes();
-    let slopes = |loss: &Coefficients| -> Vec<f64> {
-        let at = |p: f64| along(loss, classes, p);
-        (5..95).map(|place| f64::from(place) / 100.0).map(|p| (at(p + 0.005) - at(p - 0.005)) / 0.01).collect()
-    };
-    let steepest = |slopes: &[f64]| slopes.iter().fold(0f64, |most, slope| most.max(slope.abs()));
-    let found = slopes(&runs.iter().find_map(Learned::loss)?);
-    let times = steepest(&found) / steepest(&slopes(&entry.task.first.coefficients(classes)));
+    let loss = runs.iter().find_map(Learned::loss)?;
+    let times = steepest(&loss, classes) / steepest(&entry.task.first.coefficients(classes), classes);
+    let found = slopes(&loss, classes);
     let rises = found.iter().filter(|slope| **slope > 0.0).count();
     let wrong = match rises {
         0 => String::new(),
-        _ => format!(" and rises with the probability of the right class over {rises} % of its range"),
+        _ => format!(" and rises with the probability of the right class at {rises} of 90 places"),
     };
     Some(format!("ruins the network: the loss it found is {times:.1} times as steep as the one it started from{wrong}"))
 }
@@ -200,6 +199,11 @@ fn sentences(rows: &[Row], last: usize) -> Vec<String> {
     let entropy = tests().find(|row| row.method == "cross entropy" && row.setting == format!("{last} steps"));
     let Some(entropy) = entropy.and_then(|row| row.ours) else { return vec![] };
     let mut said = vec![format!("Cross entropy comes to a test error of {entropy:.1} % after {last} steps.")];
+    let end = format!("{last} steps");
+    let tuned = tests().filter(|row| row.method.ends_with("times the step") && row.setting == end);
+    if let Some((error, row)) = tuned.filter_map(|row| Some((row.ours?, row))).min_by(|a, b| a.0.total_cmp(&b.0)) {
+        said.push(format!("With one number tuned, its step, it comes to {error:.1} % ({}).", row.method));
+    }
     let afresh = tests().filter(|row| row.setting.contains("afresh")).filter_map(|row| Some((row.ours?, row)));
     if let Some((error, row)) = afresh.clone().min_by(|a, b| a.0.total_cmp(&b.0)) {
         let better = afresh.clone().filter(|(error, _)| *error < entropy).count();
@@ -259,7 +263,7 @@ fn sections(
     vec![
         Section::Text { title: "How it was done".into(), text },
         Section::Plot(loss_plot("Learned losses beside cross entropy", scale.task.classes(), losses)),
-        Section::Table(loss_table(losses)),
+        Section::Table(loss_table(scale.task.classes(), losses)),
         Section::Table(Table { columns, rows: lines, caption }),
         Section::Plot(figure("Cross entropy", "steps", "test error, %", vec![curve])),
         Section::Plot(figure("TaylorGLO's search", "generation", "error, %", vec![generations])),

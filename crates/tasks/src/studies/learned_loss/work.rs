@@ -3,14 +3,11 @@
 use crate::cma_es::CmaEs;
 use crate::kept::Kept;
 use crate::price::{Passes, price};
-use crate::studies::deep::{milliseconds, precision_on};
+use crate::studies::deep::{OuterLoop, Ran, milliseconds, precision_on};
 use crate::tasks::LearnedLoss;
 use crate::tasks::learned_loss::{COEFFICIENTS, MEASURES};
 use crate::{Context, Device, Measure, Place, Settings, Task};
-use bilevel::{
-    Array, DType, Driver, Error, Evaluator, InnerLoop, Iteration, Key, Problem, Recorder, Result, Session, State,
-    StopReason, Trainer, Tree,
-};
+use bilevel::{Array, DType, Evaluator, InnerLoop, Iteration, Key, Problem, Result, Session, State, Trainer, Tree};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
@@ -138,7 +135,7 @@ pub(super) struct Learned {
 impl Learned {
     /// By a method that cannot work here, for this reason.
     fn refused(why: String) -> Self {
-        let diverged = Some(format!("could not begin: {why}"));
+        let diverged = Some(why);
         Learned { scores: None, way: vec![], coefficients: vec![], diverged, price: 0.0, milliseconds: None }
     }
 
@@ -153,28 +150,20 @@ impl Measure for Learning {
 
     fn take(&self, place: &Place) -> Result<Learned> {
         let problem = self.setup.problem(place)?;
-        let (recorder, iterations, progress) = (Recorder::new(), self.iterations, place.progress.clone());
-        let run = Driver::new(&problem, place.registry.read_method(&self.method)?)
-            .boxed_executor(place.boxed_executor())
-            .optimizer(place.registry.read_optimizer(&self.optimizer)?)
-            .rate(self.rate)
-            .seed(self.setup.seed)
-            .cold(self.cold)
-            .iterations(iterations)
-            .measure_every((iterations / self.looks.max(1)).max(1))
-            .diagnose_every(0)
-            .stop_signal(place.signal.clone())
-            .observe(recorder.clone())
-            .on_iteration(move |iteration: &Iteration, _: &_| {
-                progress(f64::from(iteration.number) / f64::from(iterations));
-            })
-            .run();
-        let outcome = match run {
-            Err(error @ Error::NotApplicable { .. }) => return Ok(Learned::refused(error.to_string())),
-            outcome => outcome?,
+        let outer = OuterLoop {
+            method: &self.method,
+            optimizer: &self.optimizer,
+            rate: self.rate,
+            iterations: self.iterations,
+            looks: self.looks,
+            cold: self.cold,
+            seed: self.setup.seed,
+            theta: None,
         };
-        let diverged = matches!(outcome.reason, StopReason::Diverged(_)).then(|| outcome.reason.to_string());
-        let seen = recorder.iterations();
+        let (outcome, seen, diverged) = match outer.run(&problem, place)? {
+            Ran::Over { outcome, iterations, diverged } => (outcome, iterations, diverged),
+            Ran::Refused(why) => return Ok(Learned::refused(why)),
+        };
         let scores = |iteration: &Iteration| Scores::of(|name| iteration.measures.get(name));
         Ok(Learned {
             scores: Scores::of(|name| outcome.measures.get(name)).filter(|_| diverged.is_none()),

@@ -266,12 +266,15 @@ impl Task for LearnedLoss {
         };
         let first = self.first.coefficients(self.classes());
         let losses = [("where λ started".to_string(), first), ("learned".to_string(), found)];
-        vec![Section::Plot(loss_plot("The learned loss", self.classes(), &losses)), Section::Table(loss_table(&losses))]
+        vec![
+            Section::Plot(loss_plot("The learned loss", self.classes(), &losses)),
+            Section::Table(loss_table(self.classes(), &losses)),
+        ]
     }
 }
 
 /// The loss where the right class has this probability and all others share the rest.
-pub(crate) fn along(coefficients: &[f64; COEFFICIENTS], classes: usize, p: f64) -> f64 {
+fn along(coefficients: &[f64; COEFFICIENTS], classes: usize, p: f64) -> f64 {
     let mut probabilities = vec![(1.0 - p) / (classes.max(2) - 1) as f64; classes];
     probabilities[0] = p;
     value(coefficients, &probabilities, 0)
@@ -280,7 +283,7 @@ pub(crate) fn along(coefficients: &[f64; COEFFICIENTS], classes: usize, p: f64) 
 /// Losses over the probability of the right class, with that of all others shared among them, beside cross entropy. All are moved to 0
 /// where the probability is 1, as a constant changes nothing.
 pub fn loss_plot(title: &str, classes: usize, losses: &[(String, [f64; COEFFICIENTS])]) -> Plot {
-    let places = || (1..=100).map(|place| f64::from(place) / 100.0);
+    let places = || (3..=100).map(|place| f64::from(place) / 100.0);
     let curve = |(name, coefficients): &(String, [f64; COEFFICIENTS])| -> Series {
         let end = along(coefficients, classes, 1.0);
         (name.clone(), places().map(|p| (p, along(coefficients, classes, p) - end)).collect())
@@ -290,11 +293,24 @@ pub fn loss_plot(title: &str, classes: usize, losses: &[(String, [f64; COEFFICIE
     figure(title, "probability of the right class", "loss", series)
 }
 
-/// The coefficients of losses.
-pub fn loss_table(losses: &[(String, [f64; COEFFICIENTS])]) -> Table {
+/// The steepest slope of a loss over the probability of the right class: a steeper loss is a larger step.
+pub(crate) fn steepest(coefficients: &[f64; COEFFICIENTS], classes: usize) -> f64 {
+    slopes(coefficients, classes).iter().fold(0f64, |most, slope| most.max(slope.abs()))
+}
+
+/// The slopes of a loss at probabilities of the right class from 0.05 to 0.94.
+pub(crate) fn slopes(coefficients: &[f64; COEFFICIENTS], classes: usize) -> Vec<f64> {
+    let at = |p: f64| along(coefficients, classes, p);
+    (5..95).map(|place| f64::from(place) / 100.0).map(|p| (at(p + 0.005) - at(p - 0.005)) / 0.01).collect()
+}
+
+/// The coefficients of losses, and how steep they are.
+pub fn loss_table(classes: usize, losses: &[(String, [f64; COEFFICIENTS])]) -> Table {
     let columns = (0..COEFFICIENTS).map(|place| Column::numeric(format!("λ{place}")));
+    let columns = columns.chain([Column::numeric("steepest slope")]);
     let row = |(name, coefficients): &(String, [f64; COEFFICIENTS])| {
-        std::iter::once(name.clone()).chain(coefficients.iter().map(|value| number(*value))).collect()
+        let steep = number(steepest(coefficients, classes));
+        std::iter::once(name.clone()).chain(coefficients.iter().map(|value| number(*value))).chain([steep]).collect()
     };
     Table {
         columns: std::iter::once(Column::text("loss")).chain(columns).collect(),
