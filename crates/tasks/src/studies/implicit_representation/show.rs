@@ -59,7 +59,7 @@ impl Scored {
     }
 }
 
-fn scored(plan: &Plan, experiment: &Experiment, done: &Finished) -> Result<Vec<Scored>> {
+fn scored(experiment: &Experiment, done: &Finished) -> Result<Vec<Scored>> {
     let judged = |key: &str, seeds: u64| -> Result<Vec<Found>> {
         let labels = (0..seeds).map(|seed| experiment.judged(key, seed));
         labels.filter(|label| done.get(label).is_some()).map(|label| done.measured(&label)).collect()
@@ -90,7 +90,6 @@ fn scored(plan: &Plan, experiment: &Experiment, done: &Finished) -> Result<Vec<S
             all.push(score(SHUFFLED, "Reptile + weight shuffling".into())?);
         }
     }
-    debug_assert!(plan.quick || all.len() >= 8);
     Ok(all)
 }
 
@@ -103,7 +102,7 @@ pub(super) fn findings(plan: &Plan, done: &Finished) -> Result<Findings> {
             findings.rows.push(row.verdict(Verdict::NotRun(why)));
             continue;
         }
-        let all = scored(plan, &experiment, done)?;
+        let all = scored(&experiment, done)?;
         for scored in &all {
             findings.rows.extend((0..3).map(|n| row(plan, &experiment, &all, scored, n)));
         }
@@ -199,7 +198,20 @@ fn said(experiment: &Experiment, all: &[Scored]) -> Vec<String> {
             apart.sqrt()
         )
     });
-    [say(0), say(2), matched].into_iter().flatten().collect()
+    [say(0), say(2), matched, twice(all)].into_iter().flatten().collect()
+}
+
+/// What is left of the extra term's advantage when Reptile moves as far as it does.
+fn twice(all: &[Scored]) -> Option<String> {
+    let at_the_end = |key: &str| Some(all.iter().find(|scored| scored.key == key)?.psnr(2)?.mean);
+    let [reptile, twice, extra] = ["reptile", "reptile-twice", "hpo-sgld-extra"].map(at_the_end);
+    let [reptile, twice, extra] = [reptile?, twice?, extra?];
+    Some(format!(
+        "The derivative of the extra term is twice Reptile's step. In the end HPO-SGLD with it is at {:+.1} dB from Reptile at the same outer \
+         rate, and at {:+.1} dB from Reptile at twice the rate.",
+        extra - reptile,
+        extra - twice
+    ))
 }
 
 fn title_of(scored: &Scored) -> String {
