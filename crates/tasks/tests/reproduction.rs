@@ -373,3 +373,35 @@ fn the_headline_digits_table_has_its_losses_and_the_order_of_its_methods() {
     let both = test("one tuned weight, trained on validation digits too");
     assert!((both - 0.135).abs() <= 0.02 * 0.135 + 0.0005 && both < test("langevin-adjoint"), "{both}");
 }
+
+#[test]
+fn learned_starts_represent_held_out_signals_better_than_random_ones_and_the_extra_term_carries_hpo_sgld() {
+    let name = "implicit-representation";
+    let psnr = |method: &str, setting: &str, steps: usize| {
+        row(name, method, setting, &format!("PSNR after {steps} steps")).ours.unwrap()
+    };
+    let digits = |method: &str, iterations: &str| psnr(method, &format!("digits, 8 px{iterations}"), 2);
+    let random = digits("random weights", "");
+    for (method, iterations) in
+        [("Reptile", ", 100 iterations"), ("FO-MAML", ", 100 iterations"), ("MAML", ", 300 iterations")]
+    {
+        assert!(digits(method, iterations) > random + 2.0, "{method}");
+    }
+    let lamps = |method: &str| psnr(method, "lamps from one view, 16 px, 20 iterations", 128);
+    let (reptile, extra) = (lamps("Reptile"), lamps("HPO-SGLD + ‖λ − sg(θ*)‖²"));
+    assert!(reptile > psnr("random weights", "lamps from one view, 16 px", 128));
+    assert!(lamps("Reptile + weight shuffling") < lamps("Reptile + output matching"));
+    assert!(lamps("Reptile + output matching") < reptile);
+    assert!(lamps("HPO-SGLD") < reptile && reptile < extra);
+    let photographs = report(name).sections.iter().filter(|section| matches!(section, Section::Photographs(_))).count();
+    assert_eq!(photographs, 4, "two signals of either family");
+}
+
+#[test]
+fn without_the_pets_the_full_study_says_how_to_get_them_and_learns_from_lamps_alone() {
+    let registry = Registry::everything();
+    let plan = Plan::new(&registry);
+    let study = registry.known_study("implicit-representation").unwrap();
+    let items = study.items(&plan).unwrap();
+    assert!(!items.is_empty() && items.iter().all(|item| item.label.starts_with("lamps")));
+}
