@@ -6,7 +6,7 @@
 
 use crate::tasks::LayerRates;
 use crate::{Config, Findings, Finished, FinishedRun, Item, Plan, Row, Study, Verdict, figure};
-use bilevel::Result;
+use bilevel::{Result, Shape};
 use serde_json::json;
 
 const NAME: &str = "layer-rates";
@@ -25,6 +25,8 @@ fn config(plan: &Plan, (rate, decay): (f64, f64), iterations: u32) -> Result<Con
     let mut config = plan.run(&task)?;
     config.method.set("steps", json!(plan.choose(30, 100)));
     (config.outer.iterations, config.metrics.every, config.metrics.diagnose) = (iterations, 1, 0);
+    // Every training draws its minibatches anew, so λ comes to rest only where the rate falls.
+    config.outer.schedule = Shape::Cosine { over: iterations, last: 0.0 }.into();
     Ok(config)
 }
 
