@@ -41,7 +41,7 @@ pub trait Method: std::fmt::Debug + Send + Sync {
     ///     .build()?;
     /// assert!(Rmd::default().applies(&problem).is_ok());
     /// let error = IftCg::default().applies(&problem).unwrap_err().to_string();
-    /// assert!(error.contains("λ acts through θ⁰ alone"), "{error}");
+    /// assert!(error.contains("λ acts only through θ⁰"), "{error}");
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     fn applies(&self, problem: &AnyProblem) -> Result<()> {

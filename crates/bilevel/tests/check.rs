@@ -56,7 +56,7 @@ fn methods_that_unroll_agree_with_differences_of_the_whole_training() {
             let found = method.training().unwrap();
             // What extrapolated differences of a smooth function are good for.
             assert!(found.error < 1e-8 && found.cosine > 1.0 - 1e-12, "{report}");
-            assert!(method.verdict().contains("is right for the training as it is"), "{report}");
+            assert!(method.verdict().contains("is correct for the training as it is"), "{report}");
         }
     }
 }
@@ -83,7 +83,7 @@ fn implicit_methods_are_right_for_the_minimum_and_say_where_training_does_not_re
     for place in [0, 1, 3] {
         let method = &report.methods[place];
         assert!(method.minimum().unwrap().error < 1e-6 && method.training().unwrap().error < 1e-6, "{report}");
-        assert!(method.verdict().contains("is right, both"), "{report}");
+        assert!(method.verdict().contains("is correct, both"), "{report}");
     }
     let early = &report.methods[2];
     assert!(!early.minimum().unwrap().is_close() && !early.training().unwrap().is_close(), "{report}");
@@ -95,8 +95,8 @@ fn a_training_that_does_not_come_to_rest_has_no_minimum_to_compare_with() {
     let report = quickly(&problem).method(named("ift-cg", 0.05, 10)).run().unwrap();
     let error = report.methods[0].minimum().unwrap_err();
     assert!(matches!(error, Error::Problem { .. }), "{error}");
-    assert!(error.to_string().starts_with("training does not come to rest in 2000 steps"), "{error}");
-    assert!(report.to_string().contains("Nothing could be held against the minimum: training does not"), "{report}");
+    assert!(error.to_string().starts_with("training does not converge in 2000 steps"), "{error}");
+    assert!(report.to_string().contains("Nothing could be compared with the minimum: training does not"), "{report}");
     assert!(report.methods[0].training().is_ok());
 }
 
@@ -118,7 +118,7 @@ fn first_order_reverse_mode_is_seen_to_be_off_for_a_learned_initialisation() {
     let [exact, first_order, proximal, refused] = &report.methods[..] else { panic!("{report}") };
     assert!(exact.training().unwrap().error < 1e-8, "{report}");
     assert!(!first_order.training().unwrap().is_close() && first_order.training().unwrap().cosine > 0.9, "{report}");
-    assert!(first_order.verdict().contains("points the right way"), "{report}");
+    assert!(first_order.verdict().contains("points in the right direction"), "{report}");
     // Its own training, which a proximal term holds near λ, is what it is compared with.
     assert!(proximal.training().unwrap().error < 1e-6 && proximal.minimum().unwrap().error < 1e-6, "{report}");
     assert!(matches!(refused.norm(), Err(Error::NotApplicable { method: "ift-cg", .. })), "{report}");

@@ -374,7 +374,7 @@ fn problems_that_cannot_be_are_refused_by_name() {
         said(build(one(), one()).data("train", train.clone()).build()),
         "there is no data 'trian'; did you mean 'train'?"
     );
-    assert!(said(build(one(), one()).build()).contains("give it with .data(\"trian\", array)"));
+    assert!(said(build(one(), one()).build()).contains("add it with .data(\"trian\", array)"));
     assert!(said(build(one(), one().at_most(3.0)).build()).contains("only λ can be"));
     assert!(said(build(one().at_least(f64::NAN), one()).build()).contains("bounds NaN"));
     let empty =
@@ -461,7 +461,7 @@ fn reverse_mode_that_cannot_fit_into_memory_is_refused_beforehand() {
     let method = Rmd { steps: 2_000_000_000, ..Rmd::default() };
     if std::path::Path::new("/proc/meminfo").exists() {
         let said = method.prepare(&problem, &cpu()).err().unwrap().to_string();
-        assert!(said.contains("storage must be checkpoints"), "{said}");
+        assert!(said.contains("set storage to checkpoints"), "{said}");
     }
     assert!(Rmd { storage: bilevel::Storage::Checkpoints, ..method }.prepare(&problem, &cpu()).is_ok());
 }

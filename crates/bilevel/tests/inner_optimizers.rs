@@ -171,7 +171,7 @@ fn noise_goes_with_plain_descent_only_and_bad_settings_are_refused() {
     let adam = InnerOptimizer::Adam(Adam::default());
     let noisy = Rmd { temperature: 0.1, ..rmd(adam) };
     let said = estimate(&problem, &noisy).unwrap_err().to_string();
-    assert!(said.contains("Langevin noise goes with plain descent only"), "{said}");
+    assert!(said.contains("Langevin noise works with plain descent only"), "{said}");
     let wild = rmd(InnerOptimizer::Momentum(Momentum { decay: 1.5, nesterov: false }));
     assert!(estimate(&problem, &wild).unwrap_err().to_string().contains("decay"));
 }
@@ -310,7 +310,7 @@ fn what_cannot_be_frozen_updated_or_scaled_is_refused_in_a_sentence() {
             .unwrap_err()
             .to_string()
     };
-    assert!(build(one().frozen(), one()).contains("give it as data instead"));
+    assert!(build(one().frozen(), one()).contains("Give it as data instead"));
     assert!(build(one(), one().frozen()).contains("θ has no variables to learn"));
     assert!(build(one(), Variable::normal([], 1.0).frozen()).contains("Variable::fixed"));
     assert!(build(one(), one().rate(0.0)).contains("has the rate 0, which must be above 0"));

@@ -78,7 +78,7 @@ fn a_method_that_fails_has_a_row_that_says_why() {
 fn a_problem_in_64_bits_is_refused_another_precision_than_the_full_one() {
     let double = scalar(0.3).in_dtype(DType::F64).unwrap();
     let error = double.in_precision(Precision::Bf16).map(|_| ()).unwrap_err().to_string();
-    assert!(error.contains("this one is in f64; choose f32 or full precision"), "{error}");
+    assert!(error.contains("this problem uses f64; choose f32 or full precision"), "{error}");
     double.in_precision(Precision::Full).unwrap();
     let rounded = scalar(0.3).in_precision(Precision::Tf32).unwrap();
     assert_eq!(rounded.precision(), Precision::Tf32);

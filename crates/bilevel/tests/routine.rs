@@ -49,9 +49,9 @@ fn a_leaf_that_a_program_does_not_have_is_an_error_and_lets_no_other_take_its_pl
     let (mut routine, state) = second_only(false);
     let two = leaves(&[5.0, 6.0]);
     let said = |result: bilevel::Result<Leaves>| result.unwrap_err().to_string();
-    assert!(routine.bind("z", &two).unwrap_err().to_string().contains("leaf 0 of z is no input of this program"));
-    assert!(said(routine.inputs("z")).contains("leaf 0 of z is no input"));
-    assert!(said(routine.zeroed("z")).contains("leaf 0 of z is no input"));
+    assert!(routine.bind("z", &two).unwrap_err().to_string().contains("leaf 0 of z is not an input of this program"));
+    assert!(said(routine.inputs("z")).contains("leaf 0 of z is not an input"));
+    assert!(said(routine.zeroed("z")).contains("leaf 0 of z is not an input"));
     assert!(said(routine.outputs("out")).contains("leaf 0 of out is no output"));
     assert!(routine.bind_outputs("out", &two).unwrap_err().to_string().contains("leaf 0 of out is no output"));
     // Nothing took the place of z, and θ is as it was.

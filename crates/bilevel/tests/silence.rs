@@ -46,7 +46,7 @@ fn implicit_methods_refuse_a_problem_whose_lambda_is_the_start_alone() {
     for method in methods {
         let said = refused(&problem, method);
         assert!(
-            said.contains("does not apply: its hypergradient would be exactly 0, for λ acts through θ⁰ alone"),
+            said.contains("does not apply: its hypergradient would be exactly 0, because λ acts only through θ⁰"),
             "{said}"
         );
         assert!(said.contains("use rmd"), "{said}");
@@ -59,9 +59,9 @@ fn first_order_reverse_mode_refuses_a_problem_without_a_start_and_a_direct_term(
     let problem =
         scalars(1.0, 0.0).inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0.square()).build().unwrap();
     let said = refused(&problem, RmdFo::default());
-    assert!(
-        said.contains("rmd-fo does not apply: its hypergradient would be exactly 0, for λ acts through the inner loss")
-    );
+    assert!(said.contains(
+        "rmd-fo does not apply: its hypergradient would be exactly 0, because λ acts only through the inner loss"
+    ));
     let direct = scalars(1.0, 0.0).inner(|_, l, t| (t.0 - l.0).square()).outer(|_, l, t| t.0.square() + l.0.square());
     assert_eq!(run(&direct.build().unwrap(), RmdFo::default()).reason, StopReason::Iterations);
 }
@@ -170,7 +170,7 @@ fn a_minibatch_larger_than_the_data_or_empty_is_refused() {
     assert!(drawing(2).build().is_ok());
     let said = not_built(drawing(3));
     assert!(said.starts_with("a minibatch of 3 rows is larger than the 2 rows it is drawn from"), "{said}");
-    assert!(not_built(drawing(0)).contains("a minibatch of no rows"));
+    assert!(not_built(drawing(0)).contains("a minibatch of 0 rows"));
 }
 
 #[test]
@@ -324,10 +324,11 @@ fn a_root_at_0_is_blamed_on_the_loss_it_is_in() {
         let name = method.name();
         let found = diagnosis(&outer, method, 10.0);
         assert_eq!((found.cause, found.iteration), (Cause::OuterLossUndefined, 1), "{name}: {found}");
-        assert!(found.to_string().contains("but its derivative by λ is not finite"), "{name}: {found}");
+        assert!(found.to_string().contains("but its derivative with respect to λ is not finite"), "{name}: {found}");
         let found = diagnosis(&inner, some_methods().swap_remove(number), 10.0);
         assert_eq!((found.cause, found.iteration), (Cause::InnerLossUndefined, 1), "{name}: {found}");
-        let said = "the inner loss is 1.000e0, but its derivative by θ is not finite where training starts";
+        let said =
+            "the inner loss is 1.000e0, but its derivative with respect to θ is not finite where training starts";
         assert!(found.to_string().contains(said), "{name}: {found}");
     }
 }
@@ -341,7 +342,7 @@ fn an_outer_loss_of_the_wrong_sign_is_blamed_on_its_sign_at_any_rate() {
             let name = method.name();
             let found = diagnosis(&problem, method, rate);
             assert_eq!(found.cause, Cause::OuterLossUnbounded, "{name} at {rate}: {found}");
-            assert!(found.to_string().contains("see whether its sign is right"), "{found}");
+            assert!(found.to_string().contains("check its sign"), "{found}");
         }
     }
 }

@@ -117,7 +117,7 @@ fn what_another_method_kept_warm_is_refused() {
     let problem = Quadratic::default().problem();
     let (mut state, _) = settled(&MaSoba::default(), &problem, 1);
     let error = Soba::default().compile_alone(&problem).estimate(&mut state, key()).unwrap_err();
-    assert!(error.to_string().contains("begin with State::initial"), "{error}");
+    assert!(error.to_string().contains("start with State::initial"), "{error}");
 }
 
 /// Prepared without the diagnosis.

@@ -183,7 +183,7 @@ fn a_start_that_does_not_fit_is_refused_when_the_run_begins() {
     let outside = driver().start_from(&decay([0.0, 2.5, 0.0])).run().unwrap_err().to_string();
     assert_eq!(outside, "λ.log starts at 2.5, outside its bounds -8 to 2");
     let cold = driver().theta(&theta).cold(true).run().unwrap_err().to_string();
-    assert!(cold.contains("θ starts anew in every iteration"), "{cold}");
+    assert!(cold.contains("θ starts from scratch in every iteration"), "{cold}");
     let bad = Line { weights: Array::zeros([4], DType::F64), ..theta };
     assert!(driver().theta(&bad).run().unwrap_err().to_string().starts_with("θ.weights has the shape [4]"));
 }

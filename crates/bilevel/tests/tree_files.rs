@@ -113,7 +113,7 @@ fn what_is_no_such_file_is_refused_with_a_reason() {
     let file = Scratch::new("damaged");
     for bytes in [&b""[..], b"what?", &[0xff; 40]] {
         std::fs::write(&file.0, bytes).unwrap();
-        assert!(said(&file.0).contains("it is no safetensors file"), "{}", said(&file.0));
+        assert!(said(&file.0).contains("it is not a safetensors file"), "{}", said(&file.0));
     }
     let half = "{\"a\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[0,2]}}";
     let bytes = [&(half.len() as u64).to_le_bytes()[..], half.as_bytes(), &[0, 0]].concat();

@@ -21,7 +21,7 @@ enum Answer {
     All,
     /// With all bytes, of which only this many come before the connection ends.
     AllButOnly(usize),
-    /// With another part than was asked for.
+    /// With a different part than requested.
     OtherPart,
     /// With bytes that never end.
     Endless,
@@ -212,7 +212,7 @@ fn a_server_that_refuses_lies_or_never_ends_gives_an_error() {
     let cases = [
         (Answer::Status(404), "the server answered 404"),
         (Answer::Endless, "longer than the 800000 bytes"),
-        (Answer::OtherPart, "another part than was asked for"),
+        (Answer::OtherPart, "a different part than requested"),
     ];
     for (answer, expected) in cases {
         let folder = tempfile::tempdir().unwrap();

@@ -262,7 +262,7 @@ fn pictures_are_the_same_from_folders_and_archives() {
 fn pictures_of_different_sizes_need_a_size() {
     let files = tar(&[("a.png", png(6, 4, 1)), ("b.png", png(4, 4, 1))]);
     let read = |settings: pictures::Settings| pictures::read(input(&files), &settings);
-    assert!(damaged(read(pictures::Settings::default())).contains("is 4 by 4 pixels, and the first picture 4 by 6"));
+    assert!(damaged(read(pictures::Settings::default())).contains("is 4 by 4 pixels, but the first picture is 4 by 6"));
     for fit in [pictures::Fit::Stretch, pictures::Fit::Crop] {
         let settings = pictures::Settings { size: Some([2, 3]), channels: pictures::Channels::Grey, fit };
         assert_eq!(read(settings).unwrap().images.shape(), [2, 1, 2, 3]);
