@@ -231,7 +231,7 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
         (
             &["run", "colour"],
             "there is no task 'colour'; the tasks are synth1d, quadratics, digits-l2, \
-             hyper-cleaning, sine-initialisation",
+             hyper-cleaning, implicit-representation, sine-initialisation",
         ),
         (&["run", "synth1d", "--method", "rdm"], "--method rdm: there is no method 'rdm'; did you mean rmd?"),
         (
@@ -282,7 +282,7 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
         (
             &["run", "a\x1b[31m\nb"],
             "there is no task 'a\\u{1b}[31m\\nb'; the tasks are synth1d, quadratics, digits-l2, \
-             hyper-cleaning, sine-initialisation",
+             hyper-cleaning, implicit-representation, sine-initialisation",
         ),
         (&["run", &"x".repeat(100_000)], "an argument of 100000 bytes is too long; the longest may have 4096"),
         (&["run", "none.toml"], "cannot read none.toml: No such file or directory (os error 2)"),
