@@ -87,8 +87,8 @@ impl FourierMlp<Tensor> {
     }
 }
 
-/// Sines and cosines of coordinates `[.., in]` at these frequencies `[in, features]`: `[.., 2·features]`, what the perceptron of a
-/// [`FourierMlp`] sees.
+/// Sines and cosines of coordinates `[.., in]` at these frequencies `[in, features]`: `[.., 2·features]`, what the
+/// perceptron of a [`FourierMlp`] sees.
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph};

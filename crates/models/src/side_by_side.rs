@@ -88,8 +88,8 @@ impl Nerf<Tensor> {
         self.field_of(self.mlp.forward_tasks(self.encoded(points)), 2)
     }
 
-    /// As [`render`](Self::render), for many scenes with as many rays each: origins and directions `[tasks·rays, 3]` and depths
-    /// `[tasks·rays, samples]`, those of the first scene first.
+    /// As [`render`](Self::render), for many scenes with as many rays each: origins and directions `[tasks·rays, 3]`
+    /// and depths `[tasks·rays, samples]`, those of the first scene first.
     #[track_caller]
     pub fn render_tasks(&self, tasks: usize, origins: Tensor, directions: Tensor, depths: Tensor) -> Seen {
         let (rays, samples) = (depths.dim(0), depths.dim(1));

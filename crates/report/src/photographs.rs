@@ -9,7 +9,8 @@ use tiny_skia::{ColorU8, Pixmap};
 ///
 /// ```
 /// use bilevel_report::Photograph;
-/// let red_and_white = Photograph { caption: "18.3 dB".into(), columns: 2, colours: true, levels: vec![255, 0, 0, 255, 255, 255] };
+/// let levels = vec![255, 0, 0, 255, 255, 255];
+/// let red_and_white = Photograph { caption: "18.3 dB".into(), columns: 2, colours: true, levels };
 /// assert!(red_and_white.png()?.starts_with(b"\x89PNG"));
 /// # Ok::<(), bilevel_report::ReportError>(())
 /// ```

@@ -1,4 +1,5 @@
-//! The study for people: rows with a verdict for each, curves, spread over signals, and pictures of signals that were held out.
+//! The study for people: rows with a verdict for each, curves, spread over signals, and pictures of signals that were
+//! held out.
 
 use super::work::Found;
 use super::{Experiment, NAME, experiments};
@@ -143,7 +144,8 @@ fn row(plan: &Plan, experiment: &Experiment, all: &[Scored], scored: &Scored, n:
     row.paper(paper).reference(reference).verdict(verdict(experiment, all, scored, (n, reference)))
 }
 
-/// Whether it came out as it should. The paper's numbers are of other lamps: what is held against it is the order of its rows.
+/// Whether it came out as it should. The paper's numbers are of other lamps: what is held against it is the order of
+/// its rows.
 fn verdict(experiment: &Experiment, all: &[Scored], scored: &Scored, (n, reference): (usize, Option<f64>)) -> Verdict {
     let of = |key: &str| all.iter().find(|other| other.key == key).and_then(|other| Some(other.psnr(n)?.mean));
     let exploding = experiment.key == "images" && scored.key.starts_with("hpo-sgld");

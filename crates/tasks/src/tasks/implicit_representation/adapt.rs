@@ -1,5 +1,5 @@
-//! Held-out signals, learned from an initialisation step by step: how well each is represented after so many steps, and what it looks
-//! like then.
+//! Held-out signals, learned from an initialisation step by step: how well each is represented after so many steps, and
+//! what it looks like then.
 
 use super::Signal;
 use super::family::{Family, psnr};

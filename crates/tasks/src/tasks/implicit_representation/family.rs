@@ -2,8 +2,8 @@
 //!
 //!   θ⁰\[t\] = λ,   L_T = Σ_t E_t(θ\[t\]),   f = mean over t of E_t(θ\[t\]) + w·‖λ − sg(θ\[t\])‖²,
 //!
-//! E_t the mean squared error of signal t: over all pixels of an image, or over rays drawn afresh in every step. In f the rays are those
-//! of views that training does not see.
+//! E_t the mean squared error of signal t: over all pixels of an image, or over rays drawn afresh in every step. In f
+//! the rays are those of views that training does not see.
 
 use super::network::Network;
 use super::views::{CAMERA, Camera, Scene};

@@ -1,11 +1,12 @@
 //! A family of lamps, drawn at random and seen from anywhere: what stands in for the ShapeNet lamps of the paper.
 //!
-//! A lamp is three frusta, a flat base, a thin pole that may lean, and a shade. A ray o + t·d meets the side of a frustum from a to
-//! b = a + h·w, whose radius is r + k·z at height z, where
+//! A lamp is three frusta, a flat base, a thin pole that may lean, and a shade. A ray o + t·d meets the side of a
+//! frustum from a to b = a + h·w, whose radius is r + k·z at height z, where
 //!
 //!   |p + t·q|² = (r + k·(z₀ + t·d_w))²,   p, q the parts of o − a and d across w,   z₀, d_w those along w,
 //!
-//! and its two ends in planes. What is nearest is lit by one lamp at infinity and some light from everywhere; behind is white.
+//! and its two ends in planes. What is nearest is lit by one lamp at infinity and some light from everywhere; behind is
+//! white.
 
 use super::views::{Camera, Scene};
 use bilevel::Key;

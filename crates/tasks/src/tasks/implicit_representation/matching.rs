@@ -1,5 +1,5 @@
-//! What is left of an initialisation when its weights are taken away: another network trained to give the same outputs, and the same
-//! weights in another order (Tancik et al. 2021).
+//! What is left of an initialisation when its weights are taken away: another network trained to give the same outputs,
+//! and the same weights in another order (Tancik et al. 2021).
 
 use super::Signal;
 use super::family::Family;
@@ -16,8 +16,9 @@ const PLACES: usize = 4096;
 const RATE: f64 = 3e-4;
 
 impl Family {
-    /// Another network, from `start`, after so many steps of Adam on the squared difference between its outputs and those at λ: at all
-    /// pixels of an image, or at places drawn from the cube in which a scene is. Also the mean squared difference in the end.
+    /// Another network, from `start`, after so many steps of Adam on the squared difference between its outputs and
+    /// those at λ: at all pixels of an image, or at places drawn from the cube in which a scene is. Also the mean
+    /// squared difference in the end.
     pub fn matched(
         &self,
         [lambda, start]: [&[Array]; 2],

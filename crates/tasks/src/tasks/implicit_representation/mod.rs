@@ -1,8 +1,8 @@
-//! Learns where the networks start that represent signals: after a few gradient steps from λ on one image, or on one view of a scene,
-//! a network should represent it.
+//! Learns where the networks start that represent signals: after a few gradient steps from λ on one image, or on one
+//! view of a scene, a network should represent it.
 //!
-//! The signals of an outer iteration are learned side by side, each by a network of its own that starts at λ; see `family` for the
-//! losses.
+//! The signals of an outer iteration are learned side by side, each by a network of its own that starts at λ; see
+//! `family` for the losses.
 
 pub(crate) mod adapt;
 pub(crate) mod family;
@@ -64,7 +64,7 @@ impl Kind {
 pub struct ImplicitRepresentation {
     /// what a signal is: images, or views of a scene
     pub signal: Signal,
-    /// folder or archive of pictures, or folder of scenes with a transforms.json each, below --data; empty for digits and made-up lamps
+    /// below --data, a folder or archive of pictures or a folder of scenes; empty for digits and made-up lamps
     pub source: String,
     /// siren or fourier for images, nerf for views
     pub network: Kind,
@@ -145,8 +145,8 @@ impl ImplicitRepresentation {
         }
     }
 
-    /// Made-up lamps of `side`² pixels by the paper's simplified NeRF: six layers of 256, 20 frequencies, 128 rays of 64 places, 32 inner
-    /// steps of 0.5.
+    /// Made-up lamps of `side`² pixels by the paper's simplified NeRF: six layers of 256, 20 frequencies, 128 rays of
+    /// 64 places, 32 inner steps of 0.5.
     pub fn lamps(side: usize) -> Self {
         ImplicitRepresentation {
             signal: Signal::Views,
@@ -209,7 +209,8 @@ impl ImplicitRepresentation {
         require(self.far > self.near && self.far.is_finite(), "far", self.far, "above task.near")
     }
 
-    /// As few held-out signals as a report can show without delay, and the numbers of steps after which they are looked at.
+    /// As few held-out signals as a report can show without delay, and the numbers of steps after which they are looked
+    /// at.
     fn looks(&self) -> (Self, Vec<usize>) {
         match self.signal {
             Signal::Images => {

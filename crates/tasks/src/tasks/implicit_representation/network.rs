@@ -21,8 +21,8 @@ pub(crate) enum Network<T> {
 const MIDDLE: f64 = 0.5;
 
 impl Network<Variable> {
-    /// The network of these settings for signals with so many colours, and the frequencies of its first layer where those are not
-    /// learned.
+    /// The network of these settings for signals with so many colours, and the frequencies of its first layer where
+    /// those are not learned.
     pub fn new(task: &ImplicitRepresentation, colours: usize) -> Result<(Self, Option<Array>)> {
         let ImplicitRepresentation { width, layers, features, frequency, .. } = *task;
         match (task.signal, task.network) {

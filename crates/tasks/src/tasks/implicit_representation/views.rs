@@ -63,8 +63,8 @@ pub(super) fn lamps(count: usize, views: usize, side: usize) -> Vec<Scene> {
 /// The names a description of views may have.
 const DESCRIPTIONS: [&str; 2] = ["transforms.json", "transforms_train.json"];
 
-/// The scenes of a folder: each of its folders and archives that has a description of views, in the order of their names, or the
-/// folder itself, which is then taken for two scenes by turns: one to learn from, one to be judged by.
+/// The scenes of a folder: each of its folders and archives that has a description of views, in the order of their
+/// names, or the folder itself, which is then taken for two scenes by turns: one to learn from, one to be judged by.
 pub(super) fn read(folder: &Path, views: usize, side: usize) -> Result<Vec<Scene>> {
     let refuse = |reason: String| Error::Problem { reason };
     let place = folder.display();
