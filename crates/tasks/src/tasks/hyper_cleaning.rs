@@ -7,7 +7,7 @@
 use crate::digits::{CLASSES, DigitSource, Part, share_right};
 use crate::task::{Context, Defaults, InnerLoop, Task};
 use bilevel::graph::Executor;
-use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, sigmoid};
+use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, relu, sigmoid};
 use bilevel::{Array, DType, Error, Key, Problem, Result, Scope, StopSignal, Tensor, Tree, Variable};
 use bilevel_data::prepare::uniform_labels;
 use bilevel_models::{Activation, Linear, Mlp, MlpConfig, init::zeros};
@@ -127,6 +127,20 @@ fn distrusted(lambda: &Trust<Tensor>) -> Tensor {
     (-lambda.examples).greater(0.0)
 }
 
+const CEILING: &str = "F1 of digits kept, best threshold";
+/// Thresholds on the probability of a label.
+const THRESHOLDS: [f64; 9] = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5];
+
+/// The largest F1 of digits kept where those are distrusted whose label the classifier gives less than a threshold.
+fn ceiling(s: &Scope, net: &Mlp<Tensor>) -> Tensor {
+    let loss = cross_entropy_rows(net.forward(s.data("train x")), s.data("train y"));
+    let truth = (1.0 - s.data("redrawn")) * s.data("judged");
+    let each = |p: &f64| f1((-loss).greater(p.ln()) * s.data("judged"), truth);
+    let all = THRESHOLDS.iter().map(each);
+    // The larger of a and b is a + max(b − a, 0).
+    all.reduce(|a, b| a + relu(b - a)).unwrap_or(s.graph().constant(0.0, [], s.dtype()))
+}
+
 /// 2·(right finds)/(finds + all there is to find).
 fn f1(found: Tensor, truth: Tensor) -> Tensor {
     (found * truth).sum_all() * 2.0 / (found.sum_all() + truth.sum_all())
@@ -139,6 +153,8 @@ struct Parts {
     test: Part,
     redrawn: Vec<bool>,
     wrong: Vec<bool>,
+    /// Which of the training digits are asked about: all, but for clean ones among them.
+    judged: Vec<bool>,
 }
 
 type Cleaning = Problem<Trust<Variable>, Mlp<Variable>>;
@@ -153,10 +169,11 @@ impl HyperCleaning {
         // A label drawn again may happen to be the right one; then it is not wrong.
         let mut wrong = noisy.wrong;
         wrong.resize(self.train, false);
-        Ok(Parts { train, clean, test, redrawn: (0..self.train).map(|row| row < redrawn).collect(), wrong })
+        let redrawn = (0..self.train).map(|row| row < redrawn).collect();
+        Ok(Parts { train, clean, test, redrawn, wrong, judged: vec![true; self.train] })
     }
 
-    fn problem(&self, Parts { train, clean, test, redrawn, wrong }: Parts, dtype: DType) -> Result<Cleaning> {
+    fn problem(&self, Parts { train, clean, test, redrawn, wrong, judged }: Parts, dtype: DType) -> Result<Cleaning> {
         let marks = |marked: Vec<bool>| {
             let marks: Vec<f64> = marked.into_iter().map(|mark| f64::from(u8::from(mark))).collect();
             Array::from_f64([marks.len()], marks)
@@ -173,6 +190,7 @@ impl HyperCleaning {
             .data("test x", test.x)
             .data("redrawn", marks(redrawn)?)
             .data("wrong", marks(wrong)?)
+            .data("judged", marks(judged)?)
             .inner(move |s, l, t| {
                 let ([x, y], [trust]) = rows(s, "train", training, [l.examples]);
                 let squares = t.leaves().into_iter().map(|leaf| leaf.square().sum_all());
@@ -188,6 +206,7 @@ impl HyperCleaning {
             .measure("test loss", |s, _, t| cross_entropy(t.forward(s.data("test x")), s.data("test y")))
             .measure("test accuracy", |s, _, t| share_right(t.forward(s.data("test x")), s.data("test y")))
             .measure("F1 of digits kept", |s, l, _| f1(1.0 - distrusted(l), 1.0 - s.data("redrawn")))
+            .measure(CEILING, |s, _, t| ceiling(s, t))
             .measure("F1 of redrawn labels", |s, l, _| f1(distrusted(l), s.data("redrawn")))
             .measure("F1 of wrong labels", |s, l, _| f1(distrusted(l), s.data("wrong")))
             .measure("wrong labels found", |s, l, _| {
@@ -198,8 +217,10 @@ impl HyperCleaning {
 
     /// The test accuracy of a classifier trained from its start on the training digits that λ keeps together with the clean ones, all
     /// of one weight: what cleaning is for.
-    pub fn retrained(&self, lambda: &[f64], context: &Context, training: Retraining) -> Result<f64> {
-        let Parts { train, clean, test, .. } = self.parts(context)?;
+    /// Beside it, the F1 of digits kept by the best threshold on the probability that this classifier gives the label, which nobody
+    /// knows without knowing the truth.
+    pub fn retrained(&self, lambda: &[f64], context: &Context, training: Retraining) -> Result<(f64, f64)> {
+        let Parts { train, clean, test, mut redrawn, mut judged, .. } = self.parts(context)?;
         let count = train.labels.len() + clean.labels.len();
         let pixels = [train.x.to_f64(), clean.x.to_f64()].concat();
         let together = Part {
@@ -209,17 +230,16 @@ impl HyperCleaning {
         let known = std::iter::repeat_n(1.0, clean.labels.len());
         let trust = lambda.iter().map(|l| if *l < 0.0 { -SURE } else { SURE }).chain(known.map(|one| one * SURE));
         let examples = Array::from_values([count], &trust.collect::<Vec<_>>(), context.dtype)?;
-        let parts = Parts { train: together, clean, test, redrawn: vec![false; count], wrong: vec![true; count] };
+        redrawn.resize(count, false);
+        judged.resize(count, false);
+        let parts = Parts { train: together, clean, test, redrawn, wrong: vec![true; count], judged };
         let whole = HyperCleaning { batch: 0, ..self.clone() }.problem(parts, context.dtype)?;
         let Retraining { step, steps, seed, executor, signal } = training;
         let lambda = Trust { examples };
         let trained = whole.train(&lambda).step(step).steps(steps).seed(seed).executor(executor).stop_signal(signal);
-        trained
-            .run()?
-            .measures
-            .get("test accuracy")
-            .copied()
-            .ok_or_else(|| Error::Problem { reason: "the classifier has no test accuracy".into() })
+        let measures = trained.run()?.measures;
+        let number = |name: &str| measures.get(name).copied().unwrap_or(f64::NAN);
+        Ok((number("test accuracy"), number(CEILING)))
     }
 }
 
