@@ -469,7 +469,7 @@ fn a_checkpoint_of_another_run_is_refused_and_the_difference_named() {
     run(1.0).unwrap();
     match run(2.0) {
         Err(Error::Checkpoint(error @ CheckpointError::Foreign { .. })) => {
-            assert!(error.to_string().contains("other contents"), "{error}")
+            assert!(error.to_string().contains("different contents"), "{error}")
         }
         other => panic!("{other:?}"),
     }
