@@ -377,7 +377,7 @@ fn episodes_that_cannot_be_drawn_are_refused_with_the_name_of_the_class() {
     };
     let said = refused("all", Shots { query: 5, ..SHOTS });
     assert!(
-        said.starts_with("class 'class 0' of 'all' has 6 rows, but an episode takes 2 + 5 different ones"),
+        said.starts_with("class 'class 0' of 'all' has 6 rows, but an episode needs 2 + 5 different rows"),
         "{said}"
     );
     assert!(refused("all", Shots { ways: 12, ..SHOTS }).contains("12 ways was asked for, but 'all' has 11 classes"));

@@ -377,7 +377,7 @@ fn a_run_falls_back_on_the_checkpoint_before_a_damaged_one_and_says_so() {
         let outcome = resume(&scratch, &problem).unwrap();
         assert_eq!(essence(&outcome), essence(&alone));
         assert_eq!(outcome.notes.len(), 1, "{:?}", outcome.notes);
-        assert!(outcome.notes[0].contains("checkpoint-0000000006") && outcome.notes[0].contains("before it"));
+        assert!(outcome.notes[0].contains("checkpoint-0000000006") && outcome.notes[0].contains("the previous one"));
         // The refused file is still there under another name.
         let aside = scratch.0.join("checkpoint-0000000006.bilevel.refused");
         assert_eq!(std::fs::read(aside).unwrap(), bad);
@@ -451,7 +451,7 @@ fn a_checkpoint_of_another_run_is_refused_and_the_difference_named() {
         (driver(&problem, adjoint()).seed(12), "seed"),
         (driver(&problem, adjoint()).cold(true), "cold"),
         (driver(&other(1.0, DType::F64), adjoint()), "λ has the leaves"),
-        (driver(&other(1.0, DType::F32), adjoint()), "computes in"),
+        (driver(&other(1.0, DType::F32), adjoint()), "it uses"),
     ];
     for (driver, word) in cases {
         match driver.iterations(10).checkpoints(settings()).run() {
@@ -469,7 +469,7 @@ fn a_checkpoint_of_another_run_is_refused_and_the_difference_named() {
     run(1.0).unwrap();
     match run(2.0) {
         Err(Error::Checkpoint(error @ CheckpointError::Foreign { .. })) => {
-            assert!(error.to_string().contains("other contents"), "{error}")
+            assert!(error.to_string().contains("different contents"), "{error}")
         }
         other => panic!("{other:?}"),
     }

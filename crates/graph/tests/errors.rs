@@ -276,7 +276,7 @@ fn programs_refuse_names_given_twice_and_carries_that_do_not_fit() {
     assert!(reason(Program::builder(&g).carry(x.sin(), x)).contains("only a program input"));
     assert!(reason(Program::builder(&g).carry(x, x.sin()).carry(x, x.cos())).contains("carried already"));
     let program = Program::builder(&g).output("a", x).build().unwrap();
-    assert!(program.input("w").unwrap_err().to_string().contains("'w'; known names: x"));
+    assert!(program.input("w").unwrap_err().to_string().contains("'w'; the names are: x"));
     assert!(program.output("w").is_err() && program.input("x").is_ok());
 }
 
