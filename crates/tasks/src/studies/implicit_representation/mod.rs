@@ -106,7 +106,7 @@ fn experiments(plan: &Plan) -> [Experiment; 2] {
         matching: plan.choose(300, 2000),
         // Sines have ω times their operands as phases, and would see them rounded.
         precision: Precision::Full,
-        // Where training is about to become chaotic, a single hypergradient can be a thousand times as large as the others.
+        // Where training is about to become chaotic, a single hypergradient can be far larger than all others.
         clip: plan.choose(0.0, 1.0),
     };
     let small = ImplicitRepresentation {
