@@ -122,6 +122,10 @@ impl HyperCleaningTable {
         let (penalty, growth) = (0.3, 0.0);
         let f2sa = F2sa { step: step * 0.25, steps, penalty, growth };
         all.push(("f2sa, σ = 0.3".into(), run(Some(f2sa.into()), "f2sa")?));
+        // λ that moves for long comes to fit the clean digits rather than to tell wrong labels from right ones.
+        let mut early = run(Some(f2sa.into()), "f2sa")?;
+        early.outer.iterations /= 4;
+        all.push(("f2sa, σ = 0.3, stopped early".into(), early));
         // Its second set of parameters takes one step per outer iteration: many short iterations, at a lower rate.
         let v_pbgd = VPbgd { step: step * 0.5, steps: (steps / 10).max(1), penalty: 1.0 };
         let mut short = run(Some(v_pbgd.into()), "v-pbgd")?;

@@ -200,7 +200,11 @@ impl Study for Ijcnn1 {
                 Some(_) if plan.quick => Verdict::NotClaimed,
                 Some(_) => Verdict::when(
                     beyond.is_empty(),
-                    format!("another order: ends above {} within this budget, best rates for each", beyond.join(", ")),
+                    format!(
+                        "another order: ends above {} within this budget, in which the descent of λ is the limit and not the \
+                         variance that it would remove",
+                        beyond.join(", ")
+                    ),
                 ),
             };
             let setting = format!("γ = {}, rate {}", best.step, best.rate);

@@ -77,6 +77,8 @@ impl Task for MlpL2 {
         Defaults {
             inner: InnerLoop { step: 0.1, steps: 20, temperature: 1e-8, curvature: 10.0 },
             iterations: 200,
+            // At a constant rate Adam keeps moving a million penalties long after they fit.
+            cosine: true,
             dtype: DType::F32,
             ..Defaults::default()
         }
