@@ -529,7 +529,7 @@ fn a_run_goes_on_only_with_the_losses_bounds_and_schedules_it_began_with() {
     type Change = (f64, f64, &'static dyn Fn(Driver) -> Driver, &'static str);
     let changes: [Change; 5] = [
         (2.0, 3.0, &|d| d, "the losses differ"),
-        (1.0, 2.0, &|d| d, "other bounds"),
+        (1.0, 2.0, &|d| d, "different bounds"),
         (1.0, 3.0, &|d| d.rate(0.2), "the schedule is"),
         (1.0, 3.0, &|d| d.inner_schedule(Schedule::constant(0.5)), "the inner schedule is"),
         (1.0, 3.0, &|d| d.clip_norm(1.0), "the clip is"),

@@ -52,8 +52,8 @@ fn a_leaf_that_a_program_does_not_have_is_an_error_and_lets_no_other_take_its_pl
     assert!(routine.bind("z", &two).unwrap_err().to_string().contains("leaf 0 of z is not an input of this program"));
     assert!(said(routine.inputs("z")).contains("leaf 0 of z is not an input"));
     assert!(said(routine.zeroed("z")).contains("leaf 0 of z is not an input"));
-    assert!(said(routine.outputs("out")).contains("leaf 0 of out is no output"));
-    assert!(routine.bind_outputs("out", &two).unwrap_err().to_string().contains("leaf 0 of out is no output"));
+    assert!(said(routine.outputs("out")).contains("leaf 0 of out is not an output"));
+    assert!(routine.bind_outputs("out", &two).unwrap_err().to_string().contains("leaf 0 of out is not an output"));
     // Nothing took the place of z, and θ is as it was.
     assert!(routine.run(0..1).unwrap_err().to_string().contains("z.1"));
     assert_eq!(state.theta.numbers().unwrap(), [1.0, 1.0, 2.0, 2.0]);

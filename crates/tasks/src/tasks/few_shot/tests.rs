@@ -257,7 +257,7 @@ fn minibatches_are_drawn_from_the_images_of_their_own_task() {
 fn tasks_that_the_images_cannot_make_are_refused_in_one_sentence() {
     let refused = |task: FewShot| task.build(&Context::default()).err().unwrap().to_string();
     let few = refused(FewShot { shots: 15, queries: 6, ..FewShot::default() });
-    assert!(few.contains("has 20 rows, but an episode takes 15 + 6 different ones of each class"), "{few}");
+    assert!(few.contains("has 20 rows, but an episode needs 15 + 6 different rows of each class"), "{few}");
     let ways = refused(FewShot { ways: 61, ..FewShot::default() });
     assert!(ways.contains("an episode of 61 ways was asked for, but 'learn' has 60 classes"), "{ways}");
     for dataset in [ImageSet::TinyImagenet, ImageSet::MiniImagenet, ImageSet::TieredImagenet] {
@@ -377,7 +377,7 @@ fn photographs_in_folders_make_tasks_in_colour() {
     assert_eq!(parts.learn.images.shape(), [24, 3, 64, 64]);
     task.build(&context).unwrap();
     let many = FewShot { shots: 4, ..task.clone() }.build(&context).err().unwrap().to_string();
-    assert!(many.contains("has 4 rows, but an episode takes 4 + 1"), "{many}");
+    assert!(many.contains("has 4 rows, but an episode needs 4 + 1"), "{many}");
     std::fs::write(root.join("tiny-imagenet/n000/broken.png"), b"not a picture").unwrap();
     let broken = task.build(&context).err().unwrap().to_string();
     assert!(broken.contains("broken.png"), "{broken}");

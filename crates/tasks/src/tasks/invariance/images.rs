@@ -2,13 +2,13 @@
 
 use super::{Dataset, Transformation};
 use crate::digits::Digits;
+use crate::kept::Kept;
 use crate::task::Context;
 use bilevel::graph::random::fill_uniform_f64;
 use bilevel::{Array, Error, Key, Result};
 use bilevel_data::datasets::mnist;
 use std::f64::consts::{LN_2, PI};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Grey images with labels.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,18 +110,14 @@ struct Whole {
 }
 
 impl Whole {
-    /// A study asks for the same images many times, one after the other, and reading them takes longer than some of its runs:
-    /// those asked for last are kept.
+    /// A study asks for the same images many times in a row, and reading them takes longer than some of its runs.
     fn of(dataset: Dataset, transformation: Transformation, context: &Context) -> Result<Arc<Self>> {
-        type Last = Option<((Dataset, Transformation, Option<PathBuf>), Arc<Whole>)>;
-        static LAST: Mutex<Last> = Mutex::new(None);
-        let asked = (dataset, transformation, context.data.clone());
-        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, whole)) = &*last
-            && *known == asked
-        {
-            return Ok(whole.clone());
-        }
+        static LAST: Kept<Whole> = Kept::new(1);
+        let name = format!("{dataset:?} {transformation:?} {:?}", context.data);
+        LAST.get(name, || Whole::read(dataset, transformation, context))
+    }
+
+    fn read(dataset: Dataset, transformation: Transformation, context: &Context) -> Result<Self> {
         let (train, test) = match dataset {
             Dataset::Digits => {
                 let digits = Digits::all();
@@ -134,10 +130,7 @@ impl Whole {
                 (Images::square(train)?, Images::square(test)?)
             }
         };
-        let whole = Whole { train: train.transformed(transformation, 0), test: test.transformed(transformation, 1) };
-        let whole = Arc::new(whole);
-        *last = Some((asked, whole.clone()));
-        Ok(whole)
+        Ok(Whole { train: train.transformed(transformation, 0), test: test.transformed(transformation, 1) })
     }
 }
 
