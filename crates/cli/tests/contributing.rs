@@ -103,8 +103,9 @@ fn task() -> String {
 }
 
 /// What the commands of the steps write.
-const STORED: [&str; 5] = [
+const STORED: [&str; 6] = [
     "README.md",
+    "crates/tasks/data/peak.tsv",
     "crates/cli/schema.json",
     "crates/cli/tests/golden/list.txt",
     "crates/cli/tests/golden/reproduce-studies.txt",
@@ -200,6 +201,9 @@ fn what_is_added_by_the_steps_works_and_touches_no_other_file() {
         assert!(command.status().unwrap().success(), "{line}");
     };
     run("cargo test --release -p bilevel -p bilevel-models -p bilevel-tasks -p bilevel-data --lib added_");
+    let peak = "UPDATE_GOLDEN=1 cargo test --release -p bilevel --test peak";
+    assert!(steps("## How to add an estimator").contains(peak));
+    run(peak);
     let estimator = steps("## How to add an estimator").replace("\n   ", " ");
     let written = estimator.split('`').find(|code| code.starts_with("UPDATE_GOLDEN=1 ")).unwrap().to_string();
     run(&format!("{written} --test reproduce"));
