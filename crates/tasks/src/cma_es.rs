@@ -39,7 +39,7 @@ pub struct CmaEs {
 }
 
 impl CmaEs {
-    /// A search around a point, with steps of about σ in every direction and so many points to a generation, at least 4.
+    /// A search around a point, with steps of about σ in every direction and this many points per generation, at least 4.
     pub fn new(mean: Vec<f64>, sigma: f64, population: usize, seed: u64) -> Self {
         let (n, population) = (mean.len(), population.max(4));
         let half = population / 2;

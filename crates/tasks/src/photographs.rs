@@ -1,6 +1,6 @@
 //! Labelled pictures for tasks: the embedded digits, and photographs from the data folder, a few of each class.
 
-use crate::digits::{CLASSES, Digits};
+use crate::digits::{CLASSES, Digits, share_right};
 use crate::kept::Kept;
 use bilevel::{Array, DType, Error, Key, Result, Scope, Tensor};
 use bilevel_data::prepare::{Normalisation, shuffled};
@@ -232,7 +232,7 @@ fn at_most(limit: usize, count: usize) -> usize {
     if limit == 0 { count } else { limit.min(count) }
 }
 
-/// The rows of the first so many pictures of each class; 0 is all.
+/// The rows of the first pictures of each class, this many; 0 is all.
 fn first_of_each(set: &LabelledImages, limit: usize) -> Vec<usize> {
     let mut seen = vec![0; set.classes.len()];
     let mut keep = |row: &usize| {
@@ -269,7 +269,6 @@ pub(crate) fn batch_of(s: &Scope, part: &str, batch: usize) -> (Tensor, Tensor) 
 
 /// The share of a part that is classified wrongly, in percent.
 pub(crate) fn error(s: &Scope, part: &str, logits: impl Fn(Tensor) -> Tensor) -> Tensor {
-    let guess = logits(s.data(&format!("{part} x"))).argmax(1).convert(s.dtype());
-    let label = s.data(&format!("{part} y")).convert(s.dtype());
-    (guess - label).abs().greater(0.5).convert(s.dtype()).mean_all() * 100.0
+    let right = share_right(logits(s.data(&format!("{part} x"))), s.data(&format!("{part} y")));
+    (1.0 - right) * 100.0
 }

@@ -6,7 +6,7 @@ use bilevel_tasks::advise::{Advice, Measured, Question, Situation, Suite, advise
 
 /// Advice is right where the error of the method it names is within this factor of the best that can be afforded.
 const FACTOR: f64 = 3.0;
-/// A method can be afforded where it costs at most so many times as much as the training itself.
+/// A method can be afforded where it costs at most this many times as much as the training itself.
 const AFFORDABLE: f64 = 10.0;
 
 fn advised(suite: &Suite, problem: &truth::TruthProblem, registry: &Registry) -> Advice {

@@ -260,7 +260,7 @@ fn hyper_cleaning_has_both_iterates_of_every_method_it_runs_and_a_classifier_tra
             assert!(row(study, method, "trained anew on digits kept and clean", "test accuracy").ours.is_some());
         }
     }
-    // Half of the labels are drawn anew; whoever keeps all digits has an F1 of 2/3.
+    // Half of the labels are drawn again; whoever keeps all digits has an F1 of 2/3.
     let kept = row("hyper-cleaning", "amigo-cg", "last iterate", "F1 of digits kept").ours.unwrap();
     assert!(kept > 0.8, "{kept}");
 }

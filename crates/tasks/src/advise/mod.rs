@@ -32,7 +32,7 @@ const KIND: f64 = 2.0;
 const MAGNITUDE: f64 = 0.3;
 /// Forward mode costs this for each hyperparameter and step.
 const FORWARD: f64 = 3.0;
-/// A loop that forgets its start so many times e-fold has arrived.
+/// A loop has arrived when what is left of its start has fallen by this many powers of e.
 const ARRIVED: f64 = 3.0;
 /// More inner steps than this for one hypergradient are not advised.
 const MOST_STEPS: f64 = 1000.0;

@@ -1,4 +1,4 @@
-//! Data cleaning on MNIST (Dagréou et al., NeurIPS 2022): 20 000 training digits of which a share has labels drawn anew, 5000 clean ones, a
+//! Data cleaning on MNIST (Dagréou et al., NeurIPS 2022): 20 000 training digits of which a share has labels drawn again, 5000 clean ones, a
 //! linear classifier with a penalty of 0.2·‖θ‖², and minibatches of 64 in both losses.
 //!
 //! Published are curves of the test error and no numbers, so what a row is held against is a classifier that trusts every label
@@ -71,7 +71,7 @@ impl Study for DataCleaning {
     }
 
     fn title(&self) -> &str {
-        "Beyond the paper: digits with 50, 70 and 90 % of their labels drawn anew, in minibatches"
+        "Beyond the paper: digits with 50, 70 and 90 % of their labels drawn again, in minibatches"
     }
 
     fn items(&self, plan: &Plan) -> Result<Vec<Item>> {

@@ -20,7 +20,7 @@ pub(super) enum Seeds {
 }
 
 impl Seeds {
-    /// The seeds of a row, where all of them are so many.
+    /// The seeds of a row, given the number of seeds of the study.
     pub fn range(self, first: u64, all: u64) -> std::ops::Range<u64> {
         first..first + if self == Seeds::All { all } else { 1 }
     }
@@ -42,7 +42,7 @@ pub(super) fn safe_cg(step: f64, regularisation: f64, iterations: usize) -> AnyM
     IftCg { step, steps: STEPS, regularisation, iterations, curvature, ..IftCg::default() }.into()
 }
 
-/// RMD through so many steps.
+/// RMD through this many steps.
 pub(super) fn rmd(step: f64, steps: usize) -> AnyMethod {
     Rmd { step, steps, ..Rmd::default() }.into()
 }

@@ -1,4 +1,4 @@
-//! Hyper-cleaning on MNIST: a weight for each of 5000 training digits, half of them with labels drawn anew, by every method.
+//! Hyper-cleaning on MNIST: a weight for each of 5000 training digits, half of them with labels drawn again, by every method.
 //!
 //! Published elsewhere (Shen and Chen, "On penalty-based bilevel gradient descent method", ICML 2023) are the test accuracy and an F1.
 //! As the numbers have it, that F1 is of the digits kept against those whose labels were not redrawn: of the redrawn labels no linear

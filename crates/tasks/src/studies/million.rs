@@ -31,7 +31,7 @@ fn iterations(plan: &Plan) -> u32 {
     plan.choose(60, 2000)
 }
 
-/// Means of the outer loss over so many iterations, one window after the other.
+/// Means of the outer loss over this many iterations, one window after the other.
 fn windows(run: &FinishedRun) -> Vec<f64> {
     let losses: Vec<f64> = run.history.rows.iter().filter_map(|row| row.outer_loss).collect();
     losses.chunks(LAST).map(|window| window.iter().sum::<f64>() / window.len() as f64).collect()

@@ -8,7 +8,7 @@ use crate::{Findings, Finished, FinishedRun, Plan, Row, Series, Verdict, figure}
 use bilevel::Result;
 use bilevel_report::{Axis, Column, Curve, Plot, Section, Table};
 
-/// Within so many points of a published accuracy it counts as the same.
+/// Within this many points of a published accuracy it counts as the same.
 const NEAR: f64 = 1.0;
 /// A loss above this is off the plot: guessing among 20 classes has a loss of 3.
 const WORST: f64 = 10.0;

@@ -2,7 +2,7 @@
 //! weights and its weights without their order, MAML, FO-MAML, and HPO-SGLD with and without the paper's extra term ‖λ
 //! − sg(θ*)‖².
 //!
-//! Two families, each judged by the PSNR of signals that nothing was learned from, after so many steps of plain
+//! Two families, each judged by the PSNR of signals that nothing was learned from, after this many steps of plain
 //! descent:
 //!
 //!   1. images: pets at 64 × 64 pixels, SIREN of five layers of 256 with ω = 60, two inner steps of 0.01;

@@ -32,7 +32,7 @@ pub(super) enum Origin {
     Learned(Weights),
     /// At the same numbers in another order within every leaf.
     Shuffled(Weights),
-    /// At a network trained for so many steps to have the same outputs.
+    /// At a network trained for this many steps to have the same outputs.
     Matched(Weights, usize),
 }
 

@@ -58,8 +58,8 @@ pub(super) const NON_INVARIANT: &str = "Non-invariant";
 pub(super) const DIRECT: &str = "Direct term alone";
 pub(super) const HPO_SGLD: &str = "HPO-SGLD";
 
-/// About ten minutes of an H200 in all. The paper has up to 2000 outer iterations; what 600 leave to be learned of θ, training
-/// afresh with the ranges found makes up for.
+/// About ten minutes of an H200 in all. The paper has up to 2000 outer iterations; retraining with the ranges
+/// found makes up for the shorter training of θ.
 pub(super) const ENTRIES: [Entry; 9] = {
     [
         Entry {
@@ -147,7 +147,7 @@ impl Entry {
     }
 }
 
-/// A network trained afresh on all training images, validation images among them, with views of these ranges and a step that
+/// A network retrained on all training images, validation images among them, with views of these ranges and a step that
 /// falls to 0.
 pub(super) fn retrained(plan: &Plan, transformation: Transformation, seed: u64, ranges: &[f64]) -> Result<Config> {
     let ranges: Vec<String> = ranges.iter().map(|range| range.to_string()).collect();

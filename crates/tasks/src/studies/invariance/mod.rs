@@ -1,7 +1,7 @@
 //! Invariance learning (the paper's table of transformed MNIST): does a network find out what its images may undergo?
 //!
 //! Beside the paper's rows: ranges that are known, the direct term of the hypergradient alone, other hypergradients, and networks
-//! trained afresh on all images with the ranges that were found.
+//! retrained on all images with the ranges that were found.
 
 mod entries;
 
@@ -16,7 +16,7 @@ use entries::{DIRECT, ENTRIES, Entry, HPO_SGLD, NON_INVARIANT, SETS, retrained};
 const NAME: &str = "invariance";
 /// The rotation among the generators.
 const ROTATION: usize = 2;
-/// Whose ranges a network is trained afresh with.
+/// Whose ranges a network is retrained with.
 const RETRAINED: [&str; 2] = [DIRECT, HPO_SGLD];
 /// How far from the paper a network that is not invariant may be, and how far the best method from the paper's, in points.
 const NEAR: [f64; 2] = [0.5, 0.7];
@@ -103,7 +103,7 @@ impl Study for InvarianceTable {
             for name in RETRAINED {
                 let seeds = ENTRIES.iter().find(|entry| entry.name == name).map_or(0, |entry| entry.seeds(plan));
                 let runs = finished(done, |seed| afresh(set, name, seed), seeds);
-                let row = accuracy_row(&format!("{name}, trained afresh"), set, &runs);
+                let row = accuracy_row(&format!("{name}, retrained"), set, &runs);
                 best = better(best, &row);
                 rows.push(row);
             }

@@ -35,7 +35,7 @@ pub(super) struct Entry {
     pub by: Settings,
     pub rate: f64,
     pub seeds: Seeds,
-    /// Whether to train afresh with the λ found.
+    /// Whether to retrain with the λ found.
     pub retrain: bool,
     pub paper: Printed,
     /// The reference's test error.

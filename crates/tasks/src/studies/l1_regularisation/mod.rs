@@ -3,7 +3,7 @@
 //!
 //! A million penalties chosen by a hundred pictures can fit these pictures. So every row has its error on the validation pictures, by
 //! which λ was chosen, beside that on the test pictures, which nobody has seen, and there are rows with no penalty, with one that
-//! all weights share, with the validation pictures used for training instead, with λ found and the network trained afresh from the
+//! all weights share, with the validation pictures used for training instead, with λ found and the network retrained from the
 //! warm-up, with fewer penalties, and with more validation pictures.
 //!
 //! The budget of the full study is about five minutes on one GPU. So the long table is of EfficientNet-Lite0 at 128 × 128 pixels, the

@@ -14,7 +14,7 @@ const TOLERANCE: f64 = 1.5;
 /// pictures of its own.
 const NEAR: f64 = 3.0;
 
-/// A run whose network ends so many points above plain training has ruined it.
+/// A run whose network ends this many points above plain training has ruined it.
 const COLLAPSE: f64 = 8.0;
 
 /// All that came out on one set of pictures.
@@ -134,7 +134,7 @@ fn row(found: &Found, method: &str, setting: &str, metric: &str, errors: &[Error
     if errors.len() > 1 { row.over(spread.sd, spread.count as u32) } else { row }
 }
 
-/// The rows of an entry: at the end of its runs, where the second validation set would have stopped them, and after training afresh.
+/// The rows of an entry: at the end of its runs, where the second validation set would have stopped them, and after retraining.
 fn of_entry(found: &Found, constant: &[Errors], entry: &Entry, runs: &[Learned]) -> Vec<Row> {
     let errors = Found::errors(runs);
     let mean = |pick: fn(&Learned) -> Option<f64>| Spread::of(&runs.iter().filter_map(pick).collect::<Vec<_>>()).mean;
@@ -160,7 +160,7 @@ fn of_entry(found: &Found, constant: &[Errors], entry: &Entry, runs: &[Learned])
     }
     if entry.retrain {
         let retrained: Vec<Errors> = runs.iter().filter_map(|run| run.retrained).collect();
-        let setting = format!("{}, trained afresh with λ", entry.setting);
+        let setting = format!("{}, retrained with λ", entry.setting);
         rows.extend(METRICS.map(|(metric, pick)| row(found, entry.method, &setting, metric, &retrained, pick)));
     }
     rows.retain(|row| row.ours.is_some() || row.verdict != Verdict::NotClaimed);

@@ -104,7 +104,7 @@ pub(super) fn sections(scale: &Scale, found: &Found) -> Vec<Section> {
 /// Errors on all parts, one line for each row that was learned.
 fn side_by_side(found: &Found) -> Table {
     let numbers =
-        ["training", "validation", "second validation", "test", "test, trained afresh", "λ = 0, %", "held at 0, %"];
+        ["training", "validation", "second validation", "test", "test, retrained", "λ = 0, %", "held at 0, %"];
     let columns = [Column::text("method"), Column::text("setting")].into_iter();
     let columns = columns.chain(numbers.map(Column::numeric)).chain([Column::numeric("ms per iteration")]);
     let mut rows = vec![];

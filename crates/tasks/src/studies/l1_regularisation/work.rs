@@ -134,7 +134,7 @@ pub(super) struct Learning {
     pub iterations: u32,
     /// How often errors are looked at on the way.
     pub looks: u32,
-    /// Whether to train afresh from the warm-up with λ as it was found, on training pictures alone.
+    /// Whether to retrain from the warm-up with λ as it was found, on training pictures alone.
     pub retrain: bool,
 }
 
@@ -145,7 +145,7 @@ pub(super) struct Learned {
     pub errors: Option<Errors>,
     /// On the way, by iteration.
     pub way: Vec<(u32, Errors)>,
-    /// After training afresh with λ.
+    /// After retraining with λ.
     pub retrained: Option<Errors>,
     /// Iterations done.
     pub iterations: u32,

@@ -8,7 +8,7 @@ use bilevel::{Adam, AnyMethod, Fmd, HpoSgld, InnerOptimizer};
 
 /// Both rates of the paper.
 const RATE: f64 = 0.01;
-/// The outer rate where λ is learned on trainings that start afresh, of which there are few.
+/// The outer rate where λ is learned on trainings that start from scratch, of which there are few.
 const COLD_RATE: f64 = 0.1;
 /// Inner steps of these.
 pub(super) const COLD_STEPS: usize = 100;
@@ -29,7 +29,7 @@ pub(super) struct Entry {
     pub rate: f64,
     pub cold: bool,
     pub seeds: Seeds,
-    /// Whether to train afresh with the λ found.
+    /// Whether to retrain with the λ found.
     pub retrain: bool,
     pub paper: Option<f64>,
     pub reference: Option<f64>,

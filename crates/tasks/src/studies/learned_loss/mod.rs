@@ -1,8 +1,8 @@
 //! A learned loss: the paper's table, with what λ starts from as a row of its own, TaylorGLO's search, and every λ found used to train a
-//! network afresh.
+//! network from scratch.
 //!
 //! A method learns λ while its network is trained. Its row has the error of that network, which was trained with a loss that changed on
-//! the way, beside that of cross entropy after as many steps; a second row has the error of a network trained afresh with the loss found.
+//! the way, beside that of cross entropy after as many steps; a second row has the error of a network retrained with the loss found.
 //!
 //! The budget of the full study, on one GPU with AlexNet and CIFAR-10: cross entropy, HPO-SGLD, IFT-CG and the Langevin adjoint over three
 //! seeds with [`Scale::long`] outer iterations of ten steps, all others over one seed with [`Scale::short`]; trainings with a loss that
@@ -35,7 +35,7 @@ pub(crate) struct Scale {
     long: u32,
     /// Outer iterations of all others.
     short: u32,
-    /// Outer iterations in which the network starts afresh and is trained for longer.
+    /// Outer iterations in which the network starts from scratch and is trained for longer.
     cold: u32,
     /// Steps of a training with a loss that was found.
     retrained: usize,
@@ -87,7 +87,7 @@ pub(crate) enum Fixed {
     Expansion,
     /// Brier's.
     Brier,
-    /// Cross entropy with a step so many times as large: a steeper loss is a larger step, so this is what λ has to beat.
+    /// Cross entropy with a step this many times as large: a steeper loss is a larger step, so this is what λ has to beat.
     Step(u32),
     /// Cross entropy on nearly all pictures, the validation pictures among them.
     Both,

@@ -13,7 +13,7 @@ use bilevel_report::{Column, Section, Table};
 /// A gain over cross entropy that differs from the paper's by less is the same, in points.
 const TOLERANCE: f64 = 1.5;
 
-/// A run whose network ends so many points above training with the first loss has ruined it.
+/// A run whose network ends this many points above training with the first loss has ruined it.
 const COLLAPSE: f64 = 8.0;
 
 /// The looks of a training: steps done, and scores.
@@ -37,7 +37,7 @@ pub(super) fn large(pictures: SmallPictures) -> Row {
     row.paper(17.20).verdict(Verdict::NotRun(why.into()))
 }
 
-/// The scores of trainings after so many steps.
+/// The scores of trainings after this many steps.
 fn after(trainings: &[Looks], steps: usize) -> Vec<Scores> {
     let at = |looks: &Looks| looks.iter().find(|(done, _)| *done == steps).map(|(_, scores)| *scores);
     trainings.iter().filter_map(at).collect()
@@ -105,7 +105,7 @@ pub(super) fn findings(scale: &Scale, plan: &Plan, done: &Finished) -> Result<Fi
         let label = afresh(&entry_label(&entry, plan.seed));
         if done.get(&label).is_some() {
             let looks: Looks = done.measured(&label)?;
-            let setting = format!("{}, {last} steps afresh with λ", entry.setting);
+            let setting = format!("{}, retrained with λ for {last} steps", entry.setting);
             let kept = rows(entry.method, &setting, &after(&[looks], last), last as f64);
             all.extend(kept.into_iter().map(|row| lost(row, last)));
         }
@@ -128,7 +128,7 @@ pub(super) fn findings(scale: &Scale, plan: &Plan, done: &Finished) -> Result<Fi
     Ok(findings)
 }
 
-/// A training that has no scores after so many steps was given up before.
+/// A training that has no scores after this many steps was given up before.
 fn lost(row: Row, steps: usize) -> Row {
     match row.ours {
         Some(_) => row,
@@ -144,7 +144,7 @@ fn of_entry(entry: &Entry, runs: &[Learned], entropy: &[Scores], collapse: Optio
     let lost: Vec<&str> = runs.iter().filter_map(|run| run.diverged.as_deref()).collect();
     let verdict = match (lost.first(), entry.cold) {
         (Some(why), _) => Verdict::NotReproduced(format!("{} of {} runs {why}", lost.len(), runs.len())),
-        // Its network has always just begun; what its λ is worth is in the row that trains afresh.
+        // Its network has always just begun; what its λ is worth is in the row of the retrained network.
         (None, true) => Verdict::NotClaimed,
         (None, false) => match (gain(entropy, test.ours, paper), collapse) {
             (Verdict::NotReproduced(why), Some(collapse)) => Verdict::NotReproduced(format!("{why}; it {collapse}")),
@@ -204,13 +204,13 @@ fn sentences(rows: &[Row], last: usize) -> Vec<String> {
     if let Some((error, row)) = tuned.filter_map(|row| Some((row.ours?, row))).min_by(|a, b| a.0.total_cmp(&b.0)) {
         said.push(format!("With one number tuned, its step, it comes to {error:.1} % ({}).", row.method));
     }
-    let afresh = tests().filter(|row| row.setting.contains("afresh")).filter_map(|row| Some((row.ours?, row)));
-    if let Some((error, row)) = afresh.clone().min_by(|a, b| a.0.total_cmp(&b.0)) {
-        let better = afresh.clone().filter(|(error, _)| *error < entropy).count();
+    let retrained = tests().filter(|row| row.setting.contains("retrained")).filter_map(|row| Some((row.ours?, row)));
+    if let Some((error, row)) = retrained.clone().min_by(|a, b| a.0.total_cmp(&b.0)) {
+        let better = retrained.clone().filter(|(error, _)| *error < entropy).count();
         said.push(format!(
-            "Of {} losses that were found, {better} do better when a network is trained afresh with them; the best is that of {} \
+            "Of {} losses that were found, {better} do better when a network is retrained with them; the best is that of {} \
              ({}), with {error:.1} %.",
-            afresh.count(),
+            retrained.count(),
             row.method,
             row.setting
         ));
@@ -240,8 +240,8 @@ fn sections(
     let text = format!(
         "A network is trained with a polynomial in its probabilities whose eight coefficients λ are learned meanwhile by the cross \
          entropy of validation pictures, {STEPS} steps to an outer iteration, {} outer iterations for the rows over {} seeds and {} for \
-         the others; where the network starts afresh in every iteration there are {} iterations of {COLD_STEPS} steps. With the λ found a \
-         network is then trained afresh. Errors are held against cross entropy after as many steps.",
+         the others; where the network starts from scratch in every iteration there are {} iterations of {COLD_STEPS} steps. With the λ found a \
+         network is then retrained. Errors are held against cross entropy after as many steps.",
         scale.long, scale.seeds, scale.short, scale.cold
     );
     let columns = vec![

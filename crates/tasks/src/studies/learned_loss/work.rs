@@ -58,7 +58,7 @@ impl Setup {
     }
 }
 
-/// A network trained afresh with a loss that stays as it is.
+/// A network retrained with a loss that stays as it is.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Training {
     pub setup: Setup,
@@ -109,7 +109,7 @@ pub(super) struct Learning {
     pub optimizer: Settings,
     pub rate: f64,
     pub iterations: u32,
-    /// The network starts afresh in every iteration.
+    /// The network starts from scratch in every iteration.
     pub cold: bool,
     /// How often scores are looked at.
     pub looks: u32,

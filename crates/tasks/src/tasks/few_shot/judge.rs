@@ -77,7 +77,7 @@ impl Judgement {
         there.map(|bin| (bin.confidence / bin.count, bin.right / bin.count)).collect()
     }
 
-    /// With more tasks, from the numbers of the measures below for so many.
+    /// With more tasks, from the numbers of the measures below for this many.
     pub(super) fn add(&mut self, tasks: usize, numbers: &[f64]) {
         self.tasks += tasks;
         self.bins.resize(BINS, Bin::default());

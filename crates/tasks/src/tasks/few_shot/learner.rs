@@ -303,7 +303,7 @@ impl Batch {
         log_p.argmax(2).equal(labels).convert(s.dtype()).mean([1])
     }
 
-    /// The mean accuracy after so many plain steps of this size from λ: training that a measure can look into.
+    /// The mean accuracy after this many plain steps of this size from λ: training that a measure can look into.
     pub fn accuracy_after(&self, s: &Scope, lambda: &Learned<Tensor>, (step, steps): (f64, usize)) -> Tensor {
         let mut theta = self.start(s, lambda);
         for _ in 0..steps {

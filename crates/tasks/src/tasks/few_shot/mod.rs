@@ -68,7 +68,7 @@ pub struct FewShot {
     pub dataset: ImageSet,
     /// of omniglot: tasks from 1200 characters at random, or from the 30 background alphabets
     pub split: Split,
-    /// at most so many classes to learn from and as many to test on; 0 is all
+    /// at most this many classes to learn from and as many to test on; 0 is all
     pub classes: usize,
     /// images turned by quarters of a circle are further classes to learn from
     pub rotations: bool,
@@ -80,7 +80,7 @@ pub struct FewShot {
     pub shots: usize,
     /// images of each class to be judged on
     pub queries: usize,
-    /// images of each inner step, drawn anew from those to learn from; 0 is all of them
+    /// images of each inner step, drawn again from those to learn from; 0 is all of them
     pub minibatch: usize,
     /// tasks of one outer iteration, side by side
     pub tasks: usize,

@@ -1,4 +1,4 @@
-//! Held-out signals, learned from an initialisation step by step: how well each is represented after so many steps, and
+//! Held-out signals, learned from an initialisation step by step: how well each is represented after this many steps, and
 //! what it looks like then.
 
 use super::Signal;
@@ -16,7 +16,7 @@ const JUDGED: usize = 4;
 /// Places of all scenes that a program looks at in one go.
 const PLACES: usize = 1 << 17;
 
-/// Signals after so many steps.
+/// Signals after this many steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Adapted {
     /// The steps.

@@ -2,7 +2,7 @@
 //!
 //!   θ⁰\[t\] = λ,   L_T = Σ_t E_t(θ\[t\]),   f = mean over t of E_t(θ\[t\]) + w·‖λ − sg(θ\[t\])‖²,
 //!
-//! E_t the mean squared error of signal t: over all pixels of an image, or over rays drawn afresh in every step. In f
+//! E_t the mean squared error of signal t: over all pixels of an image, or over rays drawn again in every step. In f
 //! the rays are those of views that training does not see.
 
 use super::network::Network;
@@ -41,7 +41,7 @@ pub(crate) struct Family {
 
 /// Errors below this are rounding, and have a logarithm all the same.
 const LEAST_ERROR: f64 = 1e-12;
-/// An inner loop of at most so many steps is written out in the measure on held-out images.
+/// An inner loop of at most this many steps is written out in the measure on held-out images.
 pub(super) const SHORT: usize = 4;
 
 /// −10·log₁₀ of a mean squared error, in decibels.
@@ -183,7 +183,7 @@ fn decibels(errors: Tensor) -> Tensor {
     (errors + LEAST_ERROR).log().mean_all() * (-10.0 / LN_10)
 }
 
-/// What the losses are made of: so many signals side by side, drawn from so many or all there are.
+/// What the losses are made of: this many signals side by side, drawn from some or all there are.
 #[derive(Clone)]
 struct Losses {
     task: ImplicitRepresentation,
@@ -212,7 +212,7 @@ impl Losses {
         (colours - images).square().mean([1, 2])
     }
 
-    /// Over rays of these views, drawn afresh.
+    /// Over rays of these views, drawn again.
     fn of_views(&self, s: &Scope, nets: &Network<Tensor>, scenes: Option<Tensor>, views: &Range<usize>) -> Tensor {
         let ImplicitRepresentation { rays, samples, near, far, side, views: all, .. } = self.task;
         let (tasks, pixels) = (self.tasks, side * side);

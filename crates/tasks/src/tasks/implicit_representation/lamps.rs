@@ -19,7 +19,7 @@ type Point = [f64; 3];
 const DISTANCE: f64 = 4.0;
 /// The horizontal angle of view, in radians: NeRF's own scenes have it.
 const ANGLE: f64 = 0.691_111_2;
-/// Every pixel is the mean of so many rays in each direction.
+/// Every pixel is the mean of this many rays in each direction.
 const RAYS: usize = 2;
 /// Where the light comes from.
 const LIGHT: Point = [0.485, -0.485, 0.728];
@@ -163,7 +163,7 @@ fn camera(d: &mut Draws) -> Camera {
     }
 }
 
-/// The lamp of a number with so many views of `side`² pixels.
+/// The lamp of a number with this many views of `side`² pixels.
 pub(super) fn scene(seed: u64, lamp: usize, views: usize, side: usize) -> Scene {
     let mut draws = Draws::of(seed, lamp);
     let lamp = Lamp::draw(&mut draws);

@@ -16,7 +16,7 @@ const PLACES: usize = 4096;
 const RATE: f64 = 3e-4;
 
 impl Family {
-    /// Another network, from `start`, after so many steps of Adam on the squared difference between its outputs and
+    /// Another network, from `start`, after this many steps of Adam on the squared difference between its outputs and
     /// those at λ: at all pixels of an image, or at places drawn from the cube in which a scene is. Also the mean
     /// squared difference in the end.
     pub fn matched(

@@ -21,7 +21,7 @@ pub(crate) enum Network<T> {
 const MIDDLE: f64 = 0.5;
 
 impl Network<Variable> {
-    /// The network of these settings for signals with so many colours, and the frequencies of its first layer where
+    /// The network of these settings for signals with this many colours, and the frequencies of its first layer where
     /// those are not learned.
     pub fn new(task: &ImplicitRepresentation, colours: usize) -> Result<(Self, Option<Array>)> {
         let ImplicitRepresentation { width, layers, features, frequency, .. } = *task;
@@ -58,7 +58,7 @@ impl Network<Variable> {
 }
 
 impl Network<Tensor> {
-    /// The colours of so many images at coordinates `[pixels, 2]`: `[tasks, pixels, colours]`.
+    /// The colours of this many images at coordinates `[pixels, 2]`: `[tasks, pixels, colours]`.
     pub fn colours(&self, tasks: usize, coordinates: Tensor, frequencies: Option<Tensor>) -> Tensor {
         let x = frequencies.map_or(coordinates, |frequencies| encoded(coordinates, frequencies));
         let x = x.broadcast_to([tasks, x.dim(0), x.dim(1)]);
@@ -70,7 +70,7 @@ impl Network<Tensor> {
         }
     }
 
-    /// The colours along rays of so many scenes; see [`Nerf::render_tasks`].
+    /// The colours along rays of this many scenes; see [`Nerf::render_tasks`].
     pub fn seen(&self, tasks: usize, origins: Tensor, directions: Tensor, depths: Tensor) -> Tensor {
         match self {
             Network::Nerf(nets) => nets.render_tasks(tasks, origins, directions, depths).colour,

@@ -266,7 +266,7 @@ fn folders_without_signals_and_broken_files_are_refused_in_one_sentence() {
     std::fs::remove_dir_all(data).unwrap();
 }
 
-/// A scene of so many views with one colour each, as NeRF's own are stored.
+/// A scene of this many views with one colour each, as NeRF's own are stored.
 fn write_scene(folder: &Path, description: &str, views: usize) {
     std::fs::create_dir_all(folder).unwrap();
     let mut frames = vec![];

@@ -19,6 +19,7 @@ pub(crate) use show::pictures;
 pub use views::views;
 
 use crate::LambdaLeaf;
+use crate::digits::share_right;
 use crate::task::{Context, Defaults, InnerLoop, Task};
 use bilevel::graph::nn::cross_entropy;
 use bilevel::{Array, DType, Error, Problem, Result, Scope, Tensor, Tree, Variable};
@@ -27,6 +28,7 @@ use bilevel_report::Section;
 use images::Parts;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// What λ's six numbers are the ranges of.
 pub const GENERATORS: [&str; 6] = ["x shift", "y shift", "rotation", "x scale", "y scale", "shear"];
@@ -220,8 +222,7 @@ impl Task for Invariance {
         let Parts { train, validation, test } =
             Parts::of(self.dataset, self.transformation, self.held_out, self.test, context)?;
         let (mean, deviation) = train.normalisation()?;
-        let network = Network { views: self.views, draws: self.draws, mean, deviation };
-        let network = std::sync::Arc::new(network);
+        let network = Arc::new(Network { views: self.views, draws: self.draws, mean, deviation });
         let batch = self.batch;
         let loss = {
             let network = network.clone();
@@ -265,8 +266,8 @@ impl Task for Invariance {
                 let mut right = s.graph().constant(0.0, [], s.dtype());
                 for from in (0..x.dim(0)).step_by(AT_ONCE) {
                     let to = (from + AT_ONCE).min(x.dim(0));
-                    let guess = network.logits(s, l.ranges, net, x.slice(0, from, to)).argmax(1);
-                    right = right + guess.equal(y.slice(0, from, to)).convert(s.dtype()).sum_all();
+                    let logits = network.logits(s, l.ranges, net, x.slice(0, from, to));
+                    right = right + share_right(logits, y.slice(0, from, to)) * (to - from) as f64;
                 }
                 right / x.dim(0) as f64
             })

@@ -222,7 +222,7 @@ impl L1Regularisation {
         }
     }
 
-    /// With frozen statistics, and a head that starts afresh.
+    /// With frozen statistics, and a head that starts from scratch.
     fn efficientnet(&self, config: &EfficientNetConfig, context: &Context) -> Result<EfficientNet<Variable>> {
         let model = config.build()?;
         let loaded = match self.weights_file(context, "efficientnet-lite0/efficientnet-lite0.safetensors") {

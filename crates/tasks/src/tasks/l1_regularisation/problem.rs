@@ -74,7 +74,7 @@ where
         problem.build().map(Problem::erase)
     }
 
-    /// θ after training without a penalty: at the least validation loss of at most so many steps.
+    /// θ after training without a penalty: at the least validation loss of at most this many steps.
     pub fn warmed_up(
         &self,
         (step, steps): (f64, usize),

@@ -23,7 +23,7 @@ pub enum FirstLoss {
 }
 
 impl FirstLoss {
-    /// Its coefficients for so many classes.
+    /// Its coefficients for this many classes.
     ///
     /// ```
     /// use bilevel_tasks::tasks::learned_loss::{FirstLoss, value};
