@@ -115,6 +115,9 @@ pub enum Command {
         /// full, tf32 or bf16, with --device cuda.
         #[arg(long, value_name = "P", default_value = "tf32", value_parser = |word: &str| word.parse::<Precision>())]
         precision: Precision,
+        /// With --device cuda: only plan what a hypergradient runs, which needs no GPU.
+        #[arg(long)]
+        planned: bool,
     },
     /// Compare loss, gradient and Hessian-vector product with JAX; exit status 1 above the goals.
     Agree {

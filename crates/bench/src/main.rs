@@ -99,8 +99,9 @@ fn run(command: Command) -> error::Result<bool> {
         Command::CudaCurves { size, iterations } => gpu::curves::run(&gpu::open()?, size, iterations)?,
         Command::CudaCheck { seeds } => return gpu::check::run(&gpu::open()?, seeds),
         Command::Plan { threads, reps } => plan::run(threads.count(), reps as usize)?,
-        Command::Memory { cases, device, precision, .. } if device == "cuda" => {
-            gpu::memory::run(&chosen(among(cases, &gpu::NAMES), &gpu::NAMES[..gpu::USUAL]), precision)?;
+        Command::Memory { cases, device, precision, planned, .. } if device == "cuda" => {
+            let cases = chosen(among(cases, &gpu::NAMES), &gpu::NAMES[..gpu::USUAL]);
+            if planned { gpu::memory::planned(&cases, precision)? } else { gpu::memory::run(&cases, precision)? }
         }
         Command::Memory { cases, threads, .. } => {
             memory::run(&chosen(among(cases, &cases::NAMES), &cases::NAMES), threads.count())?;

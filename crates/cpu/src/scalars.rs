@@ -216,7 +216,7 @@ impl Builder<'_> {
     /// Remembers a member's register and stores it where others read it.
     fn finish(&mut self, id: usize, register: u16) {
         self.known.insert((id, 0), register);
-        if let Some(place) = self.around.places.0[id] {
+        if let Some(place) = self.around.written_at(self.group, id) {
             let dtype = self.around.schedule.nodes[id].dtype;
             self.found.actions.push(Action::store(Transfer { register, dtype, place }));
         }

@@ -22,15 +22,21 @@ const MAX_SINK_TASKS: usize = 8;
 pub(crate) struct Surroundings<'a> {
     pub schedule: &'a Schedule,
     pub places: &'a Places,
-    /// Members written to other memory at the end of each tile, by group: (node, place). For carries updated in place.
+    /// Members written at the end of each tile, by group: (node, place). For carries updated in place, whose old values other
+    /// members may read before.
     pub copies: &'a HashMap<usize, Vec<(usize, Address)>>,
     pub isa: Isa,
 }
 
 impl Surroundings<'_> {
-    /// What this group writes to other memory at the end of each tile.
+    /// What this group writes at the end of each tile.
     pub fn copies_of(&self, group: usize) -> &[(usize, Address)] {
         self.copies.get(&group).map_or(&[], |copies| copies)
+    }
+
+    /// Where a member of a group is written as it is computed, rather than at the end of each tile.
+    pub fn written_at(&self, group: usize, node: usize) -> Option<Address> {
+        self.places.0[node].filter(|&place| !self.copies_of(group).contains(&(node, place)))
     }
 
     /// The place of a node's memory, which it must have.
@@ -331,7 +337,7 @@ impl Builder<'_> {
 
     /// Where a member's value goes: its memory if others need it, else scratch.
     fn destination(&mut self, id: usize, rows: bool) -> Place {
-        match self.around.places.0[id] {
+        match self.around.written_at(self.group, id) {
             Some(start) => {
                 let place = Place { start, advance: advance(rows), size: self.around.schedule.nodes[id].dtype.size() };
                 self.members.insert(id, Source::Memory(place));
@@ -440,7 +446,9 @@ impl Builder<'_> {
         let Operand::At { node, .. } = operand else {
             return Err(lacks("the key and the counter of a draw in memory"));
         };
-        if self.around.schedule.group_of(*node) == Some(self.group) && self.around.places.0[*node].is_none() {
+        if self.around.schedule.group_of(*node) == Some(self.group)
+            && self.around.written_at(self.group, *node).is_none()
+        {
             let source = self.member_source(*node)?;
             return Ok(self.use_source(source));
         }

@@ -26,6 +26,7 @@ mod run;
 mod source;
 mod step;
 mod storage;
+mod survey;
 mod target;
 mod workspace;
 
@@ -33,3 +34,4 @@ pub use compile::{Architecture, compile_program, compile_programs, kernel_texts}
 pub use cuda::{CopiedBytes, Cuda, DeviceInfo};
 pub use load::{Missing, found_libraries};
 pub use run::{CudaRun, PlannedBytes};
+pub use survey::planned_bytes;

@@ -2,6 +2,7 @@
 
 use crate::dnn::Dnn;
 use crate::group::{Check, steps_of};
+use crate::run::PlannedBytes;
 use crate::source::{Context, Elements, Launch, gathered, gathered_if_fine};
 use crate::step::{Span, Step, Work};
 use crate::target::CudaTarget;
@@ -95,6 +96,13 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
 }
 
 impl Plan {
+    /// The memory it takes.
+    pub fn bytes(&self) -> PlannedBytes {
+        let Plan { bound_bytes: bound, kept_bytes: kept, arena_bytes: arena, memory_lower_bound: lower_bound, .. } =
+            *self;
+        PlannedBytes { bound, kept, arena, lower_bound }
+    }
+
     /// All steps.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.prologue.iter().chain(&self.body).chain(self.lean.iter().flatten()).chain(&self.finish)

@@ -130,9 +130,7 @@ impl CudaRun {
 
     /// The memory it was planned to take.
     pub fn planned_bytes(&self) -> PlannedBytes {
-        let Plan { bound_bytes: bound, kept_bytes: kept, arena_bytes: arena, memory_lower_bound: lower_bound, .. } =
-            self.plan;
-        PlannedBytes { bound, kept, arena, lower_bound }
+        self.plan.bytes()
     }
 
     /// Bytes of inputs, outputs and everything between.

@@ -13,9 +13,9 @@ pub struct Carry {
     pub input: usize,
     /// Where its next value is. Never a constant.
     pub next: Operand,
-    /// The loop that computes the next value writes each element over the old one, beside the memory the value may have
-    /// otherwise; everybody else who reads the old value runs before. Where false, the next value is copied when the step is
-    /// over.
+    /// The loop that computes the next value writes each element over the old one, where all who need it read it, unless it has
+    /// memory of its own; everybody else who reads the old value runs before. Where false, the next value is copied when the
+    /// step is over.
     pub in_place: bool,
 }
 

@@ -5,7 +5,9 @@
 //!
 //! Short loops, most of them of single numbers, are gathered too, related or not: each costs more than what it computes. But a
 //! short loop must not make two long ones wait for each other that could be one, so at first only what waits for the same
-//! loops is gathered; short loops are merged as far as they can be when the long ones are settled.
+//! loops is gathered; short loops are merged as far as they can be when the long ones are settled. And no loop of little work may make
+//! one half of a program wait for the other, as the loss of two passes through a network would that have their labels in
+//! common: whatever both passes keep would be in memory at the same time.
 
 use crate::group::{Access, Domain, Group, Grouping, Role};
 use crate::lower::Lowering;
@@ -14,7 +16,19 @@ use crate::order::Order;
 use crate::planning::{known, lacks};
 use crate::target::{Limits, Target};
 use bilevel_graph::Result;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+/// A result of at least this many bytes is large work: when it is made, and how long it is kept, matters.
+const LARGE: usize = 1 << 20;
+
+/// What merging two loops may cost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Delay {
+    /// Nothing: no large work may come to wait for other large work.
+    Never,
+    /// Memory is read once instead, which is worth it.
+    Allowed,
+}
 
 /// Puts every node that computes something into a group; the groups come with the order they must keep.
 pub(crate) fn group(low: &Lowering, target: &dyn Target) -> Result<(Grouping, Order)> {
@@ -64,11 +78,12 @@ impl Fuser<'_> {
         for &group in &candidates {
             if let Some(place) = self.fits(group, id)
                 && self.waits_already(group, &like.2)
+                && !self.delays(group, &like.2)
                 && self.join(group, id, Some(place))
             {
                 // Its other operands' loops can often run as one with this.
                 for &other in candidates.iter().filter(|&&other| other != group) {
-                    self.merge(group, other)?;
+                    self.merge(group, other, Delay::Never)?;
                 }
                 return Ok(());
             }
@@ -206,7 +221,7 @@ impl Fuser<'_> {
                 if let (Some(before), Some(here)) = (before, here)
                     && before != here
                 {
-                    self.merge(before, here)?;
+                    self.merge(before, here, Delay::Allowed)?;
                 }
             }
         }
@@ -227,15 +242,44 @@ impl Fuser<'_> {
             let into = last.entry((domain.n, invariant)).or_insert(group);
             if *into != group {
                 let into = std::mem::replace(into, group);
-                self.merge(group, into)?;
+                self.merge(group, into, Delay::Never)?;
             }
         }
         Ok(())
     }
 
+    /// True where a loop of little work would make large work that waits for it now wait for other large work too, if it came to
+    /// wait for these groups: the memory of both would be needed at once.
+    fn delays(&self, group: usize, others: &[usize]) -> bool {
+        let after = |group: usize| self.large(self.order.reached(&[group], Order::after));
+        let before = |groups: &[usize]| self.large(self.order.reached(groups, Order::before));
+        let direct = self.order.before(group);
+        let known = others.iter().all(|other| *other == group || direct.contains(other));
+        if known || self.order.after(group).is_empty() || self.is_large(group) {
+            return false;
+        }
+        let waiting = after(group);
+        if waiting.is_empty() {
+            return false;
+        }
+        let mut needed = before(others);
+        needed.extend(others.iter().copied().filter(|&other| self.is_large(other)));
+        let already = before(&[group]);
+        needed.iter().any(|needed| !already.contains(needed))
+    }
+
+    /// Those of these groups that do large work.
+    fn large(&self, groups: Vec<usize>) -> HashSet<usize> {
+        groups.into_iter().filter(|&group| self.is_large(group)).collect()
+    }
+
+    fn is_large(&self, group: usize) -> bool {
+        self.grouping.groups[group].members.iter().any(|&id| self.low.nodes[id].bytes() >= LARGE)
+    }
+
     /// Makes one loop of two, where they run over the same elements, nothing must happen between them, and what one reads
     /// of the other it can read from registers.
-    fn merge(&mut self, group: usize, other: usize) -> Result<()> {
+    fn merge(&mut self, group: usize, other: usize, delay: Delay) -> Result<()> {
         let (first, second) = (&self.grouping.groups[group], &self.grouping.groups[other]);
         let (Some(a), Some(b)) = (first.domain, second.domain) else { return Ok(()) };
         let members = first.members.len() + second.members.len();
@@ -244,6 +288,9 @@ impl Fuser<'_> {
             return Ok(());
         }
         if first.invariant != second.invariant || !self.order.adjacent(group, other) {
+            return Ok(());
+        }
+        if delay == Delay::Never && (self.delays(group, &[other]) || self.delays(other, &[group])) {
             return Ok(());
         }
         let domain = Domain { n: a.n, row: a.row.or(b.row) };

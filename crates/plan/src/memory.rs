@@ -67,7 +67,8 @@ impl MemoryMap {
             Place { region: Region::Kept, offset }
         };
         let counter = schedule.step.map(|_| keep(DType::I32.size()));
-        let shared = results_in_place(schedule);
+        let updated = read_where_carried(schedule);
+        let shared = results_in_place(schedule, &updated);
         let mut nodes = vec![None; schedule.nodes.len()];
         let (mut arena, mut in_arena) = (vec![], vec![]);
         let end = schedule.groups().len() + 1;
@@ -78,6 +79,9 @@ impl MemoryMap {
                 (Some(input), _) => bound(Region::Input(input)),
                 _ if shared[id].is_some() => None,
                 (None, Some(output)) => bound(Region::Output(output)),
+                _ if updated[id].is_some() => {
+                    updated[id].and_then(|node| input_of[node]).map(Region::Input).and_then(bound)
+                }
                 // Tables, and what the prologue leaves for the loop.
                 _ if life.first <= schedule.prologue && life.last == end => Some(keep(life.bytes)),
                 _ => {
@@ -182,9 +186,22 @@ fn computed_in_their_buffers(schedule: &Schedule) -> Vec<Option<usize>> {
     direct
 }
 
+/// For each next value of a carried input that is written over the old one: the node of the input, from which all who need it read it.
+fn read_where_carried(schedule: &Schedule) -> Vec<Option<usize>> {
+    let mut carried = vec![None; schedule.nodes.len()];
+    for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
+        if let Some((node, _)) = carry.next.at()
+            && !schedule.nodes[node].narrow
+        {
+            carried[node] = carried[node].or(Some(carry.input));
+        }
+    }
+    carried
+}
+
 /// For each product that only its own group reads: the member of the group that is computed in its place, once nobody needs
-/// the product itself.
-fn results_in_place(schedule: &Schedule) -> Vec<Option<usize>> {
+/// the product itself. It is not one that lies where a carried input does, whose old value the group may still have to read.
+fn results_in_place(schedule: &Schedule, updated: &[Option<usize>]) -> Vec<Option<usize>> {
     let mut outside = vec![false; schedule.nodes.len()];
     for (id, node) in schedule.nodes.iter().enumerate() {
         for (read, _) in node.reads() {
@@ -203,6 +220,7 @@ fn results_in_place(schedule: &Schedule) -> Vec<Option<usize>> {
             id != product
                 && schedule.role(id) == Some(Role::Full)
                 && schedule.is_stored(id)
+                && updated[id].is_none()
                 && schedule.nodes[id].dtype == dtype
         };
         shared[product] = group.members[last..].iter().find(fits).copied();

@@ -34,6 +34,20 @@ impl Order {
         &self.after[group]
     }
 
+    /// All groups reached from these along [`before`](Self::before) or [`after`](Self::after), without themselves.
+    pub fn reached(&self, from: &[usize], edges: fn(&Self, usize) -> &[usize]) -> Vec<usize> {
+        let mut found: Vec<usize> = vec![];
+        let mut seen: std::collections::HashSet<usize> = from.iter().copied().collect();
+        let mut next = from.to_vec();
+        while let Some(group) = next.pop() {
+            for &group in edges(self, group).iter().filter(|&&group| seen.insert(group)) {
+                found.push(group);
+                next.push(group);
+            }
+        }
+        found
+    }
+
     /// Requires `first` to run before `second`; false, and nothing changed, where `second` must already run before `first`.
     pub fn add_edge(&mut self, first: usize, second: usize) -> bool {
         if first == second {

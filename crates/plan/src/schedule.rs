@@ -277,4 +277,43 @@ mod tests {
         let lengths: Vec<usize> = schedule.groups().iter().filter_map(|group| Some(group.domain?.n)).collect();
         assert_eq!(lengths, [2000, 2000, 1]);
     }
+
+    #[test]
+    fn two_passes_that_share_a_small_loop_do_not_wait_for_each_other() {
+        let side = 600;
+        let g = Graph::new();
+        let labels = g.input("labels", [side, 1], DType::F32).sin();
+        let v = g.input("v", [side, 1], DType::F32);
+        let mut builder = Program::builder(&g);
+        let mut before = v;
+        for pass in ["first", "second"] {
+            let x = g.input(pass, [side, side], DType::F32);
+            // What is kept for the way back, a small loop that reads the labels both passes share, and the way back. The second
+            // needs what the first has found.
+            let kept = x.matmul(x);
+            let error = (kept.matmul(v) - labels) * before;
+            let next = (error.broadcast_to([side, side]) * kept).matmul(x);
+            before = next.matmul(v);
+            builder = builder.output(pass, next.square().sum_all());
+        }
+        let schedule = Schedule::new(&builder.build().unwrap(), &Machine(64)).unwrap();
+        let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
+        let matrix = side * side * 4;
+        // One pass has two matrices at a time.
+        assert!(map.arena_bytes < 2 * matrix + matrix / 2, "{} matrices", map.arena_bytes as f64 / matrix as f64);
+    }
+
+    #[test]
+    fn what_a_carried_input_becomes_is_read_where_it_lies() {
+        let g = Graph::new();
+        let (x, w) = (g.input("x", [40, 50], DType::F32), g.input("w", [50, 60], DType::F32));
+        let next = w - w.sin() * 0.1;
+        let program = Program::builder(&g).carry(w, next).output("y", x.matmul(next)).build().unwrap();
+        let schedule = Schedule::new(&program, &Machine(0)).unwrap();
+        let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
+        assert!(schedule.carries[0].in_place);
+        assert_eq!((map.arena_bytes, map.kept_bytes), (0, 0));
+        let (node, _) = schedule.carries[0].next.at().unwrap();
+        assert_eq!(map.nodes[node], map.nodes[schedule.carries[0].input]);
+    }
 }

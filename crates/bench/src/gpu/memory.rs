@@ -8,11 +8,27 @@ use super::watching::Watching;
 use super::{Work, open, work};
 use crate::error::Result;
 use crate::line::rounded;
-use bilevel::Driver;
+use bilevel::{Driver, Method, Session};
 use bilevel_cuda::PlannedBytes;
 use bilevel_graph::conformance::set_all;
 use bilevel_graph::{Executor, Precision, Program};
 use serde_json::{Value, json};
+
+/// Prints what the programs of a hypergradient are planned to take: one JSON line per program, and one per case. No GPU is needed.
+pub fn planned(cases: &[String], precision: Precision) -> Result<()> {
+    for case in cases {
+        let watching = Watching::without_gpu();
+        match work(case, precision)? {
+            Work::Outer(outer) => {
+                let session = Session::new(&outer.problem, &watching)?;
+                outer.method.prepare_in(&session)?;
+            }
+            Work::Evaluation(program, _) => drop(watching.compile(&program)?),
+        }
+        say_all(case, precision, &watching, None);
+    }
+    Ok(())
+}
 
 /// Prints one JSON line per program, and one per case.
 pub fn run(cases: &[String], precision: Precision) -> Result<()> {
@@ -33,14 +49,18 @@ pub fn run(cases: &[String], precision: Precision) -> Result<()> {
                 cuda.wait()?;
             }
         }
-        let seen = watching.seen();
-        for (number, (program, bytes)) in seen.iter().enumerate() {
-            say!("{}", of_program(case, number, program, *bytes));
-        }
-        let each: Vec<PlannedBytes> = seen.iter().map(|(_, bytes)| *bytes).collect();
-        say!("{}", of_case(case, precision, &each, cuda.peak_bytes()));
+        say_all(case, precision, &watching, cuda.peak_bytes());
     }
     Ok(())
+}
+
+fn say_all(case: &str, precision: Precision, watching: &Watching, peak: Option<u64>) {
+    let seen = watching.seen();
+    for (number, (program, bytes)) in seen.iter().enumerate() {
+        say!("{}", of_program(case, number, program, *bytes));
+    }
+    let each: Vec<PlannedBytes> = seen.iter().map(|(_, bytes)| *bytes).collect();
+    say!("{}", of_case(case, precision, &each, peak));
 }
 
 fn total(bytes: &PlannedBytes) -> usize {

@@ -1,20 +1,34 @@
-//! The GPU, with every program it compiles.
+//! An executor with every program it compiles, and what memory each takes on a GPU.
 
-use bilevel_cuda::{Cuda, PlannedBytes};
+use bilevel_cpu::Cpu;
+use bilevel_cuda::{Cuda, PlannedBytes, planned_bytes};
 use bilevel_graph::{Buffer, Executor, Meta, Program, Result, Runnable};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A GPU that remembers what it compiles, and what memory that was planned to take.
+/// An executor that remembers what it compiles, and what memory that was planned to take.
 #[derive(Clone)]
 pub struct Watching {
-    cuda: Cuda,
+    on: On,
     seen: Arc<Mutex<Vec<(Program, PlannedBytes)>>>,
 }
 
+/// Where programs run.
+#[derive(Clone)]
+enum On {
+    Gpu(Cuda),
+    /// On the CPU, while they are planned for a GPU that is not there.
+    Cpu(Cpu),
+}
+
 impl Watching {
-    /// Nothing seen yet.
+    /// A GPU that has seen nothing yet.
     pub fn new(cuda: &Cuda) -> Self {
-        Watching { cuda: cuda.clone(), seen: Arc::default() }
+        Watching { on: On::Gpu(cuda.clone()), seen: Arc::default() }
+    }
+
+    /// Plans for a GPU, without one.
+    pub fn without_gpu() -> Self {
+        Watching { on: On::Cpu(Cpu::new()), seen: Arc::default() }
     }
 
     /// The programs so far, in order.
@@ -25,14 +39,23 @@ impl Watching {
 
 impl Executor for Watching {
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
-        let run = self.cuda.plan(program)?;
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.push((program.clone(), run.planned_bytes()));
-        Ok(Box::new(run))
+        let (run, bytes): (Box<dyn Runnable>, PlannedBytes) = match &self.on {
+            On::Gpu(cuda) => {
+                let run = cuda.plan(program)?;
+                let bytes = run.planned_bytes();
+                (Box::new(run), bytes)
+            }
+            On::Cpu(cpu) => (cpu.compile(program)?, planned_bytes(program)?),
+        };
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push((program.clone(), bytes));
+        Ok(run)
     }
 
     fn buffer(&self, meta: &Meta) -> Result<Buffer> {
-        self.cuda.buffer(meta)
+        match &self.on {
+            On::Gpu(cuda) => cuda.buffer(meta),
+            On::Cpu(cpu) => cpu.buffer(meta),
+        }
     }
 
     fn share(&self) -> Arc<dyn Executor> {

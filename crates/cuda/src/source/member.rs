@@ -47,6 +47,8 @@ impl Context<'_> {
         for &input in self.updates.get(&member).into_iter().flatten() {
             places.push(self.place(input)?);
         }
+        // The next value of a carried input may lie where the input does.
+        places.dedup();
         Ok(places)
     }
 }
