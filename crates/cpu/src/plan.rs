@@ -44,8 +44,8 @@ pub(crate) struct Plan {
 }
 
 /// Plans a program for a team of this size. The size decides only how much scratch is kept.
-pub(crate) fn plan(program: &Program, threads: usize, isa: Isa) -> Result<Plan> {
-    let schedule = Schedule::new(program, &CpuTarget)?;
+pub(crate) fn plan(program: &Program, target: &CpuTarget, threads: usize, isa: Isa) -> Result<Plan> {
+    let schedule = Schedule::new(program, target)?;
     let mut works = vec![];
     for g in 0..schedule.groups().len() {
         works.push(Work::new(&schedule, g, threads)?);
@@ -247,7 +247,7 @@ mod tests {
         let noise = key.random(g.step(), bilevel_graph::RandomKind::Normal, 1, [3, 3], DType::F64);
         let loss = (x.matmul(w).tanh() + noise).sum([0]);
         let program = Program::builder(&g).output("loss", loss).build().unwrap();
-        Schedule::new(&program, &CpuTarget).unwrap()
+        Schedule::new(&program, &CpuTarget::default()).unwrap()
     }
 
     fn somewhere(number: usize) -> Address {

@@ -7,6 +7,7 @@ use crate::plan::{Plan, plan};
 use crate::pool::Pool;
 use crate::step::{Step, Turns};
 use crate::storage::CpuStorage;
+use crate::target::CpuTarget;
 use crate::team::Team;
 use bilevel_graph::{Bindings, Buffer, DType, Executor, Meta, Program, Result, Runnable};
 use std::ops::Range;
@@ -35,6 +36,7 @@ pub struct Cpu {
     team: Arc<Team>,
     pool: Arc<Pool>,
     isa: Isa,
+    again: Option<usize>,
 }
 
 impl Default for Cpu {
@@ -51,13 +53,34 @@ impl Cpu {
 
     /// This many threads, the calling one included; at least one.
     pub fn with_threads(threads: usize) -> Self {
-        Cpu { team: Arc::new(Team::new(threads.max(1))), pool: Arc::default(), isa: Isa::detect() }
+        Cpu { team: Arc::new(Team::new(threads.max(1))), pool: Arc::default(), isa: Isa::detect(), again: None }
+    }
+
+    /// Programs compiled from now on take less memory and more time: where a loop would leave several values of at least this many bytes
+    /// each for later loops, it leaves the fewest from which the others can be computed again.
+    ///
+    /// ```
+    /// use bilevel_cpu::Cpu;
+    /// use bilevel_graph::{DType, Graph, Program, gradient, nn};
+    /// let g = Graph::new();
+    /// let [x, w] = ["x", "w"].map(|name| g.input(name, [64, 64], DType::F32));
+    /// let loss = nn::gelu(nn::gelu(x.matmul(w)).matmul(w)).sum_all();
+    /// let dw = gradient(loss, &[w])?[0].expect("the loss depends on it");
+    /// let program = Program::builder(&g).output("dw", dw).build()?;
+    /// let usual = Cpu::with_threads(1).plan(&program)?.memory_bytes();
+    /// assert!(Cpu::with_threads(1).compute_again(1).plan(&program)?.memory_bytes() < usual);
+    /// # Ok::<(), bilevel_graph::Error>(())
+    /// ```
+    pub fn compute_again(mut self, from_bytes: usize) -> Self {
+        self.again = Some(from_bytes);
+        self
     }
 
     /// As [`Executor::compile`], giving the concrete type, which can tell more about itself.
     pub fn plan(&self, program: &Program) -> Result<CpuRun> {
         program.validate()?;
-        let plan = plan(program, self.team.threads(), self.isa)?;
+        let target = CpuTarget { again: self.again };
+        let plan = plan(program, &target, self.team.threads(), self.isa)?;
         CpuRun::new(program.clone(), plan, self)
     }
 }

@@ -12,7 +12,11 @@ const WORTH: usize = 1 << 12;
 const MANY: usize = 16;
 
 /// Any CPU.
-pub(crate) struct CpuTarget;
+#[derive(Default)]
+pub(crate) struct CpuTarget {
+    /// See [`Limits::again`].
+    pub again: Option<usize>,
+}
 
 impl Target for CpuTarget {
     fn limits(&self) -> Limits {
@@ -27,6 +31,7 @@ impl Target for CpuTarget {
             axes: MAX_RUNS,
             alignment: ALIGN,
             slack: 0,
+            again: self.again,
         }
     }
 

@@ -7,6 +7,9 @@ use bilevel_plan::{Limits, Target};
 /// Places in memory are multiples of what the widest loads and the libraries like best.
 pub(crate) const ALIGN: usize = 256;
 
+/// Smaller results stay in the second cache from the loop that computes them to the next.
+const AGAIN: usize = 1 << 20;
+
 /// Any GPU.
 pub(crate) struct CudaTarget;
 
@@ -22,6 +25,7 @@ impl Target for CudaTarget {
             axes: 8,
             alignment: ALIGN,
             slack: 8,
+            again: Some(AGAIN),
         }
     }
 

@@ -83,7 +83,7 @@ mod tests {
     struct Machine;
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0 }
+            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0, again: None }
         }
 
         fn continues(&self, _: &Node, _: &Group) -> bool {

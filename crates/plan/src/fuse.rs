@@ -68,6 +68,8 @@ impl Fuser<'_> {
             .reads()
             .filter_map(|(read, _)| self.grouping.group_of[read])
             .filter(|&g| groups[g].domain.is_some() && groups[g].invariant == node.invariant)
+            // What is computed again begins a loop of its own, which the loop that reads it then joins.
+            .filter(|&g| !node.again || groups[g].members.first().is_some_and(|&first| self.low.nodes[first].again))
             .collect();
         // The newest first: it is the likeliest to hold the other operands too.
         candidates.sort_unstable();

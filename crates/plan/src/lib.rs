@@ -18,7 +18,7 @@
 //! struct Machine;
 //! impl Target for Machine {
 //!     fn limits(&self) -> Limits {
-//!         Limits { row: 1024, members: 64, together: 64, in_turn: 0, axes: 8, alignment: 256, slack: 0 }
+//!         Limits { row: 1024, members: 64, together: 64, in_turn: 0, axes: 8, alignment: 256, slack: 0, again: None }
 //!     }
 //! }
 //!
@@ -37,8 +37,10 @@
 //! assert_eq!(map.arena_bytes, 320 * 4);
 //! ```
 
+mod again;
 mod arena;
 mod carries;
+mod cut;
 mod epilogue;
 mod fuse;
 mod group;

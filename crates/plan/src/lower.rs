@@ -59,6 +59,7 @@ impl Lowering {
             narrow,
             layout,
             invariant,
+            again: false,
             location: like,
         });
         self.nodes.len() - 1

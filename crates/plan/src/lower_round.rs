@@ -75,7 +75,7 @@ mod tests {
     struct Machine(bool, bool);
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0 }
+            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0, again: None }
         }
 
         fn multiplies(&self, _: Precision) -> bool {

@@ -118,6 +118,8 @@ pub struct Node {
     pub layout: View,
     /// True when it is the same in every step of a loop and computed before the first; for an input, when no step changes it.
     pub invariant: bool,
+    /// It was computed before and not kept: it belongs to the loop that reads it.
+    pub again: bool,
     /// The line of user code it comes from.
     pub location: &'static Location<'static>,
 }

@@ -1,5 +1,6 @@
 //! What runs, in which order: a program lowered, grouped and ordered, before anything has a place in memory.
 
+use crate::again::compute_again;
 use crate::carries::{Carry, can_fail, carries_in_place};
 use crate::epilogue::attach;
 use crate::fuse::group;
@@ -46,6 +47,12 @@ impl Schedule {
         hoist(&mut low, target);
         check_axes(&low.nodes, target.limits().axes)?;
         let (mut grouping, mut order) = group(&low, target)?;
+        if let Some(bytes) = target.limits().again
+            && let Some(fewer) = compute_again(&low, &grouping, &order, bytes)
+        {
+            low = fewer;
+            (grouping, order) = group(&low, target)?;
+        }
         attach(&low, target, &mut grouping, &mut order)?;
         let carries = carries_in_place(&low, &grouping, &mut order);
         let mut lasting = vec![false; low.nodes.len()];
@@ -182,7 +189,16 @@ mod tests {
     struct Machine(usize);
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { row: 1024, members: 96, together: self.0, in_turn: 0, axes: 8, alignment: 64, slack: 0 }
+            Limits {
+                row: 1024,
+                members: 96,
+                together: self.0,
+                in_turn: 0,
+                axes: 8,
+                alignment: 64,
+                slack: 0,
+                again: None,
+            }
         }
     }
 

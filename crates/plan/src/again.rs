@@ -1,0 +1,233 @@
+//! Values that are computed again where they are needed late, instead of being kept until then.
+//!
+//! The way forward through a network leaves values for the way back, and a loop often leaves several that all follow from one of them:
+//! of a GELU three, of a normalisation two. What the loops of the way back read is then the fewest bytes from which
+//! everything else can be computed element by element, a smallest cut between what the loop of the way forward reads and what it
+//! leaves for other loops; the rest is neither written, nor kept, nor read.
+
+use crate::cut::{UNCUT, smallest_cut};
+use crate::group::{Grouping, Role};
+use crate::lower::Lowering;
+use crate::node::{Elementwise, Kind, Node, Operand};
+use crate::order::Order;
+use std::collections::{HashMap, HashSet};
+
+/// Most operations of a loop that are computed again.
+const MOST: usize = 24;
+
+/// The same program with what is worth it computed again, where that has at least this many bytes; `None` where nothing is.
+pub(crate) fn compute_again(low: &Lowering, grouping: &Grouping, order: &Order, bytes: usize) -> Option<Lowering> {
+    let finder = Finder::new(low, grouping, order, bytes);
+    // By node that is not kept: the values of its group from which it is computed again.
+    let mut dropped: HashMap<usize, HashSet<usize>> = HashMap::new();
+    let mut groups: Vec<usize> = (0..grouping.groups.len()).filter(|&g| grouping.groups[g].domain.is_some()).collect();
+    // What a loop reads is decided upon before it.
+    groups.sort_unstable_by_key(|&g| order.place(g));
+    for group in groups {
+        finder.look(group, &mut dropped);
+    }
+    if dropped.is_empty() { None } else { Some(Rewriter::new(low, grouping, &dropped).rewrite()) }
+}
+
+struct Finder<'a> {
+    low: &'a Lowering,
+    grouping: &'a Grouping,
+    order: &'a Order,
+    /// By node: the nodes that read it, with whether each sees all its elements in order.
+    readers: Vec<Vec<(usize, bool)>>,
+    /// By node: an output, or what a carried input becomes.
+    lasting: Vec<bool>,
+    /// Fewer are not worth it.
+    bytes: usize,
+}
+
+impl<'a> Finder<'a> {
+    fn new(low: &'a Lowering, grouping: &'a Grouping, order: &'a Order, bytes: usize) -> Self {
+        let mut readers = vec![vec![]; low.nodes.len()];
+        let live = low.live();
+        for (id, node) in low.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
+            node.reads().for_each(|(read, view)| readers[read].push((id, low.nodes[read].is_whole(view))));
+        }
+        let mut lasting = vec![false; low.nodes.len()];
+        let last = low.outputs.iter().chain(low.carries.iter().map(|(_, next)| next));
+        last.filter_map(Operand::at).for_each(|(node, _)| lasting[node] = true);
+        Finder { low, grouping, order, readers, lasting, bytes }
+    }
+
+    /// Where the last reader of a node stands in the order; `None` where nobody outside its group reads it.
+    fn until(&self, id: usize) -> Option<usize> {
+        let own = self.grouping.group_of[id];
+        let groups = self.readers[id].iter().filter_map(|&(reader, _)| self.grouping.group_of[reader]);
+        groups.filter(|&group| Some(group) != own).map(|group| self.order.place(group)).max()
+    }
+
+    /// True for a value that only loops over the same elements read, one by one.
+    fn is_for_loops(&self, id: usize) -> bool {
+        let node = &self.low.nodes[id];
+        let own = self.grouping.group_of[id];
+        let plain = computes_elements(node) && !node.narrow && self.grouping.role[id] == Some(Role::Full);
+        let mut outside =
+            self.readers[id].iter().filter(|(reader, _)| self.grouping.group_of[*reader] != own).peekable();
+        plain
+            && !self.lasting[id]
+            && outside.peek().is_some()
+            && outside.all(|&(reader, whole)| {
+                let reading = &self.low.nodes[reader];
+                let group = self.grouping.group_of[reader].map(|group| &self.grouping.groups[group]);
+                let domain = group.and_then(|group| group.domain);
+                let draws = matches!(reading.kind, Kind::Elementwise(Elementwise::Random(..)));
+                let full = matches!(self.grouping.role[reader], Some(Role::Full | Role::Sink { full: true }))
+                    || matches!(reading.kind, Kind::Reduce(..));
+                whole
+                    && !draws
+                    && full
+                    && reading.invariant == node.invariant
+                    && domain.is_some_and(|domain| domain.n == node.count())
+            })
+    }
+
+    /// Decides what a loop does not leave for others.
+    fn look(&self, group: usize, dropped: &mut HashMap<usize, HashSet<usize>>) {
+        let members = &self.grouping.groups[group].members;
+        let left: Vec<usize> = members
+            .iter()
+            .copied()
+            .filter(|&id| self.low.nodes[id].bytes() >= self.bytes && self.is_for_loops(id))
+            .collect();
+        let Some(until) = left.iter().filter_map(|&id| self.until(id)).max() else { return };
+        // Members and what they read, as a graph from what is read to what is left; each costs the bytes that are kept for it.
+        let mut numbers: HashMap<usize, usize> = HashMap::new();
+        let mut costs: Vec<u64> = vec![];
+        let mut edges: Vec<(usize, usize)> = vec![];
+        let number = |id: usize, costs: &mut Vec<u64>, numbers: &mut HashMap<usize, usize>| {
+            *numbers.entry(id).or_insert_with(|| {
+                costs.push(self.cost(group, id, until, dropped));
+                costs.len() - 1
+            })
+        };
+        for &id in members.iter().filter(|&&id| self.grouping.role[id] == Some(Role::Full)) {
+            let to = number(id, &mut costs, &mut numbers);
+            if !computes_elements(&self.low.nodes[id]) {
+                continue;
+            }
+            for (read, _) in self.low.nodes[id].reads() {
+                let from = number(read, &mut costs, &mut numbers);
+                edges.push((from, to));
+            }
+        }
+        let is_source = |id: usize| {
+            self.grouping.group_of[id] != Some(group)
+                || !computes_elements(&self.low.nodes[id])
+                || self.grouping.role[id] != Some(Role::Full)
+        };
+        let sources: Vec<usize> = numbers.iter().filter(|(id, _)| is_source(**id)).map(|(_, number)| *number).collect();
+        let sinks: Vec<usize> = left.iter().map(|id| numbers[id]).collect();
+        let kept = smallest_cut(&costs, &edges, &sources, &sinks);
+        let bytes = |ids: &[usize]| ids.iter().map(|&id| self.low.nodes[id].bytes() as u64).sum::<u64>();
+        let price: u64 = kept.iter().map(|&number| costs[number]).sum();
+        if price >= bytes(&left) {
+            return;
+        }
+        let base: HashSet<usize> =
+            numbers.iter().filter(|(_, number)| kept.contains(number)).map(|(id, _)| *id).collect();
+        let mut again: Vec<usize> = left.iter().copied().filter(|id| !base.contains(id)).collect();
+        // All that is between.
+        let mut between: HashSet<usize> = HashSet::new();
+        while let Some(id) = again.pop() {
+            if between.insert(id) {
+                again.extend(self.low.nodes[id].reads().map(|(read, _)| read).filter(|read| !base.contains(read)));
+            }
+        }
+        if between.len() <= MOST {
+            for &id in left.iter().filter(|id| !base.contains(id)) {
+                dropped.insert(id, base.clone());
+            }
+        }
+    }
+
+    /// The bytes that are kept where a value is one of those from which others are computed again.
+    fn cost(&self, group: usize, id: usize, until: usize, dropped: &HashMap<usize, HashSet<usize>>) -> u64 {
+        let node = &self.low.nodes[id];
+        let own = self.grouping.group_of[id] == Some(group);
+        match node.kind {
+            _ if dropped.contains_key(&id) || node.narrow => UNCUT,
+            // What a step changes would have to be kept as it was.
+            Kind::Input if !node.invariant => node.bytes() as u64,
+            Kind::Input | Kind::Table(_) => 0,
+            _ if own && self.is_for_loops(id) => node.bytes() as u64,
+            // In memory as long anyway.
+            _ if self.until(id).is_some_and(|last| last >= until) => 0,
+            _ => node.bytes() as u64,
+        }
+    }
+}
+
+/// True for what is computed element by element from other values.
+fn computes_elements(node: &Node) -> bool {
+    matches!(node.kind, Kind::Elementwise(kind) if !matches!(kind, Elementwise::Random(..)))
+}
+
+/// Writes the nodes anew, with those that are computed again before their readers.
+struct Rewriter<'a> {
+    low: &'a Lowering,
+    grouping: &'a Grouping,
+    dropped: &'a HashMap<usize, HashSet<usize>>,
+    nodes: Vec<Node>,
+    /// By old number: the new one.
+    moved: Vec<usize>,
+    /// By reading group and old number: the number of what it computes again.
+    again: HashMap<(usize, usize), usize>,
+}
+
+impl<'a> Rewriter<'a> {
+    fn new(low: &'a Lowering, grouping: &'a Grouping, dropped: &'a HashMap<usize, HashSet<usize>>) -> Self {
+        Rewriter { low, grouping, dropped, nodes: vec![], moved: vec![], again: HashMap::new() }
+    }
+
+    fn rewrite(mut self) -> Lowering {
+        for (id, node) in self.low.nodes.iter().enumerate() {
+            let mut node = node.clone();
+            for operand in &mut node.operands {
+                let Operand::At { node: read, .. } = operand else { continue };
+                let reader = self.grouping.group_of[id].filter(|group| self.grouping.group_of[*read] != Some(*group));
+                *read = match (reader, self.dropped.get(read)) {
+                    (Some(reader), Some(base)) => self.compute(reader, *read, base),
+                    _ => self.moved[*read],
+                };
+            }
+            self.moved.push(self.nodes.len());
+            self.nodes.push(node);
+        }
+        let moved = |operand: &Operand| match operand {
+            Operand::At { node, view } => Operand::At { node: self.moved[*node], view: view.clone() },
+            constant => constant.clone(),
+        };
+        Lowering {
+            inputs: self.low.inputs.iter().map(|input| input.map(|node| self.moved[node])).collect(),
+            outputs: self.low.outputs.iter().map(moved).collect(),
+            carries: self.low.carries.iter().map(|(input, next)| (self.moved[*input], moved(next))).collect(),
+            rounded: HashMap::new(),
+            nodes: self.nodes,
+        }
+    }
+
+    /// The number of a value as a reading group computes it again.
+    fn compute(&mut self, reader: usize, id: usize, base: &HashSet<usize>) -> usize {
+        if base.contains(&id) {
+            return self.moved[id];
+        }
+        if let Some(&number) = self.again.get(&(reader, id)) {
+            return number;
+        }
+        let mut node = self.low.nodes[id].clone();
+        for operand in &mut node.operands {
+            if let Operand::At { node: read, .. } = operand {
+                *read = self.compute(reader, *read, base);
+            }
+        }
+        node.again = true;
+        self.nodes.push(node);
+        self.again.insert((reader, id), self.nodes.len() - 1);
+        self.nodes.len() - 1
+    }
+}
