@@ -4,7 +4,9 @@ use crate::dot::workspace_bytes;
 use crate::step::{Factor, Matrix, Product};
 use bilevel_graph::{Error, ErrorKind, Result};
 use cudarc::cublaslt::{result, sys};
+use std::collections::HashMap;
 use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
 
 use sys::cublasLtMatmulDescAttributes_t as DescAttribute;
 use sys::cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute;
@@ -15,15 +17,42 @@ fn failed(what: &str, error: result::CublasError) -> Error {
 }
 
 /// The library, opened for one GPU.
-pub(crate) struct Blas(sys::cublasLtHandle_t);
+pub(crate) struct Blas {
+    handle: sys::cublasLtHandle_t,
+    /// How products that are alike are computed: a network has many, and the library takes its time to choose.
+    chosen: Mutex<HashMap<Alike, Chosen>>,
+}
+
+/// All of a product that the choice depends on.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Alike {
+    sizes: [usize; 4],
+    factor: Factor,
+    /// By matrix: transposed, leading distance, distance in the batch, alignment.
+    matrices: [(bool, usize, usize, u32); 3],
+}
+
+impl Alike {
+    fn new(product: &Product) -> Self {
+        let Product { m, n, k, batch, factor, a, b, c, .. } = *product;
+        let seen = |matrix: Matrix| (matrix.transposed, matrix.leading, matrix.apart, matrix.alignment());
+        Alike { sizes: [m, n, k, batch], factor, matrices: [a, b, c].map(seen) }
+    }
+}
+
+/// A way to compute a product, and the bytes of workspace it takes.
+#[derive(Clone, Copy)]
+struct Chosen {
+    algorithm: sys::cublasLtMatmulAlgo_t,
+    workspace: usize,
+}
 
 /// A product that is ready to be started. Its parts are given back when it is dropped.
 pub(crate) struct Prepared {
     product: Product,
     description: sys::cublasLtMatmulDesc_t,
     layouts: [sys::cublasLtMatrixLayout_t; 3],
-    algorithm: sys::cublasLtMatmulAlgo_t,
-    workspace: usize,
+    chosen: Chosen,
 }
 
 // SAFETY: descriptions are plain data of the library's, used by one thread at a time.
@@ -32,14 +61,15 @@ unsafe impl Send for Prepared {}
 impl Blas {
     /// Opens the library. The context must be current.
     pub fn new() -> Result<Self> {
-        result::create_handle().map(Blas).map_err(|e| failed("be opened", e))
+        let handle = result::create_handle().map_err(|e| failed("be opened", e))?;
+        Ok(Blas { handle, chosen: Mutex::default() })
     }
 
     /// # Safety
     /// Nobody may use it afterwards.
     pub unsafe fn close(&self) {
         // SAFETY: the caller's promise.
-        let _ = unsafe { result::destroy_handle(self.0) };
+        let _ = unsafe { result::destroy_handle(self.handle) };
     }
 
     /// Describes a product and chooses how to compute it.
@@ -83,6 +113,34 @@ impl Blas {
                 layout(product.b, operand, k, n)?,
                 layout(product.c, result_type, m, n)?,
             ];
+            let alike = Alike::new(product);
+            let known = || self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = known().get(&alike).copied();
+            let chosen = match found {
+                Some(chosen) => chosen,
+                None => {
+                    let chosen = self.choose(product, description, layouts)?;
+                    known().insert(alike, chosen);
+                    chosen
+                }
+            };
+            Ok(Prepared { product: *product, description, layouts, chosen })
+        }
+    }
+
+    /// What the library thinks is fastest.
+    ///
+    /// # Safety
+    /// The description and the layouts must be those of the product.
+    unsafe fn choose(
+        &self,
+        product: &Product,
+        description: sys::cublasLtMatmulDesc_t,
+        [a, b, c]: [sys::cublasLtMatrixLayout_t; 3],
+    ) -> Result<Chosen> {
+        let describe = |e| failed("describe a product", e);
+        // SAFETY: the caller's promise; everything set is of the type and size its attribute has.
+        unsafe {
             let preference = result::create_matmul_pref().map_err(describe)?;
             let set = |attribute, value: *const c_void, size| {
                 result::set_matmul_pref_attribute(preference, attribute, value, size).map_err(describe)
@@ -102,20 +160,13 @@ impl Blas {
             // order in which they happen to be done.
             let schemes = 2u32 | 4;
             set(PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, (&raw const schemes).cast(), 4)?;
-            let [a, b, c] = layouts;
-            let chosen = result::get_matmul_algo_heuristic(self.0, description, a, b, c, c, preference);
+            let chosen = result::get_matmul_algo_heuristic(self.handle, description, a, b, c, c, preference);
             let _ = result::destroy_matmul_pref(preference);
             let chosen = chosen.map_err(|e| {
                 let what = format!("find a way to compute {product:?}");
                 failed(&what, e)
             })?;
-            Ok(Prepared {
-                product: *product,
-                description,
-                layouts,
-                algorithm: chosen.algo,
-                workspace: chosen.workspaceSize,
-            })
+            Ok(Chosen { algorithm: chosen.algo, workspace: chosen.workspaceSize })
         }
     }
 
@@ -139,7 +190,7 @@ impl Blas {
         // SAFETY: the caller's promise.
         unsafe {
             result::matmul(
-                self.0,
+                self.handle,
                 prepared.description,
                 number(&ONE),
                 number(&ZERO),
@@ -151,9 +202,9 @@ impl Blas {
                 of_c,
                 c as *mut c_void,
                 of_c,
-                &raw const prepared.algorithm,
+                &raw const prepared.chosen.algorithm,
                 workspace as *mut c_void,
-                prepared.workspace,
+                prepared.chosen.workspace,
                 stream.cast(),
             )
         }

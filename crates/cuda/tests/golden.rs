@@ -31,6 +31,23 @@ fn an_update_with_noise_is_one_kernel_that_moves_16_bytes_at_once() {
 }
 
 #[test]
+fn updates_with_noise_of_leaves_of_all_sizes_are_one_text() {
+    let g = Graph::new();
+    let key = g.input("key", [2], DType::I32);
+    let mut builder = Program::builder(&g);
+    for (stream, length) in [4096, 8192, 40_000].into_iter().enumerate() {
+        let x = g.input(format!("x{stream}"), [length], DType::F32);
+        let noise = key.random(g.step(), RandomKind::Normal, stream as u32, [length], DType::F32);
+        builder = builder.carry(x, x.cos() + noise * 1e-3);
+    }
+    let mut texts = kernel_texts(&builder.build().unwrap()).unwrap();
+    texts.retain(|text| text.contains("draw_block"));
+    assert_eq!(texts.len(), 3);
+    texts.dedup();
+    assert_eq!(texts.len(), 1, "{}", texts.join("\n"));
+}
+
+#[test]
 fn a_softmax_is_one_kernel_in_which_threads_share_rows() {
     holds("softmax", |g| {
         let x = g.input("x", [32, 197], DType::F32);

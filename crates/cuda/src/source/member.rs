@@ -209,7 +209,8 @@ impl<'a, 'c> Members<'a, 'c> {
         let [key, counter] = &words[..] else { return Err(bilevel_plan::lacks("the key and the counter of a draw")) };
         let c = c_type(node.dtype);
         let block = 16 / node.dtype.size();
-        let from = format!("{key}, {counter}, {stream}u");
+        // Every leaf of a network has a stream of its own, and the text must be the same for all.
+        let from = format!("{key}, {counter}, (u32){}", self.code.count(stream.into()));
         if self.is_row(member) {
             return Ok(self.assign(member, &format!("draw<{kind:?}, {c}>(row, {from})")));
         }

@@ -1,5 +1,5 @@
 typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, float* p2, const float c3, int* p4, int* p5, const float c6) {
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, float* p2, const float c3, int* p4, int* p5, const U n6, const float c7) {
     U b = (U)blockIdx.x * 256 + threadIdx.x;
     if (b >= n0) return;
     const U e = b * 4;
@@ -14,10 +14,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
 #pragma unroll
     for (int j = 0; j < 4; ++j) v3[j] = op_sub(m0[j], v2[j]);
     float v4[4];
-    draw_block<Normal, float>(e, p4, p5, 1u, v4);
+    draw_block<Normal, float>(e, p4, p5, (u32)n6, v4);
     float v5[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v5[j] = op_mul(v4[j], c6);
+    for (int j = 0; j < 4; ++j) v5[j] = op_mul(v4[j], c7);
     float v6[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v6[j] = op_add(v3[j], v5[j]);
