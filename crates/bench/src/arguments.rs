@@ -299,7 +299,9 @@ mod tests {
         assert!(matches!(line("cuda --iterations 1000"), Ok(Command::Cuda { iterations: Some(1000), reps: 7, .. })));
         assert_eq!(line("cuda-curves"), Ok(Command::CudaCurves { size: Size::Base, iterations: 3 }));
         assert!(matches!(line("agree --peer p"), Ok(Command::Agree { dtype: None, seed: 0, .. })));
-        assert!(matches!(line("agree vit_b16 few_shot --peer p"), Ok(Command::Agree { cases, data: None, .. }) if cases.len() == 2));
+        assert!(
+            matches!(line("agree vit_b16 few_shot --peer p"), Ok(Command::Agree { cases, data: None, .. }) if cases.len() == 2)
+        );
         assert!(matches!(line("agree --peer p --data d"), Ok(Command::Agree { data: Some(_), .. })));
         assert!(matches!(line("truth --peer p"), Ok(Command::Truth { .. })));
         assert!(matches!(line("profile --show conv64"), Ok(Command::Profile { show: true, .. })));

@@ -97,7 +97,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Compares each case in each type it has and prints a line of a table for each; true when all are within the goals.
+    /// Compares each case in each type it has and prints a line of a table for each; true when there are some and all are
+    /// within the goals.
     ///
     /// In f32, JAX rounds too, and rounding decides near ties. Where the two differ by more than the goal, both are held
     /// against f64, and ours also against f64 that chooses as ours did; what that explains does not count.
@@ -125,7 +126,7 @@ impl Comparison {
             }
         }
         say!("{}", table::sentence(&rows));
-        Ok(rows.iter().all(Row::met))
+        Ok(!rows.is_empty() && rows.iter().all(Row::met))
     }
 
     fn loss(&self, known: &Known, dtype: DType) -> Result<Row> {
@@ -296,5 +297,23 @@ mod tests {
         };
         let error = comparison.run(&["invariance_mnist".into()], &[DType::F64]).unwrap_err().to_string();
         assert!(error.contains("--data DIR"), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_peer_that_finds_other_numbers_makes_the_comparison_fail() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = Folder::new().unwrap();
+        let [number, python] = ["number.npy", "python"].map(|name| folder.0.join(name));
+        npy::write(&number, &Array::scalar(1.0, DType::F64)).unwrap();
+        // Called as: python -c PROGRAM FOLDER CASE. The parameters themselves are no gradient.
+        let copies = "cp p0.npy g0.npy && cp p1.npy g1.npy && cp p0.npy h0.npy && cp p1.npy h1.npy";
+        let text = format!("#!/bin/sh\ncd \"$3\" && cp {} loss.npy && {copies}\n", number.display());
+        std::fs::write(&python, text).unwrap();
+        std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let jax = Peer::agreeing(&python);
+        let comparison = Comparison { cpu: Cpu::with_threads(1), jax, seed: 0, data: None };
+        assert!(!comparison.run(&["logistic".into()], &[DType::F64]).unwrap());
+        assert!(!comparison.run(&["logistic".into()], &[DType::F32]).unwrap(), "there is nothing to compare in f32");
     }
 }

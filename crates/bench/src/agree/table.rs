@@ -69,11 +69,19 @@ pub fn header() -> String {
 
 /// What all rows come to.
 pub fn sentence(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return "Nothing was compared: models of real size and tasks are compared only in f64.".into();
+    }
     let met = rows.iter().filter(|row| row.met()).count();
     let worst = |dtype: DType| {
         let of = rows.iter().filter(|row| row.dtype == dtype);
         let row = of.max_by(|a, b| a.largest().total_cmp(&b.largest()))?;
-        Some(format!("the largest difference in {dtype} is {:.1e} ({}), the goal {:e}", row.largest(), row.case, goal(dtype)))
+        Some(format!(
+            "the largest difference in {dtype} is {:.1e} ({}), the goal {:e}",
+            row.largest(),
+            row.case,
+            goal(dtype)
+        ))
     };
     let worst: Vec<String> = [DType::F64, DType::F32].into_iter().filter_map(worst).collect();
     format!("{met} of {} rows are within their goal; {}.", rows.len(), worst.join("; "))
@@ -118,5 +126,6 @@ mod tests {
         assert!(said.starts_with("2 of 3 rows are within their goal"), "{said}");
         assert!(said.contains("in f64 is 3.0e-10 (b), the goal 1e-10"), "{said}");
         assert!(said.contains("in f32 is 1.0e-6 (c), the goal 2e-5"), "{said}");
+        assert!(sentence(&[]).starts_with("Nothing was compared"));
     }
 }

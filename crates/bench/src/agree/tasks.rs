@@ -9,9 +9,7 @@ use bilevel_tasks::tasks::few_shot::Learner;
 use bilevel_tasks::tasks::invariance::{Dataset, Transformation};
 use bilevel_tasks::tasks::l1_regularisation::{Granularity, Network};
 use bilevel_tasks::tasks::learned_loss::{SmallNetwork, SmallPictures};
-use bilevel_tasks::tasks::{
-    FewShot, ImplicitRepresentation, Invariance, Kind, L1Regularisation, LearnedLoss,
-};
+use bilevel_tasks::tasks::{FewShot, ImplicitRepresentation, Invariance, Kind, L1Regularisation, LearnedLoss};
 use bilevel_tasks::{Context, PictureSet, Task};
 
 use crate::case;
@@ -41,9 +39,19 @@ pub const TASKS: [TaskCase; 15] = [
     TaskCase { name: "images_siren", about: "digits, 5 × 256, ω = 60", reads_data: false, build: images_siren },
     TaskCase { name: "images_fourier", about: "digits, 3 × 256", reads_data: false, build: images_fourier },
     TaskCase { name: "views_nerf", about: "lamps, 6 × 256, 64 samples", reads_data: false, build: views_nerf },
-    TaskCase { name: "invariance_mnist", about: "MNIST, 1000 units, 31 views", reads_data: true, build: invariance_mnist },
+    TaskCase {
+        name: "invariance_mnist",
+        about: "MNIST, 1000 units, 31 views",
+        reads_data: true,
+        build: invariance_mnist,
+    },
     TaskCase { name: "l1_efficientnet", about: "pets, EfficientNet-Lite0", reads_data: true, build: l1_efficientnet },
-    TaskCase { name: "learned_loss_alexnet", about: "CIFAR-10, AlexNet", reads_data: true, build: learned_loss_alexnet },
+    TaskCase {
+        name: "learned_loss_alexnet",
+        about: "CIFAR-10, AlexNet",
+        reads_data: true,
+        build: learned_loss_alexnet,
+    },
     TaskCase { name: "learned_loss_wrn", about: "CIFAR-10, WRN-28-10", reads_data: true, build: learned_loss_wrn },
 ];
 
