@@ -124,7 +124,7 @@ pub enum Command {
         /// The cases to run; all of them by default.
         #[arg(value_name = "CASE", value_parser = PossibleValuesParser::new(agree::NAMES))]
         cases: Vec<String>,
-        /// f32 or f64; both by default.
+        /// f32 or f64; both by default. Models of real size and tasks are compared only in f64.
         #[arg(long, value_name = "f32|f64", value_parser = float)]
         dtype: Option<DType>,
         /// A Python that has jax.
@@ -133,6 +133,9 @@ pub enum Command {
         /// The seed of the inputs.
         #[arg(long, value_name = "N", default_value_t = 0)]
         seed: u32,
+        /// The folder of the data; with it, tasks that read files are among the cases by default.
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
         #[command(flatten)]
         threads: Threads,
     },
@@ -299,6 +302,10 @@ mod tests {
         assert!(matches!(line("cuda --iterations 1000"), Ok(Command::Cuda { iterations: Some(1000), reps: 7, .. })));
         assert_eq!(line("cuda-curves"), Ok(Command::CudaCurves { size: Size::Base, iterations: 3 }));
         assert!(matches!(line("agree --peer p"), Ok(Command::Agree { dtype: None, seed: 0, .. })));
+        assert!(
+            matches!(line("agree vit_b16 few_shot --peer p"), Ok(Command::Agree { cases, data: None, .. }) if cases.len() == 2)
+        );
+        assert!(matches!(line("agree --peer p --data d"), Ok(Command::Agree { data: Some(_), .. })));
         assert!(matches!(line("truth --peer p"), Ok(Command::Truth { .. })));
         assert!(matches!(line("profile --show conv64"), Ok(Command::Profile { show: true, .. })));
         let again = attack::Plan { seconds: f64::INFINITY, cases: 1, seed: 5, parts: vec![Part::Kills], command: None };
@@ -322,6 +329,8 @@ mod tests {
             "cuda-curves l1reg",
             "agree",
             "agree --peer p --dtype f16",
+            "agree --peer p no_such_model",
+            "agree --peer p --data",
             "profile",
             "profile mlp conv64",
             "wide --count 0",

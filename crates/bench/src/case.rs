@@ -11,6 +11,8 @@ pub struct Case {
     pub loss: Tensor,
     /// Parameters p0, p1, … and the values they start from.
     pub parameters: Vec<(Tensor, Start)>,
+    /// What each parameter is called in its model; p0, p1, … where there is none.
+    pub names: Vec<String>,
     /// Data x0, x1, … and their values.
     pub data: Vec<(Tensor, Start)>,
 }
@@ -20,10 +22,26 @@ pub struct Case {
 pub enum Start {
     /// Uniform in ±k.
     Uniform(f64),
+    /// Uniform within k of c, for c and k in this order.
+    Around(f64, f64),
     /// All the same.
     Constant(f64),
     /// i modulo n: labels.
     Labels(usize),
+}
+
+impl Start {
+    /// Uniform with the mean and the deviation of a variable's start; around a constant, within a tenth.
+    fn like(variable: &Variable) -> Start {
+        match variable.start() {
+            bilevel::Start::Constant(value) => Start::Around(*value, 0.1),
+            bilevel::Start::Normal(deviation) => Start::Uniform(deviation * 3f64.sqrt()),
+            bilevel::Start::Uniform(low, high) => Start::Around((low + high) / 2.0, (high - low) / 2.0),
+            bilevel::Start::Fixed(array) => {
+                Start::Uniform(array.to_f64().into_iter().fold(0.0, |most, value| value.abs().max(most)))
+            }
+        }
+    }
 }
 
 /// Declares the inputs of one case, numbering them as it goes.
@@ -31,25 +49,37 @@ pub struct Inputs<'g> {
     graph: &'g Graph,
     dtype: DType,
     parameters: Vec<(Tensor, Start)>,
+    names: Vec<String>,
     data: Vec<(Tensor, Start)>,
 }
 
 impl<'g> Inputs<'g> {
     /// None yet; floats will be of this type.
     pub fn new(graph: &'g Graph, dtype: DType) -> Self {
-        Inputs { graph, dtype, parameters: vec![], data: vec![] }
+        Inputs { graph, dtype, parameters: vec![], names: vec![], data: vec![] }
     }
 
     /// The next parameter.
     pub fn parameter(&mut self, shape: &[usize], start: Start) -> Tensor {
+        let name = format!("p{}", self.parameters.len());
+        self.named(&name, shape, start)
+    }
+
+    fn named(&mut self, name: &str, shape: &[usize], start: Start) -> Tensor {
         let tensor = self.graph.input(format!("p{}", self.parameters.len()), shape, self.dtype);
         self.parameters.push((tensor, start));
+        self.names.push(name.into());
         tensor
     }
 
     /// The leaves of a model as the next parameters, each with the values that go with its name.
     pub fn model<S: Tree<Leaf = Variable>>(&mut self, model: &S, start: impl Fn(&str) -> Start) -> S::With<Tensor> {
-        model.map_named(|name, leaf| self.parameter(leaf.shape(), start(name)))
+        model.map_named(|name, leaf| self.named(name, leaf.shape(), start(name)))
+    }
+
+    /// The same with values as large as those the model starts from, and none that is exactly 0 or 1.
+    pub fn model_as_it_starts<S: Tree<Leaf = Variable>>(&mut self, model: &S) -> S::With<Tensor> {
+        model.map_named(|name, leaf| self.named(name, leaf.shape(), Start::like(leaf)))
     }
 
     /// The next data input; labels are integers.
@@ -62,6 +92,6 @@ impl<'g> Inputs<'g> {
 
     /// The case, once its loss is known.
     pub fn case(self, name: &'static str, loss: Tensor) -> Case {
-        Case { name, loss, parameters: self.parameters, data: self.data }
+        Case { name, loss, parameters: self.parameters, names: self.names, data: self.data }
     }
 }

@@ -106,11 +106,11 @@ fn run(command: Command) -> error::Result<bool> {
         Command::Memory { cases, threads, .. } => {
             memory::run(&chosen(among(cases, &cases::NAMES), &cases::NAMES), threads.count())?;
         }
-        Command::Agree { cases, dtype, peer, seed, threads } => {
-            let comparison =
-                agree::Comparison { cpu: Cpu::with_threads(threads.count()), jax: peers::Peer::agreeing(&peer), seed };
+        Command::Agree { cases, dtype, peer, seed, data, threads } => {
+            let cases = chosen(cases, &agree::usual(data.is_some()));
+            let (cpu, jax) = (Cpu::with_threads(threads.count()), peers::Peer::agreeing(&peer));
             let dtypes = dtype.map_or(vec![DType::F64, DType::F32], |dtype| vec![dtype]);
-            return comparison.run(&chosen(cases, &agree::NAMES), &dtypes);
+            return agree::Comparison { cpu, jax, seed, data }.run(&cases, &dtypes);
         }
         Command::Truth { peer, threads } => truth::run(&peer, threads.count())?,
         Command::Large { count, iterations, threads, folder } => {

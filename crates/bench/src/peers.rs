@@ -50,9 +50,17 @@ pub const GPU: [Program; 2] = [
     },
 ];
 
-/// The program that computes what `agree` compares with.
-pub const AGREE: Program =
-    Program { name: "agree.py", text: include_str!("../peers/agree.py"), modules: "jax", cases: &crate::agree::NAMES };
+/// The program that computes what `agree` compares with: models, losses of tasks, and what is done with them.
+pub const AGREE: Program = Program {
+    name: "agree.py",
+    text: concat!(
+        include_str!("../peers/agree_models.py"),
+        include_str!("../peers/agree_tasks.py"),
+        include_str!("../peers/agree.py")
+    ),
+    modules: "jax",
+    cases: &crate::agree::NAMES,
+};
 
 /// A program with the Python that runs it.
 #[derive(Clone, Debug)]

@@ -248,6 +248,8 @@ fn every_few_shot_method_learns_tasks_and_is_judged_on_all_their_queries() {
         assert!(accuracy(method) > 30.0, "guessing has 20, {method} {}", accuracy(method));
     }
     assert_eq!(plots("few-shot").len(), 2, "losses, and a reliability diagram");
+    let unequal = found.said.iter().find(|said| said.contains("not compared at equal cost")).unwrap();
+    assert!(unequal.contains("10 iterations of 4 tasks, ") && unequal.contains(" gradients, "), "{unequal}");
 }
 
 #[test]
@@ -387,6 +389,12 @@ fn learned_starts_represent_held_out_signals_better_than_random_ones_and_the_ext
     {
         assert!(digits(method, iterations) > random + 2.0, "{method}");
     }
+    let fourier =
+        |method: &str, iterations: &str| psnr(method, &format!("digits, 8 px, Fourier features{iterations}"), 2);
+    assert!(fourier("MAML", ", 300 iterations") > fourier("random weights", "") + 2.0);
+    for method in ["Reptile", "FO-MAML", "HPO-SGLD"] {
+        assert!(fourier(method, ", 100 iterations").is_finite(), "{method}");
+    }
     let lamps = |method: &str| psnr(method, "lamps from one view, 16 px, 20 iterations", 128);
     let (reptile, extra) = (lamps("Reptile"), lamps("HPO-SGLD + ‖λ − sg(θ*)‖²"));
     assert!(reptile > psnr("random weights", "lamps from one view, 16 px", 128));
@@ -394,7 +402,7 @@ fn learned_starts_represent_held_out_signals_better_than_random_ones_and_the_ext
     assert!(lamps("Reptile + output matching") < reptile);
     assert!(lamps("HPO-SGLD") < reptile && reptile < extra);
     let photographs = report(name).sections.iter().filter(|section| matches!(section, Section::Photographs(_))).count();
-    assert_eq!(photographs, 4, "two signals of either family");
+    assert_eq!(photographs, 6, "two signals of every family, and images by two networks");
 }
 
 #[test]

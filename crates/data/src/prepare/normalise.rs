@@ -23,6 +23,23 @@ pub struct Normalisation {
     pub deviation: Vec<f64>,
 }
 
+/// A sum that keeps what rounding takes away from it (Kahan 1965): with tens of millions of pixels, most of them equal, a plain sum
+/// is wrong from the tenth digit on.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    total: f64,
+    excess: f64,
+}
+
+impl Sum {
+    fn add(&mut self, value: f64) {
+        let wanted = value - self.excess;
+        let next = self.total + wanted;
+        self.excess = (next - self.total) - wanted;
+        self.total = next;
+    }
+}
+
 impl Normalisation {
     /// The usual normalisation of MNIST's pixels, scaled to 0 … 1.
     pub fn mnist() -> Self {
@@ -33,16 +50,16 @@ impl Normalisation {
     /// all data. A constant channel is divided by 1.
     pub fn fit(array: &Array) -> Result<Self> {
         let (channels, inner) = layout(array.shape())?;
-        let (mut sums, mut squares) = (vec![0.0; channels], vec![0.0; channels]);
+        let (mut sums, mut squares) = (vec![Sum::default(); channels], vec![Sum::default(); channels]);
         let rows = array.shape()[0];
         if rows * inner == 0 {
             return Err(Error::request("there are no numbers to take the mean of"));
         }
         let count = (rows * inner) as f64;
-        each(array, inner, channels, |channel, value| sums[channel] += value);
-        let mean: Vec<f64> = sums.iter().map(|sum| sum / count).collect();
-        each(array, inner, channels, |channel, value| squares[channel] += (value - mean[channel]).powi(2));
-        let deviation = squares.iter().map(|square| (square / count).sqrt()).zip(&mean);
+        each(array, inner, channels, |channel, value| sums[channel].add(value));
+        let mean: Vec<f64> = sums.iter().map(|sum| sum.total / count).collect();
+        each(array, inner, channels, |channel, value| squares[channel].add((value - mean[channel]).powi(2)));
+        let deviation = squares.iter().map(|square| (square.total / count).sqrt()).zip(&mean);
         // A constant's deviation is what rounding leaves of it.
         let deviation = deviation.map(|(s, mean)| if s > 1e-9 * mean.abs() { s } else { 1.0 }).collect();
         Ok(Normalisation { mean, deviation })
@@ -88,5 +105,22 @@ fn each(array: &Array, inner: usize, channels: usize, mut visit: impl FnMut(usiz
         Data::F32(values) => values.iter().enumerate().for_each(|(place, value)| at(place, f64::from(*value))),
         Data::F64(values) => values.iter().enumerate().for_each(|(place, value)| at(place, *value)),
         Data::I32(values) => values.iter().enumerate().for_each(|(place, value)| at(place, f64::from(*value))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn millions_of_equal_numbers_do_not_wear_the_sums_out() {
+        // As pixels are: most of them background, whose squares are rounded in the same direction again and again.
+        let (count, bright) = (4_000_000, 5);
+        let values = (0..count).map(|i| if i % bright == 0 { 0.7 } else { 0.0 }).collect();
+        let found = Normalisation::fit(&Array::from_f32([count, 1], values).unwrap()).unwrap();
+        let (value, share) = (f64::from(0.7f32), 1.0 / bright as f64);
+        let (mean, deviation) = (value * share, value * (share * (1.0 - share)).sqrt());
+        assert!((found.mean[0] / mean - 1.0).abs() < 1e-15, "{} {mean}", found.mean[0]);
+        assert!((found.deviation[0] / deviation - 1.0).abs() < 1e-15, "{} {deviation}", found.deviation[0]);
     }
 }

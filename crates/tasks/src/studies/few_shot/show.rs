@@ -30,6 +30,23 @@ impl Outcome<'_> {
     fn accuracy(&self) -> Option<f64> {
         self.judged.as_ref().map(|judged| 100.0 * judged.accuracy())
     }
+
+    /// What its training took.
+    fn cost(&self) -> String {
+        let (iterations, tasks) = (self.entry.outer.2, self.entry.task.tasks);
+        let planned = format!("{iterations} iterations of {tasks} tasks");
+        self.run.map_or(planned.clone(), |run| format!("{planned}, {:.0} gradients, {:.0} s", run.price, run.seconds))
+    }
+}
+
+/// The method of a setup that others are compared with.
+fn maml<'a, 'b>(all: &'a [Outcome<'b>]) -> Option<&'a Outcome<'b>> {
+    all.iter().find(|outcome| outcome.entry.name == "MAML")
+}
+
+/// That a row of HPO-SGLD and MAML's differ in what they cost, and by how much.
+fn unequal(outcome: &Outcome, maml: &Outcome) -> String {
+    format!("{} and MAML are not compared at equal cost: {} against {}", outcome.title(), outcome.cost(), maml.cost())
 }
 
 /// All of it.
@@ -58,6 +75,9 @@ pub(super) fn findings(plan: &Plan, setups: &[Setup], done: &Finished) -> Result
         }
         found.tables.push(table(setup, &outcomes));
         found.said.extend(sentence(setup, &outcomes));
+        let claims = outcomes.iter().filter(|outcome| outcome.entry.held == Held::Claim && outcome.judged.is_some());
+        let pairs = claims.filter_map(|outcome| Some(unequal(outcome, maml(&outcomes)?)));
+        found.said.extend(pairs.map(|said| format!("{}: {said}.", setup.name)));
         found.sections.extend(curves(setup, &outcomes));
         found.sections.push(reliability(setup, &outcomes));
     }
@@ -103,13 +123,16 @@ fn verdict(plan: &Plan, outcome: &Outcome, all: &[Outcome]) -> Verdict {
     };
     let iterations = entry.outer.2;
     if entry.held == Held::Claim {
-        let maml = all.iter().find(|other| other.entry.name == "MAML").and_then(Outcome::accuracy);
+        let Some((maml, best)) = maml(all).and_then(|maml| Some((maml, maml.accuracy()?))) else {
+            return Verdict::NotReproduced("the paper has it above MAML, of which there is no result here".into());
+        };
         let why = format!(
-            "the paper has it above MAML, which comes to {:.1} here: the printed recursion leaves out the contraction by the curvature and \
-             has a Taylor term in its place, and with batch norms the inner step times the curvature is far above 1",
-            maml.unwrap_or(f64::NAN)
+            "the paper has it above MAML, which comes to {best:.1} here. {}. But more iterations would not help: the printed recursion \
+             leaves out the contraction by the curvature and has a Taylor term in its place, and with batch norms the inner step times \
+             the curvature is far above 1",
+            unequal(outcome, maml)
         );
-        return Verdict::when(maml.is_some_and(|maml| ours > maml), why);
+        return Verdict::when(ours > best, why);
     }
     let held = match (entry.held, entry.paper) {
         (_, Some(paper)) => paper,
@@ -198,4 +221,30 @@ fn reliability(setup: &Setup, outcomes: &[Outcome]) -> Section {
         y: Axis::linear("share that is right"),
         curves: [perfect].into_iter().chain(outcomes.iter().filter_map(curve)).collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::setups;
+    use super::*;
+    use crate::Registry;
+
+    #[test]
+    fn the_verdict_of_hpo_sgld_says_that_it_is_not_at_equal_cost_with_maml_and_what_both_cost() {
+        let registry = Registry::everything();
+        let plan = Plan::new(&registry);
+        let all = setups(&plan);
+        let outcome = |entry| Outcome { entry, run: None, judged: Some(Judgement::default()) };
+        let outcomes: Vec<Outcome> = all[0].entries.iter().map(outcome).collect();
+        let claims: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.entry.held == Held::Claim).collect();
+        assert_eq!(claims.len(), 2);
+        for claim in claims {
+            let verdict = verdict(&plan, claim, &outcomes);
+            let why = verdict.why();
+            assert!(why.contains("not compared at equal cost"), "{why}");
+            assert!(why.contains("300 iterations of 16 tasks against 6000 iterations of 32 tasks"), "{why}");
+        }
+        let alone = verdict(&plan, &outcomes[9], &outcomes[9..]);
+        assert!(alone.why().contains("no result here"), "{alone:?}");
+    }
 }
