@@ -56,6 +56,7 @@ pub mod cma_es;
 pub mod digits;
 mod figure;
 mod kept;
+pub mod kronecker;
 mod label;
 pub mod logistic;
 mod photographs;

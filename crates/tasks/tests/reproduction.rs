@@ -413,3 +413,10 @@ fn without_the_pets_the_full_study_says_how_to_get_them_and_learns_from_lamps_al
     let items = study.items(&plan).unwrap();
     assert!(!items.is_empty() && items.iter().all(|item| item.label.starts_with("lamps")));
 }
+
+#[test]
+fn lila_finds_the_rotation_alone_by_training_images() {
+    let of = |metric: &str| row("invariance", "LILA", "Rot-90", metric).ours.unwrap();
+    let (rotation, other) = (of("range of the rotation"), of("largest other range"));
+    assert!(rotation > 0.7 && other < 0.2 * rotation, "{rotation} {other}");
+}

@@ -4,20 +4,23 @@
 //! retrained on all images with the ranges that were found.
 
 mod entries;
+mod lila;
 
 use crate::statistics::mean_sd;
-use crate::tasks::Invariance;
-use crate::tasks::invariance::{Transformation, pictures};
-use crate::{Done, Findings, Finished, FinishedRun, Item, Plan, Row, Study, Verdict, figure, label};
+use crate::tasks::invariance::{ACCURACY, Transformation, pictures};
+use crate::{Context, Done, Findings, Finished, FinishedRun, Item, Plan, Row, Study, Verdict, figure, label};
 use bilevel::Result;
 use bilevel_report::Section;
-use entries::{DIRECT, ENTRIES, Entry, HPO_SGLD, NON_INVARIANT, SETS, retrained};
+use entries::{DIRECT, ENTRIES, Entry, HPO_SGLD, Kind, LILA, NON_INVARIANT, SETS, retrained, task_of};
+use lila::Found;
 
 const NAME: &str = "invariance";
 /// The rotation among the generators.
 const ROTATION: usize = 2;
 /// Whose ranges a network is retrained with.
 const RETRAINED: [&str; 2] = [DIRECT, HPO_SGLD];
+/// Whose ranges are shown as views of a digit.
+const DRAWN: [&str; 2] = [HPO_SGLD, LILA];
 /// How far from the paper a network that is not invariant may be, and how far the best method from the paper's, in points.
 const NEAR: [f64; 2] = [0.5, 0.7];
 
@@ -53,7 +56,7 @@ impl Study for InvarianceTable {
         for &(set, transformation) in sets(plan) {
             for entry in &ENTRIES {
                 for seed in 0..entry.seeds(plan) {
-                    items.push(Item::run(place(set, entry.name, seed), entry.run(plan, transformation, seed)?));
+                    items.push(entry.item(place(set, entry.name, seed), plan, transformation, seed)?);
                 }
             }
         }
@@ -80,10 +83,10 @@ impl Study for InvarianceTable {
         let (mut rows, mut sections, mut said) = (vec![], vec![], vec![]);
         if !can_run(plan) {
             let why = "needs MNIST: say where it is with --data DIR, or get it with 'bilevel data fetch mnist'";
-            rows.push(Row::new(NAME, "all", ACCURACY, f64::NAN).verdict(Verdict::NotRun(why.into())));
+            rows.push(Row::new(NAME, "all", METRIC, f64::NAN).verdict(Verdict::NotRun(why.into())));
             return Ok(Findings::new(rows, []));
         }
-        for (number, &(set, _)) in sets(plan).iter().enumerate() {
+        for (number, &(set, transformation)) in sets(plan).iter().enumerate() {
             let mut curves = vec![];
             let mut best: Option<(f64, String)> = None;
             for entry in &ENTRIES {
@@ -96,8 +99,20 @@ impl Study for InvarianceTable {
                 if learned(entry) {
                     rows.extend(range_rows(plan, entry, set, &runs));
                 }
+                if entry.kind == Kind::Lila {
+                    let found = evidence(done, set, entry.seeds(plan));
+                    rows.extend(evidence_rows(set, &found));
+                    let series =
+                        found.into_iter().enumerate().map(|(seed, run)| (format!("seed {seed}"), run.evidence));
+                    sections.push(Section::Plot(figure(
+                        format!("{set}: the marginal likelihood of the training images by LILA"),
+                        "outer iteration",
+                        EVIDENCE,
+                        series.collect(),
+                    )));
+                }
                 if let Some(run) = runs.first() {
-                    curves.push((entry.name.to_string(), percent(run.history.measure("test accuracy"))));
+                    curves.push((entry.name.to_string(), percent(&run.way)));
                 }
             }
             for name in RETRAINED {
@@ -110,7 +125,7 @@ impl Study for InvarianceTable {
             if let Some((accuracy, name)) = best {
                 let claim = ENTRIES.iter().find(|entry| entry.name == HPO_SGLD).and_then(|entry| entry.paper[number]);
                 let claim = claim.filter(|_| !plan.quick);
-                let row = Row::new(NAME, format!("best: {name}"), ACCURACY, accuracy).setting(set).paper(claim);
+                let row = Row::new(NAME, format!("best: {name}"), METRIC, accuracy).setting(set).paper(claim);
                 rows.push(row.verdict(claim.map_or(Verdict::NotClaimed, |claim| match accuracy - claim {
                     gain if gain > 0.0 => Verdict::Better,
                     gain => Verdict::when(gain >= -NEAR[1], format!("{:.2} points below the paper's HPO-SGLD", -gain)),
@@ -123,54 +138,72 @@ impl Study for InvarianceTable {
                 "test accuracy, %",
                 curves,
             )));
-            let learned = finished(done, |seed| place(set, HPO_SGLD, seed), 1);
-            if let Some(run) = learned.first() {
-                let task: Invariance = serde_json::from_value(serde_json::Value::Object(settings(run)))
-                    .map_err(|error| bilevel::Error::Problem { reason: error.to_string() })?;
-                let whose = format!("{set}, ranges of HPO-SGLD: ");
-                let drawn = pictures(&task, ranges(run), &run.config.context(), &whose);
-                sections.extend(drawn.map(Section::Pictures));
+            for name in DRAWN {
+                if let Some(run) = finished(done, |seed| place(set, name, seed), 1).first() {
+                    let whose = format!("{set}, ranges of {name}: ");
+                    let context = Context { seed: plan.seed, data: plan.data.clone(), ..Context::default() };
+                    let drawn = pictures(&task_of(plan, transformation), &run.ranges, &context, &whose);
+                    sections.extend(drawn.map(Section::Pictures));
+                }
             }
         }
         Ok(Findings { rows, sections, said, ..Findings::default() })
     }
 }
 
-const ACCURACY: &str = "test accuracy, %";
+const METRIC: &str = "test accuracy, %";
 
 /// The full table needs MNIST.
 fn can_run(plan: &Plan) -> bool {
     plan.quick || plan.data.is_some()
 }
 
-/// The settings of the task of a run, without its name.
-fn settings(run: &FinishedRun) -> serde_json::Map<String, serde_json::Value> {
-    let mut table = run.config.task.table().clone();
-    table.shift_remove("name");
-    table
+/// What a run or a measurement came to.
+struct Outcome {
+    /// The share of test images that are recognised.
+    accuracy: Option<f64>,
+    /// The same on the way.
+    way: Vec<(f64, f64)>,
+    ranges: Vec<f64>,
+    price: f64,
+    seconds: Option<f64>,
 }
 
-fn finished(done: &Finished, place: impl Fn(u64) -> String, seeds: u64) -> Vec<&FinishedRun> {
-    (0..seeds).filter_map(|seed| done.run(&place(seed)).ok()).filter(|run| run.arrived()).collect()
+impl Outcome {
+    /// Of the item with this label; none where it diverged.
+    fn of(done: &Finished, label: &str) -> Option<Self> {
+        let seconds = done.seconds(label);
+        if let Ok(run) = done.run(label) {
+            let (accuracy, way) = (run.measure(ACCURACY), run.history.measure(ACCURACY));
+            let arrived = Outcome { accuracy, way, ranges: ranges(run).to_vec(), price: run.price, seconds };
+            return run.arrived().then_some(arrived);
+        }
+        let Found { accuracy, way, ranges, price, .. } = done.measured(label).ok()?;
+        accuracy.map(|_| Outcome { accuracy, way, ranges, price, seconds })
+    }
+}
+
+fn finished(done: &Finished, place: impl Fn(u64) -> String, seeds: u64) -> Vec<Outcome> {
+    (0..seeds).filter_map(|seed| Outcome::of(done, &place(seed))).collect()
 }
 
 fn ranges(run: &FinishedRun) -> &[f64] {
     run.lambda.first().map_or(&[], |leaf| &leaf.values)
 }
 
-fn percent(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
-    points.into_iter().map(|(x, y)| (x, 100.0 * y)).collect()
+fn percent(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    points.iter().map(|(x, y)| (*x, 100.0 * y)).collect()
 }
 
 fn learned(entry: &Entry) -> bool {
-    !matches!(entry.kind, entries::Kind::NonInvariant | entries::Kind::Known)
+    !matches!(entry.kind, Kind::NonInvariant | Kind::Known)
 }
 
-fn accuracy_row(name: &str, set: &str, runs: &[&FinishedRun]) -> Row {
-    let found: Vec<f64> = runs.iter().filter_map(|run| run.measure("test accuracy")).map(|a| 100.0 * a).collect();
+fn accuracy_row(name: &str, set: &str, runs: &[Outcome]) -> Row {
+    let found: Vec<f64> = runs.iter().filter_map(|run| run.accuracy).map(|a| 100.0 * a).collect();
     let (mean, sd) = mean_sd(&found);
-    let row = Row::new(NAME, name, ACCURACY, mean).setting(set).over(sd, found.len() as u32);
-    let row = row.cost(runs.first().map(|run| run.price)).took(runs.first().map(|run| run.seconds));
+    let row = Row::new(NAME, name, METRIC, mean).setting(set).over(sd, found.len() as u32);
+    let row = row.cost(runs.first().map(|run| run.price)).took(runs.first().and_then(|run| run.seconds));
     match found.is_empty() {
         true => row.verdict(Verdict::NotRun("no run arrived".into())),
         false => row,
@@ -194,17 +227,43 @@ fn judged(row: Row, entry: &Entry) -> Row {
         gain => Verdict::when(
             gain >= -near,
             format!(
-                "{:.2} points below: the paper does not say how images are scaled nor for how long θ is trained",
-                -gain
+                "{:.2} points below: {}",
+                -gain,
+                match entry.kind {
+                    Kind::Lila => "its authors train for 1000 epochs, this row for 36",
+                    _ => "the paper does not say how images are scaled nor for how long θ is trained",
+                }
             ),
         ),
     };
     row.verdict(verdict)
 }
 
+const EVIDENCE: &str = "−log p(D)/N";
+
+/// What LILA's runs say beside their ranges.
+fn evidence(done: &Finished, set: &str, seeds: u64) -> Vec<Found> {
+    let found = (0..seeds).filter_map(|seed| done.measured::<Found>(&place(set, LILA, seed)).ok());
+    found.filter(|run| run.accuracy.is_some()).collect()
+}
+
+/// The marginal likelihood of the last fit, and the precisions of the prior.
+fn evidence_rows(set: &str, runs: &[Found]) -> Vec<Row> {
+    let row = |metric: String, of: &dyn Fn(&Found) -> Option<f64>| {
+        let found: Vec<f64> = runs.iter().filter_map(of).collect();
+        let (mean, sd) = mean_sd(&found);
+        (!found.is_empty()).then(|| Row::new(NAME, LILA, metric, mean).setting(set).over(sd, found.len() as u32))
+    };
+    let mut rows = vec![row(EVIDENCE.into(), &|run| run.evidence.last().map(|(_, value)| *value))];
+    rows.extend(
+        [0, 1].map(|layer| row(format!("δ of layer {}", layer + 1), &|run| run.precisions.get(layer).copied())),
+    );
+    rows.into_iter().flatten().collect()
+}
+
 /// What λ says: the range of the rotation, and the largest of the others.
-fn range_rows(plan: &Plan, entry: &Entry, set: &str, runs: &[&FinishedRun]) -> Vec<Row> {
-    let of = |what: &dyn Fn(&[f64]) -> f64| runs.iter().map(|run| what(ranges(run))).collect::<Vec<f64>>();
+fn range_rows(plan: &Plan, entry: &Entry, set: &str, runs: &[Outcome]) -> Vec<Row> {
+    let of = |what: &dyn Fn(&[f64]) -> f64| runs.iter().map(|run| what(&run.ranges)).collect::<Vec<f64>>();
     let rotation = of(&|l| l.get(ROTATION).map_or(f64::NAN, |range| range.abs()));
     let largest = |l: &[f64]| {
         let others = l.iter().enumerate().filter(|(i, _)| *i != ROTATION);

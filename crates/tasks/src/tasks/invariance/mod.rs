@@ -9,23 +9,26 @@
 //! λ = 0 is a saddle by symmetry (λ and −λ are the same views), so λ starts away from it. The last layer of the network is
 //! linear, so the mean of what it sees gives the mean of the logits, for a fraction of the work.
 
+mod evidence;
 mod images;
+mod laplace;
 mod show;
 #[cfg(test)]
 mod tests;
 mod views;
 
+pub(crate) use laplace::{Fitting, RANGES, learning, set_multipliers};
 pub(crate) use show::pictures;
 pub use views::views;
 
 use crate::LambdaLeaf;
-use crate::digits::share_right;
+use crate::digits::{CLASSES, share_right};
 use crate::task::{Context, Defaults, InnerLoop, Task};
 use bilevel::graph::nn::cross_entropy;
 use bilevel::{Array, DType, Error, Problem, Result, Scope, Tensor, Tree, Variable};
 use bilevel_models::{Mlp, MlpConfig};
 use bilevel_report::Section;
-use images::Parts;
+use images::{Images, Parts};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -172,6 +175,19 @@ impl Invariance {
         }
     }
 
+    /// Images, and what looks at them.
+    fn prepared(&self, context: &Context) -> Result<(Parts, Arc<Network>)> {
+        self.check()?;
+        let parts = Parts::of(self.dataset, self.transformation, self.held_out, self.test, context)?;
+        let (mean, deviation) = parts.train.normalisation()?;
+        Ok((parts, Arc::new(Network { views: self.views, draws: self.draws, mean, deviation })))
+    }
+
+    /// θ.
+    fn classifier(&self, images: &Images) -> Result<Mlp<Variable>> {
+        Ok(MlpConfig::tanh([images.side * images.side, self.hidden, CLASSES]).build()?)
+    }
+
     fn check(&self) -> Result<()> {
         let setting = |name, value: f64, must| Err(Error::Setting { name, value, must });
         match self {
@@ -198,17 +214,37 @@ struct Network {
 }
 
 impl Network {
-    fn logits(&self, s: &Scope, ranges: Tensor, net: &Mlp<Tensor>, images: Tensor) -> Tensor {
+    /// Views of the images, as the first layer sees them: `[n, views, h·w]`.
+    fn seen(&self, s: &Scope, ranges: Tensor, images: Tensor) -> Tensor {
         let (count, size) = (images.dim(0), images.dim(2) * images.dim(3));
         let seen = match self.views {
             Views::None => images.reshape([count, 1, size]),
             Views::Given => views(images, s.data("ranges"), s.uniform([6, count, self.draws], -1.0, 1.0)),
             Views::Learned => views(images, ranges, s.uniform([6, count, self.draws], -1.0, 1.0)),
         };
-        let features = net.features((seen - self.mean) * (1.0 / self.deviation)).mean([1]);
+        (seen - self.mean) * (1.0 / self.deviation)
+    }
+
+    fn logits(&self, s: &Scope, ranges: Tensor, net: &Mlp<Tensor>, images: Tensor) -> Tensor {
+        let features = net.features(self.seen(s, ranges, images)).mean([1]);
         net.layers.last().map_or(features, |last| last.forward(features))
     }
+
+    /// The share of test images that are recognised.
+    fn accuracy(&self, s: &Scope, ranges: Tensor, net: &Mlp<Tensor>) -> Tensor {
+        let (x, y) = (s.data("test x"), s.data("test y"));
+        let mut right = s.graph().constant(0.0, [], s.dtype());
+        for from in (0..x.dim(0)).step_by(AT_ONCE) {
+            let to = (from + AT_ONCE).min(x.dim(0));
+            let logits = self.logits(s, ranges, net, x.slice(0, from, to));
+            right = right + share_right(logits, y.slice(0, from, to)) * (to - from) as f64;
+        }
+        right / x.dim(0) as f64
+    }
 }
+
+/// The measure of all problems made here.
+pub(crate) const ACCURACY: &str = "test accuracy";
 
 /// Test images at a time, so that all their views need not be in memory at once.
 const AT_ONCE: usize = 1000;
@@ -218,11 +254,7 @@ impl Task for Invariance {
     const SUMMARY: &'static str = "how far images may be turned, shifted and scaled without their class changing";
 
     fn build(&self, context: &Context) -> Result<Problem> {
-        self.check()?;
-        let Parts { train, validation, test } =
-            Parts::of(self.dataset, self.transformation, self.held_out, self.test, context)?;
-        let (mean, deviation) = train.normalisation()?;
-        let network = Arc::new(Network { views: self.views, draws: self.draws, mean, deviation });
+        let (Parts { train, validation, test }, network) = self.prepared(context)?;
         let batch = self.batch;
         let loss = {
             let network = network.clone();
@@ -237,7 +269,7 @@ impl Task for Invariance {
         let start = Array::from_f64([6], self.first_ranges()?.to_vec())?;
         let learned = self.views == Views::Learned;
         let ranges = Variable::fixed(start.clone());
-        let net = MlpConfig::tanh([train.side * train.side, self.hidden, 10]).build()?;
+        let net = self.classifier(&train)?;
         let mut problem = Problem::new(Ranges { ranges }, net)
             .dtype(context.dtype)
             .data("train x", train.x()?)
@@ -261,16 +293,7 @@ impl Task for Invariance {
                 let norm = if cap > 0.0 { norm.clamp(0.0, cap) } else { norm };
                 loss(s, l.ranges, net, part) - norm * reward
             })
-            .measure("test accuracy", move |s, l, net| {
-                let (x, y) = (s.data("test x"), s.data("test y"));
-                let mut right = s.graph().constant(0.0, [], s.dtype());
-                for from in (0..x.dim(0)).step_by(AT_ONCE) {
-                    let to = (from + AT_ONCE).min(x.dim(0));
-                    let logits = network.logits(s, l.ranges, net, x.slice(0, from, to));
-                    right = right + share_right(logits, y.slice(0, from, to)) * (to - from) as f64;
-                }
-                right / x.dim(0) as f64
-            })
+            .measure(ACCURACY, move |s, l, net| network.accuracy(s, l.ranges, net))
             .build()
             .map(Problem::erase)
     }
