@@ -147,7 +147,7 @@ fn a_check_shows_derivatives_curvature_and_advice() {
     assert!(said.contains("Every hyperparameter can influence the outer loss."), "{said}");
     assert!(said.contains("Curvature of the inner loss, by 50 Hessian products: 2.000e-1 to 2.000e0."), "{said}");
     assert!(said.contains("times the largest curvature is 0.100: stable (below 2) and well chosen."), "{said}");
-    assert!(said.contains("The first 10 iterations of a run go well; the outer loss goes from "), "{said}");
+    assert!(said.contains("The first 10 iterations of a run go well; the outer loss falls from "), "{said}");
     let bold = place.run(&["check", "quadratics", "--set", "method.step=1.5"]);
     assert!(bold.out.contains("diverges above 2: take a step of at most 5.00e-1"), "{bold:?}");
     // langevin-adjoint refuses a θ that starts from λ, so it is not advised.
@@ -164,6 +164,14 @@ fn a_check_shows_derivatives_curvature_and_advice() {
     let failed = place.run(&["check", "synth1d", "--tolerance", "1e-300"]);
     assert_eq!(failed.code, Some(1), "{failed:?}");
     assert!(failed.error.starts_with("bilevel: the inner loss has a wrong derivative: "), "{failed:?}");
+}
+
+#[test]
+fn a_check_does_not_call_it_going_well_where_the_outer_loss_rises() {
+    let said = Place::new().run(&["check", "synth1d"]).done().out;
+    assert!(!said.contains("go well"), "{said}");
+    assert!(said.contains("The first 10 iterations of a run do not diverge, but the outer loss rises from "), "{said}");
+    assert!(said.contains("It follows θ as well as λ, so it may rise until training has settled"), "{said}");
 }
 
 #[test]

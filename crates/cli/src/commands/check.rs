@@ -1,5 +1,5 @@
 //! `bilevel check`: are the derivatives right, does every hyperparameter count, is the inner step well chosen, can the method be
-//! trusted, and do the first iterations of a run go well?
+//! trusted, and do the first iterations of a run lower the outer loss?
 
 use super::run::resolve;
 use crate::arguments::Check;
@@ -55,11 +55,17 @@ impl FirstIterations {
             (Some(Diagnosis { iteration, .. }), _) => {
                 format!("A run with these settings diverges at iteration {iteration}.")
             }
-            (None, Some((first, last))) if self.done > 1 => format!(
-                "The first {} iterations of a run go well; the outer loss goes from {first:.3e} to {last:.3e}.",
+            (None, Some((first, last))) if self.done > 1 && last <= first => format!(
+                "The first {} iterations of a run go well; the outer loss falls from {first:.3e} to {last:.3e}.",
                 self.done
             ),
-            _ => "The first iteration of a run goes well.".into(),
+            (None, Some((first, last))) if self.done > 1 => format!(
+                "The first {} iterations of a run do not diverge, but the outer loss rises from {first:.3e} to \
+                 {last:.3e}. It follows θ as well as λ, so it may rise until training has settled; if it still rises \
+                 then, take a lower outer rate.",
+                self.done
+            ),
+            _ => "The first iteration of a run does not diverge.".into(),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::digits::{CLASSES, DigitSource, Part, share_right};
 use crate::task::{Context, Defaults, InnerLoop, Task};
 use bilevel::graph::Executor;
 use bilevel::graph::nn::{cross_entropy, cross_entropy_rows, relu, sigmoid};
-use bilevel::{Array, DType, Error, Key, Problem, Result, Scope, StopSignal, Tensor, Tree, Variable};
+use bilevel::{Array, DType, Error, Key, Momentum, Problem, Result, Scope, StopSignal, Tensor, Tree, Variable};
 use bilevel_data::prepare::uniform_labels;
 use bilevel_models::{Activation, Linear, Mlp, MlpConfig, init::zeros};
 use schemars::JsonSchema;
@@ -233,11 +233,11 @@ impl HyperCleaning {
         redrawn.resize(count, false);
         judged.resize(count, false);
         let parts = Parts { train: together, clean, test, redrawn, wrong: vec![true; count], judged };
-        let whole = HyperCleaning { batch: 0, ..self.clone() }.problem(parts, context.dtype)?;
+        let whole = self.problem(parts, context.dtype)?;
         let Retraining { step, steps, seed, executor, signal } = training;
         let lambda = Trust { examples };
-        let trained = whole.train(&lambda).step(step).steps(steps).seed(seed).executor(executor).stop_signal(signal);
-        let measures = trained.run()?.measures;
+        let training = whole.train(&lambda).step(step).steps(steps).optimizer(Momentum::default());
+        let measures = training.seed(seed).executor(executor).stop_signal(signal).run()?.measures;
         let number = |name: &str| measures.get(name).copied().unwrap_or(f64::NAN);
         Ok((number("test accuracy"), number(CEILING)))
     }
@@ -245,7 +245,7 @@ impl HyperCleaning {
 
 /// How a classifier is trained once more.
 pub struct Retraining {
-    /// Step of plain descent.
+    /// Step of descent with momentum.
     pub step: f64,
     /// Steps.
     pub steps: usize,
