@@ -66,6 +66,10 @@ pub(super) struct Found {
     pub price: f64,
 }
 
+/// Folded into the key of the run, for draws of their own; fits have the numbers from the last on.
+const TRAINING: u32 = 3;
+const LEARNING: u32 = 4;
+const FITS: u32 = 5;
 /// How often δ moves after a fit, half of the way each time.
 const PRECISION_STEPS: usize = 5;
 
@@ -86,9 +90,9 @@ impl Measure for Lila {
         let inner = InnerLoop::new(self.step, steps as usize, 0.0, 1.0)?.with_optimizer(optimizer)?;
         let mut train = inner.walk(&session)?;
         inner.place(&mut train)?;
-        train.bind_point(&state.lambda, &state.theta, key.fold_in(0))?;
+        train.bind_point(&state.lambda, &state.theta, key.fold_in(TRAINING))?;
         let mut learn = learning(&session)?;
-        learn.bind_point(&state.lambda, &state.theta, key.fold_in(1))?;
+        learn.bind_point(&state.lambda, &state.theta, key.fold_in(LEARNING))?;
         learn.zeroed("slot")?;
         let mut fitting = Fitting::new(&session, batches, count)?;
         let mut evaluator = session.evaluator()?;
@@ -103,7 +107,7 @@ impl Measure for Lila {
             let epoch = done / batches;
             let due = epoch >= self.burn_in && (epoch - self.burn_in).is_multiple_of(self.fit_every);
             if due && done.is_multiple_of(batches) {
-                let Some(laplace) = fitting.at(&state, key.fold_in(2 + fits))? else {
+                let Some(laplace) = fitting.at(&state, key.fold_in(FITS + fits))? else {
                     diverged = true;
                     break;
                 };
