@@ -7,7 +7,8 @@
 //!
 //! θ, v and α² are kept from one hypergradient to the next. **It prescribes the step of λ as well: h is that step**, for an outer
 //! optimizer that takes plain steps at rate 1; the hypergradient itself is α·h. γ is the largest step there can be; the published
-//! method has 1 over a number as well, and converges whatever it is. Training and the solve end after T and i steps at the latest.
+//! method has 1 over a number as well, and converges whatever it is. Training and the solve end after T and i steps at the latest; the
+//! published loops look at what is left before every step, and these after every ten, so that they may take up to ten steps more.
 //! At a λ that does not move the error of α·h is O(ε).
 
 use super::implicit::{CurvatureProduct, Ending, Implicit, count};

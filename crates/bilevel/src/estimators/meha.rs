@@ -9,8 +9,8 @@
 //!
 //! It takes no product with a Hessian, and T such steps for a hypergradient, with h of the last; T = 1 in the
 //! published method. **It prescribes how λ, θ and w move together, and h is c times its direction of λ**: what the
-//! outer optimizer is handed, in the units of a hypergradient; in the publication θ moves after λ, and here before it.
-//! θ, w and k are kept. At a λ and c that do not move, h
+//! outer optimizer is handed, in the units of a hypergradient. In the publication θ moves after λ, by the slopes at the
+//! new λ, and here before it, by those at the old one. θ, w and k are kept. At a λ and c that do not move, h
 //! settles at the exact derivative of min over θ of f + c·(L_T − envelope), which is O(1/c) away from the
 //! hypergradient. At a λ that moves, c multiplies how far training lags behind: with a large penalty take many steps,
 //! or an outer rate well below 1/c.

@@ -34,6 +34,8 @@ const ACCURACY: &str = "test accuracy";
 const KEPT: &str = "F1 of digits kept";
 /// How the classifier was trained that a run is judged by.
 const ANEW: &str = "trained anew on digits kept and clean";
+/// How a threshold is chosen that no λ can be expected to beat.
+const KNOWN: &str = "best threshold on the classifier's probabilities, which takes knowing the truth";
 const REDRAWN: &str = "F1 of redrawn labels";
 
 /// A published row: what the method is called here, with accuracy and F1 of the linear classifier and the network.
@@ -174,8 +176,9 @@ impl HyperCleaningTable {
     }
 
     fn training(&self, plan: &Plan, seed: u64, lambda: Vec<f64>) -> Again {
-        // Momentum makes up for the smaller step.
-        let (step, steps) = (self.inner(plan).0 / 4.0, plan.choose(100, if self.hidden == 0 { 300 } else { 4000 }));
+        // After 600 steps the linear classifier's loss on clean digits that are left out of training no longer falls.
+        let (part, full) = if self.hidden == 0 { (0.5, 600) } else { (0.25, 4000) };
+        let (step, steps) = (self.inner(plan).0 * part, plan.choose(100, full));
         Again { task: self.task(plan), seed, step, steps, lambda }
     }
 
@@ -183,10 +186,10 @@ impl HyperCleaningTable {
         label(&format!("{name} again"))
     }
 
-    /// The test accuracy of the classifier trained anew, and the F1 of digits kept, of a run.
-    fn comes_to(done: &Finished, name: &str) -> Option<[f64; 2]> {
-        let (accuracy, _) = done.measured::<(f64, f64)>(&Self::again(name)).ok()?;
-        Some([accuracy, done.run(&label(name)).ok()?.measure(KEPT)?])
+    /// The test accuracy of the classifier trained anew, the F1 of digits kept, and the F1 by that classifier's best threshold.
+    fn comes_to(done: &Finished, name: &str) -> Option<[f64; 3]> {
+        let (accuracy, ceiling) = done.measured::<(f64, f64)>(&Self::again(name)).ok()?;
+        Some([accuracy, done.run(&label(name)).ok()?.measure(KEPT)?, ceiling])
     }
 
     fn published(&self, name: &str) -> Option<[f64; 2]> {
@@ -285,7 +288,7 @@ impl Study for HyperCleaningTable {
                     rows.push(row);
                 }
             }
-            if let Some([accuracy, kept]) = Self::comes_to(done, &name).filter(|_| name != NEAR) {
+            if let Some([accuracy, kept, _]) = Self::comes_to(done, &name).filter(|_| name != NEAR) {
                 let printed = published.map(|printed| printed[0]);
                 reached.push((accuracy, kept, name.clone()));
                 let row = Row::new(self.name(), &name, ACCURACY, accuracy).setting(ANEW);
@@ -297,21 +300,27 @@ impl Study for HyperCleaningTable {
             };
             series.push((name.clone(), points(KEPT)));
         }
-        let draws: Vec<[f64; 2]> = (0..DRAWS).filter_map(|draw| Self::comes_to(done, &drawn(draw))).collect();
-        let over = [0, 1].map(|which| Spread::of(&draws.iter().map(|draw| draw[which]).collect::<Vec<_>>()));
+        let draws: Vec<[f64; 3]> = (0..DRAWS).filter_map(|draw| Self::comes_to(done, &drawn(draw))).collect();
+        let over = [0, 1, 2].map(|which| Spread::of(&draws.iter().map(|draw| draw[which]).collect::<Vec<_>>()));
         let best = self.best_published();
-        for ((metric, setting), (at, spread)) in
-            [(ACCURACY, ANEW), (KEPT, "last iterate")].into_iter().zip(over.iter().enumerate())
-        {
-            let printed = Some(best[at]).filter(|_| !plan.quick);
-            let row = Row::new(self.name(), NEAR, metric, spread.mean).setting(format!("{setting}, {DRAWS} draws"));
-            rows.push(row.paper(printed).over(spread.sd, spread.count as u32).verdict(judged(spread.mean, printed)));
+        let ceiling = over[2].mean;
+        let limit = format!(
+            "the best threshold on probabilities, for someone who knows which labels were redrawn, has {ceiling:.4}"
+        );
+        let settings = [(ACCURACY, ANEW), (KEPT, "last iterate"), (KEPT, KNOWN)];
+        for (at, (metric, setting)) in settings.into_iter().enumerate() {
+            let printed = best.get(at).copied().filter(|_| !plan.quick);
+            let row = Row::new(self.name(), NEAR, metric, over[at].mean).setting(format!("{setting}, {DRAWS} draws"));
+            let verdict = match judged(over[at].mean, printed) {
+                Verdict::NotReproduced(_) if at == 1 => Verdict::NotReproduced(limit.clone()),
+                other => other,
+            };
+            rows.push(row.paper(printed).over(over[at].sd, over[at].count as u32).verdict(verdict));
         }
         reached.push((over[0].mean, over[1].mean, NEAR.into()));
         let (accuracy, ceiling) = done.measured::<(f64, f64)>(&label(CLEAN))?;
         rows.push(Row::new(self.name(), CLEAN, ACCURACY, accuracy));
-        let known = "best threshold on its probabilities, which takes knowing the truth";
-        rows.push(Row::new(self.name(), CLEAN, KEPT, ceiling).setting(known));
+        rows.push(Row::new(self.name(), CLEAN, KEPT, ceiling).setting(KNOWN));
         for name in DEAR.iter().filter(|_| !plan.quick) {
             let why =
                 "a hypergradient of thousands of hyperparameters takes a training for each direction it looks along";
