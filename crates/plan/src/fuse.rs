@@ -253,28 +253,21 @@ impl Fuser<'_> {
     /// True where a loop of little work would make large work that waits for it now wait for other large work too, if it came to
     /// wait for these groups: the memory of both would be needed at once.
     fn delays(&self, group: usize, others: &[usize]) -> bool {
-        let after = |group: usize| self.large(self.order.reached(&[group], Order::after));
-        let before = |groups: &[usize]| self.large(self.order.reached(groups, Order::before));
         let direct = self.order.before(group);
         let known = others.iter().all(|other| *other == group || direct.contains(other));
-        if known || self.order.after(group).is_empty() || self.is_large(group) {
+        if known || self.is_large(group) {
             return false;
         }
-        let waiting = after(group);
-        if waiting.is_empty() {
+        let waiting = self.order.reached(&[group], Order::after);
+        if !waiting.into_iter().any(|group| self.is_large(group)) {
             return false;
         }
-        let mut needed = before(others);
-        needed.extend(others.iter().copied().filter(|&other| self.is_large(other)));
-        let already = before(&[group]);
-        needed.iter().any(|needed| !already.contains(needed))
+        let already: HashSet<usize> = self.order.reached(&[group], Order::before).into_iter().collect();
+        let needed = self.order.reached(others, Order::before);
+        needed.iter().chain(others).any(|needed| self.is_large(*needed) && !already.contains(needed))
     }
 
-    /// Those of these groups that do large work.
-    fn large(&self, groups: Vec<usize>) -> HashSet<usize> {
-        groups.into_iter().filter(|&group| self.is_large(group)).collect()
-    }
-
+    /// True where a group has a large result.
     fn is_large(&self, group: usize) -> bool {
         self.grouping.groups[group].members.iter().any(|&id| self.low.nodes[id].bytes() >= LARGE)
     }
