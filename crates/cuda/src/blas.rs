@@ -1,12 +1,16 @@
 //! Matrix products by cuBLASLt.
 
+use crate::cache::Cache;
 use crate::dot::workspace_bytes;
+use crate::driver::{Device, Memory};
 use crate::step::{Factor, Matrix, Product};
+use crate::target::ALIGN;
 use bilevel_graph::{Error, ErrorKind, Result};
 use cudarc::cublaslt::{result, sys};
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use sys::cublasLtMatmulDescAttributes_t as DescAttribute;
 use sys::cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute;
@@ -24,7 +28,7 @@ pub(crate) struct Blas {
 }
 
 /// All of a product that the choice depends on.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Alike {
     sizes: [usize; 4],
     factor: Factor,
@@ -47,11 +51,30 @@ struct Chosen {
     workspace: usize,
 }
 
+impl Chosen {
+    /// The way as it is kept.
+    fn bytes(&self) -> Vec<u8> {
+        self.algorithm.data.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+}
+
+/// What the library was told of a product; given back when it is dropped.
+struct Parts {
+    description: sys::cublasLtMatmulDesc_t,
+    layouts: [sys::cublasLtMatrixLayout_t; 3],
+}
+
+/// Ways the library is asked for.
+const OFFERS: usize = 8;
+/// Times each is run on trial, after a first.
+const TIMES: u32 = 5;
+/// Multiplications from which the best way is worth a trial.
+const TRIED: usize = 1 << 26;
+
 /// A product that is ready to be started. Its parts are given back when it is dropped.
 pub(crate) struct Prepared {
     product: Product,
-    description: sys::cublasLtMatmulDesc_t,
-    layouts: [sys::cublasLtMatrixLayout_t; 3],
+    parts: Parts,
     chosen: Chosen,
 }
 
@@ -73,7 +96,7 @@ impl Blas {
     }
 
     /// Describes a product and chooses how to compute it.
-    pub fn prepare(&self, product: &Product) -> Result<Prepared> {
+    pub fn prepare(&self, product: &Product, device: &Arc<Device>) -> Result<Prepared> {
         use sys::{cublasComputeType_t as Compute, cudaDataType_t as Type};
         let (operand, result_type, compute) = match product.factor {
             Factor::F32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
@@ -113,33 +136,83 @@ impl Blas {
                 layout(product.b, operand, k, n)?,
                 layout(product.c, result_type, m, n)?,
             ];
+            let parts = Parts { description, layouts };
             let alike = Alike::new(product);
             let known = || self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
             let found = known().get(&alike).copied();
             let chosen = match found {
                 Some(chosen) => chosen,
                 None => {
-                    let chosen = self.choose(product, description, layouts)?;
+                    let chosen = self.choose(product, &parts, device)?;
                     known().insert(alike, chosen);
                     chosen
                 }
             };
-            Ok(Prepared { product: *product, description, layouts, chosen })
+            Ok(Prepared { product: *product, parts, chosen })
         }
     }
 
-    /// What the library thinks is fastest.
+    /// The fastest of the ways the library offers, by trial where that pays: what was found is kept beside the kernels, so that a
+    /// later process takes the same way, to the same bits. Where nothing can be kept, what the library thinks is fastest.
     ///
     /// # Safety
     /// The description and the layouts must be those of the product.
-    unsafe fn choose(
-        &self,
-        product: &Product,
-        description: sys::cublasLtMatmulDesc_t,
-        [a, b, c]: [sys::cublasLtMatrixLayout_t; 3],
-    ) -> Result<Chosen> {
+    unsafe fn choose(&self, product: &Product, parts: &Parts, device: &Arc<Device>) -> Result<Chosen> {
+        let work = product.m.saturating_mul(product.n).saturating_mul(product.k).saturating_mul(product.batch);
+        // SAFETY: the library is there.
+        let version = unsafe { sys::cublasLtGetVersion() }.to_string();
+        let alike = format!("{:?}", Alike::new(product));
+        let key = Cache::key(&["product", &alike, &device.name, &version]);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let Some(chosen) = device.cache.get(&key).and_then(|bytes| self.known(&bytes, product, parts)) {
+                return Ok(chosen);
+            }
+            let offers = self.offers(product, parts)?;
+            let first = offers[0];
+            if offers.len() == 1 || work < TRIED || !device.cache.keeps() {
+                return Ok(first);
+            }
+            let fastest = self.fastest(&offers, product, parts, device).unwrap_or(first);
+            device.cache.put(&key, &fastest.bytes());
+            Ok(fastest)
+        }
+    }
+
+    /// What was kept of an earlier choice, if the library still can do it so.
+    unsafe fn known(&self, bytes: &[u8], product: &Product, parts: &Parts) -> Option<Chosen> {
+        let words: Vec<u64> = bytes
+            .chunks_exact(8)
+            .map(|b| b.try_into().map(u64::from_le_bytes))
+            .collect::<std::result::Result<_, _>>()
+            .ok()?;
+        let algorithm = sys::cublasLtMatmulAlgo_t { data: words.try_into().ok()? };
+        let [a, b, c] = parts.layouts;
+        // SAFETY: the caller's promise; the answer is plain data.
+        let checked = unsafe {
+            let mut checked: sys::cublasLtMatmulHeuristicResult_t = std::mem::zeroed();
+            let status = sys::cublasLtMatmulAlgoCheck(
+                self.handle,
+                parts.description,
+                a,
+                b,
+                c,
+                c,
+                &raw const algorithm,
+                &raw mut checked,
+            );
+            status.result().ok()?;
+            checked
+        };
+        let fits = checked.workspaceSize <= workspace_bytes(product);
+        fits.then_some(Chosen { algorithm, workspace: checked.workspaceSize })
+    }
+
+    /// The ways the library offers, the one it thinks is fastest first; at least one.
+    unsafe fn offers(&self, product: &Product, parts: &Parts) -> Result<Vec<Chosen>> {
         let describe = |e| failed("describe a product", e);
-        // SAFETY: the caller's promise; everything set is of the type and size its attribute has.
+        // SAFETY: the caller's promise; everything set is of the type and size its attribute has, and there is room for as many
+        // offers as are asked for.
         unsafe {
             let preference = result::create_matmul_pref().map_err(describe)?;
             let set = |attribute, value: *const c_void, size| {
@@ -160,14 +233,90 @@ impl Blas {
             // order in which they happen to be done.
             let schemes = 2u32 | 4;
             set(PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, (&raw const schemes).cast(), 4)?;
-            let chosen = result::get_matmul_algo_heuristic(self.handle, description, a, b, c, c, preference);
+            let mut offers: [sys::cublasLtMatmulHeuristicResult_t; OFFERS] = std::mem::zeroed();
+            let mut count = 0;
+            let [a, b, c] = parts.layouts;
+            let asked = sys::cublasLtMatmulAlgoGetHeuristic(
+                self.handle,
+                parts.description,
+                a,
+                b,
+                c,
+                c,
+                preference,
+                OFFERS as i32,
+                offers.as_mut_ptr(),
+                &raw mut count,
+            );
             let _ = result::destroy_matmul_pref(preference);
-            let chosen = chosen.map_err(|e| {
-                let what = format!("find a way to compute {product:?}");
-                failed(&what, e)
-            })?;
-            Ok(Chosen { algorithm: chosen.algo, workspace: chosen.workspaceSize })
+            let wrong = |e| failed(&format!("find a way to compute {product:?}"), e);
+            asked.result().map_err(wrong)?;
+            let given = &offers[..usize::try_from(count).unwrap_or(0).min(OFFERS)];
+            let good = given.iter().filter(|offer| offer.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+            let found: Vec<Chosen> =
+                good.map(|offer| Chosen { algorithm: offer.algo, workspace: offer.workspaceSize }).collect();
+            if found.is_empty() {
+                return Err(wrong(result::CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED)));
+            }
+            Ok(found)
         }
+    }
+
+    /// Runs each way some times on zeros.
+    unsafe fn fastest(
+        &self,
+        offers: &[Chosen],
+        product: &Product,
+        parts: &Parts,
+        device: &Arc<Device>,
+    ) -> Result<Chosen> {
+        let Product { m, n, k, batch, factor, .. } = *product;
+        let operand = match factor {
+            Factor::Bf16 => 2,
+            Factor::F64 => 8,
+            Factor::F32 | Factor::Tf32 => 4,
+        };
+        let extent = |matrix: Matrix, rows: usize, columns: usize, size: usize| {
+            let (rows, columns) = if matrix.transposed { (columns, rows) } else { (rows, columns) };
+            ((batch - 1) * matrix.apart + (columns - 1) * matrix.leading + rows) * size
+        };
+        let result_size = if factor == Factor::F64 { 8 } else { 4 };
+        let sizes = [
+            extent(product.a, m, k, operand),
+            extent(product.b, k, n, operand),
+            extent(product.c, m, n, result_size),
+            workspace_bytes(product),
+        ];
+        let mut ends = sizes.map(|size| size.next_multiple_of(ALIGN));
+        (1..4).for_each(|i| ends[i] += ends[i - 1]);
+        // Who holds the scratch memory may put work in the queue.
+        let _turn = device.scratch();
+        let memory = Memory::new(device, ends[3])?;
+        let places = [0, ends[0], ends[1], ends[2]].map(|offset| memory.start + offset as u64);
+        let stream = device.queue();
+        // SAFETY: the memory was just had and is as long as is said.
+        unsafe { cudarc::driver::result::memset_d8_async(memory.start, 0, ends[3], stream) }
+            .map_err(|e| crate::driver::failed("clear memory", e))?;
+        let mut best = (f64::INFINITY, offers[0]);
+        for &chosen in offers {
+            let run = |times: u32| -> Result<f64> {
+                device.wait()?;
+                let start = Instant::now();
+                for _ in 0..times {
+                    // SAFETY: the places are those of operands of the product's size.
+                    unsafe { self.start(product, parts, &chosen, places, stream)? };
+                }
+                device.wait()?;
+                Ok(start.elapsed().as_secs_f64())
+            };
+            // What cannot be run is not chosen.
+            if let Ok(seconds) = run(1).and_then(|_| run(TIMES))
+                && seconds < best.0
+            {
+                best = (seconds, chosen);
+            }
+        }
+        Ok(best.1)
     }
 
     /// Starts a product in a stream.
@@ -177,21 +326,33 @@ impl Blas {
     pub unsafe fn run(
         &self,
         prepared: &Prepared,
+        addresses: [u64; 4],
+        stream: cudarc::driver::sys::CUstream,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start(&prepared.product, &prepared.parts, &prepared.chosen, addresses, stream) }
+    }
+
+    unsafe fn start(
+        &self,
+        product: &Product,
+        parts: &Parts,
+        chosen: &Chosen,
         [a, b, c, workspace]: [u64; 4],
         stream: cudarc::driver::sys::CUstream,
     ) -> Result<()> {
         const ONE: (f32, f64) = (1.0, 1.0);
         const ZERO: (f32, f64) = (0.0, 0.0);
-        let double = prepared.product.factor == Factor::F64;
+        let double = product.factor == Factor::F64;
         let number = |pair: &'static (f32, f64)| -> *const c_void {
             if double { (&raw const pair.1).cast() } else { (&raw const pair.0).cast() }
         };
-        let [of_a, of_b, of_c] = prepared.layouts;
+        let [of_a, of_b, of_c] = parts.layouts;
         // SAFETY: the caller's promise.
         unsafe {
             result::matmul(
                 self.handle,
-                prepared.description,
+                parts.description,
                 number(&ONE),
                 number(&ZERO),
                 a as *const c_void,
@@ -202,9 +363,9 @@ impl Blas {
                 of_c,
                 c as *mut c_void,
                 of_c,
-                &raw const prepared.chosen.algorithm,
+                &raw const chosen.algorithm,
                 workspace as *mut c_void,
-                prepared.chosen.workspace,
+                chosen.workspace,
                 stream.cast(),
             )
         }
@@ -212,7 +373,7 @@ impl Blas {
     }
 }
 
-impl Drop for Prepared {
+impl Drop for Parts {
     fn drop(&mut self) {
         // SAFETY: made in `prepare`, and used by nobody else.
         unsafe {

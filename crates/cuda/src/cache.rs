@@ -42,6 +42,11 @@ impl Cache {
         })
     }
 
+    /// True where something can be kept.
+    pub fn keeps(&self) -> bool {
+        self.folder.is_some()
+    }
+
     /// What is kept under a name, if it is whole.
     pub fn get(&self, key: &str) -> Option<Vec<u8>> {
         let bytes = std::fs::read(self.folder.as_ref()?.join(key)).ok()?;

@@ -34,7 +34,7 @@ pub(crate) struct Device {
     streams: Vec<sys::CUstream>,
     pub blas: Blas,
     dnn: OnceLock<Option<Dnn>>,
-    cache: Cache,
+    pub cache: Cache,
     kernels: Mutex<HashMap<String, Function>>,
     scratch: Mutex<Scratch>,
     to_host: AtomicU64,

@@ -82,7 +82,7 @@ impl CudaRun {
             let one = |step: &Step| match &step.work {
                 Work::Kernel(_) => functions.next().map(Ready::Kernel).ok_or_else(|| lacks("a kernel")),
                 Work::Product(product) => {
-                    let prepared = device.blas.prepare(product).map_err(|error| error.at(step.location))?;
+                    let prepared = device.blas.prepare(product, device).map_err(|error| error.at(step.location))?;
                     Ok(Ready::Product(Box::new(prepared)))
                 }
                 Work::Convolution { geometry, .. } => {
