@@ -8,7 +8,7 @@ use bilevel_graph::DType;
 use bilevel_plan::{DotLayout, Place, View};
 
 /// Products of fewer multiplications are faster by our own kernel than by starting the library's.
-const SMALL: usize = 1 << 15;
+pub(crate) const OWN: usize = 1 << 15;
 /// Memory for the library: what it asks for on the newest GPUs, and for products that fill no GPU.
 const WORKSPACE: usize = 32 << 20;
 const LITTLE: usize = 4 << 20;
@@ -30,7 +30,7 @@ pub(crate) fn dot(
     if layout.m * layout.n * batch == 0 {
         return vec![];
     }
-    let own = dtype == DType::I32 || work < SMALL;
+    let own = dtype == DType::I32 || work < OWN;
     let swapped = column_major(layout.m, layout.n, layout.c).is_none_or(|(transposed, _)| transposed);
     let result = if swapped { (layout.n, layout.m, (layout.c.1, layout.c.0)) } else { (layout.m, layout.n, layout.c) };
     let result = column_major(result.0, result.1, result.2).filter(|(transposed, _)| !transposed);

@@ -1,5 +1,6 @@
 //! A GPU as planning sees it.
 
+use crate::dot::OWN;
 use crate::source::LONGEST_ROW;
 use bilevel_graph::Precision;
 use bilevel_plan::{Limits, Target};
@@ -31,6 +32,10 @@ impl Target for CudaTarget {
 
     fn multiplies(&self, _: Precision) -> bool {
         true
+    }
+
+    fn wants_one_stride(&self, multiplications: usize) -> bool {
+        multiplications >= OWN
     }
 
     fn narrows(&self) -> bool {

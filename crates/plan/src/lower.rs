@@ -21,6 +21,8 @@ pub(crate) struct Lowering {
     pub carries: Vec<(usize, Operand)>,
     /// The rounded copy of a node that a product of this precision has read.
     pub rounded: HashMap<(usize, Precision), usize>,
+    /// The copy of a part of a node, rounded to a precision or as it is, that a product has read.
+    pub parts: HashMap<(usize, View, Option<Precision>), usize>,
 }
 
 impl Lowering {
@@ -125,6 +127,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
         outputs: vec![],
         carries: vec![],
         rounded: HashMap::new(),
+        parts: HashMap::new(),
     };
     let mut changes = vec![false; program.inputs.len()];
     program.carries.iter().map(|carry| carry.input).chain(program.step).for_each(|input| changes[input] = true);
@@ -217,7 +220,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
                 let out = dot_result(dims, metas[0].shape.len(), shape, written_transposed[id].as_deref());
                 let (layout, a, b) =
-                    lower_dot(&mut low, dims, (a, &metas[0].shape), (b, &metas[1].shape), &out, dtype, line)?;
+                    lower_dot(&mut low, target, dims, (a, &metas[0].shape), (b, &metas[1].shape), (&out, dtype), line)?;
                 let node = low.push(Kind::Dot(layout, precision), vec![a, b], shape, dtype, line);
                 low.nodes[node].layout = out.clone();
                 Operand::At { node, view: out }

@@ -4,6 +4,7 @@
 use crate::lower::Lowering;
 use crate::node::Operand;
 use crate::planning::known;
+use crate::target::Target;
 use crate::view::{View, merged_stride};
 use bilevel_graph::shape::{inverse_permutation, other_axes};
 use bilevel_graph::{DType, DotDims, Result};
@@ -52,17 +53,35 @@ impl Side {
         Some((merged_stride(view, &self.free)?, merged_stride(view, &self.contract)?))
     }
 
-    /// Copies the operand into the order batch, free, contracted.
+    /// True where one stride walks all matrices of the batch.
+    fn walks_batch(&self) -> bool {
+        self.view().is_some_and(|view| merged_stride(view, &self.batch).is_some())
+    }
+
+    /// Copies the operand into the order of batch and matrix, once for all products that want it so. Of the two axes of a matrix the one
+    /// that is neighbours in memory stays last, so that products with it and with its transpose share the copy.
     fn straighten(&mut self, low: &mut Lowering, dtype: DType, line: &'static Location<'static>) {
-        let perm = [&self.batch[..], &self.free, &self.contract].concat();
+        let beside = |axes: &[usize]| self.view().zip(axes.last()).is_some_and(|(view, &axis)| view.strides[axis] == 1);
+        let turned = beside(&self.free) && !beside(&self.contract);
+        let (first, second) = if turned { (&self.contract, &self.free) } else { (&self.free, &self.contract) };
+        let (b, f) = (self.batch.len(), first.len());
+        let perm = [&self.batch[..], first, second].concat();
         let shape: Vec<usize> = perm.iter().map(|&a| self.shape[a]).collect();
         if let Operand::At { node, view } = &self.operand {
-            let ordered = Operand::At { node: *node, view: view.transpose(&perm) };
-            self.operand = low.copy(ordered, &shape, dtype, line);
+            let (node, view) = (*node, view.transpose(&perm));
+            let key = (node, view.clone(), None);
+            self.operand = match low.parts.get(&key) {
+                Some(&part) => low.dense(part),
+                None => {
+                    let copy = low.copy(Operand::At { node, view }, &shape, dtype, line);
+                    copy.at().map(|(part, _)| low.parts.insert(key, part));
+                    copy
+                }
+            };
         }
-        let (b, f) = (self.batch.len(), self.free.len());
-        (self.batch, self.free, self.contract) =
-            ((0..b).collect(), (b..b + f).collect(), (b + f..shape.len()).collect());
+        let (first, second): (Vec<usize>, Vec<usize>) = ((b..b + f).collect(), (b + f..shape.len()).collect());
+        (self.free, self.contract) = if turned { (second, first) } else { (first, second) };
+        self.batch = (0..b).collect();
         self.shape = shape;
     }
 }
@@ -70,11 +89,11 @@ impl Side {
 /// The strides of the product `dims` written into `out`, and the operands, copied where need be.
 pub(crate) fn lower_dot(
     low: &mut Lowering,
+    target: &dyn Target,
     dims: &DotDims,
     (a, a_shape): (Operand, &[usize]),
     (b, b_shape): (Operand, &[usize]),
-    out: &View,
-    dtype: DType,
+    (out, dtype): (&View, DType),
     line: &'static Location<'static>,
 ) -> Result<(DotLayout, Operand, Operand)> {
     // Contracted axes may be walked in any order, as long as both sides agree: take the left operand's.
@@ -90,8 +109,10 @@ pub(crate) fn lower_dot(
     };
     let mut a = side(a, a_shape, &dims.lhs_batch, pairs.iter().map(|p| p.0).collect());
     let mut b = side(b, b_shape, &dims.rhs_batch, pairs.iter().map(|p| p.1).collect());
+    let work =
+        a_shape.iter().chain(b.free.iter().map(|&axis| &b_shape[axis])).fold(1usize, |n, &d| n.saturating_mul(d));
     for side in [&mut a, &mut b] {
-        if side.strides().is_none() {
+        if side.strides().is_none() || (target.wants_one_stride(work) && !side.walks_batch()) {
             side.straighten(low, dtype, line);
         }
     }
@@ -136,4 +157,54 @@ pub(crate) fn dot_result(dims: &DotDims, lhs_rank: usize, shape: &[usize], perm:
     let columns: Vec<usize> = (columns..shape.len()).collect();
     let merges = merged_stride(&view, &rows).is_some() && merged_stride(&view, &columns).is_some();
     if merges { view } else { View::contiguous(shape) }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::node::{Elementwise, Kind};
+    use crate::schedule::Schedule;
+    use crate::target::{Limits, Target};
+    use bilevel_graph::{DType, DotDims, Graph, Program};
+
+    /// One whose products want all matrices of a batch at one distance, or take them as they lie.
+    struct Machine(bool);
+    impl Target for Machine {
+        fn limits(&self) -> Limits {
+            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0, again: None }
+        }
+
+        fn wants_one_stride(&self, _: usize) -> bool {
+            self.0
+        }
+    }
+
+    #[test]
+    fn heads_are_copied_into_order_once_for_all_products_that_read_them_where_a_machine_wants_that() {
+        let g = Graph::new();
+        // Two images, five places, three heads of four.
+        let [q, k] = ["q", "k"].map(|name| g.input(name, [2, 5, 12], DType::F32));
+        let heads = |x: bilevel_graph::Tensor| x.reshape([2, 5, 3, 4]).transpose([0, 2, 1, 3]);
+        let batched = |lhs_contract: usize, rhs_contract: usize| DotDims {
+            lhs_contract: vec![lhs_contract],
+            rhs_contract: vec![rhs_contract],
+            lhs_batch: vec![0, 1],
+            rhs_batch: vec![0, 1],
+        };
+        // Scores, and what their derivative needs of the same keys.
+        let scores = heads(q).dot(heads(k), batched(3, 3));
+        let back = scores.dot(heads(k), batched(3, 2));
+        let program = Program::builder(&g).output("back", back).build().unwrap();
+        for (one_stride, copies) in [(true, 2), (false, 0)] {
+            let schedule = Schedule::new(&program, &Machine(one_stride)).unwrap();
+            let is_copy = |kind: &Kind| matches!(kind, Kind::Elementwise(Elementwise::Copy));
+            let found = schedule.nodes.iter().filter(|node| is_copy(&node.kind)).count();
+            assert_eq!(found, copies);
+            for node in &schedule.nodes {
+                if let Kind::Dot(layout, _) = &node.kind {
+                    let apart = |side: usize| layout.batch[0].1[side] == 3 * layout.batch[1].1[side];
+                    assert!(!one_stride || (apart(0) && apart(1)), "{layout:?}");
+                }
+            }
+        }
+    }
 }

@@ -49,8 +49,13 @@ impl Lowering {
         let dtype = self.nodes[node].dtype;
         // A small part of something large is rounded by itself.
         if view.count() < self.nodes[node].count() {
-            let shape = view.shape.clone();
-            let part = self.push(kind, vec![Operand::At { node, view }], &shape, dtype, like);
+            let key = (node, view.clone(), Some(precision));
+            let known = self.parts.get(&key).copied();
+            let part = known.unwrap_or_else(|| {
+                let shape = view.shape.clone();
+                self.push(kind, vec![Operand::At { node, view }], &shape, dtype, like)
+            });
+            self.parts.insert(key, part);
             return self.dense(part);
         }
         // Whatever the view does with the elements, it does with their rounded copies.

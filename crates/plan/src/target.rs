@@ -38,6 +38,13 @@ pub trait Target {
         false
     }
 
+    /// True where products of this many multiplications want all matrices of a batch at one distance from each other. Planning has
+    /// operands that do not lie so copied into order, once for all products that read them so. By default they do not.
+    fn wants_one_stride(&self, multiplications: usize) -> bool {
+        let _ = multiplications;
+        false
+    }
+
     /// True where a loop that reads this matrix product should be one group with it ([`Group::product`]). By default none
     /// should.
     fn continues(&self, product: &Node, pass: &Group) -> bool {

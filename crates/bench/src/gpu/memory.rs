@@ -9,10 +9,11 @@ use super::{Work, open, work};
 use crate::error::Result;
 use crate::line::rounded;
 use bilevel::{Driver, Method, Session};
-use bilevel_cuda::PlannedBytes;
+use bilevel_cuda::{PlannedBytes, kernel_texts};
 use bilevel_graph::conformance::set_all;
 use bilevel_graph::{Executor, Precision, Program};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 /// Prints what the programs of a hypergradient are planned to take: one JSON line per program, and one per case. No GPU is needed.
 pub fn planned(cases: &[String], precision: Precision) -> Result<()> {
@@ -26,6 +27,14 @@ pub fn planned(cases: &[String], precision: Precision) -> Result<()> {
             Work::Evaluation(program, _) => drop(watching.compile(&program)?),
         }
         say_all(case, precision, &watching, None);
+        let mut texts = HashSet::new();
+        let mut kernels = vec![];
+        for (program, _) in watching.seen() {
+            let of_program = kernel_texts(&program)?;
+            kernels.push(of_program.len());
+            texts.extend(of_program);
+        }
+        say!("{}", json!({ "case": case, "kernels_by_program": kernels, "texts": texts.len() }));
     }
     Ok(())
 }
