@@ -5,7 +5,9 @@ use bilevel::Cpu;
 use bilevel_cuda::Cuda;
 use bilevel_graph::Executor;
 use bilevel_tasks::Device;
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What `--device` says, where it was given.
@@ -40,17 +42,34 @@ pub fn executor(device: Device, threads: usize) -> Result<Arc<dyn Executor>> {
     })
 }
 
-/// The GPU with this number. It is opened once and stays open, so that kernels that were loaded can be used again.
-fn gpu(number: usize) -> Result<Cuda> {
-    static OPEN: Mutex<Option<HashMap<usize, Cuda>>> = Mutex::new(None);
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let open = open.get_or_insert_default();
-    if let Some(gpu) = open.get(&number) {
-        return Ok(gpu.clone());
+/// GPUs that were opened and that no thread has now. They stay open, so that kernels that were loaded can be used again.
+static IDLE: Mutex<Vec<(usize, Cuda)>> = Mutex::new(vec![]);
+
+/// The GPUs of one thread, which go back to [`IDLE`] when it ends.
+#[derive(Default)]
+struct Held(HashMap<usize, Cuda>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        IDLE.lock().unwrap_or_else(PoisonError::into_inner).extend(self.0.drain());
     }
-    let gpu = Cuda::new(number)?;
-    open.insert(number, gpu.clone());
-    Ok(gpu)
+}
+
+thread_local! {
+    static HELD: RefCell<Held> = RefCell::default();
+}
+
+/// The GPU with this number, in a queue of this thread's own: what several threads ask of it runs side by side.
+fn gpu(number: usize) -> Result<Cuda> {
+    let idle = || {
+        let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = idle.iter().position(|(other, _)| *other == number)?;
+        Some(idle.swap_remove(place).1)
+    };
+    HELD.with_borrow_mut(|held| match held.0.entry(number) {
+        Entry::Occupied(held) => Ok(held.get().clone()),
+        Entry::Vacant(place) => Ok(place.insert(idle().map_or_else(|| Cuda::new(number), Ok)?).clone()),
+    })
 }
 
 #[cfg(test)]

@@ -24,6 +24,9 @@ const DRAWN: [&str; 2] = [HPO_SGLD, LILA];
 /// How far from the paper a network that is not invariant may be, and how far the best method from the paper's, in points.
 const NEAR: [f64; 2] = [0.5, 0.7];
 
+/// The least range at which a generator counts as found, in radians for the rotation.
+const FOUND: f64 = 0.3;
+
 /// The study.
 pub(super) struct InvarianceTable;
 
@@ -283,9 +286,7 @@ fn range_rows(plan: &Plan, entry: &Entry, set: &str, runs: &[Outcome]) -> Vec<Ro
         Row::new(NAME, entry.name, metric, mean).setting(set).over(sd, found.len() as u32)
     };
     let (turn, other) = (mean_sd(&rotation).0, mean_sd(&others).0);
-    // Beyond a half turn all ranges are the same rotations.
-    let least = if set == "Rot-180" { 2.0 } else { 0.7 };
-    let alone = turn > least && other < 0.2 * turn;
+    let alone = turn > FOUND && other < 0.2 * turn;
     let verdict = match set {
         "Rot-180" | "Rot-90" if !plan.quick => Verdict::when(
             alone,
