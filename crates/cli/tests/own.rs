@@ -3,10 +3,13 @@
 use bilevel::{Estimator, LeafStep, Method, MethodInfo, Optimizer, Result, Rmd, Session, Suited, Tensor};
 use bilevel_cli::config::entries::{parse, parse_set};
 use bilevel_cli::config::{resolve, schema, text};
+use bilevel_graph::ErrorKind;
 use bilevel_tasks::tasks::Synth1d;
 use bilevel_tasks::{Findings, Finished, Item, Measure, Place, Plan, Registry, Row, Settings, Study};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Reverse mode under another name, with a setting that no other method has.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -185,5 +188,66 @@ fn a_study_of_ones_own_is_conducted_in_stages_kept_and_not_done_twice() {
     std::fs::remove_dir_all(folder.join("run")).unwrap();
     assert!(reproduce().contains(r#""ours":5.0"#));
     assert!(folder.join("report.html").exists() && folder.join("run/config.toml").exists());
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A measurement that finds no memory the first time, as one that needs more than others leave it.
+#[derive(Serialize)]
+struct Large {
+    number: usize,
+    #[serde(skip)]
+    refused: Arc<AtomicBool>,
+}
+
+impl Measure for Large {
+    type Found = usize;
+
+    fn take(&self, _: &Place) -> Result<usize> {
+        if self.number == 1 && !self.refused.swap(true, Ordering::SeqCst) {
+            return Err(bilevel_graph::Error::new(ErrorKind::OutOfMemory { needed: 1 << 40, free: Some(1) }).into());
+        }
+        Ok(self.number)
+    }
+}
+
+/// Three of them.
+struct Crowded(Arc<AtomicBool>);
+
+impl Study for Crowded {
+    fn name(&self) -> &str {
+        "crowded"
+    }
+
+    fn title(&self) -> &str {
+        "A study whose items do not fit beside each other"
+    }
+
+    fn items(&self, _: &Plan) -> Result<Vec<Item>> {
+        let item = |number| Item::measure(format!("large-{number}"), Large { number, refused: self.0.clone() });
+        Ok((0..3).map(item).collect())
+    }
+
+    fn findings(&self, _: &Plan, done: &Finished) -> Result<Findings> {
+        let found: Result<Vec<usize>> = (0..3).map(|number| done.measured(&format!("large-{number}"))).collect();
+        let sum: usize = found?.into_iter().sum();
+        Ok(Findings::new(vec![Row::new("crowded", "all", "sum", sum as f64)], []))
+    }
+}
+
+#[test]
+fn an_item_that_finds_no_memory_beside_others_is_done_again_alone() {
+    let folder = std::env::temp_dir().join(format!("bilevel-crowded-{}", std::process::id()));
+    let out = folder.to_string_lossy().into_owned();
+    let reproduce = |jobs: &str| {
+        let registry = registry().study(Crowded(Arc::default()));
+        let line = ["bilevel", "reproduce", "crowded", "--quiet", "--jobs", jobs, "--out", &out];
+        bilevel_cli::run_with(&registry, line.iter().map(|word| word.into()))
+    };
+    // What does not fit alone does not fit.
+    assert_ne!(reproduce("1"), 0);
+    assert!(!folder.join("rows.jsonl").exists());
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(reproduce("2"), 0);
+    assert!(std::fs::read_to_string(folder.join("rows.jsonl")).unwrap().contains(r#""ours":3.0"#));
     std::fs::remove_dir_all(folder).unwrap();
 }

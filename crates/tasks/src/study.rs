@@ -66,7 +66,8 @@ impl<'a> Plan<'a> {
 
     /// A run of a task with these settings, where this plan says, from its first seed.
     pub fn run(&self, task: &dyn AnyTask) -> Result<Config> {
-        let data = self.data.as_ref().map_or(String::new(), |data| data.to_string_lossy().into_owned());
+        let data = self.data.as_ref().filter(|_| task.reads_data());
+        let data = data.map_or(String::new(), |data| data.to_string_lossy().into_owned());
         Ok(Config { seed: self.seed, data, device: self.device, ..self.registry.config(task)? })
     }
 }

@@ -3,7 +3,7 @@
 use bilevel::Cpu;
 use bilevel_report::{Plot, Section};
 use bilevel_tasks::digits::{CLASSES, Digits, PIXELS, Split};
-use bilevel_tasks::{Findings, Place, Plan, Registry, Row, Verdict, in_memory, row_table};
+use bilevel_tasks::{Findings, Place, Plan, Registry, Row, Verdict, Work, in_memory, row_table};
 use std::sync::OnceLock;
 
 fn all() -> &'static [(String, Findings)] {
@@ -354,6 +354,21 @@ fn an_unknown_study_is_answered_with_the_nearest() {
     let said = |name: &str| registry.known_study(name).err().unwrap().to_string();
     assert_eq!(said("quadratic"), "there is no study 'quadratic'; did you mean quadratics?");
     assert!(said("zzz").starts_with("there is no study 'zzz'; the studies are toy-polynomial, "), "{}", said("zzz"));
+}
+
+#[test]
+fn the_runs_of_a_study_name_the_data_folder_only_where_they_read_it_so_that_their_configurations_can_be_run() {
+    let registry = Registry::everything();
+    let plan = Plan { data: Some("data".into()), ..Plan::new(&registry) };
+    let mut named = 0;
+    for item in registry.studies().iter().flat_map(|study| study.items(&plan).unwrap()) {
+        if let Work::Run(config) = &item.work {
+            let reads = registry.read_task(&config.task).unwrap().reads_data();
+            assert_eq!(reads, config.data == "data", "{}", item.label);
+            named += usize::from(reads);
+        }
+    }
+    assert!(named > 50, "{named}");
 }
 
 /// What the bare command prints, held to 2 %, and the order of the methods.

@@ -12,6 +12,7 @@ use crate::run::study_folder::StudyFolder;
 use crate::terminal::progress::Progress;
 use bilevel::whole_file::{open_regular, read_regular};
 use bilevel::{Beginning, Iteration, Observer, State, StopSignal};
+use bilevel_graph::ErrorKind;
 use bilevel_tasks::price::price;
 use bilevel_tasks::run::{History, RunResult};
 use bilevel_tasks::{AnyMeasure, Config, Device, Done, Finished, FinishedRun, Item, Place, Plan, Study, Work, conduct};
@@ -21,6 +22,9 @@ use std::io::BufReader;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+
+/// Items on a GPU at a time. Small networks leave most of it idle, and what does not fit beside others is done again alone.
+const ON_A_GPU: usize = 4;
 
 /// How a study is done.
 pub struct Conductor<'a> {
@@ -61,9 +65,8 @@ impl Conductor<'_> {
     /// Does the items of one stage.
     fn stage(&self, items: &[Item], seen: &Arc<Seen>) -> Result<Vec<Done>> {
         seen.change(|state| state.total += items.len());
-        // Items that may use all cores share them: one beside the other scales better than threads within one. A GPU is used in
-        // full by one, and has the memory for one.
-        let usual = if self.plan.device == Device::Cpu { cores() } else { 1 };
+        // Items that may use all cores share them: one beside the other scales better than threads within one.
+        let usual = if self.plan.device == Device::Cpu { cores() } else { ON_A_GPU };
         let jobs = if self.jobs == 0 { usual } else { self.jobs };
         let work = |item: &&Item, at_a_time: usize| {
             if self.signal.is_set() {
@@ -71,7 +74,7 @@ impl Conductor<'_> {
             }
             let threads = (cores() / at_a_time).max(1);
             let done = self.item(item, threads, seen);
-            if done.is_err() {
+            if done.is_err() && !(at_a_time > 1 && lacked_memory(&done)) {
                 // The others stop where they are; they can continue later.
                 self.signal.stop();
             }
@@ -79,11 +82,12 @@ impl Conductor<'_> {
         };
         let (alone, together): (Vec<&Item>, Vec<&Item>) = items.iter().partition(|item| item.alone);
         let at_a_time = jobs.min(together.len()).max(1);
-        let mut found: Vec<(&str, Option<Result<Done>>)> = together
-            .iter()
-            .map(|item| item.label.as_str())
-            .zip(side_by_side(&together, at_a_time, |item| work(item, at_a_time)))
-            .collect();
+        let beside = side_by_side(&together, at_a_time, |item| work(item, at_a_time));
+        let mut found: Vec<(&str, Option<Result<Done>>)> = vec![];
+        for (item, done) in together.iter().zip(beside) {
+            let crowded = at_a_time > 1 && done.as_ref().is_some_and(lacked_memory);
+            found.push((&item.label, if crowded { work(item, 1) } else { done }));
+        }
         found.extend(alone.iter().map(|item| (item.label.as_str(), work(item, 1))));
         let mut done: Vec<(&str, Done)> = vec![];
         let mut stopped = false;
@@ -213,6 +217,15 @@ impl Conductor<'_> {
             result,
         })))
     }
+}
+
+/// Whether it did not fit in the memory that others had left.
+fn lacked_memory(done: &Result<Done>) -> bool {
+    let kind = match done {
+        Err(CliError::Library(bilevel::Error::Graph(error))) => &error.kind,
+        _ => return false,
+    };
+    matches!(kind, ErrorKind::OutOfMemory { .. })
 }
 
 /// How a run ended, in a line.
