@@ -111,12 +111,20 @@ fn cells(scene: &mut Scene, panel: &Panel, number: usize, colours: &Colours, [le
     let (w, h, gap) = if w.min(h) > 7.0 { (w.floor(), h.floor(), 1.0) } else { (w, h, 0.0) };
     let (side, height) = (w * columns as f64, h * rows as f64);
     let mut by_colour: BTreeMap<i32, Vec<[f64; 4]>> = BTreeMap::new();
+    // The place after the last cell, and that cell's colour.
+    let mut last = None;
     for row in 0..rows {
         for column in 0..columns {
             let step =
                 mean(panel, (row, rows), (column, columns)).map_or(-1, |v| (colours.part(v) * STEPS).round() as i32);
             let (x, y) = (left + column as f64 * w, top + row as f64 * h);
-            by_colour.entry(step).or_default().push([x, y, w - gap, h - gap]);
+            let boxes = by_colour.entry(step).or_default();
+            // Cells of one colour that touch are one box; those that are missing are struck out one by one.
+            match boxes.last_mut().filter(|_| gap == 0.0 && step >= 0 && last == Some((row, column, step))) {
+                Some(before) => before[2] += w,
+                None => boxes.push([x, y, w - gap, h - gap]),
+            }
+            last = Some((row, column + 1, step));
         }
     }
     let title = String::new();
@@ -183,5 +191,40 @@ fn bar(scene: &mut Scene, colours: &Colours, [left, top, length]: [f64; 3]) {
             Anchor::Middle
         };
         scene.label((x, y), label, NUMBER, anchor, Ink::Muted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Boxes of the first panel, without the one below all cells.
+    fn boxes(values: Vec<f64>) -> Vec<[f64; 4]> {
+        let panel = Panel { title: String::new(), rows: 40, columns: 40, values };
+        let scene = draw(&Pictures { title: String::new(), panels: vec![panel] }, Setting::PAGE);
+        let end = scene.marks.iter().position(|mark| matches!(mark, Mark::End)).unwrap();
+        let boxes = scene.marks[..end].iter().filter_map(|mark| match mark {
+            Mark::Boxes { boxes, .. } => Some(boxes.clone()),
+            _ => None,
+        });
+        boxes.skip(1).flatten().collect()
+    }
+
+    #[test]
+    fn small_cells_of_one_colour_that_touch_are_one_box_and_cover_what_they_covered() {
+        let mut values = vec![0.0; 1600];
+        values[5 * 40 + 7] = 1.0;
+        let found = boxes(values.clone());
+        // A box for each row, but three for the row with another colour in it.
+        assert_eq!(found.len(), 42);
+        let area = |boxes: &[[f64; 4]]| boxes.iter().map(|[_, _, w, h]| w * h).sum::<f64>();
+        let all: Vec<f64> = (0..1600).map(|i| f64::from(i % 2)).collect();
+        let single = boxes(all);
+        assert_eq!(single.len(), 1600);
+        assert!((area(&found) - area(&single)).abs() < 1e-6 * area(&single));
+        // The last of a row does not join the first of the next.
+        values[6 * 40 - 1] = 1.0;
+        values[6 * 40] = 1.0;
+        assert_eq!(boxes(values).len(), 44);
     }
 }

@@ -277,6 +277,10 @@ impl Study for HyperCleaningTable {
                 }
                 _ => continue,
             };
+            if !run.arrived() {
+                let row = Row::new(self.name(), &name, ACCURACY, f64::NAN).cost(run.price).took(run.seconds);
+                rows.push(Row { seeds: 0, ..row.verdict(Verdict::NotReproduced(run.result.because.clone())) });
+            }
             let published = self.published(&name).filter(|_| !plan.quick);
             for (which, iterate) in iterates(run) {
                 let Some(iterate) = iterate else { continue };
@@ -340,5 +344,45 @@ impl Study for HyperCleaningTable {
         let title = "F1 of the digits kept over outer iterations";
         let found = Findings::new(rows, [figure(title, "outer iteration", KEPT, series)]);
         Ok(Findings { said: vec![said], ..found })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{History, RunResult};
+    use crate::{Done, Registry};
+
+    #[test]
+    fn a_run_that_diverged_has_a_row_that_says_why() {
+        let registry = Registry::everything();
+        let plan = Plan::new(&registry);
+        let table = HyperCleaningTable { hidden: 0 };
+        let (name, config) = table.variants(&plan).unwrap().into_iter().find(|(name, _)| name == "amigo-cg").unwrap();
+        let result = RunResult {
+            task: config.task.name().into(),
+            method: config.method.name().into(),
+            seed: 0,
+            config_hash: config.hash(),
+            iterations: 24,
+            stopped: "diverged".into(),
+            because: "the adjoint grows".into(),
+            inner_loss: None,
+            outer_loss: None,
+            best_outer_loss: None,
+            hypergradient_norm: None,
+            measures: Default::default(),
+            lambda: vec![],
+            idle: vec![],
+            oracles: Default::default(),
+        };
+        let (history, lambda, seconds, price) = (History::default(), vec![], 1.0, 2.0);
+        let mut done = Finished::default();
+        done.add(label(&name), Done::Run(Box::new(FinishedRun { config, result, history, lambda, seconds, price })));
+        done.add(label(CLEAN), Done::Measured { value: serde_json::json!([0.9, 0.9]), seconds: 1.0 });
+        let found = table.findings(&plan, &done).unwrap();
+        let rows: Vec<&Row> = found.rows.iter().filter(|row| row.method == "amigo-cg").collect();
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0].verdict, Verdict::NotReproduced("the adjoint grows".into()));
     }
 }
