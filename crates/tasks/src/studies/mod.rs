@@ -18,7 +18,7 @@ mod invariance;
 mod l1_regularisation;
 mod layer_rates;
 mod learned_loss;
-mod million;
+mod long_run;
 mod noisy_synth1d;
 mod quadratics;
 mod synth1d;
@@ -28,6 +28,7 @@ mod truth;
 mod wall_clock;
 
 use crate::Registry;
+use long_run::LongRun;
 
 /// All studies, in the order of the paper.
 pub(crate) fn register(registry: Registry) -> Registry {
@@ -54,7 +55,9 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .study(data_cleaning::DataCleaning)
         .study(ijcnn1::Ijcnn1)
         .study(layer_rates::LayerRatesTable)
-        .study(million::Million)
+        .study(LongRun::MillionWeights)
+        .study(LongRun::Penalties)
+        .study(LongRun::Loss)
         .study(digits::DigitsStudy::default())
         .study(digits_equal_cost::DigitsEqualCost)
 }
