@@ -161,6 +161,17 @@ impl Row {
         self
     }
 
+    /// With a verdict that no finished run stands behind: the method was not run, or did not arrive.
+    ///
+    /// ```
+    /// use bilevel_tasks::{Row, Verdict};
+    /// let row = Row::new("study", "fmd", "loss", f64::NAN).without_runs(Verdict::NotRun("it costs too much".into()));
+    /// assert_eq!((row.seeds, row.ours), (0, None));
+    /// ```
+    pub fn without_runs(self, verdict: Verdict) -> Self {
+        Row { seeds: 0, ..self.verdict(verdict) }
+    }
+
     /// With the verdict, once numbers and spread are known. A mean whose standard error is half of what it is compared
     /// with agrees with anything, and so with nothing: it is not called reproduced.
     ///

@@ -68,13 +68,15 @@ impl Conductor<'_> {
         // Items that may use all cores share them: one beside the other scales better than threads within one.
         let usual = if self.plan.device == Device::Cpu { cores() } else { ON_A_GPU };
         let jobs = if self.jobs == 0 { usual } else { self.jobs };
+        // It may fit where nothing runs beside it.
+        let crowded = |done: &Result<Done>, at_a_time: usize| at_a_time > 1 && lacked_memory(done);
         let work = |item: &&Item, at_a_time: usize| {
             if self.signal.is_set() {
                 return None;
             }
             let threads = (cores() / at_a_time).max(1);
             let done = self.item(item, threads, seen);
-            if done.is_err() && !(at_a_time > 1 && lacked_memory(&done)) {
+            if done.is_err() && !crowded(&done, at_a_time) {
                 // The others stop where they are; they can continue later.
                 self.signal.stop();
             }
@@ -85,8 +87,8 @@ impl Conductor<'_> {
         let beside = side_by_side(&together, at_a_time, |item| work(item, at_a_time));
         let mut found: Vec<(&str, Option<Result<Done>>)> = vec![];
         for (item, done) in together.iter().zip(beside) {
-            let crowded = at_a_time > 1 && done.as_ref().is_some_and(lacked_memory);
-            found.push((&item.label, if crowded { work(item, 1) } else { done }));
+            let again = done.as_ref().is_some_and(|done| crowded(done, at_a_time));
+            found.push((&item.label, if again { work(item, 1) } else { done }));
         }
         found.extend(alone.iter().map(|item| (item.label.as_str(), work(item, 1))));
         let mut done: Vec<(&str, Done)> = vec![];
@@ -295,7 +297,11 @@ impl Seen {
     }
 
     fn begin(&self, label: &str) {
-        self.change(|state| state.current.push((label.into(), 0.0)));
+        self.change(|state| {
+            // An item that lacked memory begins a second time.
+            state.current.retain(|(known, _)| known != label);
+            state.current.push((label.into(), 0.0));
+        });
     }
 
     fn part(&self, label: &str, part: f64) {

@@ -272,14 +272,14 @@ impl Study for HyperCleaningTable {
                 Some(crate::Done::Run(run)) => run,
                 Some(crate::Done::NotApplicable(why)) => {
                     let row = Row::new(self.name(), &name, ACCURACY, f64::NAN);
-                    rows.push(Row { seeds: 0, ..row.verdict(Verdict::NotRun(why.clone())) });
+                    rows.push(row.without_runs(Verdict::NotRun(why.clone())));
                     continue;
                 }
                 _ => continue,
             };
             if !run.arrived() {
                 let row = Row::new(self.name(), &name, ACCURACY, f64::NAN).cost(run.price).took(run.seconds);
-                rows.push(Row { seeds: 0, ..row.verdict(Verdict::NotReproduced(run.result.because.clone())) });
+                rows.push(row.without_runs(Verdict::NotReproduced(run.result.because.clone())));
             }
             let published = self.published(&name).filter(|_| !plan.quick);
             for (which, iterate) in iterates(run) {
@@ -329,7 +329,7 @@ impl Study for HyperCleaningTable {
             let why =
                 "a hypergradient of thousands of hyperparameters takes a training for each direction it looks along";
             let row = Row::new(self.name(), *name, ACCURACY, f64::NAN);
-            rows.push(Row { seeds: 0, ..row.verdict(Verdict::NotRun(why.into())) });
+            rows.push(row.without_runs(Verdict::NotRun(why.into())));
         }
         let [accuracy, f1] = best;
         let ahead: Vec<&str> =

@@ -125,7 +125,7 @@ impl Study for LongRun {
     fn findings(&self, plan: &Plan, done: &Finished) -> Result<Findings> {
         if let Some(why) = self.missing(plan) {
             let row = Row::new(self.name(), OURS, "outer iterations without divergence", f64::NAN);
-            let row = Row { seeds: 0, ..row.verdict(Verdict::NotRun(why.to_string())) };
+            let row = row.without_runs(Verdict::NotRun(why.to_string()));
             return Ok(Findings { rows: vec![row], ..Findings::default() });
         }
         let (ours, theirs) = (done.run(OURS)?, done.run(THEIRS)?);

@@ -124,7 +124,7 @@ impl Study for DigitsEqualCost {
                 Chosen::Choice(choice) => choice,
                 Chosen::NotRun(why) => {
                     let row = Row::new(NAME, name, "validation loss", f64::NAN);
-                    learned.push(Row { seeds: 0, ..row.verdict(Verdict::NotRun(why)) });
+                    learned.push(row.without_runs(Verdict::NotRun(why)));
                     continue;
                 }
             };

@@ -1,7 +1,7 @@
 //! Which methods learn which tasks, with which settings, and for how long.
 //!
-//! In full on one H200 the whole takes about eight minutes, most of them for the methods whose published numbers are to be met: 30 to 55
-//! seconds each on 5-way 1-shot, about half of that on 5-shot, five to fifteen for every other row. One seed each.
+//! On one H200, several at a time, 5-way tasks take about ten minutes, most of them for the methods whose published numbers are to be met:
+//! one to four minutes each. One seed each.
 
 use crate::Plan;
 use crate::tasks::few_shot::{Adaptation, FewShot, ImageSet, Learner};

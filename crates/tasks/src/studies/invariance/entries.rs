@@ -62,7 +62,7 @@ pub(super) const DIRECT: &str = "Direct term alone";
 pub(super) const HPO_SGLD: &str = "HPO-SGLD";
 pub(super) const LILA: &str = "LILA";
 
-/// About ten minutes of an H200 in all, and two or three more for LILA. The paper has up to 2000 outer iterations; retraining with the ranges
+/// Ten to twelve minutes of an H200 in all, four or five items at a time. The paper has up to 2000 outer iterations; retraining with the ranges
 /// found makes up for the shorter training of θ.
 pub(super) const ENTRIES: [Entry; 10] = {
     [
