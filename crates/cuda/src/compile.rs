@@ -7,9 +7,8 @@ use crate::plan::plan;
 use crate::source::whole;
 use bilevel_graph::{Error, ErrorKind, Program, Result};
 use cudarc::nvrtc::{result, sys};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
-use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,40 +23,104 @@ fn failed(what: impl Into<String>) -> Error {
 /// Kernels compiled together: to start the compiler takes as long as to compile several of them.
 const TOGETHER: usize = 8;
 
+/// What the compiler is told besides the kind of GPU. Every operation is rounded on its own: what an element becomes must not depend on
+/// what else its kernel computes.
+const OPTIONS: [&str; 2] = ["--std=c++17", "--fmad=false"];
+
 /// Machine code of some kernels.
 pub(crate) struct Unit {
-    /// The numbers of the kernels, of those that were asked for; the first is called `kernel_0`, and so on.
-    pub kernels: Range<usize>,
-    /// Their machine code.
+    /// The name under which it is kept, which no other code has.
+    pub key: String,
+    /// Those of the kernels that were asked for, each with its number here: the one of number 0 is called `kernel_0`, and so on.
+    pub kernels: Vec<(usize, u32)>,
+    /// The machine code.
     pub code: Vec<u8>,
 }
 
-/// Machine code for all of these kernels, from the cache where it is there.
+/// Who compiles: machine code depends on both, and so do the names under which it is kept.
+struct Compiler<'a> {
+    target: String,
+    version: String,
+    cache: &'a Cache,
+}
+
+/// Machine code for all of these kernels, from the cache where it is there. A kernel is found there whichever others it was compiled
+/// with.
 pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &Cache) -> Result<Vec<Unit>> {
     require(Missing::Nvrtc)?;
-    let version = version()?;
-    let target = format!("sm_{}", architecture.0);
+    let compiler = Compiler { target: format!("sm_{}", architecture.0), version: version()?, cache };
+    let keys: Vec<String> = sources.iter().map(|source| compiler.key("kernel", &whole(&[source]))).collect();
+    let (mut units, unknown) = kept(&keys, cache);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let together = sources.len().div_ceil(cores).clamp(1, TOGETHER);
-    let starts: Vec<usize> = (0..sources.len()).step_by(together).collect();
+    let together = unknown.len().div_ceil(cores).clamp(1, TOGETHER);
+    let parts: Vec<&[usize]> = unknown.chunks(together).collect();
     let next = AtomicUsize::new(0);
-    let made: Vec<Mutex<Option<Result<Unit>>>> = starts.iter().map(|_| Mutex::new(None)).collect();
+    let made: Vec<Mutex<Option<Result<Unit>>>> = parts.iter().map(|_| Mutex::new(None)).collect();
     let work = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(&first), Some(slot)) = (starts.get(number), made.get(number)) else { return };
-            let kernels = first..(first + together).min(sources.len());
-            let text = whole(&sources[kernels.clone()]);
-            let key = Cache::key(&[&text, &target, &version, "--fmad=false"]);
-            let code = cache.get(&key).map(Ok);
-            let code = code.unwrap_or_else(|| compile(&text, &target).inspect(|code| cache.put(&key, code)));
-            let unit = code.map(|code| Unit { kernels, code });
+            let (Some(&kernels), Some(slot)) = (parts.get(number), made.get(number)) else { return };
+            let texts: Vec<&str> = kernels.iter().map(|&kernel| sources[kernel]).collect();
+            let names: Vec<&str> = kernels.iter().map(|&kernel| &keys[kernel][..]).collect();
+            let unit = compiler.unit(&whole(&texts), &names);
+            let unit = unit.map(|(key, code)| Unit { key, kernels: kernels.iter().copied().zip(0..).collect(), code });
             *slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(unit);
         }
     };
-    std::thread::scope(|scope| (0..cores.min(starts.len())).for_each(|_| drop(scope.spawn(work))));
-    let taken = made.into_iter().map(|slot| slot.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner));
-    taken.map(|unit| unit.unwrap_or_else(|| Err(failed("a kernel was not compiled")))).collect()
+    std::thread::scope(|scope| (0..cores.min(parts.len())).for_each(|_| drop(scope.spawn(work))));
+    for slot in made {
+        let unit = slot.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        units.push(unit.unwrap_or_else(|| Err(failed("a kernel was not compiled")))?);
+    }
+    Ok(units)
+}
+
+/// What the cache has of the kernels of these names, and the numbers of the others.
+fn kept(keys: &[String], cache: &Cache) -> (Vec<Unit>, Vec<usize>) {
+    let mut by_unit: BTreeMap<String, Vec<(usize, u32)>> = BTreeMap::new();
+    let mut unknown = vec![];
+    for (kernel, key) in keys.iter().enumerate() {
+        match cache.get(key).and_then(|content| read_place(&content)) {
+            Some((unit, number)) => by_unit.entry(unit).or_default().push((kernel, number)),
+            None => unknown.push(kernel),
+        }
+    }
+    let mut units = vec![];
+    for (key, kernels) in by_unit {
+        match cache.get(&key) {
+            Some(code) => units.push(Unit { key, kernels, code }),
+            None => unknown.extend(kernels.iter().map(|(kernel, _)| kernel)),
+        }
+    }
+    unknown.sort_unstable();
+    (units, unknown)
+}
+
+/// Where a kernel is, as it is kept: its number, and the name of its unit.
+fn place(unit: &str, number: u32) -> Vec<u8> {
+    [&number.to_le_bytes()[..], unit.as_bytes()].concat()
+}
+
+fn read_place(content: &[u8]) -> Option<(String, u32)> {
+    let (number, unit) = content.split_first_chunk()?;
+    Some((String::from_utf8(unit.to_vec()).ok()?, u32::from_le_bytes(*number)))
+}
+
+impl Compiler<'_> {
+    /// The name under which what is made of a text is kept.
+    fn key(&self, kind: &str, text: &str) -> String {
+        Cache::key(&[&[kind, text, &self.target, &self.version][..], &OPTIONS].concat())
+    }
+
+    /// The name and the machine code of a whole text, which is kept, as is where its kernels are.
+    fn unit(&self, text: &str, kernels: &[&str]) -> Result<(String, Vec<u8>)> {
+        let (key, code) = (self.key("unit", text), compile(text, &self.target)?);
+        self.cache.put(&key, &code);
+        for (number, kernel) in (0..).zip(kernels) {
+            self.cache.put(kernel, &place(&key, number));
+        }
+        Ok((key, code))
+    }
 }
 
 /// Compiles every kernel of a program for a kind of GPU, without one; the answer is how many there are. For tests on machines
@@ -130,8 +193,7 @@ fn compile(text: &str, target: &str) -> Result<Vec<u8>> {
     let text = CString::new(text).map_err(|_| failed("a kernel has a zero byte in its text"))?;
     let wrong = |what: &str, error: &dyn std::fmt::Debug| failed(format!("NVRTC could not {what}: {error:?}"));
     let program = result::create_program(&text, None).map_err(|e| wrong("take a kernel", &e))?;
-    // Every operation is rounded on its own: what an element becomes must not depend on what else its kernel computes.
-    let options = [format!("--gpu-architecture={target}"), "--std=c++17".to_string(), "--fmad=false".to_string()];
+    let options = [&[format!("--gpu-architecture={target}")][..], &OPTIONS.map(String::from)].concat();
     // SAFETY: the program was made above, is destroyed once below, and the code has the size the compiler says.
     unsafe {
         let compiled = result::compile_program(program, &options);
@@ -153,5 +215,28 @@ fn compile(text: &str, target: &str) -> Result<Vec<u8>> {
         };
         let _ = result::destroy_program(program);
         code
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_found_whichever_others_it_was_compiled_with_and_compiled_again_where_its_code_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(Some(folder.path().join("kernels")));
+        let keys: Vec<String> = ["a", "b", "c", "d"].map(|text| Cache::key(&["kernel", text])).into();
+        assert_eq!(kept(&keys, &cache).1, [0, 1, 2, 3]);
+        let [first, second] = ["first", "second"].map(|text| Cache::key(&["unit", text]));
+        cache.put(&first, b"code of a and c");
+        cache.put(&keys[0], &place(&first, 0));
+        cache.put(&keys[2], &place(&first, 1));
+        cache.put(&keys[1], &place(&second, 0));
+        let (units, unknown) = kept(&keys, &cache);
+        assert_eq!(unknown, [1, 3], "the code of one is not there, the other is not known");
+        assert_eq!(units.len(), 1);
+        assert_eq!((&units[0].key, &units[0].kernels[..]), (&first, &[(0, 0), (2, 1)][..]));
+        assert_eq!(units[0].code, b"code of a and c");
     }
 }

@@ -4,7 +4,7 @@ use crate::blas::Blas;
 use crate::cache::Cache;
 use crate::compile::{Architecture, compile_all};
 use crate::dnn::Dnn;
-use crate::load::{Missing, require};
+use crate::load::{Missing, open_meanwhile, require};
 use bilevel_graph::{Error, ErrorKind, Result};
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
@@ -35,10 +35,17 @@ pub(crate) struct Device {
     pub blas: Blas,
     dnn: OnceLock<Option<Dnn>>,
     pub cache: Cache,
-    kernels: Mutex<HashMap<String, Function>>,
+    kernels: Mutex<Kernels>,
     scratch: Mutex<Scratch>,
     to_host: AtomicU64,
     to_device: AtomicU64,
+}
+
+/// Kernels that were loaded, by their text, and the code they are part of, by the name under which it is kept.
+#[derive(Default)]
+struct Kernels {
+    by_text: HashMap<String, Function>,
+    modules: HashMap<String, sys::CUmodule>,
 }
 
 /// A kernel that was loaded.
@@ -117,6 +124,8 @@ impl Device {
 
     /// Opens a GPU.
     pub fn open(ordinal: usize) -> Result<Arc<Self>> {
+        require(Missing::Driver)?;
+        open_meanwhile();
         let count = Self::count()?;
         if ordinal >= count {
             let what = match count {
@@ -126,13 +135,15 @@ impl Device {
             };
             return Err(Error::new(ErrorKind::Device { what }));
         }
-        require(Missing::Nvrtc)?;
-        require(Missing::CublasLt)?;
         let (handle, name, architecture, total_bytes) = Self::look(ordinal)?;
         // SAFETY: the device exists; its context is released when this is dropped, after all that was made in it.
         unsafe {
             let context = result::primary_ctx::retain(handle).map_err(|e| failed("be opened", e))?;
             result::ctx::set_current(context).map_err(|e| failed("be opened", e))?;
+            if let Err(missing) = require(Missing::Nvrtc).and_then(|()| require(Missing::CublasLt)) {
+                let _ = result::primary_ctx::release(handle);
+                return Err(missing.into());
+            }
             let mut streams = vec![];
             for _ in 0..STREAMS {
                 let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
@@ -281,19 +292,27 @@ impl Device {
     /// The kernels with these texts, compiled and loaded where they are not yet.
     pub fn functions(&self, sources: &[&str]) -> Result<Vec<Function>> {
         self.enter()?;
-        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let Kernels { by_text: kernels, modules } = &mut *self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
         let mut missing: Vec<&str> = sources.iter().copied().filter(|source| !kernels.contains_key(*source)).collect();
         missing.sort_unstable();
         missing.dedup();
         for unit in compile_all(&missing, self.architecture, &self.cache)? {
-            // SAFETY: the code is a whole image for this kind of GPU; modules stay loaded as long as the process.
-            let module = unsafe { result::module::load_data(unit.code.as_ptr().cast()) };
-            let module = module.map_err(|e| failed("load a kernel", e))?;
-            for (number, source) in missing[unit.kernels].iter().enumerate() {
+            let module = match modules.get(&unit.key) {
+                Some(module) => *module,
+                None => {
+                    // SAFETY: the code is a whole image for this kind of GPU; modules stay loaded as long as the process.
+                    let module = unsafe { result::module::load_data(unit.code.as_ptr().cast()) };
+                    let module = module.map_err(|e| failed("load a kernel", e))?;
+                    modules.insert(unit.key, module);
+                    module
+                }
+            };
+            for (kernel, number) in unit.kernels {
                 let name = CString::new(format!("kernel_{number}")).unwrap_or_default();
                 // SAFETY: the module was loaded above.
                 let function = unsafe { result::module::get_function(module, name) };
-                kernels.insert(source.to_string(), Function(function.map_err(|e| failed("find a kernel", e))?));
+                let function = Function(function.map_err(|e| failed("find a kernel", e))?);
+                kernels.insert(missing[kernel].to_string(), function);
             }
         }
         Ok(sources.iter().filter_map(|source| kernels.get(*source).copied()).collect())

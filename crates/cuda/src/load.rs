@@ -4,6 +4,7 @@
 //! Python environment that `BILEVEL_CUDA_PYTHON` names, opened by its full path: a later request by name then finds it.
 
 use bilevel_graph::{Error, ErrorKind};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -73,26 +74,35 @@ pub(crate) fn require(library: Missing) -> Result<(), Missing> {
     if is_there(library) { Ok(()) } else { Err(library) }
 }
 
+/// Opens the libraries that a GPU cannot be used without on a thread of its own, while the GPU itself is opened.
+pub(crate) fn open_meanwhile() {
+    std::thread::spawn(|| [Missing::Nvrtc, Missing::CublasLt].map(is_there));
+}
+
 fn is_there(library: Missing) -> bool {
     static FOUND: [OnceLock<bool>; 4] = [const { OnceLock::new() }; 4];
     *FOUND[library as usize].get_or_init(|| {
-        // SAFETY: each opens a library and closes it again; NVIDIA's run no code of note when they are opened.
-        let present = || unsafe {
-            match library {
-                Missing::Driver => cudarc::driver::sys::is_culib_present(),
-                Missing::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
-                Missing::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
-                Missing::Cudnn => cudarc::cudnn::sys::is_culib_present(),
-            }
-        };
         let name = match library {
-            Missing::Driver => return present(),
-            Missing::Nvrtc => "libnvrtc.so",
-            Missing::CublasLt => "libcublasLt.so",
-            Missing::Cudnn => "libcudnn.so",
+            Missing::Driver => return by_name("cuda") || by_name("nvcuda"),
+            Missing::Nvrtc => "nvrtc",
+            Missing::CublasLt => "cublasLt",
+            Missing::Cudnn => "cudnn",
         };
-        present() || (folders().iter().any(|folder| open_in(folder, name)) && present())
+        // A request by name comes again where a folder has it: that is how its functions will be looked for.
+        by_name(name) || (folders().iter().any(|folder| open_in(folder, &format!("lib{name}.so"))) && by_name(name))
     })
+}
+
+/// Opens a library as the declarations of its functions will look for it.
+fn by_name(name: &str) -> bool {
+    cudarc::get_lib_name_candidates(name).iter().any(keep_open)
+}
+
+/// Opens a library and keeps it open: to close cuBLASLt, which has half a gigabyte, and to open it again when it is first used would
+/// take a third of a second.
+fn keep_open(file: impl AsRef<OsStr>) -> bool {
+    // SAFETY: NVIDIA's libraries run no code of note when they are opened.
+    unsafe { libloading::Library::new(file) }.map(std::mem::forget).is_ok()
 }
 
 /// Folders outside the library path that may have libraries.
@@ -116,18 +126,10 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Opens a library of this name, whatever its version, and keeps it open.
+/// Opens a library of this name, whatever its version.
 fn open_in(folder: &Path, name: &str) -> bool {
     entries(folder).iter().rev().any(|path| {
-        let fits = path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(name));
-        // SAFETY: as above.
-        match fits.then(|| unsafe { libloading::Library::new(path) }) {
-            Some(Ok(library)) => {
-                std::mem::forget(library);
-                true
-            }
-            _ => false,
-        }
+        path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(name)) && keep_open(path)
     })
 }
 
