@@ -8,6 +8,7 @@ use crate::target::ALIGN;
 use bilevel_graph::{Error, ErrorKind, Result};
 use cudarc::cublaslt::{result, sys};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -97,59 +98,33 @@ impl Blas {
 
     /// Describes a product and chooses how to compute it.
     pub fn prepare(&self, product: &Product, device: &Arc<Device>) -> Result<Prepared> {
-        use sys::{cublasComputeType_t as Compute, cudaDataType_t as Type};
-        let (operand, result_type, compute) = match product.factor {
-            Factor::F32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
-            Factor::Tf32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F_FAST_TF32),
-            Factor::Bf16 => (Type::CUDA_R_16BF, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
-            Factor::F64 => (Type::CUDA_R_64F, Type::CUDA_R_64F, Compute::CUBLAS_COMPUTE_64F),
-        };
-        let Product { m, n, k, batch, .. } = *product;
-        let describe = |e| failed("describe a product", e);
-        // SAFETY: everything set is of the type and size its attribute has, and everything made is destroyed with `Prepared`.
-        unsafe {
-            let description = result::create_matmul_desc(compute, result_type).map_err(describe)?;
-            for (attribute, matrix) in [
-                (DescAttribute::CUBLASLT_MATMUL_DESC_TRANSA, product.a),
-                (DescAttribute::CUBLASLT_MATMUL_DESC_TRANSB, product.b),
-            ] {
-                let operation = i32::from(matrix.transposed);
-                result::set_matmul_desc_attribute(description, attribute, (&raw const operation).cast(), 4)
-                    .map_err(describe)?;
+        let (parts, alike) = (Parts::new(product)?, Alike::new(product));
+        let known = || self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known().get(&alike).copied();
+        let chosen = match found {
+            Some(chosen) => chosen,
+            None => {
+                // SAFETY: the parts are those of the product.
+                let chosen = unsafe { self.choose(product, &parts, device)? };
+                known().insert(alike, chosen);
+                chosen
             }
-            let layout = |matrix: Matrix, kind, rows: usize, columns: usize| -> Result<sys::cublasLtMatrixLayout_t> {
-                let (rows, columns) = if matrix.transposed { (columns, rows) } else { (rows, columns) };
-                let layout = result::create_matrix_layout(kind, rows as u64, columns as u64, matrix.leading as i64)
-                    .map_err(describe)?;
-                if batch > 1 {
-                    let (count, apart) = (batch as i32, matrix.apart as i64);
-                    let set = |attribute, value: *const c_void, size| {
-                        result::set_matrix_layout_attribute(layout, attribute, value, size).map_err(describe)
-                    };
-                    set(LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, (&raw const count).cast(), 4)?;
-                    set(LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, (&raw const apart).cast(), 8)?;
-                }
-                Ok(layout)
-            };
-            let layouts = [
-                layout(product.a, operand, m, k)?,
-                layout(product.b, operand, k, n)?,
-                layout(product.c, result_type, m, n)?,
-            ];
-            let parts = Parts { description, layouts };
-            let alike = Alike::new(product);
-            let known = || self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-            let found = known().get(&alike).copied();
-            let chosen = match found {
-                Some(chosen) => chosen,
-                None => {
-                    let chosen = self.choose(product, &parts, device)?;
-                    known().insert(alike, chosen);
-                    chosen
-                }
-            };
-            Ok(Prepared { product: *product, parts, chosen })
+        };
+        Ok(Prepared { product: *product, parts, chosen })
+    }
+
+    /// Reads how a product was computed by an earlier process, where that is known, so that [`prepare`](Self::prepare) has nothing to
+    /// choose. Nothing is run.
+    pub fn recall(&self, product: &Product, device: &Device) -> Result<()> {
+        let mut known = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Vacant(place) = known.entry(Alike::new(product)) {
+            let parts = Parts::new(product)?;
+            // SAFETY: the parts are those of the product.
+            if let Some(chosen) = unsafe { self.kept(product, &parts, device) } {
+                place.insert(chosen);
+            }
         }
+        Ok(())
     }
 
     /// The fastest of the ways the library offers, by trial where that pays: what was found is kept beside the kernels, so that a
@@ -159,13 +134,9 @@ impl Blas {
     /// The description and the layouts must be those of the product.
     unsafe fn choose(&self, product: &Product, parts: &Parts, device: &Arc<Device>) -> Result<Chosen> {
         let work = product.m.saturating_mul(product.n).saturating_mul(product.k).saturating_mul(product.batch);
-        // SAFETY: the library is there.
-        let version = unsafe { sys::cublasLtGetVersion() }.to_string();
-        let alike = format!("{:?}", Alike::new(product));
-        let key = Cache::key(&["product", &alike, &device.name, &version]);
         // SAFETY: the caller's promise.
         unsafe {
-            if let Some(chosen) = device.cache.get(&key).and_then(|bytes| self.known(&bytes, product, parts)) {
+            if let Some(chosen) = self.kept(product, parts, device) {
                 return Ok(chosen);
             }
             let offers = self.offers(product, parts)?;
@@ -174,9 +145,19 @@ impl Blas {
                 return Ok(first);
             }
             let fastest = self.fastest(&offers, product, parts, device).unwrap_or(first);
-            device.cache.put(&key, &fastest.bytes());
+            device.cache.put(&key(product, device), &fastest.bytes());
             Ok(fastest)
         }
+    }
+
+    /// What an earlier process chose, if it is known.
+    ///
+    /// # Safety
+    /// As for [`choose`](Self::choose).
+    unsafe fn kept(&self, product: &Product, parts: &Parts, device: &Device) -> Option<Chosen> {
+        let bytes = device.cache.get(&key(product, device))?;
+        // SAFETY: the caller's promise.
+        unsafe { self.known(&bytes, product, parts) }
     }
 
     /// What was kept of an earlier choice, if the library still can do it so.
@@ -370,6 +351,60 @@ impl Blas {
             )
         }
         .map_err(|e| failed("multiply", e))
+    }
+}
+
+/// The name under which the choice for a product is kept.
+fn key(product: &Product, device: &Device) -> String {
+    // SAFETY: the library is there.
+    let version = unsafe { sys::cublasLtGetVersion() }.to_string();
+    Cache::key(&["product", &format!("{:?}", Alike::new(product)), &device.name, &version])
+}
+
+impl Parts {
+    /// Describes a product.
+    fn new(product: &Product) -> Result<Self> {
+        use sys::{cublasComputeType_t as Compute, cudaDataType_t as Type};
+        let (operand, result_type, compute) = match product.factor {
+            Factor::F32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
+            Factor::Tf32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F_FAST_TF32),
+            Factor::Bf16 => (Type::CUDA_R_16BF, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
+            Factor::F64 => (Type::CUDA_R_64F, Type::CUDA_R_64F, Compute::CUBLAS_COMPUTE_64F),
+        };
+        let Product { m, n, k, batch, .. } = *product;
+        let describe = |e| failed("describe a product", e);
+        // SAFETY: everything set is of the type and size its attribute has, and everything made is destroyed with the parts.
+        unsafe {
+            let description = result::create_matmul_desc(compute, result_type).map_err(describe)?;
+            for (attribute, matrix) in [
+                (DescAttribute::CUBLASLT_MATMUL_DESC_TRANSA, product.a),
+                (DescAttribute::CUBLASLT_MATMUL_DESC_TRANSB, product.b),
+            ] {
+                let operation = i32::from(matrix.transposed);
+                result::set_matmul_desc_attribute(description, attribute, (&raw const operation).cast(), 4)
+                    .map_err(describe)?;
+            }
+            let layout = |matrix: Matrix, kind, rows: usize, columns: usize| -> Result<sys::cublasLtMatrixLayout_t> {
+                let (rows, columns) = if matrix.transposed { (columns, rows) } else { (rows, columns) };
+                let layout = result::create_matrix_layout(kind, rows as u64, columns as u64, matrix.leading as i64)
+                    .map_err(describe)?;
+                if batch > 1 {
+                    let (count, apart) = (batch as i32, matrix.apart as i64);
+                    let set = |attribute, value: *const c_void, size| {
+                        result::set_matrix_layout_attribute(layout, attribute, value, size).map_err(describe)
+                    };
+                    set(LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, (&raw const count).cast(), 4)?;
+                    set(LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, (&raw const apart).cast(), 8)?;
+                }
+                Ok(layout)
+            };
+            let layouts = [
+                layout(product.a, operand, m, k)?,
+                layout(product.b, operand, k, n)?,
+                layout(product.c, result_type, m, n)?,
+            ];
+            Ok(Parts { description, layouts })
+        }
     }
 }
 

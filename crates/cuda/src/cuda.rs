@@ -3,9 +3,9 @@
 use crate::compile::kernel_texts_beside;
 use crate::dnn::Dnn;
 use crate::driver::Device;
+use crate::later::LaterRun;
 use crate::load::{Missing, require};
-use crate::plan::plan;
-use crate::run::CudaRun;
+use crate::run::{CudaRun, Preparation};
 use crate::storage::CudaStorage;
 use bilevel_graph::{Buffer, Executor, Meta, Op, Program, Result, Runnable};
 use std::collections::BTreeSet;
@@ -100,7 +100,8 @@ impl Cuda {
     /// As [`Executor::compile`], giving the concrete type, which can tell more about itself.
     pub fn plan(&self, program: &Program) -> Result<CudaRun> {
         program.validate()?;
-        CudaRun::new(program.clone(), plan(program, self.dnn(program))?, &self.device)
+        let preparation = Preparation::new(program, self.dnn(program), &self.device)?;
+        CudaRun::new(program.clone(), preparation, &self.device)
     }
 
     /// Compiles and loads the kernels of several programs at once, on all cores, so that none of them has to wait for its own when it
@@ -139,8 +140,15 @@ impl Cuda {
 }
 
 impl Executor for Cuda {
+    /// Begins to plan the program on a thread of its own, so that the caller can build the next one meanwhile; what cannot be planned
+    /// is said by the first run.
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
-        Ok(Box::new(self.plan(program)?))
+        // The library of convolutions is used by one thread at a time.
+        if self.dnn(program).is_some() {
+            return Ok(Box::new(self.plan(program)?));
+        }
+        program.validate()?;
+        Ok(Box::new(LaterRun::new(program, &self.device)))
     }
 
     fn buffer(&self, meta: &Meta) -> Result<Buffer> {

@@ -9,7 +9,7 @@ use bilevel_graph::{Error, ErrorKind, Result};
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Streams a graph's branches can use.
@@ -37,6 +37,8 @@ pub(crate) struct Device {
     pub cache: Cache,
     kernels: Mutex<Kernels>,
     scratch: Mutex<Scratch>,
+    /// The most bytes of scratch memory that a program so far was planned to take.
+    scratch_bytes: AtomicUsize,
     to_host: AtomicU64,
     to_device: AtomicU64,
 }
@@ -64,11 +66,12 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Memory of at least this many bytes: what is there, or more.
+    /// Memory of at least this many bytes: what is there, or else as much as the programs planned so far will need if that can be had.
     pub fn reserve(&mut self, device: &Arc<Device>, bytes: usize) -> Result<sys::CUdeviceptr> {
         if self.memory.as_ref().is_none_or(|memory| memory.bytes < bytes) {
             self.memory = None;
-            self.memory = Some(Memory::new(device, bytes)?);
+            let most = device.scratch_bytes.load(Ordering::Relaxed).max(bytes);
+            self.memory = Some(Memory::new(device, most).or_else(|_| Memory::new(device, bytes))?);
         }
         Ok(self.start())
     }
@@ -170,6 +173,7 @@ impl Device {
                 cache,
                 kernels,
                 scratch,
+                scratch_bytes: AtomicUsize::new(0),
                 to_host: AtomicU64::new(0),
                 to_device: AtomicU64::new(0),
             };
@@ -287,6 +291,11 @@ impl Device {
     /// The scratch memory, and with it the right to put work in the queue.
     pub fn scratch(&self) -> MutexGuard<'_, Scratch> {
         self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that a program will need this many bytes of scratch memory, so that it need not grow when that program first runs.
+    pub fn expect_scratch(&self, bytes: usize) {
+        self.scratch_bytes.fetch_max(bytes, Ordering::Relaxed);
     }
 
     /// The kernels with these texts, compiled and loaded where they are not yet.

@@ -20,6 +20,7 @@ mod dot;
 mod driver;
 mod form;
 mod group;
+mod later;
 mod load;
 mod plan;
 mod run;

@@ -14,6 +14,8 @@ use std::collections::HashMap;
 pub(crate) struct Plan {
     /// What is the same in every step of the loop: run when what it reads has changed.
     pub prologue: Vec<Step>,
+    /// Number of inputs of the program.
+    pub inputs: usize,
     /// The inputs the prologue reads.
     pub prologue_inputs: Vec<usize>,
     /// One step of the loop.
@@ -81,6 +83,7 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
     }
     Ok(Plan {
         prologue,
+        inputs: program.inputs.len(),
         prologue_inputs: schedule.prologue_inputs(),
         body,
         lean,

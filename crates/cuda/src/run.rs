@@ -2,9 +2,9 @@
 
 use crate::blas::Prepared;
 use crate::branches::{Turn, turns};
-use crate::dnn::Convolved;
+use crate::dnn::{Convolved, Dnn};
 use crate::driver::{Device, Function, Memory, STREAMS, failed};
-use crate::plan::Plan;
+use crate::plan::{Plan, plan};
 use crate::source::{Arg, Launch};
 use crate::step::{Step, Work};
 use crate::storage::CudaStorage;
@@ -23,6 +23,11 @@ const FINE: u64 = u64::MAX;
 /// A program planned for a GPU.
 pub struct CudaRun {
     bindings: Bindings,
+    planned: Planned,
+}
+
+/// All of a run but its buffers.
+pub(crate) struct Planned {
     plan: Plan,
     device: Arc<Device>,
     prologue: Vec<Ready>,
@@ -34,6 +39,33 @@ pub struct CudaRun {
     graphs: Vec<Recorded>,
     /// The prologue has run, on these buffers and versions of its inputs.
     prologue_of: Option<Vec<(u64, u64)>>,
+}
+
+/// What can be made of a program on any thread: it takes no memory of the GPU, and puts nothing in its queue.
+pub(crate) struct Preparation {
+    plan: Plan,
+    /// The kernels of all steps, in order.
+    functions: Vec<Function>,
+    /// By step of the loop, and of its lean form.
+    turns: Vec<Turn>,
+    lean_turns: Vec<Turn>,
+}
+
+impl Preparation {
+    /// Plans a valid program, with convolutions by the library where it is given, and loads its kernels.
+    pub fn new(program: &Program, dnn: Option<&Dnn>, device: &Device) -> Result<Self> {
+        let plan = plan(program, dnn)?;
+        device.expect_scratch(plan.arena_bytes);
+        let sources: Vec<&str> = plan.kernels().map(|launch| &launch.source[..]).collect();
+        let functions = device.functions(&sources)?;
+        for step in plan.steps() {
+            if let Work::Product(product) = &step.work {
+                device.blas.recall(product, device)?;
+            }
+        }
+        let (turns, lean_turns) = (turns(&plan.body, STREAMS), turns(plan.lean.as_deref().unwrap_or(&[]), STREAMS));
+        Ok(Preparation { plan, functions, turns, lean_turns })
+    }
 }
 
 /// The memory a program was planned to take, in bytes.
@@ -71,13 +103,13 @@ struct Recorded {
 }
 
 // SAFETY: the handles may be used from any thread, with the context made current first.
-unsafe impl Send for CudaRun {}
+unsafe impl Send for Planned {}
 
-impl CudaRun {
-    pub(crate) fn new(program: Program, plan: Plan, device: &Arc<Device>) -> Result<Self> {
+impl Planned {
+    pub fn new(preparation: Preparation, device: &Arc<Device>) -> Result<Self> {
+        let Preparation { plan, functions, turns, lean_turns } = preparation;
         device.enter()?;
-        let sources: Vec<&str> = plan.kernels().map(|launch| &launch.source[..]).collect();
-        let mut functions = device.functions(&sources)?.into_iter();
+        let mut functions = functions.into_iter();
         let mut ready = |steps: &[Step]| -> Result<Vec<Ready>> {
             let one = |step: &Step| match &step.work {
                 Work::Kernel(_) => functions.next().map(Ready::Kernel).ok_or_else(|| lacks("a kernel")),
@@ -111,10 +143,9 @@ impl CudaRun {
             device.wait()?;
         }
         device.scratch().reserve(device, plan.arena_bytes)?;
-        let body = Body { ready: body, turns: turns(&plan.body, STREAMS) };
-        let lean = plan.lean.as_ref().zip(lean).map(|(steps, ready)| Body { ready, turns: turns(steps, STREAMS) });
-        Ok(CudaRun {
-            bindings: Bindings::new(program),
+        let body = Body { ready: body, turns };
+        let lean = lean.map(|ready| Body { ready, turns: lean_turns });
+        Ok(Planned {
             plan,
             device: device.clone(),
             prologue,
@@ -128,62 +159,9 @@ impl CudaRun {
         })
     }
 
-    /// The memory it was planned to take.
-    pub fn planned_bytes(&self) -> PlannedBytes {
-        self.plan.bytes()
-    }
-
-    /// Bytes of inputs, outputs and everything between.
-    pub fn memory_bytes(&self) -> usize {
-        let PlannedBytes { bound, kept, arena, .. } = self.planned_bytes();
-        bound + kept + arena
-    }
-
-    /// The most bytes alive at once: what a perfect layout would take.
-    pub fn memory_lower_bound(&self) -> usize {
-        self.plan.memory_lower_bound
-    }
-
-    /// A line for each step, for people who want to see what was fused.
-    pub fn describe(&self) -> String {
-        let part = |name: &str, steps: &[Step]| -> String {
-            steps.iter().enumerate().map(|(i, step)| format!("{name} {i}: {}\n", described(step))).collect()
-        };
-        let memory = format!(
-            "memory: {} bytes bound, {} kept, {} in the arena; {} kernels of {} texts\n",
-            self.plan.bound_bytes,
-            self.plan.kept_bytes,
-            self.plan.arena_bytes,
-            self.plan.kernels().count(),
-            self.plan.kernels().map(|launch| &launch.source).collect::<std::collections::HashSet<_>>().len()
-        );
-        memory + &part("once", &self.plan.prologue) + &part("step", &self.plan.body) + &part("end", &self.plan.finish)
-    }
-
-    /// Runs one step of the loop by itself, each part `times` times, and says how long each part took in seconds; for profiles.
-    pub fn profile(&mut self, times: u32) -> Result<Vec<(String, f64)>> {
-        self.run(0..1)?;
-        let device = self.device.clone();
-        let scratch = device.scratch();
-        let bases = self.bases(scratch.start());
-        let mut found = vec![];
-        let steps = self.plan.lean.as_ref().unwrap_or(&self.plan.body);
-        for (step, ready) in steps.iter().zip(&self.lean.as_ref().unwrap_or(&self.body).ready) {
-            device.wait()?;
-            let start = std::time::Instant::now();
-            for _ in 0..times {
-                // SAFETY: as in `execute`; what the steps compute is not used.
-                unsafe { self.start(step, ready, &bases, 0)? };
-            }
-            device.wait()?;
-            found.push((described(step), start.elapsed().as_secs_f64() / times as f64));
-        }
-        Ok(found)
-    }
-
     /// The address of every region: inputs, outputs, what is kept, the arena.
-    fn bases(&self, arena: u64) -> Vec<u64> {
-        let buffers = self.bindings.inputs().iter().chain(self.bindings.outputs());
+    fn bases(&self, bindings: &Bindings, arena: u64) -> Vec<u64> {
+        let buffers = bindings.inputs().iter().chain(bindings.outputs());
         let start = |buffer: &Option<Buffer>| {
             buffer.as_ref().and_then(|buffer| CudaStorage::of(buffer, &self.device)).map_or(0, CudaStorage::start)
         };
@@ -191,10 +169,9 @@ impl CudaRun {
     }
 
     fn address(&self, place: Place, bases: &[u64]) -> u64 {
-        let inputs = self.bindings.inputs().len();
         let base = match place.region {
             Region::Input(number) => bases[number],
-            Region::Output(number) => bases[inputs + number],
+            Region::Output(number) => bases[self.plan.inputs + number],
             Region::Kept => bases[bases.len() - 2],
             Region::Arena => bases[bases.len() - 1],
         };
@@ -345,11 +322,11 @@ impl CudaRun {
     }
 
     /// Runs what is the same in every step, unless what it reads is as it was.
-    unsafe fn run_prologue(&mut self, bases: &[u64]) -> Result<()> {
+    unsafe fn run_prologue(&mut self, bindings: &Bindings, bases: &[u64]) -> Result<()> {
         if self.prologue.is_empty() {
             return Ok(());
         }
-        let of = |input: &usize| self.bindings.inputs()[*input].as_ref().map(|b| (b.id(), b.version()));
+        let of = |input: &usize| bindings.inputs()[*input].as_ref().map(|b| (b.id(), b.version()));
         let now: Vec<(u64, u64)> = self.plan.prologue_inputs.iter().filter_map(of).collect();
         if self.prologue_of.as_ref() == Some(&now) {
             return Ok(());
@@ -367,19 +344,19 @@ impl CudaRun {
     ///
     /// # Safety
     /// As for [`Runnable::execute`].
-    unsafe fn run_steps(&mut self, steps: Range<u32>, shows: bool) -> Result<()> {
+    pub unsafe fn run_steps(&mut self, bindings: &Bindings, steps: Range<u32>, shows: bool) -> Result<()> {
         let device = self.device.clone();
         device.enter()?;
         let mut scratch = device.scratch();
         let arena = scratch.reserve(&device, self.plan.arena_bytes)?;
-        let bases = self.bases(arena);
+        let bases = self.bases(bindings, arena);
         let queue = device.queue();
         // SAFETY: the caller holds all buffers, and this thread the right to put work in the queue.
         unsafe {
             if !self.plan.checks.is_empty() {
                 result::memset_d8_async(self.error.start, 0xff, 8, queue).map_err(|e| failed("clear memory", e))?;
             }
-            self.run_prologue(&bases)?;
+            self.run_prologue(bindings, &bases)?;
             if let Some(place) = self.plan.counter {
                 let counter = self.address(place, &bases);
                 sys::cuMemsetD32Async(counter, steps.start, 1, queue)
@@ -422,6 +399,69 @@ impl CudaRun {
     }
 }
 
+impl CudaRun {
+    pub(crate) fn new(program: Program, preparation: Preparation, device: &Arc<Device>) -> Result<Self> {
+        Ok(CudaRun { planned: Planned::new(preparation, device)?, bindings: Bindings::new(program) })
+    }
+
+    /// The memory it was planned to take.
+    pub fn planned_bytes(&self) -> PlannedBytes {
+        self.planned.plan.bytes()
+    }
+
+    /// Bytes of inputs, outputs and everything between.
+    pub fn memory_bytes(&self) -> usize {
+        let PlannedBytes { bound, kept, arena, .. } = self.planned_bytes();
+        bound + kept + arena
+    }
+
+    /// The most bytes alive at once: what a perfect layout would take.
+    pub fn memory_lower_bound(&self) -> usize {
+        self.planned.plan.memory_lower_bound
+    }
+
+    /// A line for each step, for people who want to see what was fused.
+    pub fn describe(&self) -> String {
+        let part = |name: &str, steps: &[Step]| -> String {
+            steps.iter().enumerate().map(|(i, step)| format!("{name} {i}: {}\n", described(step))).collect()
+        };
+        let memory = format!(
+            "memory: {} bytes bound, {} kept, {} in the arena; {} kernels of {} texts\n",
+            self.planned.plan.bound_bytes,
+            self.planned.plan.kept_bytes,
+            self.planned.plan.arena_bytes,
+            self.planned.plan.kernels().count(),
+            self.planned.plan.kernels().map(|launch| &launch.source).collect::<std::collections::HashSet<_>>().len()
+        );
+        memory
+            + &part("once", &self.planned.plan.prologue)
+            + &part("step", &self.planned.plan.body)
+            + &part("end", &self.planned.plan.finish)
+    }
+
+    /// Runs one step of the loop by itself, each part `times` times, and says how long each part took in seconds; for profiles.
+    pub fn profile(&mut self, times: u32) -> Result<Vec<(String, f64)>> {
+        self.run(0..1)?;
+        let CudaRun { bindings, planned } = self;
+        let device = planned.device.clone();
+        let scratch = device.scratch();
+        let bases = planned.bases(bindings, scratch.start());
+        let mut found = vec![];
+        let steps = planned.plan.lean.as_ref().unwrap_or(&planned.plan.body);
+        for (step, ready) in steps.iter().zip(&planned.lean.as_ref().unwrap_or(&planned.body).ready) {
+            device.wait()?;
+            let start = std::time::Instant::now();
+            for _ in 0..times {
+                // SAFETY: as in `execute`; what the steps compute is not used.
+                unsafe { planned.start(step, ready, &bases, 0)? };
+            }
+            device.wait()?;
+            found.push((described(step), start.elapsed().as_secs_f64() / times as f64));
+        }
+        Ok(found)
+    }
+}
+
 /// Events made for one recording; those that go with it are destroyed when it is done.
 struct Events(Vec<sys::CUevent>);
 
@@ -452,7 +492,7 @@ impl Drop for Recorded {
     }
 }
 
-impl Drop for CudaRun {
+impl Drop for Planned {
     fn drop(&mut self) {
         // What is dropped with it talks to the driver.
         let _ = self.device.enter();
@@ -469,21 +509,21 @@ impl Runnable for CudaRun {
     }
 
     fn allocate(&self, meta: &Meta) -> Result<Buffer> {
-        CudaStorage::buffer(meta, &self.device)
+        CudaStorage::buffer(meta, &self.planned.device)
     }
 
     fn accepts(&self, buffer: &Buffer) -> bool {
-        CudaStorage::of(buffer, &self.device).is_some()
+        CudaStorage::of(buffer, &self.planned.device).is_some()
     }
 
     unsafe fn execute(&mut self, steps: Range<u32>) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.run_steps(steps, true) }
+        unsafe { self.planned.run_steps(&self.bindings, steps, true) }
     }
 
     unsafe fn execute_for_carries(&mut self, steps: Range<u32>) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.run_steps(steps, false) }
+        unsafe { self.planned.run_steps(&self.bindings, steps, false) }
     }
 }
 
