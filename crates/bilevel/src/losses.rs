@@ -7,6 +7,7 @@ use crate::stream::At;
 use crate::trace::Trace;
 use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Graph, Precision, Tensor};
+use std::sync::Arc;
 
 /// Both losses in 64-bit floats, what they are functions of, and a value for everything that goes in.
 pub struct Losses {
@@ -35,7 +36,7 @@ impl AnyProblem {
         let frozen = frozen.collect::<Result<_>>()?;
         // Products of 64-bit floats have one precision.
         let precision = if dtype == DType::F32 { self.precision } else { Precision::Full };
-        Ok(AnyProblem { dtype, precision, data, frozen, ..self.clone() })
+        Ok(AnyProblem { dtype, precision, data, frozen, paths: Arc::default(), ..self.clone() })
     }
 
     /// Both losses at this state and with the draws of this key, on a graph of one's own: to compare derivatives with

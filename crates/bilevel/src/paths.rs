@@ -40,7 +40,15 @@ impl Path {
 }
 
 /// The paths of each leaf of λ. The answer is the graph's, not that of numbers.
-pub(crate) fn of(problem: &AnyProblem) -> Result<Vec<Vec<Path>>> {
+pub(crate) fn of(problem: &AnyProblem) -> Result<&[Vec<Path>]> {
+    if let Some(known) = problem.paths.get() {
+        return Ok(known);
+    }
+    let found = find(problem)?;
+    Ok(problem.paths.get_or_init(|| found))
+}
+
+fn find(problem: &AnyProblem) -> Result<Vec<Vec<Path>>> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let counter = graph.step();
@@ -93,7 +101,7 @@ pub(crate) fn overlooked(
     let blind = leaves.filter(|(_, paths)| !paths.is_empty() && !paths.iter().any(|&path| sees(path)));
     Ok(blind
         .map(|((name, _), paths)| {
-            let through = names(&paths);
+            let through = names(paths);
             let leaf = crate::problem::leaf_name("λ", name);
             format!(
                 "{leaf} acts only through {through}, which {method} does not differentiate, so it will stay where it \

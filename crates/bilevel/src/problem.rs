@@ -1,6 +1,7 @@
 //! A bi-level problem: λ and θ, an inner and an outer loss, data, and how θ starts.
 
 use crate::classes::Classes;
+use crate::paths::{self, Path};
 use crate::scope::Scope;
 use crate::sources::table_name;
 use crate::stream::{Stream, Streamed, in_dtype};
@@ -9,7 +10,7 @@ use crate::variable::{Role, Variable};
 use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Graph, Precision, Tensor, Tree};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub(crate) type FlatLoss = Arc<dyn Fn(&Scope, &[Tensor], &[Tensor]) -> Result<Tensor> + Send + Sync>;
 type FlatStart = Arc<dyn Fn(&Scope, &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync>;
@@ -34,6 +35,8 @@ pub struct AnyProblem {
     pub(crate) start: Option<FlatStart>,
     /// The measures: other numbers worth knowing at a λ and θ, by name.
     pub(crate) measures: Vec<(String, FlatLoss)>,
+    /// The paths of each leaf of λ, found when somebody first asks: both losses have to be traced and differentiated for them.
+    pub(crate) paths: Arc<OnceLock<Vec<Vec<Path>>>>,
 }
 
 /// Collects the parts of a [`Problem`].
@@ -107,7 +110,7 @@ impl AnyProblem {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn idle_hyperparameters(&self) -> Result<Vec<String>> {
-        let idle = self.lambda.iter().zip(crate::paths::of(self)?).filter(|(_, paths)| paths.is_empty());
+        let idle = self.lambda.iter().zip(paths::of(self)?).filter(|(_, paths)| paths.is_empty());
         Ok(idle.map(|((name, _), _)| name.clone()).collect())
     }
 
@@ -406,6 +409,7 @@ where
             outer: self.outer.ok_or_else(|| missing("outer"))?,
             start: self.start,
             measures: self.measures,
+            paths: Arc::default(),
         };
         for (prefix, variables) in [("λ", &problem.lambda), ("θ", &problem.theta)] {
             for (name, variable) in variables {

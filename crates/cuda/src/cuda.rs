@@ -6,6 +6,7 @@ use crate::driver::Device;
 use crate::later::LaterRun;
 use crate::load::{Missing, require};
 use crate::run::{CudaRun, Preparation};
+use crate::spent::Spent;
 use crate::storage::CudaStorage;
 use bilevel_graph::{Buffer, Executor, Meta, Op, Program, Result, Runnable};
 use std::collections::BTreeSet;
@@ -130,6 +131,11 @@ impl Cuda {
     pub fn copied_bytes(&self) -> CopiedBytes {
         let (to_host, to_device) = self.device.copied();
         CopiedBytes { to_host, to_device }
+    }
+
+    /// What was spent on getting programs ready since this GPU was opened: where the time before a first result went.
+    pub fn spent(&self) -> Spent {
+        self.device.clock.spent()
     }
 
     /// Waits until all that was asked for is done. Reading a result waits by itself.

@@ -5,6 +5,7 @@ use crate::cache::Cache;
 use crate::compile::{Architecture, compile_all};
 use crate::dnn::Dnn;
 use crate::load::{Missing, open_meanwhile, require};
+use crate::spent::Clock;
 use bilevel_graph::{Error, ErrorKind, Result};
 use cudarc::driver::{result, sys};
 use std::collections::HashMap;
@@ -41,6 +42,7 @@ pub(crate) struct Device {
     scratch_bytes: AtomicUsize,
     to_host: AtomicU64,
     to_device: AtomicU64,
+    pub clock: Clock,
 }
 
 /// Kernels that were loaded, by their text, and the code they are part of, by the name under which it is kept.
@@ -176,6 +178,7 @@ impl Device {
                 scratch_bytes: AtomicUsize::new(0),
                 to_host: AtomicU64::new(0),
                 to_device: AtomicU64::new(0),
+                clock: Clock::default(),
             };
             Ok(Arc::new(device))
         }

@@ -2,6 +2,7 @@
 
 use crate::driver::Device;
 use crate::run::{Planned, Preparation};
+use crate::spent::Part;
 use crate::storage::CudaStorage;
 use bilevel_graph::{Bindings, Buffer, Error, Meta, Program, Result, Runnable};
 use bilevel_plan::lacks;
@@ -40,7 +41,8 @@ impl LaterRun {
     /// The program and its buffers, planned.
     fn planned(&mut self) -> Result<(&Bindings, &mut Planned)> {
         if let State::Coming(thread) = &mut self.state {
-            let prepared = match thread.take().map(JoinHandle::join) {
+            let joined = self.device.clock.time(Part::Waiting, || thread.take().map(JoinHandle::join));
+            let prepared = match joined {
                 Some(Ok(prepared)) => prepared,
                 Some(Err(panic)) => std::panic::resume_unwind(panic),
                 None => Err(lacks("the thread that plans a program")),

@@ -25,6 +25,7 @@ mod load;
 mod plan;
 mod run;
 mod source;
+mod spent;
 mod step;
 mod storage;
 mod survey;
@@ -35,4 +36,5 @@ pub use compile::{Architecture, compile_program, compile_programs, kernel_texts}
 pub use cuda::{CopiedBytes, Cuda, DeviceInfo};
 pub use load::{Missing, found_libraries};
 pub use run::{CudaRun, PlannedBytes};
+pub use spent::Spent;
 pub use survey::planned_bytes;

@@ -6,6 +6,7 @@ use crate::dnn::{Convolved, Dnn};
 use crate::driver::{Device, Function, Memory, STREAMS, failed};
 use crate::plan::{Plan, plan};
 use crate::source::{Arg, Launch};
+use crate::spent::Part;
 use crate::step::{Step, Work};
 use crate::storage::CudaStorage;
 use bilevel_graph::{Bindings, Buffer, DType, Error, ErrorKind, Meta, Program, Result, Runnable};
@@ -54,10 +55,10 @@ pub(crate) struct Preparation {
 impl Preparation {
     /// Plans a valid program, with convolutions by the library where it is given, and loads its kernels.
     pub fn new(program: &Program, dnn: Option<&Dnn>, device: &Device) -> Result<Self> {
-        let plan = plan(program, dnn)?;
+        let plan = device.clock.time(Part::Planning, || plan(program, dnn))?;
         device.expect_scratch(plan.arena_bytes);
         let sources: Vec<&str> = plan.kernels().map(|launch| &launch.source[..]).collect();
-        let functions = device.functions(&sources)?;
+        let functions = device.clock.time(Part::Kernels, || device.functions(&sources))?;
         for step in plan.steps() {
             if let Work::Product(product) = &step.work {
                 device.blas.recall(product, device)?;
@@ -114,7 +115,8 @@ impl Planned {
             let one = |step: &Step| match &step.work {
                 Work::Kernel(_) => functions.next().map(Ready::Kernel).ok_or_else(|| lacks("a kernel")),
                 Work::Product(product) => {
-                    let prepared = device.blas.prepare(product, device).map_err(|error| error.at(step.location))?;
+                    let prepared = device.clock.time(Part::Products, || device.blas.prepare(product, device));
+                    let prepared = prepared.map_err(|error| error.at(step.location))?;
                     Ok(Ready::Product(Box::new(prepared)))
                 }
                 Work::Convolution { geometry, .. } => {
@@ -313,7 +315,7 @@ impl Planned {
             return Ok(graph);
         }
         // SAFETY: the caller's promise.
-        let graph = unsafe { self.record(lean, bases)? };
+        let graph = self.device.clock.time(Part::Recording, || unsafe { self.record(lean, bases) })?;
         if self.graphs.len() == GRAPHS {
             drop(self.graphs.remove(0));
         }

@@ -6,23 +6,43 @@
 use super::deep::RATE;
 use super::watching::Watching;
 use super::{Work, open, work};
-use crate::error::Result;
+use crate::error::{BenchError, Result};
 use crate::line::rounded;
-use bilevel::{Driver, Method, Session};
+use bilevel::{Driver, Recorder};
 use bilevel_cuda::{PlannedBytes, kernel_texts};
 use bilevel_graph::conformance::set_all;
 use bilevel_graph::{Executor, Precision, Program};
 use serde_json::{Value, json};
 use std::collections::HashSet;
+use std::time::Instant;
 
-/// Prints what the programs of a hypergradient are planned to take: one JSON line per program, and one per case. No GPU is needed.
+/// Prints what the programs of an outer iteration are planned to take: one JSON line per program, and one per case; and what the host
+/// takes to get there: to build the problem, to plan all programs one after the other, and for the rest of the first iteration, most
+/// of it tracing and differentiating. No GPU is needed.
 pub fn planned(cases: &[String], precision: Precision) -> Result<()> {
     for case in cases {
         let watching = Watching::without_gpu();
-        match work(case, precision)? {
+        let start = Instant::now();
+        let work = work(case, precision)?;
+        let built = start.elapsed();
+        match work {
             Work::Outer(outer) => {
-                let session = Session::new(&outer.problem, &watching)?;
-                outer.method.prepare_in(&session)?;
+                let recorder = Recorder::new();
+                let driver = Driver::new(&outer.problem, outer.method.clone()).executor(watching.clone()).rate(RATE);
+                let ended = driver.iterations(1).observe(recorder.clone()).run();
+                // It cannot end well without a machine, but the first iteration can.
+                let Some(first) = recorder.iterations().into_iter().next() else {
+                    ended?;
+                    return Err(BenchError::Wrong { case: case.into(), what: "it has no first iteration".into() });
+                };
+                let planning = watching.planning();
+                say!(
+                    "{}",
+                    json!({
+                        "case": case, "build_s": rounded(built.as_secs_f64(), 3), "plan_s": rounded(planning.as_secs_f64(), 3),
+                        "trace_s": rounded(first.elapsed.saturating_sub(planning).as_secs_f64(), 3),
+                    })
+                );
             }
             Work::Evaluation(program, _) => drop(watching.compile(&program)?),
         }

@@ -7,6 +7,7 @@ mod invariance;
 mod learned_loss;
 mod maml;
 pub mod memory;
+mod nowhere;
 pub mod profile;
 pub mod stay;
 pub mod time;

@@ -6,20 +6,23 @@ use crate::error::{BenchError, Result};
 use crate::line::{Line, Unit, gib, rounded};
 use crate::peers::Peer;
 use crate::timing::Seconds;
-use bilevel::{Checkpoints, Driver, Recorder};
-use bilevel_cuda::Cuda;
+use bilevel::{Beginning, Checkpoints, Driver, Iteration, Observer, Recorder, State};
+use bilevel_cuda::{Cuda, Spent};
 use bilevel_graph::conformance::set_all;
 use bilevel_graph::{Array, Executor, Precision, Program};
-use serde_json::Value;
-use std::time::Instant;
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Times the cases in these precisions.
 pub fn run(cuda: &Cuda, cases: &[String], precisions: &[Precision], reps: usize, start: Instant) -> Result<()> {
+    let opened = start.elapsed();
     for &precision in precisions {
         for case in cases {
             let (seconds, more) = match work(case, precision)? {
                 Work::Outer(made) if case == "giant" => giant(cuda, &made)?,
-                Work::Outer(made) => outer(cuda, &made, reps, start)?,
+                Work::Outer(made) => outer(cuda, &made, reps, start, opened)?,
                 Work::Evaluation(program, values) => evaluation(cuda, &program, &values, reps)?,
             };
             let peak = cuda.peak_bytes().map_or(Value::Null, gib);
@@ -66,18 +69,49 @@ fn an_outer_loop(case: &str, precision: Precision) -> Result<Outer> {
 /// What a case took, and what else its line says.
 type Measured = (Seconds, Vec<(&'static str, Value)>);
 
-/// One outer iteration through the driver.
-fn outer(cuda: &Cuda, outer: &Outer, reps: usize, start: Instant) -> Result<Measured> {
-    let recorder = Recorder::new();
-    let began = Instant::now();
+/// Notes when the first iteration begins, and what getting programs ready took until it ends.
+struct First {
+    prepared: Option<Instant>,
+    said: Arc<Mutex<Option<(Instant, Spent)>>>,
+    cuda: Cuda,
+}
+
+impl Observer for First {
+    fn on_start(&mut self, _: &Beginning) -> ControlFlow<String> {
+        self.prepared = Some(Instant::now());
+        ControlFlow::Continue(())
+    }
+
+    fn on_iteration(&mut self, _: &Iteration, _: &State) -> ControlFlow<String> {
+        if let Some(prepared) = self.prepared.take() {
+            *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some((prepared, self.cuda.spent()));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// One outer iteration through the driver. The first hypergradient's seconds count from the start of the process; they are those of opening
+/// the GPU, building the problem, preparing the run and the first iteration. What else is said of them happens within these, some
+/// of it on several threads at once: planning, kernels and ways to compute products, and what was waited for of it; recording graphs.
+fn outer(cuda: &Cuda, outer: &Outer, reps: usize, start: Instant, opened: Duration) -> Result<Measured> {
+    let (recorder, first) = (Recorder::new(), First { prepared: None, said: Arc::default(), cuda: cuda.clone() });
+    let (began, said) = (Instant::now(), first.said.clone());
     let driver = Driver::new(&outer.problem, outer.method.clone()).executor(cuda.clone()).rate(RATE);
-    let outcome = driver.iterations(reps as u32 + 1).observe(recorder.clone()).run()?;
+    let outcome = driver.iterations(reps as u32 + 1).observe(recorder.clone()).observe(first).run()?;
     let ends: Vec<f64> = recorder.iterations().iter().map(|i| i.elapsed.as_secs_f64()).collect();
-    let all = began.elapsed().as_secs_f64();
-    let first =
-        began.duration_since(start).as_secs_f64() + all - ends.last().unwrap_or(&0.0) + ends.first().unwrap_or(&0.0);
+    let first = began.duration_since(start).as_secs_f64() + ends.first().unwrap_or(&0.0);
     let norm = outcome.last.as_ref().map_or(f64::NAN, |last| last.hypergradient_norm);
-    Ok((Seconds::between(&ends), vec![("first_s", rounded(first, 2)), ("norm", norm.into())]))
+    let parts = said.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Value::Null, |(prepared, spent)| {
+        let seconds = |part: Duration| rounded(part.as_secs_f64(), 3);
+        json!({
+            "open": seconds(opened), "build": seconds(began.duration_since(start).saturating_sub(opened)),
+            "prepare": seconds(prepared.duration_since(began)),
+            "iterate": rounded(ends.first().unwrap_or(&0.0) - prepared.duration_since(began).as_secs_f64(), 3),
+            "planning": seconds(spent.planning), "kernels": seconds(spent.kernels), "products": seconds(spent.products),
+            "waiting": seconds(spent.waiting), "recording": seconds(spent.recording),
+        })
+    });
+    Ok((Seconds::between(&ends), vec![("first_s", rounded(first, 2)), ("first", parts), ("norm", norm.into())]))
 }
 
 /// Ten outer iterations of HPO-SGLD on ViT-g/14, a billion parameters with an L1 weight each, with a checkpoint at the end and

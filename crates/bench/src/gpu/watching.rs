@@ -1,34 +1,42 @@
 //! An executor with every program it compiles, and what memory each takes on a GPU.
 
-use bilevel_cpu::Cpu;
+use super::nowhere::Nowhere;
 use bilevel_cuda::{Cuda, PlannedBytes, planned_bytes};
 use bilevel_graph::{Buffer, Executor, Meta, Program, Result, Runnable};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// An executor that remembers what it compiles, and what memory that was planned to take.
 #[derive(Clone)]
 pub struct Watching {
     on: On,
     seen: Arc<Mutex<Vec<(Program, PlannedBytes)>>>,
+    /// How long planning took.
+    planning: Arc<Mutex<Duration>>,
 }
 
 /// Where programs run.
 #[derive(Clone)]
 enum On {
     Gpu(Cuda),
-    /// On the CPU, while they are planned for a GPU that is not there.
-    Cpu(Cpu),
+    /// Nowhere, while they are planned for a GPU that is not there.
+    Nowhere,
 }
 
 impl Watching {
     /// A GPU that has seen nothing yet.
     pub fn new(cuda: &Cuda) -> Self {
-        Watching { on: On::Gpu(cuda.clone()), seen: Arc::default() }
+        Watching { on: On::Gpu(cuda.clone()), seen: Arc::default(), planning: Arc::default() }
     }
 
     /// Plans for a GPU, without one.
     pub fn without_gpu() -> Self {
-        Watching { on: On::Cpu(Cpu::new()), seen: Arc::default() }
+        Watching { on: On::Nowhere, seen: Arc::default(), planning: Arc::default() }
+    }
+
+    /// How long the planning of all programs so far took.
+    pub fn planning(&self) -> Duration {
+        *self.planning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The programs so far, in order.
@@ -39,14 +47,16 @@ impl Watching {
 
 impl Executor for Watching {
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
+        let start = Instant::now();
         let (run, bytes): (Box<dyn Runnable>, PlannedBytes) = match &self.on {
             On::Gpu(cuda) => {
                 let run = cuda.plan(program)?;
                 let bytes = run.planned_bytes();
                 (Box::new(run), bytes)
             }
-            On::Cpu(cpu) => (cpu.compile(program)?, planned_bytes(program)?),
+            On::Nowhere => (Nowhere.compile(program)?, planned_bytes(program)?),
         };
+        *self.planning.lock().unwrap_or_else(PoisonError::into_inner) += start.elapsed();
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).push((program.clone(), bytes));
         Ok(run)
     }
@@ -54,7 +64,7 @@ impl Executor for Watching {
     fn buffer(&self, meta: &Meta) -> Result<Buffer> {
         match &self.on {
             On::Gpu(cuda) => cuda.buffer(meta),
-            On::Cpu(cpu) => cpu.buffer(meta),
+            On::Nowhere => Nowhere.buffer(meta),
         }
     }
 
