@@ -135,7 +135,9 @@ fn flat_loop(
                 folds.push(fold(op, (partial, dtype), (place, dtype), structure.kept(), parts));
             }
         }
-        works.push(reduce(context, structure, if last { stored } else { &[] }, &targets)?);
+        if !context.measures {
+            works.push(reduce(context, structure, if last { stored } else { &[] }, &targets)?);
+        }
         works.extend(folds);
     }
     if with_map {
@@ -148,7 +150,7 @@ fn flat_loop(
             targets.push((id, partial));
             folds.push(fold(op, (partial, of), (place, dtype), 1, parts));
         }
-        if n > 0 && (!stored.is_empty() || !targets.is_empty()) {
+        if n > 0 && (!stored.is_empty() || !targets.is_empty()) && !context.measures {
             works.push(map(context, n, stored, &targets)?);
         }
         works.extend(folds);
@@ -187,7 +189,7 @@ fn row_loop(
             works.push(fold(op, (partial, dtype), (place, dtype), structure.kept(), parts));
         }
     }
-    if n > 0 && (!stored.is_empty() || !kept.is_empty()) {
+    if n > 0 && (!stored.is_empty() || !kept.is_empty()) && !context.measures {
         before.push(rows(context, (n, length), stored, &kept)?);
     }
     before.extend(after);

@@ -47,17 +47,17 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
     let groups = schedule.groups().len();
     // Once to learn what workspace the groups need, and once with places for it.
     let first = schedule.lay_out(&vec![0; groups])?;
-    let (_, workspaces, _) = steps(&schedule, &first, dnn, false)?;
+    let (_, workspaces, _) = steps(&schedule, &first, dnn, Wanted::Workspaces)?;
     let map = schedule.lay_out(&workspaces)?;
-    let (mut by_group, _, checks) = steps(&schedule, &map, dnn, false)?;
-    let mut body: Vec<Step> = by_group.split_off(schedule.prologue).into_iter().flatten().collect();
-    let prologue: Vec<Step> = by_group.into_iter().flatten().collect();
+    let (mut by_group, _, checks) = steps(&schedule, &map, dnn, Wanted::All)?;
     let members = schedule.groups()[schedule.prologue..].iter().flat_map(|group| &group.members);
     let mut lean = None;
     if members.into_iter().any(|&id| !schedule.in_every_step(id)) {
-        let (by_group, _, _) = steps(&schedule, &map, dnn, true)?;
+        let (by_group, _, _) = steps(&schedule, &map, dnn, Wanted::EveryStep(&by_group))?;
         lean = Some(by_group.into_iter().skip(schedule.prologue).flatten().collect::<Vec<Step>>());
     }
+    let mut body: Vec<Step> = by_group.split_off(schedule.prologue).into_iter().flatten().collect();
+    let prologue: Vec<Step> = by_group.into_iter().flatten().collect();
     for body in [Some(&mut body), lean.as_mut()].into_iter().flatten() {
         for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
             let line = schedule.nodes[carry.input].location;
@@ -125,17 +125,36 @@ fn can_fail(schedule: &Schedule) -> bool {
 
 type Made = (Vec<Vec<Step>>, Vec<usize>, Vec<Check>);
 
-/// The steps of all groups, and their workspaces; of lean ones, what every step must compute.
-fn steps(schedule: &Schedule, map: &MemoryMap, dnn: Option<&Dnn>, lean: bool) -> Result<Made> {
+/// What is wanted of the groups of a schedule.
+#[derive(Clone, Copy)]
+enum Wanted<'a> {
+    /// How much workspace they need.
+    Workspaces,
+    /// All steps.
+    All,
+    /// What every step of the loop must compute. These are all steps; most groups have no others.
+    EveryStep(&'a [Vec<Step>]),
+}
+
+/// The steps of all groups, as far as they are wanted, and their workspaces.
+fn steps(schedule: &Schedule, map: &MemoryMap, dnn: Option<&Dnn>, wanted: Wanted) -> Result<Made> {
     let mut updates: HashMap<usize, Vec<usize>> = HashMap::new();
     for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
         let (node, _) = carry.next.at().ok_or_else(|| lacks("the loop of a carried value"))?;
         updates.entry(node).or_default().push(carry.input);
     }
     let can_fail = can_fail(schedule);
-    let context = Context { schedule, map, updates: &updates, can_fail, lean };
+    let (lean, measures) = (matches!(wanted, Wanted::EveryStep(_)), matches!(wanted, Wanted::Workspaces));
+    let context = Context { schedule, map, updates: &updates, can_fail, lean, measures };
     let (mut all, mut workspaces, mut checks) = (vec![], vec![], vec![]);
     for group in 0..schedule.groups().len() {
+        let members = &schedule.groups()[group].members;
+        if let Wanted::EveryStep(known) = wanted
+            && members.iter().all(|&id| schedule.in_every_step(id))
+        {
+            all.push(known[group].clone());
+            continue;
+        }
         let (steps, bytes) = steps_of(context, dnn, group, map.workspaces[group], &mut checks)?;
         all.push(steps);
         workspaces.push(bytes);

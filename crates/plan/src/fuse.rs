@@ -16,7 +16,7 @@ use crate::order::Order;
 use crate::planning::{known, lacks};
 use crate::target::{Limits, Target};
 use bilevel_graph::Result;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// A result of at least this many bytes is large work: when it is made, and how long it is kept, matters.
 const LARGE: usize = 1 << 20;
@@ -258,13 +258,8 @@ impl Fuser<'_> {
         if known || self.is_large(group) {
             return false;
         }
-        let waiting = self.order.reached(&[group], Order::after);
-        if !waiting.into_iter().any(|group| self.is_large(group)) {
-            return false;
-        }
-        let already: HashSet<usize> = self.order.reached(&[group], Order::before).into_iter().collect();
-        let needed = self.order.reached(others, Order::before);
-        needed.iter().chain(others).any(|needed| self.is_large(*needed) && !already.contains(needed))
+        let is_large = |group| self.is_large(group);
+        self.order.any_after(group, is_large) && self.order.any_new_before(group, others, is_large)
     }
 
     /// True where a group has a large result.

@@ -1,6 +1,8 @@
 //! A topological order kept up to date while edges are added (Pearce and Kelly, 2006): adding an edge that would close a
 //! cycle is refused, and the work is limited to the part of the order it disturbs.
 
+use std::cell::{RefCell, RefMut};
+
 /// Groups and the edges between them.
 #[derive(Default)]
 pub(crate) struct Order {
@@ -8,6 +10,23 @@ pub(crate) struct Order {
     place: Vec<usize>,
     before: Vec<Vec<usize>>,
     after: Vec<Vec<usize>>,
+    met: RefCell<Met>,
+}
+
+/// Whom a walk has met. Walks are many and most are short, so all of them use the same memory.
+#[derive(Default)]
+struct Met {
+    /// By group: the number of the last walk that met it.
+    by: Vec<u64>,
+    /// The number of this walk.
+    walk: u64,
+}
+
+impl Met {
+    /// Meets a group; false where the walk has met it before.
+    fn meet(&mut self, group: usize) -> bool {
+        std::mem::replace(&mut self.by[group], self.walk) != self.walk
+    }
 }
 
 impl Order {
@@ -34,18 +53,42 @@ impl Order {
         &self.after[group]
     }
 
-    /// All groups reached from these along [`before`](Self::before) or [`after`](Self::after), without themselves.
-    pub fn reached(&self, from: &[usize], edges: fn(&Self, usize) -> &[usize]) -> Vec<usize> {
-        let mut found: Vec<usize> = vec![];
-        let mut seen: std::collections::HashSet<usize> = from.iter().copied().collect();
-        let mut next = from.to_vec();
+    /// True where a group of this kind must run after this one, at whatever distance.
+    pub fn any_after(&self, group: usize, kind: impl Fn(usize) -> bool) -> bool {
+        let mut met = self.walk();
+        self.meets(&mut met, vec![group], &self.after, kind)
+    }
+
+    /// True where a group would come to wait for one of this kind, at whatever distance, if it came to wait for these.
+    pub fn any_new_before(&self, group: usize, others: &[usize], kind: impl Fn(usize) -> bool) -> bool {
+        let mut met = self.walk();
+        met.meet(group);
+        // What it waits for already is not met again, nor is anything before that.
+        self.meets(&mut met, vec![group], &self.before, |_| false);
+        let others: Vec<usize> = others.iter().copied().filter(|&other| met.meet(other)).collect();
+        others.iter().any(|&other| kind(other)) || self.meets(&mut met, others, &self.before, kind)
+    }
+
+    /// Walks on from these groups until one of this kind is met.
+    fn meets(&self, met: &mut Met, from: Vec<usize>, edges: &[Vec<usize>], kind: impl Fn(usize) -> bool) -> bool {
+        let mut next = from;
         while let Some(group) = next.pop() {
-            for &group in edges(self, group).iter().filter(|&&group| seen.insert(group)) {
-                found.push(group);
+            for &group in edges[group].iter().filter(|&&group| met.meet(group)) {
+                if kind(group) {
+                    return true;
+                }
                 next.push(group);
             }
         }
-        found
+        false
+    }
+
+    /// The start of a walk, which has met nobody.
+    fn walk(&self) -> RefMut<'_, Met> {
+        let mut met = self.met.borrow_mut();
+        met.by.resize(self.place.len(), 0);
+        met.walk += 1;
+        met
     }
 
     /// Requires `first` to run before `second`; false, and nothing changed, where `second` must already run before `first`.
@@ -60,10 +103,12 @@ impl Order {
         }
         if self.place[first] > self.place[second] {
             let (low, high) = (self.place[second], self.place[first]);
-            let Some(mut forward) = self.reach(second, |g| &g.after, |place| place <= high, Some(first)) else {
+            let Some(mut forward) = self.reach(vec![second], &self.after, |place| place <= high, Some(first)) else {
                 return false;
             };
-            let Some(mut backward) = self.reach(first, |g| &g.before, |place| place >= low, None) else { return false };
+            let Some(mut backward) = self.reach(vec![first], &self.before, |place| place >= low, None) else {
+                return false;
+            };
             // What leads to `first` moves before what follows from `second`, in the places both had.
             forward.sort_unstable_by_key(|&g| self.place[g]);
             backward.sort_unstable_by_key(|&g| self.place[g]);
@@ -82,10 +127,8 @@ impl Order {
     pub fn adjacent(&self, a: usize, b: usize) -> bool {
         let (first, second) = if self.place[a] < self.place[b] { (a, b) } else { (b, a) };
         let limit = self.place[second];
-        self.after[first]
-            .iter()
-            .filter(|&&next| next != second && self.place[next] < limit)
-            .all(|&next| self.reach(next, |g| &g.after, |place| place <= limit, Some(second)).is_some())
+        let between = self.after[first].iter().copied().filter(|&next| next != second && self.place[next] < limit);
+        self.reach(between.collect(), &self.after, |place| place <= limit, Some(second)).is_some()
     }
 
     /// Gives all edges of `other` to `group`, which takes its work over; the two must be adjacent. False where that closes a
@@ -107,23 +150,24 @@ impl Order {
             && after.into_iter().filter(|&g| g != group).all(|g| self.add_edge(group, g))
     }
 
-    /// The groups reached from `start` within the places allowed; `None` when `forbidden` is among them.
+    /// These groups and those reached from them within the places allowed; `None` when `forbidden` is among the latter.
     fn reach(
         &self,
-        start: usize,
-        edges: impl Fn(&Self) -> &Vec<Vec<usize>>,
+        from: Vec<usize>,
+        edges: &[Vec<usize>],
         allowed: impl Fn(usize) -> bool,
         forbidden: Option<usize>,
     ) -> Option<Vec<usize>> {
-        let mut found = vec![start];
-        let mut seen = std::collections::HashSet::from([start]);
+        let mut met = self.walk();
+        let mut found = from;
+        found.retain(|&group| met.meet(group));
         let mut next = 0;
         while next < found.len() {
-            for &group in &edges(self)[found[next]] {
+            for &group in &edges[found[next]] {
                 if Some(group) == forbidden {
                     return None;
                 }
-                if allowed(self.place[group]) && seen.insert(group) {
+                if allowed(self.place[group]) && met.meet(group) {
                     found.push(group);
                 }
             }

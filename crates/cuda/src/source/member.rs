@@ -19,6 +19,8 @@ pub(crate) struct Context<'a> {
     pub can_fail: bool,
     /// Only what every step must compute is wanted: nobody will look at the outputs of this one.
     pub lean: bool,
+    /// Only workspaces are asked for: no text of a loop is written.
+    pub measures: bool,
 }
 
 impl Context<'_> {
