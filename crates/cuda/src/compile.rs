@@ -53,13 +53,13 @@ pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &
     let (mut units, unknown) = kept(&keys, cache);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let together = unknown.len().div_ceil(cores).clamp(1, TOGETHER);
-    let parts: Vec<&[usize]> = unknown.chunks(together).collect();
+    let parts = shared_out(unknown, |kernel| whole(&[sources[kernel]]).len(), together);
     let next = AtomicUsize::new(0);
     let made: Vec<Mutex<Option<Result<Unit>>>> = parts.iter().map(|_| Mutex::new(None)).collect();
     let work = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(&kernels), Some(slot)) = (parts.get(number), made.get(number)) else { return };
+            let (Some(kernels), Some(slot)) = (parts.get(number), made.get(number)) else { return };
             let texts: Vec<&str> = kernels.iter().map(|&kernel| sources[kernel]).collect();
             let names: Vec<&str> = kernels.iter().map(|&kernel| &keys[kernel][..]).collect();
             let unit = compiler.unit(&whole(&texts), &names);
@@ -73,6 +73,20 @@ pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &
         units.push(unit.unwrap_or_else(|| Err(failed("a kernel was not compiled")))?);
     }
     Ok(units)
+}
+
+/// Shares kernels out among as few units as have this many each on average, so that none takes much longer to compile than the others:
+/// the longest first, each to the unit that is the shortest so far. The first unit has the longest of all.
+fn shared_out(mut kernels: Vec<usize>, length: impl Fn(usize) -> usize, together: usize) -> Vec<Vec<usize>> {
+    let mut units = vec![(0, vec![]); kernels.len().div_ceil(together)];
+    kernels.sort_by_cached_key(|&kernel| std::cmp::Reverse(length(kernel)));
+    for kernel in kernels {
+        if let Some((lengths, unit)) = units.iter_mut().min_by_key(|(lengths, _)| *lengths) {
+            *lengths += length(kernel);
+            unit.push(kernel);
+        }
+    }
+    units.into_iter().map(|(_, unit)| unit).collect()
 }
 
 /// What the cache has of the kernels of these names, and the numbers of the others.
@@ -221,6 +235,14 @@ fn compile(text: &str, target: &str) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_kernels_are_compiled_apart_and_no_unit_is_empty() {
+        let lengths = [1, 9, 1, 8, 2, 7, 1];
+        let units = shared_out((0..7).collect(), |kernel| lengths[kernel], 2);
+        assert_eq!(units, [vec![1], vec![3], vec![5], vec![4, 0, 2, 6]]);
+        assert!(shared_out(vec![], |_| 1, 8).is_empty());
+    }
 
     #[test]
     fn a_kernel_is_found_whichever_others_it_was_compiled_with_and_compiled_again_where_its_code_is_gone() {

@@ -8,10 +8,10 @@ use crate::load::{Missing, open_meanwhile, require};
 use crate::spent::Clock;
 use bilevel_graph::{Error, ErrorKind, Result};
 use cudarc::driver::{result, sys};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Streams a graph's branches can use.
 pub(crate) const STREAMS: usize = 4;
@@ -37,6 +37,8 @@ pub(crate) struct Device {
     dnn: OnceLock<Option<Dnn>>,
     pub cache: Cache,
     kernels: Mutex<Kernels>,
+    /// A claim on some kernels was given up: they are there, or could not be had.
+    loaded: Condvar,
     scratch: Mutex<Scratch>,
     /// The most bytes of scratch memory that a program so far was planned to take.
     scratch_bytes: AtomicUsize,
@@ -50,6 +52,8 @@ pub(crate) struct Device {
 struct Kernels {
     by_text: HashMap<String, Function>,
     modules: HashMap<String, sys::CUmodule>,
+    /// Texts that a thread compiles now.
+    claimed: HashSet<String>,
 }
 
 /// A kernel that was loaded.
@@ -174,6 +178,7 @@ impl Device {
                 dnn: OnceLock::new(),
                 cache,
                 kernels,
+                loaded: Condvar::new(),
                 scratch,
                 scratch_bytes: AtomicUsize::new(0),
                 to_host: AtomicU64::new(0),
@@ -301,14 +306,37 @@ impl Device {
         self.scratch_bytes.fetch_max(bytes, Ordering::Relaxed);
     }
 
-    /// The kernels with these texts, compiled and loaded where they are not yet.
+    /// The kernels with these texts, compiled and loaded where they are not yet. Threads that ask at the same time share the work: each
+    /// compiles what no other is at.
     pub fn functions(&self, sources: &[&str]) -> Result<Vec<Function>> {
         self.enter()?;
-        let Kernels { by_text: kernels, modules } = &mut *self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut missing: Vec<&str> = sources.iter().copied().filter(|source| !kernels.contains_key(*source)).collect();
-        missing.sort_unstable();
-        missing.dedup();
-        for unit in compile_all(&missing, self.architecture, &self.cache)? {
+        loop {
+            self.load(&Claimed::new(self, sources))?;
+            let mut kernels = self.kernels();
+            while sources.iter().any(|source| kernels.claimed.contains(*source)) {
+                kernels = self.loaded.wait(kernels).unwrap_or_else(PoisonError::into_inner);
+            }
+            // Where another thread has failed at one, this one tries it itself, and can say why it cannot be had.
+            let found: Option<Vec<Function>> = sources.iter().map(|text| kernels.by_text.get(*text).copied()).collect();
+            if let Some(found) = found {
+                return Ok(found);
+            }
+        }
+    }
+
+    fn kernels(&self) -> MutexGuard<'_, Kernels> {
+        self.kernels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Compiles and loads what was claimed.
+    fn load(&self, claimed: &Claimed) -> Result<()> {
+        let texts: Vec<&str> = claimed.texts.iter().map(String::as_str).collect();
+        if texts.is_empty() {
+            return Ok(());
+        }
+        let units = compile_all(&texts, self.architecture, &self.cache)?;
+        let Kernels { by_text, modules, .. } = &mut *self.kernels();
+        for unit in units {
             let module = match modules.get(&unit.key) {
                 Some(module) => *module,
                 None => {
@@ -324,10 +352,37 @@ impl Device {
                 // SAFETY: the module was loaded above.
                 let function = unsafe { result::module::get_function(module, name) };
                 let function = Function(function.map_err(|e| failed("find a kernel", e))?);
-                kernels.insert(missing[kernel].to_string(), function);
+                by_text.insert(texts[kernel].to_string(), function);
             }
         }
-        Ok(sources.iter().filter_map(|source| kernels.get(*source).copied()).collect())
+        Ok(())
+    }
+}
+
+/// Kernels that one thread compiles, and nobody else meanwhile; given up when this is dropped, whatever became of them.
+struct Claimed<'a> {
+    device: &'a Device,
+    texts: Vec<String>,
+}
+
+impl<'a> Claimed<'a> {
+    /// Those of these texts that are neither there nor claimed, in an order of their own.
+    fn new(device: &'a Device, sources: &[&str]) -> Self {
+        let kernels = &mut *device.kernels();
+        let unknown = sources.iter().filter(|text| !kernels.by_text.contains_key(**text));
+        let mut texts: Vec<String> =
+            unknown.filter(|text| !kernels.claimed.contains(**text)).map(|text| text.to_string()).collect();
+        texts.sort_unstable();
+        texts.dedup();
+        kernels.claimed.extend(texts.iter().cloned());
+        Claimed { device, texts }
+    }
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        self.device.kernels().claimed.retain(|text| self.texts.binary_search(text).is_err());
+        self.device.loaded.notify_all();
     }
 }
 

@@ -89,17 +89,34 @@ __device__ __forceinline__ void normal_pair(u32 a, u32 b, float& x, float& y) {
 
 __device__ __forceinline__ u64 double_word(const Words& w, int i) { return (u64)w.at[2 * i] | (u64)w.at[2 * i + 1] << 32; }
 
-// The numbers of one block: four of 32 bits, two of 64.
+template <int N, typename T> __device__ __forceinline__ T chosen(const T* values, int i) {
+    T value = values[0];
+#pragma unroll
+    for (int k = 1; k < N; ++k) value = i == k ? values[k] : value;
+    return value;
+}
+
+// The numbers of one block, four of 32 bits or two of 64, and one of them.
 
 struct Normal {
     __device__ __forceinline__ static void all(const Words& w, float* to) {
         normal_pair(w.at[0], w.at[1], to[0], to[1]);
         normal_pair(w.at[2], w.at[3], to[2], to[3]);
     }
+    __device__ __forceinline__ static float one(const Words& w, int i, float) {
+        float x, y;
+        normal_pair(i < 2 ? w.at[0] : w.at[2], i < 2 ? w.at[1] : w.at[3], x, y);
+        return i % 2 == 0 ? x : y;
+    }
     __device__ __forceinline__ static void all(const Words& w, double* to) {
         double r = radius(mul((double)((double_word(w, 0) >> 11) + 1), 1.0 / 9007199254740992.0));
         turn(double_word(w, 1) >> 11, to[0], to[1]);
         to[0] = mul(r, to[0]), to[1] = mul(r, to[1]);
+    }
+    __device__ __forceinline__ static double one(const Words& w, int i, double) {
+        double both[2];
+        all(w, both);
+        return i == 0 ? both[0] : both[1];
     }
 };
 struct Uniform {
@@ -111,24 +128,31 @@ struct Uniform {
 #pragma unroll
         for (int i = 0; i < 2; ++i) to[i] = mul((double)(double_word(w, i) >> 11), 1.0 / 9007199254740992.0);
     }
+    template <typename T> __device__ __forceinline__ static T one(const Words& w, int i, T) {
+        constexpr int N = 16 / sizeof(T);
+        T values[N];
+        all(w, values);
+        return chosen<N>(values, i);
+    }
 };
 struct Bits {
     __device__ __forceinline__ static void all(const Words& w, int* to) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) to[i] = (int)w.at[i];
     }
+    __device__ __forceinline__ static int one(const Words& w, int i, int) {
+        int values[4];
+        all(w, values);
+        return chosen<4>(values, i);
+    }
 };
 
-// Element number e of a draw, and the whole block that begins with it.
+// Element number e of a draw, and the whole block that begins with it. The first is a function that is called: kernels in which lanes are
+// no whole block have a draw for every lane, and with all of them written out one took the compiler a second.
 
-template <typename Kind, typename T> __device__ __forceinline__ T draw(u64 e, const int* key, const int* counter, u32 stream) {
+template <typename Kind, typename T> __device__ __noinline__ T draw(u64 e, const int* key, const int* counter, u32 stream) {
     constexpr int N = 16 / sizeof(T);
-    T values[N];
-    Kind::all(philox(e / N, (u32)counter[0], stream, (u32)key[0], (u32)key[1]), values);
-    T value = values[0];
-#pragma unroll
-    for (int i = 1; i < N; ++i) value = e % N == i ? values[i] : value;
-    return value;
+    return Kind::one(philox(e / N, (u32)counter[0], stream, (u32)key[0], (u32)key[1]), (int)(e % N), T());
 }
 
 template <typename Kind, typename T>
