@@ -8,7 +8,6 @@ use crate::target::ALIGN;
 use bilevel_graph::{Error, ErrorKind, Result};
 use cudarc::cublaslt::{result, sys};
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -26,6 +25,8 @@ pub(crate) struct Blas {
     handle: sys::cublasLtHandle_t,
     /// How products that are alike are computed: a network has many, and the library takes its time to choose.
     chosen: Mutex<HashMap<Alike, Chosen>>,
+    /// Held by who chooses.
+    choosing: Mutex<()>,
 }
 
 /// All of a product that the choice depends on.
@@ -67,7 +68,7 @@ struct Parts {
 
 /// Ways the library is asked for.
 const OFFERS: usize = 8;
-/// Times each is run on trial, after a first.
+/// Times each is run on trial, after a first; twice, of which the faster counts: other threads may load kernels meanwhile.
 const TIMES: u32 = 5;
 /// Multiplications from which the best way is worth a trial.
 const TRIED: usize = 1 << 26;
@@ -86,7 +87,7 @@ impl Blas {
     /// Opens the library. The context must be current.
     pub fn new() -> Result<Self> {
         let handle = result::create_handle().map_err(|e| failed("be opened", e))?;
-        Ok(Blas { handle, chosen: Mutex::default() })
+        Ok(Blas { handle, chosen: Mutex::default(), choosing: Mutex::default() })
     }
 
     /// # Safety
@@ -98,33 +99,33 @@ impl Blas {
 
     /// Describes a product and chooses how to compute it.
     pub fn prepare(&self, product: &Product, device: &Arc<Device>) -> Result<Prepared> {
-        let (parts, alike) = (Parts::new(product)?, Alike::new(product));
-        let known = || self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known().get(&alike).copied();
-        let chosen = match found {
-            Some(chosen) => chosen,
-            None => {
-                // SAFETY: the parts are those of the product.
-                let chosen = unsafe { self.choose(product, &parts, device)? };
-                known().insert(alike, chosen);
-                chosen
-            }
-        };
+        let parts = Parts::new(product)?;
+        let chosen = self.settle(product, &parts, device)?;
         Ok(Prepared { product: *product, parts, chosen })
     }
 
-    /// Reads how a product was computed by an earlier process, where that is known, so that [`prepare`](Self::prepare) has nothing to
-    /// choose. Nothing is run.
-    pub fn recall(&self, product: &Product, device: &Device) -> Result<()> {
-        let mut known = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Entry::Vacant(place) = known.entry(Alike::new(product)) {
-            let parts = Parts::new(product)?;
-            // SAFETY: the parts are those of the product.
-            if let Some(chosen) = unsafe { self.kept(product, &parts, device) } {
-                place.insert(chosen);
-            }
+    /// Chooses how to compute a product, unless that is known.
+    fn settle(&self, product: &Product, parts: &Parts, device: &Arc<Device>) -> Result<Chosen> {
+        let alike = Alike::new(product);
+        let known = || self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        let find = || known().get(&alike).copied();
+        if let Some(chosen) = find() {
+            return Ok(chosen);
         }
-        Ok(())
+        // One at a time: trials at once would disturb each other, and two choices for one product would be other bits.
+        let _turn = self.choosing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(chosen) = find() {
+            return Ok(chosen);
+        }
+        // SAFETY: the parts are those of the product.
+        let chosen = unsafe { self.choose(product, parts, device)? };
+        known().insert(alike, chosen);
+        Ok(chosen)
+    }
+
+    /// Chooses how to compute a product before it is [prepared](Self::prepare), on any thread.
+    pub fn choose_early(&self, product: &Product, device: &Arc<Device>) -> Result<()> {
+        self.settle(product, &Parts::new(product)?, device).map(|_| ())
     }
 
     /// The fastest of the ways the library offers, by trial where that pays: what was found is kept beside the kernels, so that a
@@ -291,7 +292,7 @@ impl Blas {
                 Ok(start.elapsed().as_secs_f64())
             };
             // What cannot be run is not chosen.
-            if let Ok(seconds) = run(1).and_then(|_| run(TIMES))
+            if let Ok(seconds) = run(1).and_then(|_| Ok(run(TIMES)?.min(run(TIMES)?)))
                 && seconds < best.0
             {
                 best = (seconds, chosen);

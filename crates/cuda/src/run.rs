@@ -42,7 +42,8 @@ pub(crate) struct Planned {
     prologue_of: Option<Vec<(u64, u64)>>,
 }
 
-/// What can be made of a program on any thread: it takes no memory of the GPU, and puts nothing in its queue.
+/// What can be made of a program on any thread: it takes no memory of the GPU for itself, and puts nothing in its queue but trials of
+/// products, in their turn.
 pub(crate) struct Preparation {
     plan: Plan,
     /// The kernels of all steps, in order.
@@ -54,19 +55,31 @@ pub(crate) struct Preparation {
 
 impl Preparation {
     /// Plans a valid program, with convolutions by the library where it is given, and loads its kernels.
-    pub fn new(program: &Program, dnn: Option<&Dnn>, device: &Device) -> Result<Self> {
+    pub fn new(program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
         let plan = device.clock.time(Part::Planning, || plan(program, dnn))?;
         device.expect_scratch(plan.arena_bytes);
         let sources: Vec<&str> = plan.kernels().map(|launch| &launch.source[..]).collect();
-        let functions = device.clock.time(Part::Kernels, || device.functions(&sources))?;
-        for step in plan.steps() {
-            if let Work::Product(product) = &step.work {
-                device.blas.recall(product, device)?;
-            }
-        }
+        // The compiler keeps the cores busy, and trials of products the GPU.
+        let functions = std::thread::scope(|scope| {
+            let functions = scope.spawn(|| device.clock.time(Part::Kernels, || device.functions(&sources)));
+            let chosen = device.clock.time(Part::Products, || choose_products(&plan, device));
+            let functions = functions.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            chosen.map(|()| functions)
+        })?;
         let (turns, lean_turns) = (turns(&plan.body, STREAMS), turns(plan.lean.as_deref().unwrap_or(&[]), STREAMS));
         Ok(Preparation { plan, functions, turns, lean_turns })
     }
+}
+
+/// Chooses how each product of a plan is computed.
+fn choose_products(plan: &Plan, device: &Arc<Device>) -> Result<()> {
+    device.enter()?;
+    for step in plan.steps() {
+        if let Work::Product(product) = &step.work {
+            device.blas.choose_early(product, device).map_err(|error| error.at(step.location))?;
+        }
+    }
+    Ok(())
 }
 
 /// The memory a program was planned to take, in bytes.
@@ -115,8 +128,7 @@ impl Planned {
             let one = |step: &Step| match &step.work {
                 Work::Kernel(_) => functions.next().map(Ready::Kernel).ok_or_else(|| lacks("a kernel")),
                 Work::Product(product) => {
-                    let prepared = device.clock.time(Part::Products, || device.blas.prepare(product, device));
-                    let prepared = prepared.map_err(|error| error.at(step.location))?;
+                    let prepared = device.blas.prepare(product, device).map_err(|error| error.at(step.location))?;
                     Ok(Ready::Product(Box::new(prepared)))
                 }
                 Work::Convolution { geometry, .. } => {

@@ -11,7 +11,7 @@ pub struct Spent {
     pub planning: Duration,
     /// Kernels compiled, or found in the cache, and loaded, by all threads.
     pub kernels: Duration,
-    /// Ways to compute products chosen.
+    /// Ways to compute products chosen, by all threads.
     pub products: Duration,
     /// First runs that waited for their planning.
     pub waiting: Duration,
