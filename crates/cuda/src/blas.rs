@@ -29,6 +29,9 @@ pub(crate) struct Blas {
     choosing: Mutex<()>,
 }
 
+// SAFETY: the library may be used from any thread, with the context made current first.
+unsafe impl Send for Blas {}
+
 /// All of a product that the choice depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Alike {

@@ -7,11 +7,13 @@ use crate::dnn::Dnn;
 use crate::load::{Missing, open_meanwhile, require};
 use crate::spent::Clock;
 use bilevel_graph::{Error, ErrorKind, Result};
+use bilevel_plan::lacks;
 use cudarc::driver::{result, sys};
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
 
 /// Streams a graph's branches can use.
 pub(crate) const STREAMS: usize = 4;
@@ -33,7 +35,9 @@ pub(crate) struct Device {
     context: sys::CUcontext,
     /// The queue, then the streams that branches of a graph are recorded on.
     streams: Vec<sys::CUstream>,
-    pub blas: Blas,
+    blas: OnceLock<Result<Blas>>,
+    /// Who opens the library of products, until somebody waits for it.
+    opening: Mutex<Option<JoinHandle<Result<Blas>>>>,
     dnn: OnceLock<Option<Dnn>>,
     pub cache: Cache,
     kernels: Mutex<Kernels>,
@@ -164,7 +168,7 @@ impl Device {
                 let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
                 let _ = sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut keep).cast());
             }
-            let blas = Blas::new()?;
+            let opening = Mutex::new(Some(open_blas(Context(context))));
             let (cache, kernels, scratch) = (Cache::of_user(), Mutex::default(), Mutex::default());
             let device = Device {
                 ordinal,
@@ -174,7 +178,8 @@ impl Device {
                 handle,
                 context,
                 streams,
-                blas,
+                blas: OnceLock::new(),
+                opening,
                 dnn: OnceLock::new(),
                 cache,
                 kernels,
@@ -285,6 +290,19 @@ impl Device {
         (self.to_host.load(Ordering::Relaxed), self.to_device.load(Ordering::Relaxed))
     }
 
+    /// The library of products. It opens on a thread of its own; who needs it first waits for that.
+    pub fn blas(&self) -> Result<&Blas> {
+        let opened = self.blas.get_or_init(|| {
+            let thread = self.opening.lock().unwrap_or_else(PoisonError::into_inner).take();
+            match thread.map(JoinHandle::join) {
+                Some(Ok(opened)) => opened,
+                Some(Err(panic)) => std::panic::resume_unwind(panic),
+                None => Err(lacks("the thread that opens cuBLASLt")),
+            }
+        });
+        opened.as_ref().map_err(Error::clone)
+    }
+
     /// The library of convolutions, opened when somebody first asks; none where it is not there or does not open.
     pub fn dnn(&self) -> Option<&Dnn> {
         self.dnn
@@ -359,6 +377,24 @@ impl Device {
     }
 }
 
+/// A context, for a thread to make its own.
+struct Context(sys::CUcontext);
+
+// SAFETY: as for functions.
+unsafe impl Send for Context {}
+
+impl Context {
+    fn enter(&self) -> Result<()> {
+        // SAFETY: the device releases its context only after it has waited for the threads that were given it.
+        unsafe { result::ctx::set_current(self.0) }.map_err(|e| failed("be used", e))
+    }
+}
+
+/// Opens the library of products on a thread of its own.
+fn open_blas(context: Context) -> JoinHandle<Result<Blas>> {
+    std::thread::spawn(move || context.enter().and_then(|()| Blas::new()))
+}
+
 /// Kernels that one thread compiles, and nobody else meanwhile; given up when this is dropped, whatever became of them.
 struct Claimed<'a> {
     device: &'a Device,
@@ -398,7 +434,9 @@ impl Drop for Device {
                 let _ = result::free_async(memory.start, self.streams[0]);
                 std::mem::forget(memory);
             }
-            self.blas.close();
+            if let Ok(blas) = self.blas() {
+                blas.close();
+            }
             if let Some(Some(dnn)) = self.dnn.get() {
                 dnn.close();
             }

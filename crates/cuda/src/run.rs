@@ -76,7 +76,7 @@ fn choose_products(plan: &Plan, device: &Arc<Device>) -> Result<()> {
     device.enter()?;
     for step in plan.steps() {
         if let Work::Product(product) = &step.work {
-            device.blas.choose_early(product, device).map_err(|error| error.at(step.location))?;
+            device.blas()?.choose_early(product, device).map_err(|error| error.at(step.location))?;
         }
     }
     Ok(())
@@ -128,7 +128,7 @@ impl Planned {
             let one = |step: &Step| match &step.work {
                 Work::Kernel(_) => functions.next().map(Ready::Kernel).ok_or_else(|| lacks("a kernel")),
                 Work::Product(product) => {
-                    let prepared = device.blas.prepare(product, device).map_err(|error| error.at(step.location))?;
+                    let prepared = device.blas()?.prepare(product, device).map_err(|error| error.at(step.location))?;
                     Ok(Ready::Product(Box::new(prepared)))
                 }
                 Work::Convolution { geometry, .. } => {
@@ -209,7 +209,7 @@ impl Planned {
                 (Work::Product(product), Ready::Product(prepared)) => {
                     let addresses =
                         [at(product.a.at), at(product.b.at), at(product.c.at), self.address(product.workspace, bases)];
-                    self.device.blas.run(prepared, addresses, stream)
+                    self.device.blas()?.run(prepared, addresses, stream)
                 }
                 (Work::Convolution { at: places, workspace, .. }, Ready::Convolution(convolved)) => {
                     let [x, w, y] = places.map(at);
