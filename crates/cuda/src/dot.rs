@@ -81,7 +81,7 @@ pub(crate) fn dot(
     let left = side(a, 0, (layout.m, layout.k), layout.a);
     let right = side(b, 1, (layout.k, layout.n), layout.b);
     let result = Matrix { at: address(c), transposed: false, leading, apart: c_apart };
-    let space = workspace.take(if work >= LARGE { WORKSPACE } else { LITTLE });
+    let space = workspace.take(workspace_bytes(work));
     let turned = |matrix: Matrix| Matrix { transposed: !matrix.transposed, ..matrix };
     let (m, n, left, right) =
         if swapped { (layout.n, layout.m, turned(right), turned(left)) } else { (layout.m, layout.n, left, right) };
@@ -90,9 +90,8 @@ pub(crate) fn dot(
     works
 }
 
-/// Bytes of the workspace of a product.
-pub(crate) fn workspace_bytes(product: &Product) -> usize {
-    let work = product.m.saturating_mul(product.n).saturating_mul(product.k).saturating_mul(product.batch);
+/// Bytes of the workspace of a product of so many multiplications.
+pub(crate) fn workspace_bytes(work: usize) -> usize {
     if work >= LARGE { WORKSPACE } else { LITTLE }
 }
 

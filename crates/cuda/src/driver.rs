@@ -1,10 +1,10 @@
 //! A GPU with its one queue of work, and what the programs on it share: kernels that were loaded, and scratch memory.
 
-use crate::blas::Blas;
 use crate::cache::Cache;
 use crate::compile::{Architecture, compile_all};
 use crate::dnn::Dnn;
 use crate::load::{Missing, open_meanwhile, require};
+use crate::products::Products;
 use crate::spent::Clock;
 use bilevel_graph::{Error, ErrorKind, Result};
 use bilevel_plan::lacks;
@@ -35,9 +35,9 @@ pub(crate) struct Device {
     context: sys::CUcontext,
     /// The queue, then the streams that branches of a graph are recorded on.
     streams: Vec<sys::CUstream>,
-    blas: OnceLock<Result<Blas>>,
+    products: OnceLock<Result<Products>>,
     /// Who opens the library of products, until somebody waits for it.
-    opening: Mutex<Option<JoinHandle<Result<Blas>>>>,
+    opening: Mutex<Option<JoinHandle<Result<Products>>>>,
     dnn: OnceLock<Option<Dnn>>,
     pub cache: Cache,
     kernels: Mutex<Kernels>,
@@ -168,8 +168,8 @@ impl Device {
                 let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
                 let _ = sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut keep).cast());
             }
-            let opening = Mutex::new(Some(open_blas(Context(context))));
             let (cache, kernels, scratch) = (Cache::of_user(), Mutex::default(), Mutex::default());
+            let opening = Mutex::new(Some(open_products(Context(context), cache.clone(), name.clone())));
             let device = Device {
                 ordinal,
                 name,
@@ -178,7 +178,7 @@ impl Device {
                 handle,
                 context,
                 streams,
-                blas: OnceLock::new(),
+                products: OnceLock::new(),
                 opening,
                 dnn: OnceLock::new(),
                 cache,
@@ -291,8 +291,8 @@ impl Device {
     }
 
     /// The library of products. It opens on a thread of its own; who needs it first waits for that.
-    pub fn blas(&self) -> Result<&Blas> {
-        let opened = self.blas.get_or_init(|| {
+    pub fn products(&self) -> Result<&Products> {
+        let opened = self.products.get_or_init(|| {
             let thread = self.opening.lock().unwrap_or_else(PoisonError::into_inner).take();
             match thread.map(JoinHandle::join) {
                 Some(Ok(opened)) => opened,
@@ -378,21 +378,22 @@ impl Device {
 }
 
 /// A context, for a thread to make its own.
-struct Context(sys::CUcontext);
+#[derive(Clone, Copy)]
+pub(crate) struct Context(sys::CUcontext);
 
 // SAFETY: as for functions.
 unsafe impl Send for Context {}
 
 impl Context {
-    fn enter(&self) -> Result<()> {
+    pub fn enter(&self) -> Result<()> {
         // SAFETY: the device releases its context only after it has waited for the threads that were given it.
         unsafe { result::ctx::set_current(self.0) }.map_err(|e| failed("be used", e))
     }
 }
 
 /// Opens the library of products on a thread of its own.
-fn open_blas(context: Context) -> JoinHandle<Result<Blas>> {
-    std::thread::spawn(move || context.enter().and_then(|()| Blas::new()))
+fn open_products(context: Context, cache: Cache, device: String) -> JoinHandle<Result<Products>> {
+    std::thread::spawn(move || context.enter().and_then(|()| Products::open(context, &cache, &device)))
 }
 
 /// Kernels that one thread compiles, and nobody else meanwhile; given up when this is dropped, whatever became of them.
@@ -434,8 +435,8 @@ impl Drop for Device {
                 let _ = result::free_async(memory.start, self.streams[0]);
                 std::mem::forget(memory);
             }
-            if let Ok(blas) = self.blas() {
-                blas.close();
+            if let Ok(products) = self.products() {
+                products.close();
             }
             if let Some(Some(dnn)) = self.dnn.get() {
                 dnn.close();

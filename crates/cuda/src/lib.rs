@@ -6,9 +6,10 @@
 //! through cuDNN where it is there. One step of a program's loop is one CUDA graph, in which independent work
 //! runs side by side, and nothing crosses to the host before somebody reads it.
 //!
-//! Unsafe code is in `driver.rs`, `storage.rs`, `blas.rs`, `dnn.rs`, `compile.rs`, `load.rs` and `run.rs`: calls of the driver and of the
+//! Unsafe code is in `driver.rs`, `storage.rs`, `blas.rs`, `products.rs`, `dnn.rs`, `compile.rs`, `load.rs` and `run.rs`: calls of the driver and of the
 //! libraries, with addresses that the plan gives.
 
+mod alike;
 mod blas;
 mod branches;
 mod cache;
@@ -23,6 +24,7 @@ mod group;
 mod later;
 mod load;
 mod plan;
+mod products;
 mod run;
 mod source;
 mod spent;
@@ -30,6 +32,7 @@ mod step;
 mod storage;
 mod survey;
 mod target;
+mod ways;
 mod workspace;
 
 pub use compile::{Architecture, compile_program, compile_programs, kernel_texts};

@@ -5,6 +5,7 @@ use crate::branches::{Turn, turns};
 use crate::dnn::{Convolved, Dnn};
 use crate::driver::{Device, Function, Memory, STREAMS, failed};
 use crate::plan::{Plan, plan};
+use crate::products::Products;
 use crate::source::{Arg, Launch};
 use crate::spent::Part;
 use crate::step::{Step, Work};
@@ -76,10 +77,10 @@ fn choose_products(plan: &Plan, device: &Arc<Device>) -> Result<()> {
     device.enter()?;
     for step in plan.steps() {
         if let Work::Product(product) = &step.work {
-            device.blas()?.choose_early(product, device).map_err(|error| error.at(step.location))?;
+            device.products()?.prepare(product, device).map_err(|error| error.at(step.location))?;
         }
     }
-    Ok(())
+    device.products().map(Products::keep_recent)
 }
 
 /// The memory a program was planned to take, in bytes.
@@ -104,7 +105,7 @@ struct Body {
 /// A step that can be started.
 enum Ready {
     Kernel(Function),
-    Product(Box<Prepared>),
+    Product(Arc<Prepared>),
     Convolution(Box<Convolved>),
     Copy,
 }
@@ -128,8 +129,8 @@ impl Planned {
             let one = |step: &Step| match &step.work {
                 Work::Kernel(_) => functions.next().map(Ready::Kernel).ok_or_else(|| lacks("a kernel")),
                 Work::Product(product) => {
-                    let prepared = device.blas()?.prepare(product, device).map_err(|error| error.at(step.location))?;
-                    Ok(Ready::Product(Box::new(prepared)))
+                    let prepared = device.products()?.prepare(product, device);
+                    prepared.map(Ready::Product).map_err(|error| error.at(step.location))
                 }
                 Work::Convolution { geometry, .. } => {
                     let dnn = device.dnn().ok_or_else(|| lacks("the library of convolutions"))?;
@@ -209,7 +210,7 @@ impl Planned {
                 (Work::Product(product), Ready::Product(prepared)) => {
                     let addresses =
                         [at(product.a.at), at(product.b.at), at(product.c.at), self.address(product.workspace, bases)];
-                    self.device.blas()?.run(prepared, addresses, stream)
+                    self.device.products()?.blas().run(prepared, addresses, stream)
                 }
                 (Work::Convolution { at: places, workspace, .. }, Ready::Convolution(convolved)) => {
                     let [x, w, y] = places.map(at);

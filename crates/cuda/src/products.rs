@@ -1,0 +1,179 @@
+//! Which way each matrix product is computed: the one that was kept, or else the fastest of those the library offers.
+
+use crate::alike::Alike;
+use crate::blas::{Blas, Described, Offer, Prepared};
+use crate::cache::Cache;
+use crate::driver::{Context, Device, Memory, failed};
+use crate::step::Product;
+use crate::target::ALIGN;
+use crate::ways::Ways;
+use bilevel_graph::Result;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// Times each way is run on trial, after a first; twice, of which the faster counts: other threads may load kernels meanwhile.
+const TIMES: u32 = 5;
+/// Multiplications from which the best way is worth a trial.
+const TRIED: usize = 1 << 26;
+
+/// The library of products, and the products it is ready to compute.
+pub(crate) struct Products {
+    known: Arc<Known>,
+    /// Who gets products ready that were used lately.
+    early: Mutex<Option<JoinHandle<()>>>,
+    /// Held by who chooses.
+    choosing: Mutex<()>,
+}
+
+struct Known {
+    blas: Blas,
+    ways: Ways,
+    /// One for all products that are alike: a network has many, and the library takes its time to choose.
+    ready: Mutex<HashMap<Alike, Arc<Prepared>>>,
+    /// Nothing more is wanted.
+    closing: AtomicBool,
+}
+
+impl Products {
+    /// Opens the library, and begins to get the products ready that were used lately. The context must be the thread's own.
+    pub fn open(context: Context, cache: &Cache, device: &str) -> Result<Self> {
+        let blas = Blas::new()?;
+        let ways = Ways::new(cache, device, blas.version);
+        let known = Arc::new(Known { blas, ways, ready: Mutex::default(), closing: AtomicBool::new(false) });
+        let at_work = known.clone();
+        let early = std::thread::spawn(move || {
+            if context.enter().is_ok() {
+                at_work.prepare_recent();
+            }
+        });
+        Ok(Products { known, early: Mutex::new(Some(early)), choosing: Mutex::default() })
+    }
+
+    /// Closes the library.
+    ///
+    /// # Safety
+    /// Nobody may use it afterwards.
+    pub unsafe fn close(&self) {
+        self.known.closing.store(true, Ordering::Relaxed);
+        let early = self.early.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let _ = early.map(JoinHandle::join);
+        // SAFETY: the caller's promise; the only other thread that used it has ended.
+        unsafe { self.known.blas.close() };
+    }
+
+    /// The library.
+    pub fn blas(&self) -> &Blas {
+        &self.known.blas
+    }
+
+    /// Describes a product to the library and chooses how to compute it, unless one like it is ready.
+    pub fn prepare(&self, product: &Product, device: &Arc<Device>) -> Result<Arc<Prepared>> {
+        let (alike, known) = (Alike::new(product), &*self.known);
+        if let Some(ready) = known.find(&alike) {
+            return Ok(ready);
+        }
+        known.ways.used(&alike);
+        if let Some(ready) = known.kept(&alike) {
+            return Ok(ready);
+        }
+        // One at a time: trials at once would disturb each other, and two choices for one product would be other bits.
+        let _turn = self.choosing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ready) = known.find(&alike) {
+            return Ok(ready);
+        }
+        let described = Described::new(&alike)?;
+        let chosen = known.choose(described, device)?;
+        known.ways.put(&alike, &chosen.way());
+        Ok(known.insert(chosen))
+    }
+
+    /// Keeps which products are used, for the next process.
+    pub fn keep_recent(&self) {
+        self.known.ways.keep_recent();
+    }
+}
+
+impl Known {
+    fn ready(&self) -> MutexGuard<'_, HashMap<Alike, Arc<Prepared>>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A product that is ready.
+    fn find(&self, alike: &Alike) -> Option<Arc<Prepared>> {
+        self.ready().get(alike).cloned()
+    }
+
+    /// Where two threads come with the same product, both use what the first has chosen.
+    fn insert(&self, prepared: Prepared) -> Arc<Prepared> {
+        self.ready().entry(*prepared.alike()).or_insert_with(|| Arc::new(prepared)).clone()
+    }
+
+    /// A product in the way that was kept for it, if the library still can do it so.
+    fn kept(&self, alike: &Alike) -> Option<Arc<Prepared>> {
+        let way = self.ways.get(alike)?;
+        let prepared = self.blas.checked(Described::new(alike).ok()?, way)?;
+        Some(self.insert(prepared))
+    }
+
+    /// Gets the products ready that were used lately.
+    fn prepare_recent(&self) {
+        for alike in self.ways.recent() {
+            if self.closing.load(Ordering::Relaxed) {
+                return;
+            }
+            if self.find(&alike).is_none() {
+                let _ = self.kept(&alike);
+            }
+        }
+    }
+
+    /// The fastest of the ways the library offers, by trial where that pays and what is found can be kept; else what the library thinks
+    /// is fastest.
+    fn choose(&self, described: Described, device: &Arc<Device>) -> Result<Prepared> {
+        let mut offers = self.blas.offers(&described)?;
+        let mut best = 0;
+        if offers.len() > 1 && described.alike().work() >= TRIED && self.ways.keeps() {
+            best = self.fastest(&described, &offers, device).unwrap_or(0);
+        }
+        Ok(described.computed(offers.swap_remove(best)))
+    }
+
+    /// Runs each way some times on zeros; the number of the fastest.
+    fn fastest(&self, described: &Described, offers: &[Offer], device: &Arc<Device>) -> Result<usize> {
+        let alike = described.alike();
+        let [a, b, c] = alike.extents();
+        let mut ends = [a, b, c, alike.workspace_bytes()].map(|size| size.next_multiple_of(ALIGN));
+        (1..4).for_each(|i| ends[i] += ends[i - 1]);
+        // Who holds the scratch memory may put work in the queue.
+        let _turn = device.scratch();
+        let memory = Memory::new(device, ends[3])?;
+        let places = [0, ends[0], ends[1], ends[2]].map(|offset| memory.start + offset as u64);
+        let stream = device.queue();
+        // SAFETY: the memory was just had and is as long as is said.
+        unsafe { cudarc::driver::result::memset_d8_async(memory.start, 0, ends[3], stream) }
+            .map_err(|e| failed("clear memory", e))?;
+        let mut best = (f64::INFINITY, 0);
+        for (number, offer) in offers.iter().enumerate() {
+            let run = |times: u32| -> Result<f64> {
+                device.wait()?;
+                let start = Instant::now();
+                for _ in 0..times {
+                    // SAFETY: the places are those of operands of the product's size, and of its workspace.
+                    unsafe { self.blas.start(described, offer, places, stream)? };
+                }
+                device.wait()?;
+                Ok(start.elapsed().as_secs_f64())
+            };
+            // What cannot be run is not chosen.
+            if let Ok(seconds) = run(1).and_then(|_| Ok(run(TIMES)?.min(run(TIMES)?)))
+                && seconds < best.0
+            {
+                best = (seconds, number);
+            }
+        }
+        Ok(best.1)
+    }
+}
