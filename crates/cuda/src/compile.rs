@@ -20,12 +20,13 @@ fn failed(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Device { what: what.into() })
 }
 
-/// Kernels compiled together: to start the compiler takes as long as to compile several of them.
-const TOGETHER: usize = 8;
+/// How long the compiler takes to translate a kernel, in times of what it takes to begin to read a unit; half of what it is for a program
+/// alone, as those that are planned at the same time wait for each other's reading.
+const TRANSLATION: f64 = 2.0;
 
 /// What the compiler is told besides the kind of GPU. Every operation is rounded on its own: what an element becomes must not depend on
-/// what else its kernel computes.
-const OPTIONS: [&str; 2] = ["--std=c++17", "--fmad=false"];
+/// what else its kernel computes. Without declarations that no kernel uses, of textures for instance, a unit is begun in half the time.
+const OPTIONS: [&str; 3] = ["--std=c++17", "--fmad=false", "--minimal"];
 
 /// Machine code of some kernels.
 pub(crate) struct Unit {
@@ -52,8 +53,8 @@ pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &
     let keys: Vec<String> = sources.iter().map(|source| compiler.key("kernel", &whole(&[source]))).collect();
     let (mut units, unknown) = kept(&keys, cache);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let together = unknown.len().div_ceil(cores).clamp(1, TOGETHER);
-    let parts = shared_out(unknown, |kernel| whole(&[sources[kernel]]).len(), together);
+    let count = units_of(unknown.len(), cores);
+    let parts = shared_out(unknown, |kernel| whole(&[sources[kernel]]).len(), count);
     let next = AtomicUsize::new(0);
     let made: Vec<Mutex<Option<Result<Unit>>>> = parts.iter().map(|_| Mutex::new(None)).collect();
     let work = || {
@@ -75,10 +76,20 @@ pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &
     Ok(units)
 }
 
-/// Shares kernels out among as few units as have this many each on average, so that none takes much longer to compile than the others:
-/// the longest first, each to the unit that is the shortest so far. The first unit has the longest of all.
-fn shared_out(mut kernels: Vec<usize>, length: impl Fn(usize) -> usize, together: usize) -> Vec<Vec<usize>> {
-    let mut units = vec![(0, vec![]); kernels.len().div_ceil(together)];
+/// Units that so many kernels are compiled in. Whatever the number of threads, the compiler reads one unit after the other, and only
+/// translates them side by side: where u units share n kernels, it begins to read u times, and the unit that was read last has n/u kernels
+/// to be translated.
+///
+///   u + n/u·[`TRANSLATION`] is least at u = √(n·[`TRANSLATION`])
+fn units_of(kernels: usize, cores: usize) -> usize {
+    let best = (kernels as f64 * TRANSLATION).sqrt().ceil() as usize;
+    best.min(cores).min(kernels)
+}
+
+/// Shares kernels out among this many units, so that none takes much longer to compile than the others: the longest first, each to the
+/// unit that is the shortest so far. The first unit has the longest of all.
+fn shared_out(mut kernels: Vec<usize>, length: impl Fn(usize) -> usize, units: usize) -> Vec<Vec<usize>> {
+    let mut units = vec![(0, vec![]); units];
     kernels.sort_by_cached_key(|&kernel| std::cmp::Reverse(length(kernel)));
     for kernel in kernels {
         if let Some((lengths, unit)) = units.iter_mut().min_by_key(|(lengths, _)| *lengths) {
@@ -239,9 +250,11 @@ mod tests {
     #[test]
     fn long_kernels_are_compiled_apart_and_no_unit_is_empty() {
         let lengths = [1, 9, 1, 8, 2, 7, 1];
-        let units = shared_out((0..7).collect(), |kernel| lengths[kernel], 2);
+        let units = shared_out((0..7).collect(), |kernel| lengths[kernel], 4);
         assert_eq!(units, [vec![1], vec![3], vec![5], vec![4, 0, 2, 6]]);
-        assert!(shared_out(vec![], |_| 1, 8).is_empty());
+        assert!(shared_out(vec![], |_| 1, 0).is_empty());
+        assert_eq!([0, 1, 2, 3, 8, 60, 1000].map(|kernels| units_of(kernels, 16)), [0, 1, 2, 3, 4, 11, 16]);
+        assert_eq!(units_of(60, 2), 2);
     }
 
     #[test]
