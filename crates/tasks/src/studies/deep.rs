@@ -48,9 +48,9 @@ pub(super) fn rmd(step: f64, steps: usize) -> AnyMethod {
 }
 
 /// The Langevin adjoint at HPO-SGLD's τ and with its κ of 1e-6.
-pub(super) fn adjoint(step: f64, temperature: f64) -> AnyMethod {
+pub(super) fn adjoint(step: f64, temperature: f64) -> LangevinAdjoint {
     let noise_scale = 1e-6;
-    LangevinAdjoint { burn_in: 0, samples: STEPS, step, temperature, noise_scale, ..LangevinAdjoint::default() }.into()
+    LangevinAdjoint { burn_in: 0, samples: STEPS, step, temperature, noise_scale, ..LangevinAdjoint::default() }
 }
 
 /// Plain descent on λ.

@@ -27,6 +27,8 @@ use work::{Clock, Learning, Plain, Setup};
 
 /// Its name.
 const NAME: &str = "l1-regularisation";
+/// Every penalty at the start, as in the reference.
+const START: f64 = 1e-4;
 /// The item that takes the times of a large network.
 const CLOCK: &str = "clock";
 
@@ -109,7 +111,7 @@ impl Scale {
             }
             set => L1Regularisation::photographs(set),
         };
-        L1Regularisation { side: view.side, ..task }
+        L1Regularisation { side: view.side, start: START, ..task }
     }
 
     /// The large network whose iterations are timed, without a warm-up.

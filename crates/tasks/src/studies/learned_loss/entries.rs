@@ -83,14 +83,14 @@ pub(super) fn entries(task: &LearnedLoss) -> Vec<Entry> {
         let row = entry("HPO-SGLD", format!("τ = {tau}"), hpo_sgld(step, tau), Some(error));
         all.push(if tau == 0.01 { Entry { reference: Some(49.7), ..argued(row) } } else { row });
     }
-    all.push(argued(entry("Langevin adjoint", "10 steps".into(), adjoint(step, 0.01), None)));
+    all.push(argued(entry("Langevin adjoint", "10 steps".into(), adjoint(step, 0.01).into(), None)));
     all.push(argued(entry("IFT-CG", "(0.01, 2), Gauss-Newton".into(), safe_cg(step, 0.01, 2), None)));
     let by_adam = [
         ("HPO-SGLD", hpo_sgld(step, 0.01), Some(46.5)),
         ("RMD", rmd(step, STEPS), Some(41.1)),
         ("IFT-CG", cg(step, 0.01, 2), Some(29.3)),
         ("IFT-CG, Gauss-Newton", safe_cg(step, 0.01, 2), None),
-        ("Langevin adjoint", adjoint(step, 0.01), None),
+        ("Langevin adjoint", adjoint(step, 0.01).into(), None),
     ];
     for (method, by, reference) in by_adam {
         let row = entry(method, "λ moved by Adam".into(), by, None);
