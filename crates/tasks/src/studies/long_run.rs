@@ -12,8 +12,11 @@ use bilevel::{Error, Result, Shape};
 
 const OURS: &str = "langevin-adjoint";
 const THEIRS: &str = "hpo-sgld";
-/// Finds out what one hypergradient of theirs costs.
-const ONE: &str = "hpo-sgld-once";
+/// Find out what one hypergradient of each costs.
+const ONE_OF_OURS: &str = "langevin-adjoint-once";
+const ONE_OF_THEIRS: &str = "hpo-sgld-once";
+/// The outer rate of HPO-SGLD with a penalty for each weight.
+const PAPERS_RATE: f64 = 0.01;
 /// So many iterations are averaged.
 const LAST: usize = 20;
 
@@ -29,12 +32,14 @@ pub(super) enum LongRun {
 }
 
 impl LongRun {
-    fn task(self, plan: &Plan) -> Box<dyn AnyTask> {
+    /// What is learned. Where only the price of an iteration is wanted, the network need not be trained before.
+    fn task(self, plan: &Plan, iterations: u32) -> Box<dyn AnyTask> {
         match self {
             LongRun::MillionWeights => Box::new(MlpL2 { hidden: plan.choose(24, 970), ..MlpL2::default() }),
             LongRun::Penalties => {
                 let pets = L1Regularisation { side: 128, ..L1Regularisation::photographs(PictureSet::Pets) };
-                Box::new(plan.choose(L1Regularisation::default(), pets))
+                let task = plan.choose(L1Regularisation::default(), pets);
+                Box::new(L1Regularisation { warm_up: if iterations == 1 { 0 } else { task.warm_up }, ..task })
             }
             LongRun::Loss => Box::new(plan.choose(LearnedLoss::default(), LearnedLoss::cifar10())),
         }
@@ -52,9 +57,13 @@ impl LongRun {
     }
 
     fn config(self, plan: &Plan, method: &str, iterations: u32) -> Result<Config> {
-        let task = self.task(plan);
+        let task = self.task(plan, iterations);
         let mut config = plan.run(&*task)?;
         config.method = plan.registry.suited(&*task, method)?;
+        // HPO-SGLD has the rate of its paper, which is larger.
+        if self == LongRun::Penalties && method == THEIRS {
+            config.outer.rate = PAPERS_RATE;
+        }
         // The products of pictures are rounded as in the studies of these tasks.
         if self != LongRun::MillionWeights {
             config.precision = precision_on(plan.device);
@@ -110,16 +119,19 @@ impl Study for LongRun {
         if self.missing(plan).is_some() {
             return Ok(vec![]);
         }
-        let ours = Item::run(OURS, self.config(plan, OURS, iterations(plan))?);
-        Ok(vec![ours, Item::run(ONE, self.config(plan, THEIRS, 1)?)])
+        let once = [(ONE_OF_OURS, OURS), (ONE_OF_THEIRS, THEIRS)].into_iter();
+        once.map(|(label, method)| Ok(Item::run(label, self.config(plan, method, 1)?))).collect()
     }
 
     fn next(&self, plan: &Plan, done: &Finished) -> Result<Vec<Item>> {
-        if self.missing(plan).is_some() || done.get(THEIRS).is_some() {
+        if self.missing(plan).is_some() {
             return Ok(vec![]);
         }
-        let equal = (done.run(OURS)?.price / done.run(ONE)?.price).max(1.0) as u32;
-        Ok(vec![Item::run(THEIRS, self.config(plan, THEIRS, equal)?)])
+        let ours = iterations(plan);
+        let cost = done.run(ONE_OF_OURS)?.price / done.run(ONE_OF_THEIRS)?.price;
+        let equal = (f64::from(ours) * cost).max(1.0) as u32;
+        let runs = [(OURS, ours), (THEIRS, equal)].into_iter().filter(|(method, _)| done.get(method).is_none());
+        runs.map(|(method, iterations)| Ok(Item::run(method, self.config(plan, method, iterations)?))).collect()
     }
 
     fn findings(&self, plan: &Plan, done: &Finished) -> Result<Findings> {
