@@ -86,4 +86,4 @@ pub use study::{
     AnyMeasure, Done, Findings, Finished, FinishedRun, Item, Measure, Place, Plan, Study, Work, conduct, do_item,
     in_memory,
 };
-pub use task::{AnyTask, Context, Defaults, InnerLoop, Picture, Task};
+pub use task::{AnyTask, BuiltOn, Context, Defaults, InnerLoop, Picture, Task};

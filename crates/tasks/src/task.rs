@@ -1,7 +1,8 @@
 //! A task: a bi-level problem with settings of its own, and defaults with which every method works on it out of the box.
 
 use crate::{LambdaLeaf, Settings};
-use bilevel::{Adam, DType, InnerOptimizer, Problem, Result};
+use bilevel::graph::Executor;
+use bilevel::{Adam, DType, InnerOptimizer, Precision, Problem, Result, StopSignal};
 use bilevel_report::Section;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -32,6 +33,16 @@ impl Default for Context {
     fn default() -> Self {
         Context { seed: 0, data: None, dtype: DType::F64 }
     }
+}
+
+/// What trains where training is part of building a problem.
+pub struct BuiltOn<'a> {
+    /// The executor of the run.
+    pub executor: &'a dyn Executor,
+    /// The precision of its products.
+    pub precision: Precision,
+    /// Set where the work should stop.
+    pub signal: &'a StopSignal,
 }
 
 impl Context {
@@ -180,6 +191,12 @@ pub trait Task: Clone + Debug + Default + Serialize + DeserializeOwned + JsonSch
     /// The problem with these settings. A setting outside its range is [`Error::Setting`](bilevel::Error::Setting).
     fn build(&self, context: &Context) -> Result<Problem>;
 
+    /// The same problem, for a task that trains something before a run can begin: it does so on the run's own executor and in its
+    /// precision, and gives up when the signal is set.
+    fn build_on(&self, context: &Context, _on: &BuiltOn) -> Result<Problem> {
+        self.build(context)
+    }
+
     /// The loops that suit these settings.
     fn defaults(&self) -> Defaults;
 
@@ -212,6 +229,8 @@ pub trait AnyTask: Debug + Send + Sync {
     fn settings(&self) -> Settings;
     /// See [`Task::build`].
     fn build(&self, context: &Context) -> Result<Problem>;
+    /// See [`Task::build_on`].
+    fn build_on(&self, context: &Context, on: &BuiltOn) -> Result<Problem>;
     /// See [`Task::defaults`].
     fn defaults(&self) -> Defaults;
     /// See [`Task::reads_data`].
@@ -239,6 +258,10 @@ impl<T: Task> AnyTask for T {
 
     fn build(&self, context: &Context) -> Result<Problem> {
         Task::build(self, context)
+    }
+
+    fn build_on(&self, context: &Context, on: &BuiltOn) -> Result<Problem> {
+        Task::build_on(self, context, on)
     }
 
     fn defaults(&self) -> Defaults {

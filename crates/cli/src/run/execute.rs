@@ -13,12 +13,16 @@ use bilevel_tasks::{Config, Registry};
 
 /// The problem of a configuration; a setting that makes none is named with its key.
 pub fn problem(config: &Config, registry: &Registry) -> Result<Problem> {
-    config.problem(registry).map_err(|error| match error {
+    config.problem(registry).map_err(with_key)
+}
+
+fn with_key(error: bilevel::Error) -> CliError {
+    match error {
         bilevel::Error::Setting { name, value, must } => {
             ConfigError::range(&format!("task.{name}"), value, must).into()
         }
         other => other.into(),
-    })
+    }
 }
 
 /// Draws a run. A report can be drawn again, and what was found is kept already: that it cannot be drawn is only said.
@@ -38,20 +42,28 @@ pub fn execute(
     display: Option<impl Observer + 'static>,
     signal: StopSignal,
 ) -> Result<RunResult> {
+    let mut done = 0;
     if resume && let Some(newest) = Checkpoints::new(folder.checkpoints()).newest()? {
         look_at(folder, config, newest.checkpoint.last())?;
+        done = newest.checkpoint.iteration();
     }
-    let problem = problem(config, registry)?;
+    let executor = executor(config.device, config.threads)?;
+    let path = folder.path().to_path_buf();
+    let problem = match config.problem_on(registry, &executor, &signal) {
+        Err(_) if signal.is_set() => {
+            return Err(CliError::Stopped { path, done, until: config.outer.iterations });
+        }
+        built => built.map_err(with_key)?,
+    };
     let recorder = Recorder::new(folder, config, registry);
     let checkpoints = Checkpoints::new(folder.checkpoints()).every(config.checkpoint.every).resume(resume);
-    let driver = config.driver(registry, &problem, Box::new(executor(config.device, config.threads)?))?;
+    let driver = config.driver(registry, &problem, Box::new(executor))?;
     let driver = driver.measure_every(config.metrics.every).checkpoints(checkpoints);
     let mut driver = driver.stop_signal(signal).observe(recorder);
     if let Some(display) = display {
         driver = driver.observe(display);
     }
     let outcome = driver.run()?;
-    let path = folder.path().to_path_buf();
     let result = RunResult::new(config, &problem, &outcome)?;
     if let Some(result) = &result {
         write_result(folder, &problem, &outcome, result)?;

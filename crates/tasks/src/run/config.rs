@@ -1,9 +1,9 @@
 //! Everything a run depends on.
 
 use super::{Device, Outer, ScheduleSettings, dtype_name};
-use crate::{AnyTask, Context, Registry, Settings};
+use crate::{AnyTask, BuiltOn, Context, Registry, Settings};
 use bilevel::graph::Executor;
-use bilevel::{AnyMethod, Chains, DType, Driver, Method, Precision, Problem, Result, Shape};
+use bilevel::{AnyMethod, Chains, DType, Driver, Method, Precision, Problem, Result, Shape, StopSignal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -165,6 +165,12 @@ impl Config {
     /// The task's problem.
     pub fn problem(&self, registry: &Registry) -> Result<Problem> {
         registry.read_task(&self.task)?.build(&self.context())?.in_precision(self.precision)
+    }
+
+    /// The same for a run on this executor: a task that trains something before the run begins does so there.
+    pub fn problem_on(&self, registry: &Registry, executor: &dyn Executor, signal: &StopSignal) -> Result<Problem> {
+        let on = BuiltOn { executor, precision: self.precision, signal };
+        registry.read_task(&self.task)?.build_on(&self.context(), &on)?.in_precision(self.precision)
     }
 
     /// The method, in as many chains as asked for.

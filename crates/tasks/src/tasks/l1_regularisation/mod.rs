@@ -10,7 +10,7 @@ pub use layers::{LayerPenalties, layer_plot, layer_table, layers};
 pub use problem::MEASURES;
 
 use crate::photographs::{PerClass, PictureSet};
-use crate::task::{Context, Defaults, InnerLoop, Task};
+use crate::task::{BuiltOn, Context, Defaults, InnerLoop, Task};
 use crate::{LambdaLeaf, Settings};
 use bilevel::graph::Executor;
 use bilevel::graph::tree::TreeOf;
@@ -289,9 +289,14 @@ impl Task for L1Regularisation {
     const NAME: &'static str = "l1-regularisation";
     const SUMMARY: &'static str = "an L1 penalty for every weight of a network, by the loss on validation pictures";
 
-    /// The warm-up is done here, on the CPU.
     fn build(&self, context: &Context) -> Result<Problem> {
-        let theta = self.warmed_up(context, Precision::Full, &Cpu::new(), &StopSignal::new())?;
+        let (executor, signal) = (Cpu::new(), StopSignal::new());
+        self.build_on(context, &BuiltOn { executor: &executor, precision: Precision::Full, signal: &signal })
+    }
+
+    /// The warm-up is done here.
+    fn build_on(&self, context: &Context, on: &BuiltOn) -> Result<Problem> {
+        let theta = self.warmed_up(context, on.precision, on.executor, on.signal)?;
         self.problem_from(&theta, context)
     }
 
@@ -327,5 +332,49 @@ impl Task for L1Regularisation {
         sections.extend(layer_plot("Penalties by layer", &[("λ".into(), &found)]).map(Section::Plot));
         sections.push(Section::Table(layer_table(&found)));
         sections
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bilevel::graph::{Buffer, Meta, Program, Runnable};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Counts the programs that are compiled.
+    #[derive(Clone)]
+    struct Counting(Arc<dyn Executor>, Arc<AtomicUsize>);
+
+    impl Executor for Counting {
+        fn compile(&self, program: &Program) -> bilevel::graph::Result<Box<dyn Runnable>> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.compile(program)
+        }
+
+        fn buffer(&self, meta: &Meta) -> bilevel::graph::Result<Buffer> {
+            self.0.buffer(meta)
+        }
+
+        fn share(&self) -> Arc<dyn Executor> {
+            Arc::new(self.clone())
+        }
+    }
+
+    #[test]
+    fn the_warm_up_of_a_run_is_done_by_its_executor_and_ends_with_its_signal() {
+        let (task, context) = (L1Regularisation::default(), Context { dtype: DType::F32, ..Context::default() });
+        let executor = Counting(Arc::new(Cpu::with_threads(1)), Arc::default());
+        let signal = StopSignal::new();
+        let on = BuiltOn { executor: &executor, precision: Precision::Full, signal: &signal };
+        let there = task.build_on(&context, &on).unwrap();
+        assert!(executor.1.load(Ordering::Relaxed) > 0);
+        let start = |problem: &Problem| {
+            let session = bilevel::Session::new(problem, &Cpu::with_threads(1)).unwrap();
+            problem.theta_of(&session.state(bilevel::Key::from_seed(0)).unwrap().theta).unwrap()
+        };
+        let here = task.build(&context).unwrap();
+        assert_eq!(format!("{:?}", start(&there)), format!("{:?}", start(&here)));
+        signal.stop();
+        assert!(task.build_on(&context, &on).is_err());
     }
 }
