@@ -22,12 +22,18 @@ pub(crate) struct Layout {
 /// Most buffers for which the time of the better of two ways, which grows with the square of their number, is short.
 const FEW: usize = 8192;
 
+/// Of what is alive at once, the part that buffers which linger leave free, so that a place is found for all.
+const LEFT: u128 = 12;
+
 /// Lays the buffers out at multiples of `align` bytes. Those that live all the time lie below the others, which can never share their places.
+/// For up to `slack` steps after its last, the place of a buffer is not given to another: see [`linger`].
 ///
 /// Sums saturate: a block of `usize::MAX` bytes is one that cannot be had.
-pub(crate) fn lay_out(buffers: &[Life], align: usize) -> Layout {
+pub(crate) fn lay_out(buffers: &[Life], align: usize, slack: usize) -> Layout {
     let whole = |b: &Life| Life { bytes: b.bytes.next_multiple_of(align), ..*b };
-    let buffers: &[Life] = &buffers.iter().map(whole).collect::<Vec<_>>();
+    let mut buffers: Vec<Life> = buffers.iter().map(whole).collect();
+    linger(&mut buffers, slack);
+    let buffers = &buffers[..];
     let begin = buffers.iter().map(|b| b.first).min();
     let end = buffers.iter().map(|b| b.last).max();
     let lasts = |b: &Life| Some(b.first) == begin && Some(b.last) == end;
@@ -47,6 +53,47 @@ pub(crate) fn lay_out(buffers: &[Life], align: usize) -> Layout {
         offsets[i] = offsets[i].saturating_add(bytes);
     }
     Layout { offsets, bytes: bytes.saturating_add(above), lower_bound: lower_bound(buffers) }
+}
+
+/// Lets buffers live for up to `slack` steps longer. Where most of them can do so without more being alive at once, as in a way forward and
+/// back through a network, in whose middle all the memory is needed, none does at the worst of times; else all do at all times.
+fn linger(buffers: &mut [Life], slack: usize) {
+    let Some(end) = buffers.iter().map(|b| b.last).max() else { return };
+    let mut alive = alive(buffers, end);
+    let most = alive.iter().max().copied().unwrap_or(0);
+    let mut frugal = buffers.to_vec();
+    // All for one step, then for another.
+    for lingered in 0..slack {
+        for (longer, buffer) in frugal.iter_mut().zip(&*buffers).filter(|(l, b)| l.last == b.last + lingered) {
+            if let Some(alive) = alive.get_mut(longer.last + 1)
+                && *alive + longer.bytes as u128 <= most - most / LEFT
+            {
+                *alive += buffer.bytes as u128;
+                longer.last += 1;
+            }
+        }
+    }
+    let generous = buffers.iter().map(|b| Life { last: (b.last + slack).min(end), ..*b }).collect::<Vec<_>>();
+    let by = |longer: &[Life]| -> u128 {
+        longer.iter().zip(&*buffers).map(|(l, b)| (l.last - b.last) as u128 * b.bytes as u128).sum()
+    };
+    let longer = if by(&frugal) >= by(&generous) / 4 * 3 { frugal } else { generous };
+    buffers.copy_from_slice(&longer);
+}
+
+/// The bytes alive at each step up to the last.
+fn alive(buffers: &[Life], end: usize) -> Vec<u128> {
+    let (mut begins, mut ends) = (vec![0u128; end + 1], vec![0u128; end + 2]);
+    for buffer in buffers {
+        begins[buffer.first] += buffer.bytes as u128;
+        ends[buffer.last + 1] += buffer.bytes as u128;
+    }
+    let mut now = 0;
+    let step = |(begins, ends): (&u128, &u128)| {
+        now = now + begins - ends;
+        now
+    };
+    begins.iter().zip(&ends).map(step).collect()
 }
 
 /// The largest first, each at the lowest place free for all its life. Gives the bytes of all.
@@ -198,12 +245,12 @@ mod tests {
             .map(|i| Life { bytes: 64 * (1 + i % 5), first: i, last: 2 * count - i })
             .chain([Life { bytes: 640, first: 0, last: 2 * count }])
             .collect();
-        let layout = lay_out(&nested, ALIGN);
+        let layout = lay_out(&nested, ALIGN, 0);
         check(&nested, &layout);
         assert_eq!(layout.bytes, layout.lower_bound);
         let mixed: Vec<Life> =
             (0..count).map(|i| Life { bytes: 40 * (i * 7 % 11), first: i / 3, last: i / 3 + i * 5 % 17 }).collect();
-        let layout = lay_out(&mixed, ALIGN);
+        let layout = lay_out(&mixed, ALIGN, 0);
         check(&mixed, &layout);
         assert!(layout.bytes <= layout.lower_bound * 3 / 2, "{} of {}", layout.bytes, layout.lower_bound);
     }
@@ -222,9 +269,37 @@ mod tests {
                     Life { bytes: random(5000), first, last: first + random(10) }
                 })
                 .collect();
-            let layout = lay_out(&buffers, ALIGN);
+            let layout = lay_out(&buffers, ALIGN, 0);
             check(&buffers, &layout);
             assert!(layout.bytes >= layout.lower_bound && layout.bytes <= layout.lower_bound * 3 / 2 + ALIGN);
         }
+    }
+
+    #[test]
+    fn buffers_linger_but_for_the_worst_of_times_or_at_all_times_where_these_are_too_many() {
+        let lingers = |buffers: &[Life]| {
+            let mut longer = buffers.to_vec();
+            linger(&mut longer, 8);
+            let layouts = [0, 8].map(|slack| lay_out(buffers, ALIGN, slack));
+            layouts.iter().for_each(|layout| check(buffers, layout));
+            check(&longer, &layouts[1]);
+            assert!(longer.iter().zip(buffers).all(|(l, b)| (l.bytes, l.first) == (b.bytes, b.first)));
+            let by: Vec<usize> = longer.iter().zip(buffers).map(|(l, b)| l.last - b.last).collect();
+            (by, layouts)
+        };
+        // A way forward and one back, as of a network, with something short at every step.
+        let count = 200;
+        let kept = (0..count).map(|i| Life { bytes: 6400, first: i, last: 2 * count - i });
+        let short = (0..2 * count).map(|i| Life { bytes: 3200, first: i, last: i });
+        let (by, [without, with]) = lingers(&kept.chain(short.clone()).collect::<Vec<_>>());
+        assert_eq!(
+            (by[count + 1], by[2 * count - 1], by[2 * count]),
+            (8, 0, 0),
+            "at first, and where the most is alive"
+        );
+        assert_eq!((without.lower_bound, without.bytes), (with.lower_bound, with.bytes));
+        // As much is alive at all times.
+        let (by, _) = lingers(&short.collect::<Vec<_>>());
+        assert!(by[..2 * count - 8].iter().all(|&by| by == 8), "{by:?}");
     }
 }

@@ -85,7 +85,7 @@ impl MemoryMap {
                 // Tables, and what the prologue leaves for the loop.
                 _ if life.first <= schedule.prologue && life.last == end => Some(keep(life.bytes)),
                 _ => {
-                    arena.push(Life { last: (life.last + slack).min(end), ..life });
+                    arena.push(life);
                     in_arena.push(id);
                     None
                 }
@@ -93,10 +93,8 @@ impl MemoryMap {
         }
         let working: Vec<usize> = (0..workspaces.len()).filter(|&g| workspaces[g] > 0).collect();
         // While everything else of a group lives too: groups are counted from 1.
-        let last = |g: usize| (g + 1 + slack).min(end);
-        arena.extend(working.iter().map(|&g| Life { bytes: workspaces[g], first: g + 1, last: last(g) }));
-
-        let Layout { offsets, bytes: arena_bytes, lower_bound } = lay_out(&arena, align);
+        arena.extend(working.iter().map(|&g| Life { bytes: workspaces[g], first: g + 1, last: g + 1 }));
+        let Layout { offsets, bytes: arena_bytes, lower_bound } = lay_out(&arena, align, slack);
         let mut found = offsets.into_iter().map(|offset| Some(Place { region: Region::Arena, offset }));
         in_arena.iter().zip(&mut found).for_each(|(&id, place)| nodes[id] = place);
         shared.iter().enumerate().for_each(|(id, with)| with.iter().for_each(|&with| nodes[id] = nodes[with]));

@@ -71,7 +71,7 @@ pub struct Limits {
     /// Places in memory are multiples of this many bytes.
     pub alignment: usize,
     /// For this many groups after its last reader, the place of a value is not given to another one: groups that do not
-    /// depend on each other can then run side by side. 0 where groups run in turn.
+    /// depend on each other can then run side by side. Where the most memory is needed, it may be fewer. 0 where groups run in turn.
     pub slack: usize,
     /// Loops compute again, from fewer values, results of at least this many bytes that an earlier loop would have to leave for them
     /// in memory. `None` where a loop is limited by what it computes: keeping results is faster then.
