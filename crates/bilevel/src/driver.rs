@@ -68,6 +68,7 @@ pub(crate) struct Settings {
     pub seed: u64,
     pub cold: bool,
     pub start: Given,
+    pub fall_back: bool,
     pub criteria: Criteria,
     pub observers: Vec<Box<dyn Observer>>,
     pub checkpoints: Option<Checkpoints>,
@@ -131,6 +132,7 @@ where
             seed: 0,
             cold: false,
             start: Given::default(),
+            fall_back: true,
             criteria: Criteria {
                 iterations: 100,
                 time: None,
@@ -305,6 +307,24 @@ where
     /// ```
     pub fn cold(mut self, cold: bool) -> Self {
         self.settings.cold = cold;
+        self
+    }
+
+    /// Whether a run holds a copy of its last good state to fall back on, as it does by default. Without one it takes less memory, by λ, θ
+    /// and all that method and optimizer remember, but a run that diverges, or is stopped in the middle of an iteration, ends with
+    /// λ and θ as that iteration left them; the last checkpoint is then the only good state. What is computed is the same.
+    ///
+    /// ```
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
+    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
+    /// let outcome = driver.fall_back(false).run()?;
+    /// # assert_eq!(outcome.iterations, 100);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn fall_back(mut self, fall_back: bool) -> Self {
+        self.settings.fall_back = fall_back;
         self
     }
 
@@ -544,7 +564,8 @@ where
     }
 
     /// Runs until there is a reason to stop. An error means that the run could not start, or that its parts do not fit;
-    /// a run that diverges or cannot be saved ends with an outcome that says so and holds the last good state.
+    /// a run that diverges or cannot be saved ends with an outcome that says so and holds the last good state, unless it was told to
+    /// hold [none](Self::fall_back).
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};

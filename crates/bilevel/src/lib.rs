@@ -24,6 +24,7 @@ mod given;
 mod initial;
 mod json_lines;
 mod key;
+mod last_good;
 mod leaves;
 mod loader;
 mod losses;

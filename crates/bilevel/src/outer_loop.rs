@@ -11,6 +11,7 @@ use crate::estimator::{Estimator, Method};
 use crate::fingerprint::Identity;
 use crate::initial::Initial;
 use crate::key::Key;
+use crate::last_good::LastGood;
 use crate::leaves::Leaves;
 use crate::measures::{Gauge, Measures};
 use crate::norms::LazyNorm;
@@ -56,9 +57,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         save.folder = Some(folder);
     }
     let spent = progress.numbers.elapsed;
-    // What the run falls back on: the progress after the last iteration that gave no cause for suspicion. It is also
-    // what is saved, so a run that is resumed meets the suspicious iterations again and judges them alike.
-    let mut good = progress.duplicate(&session)?;
+    let mut good = LastGood::new(&progress, driver.fall_back, &session)?;
 
     let beginning = Beginning {
         method: driver.method.name(),
@@ -77,21 +76,24 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         }
         // Where the last iteration was suspect, the good one lies further back.
         let suspect = progress.numbers.watch.suspect > 0;
-        let before = if suspect { Some(progress.duplicate(&session)?) } else { None };
+        let before = if suspect && driver.fall_back { Some(progress.duplicate(&session)?) } else { None };
         match outer.iterate(&mut progress) {
             Ok(None) => {}
             Ok(Some(diagnosis)) => {
-                let diagnosis = outer.examine(before.as_ref().unwrap_or(&good), diagnosis);
-                progress.copy_from(&good, &session)?;
+                let diagnosis = match before.as_ref().or(good.held()) {
+                    Some(before) => outer.examine(before, diagnosis),
+                    None => diagnosis,
+                };
+                notes.extend(good.fall_back(None, &mut progress, &session)?);
                 break StopReason::Diverged(diagnosis);
             }
             Err(Error::Graph(error)) if error.kind == ErrorKind::Stopped => {
-                progress.copy_from(before.as_ref().unwrap_or(&good), &session)?;
+                notes.extend(good.fall_back(before.as_ref(), &mut progress, &session)?);
                 break StopReason::Signal;
             }
             Err(error) => {
                 // The error comes first; what was done so far is saved if it can be.
-                let _ = save.save(&good);
+                let _ = save.save(good.held());
                 return Err(error);
             }
         }
@@ -101,18 +103,16 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
             last.elapsed = numbers.elapsed;
             asked = ask(&mut observers, |observer| observer.on_iteration(last, &progress.state));
         }
-        if progress.numbers.watch.suspect == 0 {
-            good.copy_from(&progress, &session)?;
-        }
+        good.note(&progress, &session)?;
         // A suspect iteration that a checkpoint is due in is no reason to have none: the last good one is saved.
         if driver.checkpoints.as_ref().is_some_and(|c| c.is_due(progress.numbers.iteration))
-            && let Err(error) = save.save(&good)
+            && let Err(error) = save.save(good.of(&progress))
         {
             break StopReason::Unsaved(error);
         }
     };
     if !matches!(reason, StopReason::Unsaved(_))
-        && let Err(error) = save.save(&good)
+        && let Err(error) = save.save(good.of(&progress))
     {
         notes.push(format!("before that: {reason}"));
         reason = StopReason::Unsaved(error);
@@ -179,7 +179,9 @@ struct Saving<'a> {
 }
 
 impl Saving<'_> {
-    fn save(&mut self, progress: &Progress) -> std::result::Result<(), CheckpointError> {
+    /// Saves this progress, where there is one.
+    fn save(&mut self, progress: Option<&Progress>) -> std::result::Result<(), CheckpointError> {
+        let Some(progress) = progress else { return Ok(()) };
         let iteration = progress.numbers.iteration;
         if let Some(folder) = &self.folder
             && self.saved != Some(iteration)

@@ -40,7 +40,7 @@ pub enum StopReason {
     Signal,
     /// An observer asked for it, for this reason.
     Observer(String),
-    /// A number ran away; the outcome holds the last good state.
+    /// A number ran away; the outcome holds the last good state, if the run held one to [fall back](crate::Driver::fall_back) on.
     Diverged(Diagnosis),
     /// A checkpoint could not be written; the outcome holds the state.
     Unsaved(CheckpointError),

@@ -194,6 +194,14 @@ fn a_diverging_run_diverges_alike_after_a_resumption_and_leaves_the_last_good_st
         let last = alone.state.snapshot().unwrap();
         assert_eq!((newest.checkpoint.iteration(), newest.checkpoint.state()), (alone.iterations, &last));
     }
+    // A run that holds no state to fall back on leaves the good one that was saved, too.
+    let scratch = Scratch::new();
+    let settings = Checkpoints::new(&scratch.0).every(1);
+    let without = make().fall_back(false).checkpoints(settings.clone()).run().unwrap();
+    assert!(matches!(without.reason, StopReason::Diverged(_)), "{}", without.reason);
+    let newest = settings.newest().unwrap().unwrap();
+    let last = alone.state.snapshot().unwrap();
+    assert_eq!((newest.checkpoint.iteration(), newest.checkpoint.state()), (alone.iterations, &last));
 }
 
 #[test]

@@ -366,6 +366,25 @@ fn growth_is_noticed_and_the_state_from_before_it_kept() {
 }
 
 #[test]
+fn a_run_that_holds_no_state_to_fall_back_on_computes_the_same_and_says_so_where_it_would_need_one() {
+    let problem = kill_target::problem().unwrap();
+    let adjoint = LangevinAdjoint { samples: 20, ..LangevinAdjoint::default() };
+    let run = |fall_back| Driver::new(&problem, adjoint).iterations(5).seed(3).fall_back(fall_back).run().unwrap();
+    let (with, without) = (run(true), run(false));
+    assert_eq!(with.state.snapshot().unwrap(), without.state.snapshot().unwrap());
+    assert_eq!((with.reason, with.notes), (without.reason, without.notes));
+
+    let problem = scalar_problem(Variable::constant([], 0.0));
+    let method = || Scripted::new(|k| (if k > 10 { 1e9 } else { 1.0 }, 1.0, 1.0));
+    let outcome = Driver::new(&problem, method()).rate(0.5).fall_back(false).run().unwrap();
+    let diagnosis = diverged(&outcome);
+    assert_eq!((diagnosis.iteration, diagnosis.cause), (13, Cause::AdjointGrowing));
+    // Where the steps of the suspect iterations have taken it.
+    assert!(lambda(&outcome) < -1e9, "{}", lambda(&outcome));
+    assert!(outcome.notes.iter().any(|note| note.contains("no state to fall back on")), "{:?}", outcome.notes);
+}
+
+#[test]
 fn one_bad_iteration_does_not_end_a_run() {
     let method = Scripted::new(|k| (if k % 10 == 0 { 1e9 } else { 1.0 }, 1.0, 1.0));
     let outcome = Driver::new(&scalar_problem(Variable::constant([], 0.0)), method).run().unwrap();

@@ -59,7 +59,7 @@ pub fn planned(cases: &[String], precision: Precision) -> Result<()> {
     Ok(())
 }
 
-/// Prints one JSON line per program, and one per case.
+/// Prints one JSON line per program, and one per case. Runs hold no state to fall back on.
 pub fn run(cases: &[String], precision: Precision) -> Result<()> {
     for case in cases {
         // Opened again, as the arena of the case before stays as large as it was.
@@ -69,7 +69,7 @@ pub fn run(cases: &[String], precision: Precision) -> Result<()> {
         match work(case, precision)? {
             Work::Outer(outer) => {
                 let driver = Driver::new(&outer.problem, outer.method.clone()).executor(watching.clone()).rate(RATE);
-                driver.iterations(2).run()?;
+                driver.fall_back(false).iterations(2).run()?;
             }
             Work::Evaluation(program, values) => {
                 let mut run = watching.compile(&program)?;

@@ -93,10 +93,11 @@ impl Observer for First {
 /// One outer iteration through the driver. The first hypergradient's seconds count from the start of the process; they are those of opening
 /// the GPU, building the problem, preparing the run and the first iteration. What else is said of them happens within these, some
 /// of it on several threads at once: planning, kernels and ways to compute products, and what was waited for of it; recording graphs.
+/// Like the peers, the run holds no state to fall back on, which the line says.
 fn outer(cuda: &Cuda, outer: &Outer, reps: usize, start: Instant, opened: Duration) -> Result<Measured> {
     let (recorder, first) = (Recorder::new(), First { prepared: None, said: Arc::default(), cuda: cuda.clone() });
     let (began, said) = (Instant::now(), first.said.clone());
-    let driver = Driver::new(&outer.problem, outer.method.clone()).executor(cuda.clone()).rate(RATE);
+    let driver = Driver::new(&outer.problem, outer.method.clone()).executor(cuda.clone()).rate(RATE).fall_back(false);
     let outcome = driver.iterations(reps as u32 + 1).observe(recorder.clone()).observe(first).run()?;
     let ends: Vec<f64> = recorder.iterations().iter().map(|i| i.elapsed.as_secs_f64()).collect();
     let first = began.duration_since(start).as_secs_f64() + ends.first().unwrap_or(&0.0);
@@ -111,7 +112,9 @@ fn outer(cuda: &Cuda, outer: &Outer, reps: usize, start: Instant, opened: Durati
             "waiting": seconds(spent.waiting), "recording": seconds(spent.recording),
         })
     });
-    Ok((Seconds::between(&ends), vec![("first_s", rounded(first, 2)), ("first", parts), ("norm", norm.into())]))
+    let more =
+        vec![("first_s", rounded(first, 2)), ("first", parts), ("fall_back", false.into()), ("norm", norm.into())];
+    Ok((Seconds::between(&ends), more))
 }
 
 /// Ten outer iterations of HPO-SGLD on ViT-g/14, a billion parameters with an L1 weight each, with a checkpoint at the end and
