@@ -40,10 +40,11 @@ impl Found {
     /// Its part of a page.
     fn sections(&self) -> Vec<Section> {
         let Findings { warnings, rows, tables, said, sections } = &self.findings;
-        let mut all = vec![Section::Warnings(warnings.clone())];
+        let mut all = vec![];
         if !said.is_empty() {
             all.push(Section::Text { title: "Results".into(), text: said.join("\n\n") });
         }
+        all.push(Section::Warnings(warnings.clone()));
         all.extend(tables.iter().cloned().map(Section::Table));
         if tables.is_empty() {
             let (mut table, reasons) = row_table(rows);

@@ -127,3 +127,48 @@ pub(super) fn milliseconds(iterations: &[Iteration]) -> Option<f64> {
     let times: Vec<f64> = pairs.map(|pair| 1e3 * (pair[1].elapsed - pair[0].elapsed).as_secs_f64()).collect();
     (!times.is_empty()).then(|| median(&times))
 }
+
+/// Rows that went wrong, each with what happened to it, in sentences. Rows with reasons that differ in their numbers alone share one.
+pub(super) fn said_once(place: &str, lost: impl IntoIterator<Item = (String, String)>) -> Vec<String> {
+    // An "e" on its own is of an exponent.
+    let words = |why: &str| -> Vec<String> {
+        why.split(|c: char| !c.is_alphabetic()).filter(|word| !["", "e"].contains(word)).map(String::from).collect()
+    };
+    let mut groups: Vec<(Vec<String>, String, Vec<String>)> = vec![];
+    for (name, why) in lost {
+        let kind = words(&why);
+        match groups.iter_mut().find(|(other, _, _)| *other == kind) {
+            Some((_, _, others)) => others.push(name),
+            None => groups.push((kind, format!("{place}{name} {why}."), vec![])),
+        }
+    }
+    let sentence = |(_, first, others): (Vec<String>, String, Vec<String>)| match others.split_last() {
+        None => first,
+        Some((last, [])) => format!("{first} It was the same with {last}."),
+        Some((last, rest)) => format!("{first} It was the same with {} and {last}.", rest.join(", ")),
+    };
+    groups.into_iter().map(sentence).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_went_wrong_in_the_same_way_is_said_once() {
+        let lost = |name: &str, why: &str| (name.to_string(), why.to_string());
+        let said = said_once(
+            "On pets, ",
+            [
+                lost("IFT-CG (1)", "diverged at iteration 3: the series grew 2e7 times"),
+                lost("RMD", "ruins the network"),
+                lost("IFT-CG (2)", "diverged at iteration 12: the series grew 5.5e-3 times"),
+                lost("IFT-CG (3)", "diverged at iteration 1: the series grew 9 times"),
+            ],
+        );
+        let series = "On pets, IFT-CG (1) diverged at iteration 3: the series grew 2e7 times. It was the same with \
+                      IFT-CG (2) and IFT-CG (3).";
+        assert_eq!(said, [series, "On pets, RMD ruins the network."]);
+        assert!(said_once("", []).is_empty());
+    }
+}

@@ -4,6 +4,7 @@ use super::rows::{Found, collapse};
 use super::work::{Errors, Learned};
 use super::{Scale, entries};
 use crate::spread::Spread;
+use crate::studies::deep::said_once;
 use crate::tasks::l1_regularisation::{LayerPenalties, layer_plot, layer_table};
 use crate::{Context, Plan, Series, figure};
 use bilevel::DType;
@@ -72,9 +73,9 @@ pub(super) fn warnings(scale: &Scale, found: &Found) -> Vec<String> {
     let lost = found.learned.iter().filter_map(|(entry, runs)| {
         let diverged = runs.iter().find_map(|run| run.diverged.clone());
         let why = diverged.or_else(|| Some(format!("ruins the network: {}", collapse(&constant, runs)?)))?;
-        Some(format!("On {}, {} {} {why}.", found.view.name(), entry.method, entry.setting))
+        Some((format!("{} {}", entry.method, entry.setting), why))
     });
-    lost.collect()
+    said_once(&format!("On {}, ", found.view.name()), lost)
 }
 
 /// All that stands on the page for one set of pictures.

@@ -4,7 +4,7 @@ use super::entries::{CROSS_ENTROPY, Entry, RMD_FO, TAYLOR_GLO, entries};
 use super::work::{Coefficients, Learned, Scores, Searched};
 use super::{COLD_STEPS, Fixed, NAME, SEARCH, Scale, afresh, entry_label, fixed_label};
 use crate::spread::Spread;
-use crate::studies::deep::STEPS;
+use crate::studies::deep::{STEPS, said_once};
 use crate::tasks::learned_loss::{SmallPictures, loss_plot, loss_table, slopes, steepest};
 use crate::{Findings, Finished, Plan, Row, Series, Verdict, figure};
 use bilevel::Result;
@@ -91,7 +91,7 @@ pub(super) fn findings(scale: &Scale, plan: &Plan, done: &Finished) -> Result<Fi
     let mut findings = Findings::default();
     let mut losses: Vec<(String, Coefficients)> =
         vec![("where λ starts".into(), scale.task.first.coefficients(scale.task.classes()))];
-    let mut lines = vec![];
+    let (mut lines, mut ruined) = (vec![], vec![]);
     for entry in entries(&scale.task) {
         let seeds = scale.seeds(plan, entry.seeds);
         let runs = seeds.map(|seed| done.measured(&entry_label(&entry, seed))).collect::<Result<Vec<Learned>>>()?;
@@ -100,7 +100,7 @@ pub(super) fn findings(scale: &Scale, plan: &Plan, done: &Finished) -> Result<Fi
         let collapse = collapse(scale, &entry, &runs, &after(&expansion, steps));
         all.extend(of_entry(&entry, &runs, &after(&entropy, steps), collapse.as_deref(), plan.quick));
         let diverged = runs.iter().find_map(|run| run.diverged.as_deref());
-        findings.warnings.extend(diverged.or(collapse.as_deref()).map(|why| format!("{name} {why}.")));
+        ruined.extend(diverged.or(collapse.as_deref()).map(|why| (name.clone(), why.to_string())));
         lines.push(line(&entry, &runs));
         let label = afresh(&entry_label(&entry, plan.seed));
         if done.get(&label).is_some() {
@@ -122,6 +122,7 @@ pub(super) fn findings(scale: &Scale, plan: &Plan, done: &Finished) -> Result<Fi
     if !plan.quick {
         all.push(large(SmallPictures::Cifar100));
     }
+    findings.warnings = said_once("", ruined);
     findings.said = sentences(&all, last);
     findings.sections = sections(scale, &entropy, &searched, &losses, lines);
     findings.rows = all;
