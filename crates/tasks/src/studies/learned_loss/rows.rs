@@ -207,9 +207,13 @@ fn sentences(rows: &[Row], last: usize) -> Vec<String> {
     }
     let retrained = tests().filter(|row| row.setting.contains("retrained")).filter_map(|row| Some((row.ours?, row)));
     if let Some((error, row)) = retrained.clone().min_by(|a, b| a.0.total_cmp(&b.0)) {
-        let better = retrained.clone().filter(|(error, _)| *error < entropy).count();
+        let better = match retrained.clone().filter(|(error, _)| *error < entropy).count() {
+            0 => "none does better when a network is retrained with it".to_string(),
+            1 => "one does better when a network is retrained with it".to_string(),
+            many => format!("{many} do better when a network is retrained with them"),
+        };
         said.push(format!(
-            "Of {} losses that were found, {better} do better when a network is retrained with them; the best is that of {} \
+            "Of {} losses that were found, {better}; the best is that of {} \
              ({}), with {error:.1} %.",
             retrained.count(),
             row.method,
