@@ -63,7 +63,7 @@ impl LaterRun {
 
 impl Drop for LaterRun {
     fn drop(&mut self) {
-        // A thread that talks to the driver must not outlive the process's wish to end.
+        // The process must not end while a thread talks to the driver.
         if let State::Coming(Some(thread)) = std::mem::replace(&mut self.state, State::Coming(None)) {
             let _ = thread.join();
         }

@@ -6,8 +6,8 @@
 //! through cuDNN where it is there. One step of a program's loop is one CUDA graph, in which independent work
 //! runs side by side, and nothing crosses to the host before somebody reads it.
 //!
-//! Unsafe code is in `driver.rs`, `storage.rs`, `blas.rs`, `products.rs`, `dnn.rs`, `compile.rs`, `load.rs` and `run.rs`: calls of the driver and of the
-//! libraries, with addresses that the plan gives.
+//! Unsafe code is in `driver.rs`, `storage.rs`, `blas.rs`, `products.rs`, `dnn.rs`, `compile.rs`, `load.rs`, `run.rs` and `later.rs`:
+//! calls of the driver and of the libraries, with addresses that the plan gives.
 
 mod alike;
 mod blas;

@@ -36,6 +36,18 @@ impl Default for Context {
 }
 
 /// What trains where training is part of building a problem.
+///
+/// ```
+/// use bilevel::{Cpu, Precision, StopSignal};
+/// use bilevel_tasks::tasks::L1Regularisation;
+/// use bilevel_tasks::{BuiltOn, Context, Task};
+/// let (executor, signal) = (Cpu::with_threads(1), StopSignal::new());
+/// let on = BuiltOn { executor: &executor, precision: Precision::Full, signal: &signal };
+/// // The network of this task is trained without penalties first.
+/// let problem = L1Regularisation::default().build_on(&Context::default(), &on)?;
+/// assert_eq!(problem.lambda_names().len(), 4);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
 pub struct BuiltOn<'a> {
     /// The executor of the run.
     pub executor: &'a dyn Executor,

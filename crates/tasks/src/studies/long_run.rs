@@ -12,7 +12,7 @@ use bilevel::{Error, Result, Shape};
 
 const OURS: &str = "langevin-adjoint";
 const THEIRS: &str = "hpo-sgld";
-/// Find out what one hypergradient of each costs.
+/// One iteration of each, which says what it costs.
 const ONE_OF_OURS: &str = "langevin-adjoint-once";
 const ONE_OF_THEIRS: &str = "hpo-sgld-once";
 /// The outer rate of HPO-SGLD with a penalty for each weight.
@@ -32,14 +32,12 @@ pub(super) enum LongRun {
 }
 
 impl LongRun {
-    /// What is learned. Where only the price of an iteration is wanted, the network need not be trained before.
-    fn task(self, plan: &Plan, iterations: u32) -> Box<dyn AnyTask> {
+    fn task(self, plan: &Plan) -> Box<dyn AnyTask> {
         match self {
             LongRun::MillionWeights => Box::new(MlpL2 { hidden: plan.choose(24, 970), ..MlpL2::default() }),
             LongRun::Penalties => {
                 let pets = L1Regularisation { side: 128, ..L1Regularisation::photographs(PictureSet::Pets) };
-                let task = plan.choose(L1Regularisation::default(), pets);
-                Box::new(L1Regularisation { warm_up: if iterations == 1 { 0 } else { task.warm_up }, ..task })
+                Box::new(plan.choose(L1Regularisation::default(), pets))
             }
             LongRun::Loss => Box::new(plan.choose(LearnedLoss::default(), LearnedLoss::cifar10())),
         }
@@ -57,7 +55,7 @@ impl LongRun {
     }
 
     fn config(self, plan: &Plan, method: &str, iterations: u32) -> Result<Config> {
-        let task = self.task(plan, iterations);
+        let task = self.task(plan);
         let mut config = plan.run(&*task)?;
         config.method = plan.registry.suited(&*task, method)?;
         // HPO-SGLD has the rate of its paper, which is larger.
@@ -72,6 +70,15 @@ impl LongRun {
         config.outer.schedule = Shape::Cosine { over: iterations, last: 0.0 }.into();
         (config.metrics.every, config.metrics.diagnose) = ((iterations / 20).max(1), 0);
         config.checkpoint.every = (iterations / 4).max(1);
+        Ok(config)
+    }
+
+    /// One iteration, for its price: the network need not be trained before.
+    fn once(self, plan: &Plan, method: &str) -> Result<Config> {
+        let mut config = self.config(plan, method, 1)?;
+        if config.task.get("warm_up").is_some() {
+            config.task.set("warm_up", 0);
+        }
         Ok(config)
     }
 }
@@ -120,7 +127,7 @@ impl Study for LongRun {
             return Ok(vec![]);
         }
         let once = [(ONE_OF_OURS, OURS), (ONE_OF_THEIRS, THEIRS)].into_iter();
-        once.map(|(label, method)| Ok(Item::run(label, self.config(plan, method, 1)?))).collect()
+        once.map(|(label, method)| Ok(Item::run(label, self.once(plan, method)?))).collect()
     }
 
     fn next(&self, plan: &Plan, done: &Finished) -> Result<Vec<Item>> {

@@ -290,9 +290,10 @@ fn range_rows(plan: &Plan, entry: &Entry, set: &str, runs: &[Outcome]) -> Vec<Ro
     let verdict = match set {
         "Rot-180" | "Rot-90" if !plan.quick => Verdict::when(
             alone,
-            match turn > FOUND {
-                true => format!("beside the rotation, {turn:.2}, another generator has the range {other:.2}"),
-                false => format!("the rotation has the range {turn:.2}, which is next to none"),
+            if turn > FOUND {
+                format!("beside the rotation, {turn:.2}, another generator has the range {other:.2}")
+            } else {
+                format!("the rotation has the range {turn:.2}, which is next to none")
             },
         ),
         _ => Verdict::NotClaimed,

@@ -100,7 +100,7 @@ impl Default for L1Regularisation {
 
 /// Inner steps of a hypergradient, as in the paper.
 const STEPS: usize = 10;
-/// Inner steps after which an adjoint forgets: those of ten hypergradients. A pretrained network is nearly flat, so that an adjoint which
+/// Inner steps after which an adjoint forgets: those of ten hypergradients. A pretrained network is nearly flat, so that an adjoint that
 /// never forgets goes on to push λ by the gradients of a network that is no longer there, until the penalties kill it.
 pub(crate) const HORIZON: usize = 100;
 
@@ -313,7 +313,7 @@ impl Task for L1Regularisation {
 
     fn suit(&self, method: &mut Settings) {
         if method.get("horizon").is_some() {
-            method.set("horizon", serde_json::json!(HORIZON));
+            method.set("horizon", HORIZON);
         }
     }
 
