@@ -49,13 +49,16 @@ pub fn execute(
     }
     let executor = executor(config.device, config.threads)?;
     let path = folder.path().to_path_buf();
+    let mut recorder = Recorder::new(folder, config, registry);
     let problem = match config.problem_on(registry, &executor, &signal) {
         Err(_) if signal.is_set() => {
+            let saved = folder.checkpoints();
+            std::fs::create_dir_all(&saved).map_err(|error| CliError::file("make the folder", &saved, &error))?;
+            recorder.begin(done)?;
             return Err(CliError::Stopped { path, done, until: config.outer.iterations });
         }
         built => built.map_err(with_key)?,
     };
-    let recorder = Recorder::new(folder, config, registry);
     let checkpoints = Checkpoints::new(folder.checkpoints()).every(config.checkpoint.every).resume(resume);
     let driver = config.driver(registry, &problem, Box::new(executor))?;
     let driver = driver.measure_every(config.metrics.every).checkpoints(checkpoints);
@@ -93,4 +96,28 @@ pub fn execute_and_draw(
         Err(_) => {}
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terminal::progress::RunProgress;
+
+    #[test]
+    fn a_run_that_is_stopped_while_its_network_is_warmed_up_can_be_resumed() {
+        let (registry, scratch) = (Registry::everything(), tempfile::tempdir().unwrap());
+        let mut config = registry.usual("l1-regularisation").unwrap();
+        config.outer.iterations = 3;
+        let folder = RunFolder::at(&scratch.path().join("run"));
+        let go = |resume: bool, signal: StopSignal| {
+            execute(&config, &registry, &folder, resume, None::<RunProgress>, signal)
+        };
+        let stop = StopSignal::new();
+        stop.stop();
+        let stopped = go(false, stop);
+        assert!(matches!(stopped, Err(CliError::Stopped { done: 0, until: 3, .. })), "{stopped:?}");
+        let begun = RunFolder::of_run(folder.path()).unwrap();
+        assert!(begun.entries(&registry).is_ok());
+        assert_eq!(go(true, StopSignal::new()).unwrap().iterations, 3);
+    }
 }

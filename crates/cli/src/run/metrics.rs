@@ -57,7 +57,8 @@ impl Recorder {
         Recorder { folder: folder.clone(), config: config.clone(), text, lines, events: None }
     }
 
-    fn begin(&mut self, done: u32) -> Result<()> {
+    /// Writes what a run leaves before its first iteration, after so many that are done: enough to resume it.
+    pub fn begin(&mut self, done: u32) -> Result<()> {
         self.folder.clean()?;
         // What cannot be written at the end is better known at the beginning.
         for path in [self.folder.result_file(), self.folder.lambda_file()] {
