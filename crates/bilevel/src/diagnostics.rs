@@ -7,6 +7,8 @@ use std::fmt;
 const FAR: f64 = 1.5;
 /// Derivatives through training that grow by this factor are not worth following.
 const CHAOS: f64 = 1e3;
+/// A growth rate per inner step that no training has which goes on for long.
+const BURST: f64 = 0.1;
 /// An adjoint or an inner loss that has grown by this factor within one hypergradient is suspect.
 const GROWTH: f64 = 10.0;
 
@@ -226,6 +228,13 @@ impl Diagnostics {
         let (rate, steps) = self.growth_rate.zip(self.growth_steps)?;
         let grew = rate * steps > CHAOS.ln() || self.trust_exits.is_some_and(|exits| exits > 0.0);
         grew.then_some((rate, self.calm_step))
+    }
+
+    /// Whether derivatives through training burst within one inner loop: tenfold, and by a tenth or more per step. It is less than
+    /// chaos, but θ bursts with them, and a network may not survive that.
+    pub(crate) fn burst(&self) -> bool {
+        let grew = |(rate, steps): (f64, f64)| rate > BURST && rate * steps > GROWTH.ln();
+        self.chaos().is_some() || self.growth_rate.zip(self.growth_steps).is_some_and(grew)
     }
 
     /// A size of z that growth up to it says nothing of: ten times the ‖f_θ‖/curvature it settles at, or 1 where that is not

@@ -225,6 +225,14 @@ fn a_step_is_reduced_until_a_hypergradient_exists_and_stays_so() {
         let found = other.estimate(&mut state, Key::from_seed(4).fold_in(9)).unwrap();
         assert_eq!((found.diagnostics.reduced_step, found.oracles), (Some(step / 2.0), direct[1].oracles), "{name}");
     }
+    // A burst that is over before it has grown a thousandfold, 1.7¹⁰ = 202, may be the end of a network.
+    for method in [
+        &Rmd { step, steps: 10, shrink_step: true, ..Rmd::default() } as &dyn Method,
+        &LangevinAdjoint { step, samples: 10, shrink_step: true, ..LangevinAdjoint::default() },
+    ] {
+        let found = &calls(&problem, method, 1).0[0];
+        assert_eq!(found.diagnostics.reduced_step, Some(step / 2.0), "{}", method.name());
+    }
     // Where a hypergradient exists nothing is reduced.
     let calm = bowl(&[0.5, 1.0], DType::F64);
     let found = &calls(&calm, &Rmd { step, steps, shrink_step: true, ..Rmd::default() }, 1).0[0];

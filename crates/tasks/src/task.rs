@@ -87,7 +87,9 @@ pub struct Defaults {
     pub optimizer: InnerOptimizer,
     /// Outer learning rate.
     pub rate: f64,
-    /// The rate falls to 0 along half a cosine.
+    /// Outer iterations in which the rate grows to its full size.
+    pub warm_up: u32,
+    /// The rate falls to 0 along half a cosine, after the warm-up.
     pub cosine: bool,
     /// Outer iterations.
     pub iterations: u32,
@@ -105,6 +107,7 @@ impl Default for Defaults {
             inner: InnerLoop::default(),
             optimizer: InnerOptimizer::Adam(Adam::default()),
             rate: 0.05,
+            warm_up: 0,
             cosine: false,
             iterations: 300,
             cold: false,

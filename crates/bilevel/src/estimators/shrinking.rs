@@ -1,8 +1,9 @@
 //! An inner step that is reduced until a hypergradient exists.
 //!
-//! Where the sensitivities of a hypergradient grew without end, it is thrown away: θ and what the method keeps warm are put
-//! back, the inner step is reduced to one at which they would not have grown, at least by half, and the hypergradient is taken
-//! again. The step stays reduced from then on; how far is part of the state, so that a resumed run continues with it.
+//! Where the sensitivities of a hypergradient grew without end, or burst within it, it is thrown away: θ and what the method
+//! keeps warm are put back, the inner step is reduced to one at which they would not have grown, at least by half, and the
+//! hypergradient is taken again. The step stays reduced from then on; how far is part of the state, so that a resumed run
+//! continues with it.
 
 use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Oracles};
@@ -70,10 +71,10 @@ impl Estimator for Shrinking {
             let mut found = self.estimator.estimate(&mut within, key)?;
             oracles += found.oracles;
             // Where θ itself ran away there is nothing that could have been measured.
-            let calm = match found.diagnostics.chaos() {
-                Some((_, calm)) => calm.unwrap_or(step * AT_MOST),
-                None if !found.inner_loss.is_finite() => step * AT_MOST,
-                None => step,
+            let calm = match found.diagnostics.burst() {
+                true => found.diagnostics.calm_step.unwrap_or(step * AT_MOST),
+                false if !found.inner_loss.is_finite() => step * AT_MOST,
+                false => step,
             };
             if calm < step && factor > LEAST {
                 factor *= (calm / step).min(AT_MOST);

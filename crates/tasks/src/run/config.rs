@@ -106,9 +106,12 @@ impl Config {
                 patience: 0,
                 improvement: 0.0,
                 optimizer: Settings::new(bilevel::Optimizer::kind(&d.optimizer), &d.optimizer),
-                schedule: match d.cosine {
-                    true => Shape::Cosine { over: d.iterations, last: 0.0 }.into(),
-                    false => Shape::Constant.into(),
+                schedule: ScheduleSettings {
+                    shape: match d.cosine {
+                        true => Shape::Cosine { over: d.iterations.saturating_sub(d.warm_up).max(1), last: 0.0 },
+                        false => Shape::Constant,
+                    },
+                    warm_up: d.warm_up,
                 },
             },
             checkpoint: Checkpoint { every: (d.iterations / 10).max(10) },

@@ -58,16 +58,17 @@ impl LongRun {
         let task = self.task(plan);
         let mut config = plan.run(&*task)?;
         config.method = plan.registry.suited(&*task, method)?;
-        // HPO-SGLD has the rate of its paper, which is larger.
+        // HPO-SGLD has the rate of its paper, from the start.
         if self == LongRun::Penalties && method == THEIRS {
-            config.outer.rate = PAPERS_RATE;
+            (config.outer.rate, config.outer.schedule.warm_up) = (PAPERS_RATE, 0);
         }
         // The products of pictures are rounded as in the studies of these tasks.
         if self != LongRun::MillionWeights {
             config.precision = precision_on(plan.device);
         }
         config.outer.iterations = iterations;
-        config.outer.schedule = Shape::Cosine { over: iterations, last: 0.0 }.into();
+        let over = iterations.saturating_sub(config.outer.schedule.warm_up).max(1);
+        config.outer.schedule.shape = Shape::Cosine { over, last: 0.0 };
         (config.metrics.every, config.metrics.diagnose) = ((iterations / 20).max(1), 0);
         config.checkpoint.every = (iterations / 4).max(1);
         Ok(config)

@@ -299,6 +299,7 @@ impl Task for FewShot {
             inner: InnerLoop { step, steps, temperature: 0.0, curvature: 1.0 },
             optimizer: InnerOptimizer::Adam(Adam::default()),
             rate: 0.003,
+            warm_up: 0,
             cosine: true,
             iterations: 1000,
             cold: true,

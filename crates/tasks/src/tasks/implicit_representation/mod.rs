@@ -242,6 +242,7 @@ impl Task for ImplicitRepresentation {
             inner: InnerLoop { step: self.step, steps: self.steps, temperature: 0.0, curvature: 0.5 / self.step },
             optimizer: InnerOptimizer::Adam(Adam::default()),
             rate,
+            warm_up: 0,
             cosine: true,
             iterations,
             cold: true,
