@@ -117,13 +117,15 @@ pub(crate) unsafe fn gather<T: Number>(
     }
 }
 
-/// dst[b, indices[b, k], :] += updates[b, k, :], into zeros. Updates to one place are added in the order of k.
+/// dst[b, indices[b, k], :] += updates[b, k, :], into zeros or a copy of `onto`; where that is `dst` itself, no other row is touched.
+/// Updates to one place are added in the order of k.
 ///
 /// # Safety
-/// As [`gather`].
+/// As [`gather`]; `onto` addresses as many elements as `dst`, the same or others.
 pub(crate) unsafe fn scatter_add<T: Number>(
     rows: &Rows,
     team: &Team,
+    onto: Option<*const T>,
     indices: *const i32,
     updates: *const T,
     dst: *mut T,
@@ -132,11 +134,13 @@ pub(crate) unsafe fn scatter_add<T: Number>(
     let Rows { batch, n, k, inner } = *rows;
     // Place of the first bad index, on any thread.
     let bad = AtomicUsize::new(FINE);
+    let in_place = onto == Some(dst.cast_const());
+    let onto = onto.map(|onto| Shared(onto.cast_mut()));
     let (updates, indices, dst) = (Shared(updates.cast_mut()), Shared(indices.cast_mut()), Shared(dst));
     // A task owns some batches, or, where there is one, some of the columns: no two add to one element.
     let columns = if batch > 1 { 1 } else { inner.div_ceil(64).max(1) };
     let units = batch * columns;
-    let tasks = tasks_for(units, batch * (k + n) * inner);
+    let tasks = tasks_for(units, batch * (k + if in_place { 0 } else { n }) * inner);
     let chunk = units.div_ceil(tasks);
     team.run(tasks, &|task| {
         let (updates, indices, dst) = (updates.get(), indices.get(), dst.get());
@@ -146,10 +150,14 @@ pub(crate) unsafe fn scatter_add<T: Number>(
             // SAFETY: indices are checked before they are used.
             unsafe {
                 let to = dst.add(b * n * inner);
-                if columns == 1 {
-                    to.write_bytes(0, n * inner);
-                } else {
-                    (0..n).for_each(|row| to.add(row * inner + first).write_bytes(0, last - first));
+                let begin = |start: usize, count: usize| match onto {
+                    Some(onto) => to.add(start).copy_from_nonoverlapping(onto.get().add(b * n * inner + start), count),
+                    None => to.add(start).write_bytes(0, count),
+                };
+                match columns {
+                    _ if in_place => {}
+                    1 => begin(0, n * inner),
+                    _ => (0..n).for_each(|row| begin(row * inner + first, last - first)),
                 }
                 for i in 0..k {
                     let index = *indices.add(b * k + i);
@@ -185,13 +193,14 @@ pub(crate) unsafe fn check_index(
     indices: *const i32,
     count: usize,
     limit: usize,
+    operation: &str,
     line: &'static Location<'static>,
 ) -> Result<(), Error> {
     // SAFETY: as the caller says.
     let indices = unsafe { std::slice::from_raw_parts(indices, count) };
     match indices.iter().find(|&&i| i < 0 || i as usize >= limit) {
         None => Ok(()),
-        Some(&index) => Err(out_of_range("check_index", index, limit, line)),
+        Some(&index) => Err(out_of_range(operation, index, limit, line)),
     }
 }
 

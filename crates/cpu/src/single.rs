@@ -39,7 +39,11 @@ pub(crate) fn single(
         }
         (Kind::ScatterAdd { batch, .. }, _) => {
             let rows = Rows::new(&node.shape, shape(0), *batch);
-            StepKind::ScatterAdd { rows, dtype, indices: at(0), updates: at(1), result }
+            StepKind::ScatterAdd { rows, dtype, onto: None, indices: at(0), updates: at(1), result }
+        }
+        (Kind::AddRows { batch }, _) => {
+            let rows = Rows::new(&node.shape, shape(1), *batch);
+            StepKind::ScatterAdd { rows, dtype, onto: Some(at(0)), indices: at(1), updates: at(2), result }
         }
         (Kind::WindowArgMax(dims), _) => {
             let (from, to) = (shape(0), &node.shape);
@@ -54,8 +58,8 @@ pub(crate) fn single(
             let sizes = (product(&node.shape[..*axis]), node.shape[*axis], product(&node.shape[axis + 1..]));
             StepKind::CumSum { sizes, reverse: *reverse, dtype, x: at(0), result }
         }
-        (Kind::CheckIndex(limit), _) => {
-            StepKind::CheckIndex { limit: *limit, count: shape(0).iter().product(), indices: at(0) }
+        (&Kind::CheckIndex { limit, operation }, _) => {
+            StepKind::CheckIndex { limit, operation, count: shape(0).iter().product(), indices: at(0) }
         }
         (Kind::Concat(axis), _) => {
             let whole = View::contiguous(&node.shape);

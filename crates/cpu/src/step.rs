@@ -77,6 +77,8 @@ pub(crate) enum StepKind {
     ScatterAdd {
         rows: Rows,
         dtype: DType,
+        /// What rows are added to: zeros where it is nothing, and no row but these is touched where it is the result.
+        onto: Option<Address>,
         indices: Address,
         updates: Address,
         result: Address,
@@ -97,6 +99,7 @@ pub(crate) enum StepKind {
     },
     CheckIndex {
         limit: usize,
+        operation: &'static str,
         count: usize,
         indices: Address,
     },
@@ -148,8 +151,10 @@ impl Step {
                 StepKind::Gather { rows, dtype, x, indices, result } => with_number!(*dtype, T => {
                     gather::<T>(rows, team, at(*x).cast(), at(*indices).cast(), at(*result).cast(), self.location)
                 })?,
-                StepKind::ScatterAdd { rows, dtype, indices, updates, result } => with_number!(*dtype, T => {
-                    scatter_add::<T>(rows, team, at(*indices).cast(), at(*updates).cast(), at(*result).cast(), self.location)
+                StepKind::ScatterAdd { rows, dtype, onto, indices, updates, result } => with_number!(*dtype, T => {
+                    let onto = onto.map(|onto| at(onto).cast_const().cast::<T>());
+                    let (indices, updates) = (at(*indices).cast(), at(*updates).cast());
+                    scatter_add::<T>(rows, team, onto, indices, updates, at(*result).cast(), self.location)
                 })?,
                 StepKind::WindowArgMax { dims, sizes, dtype, x, result } => with_number!(*dtype, T => {
                     window_argmax::<T>(team, dims, *sizes, at(*x).cast(), at(*result).cast())
@@ -157,8 +162,8 @@ impl Step {
                 StepKind::CumSum { sizes, reverse, dtype, x, result } => with_number!(*dtype, T => {
                     cumsum::<T>(team, *sizes, *reverse, at(*x).cast(), at(*result).cast())
                 }),
-                StepKind::CheckIndex { limit, count, indices } => {
-                    check_index(at(*indices).cast(), *count, *limit, self.location)?
+                StepKind::CheckIndex { limit, operation, count, indices } => {
+                    check_index(at(*indices).cast(), *count, *limit, operation, self.location)?
                 }
                 StepKind::Moves { zero, moves } => {
                     if let Some((start, bytes)) = zero {
@@ -197,6 +202,9 @@ impl Step {
             ),
             StepKind::Conv { .. } => "convolution".into(),
             StepKind::Gather { rows, .. } => format!("gather {rows:?}"),
+            StepKind::ScatterAdd { rows, onto, result, .. } if *onto == Some(*result) => {
+                format!("scatter-add {rows:?}, in place")
+            }
             StepKind::ScatterAdd { rows, .. } => format!("scatter-add {rows:?}"),
             StepKind::WindowArgMax { sizes, .. } => format!("window argmax {sizes:?}"),
             StepKind::CumSum { sizes, .. } => format!("running sum {sizes:?}"),

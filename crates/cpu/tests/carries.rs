@@ -4,7 +4,7 @@ mod common;
 
 use bilevel_cpu::Cpu;
 use bilevel_graph::conformance::{self, Dice, outputs, results, set_all};
-use bilevel_graph::{DType, Executor, Graph, Program, Reference};
+use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference};
 use common::{assert_close, assert_same};
 
 fn check(rows: usize, columns: usize, dtype: DType, tolerance: f64) {
@@ -68,4 +68,40 @@ fn scalars_carried_beside_tensors_are_right() {
     ];
     let expected = outputs(&Reference, &program, &inputs, 6).unwrap();
     assert_same("scalars", &outputs(&Cpu::with_threads(2), &program, &inputs, 6).unwrap(), &expected);
+}
+
+#[test]
+fn a_row_of_a_carried_table_is_changed_in_place_and_nothing_else_of_the_table_is_touched() {
+    let g = Graph::new();
+    let (table, at) = (g.input("table", [1000, 300], DType::F32), g.input("at", [], DType::I32));
+    let next = table + (table.take(at).sin() - table.take(at)).scatter_add(at, 0, 1000);
+    let run = Cpu::with_threads(2).plan(&Program::builder(&g).carry(table, next).build().unwrap()).unwrap();
+    let steps = run.describe();
+    assert!(steps.contains("scatter-add Rows { batch: 1, n: 1000, k: 1, inner: 300 }, in place"), "{steps}");
+    let others: Vec<&str> = steps.lines().filter(|line| !line.contains("n: 1000")).collect();
+    assert!(
+        others.len() == 2 && others[0].contains("index check of 1") && others[1].contains("loop over 300"),
+        "{steps}"
+    );
+    assert!(run.memory_bytes() < 1000 * 300 * 4 + 3000, "no memory for another table");
+}
+
+#[test]
+fn rows_that_a_carried_table_has_not_are_refused_in_the_name_of_the_scatter_that_asks_for_them() {
+    let g = Graph::new();
+    let (table, at) = (g.input("table", [4], DType::F64), g.input("at", [2], DType::I32));
+    let next = table + g.input("row", [2], DType::F64).scatter_add(at, 0, 4);
+    let program = Program::builder(&g).carry(table, next).build().unwrap();
+    let refused = |executor: &dyn Executor| {
+        let mut run = executor.compile(&program).unwrap();
+        let inputs = vec![
+            ("table".to_string(), Array::from_f64([4], vec![1.0, 2.0, 3.0, 4.0]).unwrap()),
+            ("at".to_string(), Array::from_i32([2], vec![1, 4]).unwrap()),
+            ("row".to_string(), Array::from_f64([2], vec![5.0, 6.0]).unwrap()),
+        ];
+        set_all(&mut *run, &inputs).unwrap();
+        let error = run.run(0..1).unwrap_err();
+        (error.kind, error.location)
+    };
+    assert_eq!(refused(&Cpu::with_threads(1)), refused(&Reference));
 }

@@ -4,8 +4,9 @@ use crate::conv::conv;
 use crate::dnn::Dnn;
 use crate::dot::dot;
 use crate::source::{
-    Context, Elements, Launch, Structure, check_index, concat, cumsum, fold, gather, is_scalar_sink, list_bytes, map,
-    pad, partials, read_from_memory, reduce, reduce_memory, rows, scatter_add, sum_type, window_argmax,
+    Context, Elements, Launch, Structure, add_rows, check_index, concat, cumsum, fold, gather, is_scalar_sink,
+    list_bytes, map, pad, partials, read_from_memory, reduce, reduce_memory, rows, scatter_add, sum_type,
+    window_argmax,
 };
 use crate::step::{Factor, Span, Step, Work};
 use crate::workspace::Workspace;
@@ -260,6 +261,15 @@ fn single(
             works.extend(scatter_add(sizes, dtype, places, lists));
             launched(works)
         }
+        Kind::AddRows { batch } => {
+            let (x, indices, updates) = (elements(0)?, elements(1)?, elements(2)?);
+            let (sizes, to) = (Rows::new(&node.shape, &indices.view.shape, *batch), context.place(id)?);
+            let lists = space.take(list_bytes(sizes));
+            let copy = Work::Copy { from: x.place, to, bytes: node.bytes() };
+            let mut works = if x.place == to || node.count() == 0 { vec![] } else { vec![copy] };
+            works.extend(launched(add_rows(sizes, dtype, (indices.place, updates.place, to), lists)));
+            works
+        }
         Kind::WindowArgMax(dims) => {
             let x = elements(0)?;
             let from = schedule.nodes[node.operands[0].at().map_or(0, |(read, _)| read)].dtype;
@@ -280,10 +290,10 @@ fn single(
         Kind::Pad { low, interior } => {
             launched(vec![pad(elements(0)?, low, interior, &node.shape, dtype, context.place(id)?)])
         }
-        Kind::CheckIndex(limit) => {
+        &Kind::CheckIndex { limit, operation } => {
             let indices = elements(0)?;
-            let number = check("check_index", *limit);
-            launched(vec![check_index(indices.place, indices.view.count(), *limit, number)])
+            let number = check(operation, limit);
+            launched(vec![check_index(indices.place, indices.view.count(), limit, number)])
         }
         _ => return Err(Error::at(lacks("how to run an operation"), line)),
     })

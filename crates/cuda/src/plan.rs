@@ -119,7 +119,7 @@ impl Plan {
 
 /// True where an index can be out of range.
 fn can_fail(schedule: &Schedule) -> bool {
-    let fails = |kind: &Kind| matches!(kind, Kind::Gather { .. } | Kind::ScatterAdd { .. } | Kind::CheckIndex(_));
+    let fails = |kind: &Kind| matches!(kind, Kind::Gather { .. } | Kind::ScatterAdd { .. } | Kind::CheckIndex { .. });
     schedule.nodes.iter().any(|node| fails(&node.kind))
 }
 
@@ -190,4 +190,23 @@ fn counted_on(place: Place, location: Option<&'static std::panic::Location<'stat
     let span = Span { place, bytes: DType::I32.size() };
     let location = location.unwrap_or_else(|| std::panic::Location::caller());
     Step { work: Work::Kernel(code.launch([1, 1], 1)), reads: vec![span], writes: vec![span], location }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bilevel_graph::Graph;
+
+    #[test]
+    fn a_row_of_a_carried_table_is_changed_by_threads_for_that_row_alone() {
+        let g = Graph::new();
+        let (table, at) = (g.input("table", [1000, 300], DType::F32), g.input("at", [], DType::I32));
+        let new = table.take(at).sin();
+        let next = table + (new - table.take(at)).scatter_add(at, 0, 1000);
+        let plan = plan(&Program::builder(&g).carry(table, next).build().unwrap(), None).unwrap();
+        assert!(plan.steps().all(|step| matches!(step.work, Work::Kernel(_))), "nothing is copied");
+        let threads = plan.kernels().map(|launch| launch.grid[0] * launch.grid[1] * launch.block).max().unwrap();
+        assert!((300..=512).contains(&threads), "{threads}");
+        assert!(plan.kept_bytes + plan.arena_bytes < 3000, "no memory for another table");
+    }
 }

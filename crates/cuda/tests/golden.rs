@@ -65,3 +65,12 @@ fn a_sum_of_squares_is_a_kernel_and_a_fold() {
 fn a_sum_of_columns_has_threads_side_by_side() {
     holds("columns", |g| output(g, g.input("x", [512, 96], DType::F32).sum([0])));
 }
+
+#[test]
+fn a_row_that_is_added_to_a_carried_table_is_a_kernel_over_that_row() {
+    holds("row", |g| {
+        let (table, at) = (g.input("table", [1000, 300], DType::F32), g.input("at", [], DType::I32));
+        let row = g.input("row", [300], DType::F32);
+        Program::builder(g).carry(table, table + row.scatter_add(at, 0, 1000)).build().unwrap()
+    });
+}

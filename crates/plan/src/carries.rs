@@ -14,13 +14,13 @@ pub struct Carry {
     /// Where its next value is. Never a constant.
     pub next: Operand,
     /// The loop that computes the next value writes each element over the old one, where all who need it read it, unless it has
-    /// memory of its own; everybody else who reads the old value runs before. Where false, the next value is copied when the
-    /// step is over.
+    /// memory of its own; everybody else who reads the old value runs before. [Rows that are added](Kind::AddRows) are added there
+    /// likewise. Where false, the next value is copied when the step is over.
     pub in_place: bool,
 }
 
 /// Decides for each carry whether the loop that computes the next value can write it over the old one: it reads the old one
-/// only element by element, and everybody else who reads it can run before, which the order is made to say.
+/// only element by element, or adds rows to it, and everybody else who reads it can run before, which the order is made to say.
 pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut Order) -> Vec<Carry> {
     let mut readers: HashMap<usize, Vec<usize>> = low.carries.iter().map(|(input, _)| (*input, vec![])).collect();
     for (id, node) in low.nodes.iter().enumerate() {
@@ -34,9 +34,12 @@ pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut 
     for (input, next) in &low.carries {
         let group = next.at().and_then(|(node, view)| {
             let group = grouping.group_of[node]?;
-            let simple = low.nodes[node].is_whole(view) && grouping.role[node] == Some(Role::Full);
-            let in_step = grouping.reads_in_step(&low.nodes, group, *input);
-            (simple && !grouping.groups[group].invariant && in_step).then_some(group)
+            let made = &low.nodes[node];
+            let in_step = match made.kind {
+                Kind::AddRows { .. } => made.reads().enumerate().all(|(i, (read, _))| (read == *input) == (i == 0)),
+                _ => grouping.role[node] == Some(Role::Full) && grouping.reads_in_step(&low.nodes, group, *input),
+            };
+            (made.is_whole(view) && !grouping.groups[group].invariant && in_step).then_some(group)
         });
         let in_place = group.is_some_and(|group| {
             let first = readers.get(input).into_iter().flatten().chain(&failing);
@@ -54,10 +57,95 @@ pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut 
 /// True for operations that stop a run where an index is out of range. Places of largest elements never are.
 pub(crate) fn can_fail(nodes: &[Node], id: usize) -> bool {
     let indices = match nodes[id].kind {
-        Kind::CheckIndex(_) | Kind::ScatterAdd { .. } => 0,
+        Kind::CheckIndex { .. } | Kind::ScatterAdd { .. } => 0,
         Kind::Gather { .. } => 1,
         _ => return false,
     };
     let source = nodes[id].operands[indices].at().map(|(node, _)| &nodes[node].kind);
     !matches!(source, Some(Kind::WindowArgMax(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::node::Kind;
+    use crate::schedule::Schedule;
+    use crate::target::{Limits, Target};
+    use bilevel_graph::{DType, Graph, Program, Tensor};
+
+    struct Machine;
+    impl Target for Machine {
+        fn limits(&self) -> Limits {
+            Limits { row: 1024, members: 96, together: 64, in_turn: 0, axes: 8, alignment: 64, slack: 0, again: None }
+        }
+    }
+
+    /// Plans a step that carries a table of 1000 rows, what a function makes of it and of the number of a row, and outputs that
+    /// it makes too: which carries are in place, and bytes of everything that lives in a step.
+    fn planned(make: impl FnOnce(Tensor, Tensor) -> (Tensor, Vec<Tensor>)) -> (Vec<bool>, usize, Schedule) {
+        let g = Graph::new();
+        let (table, at) = (g.input("table", [1000, 8], DType::F64), g.input("at", [], DType::I32));
+        let (next, outputs) = make(table, at);
+        let mut builder = Program::builder(&g).carry(table, next);
+        for (i, output) in outputs.into_iter().enumerate() {
+            builder = builder.output(i.to_string(), output);
+        }
+        let schedule = Schedule::new(&builder.build().unwrap(), &Machine).unwrap();
+        let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
+        (schedule.carries.iter().map(|carry| carry.in_place).collect(), map.arena_bytes + map.kept_bytes, schedule)
+    }
+
+    #[test]
+    fn a_row_of_a_carried_table_is_changed_where_it_lies_and_no_operation_is_as_large_as_the_table() {
+        let (in_place, bytes, schedule) = planned(|table, at| {
+            let (old, new) = (table.take(at), table.take(at).sin());
+            (table + (new - old).scatter_add(at, 0, 1000), vec![old])
+        });
+        assert_eq!(in_place, [true]);
+        assert!(bytes < 1000, "{bytes}");
+        let members = || schedule.groups().iter().flat_map(|group| &group.members);
+        let large: Vec<_> = members().filter(|&&id| schedule.nodes[id].count() >= 8000).collect();
+        assert!(matches!(large[..], [&id] if matches!(schedule.nodes[id].kind, Kind::AddRows { .. })), "{large:?}");
+        let last = schedule.groups().last().unwrap();
+        assert_eq!(last.members, [*large[0]], "who reads the old row, and the check of its number, come first");
+    }
+
+    #[test]
+    fn tables_that_are_changed_by_the_same_number_are_all_changed_where_they_lie_after_one_check_of_it() {
+        let g = Graph::new();
+        let at = g.input("at", [], DType::I32);
+        let mut builder = Program::builder(&g);
+        for name in ["a", "b", "c"] {
+            let table = g.input(name, [1000, 8], DType::F64);
+            builder = builder.carry(table, table + table.take(at).cos().scatter_add(at, 0, 1000));
+        }
+        let schedule = Schedule::new(&builder.build().unwrap(), &Machine).unwrap();
+        assert!(schedule.carries.iter().all(|carry| carry.in_place));
+        let checks = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::CheckIndex { .. }));
+        assert_eq!(checks.count(), 1);
+    }
+
+    #[test]
+    fn a_table_whose_old_value_is_needed_later_is_not_overwritten() {
+        let (in_place, bytes, _) = planned(|table, at| {
+            let next = table + table.take(at).cos().scatter_add(at, 0, 1000);
+            (next, vec![(table * next.reverse([0])).sum_all()])
+        });
+        assert_eq!(in_place, [false]);
+        assert!(bytes >= 8000 * 8);
+        // Rows of the table that are added to it are read while others are written.
+        let (in_place, ..) =
+            planned(|table, at| (table + table.scatter_add(at.broadcast([], [1000]), 0, 1000), vec![]));
+        assert_eq!(in_place, [false]);
+    }
+
+    #[test]
+    fn a_table_that_is_also_an_output_is_changed_where_it_lies_and_copied_once_at_the_end() {
+        let (in_place, bytes, schedule) = planned(|table, at| {
+            let next = table + table.take(at).cos().scatter_add(at, 0, 1000);
+            (next, vec![next])
+        });
+        assert_eq!(in_place, [true]);
+        assert!(bytes < 1000);
+        assert_eq!(schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap().finish, [0]);
+    }
 }

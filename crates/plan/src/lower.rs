@@ -6,7 +6,7 @@ use crate::node::{Elementwise, Kind, Node, Operand};
 use crate::planning::{known, lacks};
 use crate::target::Target;
 use crate::view::View;
-use bilevel_graph::{DType, Meta, Op, Precision, Program, Result};
+use bilevel_graph::{BinaryOp, DType, Meta, Op, Precision, Program, Result};
 use std::collections::HashMap;
 use std::panic::Location;
 
@@ -28,7 +28,7 @@ pub(crate) struct Lowering {
 impl Lowering {
     /// The nodes something depends on.
     pub fn live(&self) -> Vec<bool> {
-        let checked = |node: &Node| matches!(node.kind, Kind::CheckIndex(_) | Kind::Input);
+        let checked = |node: &Node| matches!(node.kind, Kind::CheckIndex { .. } | Kind::Input);
         let mut live: Vec<bool> = self.nodes.iter().map(checked).collect();
         let results = self.outputs.iter().chain(self.carries.iter().map(|(_, next)| next));
         results.filter_map(Operand::at).for_each(|(node, _)| live[node] = true);
@@ -108,6 +108,30 @@ impl Lowering {
         }
     }
 
+    /// Has a run fail where one of these indices, which are dense, is not in 0..limit.
+    fn check(&mut self, indices: Operand, limit: usize, operation: &'static str, like: Line) {
+        let same = |node: &Node| match node.kind {
+            Kind::CheckIndex { limit: known, operation: by } => {
+                (known, by) == (limit, operation)
+                    && node.reads().map(|(read, _)| read).eq(indices.at().map(|(at, _)| at))
+            }
+            _ => false,
+        };
+        if !self.nodes.iter().any(same) {
+            self.push(Kind::CheckIndex { limit, operation }, vec![indices], &[0], DType::I32, like);
+        }
+    }
+
+    /// A carried input with the rows of a scatter added, of which nothing is left but its operands.
+    fn add_rows(&mut self, input: Operand, scatter: &Operand, like: Line) -> Option<Operand> {
+        let scatter = self.nodes[scatter.at()?.0].clone();
+        let Kind::ScatterAdd { batch } = scatter.kind else { return None };
+        self.check(scatter.operands[0].clone(), scatter.shape[batch], "scatter_add", scatter.location);
+        let operands = [vec![input], scatter.operands].concat();
+        let node = self.push(Kind::AddRows { batch }, operands, &scatter.shape, scatter.dtype, like);
+        Some(self.dense(node))
+    }
+
     /// The operand itself where it has memory, else a copy of the constant.
     pub fn in_memory(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
         match operand {
@@ -133,10 +157,17 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
     program.carries.iter().map(|carry| carry.input).chain(program.step).for_each(|input| changes[input] = true);
     let numbers = program.inputs.iter().enumerate().filter_map(|(number, port)| Some((port.node?, number)));
     let input_of: HashMap<usize, usize> = numbers.collect();
-    let written_transposed = transposed_results(program);
+    let uses = uses(program);
+    let written_transposed = transposed_results(program, &uses);
+    let rows_added = rows_added(program, &uses);
     let mut values: Vec<Operand> = Vec::with_capacity(program.nodes.len());
     for (id, node) in program.nodes.iter().enumerate() {
         let (shape, dtype, line) = (&node.meta.shape, node.meta.dtype, node.location);
+        if let Some([input, scatter]) = rows_added[id] {
+            let sum = low.add_rows(values[input].clone(), &values[scatter], line);
+            values.push(known(sum, "the rows of a scatter", line)?);
+            continue;
+        }
         let operands: Vec<Operand> = node.inputs.iter().map(|&i| low.fresh(&values[i], target)).collect();
         let metas: Vec<_> = node.inputs.iter().map(|&i| &program.nodes[i].meta).collect();
         // What reads its operands in the order of their memory.
@@ -186,7 +217,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
             Op::StopGradient => operands[0].clone(),
             Op::CheckIndex(limit) => {
                 let dense = low.dense_operand(operands[0].clone(), shape, dtype, line);
-                low.push(Kind::CheckIndex(*limit), vec![dense], &[0], dtype, line);
+                low.check(dense, *limit, "check_index", line);
                 operands[0].clone()
             }
             Op::Reshape => match &operands[0] {
@@ -291,14 +322,34 @@ fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) -> Result<(
     Ok(())
 }
 
-/// For products whose only use is a transpose: the order of axes in which to write them.
-fn transposed_results(program: &Program) -> Vec<Option<Vec<usize>>> {
+/// How often each node is read, as an operand, an output or the next value of an input.
+fn uses(program: &Program) -> Vec<usize> {
     let mut uses = vec![0; program.nodes.len()];
     for node in &program.nodes {
         node.inputs.iter().for_each(|&i| uses[i] += 1);
     }
     let named = program.outputs.iter().filter_map(|p| p.node).chain(program.carries.iter().map(|c| c.next));
     named.for_each(|n| uses[n] += 1);
+    uses
+}
+
+/// For sums of a carried input and a scatter that nobody else reads, and which the input becomes: the nodes of both.
+fn rows_added(program: &Program, uses: &[usize]) -> Vec<Option<[usize; 2]>> {
+    let mut found = vec![None; program.nodes.len()];
+    for carry in &program.carries {
+        let (sum, input) = (&program.nodes[carry.next], program.inputs[carry.input].node);
+        let (Op::Binary(BinaryOp::Add), &[a, b], Some(input)) = (&sum.op, &sum.inputs[..], input) else { continue };
+        let scatter = if a == input { b } else { a };
+        let is_scatter = matches!(program.nodes[scatter].op, Op::ScatterAdd { .. });
+        if is_scatter && uses[scatter] == 1 && [a, b].contains(&input) {
+            found[carry.next] = Some([input, scatter]);
+        }
+    }
+    found
+}
+
+/// For products whose only use is a transpose: the order of axes in which to write them.
+fn transposed_results(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usize>>> {
     let mut perms = vec![None; program.nodes.len()];
     for node in &program.nodes {
         if let Op::Transpose(perm) = &node.op

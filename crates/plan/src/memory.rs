@@ -57,7 +57,6 @@ impl MemoryMap {
     pub(crate) fn new(schedule: &Schedule, limits: Limits, workspaces: &[usize]) -> Result<Self> {
         let Limits { alignment: align, slack, .. } = limits;
         let lives = lives(schedule);
-        let outputs = computed_in_their_buffers(schedule);
         let mut input_of = vec![None; schedule.nodes.len()];
         schedule.inputs.iter().enumerate().for_each(|(input, &node)| input_of[node] = Some(input));
         let mut kept_bytes = 0usize;
@@ -68,6 +67,7 @@ impl MemoryMap {
         };
         let counter = schedule.step.map(|_| keep(DType::I32.size()));
         let updated = read_where_carried(schedule);
+        let outputs = computed_in_their_buffers(schedule, &updated);
         let shared = results_in_place(schedule, &updated);
         let mut nodes = vec![None; schedule.nodes.len()];
         let (mut arena, mut in_arena) = (vec![], vec![]);
@@ -171,13 +171,14 @@ fn lives(schedule: &Schedule) -> Vec<Option<Life>> {
     lives
 }
 
-/// For each node, the output whose buffer it can be computed in.
-fn computed_in_their_buffers(schedule: &Schedule) -> Vec<Option<usize>> {
+/// For each node, the output whose buffer it can be computed in. Rows that are added to a carried input are added where it lies.
+fn computed_in_their_buffers(schedule: &Schedule, updated: &[Option<usize>]) -> Vec<Option<usize>> {
     let mut direct = vec![None; schedule.nodes.len()];
     for (number, (node, view)) in schedule.outputs.iter().enumerate().filter_map(|(i, o)| Some((i, o.at()?))) {
         // What the prologue computes is not computed again when another buffer is bound.
         let computed = &schedule.nodes[node];
-        if direct[node].is_none() && computed.is_whole(view) && !computed.invariant {
+        let elsewhere = updated[node].is_some() && matches!(computed.kind, Kind::AddRows { .. });
+        if direct[node].is_none() && computed.is_whole(view) && !computed.invariant && !elsewhere {
             direct[node] = Some(number);
         }
     }

@@ -34,6 +34,13 @@ pub enum Kind {
         /// Leading axes that both operands share.
         batch: usize,
     },
+    /// Operands x, indices and updates, all dense: x with rows added at the rows with these numbers. It is what a carried x becomes,
+    /// and is written over it where nobody reads the old value later: only the rows with these numbers are touched then. Indices are
+    /// in range, for a [`CheckIndex`](Kind::CheckIndex) of the same indices is part of the program.
+    AddRows {
+        /// Leading axes that all operands share.
+        batch: usize,
+    },
     /// Within the plane of the last two axes, the place of the largest element in every window. The operand is dense.
     WindowArgMax(WindowDims),
     /// Running sums of a dense operand.
@@ -53,7 +60,12 @@ pub enum Kind {
         interior: Vec<usize>,
     },
     /// Fails at run time where an element of the operand, which is dense, is not in 0..limit. Has no elements itself.
-    CheckIndex(usize),
+    CheckIndex {
+        /// All elements are below this.
+        limit: usize,
+        /// The operation that needs it, for the error.
+        operation: &'static str,
+    },
 }
 
 /// Functions applied element by element.

@@ -18,7 +18,7 @@ mod text;
 
 pub(crate) use code::{Arg, Cell, Code, Launch};
 pub(crate) use fold::fold;
-pub(crate) use indexed::{check_index, cumsum, gather, list_bytes, scatter_add, window_argmax};
+pub(crate) use indexed::{add_rows, check_index, cumsum, gather, list_bytes, scatter_add, window_argmax};
 pub(crate) use map::{is_scalar_sink, map, partials, sum_type};
 pub(crate) use member::Context;
 pub(crate) use moves::{Elements, concat, gathered, gathered_if_fine, pad, scattered};

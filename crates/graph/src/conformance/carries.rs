@@ -11,6 +11,11 @@ struct Loop {
 
 type Build = fn(Tensor, Tensor, Tensor) -> Loop;
 
+/// A number of a row for each row, of which several may be the same.
+fn places(x: Tensor) -> Tensor {
+    (x.index(1, 0) * 3.0).convert(DType::I32).maximum(0.0).minimum((x.dim(0) - 1) as f64)
+}
+
 fn loops() -> Vec<(&'static str, Build)> {
     vec![
         ("two values change places", |a, b, _| Loop { outputs: vec![a - b], carries: vec![(a, b), (b, a)] }),
@@ -81,6 +86,35 @@ fn loops() -> Vec<(&'static str, Build)> {
         ("running sums of the old value", |a, b, _| Loop {
             outputs: vec![a.cumsum(0) * 1e-2],
             carries: vec![(a, a.cumsum(1) * 1e-2), (b, a + b.cumsum(0) * 1e-2)],
+        }),
+        ("a row of a table gives way to another", |a, b, c| {
+            let at = places(b).index(0, 0);
+            let (old, mean) = (a.take(at), a.mean([0]));
+            let new = c.index(0, 0) + mean.sin();
+            let next = a + (new - old).scatter_add(at, 0, a.dim(0));
+            Loop { outputs: vec![new - old + mean], carries: vec![(a, next), (b, b.reverse([0]) * 0.9)] }
+        }),
+        ("rows are added to two tables by the same numbers", |a, b, c| {
+            let (at, rows) = (places(b), a.dim(0));
+            let (first, second) = (b.cos().scatter_add(at, 0, rows), (a + c).sin().scatter_add(at, 0, rows));
+            Loop { outputs: vec![], carries: vec![(a, a + first), (c, second + c), (b, b * 0.9)] }
+        }),
+        ("a table with rows added is read with what it was", |a, b, c| {
+            let next = a + c.scatter_add(places(b), 0, a.dim(0));
+            Loop { outputs: vec![(a * next.reverse([0])).sum([1])], carries: vec![(a, next), (b, b * 0.9)] }
+        }),
+        ("a table with rows added is an output and what another becomes", |a, b, c| {
+            let next = c.scatter_add(places(b), 0, a.dim(0)) + a;
+            let outputs = vec![next, next.reverse([1]), next.sum([0]), a];
+            Loop { outputs, carries: vec![(b, next), (a, next)] }
+        }),
+        ("rows of a table are added to the table", |a, b, _| Loop {
+            outputs: vec![],
+            carries: vec![(a, a + a.scatter_add(places(b), 0, a.dim(0))), (b, b * 0.9)],
+        }),
+        ("numbers are added within rows", |a, b, c| {
+            let at = (b * 3.0).convert(DType::I32).maximum(0.0).minimum((b.dim(1) - 1) as f64);
+            Loop { outputs: vec![a], carries: vec![(a, a + c.scatter_add(at, 1, a.dim(1))), (b, b * 0.9)] }
         }),
         ("a choice by the old value", |a, b, _| {
             let mask = a.less(b);
