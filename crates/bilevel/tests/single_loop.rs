@@ -144,12 +144,17 @@ const AT: f64 = 0.7;
 
 /// L_T = mean of ½x·θ² − y·λ·θ + ½e^λ·θ², f = mean of ½(x·θ − y)² + y·λ·θ.
 fn finite_sum(inner: fn(&Scope) -> Tensor, outer: fn(&Scope) -> Tensor) -> Problem {
+    finite_sum_of(DType::F64, inner, outer)
+}
+
+fn finite_sum_of(dtype: DType, inner: fn(&Scope) -> Tensor, outer: fn(&Scope) -> Tensor) -> Problem {
     let rows = |values: &[f64]| Array::from_f64([values.len() / 2, 2], values.to_vec()).unwrap();
     let columns = |s: &Scope, name: &str, rows: Tensor| {
         let taken = s.data(name).take(rows);
         [0, 1].map(|column| taken.index(1, column))
     };
     Problem::new(Leaf(Variable::constant([], AT)), Leaf(Variable::constant([], 0.2)))
+        .dtype(dtype)
         .data("inner", rows(&INNER))
         .data("outer", rows(&OUTER))
         .inner(move |s, l, t| {
@@ -166,7 +171,11 @@ fn finite_sum(inner: fn(&Scope) -> Tensor, outer: fn(&Scope) -> Tensor) -> Probl
 }
 
 fn in_epochs() -> Problem {
-    finite_sum(|s| s.epochs(12, 3), |s| s.epochs(10, 4))
+    in_epochs_of(DType::F64)
+}
+
+fn in_epochs_of(dtype: DType) -> Problem {
+    finite_sum_of(dtype, |s| s.epochs(12, 3), |s| s.epochs(10, 4))
 }
 
 /// The hypergradient with all rows at once, by hand.
@@ -203,6 +212,52 @@ fn with_variance_reduction_minibatches_end_at_the_hypergradient_of_all_rows_and_
     }
     let late = worst(&Soba { step: 0.1, steps: 1 }, 500);
     assert!(late > 1e-3, "{late}");
+}
+
+/// The five tables that SABA keeps after v, and their means.
+fn tables_and_means(state: &State) -> Vec<(Vec<f64>, f64)> {
+    let tables = state.memory[1..6].iter().zip(&state.memory[6..11]);
+    tables.map(|(table, mean)| (table.to_array().unwrap().to_f64(), mean.item().unwrap())).collect()
+}
+
+#[test]
+fn the_means_that_saba_carries_along_stay_those_of_its_tables_over_thousands_of_steps() {
+    for (dtype, epsilon) in [(DType::F64, f64::EPSILON), (DType::F32, f32::EPSILON as f64)] {
+        let problem = in_epochs_of(dtype);
+        let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+        let mut estimator = Saba { step: 0.1, steps: 10 }.compile(&session).unwrap();
+        let mut state = session.state(key()).unwrap();
+        let mut largest = 0f64;
+        for call in 0..2000 {
+            // λ moves to and fro, so that the rows change in every step.
+            let lambda = AT + (call as f64).sin();
+            state.lambda.write(&[Array::scalar(lambda, dtype)]).unwrap();
+            estimator.estimate(&mut state, Key::from_seed(call)).unwrap();
+            for (table, mean) in tables_and_means(&state) {
+                largest = table.iter().fold(largest, |largest, row| largest.max(row.abs()));
+                let recomputed = table.iter().sum::<f64>() / table.len() as f64;
+                // Nine steps from one look at the whole table to the next, with a rounding of a row, of a mean and of its step each.
+                assert!((mean - recomputed).abs() < 9.0 * 3.0 * epsilon * largest, "{dtype}, call {call}: {mean}");
+            }
+        }
+        assert!(largest > 0.1 && largest < 10.0, "{largest}");
+    }
+}
+
+#[test]
+fn a_step_of_saba_changes_one_row_of_each_of_its_tables() {
+    let session = Session::new(&in_epochs(), &Cpu::with_threads(1)).unwrap();
+    let mut estimator = Saba { step: 0.1, steps: 1 }.compile(&session).unwrap();
+    let mut state = session.state(key()).unwrap();
+    estimator.estimate(&mut state, Key::from_seed(0)).unwrap();
+    for call in 1..20 {
+        let before = tables_and_means(&state);
+        estimator.estimate(&mut state, Key::from_seed(call)).unwrap();
+        for ((before, _), (after, _)) in before.iter().zip(tables_and_means(&state)) {
+            let changed = before.iter().zip(&after).filter(|(before, after)| before != after).count();
+            assert!(changed <= 1, "{before:?} became {after:?}");
+        }
+    }
 }
 
 #[test]

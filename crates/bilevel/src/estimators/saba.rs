@@ -2,18 +2,20 @@
 //! reduction algorithms", NeurIPS 2022): SOBA with a table of what every minibatch last said.
 //!
 //!   q̂ = q_i(λ, θ, v) − table_i + mean of table,   table_i ← q_i(λ, θ, v)        for each q of the five below, as in SAGA
+//!   mean ← mean + (q_i − table_i)/n                                            with n rows, of which a step touches one
 //!   inner minibatch i: ∇θL_T, H·v and vᵀ·C;   outer minibatch j: f_θ and f_λ
 //!   h = f_λ − vᵀ·C,   θ ← θ − γ·∇θL_T,   v ← v − γ·(H·v − f_θ)                 all from the q̂, T times
 //!
 //! The first hypergradient fills the table, with a look at every minibatch. As λ, θ and v settle so does the table, and the variance of
 //! the estimates goes to 0 with a step that stays what it is, which that of SOBA does not. θ, v and the table are kept: as many of θ
-//! and λ as there are minibatches. It applies where both losses draw their rows from [epochs](crate::Scope::epochs), or draw nothing.
+//! and λ as there are minibatches. A mean that is carried along collects rounding, which would be a bias: it is taken from the whole
+//! table again after as many steps as there are minibatches, so that the work of a step is still that of a few rows. It applies where both losses draw their rows from [epochs](crate::Scope::epochs), or draw nothing.
 
 use super::inner_loop::{InnerLoop, Start};
 use super::minibatches::Minibatches;
 use super::penalty::carry;
 use super::single_loop::{Products, less, step_of_v};
-use super::warm::{Like, Warm};
+use super::warm::{Like, Warm, number, set_number};
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
 use crate::key::Key;
 use crate::leaves::Leaves;
@@ -68,12 +70,17 @@ struct Prepared {
     minibatches: Minibatches,
     start: Start,
     fill: Routine,
+    average: Routine,
     step: Routine,
-    warm: Warm<6>,
+    warm: Warm<12>,
 }
 
 /// The groups of the memory after v, and of what the programs carry: by the minibatches of the inner and of the outer loss.
 const TABLES: [&str; 5] = ["slope", "hessian", "mixed", "f_theta", "f_lambda"];
+/// How many of them are the inner loss's.
+const INNER: usize = 3;
+/// The groups after those, each the mean of a table; the last is the number of steps since they were taken.
+const MEANS: [&str; 5] = ["mean_slope", "mean_hessian", "mean_mixed", "mean_f_theta", "mean_f_lambda"];
 
 impl Method for Saba {
     fn name(&self) -> &'static str {
@@ -84,20 +91,28 @@ impl Method for Saba {
         let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?;
         let minibatches = Minibatches::of(self.name(), session.problem())?;
         let Minibatches { inner: n, outer: m } = minibatches;
-        let tables = [
+        let layout = [
+            Like::Theta,
             Like::RowsOfTheta(n),
             Like::RowsOfTheta(n),
             Like::RowsOfLambda(n),
             Like::RowsOfTheta(m),
             Like::RowsOfLambda(m),
+            Like::Theta,
+            Like::Theta,
+            Like::Lambda,
+            Like::Theta,
+            Like::Lambda,
+            Like::Number,
         ];
         Ok(Box::new(Prepared {
             inner,
             minibatches,
             start: Start::new(session)?,
             fill: step_program(&inner, minibatches, session, false)?,
+            average: average_program(minibatches, session)?,
             step: step_program(&inner, minibatches, session, true)?,
-            warm: Warm::new(session, std::array::from_fn(|i| if i == 0 { Like::Theta } else { tables[i - 1] })),
+            warm: Warm::new(session, layout),
         }))
     }
 
@@ -122,8 +137,13 @@ impl Method for Saba {
     }
 }
 
+/// The input that holds the table of a leaf.
+fn table_of(graph: &Graph, name: &str, leaf: usize, like: Tensor, rows: usize) -> Tensor {
+    graph.input(format!("{name}.{leaf}"), [vec![rows], like.shape()].concat(), like.dtype())
+}
+
 /// Enters what the minibatches with the numbers `batch.0` and `batch.1` say into the tables; where θ and v move, it is with what
-/// the tables make of it, and h is an output.
+/// the tables and their means make of it, and h is an output.
 fn step_program(inner: &InnerLoop, count: Minibatches, session: &Session, moves: bool) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
@@ -131,18 +151,20 @@ fn step_program(inner: &InnerLoop, count: Minibatches, session: &Session, moves:
     let [i, j] = ["batch.0", "batch.1"].map(|name| graph.input(name, [], DType::I32));
     let found = Products::new(&trace, &v, (i, j))?;
     let said = [&found.slope, &found.hessian, &found.mixed, &found.f_theta, &found.f_lambda];
-    let places = [(i, count.inner), (i, count.inner), (i, count.inner), (j, count.outer), (j, count.outer)];
     let mut builder = Program::builder(&graph).keep_input(i).keep_input(j);
     let mut reduced: Vec<Vec<Tensor>> = vec![];
-    for ((name, said), (number, rows)) in TABLES.iter().zip(said).zip(places) {
+    for (group, said) in said.into_iter().enumerate() {
+        let (number, rows) = if group < INNER { (i, count.inner) } else { (j, count.outer) };
+        let means = trace.inputs_like(MEANS[group], said);
         let mut all = vec![];
-        for (leaf, said) in said.iter().enumerate() {
-            let shape = [vec![rows], said.shape()].concat();
-            let table = graph.input(format!("{name}.{leaf}"), &shape, said.dtype());
-            let row = graph.iota(&shape, 0, DType::I32).equal(number).convert(said.dtype());
-            let next = row.select(said.broadcast_to(&shape), table);
-            builder = builder.carry(table, next);
-            all.push(*said - table.take(number) + table.mean([0]));
+        for (leaf, (&said, mean)) in said.iter().zip(means).enumerate() {
+            let table = table_of(&graph, TABLES[group], leaf, said, rows);
+            let change = said - table.take(number);
+            builder = builder.carry(table, table + change.scatter_add(number, 0, rows));
+            if moves {
+                builder = builder.carry(mean, mean + change * (1.0 / rows as f64));
+            }
+            all.push(change + mean);
         }
         reduced.push(all);
     }
@@ -162,33 +184,60 @@ fn step_program(inner: &InnerLoop, count: Minibatches, session: &Session, moves:
     Routine::new(&builder.build()?, session)
 }
 
-fn bind(routine: &mut Routine, state: &State, memory: &[Leaves; 6]) -> Result<()> {
-    routine.bind_point(&state.lambda, &state.theta, Minibatches::key())?;
-    routine.bind("v", &memory[0])?;
-    TABLES.iter().zip(&memory[1..]).try_for_each(|(name, table)| routine.bind(name, table))
+/// Takes the means of the tables.
+fn average_program(count: Minibatches, session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let (theta, lambda) = (&trace.theta, &trace.lambda);
+    let mut builder = Program::builder(&graph);
+    for (group, like) in [theta, theta, lambda, theta, lambda].into_iter().enumerate() {
+        let rows = if group < INNER { count.inner } else { count.outer };
+        for (leaf, mean) in trace.inputs_like(MEANS[group], like).into_iter().enumerate() {
+            builder = builder.carry(mean, table_of(&graph, TABLES[group], leaf, mean, rows).mean([0]));
+        }
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+fn bind(routine: &mut Routine, groups: &[(&str, &Leaves)]) -> Result<()> {
+    groups.iter().try_for_each(|(name, group)| routine.bind(name, group))
 }
 
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         let kept = self.warm.of(state)?;
+        let [v, memory @ .., since] = &kept.groups;
+        let groups: Vec<(&str, &Leaves)> = TABLES.into_iter().chain(MEANS).zip(memory).collect();
         self.start.place(&state.lambda, &state.theta, key)?;
         let Minibatches { inner: n, outer: m } = self.minibatches;
         let mut looks = 0;
         if kept.fresh {
-            bind(&mut self.fill, state, &kept.groups)?;
+            self.fill.bind_point(&state.lambda, &state.theta, Minibatches::key())?;
+            self.fill.bind("v", v)?;
+            bind(&mut self.fill, &groups[..TABLES.len()])?;
             looks = n.max(m);
             for number in 0..looks {
                 self.fill.set_numbers("batch", [(number % n) as f64, (number % m) as f64])?;
                 self.fill.run(0..1)?;
             }
         }
+        bind(&mut self.average, &groups)?;
         self.inner.place(&mut self.step)?;
-        bind(&mut self.step, state, &kept.groups)?;
+        self.step.bind_point(&state.lambda, &state.theta, Minibatches::key())?;
+        self.step.bind("v", v)?;
+        bind(&mut self.step, &groups)?;
         let value = self.step.fresh_outputs("h")?;
+        let mut steps_since = if kept.fresh { (n + m) as f64 } else { number(since)? };
         for step in 0..self.inner.steps as u32 {
+            if steps_since >= (n + m) as f64 {
+                self.average.run(0..1)?;
+                steps_since = 0.0;
+            }
             self.step.set_numbers("batch", self.minibatches.draw(key, step).map(|number| number as f64))?;
             self.step.run(step..step + 1)?;
+            steps_since += 1.0;
         }
+        set_number(since, steps_since)?;
         let looks = (looks + self.inner.steps) as u64;
         let oracles = Oracles {
             inner_gradients: looks,
