@@ -12,6 +12,7 @@ use crate::truth::Claims;
 use crate::{Cause, Error, Result};
 use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A method with its settings, before it meets a problem. Its settings are checked when it is prepared; their `Debug`
@@ -122,12 +123,34 @@ pub trait Estimator: Send {
         state.theta.copy_from(theta)
     }
 
+    /// The tables in the method's memory, with the rows that the last hypergradient changed. The loop around the method goes over no
+    /// table as a whole in every iteration: it copies these rows alone, and looks at the rest of the memory for what grows or is not
+    /// finite, so whatever enters a table must show there too. By default there are none, and all of the memory may have changed.
+    fn tables(&self) -> &[MemoryTable] {
+        &[]
+    }
+
     /// Multiplies the inner step of the settings by this from now on, and the noise by its root: what a schedule of the
     /// inner step calls.
     fn scale_step(&mut self, _factor: f64) -> Result<()> {
         let reason = "this method has no inner step that a schedule could change; leave out the inner schedule";
         Err(Error::Problem { reason: reason.into() })
     }
+}
+
+/// Leaves of a method's memory that are tables with a row for each index of their first axis.
+///
+/// ```
+/// // The memory is a vector and a table, of which the last hypergradient changed two rows.
+/// let table = bilevel::MemoryTable { leaves: 1..2, changed: vec![3, 17] };
+/// assert!(table.leaves.contains(&1));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryTable {
+    /// Which of the leaves.
+    pub leaves: Range<usize>,
+    /// The rows that were changed, in any order; one may be named twice.
+    pub changed: Vec<usize>,
 }
 
 /// How often each kind of derivative was computed: the cost of a method, independent of hardware.

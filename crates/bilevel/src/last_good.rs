@@ -2,13 +2,14 @@
 //! that is resumed meets the suspicious iterations again and judges them alike.
 
 use crate::Result;
+use crate::estimator::MemoryTable;
 use crate::progress::Progress;
 use crate::session::Session;
 
 /// The last good progress of a run, as far as it is held.
 pub(crate) enum LastGood {
-    /// A copy with memory of its own.
-    Held(Box<Progress>),
+    /// A copy with memory of its own, and what iterations since have changed in the tables of the method's memory.
+    Held { good: Box<Progress>, changed: Vec<MemoryTable> },
     /// No copy. It is the run's own progress after a good iteration, and nowhere after any other.
     Own { good: bool },
 }
@@ -17,7 +18,7 @@ impl LastGood {
     /// Of a run that has this progress; a copy where the run is to hold one.
     pub fn new(progress: &Progress, hold: bool, session: &Session) -> Result<Self> {
         if hold {
-            return Ok(LastGood::Held(Box::new(progress.duplicate(session)?)));
+            return Ok(LastGood::Held { good: Box::new(progress.duplicate(session)?), changed: vec![] });
         }
         Ok(LastGood::Own { good: progress.numbers.watch.suspect == 0 })
     }
@@ -25,7 +26,7 @@ impl LastGood {
     /// The copy.
     pub fn held(&self) -> Option<&Progress> {
         match self {
-            LastGood::Held(good) => Some(good),
+            LastGood::Held { good, .. } => Some(good),
             LastGood::Own { .. } => None,
         }
     }
@@ -33,17 +34,27 @@ impl LastGood {
     /// The last good progress of a run whose progress this is, if there is one.
     pub fn of<'a>(&'a self, progress: &'a Progress) -> Option<&'a Progress> {
         match self {
-            LastGood::Held(good) => Some(good),
+            LastGood::Held { good, .. } => Some(good),
             LastGood::Own { good } => good.then_some(progress),
         }
     }
 
-    /// Takes in the progress after an iteration.
-    pub fn note(&mut self, progress: &Progress, session: &Session) -> Result<()> {
+    /// Takes in the progress after an iteration, which has changed these rows of the tables in the method's memory.
+    pub fn note(&mut self, progress: &Progress, tables: &[MemoryTable], session: &Session) -> Result<()> {
         let suspect = progress.numbers.watch.suspect > 0;
         match self {
-            LastGood::Held(good) if !suspect => good.copy_from(progress, session)?,
-            LastGood::Held(_) => {}
+            LastGood::Held { good, changed } => {
+                for table in tables {
+                    match changed.iter_mut().find(|known| known.leaves == table.leaves) {
+                        Some(known) => known.changed.extend(&table.changed),
+                        None => changed.push(table.clone()),
+                    }
+                }
+                if !suspect {
+                    good.copy_changes_from(progress, changed, session)?;
+                    changed.clear();
+                }
+            }
             LastGood::Own { good } => *good = !suspect,
         }
         Ok(())
@@ -58,7 +69,7 @@ impl LastGood {
         session: &Session,
     ) -> Result<Option<String>> {
         match self {
-            LastGood::Held(good) => progress.copy_from(before.unwrap_or(good), session).map(|()| None),
+            LastGood::Held { good, .. } => progress.copy_from(before.unwrap_or(good), session).map(|()| None),
             LastGood::Own { good } => {
                 *good = false;
                 let note = "the run held no state to fall back on: λ and θ are as an unfinished iteration left them";

@@ -1,7 +1,9 @@
 //! Tensors by leaf, where they are computed.
 
+use crate::estimator::MemoryTable;
 use crate::{Error, Result};
 use bilevel_graph::{Array, Buffer, Executor, Meta};
+use std::collections::BTreeSet;
 use std::ops::Deref;
 
 /// The leaves of λ, of θ, or of whatever has their shapes: buffers of one executor, in the order of the tree.
@@ -44,6 +46,27 @@ impl Leaves {
     pub fn copy_from(&self, other: &Leaves) -> Result<()> {
         self.fits(other.len())?;
         Ok(self.0.iter().zip(&other.0).try_for_each(|(to, from)| to.copy_from(from))?)
+    }
+
+    /// As [`copy_from`](Self::copy_from), but of tables only the rows that were changed.
+    pub(crate) fn copy_changes_from(&self, other: &Leaves, tables: &[MemoryTable]) -> Result<()> {
+        self.fits(other.len())?;
+        for (leaf, (to, from)) in self.0.iter().zip(&other.0).enumerate() {
+            let Some(table) = tables.iter().find(|table| table.leaves.contains(&leaf)) else {
+                to.copy_from(from)?;
+                continue;
+            };
+            let row = to.byte_count() / to.shape().first().copied().unwrap_or(1).max(1);
+            let rows: BTreeSet<usize> = table.changed.iter().copied().collect();
+            rows.into_iter().try_for_each(|number| to.copy_part_from(from, number * row..(number + 1) * row))?;
+        }
+        Ok(())
+    }
+
+    /// Those that are in no table.
+    pub(crate) fn outside(&self, tables: &[MemoryTable]) -> Leaves {
+        let inside = |leaf: usize| tables.iter().any(|table| table.leaves.contains(&leaf));
+        self.0.iter().enumerate().filter(|(leaf, _)| !inside(*leaf)).map(|(_, buffer)| buffer.clone()).collect()
     }
 
     /// Overwrites the numbers.

@@ -80,7 +80,7 @@ pub use diagnostics::{Diagnostics, Warning};
 pub use divergence::{Cause, Diagnosis};
 pub use driver::Driver;
 pub use error::{Error, Result};
-pub use estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
+pub use estimator::{Estimator, Hypergradient, MemoryTable, Method, Oracles, Suited};
 pub use estimators::chains::Chains;
 pub use estimators::fg2u::Directions;
 pub use estimators::hoag::Fall;

@@ -103,7 +103,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
             last.elapsed = numbers.elapsed;
             asked = ask(&mut observers, |observer| observer.on_iteration(last, &progress.state));
         }
-        good.note(&progress, &session)?;
+        good.note(&progress, outer.estimator.tables(), &session)?;
         // A suspect iteration that a checkpoint is due in is no reason to have none: the last good one is saved.
         if driver.checkpoints.as_ref().is_some_and(|c| c.is_due(progress.numbers.iteration))
             && let Err(error) = save.save(good.of(&progress))
@@ -302,17 +302,19 @@ impl<'a> OuterLoop<'a> {
         let hypergradient = match found {
             Ok(hypergradient) => hypergradient,
             Err(Error::Diverged { seen, cause }) => {
-                let memory = LazyNorm::new(self.session.executor()).of(&state.memory)?;
+                let memory = state.memory.outside(self.estimator.tables());
+                let memory = LazyNorm::new(self.session.executor()).of(&memory)?;
                 return Ok(Some(numbers.watch.method_gave_up(number, seen, cause, leap, memory)));
             }
             Err(error) => return Err(error),
         };
-        if self.step.as_ref().is_none_or(|step| !step.fits(state)) {
-            self.step = Some(OuterStep::new(self.session, &**optimizer, *clip, state)?);
+        let memory = state.memory.outside(self.estimator.tables());
+        if self.step.as_ref().is_none_or(|step| !step.fits(&memory)) {
+            self.step = Some(OuterStep::new(self.session, &**optimizer, *clip, &memory)?);
         }
         let Some(step) = &mut self.step else { return Ok(None) };
         let rate = schedule.at(number);
-        let measured = step.take(state, &hypergradient.value, slots, (rate, number))?;
+        let measured = step.take(state, &memory, &hypergradient.value, slots, (rate, number))?;
         let Measured { theta, memory, .. } = measured;
         if let Some((seen, cause)) = hypergradient.fault(method.name(), theta, memory, measured.hypergradient) {
             return Ok(Some(numbers.watch.method_gave_up(number, seen, cause, leap, memory)));

@@ -97,15 +97,15 @@ fn slot_name(number: usize) -> String {
 }
 
 impl OuterStep {
-    /// Compiles the step for states whose memory is like this one's.
-    pub fn new(session: &Session, optimizer: &dyn Optimizer, clip: Option<f64>, state: &State) -> Result<Self> {
+    /// Compiles the step for a memory to look at that is like this one.
+    pub fn new(session: &Session, optimizer: &dyn Optimizer, clip: Option<f64>, kept: &Leaves) -> Result<Self> {
         let problem = session.problem();
         let dtype = problem.dtype;
         let graph = Graph::new();
         let trace = Trace::new(&graph, problem)?;
         let (lambda, h) = (&trace.lambda, trace.inputs_like("h", &trace.lambda));
         let memory = |(i, leaf): (usize, &Buffer)| graph.input(format!("memory.{i}"), leaf.shape(), leaf.dtype());
-        let memory: Vec<Tensor> = state.memory.iter().enumerate().map(memory).collect();
+        let memory: Vec<Tensor> = kept.iter().enumerate().map(memory).collect();
         let [rate, iteration] = ["rate.0", "iteration.0"].map(|name| graph.input(name, [], dtype));
         let mut builder = Program::builder(&graph).keep_input(rate).keep_input(iteration);
         builder = memory.iter().fold(builder, |builder, leaf| builder.keep_input(*leaf));
@@ -151,19 +151,20 @@ impl OuterStep {
         builder = norms::outputs(builder, "projected", &projected);
         let program = builder.build()?;
         let (routine, sums) = (Routine::new(&program, session)?, Sums::of(&program));
-        let memory = state.memory.iter().map(|leaf| leaf.meta().clone()).collect();
+        let memory = kept.iter().map(|leaf| leaf.meta().clone()).collect();
         Ok(OuterStep { routine, memory, slots: (0..optimizer.slots().len()).map(slot_name).collect(), sums })
     }
 
     /// True where it was compiled for a memory of these shapes.
-    pub fn fits(&self, state: &State) -> bool {
-        state.memory.iter().map(Buffer::meta).eq(&self.memory)
+    pub fn fits(&self, memory: &Leaves) -> bool {
+        memory.iter().map(Buffer::meta).eq(&self.memory)
     }
 
     /// Moves λ and what the optimizer remembers, in place.
     pub fn take(
         &mut self,
         state: &State,
+        memory: &Leaves,
         h: &Leaves,
         slots: &Slots,
         (rate, iteration): (f64, u32),
@@ -177,8 +178,8 @@ impl OuterStep {
         routine.bind_lambda(&state.lambda)?;
         routine.bind_theta(&state.theta)?;
         routine.bind("h", h)?;
-        if !state.memory.is_empty() {
-            routine.bind("memory", &state.memory)?;
+        if !memory.is_empty() {
+            routine.bind("memory", memory)?;
         }
         for (name, slot) in self.slots.iter().zip(slots) {
             routine.bind(name, slot)?;
@@ -203,7 +204,7 @@ impl OuterStep {
             hypergradient: norm(read(sums.h)?, h)?,
             projected: size(read(sums.projected)?),
             theta: norm(read(sums.theta)?, &state.theta)?,
-            memory: norm(read(sums.memory)?, &state.memory)?,
+            memory: norm(read(sums.memory)?, memory)?,
             step: size(read(sums.step)?),
             lambda: norm(next, &state.lambda)?,
             is_finite: is_finite(next) && is_finite(read(sums.slots)?),

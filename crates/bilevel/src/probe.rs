@@ -6,7 +6,7 @@
 //! ends of the loop, with the same draw.
 
 use crate::diagnostics::Diagnostics;
-use crate::estimator::{Estimator, Hypergradient, Method, lost_theta};
+use crate::estimator::{Estimator, Hypergradient, MemoryTable, Method, lost_theta};
 use crate::estimators::inner_loop::Start;
 use crate::key::Key;
 use crate::leaves::Leaves;
@@ -165,7 +165,8 @@ impl Estimator for Probed {
             }
             found => found?,
         };
-        let groups = [&state.theta, &state.memory, &found.value];
+        let memory = state.memory.outside(self.estimator.tables());
+        let groups = [&state.theta, &memory, &found.value];
         if self.norms.as_ref().is_none_or(|norms| !norms.fits(&groups)) {
             self.norms = Some(Norms::new(&groups, self.session.executor())?);
         }
@@ -187,6 +188,10 @@ impl Estimator for Probed {
 
     fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
         self.estimator.restart(state, theta)
+    }
+
+    fn tables(&self) -> &[MemoryTable] {
+        self.estimator.tables()
     }
 }
 

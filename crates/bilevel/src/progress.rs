@@ -4,7 +4,7 @@ use crate::Result;
 use crate::checkpoint_file::Opened;
 use crate::diagnostics::Diagnostics;
 use crate::divergence::Watch;
-use crate::estimator::Oracles;
+use crate::estimator::{MemoryTable, Oracles};
 use crate::leaves::Leaves;
 use crate::measures::{Best, Followed, Measures, Measuring};
 use crate::observer::Iteration;
@@ -84,7 +84,12 @@ impl Progress {
 
     /// Takes in what another progress of the same run is, without the host.
     pub fn copy_from(&mut self, other: &Progress, session: &Session) -> Result<()> {
-        self.state.copy_from(&other.state, session.executor())?;
+        self.copy_changes_from(other, &[], session)
+    }
+
+    /// The same where the two differ in these rows alone as far as the tables in the method's memory go.
+    pub fn copy_changes_from(&mut self, other: &Progress, tables: &[MemoryTable], session: &Session) -> Result<()> {
+        self.state.copy_changes_from(&other.state, tables, session.executor())?;
         self.slots.iter().zip(&other.slots).try_for_each(|(slot, other)| slot.copy_from(other))?;
         self.best = other.best.as_ref().map(Best::handle);
         self.numbers.clone_from(&other.numbers);

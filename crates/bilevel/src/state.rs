@@ -1,6 +1,7 @@
 //! What an outer loop carries from one hypergradient to the next.
 
 use crate::Result;
+use crate::estimator::MemoryTable;
 use crate::initial::Initial;
 use crate::key::Key;
 use crate::leaves::Leaves;
@@ -88,10 +89,20 @@ impl State {
 
     /// Takes the numbers of another state of the same problem, without the host.
     pub fn copy_from(&mut self, other: &State, executor: &dyn Executor) -> Result<()> {
+        self.copy_changes_from(other, &[], executor)
+    }
+
+    /// The same where the two differ in these rows alone as far as the tables in their memory go.
+    pub(crate) fn copy_changes_from(
+        &mut self,
+        other: &State,
+        tables: &[MemoryTable],
+        executor: &dyn Executor,
+    ) -> Result<()> {
         self.lambda.copy_from(&other.lambda)?;
         self.theta.copy_from(&other.theta)?;
         if self.memory.is_like(&other.memory) {
-            self.memory.copy_from(&other.memory)
+            self.memory.copy_changes_from(&other.memory, tables)
         } else {
             self.memory = other.memory.duplicate(executor)?;
             Ok(())

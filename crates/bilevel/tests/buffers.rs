@@ -3,12 +3,13 @@
 
 use bilevel::graph::{Bindings, Buffer, Executor, Meta, Program, Result, Runnable, Storage};
 use bilevel::{
-    Adam, AnyMethod, AnyProblem, Chains, Cpu, Driver, Key, Leaf, Method, Problem, Session, Variable, methods,
+    Adam, AnyMethod, AnyProblem, Array, Chains, Cpu, Driver, Key, Leaf, Method, Problem, Saba, Session, Variable,
+    methods,
 };
 use std::any::Any;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 const SIZE: usize = 50;
 
@@ -72,33 +73,38 @@ fn two_hypergradients_of_one_estimator_that_are_both_kept_do_not_share_memory() 
     });
 }
 
-/// The CPU, with the largest number of bytes that were ever read from one of its buffers at once, and how many buffers of more
-/// than one number were made.
+/// The CPU, with the largest number of bytes that were ever read from one of its buffers at once, how many buffers of more
+/// than one number were made, the bytes that were copied from one to another, and what each program does.
 #[derive(Clone)]
 struct Watched {
     cpu: Cpu,
     largest: Arc<AtomicUsize>,
     made: Arc<AtomicUsize>,
+    copied: Arc<AtomicUsize>,
+    programs: Arc<Mutex<Vec<String>>>,
 }
 
 impl Watched {
     fn new() -> Self {
-        Watched { cpu: Cpu::with_threads(1), largest: Arc::default(), made: Arc::default() }
+        let (largest, made, copied, programs) = Default::default();
+        Watched { cpu: Cpu::with_threads(1), largest, made, copied, programs }
     }
 }
 
 struct WatchedRun(Box<dyn Runnable>, Watched);
 
 /// Passes everything on to the storage of a buffer of the CPU.
-struct WatchedStorage(Buffer, Arc<AtomicUsize>);
+struct WatchedStorage(Buffer, Watched);
 
 impl Executor for Watched {
     fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
-        Ok(Box::new(WatchedRun(self.cpu.compile(program)?, self.clone())))
+        let run = self.cpu.plan(program)?;
+        self.programs.lock().unwrap().push(run.describe());
+        Ok(Box::new(WatchedRun(Box::new(run), self.clone())))
     }
 
     fn buffer(&self, meta: &Meta) -> Result<Buffer> {
-        let storage = WatchedStorage(self.cpu.buffer(meta)?, self.largest.clone());
+        let storage = WatchedStorage(self.cpu.buffer(meta)?, self.clone());
         self.made.fetch_add((storage.0.len() > 1) as usize, Ordering::SeqCst);
         Ok(Buffer::new(meta.clone(), Box::new(storage)))
     }
@@ -138,12 +144,13 @@ impl Storage for WatchedStorage {
     }
 
     unsafe fn read(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
-        self.1.fetch_max(bytes.len(), Ordering::SeqCst);
+        self.1.largest.fetch_max(bytes.len(), Ordering::SeqCst);
         unsafe { self.0.storage().read(first, bytes) }
     }
 
-    unsafe fn copy_from(&self, other: &dyn Storage) -> Result<bool> {
-        unsafe { self.0.storage().copy_from(other) }
+    unsafe fn copy_from(&self, other: &dyn Storage, stretch: Range<usize>) -> Result<bool> {
+        self.1.copied.fetch_add(stretch.len(), Ordering::SeqCst);
+        unsafe { self.0.storage().copy_from(other, stretch) }
     }
 
     unsafe fn zero(&self) -> Result<()> {
@@ -189,4 +196,36 @@ fn an_outer_run_makes_its_buffers_in_the_first_iteration_and_none_after_it() {
             assert_eq!(made(6), made(1), "{name}");
         }
     });
+}
+
+/// Bytes that an iteration of SABA with so many minibatches copies after the first, and programs that go over a whole table.
+fn of_saba(minibatches: usize) -> (usize, usize) {
+    let problem = Problem::new(Leaf(Variable::constant([SIZE], 0.4)), Leaf(Variable::normal([SIZE], 0.3)))
+        .data("x", Array::from_f64([minibatches], (0..minibatches).map(|i| (i as f64).sin()).collect()).unwrap())
+        .inner(move |s, l, t| ((t.0 - l.0).square() * (s.data("x").take(s.epochs(minibatches, 1)) + 2.0)).sum_all())
+        .outer(move |s, _, t| (t.0 - s.data("x").take(s.epochs(minibatches, 1))).square().sum_all())
+        .build()
+        .unwrap();
+    let watched = Watched::new();
+    let (copied, by_iteration) = (watched.copied.clone(), Arc::new(Mutex::new(vec![])));
+    let seen = by_iteration.clone();
+    let driver =
+        Driver::new(&problem, Saba { step: 0.01, steps: 3 }).executor(watched.clone()).rate(1e-3).iterations(4);
+    let driver = driver.on_iteration(move |_, _| seen.lock().unwrap().push(copied.load(Ordering::SeqCst)));
+    assert_eq!(driver.run().unwrap().iterations, 4);
+    let by_iteration = by_iteration.lock().unwrap();
+    let programs = watched.programs.lock().unwrap();
+    let table = |line: &str| {
+        let numbers: Vec<usize> = line.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+        line.contains("loop over") && numbers.contains(&(minibatches * SIZE))
+    };
+    let over_tables = programs.iter().filter(|program| program.lines().any(table)).count();
+    (by_iteration[3] - by_iteration[2], over_tables)
+}
+
+#[test]
+fn an_iteration_of_saba_copies_a_few_rows_of_its_tables_and_only_the_program_of_their_means_goes_over_them() {
+    let (few, many) = (of_saba(40), of_saba(400));
+    assert_eq!(few.1, 1, "the means are taken in one program");
+    assert_eq!(few, many);
 }

@@ -4,6 +4,7 @@ use crate::block::Block;
 use crate::team::Team;
 use bilevel_graph::{Buffer, Meta, Result, Storage};
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes worth a task of their own.
@@ -82,10 +83,11 @@ impl Storage for CpuStorage {
         Ok(())
     }
 
-    unsafe fn copy_from(&self, other: &dyn Storage) -> Result<bool> {
+    unsafe fn copy_from(&self, other: &dyn Storage, stretch: Range<usize>) -> Result<bool> {
         let Some(other) = other.as_any().downcast_ref::<CpuStorage>() else { return Ok(false) };
+        let (first, bytes) = (stretch.start, stretch.len());
         // SAFETY: the caller's promise; both have the bytes of one type and shape.
-        unsafe { self.copy(other.start(), self.start(), self.bytes) };
+        unsafe { self.copy(other.start().add(first), self.start().add(first), bytes) };
         Ok(true)
     }
 

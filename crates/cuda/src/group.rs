@@ -267,6 +267,11 @@ fn single(
             let lists = space.take(list_bytes(sizes));
             let copy = Work::Copy { from: x.place, to, bytes: node.bytes() };
             let mut works = if x.place == to || node.count() == 0 { vec![] } else { vec![copy] };
+            if sizes.batch * sizes.k > 1 {
+                // Before the first of them is added, all are looked at; what checks them otherwise may run beside this.
+                let number = check("scatter_add", sizes.n);
+                works.extend(launched(vec![check_index(indices.place, indices.view.count(), sizes.n, number)]));
+            }
             works.extend(launched(add_rows(sizes, dtype, (indices.place, updates.place, to), lists)));
             works
         }

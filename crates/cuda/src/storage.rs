@@ -4,6 +4,7 @@ use crate::driver::{Device, Memory, failed};
 use bilevel_graph::{Buffer, Meta, Result, Storage};
 use cudarc::driver::{result, sys};
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The memory of one buffer. It is dropped before the device it belongs to.
@@ -68,15 +69,16 @@ impl Storage for CudaStorage {
         self.device.wait()
     }
 
-    unsafe fn copy_from(&self, other: &dyn Storage) -> Result<bool> {
+    unsafe fn copy_from(&self, other: &dyn Storage, stretch: Range<usize>) -> Result<bool> {
         let Some(other) = other.as_any().downcast_ref::<CudaStorage>() else { return Ok(false) };
         if !Arc::ptr_eq(&self.device, &other.device) {
             return Ok(false);
         }
-        if self.bytes > 0 {
+        if !stretch.is_empty() {
             self.device.enter()?;
+            let (to, from) = (self.start() + stretch.start as u64, other.start() + stretch.start as u64);
             // SAFETY: the caller's promise; both have the bytes of one type and shape.
-            unsafe { result::memcpy_dtod_async(self.start(), other.start(), self.bytes, self.device.queue()) }
+            unsafe { result::memcpy_dtod_async(to, from, stretch.len(), self.device.queue()) }
                 .map_err(|e| failed("copy memory", e))?;
         }
         Ok(true)

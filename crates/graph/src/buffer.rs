@@ -4,6 +4,7 @@ use crate::infer::Meta;
 use crate::{Array, DType, Error, ErrorKind, Result};
 use std::any::Any;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU64,
@@ -69,12 +70,12 @@ pub trait Storage: Any + Send + Sync {
     /// Nobody may write the storage meanwhile, and the last byte read must be one of the buffer's.
     unsafe fn read(&self, first: usize, bytes: &mut [u8]) -> Result<()>;
 
-    /// Takes the elements of another storage of the same executor, type and shape; false where the other one is of another
+    /// Takes a stretch of the bytes of another storage of the same executor, type and shape; false where the other one is of another
     /// executor.
     ///
     /// # Safety
-    /// Nobody else may use this storage, and nobody may write the other, meanwhile.
-    unsafe fn copy_from(&self, other: &dyn Storage) -> Result<bool>;
+    /// Nobody else may use this storage, and nobody may write the other, meanwhile; the last byte must be one of the buffers'.
+    unsafe fn copy_from(&self, other: &dyn Storage, stretch: Range<usize>) -> Result<bool>;
 
     /// Sets every element to 0.
     ///
@@ -174,15 +175,8 @@ impl Buffer {
     /// ```
     pub fn write_part(&self, first: usize, bytes: &[u8]) -> Result<()> {
         self.check_part(first, bytes.len())?;
-        self.acquire(Access::Write)?;
         // SAFETY: the access is held, and the stretch was checked.
-        let done = unsafe { self.inner.storage.write(first, bytes) };
-        // A part that is right does not make up for another that a run left in no particular state.
-        let whole = bytes.len() == self.byte_count();
-        let good = done.is_ok() && (whole || !self.inner.failed.load(Relaxed));
-        // SAFETY: acquired above, and the work has ended.
-        unsafe { self.release(Access::Write, good) };
-        done
+        self.writing(bytes.len(), || unsafe { self.inner.storage.write(first, bytes) })
     }
 
     /// Copies its elements into an array of its type and shape.
@@ -256,6 +250,21 @@ impl Buffer {
 
     /// Takes the elements of another buffer of the same executor, type and shape, without the host.
     pub fn copy_from(&self, other: &Buffer) -> Result<()> {
+        self.copy_part_from(other, 0..self.byte_count())
+    }
+
+    /// As [`copy_from`](Self::copy_from), a stretch of the bytes alone: for a table of which few rows have changed.
+    ///
+    /// ```
+    /// use bilevel_graph::{Array, Executor, Reference};
+    /// let [a, b] = [[1.0, 2.0], [3.0, 4.0]].map(|x| Reference.upload(&Array::from_f32([2], x.to_vec()).unwrap()).unwrap());
+    /// a.copy_part_from(&b, 4..8)?;
+    /// assert_eq!(a.to_array()?.to_f64(), [1.0, 4.0]);
+    /// assert!(a.copy_part_from(&b, 4..9).is_err());
+    /// # Ok::<(), bilevel_graph::Error>(())
+    /// ```
+    pub fn copy_part_from(&self, other: &Buffer, stretch: Range<usize>) -> Result<()> {
+        self.check_part(stretch.start, stretch.len())?;
         if self.is_same(other) {
             return Ok(());
         }
@@ -263,16 +272,17 @@ impl Buffer {
             let (expected, found) = (self.meta().clone(), other.meta().clone());
             return Err(wrong("the buffer", &expected, (found.dtype, found.shape)));
         }
-        // SAFETY: both accesses are held.
-        let copied =
-            other.reading(|| self.writing(|| unsafe { self.inner.storage.copy_from(&*other.inner.storage) }))?;
+        let bytes = stretch.len();
+        // SAFETY: both accesses are held, and the stretch was checked.
+        let copy = || unsafe { self.inner.storage.copy_from(&*other.inner.storage, stretch) };
+        let copied = other.reading(|| self.writing(bytes, copy))?;
         if copied { Ok(()) } else { Err(Error::new(ErrorKind::ForeignBuffer { name: "a copy".into() })) }
     }
 
     /// Sets every element to 0.
     pub fn zero(&self) -> Result<()> {
         // SAFETY: the access is held.
-        self.writing(|| unsafe { self.inner.storage.zero() })
+        self.writing(self.byte_count(), || unsafe { self.inner.storage.zero() })
     }
 
     /// Begins to use it; an error where somebody else writes it, or it is to be written and somebody reads it, or it is to be read
@@ -367,11 +377,15 @@ impl Buffer {
         done
     }
 
-    fn writing<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<R> {
+    /// Work that writes this many bytes.
+    fn writing<R>(&self, bytes: usize, work: impl FnOnce() -> Result<R>) -> Result<R> {
         self.acquire(Access::Write)?;
         let done = work();
+        // A part that is right does not make up for another that a run left in no particular state.
+        let whole = bytes == self.byte_count();
+        let good = done.is_ok() && (whole || !self.inner.failed.load(Relaxed));
         // SAFETY: acquired above, and the work has ended.
-        unsafe { self.release(Access::Write, done.is_ok()) };
+        unsafe { self.release(Access::Write, good) };
         done
     }
 

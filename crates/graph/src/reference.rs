@@ -89,9 +89,9 @@ impl Storage for Bytes {
         Ok(())
     }
 
-    unsafe fn copy_from(&self, other: &dyn Storage) -> Result<bool> {
+    unsafe fn copy_from(&self, other: &dyn Storage, stretch: Range<usize>) -> Result<bool> {
         let Some(other) = other.as_any().downcast_ref::<Bytes>() else { return Ok(false) };
-        self.get_mut().copy_from_slice(&other.get());
+        self.get_mut()[stretch.clone()].copy_from_slice(&other.get()[stretch]);
         Ok(true)
     }
 

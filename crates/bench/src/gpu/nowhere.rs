@@ -69,7 +69,7 @@ impl Storage for Zeros {
         Ok(())
     }
 
-    unsafe fn copy_from(&self, other: &dyn Storage) -> Result<bool> {
+    unsafe fn copy_from(&self, other: &dyn Storage, _: Range<usize>) -> Result<bool> {
         Ok(other.as_any().is::<Zeros>())
     }
 

@@ -16,7 +16,7 @@ use super::minibatches::Minibatches;
 use super::penalty::carry;
 use super::single_loop::{Products, less, step_of_v};
 use super::warm::{Like, Warm, number, set_number};
-use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::estimator::{Estimator, Hypergradient, MemoryTable, Method, Oracles, Suited};
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::paths::Path;
@@ -73,6 +73,8 @@ struct Prepared {
     average: Routine,
     step: Routine,
     warm: Warm<12>,
+    /// The tables of the inner and of the outer loss.
+    tables: [MemoryTable; 2],
 }
 
 /// The groups of the memory after v, and of what the programs carry: by the minibatches of the inner and of the outer loss.
@@ -105,6 +107,9 @@ impl Method for Saba {
             Like::Lambda,
             Like::Number,
         ];
+        let (theta, lambda) = (session.problem().theta.len(), session.problem().lambda.len());
+        let outer = theta + 2 * theta + lambda;
+        let tables = [theta..outer, outer..outer + theta + lambda];
         Ok(Box::new(Prepared {
             inner,
             minibatches,
@@ -113,6 +118,7 @@ impl Method for Saba {
             average: average_program(minibatches, session)?,
             step: step_program(&inner, minibatches, session, true)?,
             warm: Warm::new(session, layout),
+            tables: tables.map(|leaves| MemoryTable { leaves, changed: vec![] }),
         }))
     }
 
@@ -210,12 +216,14 @@ impl Estimator for Prepared {
         let groups: Vec<(&str, &Leaves)> = TABLES.into_iter().chain(MEANS).zip(memory).collect();
         self.start.place(&state.lambda, &state.theta, key)?;
         let Minibatches { inner: n, outer: m } = self.minibatches;
+        self.tables.iter_mut().for_each(|table| table.changed.clear());
         let mut looks = 0;
         if kept.fresh {
             self.fill.bind_point(&state.lambda, &state.theta, Minibatches::key())?;
             self.fill.bind("v", v)?;
             bind(&mut self.fill, &groups[..TABLES.len()])?;
             looks = n.max(m);
+            self.tables.iter_mut().zip([n, m]).for_each(|(table, rows)| table.changed.extend(0..rows));
             for number in 0..looks {
                 self.fill.set_numbers("batch", [(number % n) as f64, (number % m) as f64])?;
                 self.fill.run(0..1)?;
@@ -233,7 +241,9 @@ impl Estimator for Prepared {
                 self.average.run(0..1)?;
                 steps_since = 0.0;
             }
-            self.step.set_numbers("batch", self.minibatches.draw(key, step).map(|number| number as f64))?;
+            let batches = self.minibatches.draw(key, step);
+            self.tables.iter_mut().zip(batches).for_each(|(table, row)| table.changed.push(row));
+            self.step.set_numbers("batch", batches.map(|number| number as f64))?;
             self.step.run(step..step + 1)?;
             steps_since += 1.0;
         }
@@ -248,6 +258,10 @@ impl Estimator for Prepared {
         };
         let losses = (self.step.number("inner")?, self.step.number("outer")?);
         Ok(Hypergradient::new(value, losses, oracles).blaming(Cause::AdjointGrowing))
+    }
+
+    fn tables(&self) -> &[MemoryTable] {
+        &self.tables
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

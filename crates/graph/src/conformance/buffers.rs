@@ -6,6 +6,7 @@ use crate::buffer::{Access, Buffer, Storage};
 use crate::infer::Meta;
 use crate::{Array, DType, ErrorKind, Executor, Graph, Program, Result, Runnable};
 use std::any::Any;
+use std::ops::Range;
 
 /// Everything an executor must do with buffers: what a program writes into one, others see; what is written or bound between
 /// runs counts in the next; nothing is read that a failed run should have written; and a buffer that does not fit is refused
@@ -95,6 +96,10 @@ fn elements(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
         copy.write_part(0, &middle)?;
         watch.is("what was copied from another", buffer.to_array(), &[1.0, 2.0, 3.0, 4.0, 3.0, 4.0]);
         watch.is("a copy that changed later", copy.to_array(), &[3.0, 4.0, 3.0, 4.0, 3.0, 4.0]);
+        buffer.copy_part_from(&copy, size..3 * size)?;
+        watch.is("what a stretch was copied to", buffer.to_array(), &[1.0, 4.0, 3.0, 4.0, 3.0, 4.0]);
+        let too_far = buffer.copy_part_from(&copy, 5 * size..6 * size + 1);
+        watch.refused("a stretch beyond the end, copied", too_far, beyond(5 * size, 6 * size + 1));
 
         let other = executor.buffer(&Meta { dtype, shape: vec![2, 3] })?;
         let wrong = |found| ErrorKind::WrongValue { name: "the buffer".into(), expected: (dtype, vec![3, 2]), found };
@@ -339,6 +344,8 @@ fn failed(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     into.zero()?;
     watch.is("the buffer set to 0", into.to_array(), &[0.0, 0.0]);
     fail(watch)?;
+    into.copy_part_from(&x, 0..8)?;
+    watch.refused("the buffer with a part of it copied", into.to_array(), lost());
     into.copy_from(&x)?;
     watch.is("the buffer with a copy of another", into.to_array(), &[1.0, 2.0]);
     fail(watch)?;
@@ -391,7 +398,7 @@ impl Storage for Elsewhere {
         Ok(())
     }
 
-    unsafe fn copy_from(&self, other: &dyn Storage) -> Result<bool> {
+    unsafe fn copy_from(&self, other: &dyn Storage, _: Range<usize>) -> Result<bool> {
         Ok(other.as_any().is::<Elsewhere>())
     }
 
