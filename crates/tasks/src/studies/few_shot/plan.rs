@@ -1,7 +1,7 @@
 //! Which methods learn which tasks, with which settings, and for how long.
 //!
-//! On one H200 with four at a time all of it takes about fourteen minutes, most of them for the methods whose published numbers are to be
-//! met: two to seven minutes each. One seed each.
+//! On one H200, several at a time, most of the time goes to the methods whose published numbers are to be met: two to seven minutes each.
+//! One seed each.
 
 use crate::Plan;
 use crate::tasks::few_shot::{Adaptation, FewShot, ImageSet, Learner};
