@@ -133,6 +133,21 @@ pub enum CliError {
         /// Items that are done.
         done: usize,
     },
+    /// An item of a study failed, and with it the study.
+    #[error(
+        "{item} failed: {error}; what is done is kept: once the cause is gone, give the same command with --out {}",
+        path.display()
+    )]
+    Item {
+        /// The item.
+        item: String,
+        /// Why.
+        error: Box<CliError>,
+        /// Items that were stopped for it, or not begun.
+        missing: Vec<String>,
+        /// The folder of the study.
+        path: PathBuf,
+    },
     /// A derivative is wrong, a dataset is damaged, a comparison has no result.
     #[error("{0}")]
     CheckFailed(String),
@@ -172,12 +187,33 @@ impl CliError {
         CliError::Foreign { path: folder.path().to_path_buf(), name, what, then }
     }
 
+    /// True where it was stopped from outside.
+    pub fn is_a_stop(&self) -> bool {
+        matches!(self, CliError::Stopped { .. } | CliError::StoppedStudy { .. })
+    }
+
+    /// True where what was asked for does not go with what is there, and nothing was done.
+    pub fn is_a_refusal(&self) -> bool {
+        use CliError::{Changed, Config, Foreign, OtherDevice, Usage};
+        matches!(self, Usage(_) | Config(_) | Foreign { .. } | Changed(_) | OtherDevice { .. })
+    }
+
+    /// The same of a study that is one of several in this folder.
+    pub fn in_folder(self, path: PathBuf) -> Self {
+        match self {
+            CliError::StoppedStudy { done, .. } => CliError::StoppedStudy { path, done },
+            CliError::Item { item, error, missing, .. } => CliError::Item { item, error, missing, path },
+            error => error,
+        }
+    }
+
     /// The exit code it ends with.
     pub fn exit_code(&self) -> u8 {
         match self {
             CliError::Diverged { .. } | CliError::CheckFailed(_) => FAILED,
             CliError::Library(bilevel::Error::Diverged { .. }) => FAILED,
-            CliError::Stopped { .. } | CliError::StoppedStudy { .. } => STOPPED,
+            error if error.is_a_stop() => STOPPED,
+            CliError::Item { error, .. } => error.exit_code(),
             // The reader of our output has read enough.
             CliError::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe => DONE,
             _ => BAD_INPUT,

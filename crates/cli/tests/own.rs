@@ -251,3 +251,82 @@ fn an_item_that_finds_no_memory_beside_others_is_done_again_alone() {
     assert!(std::fs::read_to_string(folder.join("rows.jsonl")).unwrap().contains(r#""ours":3.0"#));
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// A number, or an error as long as something is broken.
+#[derive(Serialize)]
+struct Fragile {
+    number: usize,
+    #[serde(skip)]
+    broken: Arc<AtomicBool>,
+}
+
+impl Measure for Fragile {
+    type Found = usize;
+
+    fn take(&self, _: &Place) -> Result<usize> {
+        if self.number == 2 && self.broken.load(Ordering::SeqCst) {
+            return Err(bilevel::Error::Problem { reason: "the instrument is broken".into() });
+        }
+        Ok(100 + self.number)
+    }
+}
+
+/// Three of them, of which all are needed or not.
+struct Instruments {
+    broken: Arc<AtomicBool>,
+    all: bool,
+}
+
+impl Study for Instruments {
+    fn name(&self) -> &str {
+        "instruments"
+    }
+
+    fn title(&self) -> &str {
+        "A study with a broken instrument"
+    }
+
+    fn items(&self, _: &Plan) -> Result<Vec<Item>> {
+        let item = |number| Item::measure(format!("reading-{number}"), Fragile { number, broken: self.broken.clone() });
+        Ok((0..4).map(item).collect())
+    }
+
+    fn findings(&self, _: &Plan, done: &Finished) -> Result<Findings> {
+        let mut rows = vec![];
+        for number in 0..4 {
+            let found: Result<usize> = done.measured(&format!("reading-{number}"));
+            match found {
+                Ok(found) => rows.push(Row::new("instruments", format!("number {number}"), "reading", found as f64)),
+                Err(error) if self.all => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok(Findings::new(rows, []))
+    }
+}
+
+#[test]
+fn a_study_of_which_an_item_fails_reports_the_items_that_are_done_and_why_the_others_are_missing() {
+    for all in [false, true] {
+        let folder = std::env::temp_dir().join(format!("bilevel-instruments-{all}-{}", std::process::id()));
+        let out = folder.to_string_lossy().into_owned();
+        let broken = Arc::new(AtomicBool::new(true));
+        let registry = registry().study(Instruments { broken: broken.clone(), all });
+        let reproduce = || {
+            let line = ["bilevel", "reproduce", "instruments", "--quiet", "--jobs", "1", "--out", &out];
+            bilevel_cli::run_with(&registry, line.iter().map(|word| word.into()))
+        };
+        assert_eq!(reproduce(), 2);
+        let page = std::fs::read_to_string(folder.join("report.html")).unwrap();
+        assert!(page.contains("100") && page.contains("101"), "what is done is there");
+        assert!(page.contains("reading-2 failed: the instrument is broken"), "{page}");
+        assert!(page.contains("reading-3 was not begun or not finished"), "{page}");
+        // Rows are those of a study that is done; the same command continues this one.
+        assert!(!folder.join("rows.jsonl").exists());
+        broken.store(false, Ordering::SeqCst);
+        assert_eq!(reproduce(), 0);
+        assert_eq!(std::fs::read_to_string(folder.join("rows.jsonl")).unwrap().lines().count(), 4);
+        assert!(!std::fs::read_to_string(folder.join("report.html")).unwrap().contains("reading-2 failed"));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -307,13 +307,14 @@ impl Findings {
     }
 }
 
-/// Conducts a study: asks for its items, has each stage done, and so on until nothing is left.
+/// Conducts a study: asks for its items, has each stage done, and so on until nothing is left. A stage adds its items to those that are
+/// done, which are there even where it fails.
 pub fn conduct<E: From<Error>>(
     study: &dyn Study,
     plan: &Plan,
-    mut stage: impl FnMut(&[Item]) -> std::result::Result<Vec<Done>, E>,
-) -> std::result::Result<Finished, E> {
-    let mut done = Finished::default();
+    done: &mut Finished,
+    mut stage: impl FnMut(&[Item], &mut Finished) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
     let mut items = study.items(plan)?;
     while !items.is_empty() {
         for (n, item) in items.iter().enumerate() {
@@ -322,11 +323,10 @@ pub fn conduct<E: From<Error>>(
                 return Err(Error::Problem { reason }.into());
             }
         }
-        let found = stage(&items)?;
-        items.iter().zip(found).for_each(|(item, found)| done.add(item.label.clone(), found));
-        items = study.next(plan, &done)?;
+        stage(&items, done)?;
+        items = study.next(plan, done)?;
     }
-    Ok(done)
+    Ok(())
 }
 
 /// Conducts a study here and now, one item after the other, and keeps nothing: for tests and programs of one's own.
@@ -341,7 +341,13 @@ pub fn conduct<E: From<Error>>(
 /// # Ok::<(), bilevel::Error>(())
 /// ```
 pub fn in_memory(study: &dyn Study, plan: &Plan, place: &Place) -> Result<Findings> {
-    let done = conduct(study, plan, |items| items.iter().map(|item| do_item(item, place)).collect::<Result<_>>())?;
+    let mut done = Finished::default();
+    conduct(study, plan, &mut done, |items, done| -> Result<()> {
+        for item in items {
+            done.add(item.label.clone(), do_item(item, place)?);
+        }
+        Ok(())
+    })?;
     study.findings(plan, &done)
 }
 

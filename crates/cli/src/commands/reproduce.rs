@@ -2,7 +2,7 @@
 
 use crate::arguments::Reproduce;
 use crate::errors::{CliError, Result};
-use crate::pages::study::{Found, count, write_page};
+use crate::pages::study::{Found, count, unfinished, write_page};
 use crate::run::device::{asked, settled};
 use crate::run::folder::write_whole;
 use crate::run::study::Conductor;
@@ -11,7 +11,7 @@ use crate::terminal::interrupt::stop_on_interrupt;
 use crate::terminal::progress::Progress;
 use crate::terminal::readable::{escaped, escaped_path, wrapped};
 use bilevel::StopSignal;
-use bilevel_tasks::{Plan, Registry, Study};
+use bilevel_tasks::{Finished, Plan, Registry, Study};
 use serde_json::json;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -71,13 +71,17 @@ fn mark(name: &str, plan: &Plan) -> String {
     )
 }
 
-/// Conducts one study in its folder, prints what it comes to, and writes it.
+/// Conducts one study in its folder, prints what it comes to, and writes it. Where an item fails, it is what is done so far.
 pub fn conduct_one(study: &dyn Study, plan: &Plan, asked: &Asked, out: &mut dyn Write) -> Result<Found> {
     let began = Instant::now();
     let path = StudyFolder::choose(asked.out, asked.name, &asked.mark)?;
     let folder = StudyFolder::begin(&path, &asked.mark)?;
-    let found = conduct(study, plan, &folder, asked, &stop_on_interrupt()?)?;
+    let (found, failed) = conduct(study, plan, &folder, asked, &stop_on_interrupt()?)?;
     show(&found, asked, out)?;
+    if let Some(failed) = failed {
+        found.write_report(&folder, plan)?;
+        return Err(failed);
+    }
     found.write(&folder, plan)?;
     if !asked.json && !asked.quiet {
         let seconds = began.elapsed().as_secs_f64();
@@ -96,11 +100,17 @@ fn conduct_all(studies: &[&Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mu
     for study in studies {
         Progress::stderr(asked.quiet).say(&format!("{}: {}", study.name(), study.title()));
         let folder = StudyFolder::begin(&path.join(study.name()), &mark(study.name(), plan))?;
-        let found = match conduct(&***study, plan, &folder, asked, &signal) {
-            Err(CliError::StoppedStudy { done, .. }) => return Err(CliError::StoppedStudy { path, done }),
-            found => found?,
+        let (found, failed) = match conduct(&***study, plan, &folder, asked, &signal) {
+            Err(error) => return Err(error.in_folder(path)),
+            Ok(found) => found,
         };
         show(&found, asked, out)?;
+        if let Some(failed) = failed {
+            found.write_report(&folder, plan)?;
+            all.push(found);
+            write_page(&whole.report_file(), "All studies", &all, plan)?;
+            return Err(failed.in_folder(path));
+        }
         if !asked.json && !asked.quiet {
             writeln!(out)?;
         }
@@ -119,12 +129,26 @@ fn conduct_all(studies: &[&Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mu
     Ok(())
 }
 
-fn conduct(study: &dyn Study, plan: &Plan, folder: &StudyFolder, asked: &Asked, signal: &StopSignal) -> Result<Found> {
+/// What a study comes to; where an item fails after others are done, what these come to, and the error.
+fn conduct(
+    study: &dyn Study,
+    plan: &Plan,
+    folder: &StudyFolder,
+    asked: &Asked,
+    signal: &StopSignal,
+) -> Result<(Found, Option<CliError>)> {
     let (board, signal) = (Progress::stderr(asked.quiet), signal.clone());
     let conductor = Conductor { plan: plan.clone(), folder, jobs: asked.jobs, signal, board };
-    let done = conductor.conduct(study)?;
-    let findings = study.findings(plan, &done)?;
-    Ok(Found { name: study.name().into(), title: study.title().into(), findings })
+    let mut done = Finished::default();
+    let (findings, failed) = match conductor.conduct(study, &mut done) {
+        Ok(()) => (study.findings(plan, &done)?, None),
+        Err(CliError::Item { item, error, missing, path }) if !done.is_empty() => {
+            let findings = unfinished(study.findings(plan, &done).ok(), &done, (&item, &error), &missing);
+            (findings, Some(CliError::Item { item, error, missing, path }))
+        }
+        Err(error) => return Err(error),
+    };
+    Ok((Found { name: study.name().into(), title: study.title().into(), findings }, failed))
 }
 
 fn show(found: &Found, asked: &Asked, out: &mut dyn Write) -> Result<()> {

@@ -4,12 +4,15 @@ use crate::errors::{CliError, Result};
 use crate::pages::plots::{PNG_WIDTH, as_drawing};
 use crate::run::folder::{clean, write_whole};
 use crate::run::study_folder::StudyFolder;
-use crate::terminal::readable::{escaped_lines, stem};
-use bilevel_report::{Report, Section, Table};
-use bilevel_tasks::{Findings, Plan, Row, row_table};
+use crate::terminal::readable::{escaped_lines, number_or_dash, stem};
+use bilevel_report::{Column, Report, Section, Table};
+use bilevel_tasks::{Done, Findings, Finished, Plan, Row, row_table};
 use std::path::Path;
 
-/// A study that is done.
+/// Most letters of a measurement as it is stored.
+const LONGEST_VALUE: usize = 100;
+
+/// A study that is done, or as much of it as is.
 pub struct Found {
     /// Its name.
     pub name: String,
@@ -60,6 +63,12 @@ impl Found {
 
     /// Writes rows, figures and page into its folder.
     pub fn write(&self, folder: &StudyFolder, plan: &Plan) -> Result<()> {
+        self.write_report(folder, plan)?;
+        write_whole(&folder.rows_file(), self.rows().as_bytes())
+    }
+
+    /// Writes figures and page into its folder, and no rows, whose file says that a study is done.
+    pub fn write_report(&self, folder: &StudyFolder, plan: &Plan) -> Result<()> {
         let plots = folder.plots();
         std::fs::create_dir_all(&plots).map_err(|error| CliError::file("make", &plots, &error))?;
         clean(&plots)?;
@@ -69,8 +78,48 @@ impl Found {
             let pixels = drawing.png(PNG_WIDTH).map_err(|error| CliError::Unwritten(error.to_string()))?;
             write_whole(&file("png"), &pixels)?;
         }
-        write_page(&folder.report_file(), &self.title, std::slice::from_ref(self), plan)?;
-        write_whole(&folder.rows_file(), self.rows().as_bytes())
+        write_page(&folder.report_file(), &self.title, std::slice::from_ref(self), plan)
+    }
+}
+
+/// What a study comes to of which an item failed: its findings without those that are missing, or a table of what is done where it
+/// can make none, and what is missing.
+pub fn unfinished(
+    findings: Option<Findings>,
+    done: &Finished,
+    (item, error): (&str, &CliError),
+    missing: &[String],
+) -> Findings {
+    let mut findings = findings.unwrap_or_else(|| {
+        let rows = done.iter().map(|(label, done)| vec![label.to_string(), in_words(done)]).collect();
+        let columns = vec![Column::text("item"), Column::text("result")];
+        let table = Table { columns, rows, caption: "What is done; the study's own table needs all of it".into() };
+        Findings { tables: vec![table], ..Findings::default() }
+    });
+    let mut said = format!("{item} failed: {error}. Numbers that need it are missing here.");
+    match missing {
+        [] => {}
+        [one] => said += &format!(" {one} was not begun or not finished."),
+        [some @ .., last] => said += &format!(" {} and {last} were not begun or not finished.", some.join(", ")),
+    }
+    findings.warnings.insert(0, said);
+    findings
+}
+
+/// The outcome of an item in a few words.
+fn in_words(done: &Done) -> String {
+    match done {
+        Done::NotApplicable(why) => format!("does not apply: {why}"),
+        Done::Measured { value, .. } => {
+            let text = value.to_string();
+            let short: String = text.chars().take(LONGEST_VALUE).collect();
+            if short == text { text } else { format!("{short}…") }
+        }
+        Done::Run(run) => {
+            let measures = run.result.measures.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
+            let measures = measures.map(|(name, value)| format!(", {name} {value:.4}")).collect::<String>();
+            format!("outer loss {}{measures}", number_or_dash(run.result.outer_loss))
+        }
     }
 }
 

@@ -54,16 +54,16 @@ struct Record {
 }
 
 impl Conductor<'_> {
-    /// Does what is not done yet.
-    pub fn conduct(&self, study: &dyn Study) -> Result<Finished> {
+    /// Does what is not done yet, and adds all items that are done to these: also those before an error.
+    pub fn conduct(&self, study: &dyn Study, done: &mut Finished) -> Result<()> {
         let seen = Arc::new(Seen { board: self.board.clone(), state: Mutex::default() });
-        let done = conduct(study, &self.plan, |items| self.stage(items, &seen));
+        let conducted = conduct(study, &self.plan, done, |items, done| self.stage(items, done, &seen));
         self.board.end();
-        done
+        conducted
     }
 
     /// Does the items of one stage.
-    fn stage(&self, items: &[Item], seen: &Arc<Seen>) -> Result<Vec<Done>> {
+    fn stage(&self, items: &[Item], finished: &mut Finished, seen: &Arc<Seen>) -> Result<()> {
         seen.change(|state| state.total += items.len());
         // Items that may use all cores share them: one beside the other scales better than threads within one.
         let usual = if self.plan.device == Device::Cpu { cores() } else { ON_A_GPU };
@@ -91,25 +91,26 @@ impl Conductor<'_> {
             found.push((&item.label, if again { work(item, 1) } else { done }));
         }
         found.extend(alone.iter().map(|item| (item.label.as_str(), work(item, 1))));
-        let mut done: Vec<(&str, Done)> = vec![];
-        let mut stopped = false;
+        // In the order of the items.
+        let place = |label: &str| items.iter().position(|item| item.label == label);
+        found.sort_by_key(|(label, _)| place(label));
+        let (mut failed, mut missing) = (None, vec![]);
         for (label, one) in found {
             match one {
-                Some(Ok(one)) => done.push((label, one)),
-                None | Some(Err(CliError::Stopped { .. } | CliError::StoppedStudy { .. })) => stopped = true,
-                Some(Err(error)) => return Err(error),
+                Some(Ok(one)) => finished.add(label, one),
+                Some(Err(error)) if failed.is_none() && !error.is_a_stop() => failed = Some((label.to_string(), error)),
+                // Others that failed are done again with it, and fail again if they must.
+                _ => missing.push(label.to_string()),
             }
         }
-        if stopped {
-            let (done, _) = seen.counts();
-            return Err(CliError::StoppedStudy { path: self.folder.path().to_path_buf(), done });
+        let path = self.folder.path().to_path_buf();
+        match failed {
+            // What was asked for cannot be; nothing failed.
+            Some((_, error)) if error.is_a_refusal() => Err(error),
+            Some((item, error)) => Err(CliError::Item { item, error: Box::new(error), missing, path }),
+            None if !missing.is_empty() => Err(CliError::StoppedStudy { path, done: seen.counts().0 }),
+            None => Ok(()),
         }
-        // In the order of the items.
-        let mut take = |item: &Item| {
-            let place = done.iter().position(|(label, _)| *label == item.label)?;
-            Some(done.swap_remove(place).1)
-        };
-        Ok(items.iter().filter_map(&mut take).collect())
     }
 
     fn item(&self, item: &Item, threads: usize, seen: &Arc<Seen>) -> Result<Done> {

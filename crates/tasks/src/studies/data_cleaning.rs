@@ -55,6 +55,8 @@ fn run(plan: &Plan, method: &str, corrupted: f64) -> Result<Config> {
     }
     // Ten steps of θ and of the adjoint, with a gradient of either loss and a product each, cost about 40.
     config.outer.iterations = plan.choose(40, 1500);
+    // The tables of saba are large.
+    config.checkpoint.every = config.outer.iterations / 10;
     config.outer.optimizer = Settings::new("sgd", &InnerOptimizer::Sgd);
     // The mean over all digits leaves each of them little, so λ moves at a rate in proportion to their number.
     config.outer.rate = if plain { 1e-12 } else { task.train as f64 };
