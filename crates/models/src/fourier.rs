@@ -48,8 +48,12 @@ impl Default for FourierMlpConfig {
     }
 }
 
+/// What the last layer starts at, beside a layer that a rectifier follows.
+const QUIET: f64 = 0.02;
+
 impl FourierMlpConfig {
-    /// The model, with rectifiers.
+    /// The model, with rectifiers. Its values start near 0: as large as those of other layers, those of the last would
+    /// deviate by 1, which is more than most signals do, and training would have to unlearn them first.
     ///
     /// # Errors
     ///
@@ -75,7 +79,12 @@ impl FourierMlpConfig {
         let frequencies = Array::from_f64(shape, values).map(|array| Variable::fixed(array).frozen());
         let frequencies = frequencies.map_err(|e| crate::ModelError::Config { model: name, reason: e.to_string() })?;
         let widths = [&[2 * self.features], &self.hidden[..], &[self.outputs]].concat();
-        Ok(FourierMlp { frequencies, mlp: MlpConfig::relu(widths).build()? })
+        let mut mlp = MlpConfig::relu(widths).build()?;
+        if let Some(last) = mlp.layers.last_mut() {
+            let fan = last.weight.shape()[0];
+            last.weight = Variable::normal(last.weight.shape(), QUIET * (2.0 / fan as f64).sqrt());
+        }
+        Ok(FourierMlp { frequencies, mlp })
     }
 }
 

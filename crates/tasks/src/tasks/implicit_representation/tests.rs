@@ -159,6 +159,17 @@ fn held_out_signals_are_represented_better_step_by_step() {
 }
 
 #[test]
+fn images_of_fourier_features_start_as_even_grey() {
+    let task = ImplicitRepresentation { width: 64, layers: 3, features: 64, ..images(Kind::Fourier) };
+    let (family, found) = adapted(&task, &[0]);
+    for (psnr, truth) in found[0].psnr.iter().zip(family.truth()) {
+        let error = truth.iter().map(|value| (f64::from(*value) - 0.5).powi(2)).sum::<f64>() / truth.len() as f64;
+        let (found, grey) = (psnr.unwrap(), family::psnr(error));
+        assert!((found - grey).abs() < 0.1, "{found} dB, but grey has {grey}");
+    }
+}
+
+#[test]
 fn the_psnr_of_an_image_is_that_of_its_inner_loss() {
     let (family, found) = adapted(&ImplicitRepresentation { held_out: 1, ..images(Kind::Fourier) }, &[0]);
     let problem = family.adapting(DType::F32).unwrap();
