@@ -57,7 +57,7 @@ def load(folder):
 
 def main(folder, case, *level):
     p, v, x = load(folder)
-    of = {function.__name__: function for function in PARTS + MODELS + TASKS}[case]
+    of = (MODELS | {function.__name__: function for function in PARTS + TASKS})[case]
     names, dtype = list(p), next(iter(p.values())).dtype
 
     def loss(p):
@@ -65,7 +65,7 @@ def main(folder, case, *level):
         p = {name: p[name] for name in names}
         if of in PARTS:
             return of(list(p.values()), *x.values())
-        return of(p, *x.values()) if of in MODELS else of(p, x, *level)
+        return of(p, *x.values()) if case in MODELS else of(p, x, *level)
 
     # Forward over reverse: another way to the product than the one it is compared with.
     both = jax.jit(lambda p, v: jax.jvp(jax.value_and_grad(loss), (p,), (v,)))

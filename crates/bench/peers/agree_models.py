@@ -209,10 +209,6 @@ def efficientnet(p, x, y):
     return cross_entropy(efficientnet_net(p, x), y)
 
 
-def efficientnet_lite0(p, x, y):
-    return cross_entropy(efficientnet_net(p, x), y)
-
-
 def siren(p, x, colours):
     return mean_square(siren_net(p, x), colours)
 
@@ -231,7 +227,8 @@ def nerf_whole(p, origins, directions, target):
     return mean_square(nerf_colours(below(p, "mlp."), origins, directions, depths, 8.0), target)
 
 
-MODELS = [alexnet, logistic, conv4, wide_resnet, wrn_28_10, vit, vit_b16, efficientnet, efficientnet_lite0, siren, fourier,
-          nerf, nerf_whole]
+NAMED = [alexnet, logistic, conv4, wide_resnet, wrn_28_10, vit, vit_b16, efficientnet, siren, fourier, nerf, nerf_whole]
+# EfficientNet-Lite0 in part and whole: one function of other weights.
+MODELS = {function.__name__: function for function in NAMED} | {"efficientnet_lite0": efficientnet}
 
 
