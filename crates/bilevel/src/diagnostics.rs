@@ -7,7 +7,7 @@ use std::fmt;
 const FAR: f64 = 1.5;
 /// Derivatives through training that grow by this factor are not worth following.
 const CHAOS: f64 = 1e3;
-/// A growth rate per inner step that no training has which goes on for long.
+/// A growth rate per inner step that no training can sustain for long.
 const BURST: f64 = 0.1;
 /// An adjoint or an inner loss that has grown by this factor within one hypergradient is suspect.
 const GROWTH: f64 = 10.0;

@@ -9,7 +9,8 @@
 //! The first hypergradient fills the table, with a look at every minibatch. As λ, θ and v settle so does the table, and the variance of
 //! the estimates goes to 0 with a step that stays what it is, which that of SOBA does not. θ, v and the table are kept: as many of θ
 //! and λ as there are minibatches. A mean that is carried along collects rounding, which would be a bias: it is taken from the whole
-//! table again after as many steps as there are minibatches, so that the work of a step is still that of a few rows. It applies where both losses draw their rows from [epochs](crate::Scope::epochs), or draw nothing.
+//! table again after as many steps as there are minibatches of both losses, so that the work of a step is still that of a few rows.
+//! It applies where both losses draw their rows from [epochs](crate::Scope::epochs), or draw nothing.
 
 use super::inner_loop::{InnerLoop, Start};
 use super::minibatches::Minibatches;
@@ -108,6 +109,7 @@ impl Method for Saba {
             Like::Number,
         ];
         let (theta, lambda) = (session.problem().theta.len(), session.problem().lambda.len());
+        // As in the layout: after v two tables of θ and one of λ, then one of each.
         let outer = theta + 2 * theta + lambda;
         let tables = [theta..outer, outer..outer + theta + lambda];
         Ok(Box::new(Prepared {
