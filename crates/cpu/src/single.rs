@@ -5,7 +5,7 @@ use crate::memory::{Address, Places};
 use crate::moves::Move;
 use crate::step::StepKind;
 use bilevel_graph::Result;
-use bilevel_plan::{Kind, Rows, Schedule, View, known, lacks};
+use bilevel_plan::{Frame, Kind, Rows, Schedule, View, known, lacks};
 
 /// The step of a group that is this one operation.
 pub(crate) fn single(
@@ -73,7 +73,7 @@ pub(crate) fn single(
             }
             StepKind::Moves { zero: None, moves }
         }
-        (Kind::Pad { low, interior }, _) => {
+        (Kind::Pad(Frame { low, interior }), _) => {
             let step: Vec<usize> = interior.iter().map(|n| n + 1).collect();
             let (n, view) = operands[0];
             let part = View::contiguous(&node.shape).slice(low, &step, &view.shape);

@@ -35,6 +35,11 @@ impl Target for CpuTarget {
         }
     }
 
+    /// A scatter keeps what was chosen, and is faster here; a choice is computed again.
+    fn chooses(&self) -> bool {
+        self.again.is_some()
+    }
+
     fn continues(&self, product: &Node, pass: &Group) -> bool {
         let Kind::Dot(layout, _) = &product.kind else { return false };
         let stretches = layout.c.0 == 1 || layout.c.1 == 1;

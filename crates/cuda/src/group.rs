@@ -5,7 +5,7 @@ use crate::dnn::Dnn;
 use crate::dot::dot;
 use crate::source::{
     Context, Elements, Launch, Structure, add_rows, check_index, concat, cumsum, fold, gather, is_scalar_sink,
-    list_bytes, map, pad, partials, read_from_memory, reduce, reduce_memory, rows, scatter_add, sum_type,
+    list_bytes, map, overlay, partials, read_from_memory, reduce, reduce_memory, rows, scatter_add, sum_type,
     window_argmax,
 };
 use crate::step::{Factor, Span, Step, Work};
@@ -292,8 +292,14 @@ fn single(
             let parts = (0..node.operands.len()).map(elements).collect::<Result<Vec<_>>>()?;
             launched(vec![concat(&parts, *axis, &node.shape, dtype, context.place(id)?)])
         }
-        Kind::Pad { low, interior } => {
-            launched(vec![pad(elements(0)?, low, interior, &node.shape, dtype, context.place(id)?)])
+        Kind::Pad(frame) => {
+            let part = (elements(0)?, frame);
+            launched(vec![overlay(&[part], &node.shape, dtype, context.place(id)?)])
+        }
+        Kind::Overlay(frames) => {
+            let parts = (0..frames.len()).map(elements).collect::<Result<Vec<_>>>()?;
+            let parts: Vec<_> = parts.into_iter().zip(frames).collect();
+            launched(vec![overlay(&parts, &node.shape, dtype, context.place(id)?)])
         }
         &Kind::CheckIndex { limit, operation } => {
             let indices = elements(0)?;

@@ -41,19 +41,33 @@ pub(crate) struct Plan {
 /// Most blocks of a grid.
 const MOST_BLOCKS: u32 = i32::MAX as u32;
 
-/// Plans a valid program, with convolutions by the library where it is given.
-pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
-    let schedule = Schedule::new(program, &CudaTarget)?;
+/// What is stacked may take this part of the GPU's memory: both of two computations are in it at once, one after the other would need
+/// less. The memory that is free must not matter, for a run would not be the same when it is repeated.
+const STACKED_SHARE: usize = 8;
+
+/// Plans a valid program for a GPU with this much memory, with convolutions by the library where it is given.
+pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, memory: usize) -> Result<Plan> {
+    let schedule = Schedule::new(program, &CudaTarget { stacks: true })?;
+    let stacked = schedule.stacked;
+    let made = of_schedule(program, &schedule, dnn)?;
+    let PlannedBytes { bound, kept, arena, .. } = made.bytes();
+    if stacked && bound + kept + arena > memory / STACKED_SHARE {
+        return of_schedule(program, &Schedule::new(program, &CudaTarget { stacks: false })?, dnn);
+    }
+    Ok(made)
+}
+
+fn of_schedule(program: &Program, schedule: &Schedule, dnn: Option<&Dnn>) -> Result<Plan> {
     let groups = schedule.groups().len();
     // Once to learn what workspace the groups need, and once with places for it.
     let first = schedule.lay_out(&vec![0; groups])?;
-    let (_, workspaces, _) = steps(&schedule, &first, dnn, Wanted::Workspaces)?;
+    let (_, workspaces, _) = steps(schedule, &first, dnn, Wanted::Workspaces)?;
     let map = schedule.lay_out(&workspaces)?;
-    let (mut by_group, _, checks) = steps(&schedule, &map, dnn, Wanted::All)?;
+    let (mut by_group, _, checks) = steps(schedule, &map, dnn, Wanted::All)?;
     let members = schedule.groups()[schedule.prologue..].iter().flat_map(|group| &group.members);
     let mut lean = None;
     if members.into_iter().any(|&id| !schedule.in_every_step(id)) {
-        let (by_group, _, _) = steps(&schedule, &map, dnn, Wanted::EveryStep(&by_group))?;
+        let (by_group, _, _) = steps(schedule, &map, dnn, Wanted::EveryStep(&by_group))?;
         lean = Some(by_group.into_iter().skip(schedule.prologue).flatten().collect::<Vec<Step>>());
     }
     let mut body: Vec<Step> = by_group.split_off(schedule.prologue).into_iter().flatten().collect();
@@ -62,7 +76,7 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
         for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
             let line = schedule.nodes[carry.input].location;
             let to = known(map.nodes[carry.input], "the memory of a carried value", line)?;
-            body.extend(moved(&schedule, &map, &carry.next, to, can_fail(&schedule))?);
+            body.extend(moved(schedule, &map, &carry.next, to, can_fail(schedule))?);
         }
         if let Some(place) = map.counter {
             body.push(counted_on(place, body.first().map(|step| step.location)));
@@ -71,7 +85,7 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
     let mut finish = vec![];
     for &number in &map.finish {
         let to = Place { region: Region::Output(number), offset: 0 };
-        finish.extend(moved(&schedule, &map, &schedule.outputs[number], to, false)?);
+        finish.extend(moved(schedule, &map, &schedule.outputs[number], to, false)?);
     }
     for step in prologue.iter().chain(&body).chain(&finish) {
         if let Work::Kernel(launch) = &step.work
@@ -89,7 +103,7 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
         lean,
         finish,
         counter: map.counter,
-        tables: map.tables(&schedule).map(|(place, dtype, values)| (place, dtype, values.to_vec())).collect(),
+        tables: map.tables(schedule).map(|(place, dtype, values)| (place, dtype, values.to_vec())).collect(),
         checks,
         bound_bytes: map.bound_bytes,
         kept_bytes: map.kept_bytes,
@@ -203,10 +217,28 @@ mod tests {
         let (table, at) = (g.input("table", [1000, 300], DType::F32), g.input("at", [], DType::I32));
         let new = table.take(at).sin();
         let next = table + (new - table.take(at)).scatter_add(at, 0, 1000);
-        let plan = plan(&Program::builder(&g).carry(table, next).build().unwrap(), None).unwrap();
+        let plan = plan(&Program::builder(&g).carry(table, next).build().unwrap(), None, usize::MAX).unwrap();
         assert!(plan.steps().all(|step| matches!(step.work, Work::Kernel(_))), "nothing is copied");
         let threads = plan.kernels().map(|launch| launch.grid[0] * launch.grid[1] * launch.block).max().unwrap();
         assert!((300..=512).contains(&threads), "{threads}");
         assert!(plan.kept_bytes + plan.arena_bytes < 3000, "no memory for another table");
+    }
+
+    #[test]
+    fn two_losses_are_computed_at_once_where_the_memory_of_the_gpu_is_large_enough() {
+        let g = Graph::new();
+        let (weights, sum) = (g.input("weights", [64, 64], DType::F32), g.input("sum", [64, 64], DType::F32));
+        let slope = |set: &str| {
+            let loss = g.input(set, [128, 64], DType::F32).matmul(weights).tanh().sum_all();
+            bilevel_graph::gradient(loss, &[weights]).unwrap()[0].unwrap()
+        };
+        let (down, other) = (slope("training"), slope("validation"));
+        let builder = Program::builder(&g).carry(weights, weights - down).carry(sum, sum + other);
+        let program = builder.build().unwrap();
+        let products = |memory: usize| {
+            let plan = plan(&program, None, memory).unwrap();
+            plan.body.iter().filter(|step| matches!(step.work, Work::Product(_))).count()
+        };
+        assert_eq!([1 << 30, 1 << 10].map(products), [2, 4]);
     }
 }

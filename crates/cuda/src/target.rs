@@ -12,7 +12,10 @@ pub(crate) const ALIGN: usize = 256;
 const AGAIN: usize = 1 << 20;
 
 /// Any GPU.
-pub(crate) struct CudaTarget;
+pub(crate) struct CudaTarget {
+    /// What is done to two sets of data is done to both at once.
+    pub stacks: bool,
+}
 
 impl Target for CudaTarget {
     fn limits(&self) -> Limits {
@@ -40,5 +43,19 @@ impl Target for CudaTarget {
 
     fn narrows(&self) -> bool {
         true
+    }
+
+    /// A scatter is several loops, with lists of what goes where.
+    fn chooses(&self) -> bool {
+        true
+    }
+
+    fn overlays(&self) -> bool {
+        true
+    }
+
+    /// Products of a few thousand rows leave half of the processors idle.
+    fn stacks(&self) -> bool {
+        self.stacks
     }
 }

@@ -1,8 +1,10 @@
 //! From a program to operations on memory: what only moves elements becomes a view, what needs a dense operand gets a copy,
 //! and matrix products get their strides.
 
+use crate::choice::chosen_by;
 use crate::lower_dot::{dot_result, lower_dot, placed};
-use crate::node::{Elementwise, Kind, Node, Operand};
+use crate::node::{Elementwise, Frame, Kind, Node, Operand};
+use crate::overlay::overlays;
 use crate::planning::{known, lacks};
 use crate::target::Target;
 use crate::view::View;
@@ -132,6 +134,25 @@ impl Lowering {
         Some(self.dense(node))
     }
 
+    /// The sum of paddings, of which nothing is left but their operands.
+    fn overlay<'a>(
+        &mut self,
+        pads: impl Iterator<Item = &'a Operand>,
+        shape: &[usize],
+        dtype: DType,
+        like: Line,
+    ) -> Option<Operand> {
+        let (mut frames, mut operands) = (vec![], vec![]);
+        for pad in pads {
+            let pad = &self.nodes[pad.at()?.0];
+            let Kind::Pad(frame) = &pad.kind else { return None };
+            frames.push(frame.clone());
+            operands.extend(pad.operands.clone());
+        }
+        let node = self.push(Kind::Overlay(frames), operands, shape, dtype, like);
+        Some(self.dense(node))
+    }
+
     /// The operand itself where it has memory, else a copy of the constant.
     pub fn in_memory(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
         match operand {
@@ -160,12 +181,18 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
     let uses = uses(program);
     let written_transposed = transposed_results(program, &uses);
     let rows_added = rows_added(program, &uses);
+    let overlays = if target.overlays() { overlays(program, &uses) } else { vec![None; program.nodes.len()] };
     let mut values: Vec<Operand> = Vec::with_capacity(program.nodes.len());
     for (id, node) in program.nodes.iter().enumerate() {
         let (shape, dtype, line) = (&node.meta.shape, node.meta.dtype, node.location);
         if let Some([input, scatter]) = rows_added[id] {
             let sum = low.add_rows(values[input].clone(), &values[scatter], line);
             values.push(known(sum, "the rows of a scatter", line)?);
+            continue;
+        }
+        if let Some(pads) = &overlays[id] {
+            let sum = low.overlay(pads.iter().map(|&pad| &values[pad]), shape, dtype, line);
+            values.push(known(sum, "the pieces of a sum", line)?);
             continue;
         }
         let operands: Vec<Operand> = node.inputs.iter().map(|&i| low.fresh(&values[i], target)).collect();
@@ -266,6 +293,10 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 Operand::At { node, view: out }
             }
             Op::Gather { batch } => densely(&mut low, Kind::Gather { batch: *batch }),
+            Op::ScatterAdd { .. } if target.chooses() && chosen_by(program, id).is_some() => {
+                let windows = known(chosen_by(program, id), "the windows of a pool", line)?;
+                low.choose(windows, &operands, shape, dtype, line)
+            }
             Op::ScatterAdd { batch, .. } => densely(&mut low, Kind::ScatterAdd { batch: *batch }),
             Op::CumSum { axis, reverse } => densely(&mut low, Kind::CumSum { axis: *axis, reverse: *reverse }),
             Op::WindowArgMax(dims) => densely(&mut low, Kind::WindowArgMax(dims.clone())),
@@ -277,7 +308,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
             }
             Op::Pad { low: before, interior, .. } => {
                 let operand = low.stretched(&operands[0], &metas[0].shape, dtype, line);
-                let kind = Kind::Pad { low: before.clone(), interior: interior.clone() };
+                let kind = Kind::Pad(Frame { low: before.clone(), interior: interior.clone() });
                 let node = low.push(kind, vec![operand], shape, dtype, line);
                 low.dense(node)
             }

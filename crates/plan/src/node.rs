@@ -53,12 +53,9 @@ pub enum Kind {
     /// The operands one after the other along this axis.
     Concat(usize),
     /// The operand among zeros.
-    Pad {
-        /// Zeros before the first element of each axis.
-        low: Vec<usize>,
-        /// Zeros between elements of each axis.
-        interior: Vec<usize>,
-    },
+    Pad(Frame),
+    /// The sum of the operands, each among zeros as its frame says. Only where [`Target::overlays`](crate::Target::overlays) says so.
+    Overlay(Vec<Frame>),
     /// Fails at run time where an element of the operand, which is dense, is not in 0..limit. Has no elements itself.
     CheckIndex {
         /// All elements are below this.
@@ -66,6 +63,15 @@ pub enum Kind {
         /// The operation that needs it, for the error.
         operation: &'static str,
     },
+}
+
+/// Where a value lies among zeros.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Zeros before the first element of each axis.
+    pub low: Vec<usize>,
+    /// Zeros between elements of each axis.
+    pub interior: Vec<usize>,
 }
 
 /// Functions applied element by element.

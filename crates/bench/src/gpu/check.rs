@@ -5,7 +5,7 @@ use bilevel::graph::nn;
 use bilevel::{AnyMethod, Array, Cpu, DType, Driver, Leaf, Method, Problem, Variable, methods};
 use bilevel_cuda::Cuda;
 use bilevel_graph::conformance::{
-    Case, Failure, Size, buffers, carries, convolutions, outputs, primitives, random_program, refusals,
+    Case, Failure, Size, buffers, carries, convolutions, networks, outputs, primitives, random_program, refusals,
     rounded_products, varied_program,
 };
 use bilevel_graph::{Executor, Graph, Port, Precision, Program, RandomKind, random};
@@ -75,6 +75,7 @@ pub fn run(cuda: &Cuda, seeds: u64) -> Result<bool> {
     for dtype in [DType::F64, DType::F32] {
         tally.cases(&format!("convolutions in {dtype}"), cuda, convolutions(dtype)?);
         tally.cases(&format!("convolutions without cuDNN in {dtype}"), &without, convolutions(dtype)?);
+        tally.cases(&format!("parts of networks in {dtype}"), cuda, networks(dtype)?);
     }
     for precision in [Precision::Tf32, Precision::Bf16] {
         let cases: bilevel_graph::Result<Vec<Case>> =

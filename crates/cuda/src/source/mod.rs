@@ -21,7 +21,7 @@ pub(crate) use fold::fold;
 pub(crate) use indexed::{add_rows, check_index, cumsum, gather, list_bytes, scatter_add, window_argmax};
 pub(crate) use map::{is_scalar_sink, map, partials, sum_type};
 pub(crate) use member::Context;
-pub(crate) use moves::{Elements, concat, gathered, gathered_if_fine, pad, scattered};
+pub(crate) use moves::{Elements, concat, gathered, gathered_if_fine, overlay, scattered};
 pub(crate) use patches::{convolution, patches};
 pub(crate) use product::product;
 pub(crate) use reduce::{Structure, reduce, reduce_memory};

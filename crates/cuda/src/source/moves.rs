@@ -2,7 +2,7 @@
 
 use super::code::{Cell, Code, Launch, c_type, decode, reach};
 use bilevel_graph::DType;
-use bilevel_plan::{Place, Run, View};
+use bilevel_plan::{Frame, Place, Run, View};
 
 /// Elements in memory: the place of their node, and which of its elements they are.
 #[derive(Clone, Copy)]
@@ -100,31 +100,53 @@ pub(crate) fn concat(parts: &[Elements], axis: usize, shape: &[usize], dtype: DT
     code.launch_each(count)
 }
 
-/// y[low + i·(interior + 1)] = x[i], zero elsewhere.
-pub(crate) fn pad(
-    from: Elements,
-    low: &[usize],
-    interior: &[usize],
-    shape: &[usize],
-    dtype: DType,
-    to: Place,
-) -> Launch {
+/// The sum of parts, of which each lies among zeros.
+///
+///   y[i] = Σ of x[(i − low) / (interior + 1)] over the parts x that have such an element
+///
+/// Axes along which all parts are whole need no look.
+pub(crate) fn overlay(parts: &[(Elements, &Frame)], shape: &[usize], dtype: DType, to: Place) -> Launch {
     let count = shape.iter().product();
     let mut code = Code::default();
-    code.reaches(reach(&from.view.runs()));
     code.each(count);
-    let (source, target) = (code.pointer(from.place, dtype, from.view.offset), code.pointer(to, dtype, 0));
-    code.line("bool inside = true; I s = 0;");
+    let (target, c) = (code.pointer(to, dtype, 0), c_type(dtype));
     let mut inner = 1;
     for axis in (0..shape.len()).rev() {
-        let step = interior[axis] + 1;
         let place = if inner == 1 { "e".to_string() } else { format!("(e / {inner})") };
         let place = if axis == 0 { place } else { format!("({place} % {})", shape[axis]) };
-        code.line(format!("{{ const I c = (I){place} - {};", low[axis]));
-        code.line(format!("inside = inside && c >= 0 && c % {step} == 0 && c / {step} < {};", from.view.shape[axis]));
-        code.line(format!("s += c / {step} * {}; }}", from.view.strides[axis]));
+        code.line(format!("const I i{axis} = (I){place};"));
         inner *= shape[axis];
     }
-    code.line(format!("{target}[e] = inside ? {source}[s] : {}(0);", c_type(dtype)));
+    code.line(format!("{c} sum = {c}(0);"));
+    for (from, Frame { low, interior }) in parts {
+        code.reaches(reach(&from.view.runs()));
+        let source = code.pointer(from.place, dtype, from.view.offset);
+        let (mut inside, mut terms) = (vec![], vec![]);
+        for axis in 0..shape.len() {
+            let (first, step, length) = (low[axis], interior[axis] + 1, from.view.shape[axis]);
+            let place = if first == 0 { format!("i{axis}") } else { format!("(i{axis} - {first})") };
+            if first > 0 {
+                inside.push(format!("{place} >= 0"));
+            }
+            if step > 1 {
+                inside.push(format!("{place} % {step} == 0"));
+            }
+            if first + length.saturating_sub(1) * step + 1 != shape[axis] || length == 0 {
+                inside.push(format!("{place} < {}", length * step));
+            }
+            let place = if step > 1 { format!("{place} / {step}") } else { place };
+            match from.view.strides[axis] {
+                0 => {}
+                1 => terms.push(place),
+                stride => terms.push(format!("{place} * {stride}")),
+            }
+        }
+        let condition = if inside.is_empty() { "true".to_string() } else { inside.join(" && ") };
+        let place = if terms.is_empty() { "0".to_string() } else { terms.join(" + ") };
+        // A single part is copied, with the sign of its zeros.
+        let how = if parts.len() == 1 { "=" } else { "+=" };
+        code.line(format!("if ({condition}) sum {how} {source}[{place}];"));
+    }
+    code.line(format!("{target}[e] = sum;"));
     code.launch_each(count)
 }

@@ -1,5 +1,5 @@
-//! What an executor must do, as programs it can be run on: every primitive, every way to carry a value, convolutions, random programs of
-//! all of them, the same with products that round their operands, everything that is done with buffers, and everything it must
+//! What an executor must do, as programs it can be run on: every primitive, every way to carry a value, convolutions, parts of networks, random
+//! programs of all of them, the same with products that round their operands, everything that is done with buffers, and everything it must
 //! refuse. The [`Reference`](crate::Reference) says what is right.
 //!
 //! The author of an executor runs all of it in one test:
@@ -23,6 +23,7 @@ mod case;
 mod convolutions;
 mod dice;
 mod differentiable;
+mod networks;
 mod precisions;
 mod primitives;
 mod refusals;
@@ -36,6 +37,7 @@ pub use case::{Case, Inputs, outputs, results, set_all};
 pub use convolutions::convolutions;
 pub use dice::Dice;
 pub use differentiable::{Differentiable, Size, random_program};
+pub use networks::networks;
 pub use precisions::rounded_products;
 pub use primitives::primitives;
 pub use refusals::refusals;
@@ -54,6 +56,7 @@ pub fn check_all(executor: &dyn Executor, seeds: Range<u64>) -> Result<Vec<Failu
     for dtype in [DType::F64, DType::F32] {
         primitives(dtype)?.into_iter().for_each(&mut check);
         convolutions(dtype)?.into_iter().for_each(&mut check);
+        networks(dtype)?.into_iter().for_each(&mut check);
         for (rows, columns) in [(2, 3), (5, 13), (40, 70)] {
             carries(rows, columns, dtype)?.into_iter().for_each(&mut check);
         }
