@@ -3,7 +3,7 @@
 
 use crate::dnn::Dnn;
 use crate::dot::dot;
-use crate::form::{Form, Sought, form};
+use crate::form::{Form, Geometry, Sought, form, is_dense};
 use crate::source::{Arg, Elements, convolution, gathered, patches, scattered};
 use crate::step::{Factor, Work};
 use crate::workspace::Workspace;
@@ -29,10 +29,12 @@ pub(crate) fn conv(
     if out.count() == 0 {
         return vec![];
     }
-    if let Some(works) =
-        dnn.and_then(|dnn| by_library(dims, (image, kernel), (dtype, factor), (out, to), dnn, workspace))
-    {
-        return works;
+    if let Some(dnn) = dnn {
+        let bytes = |geometry: &Geometry| dnn.workspace_bytes(geometry);
+        let works = by_library(dims, (image, kernel), (dtype, factor), (out, to), bytes, workspace);
+        if let Some(works) = works {
+            return works;
+        }
     }
     let (groups, terms, plane) = (dims.groups, inputs * kh * kw, oh * ow);
     let rows = outputs / groups;
@@ -79,20 +81,27 @@ pub(crate) fn conv(
     works
 }
 
-/// The steps of a convolution by the library, with what it reads and writes put into its order where it is in another.
+/// What the library wants addresses to be multiples of.
+const ALIGNED: isize = 16;
+
+/// The steps of a convolution by the library, with what it reads and writes put into its order where it is in another. The library
+/// says how many bytes of workspace it needs for a geometry, where it can compute it.
 fn by_library(
     dims: &ConvDims,
     (image, kernel): (Elements, Elements),
     (dtype, factor): (DType, Factor),
     (out, to): (&View, Place),
-    dnn: &Dnn,
+    bytes: impl Fn(&Geometry) -> Option<usize>,
     workspace: &mut Workspace,
 ) -> Option<Vec<Work>> {
     if dtype != DType::F32 {
         return None;
     }
-    let Form { geometry, x, w, y } = form(dims, image.view, kernel.view, out, factor != Factor::F32)?;
-    let bytes = dnn.workspace_bytes(&geometry)?;
+    let form = form(dims, image.view, kernel.view, out, factor != Factor::F32)?;
+    let (Form { geometry, x, w, y }, bytes) = [form.with_channels_last(), Some(form)]
+        .into_iter()
+        .flatten()
+        .find_map(|form| bytes(&form.geometry).map(|bytes| (form, bytes)))?;
     let (x, w, y) = match geometry.sought {
         Sought::Result => ((image.place, x), (kernel.place, w), (to, y)),
         Sought::Image => ((to, x), (kernel.place, w), (image.place, y)),
@@ -100,12 +109,13 @@ fn by_library(
     };
     // What the library is to round to fewer digits than it would is rounded before.
     let rounded = (factor == Factor::Bf16).then_some("wide_bf16");
-    let is_dense = |view: &View| view.runs().len() <= 1 && view.runs().iter().all(|run| run.stride == 1);
+    let size = dtype.size() as isize;
+    let fits = |view: &View| is_dense(view) && view.offset * size % ALIGNED == 0;
     let (mut works, mut after) = (vec![], vec![]);
     let at = [(Sought::Image, x), (Sought::Kernel, w), (Sought::Result, y)].map(|(part, (place, view))| {
         let is_result = part == geometry.sought;
-        if is_dense(&view) && (is_result || rounded.is_none()) {
-            return Arg::Memory(place, view.offset * dtype.size() as isize);
+        if fits(&view) && (is_result || rounded.is_none()) {
+            return Arg::Memory(place, view.offset * size);
         }
         let dense = workspace.take(view.count() * dtype.size());
         let there = Elements { place, view: &view };
@@ -119,4 +129,71 @@ fn by_library(
     works.push(Work::Convolution { geometry, at, workspace: workspace.take(bytes) });
     works.extend(after);
     Some(works)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::CudaTarget;
+    use bilevel_graph::{Graph, Precision, Program, Tensor, gradient_or_zeros, nn};
+    use bilevel_plan::{Kind, Region, Schedule, channels_last};
+
+    const HERE: Place = Place { region: Region::Arena, offset: 0 };
+
+    /// The kernels around each convolution of a program, in a machine whose library can compute everything.
+    fn moved(program: &Program) -> Vec<(Geometry, usize)> {
+        let schedule = Schedule::new(program, &CudaTarget).unwrap();
+        let mut found = vec![];
+        for node in &schedule.nodes {
+            let Kind::Conv(dims, precision) = &node.kind else { continue };
+            let factor = if *precision == Precision::Full { Factor::F32 } else { Factor::Tf32 };
+            let read: Vec<&View> = node.reads().map(|(_, view)| view).collect();
+            let [image, kernel] = [read[0], read[1]].map(|view| Elements { place: HERE, view });
+            let (out, space) = ((&node.layout, HERE), &mut Workspace::new(None));
+            let works = by_library(dims, (image, kernel), (node.dtype, factor), out, |_| Some(0), space).unwrap();
+            let geometry = works.iter().find_map(|work| match work {
+                Work::Convolution { geometry, .. } => Some(*geometry),
+                _ => None,
+            });
+            found.push((geometry.unwrap(), works.len() - 1));
+        }
+        found
+    }
+
+    /// Two layers of sixteen channels after one that reads colours, with the gradient of all kernels.
+    fn network(precision: Precision) -> Program {
+        let g = Graph::new();
+        let mut x = g.input("image", [8, 3, 12, 12], DType::F32);
+        let mut kernels: Vec<Tensor> = vec![];
+        for (layer, channels) in [3, 16, 16].into_iter().enumerate() {
+            let w = g.input(format!("w{layer}"), [16, channels, 3, 3], DType::F32);
+            x = nn::relu(nn::conv2d(x, w, None, nn::Conv2d { padding: [1, 1], ..Default::default() }));
+            kernels.push(w);
+        }
+        let mut builder = Program::builder(&g);
+        for (number, slope) in gradient_or_zeros(x.square().sum_all(), &kernels).unwrap().into_iter().enumerate() {
+            builder = builder.output(number.to_string(), slope);
+        }
+        builder.build().unwrap().with_precision(precision)
+    }
+
+    #[test]
+    fn images_with_channels_last_are_convolved_as_they_lie() {
+        let program = channels_last(&network(Precision::Tf32)).unwrap();
+        let found = moved(&program);
+        assert_eq!(found.len(), 8);
+        for (geometry, kernels) in found {
+            let colours = geometry.x[1] == 3;
+            assert_eq!(geometry.last, !colours, "{geometry:?}");
+            // The kernel's gradient is put back into the order of kernels; of colours, results are put into the order of images.
+            let expected = usize::from(colours || geometry.sought == Sought::Kernel);
+            assert_eq!(kernels, expected, "{geometry:?}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_round_is_convolved_as_it_was() {
+        let program = network(Precision::Full);
+        assert!(moved(&program).iter().all(|(geometry, kernels)| !geometry.last && *kernels == 0));
+    }
 }

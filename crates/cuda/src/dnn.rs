@@ -59,7 +59,11 @@ impl Descriptions {
     fn new(geometry: &Geometry) -> std::result::Result<Self, CudnnError> {
         use sys::{cudnnConvolutionMode_t as Mode, cudnnDataType_t as Type, cudnnTensorFormat_t as Format};
         let int = |numbers: [usize; 4]| numbers.map(|n| n as c_int);
-        let apart = |[_, c, h, w]: [usize; 4]| int([c * h * w, h * w, w, 1]);
+        let apart = |[_, c, h, w]: [usize; 4]| match geometry.last {
+            true => int([c * h * w, 1, w * c, c]),
+            false => int([c * h * w, h * w, w, 1]),
+        };
+        let format = if geometry.last { Format::CUDNN_TENSOR_NHWC } else { Format::CUDNN_TENSOR_NCHW };
         let two = |numbers: [usize; 2]| numbers.map(|n| n as c_int);
         let (kind, Geometry { x, w, y, .. }) = (Type::CUDNN_DATA_FLOAT, *geometry);
         // SAFETY: every description is made, then filled with as many numbers as is said; all are destroyed with this.
@@ -75,7 +79,7 @@ impl Descriptions {
                 sys::cudnnSetTensorNdDescriptor(description, kind, 4, shape.as_ptr(), strides.as_ptr()).result()?;
             }
             let shape = int(w);
-            sys::cudnnSetFilterNdDescriptor(made.w, kind, Format::CUDNN_TENSOR_NCHW, 4, shape.as_ptr()).result()?;
+            sys::cudnnSetFilterNdDescriptor(made.w, kind, format, 4, shape.as_ptr()).result()?;
             let (padding, stride, dilation) = (two(geometry.padding), two(geometry.stride), two(geometry.dilation));
             sys::cudnnSetConvolutionNdDescriptor(
                 made.convolution,

@@ -37,7 +37,14 @@ pub(crate) struct Geometry {
     pub groups: usize,
     /// Operands may be rounded to the ten leading digits.
     pub rounds: bool,
+    /// x and y lie as `[n, h, w, c]` and w as `[k, r, s, c]`, the order of the fastest kernels; else all lie as their shapes say.
+    pub last: bool,
 }
+
+/// The order of axes with the channels last.
+const LAST: [usize; 4] = [0, 2, 3, 1];
+/// Channels of 32 bits in a load of 16 bytes, of which the kernels for this order want whole numbers.
+const LANES: usize = 4;
 
 /// A geometry with where the elements of x, w and y lie: in the views of the graph's image, kernel and result, which of them being
 /// which following from what is sought.
@@ -46,6 +53,24 @@ pub(crate) struct Form {
     pub x: View,
     pub w: View,
     pub y: View,
+}
+
+impl Form {
+    /// The same with channels last, where that is how x or y lies already and cuDNN has fast kernels for it. Where neither does, it
+    /// is cheaper to leave the order to cuDNN. The views are of memory in the order of the geometry.
+    pub fn with_channels_last(&self) -> Option<Form> {
+        let Form { geometry, x, w, y } = self;
+        let whole = [geometry.x[1], geometry.y[1]].iter().all(|channels| channels.is_multiple_of(LANES));
+        let [x, w, y] = [x, w, y].map(|view| view.transpose(&LAST));
+        let fits = geometry.rounds && geometry.groups == 1 && whole && (is_dense(&x) || is_dense(&y));
+        fits.then_some(Form { geometry: Geometry { last: true, ..*geometry }, x, w, y })
+    }
+}
+
+/// True where the elements of a view follow one another.
+pub(crate) fn is_dense(view: &View) -> bool {
+    let runs = view.runs();
+    runs.len() <= 1 && runs.iter().all(|run| run.stride == 1)
 }
 
 /// How cuDNN can compute a convolution of these views, if it can.
@@ -104,7 +129,7 @@ pub(crate) fn form(dims: &ConvDims, image: &View, kernel: &View, out: &View, rou
 fn geometry(sought: Sought, dims: &ConvDims, rounds: bool) -> Geometry {
     let none = [0; 4];
     let (stride, padding, dilation) = (dims.stride, [0; 2], dims.kernel_dilation);
-    Geometry { sought, x: none, w: none, y: none, stride, padding, dilation, groups: dims.groups, rounds }
+    Geometry { sought, x: none, w: none, y: none, stride, padding, dilation, groups: dims.groups, rounds, last: false }
 }
 
 fn whole(padding: [i64; 2]) -> Option<[usize; 2]> {
@@ -127,12 +152,14 @@ impl Geometry {
 mod tests {
     use super::*;
     use bilevel_graph::conformance::Dice;
+    use bilevel_graph::shape::inverse_permutation;
     use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference};
 
     /// What cuDNN computes, as its documentation says, through views of arrays.
     fn computed(form: &Form, given: [&[f64]; 2], out: &mut [f64]) {
-        let Geometry { sought, x, w, y, stride, padding, dilation, groups, .. } = &form.geometry;
+        let Geometry { sought, x, w, y, stride, padding, dilation, groups, last, .. } = &form.geometry;
         let at = |view: &View, i: [usize; 4]| {
+            let i = if *last { LAST.map(|axis| i[axis]) } else { i };
             (view.offset + i.iter().zip(&view.strides).map(|(&i, &s)| i as isize * s).sum::<isize>()) as usize
         };
         let (inner, outer) = (w[1], w[0] / groups);
@@ -165,12 +192,18 @@ mod tests {
     }
 
     #[test]
-    fn the_three_forms_are_the_convolution_they_are_made_of() {
-        let mut found = [0; 3];
-        for seed in 0..8000 {
+    fn the_three_forms_are_the_convolution_they_are_made_of_in_either_order() {
+        let (mut found, mut found_last) = ([0; 3], [0; 3]);
+        for seed in 0..12000 {
             let mut dice = Dice::new(seed);
-            let groups = 1 + dice.below(2);
-            let (n, c, o) = (1 + dice.below(3), groups * (1 + dice.below(3)), groups * (1 + dice.below(3)));
+            // Every other one has whole lanes of channels, and memory in the order of images, of channels last, or of those swapped.
+            let whole = dice.below(2) == 0;
+            let groups = if whole { 1 } else { 1 + dice.below(2) };
+            let mut count = |groups| if whole { 4 * (1 + dice.below(2)) } else { groups * (1 + dice.below(3)) };
+            let (n, c, o) = (count(1), count(groups), count(groups));
+            let orders = [[0, 1, 2, 3], [0, 2, 3, 1], [1, 2, 3, 0]];
+            let mut order = || if whole { orders[dice.below(3)] } else { orders[0] };
+            let (image_order, out_order) = (order(), order());
             let (h, w) = (1 + dice.below(7), 1 + dice.below(7));
             let (kh, kw) = (1 + dice.below(h), 1 + dice.below(w));
             let dims = ConvDims {
@@ -181,16 +214,15 @@ mod tests {
                 groups,
             };
             let g = Graph::new();
-            let image = g.input("image", [n, c, h, w], DType::F64);
+            let lying = image_order.map(|axis| [n, c, h, w][axis]);
+            let image = g.input("image", lying, DType::F64).transpose(inverse_permutation(&image_order));
             let kernel = g.input("kernel", [o, c / groups, kh, kw], DType::F64);
             let backwards = dice.below(2) == 0;
             let read = if backwards { kernel.reverse([2, 3]) } else { kernel };
             let Ok(result) = image.conv(read, dims.clone()).check() else { continue };
-            let program = Program::builder(&g).output("y", result).build().unwrap();
-            let (x, k) = (
-                dice.array(&[n, c, h, w], DType::F64).unwrap(),
-                dice.array(&[o, c / groups, kh, kw], DType::F64).unwrap(),
-            );
+            let program = Program::builder(&g).output("y", result.transpose(out_order)).build().unwrap();
+            let (x, k) =
+                (dice.array(&lying, DType::F64).unwrap(), dice.array(&[o, c / groups, kh, kw], DType::F64).unwrap());
             let mut run = Reference.compile(&program).unwrap();
             run.set(0, &x).unwrap();
             run.set(1, &k).unwrap();
@@ -200,15 +232,21 @@ mod tests {
             if backwards {
                 view = view.reverse(&[2, 3]);
             }
-            let (shown, out) = (View::contiguous(x.shape()), View::contiguous(expected.shape()));
-            let Some(form) = form(&dims, &shown, &view, &out, false) else { continue };
+            let seen =
+                |shape: &[usize], order: [usize; 4]| View::contiguous(shape).transpose(&inverse_permutation(&order));
+            let (shown, out) = (seen(x.shape(), image_order), seen(expected.shape(), out_order));
+            let Some(form) = form(&dims, &shown, &view, &out, whole) else { continue };
             found[form.geometry.sought as usize] += 1;
-            let mut made = Array::zeros(expected.shape(), DType::F64).to_f64();
-            computed(&form, [&x.to_f64(), &k.to_f64()], &mut made);
-            for (a, b) in made.iter().zip(expected.to_f64()) {
-                assert!((a - b).abs() < 1e-12, "seed {seed}, {:?}: {a} instead of {b}", form.geometry);
+            let last = form.with_channels_last();
+            found_last[form.geometry.sought as usize] += usize::from(last.is_some());
+            for form in [Some(form), last].into_iter().flatten() {
+                let mut made = Array::zeros(expected.shape(), DType::F64).to_f64();
+                computed(&form, [&x.to_f64(), &k.to_f64()], &mut made);
+                for (a, b) in made.iter().zip(expected.to_f64()) {
+                    assert!((a - b).abs() < 1e-12, "seed {seed}, {:?}: {a} instead of {b}", form.geometry);
+                }
             }
         }
-        assert!(found.iter().all(|&count| count > 20), "{found:?}");
+        assert!(found.iter().chain(&found_last).all(|&count| count > 20), "{found:?}, {found_last:?}");
     }
 }

@@ -7,7 +7,7 @@ use crate::source::{Context, Elements, Launch, gathered, gathered_if_fine};
 use crate::step::{Span, Step, Work};
 use crate::target::CudaTarget;
 use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
-use bilevel_plan::{Kind, MemoryMap, Operand, Place, Region, Schedule, known, lacks};
+use bilevel_plan::{Kind, MemoryMap, Operand, Place, Region, Schedule, channels_last, known, lacks};
 use std::collections::HashMap;
 
 /// Everything a run needs but the memory itself.
@@ -43,6 +43,8 @@ const MOST_BLOCKS: u32 = i32::MAX as u32;
 
 /// Plans a valid program, with convolutions by the library where it is given.
 pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
+    let rewritten = dnn.and_then(|_| channels_last(program));
+    let program = rewritten.as_ref().unwrap_or(program);
     let schedule = Schedule::new(program, &CudaTarget)?;
     let groups = schedule.groups().len();
     // Once to learn what workspace the groups need, and once with places for it.

@@ -40,6 +40,7 @@
 mod again;
 mod arena;
 mod carries;
+mod channels_last;
 mod cut;
 mod epilogue;
 mod fuse;
@@ -51,6 +52,7 @@ mod lower_round;
 mod memory;
 mod node;
 mod order;
+mod orders;
 mod planning;
 mod rows;
 mod schedule;
@@ -59,6 +61,7 @@ mod target;
 mod view;
 
 pub use carries::Carry;
+pub use channels_last::channels_last;
 pub use group::{Access, Domain, Group, Role, repeats_rows};
 pub use lower_dot::DotLayout;
 pub use memory::{MemoryMap, Place, Region};
