@@ -75,6 +75,7 @@ pub(crate) fn is_dense(view: &View) -> bool {
 
 /// How cuDNN can compute a convolution of these views, if it can.
 pub(crate) fn form(dims: &ConvDims, image: &View, kernel: &View, out: &View, rounds: bool) -> Option<Form> {
+    let (dims, [image, kernel, out]) = &forwards(dims, [image, kernel, out]);
     let backwards = (2..4).any(|axis| kernel.shape[axis] > 1 && kernel.strides[axis] < 0);
     let spread = dims.image_dilation != [1, 1];
     let swapped = |view: &View| view.transpose(&[1, 0, 2, 3]);
@@ -124,6 +125,25 @@ pub(crate) fn form(dims: &ConvDims, image: &View, kernel: &View, out: &View, rou
     let four = |view: &View| <[usize; 4]>::try_from(&view.shape[..]).ok();
     let geometry = Geometry { x: four(&made.x)?, w: four(&made.w)?, y: four(&made.y)?, ..made.geometry };
     geometry.is_consistent().then_some(Form { geometry, ..made })
+}
+
+/// An image and a kernel that are both read backwards along an axis are read forwards, and give the result backwards. Derivatives of
+/// derivatives read them so.
+fn forwards(dims: &ConvDims, views: [&View; 3]) -> (ConvDims, [View; 3]) {
+    let (mut dims, mut views) = (dims.clone(), views.map(View::clone));
+    for i in 0..2 {
+        let axis = 2 + i;
+        let [image, kernel, out] = [0, 1, 2].map(|which| views[which].shape[axis] as i64);
+        let backwards = |view: &View| view.strides[axis] < 0;
+        if image > 1 && backwards(&views[0]) && (kernel == 1 || backwards(&views[1])) {
+            let spread = |length: i64, by: usize| (length - 1) * by as i64 + 1;
+            let reach = spread(out, dims.stride[i]) + spread(kernel, dims.kernel_dilation[i]) - 1;
+            let (low, _) = dims.padding[i];
+            dims.padding[i] = (reach - spread(image, dims.image_dilation[i]) - low, low);
+            views = views.map(|view| view.reverse(&[axis]));
+        }
+    }
+    (dims, views)
 }
 
 fn geometry(sought: Sought, dims: &ConvDims, rounds: bool) -> Geometry {
@@ -216,6 +236,8 @@ mod tests {
             let g = Graph::new();
             let lying = image_order.map(|axis| [n, c, h, w][axis]);
             let image = g.input("image", lying, DType::F64).transpose(inverse_permutation(&image_order));
+            let turned = dice.below(4) == 0;
+            let image = if turned { image.reverse([2, 3]) } else { image };
             let kernel = g.input("kernel", [o, c / groups, kh, kw], DType::F64);
             let backwards = dice.below(2) == 0;
             let read = if backwards { kernel.reverse([2, 3]) } else { kernel };
@@ -235,8 +257,15 @@ mod tests {
             let seen =
                 |shape: &[usize], order: [usize; 4]| View::contiguous(shape).transpose(&inverse_permutation(&order));
             let (shown, out) = (seen(x.shape(), image_order), seen(expected.shape(), out_order));
+            let shown = if turned { shown.reverse(&[2, 3]) } else { shown };
             let Some(form) = form(&dims, &shown, &view, &out, whole) else { continue };
             found[form.geometry.sought as usize] += 1;
+            let both = turned && backwards && kh * kw > 1;
+            assert!(
+                !both || form.geometry.sought != Sought::Image || dims.image_dilation != [1, 1],
+                "{:?}",
+                form.geometry
+            );
             let last = form.with_channels_last();
             found_last[form.geometry.sought as usize] += usize::from(last.is_some());
             for form in [Some(form), last].into_iter().flatten() {

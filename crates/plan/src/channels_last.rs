@@ -20,7 +20,8 @@ const LAST: [usize; 4] = [0, 2, 3, 1];
 const LANES: usize = 4;
 
 /// The same program with images between its convolutions in the order `[n, h, w, c]`; `None` where it would be no other. That is for
-/// convolutions of 32-bit floats that may round (in `Tf32` or `Bf16`), without groups.
+/// convolutions of 32-bit floats that may round (in `Tf32` or `Bf16`), in a program that has none in groups: those stay in the order
+/// \[n, c, h, w\], and to go from one order to the other around each of them costs what is gained elsewhere.
 pub fn channels_last(program: &Program) -> Option<Program> {
     rewritten(program, |dtype, precision| dtype == DType::F32 && precision != Precision::Full, LANES)
 }
@@ -35,7 +36,8 @@ fn rewritten(program: &Program, takes: impl Fn(DType, Precision) -> bool, lanes:
             _ => None,
         })
         .collect();
-    if convolutions.iter().flatten().all(|convolution| !convolution.gives_image) {
+    let in_groups = |node: &ProgramNode| matches!(&node.op, Op::Conv(dims, _) if dims.groups > 1);
+    if convolutions.iter().flatten().all(|convolution| !convolution.gives_image) || old.iter().any(in_groups) {
         return None;
     }
     let wanted = wanted(program, &convolutions);
@@ -153,16 +155,16 @@ struct Convolution {
 
 impl Convolution {
     fn new(old: &[ProgramNode], dims: &ConvDims, node: &ProgramNode, lanes: usize) -> Option<Self> {
-        let (mut kernel, mut moves, mut backwards) = (node.inputs[1], vec![], false);
+        let [image, kernel] = [node.inputs[0], node.inputs[1]].map(|id| moves(old, id));
+        // Both read backwards give the same, backwards.
+        let reverses = |moves: &[usize]| moves.iter().filter(|&&id| matches!(old[id].op, Op::Reverse(_))).count();
+        let backwards = reverses(&kernel.0) % 2 == 1 && reverses(&image.0) % 2 == 0;
+        let (moves, kernel) = kernel;
         let mut axes: Order = (0..4).collect();
-        loop {
-            match &old[kernel].op {
-                Op::Transpose(perm) => axes = permuted(perm, &axes),
-                Op::Reverse(_) => backwards = !backwards,
-                _ => break,
+        for &id in &moves {
+            if let Op::Transpose(perm) = &old[id].op {
+                axes = permuted(perm, &axes);
             }
-            moves.push(kernel);
-            kernel = old[kernel].inputs[0];
         }
         let area = |shape: &[usize]| shape[2] * shape[3];
         let read = &old[node.inputs[1]].meta.shape;
@@ -218,6 +220,16 @@ impl Convolution {
         }
         value
     }
+}
+
+/// The transposes and reversals through which a value is read, the last first, and the value itself.
+fn moves(old: &[ProgramNode], mut id: usize) -> (Vec<usize>, usize) {
+    let mut moves = vec![];
+    while let Op::Transpose(_) | Op::Reverse(_) = old[id].op {
+        moves.push(id);
+        id = old[id].inputs[0];
+    }
+    (moves, id)
 }
 
 #[cfg(test)]

@@ -189,4 +189,13 @@ fn what_does_not_round_or_has_no_convolution_is_left_alone() {
     let x = g.input("x", [2, 3], DType::F32);
     let program = Program::builder(&g).output("y", x.matmul(x.t())).build().unwrap();
     assert!(channels_last(&program.with_precision(Precision::Bf16)).is_none());
+    // A convolution of groups beside one without.
+    let image = g.input("image", [2, 8, 6, 6], DType::F32);
+    let [each, all] = [("each", 1), ("all", 8)].map(|(name, inner)| g.input(name, [8, inner, 3, 3], DType::F32));
+    let grouped = nn::conv2d(image, each, None, nn::Conv2d { groups: 8, ..Default::default() });
+    for (y, changed) in [(grouped, false), (image, true)] {
+        let y = nn::relu(convolved(y, all, 1));
+        let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(Precision::Tf32);
+        assert_eq!(channels_last(&program).is_some(), changed);
+    }
 }
