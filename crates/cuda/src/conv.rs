@@ -4,7 +4,7 @@
 use crate::dnn::Dnn;
 use crate::dot::dot;
 use crate::form::{Form, Geometry, Sought, form, is_dense};
-use crate::source::{Arg, Elements, convolution, gathered, patches, scattered};
+use crate::source::{Arg, Cell, Elements, convolution, gathered, patches, scattered};
 use crate::step::{Factor, Work};
 use crate::workspace::Workspace;
 use bilevel_graph::{ConvDims, DType};
@@ -98,7 +98,9 @@ fn by_library(
         return None;
     }
     let form = form(dims, image.view, kernel.view, out, factor != Factor::F32)?;
-    let (Form { geometry, x, w, y }, bytes) = [form.with_channels_last(), Some(form)]
+    let last = form.with_channels_last();
+    let narrow = last.as_ref().filter(|_| factor == Factor::Bf16).and_then(Form::narrow);
+    let (Form { geometry, x, w, y }, bytes) = [narrow, last, Some(form)]
         .into_iter()
         .flatten()
         .find_map(|form| bytes(&form.geometry).map(|bytes| (form, bytes)))?;
@@ -107,8 +109,8 @@ fn by_library(
         Sought::Image => ((to, x), (kernel.place, w), (image.place, y)),
         Sought::Kernel => ((image.place, x), (to, w), (kernel.place, y)),
     };
-    // What the library is to round to fewer digits than it would is rounded before.
-    let rounded = (factor == Factor::Bf16).then_some("wide_bf16");
+    // What the library is to round to fewer digits than it would is rounded before; it is two bytes where the library takes them.
+    let rounded = (factor == Factor::Bf16).then_some(if geometry.narrow { "bf16" } else { "wide_bf16" });
     let size = dtype.size() as isize;
     let fits = |view: &View| is_dense(view) && view.offset * size % ALIGNED == 0;
     let (mut works, mut after) = (vec![], vec![]);
@@ -117,7 +119,8 @@ fn by_library(
         if fits(&view) && (is_result || rounded.is_none()) {
             return Arg::Memory(place, view.offset * size);
         }
-        let dense = workspace.take(view.count() * dtype.size());
+        let cell = if geometry.narrow && !is_result { Cell::Bf16 } else { dtype.into() };
+        let dense = workspace.take(view.count() * cell.size());
         let there = Elements { place, view: &view };
         if is_result {
             after.push(Work::Kernel(scattered(dense, dtype, there)));

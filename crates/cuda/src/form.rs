@@ -39,15 +39,18 @@ pub(crate) struct Geometry {
     pub rounds: bool,
     /// x and y lie as `[n, h, w, c]` and w as `[k, r, s, c]`, the order of the fastest kernels; else all lie as their shapes say.
     pub last: bool,
+    /// What is given is in bf16, of two bytes; what is sought in 32 bits, as everything is otherwise.
+    pub narrow: bool,
 }
 
 /// The order of axes with the channels last.
 const LAST: [usize; 4] = [0, 2, 3, 1];
-/// Channels of 32 bits in a load of 16 bytes, of which the kernels for this order want whole numbers.
-const LANES: usize = 4;
+/// Bytes of a load, of which the kernels for this order want whole numbers.
+const LOAD: usize = 16;
 
 /// A geometry with where the elements of x, w and y lie: in the views of the graph's image, kernel and result, which of them being
 /// which following from what is sought.
+#[derive(Clone)]
 pub(crate) struct Form {
     pub geometry: Geometry,
     pub x: View,
@@ -60,10 +63,18 @@ impl Form {
     /// is cheaper to leave the order to cuDNN. The views are of memory in the order of the geometry.
     pub fn with_channels_last(&self) -> Option<Form> {
         let Form { geometry, x, w, y } = self;
-        let whole = [geometry.x[1], geometry.y[1]].iter().all(|channels| channels.is_multiple_of(LANES));
         let [x, w, y] = [x, w, y].map(|view| view.transpose(&LAST));
-        let fits = geometry.rounds && geometry.groups == 1 && whole && (is_dense(&x) || is_dense(&y));
+        let fits = geometry.rounds
+            && geometry.groups == 1
+            && geometry.loads(size_of::<f32>())
+            && (is_dense(&x) || is_dense(&y));
         fits.then_some(Form { geometry: Geometry { last: true, ..*geometry }, x, w, y })
+    }
+
+    /// The same with operands in bf16, for one with channels last.
+    pub fn narrow(&self) -> Option<Form> {
+        let fits = self.geometry.last && self.geometry.loads(size_of::<u16>());
+        fits.then(|| Form { geometry: Geometry { narrow: true, ..self.geometry }, ..self.clone() })
     }
 }
 
@@ -149,7 +160,19 @@ fn forwards(dims: &ConvDims, views: [&View; 3]) -> (ConvDims, [View; 3]) {
 fn geometry(sought: Sought, dims: &ConvDims, rounds: bool) -> Geometry {
     let none = [0; 4];
     let (stride, padding, dilation) = (dims.stride, [0; 2], dims.kernel_dilation);
-    Geometry { sought, x: none, w: none, y: none, stride, padding, dilation, groups: dims.groups, rounds, last: false }
+    Geometry {
+        sought,
+        x: none,
+        w: none,
+        y: none,
+        stride,
+        padding,
+        dilation,
+        groups: dims.groups,
+        rounds,
+        last: false,
+        narrow: false,
+    }
 }
 
 fn whole(padding: [i64; 2]) -> Option<[usize; 2]> {
@@ -157,6 +180,11 @@ fn whole(padding: [i64; 2]) -> Option<[usize; 2]> {
 }
 
 impl Geometry {
+    /// The channels of a pixel, in elements of so many bytes, are whole loads.
+    fn loads(&self, bytes: usize) -> bool {
+        [self.x[1], self.y[1]].iter().all(|channels| (channels * bytes).is_multiple_of(LOAD))
+    }
+
     /// cuDNN pads both sides alike and takes as many places as fit; the graph may ask for others. It counts in 32 bits.
     fn is_consistent(&self) -> bool {
         let fits = |i: usize| {
