@@ -15,27 +15,51 @@ const MOST: usize = 512 << 20;
 /// Products with fewer rows and terms than this are as well done as they are defined.
 const THIN: usize = 16;
 
-/// The steps of a convolution of an image with a kernel, into the layout `out` at a place.
+/// The steps of a convolution of an image with a kernel, of elements of these types, into the layout `out` at a place.
 pub(crate) fn conv(
     dims: &ConvDims,
-    (image, kernel): (Elements, Elements),
+    operands: [(Elements, Cell); 2],
     (dtype, factor): (DType, Factor),
     (out, to): (&View, Place),
     dnn: Option<&Dnn>,
     workspace: &mut Workspace,
 ) -> Vec<Work> {
-    let [outputs, inputs, kh, kw] = kernel.view.shape[..] else { return vec![] };
-    let [images, _, oh, ow] = out.shape[..] else { return vec![] };
     if out.count() == 0 {
         return vec![];
     }
     if let Some(dnn) = dnn {
         let bytes = |geometry: &Geometry| dnn.workspace_bytes(geometry);
-        let works = by_library(dims, (image, kernel), (dtype, factor), (out, to), bytes, workspace);
+        let works = by_library(dims, operands, (dtype, factor), (out, to), bytes, workspace);
         if let Some(works) = works {
             return works;
         }
     }
+    // Our own ways read 32 bits.
+    let mut works = vec![];
+    let dense = operands.map(|(elements, _)| View::contiguous(&elements.view.shape));
+    let mut widened = |which: usize| match operands[which] {
+        (narrow, Cell::Bf16) => {
+            let place = workspace.take(narrow.view.count() * dtype.size());
+            works.push(Work::Kernel(gathered(narrow, Cell::Bf16, place, Some("wide_bf16"))));
+            Elements { place, view: &dense[which] }
+        }
+        (elements, _) => elements,
+    };
+    let (image, kernel) = (widened(0), widened(1));
+    works.extend(by_ourselves(dims, (image, kernel), (dtype, factor), (out, to), workspace));
+    works
+}
+
+/// The steps of a convolution without the library.
+fn by_ourselves(
+    dims: &ConvDims,
+    (image, kernel): (Elements, Elements),
+    (dtype, factor): (DType, Factor),
+    (out, to): (&View, Place),
+    workspace: &mut Workspace,
+) -> Vec<Work> {
+    let [outputs, inputs, kh, kw] = kernel.view.shape[..] else { return vec![] };
+    let [images, _, oh, ow] = out.shape[..] else { return vec![] };
     let (groups, terms, plane) = (dims.groups, inputs * kh * kw, oh * ow);
     let rows = outputs / groups;
     let (down, along) = (out.strides[2], out.strides[3]);
@@ -88,7 +112,7 @@ const ALIGNED: isize = 16;
 /// says how many bytes of workspace it needs for a geometry, where it can compute it.
 fn by_library(
     dims: &ConvDims,
-    (image, kernel): (Elements, Elements),
+    [(image, image_cell), (kernel, kernel_cell)]: [(Elements, Cell); 2],
     (dtype, factor): (DType, Factor),
     (out, to): (&View, Place),
     bytes: impl Fn(&Geometry) -> Option<usize>,
@@ -104,28 +128,34 @@ fn by_library(
         .into_iter()
         .flatten()
         .find_map(|form| bytes(&form.geometry).map(|bytes| (form, bytes)))?;
+    let (image, kernel, out) = ((image.place, image_cell), (kernel.place, kernel_cell), (to, Cell::Of(dtype)));
     let (x, w, y) = match geometry.sought {
-        Sought::Result => ((image.place, x), (kernel.place, w), (to, y)),
-        Sought::Image => ((to, x), (kernel.place, w), (image.place, y)),
-        Sought::Kernel => ((image.place, x), (to, w), (kernel.place, y)),
+        Sought::Result => ((image, x), (kernel, w), (out, y)),
+        Sought::Image => ((out, x), (kernel, w), (image, y)),
+        Sought::Kernel => ((image, x), (out, w), (kernel, y)),
     };
     // What the library is to round to fewer digits than it would is rounded before; it is two bytes where the library takes them.
-    let rounded = (factor == Factor::Bf16).then_some(if geometry.narrow { "bf16" } else { "wide_bf16" });
-    let size = dtype.size() as isize;
-    let fits = |view: &View| is_dense(view) && view.offset * size % ALIGNED == 0;
+    let operand = if geometry.narrow { Cell::Bf16 } else { dtype.into() };
     let (mut works, mut after) = (vec![], vec![]);
-    let at = [(Sought::Image, x), (Sought::Kernel, w), (Sought::Result, y)].map(|(part, (place, view))| {
+    let at = [(Sought::Image, x), (Sought::Kernel, w), (Sought::Result, y)].map(|(part, ((place, cell), view))| {
         let is_result = part == geometry.sought;
-        if fits(&view) && (is_result || rounded.is_none()) {
-            return Arg::Memory(place, view.offset * size);
+        let wanted = if is_result { dtype.into() } else { operand };
+        let rounds = factor == Factor::Bf16 && !is_result && cell != Cell::Bf16;
+        let bytes = view.offset * cell.size() as isize;
+        if is_dense(&view) && bytes % ALIGNED == 0 && cell == wanted && !rounds {
+            return Arg::Memory(place, bytes);
         }
-        let cell = if geometry.narrow && !is_result { Cell::Bf16 } else { dtype.into() };
-        let dense = workspace.take(view.count() * cell.size());
+        let dense = workspace.take(view.count() * wanted.size());
         let there = Elements { place, view: &view };
         if is_result {
             after.push(Work::Kernel(scattered(dense, dtype, there)));
         } else {
-            works.push(Work::Kernel(gathered(there, dtype, dense, rounded)));
+            let written = match wanted {
+                Cell::Bf16 => "bf16",
+                Cell::Of(_) => "wide_bf16",
+            };
+            let written = (rounds || cell != wanted).then_some(written);
+            works.push(Work::Kernel(gathered(there, cell, dense, written)));
         }
         Arg::Memory(dense, 0)
     });
@@ -145,15 +175,22 @@ mod tests {
 
     /// The kernels around each convolution of a program, in a machine whose library can compute everything.
     fn moved(program: &Program) -> Vec<(Geometry, usize)> {
-        let schedule = Schedule::new(program, &CudaTarget).unwrap();
+        let schedule = Schedule::new(program, &CudaTarget { channels_last: true }).unwrap();
         let mut found = vec![];
         for node in &schedule.nodes {
             let Kind::Conv(dims, precision) = &node.kind else { continue };
-            let factor = if *precision == Precision::Full { Factor::F32 } else { Factor::Tf32 };
-            let read: Vec<&View> = node.reads().map(|(_, view)| view).collect();
-            let [image, kernel] = [read[0], read[1]].map(|view| Elements { place: HERE, view });
+            let factor = match precision {
+                Precision::Full => Factor::F32,
+                Precision::Tf32 => Factor::Tf32,
+                Precision::Bf16 => Factor::Bf16,
+            };
+            let read: Vec<(usize, &View)> = node.reads().collect();
+            let operands = [read[0], read[1]].map(|(node, view)| {
+                let cell = if schedule.nodes[node].narrow { Cell::Bf16 } else { Cell::Of(DType::F32) };
+                (Elements { place: HERE, view }, cell)
+            });
             let (out, space) = ((&node.layout, HERE), &mut Workspace::new(None));
-            let works = by_library(dims, (image, kernel), (node.dtype, factor), out, |_| Some(0), space).unwrap();
+            let works = by_library(dims, operands, (node.dtype, factor), out, |_| Some(0), space).unwrap();
             let geometry = works.iter().find_map(|work| match work {
                 Work::Convolution { geometry, .. } => Some(*geometry),
                 _ => None,
@@ -190,6 +227,23 @@ mod tests {
             assert_eq!(geometry.last, !colours, "{geometry:?}");
             // The kernel's gradient is put back into the order of kernels; of colours, results are put into the order of images.
             let expected = usize::from(colours || geometry.sought == Sought::Kernel);
+            assert_eq!(kernels, expected, "{geometry:?}");
+        }
+    }
+
+    #[test]
+    fn operands_in_bf16_are_written_so_by_the_loops_that_compute_them() {
+        let program = channels_last(&network(Precision::Bf16)).unwrap();
+        for (geometry, kernels) in moved(&program) {
+            let colours = geometry.x[1] == 3;
+            assert_eq!((geometry.last, geometry.narrow), (!colours, !colours), "{geometry:?}");
+            // Those with colours have operands put into their order, and images that they give.
+            let expected = match (colours, geometry.sought) {
+                (true, Sought::Result) => 3,
+                (true, _) => 2,
+                (false, Sought::Kernel) => 1,
+                (false, _) => 0,
+            };
             assert_eq!(kernels, expected, "{geometry:?}");
         }
     }

@@ -44,8 +44,9 @@ const MOST_BLOCKS: u32 = i32::MAX as u32;
 /// Plans a valid program, with convolutions by the library where it is given.
 pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
     let rewritten = dnn.and_then(|_| channels_last(program));
+    let target = CudaTarget { channels_last: rewritten.is_some() };
     let program = rewritten.as_ref().unwrap_or(program);
-    let schedule = Schedule::new(program, &CudaTarget)?;
+    let schedule = Schedule::new(program, &target)?;
     let groups = schedule.groups().len();
     // Once to learn what workspace the groups need, and once with places for it.
     let first = schedule.lay_out(&vec![0; groups])?;
