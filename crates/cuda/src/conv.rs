@@ -167,14 +167,17 @@ fn by_library(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::Cache;
+    use crate::compile::{Architecture, compile_all};
+    use crate::load::{Missing, found_libraries};
     use crate::target::CudaTarget;
     use bilevel_graph::{Graph, Precision, Program, Tensor, gradient_or_zeros, nn};
     use bilevel_plan::{Kind, Region, Schedule, channels_last};
 
     const HERE: Place = Place { region: Region::Arena, offset: 0 };
 
-    /// The kernels around each convolution of a program, in a machine whose library can compute everything.
-    fn moved(program: &Program) -> Vec<(Geometry, usize)> {
+    /// The steps of each convolution of a program, on a machine whose library can compute everything, or has none.
+    fn convolutions(program: &Program, library: bool) -> Vec<Vec<Work>> {
         let schedule = Schedule::new(program, &CudaTarget { channels_last: true }).unwrap();
         let mut found = vec![];
         for node in &schedule.nodes {
@@ -189,15 +192,20 @@ mod tests {
                 let cell = if schedule.nodes[node].narrow { Cell::Bf16 } else { Cell::Of(DType::F32) };
                 (Elements { place: HERE, view }, cell)
             });
-            let (out, space) = ((&node.layout, HERE), &mut Workspace::new(None));
-            let works = by_library(dims, operands, (node.dtype, factor), out, |_| Some(0), space).unwrap();
-            let geometry = works.iter().find_map(|work| match work {
-                Work::Convolution { geometry, .. } => Some(*geometry),
-                _ => None,
+            let (out, types, space) = ((&node.layout, HERE), (node.dtype, factor), &mut Workspace::new(None));
+            found.push(match library {
+                true => by_library(dims, operands, types, out, |_| Some(0), space).unwrap(),
+                false => conv(dims, operands, types, out, None, space),
             });
-            found.push((geometry.unwrap(), works.len() - 1));
         }
         found
+    }
+
+    /// The geometry of each convolution by the library, and how many kernels are around it.
+    fn moved(program: &Program) -> Vec<(Geometry, usize)> {
+        let of = |work: &Work| if let Work::Convolution { geometry, .. } = work { Some(*geometry) } else { None };
+        let steps = convolutions(program, true);
+        steps.iter().map(|works| (works.iter().find_map(of).unwrap(), works.len() - 1)).collect()
     }
 
     /// Two layers of sixteen channels after one that reads colours, with the gradient of all kernels.
@@ -245,6 +253,22 @@ mod tests {
                 (false, _) => 0,
             };
             assert_eq!(kernels, expected, "{geometry:?}");
+        }
+    }
+
+    #[test]
+    fn what_moves_elements_to_and_from_two_bytes_compiles() {
+        let program = channels_last(&network(Precision::Bf16)).unwrap();
+        let mut sources = vec![];
+        for work in [true, false].into_iter().flat_map(|library| convolutions(&program, library)).flatten() {
+            if let Work::Kernel(launch) = work {
+                sources.push(launch.source);
+            }
+        }
+        assert!(sources.iter().any(|source| source.contains("bf16* p") && source.contains("wide_bf16* p")));
+        if found_libraries().contains(&(Missing::Nvrtc, true)) {
+            let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+            compile_all(&sources, Architecture(90), &Cache::at(None)).unwrap();
         }
     }
 
