@@ -208,13 +208,13 @@ mod tests {
         steps.iter().map(|works| (works.iter().find_map(of).unwrap(), works.len() - 1)).collect()
     }
 
-    /// Two layers of sixteen channels after one that reads colours, with the gradient of all kernels.
+    /// Two layers of many channels after one that reads colours, with the gradient of all kernels.
     fn network(precision: Precision) -> Program {
         let g = Graph::new();
-        let mut x = g.input("image", [8, 3, 12, 12], DType::F32);
+        let mut x = g.input("image", [32, 3, 32, 32], DType::F32);
         let mut kernels: Vec<Tensor> = vec![];
-        for (layer, channels) in [3, 16, 16].into_iter().enumerate() {
-            let w = g.input(format!("w{layer}"), [16, channels, 3, 3], DType::F32);
+        for (layer, channels) in [3, 64, 64].into_iter().enumerate() {
+            let w = g.input(format!("w{layer}"), [64, channels, 3, 3], DType::F32);
             x = nn::relu(nn::conv2d(x, w, None, nn::Conv2d { padding: [1, 1], ..Default::default() }));
             kernels.push(w);
         }

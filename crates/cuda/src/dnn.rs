@@ -205,8 +205,11 @@ impl Dnn {
         let elements = [geometry.x, geometry.w, geometry.y].map(|shape| shape.iter().product::<usize>());
         // Room for all three in another order, and a little.
         let most = elements.iter().sum::<usize>() * size_of::<f32>() * 2 + (8 << 20);
-        if geometry.narrow {
-            return Ok(GraphPlan::new(handle, geometry, most).map(|plan| self.kept(plan)));
+        if geometry.last {
+            let chosen = GraphPlan::new(handle, geometry, most).map(|plan| self.kept(plan));
+            if chosen.is_some() || geometry.narrow {
+                return Ok(chosen);
+            }
         }
         let Descriptions { x, w, y, convolution } = &Descriptions::new(geometry)?;
         let (x, w, y, convolution) = (*x, *w, *y, *convolution);

@@ -1,7 +1,8 @@
-//! Convolutions of operands in two bytes by cuDNN's graphs of operations: x and w in bf16, sums and the result in 32 bits.
+//! Convolutions with channels last by cuDNN's graphs of operations.
 //!
-//! The calls in `dnn.rs` know only one type for everything. A graph says the type of each tensor; engines that can compute it are
-//! proposed, best first, and the first is taken that always gives the same bits and multiplies as it should.
+//! The calls in `dnn.rs` know neither the newest kernels nor tensors of different types. A graph says the type of each: x and w in
+//! bf16 where they are narrow, sums and the result always in 32 bits. Engines that can compute it are proposed, best first, and the
+//! first is taken that always gives the same bits and multiplies as it should.
 
 use crate::form::{Geometry, Sought};
 use cudarc::cudnn::{CudnnError, sys};
@@ -9,6 +10,7 @@ use std::ffi::c_void;
 use sys::cudnnBackendAttributeName_t as Name;
 use sys::cudnnBackendAttributeType_t as Type;
 use sys::cudnnBackendDescriptorType_t as Kind;
+use sys::cudnnBackendHeurMode_t as Mode;
 
 type Answer<T> = Result<T, CudnnError>;
 
@@ -81,24 +83,19 @@ pub(crate) struct GraphPlan {
 }
 
 impl GraphPlan {
-    /// A way to compute a geometry with operands in two bytes and a workspace of at most so many; none where the library has no such
+    /// A way to compute a geometry with channels last and a workspace of at most so many bytes; none where the library has no such
     /// way that always gives the same bits. The handle must be a living one.
     pub fn new(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Self> {
-        // By itself, or with the sums written by an operation of their own: some engines know only one of the two.
-        let graphs = [false, true].into_iter().filter_map(|apart| Graph::new(handle, geometry, apart).ok());
-        let modes =
-            [sys::cudnnBackendHeurMode_t::CUDNN_HEUR_MODE_A, sys::cudnnBackendHeurMode_t::CUDNN_HEUR_MODE_FALLBACK];
-        for graph in graphs {
-            for mode in modes {
-                for config in graph.offers(mode).unwrap_or_default() {
-                    if !is_plain(&config).unwrap_or(false) {
-                        continue;
-                    }
-                    if let Ok(plan) = GraphPlan::of(handle, &config)
-                        && plan.workspace <= most
-                    {
-                        return Some(plan);
-                    }
+        // Operands of two bytes with sums of four are best known to the library where another operation writes the sums.
+        let ways = if geometry.narrow { &[true, false][..] } else { &[false] };
+        let graphs: Vec<Graph> = ways.iter().filter_map(|&apart| Graph::new(handle, geometry, apart).ok()).collect();
+        for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
+            for config in graphs.iter().flat_map(|graph| graph.offers(mode).unwrap_or_default()) {
+                if is_plain(&config).unwrap_or(false)
+                    && let Ok(plan) = GraphPlan::of(handle, &config)
+                    && plan.workspace <= most
+                {
+                    return Some(plan);
                 }
             }
         }
@@ -144,6 +141,7 @@ impl Graph {
     fn new(handle: sys::cudnnHandle_t, geometry: &Geometry, apart: bool) -> Answer<Self> {
         let Geometry { sought, x, w, y, .. } = *geometry;
         let float = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
+        let given = if geometry.narrow { sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16 } else { float };
         let shaped = |part: Sought| match part {
             Sought::Image => (X, x),
             Sought::Kernel => (W, w),
@@ -154,7 +152,7 @@ impl Graph {
             match (part == sought, apart) {
                 (true, true) => tensor(SUMS, shape, float, true),
                 (true, false) => tensor(name, shape, float, false),
-                _ => tensor(name, shape, sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16, false),
+                _ => tensor(name, shape, given, false),
             }
         };
         let (image, kernel, result) = (of(Sought::Image)?, of(Sought::Kernel)?, of(Sought::Result)?);
@@ -198,7 +196,7 @@ impl Graph {
     }
 
     /// What the library proposes, best first.
-    fn offers(&self, mode: sys::cudnnBackendHeurMode_t) -> Answer<Vec<Described>> {
+    fn offers(&self, mode: Mode) -> Answer<Vec<Described>> {
         let heuristic = Described::new(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
         heuristic.refer(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&self.graph])?;
         heuristic.set(Name::CUDNN_ATTR_ENGINEHEUR_MODE, Type::CUDNN_TYPE_HEUR_MODE, &[mode])?;

@@ -45,6 +45,8 @@ pub(crate) struct Geometry {
 
 /// The order of axes with the channels last.
 const LAST: [usize; 4] = [0, 2, 3, 1];
+/// Multiplications that take longer than a few microseconds.
+const LARGE: usize = 1 << 30;
 /// Bytes of a load, of which the kernels for this order want whole numbers.
 const LOAD: usize = 16;
 
@@ -71,9 +73,12 @@ impl Form {
         fits.then_some(Form { geometry: Geometry { last: true, ..*geometry }, x, w, y })
     }
 
-    /// The same with operands in bf16, for one with channels last.
+    /// The same with operands in bf16, for one with channels last and enough to do: kernels for it are compiled when they are first
+    /// asked for, which takes a second or so.
     pub fn narrow(&self) -> Option<Form> {
-        let fits = self.geometry.last && self.geometry.loads(size_of::<u16>());
+        let Geometry { w: [_, c, r, s], y, last, .. } = self.geometry;
+        let products = y.iter().product::<usize>().saturating_mul(c * r * s);
+        let fits = last && products >= LARGE && self.geometry.loads(size_of::<u16>());
         fits.then(|| Form { geometry: Geometry { narrow: true, ..self.geometry }, ..self.clone() })
     }
 }
