@@ -3,8 +3,8 @@
 
 use crate::dnn::Dnn;
 use crate::dot::dot;
-use crate::form::{Form, Sought, form};
-use crate::source::{Arg, Elements, convolution, gathered, patches, scattered};
+use crate::form::{Form, Geometry, Sought, form, is_dense};
+use crate::source::{Arg, Cell, Elements, convolution, gathered, patches, scattered};
 use crate::step::{Factor, Work};
 use crate::workspace::Workspace;
 use bilevel_graph::{ConvDims, DType};
@@ -15,25 +15,51 @@ const MOST: usize = 512 << 20;
 /// Products with fewer rows and terms than this are as well done as they are defined.
 const THIN: usize = 16;
 
-/// The steps of a convolution of an image with a kernel, into the layout `out` at a place.
+/// The steps of a convolution of an image with a kernel, of elements of these types, into the layout `out` at a place.
 pub(crate) fn conv(
     dims: &ConvDims,
-    (image, kernel): (Elements, Elements),
+    operands: [(Elements, Cell); 2],
     (dtype, factor): (DType, Factor),
     (out, to): (&View, Place),
     dnn: Option<&Dnn>,
     workspace: &mut Workspace,
 ) -> Vec<Work> {
-    let [outputs, inputs, kh, kw] = kernel.view.shape[..] else { return vec![] };
-    let [images, _, oh, ow] = out.shape[..] else { return vec![] };
     if out.count() == 0 {
         return vec![];
     }
-    if let Some(works) =
-        dnn.and_then(|dnn| by_library(dims, (image, kernel), (dtype, factor), (out, to), dnn, workspace))
-    {
-        return works;
+    if let Some(dnn) = dnn {
+        let bytes = |geometry: &Geometry| dnn.workspace_bytes(geometry);
+        let works = by_library(dims, operands, (dtype, factor), (out, to), bytes, workspace);
+        if let Some(works) = works {
+            return works;
+        }
     }
+    // Our own ways read 32 bits.
+    let mut works = vec![];
+    let dense = operands.map(|(elements, _)| View::contiguous(&elements.view.shape));
+    let mut widened = |which: usize| match operands[which] {
+        (narrow, Cell::Bf16) => {
+            let place = workspace.take(narrow.view.count() * dtype.size());
+            works.push(Work::Kernel(gathered(narrow, Cell::Bf16, place, Some("wide_bf16"))));
+            Elements { place, view: &dense[which] }
+        }
+        (elements, _) => elements,
+    };
+    let (image, kernel) = (widened(0), widened(1));
+    works.extend(by_ourselves(dims, (image, kernel), (dtype, factor), (out, to), workspace));
+    works
+}
+
+/// The steps of a convolution without the library.
+fn by_ourselves(
+    dims: &ConvDims,
+    (image, kernel): (Elements, Elements),
+    (dtype, factor): (DType, Factor),
+    (out, to): (&View, Place),
+    workspace: &mut Workspace,
+) -> Vec<Work> {
+    let [outputs, inputs, kh, kw] = kernel.view.shape[..] else { return vec![] };
+    let [images, _, oh, ow] = out.shape[..] else { return vec![] };
     let (groups, terms, plane) = (dims.groups, inputs * kh * kw, oh * ow);
     let rows = outputs / groups;
     let (down, along) = (out.strides[2], out.strides[3]);
@@ -79,44 +105,176 @@ pub(crate) fn conv(
     works
 }
 
-/// The steps of a convolution by the library, with what it reads and writes put into its order where it is in another.
+/// What the library wants addresses to be multiples of.
+const ALIGNED: isize = 16;
+
+/// The steps of a convolution by the library, with what it reads and writes put into its order where it is in another. The library
+/// says how many bytes of workspace it needs for a geometry, where it can compute it.
 fn by_library(
     dims: &ConvDims,
-    (image, kernel): (Elements, Elements),
+    [(image, image_cell), (kernel, kernel_cell)]: [(Elements, Cell); 2],
     (dtype, factor): (DType, Factor),
     (out, to): (&View, Place),
-    dnn: &Dnn,
+    bytes: impl Fn(&Geometry) -> Option<usize>,
     workspace: &mut Workspace,
 ) -> Option<Vec<Work>> {
     if dtype != DType::F32 {
         return None;
     }
-    let Form { geometry, x, w, y } = form(dims, image.view, kernel.view, out, factor != Factor::F32)?;
-    let bytes = dnn.workspace_bytes(&geometry)?;
+    let form = form(dims, image.view, kernel.view, out, factor != Factor::F32)?;
+    let last = form.with_channels_last();
+    let narrow = last.as_ref().filter(|_| factor == Factor::Bf16).and_then(Form::narrow);
+    let (Form { geometry, x, w, y }, bytes) = [narrow, last, Some(form)]
+        .into_iter()
+        .flatten()
+        .find_map(|form| bytes(&form.geometry).map(|bytes| (form, bytes)))?;
+    let (image, kernel, out) = ((image.place, image_cell), (kernel.place, kernel_cell), (to, Cell::Of(dtype)));
     let (x, w, y) = match geometry.sought {
-        Sought::Result => ((image.place, x), (kernel.place, w), (to, y)),
-        Sought::Image => ((to, x), (kernel.place, w), (image.place, y)),
-        Sought::Kernel => ((image.place, x), (to, w), (kernel.place, y)),
+        Sought::Result => ((image, x), (kernel, w), (out, y)),
+        Sought::Image => ((out, x), (kernel, w), (image, y)),
+        Sought::Kernel => ((image, x), (out, w), (kernel, y)),
     };
-    // What the library is to round to fewer digits than it would is rounded before.
-    let rounded = (factor == Factor::Bf16).then_some("wide_bf16");
-    let is_dense = |view: &View| view.runs().len() <= 1 && view.runs().iter().all(|run| run.stride == 1);
+    // What the library is to round to fewer digits than it would is rounded before; it is two bytes where the library takes them.
+    let operand = if geometry.narrow { Cell::Bf16 } else { dtype.into() };
     let (mut works, mut after) = (vec![], vec![]);
-    let at = [(Sought::Image, x), (Sought::Kernel, w), (Sought::Result, y)].map(|(part, (place, view))| {
+    let at = [(Sought::Image, x), (Sought::Kernel, w), (Sought::Result, y)].map(|(part, ((place, cell), view))| {
         let is_result = part == geometry.sought;
-        if is_dense(&view) && (is_result || rounded.is_none()) {
-            return Arg::Memory(place, view.offset * dtype.size() as isize);
+        let wanted = if is_result { dtype.into() } else { operand };
+        let rounds = factor == Factor::Bf16 && !is_result && cell != Cell::Bf16;
+        let bytes = view.offset * cell.size() as isize;
+        if is_dense(&view) && bytes % ALIGNED == 0 && cell == wanted && !rounds {
+            return Arg::Memory(place, bytes);
         }
-        let dense = workspace.take(view.count() * dtype.size());
+        let dense = workspace.take(view.count() * wanted.size());
         let there = Elements { place, view: &view };
         if is_result {
             after.push(Work::Kernel(scattered(dense, dtype, there)));
         } else {
-            works.push(Work::Kernel(gathered(there, dtype, dense, rounded)));
+            let written = match wanted {
+                Cell::Bf16 => "bf16",
+                Cell::Of(_) => "wide_bf16",
+            };
+            let written = (rounds || cell != wanted).then_some(written);
+            works.push(Work::Kernel(gathered(there, cell, dense, written)));
         }
         Arg::Memory(dense, 0)
     });
     works.push(Work::Convolution { geometry, at, workspace: workspace.take(bytes) });
     works.extend(after);
     Some(works)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::Cache;
+    use crate::compile::{Architecture, compile_all};
+    use crate::load::{Missing, found_libraries};
+    use crate::target::CudaTarget;
+    use bilevel_graph::{Graph, Precision, Program, Tensor, gradient_or_zeros, nn};
+    use bilevel_plan::{Kind, Region, Schedule, channels_last};
+
+    const HERE: Place = Place { region: Region::Arena, offset: 0 };
+
+    /// The steps of each convolution of a program, on a machine whose library can compute everything, or has none.
+    fn convolutions(program: &Program, library: bool) -> Vec<Vec<Work>> {
+        let schedule = Schedule::new(program, &CudaTarget { stacks: false, channels_last: true }).unwrap();
+        let mut found = vec![];
+        for node in &schedule.nodes {
+            let Kind::Conv(dims, precision) = &node.kind else { continue };
+            let factor = match precision {
+                Precision::Full => Factor::F32,
+                Precision::Tf32 => Factor::Tf32,
+                Precision::Bf16 => Factor::Bf16,
+            };
+            let read: Vec<(usize, &View)> = node.reads().collect();
+            let operands = [read[0], read[1]].map(|(node, view)| {
+                let cell = if schedule.nodes[node].narrow { Cell::Bf16 } else { Cell::Of(DType::F32) };
+                (Elements { place: HERE, view }, cell)
+            });
+            let (out, types, space) = ((&node.layout, HERE), (node.dtype, factor), &mut Workspace::new(None));
+            found.push(match library {
+                true => by_library(dims, operands, types, out, |_| Some(0), space).unwrap(),
+                false => conv(dims, operands, types, out, None, space),
+            });
+        }
+        found
+    }
+
+    /// The geometry of each convolution by the library, and how many kernels are around it.
+    fn moved(program: &Program) -> Vec<(Geometry, usize)> {
+        let of = |work: &Work| if let Work::Convolution { geometry, .. } = work { Some(*geometry) } else { None };
+        let steps = convolutions(program, true);
+        steps.iter().map(|works| (works.iter().find_map(of).unwrap(), works.len() - 1)).collect()
+    }
+
+    /// Two layers of many channels after one that reads colours, with the gradient of all kernels.
+    fn network(precision: Precision) -> Program {
+        let g = Graph::new();
+        let mut x = g.input("image", [32, 3, 32, 32], DType::F32);
+        let mut kernels: Vec<Tensor> = vec![];
+        for (layer, channels) in [3, 64, 64].into_iter().enumerate() {
+            let w = g.input(format!("w{layer}"), [64, channels, 3, 3], DType::F32);
+            x = nn::relu(nn::conv2d(x, w, None, nn::Conv2d { padding: [1, 1], ..Default::default() }));
+            kernels.push(w);
+        }
+        let mut builder = Program::builder(&g);
+        for (number, slope) in gradient_or_zeros(x.square().sum_all(), &kernels).unwrap().into_iter().enumerate() {
+            builder = builder.output(number.to_string(), slope);
+        }
+        builder.build().unwrap().with_precision(precision)
+    }
+
+    #[test]
+    fn images_with_channels_last_are_convolved_as_they_lie() {
+        let program = channels_last(&network(Precision::Tf32)).unwrap();
+        let found = moved(&program);
+        assert_eq!(found.len(), 8);
+        for (geometry, kernels) in found {
+            let colours = geometry.x[1] == 3;
+            assert_eq!(geometry.last, !colours, "{geometry:?}");
+            // The kernel's gradient is put back into the order of kernels; of colours, results are put into the order of images.
+            let expected = usize::from(colours || geometry.sought == Sought::Kernel);
+            assert_eq!(kernels, expected, "{geometry:?}");
+        }
+    }
+
+    #[test]
+    fn operands_in_bf16_are_written_so_by_the_loops_that_compute_them() {
+        let program = channels_last(&network(Precision::Bf16)).unwrap();
+        for (geometry, kernels) in moved(&program) {
+            let colours = geometry.x[1] == 3;
+            assert_eq!((geometry.last, geometry.narrow), (!colours, !colours), "{geometry:?}");
+            // Those with colours have operands put into their order, and images that they give.
+            let expected = match (colours, geometry.sought) {
+                (true, Sought::Result) => 3,
+                (true, _) => 2,
+                (false, Sought::Kernel) => 1,
+                (false, _) => 0,
+            };
+            assert_eq!(kernels, expected, "{geometry:?}");
+        }
+    }
+
+    #[test]
+    fn what_moves_elements_to_and_from_two_bytes_compiles() {
+        let program = channels_last(&network(Precision::Bf16)).unwrap();
+        let mut sources = vec![];
+        for work in [true, false].into_iter().flat_map(|library| convolutions(&program, library)).flatten() {
+            if let Work::Kernel(launch) = work {
+                sources.push(launch.source);
+            }
+        }
+        assert!(sources.iter().any(|source| source.contains("bf16* p") && source.contains("wide_bf16* p")));
+        if found_libraries().contains(&(Missing::Nvrtc, true)) {
+            let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+            compile_all(&sources, Architecture(90), &Cache::at(None)).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_does_not_round_is_convolved_as_it_was() {
+        let program = network(Precision::Full);
+        assert!(moved(&program).iter().all(|(geometry, kernels)| !geometry.last && *kernels == 0));
+    }
 }

@@ -1,11 +1,13 @@
 //! Convolutions by cuDNN.
 
+use crate::dnn_graph::GraphPlan;
 use crate::form::{Geometry, Sought};
 use bilevel_graph::{Error, ErrorKind, Result};
+use bilevel_plan::lacks;
 use cudarc::cudnn::{CudnnError, result, sys};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 fn failed(what: &str, error: CudnnError) -> Error {
     Error::new(ErrorKind::Device { what: format!("cuDNN could not {what}: {error:?}") })
@@ -16,6 +18,8 @@ pub(crate) struct Dnn {
     handles: Vec<sys::cudnnHandle_t>,
     /// What was chosen for a geometry; none where the library has no way that always gives the same bits.
     choices: Mutex<HashMap<Geometry, Option<Choice>>>,
+    /// What choices name by its number. It is all here, so that nothing of it outlives the library.
+    graphs: Mutex<Vec<GraphPlan>>,
 }
 
 // SAFETY: a handle is used by one thread at a time, the one with the right to put work in the queue or to plan.
@@ -36,6 +40,8 @@ enum Algorithm {
     Forward(sys::cudnnConvolutionFwdAlgo_t),
     Data(sys::cudnnConvolutionBwdDataAlgo_t),
     Filter(sys::cudnnConvolutionBwdFilterAlgo_t),
+    /// The graph with this number.
+    Graph(usize),
 }
 
 /// What the library must be told of a geometry; given back when it is dropped.
@@ -59,7 +65,11 @@ impl Descriptions {
     fn new(geometry: &Geometry) -> std::result::Result<Self, CudnnError> {
         use sys::{cudnnConvolutionMode_t as Mode, cudnnDataType_t as Type, cudnnTensorFormat_t as Format};
         let int = |numbers: [usize; 4]| numbers.map(|n| n as c_int);
-        let apart = |[_, c, h, w]: [usize; 4]| int([c * h * w, h * w, w, 1]);
+        let apart = |[_, c, h, w]: [usize; 4]| match geometry.last {
+            true => int([c * h * w, 1, w * c, c]),
+            false => int([c * h * w, h * w, w, 1]),
+        };
+        let format = if geometry.last { Format::CUDNN_TENSOR_NHWC } else { Format::CUDNN_TENSOR_NCHW };
         let two = |numbers: [usize; 2]| numbers.map(|n| n as c_int);
         let (kind, Geometry { x, w, y, .. }) = (Type::CUDNN_DATA_FLOAT, *geometry);
         // SAFETY: every description is made, then filled with as many numbers as is said; all are destroyed with this.
@@ -75,7 +85,7 @@ impl Descriptions {
                 sys::cudnnSetTensorNdDescriptor(description, kind, 4, shape.as_ptr(), strides.as_ptr()).result()?;
             }
             let shape = int(w);
-            sys::cudnnSetFilterNdDescriptor(made.w, kind, Format::CUDNN_TENSOR_NCHW, 4, shape.as_ptr()).result()?;
+            sys::cudnnSetFilterNdDescriptor(made.w, kind, format, 4, shape.as_ptr()).result()?;
             let (padding, stride, dilation) = (two(geometry.padding), two(geometry.stride), two(geometry.dilation));
             sys::cudnnSetConvolutionNdDescriptor(
                 made.convolution,
@@ -143,7 +153,7 @@ macro_rules! choose {
 impl Dnn {
     /// Opens the library for these streams. The context must be current.
     pub fn new(streams: &[cudarc::driver::sys::CUstream]) -> Result<Self> {
-        let mut opened = Dnn { handles: vec![], choices: Mutex::default() };
+        let mut opened = Dnn { handles: vec![], choices: Mutex::default(), graphs: Mutex::default() };
         for &stream in streams {
             let handle = result::create_handle().map_err(|e| failed("be opened", e))?;
             opened.handles.push(handle);
@@ -156,6 +166,8 @@ impl Dnn {
     /// # Safety
     /// Nobody may use it afterwards.
     pub unsafe fn close(&self) {
+        self.choices().clear();
+        self.graphs().clear();
         for &handle in &self.handles {
             // SAFETY: the caller's promise.
             let _ = unsafe { result::destroy_handle(handle) };
@@ -167,10 +179,17 @@ impl Dnn {
         self.choice(geometry).map(|choice| choice.workspace)
     }
 
+    fn choices(&self) -> MutexGuard<'_, HashMap<Geometry, Option<Choice>>> {
+        self.choices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn graphs(&self) -> MutexGuard<'_, Vec<GraphPlan>> {
+        self.graphs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn choice(&self, geometry: &Geometry) -> Option<Choice> {
-        let mut choices = self.choices.lock().unwrap_or_else(PoisonError::into_inner);
         // Whatever it refuses to describe it cannot compute either.
-        *choices.entry(*geometry).or_insert_with(|| self.choose(geometry).ok().flatten())
+        *self.choices().entry(*geometry).or_insert_with(|| self.choose(geometry).ok().flatten())
     }
 
     fn choose(&self, geometry: &Geometry) -> std::result::Result<Option<Choice>, CudnnError> {
@@ -182,12 +201,18 @@ impl Dnn {
             Forward::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM,
             Forward::CUDNN_CONVOLUTION_FWD_ALGO_GEMM,
         ];
-        let Descriptions { x, w, y, convolution } = &Descriptions::new(geometry)?;
-        let (x, w, y, convolution) = (*x, *w, *y, *convolution);
         let (handle, plain) = (self.handles[0], !geometry.rounds);
         let elements = [geometry.x, geometry.w, geometry.y].map(|shape| shape.iter().product::<usize>());
         // Room for all three in another order, and a little.
         let most = elements.iter().sum::<usize>() * size_of::<f32>() * 2 + (8 << 20);
+        if geometry.last {
+            let chosen = GraphPlan::new(handle, geometry, most).map(|plan| self.kept(plan));
+            if chosen.is_some() || geometry.narrow {
+                return Ok(chosen);
+            }
+        }
+        let Descriptions { x, w, y, convolution } = &Descriptions::new(geometry)?;
+        let (x, w, y, convolution) = (*x, *w, *y, *convolution);
         // SAFETY: the descriptions were just made; there is room for as many offers as are asked for.
         unsafe {
             Ok(match geometry.sought {
@@ -234,6 +259,14 @@ impl Dnn {
         }
     }
 
+    /// Keeps a graph, and says how it is chosen.
+    fn kept(&self, plan: GraphPlan) -> Choice {
+        let (workspace, mut graphs) = (plan.workspace, self.graphs());
+        graphs.push(plan);
+        let algorithm = Algorithm::Graph(graphs.len() - 1);
+        Choice { algorithm, math: sys::cudnnMathType_t::CUDNN_DEFAULT_MATH, workspace }
+    }
+
     /// Makes a convolution ready that the library can compute.
     pub fn prepare(&self, geometry: &Geometry) -> Result<Convolved> {
         let describe = |e| failed("describe a convolution", e);
@@ -259,6 +292,11 @@ impl Dnn {
         // SAFETY: the caller's promise.
         unsafe {
             match convolved.choice.algorithm {
+                Algorithm::Graph(number) => {
+                    let graphs = self.graphs();
+                    let graph = graphs.get(number).ok_or_else(|| lacks("a graph of the library of convolutions"))?;
+                    return graph.run(handle, [x, w, y, workspace]).map_err(|e| failed("convolve", e));
+                }
                 Algorithm::Forward(how) => sys::cudnnConvolutionForward(
                     handle,
                     one,

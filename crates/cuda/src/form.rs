@@ -37,10 +37,22 @@ pub(crate) struct Geometry {
     pub groups: usize,
     /// Operands may be rounded to the ten leading digits.
     pub rounds: bool,
+    /// x and y lie as `[n, h, w, c]` and w as `[k, r, s, c]`, the order of the fastest kernels; else all lie as their shapes say.
+    pub last: bool,
+    /// What is given is in bf16, of two bytes; what is sought in 32 bits, as everything is otherwise.
+    pub narrow: bool,
 }
+
+/// The order of axes with the channels last.
+const LAST: [usize; 4] = [0, 2, 3, 1];
+/// Multiplications that take longer than a few microseconds.
+const LARGE: usize = 1 << 30;
+/// Bytes of a load, of which the kernels for this order want whole numbers.
+const LOAD: usize = 16;
 
 /// A geometry with where the elements of x, w and y lie: in the views of the graph's image, kernel and result, which of them being
 /// which following from what is sought.
+#[derive(Clone)]
 pub(crate) struct Form {
     pub geometry: Geometry,
     pub x: View,
@@ -48,8 +60,38 @@ pub(crate) struct Form {
     pub y: View,
 }
 
+impl Form {
+    /// The same with channels last, where that is how x or y lies already and cuDNN has fast kernels for it. Where neither does, it
+    /// is cheaper to leave the order to cuDNN. The views are of memory in the order of the geometry.
+    pub fn with_channels_last(&self) -> Option<Form> {
+        let Form { geometry, x, w, y } = self;
+        let [x, w, y] = [x, w, y].map(|view| view.transpose(&LAST));
+        let fits = geometry.rounds
+            && geometry.groups == 1
+            && geometry.loads(size_of::<f32>())
+            && (is_dense(&x) || is_dense(&y));
+        fits.then_some(Form { geometry: Geometry { last: true, ..*geometry }, x, w, y })
+    }
+
+    /// The same with operands in bf16, for one with channels last and enough to do: kernels for it are compiled when they are first
+    /// asked for, which takes a second or so.
+    pub fn narrow(&self) -> Option<Form> {
+        let Geometry { w: [_, c, r, s], y, last, .. } = self.geometry;
+        let products = y.iter().product::<usize>().saturating_mul(c * r * s);
+        let fits = last && products >= LARGE && self.geometry.loads(size_of::<u16>());
+        fits.then(|| Form { geometry: Geometry { narrow: true, ..self.geometry }, ..self.clone() })
+    }
+}
+
+/// True where the elements of a view follow one another.
+pub(crate) fn is_dense(view: &View) -> bool {
+    let runs = view.runs();
+    runs.len() <= 1 && runs.iter().all(|run| run.stride == 1)
+}
+
 /// How cuDNN can compute a convolution of these views, if it can.
 pub(crate) fn form(dims: &ConvDims, image: &View, kernel: &View, out: &View, rounds: bool) -> Option<Form> {
+    let (dims, [image, kernel, out]) = &forwards(dims, [image, kernel, out]);
     let backwards = (2..4).any(|axis| kernel.shape[axis] > 1 && kernel.strides[axis] < 0);
     let spread = dims.image_dilation != [1, 1];
     let swapped = |view: &View| view.transpose(&[1, 0, 2, 3]);
@@ -101,10 +143,41 @@ pub(crate) fn form(dims: &ConvDims, image: &View, kernel: &View, out: &View, rou
     geometry.is_consistent().then_some(Form { geometry, ..made })
 }
 
+/// An image and a kernel that are both read backwards along an axis are read forwards, and give the result backwards. Derivatives of
+/// derivatives read them so.
+fn forwards(dims: &ConvDims, views: [&View; 3]) -> (ConvDims, [View; 3]) {
+    let (mut dims, mut views) = (dims.clone(), views.map(View::clone));
+    for i in 0..2 {
+        let axis = 2 + i;
+        let [image, kernel, out] = [0, 1, 2].map(|which| views[which].shape[axis] as i64);
+        let backwards = |view: &View| view.strides[axis] < 0;
+        if image > 1 && backwards(&views[0]) && (kernel == 1 || backwards(&views[1])) {
+            let spread = |length: i64, by: usize| (length - 1) * by as i64 + 1;
+            let reach = spread(out, dims.stride[i]) + spread(kernel, dims.kernel_dilation[i]) - 1;
+            let (low, _) = dims.padding[i];
+            dims.padding[i] = (reach - spread(image, dims.image_dilation[i]) - low, low);
+            views = views.map(|view| view.reverse(&[axis]));
+        }
+    }
+    (dims, views)
+}
+
 fn geometry(sought: Sought, dims: &ConvDims, rounds: bool) -> Geometry {
     let none = [0; 4];
     let (stride, padding, dilation) = (dims.stride, [0; 2], dims.kernel_dilation);
-    Geometry { sought, x: none, w: none, y: none, stride, padding, dilation, groups: dims.groups, rounds }
+    Geometry {
+        sought,
+        x: none,
+        w: none,
+        y: none,
+        stride,
+        padding,
+        dilation,
+        groups: dims.groups,
+        rounds,
+        last: false,
+        narrow: false,
+    }
 }
 
 fn whole(padding: [i64; 2]) -> Option<[usize; 2]> {
@@ -112,6 +185,11 @@ fn whole(padding: [i64; 2]) -> Option<[usize; 2]> {
 }
 
 impl Geometry {
+    /// The channels of a pixel, in elements of so many bytes, are whole loads.
+    fn loads(&self, bytes: usize) -> bool {
+        [self.x[1], self.y[1]].iter().all(|channels| (channels * bytes).is_multiple_of(LOAD))
+    }
+
     /// cuDNN pads both sides alike and takes as many places as fit; the graph may ask for others. It counts in 32 bits.
     fn is_consistent(&self) -> bool {
         let fits = |i: usize| {
@@ -127,12 +205,14 @@ impl Geometry {
 mod tests {
     use super::*;
     use bilevel_graph::conformance::Dice;
+    use bilevel_graph::shape::inverse_permutation;
     use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference};
 
     /// What cuDNN computes, as its documentation says, through views of arrays.
     fn computed(form: &Form, given: [&[f64]; 2], out: &mut [f64]) {
-        let Geometry { sought, x, w, y, stride, padding, dilation, groups, .. } = &form.geometry;
+        let Geometry { sought, x, w, y, stride, padding, dilation, groups, last, .. } = &form.geometry;
         let at = |view: &View, i: [usize; 4]| {
+            let i = if *last { LAST.map(|axis| i[axis]) } else { i };
             (view.offset + i.iter().zip(&view.strides).map(|(&i, &s)| i as isize * s).sum::<isize>()) as usize
         };
         let (inner, outer) = (w[1], w[0] / groups);
@@ -165,12 +245,18 @@ mod tests {
     }
 
     #[test]
-    fn the_three_forms_are_the_convolution_they_are_made_of() {
-        let mut found = [0; 3];
-        for seed in 0..8000 {
+    fn the_three_forms_are_the_convolution_they_are_made_of_in_either_order() {
+        let (mut found, mut found_last) = ([0; 3], [0; 3]);
+        for seed in 0..12000 {
             let mut dice = Dice::new(seed);
-            let groups = 1 + dice.below(2);
-            let (n, c, o) = (1 + dice.below(3), groups * (1 + dice.below(3)), groups * (1 + dice.below(3)));
+            // Every other one has whole lanes of channels, and memory in the order of images, of channels last, or of those swapped.
+            let whole = dice.below(2) == 0;
+            let groups = if whole { 1 } else { 1 + dice.below(2) };
+            let mut count = |groups| if whole { 4 * (1 + dice.below(2)) } else { groups * (1 + dice.below(3)) };
+            let (n, c, o) = (count(1), count(groups), count(groups));
+            let orders = [[0, 1, 2, 3], [0, 2, 3, 1], [1, 2, 3, 0]];
+            let mut order = || if whole { orders[dice.below(3)] } else { orders[0] };
+            let (image_order, out_order) = (order(), order());
             let (h, w) = (1 + dice.below(7), 1 + dice.below(7));
             let (kh, kw) = (1 + dice.below(h), 1 + dice.below(w));
             let dims = ConvDims {
@@ -181,16 +267,17 @@ mod tests {
                 groups,
             };
             let g = Graph::new();
-            let image = g.input("image", [n, c, h, w], DType::F64);
+            let lying = image_order.map(|axis| [n, c, h, w][axis]);
+            let image = g.input("image", lying, DType::F64).transpose(inverse_permutation(&image_order));
+            let turned = dice.below(4) == 0;
+            let image = if turned { image.reverse([2, 3]) } else { image };
             let kernel = g.input("kernel", [o, c / groups, kh, kw], DType::F64);
             let backwards = dice.below(2) == 0;
             let read = if backwards { kernel.reverse([2, 3]) } else { kernel };
             let Ok(result) = image.conv(read, dims.clone()).check() else { continue };
-            let program = Program::builder(&g).output("y", result).build().unwrap();
-            let (x, k) = (
-                dice.array(&[n, c, h, w], DType::F64).unwrap(),
-                dice.array(&[o, c / groups, kh, kw], DType::F64).unwrap(),
-            );
+            let program = Program::builder(&g).output("y", result.transpose(out_order)).build().unwrap();
+            let (x, k) =
+                (dice.array(&lying, DType::F64).unwrap(), dice.array(&[o, c / groups, kh, kw], DType::F64).unwrap());
             let mut run = Reference.compile(&program).unwrap();
             run.set(0, &x).unwrap();
             run.set(1, &k).unwrap();
@@ -200,15 +287,28 @@ mod tests {
             if backwards {
                 view = view.reverse(&[2, 3]);
             }
-            let (shown, out) = (View::contiguous(x.shape()), View::contiguous(expected.shape()));
-            let Some(form) = form(&dims, &shown, &view, &out, false) else { continue };
+            let seen =
+                |shape: &[usize], order: [usize; 4]| View::contiguous(shape).transpose(&inverse_permutation(&order));
+            let (shown, out) = (seen(x.shape(), image_order), seen(expected.shape(), out_order));
+            let shown = if turned { shown.reverse(&[2, 3]) } else { shown };
+            let Some(form) = form(&dims, &shown, &view, &out, whole) else { continue };
             found[form.geometry.sought as usize] += 1;
-            let mut made = Array::zeros(expected.shape(), DType::F64).to_f64();
-            computed(&form, [&x.to_f64(), &k.to_f64()], &mut made);
-            for (a, b) in made.iter().zip(expected.to_f64()) {
-                assert!((a - b).abs() < 1e-12, "seed {seed}, {:?}: {a} instead of {b}", form.geometry);
+            let both = turned && backwards && kh * kw > 1;
+            assert!(
+                !both || form.geometry.sought != Sought::Image || dims.image_dilation != [1, 1],
+                "{:?}",
+                form.geometry
+            );
+            let last = form.with_channels_last();
+            found_last[form.geometry.sought as usize] += usize::from(last.is_some());
+            for form in [Some(form), last].into_iter().flatten() {
+                let mut made = Array::zeros(expected.shape(), DType::F64).to_f64();
+                computed(&form, [&x.to_f64(), &k.to_f64()], &mut made);
+                for (a, b) in made.iter().zip(expected.to_f64()) {
+                    assert!((a - b).abs() < 1e-12, "seed {seed}, {:?}: {a} instead of {b}", form.geometry);
+                }
             }
         }
-        assert!(found.iter().all(|&count| count > 20), "{found:?}");
+        assert!(found.iter().chain(&found_last).all(|&count| count > 20), "{found:?}, {found_last:?}");
     }
 }

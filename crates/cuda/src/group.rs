@@ -218,6 +218,7 @@ fn single(
         let (read, view) = known(at, "the memory of an operand", line)?;
         Ok(Elements { place: context.place(read)?, view })
     };
+    let cell = |operand: usize| node.operands[operand].at().map_or(dtype.into(), |(read, _)| context.cell(read));
     let shape_of = |operand: usize| elements(operand).map(|elements| elements.view.shape.clone());
     let mut check = |operation: &'static str, limit: usize| {
         checks.push(Check { operation, limit, location: line });
@@ -232,8 +233,6 @@ fn single(
     Ok(match &node.kind {
         Kind::Dot(layout, precision) => {
             let (a, b) = (elements(0)?, elements(1)?);
-            let cell =
-                |operand: usize| node.operands[operand].at().map_or(dtype.into(), |(read, _)| context.cell(read));
             let starts = (
                 (a.place, a.view.offset, cell(0)),
                 (b.place, b.view.offset, cell(1)),
@@ -243,7 +242,8 @@ fn single(
         }
         Kind::Conv(dims, precision) => {
             let to = (&node.layout, context.place(id)?);
-            conv(dims, (elements(0)?, elements(1)?), (dtype, factor(*precision)), to, dnn, space)
+            let operands = [(elements(0)?, cell(0)), (elements(1)?, cell(1))];
+            conv(dims, operands, (dtype, factor(*precision)), to, dnn, space)
         }
         Kind::Gather { batch } => {
             let (x, indices) = (elements(0)?, elements(1)?);

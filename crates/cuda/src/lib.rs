@@ -17,6 +17,7 @@ mod compile;
 mod conv;
 mod cuda;
 mod dnn;
+mod dnn_graph;
 mod dot;
 mod driver;
 mod form;

@@ -7,7 +7,7 @@ use crate::source::{Context, Elements, Launch, gathered, gathered_if_fine};
 use crate::step::{Span, Step, Work};
 use crate::target::CudaTarget;
 use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
-use bilevel_plan::{Kind, MemoryMap, Operand, Place, Region, Schedule, known, lacks};
+use bilevel_plan::{Kind, MemoryMap, Operand, Place, Region, Schedule, channels_last, known, lacks};
 use std::collections::HashMap;
 
 /// Everything a run needs but the memory itself.
@@ -47,12 +47,14 @@ const STACKED_SHARE: usize = 8;
 
 /// Plans a valid program for a GPU with this much memory, with convolutions by the library where it is given.
 pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, memory: usize) -> Result<Plan> {
-    let schedule = Schedule::new(program, &CudaTarget { stacks: true })?;
-    let stacked = schedule.stacked;
+    let rewritten = dnn.and_then(|_| channels_last(program));
+    let (channels_last, program) = (rewritten.is_some(), rewritten.as_ref().unwrap_or(program));
+    let schedule = Schedule::new(program, &CudaTarget { stacks: true, channels_last })?;
     let made = of_schedule(program, &schedule, dnn)?;
     let PlannedBytes { bound, kept, arena, .. } = made.bytes();
-    if stacked && bound + kept + arena > memory / STACKED_SHARE {
-        return of_schedule(program, &Schedule::new(program, &CudaTarget { stacks: false })?, dnn);
+    if schedule.stacked && bound + kept + arena > memory / STACKED_SHARE {
+        let apart = Schedule::new(program, &CudaTarget { stacks: false, channels_last })?;
+        return of_schedule(program, &apart, dnn);
     }
     Ok(made)
 }

@@ -2,7 +2,7 @@
 
 use crate::dot::OWN;
 use crate::source::LONGEST_ROW;
-use bilevel_graph::Precision;
+use bilevel_graph::{ConvDims, Precision};
 use bilevel_plan::{Limits, Target};
 
 /// Places in memory are multiples of what the widest loads and the libraries like best.
@@ -11,10 +11,15 @@ pub(crate) const ALIGN: usize = 256;
 /// Smaller results stay in the second cache from the loop that computes them to the next.
 const AGAIN: usize = 1 << 20;
 
+/// Channels in a load of 16 bytes.
+const LANES: usize = 8;
+
 /// Any GPU.
 pub(crate) struct CudaTarget {
     /// What is done to two sets of data is done to both at once.
     pub stacks: bool,
+    /// Images have their channels last, so that convolutions in `Bf16` may read operands of two bytes.
+    pub channels_last: bool,
 }
 
 impl Target for CudaTarget {
@@ -57,5 +62,11 @@ impl Target for CudaTarget {
     /// Products of a few thousand rows leave half of the processors idle.
     fn stacks(&self) -> bool {
         self.stacks
+    }
+
+    fn narrows_convolution(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
+        // For the derivative with respect to a kernel, the first axis of its image is that of the channels.
+        let whole = |channels: usize| channels.is_multiple_of(LANES);
+        self.channels_last && dims.groups == 1 && whole(kernel[0]) && (whole(kernel[1]) || whole(image[0]))
     }
 }

@@ -1,14 +1,54 @@
-//! The conformance suite on a GPU, where there is one.
+//! The conformance suite on a GPU, where there is one, and convolutions too large for it.
 
 use bilevel_cuda::Cuda;
-use bilevel_graph::conformance;
+use bilevel_graph::conformance::{self, Dice, Inputs, agree, outputs};
+use bilevel_graph::{DType, Graph, Precision, Program, gradient_or_zeros, nn};
+
+fn gpu() -> Option<Cuda> {
+    Cuda::new(0).map_err(|error| println!("skipped: no CUDA device: {error}")).ok()
+}
 
 #[test]
 fn a_gpu_does_what_every_executor_must() {
-    let cuda = match Cuda::new(0) {
-        Ok(cuda) => cuda,
-        Err(error) => return println!("skipped: no CUDA device: {error}"),
-    };
+    let Some(cuda) = gpu() else { return };
     let failures = conformance::check_all(&cuda, 0..2).unwrap();
     assert!(failures.is_empty(), "{} failures, the first: {}", failures.len(), failures[0]);
+}
+
+/// A loss of two convolutions, one of them halving, with its gradient.
+fn network(g: &Graph) -> (Program, Inputs) {
+    let mut dice = Dice::new(3);
+    let named = [("image", [64, 64, 32, 32]), ("first", [64, 64, 3, 3]), ("second", [128, 64, 3, 3])];
+    let [image, first, second] = named.map(|(name, shape)| g.input(name, shape, DType::F32));
+    let convolved = |x, w, stride| {
+        nn::conv2d(x, w, None, nn::Conv2d { stride: [stride; 2], padding: [1, 1], ..Default::default() }) * 0.05
+    };
+    // Smooth, so that a sum that is rounded otherwise never takes the other branch.
+    let y = convolved(convolved(image, first, 1).tanh(), second, 2);
+    let loss = y.tanh().mean([2, 3]).sum_all();
+    let mut builder = Program::builder(g).output("loss", loss);
+    for (number, slope) in gradient_or_zeros(loss, &[image, first, second]).unwrap().into_iter().enumerate() {
+        builder = builder.output(number.to_string(), slope);
+    }
+    let inputs = named.map(|(name, shape)| (name.to_string(), dice.array(&shape, DType::F32).unwrap()));
+    (builder.build().unwrap(), inputs.into())
+}
+
+#[test]
+fn large_convolutions_are_the_same_with_and_without_cudnn() {
+    let Some(cuda) = gpu() else { return };
+    for (precision, tolerance) in [(Precision::Full, 1e-4), (Precision::Tf32, 1e-2), (Precision::Bf16, 3e-2)] {
+        let (program, inputs) = network(&Graph::new());
+        let program = program.with_precision(precision);
+        let [found, again] = [0, 1].map(|_| outputs(&cuda, &program, &inputs, 1).unwrap());
+        let expected = outputs(&cuda.without_cudnn(), &program, &inputs, 1).unwrap();
+        agree(&again, &found, &vec![0.0; found.len()]).unwrap_or_else(|e| panic!("{precision}, again: {e}"));
+        // Gradients are small: relative to the largest of each.
+        for (a, b) in found.iter().zip(&expected) {
+            let (a, b) = (a.to_f64(), b.to_f64());
+            let largest = b.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+            let apart = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0f64, f64::max);
+            assert!(apart <= tolerance * largest, "{precision}: {apart} of {largest} in {} numbers", b.len());
+        }
+    }
 }

@@ -1,8 +1,11 @@
 //! Every kernel of the conformance suite's programs compiles, for two kinds of GPU, wherever NVRTC is; no GPU is needed.
 
 use bilevel_cuda::{Architecture, Missing, compile_programs, found_libraries};
-use bilevel_graph::conformance::{Case, Size, carries, primitives, random_program, rounded_products, varied_program};
+use bilevel_graph::conformance::{
+    Case, Size, carries, convolutions, primitives, random_program, rounded_products, varied_program,
+};
 use bilevel_graph::{DType, Graph, Precision};
+use bilevel_plan::channels_last;
 
 /// How many kernels these cases have, each compiled once; nothing where NVRTC is not there, which is said.
 fn compiled(cases: &[Case], architecture: u32) -> Option<usize> {
@@ -37,6 +40,19 @@ fn every_primitive_and_carry_compiles_for_sm_80_and_sm_90() {
             assert!(kernels > 100, "{kernels}");
         }
     }
+}
+
+#[test]
+fn convolutions_with_channels_last_compile() {
+    let mut cases = vec![];
+    for precision in [Precision::Tf32, Precision::Bf16] {
+        for mut case in convolutions(DType::F32).unwrap() {
+            let program = case.program.with_precision(precision);
+            case.program = channels_last(&program).unwrap_or(program);
+            cases.push(case);
+        }
+    }
+    compiled(&cases, 90);
 }
 
 #[test]

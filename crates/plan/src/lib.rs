@@ -40,6 +40,7 @@
 mod again;
 mod arena;
 mod carries;
+mod channels_last;
 mod choice;
 mod cut;
 mod epilogue;
@@ -52,6 +53,7 @@ mod lower_round;
 mod memory;
 mod node;
 mod order;
+mod orders;
 mod overlay;
 mod planning;
 mod rows;
@@ -63,6 +65,7 @@ mod twins;
 mod view;
 
 pub use carries::Carry;
+pub use channels_last::channels_last;
 pub use group::{Access, Domain, Group, Role, repeats_rows};
 pub use lower_dot::DotLayout;
 pub use memory::{MemoryMap, Place, Region};

@@ -284,7 +284,12 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 Operand::At { node, view: out }
             }
             Op::Conv(dims, precision) => {
-                let (operands, precision) = low.rounded(operands, *precision, target.multiplies(*precision), line);
+                let narrows =
+                    *precision == Precision::Bf16 && target.narrows_convolution(dims, &metas[0].shape, &metas[1].shape);
+                let (operands, precision) = match narrows {
+                    true => (low.narrow(operands, line), *precision),
+                    false => low.rounded(operands, *precision, target.multiplies(*precision), line),
+                };
                 let a = low.in_memory(operands[0].clone(), &metas[0].shape, dtype, line);
                 let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
                 let out = placed(shape, written_transposed[id].as_deref());

@@ -18,14 +18,19 @@ impl Lowering {
         if precision != Precision::Bf16 || !target.narrows() {
             return self.rounded(operands, precision, target.multiplies(precision), like);
         }
-        let (operands, _) = self.rounded(operands, precision, false, like);
+        (self.narrow(operands, like), precision)
+    }
+
+    /// The operands rounded to `Bf16`, in two bytes each.
+    pub fn narrow(&mut self, operands: Vec<Operand>, like: Line) -> Vec<Operand> {
+        let (operands, _) = self.rounded(operands, Precision::Bf16, false, like);
         for (node, _) in operands.iter().filter_map(Operand::at) {
             self.nodes[node].narrow = true;
         }
-        (operands, precision)
+        operands
     }
 
-    /// The same for a convolution, and for machines without narrow copies: rounded unless the machine does that itself.
+    /// The same for machines without narrow copies: rounded unless the machine does that itself.
     pub fn rounded(
         &mut self,
         operands: Vec<Operand>,

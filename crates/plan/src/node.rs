@@ -128,8 +128,9 @@ pub struct Node {
     pub shape: Vec<usize>,
     /// Type of the result.
     pub dtype: DType,
-    /// Its elements take two bytes each, the upper ones of a 32-bit float: what products in `Bf16` read, where
-    /// [`Target::narrows`](crate::Target::narrows) says so. Only they and copies read it.
+    /// Its elements take two bytes each, the upper ones of a 32-bit float: what products and convolutions in `Bf16`
+    /// read, where [`Target::narrows`](crate::Target::narrows) and
+    /// [`Target::narrows_convolution`](crate::Target::narrows_convolution) say so. Only they and copies read it.
     pub narrow: bool,
     /// How the node's own axes lie in its memory; differs from row-major only for products and convolutions whose result is
     /// read transposed.

@@ -2,7 +2,7 @@
 
 use crate::group::Group;
 use crate::node::{Elementwise, Kind, Node, Operand};
-use bilevel_graph::Precision;
+use bilevel_graph::{ConvDims, Precision};
 
 /// A machine as planning sees it. The defaults of the methods suit any machine.
 pub trait Target {
@@ -35,6 +35,12 @@ pub trait Target {
     /// True where matrix products in `Bf16` read operands of two bytes: planning has them written so ([`Node::narrow`]), once for
     /// all products that read them, in the loops that compute them. By default they do not.
     fn narrows(&self) -> bool {
+        false
+    }
+
+    /// The same for a convolution in `Bf16` of an image and a kernel of these shapes. By default none does.
+    fn narrows_convolution(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
+        let _ = (dims, image, kernel);
         false
     }
 

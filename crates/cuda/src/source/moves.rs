@@ -11,6 +11,9 @@ pub(crate) struct Elements<'a> {
     pub view: &'a View,
 }
 
+/// Elements of 32 bits in 16 bytes.
+const WIDE: usize = 4;
+
 /// As [`gathered`], unless something failed before it.
 pub(crate) fn gathered_if_fine(from: Elements, dtype: DType, to: Place) -> Launch {
     let mut code = Code::default();
@@ -26,7 +29,9 @@ pub(crate) fn gathered(from: Elements, cell: impl Into<Cell>, to: Place, written
 
 fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: Option<&str>) -> Launch {
     let (count, runs) = (from.view.count(), from.view.runs());
-    let lanes = lanes(&runs, from.view.offset, cell);
+    // Neighbours that become wider are fewer at once.
+    let widens = cell == Cell::Bf16 && written.is_some();
+    let lanes = lanes(&runs, from.view.offset, cell).min(if widens { WIDE } else { usize::MAX });
     code.reaches(reach(&runs));
     let c = cell.name();
     let as_type = written.unwrap_or(c);
