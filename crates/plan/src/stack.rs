@@ -381,6 +381,16 @@ mod tests {
     }
 
     #[test]
+    fn what_every_step_computes_is_not_stacked_with_what_the_last_one_computes_alone() {
+        let g = Graph::new();
+        let weights = data(&g, "weights", &[5, 3]);
+        let loss = |set: &str| data(&g, set, &[4, 5]).matmul(weights).sin().sum_all();
+        let down = gradient(loss("t"), &[weights]).unwrap()[0].unwrap();
+        let builder = Program::builder(&g).carry(weights, weights - down).output("validation", loss("v"));
+        assert!(stacked(&builder.build().unwrap()).is_none());
+    }
+
+    #[test]
     fn lanes_that_do_the_same_things_in_another_order_are_left_as_they_are() {
         let g = Graph::new();
         let [a, b, c] = ["a", "b", "c"].map(|name| data(&g, name, &[3, 3]));

@@ -10,7 +10,8 @@
 //!
 //! Values meet where two products, or convolutions, have the same weights: a factor that depends on something carried, and on no lane. At
 //! first the other factors depend on nothing carried, that is, they are data; later on one lane each, as the slopes of two losses do,
-//! which may be scaled differently. As a lane never depends on the other, twins can be computed at the same time.
+//! which may be scaled differently. As a lane never depends on the other, twins can be computed at the same time. Something that only
+//! the outputs of a run need, and that its last step computes alone, is no twin of what every step computes.
 
 use crate::stack::can_stack;
 use bilevel_graph::shape::element_count;
@@ -37,16 +38,16 @@ type Meeting = [usize; 2];
 
 /// The twins of a program; none where no products have the same weights.
 pub(crate) fn twins(program: &Program) -> Option<Twins> {
-    let carried = on_carried(program);
+    let ties = Ties::new(program);
     let (mut meetings, mut refused): (Vec<Meeting>, Vec<Meeting>) = (vec![], vec![]);
     let numbered = loop {
-        let numbered = Numbered::new(program, &meetings);
+        let numbered = Numbered::new(program, &ties, &meetings);
         if let Some(wrong) = numbered.wrong {
             refused.push(meetings.remove(wrong));
             continue;
         }
-        let found = if meetings.len() < MOST_MEETINGS { numbered.meeting(program, &carried, &refused) } else { None };
-        match found {
+        let enough = meetings.len() + refused.len() >= MOST_MEETINGS;
+        match numbered.meeting(program, &ties, &refused).filter(|_| !enough) {
             Some(meeting) => meetings.push(meeting),
             None => break numbered,
         }
@@ -60,14 +61,29 @@ pub(crate) fn twins(program: &Program) -> Option<Twins> {
     })
 }
 
-/// By node: it depends on something that is carried.
-fn on_carried(program: &Program) -> Vec<bool> {
-    let mut carried = vec![false; program.nodes.len()];
-    program.carries.iter().filter_map(|c| program.inputs[c.input].node).for_each(|node| carried[node] = true);
-    for (id, node) in program.nodes.iter().enumerate() {
-        carried[id] |= node.inputs.iter().any(|&operand| carried[operand]);
+/// How nodes are tied to what a loop carries.
+struct Ties {
+    /// By node: it depends on something that is carried.
+    to_before: Vec<bool>,
+    /// By node: what is carried depends on it, so that every step computes it.
+    to_after: Vec<bool>,
+}
+
+impl Ties {
+    fn new(program: &Program) -> Self {
+        let (mut to_before, mut to_after) = (vec![false; program.nodes.len()], vec![false; program.nodes.len()]);
+        for carry in &program.carries {
+            program.inputs[carry.input].node.into_iter().for_each(|node| to_before[node] = true);
+            to_after[carry.next] = true;
+        }
+        for (id, node) in program.nodes.iter().enumerate() {
+            to_before[id] |= node.inputs.iter().any(|&operand| to_before[operand]);
+        }
+        for (id, node) in program.nodes.iter().enumerate().rev() {
+            node.inputs.iter().for_each(|&operand| to_after[operand] |= to_after[id]);
+        }
+        Ties { to_before, to_after }
     }
-    carried
 }
 
 /// All nodes with their lanes and twins, given what meets.
@@ -82,7 +98,7 @@ struct Numbered {
 }
 
 impl Numbered {
-    fn new(program: &Program, meetings: &[Meeting]) -> Self {
+    fn new(program: &Program, ties: &Ties, meetings: &[Meeting]) -> Self {
         let count = program.nodes.len();
         let (lane, twin, meets) = (vec![None; count], vec![None; count], vec![false; count]);
         let mut made = Numbered { lane, touched: vec![0; count], twin, meets, wrong: None };
@@ -92,7 +108,7 @@ impl Numbered {
         let places = |(place, &[zero, one]): (usize, &Meeting)| [(zero, (place, 0, one)), (one, (place, 1, zero))];
         let met: HashMap<usize, (usize, usize, usize)> = meetings.iter().enumerate().flat_map(places).collect();
         let mut number: Vec<usize> = (0..count).collect();
-        let mut known: HashMap<(&Op, &Meta, Vec<usize>), usize> = HashMap::new();
+        let mut known: HashMap<(&Op, &Meta, bool, Vec<usize>), usize> = HashMap::new();
         for (id, node) in program.nodes.iter().enumerate() {
             let mut touched = node.inputs.iter().fold(0, |all, &operand| all | made.touched[operand]);
             let stacked: Vec<bool> = node.inputs.iter().map(|&operand| made.lane[operand].is_some()).collect();
@@ -102,7 +118,7 @@ impl Numbered {
                 if is_commutative(&node.op) {
                     operands.sort_unstable();
                 }
-                number[id] = *known.entry((&node.op, &node.meta, operands)).or_insert(id);
+                number[id] = *known.entry((&node.op, &node.meta, ties.to_after[id], operands)).or_insert(id);
                 made.lane[id] = Some(lane);
             }
             if let Some(&(place, lane, other)) = met.get(&id) {
@@ -138,10 +154,9 @@ impl Numbered {
     }
 
     /// The first two values that can meet.
-    fn meeting(&self, program: &Program, carried: &[bool], refused: &[Meeting]) -> Option<Meeting> {
-        let mut waiting: HashMap<(&Op, &Meta, usize, usize), Vec<usize>> = HashMap::new();
-        let alone = program.nodes.iter().zip(&self.twin).filter(|(_, twin)| twin.is_none());
-        for (node, _) in alone {
+    fn meeting(&self, program: &Program, ties: &Ties, refused: &[Meeting]) -> Option<Meeting> {
+        let mut waiting: HashMap<(&Op, &Meta, bool, usize, usize), Vec<usize>> = HashMap::new();
+        for (id, node) in program.nodes.iter().enumerate().filter(|(id, _)| self.twin[*id].is_none()) {
             // The places of a factor that may differ and of the weights.
             let places: &[[usize; 2]] = match node.op {
                 Op::Dot(..) => &[[0, 1], [1, 0]],
@@ -154,14 +169,14 @@ impl Numbered {
                 let fits = element_count(&meta.shape).saturating_mul(meta.dtype.size()) <= MOST_BYTES
                     && meta.shape.len() <= MOST_AXES
                     && self.twin[value].is_none();
-                let is_free = self.touched[value] == 0 && !carried[value];
-                if !fits || !carried[weights] || self.touched[weights] != 0 {
+                let is_free = self.touched[value] == 0 && !ties.to_before[value];
+                if !fits || !ties.to_before[weights] || self.touched[weights] != 0 {
                     continue;
                 }
                 if !is_free && only(self.touched[value]).is_none() {
                     continue;
                 }
-                let others = waiting.entry((&node.op, &node.meta, place, weights)).or_default();
+                let others = waiting.entry((&node.op, &node.meta, ties.to_after[id], place, weights)).or_default();
                 for &other in others.iter().filter(|&&other| program.nodes[other].meta == *meta) {
                     let pair = match (only(self.touched[other]), only(self.touched[value])) {
                         (None, None) | (Some(0), Some(1)) => [other, value],

@@ -13,7 +13,7 @@
 //!
 //! The paper has ShapeNet's lamps, cars and chairs instead, which are not to be had. The derivative of the extra term
 //! is 2·(λ − θ*), twice the step of Reptile: at one outer rate a row with it is to be held against Reptile at twice the
-//! rate, too. In full it takes about four minutes on one H200: a quarter of it for MAML on images from three seeds, a
+//! rate, too. In full it takes about two minutes on one H200: a quarter of it for MAML on images from three seeds, a
 //! quarter for HPO-SGLD on lamps from three seeds and for longer, a quarter to learn and look at held-out lamps, and
 //! the rest for everything else. Quick, images are the embedded digits, lamps are smaller, and so are networks.
 
