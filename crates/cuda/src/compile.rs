@@ -193,13 +193,13 @@ pub fn compile_programs<'a>(
 /// # Ok::<(), bilevel_graph::Error>(())
 /// ```
 pub fn kernel_texts(program: &Program) -> Result<Vec<String>> {
-    kernel_texts_beside(program, None, usize::MAX)
+    kernel_texts_beside(program, None)
 }
 
-/// The same where convolutions are the library's, on a GPU with this much memory.
-pub(crate) fn kernel_texts_beside(program: &Program, dnn: Option<&Dnn>, memory: usize) -> Result<Vec<String>> {
+/// The same where convolutions are the library's.
+pub(crate) fn kernel_texts_beside(program: &Program, dnn: Option<&Dnn>) -> Result<Vec<String>> {
     program.validate()?;
-    Ok(plan(program, dnn, memory)?.kernels().map(|launch| launch.source.clone()).collect())
+    Ok(plan(program, dnn)?.kernels().map(|launch| launch.source.clone()).collect())
 }
 
 /// The compiler's version: another one may make other code.

@@ -110,7 +110,7 @@ impl Cuda {
     pub fn load_kernels<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Result<usize> {
         let mut texts = BTreeSet::new();
         for program in programs {
-            texts.extend(kernel_texts_beside(program, self.dnn(program), self.device.total_bytes)?);
+            texts.extend(kernel_texts_beside(program, self.dnn(program))?);
         }
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         self.device.functions(&texts).map(|functions| functions.len())

@@ -41,25 +41,12 @@ pub(crate) struct Plan {
 /// Most blocks of a grid.
 const MOST_BLOCKS: u32 = i32::MAX as u32;
 
-/// What is stacked may take this part of the GPU's memory: both of two computations are in it at once, one after the other would need
-/// less. The memory that is free must not matter, for a run would not be the same when it is repeated.
-const STACKED_SHARE: usize = 8;
-
-/// Plans a valid program for a GPU with this much memory, with convolutions by the library where it is given.
-pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, memory: usize) -> Result<Plan> {
+/// Plans a valid program, with convolutions by the library where it is given.
+pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
     let rewritten = dnn.and_then(|_| channels_last(program));
-    let (channels_last, program) = (rewritten.is_some(), rewritten.as_ref().unwrap_or(program));
-    let schedule = Schedule::new(program, &CudaTarget { stacks: true, channels_last })?;
-    let made = of_schedule(program, &schedule, dnn)?;
-    let PlannedBytes { bound, kept, arena, .. } = made.bytes();
-    if schedule.stacked && bound + kept + arena > memory / STACKED_SHARE {
-        let apart = Schedule::new(program, &CudaTarget { stacks: false, channels_last })?;
-        return of_schedule(program, &apart, dnn);
-    }
-    Ok(made)
-}
-
-fn of_schedule(program: &Program, schedule: &Schedule, dnn: Option<&Dnn>) -> Result<Plan> {
+    let target = CudaTarget { channels_last: rewritten.is_some() };
+    let program = rewritten.as_ref().unwrap_or(program);
+    let schedule = &Schedule::new(program, &target)?;
     let groups = schedule.groups().len();
     // Once to learn what workspace the groups need, and once with places for it.
     let first = schedule.lay_out(&vec![0; groups])?;
@@ -219,28 +206,10 @@ mod tests {
         let (table, at) = (g.input("table", [1000, 300], DType::F32), g.input("at", [], DType::I32));
         let new = table.take(at).sin();
         let next = table + (new - table.take(at)).scatter_add(at, 0, 1000);
-        let plan = plan(&Program::builder(&g).carry(table, next).build().unwrap(), None, usize::MAX).unwrap();
+        let plan = plan(&Program::builder(&g).carry(table, next).build().unwrap(), None).unwrap();
         assert!(plan.steps().all(|step| matches!(step.work, Work::Kernel(_))), "nothing is copied");
         let threads = plan.kernels().map(|launch| launch.grid[0] * launch.grid[1] * launch.block).max().unwrap();
         assert!((300..=512).contains(&threads), "{threads}");
         assert!(plan.kept_bytes + plan.arena_bytes < 3000, "no memory for another table");
-    }
-
-    #[test]
-    fn two_losses_are_computed_at_once_where_the_memory_of_the_gpu_is_large_enough() {
-        let g = Graph::new();
-        let (weights, sum) = (g.input("weights", [64, 64], DType::F32), g.input("sum", [64, 64], DType::F32));
-        let slope = |set: &str| {
-            let loss = g.input(set, [128, 64], DType::F32).matmul(weights).tanh().sum_all();
-            bilevel_graph::gradient(loss, &[weights]).unwrap()[0].unwrap()
-        };
-        let (down, other) = (slope("training"), slope("validation"));
-        let builder = Program::builder(&g).carry(weights, weights - down).carry(sum, sum + other);
-        let program = builder.build().unwrap();
-        let products = |memory: usize| {
-            let plan = plan(&program, None, memory).unwrap();
-            plan.body.iter().filter(|step| matches!(step.work, Work::Product(_))).count()
-        };
-        assert_eq!([1 << 30, 1 << 10].map(products), [2, 4]);
     }
 }

@@ -4,8 +4,7 @@ use crate::plan::plan;
 use crate::run::PlannedBytes;
 use bilevel_graph::{Program, Result};
 
-/// The memory a program would be planned to take on a GPU, one with enough of it, with convolutions by kernels of our own. No GPU
-/// is needed.
+/// The memory a program would be planned to take on a GPU, with convolutions by kernels of our own. No GPU is needed.
 ///
 /// ```
 /// use bilevel_graph::{DType, Graph, Program};
@@ -18,5 +17,5 @@ use bilevel_graph::{Program, Result};
 /// ```
 pub fn planned_bytes(program: &Program) -> Result<PlannedBytes> {
     program.validate()?;
-    Ok(plan(program, None, usize::MAX)?.bytes())
+    Ok(plan(program, None)?.bytes())
 }

@@ -16,8 +16,6 @@ const LANES: usize = 8;
 
 /// Any GPU.
 pub(crate) struct CudaTarget {
-    /// What is done to two sets of data is done to both at once.
-    pub stacks: bool,
     /// Images have their channels last, so that convolutions in `Bf16` may read operands of two bytes.
     pub channels_last: bool,
 }
@@ -57,11 +55,6 @@ impl Target for CudaTarget {
 
     fn overlays(&self) -> bool {
         true
-    }
-
-    /// Products of a few thousand rows leave half of the processors idle.
-    fn stacks(&self) -> bool {
-        self.stacks
     }
 
     fn narrows_convolution(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {

@@ -59,9 +59,7 @@ mod planning;
 mod rows;
 mod schedule;
 mod sequence;
-mod stack;
 mod target;
-mod twins;
 mod view;
 
 pub use carries::Carry;

@@ -12,7 +12,6 @@ use crate::node::{Kind, Node, Operand};
 use crate::order::Order;
 use crate::planning::lacks;
 use crate::sequence::sequence;
-use crate::stack::stacked;
 use crate::target::Target;
 use bilevel_graph::{Error, ErrorKind, Program, Result};
 
@@ -36,8 +35,6 @@ pub struct Schedule {
     pub prologue: usize,
     /// The program input that holds the number of the step.
     pub step: Option<usize>,
-    /// What the program does to two sets of data is done to both at once: [`Target::stacks`].
-    pub stacked: bool,
     grouping: Grouping,
     stored: Vec<bool>,
     in_every_step: Vec<bool>,
@@ -46,8 +43,6 @@ pub struct Schedule {
 impl Schedule {
     /// Lowers, groups and orders a valid program.
     pub fn new(program: &Program, target: &dyn Target) -> Result<Self> {
-        let stacked = if target.stacks() { stacked(program) } else { None };
-        let (is_stacked, program) = (stacked.is_some(), stacked.as_ref().unwrap_or(program));
         let mut low = lower(program, target)?;
         hoist(&mut low, target);
         check_axes(&low.nodes, target.limits().axes)?;
@@ -68,18 +63,8 @@ impl Schedule {
         let inputs = low.inputs.into_iter().collect::<Option<_>>().ok_or_else(|| lacks("the memory of an input"))?;
         let (nodes, outputs) = (low.nodes, low.outputs);
         let (step, stored, in_every_step) = (program.step, vec![], carried_on(&nodes, &carries));
-        let mut schedule = Schedule {
-            nodes,
-            inputs,
-            outputs,
-            carries,
-            prologue,
-            step,
-            stacked: is_stacked,
-            grouping,
-            stored,
-            in_every_step,
-        };
+        let mut schedule =
+            Schedule { nodes, inputs, outputs, carries, prologue, step, grouping, stored, in_every_step };
         schedule.stored = schedule.stored_nodes(&live);
         Ok(schedule)
     }

@@ -51,12 +51,6 @@ pub trait Target {
         false
     }
 
-    /// True where what is done to two sets of data with the same weights, as by the gradients of a training and of a validation loss, is
-    /// done to both at once, with an axis of two in front: products are larger then, and loops fewer. By default it is not.
-    fn stacks(&self) -> bool {
-        false
-    }
-
     /// True where the derivative of a pool whose windows do not overlap is a choice for each place of the image, computed in whatever
     /// loop reads it, and not a scatter. By default it is not.
     fn chooses(&self) -> bool {
