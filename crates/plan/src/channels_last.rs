@@ -20,9 +20,16 @@ const LAST: [usize; 4] = [0, 2, 3, 1];
 const LANES: usize = 4;
 
 /// The same program with images between its convolutions in the order `[n, h, w, c]`; `None` where it would be no other. That is for
-/// convolutions of 32-bit floats that may round (in `Tf32` or `Bf16`), in a program that has none in groups: those stay in the order
-/// \[n, c, h, w\], and to go from one order to the other around each of them costs what is gained elsewhere.
+/// convolutions of 32-bit floats that may round (in `Tf32` or `Bf16`), in a program that has none in groups and chooses no largest of
+/// windows: these stay in the order \[n, c, h, w\], and to go from one order to the other around each of them costs what is gained elsewhere.
 pub fn channels_last(program: &Program) -> Option<Program> {
+    let stays = |node: &ProgramNode| match &node.op {
+        Op::Conv(dims, _) => dims.groups > 1,
+        op => matches!(op, Op::WindowArgMax(_)),
+    };
+    if program.nodes.iter().any(stays) {
+        return None;
+    }
     rewritten(program, |dtype, precision| dtype == DType::F32 && precision != Precision::Full, LANES)
 }
 
@@ -36,8 +43,7 @@ fn rewritten(program: &Program, takes: impl Fn(DType, Precision) -> bool, lanes:
             _ => None,
         })
         .collect();
-    let in_groups = |node: &ProgramNode| matches!(&node.op, Op::Conv(dims, _) if dims.groups > 1);
-    if convolutions.iter().flatten().all(|convolution| !convolution.gives_image) || old.iter().any(in_groups) {
+    if convolutions.iter().flatten().all(|convolution| !convolution.gives_image) {
         return None;
     }
     let wanted = wanted(program, &convolutions);

@@ -44,14 +44,8 @@ pub(crate) fn map(context: Context, n: usize, stored: &[usize], sinks: &[(usize,
     let mut stores = vec![];
     for &member in stored {
         let value = members.value(member)?;
-        let cell = context.cell(member);
         for place in context.stores(member)? {
-            let pointer = members.code.pointer(place, cell, 0);
-            stores.push(match lanes {
-                1 => format!("{pointer}[e] = {value}[0];"),
-                _ if cell == Cell::Bf16 => format!("store_bf16<{lanes}>({pointer} + e, {value});"),
-                _ => format!("store<{}, {lanes}>({pointer} + e, {value});", cell.name()),
-            });
+            stores.push(store(members.code, (place, context.cell(member)), &value, lanes));
         }
     }
     let mut sums = vec![];
@@ -87,8 +81,24 @@ pub(crate) fn map(context: Context, n: usize, stored: &[usize], sinks: &[(usize,
     Ok(code.launch([partials(n), 1], BLOCK as u32))
 }
 
+/// The line that writes the lanes of a value to a place, from element e on.
+pub(crate) fn store(code: &mut Code, (place, cell): (Place, Cell), value: &str, lanes: usize) -> String {
+    let pointer = code.pointer(place, cell, 0);
+    match lanes {
+        1 => format!("{pointer}[e] = {value}[0];"),
+        _ if cell == Cell::Bf16 => format!("store_bf16<{lanes}>({pointer} + e, {value});"),
+        _ => format!("store<{}, {lanes}>({pointer} + e, {value});", cell.name()),
+    }
+}
+
 /// Neighbours a thread holds: 16 bytes of the widest type, where they divide the elements.
 fn lanes(context: &Context, n: usize, stored: &[usize], sinks: &[(usize, Place)]) -> usize {
+    let lanes = if has_wide(context, stored, sinks) { 2 } else { 4 };
+    if n.is_multiple_of(lanes) { lanes } else { 1 }
+}
+
+/// True where a loop with these members computes in 64 bits.
+pub(crate) fn has_wide(context: &Context, stored: &[usize], sinks: &[(usize, Place)]) -> bool {
     let wide = |member: usize| {
         let node = &context.schedule.nodes[member];
         let reads = node.reads().any(|(read, _)| context.schedule.nodes[read].dtype == DType::F64);
@@ -97,6 +107,5 @@ fn lanes(context: &Context, n: usize, stored: &[usize], sinks: &[(usize, Place)]
     let first = stored.iter().copied().chain(sinks.iter().map(|(sink, _)| *sink)).next();
     let group = first.and_then(|member| context.schedule.group_of(member));
     let members = group.map_or(&[][..], |group| &context.schedule.groups()[group].members);
-    let lanes = if members.iter().any(|&member| wide(member)) { 2 } else { 4 };
-    if n.is_multiple_of(lanes) { lanes } else { 1 }
+    members.iter().any(|&member| wide(member))
 }

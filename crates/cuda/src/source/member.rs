@@ -334,7 +334,7 @@ impl<'a, 'c> Members<'a, 'c> {
 }
 
 /// The runs of a view of rows, those of the rows and those within one; `None` where a run lies across the border.
-fn split(runs: &[Run], length: usize) -> Option<(Vec<Run>, Vec<Run>)> {
+pub(crate) fn split(runs: &[Run], length: usize) -> Option<(Vec<Run>, Vec<Run>)> {
     let (mut outer, mut inner) = (runs.to_vec(), vec![]);
     let mut missing = length;
     while missing > 1 {

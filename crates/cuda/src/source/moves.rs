@@ -1,6 +1,7 @@
 //! Elements put into another order: copies of views, concatenation, padding.
 
 use super::code::{Cell, Code, Launch, c_type, decode, reach};
+use super::member::split;
 use bilevel_graph::DType;
 use bilevel_plan::{Frame, Place, Run, View};
 
@@ -79,16 +80,34 @@ fn lanes(runs: &[Run], offset: isize, cell: Cell) -> usize {
     if aligned { lanes } else { 1 }
 }
 
-/// The parts one after the other along an axis of the result.
+/// Threads of a block that share a place along the axis of a concatenation, and most of such places in a grid.
+const ALONG: usize = 256;
+const MOST_PLACES: usize = 65535;
+
+/// The parts one after the other along an axis of the result. Where enough elements share a place along that axis, so does a block, and
+/// all its threads read the same part.
 pub(crate) fn concat(parts: &[Elements], axis: usize, shape: &[usize], dtype: DType, to: Place) -> Launch {
     let (inner, length) = (shape[axis + 1..].iter().product::<usize>(), shape[axis]);
-    let count = shape.iter().product();
+    let places = shape[..=axis].iter().product::<usize>();
+    let count = places * inner;
     let mut code = Code::default();
-    code.each(count);
+    let split: Option<Vec<_>> = parts.iter().map(|part| split(&part.view.runs(), inner)).collect();
+    let shared = split.filter(|_| inner >= ALONG && places <= MOST_PLACES);
+    if shared.is_some() {
+        code.reaches(count);
+        let along = code.count(inner as u64);
+        code.line(format!("const U i = (U)blockIdx.x * {ALONG} + threadIdx.x;"));
+        code.line(format!("if (i >= {along}) return;"));
+        code.line(format!(
+            "const U a = blockIdx.y % {length}, o = blockIdx.y / {length}, e = blockIdx.y * {along} + i;"
+        ));
+    } else {
+        code.each(count);
+        code.line(format!("const U i = e % {inner}, a = (e / {inner}) % {length}, o = e / {};", inner * length));
+    }
     let target = code.pointer(to, dtype, 0);
-    code.line(format!("const U i = e % {inner}, a = (e / {inner}) % {length}, o = e / {};", inner * length));
     let mut first = 0;
-    for part in parts {
+    for (number, part) in parts.iter().enumerate() {
         let own = part.view.shape[axis];
         if own == 0 {
             continue;
@@ -96,13 +115,20 @@ pub(crate) fn concat(parts: &[Elements], axis: usize, shape: &[usize], dtype: DT
         let runs = part.view.runs();
         code.reaches(reach(&runs));
         let source = code.pointer(part.place, dtype, part.view.offset);
+        let place = match &shared {
+            Some(split) => format!("{} + {}", decode(&split[number].0, "s"), decode(&split[number].1, "i")),
+            None => decode(&runs, &format!("(s * {inner} + i)")),
+        };
         code.line(format!("if (a >= {first} && a < {}) {{", first + own));
-        code.line(format!("const U s = (o * {own} + (a - {first})) * {inner} + i;"));
-        code.line(format!("{target}[e] = {source}[{}];", decode(&runs, "s")));
+        code.line(format!("const U s = o * {own} + (a - {first});"));
+        code.line(format!("{target}[e] = {source}[{place}];"));
         code.line("}");
         first += own;
     }
-    code.launch_each(count)
+    match shared {
+        Some(_) => code.launch([inner.div_ceil(ALONG), places], ALONG as u32),
+        None => code.launch_each(count),
+    }
 }
 
 /// The sum of parts, of which each lies among zeros.

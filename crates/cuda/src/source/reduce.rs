@@ -1,9 +1,11 @@
 //! Reductions over some axes of many elements, with the elementwise work they are made of.
 //!
 //! Where neighbours in memory go to different results, threads stand side by side over results, and walk along what is
-//! reduced; where they go to one result, threads share it. Long reductions are cut, and the parts added up in a second pass.
+//! reduced; where they go to one result, threads share it. Each thread takes several neighbours at a time where there are enough: with
+//! one, too little of the memory is under way at once. Long reductions are cut, and the parts added up in a second pass.
 
 use super::code::{Code, Launch, c_type, decode, reach};
+use super::map::{has_wide, store};
 use super::member::{Context, Members, Walk};
 use bilevel_graph::{DType, ReduceOp, Result};
 use bilevel_plan::{Kind, Place, Run, View, lacks};
@@ -30,6 +32,8 @@ const SHARED: usize = 128;
 const MANY: usize = 512;
 /// A part of a reduction has at least this many elements.
 const PART: usize = 64;
+/// Neighbours that a thread takes at a time.
+const LANES: usize = 4;
 
 impl Structure {
     /// Of a reduction over these axes of a shape.
@@ -85,9 +89,20 @@ impl Structure {
         }
     }
 
+    /// Neighbours that a thread takes at a time: all of one result, or of as many results. A row of them is never at an end of an axis.
+    fn lanes(&self) -> usize {
+        let whole = self.axes.last().is_some_and(|axis| axis.length.is_multiple_of(LANES));
+        let enough = if self.beside() { self.kept() >= SIDE * LANES / 2 } else { self.reduced() >= 2 * SHARED * LANES };
+        if whole && enough { LANES } else { 1 }
+    }
+
     /// Into how many parts a reduction is cut.
     pub fn parts(&self) -> usize {
-        let blocks = if self.beside() { self.kept().div_ceil(SIDE) } else { self.kept() * self.sharing() / SHARED };
+        let blocks = if self.beside() {
+            self.kept().div_ceil(SIDE * self.lanes())
+        } else {
+            self.kept() * self.sharing() / SHARED
+        };
         let each = if self.beside() { PART } else { PART * SHARED };
         let most = self.reduced() / each;
         (MANY / blocks.max(1)).clamp(1, 256).min(most.max(1))
@@ -107,24 +122,24 @@ pub(crate) fn reduce(
         let error = code.error();
         code.head(format!("if (has_failed({error})) return;"));
     }
-    let mut members = Members::new(context, Walk::Side { lanes: 1 }, &mut code);
+    let lanes = if has_wide(&context, stored, sinks) { structure.lanes().min(LANES / 2) } else { structure.lanes() };
+    let mut members = Members::new(context, Walk::Side { lanes }, &mut code);
     let mut stores = vec![];
     for &member in stored {
         let value = members.value(member)?;
         for place in context.stores(member)? {
-            let pointer = members.code.pointer(place, context.cell(member), 0);
-            stores.push(format!("{pointer}[e] = {value}[0];"));
+            stores.push(store(members.code, (place, context.cell(member)), &value, lanes));
         }
     }
     let mut terms = vec![];
     for &(sink, place) in sinks {
         let node = &context.schedule.nodes[sink];
         let Kind::Reduce(op, _) = node.kind else { return Err(lacks("the reduction of a sink")) };
-        let operand = members.operand(sink, &node.operands[0], node.dtype)?.replace("[j]", "[0]");
+        let operand = members.operand(sink, &node.operands[0], node.dtype)?;
         terms.push(Term { operand, op, dtype: node.dtype, place });
     }
     stores.iter().for_each(|store| code.line(store));
-    Ok(finish(code, structure, &terms))
+    Ok(finish(code, structure, &terms, lanes))
 }
 
 /// As [`reduce`], of what lies in memory.
@@ -139,8 +154,21 @@ pub(crate) fn reduce_memory(
     let runs = view.runs();
     code.reaches(reach(&runs));
     let pointer = code.pointer(from, dtype, view.offset);
-    let operand = format!("{pointer}[{}]", decode(&runs, "e"));
-    finish(code, structure, &[Term { operand, op, dtype, place: to }])
+    let whole = |n: isize| n % LANES as isize == 0;
+    let beside = runs.split_last().is_some_and(|(inner, outer)| {
+        inner.stride == 1 && whole(inner.length as isize) && outer.iter().all(|run| whole(run.stride))
+    });
+    let narrow = dtype.size() * LANES <= 16 && beside && whole(view.offset);
+    let (place, c) = (decode(&runs, "e"), c_type(dtype));
+    let (operand, lanes) = match structure.lanes() {
+        LANES if narrow => {
+            code.line(format!("{c} m[{LANES}];"));
+            code.line(format!("load<{c}, {LANES}>({pointer} + ({place}), m);"));
+            ("m[j]".to_string(), LANES)
+        }
+        _ => (format!("{pointer}[{place}]"), 1),
+    };
+    finish(code, structure, &[Term { operand, op, dtype, place: to }], lanes)
 }
 
 /// What is reduced, and where its result goes.
@@ -151,29 +179,36 @@ struct Term {
     place: Place,
 }
 
-/// Puts the loops around the work for one element.
-fn finish(mut code: Code, structure: &Structure, terms: &[Term]) -> Launch {
+/// Puts the loops around the work for a thread's neighbours.
+fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -> Launch {
     let (kept, reduced, parts) = (structure.kept(), structure.reduced(), structure.parts());
     code.reaches(kept.saturating_mul(reduced));
-    let mut body = code.take_body();
+    let beside = structure.beside();
+    // Neighbours go to results of their own, or to one.
+    let sums = if beside { lanes } else { 1 };
     for (number, Term { operand, op, .. }) in terms.iter().enumerate() {
-        body += &format!("    s{number} = {op:?}::join(s{number}, {operand});\n");
+        let sum = format!("s{number}[{}]", if beside { "j" } else { "0" });
+        code.lanes(lanes, format!("{sum} = {op:?}::join({sum}, {operand});"));
     }
-    let (results, all, part) =
-        (code.count(kept as u64), code.count(reduced as u64), code.count(reduced.div_ceil(parts) as u64));
+    let body = code.take_body();
+    let part = reduced.div_ceil(parts).next_multiple_of(if beside { 1 } else { lanes });
+    let (results, all, part) = (code.count(kept as u64), code.count(reduced as u64), code.count(part as u64));
     let element = format!("{} + {}", decode(&structure.runs(true), "k"), decode(&structure.runs(false), "r"));
     let threads = structure.sharing();
-    let (k, t, step) = if structure.beside() {
-        (format!("(U)blockIdx.x * {SIDE} + threadIdx.x % {SIDE}"), format!("threadIdx.x / {SIDE}"), DEEP)
+    if beside {
+        code.line(format!("const U k = ((U)blockIdx.x * {SIDE} + threadIdx.x % {SIDE}) * {lanes};"));
+        code.line(format!("const U t = threadIdx.x / {SIDE};"));
     } else {
         let together = SHARED / threads;
-        (format!("(U)blockIdx.x * {together} + threadIdx.x / {threads}"), format!("threadIdx.x % {threads}"), threads)
-    };
-    code.line(format!("const U k = {k}, t = {t};"));
+        code.line(format!("const U k = (U)blockIdx.x * {together} + threadIdx.x / {threads};"));
+        code.line(format!("const U t = threadIdx.x % {threads} * {lanes};"));
+    }
+    let step = if beside { DEEP } else { threads * lanes };
     code.line(format!("const U first = blockIdx.y * {part}, end = first + {part} < {all} ? first + {part} : {all};"));
     for (number, Term { op, dtype, .. }) in terms.iter().enumerate() {
         let c = c_type(*dtype);
-        code.line(format!("{c} s{number} = {op:?}::first<{c}>();"));
+        code.line(format!("{c} s{number}[{sums}];"));
+        code.lanes(sums, format!("s{number}[j] = {op:?}::first<{c}>();"));
     }
     code.line(format!("if (k < {results}) for (U r = first + t; r < end; r += {step}) {{"));
     code.line(format!("const U e = {element};"));
@@ -182,21 +217,25 @@ fn finish(mut code: Code, structure: &Structure, terms: &[Term]) -> Launch {
     for (number, Term { op, dtype, place, .. }) in terms.iter().enumerate() {
         let pointer = code.pointer(*place, *dtype, 0);
         let c = c_type(*dtype);
-        if structure.beside() {
-            code.line(format!("__shared__ {c} shared{number}[{DEEP}][{SIDE}];"));
-            code.line(format!("shared{number}[t][threadIdx.x % {SIDE}] = s{number};"));
+        let result = format!("{pointer}[(U)blockIdx.y * {results} + k + j]");
+        if beside {
+            let own = format!("shared{number}[t][threadIdx.x % {SIDE} * {lanes} + j]");
+            let others = format!("shared{number}[i][threadIdx.x * {lanes} + j]");
+            code.line(format!("__shared__ {c} shared{number}[{DEEP}][{}];", SIDE * lanes));
+            code.lanes(sums, format!("{own} = s{number}[j];"));
             code.line("__syncthreads();");
-            code.line(format!(
-                "for (int i = 1; t == 0 && i < {DEEP}; ++i) s{number} = {op:?}::join(s{number}, \
-                 shared{number}[i][threadIdx.x]);"
-            ));
+            code.line(format!("for (int i = 1; t == 0 && i < {DEEP}; ++i) {{"));
+            code.lanes(sums, format!("s{number}[j] = {op:?}::join(s{number}[j], {others});"));
+            code.line("}");
         } else {
-            code.line(format!("s{number} = across<{op:?}, {threads}>(s{number});"));
+            code.line(format!("s{number}[0] = across<{op:?}, {threads}>(s{number}[0]);"));
         }
-        code.line(format!("if (t == 0 && k < {results}) {pointer}[(U)blockIdx.y * {results} + k] = s{number};"));
+        code.line(format!("if (t == 0 && k < {results}) {{"));
+        code.lanes(sums, format!("{result} = s{number}[j];"));
+        code.line("}");
     }
     let (blocks, block) =
-        if structure.beside() { (kept.div_ceil(SIDE), SIDE * DEEP) } else { (kept.div_ceil(SHARED / threads), SHARED) };
+        if beside { (kept.div_ceil(SIDE * lanes), SIDE * DEEP) } else { (kept.div_ceil(SHARED / threads), SHARED) };
     code.launch([blocks, parts], block as u32)
 }
 
@@ -211,5 +250,16 @@ mod tests {
         assert_eq!(structure.axes, [axis(4, false), axis(3, true), axis(35, false)]);
         assert_eq!((structure.kept(), structure.reduced(), structure.beside()), (3, 140, false));
         assert_eq!(structure.runs(false), [Run { length: 4, stride: 105 }, Run { length: 35, stride: 1 }]);
+    }
+
+    #[test]
+    fn threads_take_several_neighbours_where_there_are_many_and_none_of_them_is_across_an_end() {
+        let lanes = |shape: &[usize], reduced: &[usize]| Structure::new(shape, reduced).lanes();
+        assert_eq!(lanes(&[100, 160], &[0]), LANES);
+        assert_eq!(lanes(&[100, 162], &[0]), 1, "some would be of two rows");
+        assert_eq!(lanes(&[100, 16], &[0]), 1, "most threads would have nothing to do");
+        assert_eq!(lanes(&[64, 5000], &[1]), LANES);
+        assert_eq!(lanes(&[8, 64, 784], &[0, 2]), LANES);
+        assert_eq!(lanes(&[8, 64, 49], &[0, 2]), 1);
     }
 }

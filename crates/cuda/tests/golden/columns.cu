@@ -1,21 +1,30 @@
 typedef u32 U; typedef int I;
 extern "C" __global__ void __launch_bounds__(256) kernel(float* p0, const U n1, const U n2, const U n3, float* p4) {
-    const U k = (U)blockIdx.x * 32 + threadIdx.x % 32, t = threadIdx.x / 32;
+    const U k = ((U)blockIdx.x * 32 + threadIdx.x % 32) * 4;
+    const U t = threadIdx.x / 32;
     const U first = blockIdx.y * n3, end = first + n3 < n2 ? first + n3 : n2;
-    float s0 = Sum::first<float>();
+    float s0[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) s0[j] = Sum::first<float>();
     if (k < n1) for (U r = first + t; r < end; r += 8) {
     const U e = (I)k + (I)r * 96;
-    float m0[1];
-    const I m0_at = (I)e;
+    float m0[4];
+    load<float, 4>(p0 + ((I)e), m0);
 #pragma unroll
-    for (int j = 0; j < 1; ++j) m0[j] = p0[m0_at + j * 1];
-    s0 = Sum::join(s0, m0[0]);
+    for (int j = 0; j < 4; ++j) s0[j] = Sum::join(s0[j], m0[j]);
     }
-    __shared__ float shared0[8][32];
-    shared0[t][threadIdx.x % 32] = s0;
+    __shared__ float shared0[8][128];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) shared0[t][threadIdx.x % 32 * 4 + j] = s0[j];
     __syncthreads();
-    for (int i = 1; t == 0 && i < 8; ++i) s0 = Sum::join(s0, shared0[i][threadIdx.x]);
-    if (t == 0 && k < n1) p4[(U)blockIdx.y * n1 + k] = s0;
+    for (int i = 1; t == 0 && i < 8; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) s0[j] = Sum::join(s0[j], shared0[i][threadIdx.x * 4 + j]);
+    }
+    if (t == 0 && k < n1) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) p4[(U)blockIdx.y * n1 + k + j] = s0[j];
+    }
 }
 
 typedef u32 U; typedef int I;
