@@ -2,7 +2,7 @@
 //! `UPDATE_GOLDEN=1` to store what is written now.
 
 use bilevel_cuda::kernel_texts;
-use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor};
+use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor, gradient, nn};
 use std::path::Path;
 
 fn holds(name: &str, make: impl FnOnce(&Graph) -> Program) {
@@ -72,5 +72,23 @@ fn a_row_that_is_added_to_a_carried_table_is_a_kernel_over_that_row() {
         let (table, at) = (g.input("table", [1000, 300], DType::F32), g.input("at", [], DType::I32));
         let row = g.input("row", [300], DType::F32);
         Program::builder(g).carry(table, table + row.scatter_add(at, 0, 1000)).build().unwrap()
+    });
+}
+
+#[test]
+fn the_slope_of_overlapping_pieces_is_a_kernel_that_reads_each_once() {
+    holds("pieces", |g| {
+        let x = g.input("x", [64, 40], DType::F32);
+        let pieces = x.slice(1, 0, 30).sin() + x.slice(1, 4, 34).exp() + x.slice(1, 10, 40).tanh();
+        output(g, gradient(pieces.sum_all(), &[x]).unwrap()[0].unwrap())
+    });
+}
+
+#[test]
+fn the_slope_of_a_pool_is_chosen_in_the_loop_that_reads_it() {
+    holds("pool", |g| {
+        let x = g.input("x", [8, 16, 12, 12], DType::F32);
+        let pooled = nn::max_pool2d(x.sin(), nn::Pool2d::of([2, 2]));
+        output(g, gradient((pooled * 0.5).square().sum_all(), &[x]).unwrap()[0].unwrap())
     });
 }

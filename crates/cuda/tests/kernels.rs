@@ -2,7 +2,7 @@
 
 use bilevel_cuda::{Architecture, Missing, compile_programs, found_libraries};
 use bilevel_graph::conformance::{
-    Case, Size, carries, convolutions, primitives, random_program, rounded_products, varied_program,
+    Case, Size, carries, convolutions, networks, primitives, random_program, rounded_products, varied_program,
 };
 use bilevel_graph::{DType, Graph, Precision};
 use bilevel_plan::channels_last;
@@ -26,11 +26,12 @@ fn compiled(cases: &[Case], architecture: u32) -> Option<usize> {
 }
 
 #[test]
-fn every_primitive_and_carry_compiles_for_sm_80_and_sm_90() {
+fn every_primitive_carry_and_part_of_a_network_compiles_for_sm_80_and_sm_90() {
     let mut cases = vec![];
     for dtype in [DType::F32, DType::F64] {
         cases.extend(primitives(dtype).unwrap());
         cases.extend(carries(5, 13, dtype).unwrap());
+        cases.extend(networks(dtype).unwrap());
     }
     for precision in [Precision::Tf32, Precision::Bf16] {
         cases.extend(rounded_products(precision).unwrap());
