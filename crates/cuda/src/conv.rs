@@ -69,7 +69,7 @@ fn by_ourselves(
         return vec![Work::Kernel(convolution(dims, (image, kernel), (dtype, factor.precision()), out, to))];
     }
     let mut works = vec![];
-    let weights = if kernel.view.runs().len() <= 1 && kernel.view.runs().iter().all(|run| run.stride == 1) {
+    let weights = if is_dense(kernel.view) {
         (kernel.place, kernel.view.offset, dtype.into())
     } else {
         let place = workspace.take(kernel.view.count() * dtype.size());

@@ -298,11 +298,10 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 Operand::At { node, view: out }
             }
             Op::Gather { batch } => densely(&mut low, Kind::Gather { batch: *batch }),
-            Op::ScatterAdd { .. } if target.chooses() && chosen_by(program, id).is_some() => {
-                let windows = known(chosen_by(program, id), "the windows of a pool", line)?;
-                low.choose(windows, &operands, shape, dtype, line)
-            }
-            Op::ScatterAdd { batch, .. } => densely(&mut low, Kind::ScatterAdd { batch: *batch }),
+            Op::ScatterAdd { batch, .. } => match chosen_by(program, id).filter(|_| target.chooses()) {
+                Some(windows) => low.choose(windows, &operands, shape, dtype, line),
+                None => densely(&mut low, Kind::ScatterAdd { batch: *batch }),
+            },
             Op::CumSum { axis, reverse } => densely(&mut low, Kind::CumSum { axis: *axis, reverse: *reverse }),
             Op::WindowArgMax(dims) => densely(&mut low, Kind::WindowArgMax(dims.clone())),
             Op::Concat(axis) => {
