@@ -46,17 +46,17 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
     let rewritten = dnn.and_then(|_| channels_last(program));
     let target = CudaTarget { channels_last: rewritten.is_some() };
     let program = rewritten.as_ref().unwrap_or(program);
-    let schedule = &Schedule::new(program, &target)?;
+    let schedule = Schedule::new(program, &target)?;
     let groups = schedule.groups().len();
     // Once to learn what workspace the groups need, and once with places for it.
     let first = schedule.lay_out(&vec![0; groups])?;
-    let (_, workspaces, _) = steps(schedule, &first, dnn, Wanted::Workspaces)?;
+    let (_, workspaces, _) = steps(&schedule, &first, dnn, Wanted::Workspaces)?;
     let map = schedule.lay_out(&workspaces)?;
-    let (mut by_group, _, checks) = steps(schedule, &map, dnn, Wanted::All)?;
+    let (mut by_group, _, checks) = steps(&schedule, &map, dnn, Wanted::All)?;
     let members = schedule.groups()[schedule.prologue..].iter().flat_map(|group| &group.members);
     let mut lean = None;
     if members.into_iter().any(|&id| !schedule.in_every_step(id)) {
-        let (by_group, _, _) = steps(schedule, &map, dnn, Wanted::EveryStep(&by_group))?;
+        let (by_group, _, _) = steps(&schedule, &map, dnn, Wanted::EveryStep(&by_group))?;
         lean = Some(by_group.into_iter().skip(schedule.prologue).flatten().collect::<Vec<Step>>());
     }
     let mut body: Vec<Step> = by_group.split_off(schedule.prologue).into_iter().flatten().collect();
@@ -65,7 +65,7 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
         for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
             let line = schedule.nodes[carry.input].location;
             let to = known(map.nodes[carry.input], "the memory of a carried value", line)?;
-            body.extend(moved(schedule, &map, &carry.next, to, can_fail(schedule))?);
+            body.extend(moved(&schedule, &map, &carry.next, to, can_fail(&schedule))?);
         }
         if let Some(place) = map.counter {
             body.push(counted_on(place, body.first().map(|step| step.location)));
@@ -74,7 +74,7 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
     let mut finish = vec![];
     for &number in &map.finish {
         let to = Place { region: Region::Output(number), offset: 0 };
-        finish.extend(moved(schedule, &map, &schedule.outputs[number], to, false)?);
+        finish.extend(moved(&schedule, &map, &schedule.outputs[number], to, false)?);
     }
     for step in prologue.iter().chain(&body).chain(&finish) {
         if let Work::Kernel(launch) = &step.work
@@ -92,7 +92,7 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
         lean,
         finish,
         counter: map.counter,
-        tables: map.tables(schedule).map(|(place, dtype, values)| (place, dtype, values.to_vec())).collect(),
+        tables: map.tables(&schedule).map(|(place, dtype, values)| (place, dtype, values.to_vec())).collect(),
         checks,
         bound_bytes: map.bound_bytes,
         kept_bytes: map.kept_bytes,

@@ -50,45 +50,35 @@ impl Lowering {
         let Windows { planes, image: [h, w], size: [kh, kw], count: [oh, ow] } = windows;
         let (by_window, by_place) = ([planes, oh, ow], [planes, oh, kh, ow, kw]);
         let mut of_windows = |operand: &Operand, dtype: DType| {
-            let spread = |operand: &Operand| match operand {
-                Operand::Constant(_) => Some(operand.clone()),
-                Operand::At { node, view } => {
-                    let view = view.reshape(&by_window)?.broadcast(&[0, 1, 3], &by_place);
-                    Some(Operand::At { node: *node, view })
+            let Operand::At { node, view } = operand else { return operand.clone() };
+            let (node, view) = match view.reshape(&by_window) {
+                Some(view) => (*node, view),
+                None => {
+                    let copy = Kind::Elementwise(Elementwise::Copy);
+                    let dense = self.push(copy, vec![operand.clone()], &by_window, dtype, like);
+                    (dense, View::contiguous(&by_window))
                 }
             };
-            spread(operand).unwrap_or_else(|| {
-                let dense = self.copy(operand.clone(), &by_window, dtype, like);
-                spread(&dense).unwrap_or(dense)
-            })
+            Operand::At { node, view: view.broadcast(&[0, 1, 3], &by_place) }
         };
         let (chosen, updates) = (of_windows(&operands[0], DType::I32), of_windows(&operands[1], dtype));
         let table = self.push(Kind::Table((0..h * w).map(|i| i as f64).collect()), vec![], &[h * w], DType::I32, like);
-        let (down, along) = ((kh * w) as isize, kw as isize);
-        let view = View { shape: by_place.to_vec(), strides: vec![0, down, w as isize, along, 1], offset: 0 };
+        let strides = [0, kh * w, w, kw, 1].map(|stride| stride as isize).to_vec();
+        let places = Operand::At { node: table, view: View { shape: by_place.to_vec(), strides, offset: 0 } };
         let mut elementwise = |kind: Elementwise, operands: Vec<Operand>, dtype: DType| {
-            let node = self.push(Kind::Elementwise(kind), operands, &by_place, dtype, like);
-            self.dense(node)
+            self.push(Kind::Elementwise(kind), operands, &by_place, dtype, like)
         };
-        let places = Operand::At { node: table, view };
-        let is_chosen = elementwise(Elementwise::Binary(BinaryOp::Eq), vec![chosen, places], DType::I32);
-        let is_chosen = elementwise(Elementwise::Convert(dtype), vec![is_chosen], dtype);
-        let mut made = elementwise(Elementwise::Select, vec![is_chosen, updates, Operand::Constant(0.0)], dtype);
+        let whole = |node: usize, shape: &[usize]| Operand::At { node, view: View::contiguous(shape) };
+        let mask = elementwise(Elementwise::Binary(BinaryOp::Eq), vec![chosen, places], DType::I32);
+        let mask = elementwise(Elementwise::Convert(dtype), vec![whole(mask, &by_place)], dtype);
+        let values = vec![whole(mask, &by_place), updates, Operand::Constant(0.0)];
+        let mut made = elementwise(Elementwise::Select, values, dtype);
         if [oh * kh, ow * kw] != [h, w] {
-            let part = through_reshape(&made, &[planes, oh * kh, ow * kw]);
+            let part = whole(made, &[planes, oh * kh, ow * kw]);
             let frame = Frame { low: vec![0; 3], interior: vec![0; 3] };
-            let node = self.push(Kind::Pad(frame), vec![part], &[planes, h, w], dtype, like);
-            made = self.dense(node);
+            made = self.push(Kind::Pad(frame), vec![part], &[planes, h, w], dtype, like);
         }
-        through_reshape(&made, shape)
-    }
-}
-
-/// The same elements of a dense operand in another shape.
-fn through_reshape(operand: &Operand, shape: &[usize]) -> Operand {
-    match operand {
-        Operand::At { node, .. } => Operand::At { node: *node, view: View::contiguous(shape) },
-        constant => constant.clone(),
+        whole(made, shape)
     }
 }
 

@@ -9,7 +9,6 @@ use bilevel_graph::{BinaryOp, Op, Program};
 /// nobody else reads them, nor the sums on the way.
 pub(crate) fn overlays(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usize>>> {
     let nodes = &program.nodes;
-    let is_sum = |id: usize| matches!(nodes[id].op, Op::Binary(BinaryOp::Add));
     // By node: the paddings it is the sum of.
     let mut found: Vec<Option<Vec<usize>>> = vec![None; nodes.len()];
     for (id, node) in nodes.iter().enumerate() {
@@ -24,10 +23,10 @@ pub(crate) fn overlays(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usiz
         };
     }
     for (id, node) in nodes.iter().enumerate() {
-        if is_sum(id) && found[id].is_some() {
-            node.inputs.iter().for_each(|&term| found[term] = None);
-        } else {
+        if matches!(node.op, Op::Pad { .. }) {
             found[id] = None;
+        } else if found[id].is_some() {
+            node.inputs.iter().for_each(|&term| found[term] = None);
         }
     }
     found

@@ -32,7 +32,7 @@ fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: O
     let (count, runs) = (from.view.count(), from.view.runs());
     // Neighbours that become wider are fewer at once.
     let widens = cell == Cell::Bf16 && written.is_some();
-    let lanes = lanes(&runs, from.view.offset, cell).min(if widens { WIDE } else { usize::MAX });
+    let lanes = beside(&runs, from.view.offset, cell).min(if widens { WIDE } else { usize::MAX });
     code.reaches(reach(&runs));
     let c = cell.name();
     let as_type = written.unwrap_or(c);
@@ -56,7 +56,7 @@ fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: O
 /// Puts elements that lie one after the other into the places of a view.
 pub(crate) fn scattered(from: Place, dtype: DType, to: Elements) -> Launch {
     let (count, runs) = (to.view.count(), to.view.runs());
-    let lanes = lanes(&runs, to.view.offset, dtype.into());
+    let lanes = beside(&runs, to.view.offset, dtype.into());
     let mut code = Code::default();
     code.reaches(reach(&runs));
     let c = c_type(dtype);
@@ -70,12 +70,11 @@ pub(crate) fn scattered(from: Place, dtype: DType, to: Elements) -> Launch {
 }
 
 /// Neighbours that can be moved at once: 16 bytes, where they are neighbours at both ends.
-fn lanes(runs: &[Run], offset: isize, cell: Cell) -> usize {
+pub(super) fn beside(runs: &[Run], offset: isize, cell: Cell) -> usize {
     let lanes = 16 / cell.size();
     let whole = |n: isize| n % lanes as isize == 0;
     let aligned = runs.split_last().is_some_and(|(inner, outer)| {
-        let beside = inner.stride == 1 && whole(inner.length as isize) && whole(offset);
-        beside && outer.iter().all(|run| whole(run.stride))
+        inner.stride == 1 && whole(inner.length as isize) && whole(offset) && outer.iter().all(|run| whole(run.stride))
     });
     if aligned { lanes } else { 1 }
 }
@@ -135,7 +134,7 @@ pub(crate) fn concat(parts: &[Elements], axis: usize, shape: &[usize], dtype: DT
 ///
 ///   y[i] = Σ of x[(i − low) / (interior + 1)] over the parts x that have such an element
 ///
-/// Axes along which all parts are whole need no look.
+/// Along an axis that a part fills, nothing need be asked.
 pub(crate) fn overlay(parts: &[(Elements, &Frame)], shape: &[usize], dtype: DType, to: Place) -> Launch {
     let count = shape.iter().product();
     let mut code = Code::default();

@@ -7,6 +7,7 @@
 use super::code::{Code, Launch, c_type, decode, reach};
 use super::map::{has_wide, store};
 use super::member::{Context, Members, Walk};
+use super::moves::beside;
 use bilevel_graph::{DType, ReduceOp, Result};
 use bilevel_plan::{Kind, Place, Run, View, lacks};
 
@@ -89,7 +90,8 @@ impl Structure {
         }
     }
 
-    /// Neighbours that a thread takes at a time: all of one result, or of as many results. A row of them is never at an end of an axis.
+    /// Neighbours that a thread takes at a time: all of one result, or of as many results. They never lie across the
+    /// end of an axis.
     fn lanes(&self) -> usize {
         let whole = self.axes.last().is_some_and(|axis| axis.length.is_multiple_of(LANES));
         let enough = if self.beside() { self.kept() >= SIDE * LANES / 2 } else { self.reduced() >= 2 * SHARED * LANES };
@@ -154,14 +156,9 @@ pub(crate) fn reduce_memory(
     let runs = view.runs();
     code.reaches(reach(&runs));
     let pointer = code.pointer(from, dtype, view.offset);
-    let whole = |n: isize| n % LANES as isize == 0;
-    let beside = runs.split_last().is_some_and(|(inner, outer)| {
-        inner.stride == 1 && whole(inner.length as isize) && outer.iter().all(|run| whole(run.stride))
-    });
-    let narrow = dtype.size() * LANES <= 16 && beside && whole(view.offset);
     let (place, c) = (decode(&runs, "e"), c_type(dtype));
     let (operand, lanes) = match structure.lanes() {
-        LANES if narrow => {
+        LANES if beside(&runs, view.offset, dtype.into()) == LANES => {
             code.line(format!("{c} m[{LANES}];"));
             code.line(format!("load<{c}, {LANES}>({pointer} + ({place}), m);"));
             ("m[j]".to_string(), LANES)

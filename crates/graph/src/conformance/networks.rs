@@ -2,6 +2,7 @@
 
 use super::{Case, Dice, tolerance};
 use crate::nn::{self, Pool2d};
+use crate::shape::element_count;
 use crate::{Array, DType, Graph, Program, Result, Tensor, gradient, vjp};
 
 /// Pools and patches with their gradients and products with their second derivatives; and three steps of training by one loss, while the
@@ -99,18 +100,15 @@ fn two_losses(dtype: DType) -> Result<Case> {
     let program = builder.build()?;
     let mut dice = Dice::new(5);
     let value = |port: &crate::Port| {
-        let count = port.meta.shape.iter().product::<usize>();
-        Ok((
-            port.name.clone(),
-            match port.meta.dtype {
-                DType::I32 => {
-                    let below = if port.name.starts_with("at") { 40 } else { 4 };
-                    let numbers: Vec<i32> = (0..count).map(|_| dice.below(below) as i32).collect();
-                    Array::from_i32(&port.meta.shape, numbers)?
-                }
-                dtype => dice.array(&port.meta.shape, dtype)?,
-            },
-        ))
+        let made = match port.meta.dtype {
+            DType::I32 => {
+                let below = if port.name.starts_with("at") { 40 } else { 4 };
+                let numbers = (0..element_count(&port.meta.shape)).map(|_| dice.below(below) as i32).collect();
+                Array::from_i32(&port.meta.shape, numbers)?
+            }
+            dtype => dice.array(&port.meta.shape, dtype)?,
+        };
+        Ok((port.name.clone(), made))
     };
     let inputs = program.inputs.iter().map(value).collect::<Result<_>>()?;
     let tolerances = vec![tolerance(dtype); program.outputs.len() + program.carries.len()];

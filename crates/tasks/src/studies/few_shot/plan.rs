@@ -1,7 +1,7 @@
 //! Which methods learn which tasks, with which settings, and for how long.
 //!
-//! On one H200, four at a time, most of the time goes to the methods whose published numbers are to be met: two to five minutes each. The
-//! others have so many iterations that all of it takes ten minutes. One seed each.
+//! On one H200, four at a time, most of the time goes to the methods whose published numbers are to be met: two to four minutes each. The
+//! others have as many iterations as fit into ten minutes in all. One seed each.
 
 use crate::Plan;
 use crate::tasks::few_shot::{Adaptation, FewShot, ImageSet, Learner};
