@@ -92,7 +92,7 @@ fn run(command: Command) -> error::Result<bool> {
             for (case, precision) in cases.iter().flat_map(|case| precisions.iter().map(move |p| (case, *p))) {
                 match iterations {
                     Some(iterations) => gpu::time::long(&cuda, case, precision, iterations)?,
-                    None => gpu::time::profile(&cuda, case, precision, reps)?,
+                    None => gpu::time::profile(&cuda, case, precision)?,
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Which steps can run side by side: each gets one of a few streams, and waits for those steps on others that it depends on.
 
-use crate::step::{Span, Step};
+use crate::step::{Span, Step, Work};
 use bilevel_plan::Region;
 use std::collections::HashMap;
 
@@ -22,12 +22,43 @@ struct Use {
     readers: Vec<usize>,
 }
 
-/// Gives every step a turn on one of `streams` streams.
+/// Gives every step a turn on one of `streams` streams: the steps that wait for each other the longest, as far as can be told before they have
+/// run, on the first, so that nothing comes between them that can run beside them.
 pub(crate) fn turns(steps: &[Step], streams: usize) -> Vec<Turn> {
-    let mut uses: HashMap<Region, Vec<Use>> = HashMap::new();
+    let needs = needs(steps);
+    let mut decisive = vec![false; steps.len()];
+    let costs: Vec<f64> = steps.iter().map(cost).collect();
+    longest(&needs, &costs).into_iter().for_each(|step| decisive[step] = true);
     let mut turns: Vec<Turn> = vec![];
     // By stream: its last step.
     let mut last: Vec<Option<usize>> = vec![None; streams.max(1)];
+    for (number, needs) in needs.iter().enumerate() {
+        let stream = if decisive[number] || streams < 2 {
+            0
+        } else {
+            // Behind the newest step it needs, if that is the last on its stream; else on the stream that was idle the longest.
+            let is_last =
+                |stream: &usize| *stream > 0 && last[*stream].is_some_and(|step| needs.binary_search(&step).is_ok());
+            let behind = needs.iter().rev().map(|&need: &usize| turns[need].stream).find(is_last);
+            behind.unwrap_or_else(|| (1..last.len()).min_by_key(|&s| last[s].map_or(0, |step| step + 1)).unwrap_or(0))
+        };
+        // The newest on each other stream is enough: a stream runs in order.
+        let mut newest: Vec<Option<usize>> = vec![None; last.len()];
+        for &need in needs.iter().filter(|&&need| turns[need].stream != stream) {
+            newest[turns[need].stream] = Some(need);
+        }
+        let after: Vec<usize> = newest.into_iter().flatten().collect();
+        after.iter().for_each(|&need| turns[need].awaited = true);
+        turns.push(Turn { stream, after, awaited: false });
+        last[stream] = Some(number);
+    }
+    turns
+}
+
+/// By step: the earlier ones that must be done, in order.
+pub(crate) fn needs(steps: &[Step]) -> Vec<Vec<usize>> {
+    let mut uses: HashMap<Region, Vec<Use>> = HashMap::new();
+    let mut all = vec![];
     for (number, step) in steps.iter().enumerate() {
         let mut needs = vec![];
         for span in &step.writes {
@@ -42,20 +73,7 @@ pub(crate) fn turns(steps: &[Step], streams: usize) -> Vec<Turn> {
         }
         needs.sort_unstable();
         needs.dedup();
-        // Behind the newest step it needs, if that is the last on its stream; else on the stream that was idle the longest.
-        let is_last = |stream: &usize| last[*stream].is_some_and(|step| needs.binary_search(&step).is_ok());
-        let behind = needs.iter().rev().map(|&need: &usize| turns[need].stream).find(is_last);
-        let idle = (0..last.len()).min_by_key(|&s| last[s].map_or(0, |step| step + 1)).unwrap_or(0);
-        let stream = behind.unwrap_or(idle);
-        // The newest on each other stream is enough: a stream runs in order.
-        let mut newest: Vec<Option<usize>> = vec![None; last.len()];
-        for &need in needs.iter().filter(|&&need| turns[need].stream != stream) {
-            newest[turns[need].stream] = Some(need);
-        }
-        let after: Vec<usize> = newest.into_iter().flatten().collect();
-        after.iter().for_each(|&need| turns[need].awaited = true);
-        turns.push(Turn { stream, after, awaited: false });
-        last[stream] = Some(number);
+        all.push(needs);
         for span in &step.reads {
             let list = uses.entry(span.place.region).or_default();
             let mut known = false;
@@ -74,7 +92,42 @@ pub(crate) fn turns(steps: &[Step], streams: usize) -> Vec<Turn> {
             list.push(Use { span: *span, writer: Some(number), readers: vec![] });
         }
     }
-    turns
+    all
+}
+
+/// Seconds a step takes on some fast GPU, very roughly.
+fn cost(step: &Step) -> f64 {
+    const START: f64 = 2e-6;
+    const PRODUCTS: f64 = 1e14;
+    const BYTES: f64 = 2e12;
+    let bytes: usize = step.reads.iter().chain(&step.writes).map(|span| span.bytes).sum();
+    let multiplications = match &step.work {
+        Work::Product(p) => p.m * p.n * p.k * p.batch,
+        Work::Convolution { geometry, .. } => {
+            let [n, c, h, w] = geometry.y;
+            n * c * h * w * geometry.w[1..].iter().product::<usize>()
+        }
+        Work::Kernel(_) | Work::Copy { .. } => 0,
+    };
+    START + (2.0 * multiplications as f64 / PRODUCTS).max(bytes as f64 / BYTES)
+}
+
+/// The steps that wait for each other the longest, where each needs others and takes so many seconds.
+pub(crate) fn longest(needs: &[Vec<usize>], seconds: &[f64]) -> Vec<usize> {
+    // By step: when it is done, and the one it waited for.
+    let mut done: Vec<(f64, Option<usize>)> = vec![];
+    for (needs, seconds) in needs.iter().zip(seconds) {
+        let latest = needs.iter().copied().max_by(|&a, &b| done[a].0.total_cmp(&done[b].0));
+        done.push((latest.map_or(0.0, |step| done[step].0) + seconds, latest));
+    }
+    let mut at = (0..done.len()).max_by(|&a, &b| done[a].0.total_cmp(&done[b].0));
+    let mut path = vec![];
+    while let Some(step) = at {
+        path.push(step);
+        at = done[step].1;
+    }
+    path.reverse();
+    path
 }
 
 #[cfg(test)]
@@ -98,9 +151,16 @@ mod tests {
     fn two_chains_run_side_by_side_and_meet() {
         let steps = [step(&[], &[0]), step(&[], &[1]), step(&[0], &[2]), step(&[1], &[3]), step(&[2, 3], &[4])];
         let turns = turns(&steps, 2);
-        assert_eq!(turns.iter().map(|turn| turn.stream).collect::<Vec<_>>(), [0, 1, 0, 1, 1]);
+        assert_eq!(turns.iter().map(|turn| turn.stream).collect::<Vec<_>>(), [1, 0, 1, 0, 0]);
         assert_eq!(turns[4].after, [2]);
         assert!(turns[2].awaited && !turns[3].awaited);
+    }
+
+    #[test]
+    fn the_longest_way_is_that_of_the_slower_branch() {
+        let steps = [step(&[], &[0]), step(&[], &[1]), step(&[0], &[2]), step(&[1], &[3]), step(&[2, 3], &[4])];
+        assert_eq!(longest(&needs(&steps), &[1.0, 2.0, 3.0, 1.5, 1.0]), [0, 2, 4]);
+        assert_eq!(longest(&needs(&steps), &[1.0, 2.0, 3.0, 2.5, 1.0]), [1, 3, 4]);
     }
 
     #[test]

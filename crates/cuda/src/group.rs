@@ -12,32 +12,19 @@ use crate::step::{Factor, Span, Step, Work};
 use crate::workspace::Workspace;
 use bilevel_graph::{DType, Error, Precision, ReduceOp, Result};
 use bilevel_plan::{Domain, Kind, Operand, Place, Role, Rows, View, known, lacks};
-use std::panic::Location;
 
-/// An operation that fails where an index is out of range.
-#[derive(Clone, Debug)]
-pub(crate) struct Check {
-    /// Its name.
-    pub operation: &'static str,
-    /// Indices are below this.
-    pub limit: usize,
-    /// The line of user code it comes from.
-    pub location: &'static Location<'static>,
-}
-
-/// Makes the steps of a group, with the bytes of workspace they need. Operations that can fail are entered in `checks`.
+/// Makes the steps of a group, with the bytes of workspace they need.
 pub(crate) fn steps_of(
     context: Context,
     dnn: Option<&Dnn>,
     group: usize,
     workspace: Option<Place>,
-    checks: &mut Vec<Check>,
 ) -> Result<(Vec<Step>, usize)> {
     let mut space = Workspace::new(workspace);
     let members = &context.schedule.groups()[group].members;
     let works = match context.schedule.groups()[group].domain {
         Some(domain) => loops(context, members, domain, &mut space)?,
-        None if context.wants(members[0]) => single(context, dnn, members[0], &mut space, checks)?,
+        None if context.wants(members[0]) => single(context, dnn, members[0], &mut space)?,
         None => vec![],
     };
     let (reads, writes) = spans(context, members, space.bytes(), workspace)?;
@@ -203,13 +190,7 @@ fn launched(launches: Vec<Launch>) -> Vec<Work> {
 }
 
 /// The steps of an operation that is a group of its own.
-fn single(
-    context: Context,
-    dnn: Option<&Dnn>,
-    id: usize,
-    space: &mut Workspace,
-    checks: &mut Vec<Check>,
-) -> Result<Vec<Work>> {
+fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace) -> Result<Vec<Work>> {
     let schedule = context.schedule;
     let node = &schedule.nodes[id];
     let (dtype, line) = (node.dtype, node.location);
@@ -220,10 +201,7 @@ fn single(
     };
     let cell = |operand: usize| node.operands[operand].at().map_or(dtype.into(), |(read, _)| context.cell(read));
     let shape_of = |operand: usize| elements(operand).map(|elements| elements.view.shape.clone());
-    let mut check = |operation: &'static str, limit: usize| {
-        checks.push(Check { operation, limit, location: line });
-        checks.len() - 1
-    };
+    let number = || context.checks.number(id);
     let factor = |precision: Precision| match (dtype, precision) {
         (DType::F64, _) => Factor::F64,
         (_, Precision::Full) => Factor::F32,
@@ -248,16 +226,14 @@ fn single(
         Kind::Gather { batch } => {
             let (x, indices) = (elements(0)?, elements(1)?);
             let sizes = Rows::new(&x.view.shape, &indices.view.shape, *batch);
-            let number = check("gather", sizes.n);
-            launched(vec![gather(sizes, dtype, x.place, indices.place, context.place(id)?, number)])
+            launched(vec![gather(sizes, dtype, x.place, indices.place, context.place(id)?, number()?)])
         }
         Kind::ScatterAdd { batch } => {
             let (indices, updates) = (elements(0)?, elements(1)?);
             let sizes = Rows::new(&node.shape, &indices.view.shape, *batch);
-            let number = check("scatter_add", sizes.n);
             let lists = space.take(list_bytes(sizes));
             let places = (indices.place, updates.place, context.place(id)?);
-            let mut works = vec![check_index(indices.place, indices.view.count(), sizes.n, number)];
+            let mut works = vec![check_index(indices.place, indices.view.count(), sizes.n, number()?)];
             works.extend(scatter_add(sizes, dtype, places, lists));
             launched(works)
         }
@@ -269,8 +245,7 @@ fn single(
             let mut works = if x.place == to || node.count() == 0 { vec![] } else { vec![copy] };
             if sizes.batch * sizes.k > 1 {
                 // Before the first of them is added, all are looked at; what checks them otherwise may run beside this.
-                let number = check("scatter_add", sizes.n);
-                works.extend(launched(vec![check_index(indices.place, indices.view.count(), sizes.n, number)]));
+                works.extend(launched(vec![check_index(indices.place, indices.view.count(), sizes.n, number()?)]));
             }
             works.extend(launched(add_rows(sizes, dtype, (indices.place, updates.place, to), lists)));
             works
@@ -301,10 +276,9 @@ fn single(
             let parts: Vec<_> = parts.into_iter().zip(frames).collect();
             launched(vec![overlay(&parts, &node.shape, dtype, context.place(id)?)])
         }
-        &Kind::CheckIndex { limit, operation } => {
+        &Kind::CheckIndex { limit, .. } => {
             let indices = elements(0)?;
-            let number = check(operation, limit);
-            launched(vec![check_index(indices.place, indices.view.count(), limit, number)])
+            launched(vec![check_index(indices.place, indices.view.count(), limit, number()?)])
         }
         _ => return Err(Error::at(lacks("how to run an operation"), line)),
     })

@@ -1,13 +1,14 @@
 //! Planning for a GPU: every group of a schedule becomes steps.
 
+use crate::checks::{Check, Checks};
 use crate::dnn::Dnn;
-use crate::group::{Check, steps_of};
+use crate::group::steps_of;
 use crate::run::PlannedBytes;
 use crate::source::{Context, Elements, Launch, gathered, gathered_if_fine};
 use crate::step::{Span, Step, Work};
 use crate::target::CudaTarget;
 use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
-use bilevel_plan::{Kind, MemoryMap, Operand, Place, Region, Schedule, channels_last, known, lacks};
+use bilevel_plan::{MemoryMap, Operand, Place, Region, Schedule, channels_last, known, lacks};
 use std::collections::HashMap;
 
 /// Everything a run needs but the memory itself.
@@ -50,13 +51,14 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
     let groups = schedule.groups().len();
     // Once to learn what workspace the groups need, and once with places for it.
     let first = schedule.lay_out(&vec![0; groups])?;
-    let (_, workspaces, _) = steps(&schedule, &first, dnn, Wanted::Workspaces)?;
+    let checks = Checks::of(&schedule);
+    let (_, workspaces) = steps(&schedule, &first, dnn, &checks, Wanted::Workspaces)?;
     let map = schedule.lay_out(&workspaces)?;
-    let (mut by_group, _, checks) = steps(&schedule, &map, dnn, Wanted::All)?;
+    let (mut by_group, _) = steps(&schedule, &map, dnn, &checks, Wanted::All)?;
     let members = schedule.groups()[schedule.prologue..].iter().flat_map(|group| &group.members);
     let mut lean = None;
     if members.into_iter().any(|&id| !schedule.in_every_step(id)) {
-        let (by_group, _, _) = steps(&schedule, &map, dnn, Wanted::EveryStep(&by_group))?;
+        let (by_group, _) = steps(&schedule, &map, dnn, &checks, Wanted::EveryStep(&by_group))?;
         lean = Some(by_group.into_iter().skip(schedule.prologue).flatten().collect::<Vec<Step>>());
     }
     let mut body: Vec<Step> = by_group.split_off(schedule.prologue).into_iter().flatten().collect();
@@ -65,7 +67,7 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
         for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
             let line = schedule.nodes[carry.input].location;
             let to = known(map.nodes[carry.input], "the memory of a carried value", line)?;
-            body.extend(moved(&schedule, &map, &carry.next, to, can_fail(&schedule))?);
+            body.extend(moved(&schedule, &map, &carry.next, to, !checks.all.is_empty())?);
         }
         if let Some(place) = map.counter {
             body.push(counted_on(place, body.first().map(|step| step.location)));
@@ -93,7 +95,7 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
         finish,
         counter: map.counter,
         tables: map.tables(&schedule).map(|(place, dtype, values)| (place, dtype, values.to_vec())).collect(),
-        checks,
+        checks: checks.all,
         bound_bytes: map.bound_bytes,
         kept_bytes: map.kept_bytes,
         arena_bytes: map.arena_bytes,
@@ -120,13 +122,7 @@ impl Plan {
     }
 }
 
-/// True where an index can be out of range.
-fn can_fail(schedule: &Schedule) -> bool {
-    let fails = |kind: &Kind| matches!(kind, Kind::Gather { .. } | Kind::ScatterAdd { .. } | Kind::CheckIndex { .. });
-    schedule.nodes.iter().any(|node| fails(&node.kind))
-}
-
-type Made = (Vec<Vec<Step>>, Vec<usize>, Vec<Check>);
+type Made = (Vec<Vec<Step>>, Vec<usize>);
 
 /// What is wanted of the groups of a schedule.
 #[derive(Clone, Copy)]
@@ -140,16 +136,16 @@ enum Wanted<'a> {
 }
 
 /// The steps of all groups, as far as they are wanted, and their workspaces.
-fn steps(schedule: &Schedule, map: &MemoryMap, dnn: Option<&Dnn>, wanted: Wanted) -> Result<Made> {
+fn steps(schedule: &Schedule, map: &MemoryMap, dnn: Option<&Dnn>, checks: &Checks, wanted: Wanted) -> Result<Made> {
     let mut updates: HashMap<usize, Vec<usize>> = HashMap::new();
     for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
         let (node, _) = carry.next.at().ok_or_else(|| lacks("the loop of a carried value"))?;
         updates.entry(node).or_default().push(carry.input);
     }
-    let can_fail = can_fail(schedule);
+    let can_fail = !checks.all.is_empty();
     let (lean, measures) = (matches!(wanted, Wanted::EveryStep(_)), matches!(wanted, Wanted::Workspaces));
-    let context = Context { schedule, map, updates: &updates, can_fail, lean, measures };
-    let (mut all, mut workspaces, mut checks) = (vec![], vec![], vec![]);
+    let context = Context { schedule, map, updates: &updates, checks, can_fail, lean, measures };
+    let (mut all, mut workspaces) = (vec![], vec![]);
     for group in 0..schedule.groups().len() {
         let members = &schedule.groups()[group].members;
         if let Wanted::EveryStep(known) = wanted
@@ -158,11 +154,11 @@ fn steps(schedule: &Schedule, map: &MemoryMap, dnn: Option<&Dnn>, wanted: Wanted
             all.push(known[group].clone());
             continue;
         }
-        let (steps, bytes) = steps_of(context, dnn, group, map.workspaces[group], &mut checks)?;
+        let (steps, bytes) = steps_of(context, dnn, group, map.workspaces[group])?;
         all.push(steps);
         workspaces.push(bytes);
     }
-    Ok((all, workspaces, checks))
+    Ok((all, workspaces))
 }
 
 /// The copy of an operand, dense, to another place; guarded where it must not happen after something has failed.

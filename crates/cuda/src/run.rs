@@ -1,14 +1,14 @@
 //! A planned program on a GPU: bound to buffers, run for some steps.
 
 use crate::blas::Prepared;
-use crate::branches::{Turn, turns};
+use crate::branches::{Turn, longest, needs, turns};
 use crate::dnn::{Convolved, Dnn};
 use crate::driver::{Device, Function, Memory, STREAMS, failed};
 use crate::plan::{Plan, plan};
 use crate::products::Products;
 use crate::source::{Arg, Launch};
 use crate::spent::Part;
-use crate::step::{Step, Work};
+use crate::step::{Span, Step, Work};
 use crate::storage::CudaStorage;
 use bilevel_graph::{Bindings, Buffer, DType, Error, ErrorKind, Meta, Program, Result, Runnable};
 use bilevel_plan::{Place, Region, lacks};
@@ -261,6 +261,15 @@ impl Planned {
     /// # Safety
     /// As for [`start`](Self::start).
     unsafe fn record(&self, lean: bool, bases: &[u64]) -> Result<sys::CUgraphExec> {
+        // SAFETY: the caller's promise.
+        unsafe { self.recorded(|events| self.record_steps(lean, bases, events)) }
+    }
+
+    /// Records whatever is put in the queue, and in streams that join it again.
+    ///
+    /// # Safety
+    /// What is recorded must be safe to run when the graph is.
+    unsafe fn recorded(&self, put: impl FnOnce(&mut Events) -> Result<()>) -> Result<sys::CUgraphExec> {
         let device = &*self.device;
         let wrong = |e| failed("record a step", e);
         let mut events = Events(vec![]);
@@ -268,7 +277,7 @@ impl Planned {
         unsafe {
             let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
             result::stream::begin_capture(device.queue(), mode).map_err(wrong)?;
-            let recorded = self.record_steps(lean, bases, &mut events);
+            let recorded = put(&mut events);
             // The recording must be ended, whatever happened in it.
             let graph = result::stream::end_capture(device.queue()).map_err(wrong);
             recorded?;
@@ -454,27 +463,53 @@ impl CudaRun {
             + &part("end", &self.planned.plan.finish)
     }
 
-    /// Runs one step of the loop by itself, each part `times` times, and says how long each part took in seconds; for profiles.
-    pub fn profile(&mut self, times: u32) -> Result<Vec<(String, f64)>> {
+    /// Runs each part of one step of the loop by itself, `times` times in a row as a recorded graph, and says how long it took; for profiles.
+    pub fn profile(&mut self, times: u32) -> Result<Vec<Profiled>> {
         self.run(0..1)?;
         let CudaRun { bindings, planned } = self;
         let device = planned.device.clone();
         let scratch = device.scratch();
         let bases = planned.bases(bindings, scratch.start());
-        let mut found = vec![];
-        let steps = planned.plan.lean.as_ref().unwrap_or(&planned.plan.body);
-        for (step, ready) in steps.iter().zip(&planned.lean.as_ref().unwrap_or(&planned.body).ready) {
-            device.wait()?;
-            let start = std::time::Instant::now();
-            for _ in 0..times {
-                // SAFETY: as in `execute`; what the steps compute is not used.
-                unsafe { planned.start(step, ready, &bases, 0)? };
+        let (steps, body) = match (&planned.plan.lean, &planned.lean) {
+            (Some(steps), Some(body)) if !bindings.program().carries.is_empty() => (steps, body),
+            _ => (&planned.plan.body, &planned.body),
+        };
+        let mut found: Vec<Profiled> = vec![];
+        for (step, ready) in steps.iter().zip(&body.ready) {
+            // SAFETY: as in `execute`; what the steps compute is not used.
+            let graph = Recorded {
+                lean: false,
+                bases: vec![],
+                graph: unsafe {
+                    planned.recorded(|_| (0..times).try_for_each(|_| planned.start(step, ready, &bases, 0)))?
+                },
+            };
+            let mut seconds = f64::INFINITY;
+            for _ in 0..3 {
+                device.wait()?;
+                let start = std::time::Instant::now();
+                // SAFETY: as above.
+                unsafe { result::graph::launch(graph.graph, device.queue()) }.map_err(|e| failed("start a step", e))?;
+                device.wait()?;
+                seconds = seconds.min(start.elapsed().as_secs_f64() / f64::from(times));
             }
-            device.wait()?;
-            found.push((described(step), start.elapsed().as_secs_f64() / times as f64));
+            found.push(Profiled { what: described(step), seconds, decisive: false });
         }
+        let seconds: Vec<f64> = found.iter().map(|part| part.seconds).collect();
+        longest(&needs(steps), &seconds).into_iter().for_each(|number| found[number].decisive = true);
         Ok(found)
     }
+}
+
+/// A part of a step, and how long it takes by itself.
+#[derive(Clone, Debug)]
+pub struct Profiled {
+    /// What it does, in a few words.
+    pub what: String,
+    /// How long it takes.
+    pub seconds: f64,
+    /// It is one of the parts that wait for each other the longest: the step cannot be faster than they are.
+    pub decisive: bool,
 }
 
 /// Events made for one recording; those that go with it are destroyed when it is done.
@@ -548,11 +583,14 @@ fn described(step: &Step) -> String {
         Work::Kernel(launch) => {
             let body: Vec<&str> = launch.source.lines().skip(2).collect();
             let first = body.iter().find(|line| line.contains("op_") || line.contains("draw")).unwrap_or(&"");
+            let megabytes = |spans: &[Span]| spans.iter().map(|span| span.bytes).sum::<usize>() as f64 / 1e6;
             format!(
-                "kernel {}x{} of {}, {} lines: {}",
+                "kernel {}x{} of {}, {:.1} MB read, {:.1} written, {} lines: {}",
                 launch.grid[0],
                 launch.grid[1],
                 launch.block,
+                megabytes(&step.reads),
+                megabytes(&step.writes),
                 body.len(),
                 first.trim()
             )

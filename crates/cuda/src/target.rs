@@ -57,6 +57,10 @@ impl Target for CudaTarget {
         true
     }
 
+    fn fetches(&self) -> bool {
+        true
+    }
+
     fn narrows_convolution(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
         // For the derivative with respect to a kernel, the first axis of its image is that of the channels.
         let whole = |channels: usize| channels.is_multiple_of(LANES);

@@ -13,7 +13,7 @@ use crate::order::Order;
 use std::collections::{HashMap, HashSet};
 
 /// Most operations of a loop that are computed again.
-const MOST: usize = 24;
+const MOST: usize = 48;
 
 /// The same program with what is worth it computed again, where that has at least this many bytes; `None` where nothing is.
 pub(crate) fn compute_again(low: &Lowering, grouping: &Grouping, order: &Order, bytes: usize) -> Option<Lowering> {
@@ -154,6 +154,8 @@ impl<'a> Finder<'a> {
             // What a step changes would have to be kept as it was.
             Kind::Input if !node.invariant => node.bytes() as u64,
             Kind::Input | Kind::Table(_) => 0,
+            // Computed before the steps, and kept through all of them.
+            _ if node.invariant && !self.grouping.groups[group].invariant => 0,
             _ if own && self.is_for_loops(id) => node.bytes() as u64,
             // In memory as long anyway.
             _ if self.until(id).is_some_and(|last| last >= until) => 0,
@@ -164,7 +166,11 @@ impl<'a> Finder<'a> {
 
 /// True for what is computed element by element from other values.
 fn computes_elements(node: &Node) -> bool {
-    matches!(node.kind, Kind::Elementwise(kind) if !matches!(kind, Elementwise::Random(..)))
+    match node.kind {
+        Kind::Elementwise(kind) => !matches!(kind, Elementwise::Random(..)),
+        Kind::Fetch { .. } => true,
+        _ => false,
+    }
 }
 
 /// Writes the nodes anew, with those that are computed again before their readers.
@@ -227,6 +233,9 @@ impl<'a> Rewriter<'a> {
             }
         }
         node.again = true;
+        if let Kind::Fetch { checked, .. } = &mut node.kind {
+            *checked = false;
+        }
         self.nodes.push(node);
         self.again.insert((reader, id), self.nodes.len() - 1);
         self.nodes.len() - 1

@@ -39,7 +39,9 @@ pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut 
                 Kind::AddRows { .. } => made.reads().enumerate().all(|(i, (read, _))| (read == *input) == (i == 0)),
                 _ => grouping.role[node] == Some(Role::Full) && grouping.reads_in_step(&low.nodes, group, *input),
             };
-            (made.is_whole(view) && !grouping.groups[group].invariant && in_step).then_some(group)
+            // A loop that fails on its way has written some elements already.
+            let fails = grouping.groups[group].members.iter().any(|id| failing.binary_search(id).is_ok());
+            (made.is_whole(view) && !grouping.groups[group].invariant && in_step && !fails).then_some(group)
         });
         let in_place = group.is_some_and(|group| {
             let first = readers.get(input).into_iter().flatten().chain(&failing);
@@ -57,7 +59,7 @@ pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut 
 /// True for operations that stop a run where an index is out of range. Places of largest elements never are.
 pub(crate) fn can_fail(nodes: &[Node], id: usize) -> bool {
     let indices = match nodes[id].kind {
-        Kind::CheckIndex { .. } | Kind::ScatterAdd { .. } => 0,
+        Kind::CheckIndex { .. } | Kind::ScatterAdd { .. } | Kind::Fetch { checked: true, .. } => 0,
         Kind::Gather { .. } => 1,
         _ => return false,
     };

@@ -81,6 +81,10 @@ impl Grouping {
         if self.group_of[*node] != Some(group) {
             return Some(Access::Memory);
         }
+        // What is fetched may be anywhere.
+        if nodes[id].fetches_from() == Some(*node) {
+            return None;
+        }
         // A draw reads its key and counter whole, for its first element already.
         let draws = matches!(nodes[id].kind, Kind::Elementwise(Elementwise::Random(..)));
         if draws && domain.n > self.limits.in_turn {
@@ -109,7 +113,8 @@ impl Grouping {
             return false;
         }
         self.groups[group].members.iter().filter(|&&id| Some(id) != product).all(|&id| {
-            let random = matches!(nodes[id].kind, Kind::Elementwise(Elementwise::Random(..)));
+            let random = matches!(nodes[id].kind, Kind::Elementwise(Elementwise::Random(..)))
+                || nodes[id].fetches_from() == Some(node);
             nodes[id].reads().filter(|(read, _)| *read == node).all(|(read, view)| {
                 let full = matches!(self.role[id], Some(Role::Full | Role::Sink { full: true }));
                 !random && full && domain.n == view.count() && nodes[read].is_whole(view)

@@ -27,8 +27,9 @@ pub(crate) fn hoist(low: &mut Lowering, target: &dyn Target) {
         let hoisted = computes && invariant && (wanted[id] || !is_cheap(&node.kind) || node.count() <= SMALL);
         let keeps = hoisted || !target.fuses(&node.kind);
         let reads: Vec<usize> = node.reads().map(|(read, _)| read).collect();
+        let table = node.fetches_from();
         for read in reads {
-            wanted[read] |= keeps;
+            wanted[read] |= keeps || Some(read) == table;
         }
         if computes {
             low.nodes[id].invariant = hoisted;

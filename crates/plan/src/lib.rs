@@ -44,6 +44,7 @@ mod channels_last;
 mod choice;
 mod cut;
 mod epilogue;
+mod fetch;
 mod fuse;
 mod group;
 mod hoist;

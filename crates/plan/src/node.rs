@@ -29,6 +29,16 @@ pub enum Kind {
         /// Leading axes that both operands share.
         batch: usize,
     },
+    /// Operands index and base, one of each for every element: the element of base's memory that lies index·apart after it. Only where
+    /// [`Target::fetches`](crate::Target::fetches) says so.
+    Fetch {
+        /// Elements from what one index stands for to what the next does.
+        apart: usize,
+        /// Where an index is not in 0..limit, the value is 0.
+        limit: usize,
+        /// And then it fails at run time.
+        checked: bool,
+    },
     /// Operands indices and updates, both dense: rows added to zeros at the rows with these numbers.
     ScatterAdd {
         /// Leading axes that both operands share.
@@ -157,6 +167,11 @@ impl Node {
     /// The operands that are in memory.
     pub fn reads(&self) -> impl Iterator<Item = (usize, &View)> {
         self.operands.iter().filter_map(Operand::at)
+    }
+
+    /// The node of which this fetches elements from anywhere.
+    pub fn fetches_from(&self) -> Option<usize> {
+        matches!(self.kind, Kind::Fetch { .. }).then(|| self.operands.get(1)?.at().map(|(table, _)| table)).flatten()
     }
 
     /// True where the view shows all elements of this node in the order of its memory.

@@ -3,6 +3,7 @@
 use crate::again::compute_again;
 use crate::carries::{Carry, can_fail, carries_in_place};
 use crate::epilogue::attach;
+use crate::fetch::fetch_in_loops;
 use crate::fuse::group;
 use crate::group::{Access, Group, Grouping, Role};
 use crate::hoist::hoist;
@@ -44,6 +45,11 @@ impl Schedule {
     /// Lowers, groups and orders a valid program.
     pub fn new(program: &Program, target: &dyn Target) -> Result<Self> {
         let mut low = lower(program, target)?;
+        if target.fetches()
+            && let Some(fetching) = fetch_in_loops(&low)
+        {
+            low = fetching;
+        }
         hoist(&mut low, target);
         check_axes(&low.nodes, target.limits().axes)?;
         let (mut grouping, mut order) = group(&low, target)?;

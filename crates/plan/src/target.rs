@@ -18,9 +18,9 @@ pub trait Target {
     }
 
     /// True where an operation can be part of a fused loop; one that cannot is a group of its own. By default elementwise
-    /// operations and reductions can.
+    /// operations, reductions and what is fetched can.
     fn fuses(&self, kind: &Kind) -> bool {
-        matches!(kind, Kind::Elementwise(_) | Kind::Reduce(..) | Kind::ArgMax)
+        matches!(kind, Kind::Elementwise(_) | Kind::Reduce(..) | Kind::ArgMax | Kind::Fetch { .. })
     }
 
     /// True where products and convolutions of this precision, other than `Full`, are the machine's own: it rounds
@@ -59,6 +59,12 @@ pub trait Target {
 
     /// True where a sum of paddings is one operation ([`Kind::Overlay`]). By default it is not, and each is written among zeros.
     fn overlays(&self) -> bool {
+        false
+    }
+
+    /// True where loops fetch the short rows that they read of a gather ([`Kind::Fetch`]). By default they do not, and the gather writes
+    /// them.
+    fn fetches(&self) -> bool {
         false
     }
 

@@ -1,6 +1,7 @@
 //! Where the time and the memory of a GPU case go: the loop with the most products, step by step.
 
-use super::deep::{Outer, RATE};
+use super::Work;
+use super::deep::RATE;
 use super::watching::Watching;
 use crate::error::{BenchError, Result};
 use bilevel::Driver;
@@ -8,17 +9,32 @@ use bilevel_cuda::Cuda;
 use bilevel_graph::{Array, Op, Program, Runnable};
 use std::collections::HashMap;
 
-/// Prints the steps of the case's main loop that take the longest, those that are alike together.
-pub fn run(cuda: &Cuda, case: &str, outer: &Outer, reps: u32) -> Result<()> {
-    let watching = Watching::new(cuda);
-    Driver::new(&outer.problem, outer.method.clone()).executor(watching.clone()).rate(RATE).iterations(1).run()?;
-    let seen = watching.seen();
-    let nothing = || BenchError::Wrong { case: case.into(), what: "it compiled no program".into() };
-    // Loops are what an outer iteration spends its time in.
-    let loops = seen.iter().map(|(program, _)| program).filter(|program| !program.carries.is_empty());
-    let multiplies = |op: &Op| matches!(op, Op::Dot(..) | Op::Conv(..));
-    let products = |program: &&Program| program.nodes.iter().filter(|node| multiplies(&node.op)).count();
-    let program = loops.max_by_key(products).ok_or_else(nothing)?;
+/// Parts of which each is printed by itself, where they are not alike.
+const MOST: usize = 100;
+/// How often each part runs in a row.
+const TURNS: u32 = 20;
+
+/// Prints the parts of a case's main loop that take the longest, those that are alike together.
+pub(super) fn run(cuda: &Cuda, case: &str, work: &Work) -> Result<()> {
+    match work {
+        Work::Outer(outer) => {
+            let watching = Watching::new(cuda);
+            let driver = Driver::new(&outer.problem, outer.method.clone()).executor(watching.clone()).rate(RATE);
+            driver.iterations(1).run()?;
+            let seen = watching.seen();
+            let nothing = || BenchError::Wrong { case: case.into(), what: "it compiled no program".into() };
+            // Loops are what an outer iteration spends its time in.
+            let loops = seen.iter().map(|(program, _)| program).filter(|program| !program.carries.is_empty());
+            let multiplies = |op: &Op| matches!(op, Op::Dot(..) | Op::Conv(..));
+            let products = |program: &&Program| program.nodes.iter().filter(|node| multiplies(&node.op)).count();
+            one(cuda, loops.max_by_key(products).ok_or_else(nothing)?)
+        }
+        Work::Evaluation(program, _) => one(cuda, program),
+    }
+}
+
+/// Prints the parts of one step of a program.
+fn one(cuda: &Cuda, program: &Program) -> Result<()> {
     let mut run = cuda.plan(program)?;
     for (input, port) in program.inputs.iter().enumerate() {
         run.set(input, &Array::full(&port.meta.shape[..], 0.01, port.meta.dtype))?;
@@ -31,23 +47,27 @@ pub fn run(cuda: &Cuda, case: &str, outer: &Outer, reps: u32) -> Result<()> {
         gib(run.memory_lower_bound())
     );
     say!("{}", run.describe().lines().filter(|line| line.starts_with("memory")).collect::<Vec<_>>().join("\n"));
-    let times = run.profile(reps)?;
-    let total: f64 = times.iter().map(|(_, seconds)| seconds).sum();
-    let mut alike: HashMap<String, (usize, f64)> = HashMap::new();
-    for (what, seconds) in times {
-        let entry = alike.entry(what).or_default();
-        *entry = (entry.0 + 1, entry.1 + seconds);
+    let parts = run.profile(TURNS)?;
+    // By what they do: how many there are, their seconds, and those of the decisive ones.
+    let mut alike: HashMap<&str, (usize, f64, f64)> = HashMap::new();
+    for part in &parts {
+        let entry = alike.entry(&part.what).or_default();
+        *entry = (entry.0 + 1, entry.1 + part.seconds, entry.2 + if part.decisive { part.seconds } else { 0.0 });
     }
-    let mut sorted: Vec<(String, (usize, f64))> = alike.into_iter().collect();
+    let mut sorted: Vec<(&str, (usize, f64, f64))> = alike.into_iter().collect();
     sorted.sort_by(|a, b| b.1.1.total_cmp(&a.1.1));
-    say!("one step, its parts one after the other: {:.3} ms", 1e3 * total);
+    let sum = |of: &dyn Fn(&str) -> bool| {
+        let chosen = sorted.iter().filter(|(what, _)| of(what));
+        chosen.fold((0, 0.0, 0.0), |sum, (_, one)| (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2))
+    };
+    let line = |what: &str, (count, all, decisive): (usize, f64, f64)| {
+        say!("{:8.3} ms {:8.3} ms  {count:5} x {what}", 1e3 * all, 1e3 * decisive);
+    };
+    say!("one step, its parts one after the other, and those of them that wait for each other the longest:");
+    line("part", sum(&|_| true));
     for kind in ["product", "convolution", "kernel", "copy"] {
-        let of_kind = sorted.iter().filter(|(what, _)| what.starts_with(kind));
-        let (count, seconds) = of_kind.fold((0, 0.0), |(n, s), (_, (count, seconds))| (n + count, s + seconds));
-        say!("{:8.3} ms  {count:5} x {kind}", 1e3 * seconds);
+        line(kind, sum(&|what| what.starts_with(kind)));
     }
-    for (what, (count, seconds)) in sorted.iter().take(60) {
-        say!("{:8.3} ms  {count:5} x {what}", 1e3 * seconds);
-    }
+    sorted.iter().take(MOST).for_each(|(what, one)| line(what, *one));
     Ok(())
 }

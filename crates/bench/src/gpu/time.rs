@@ -45,9 +45,9 @@ pub fn peers(peers: &[Peer], cases: &[String], precisions: &[Precision]) -> Resu
     Ok(())
 }
 
-/// Prints where the time of an outer iteration goes.
-pub fn profile(cuda: &Cuda, case: &str, precision: Precision, reps: u32) -> Result<()> {
-    super::profile::run(cuda, case, &an_outer_loop(case, precision)?, reps)
+/// Prints where the time of a case goes.
+pub fn profile(cuda: &Cuda, case: &str, precision: Precision) -> Result<()> {
+    super::profile::run(cuda, case, &work(case, precision)?)
 }
 
 /// Prints what many outer iterations leave on the GPU.

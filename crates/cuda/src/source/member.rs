@@ -2,6 +2,8 @@
 //! a row value is a single number.
 
 use super::code::{Cell, Code, c_type, decode, reach};
+use super::fetch::Fetched;
+use crate::checks::Checks;
 use bilevel_graph::{BinaryOp, DType, Precision, RandomKind, UnaryOp};
 use bilevel_plan::{Access, Elementwise, Kind, MemoryMap, Operand, Place, Role, Run, Schedule, View, known};
 use std::collections::HashMap;
@@ -15,6 +17,8 @@ pub(crate) struct Context<'a> {
     pub map: &'a MemoryMap,
     /// By member: the carried input it is written to in place.
     pub updates: &'a HashMap<usize, Vec<usize>>,
+    /// What can fail.
+    pub checks: &'a Checks,
     /// Something in the program can fail, and what fails must leave carried inputs as they were.
     pub can_fail: bool,
     /// Only what every step must compute is wanted: nobody will look at the outputs of this one.
@@ -95,8 +99,16 @@ impl Walk {
         }
     }
 
+    /// The number of the first element of a row.
+    pub fn first(self) -> String {
+        match self {
+            Walk::Side { .. } => "e".into(),
+            Walk::Row { length, .. } => format!("row * {length}"),
+        }
+    }
+
     /// The number of the element of lane j.
-    fn element(self) -> String {
+    pub fn element(self) -> String {
         match self {
             Walk::Side { lanes: 1 } => "e".into(),
             Walk::Side { .. } => "(e + j)".into(),
@@ -107,26 +119,28 @@ impl Walk {
 
 /// Writes members, each once, in the order in which they are asked for.
 pub(crate) struct Members<'a, 'c> {
-    context: Context<'a>,
-    walk: Walk,
+    pub(super) context: Context<'a>,
+    pub(super) walk: Walk,
     pub code: &'c mut Code,
     /// The name of each member's value.
     names: HashMap<usize, String>,
     /// What was read from memory: name of the value.
     loaded: HashMap<(usize, View, bool), String>,
+    /// Rows that were fetched: their names.
+    pub(super) rows: HashMap<Fetched, String>,
 }
 
 impl<'a, 'c> Members<'a, 'c> {
     pub fn new(context: Context<'a>, walk: Walk, code: &'c mut Code) -> Self {
-        Members { context, walk, code, names: HashMap::new(), loaded: HashMap::new() }
+        Members { context, walk, code, names: HashMap::new(), loaded: HashMap::new(), rows: HashMap::new() }
     }
 
-    fn fresh(&self) -> usize {
-        self.names.len() + self.loaded.len()
+    pub(super) fn fresh(&self) -> usize {
+        self.names.len() + self.loaded.len() + self.rows.len()
     }
 
     /// True where a member, or what it reads, is one number per row.
-    fn is_row(&self, member: usize) -> bool {
+    pub(super) fn is_row(&self, member: usize) -> bool {
         self.context.schedule.role(member) == Some(Role::Row)
     }
 
@@ -173,6 +187,7 @@ impl<'a, 'c> Members<'a, 'c> {
                 }
                 formula(*function, &values)
             }
+            Kind::Fetch { .. } => self.fetched(member)?,
             Kind::Reduce(op, _) => return self.row_reduction(member, &format!("{op:?}")),
             Kind::ArgMax => return self.row_argmax(member),
             _ => return Err(bilevel_plan::lacks("how to compute a member of a loop")),

@@ -5,6 +5,7 @@
 //! into the text, because a division by a known number is a multiplication.
 
 mod code;
+mod fetch;
 mod fold;
 mod indexed;
 mod map;

@@ -29,31 +29,22 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
 }
 
 typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, int* p2, float* p3, u64* error4, const U n5, const U n6, const U n7, const U n8) {
-    const U e = (U)blockIdx.x * 256 + threadIdx.x;
-    if (e >= n0) return;
-    const U unit = e / n7, i = e % n7;
-    const int index = p2[unit];
-    const bool fine = index >= 0 && (U)index < n6;
-    if (!fine && i == 0) report(error4, n8, unit, index);
-    float v[1];
-#pragma unroll
-    for (int j = 0; j < 1; ++j) v[j] = float(0);
-    if (fine) load<float, 1>(p1 + ((unit / n5 * n6 + (U)index) * n7 + i) * 1, v);
-    store<float, 1>(p3 + e * 1, v);
-}
-
-typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, float* p2) {
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, int* p1, float* p2, const U n3, float* p4) {
     U b = (U)blockIdx.x * 256 + threadIdx.x;
     if (b >= n0) return;
     const U e = b * 4;
-    float m0[4];
-    load<float, 4>(p1 + ((I)e), m0);
-    float v1[4];
+    int m0[4];
+    load<int, 4>(p1 + ((I)e), m0);
+    alignas(16) float f1[4][1];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v1[j] = op_mul(m0[j], float(0.5));
-    store<float, 4>(p2 + e, v1);
+    for (int j = 0; j < 4; ++j) fetch<float, 1, 1>(p2 + ((I)((e + j) / 36) * 144), m0[j], (u64)n3, 1, f1[j]);
+    float v2[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v2[j] = f1[j][0];
+    float v3[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v3[j] = op_mul(v2[j], float(0.5));
+    store<float, 4>(p4 + e, v3);
 }
 
 typedef u32 U; typedef int I;
