@@ -4,9 +4,9 @@ use crate::conv::conv;
 use crate::dnn::Dnn;
 use crate::dot::dot;
 use crate::source::{
-    Context, Elements, Launch, Structure, add_rows, check_index, concat, cumsum, fold, gather, is_scalar_sink,
+    Context, Elements, Launch, Structure, Within, add_rows, check_index, concat, cumsum, fold, gather, is_scalar_sink,
     list_bytes, map, overlay, partials, read_from_memory, reduce, reduce_memory, rows, scatter_add, sum_type,
-    window_argmax,
+    window_argmax, within_rows,
 };
 use crate::step::{Factor, Span, Step, Work};
 use crate::workspace::Workspace;
@@ -153,11 +153,17 @@ fn row_loop(
     sinks: &[usize],
     space: &mut Workspace,
 ) -> Result<Vec<Work>> {
-    let (mut before, mut kept, mut after) = (vec![], vec![], vec![]);
+    let (mut before, mut inner, mut kept, mut after) = (vec![], vec![], vec![], vec![]);
     for &id in sinks {
         let node = &context.schedule.nodes[id];
         let (op, dtype, structure, place) = sink(context, id)?;
         let memory = read_from_memory(&context, id).and_then(Operand::at);
+        // What others have in memory may be written over by the loop, row by row in any order.
+        let full = memory.is_none() && context.schedule.role(id) == Some(Role::Sink { full: true });
+        if let Some(row) = full.then(|| within_rows(&structure, (n, length), dtype)).flatten() {
+            inner.push(Within { sink: id, op, dtype, place, row });
+            continue;
+        }
         let (_, view) = known(node.operands[0].at(), "the elements of a reduction", node.location)?;
         let dense = View::contiguous(&view.shape);
         let (from, view, works) = match memory {
@@ -177,8 +183,9 @@ fn row_loop(
             works.push(fold(op, (partial, dtype), (place, dtype), structure.kept(), parts));
         }
     }
-    if n > 0 && (!stored.is_empty() || !kept.is_empty()) && !context.measures {
-        before.push(rows(context, (n, length), stored, &kept)?);
+    let has_work = !stored.is_empty() || !inner.is_empty() || !kept.is_empty();
+    if n > 0 && has_work && !context.measures {
+        before.push(rows(context, (n, length), stored, &inner, &kept)?);
     }
     before.extend(after);
     Ok(launched(before))

@@ -56,6 +56,27 @@ fn a_softmax_is_one_kernel_in_which_threads_share_rows() {
     });
 }
 
+/// Reductions over either axis of the rows of a softmax.
+fn parts_of_rows(g: &Graph, shape: [usize; 3]) -> Program {
+    let x = g.input("x", shape, DType::F32);
+    let over_rows = |rows: Tensor| rows.broadcast([0], shape);
+    let e = (x - over_rows(x.max([1, 2]))).exp();
+    let shares = e / over_rows(e.sum([1, 2]));
+    let outputs = [("down", shares.sum([1])), ("across", shares.sum([2])), ("most", shares.sin().max([2]))];
+    let builder = outputs.into_iter().fold(Program::builder(g), |builder, (name, y)| builder.output(name, y));
+    builder.build().unwrap()
+}
+
+#[test]
+fn reductions_over_parts_of_rows_are_done_in_the_kernel_that_computes_the_rows() {
+    holds("within", |g| parts_of_rows(g, [6, 4, 5]));
+}
+
+#[test]
+fn threads_of_a_long_row_share_the_results_of_its_parts() {
+    holds("within_long", |g| parts_of_rows(g, [300, 28, 28]));
+}
+
 #[test]
 fn a_sum_of_squares_is_a_kernel_and_a_fold() {
     holds("norm", |g| output(g, g.input("x", [100_000], DType::F32).square().sum_all()));

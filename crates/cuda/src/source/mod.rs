@@ -16,6 +16,7 @@ mod product;
 mod reduce;
 mod rows;
 mod text;
+mod within;
 
 pub(crate) use code::{Arg, Cell, Code, Launch};
 pub(crate) use fold::fold;
@@ -28,3 +29,4 @@ pub(crate) use product::product;
 pub(crate) use reduce::{Structure, reduce, reduce_memory};
 pub(crate) use rows::{LONGEST as LONGEST_ROW, read_from_memory, rows};
 pub(crate) use text::whole;
+pub(crate) use within::{Within, within_rows};

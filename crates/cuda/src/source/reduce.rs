@@ -69,8 +69,28 @@ impl Structure {
         self.axes.last().is_some_and(|axis| axis.kept)
     }
 
+    /// What is left of one of so many leading elements, all kept; `None` where something of them is reduced, or an axis lies across
+    /// the border.
+    pub fn without_leading(&self, count: usize) -> Option<Structure> {
+        let (mut axes, mut missing) = (self.axes.iter().copied(), count);
+        let mut rest = vec![];
+        while missing > 1 {
+            let axis = axes.next().filter(|axis| axis.kept && axis.length > 0)?;
+            if missing.is_multiple_of(axis.length) {
+                missing /= axis.length;
+            } else if axis.length.is_multiple_of(missing) {
+                rest.push(Axis { length: axis.length / missing, kept: true });
+                missing = 1;
+            } else {
+                return None;
+            }
+        }
+        rest.extend(axes);
+        Some(Structure { axes: rest })
+    }
+
     /// The kept or the reduced axes, as runs over the elements.
-    fn runs(&self, kept: bool) -> Vec<Run> {
+    pub fn runs(&self, kept: bool) -> Vec<Run> {
         let mut stride = 1;
         let mut runs = vec![];
         for axis in self.axes.iter().rev() {
@@ -247,6 +267,20 @@ mod tests {
         assert_eq!(structure.axes, [axis(4, false), axis(3, true), axis(35, false)]);
         assert_eq!((structure.kept(), structure.reduced(), structure.beside()), (3, 140, false));
         assert_eq!(structure.runs(false), [Run { length: 4, stride: 105 }, Run { length: 35, stride: 1 }]);
+    }
+
+    #[test]
+    fn what_is_reduced_within_rows_is_left_of_one_row() {
+        let inner = |shape: &[usize], reduced: &[usize], rows| Structure::new(shape, reduced).without_leading(rows);
+        let of = |shape: &[usize], reduced: &[usize]| Some(Structure::new(shape, reduced));
+        assert_eq!(inner(&[6, 4, 5], &[1], 6), of(&[4, 5], &[0]));
+        assert_eq!(inner(&[6, 4, 5], &[2], 6), of(&[4, 5], &[1]), "rows and a kept axis of a row are one axis");
+        assert_eq!(inner(&[2, 3, 4, 5, 6], &[3], 6), of(&[4, 5, 6], &[1]));
+        assert_eq!(inner(&[6, 20], &[1], 6), of(&[20], &[0]));
+        assert_eq!(inner(&[4, 5], &[0], 1), of(&[4, 5], &[0]), "a single row");
+        assert_eq!(inner(&[6, 4, 5], &[0], 6), None);
+        assert_eq!(inner(&[6, 4, 5], &[0, 2], 6), None);
+        assert_eq!(inner(&[6, 4, 5], &[2], 10), None, "a row begins in the middle of an axis");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::code::{Code, Launch};
 use super::member::{Context, Members, Walk};
+use super::within::{self, Within};
 use bilevel_graph::Result;
 use bilevel_plan::{Operand, Place, Role};
 
@@ -10,26 +11,57 @@ const DEEP: usize = 8;
 /// Threads of a block of short rows.
 const BLOCK: usize = 128;
 /// Threads that can add up without a block.
-const WARP: usize = 32;
+pub(super) const WARP: usize = 32;
 /// Threads of a block at most.
 const MOST_THREADS: usize = 1024;
 /// Longest row.
 pub(crate) const LONGEST: usize = MOST_THREADS * DEEP;
 
-/// A loop over `n / length` rows that writes the members in `stored`, and, for every sink, what it reads to a place of its
-/// own, to be reduced afterwards.
+/// How threads share rows.
+#[derive(Clone, Copy)]
+pub(super) struct Sharing {
+    /// Elements of a row.
+    pub length: usize,
+    /// Threads that share a row.
+    pub threads: usize,
+    /// Threads of a block.
+    pub block: usize,
+}
+
+impl Sharing {
+    /// Of rows of this length.
+    pub fn of(length: usize) -> Self {
+        // A search for the largest element may have longer rows than a sum.
+        let threads = length.div_ceil(DEEP).next_power_of_two().min(MOST_THREADS);
+        // More than a warp can only add up between them as a whole block.
+        Sharing { length, threads, block: if threads > WARP { threads } else { BLOCK } }
+    }
+
+    /// Rows of a block.
+    pub fn together(self) -> usize {
+        self.block / self.threads
+    }
+
+    /// The elements of a thread.
+    pub fn walk(self) -> Walk {
+        let Sharing { length, threads, .. } = self;
+        Walk::Row { threads, lanes: length.div_ceil(threads), length }
+    }
+}
+
+/// A loop over `n / length` rows that writes the members in `stored`, the results of sinks that stay within rows, and, for every other sink,
+/// what it reads to a place of its own, to be reduced afterwards.
 pub(crate) fn rows(
     context: Context,
     (n, length): (usize, usize),
     stored: &[usize],
+    inner: &[Within],
     kept: &[(usize, Place)],
 ) -> Result<Launch> {
-    // A search for the largest element may have longer rows than a sum.
-    let threads = length.div_ceil(DEEP).next_power_of_two().min(MOST_THREADS);
-    // More than a warp can only add up between them as a whole block.
-    let (lanes, block) = (length.div_ceil(threads), if threads > WARP { threads } else { BLOCK });
-    let walk = Walk::Row { threads, lanes, length };
-    let (count, together) = (n / length, block / threads);
+    let sharing = Sharing::of(length);
+    let (threads, block, together) = (sharing.threads, sharing.block, sharing.together());
+    let (walk, count) = (sharing.walk(), n / length);
+    let lanes = walk.lanes();
     let mut code = Code::default();
     code.reaches(n);
     if context.can_fail && stored.iter().any(|member| context.updates.contains_key(member)) {
@@ -62,6 +94,11 @@ pub(crate) fn rows(
         let value = members.operand(sink, &node.operands[0], node.dtype)?;
         stores.push((place, node.dtype.into(), if full { Ok(value) } else { Err(value) }));
     }
+    let mut reduced = vec![];
+    for sink in inner {
+        let operand = &context.schedule.nodes[sink.sink].operands[0];
+        reduced.push((members.operand(sink.sink, operand, sink.dtype)?, sink));
+    }
     for (place, cell, value) in stores {
         let pointer = code.pointer(place, cell, 0);
         match value {
@@ -78,6 +115,7 @@ pub(crate) fn rows(
             }
         }
     }
+    within::write(&mut code, sharing, live.as_deref(), &reduced);
     Ok(code.launch([count.div_ceil(together), 1], block as u32))
 }
 

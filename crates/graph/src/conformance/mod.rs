@@ -24,6 +24,7 @@ mod convolutions;
 mod dice;
 mod differentiable;
 mod networks;
+mod parts_of_rows;
 mod precisions;
 mod primitives;
 mod refusals;
