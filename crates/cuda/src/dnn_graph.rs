@@ -1,18 +1,18 @@
-//! Convolutions with channels last by cuDNN's graphs of operations.
+//! Convolutions by cuDNN's graphs of operations.
 //!
-//! The calls in `dnn.rs` know neither the newest kernels nor tensors of different types. A graph says the type of each: x and w in
-//! bf16 where they are narrow, sums and the result always in 32 bits. Engines that can compute it are proposed, best first, and the
-//! first is taken that always gives the same bits and multiplies as it should.
+//! The calls in `dnn_calls.rs` know neither the newest kernels nor tensors of different types. A graph says the type of each: x and w in
+//! bf16 where they are narrow, sums and the result always in 32 bits. Engines that can compute it are proposed, best first; only those
+//! are taken that always give the same bits and multiply as they should.
 
+use crate::dnn_described::{Answer, Described};
+use crate::dnn_engine::{Engine, EngineName};
 use crate::form::{Geometry, Sought};
-use cudarc::cudnn::{CudnnError, sys};
+use cudarc::cudnn::sys;
 use std::ffi::c_void;
 use sys::cudnnBackendAttributeName_t as Name;
 use sys::cudnnBackendAttributeType_t as Type;
 use sys::cudnnBackendDescriptorType_t as Kind;
 use sys::cudnnBackendHeurMode_t as Mode;
-
-type Answer<T> = Result<T, CudnnError>;
 
 /// What the tensors of a graph are called.
 const X: i64 = 1;
@@ -21,60 +21,11 @@ const Y: i64 = 3;
 const SUMS: i64 = 4;
 /// What addresses are multiples of.
 const ALIGNED: i64 = 16;
-/// Most notes an engine may have.
-const NOTES: usize = 32;
-/// Most engines to look at.
-const OFFERS: i64 = 16;
+/// Most engines to look at that are proposed in one way.
+const OFFERS: usize = 32;
 
-/// A description of the library's, given back when it is dropped.
-struct Described(sys::cudnnBackendDescriptor_t);
-
-impl Described {
-    fn new(kind: Kind) -> Answer<Self> {
-        let mut made = std::ptr::null_mut();
-        // SAFETY: there is room for what is made.
-        unsafe { sys::cudnnBackendCreateDescriptor(kind, &mut made).result()? };
-        Ok(Described(made))
-    }
-
-    /// Sets an attribute to these values, which must be of the Rust type that stands for `kind`.
-    fn set<T>(&self, name: Name, kind: Type, values: &[T]) -> Answer<()> {
-        // SAFETY: as many values as is said; the library copies them.
-        unsafe {
-            sys::cudnnBackendSetAttribute(self.0, name, kind, values.len() as i64, values.as_ptr().cast()).result()
-        }
-    }
-
-    /// Sets an attribute to other descriptions.
-    fn refer(&self, name: Name, others: &[&Described]) -> Answer<()> {
-        let others: Vec<_> = others.iter().map(|other| other.0).collect();
-        self.set(name, Type::CUDNN_TYPE_BACKEND_DESCRIPTOR, &others)
-    }
-
-    /// Reads an attribute into these values, and says how many there are.
-    fn get<T>(&self, name: Name, kind: Type, into: &mut [T]) -> Answer<usize> {
-        let mut count = 0;
-        let room = into.len() as i64;
-        // SAFETY: there is room for as many values as are asked for.
-        unsafe {
-            sys::cudnnBackendGetAttribute(self.0, name, kind, room, &mut count, into.as_mut_ptr().cast()).result()?;
-        }
-        Ok(usize::try_from(count).unwrap_or(0))
-    }
-
-    fn finished(self) -> Answer<Self> {
-        // SAFETY: made in `new`.
-        unsafe { sys::cudnnBackendFinalize(self.0).result()? };
-        Ok(self)
-    }
-}
-
-impl Drop for Described {
-    fn drop(&mut self) {
-        // SAFETY: made in `new`, and used by nobody else.
-        let _ = unsafe { sys::cudnnBackendDestroyDescriptor(self.0) };
-    }
-}
+/// How the library can be asked for engines: by what it thinks is fastest, by a longer thought, and for those that can nearly always.
+pub(crate) const MODES: [Mode; 3] = [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_B, Mode::CUDNN_HEUR_MODE_FALLBACK];
 
 /// A convolution that is ready to be started, and the bytes of workspace it needs.
 pub(crate) struct GraphPlan {
@@ -83,23 +34,12 @@ pub(crate) struct GraphPlan {
 }
 
 impl GraphPlan {
-    /// A way to compute a geometry with channels last and a workspace of at most so many bytes; none where the library has no such
-    /// way that always gives the same bits. The handle must be a living one.
-    pub fn new(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Self> {
-        // Operands of two bytes with sums of four are best known to the library where another operation writes the sums.
-        let ways = if geometry.narrow { &[true, false][..] } else { &[false] };
-        let graphs: Vec<Graph> = ways.iter().filter_map(|&apart| Graph::new(handle, geometry, apart).ok()).collect();
-        for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
-            for config in graphs.iter().flat_map(|graph| graph.offers(mode).unwrap_or_default()) {
-                if is_plain(&config).unwrap_or(false)
-                    && let Ok(plan) = GraphPlan::of(handle, &config)
-                    && plan.workspace <= most
-                {
-                    return Some(plan);
-                }
-            }
-        }
-        None
+    /// The first engine proposed for a geometry that suits it and needs a workspace of at most so many bytes, if there is one. The handle
+    /// must be a living one.
+    pub fn first(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Self> {
+        let proposals = Proposals::new(handle, geometry);
+        let modes = [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK];
+        modes.into_iter().find_map(|mode| proposals.engines(mode).find_map(|engine| proposals.plan(&engine, most)))
     }
 
     fn of(handle: sys::cudnnHandle_t, config: &Described) -> Answer<Self> {
@@ -130,6 +70,41 @@ impl GraphPlan {
     }
 }
 
+/// What the library proposes for a geometry.
+pub(crate) struct Proposals<'a> {
+    handle: sys::cudnnHandle_t,
+    geometry: &'a Geometry,
+    graphs: Vec<Graph>,
+}
+
+impl<'a> Proposals<'a> {
+    /// The handle must be a living one.
+    pub fn new(handle: sys::cudnnHandle_t, geometry: &'a Geometry) -> Self {
+        // Operands of two bytes with sums of four are best known to the library where another operation writes the sums.
+        let ways = if geometry.narrow { &[true, false][..] } else { &[false] };
+        let graphs = ways.iter().filter_map(|&apart| Graph::new(handle, geometry, apart).ok()).collect();
+        Proposals { handle, geometry, graphs }
+    }
+
+    /// The engines that suit the geometry, best first.
+    pub fn engines(&self, mode: Mode) -> impl Iterator<Item = Engine> {
+        let offers = self.graphs.iter().flat_map(move |graph| graph.offers(mode).unwrap_or_default());
+        offers.filter_map(|config| Engine::new(config).ok()).filter(|engine| engine.suits(self.geometry))
+    }
+
+    /// An engine made ready, if it can be and needs at most so many bytes of workspace.
+    pub fn plan(&self, engine: &Engine, most: usize) -> Option<GraphPlan> {
+        GraphPlan::of(self.handle, &engine.config).ok().filter(|plan| plan.workspace <= most)
+    }
+
+    /// The engine with this name made ready, likewise.
+    pub fn named(&self, name: &EngineName, most: usize) -> Option<GraphPlan> {
+        let is_it = |engine: &Engine| engine.name().is_ok_and(|found| found == *name);
+        let engine = MODES.into_iter().find_map(|mode| self.engines(mode).find(is_it))?;
+        self.plan(&engine, most)
+    }
+}
+
 /// A graph of a convolution, with what it refers to.
 struct Graph {
     graph: Described,
@@ -150,9 +125,9 @@ impl Graph {
         let of = |part: Sought| -> Answer<Described> {
             let (name, shape) = shaped(part);
             match (part == sought, apart) {
-                (true, true) => tensor(SUMS, shape, float, true),
-                (true, false) => tensor(name, shape, float, false),
-                _ => tensor(name, shape, given, false),
+                (true, true) => tensor(geometry, (SUMS, shape), float, true),
+                (true, false) => tensor(geometry, (name, shape), float, false),
+                _ => tensor(geometry, (name, shape), given, false),
             }
         };
         let (image, kernel, result) = (of(Sought::Image)?, of(Sought::Kernel)?, of(Sought::Result)?);
@@ -168,13 +143,12 @@ impl Graph {
         let operation = operation.finished()?;
         let mut parts = vec![];
         if apart {
-            let (name, shape) = shaped(sought);
             let sums = match sought {
                 Sought::Image => &image,
                 Sought::Kernel => &kernel,
                 Sought::Result => &result,
             };
-            let written = tensor(name, shape, float, false)?;
+            let written = tensor(geometry, shaped(sought), float, false)?;
             let identity = Described::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
             let mode = sys::cudnnPointwiseMode_t::CUDNN_POINTWISE_IDENTITY;
             identity.set(Name::CUDNN_ATTR_POINTWISE_MODE, Type::CUDNN_TYPE_POINTWISE_MODE, &[mode])?;
@@ -201,44 +175,21 @@ impl Graph {
         heuristic.refer(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&self.graph])?;
         heuristic.set(Name::CUDNN_ATTR_ENGINEHEUR_MODE, Type::CUDNN_TYPE_HEUR_MODE, &[mode])?;
         let heuristic = heuristic.finished()?;
-        let kind = || Described::new(Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-        let mut configs = (0..OFFERS).map(|_| kind()).collect::<Answer<Vec<_>>>()?;
-        let mut filled: Vec<_> = configs.iter().map(|config| config.0).collect();
-        let (name, kind) = (Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Type::CUDNN_TYPE_BACKEND_DESCRIPTOR);
-        let count = heuristic.get(name, kind, &mut filled)?;
-        configs.truncate(count);
-        Ok(configs)
+        let (name, kind) = (Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+        heuristic.referred(name, kind, OFFERS)
     }
 }
 
-/// True where an engine always gives the same bits, and is as exact as a plain sum of products.
-fn is_plain(config: &Described) -> Answer<bool> {
-    use sys::cudnnBackendNumericalNote_t as Note;
-    const REFUSED: [Note; 8] = [
-        Note::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
-        Note::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
-        Note::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
-        Note::CUDNN_NUMERICAL_NOTE_FFT,
-        Note::CUDNN_NUMERICAL_NOTE_WINOGRAD,
-        Note::CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4,
-        Note::CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6,
-        Note::CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13,
-    ];
-    let engine = Described::new(Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
-    let kind = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
-    config.get(Name::CUDNN_ATTR_ENGINECFG_ENGINE, kind, &mut [engine.0])?;
-    // As numbers: a newer library may have notes that have no name here.
-    let mut notes = [0u32; NOTES];
-    let (name, kind) = (Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, Type::CUDNN_TYPE_NUMERICAL_NOTE);
-    let count = engine.get(name, kind, &mut notes)?;
-    Ok(count <= NOTES && !notes[..count].iter().any(|&note| REFUSED.iter().any(|&refused| refused as u32 == note)))
-}
-
-/// A tensor with its channels last; one that is nowhere in memory where it is `within` a graph.
-fn tensor(name: i64, [n, c, h, w]: [usize; 4], of: sys::cudnnDataType_t, within: bool) -> Answer<Described> {
+/// A tensor that lies as the geometry says; one that is nowhere in memory where it is `within` a graph.
+fn tensor(
+    geometry: &Geometry,
+    (name, shape): (i64, [usize; 4]),
+    of: sys::cudnnDataType_t,
+    within: bool,
+) -> Answer<Described> {
     let made = Described::new(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
-    let shape = [n, c, h, w].map(|length| length as i64);
-    let strides = [c * h * w, 1, w * c, c].map(|stride| stride as i64);
+    let strides = geometry.strides(shape).map(|stride| stride as i64);
+    let shape = shape.map(|length| length as i64);
     made.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, Type::CUDNN_TYPE_DATA_TYPE, &[of])?;
     made.set(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, Type::CUDNN_TYPE_INT64, &shape)?;
     made.set(Name::CUDNN_ATTR_TENSOR_STRIDES, Type::CUDNN_TYPE_INT64, &strides)?;

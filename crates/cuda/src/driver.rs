@@ -304,12 +304,12 @@ impl Device {
     }
 
     /// The library of convolutions, opened when somebody first asks; none where it is not there or does not open.
-    pub fn dnn(&self) -> Option<&Dnn> {
+    pub fn dnn(self: &Arc<Self>) -> Option<&Dnn> {
         self.dnn
             .get_or_init(|| {
                 require(Missing::Cudnn).ok()?;
                 self.enter().ok()?;
-                Dnn::new(&self.streams).ok()
+                Dnn::new(self, &self.streams).ok()
             })
             .as_ref()
     }

@@ -76,9 +76,7 @@ impl Form {
     /// The same with operands in bf16, for one with channels last and enough to do: kernels for it are compiled when they are first
     /// asked for, which takes a second or so.
     pub fn narrow(&self) -> Option<Form> {
-        let Geometry { w: [_, c, r, s], y, last, .. } = self.geometry;
-        let products = y.iter().product::<usize>().saturating_mul(c * r * s);
-        let fits = last && products >= LARGE && self.geometry.loads(size_of::<u16>());
+        let fits = self.geometry.last && self.geometry.products() >= LARGE && self.geometry.loads(size_of::<u16>());
         fits.then(|| Form { geometry: Geometry { narrow: true, ..self.geometry }, ..self.clone() })
     }
 }
@@ -185,6 +183,17 @@ fn whole(padding: [i64; 2]) -> Option<[usize; 2]> {
 }
 
 impl Geometry {
+    /// Multiplications.
+    pub fn products(&self) -> usize {
+        let [_, c, r, s] = self.w;
+        self.y.iter().product::<usize>().saturating_mul(c * r * s)
+    }
+
+    /// Elements from one place to the next along each axis of x, w or y.
+    pub fn strides(&self, [_, c, h, w]: [usize; 4]) -> [usize; 4] {
+        if self.last { [c * h * w, 1, w * c, c] } else { [c * h * w, h * w, w, 1] }
+    }
+
     /// The channels of a pixel, in elements of so many bytes, are whole loads.
     fn loads(&self, bytes: usize) -> bool {
         [self.x[1], self.y[1]].iter().all(|channels| (channels * bytes).is_multiple_of(LOAD))

@@ -6,23 +6,32 @@
 //! through cuDNN where it is there. One step of a program's loop is one CUDA graph, in which independent work
 //! runs side by side, and nothing crosses to the host before somebody reads it.
 //!
-//! Unsafe code is in `driver.rs`, `storage.rs`, `blas.rs`, `products.rs`, `dnn.rs`, `compile.rs`, `load.rs`, `run.rs` and `later.rs`:
-//! calls of the driver and of the libraries, with addresses that the plan gives.
+//! Unsafe code is in `driver.rs`, `capture.rs`, `events.rs`, `storage.rs`, `blas.rs`, `products.rs`, `trial.rs`, `dnn.rs` and the files of
+//! that name, `compile.rs`, `load.rs`, `run.rs` and `later.rs`: calls of the driver and of the libraries, with addresses that the plan
+//! gives.
 
 mod alike;
 mod blas;
 mod branches;
 mod cache;
+mod capture;
 mod checks;
 mod compile;
 mod conv;
 mod cuda;
 mod dnn;
+mod dnn_calls;
+mod dnn_choice;
+mod dnn_described;
+mod dnn_engine;
 mod dnn_graph;
+mod dnn_trial;
 mod dot;
 mod driver;
+mod events;
 mod form;
 mod group;
+mod kept;
 mod later;
 mod load;
 mod plan;
@@ -34,6 +43,7 @@ mod step;
 mod storage;
 mod survey;
 mod target;
+mod trial;
 mod ways;
 mod workspace;
 

@@ -3,16 +3,15 @@
 use crate::alike::Alike;
 use crate::blas::{Blas, Described, Offer, Prepared};
 use crate::cache::Cache;
-use crate::driver::{Context, Device, Memory, failed};
+use crate::driver::{Context, Device};
 use crate::step::Product;
-use crate::target::ALIGN;
+use crate::trial::Trial;
 use crate::ways::Ways;
 use bilevel_graph::Result;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 /// Times each way is run on trial, after a first; twice, of which the faster counts: other threads may load kernels meanwhile.
 const TIMES: u32 = 5;
@@ -145,30 +144,17 @@ impl Known {
     fn fastest(&self, described: &Described, offers: &[Offer], device: &Arc<Device>) -> Result<usize> {
         let alike = described.alike();
         let [a, b, c] = alike.extents();
-        let mut ends = [a, b, c, alike.workspace_bytes()].map(|size| size.next_multiple_of(ALIGN));
-        (1..4).for_each(|i| ends[i] += ends[i - 1]);
-        // Who holds the scratch memory may put work in the queue.
-        let _turn = device.scratch();
-        let memory = Memory::new(device, ends[3])?;
-        let places = [0, ends[0], ends[1], ends[2]].map(|offset| memory.start + offset as u64);
-        let stream = device.queue();
-        // SAFETY: the memory was just had and is as long as is said.
-        unsafe { cudarc::driver::result::memset_d8_async(memory.start, 0, ends[3], stream) }
-            .map_err(|e| failed("clear memory", e))?;
+        let trial = Trial::new(device, [a, b, c, alike.workspace_bytes()])?;
         let mut best = (f64::INFINITY, 0);
         for (number, offer) in offers.iter().enumerate() {
-            let run = |times: u32| -> Result<f64> {
-                device.wait()?;
-                let start = Instant::now();
-                for _ in 0..times {
-                    // SAFETY: the places are those of operands of the product's size, and of its workspace.
-                    unsafe { self.blas.start(described, offer, places, stream)? };
-                }
-                device.wait()?;
-                Ok(start.elapsed().as_secs_f64())
-            };
+            // SAFETY: the places are those of operands of the product's size, and of its workspace.
+            let start = || unsafe { self.blas.start(described, offer, trial.places, device.queue()) };
             // What cannot be run is not chosen.
-            if let Ok(seconds) = run(1).and_then(|_| Ok(run(TIMES)?.min(run(TIMES)?)))
+            let seconds = trial.seconds(1, start).and_then(|_| {
+                let [first, second] = [trial.seconds(TIMES, start)?, trial.seconds(TIMES, start)?];
+                Ok(first.min(second))
+            });
+            if let Ok(seconds) = seconds
                 && seconds < best.0
             {
                 best = (seconds, number);

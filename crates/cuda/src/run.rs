@@ -2,8 +2,10 @@
 
 use crate::blas::Prepared;
 use crate::branches::{Turn, longest, needs, turns};
+use crate::capture::Captured;
 use crate::dnn::{Convolved, Dnn};
 use crate::driver::{Device, Function, Memory, STREAMS, failed};
+use crate::events::Events;
 use crate::plan::{Plan, plan};
 use crate::products::Products;
 use crate::source::{Arg, Launch};
@@ -44,7 +46,7 @@ pub(crate) struct Planned {
 }
 
 /// What can be made of a program on any thread: it takes no memory of the GPU for itself, and puts nothing in its queue but trials of
-/// products, in their turn.
+/// products and convolutions, in their turn.
 pub(crate) struct Preparation {
     plan: Plan,
     /// The kernels of all steps, in order.
@@ -106,7 +108,7 @@ struct Body {
 enum Ready {
     Kernel(Function),
     Product(Arc<Prepared>),
-    Convolution(Box<Convolved>),
+    Convolution(Convolved),
     Copy,
 }
 
@@ -114,7 +116,7 @@ enum Ready {
 struct Recorded {
     lean: bool,
     bases: Vec<u64>,
-    graph: sys::CUgraphExec,
+    graph: Captured,
 }
 
 // SAFETY: the handles may be used from any thread, with the context made current first.
@@ -135,7 +137,7 @@ impl Planned {
                 Work::Convolution { geometry, .. } => {
                     let dnn = device.dnn().ok_or_else(|| lacks("the library of convolutions"))?;
                     let convolved = dnn.prepare(geometry).map_err(|error| error.at(step.location))?;
-                    Ok(Ready::Convolution(Box::new(convolved)))
+                    Ok(Ready::Convolution(convolved))
                 }
                 Work::Copy { .. } => Ok(Ready::Copy),
             };
@@ -260,33 +262,10 @@ impl Planned {
     ///
     /// # Safety
     /// As for [`start`](Self::start).
-    unsafe fn record(&self, lean: bool, bases: &[u64]) -> Result<sys::CUgraphExec> {
-        // SAFETY: the caller's promise.
-        unsafe { self.recorded(|events| self.record_steps(lean, bases, events)) }
-    }
-
-    /// Records whatever is put in the queue, and in streams that join it again.
-    ///
-    /// # Safety
-    /// What is recorded must be safe to run when the graph is.
-    unsafe fn recorded(&self, put: impl FnOnce(&mut Events) -> Result<()>) -> Result<sys::CUgraphExec> {
-        let device = &*self.device;
-        let wrong = |e| failed("record a step", e);
-        let mut events = Events(vec![]);
+    unsafe fn record(&self, lean: bool, bases: &[u64]) -> Result<Captured> {
+        let mut events = Events::new();
         // SAFETY: the caller's promise; all streams join the queue again before the recording ends.
-        unsafe {
-            let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-            result::stream::begin_capture(device.queue(), mode).map_err(wrong)?;
-            let recorded = put(&mut events);
-            // The recording must be ended, whatever happened in it.
-            let graph = result::stream::end_capture(device.queue()).map_err(wrong);
-            recorded?;
-            let graph = graph?;
-            let mut ready = std::ptr::null_mut();
-            let made = sys::cuGraphInstantiateWithFlags(&mut ready, graph, 0).result().map_err(wrong);
-            let _ = result::graph::destroy(graph);
-            made.map(|()| ready)
-        }
+        unsafe { Captured::new(self.device.queue(), || self.record_steps(lean, bases, &mut events)) }
     }
 
     unsafe fn record_steps(&self, lean: bool, bases: &[u64], events: &mut Events) -> Result<()> {
@@ -327,22 +306,22 @@ impl Planned {
     }
 
     /// The recorded step for these addresses.
-    unsafe fn graph(&mut self, lean: bool, bases: &[u64]) -> Result<sys::CUgraphExec> {
+    unsafe fn graph(&mut self, lean: bool, bases: &[u64]) -> Result<&Captured> {
         let lean = lean && self.lean.is_some();
-        if let Some(found) = self.graphs.iter().position(|old| old.lean == lean && old.bases == bases) {
-            // The one used last stands last.
-            let recorded = self.graphs.remove(found);
-            let graph = recorded.graph;
-            self.graphs.push(recorded);
-            return Ok(graph);
-        }
-        // SAFETY: the caller's promise.
-        let graph = self.device.clock.time(Part::Recording, || unsafe { self.record(lean, bases) })?;
-        if self.graphs.len() == GRAPHS {
-            drop(self.graphs.remove(0));
-        }
-        self.graphs.push(Recorded { lean, bases: bases.to_vec(), graph });
-        Ok(graph)
+        let recorded = match self.graphs.iter().position(|old| old.lean == lean && old.bases == bases) {
+            Some(found) => self.graphs.remove(found),
+            None => {
+                // SAFETY: the caller's promise.
+                let graph = self.device.clock.time(Part::Recording, || unsafe { self.record(lean, bases) })?;
+                if self.graphs.len() == GRAPHS {
+                    drop(self.graphs.remove(0));
+                }
+                Recorded { lean, bases: bases.to_vec(), graph }
+            }
+        };
+        // The one used last stands last.
+        self.graphs.push(recorded);
+        self.graphs.last().map(|recorded| &recorded.graph).ok_or_else(|| lacks("a step that was recorded"))
     }
 
     /// Runs what is the same in every step, unless what it reads is as it was.
@@ -389,8 +368,7 @@ impl Planned {
             }
             let last = steps.end - 1;
             for number in steps {
-                let graph = self.graph(!(shows && number == last), &bases)?;
-                result::graph::launch(graph, queue).map_err(|e| failed("start a step", e))?;
+                self.graph(!(shows && number == last), &bases)?.start(queue)?;
             }
             if shows {
                 for (step, ready) in self.plan.finish.iter().zip(&self.finish) {
@@ -477,19 +455,15 @@ impl CudaRun {
         let mut found: Vec<Profiled> = vec![];
         for (step, ready) in steps.iter().zip(&body.ready) {
             // SAFETY: as in `execute`; what the steps compute is not used.
-            let graph = Recorded {
-                lean: false,
-                bases: vec![],
-                graph: unsafe {
-                    planned.recorded(|_| (0..times).try_for_each(|_| planned.start(step, ready, &bases, 0)))?
-                },
+            let graph = unsafe {
+                Captured::new(device.queue(), || (0..times).try_for_each(|_| planned.start(step, ready, &bases, 0)))?
             };
             let mut seconds = f64::INFINITY;
             for _ in 0..3 {
                 device.wait()?;
                 let start = std::time::Instant::now();
                 // SAFETY: as above.
-                unsafe { result::graph::launch(graph.graph, device.queue()) }.map_err(|e| failed("start a step", e))?;
+                unsafe { graph.start(device.queue())? };
                 device.wait()?;
                 seconds = seconds.min(start.elapsed().as_secs_f64() / f64::from(times));
             }
@@ -510,36 +484,6 @@ pub struct Profiled {
     pub seconds: f64,
     /// It is one of the parts that wait for each other the longest: the step cannot be faster than they are.
     pub decisive: bool,
-}
-
-/// Events made for one recording; those that go with it are destroyed when it is done.
-struct Events(Vec<sys::CUevent>);
-
-impl Events {
-    /// An event after what is in a stream now.
-    unsafe fn after(&mut self, stream: sys::CUstream) -> std::result::Result<sys::CUevent, result::DriverError> {
-        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)?;
-        self.0.push(event);
-        // SAFETY: the event was just made, and the stream is the device's.
-        unsafe { result::event::record(event, stream)? };
-        Ok(event)
-    }
-}
-
-impl Drop for Events {
-    fn drop(&mut self) {
-        for &event in &self.0 {
-            // SAFETY: made above, and destroyed once; a recorded graph does not need it.
-            let _ = unsafe { result::event::destroy(event) };
-        }
-    }
-}
-
-impl Drop for Recorded {
-    fn drop(&mut self) {
-        // SAFETY: made by `record`; the driver keeps a graph that still runs until it is done.
-        let _ = unsafe { result::graph::exec_destroy(self.graph) };
-    }
 }
 
 impl Drop for Planned {

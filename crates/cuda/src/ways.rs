@@ -6,6 +6,7 @@
 
 use crate::alike::{Alike, BYTES};
 use crate::cache::Cache;
+use crate::kept::Kept;
 use std::sync::{Mutex, PoisonError};
 
 /// A way as the library writes it: its meaning is the library's own, and holds for one version of it.
@@ -13,12 +14,13 @@ pub(crate) type Way = [u64; 8];
 
 /// Products that are remembered as used lately.
 const RECENT: usize = 128;
+/// Kinds of what is kept: the way of a product, and which were used lately.
+const PRODUCT: &str = "product";
+const USED: &str = "recent products";
 
 /// What was chosen on one kind of GPU with one version of the library.
 pub(crate) struct Ways {
-    cache: Cache,
-    /// The GPU and the library.
-    of: [String; 2],
+    kept: Kept,
     recent: Mutex<Recent>,
 }
 
@@ -31,43 +33,25 @@ struct Recent {
 
 impl Ways {
     pub fn new(cache: &Cache, device: &str, version: usize) -> Self {
-        let ways = Ways {
-            cache: cache.clone(),
-            of: [device.to_string(), version.to_string()],
-            recent: Mutex::new(Recent { products: vec![], changed: false }),
-        };
-        let bytes = ways.cache.get(&ways.key("recent products", "")).unwrap_or_default();
+        let kept = Kept::new(cache, device, version);
+        let bytes = kept.bytes(USED, "").unwrap_or_default();
         let products = bytes.chunks_exact(BYTES).filter_map(|bytes| Alike::read(bytes.try_into().ok()?)).collect();
-        Ways { recent: Mutex::new(Recent { products, changed: false }), ..ways }
-    }
-
-    /// The name under which something is kept.
-    fn key(&self, kind: &str, what: &str) -> String {
-        let [device, version] = &self.of;
-        Cache::key(&[kind, what, device, version])
-    }
-
-    fn key_of(&self, alike: &Alike) -> String {
-        self.key("product", &format!("{alike:?}"))
+        Ways { kept, recent: Mutex::new(Recent { products, changed: false }) }
     }
 
     /// True where something can be kept.
     pub fn keeps(&self) -> bool {
-        self.cache.keeps()
+        self.kept.keeps()
     }
 
     /// What was chosen for a product, if it is known.
     pub fn get(&self, alike: &Alike) -> Option<Way> {
-        let bytes = self.cache.get(&self.key_of(alike))?;
-        let (words, rest) = bytes.as_chunks::<8>();
-        let way = words.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<_>>().try_into().ok()?;
-        rest.is_empty().then_some(way)
+        self.kept.numbers(PRODUCT, &format!("{alike:?}"))?.try_into().ok()
     }
 
     /// Keeps what was chosen for a product.
     pub fn put(&self, alike: &Alike, way: &Way) {
-        let bytes: Vec<u8> = way.iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.cache.put(&self.key_of(alike), &bytes);
+        self.kept.put_numbers(PRODUCT, &format!("{alike:?}"), way);
     }
 
     /// Products that were used lately.
@@ -90,7 +74,7 @@ impl Ways {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::take(&mut recent.changed) {
             let bytes: Vec<u8> = recent.products.iter().flat_map(Alike::bytes).collect();
-            self.cache.put(&self.key("recent products", ""), &bytes);
+            self.kept.put_bytes(USED, "", &bytes);
         }
     }
 }
@@ -112,7 +96,7 @@ mod tests {
         assert_eq!(Ways::new(&cache, "another gpu", 7).get(&example(1)), None);
         assert_eq!(ways.get(&example(2)), None);
         for length in [0, 8, 63, 65, 72] {
-            cache.put(&ways.key_of(&example(1)), &vec![1; length]);
+            ways.kept.put_bytes(PRODUCT, &format!("{:?}", example(1)), &vec![1; length]);
             assert_eq!(ways.get(&example(1)), None, "{length} bytes");
         }
         ways.put(&example(1), &way);

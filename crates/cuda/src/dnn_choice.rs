@@ -1,0 +1,261 @@
+//! Which way each convolution is computed: the one that was kept, or else the fastest of those that cuDNN offers.
+//!
+//! What the library thinks is fastest often is not where a convolution takes microseconds. So several engines are run on trial, and what
+//! was found is kept on disk: a later process takes the same, to the same bits. Where nothing can be kept, the library's word counts.
+
+use crate::cache::Cache;
+use crate::dnn::failed;
+use crate::dnn_calls::Call;
+use crate::dnn_described::Answer;
+use crate::dnn_engine::EngineName;
+use crate::dnn_graph::{GraphPlan, MODES, Proposals};
+use crate::dnn_trial::fastest;
+use crate::driver::Device;
+use crate::form::Geometry;
+use crate::kept::Kept;
+use crate::trial::Trial;
+use bilevel_graph::Result;
+use cudarc::cudnn::sys;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Multiplications from which the best way is worth a trial.
+const TRIED: usize = 1 << 20;
+/// Engines on trial after each of the [`MODES`] was asked: each may add some that the others do not know.
+const ENGINES: [usize; 3] = [5, 7, 8];
+/// The kind under which choices are kept.
+const CONVOLUTION: &str = "convolution";
+
+/// Held by who tries. Threads have GPUs of their own, which may be the same GPU: trials at once would disturb each other, and two choices
+/// for one convolution would be other bits.
+static TRYING: Mutex<()> = Mutex::new(());
+
+/// A convolution that is ready to be started.
+pub(crate) enum Method {
+    Call(Call),
+    Graph(GraphPlan),
+}
+
+impl Method {
+    /// Bytes of workspace it needs.
+    pub fn workspace(&self) -> usize {
+        match self {
+            Method::Call(call) => call.workspace,
+            Method::Graph(plan) => plan.workspace,
+        }
+    }
+
+    /// Starts it in the stream of a handle.
+    ///
+    /// # Safety
+    /// As for [`GraphPlan::run`].
+    pub unsafe fn run(&self, handle: sys::cudnnHandle_t, addresses: [u64; 4]) -> Answer<()> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Method::Call(call) => call.run(handle, addresses),
+                Method::Graph(plan) => plan.run(handle, addresses),
+            }
+        }
+    }
+}
+
+/// What a method is kept as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Name {
+    /// The older call, with the algorithm the library chooses.
+    Call,
+    Engine(EngineName),
+}
+
+impl Name {
+    fn numbers(&self) -> Vec<u64> {
+        match self {
+            Name::Call => vec![0],
+            Name::Engine(EngineName(numbers)) => [1].iter().chain(numbers).copied().collect(),
+        }
+    }
+
+    /// The name that these numbers are; none where they are damaged.
+    fn read(numbers: &[u64]) -> Option<Self> {
+        match numbers {
+            [0] => Some(Name::Call),
+            // The engine's number, and two for each of its settings.
+            [1, name @ ..] if name.len() % 2 == 1 => Some(Name::Engine(EngineName(name.to_vec()))),
+            _ => None,
+        }
+    }
+}
+
+/// Chooses for one GPU.
+pub(crate) struct Chooser {
+    device: Weak<Device>,
+    kept: Kept,
+}
+
+impl Chooser {
+    pub fn new(device: &Arc<Device>, cache: &Cache, version: usize) -> Self {
+        Chooser { device: Arc::downgrade(device), kept: Kept::new(cache, &device.name, version) }
+    }
+
+    /// How to compute a geometry; none where the library cannot as it should. The handles must be living ones, of all streams. Who asks
+    /// must not hold the scratch memory: a trial waits for its turn.
+    pub fn choose(&self, handles: &[sys::cudnnHandle_t], geometry: &Geometry) -> Option<Method> {
+        let device = self.device.upgrade()?;
+        device.enter().ok()?;
+        let elements = [geometry.x, geometry.w, geometry.y].map(|shape| shape.iter().product::<usize>());
+        // Room for all three in another order, and a little.
+        let most = elements.iter().sum::<usize>() * size_of::<f32>() * 2 + (8 << 20);
+        // Operands of two bytes have engines only that take a second each to compile.
+        if geometry.narrow || geometry.products() < TRIED || !self.kept.keeps() {
+            return proposed(handles[0], geometry, most);
+        }
+        if let Some(known) = self.known(handles[0], geometry, most) {
+            return Some(known);
+        }
+        let _turn = TRYING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = self.known(handles[0], geometry, most) {
+            return Some(known);
+        }
+        let mut candidates = candidates(handles[0], geometry, most);
+        let best = match candidates.len() {
+            0 => return None,
+            1 => 0,
+            _ => tried(&device, handles, elements, &candidates).ok().flatten().unwrap_or(0),
+        };
+        let (name, method) = candidates.swap_remove(best);
+        self.kept.put_numbers(CONVOLUTION, &format!("{geometry:?}"), &name.numbers());
+        Some(method)
+    }
+
+    /// What was kept for a geometry, if the library still can do it so.
+    fn known(&self, handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Method> {
+        let numbers = self.kept.numbers(CONVOLUTION, &format!("{geometry:?}"))?;
+        match Name::read(&numbers)? {
+            Name::Call => called(handle, geometry, most),
+            Name::Engine(name) => Proposals::new(handle, geometry).named(&name, most).map(Method::Graph),
+        }
+    }
+}
+
+/// By the older calls. Whatever these refuse to describe they cannot compute either.
+fn called(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Method> {
+    Call::first(handle, geometry, most).ok().flatten().map(Method::Call)
+}
+
+/// What the library thinks is fastest.
+fn proposed(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Method> {
+    let graph = geometry.last.then(|| GraphPlan::first(handle, geometry, most)).flatten().map(Method::Graph);
+    // The older calls know one type only.
+    graph.or_else(|| if geometry.narrow { None } else { called(handle, geometry, most) })
+}
+
+/// What is worth a trial, first what the library proposes first.
+fn candidates(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Vec<(Name, Method)> {
+    let call = || called(handle, geometry, most).map(|call| (Name::Call, call));
+    let mut found: Vec<(Name, Method)> = if geometry.last { vec![] } else { call().into_iter().collect() };
+    let (before, proposals, mut seen) = (found.len(), Proposals::new(handle, geometry), vec![]);
+    for (mode, engines) in MODES.into_iter().zip(ENGINES) {
+        for engine in proposals.engines(mode) {
+            if found.len() - before >= engines {
+                break;
+            }
+            let Ok(name) = engine.name() else { continue };
+            if seen.contains(&name) {
+                continue;
+            }
+            seen.push(name.clone());
+            // One that must be compiled is worth it only where the library thinks it is the fastest of all.
+            if engine.is_compiled() && !(geometry.last && found.is_empty()) {
+                continue;
+            }
+            if let Some(plan) = proposals.plan(&engine, most) {
+                found.push((Name::Engine(name), Method::Graph(plan)));
+            }
+        }
+    }
+    if found.is_empty() && geometry.last {
+        found.extend(call());
+    }
+    found
+}
+
+/// The number of the fastest, run on zeros; none where none can be run.
+fn tried(
+    device: &Arc<Device>,
+    handles: &[sys::cudnnHandle_t],
+    elements: [usize; 3],
+    candidates: &[(Name, Method)],
+) -> Result<Option<usize>> {
+    let [x, w, y] = elements.map(|count| count * size_of::<f32>());
+    let workspace = candidates.iter().map(|(_, method)| method.workspace()).max().unwrap_or(0);
+    let trial = Trial::new(device, [x, w, y, workspace])?;
+    let start = |number: usize, branch: usize| -> Result<()> {
+        let (_, method): &(Name, Method) = &candidates[number];
+        // SAFETY: the handle is a living one, and the places are those of x, w, y and a workspace that is large enough for all.
+        unsafe { method.run(handles[branch], trial.places) }.map_err(|e| failed("convolve", e))
+    };
+    Ok(fastest(&trial, candidates.len(), start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::form::Sought;
+
+    fn example() -> Geometry {
+        Geometry {
+            sought: Sought::Kernel,
+            x: [32, 192, 8, 8],
+            w: [384, 192, 3, 3],
+            y: [32, 384, 8, 8],
+            stride: [1, 1],
+            padding: [1, 1],
+            dilation: [1, 1],
+            groups: 1,
+            rounds: true,
+            last: false,
+            narrow: false,
+        }
+    }
+
+    #[test]
+    fn a_name_is_read_as_it_was_written_and_a_damaged_one_is_none() {
+        let engine = |numbers: &[u64]| Name::Engine(EngineName(numbers.to_vec()));
+        for name in [Name::Call, engine(&[34]), engine(&[0, 2, 5, 7, u64::MAX])] {
+            assert_eq!(Name::read(&name.numbers()), Some(name));
+        }
+        for damaged in [&[][..], &[0, 0], &[1], &[1, 34, 2], &[2, 34], &[u64::MAX]] {
+            assert_eq!(Name::read(damaged), None, "{damaged:?}");
+        }
+    }
+
+    #[test]
+    fn a_choice_is_kept_for_one_geometry_one_gpu_and_one_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(Some(folder.path().join("kernels")));
+        let key = |geometry: &Geometry| format!("{geometry:?}");
+        let name = Name::Engine(EngineName(vec![34, 2, 5]));
+        Kept::new(&cache, "gpu", 90_200).put_numbers(CONVOLUTION, &key(&example()), &name.numbers());
+        let read = |geometry: &Geometry, gpu: &str, version| {
+            Name::read(&Kept::new(&cache, gpu, version).numbers(CONVOLUTION, &key(geometry))?)
+        };
+        assert_eq!(read(&example(), "gpu", 90_200), Some(name));
+        assert_eq!(read(&example(), "another gpu", 90_200), None);
+        assert_eq!(read(&example(), "gpu", 90_201), None);
+        let others = [
+            Geometry { sought: Sought::Image, ..example() },
+            Geometry { last: true, ..example() },
+            Geometry { rounds: false, ..example() },
+            Geometry { x: [16, 192, 8, 8], y: [16, 384, 8, 8], ..example() },
+            Geometry { padding: [0, 1], ..example() },
+        ];
+        assert!(others.iter().all(|geometry| read(geometry, "gpu", 90_200).is_none()));
+    }
+
+    #[test]
+    fn a_geometry_is_kept_under_the_same_name_in_every_process() {
+        let what = format!("{:?}", example());
+        let key = Cache::key(&[CONVOLUTION, &what, "gpu", "90200"]);
+        assert_eq!(key, "bef7df2361286750e61383ee8a8fb4ace552302d87ede80bb1ff03aa84c3c081");
+    }
+}

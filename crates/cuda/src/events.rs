@@ -1,0 +1,52 @@
+//! Marks between pieces of work in a stream, for other streams to wait for or to tell the time by.
+
+use cudarc::driver::{result, sys};
+
+type Answer<T> = Result<T, result::DriverError>;
+
+/// Events made for one purpose, and destroyed when it is served.
+pub(crate) struct Events {
+    made: Vec<sys::CUevent>,
+    kind: sys::CUevent_flags,
+}
+
+impl Events {
+    /// To be waited for.
+    pub fn new() -> Self {
+        Events { made: vec![], kind: sys::CUevent_flags::CU_EVENT_DISABLE_TIMING }
+    }
+
+    /// To tell the time by.
+    pub fn timed() -> Self {
+        Events { made: vec![], kind: sys::CUevent_flags::CU_EVENT_DEFAULT }
+    }
+
+    /// An event after what is in a stream now.
+    ///
+    /// # Safety
+    /// The stream must be a living one.
+    pub unsafe fn after(&mut self, stream: sys::CUstream) -> Answer<sys::CUevent> {
+        let event = result::event::create(self.kind)?;
+        self.made.push(event);
+        // SAFETY: the event was just made; the caller's promise.
+        unsafe { result::event::record(event, stream)? };
+        Ok(event)
+    }
+
+    /// Seconds from the first event to the last, which must both have happened.
+    pub fn seconds(&self) -> Answer<f64> {
+        let (Some(&first), Some(&last)) = (self.made.first(), self.made.last()) else { return Ok(0.0) };
+        // SAFETY: both were made above and are not yet destroyed.
+        let milliseconds = unsafe { result::event::elapsed(first, last)? };
+        Ok(f64::from(milliseconds) / 1e3)
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        for &event in &self.made {
+            // SAFETY: made above, and destroyed once; a recorded graph does not need it.
+            let _ = unsafe { result::event::destroy(event) };
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! How long a piece of work takes, found by running it on memory of its own, in turn with the programs of the GPU.
+
+use crate::capture::Captured;
+use crate::driver::{Device, Memory, Scratch, failed};
+use crate::events::Events;
+use crate::target::ALIGN;
+use bilevel_graph::Result;
+use std::sync::{Arc, MutexGuard};
+use std::time::Instant;
+
+/// The right to put work in the queue, and memory for two operands, a result and a workspace.
+pub(crate) struct Trial<'a> {
+    device: &'a Arc<Device>,
+    /// Where the four begin; all zeros at first.
+    pub places: [u64; 4],
+    // Given back before the turn is.
+    _memory: Memory,
+    _turn: MutexGuard<'a, Scratch>,
+}
+
+impl<'a> Trial<'a> {
+    /// The branch in whose stream work is recorded. Other threads free memory in the queue, which must not become part of a recording.
+    pub const BRANCH: usize = 1;
+
+    /// With so many bytes for each of the four.
+    pub fn new(device: &'a Arc<Device>, sizes: [usize; 4]) -> Result<Self> {
+        let mut ends = sizes.map(|size| size.next_multiple_of(ALIGN));
+        (1..4).for_each(|i| ends[i] += ends[i - 1]);
+        // Who holds the scratch memory may put work in the queue.
+        let turn = device.scratch();
+        let memory = Memory::new(device, ends[3])?;
+        let places = [0, ends[0], ends[1], ends[2]].map(|offset| memory.start + offset as u64);
+        // SAFETY: the memory was just had and is as long as is said.
+        unsafe { cudarc::driver::result::memset_d8_async(memory.start, 0, ends[3], device.queue()) }
+            .map_err(|e| failed("clear memory", e))?;
+        Ok(Trial { device, places, _memory: memory, _turn: turn })
+    }
+
+    /// Seconds that the host waits for something which is put in the queue so many times.
+    pub fn seconds(&self, times: u32, put: impl Fn() -> Result<()>) -> Result<f64> {
+        self.device.wait()?;
+        let start = Instant::now();
+        (0..times).try_for_each(|_| put())?;
+        self.device.wait()?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// Records something which is put in the stream of [`BRANCH`](Self::BRANCH) so many times: as part of a graph it takes the time it
+    /// takes in a program, without what the host needs to start it.
+    pub fn record(&self, times: u32, put: impl Fn() -> Result<()>) -> Result<Captured> {
+        // SAFETY: the stream is the device's; who has the turn alone puts work in it, and no other stream joins.
+        unsafe { Captured::new(self.device.stream(Self::BRANCH), || (0..times).try_for_each(|_| put())) }
+    }
+
+    /// Seconds that the GPU takes for what was recorded. It runs twice, and the second time counts: the GPU is busy with the first while
+    /// the host starts the second.
+    pub fn seconds_of(&self, recorded: &Captured) -> Result<f64> {
+        let (queue, mut events) = (self.device.queue(), Events::timed());
+        let wrong = |e| failed("tell the time", e);
+        // SAFETY: the queue is the device's; what was recorded uses the memory of the trial, which is there as long as the turn.
+        unsafe {
+            recorded.start(queue)?;
+            events.after(queue).map_err(wrong)?;
+            recorded.start(queue)?;
+            events.after(queue).map_err(wrong)?;
+        }
+        self.device.wait()?;
+        events.seconds().map_err(wrong)
+    }
+}
