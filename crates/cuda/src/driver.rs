@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 /// Streams a graph's branches can use.
-pub(crate) const STREAMS: usize = 4;
+pub(crate) const STREAMS: usize = 2;
 
 /// The error for a call of the driver that failed.
 pub(crate) fn failed(what: &str, error: result::DriverError) -> Error {
