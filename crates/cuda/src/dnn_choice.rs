@@ -24,6 +24,8 @@ const TRIED: usize = 1 << 20;
 const ENGINES: [usize; 3] = [5, 7, 8];
 /// The kind under which choices are kept.
 const CONVOLUTION: &str = "convolution";
+/// The kind under which compiled engines are kept.
+const COMPILED: &str = "compiled convolution";
 
 /// Held by who tries. Threads have GPUs of their own, which may be the same GPU: trials at once would disturb each other, and two choices
 /// for one convolution would be other bits.
@@ -106,7 +108,10 @@ impl Chooser {
         // Room for all three in another order, and a little.
         let most = elements.iter().sum::<usize>() * size_of::<f32>() * 2 + (8 << 20);
         // Operands of two bytes have engines only that take a second each to compile.
-        if geometry.narrow || geometry.products() < TRIED || !self.kept.keeps() {
+        if geometry.narrow {
+            return self.compiled(handles[0], geometry, most);
+        }
+        if geometry.products() < TRIED || !self.kept.keeps() {
             return proposed(handles[0], geometry, most);
         }
         if let Some(known) = self.known(handles[0], geometry, most) {
@@ -125,6 +130,22 @@ impl Chooser {
         let (name, method) = candidates.swap_remove(best);
         self.kept.put_numbers(CONVOLUTION, &format!("{geometry:?}"), &name.numbers());
         Some(method)
+    }
+
+    /// What the library thinks is fastest, as it was compiled before, else compiled now.
+    fn compiled(&self, handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Method> {
+        let what = format!("{geometry:?}");
+        let before = self.kept.bytes(COMPILED, &what).and_then(|written| GraphPlan::read(handle, &written).ok());
+        if let Some(plan) = before.filter(|plan| plan.workspace <= most) {
+            return Some(Method::Graph(plan));
+        }
+        let method = proposed(handle, geometry, most);
+        if let Some(Method::Graph(plan)) = &method
+            && let Ok(written) = plan.written()
+        {
+            self.kept.put_bytes(COMPILED, &what, &written);
+        }
+        method
     }
 
     /// What was kept for a geometry, if the library still can do it so.

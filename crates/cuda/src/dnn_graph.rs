@@ -46,6 +46,28 @@ impl GraphPlan {
         let plan = Described::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
         plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Type::CUDNN_TYPE_HANDLE, &[handle])?;
         plan.refer(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[config])?;
+        Self::finished(plan)
+    }
+
+    /// One that was written down before: what it compiled is compiled. The handle must be a living one, of the same kind of GPU.
+    pub fn read(handle: sys::cudnnHandle_t, written: &[u8]) -> Answer<Self> {
+        let plan = Described::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+        plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Type::CUDNN_TYPE_HANDLE, &[handle])?;
+        plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, Type::CUDNN_TYPE_CHAR, written)?;
+        Self::finished(plan)
+    }
+
+    /// What [`read`](Self::read) takes, for the same version of the library.
+    pub fn written(&self) -> Answer<Vec<u8>> {
+        let (name, kind) = (Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, Type::CUDNN_TYPE_CHAR);
+        let length = self.plan.get::<u8>(name, kind, &mut [])?;
+        let mut written = vec![0u8; length];
+        let length = self.plan.get(name, kind, &mut written)?;
+        written.truncate(length);
+        Ok(written)
+    }
+
+    fn finished(plan: Described) -> Answer<Self> {
         let plan = plan.finished()?;
         let mut bytes = [0i64];
         plan.get(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, Type::CUDNN_TYPE_INT64, &mut bytes)?;
