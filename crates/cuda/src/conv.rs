@@ -1,11 +1,12 @@
-//! Convolutions: by the library where it is there and can; else as products of patches with the kernel, or as they are defined where
-//! a product would be thin.
+//! Convolutions: by the library where it is there and can, or as one product with patches where that was found to be faster; else as
+//! products of patches with the kernel, or as they are defined where a product would be thin.
 
-use crate::dnn::Dnn;
+use crate::dnn::{Dnn, Way};
 use crate::dot::dot;
 use crate::form::{Form, Geometry, Sought, form, is_dense};
 use crate::source::{Arg, Cell, Elements, convolution, gathered, patches, scattered};
 use crate::step::{Factor, Work};
+use crate::unfolded::one_product;
 use crate::workspace::Workspace;
 use bilevel_graph::{ConvDims, DType};
 use bilevel_plan::{DotLayout, Place, View};
@@ -28,9 +29,8 @@ pub(crate) fn conv(
         return vec![];
     }
     if let Some(dnn) = dnn {
-        let bytes = |geometry: &Geometry| dnn.workspace_bytes(geometry);
-        let works = by_library(dims, operands, (dtype, factor), (out, to), bytes, workspace);
-        if let Some(works) = works {
+        let way = |geometry: &Geometry| dnn.way(geometry);
+        if let Some(works) = as_chosen(dims, operands, (dtype, factor), (out, to), way, workspace) {
             return works;
         }
     }
@@ -108,14 +108,14 @@ fn by_ourselves(
 /// What the library wants addresses to be multiples of.
 const ALIGNED: isize = 16;
 
-/// The steps of a convolution by the library, with what it reads and writes put into its order where it is in another. The library
-/// says how many bytes of workspace it needs for a geometry, where it can compute it.
-fn by_library(
+/// The steps of a convolution in the way that was chosen for its geometry, with what it reads and writes put into the geometry's order
+/// where it is in another; none where no way was chosen.
+fn as_chosen(
     dims: &ConvDims,
     [(image, image_cell), (kernel, kernel_cell)]: [(Elements, Cell); 2],
     (dtype, factor): (DType, Factor),
     (out, to): (&View, Place),
-    bytes: impl Fn(&Geometry) -> Option<usize>,
+    way: impl Fn(&Geometry) -> Option<Way>,
     workspace: &mut Workspace,
 ) -> Option<Vec<Work>> {
     if dtype != DType::F32 {
@@ -124,10 +124,8 @@ fn by_library(
     let form = form(dims, image.view, kernel.view, out, factor != Factor::F32)?;
     let last = form.with_channels_last();
     let narrow = last.as_ref().filter(|_| factor == Factor::Bf16).and_then(Form::narrow);
-    let (Form { geometry, x, w, y }, bytes) = [narrow, last, Some(form)]
-        .into_iter()
-        .flatten()
-        .find_map(|form| bytes(&form.geometry).map(|bytes| (form, bytes)))?;
+    let (Form { geometry, x, w, y }, way) =
+        [narrow, last, Some(form)].into_iter().flatten().find_map(|form| way(&form.geometry).map(|way| (form, way)))?;
     let (image, kernel, out) = ((image.place, image_cell), (kernel.place, kernel_cell), (to, Cell::Of(dtype)));
     let (x, w, y) = match geometry.sought {
         Sought::Result => ((image, x), (kernel, w), (out, y)),
@@ -143,7 +141,7 @@ fn by_library(
         let rounds = factor == Factor::Bf16 && !is_result && cell != Cell::Bf16;
         let bytes = view.offset * cell.size() as isize;
         if is_dense(&view) && bytes % ALIGNED == 0 && cell == wanted && !rounds {
-            return Arg::Memory(place, bytes);
+            return (place, bytes);
         }
         let dense = workspace.take(view.count() * wanted.size());
         let there = Elements { place, view: &view };
@@ -157,9 +155,15 @@ fn by_library(
             let written = (rounds || cell != wanted).then_some(written);
             works.push(Work::Kernel(gathered(there, cell, dense, written)));
         }
-        Arg::Memory(dense, 0)
+        (dense, 0)
     });
-    works.push(Work::Convolution { geometry, at, workspace: workspace.take(bytes) });
+    match way {
+        Way::Library(convolved) => {
+            let at = at.map(|(place, bytes)| Arg::Memory(place, bytes));
+            works.push(Work::Convolution { geometry, at, workspace: workspace.take(convolved.workspace) });
+        }
+        Way::Own(arrangement) => works.extend(one_product(&geometry, arrangement, at, workspace)),
+    }
     works.extend(after);
     Some(works)
 }
@@ -169,8 +173,10 @@ mod tests {
     use super::*;
     use crate::cache::Cache;
     use crate::compile::{Architecture, compile_all};
+    use crate::dnn::Convolved;
     use crate::load::{Missing, found_libraries};
     use crate::target::CudaTarget;
+    use crate::unfolded::Arrangement;
     use bilevel_graph::{Graph, Precision, Program, Tensor, gradient_or_zeros, nn};
     use bilevel_plan::{Kind, Region, Schedule, channels_last};
 
@@ -194,7 +200,9 @@ mod tests {
             });
             let (out, types, space) = ((&node.layout, HERE), (node.dtype, factor), &mut Workspace::new(None));
             found.push(match library {
-                true => by_library(dims, operands, types, out, |_| Some(0), space).unwrap(),
+                true => {
+                    as_chosen(dims, operands, types, out, |_| Some(Way::Library(Convolved::default())), space).unwrap()
+                }
                 false => conv(dims, operands, types, out, None, space),
             });
         }
@@ -269,6 +277,32 @@ mod tests {
         if found_libraries().contains(&(Missing::Nvrtc, true)) {
             let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
             compile_all(&sources, Architecture(90), &Cache::at(None)).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_faster_as_a_product_is_planned_as_one_on_the_operands_as_the_library_would_read_them() {
+        let (image, kernel) =
+            (View::contiguous(&[32, 8, 8, 64]).transpose(&[0, 3, 1, 2]), View::contiguous(&[64, 64, 3, 3]));
+        let dims = ConvDims {
+            stride: [1, 1],
+            padding: [(1, 1), (1, 1)],
+            image_dilation: [1, 1],
+            kernel_dilation: [1, 1],
+            groups: 1,
+        };
+        let at = |number| Place { region: Region::Input(number), offset: 0 };
+        let operands =
+            [(at(0), &image), (at(1), &kernel)].map(|(place, view)| (Elements { place, view }, Cell::Of(DType::F32)));
+        let way = |_: &Geometry| Some(Way::Own(Arrangement::Together));
+        for (factor, expected) in [(Factor::Tf32, 3), (Factor::Bf16, 4), (Factor::F32, 5)] {
+            let (types, out, space) = ((DType::F32, factor), (&image, at(2)), &mut Workspace::new(None));
+            let works = as_chosen(&dims, operands, types, out, way, space).unwrap();
+            // The kernel put in order and patches; the image is rounded before, too; or images with channels first, there and back.
+            let of = |work: &Work| if let Work::Product(product) = work { Some(product.factor) } else { None };
+            let factors: Vec<Factor> = works.iter().filter_map(of).collect();
+            let rounds = if factor == Factor::F32 { Factor::F32 } else { Factor::Tf32 };
+            assert_eq!((works.len(), factors), (expected, vec![rounds]), "{factor:?}");
         }
     }
 

@@ -1,8 +1,9 @@
 //! Convolutions by cuDNN: the library, and what was chosen for each geometry.
 
-use crate::dnn_choice::{Chooser, Method};
+use crate::dnn_choice::{Choice, Chooser, Method};
 use crate::driver::Device;
 use crate::form::Geometry;
+use crate::unfolded::Arrangement;
 use bilevel_graph::{Error, ErrorKind, Result};
 use bilevel_plan::lacks;
 use cudarc::cudnn::{CudnnError, result, sys};
@@ -19,7 +20,7 @@ pub(crate) struct Dnn {
     handles: Vec<sys::cudnnHandle_t>,
     chooser: Chooser,
     /// What was chosen for a geometry; none where the library has no way that always gives the same bits.
-    choices: Mutex<HashMap<Geometry, Option<Convolved>>>,
+    choices: Mutex<HashMap<Geometry, Option<Way>>>,
     /// What choices name by its number. It is all here, so that nothing of it outlives the library.
     methods: Mutex<Vec<Method>>,
     /// Held by who chooses. It is taken before the scratch memory, which a trial needs, and `choices` and `methods` are held by nobody
@@ -32,11 +33,21 @@ unsafe impl Send for Dnn {}
 // SAFETY: as above.
 unsafe impl Sync for Dnn {}
 
-/// A convolution that is ready to be started: the number of its method, and the bytes of workspace it needs.
-#[derive(Clone, Copy)]
+/// A convolution that is ready to be started by the library: the number of its method.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Convolved {
     method: usize,
-    workspace: usize,
+    /// Bytes of workspace it needs.
+    pub workspace: usize,
+}
+
+/// How a convolution is computed.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    /// By the library.
+    Library(Convolved),
+    /// As a product with patches.
+    Own(Arrangement),
 }
 
 impl Dnn {
@@ -69,12 +80,7 @@ impl Dnn {
         }
     }
 
-    /// Bytes of workspace for a convolution; none where the library cannot compute it as it should be.
-    pub fn workspace_bytes(&self, geometry: &Geometry) -> Option<usize> {
-        self.choice(geometry).map(|choice| choice.workspace)
-    }
-
-    fn choices(&self) -> MutexGuard<'_, HashMap<Geometry, Option<Convolved>>> {
+    fn choices(&self) -> MutexGuard<'_, HashMap<Geometry, Option<Way>>> {
         self.choices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,11 +89,12 @@ impl Dnn {
     }
 
     /// What was chosen for a geometry before.
-    fn chosen(&self, geometry: &Geometry) -> Option<Option<Convolved>> {
+    fn chosen(&self, geometry: &Geometry) -> Option<Option<Way>> {
         self.choices().get(geometry).copied()
     }
 
-    fn choice(&self, geometry: &Geometry) -> Option<Convolved> {
+    /// How a convolution is computed; none where the library cannot compute it as it should be.
+    pub fn way(&self, geometry: &Geometry) -> Option<Way> {
         if let Some(chosen) = self.chosen(geometry) {
             return chosen;
         }
@@ -96,10 +103,12 @@ impl Dnn {
         if let Some(chosen) = self.chosen(geometry) {
             return chosen;
         }
-        let method = self.chooser.choose(&self.handles, geometry);
-        let choice = method.map(|method| self.kept(method));
-        self.choices().insert(*geometry, choice);
-        choice
+        let way = self.chooser.choose(&self.handles, geometry).map(|choice| match choice {
+            Choice::Library(method) => Way::Library(self.kept(method)),
+            Choice::Own(arrangement) => Way::Own(arrangement),
+        });
+        self.choices().insert(*geometry, way);
+        way
     }
 
     /// Keeps a method as long as the library is open.
@@ -109,12 +118,15 @@ impl Dnn {
         Convolved { method: methods.len() - 1, workspace }
     }
 
-    /// Makes a convolution ready that the library can compute.
+    /// Makes a convolution ready that was planned to be the library's.
     pub fn prepare(&self, geometry: &Geometry) -> Result<Convolved> {
-        self.choice(geometry).ok_or_else(|| {
-            let what = format!("cuDNN has no way to compute {geometry:?}");
-            Error::new(ErrorKind::Device { what })
-        })
+        match self.way(geometry) {
+            Some(Way::Library(convolved)) => Ok(convolved),
+            _ => {
+                let what = format!("cuDNN has no way to compute {geometry:?}");
+                Err(Error::new(ErrorKind::Device { what }))
+            }
+        }
     }
 
     /// Starts a convolution in the stream with this number.

@@ -1,19 +1,22 @@
-//! Which way each convolution is computed: the one that was kept, or else the fastest of those that cuDNN offers.
+//! Which way each convolution is computed: the one that was kept, or else the fastest of those that cuDNN offers and of our own.
 //!
-//! What the library thinks is fastest often is not where a convolution takes microseconds. So several engines are run on trial, and what
-//! was found is kept on disk: a later process takes the same, to the same bits. Where nothing can be kept, the library's word counts.
+//! What the library thinks is fastest often is not where a convolution takes microseconds. So several engines are run on trial, and a
+//! product with patches beside them; what was found is kept on disk: a later process takes the same, to the same bits. Where nothing can be
+//! kept, the library's word counts.
 
 use crate::cache::Cache;
 use crate::dnn::failed;
 use crate::dnn_calls::Call;
 use crate::dnn_described::Answer;
-use crate::dnn_engine::EngineName;
 use crate::dnn_graph::{GraphPlan, MODES, Proposals};
+use crate::dnn_name::Name;
 use crate::dnn_trial::fastest;
 use crate::driver::Device;
 use crate::form::Geometry;
 use crate::kept::Kept;
+use crate::rehearsal::{Rehearsal, rehearsals};
 use crate::trial::Trial;
+use crate::unfolded::{Arrangement, arrangements};
 use bilevel_graph::Result;
 use cudarc::cudnn::sys;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -22,8 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 const TRIED: usize = 1 << 20;
 /// Engines on trial after each of the [`MODES`] was asked: each may add some that the others do not know.
 const ENGINES: [usize; 3] = [5, 7, 8];
-/// The kind under which choices are kept.
-const CONVOLUTION: &str = "convolution";
+/// The kind under which choices are kept; another where there is more to choose from.
+const CONVOLUTION: &str = "convolution by cuDNN or patches";
 /// The kind under which compiled engines are kept.
 const COMPILED: &str = "compiled convolution";
 
@@ -31,7 +34,15 @@ const COMPILED: &str = "compiled convolution";
 /// for one convolution would be other bits.
 static TRYING: Mutex<()> = Mutex::new(());
 
-/// A convolution that is ready to be started.
+/// How a convolution is to be computed.
+pub(crate) enum Choice {
+    /// By the library.
+    Library(Method),
+    /// As a product with patches.
+    Own(Arrangement),
+}
+
+/// A convolution that the library is ready to start.
 pub(crate) enum Method {
     Call(Call),
     Graph(GraphPlan),
@@ -61,29 +72,24 @@ impl Method {
     }
 }
 
-/// What a method is kept as.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Name {
-    /// The older call, with the algorithm the library chooses.
-    Call,
-    Engine(EngineName),
+/// Something on trial.
+enum Candidate {
+    Library(Method),
+    Own(Rehearsal),
 }
 
-impl Name {
-    fn numbers(&self) -> Vec<u64> {
+impl Candidate {
+    fn workspace(&self) -> usize {
         match self {
-            Name::Call => vec![0],
-            Name::Engine(EngineName(numbers)) => [1].iter().chain(numbers).copied().collect(),
+            Candidate::Library(method) => method.workspace(),
+            Candidate::Own(rehearsal) => rehearsal.workspace,
         }
     }
 
-    /// The name that these numbers are; none where they are damaged.
-    fn read(numbers: &[u64]) -> Option<Self> {
-        match numbers {
-            [0] => Some(Name::Call),
-            // The engine's number, and two for each of its settings.
-            [1, name @ ..] if name.len() % 2 == 1 => Some(Name::Engine(EngineName(name.to_vec()))),
-            _ => None,
+    fn chosen(self) -> Choice {
+        match self {
+            Candidate::Library(method) => Choice::Library(method),
+            Candidate::Own(rehearsal) => Choice::Own(rehearsal.arrangement),
         }
     }
 }
@@ -101,7 +107,7 @@ impl Chooser {
 
     /// How to compute a geometry; none where the library cannot as it should. The handles must be living ones, of all streams. Who asks
     /// must not hold the scratch memory: a trial waits for its turn.
-    pub fn choose(&self, handles: &[sys::cudnnHandle_t], geometry: &Geometry) -> Option<Method> {
+    pub fn choose(&self, handles: &[sys::cudnnHandle_t], geometry: &Geometry) -> Option<Choice> {
         let device = self.device.upgrade()?;
         device.enter().ok()?;
         let elements = [geometry.x, geometry.w, geometry.y].map(|shape| shape.iter().product::<usize>());
@@ -109,10 +115,10 @@ impl Chooser {
         let most = elements.iter().sum::<usize>() * size_of::<f32>() * 2 + (8 << 20);
         // Operands of two bytes have engines only that take a second each to compile.
         if geometry.narrow {
-            return self.compiled(handles[0], geometry, most);
+            return self.compiled(handles[0], geometry, most).map(Choice::Library);
         }
         if geometry.products() < TRIED || !self.kept.keeps() {
-            return proposed(handles[0], geometry, most);
+            return proposed(handles[0], geometry, most).map(Choice::Library);
         }
         if let Some(known) = self.known(handles[0], geometry, most) {
             return Some(known);
@@ -122,14 +128,18 @@ impl Chooser {
             return Some(known);
         }
         let mut candidates = candidates(handles[0], geometry, most);
+        if candidates.is_empty() {
+            return None;
+        }
+        let own = rehearsals(&device, geometry);
+        candidates.extend(own.into_iter().map(|own| (Name::Own(own.arrangement), Candidate::Own(own))));
         let best = match candidates.len() {
-            0 => return None,
             1 => 0,
             _ => tried(&device, handles, elements, &candidates).ok().flatten().unwrap_or(0),
         };
-        let (name, method) = candidates.swap_remove(best);
+        let (name, candidate) = candidates.swap_remove(best);
         self.kept.put_numbers(CONVOLUTION, &format!("{geometry:?}"), &name.numbers());
-        Some(method)
+        Some(candidate.chosen())
     }
 
     /// What the library thinks is fastest, as it was compiled before, else compiled now.
@@ -148,13 +158,15 @@ impl Chooser {
         method
     }
 
-    /// What was kept for a geometry, if the library still can do it so.
-    fn known(&self, handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Method> {
+    /// What was kept for a geometry, if it still can be done so.
+    fn known(&self, handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Choice> {
         let numbers = self.kept.numbers(CONVOLUTION, &format!("{geometry:?}"))?;
-        match Name::read(&numbers)? {
+        let method = match Name::read(&numbers)? {
             Name::Call => called(handle, geometry, most),
             Name::Engine(name) => Proposals::new(handle, geometry).named(&name, most).map(Method::Graph),
-        }
+            Name::Own(kept) => return arrangements(geometry).contains(&kept).then_some(Choice::Own(kept)),
+        };
+        method.map(Choice::Library)
     }
 }
 
@@ -170,10 +182,10 @@ fn proposed(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Opt
     graph.or_else(|| if geometry.narrow { None } else { called(handle, geometry, most) })
 }
 
-/// What is worth a trial, first what the library proposes first.
-fn candidates(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Vec<(Name, Method)> {
-    let call = || called(handle, geometry, most).map(|call| (Name::Call, call));
-    let mut found: Vec<(Name, Method)> = if geometry.last { vec![] } else { call().into_iter().collect() };
+/// What of the library's is worth a trial, first what it proposes first.
+fn candidates(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Vec<(Name, Candidate)> {
+    let call = || called(handle, geometry, most).map(|call| (Name::Call, Candidate::Library(call)));
+    let mut found: Vec<(Name, Candidate)> = if geometry.last { vec![] } else { call().into_iter().collect() };
     let (before, proposals, mut seen) = (found.len(), Proposals::new(handle, geometry), vec![]);
     for (mode, engines) in MODES.into_iter().zip(ENGINES) {
         for engine in proposals.engines(mode) {
@@ -190,7 +202,7 @@ fn candidates(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> V
                 continue;
             }
             if let Some(plan) = proposals.plan(&engine, most) {
-                found.push((Name::Engine(name), Method::Graph(plan)));
+                found.push((Name::Engine(name), Candidate::Library(Method::Graph(plan))));
             }
         }
     }
@@ -205,15 +217,21 @@ fn tried(
     device: &Arc<Device>,
     handles: &[sys::cudnnHandle_t],
     elements: [usize; 3],
-    candidates: &[(Name, Method)],
+    candidates: &[(Name, Candidate)],
 ) -> Result<Option<usize>> {
     let [x, w, y] = elements.map(|count| count * size_of::<f32>());
-    let workspace = candidates.iter().map(|(_, method)| method.workspace()).max().unwrap_or(0);
+    let workspace = candidates.iter().map(|(_, candidate)| candidate.workspace()).max().unwrap_or(0);
     let trial = Trial::new(device, [x, w, y, workspace])?;
     let start = |number: usize, branch: usize| -> Result<()> {
-        let (_, method): &(Name, Method) = &candidates[number];
         // SAFETY: the handle is a living one, and the places are those of x, w, y and a workspace that is large enough for all.
-        unsafe { method.run(handles[branch], trial.places) }.map_err(|e| failed("convolve", e))
+        unsafe {
+            match &candidates[number].1 {
+                Candidate::Library(method) => {
+                    method.run(handles[branch], trial.places).map_err(|e| failed("convolve", e))
+                }
+                Candidate::Own(rehearsal) => rehearsal.start(device, trial.places, branch),
+            }
+        }
     };
     Ok(fastest(&trial, candidates.len(), start))
 }
@@ -221,6 +239,7 @@ fn tried(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dnn_engine::EngineName;
     use crate::form::Sought;
 
     fn example() -> Geometry {
@@ -236,17 +255,6 @@ mod tests {
             rounds: true,
             last: false,
             narrow: false,
-        }
-    }
-
-    #[test]
-    fn a_name_is_read_as_it_was_written_and_a_damaged_one_is_none() {
-        let engine = |numbers: &[u64]| Name::Engine(EngineName(numbers.to_vec()));
-        for name in [Name::Call, engine(&[34]), engine(&[0, 2, 5, 7, u64::MAX])] {
-            assert_eq!(Name::read(&name.numbers()), Some(name));
-        }
-        for damaged in [&[][..], &[0, 0], &[1], &[1, 34, 2], &[2, 34], &[u64::MAX]] {
-            assert_eq!(Name::read(damaged), None, "{damaged:?}");
         }
     }
 
@@ -277,6 +285,6 @@ mod tests {
     fn a_geometry_is_kept_under_the_same_name_in_every_process() {
         let what = format!("{:?}", example());
         let key = Cache::key(&[CONVOLUTION, &what, "gpu", "90200"]);
-        assert_eq!(key, "bef7df2361286750e61383ee8a8fb4ace552302d87ede80bb1ff03aa84c3c081");
+        assert_eq!(key, "889e9f5964a9898046b0931fe823817416a275f1b9fc4b2733f6af8ea61d6a95");
     }
 }

@@ -189,6 +189,17 @@ impl Geometry {
         self.y.iter().product::<usize>().saturating_mul(c * r * s)
     }
 
+    /// Elements of all patches of x that meet the kernel.
+    pub fn patch_elements(&self) -> usize {
+        let ([n, _, oh, ow], [_, c, r, s]) = (self.y, self.w);
+        (n * oh * ow).saturating_mul(self.groups * c * r * s)
+    }
+
+    /// True where the patches of x are its pixels.
+    pub fn is_plain(&self) -> bool {
+        self.w[2..] == [1, 1] && self.stride == [1, 1] && self.padding == [0, 0]
+    }
+
     /// Elements from one place to the next along each axis of x, w or y.
     pub fn strides(&self, [_, c, h, w]: [usize; 4]) -> [usize; 4] {
         if self.last { [c * h * w, 1, w * c, c] } else { [c * h * w, h * w, w, 1] }

@@ -7,8 +7,8 @@
 //! runs side by side, and nothing crosses to the host before somebody reads it.
 //!
 //! Unsafe code is in `driver.rs`, `capture.rs`, `events.rs`, `storage.rs`, `blas.rs`, `products.rs`, `trial.rs`, `dnn.rs` and the files of
-//! that name, `compile.rs`, `load.rs`, `run.rs` and `later.rs`: calls of the driver and of the libraries, with addresses that the plan
-//! gives.
+//! that name, `rehearsal.rs`, `compile.rs`, `load.rs`, `start.rs`, `run.rs` and `later.rs`: calls of the driver and of the libraries, with
+//! addresses that the plan gives.
 
 mod alike;
 mod blas;
@@ -25,6 +25,7 @@ mod dnn_choice;
 mod dnn_described;
 mod dnn_engine;
 mod dnn_graph;
+mod dnn_name;
 mod dnn_trial;
 mod dot;
 mod driver;
@@ -36,14 +37,17 @@ mod later;
 mod load;
 mod plan;
 mod products;
+mod rehearsal;
 mod run;
 mod source;
 mod spent;
+mod start;
 mod step;
 mod storage;
 mod survey;
 mod target;
 mod trial;
+mod unfolded;
 mod ways;
 mod workspace;
 

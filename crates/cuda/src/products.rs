@@ -68,13 +68,18 @@ impl Products {
         &self.known.blas
     }
 
-    /// Describes a product to the library and chooses how to compute it, unless one like it is ready.
+    /// Makes a product ready that a program uses.
     pub fn prepare(&self, product: &Product, device: &Arc<Device>) -> Result<Arc<Prepared>> {
+        self.known.ways.used(&Alike::new(product));
+        self.ready(product, device)
+    }
+
+    /// Describes a product to the library and chooses how to compute it, unless one like it is ready.
+    pub fn ready(&self, product: &Product, device: &Arc<Device>) -> Result<Arc<Prepared>> {
         let (alike, known) = (Alike::new(product), &*self.known);
         if let Some(ready) = known.find(&alike) {
             return Ok(ready);
         }
-        known.ways.used(&alike);
         if let Some(ready) = known.kept(&alike) {
             return Ok(ready);
         }

@@ -1,21 +1,19 @@
 //! A planned program on a GPU: bound to buffers, run for some steps.
 
-use crate::blas::Prepared;
 use crate::branches::{Turn, longest, needs, turns};
 use crate::capture::Captured;
-use crate::dnn::{Convolved, Dnn};
+use crate::dnn::Dnn;
 use crate::driver::{Device, Function, Memory, STREAMS, failed};
 use crate::events::Events;
 use crate::plan::{Plan, plan};
 use crate::products::Products;
-use crate::source::{Arg, Launch};
 use crate::spent::Part;
+use crate::start::{Ready, start};
 use crate::step::{Span, Step, Work};
 use crate::storage::CudaStorage;
 use bilevel_graph::{Bindings, Buffer, DType, Error, ErrorKind, Meta, Program, Result, Runnable};
 use bilevel_plan::{Place, Region, lacks};
 use cudarc::driver::{result, sys};
-use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -102,14 +100,6 @@ pub struct PlannedBytes {
 struct Body {
     ready: Vec<Ready>,
     turns: Vec<Turn>,
-}
-
-/// A step that can be started.
-enum Ready {
-    Kernel(Function),
-    Product(Arc<Prepared>),
-    Convolution(Convolved),
-    Copy,
 }
 
 /// One step of the loop, recorded for certain addresses.
@@ -200,62 +190,10 @@ impl Planned {
     /// # Safety
     /// The addresses must be those of this program's buffers, which the run holds.
     unsafe fn start(&self, step: &Step, ready: &Ready, bases: &[u64], branch: usize) -> Result<()> {
-        let stream = self.device.stream(branch);
-        let at = |arg: Arg| match arg {
-            Arg::Memory(place, bytes) => self.address(place, bases).wrapping_add_signed(bytes as i64),
-            _ => 0,
-        };
+        let (at, error) = (|place: Place| self.address(place, bases), self.error.start);
         // SAFETY: the caller's promise; the plan keeps every access inside its places.
-        unsafe {
-            match (&step.work, ready) {
-                (Work::Kernel(launch), Ready::Kernel(function)) => self.launch(launch, *function, bases, stream),
-                (Work::Product(product), Ready::Product(prepared)) => {
-                    let addresses =
-                        [at(product.a.at), at(product.b.at), at(product.c.at), self.address(product.workspace, bases)];
-                    self.device.products()?.blas().run(prepared, addresses, stream)
-                }
-                (Work::Convolution { at: places, workspace, .. }, Ready::Convolution(convolved)) => {
-                    let [x, w, y] = places.map(at);
-                    let dnn = self.device.dnn().ok_or_else(|| lacks("the library of convolutions"))?;
-                    dnn.run(convolved, [x, w, y, self.address(*workspace, bases)], branch)
-                }
-                (Work::Copy { from, to, bytes }, _) => {
-                    let (from, to) = (self.address(*from, bases), self.address(*to, bases));
-                    result::memcpy_dtod_async(to, from, *bytes, stream).map_err(|e| failed("copy memory", e))
-                }
-                _ => Err(lacks("how to start a step")),
-            }
-        }
-        .map_err(|error| if error.location.is_none() { error.at(step.location) } else { error })
-    }
-
-    unsafe fn launch(&self, launch: &Launch, function: Function, bases: &[u64], stream: sys::CUstream) -> Result<()> {
-        let long = launch.source.starts_with("typedef u64 U;");
-        // Every argument in eight bytes of its own, as the kernel's type of it lies in memory.
-        let words: Vec<[u8; 8]> = launch
-            .args
-            .iter()
-            .map(|&arg| {
-                let mut word = [0; 8];
-                match arg {
-                    Arg::Memory(place, bytes) => {
-                        word = self.address(place, bases).wrapping_add_signed(bytes as i64).to_ne_bytes();
-                    }
-                    Arg::Count(count) if long => word = count.to_ne_bytes(),
-                    Arg::Count(count) => word[..4].copy_from_slice(&(count as u32).to_ne_bytes()),
-                    Arg::Number(DType::F64, value) => word = value.to_ne_bytes(),
-                    Arg::Number(DType::F32, value) => word[..4].copy_from_slice(&(value as f32).to_ne_bytes()),
-                    Arg::Number(DType::I32, value) => word[..4].copy_from_slice(&(value as i32).to_ne_bytes()),
-                    Arg::Error => word = self.error.start.to_ne_bytes(),
-                }
-                word
-            })
-            .collect();
-        let mut pointers: Vec<*mut c_void> = words.iter().map(|word| word.as_ptr().cast_mut().cast()).collect();
-        let ([x, y], block) = (launch.grid, launch.block);
-        // SAFETY: the caller's promise; the arguments are those the kernel declares, in order.
-        unsafe { result::launch_kernel(function.0, (x, y, 1), (block, 1, 1), 0, stream, &mut pointers) }
-            .map_err(|e| failed("start a kernel", e))
+        unsafe { start(&self.device, (&step.work, ready), (at, error), branch) }
+            .map_err(|error| if error.location.is_none() { error.at(step.location) } else { error })
     }
 
     /// Records one step of the loop as a graph, with branches where work is independent.

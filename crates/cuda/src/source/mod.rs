@@ -16,6 +16,7 @@ mod product;
 mod reduce;
 mod rows;
 mod text;
+mod unfold;
 mod within;
 
 pub(crate) use code::{Arg, Cell, Code, Launch};
@@ -29,4 +30,5 @@ pub(crate) use product::product;
 pub(crate) use reduce::{Structure, reduce, reduce_memory};
 pub(crate) use rows::{LONGEST as LONGEST_ROW, read_from_memory, rows};
 pub(crate) use text::whole;
+pub(crate) use unfold::{folded, swapped, unfolded};
 pub(crate) use within::{Within, within_rows};

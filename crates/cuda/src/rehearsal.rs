@@ -1,0 +1,208 @@
+//! Our own ways to compute a convolution, made ready to be measured beside the library's: the very steps that a program would run, on
+//! the memory of a trial.
+
+use crate::driver::Device;
+use crate::form::Geometry;
+use crate::start::{Ready, start};
+use crate::step::Work;
+use crate::unfolded::{Arrangement, arrangements, one_product};
+use crate::workspace::Workspace;
+use bilevel_graph::Result;
+use bilevel_plan::{Place, Region, lacks};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time that a process may spend on getting rehearsals ready, kernels to be compiled and products to be chosen: a first start must not
+/// become much longer, however many convolutions there are.
+const MOST: Duration = Duration::from_secs(2);
+/// Nanoseconds spent so far.
+static SPENT: AtomicU64 = AtomicU64::new(0);
+
+/// One way, ready to be started on any memory for x, w, y and a workspace.
+pub(crate) struct Rehearsal {
+    pub arrangement: Arrangement,
+    /// Bytes of workspace it needs.
+    pub workspace: usize,
+    works: Vec<(Work, Ready)>,
+}
+
+/// All that is worth a trial for a geometry and can be made ready. Who asks must not hold the scratch memory: products may be tried, too.
+pub(crate) fn rehearsals(device: &Arc<Device>, geometry: &Geometry) -> Vec<Rehearsal> {
+    let arrangements = arrangements(geometry);
+    if arrangements.is_empty() || Duration::from_nanos(SPENT.load(Ordering::Relaxed)) >= MOST {
+        return vec![];
+    }
+    let begun = Instant::now();
+    let planned: Vec<Planned> =
+        arrangements.into_iter().map(|arrangement| Planned::new(geometry, arrangement)).collect();
+    let texts: Vec<&str> = planned.iter().flat_map(Planned::texts).collect();
+    // All at once, as several kernels take little longer to compile than one. After that each is found.
+    let ready = match device.functions(&texts) {
+        Ok(_) => planned.into_iter().filter_map(|planned| planned.ready(device).ok()).collect(),
+        Err(_) => vec![],
+    };
+    SPENT.fetch_add(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    ready
+}
+
+impl Rehearsal {
+    /// Puts all of it in the stream of a branch.
+    ///
+    /// # Safety
+    /// The places must be those of x, w, y and the workspace, which nobody else uses meanwhile.
+    pub unsafe fn start(&self, device: &Arc<Device>, places: [u64; 4], branch: usize) -> Result<()> {
+        let at = |place: Place| address(place, places);
+        // SAFETY: the caller's promise; no kernel of a convolution reports errors.
+        self.works.iter().try_for_each(|(work, ready)| unsafe { start(device, (work, ready), (at, 0), branch) })
+    }
+}
+
+/// The steps of one way.
+struct Planned {
+    arrangement: Arrangement,
+    workspace: usize,
+    works: Vec<Work>,
+}
+
+impl Planned {
+    fn new(geometry: &Geometry, arrangement: Arrangement) -> Self {
+        let at = [0, 1, 2].map(|number| (Place { region: Region::Input(number), offset: 0 }, 0));
+        let mut space = Workspace::new(None);
+        let works = one_product(geometry, arrangement, at, &mut space);
+        Planned { arrangement, workspace: space.bytes(), works }
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        self.works
+            .iter()
+            .filter_map(|work| if let Work::Kernel(launch) = work { Some(&launch.source[..]) } else { None })
+    }
+
+    /// With its kernels loaded and its products chosen.
+    fn ready(self, device: &Arc<Device>) -> Result<Rehearsal> {
+        let one = |work: Work| {
+            let ready = match &work {
+                Work::Kernel(launch) => {
+                    let functions = device.functions(&[&launch.source])?;
+                    Ready::Kernel(functions.first().copied().ok_or_else(|| lacks("a kernel"))?)
+                }
+                Work::Product(product) => Ready::Product(device.products()?.ready(product, device)?),
+                _ => return Err(lacks("how to rehearse a step")),
+            };
+            Ok((work, ready))
+        };
+        let Planned { arrangement, workspace, works } = self;
+        Ok(Rehearsal { arrangement, workspace, works: works.into_iter().map(one).collect::<Result<_>>()? })
+    }
+}
+
+/// Where a place is in the memory of a trial: x, w and y are inputs, and all else is workspace.
+fn address(place: Place, [x, w, y, workspace]: [u64; 4]) -> u64 {
+    let base = match place.region {
+        Region::Input(0) => x,
+        Region::Input(1) => w,
+        Region::Input(_) => y,
+        _ => workspace,
+    };
+    base + place.offset as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::form::Sought;
+    use crate::trial::Trial;
+    use crate::unfolded::tests::example;
+    use bilevel_graph::conformance::Dice;
+    use cudarc::driver::result::{memcpy_dtoh_sync, memcpy_htod_sync};
+
+    #[test]
+    fn places_are_those_of_the_trial() {
+        let at = |region, offset| address(Place { region, offset }, [1000, 2000, 3000, 4000]);
+        assert_eq!([0, 1, 2].map(|number| at(Region::Input(number), 16)), [1016, 2016, 3016]);
+        assert_eq!(at(Region::Arena, 256), 4256);
+    }
+
+    /// Adds up the convolution as it is defined, into what is sought; of whole numbers, so exactly.
+    fn expected(geometry: &Geometry, [x, w, y]: &[Vec<f32>; 3]) -> Vec<f32> {
+        let Geometry { sought, x: xs, w: ws, y: ys, stride, padding, dilation, .. } = *geometry;
+        let at = |shape: [usize; 4], i: [usize; 4]| -> usize {
+            geometry.strides(shape).iter().zip(i).map(|(stride, i)| stride * i).sum()
+        };
+        let mut out = vec![0.0; [y, x, w][sought as usize].len()];
+        let every = |[a, b, c, d]: [usize; 4]| {
+            (0..a * b * c * d).map(move |i| [i / (b * c * d), i / (c * d) % b, i / d % c, i % d])
+        };
+        for ([n, k, oy, ox], [_, c, r, s]) in
+            every(ys).flat_map(|y| every([1, ws[1], ws[2], ws[3]]).map(move |w| (y, w)))
+        {
+            let place = |i: usize, o: usize, r: usize| (o * stride[i] + r * dilation[i]).checked_sub(padding[i]);
+            let (Some(u), Some(v)) = (place(0, oy, r), place(1, ox, s)) else { continue };
+            if u < xs[2] && v < xs[3] {
+                let (i, j, o) = (at(xs, [n, c, u, v]), at(ws, [k, c, r, s]), at(ys, [n, k, oy, ox]));
+                match sought {
+                    Sought::Result => out[o] += x[i] * w[j],
+                    Sought::Image => out[i] += y[o] * w[j],
+                    Sought::Kernel => out[j] += x[i] * y[o],
+                }
+            }
+        }
+        out
+    }
+
+    fn computed(
+        device: &Arc<Device>,
+        rehearsal: &Rehearsal,
+        sought: Sought,
+        values: &[Vec<f32>; 3],
+    ) -> Result<Vec<f32>> {
+        let wrong = |e| crate::driver::failed("copy", e);
+        let [x, w, y] = values.each_ref().map(|values| size_of_val(&values[..]));
+        let trial = Trial::new(device, [x, w, y, rehearsal.workspace])?;
+        device.wait()?;
+        let which = [2, 0, 1][sought as usize];
+        let mut out = vec![f32::NAN; values[which].len()];
+        // SAFETY: the places are as long as the values; all copies wait, and nothing else runs.
+        unsafe {
+            for (place, values) in trial.places.into_iter().zip(values) {
+                memcpy_htod_sync(place, values).map_err(wrong)?;
+            }
+            memcpy_htod_sync(trial.places[which], &out).map_err(wrong)?;
+            rehearsal.start(device, trial.places, 0)?;
+            device.wait()?;
+            memcpy_dtoh_sync(&mut out, trial.places[which]).map_err(wrong)?;
+        }
+        Ok(out)
+    }
+
+    #[test]
+    fn a_gpu_computes_the_convolution_in_every_arrangement() {
+        let Ok(device) = Device::open(0).map_err(|error| println!("skipped: no CUDA device: {error}")) else { return };
+        let mut dice = Dice::new(7);
+        for (sought, shape) in [Sought::Result, Sought::Image, Sought::Kernel]
+            .into_iter()
+            .flat_map(|sought| [[3, 8, 16, 8], [4, 12, 20, 5], [1, 16, 32, 7]].map(move |shape| (sought, shape)))
+        {
+            let usual = example(sought, shape);
+            let halved = [shape[0], shape[2], shape[3].div_ceil(2), shape[3].div_ceil(2)];
+            let plain = Geometry { w: [shape[2], shape[1], 1, 1], padding: [0, 0], ..usual };
+            for geometry in [usual, Geometry { stride: [2, 2], y: halved, ..usual }, plain] {
+                let orders =
+                    [(false, Arrangement::Together), (false, Arrangement::ByImage), (true, Arrangement::Together)];
+                for (last, arrangement) in orders {
+                    if !last && sought == Sought::Kernel && arrangement == Arrangement::ByImage {
+                        continue;
+                    }
+                    let geometry = Geometry { last, ..geometry };
+                    let values = [geometry.x, geometry.w, geometry.y].map(|shape| {
+                        (0..shape.iter().product()).map(|_| dice.below(9) as f32 - 4.0).collect::<Vec<f32>>()
+                    });
+                    let rehearsal = Planned::new(&geometry, arrangement).ready(&device).unwrap();
+                    let made = computed(&device, &rehearsal, sought, &values).unwrap();
+                    assert_eq!(made, expected(&geometry, &values), "{arrangement:?} of {geometry:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Work put in a stream, with the addresses of its places.
+
+use crate::blas::Prepared;
+use crate::dnn::Convolved;
+use crate::driver::{Device, Function, failed};
+use crate::source::{Arg, Launch};
+use crate::step::Work;
+use bilevel_graph::{DType, Result};
+use bilevel_plan::{Place, lacks};
+use cudarc::driver::{result, sys};
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// What is needed to start a piece of work.
+pub(crate) enum Ready {
+    Kernel(Function),
+    Product(Arc<Prepared>),
+    Convolution(Convolved),
+    Copy,
+}
+
+/// Puts work in the stream of a branch. Told where each place is, and the word that remembers errors.
+///
+/// # Safety
+/// All memory that the work uses must be at these addresses, and nobody else may use it meanwhile.
+pub(crate) unsafe fn start(
+    device: &Arc<Device>,
+    (work, ready): (&Work, &Ready),
+    (address, error): (impl Fn(Place) -> u64, u64),
+    branch: usize,
+) -> Result<()> {
+    let stream = device.stream(branch);
+    let at = |arg: Arg| match arg {
+        Arg::Memory(place, bytes) => address(place).wrapping_add_signed(bytes as i64),
+        Arg::Error => error,
+        _ => 0,
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (work, ready) {
+            (Work::Kernel(kernel), Ready::Kernel(function)) => launch(kernel, *function, at, stream),
+            (Work::Product(product), Ready::Product(prepared)) => {
+                let addresses = [at(product.a.at), at(product.b.at), at(product.c.at), address(product.workspace)];
+                device.products()?.blas().run(prepared, addresses, stream)
+            }
+            (Work::Convolution { at: places, workspace, .. }, Ready::Convolution(convolved)) => {
+                let [x, w, y] = places.map(at);
+                let dnn = device.dnn().ok_or_else(|| lacks("the library of convolutions"))?;
+                dnn.run(convolved, [x, w, y, address(*workspace)], branch)
+            }
+            (Work::Copy { from, to, bytes }, _) => {
+                let (from, to) = (address(*from), address(*to));
+                result::memcpy_dtod_async(to, from, *bytes, stream).map_err(|e| failed("copy memory", e))
+            }
+            _ => Err(lacks("how to start a step")),
+        }
+    }
+}
+
+/// Starts a kernel.
+///
+/// # Safety
+/// As for [`start`].
+unsafe fn launch(launch: &Launch, function: Function, at: impl Fn(Arg) -> u64, stream: sys::CUstream) -> Result<()> {
+    let long = launch.source.starts_with("typedef u64 U;");
+    // Every argument in eight bytes of its own, as the kernel's type of it lies in memory.
+    let words: Vec<[u8; 8]> = launch
+        .args
+        .iter()
+        .map(|&arg| {
+            let mut word = [0; 8];
+            match arg {
+                Arg::Memory(..) | Arg::Error => word = at(arg).to_ne_bytes(),
+                Arg::Count(count) if long => word = count.to_ne_bytes(),
+                Arg::Count(count) => word[..4].copy_from_slice(&(count as u32).to_ne_bytes()),
+                Arg::Number(DType::F64, value) => word = value.to_ne_bytes(),
+                Arg::Number(DType::F32, value) => word[..4].copy_from_slice(&(value as f32).to_ne_bytes()),
+                Arg::Number(DType::I32, value) => word[..4].copy_from_slice(&(value as i32).to_ne_bytes()),
+            }
+            word
+        })
+        .collect();
+    let mut pointers: Vec<*mut c_void> = words.iter().map(|word| word.as_ptr().cast_mut().cast()).collect();
+    let ([x, y], block) = (launch.grid, launch.block);
+    // SAFETY: the caller's promise; the arguments are those the kernel declares, in order.
+    unsafe { result::launch_kernel(function.0, (x, y, 1), (block, 1, 1), 0, stream, &mut pointers) }
+        .map_err(|e| failed("start a kernel", e))
+}
