@@ -97,6 +97,15 @@ fn a_row_that_is_added_to_a_carried_table_is_a_kernel_over_that_row() {
 }
 
 #[test]
+fn short_rows_are_fetched_whole_in_the_loop_that_computes_their_numbers() {
+    holds("fetch", |g| {
+        let (table, x) = (g.input("table", [3, 10, 4], DType::F32), g.input("x", [3, 200], DType::F32));
+        let found = table.gather((x * 9.0).convert(DType::I32), 1);
+        output(g, found.index(2, 0) + x * found.index(2, 3))
+    });
+}
+
+#[test]
 fn the_slope_of_overlapping_pieces_is_a_kernel_that_reads_each_once() {
     holds("pieces", |g| {
         let x = g.input("x", [64, 40], DType::F32);

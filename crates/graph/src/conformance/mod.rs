@@ -28,6 +28,7 @@ mod parts_of_rows;
 mod precisions;
 mod primitives;
 mod refusals;
+mod short_rows;
 mod varied;
 mod watch;
 

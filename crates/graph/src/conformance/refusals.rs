@@ -84,5 +84,26 @@ fn indices(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
             watch.is("a run after one that failed", run.output(0), &[5.0, 5.0]);
         }
     }
+    index_in_a_loop(executor, watch)
+}
+
+/// What is carried stays as it was where a number that a loop computes it with is out of range.
+fn index_in_a_loop(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
+    let g = Graph::new();
+    let (x, at) = (g.input("x", [3, 2], DType::F64), g.input("at", [4], DType::I32));
+    let sum = g.input("sum", [4], DType::F64);
+    let taken = x.take(at + 1.0);
+    let next = sum + taken.index(1, 0) * taken.index(1, 1);
+    let program = Program::builder(&g).carry(sum, next).build()?;
+    let mut run = executor.compile(&program)?;
+    run.set(program.input("x")?, &Array::from_f64([3, 2], vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?)?;
+    run.set(program.input("sum")?, &Array::full([4], 7.0, DType::F64))?;
+    run.set(program.input("at")?, &Array::from_i32([4], vec![0, -1, 2, 1])?)?;
+    let is = |kind: &ErrorKind| matches!(kind, ErrorKind::IndexOutOfRange { index: 3, limit: 3, .. });
+    watch.refused_as("an index that a loop computes, outside its axis", run.run(0..1), "index 3 is not in 0..3", is);
+    watch.is("what was carried into a step that failed", run.input(program.input("sum")?), &[7.0; 4]);
+    run.set(program.input("at")?, &Array::from_i32([4], vec![0, -1, 1, 1])?)?;
+    run.run(0..1)?;
+    watch.is("a step after one that failed", run.input(program.input("sum")?), &[19.0, 9.0, 37.0, 37.0]);
     Ok(())
 }
