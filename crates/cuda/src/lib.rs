@@ -34,6 +34,7 @@ mod group;
 mod kept;
 mod later;
 mod load;
+mod loops;
 mod plan;
 mod products;
 mod run;
