@@ -1,8 +1,8 @@
 //! The kernels of a fused loop: one that writes, those that reduce, and those that make the results of parts one.
 
 use crate::source::{
-    Context, InMemory, Launch, MOST_TERMS, Partial, Structure, Within, folds, is_scalar_sink, map, partials,
-    read_from_memory, reduce, reduce_memory, rows, sum_type, within_rows,
+    Columns, Context, InMemory, Launch, MOST_TERMS, Partial, Registers, Sinks, Structure, Within, column_blocks, folds,
+    is_by_columns, is_scalar_sink, map, partials, read_from_memory, reduce, reduce_memory, rows, sum_type, within_rows,
 };
 use crate::workspace::Workspace;
 use bilevel_graph::{DType, ReduceOp, Result};
@@ -107,25 +107,33 @@ fn row_loop(
     space: &mut Workspace,
 ) -> Result<Vec<Launch>> {
     let overwrites = stored.iter().any(|member| context.updates.contains_key(member));
-    let (mut inner, mut kept, mut parted) = (vec![], vec![], vec![]);
+    let (mut written, mut parted) = (Sinks::default(), vec![]);
+    let by_columns = by_columns(context, (n, length), sinks)?;
     // What is reduced before the loop, and after it.
     let mut apart: [Vec<(Structure, Vec<InMemory>)>; 2] = [vec![], vec![]];
     for &id in sinks {
         let node = &context.schedule.nodes[id];
         let (op, dtype, structure, place) = sink(context, id)?;
+        if by_columns.contains(&id) {
+            let (kept, parts) = (length, column_blocks((n, length)));
+            let partial = space.take(parts * kept * dtype.size());
+            written.columns.push(Columns { sink: id, op, dtype, place: partial });
+            parted.push(Partial { op, from: (partial, dtype), to: (place, dtype), kept, parts });
+            continue;
+        }
         let memory = read_from_memory(&context, id).and_then(Operand::at);
-        // What others have in memory may be written over by the loop, row by row in any order.
         let full = memory.is_none() && context.schedule.role(id) == Some(Role::Sink { full: true });
         if let Some(row) = full.then(|| within_rows(&structure, (n, length), dtype)).flatten() {
-            inner.push(Within { sink: id, op, dtype, place, row });
+            written.inner.push(Within { sink: id, op, dtype, place, row });
             continue;
         }
         let (_, view) = known(node.operands[0].at(), "the elements of a reduction", node.location)?;
         let (from, view, after) = match memory {
+            // What others have in memory may be written over by the loop, row by row in any order.
             Some((read, view)) => (context.place(read)?, view.clone(), !overwrites),
             None => {
                 let place = space.take(view.count() * dtype.size());
-                kept.push((id, place));
+                written.kept.push((id, place));
                 (place, View::contiguous(&view.shape), true)
             }
         };
@@ -141,11 +149,31 @@ fn row_loop(
         works.into_iter().flat_map(|(structure, all)| reduce_memory(&structure, &all)).collect::<Vec<Launch>>()
     });
     let mut works = before;
-    let has_work = !stored.is_empty() || !inner.is_empty() || !kept.is_empty();
-    if n > 0 && has_work && !context.measures {
-        works.push(rows(context, (n, length), stored, &inner, &kept)?);
+    if n > 0 && !(stored.is_empty() && written.is_empty()) && !context.measures {
+        works.push(rows(context, (n, length), stored, &written)?);
     }
     works.extend(after);
     works.extend(folds(&parted));
     Ok(works)
+}
+
+/// The sinks that a loop over rows reduces column by column while it has a row at hand: those of what it computes, and where there are any,
+/// those of what lies in memory in the same order too, which it reads anyway more often than not.
+fn by_columns(context: Context, rows: (usize, usize), sinks: &[usize]) -> Result<Vec<usize>> {
+    let (mut computed, mut in_order) = (vec![], vec![]);
+    for &id in sinks {
+        let (_, dtype, structure, _) = sink(context, id)?;
+        let full = context.schedule.role(id) == Some(Role::Sink { full: true });
+        if full && is_by_columns(&structure, rows) {
+            match read_from_memory(&context, id).and_then(Operand::at) {
+                None => computed.push((id, dtype)),
+                Some((read, view)) if context.schedule.nodes[read].is_whole(view) => in_order.push((id, dtype)),
+                Some(_) => {}
+            }
+        }
+    }
+    let mut registers = Registers::new(rows.1);
+    computed.retain(|(_, dtype)| registers.take(*dtype));
+    in_order.retain(|(_, dtype)| !computed.is_empty() && registers.take(*dtype));
+    Ok(computed.into_iter().chain(in_order).map(|(id, _)| id).collect())
 }

@@ -89,7 +89,7 @@ fn layer_norm(g: &Graph, rows: usize, length: usize) -> Program {
 }
 
 #[test]
-fn the_gradients_of_a_layer_norm_over_many_rows_are_reduced_and_folded_together() {
+fn the_gradients_of_a_layer_norm_over_many_rows_are_one_kernel_and_a_fold() {
     holds("layer_norm", |g| layer_norm(g, 1576, 768));
 }
 

@@ -299,6 +299,7 @@ fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bilevel_plan::Region;
 
     #[test]
     fn neighbouring_axes_of_a_kind_are_one_and_lengths_of_one_are_none() {
@@ -321,6 +322,34 @@ mod tests {
         assert_eq!(inner(&[6, 4, 5], &[0], 6), None);
         assert_eq!(inner(&[6, 4, 5], &[0, 2], 6), None);
         assert_eq!(inner(&[6, 4, 5], &[2], 10), None, "a row begins in the middle of an axis");
+    }
+
+    #[test]
+    fn reductions_of_one_structure_are_one_kernel_that_reads_nothing_twice() {
+        let structure = Structure::new(&[1576, 768], &[0]);
+        let place = |offset| Place { region: Region::Arena, offset };
+        let dense = View::contiguous(&[1576, 768]);
+        let of = |op, from, to, view: &View| InMemory {
+            op,
+            dtype: DType::F32,
+            from: place(from),
+            view: view.clone(),
+            to: place(to),
+        };
+        let far = 1 << 24;
+        let two = [of(ReduceOp::Sum, 0, far, &dense), of(ReduceOp::Max, 0, 2 * far, &dense)];
+        let mut three = two.to_vec();
+        three.push(of(ReduceOp::Sum, 4 * far, 3 * far, &dense));
+        let loads = |all: &[InMemory]| {
+            let launches = reduce_memory(&structure, all);
+            launches.iter().map(|launch| launch.source.matches("load<").count()).collect::<Vec<_>>()
+        };
+        assert_eq!((loads(&two), loads(&three)), (vec![1], vec![2]));
+        let many: Vec<InMemory> = (0..10).map(|number| of(ReduceOp::Sum, number * far, far, &dense)).collect();
+        assert_eq!(loads(&many), [8, 2], "what threads share has to fit a block");
+        // Elements that do not lie side by side are taken one at a time, by a kernel of their own.
+        three.push(of(ReduceOp::Sum, 0, 5 * far, &View::contiguous(&[768, 1576]).transpose(&[1, 0])));
+        assert_eq!(loads(&three), [2, 0]);
     }
 
     #[test]

@@ -1,11 +1,26 @@
 typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, const float c2, const float c3, float* p4, float* p5, const float c6, float* p7, float* p8) {
+extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, const float c2, const float c3, float* p4, float* p5, const float c6, float* p7, float* p8, float* p9) {
     const U t = threadIdx.x % 128;
-    const U row = blockIdx.x;
+    float column0[6];
+#pragma unroll
+    for (int j = 0; j < 6; ++j) column0[j] = Sum::first<float>();
+    float column1[6];
+#pragma unroll
+    for (int j = 0; j < 6; ++j) column1[j] = Sum::first<float>();
+    for (U turn = blockIdx.x; turn < n0; turn += gridDim.x) {
+    const U row = turn;
     float m0[6];
     const I m0_row = (I)row * 768;
 #pragma unroll
     for (int j = 0; j < 6; ++j) m0[j] = p1[m0_row + (I)(j * 128 + t)];
+    float m10[6];
+    const I m10_row = (I)row * 768;
+#pragma unroll
+    for (int j = 0; j < 6; ++j) m10[j] = p4[m10_row + (I)(j * 128 + t)];
+    float m11[6];
+    const I m11_row = 0;
+#pragma unroll
+    for (int j = 0; j < 6; ++j) m11[j] = p5[m11_row + (I)(j * 128 + t)];
     float v1 = Sum::first<float>();
 #pragma unroll
     for (int j = 0; j < 6; ++j) v1 = Sum::join(v1, m0[j]);
@@ -25,14 +40,6 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     const float v7 = op_add(v6, c3);
     const float v8 = op_sqrt(v7);
     const float v9 = op_recip(v8);
-    float m10[6];
-    const I m10_row = (I)row * 768;
-#pragma unroll
-    for (int j = 0; j < 6; ++j) m10[j] = p4[m10_row + (I)(j * 128 + t)];
-    float m11[6];
-    const I m11_row = 0;
-#pragma unroll
-    for (int j = 0; j < 6; ++j) m11[j] = p5[m11_row + (I)(j * 128 + t)];
     float v12[6];
 #pragma unroll
     for (int j = 0; j < 6; ++j) v12[j] = op_mul(m10[j], m11[j]);
@@ -75,72 +82,32 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
 #pragma unroll
     for (int j = 0; j < 6; ++j) v28[j] = op_mul(m10[j], v27[j]);
 #pragma unroll
+    for (int j = 0; j < 6; ++j) column0[j] = Sum::join(column0[j], m10[j]);
+#pragma unroll
+    for (int j = 0; j < 6; ++j) column1[j] = Sum::join(column1[j], v28[j]);
+#pragma unroll
     for (int j = 0; j < 6; ++j) p7[row * 768 + j * 128 + t] = v26[j];
+    }
 #pragma unroll
-    for (int j = 0; j < 6; ++j) p8[row * 768 + j * 128 + t] = v28[j];
+    for (int j = 0; j < 6; ++j) p8[blockIdx.x * 768 + j * 128 + t] = column0[j];
+#pragma unroll
+    for (int j = 0; j < 6; ++j) p9[blockIdx.x * 768 + j * 128 + t] = column1[j];
 }
 
 typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(256) kernel(float* p0, float* p1, const U n2, const U n3, const U n4, float* p5, float* p6) {
-    const U k = ((U)blockIdx.x * 32 + threadIdx.x % 32) * 4;
-    const U t = threadIdx.x / 32;
-    const U first = blockIdx.y * n4, end = first + n4 < n3 ? first + n4 : n3;
-    float s0[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) s0[j] = Sum::first<float>();
-    float s1[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) s1[j] = Sum::first<float>();
-    if (k < n2) for (U r = first + t; r < end; r += 8) {
-    const U e = (I)k + (I)r * 768;
-    float m0[4];
-    load<float, 4>(p0 + ((I)e), m0);
-    float m1[4];
-    load<float, 4>(p1 + ((I)e), m1);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) s0[j] = Sum::join(s0[j], m0[j]);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) s1[j] = Sum::join(s1[j], m1[j]);
-    }
-    __shared__ float shared0[8][128];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) shared0[t][threadIdx.x % 32 * 4 + j] = s0[j];
-    __shared__ float shared1[8][128];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) shared1[t][threadIdx.x % 32 * 4 + j] = s1[j];
-    __syncthreads();
-    for (int i = 1; t == 0 && i < 8; ++i) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) s0[j] = Sum::join(s0[j], shared0[i][threadIdx.x * 4 + j]);
-    }
-    if (t == 0 && k < n2) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) p5[(U)blockIdx.y * n2 + k + j] = s0[j];
-    }
-    for (int i = 1; t == 0 && i < 8; ++i) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) s1[j] = Sum::join(s1[j], shared1[i][threadIdx.x * 4 + j]);
-    }
-    if (t == 0 && k < n2) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) p6[(U)blockIdx.y * n2 + k + j] = s1[j];
-    }
-}
-
-typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(256) kernel(float* p0, float* p1, float* p2, float* p3, const U n4, const U n5) {
+extern "C" __global__ void __launch_bounds__(1024) kernel(float* p0, float* p1, float* p2, float* p3, const U n4, const U n5) {
     float* const from = blockIdx.y == 0 ? p0 : p1;
     float* const to = blockIdx.y == 0 ? p2 : p3;
     float s = Sum::first<float>();
     const U k = (U)blockIdx.x * 32 + threadIdx.x % 32;
     if (k < n4) {
     #pragma unroll 4
-    for (U p = threadIdx.x / 32; p < n5; p += 8) s = Sum::join(s, from[p * n4 + k]);
+    for (U p = threadIdx.x / 32; p < n5; p += 32) s = Sum::join(s, from[p * n4 + k]);
     }
-    __shared__ float shared[8][33];
+    __shared__ float shared[32][33];
     shared[threadIdx.x / 32][threadIdx.x % 32] = s;
     __syncthreads();
-    s = across<Sum, 8>(shared[threadIdx.x % 8][threadIdx.x / 8]);
-    const U at = (U)blockIdx.x * 32 + threadIdx.x / 8;
-    if (threadIdx.x % 8 == 0 && at < n4) to[at] = (float)s;
+    s = across<Sum, 32>(shared[threadIdx.x % 32][threadIdx.x / 32]);
+    const U at = (U)blockIdx.x * 32 + threadIdx.x / 32;
+    if (threadIdx.x % 32 == 0 && at < n4) to[at] = (float)s;
 }

@@ -16,7 +16,7 @@ const SHAPES: [(usize, usize, usize); 8] = [
     (129, 600, 6),
     (2051, 33, 12),
     (128, 4100, 3),
-    (5, 300, 6),
+    (5, 300, 7),
 ];
 
 /// For each shape: sums and maxima of columns, of floats and of whole numbers that change from step to step.
@@ -43,6 +43,7 @@ fn reduced((rows, length, number): (usize, usize, usize), dtype: DType, seed: u6
         // What is in memory, by itself and twice.
         (counts.sum([0]), 0.0),
         (y.max([0]), near),
+        (y.sum([0]), added),
     ];
     for wave in results.len()..number {
         results.push(((normed * wave as f64).cos().square().sum([0]), added));
