@@ -3,15 +3,15 @@
 use crate::conv::conv;
 use crate::dnn::Dnn;
 use crate::dot::dot;
+use crate::loops::loops;
 use crate::source::{
-    Context, Elements, Launch, Structure, Within, add_rows, check_index, concat, cumsum, fold, gather, is_scalar_sink,
-    list_bytes, map, overlay, partials, read_from_memory, reduce, reduce_memory, rows, scatter_add, sum_type,
-    window_argmax, within_rows,
+    Context, Elements, Launch, add_rows, check_index, concat, cumsum, gather, list_bytes, overlay, scatter_add,
+    window_argmax,
 };
 use crate::step::{Factor, Span, Step, Work};
 use crate::workspace::Workspace;
-use bilevel_graph::{DType, Error, Precision, ReduceOp, Result};
-use bilevel_plan::{Domain, Kind, Operand, Place, Role, Rows, View, known, lacks};
+use bilevel_graph::{DType, Error, Precision, Result};
+use bilevel_plan::{Kind, Operand, Place, Rows, known, lacks};
 
 /// Makes the steps of a group, with the bytes of workspace they need.
 pub(crate) fn steps_of(
@@ -23,7 +23,7 @@ pub(crate) fn steps_of(
     let mut space = Workspace::new(workspace);
     let members = &context.schedule.groups()[group].members;
     let works = match context.schedule.groups()[group].domain {
-        Some(domain) => loops(context, members, domain, &mut space)?,
+        Some(domain) => launched(loops(context, members, domain, &mut space)?),
         None if context.wants(members[0]) => single(context, dnn, members[0], &mut space)?,
         None => vec![],
     };
@@ -62,133 +62,6 @@ fn spans(
     reads.sort_unstable_by_key(|span| (span.place, span.bytes));
     reads.dedup();
     Ok((reads, writes))
-}
-
-/// The kernels of a fused loop. Those that only reduce come before the one that writes, which may write over what they read.
-fn loops(context: Context, members: &[usize], domain: Domain, space: &mut Workspace) -> Result<Vec<Work>> {
-    let schedule = context.schedule;
-    let is_sink = |&id: &usize| matches!(schedule.role(id), Some(Role::Sink { .. }));
-    let mut stored = vec![];
-    for id in members.iter().copied().filter(|id| !is_sink(id) && context.wants(*id)) {
-        if !context.stores(id)?.is_empty() {
-            stored.push(id);
-        }
-    }
-    let sinks: Vec<usize> = members.iter().copied().filter(|id| is_sink(id) && context.wants(*id)).collect();
-    match domain.row {
-        Some(length) => row_loop(context, (domain.n, length), &stored, &sinks, space),
-        None => flat_loop(context, domain.n, &stored, &sinks, space),
-    }
-}
-
-/// What a sink reduces, and how.
-fn sink(context: Context, id: usize) -> Result<(ReduceOp, DType, Structure, Place)> {
-    let node = &context.schedule.nodes[id];
-    let Kind::Reduce(op, axes) = &node.kind else { return Err(lacks("the reduction of a sink")) };
-    let (_, view) = known(node.operands[0].at(), "the elements of a reduction", node.location)?;
-    Ok((*op, node.dtype, Structure::new(&view.shape, axes), context.place(id)?))
-}
-
-fn flat_loop(
-    context: Context,
-    n: usize,
-    stored: &[usize],
-    sinks: &[usize],
-    space: &mut Workspace,
-) -> Result<Vec<Work>> {
-    let (mut scalars, mut others): (Vec<usize>, Vec<(Structure, Vec<usize>)>) = (vec![], vec![]);
-    for &id in sinks {
-        let (_, _, structure, _) = sink(context, id)?;
-        if is_scalar_sink(&structure) {
-            scalars.push(id);
-        } else if let Some((_, same)) = others.iter_mut().find(|(other, _)| *other == structure) {
-            same.push(id);
-        } else {
-            others.push((structure, vec![id]));
-        }
-    }
-    let mut works = vec![];
-    let with_map = !scalars.is_empty() || others.is_empty();
-    for (number, (structure, ids)) in others.iter().enumerate() {
-        let last = number + 1 == others.len() && !with_map;
-        let parts = structure.parts();
-        let (mut targets, mut folds) = (vec![], vec![]);
-        for &id in ids {
-            let (op, dtype, _, place) = sink(context, id)?;
-            if parts == 1 {
-                targets.push((id, place));
-            } else {
-                let partial = space.take(parts * structure.kept() * dtype.size());
-                targets.push((id, partial));
-                folds.push(fold(op, (partial, dtype), (place, dtype), structure.kept(), parts));
-            }
-        }
-        if !context.measures {
-            works.push(reduce(context, structure, if last { stored } else { &[] }, &targets)?);
-        }
-        works.extend(folds);
-    }
-    if with_map {
-        let (mut targets, mut folds) = (vec![], vec![]);
-        let parts = if n == 0 { 0 } else { partials(n) };
-        for &id in &scalars {
-            let (op, dtype, _, place) = sink(context, id)?;
-            let of = sum_type(op, dtype);
-            let partial = space.take(parts * of.size());
-            targets.push((id, partial));
-            folds.push(fold(op, (partial, of), (place, dtype), 1, parts));
-        }
-        if n > 0 && (!stored.is_empty() || !targets.is_empty()) && !context.measures {
-            works.push(map(context, n, stored, &targets)?);
-        }
-        works.extend(folds);
-    }
-    Ok(launched(works))
-}
-
-fn row_loop(
-    context: Context,
-    (n, length): (usize, usize),
-    stored: &[usize],
-    sinks: &[usize],
-    space: &mut Workspace,
-) -> Result<Vec<Work>> {
-    let (mut before, mut inner, mut kept, mut after) = (vec![], vec![], vec![], vec![]);
-    for &id in sinks {
-        let node = &context.schedule.nodes[id];
-        let (op, dtype, structure, place) = sink(context, id)?;
-        let memory = read_from_memory(&context, id).and_then(Operand::at);
-        // What others have in memory may be written over by the loop, row by row in any order.
-        let full = memory.is_none() && context.schedule.role(id) == Some(Role::Sink { full: true });
-        if let Some(row) = full.then(|| within_rows(&structure, (n, length), dtype)).flatten() {
-            inner.push(Within { sink: id, op, dtype, place, row });
-            continue;
-        }
-        let (_, view) = known(node.operands[0].at(), "the elements of a reduction", node.location)?;
-        let dense = View::contiguous(&view.shape);
-        let (from, view, works) = match memory {
-            Some((read, view)) => (context.place(read)?, view, &mut before),
-            None => {
-                let place = space.take(view.count() * dtype.size());
-                kept.push((id, place));
-                (place, &dense, &mut after)
-            }
-        };
-        let parts = structure.parts();
-        if parts == 1 {
-            works.push(reduce_memory(&structure, op, dtype, (from, view), place));
-        } else {
-            let partial = space.take(parts * structure.kept() * dtype.size());
-            works.push(reduce_memory(&structure, op, dtype, (from, view), partial));
-            works.push(fold(op, (partial, dtype), (place, dtype), structure.kept(), parts));
-        }
-    }
-    let has_work = !stored.is_empty() || !inner.is_empty() || !kept.is_empty();
-    if n > 0 && has_work && !context.measures {
-        before.push(rows(context, (n, length), stored, &inner, &kept)?);
-    }
-    before.extend(after);
-    Ok(launched(before))
 }
 
 /// Kernels that have something to do.

@@ -35,6 +35,7 @@ mod group;
 mod kept;
 mod later;
 mod load;
+mod loops;
 mod plan;
 mod products;
 mod rehearsal;

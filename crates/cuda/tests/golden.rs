@@ -77,6 +77,22 @@ fn threads_of_a_long_row_share_the_results_of_its_parts() {
     holds("within_long", |g| parts_of_rows(g, [300, 28, 28]));
 }
 
+/// The gradients of a layer norm and, with its result, of the gains and offsets of it.
+fn layer_norm(g: &Graph, rows: usize, length: usize) -> Program {
+    let shape = [rows, length];
+    let (x, slope) = (g.input("x", shape, DType::F32), g.input("slope", shape, DType::F32));
+    let (gain, offset) = (g.input("gain", [length], DType::F32), g.input("offset", [length], DType::F32));
+    let normed = nn::layer_norm(x, gain, offset, 1e-5);
+    let slopes = gradient((normed * slope).sum_all(), &[x, gain, offset]).unwrap();
+    let builder = Program::builder(g).output("x", slopes[0].unwrap());
+    builder.output("gain", slopes[1].unwrap()).output("offset", slopes[2].unwrap()).build().unwrap()
+}
+
+#[test]
+fn the_gradients_of_a_layer_norm_over_many_rows_are_one_kernel_and_a_fold() {
+    holds("layer_norm", |g| layer_norm(g, 1576, 768));
+}
+
 #[test]
 fn a_sum_of_squares_is_a_kernel_and_a_fold() {
     holds("norm", |g| output(g, g.input("x", [100_000], DType::F32).square().sum_all()));

@@ -172,6 +172,16 @@ impl Code {
         std::mem::take(&mut self.body)
     }
 
+    /// Bytes written so far into the body.
+    pub fn written(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Takes out of the body what follows this many bytes.
+    pub fn take_after(&mut self, written: usize) -> String {
+        self.body.split_off(written)
+    }
+
     /// The kernel, for blocks of this many threads.
     pub fn launch(self, grid: [usize; 2], block: u32) -> Launch {
         let index = if self.long { "typedef u64 U; typedef long long I;" } else { "typedef u32 U; typedef int I;" };

@@ -128,11 +128,14 @@ pub(crate) struct Members<'a, 'c> {
     loaded: HashMap<(usize, View, bool), String>,
     /// Rows that were fetched: their names.
     pub(super) rows: HashMap<Fetched, String>,
+    /// Registers for what is read before anything is computed, and the text that reads it.
+    pub(super) ahead: (usize, String),
 }
 
 impl<'a, 'c> Members<'a, 'c> {
     pub fn new(context: Context<'a>, walk: Walk, code: &'c mut Code) -> Self {
-        Members { context, walk, code, names: HashMap::new(), loaded: HashMap::new(), rows: HashMap::new() }
+        let (names, loaded, rows) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Members { context, walk, code, names, loaded, rows, ahead: (0, String::new()) }
     }
 
     pub(super) fn fresh(&self) -> usize {
@@ -253,6 +256,7 @@ impl<'a, 'c> Members<'a, 'c> {
         let name = format!("m{}", self.fresh());
         let runs = view.runs();
         self.code.reaches(view.count().max(reach(&runs)));
+        let written = self.code.written();
         let value = if runs.iter().all(|run| run.stride == 0) {
             self.code.head(format!("const {c} {name} = {pointer}[0];"));
             name
@@ -267,6 +271,11 @@ impl<'a, 'c> Members<'a, 'c> {
             }
             format!("{name}[j]")
         };
+        let registers = if full { lanes * dtype.size().div_ceil(4) } else { 1 };
+        if registers <= self.ahead.0 {
+            self.ahead.0 -= registers;
+            self.ahead.1 += &self.code.take_after(written);
+        }
         self.loaded.insert(key, value.clone());
         Ok(value)
     }

@@ -5,6 +5,7 @@
 //! into the text, because a division by a known number is a multiplication.
 
 mod code;
+mod columns;
 mod fetch;
 mod fold;
 mod indexed;
@@ -20,15 +21,16 @@ mod unfold;
 mod within;
 
 pub(crate) use code::{Arg, Cell, Code, Launch};
-pub(crate) use fold::fold;
+pub(crate) use columns::{Columns, Registers, column_blocks, is_by_columns};
+pub(crate) use fold::{Partial, folds};
 pub(crate) use indexed::{add_rows, check_index, cumsum, gather, list_bytes, scatter_add, window_argmax};
 pub(crate) use map::{is_scalar_sink, map, partials, sum_type};
 pub(crate) use member::Context;
 pub(crate) use moves::{Elements, concat, gathered, gathered_if_fine, overlay, scattered};
 pub(crate) use patches::{convolution, patches};
 pub(crate) use product::product;
-pub(crate) use reduce::{Structure, reduce, reduce_memory};
-pub(crate) use rows::{LONGEST as LONGEST_ROW, read_from_memory, rows};
+pub(crate) use reduce::{InMemory, MOST_TERMS, Structure, reduce, reduce_memory};
+pub(crate) use rows::{LONGEST as LONGEST_ROW, Sinks, read_from_memory, rows};
 pub(crate) use text::whole;
 pub(crate) use unfold::{folded, swapped, unfolded};
 pub(crate) use within::{Within, within_rows};

@@ -35,6 +35,8 @@ const MANY: usize = 512;
 const PART: usize = 64;
 /// Neighbours that a thread takes at a time.
 const LANES: usize = 4;
+/// Reductions of one kernel at most: so many that what threads share of them, up to 4 KiB each, is well below the 48 KiB of a block.
+pub(crate) const MOST_TERMS: usize = 8;
 
 impl Structure {
     /// Of a reduction over these axes of a shape.
@@ -164,28 +166,63 @@ pub(crate) fn reduce(
     Ok(finish(code, structure, &terms, lanes))
 }
 
-/// As [`reduce`], of what lies in memory.
-pub(crate) fn reduce_memory(
-    structure: &Structure,
-    op: ReduceOp,
-    dtype: DType,
-    (from, view): (Place, &View),
-    to: Place,
-) -> Launch {
+/// What lies in memory, to be reduced.
+#[derive(Clone, Debug)]
+pub(crate) struct InMemory {
+    /// What joins two elements.
+    pub op: ReduceOp,
+    /// Their type.
+    pub dtype: DType,
+    /// Where they are.
+    pub from: Place,
+    /// Which of them.
+    pub view: View,
+    /// Where the results of the parts go, or of all where there is one part.
+    pub to: Place,
+}
+
+impl InMemory {
+    /// Neighbours that a thread can take at a time.
+    fn lanes(&self, structure: &Structure) -> usize {
+        let lanes = structure.lanes();
+        if beside(&self.view.runs(), self.view.offset, self.dtype.into()) == lanes { lanes } else { 1 }
+    }
+}
+
+/// As [`reduce`], of what lies in memory: one kernel for all that can be taken so many neighbours at a time, as far as it has room.
+pub(crate) fn reduce_memory(structure: &Structure, all: &[InMemory]) -> Vec<Launch> {
+    let (wide, single): (Vec<_>, Vec<_>) = all.iter().partition(|reduced| reduced.lanes(structure) > 1);
+    let chunks = wide.chunks(MOST_TERMS).chain(single.chunks(MOST_TERMS));
+    chunks.map(|reduced| reduce_together(structure, reduced)).collect()
+}
+
+fn reduce_together(structure: &Structure, all: &[&InMemory]) -> Launch {
     let mut code = Code::default();
-    let runs = view.runs();
-    code.reaches(reach(&runs));
-    let pointer = code.pointer(from, dtype, view.offset);
-    let (place, c) = (decode(&runs, "e"), c_type(dtype));
-    let (operand, lanes) = match structure.lanes() {
-        LANES if beside(&runs, view.offset, dtype.into()) == LANES => {
-            code.line(format!("{c} m[{LANES}];"));
-            code.line(format!("load<{c}, {LANES}>({pointer} + ({place}), m);"));
-            ("m[j]".to_string(), LANES)
-        }
-        _ => (format!("{pointer}[{place}]"), 1),
-    };
-    finish(code, structure, &[Term { operand, op, dtype, place: to }], lanes)
+    let lanes = all.first().map_or(1, |reduced| reduced.lanes(structure));
+    let mut terms: Vec<Term> = vec![];
+    for (number, reduced) in all.iter().enumerate() {
+        let &InMemory { op, dtype, from, ref view, to } = *reduced;
+        // What was read for one before is at hand.
+        let same = all[..number].iter().position(|other| (other.from, &other.view, other.dtype) == (from, view, dtype));
+        let operand = match same.map(|other| terms[other].operand.clone()) {
+            Some(operand) => operand,
+            None => {
+                let runs = view.runs();
+                code.reaches(reach(&runs));
+                let pointer = code.pointer(from, dtype, view.offset);
+                let (place, c) = (decode(&runs, "e"), c_type(dtype));
+                if lanes > 1 {
+                    code.line(format!("{c} m{number}[{lanes}];"));
+                    code.line(format!("load<{c}, {lanes}>({pointer} + ({place}), m{number});"));
+                } else {
+                    code.line(format!("const {c} m{number} = {pointer}[{place}];"));
+                }
+                if lanes > 1 { format!("m{number}[j]") } else { format!("m{number}") }
+            }
+        };
+        terms.push(Term { operand, op, dtype, place: to });
+    }
+    finish(code, structure, &terms, lanes)
 }
 
 /// What is reduced, and where its result goes.
@@ -231,16 +268,19 @@ fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -
     code.line(format!("const U e = {element};"));
     code.line(body.trim());
     code.line("}");
+    if beside {
+        for (number, Term { dtype, .. }) in terms.iter().enumerate() {
+            let own = format!("shared{number}[t][threadIdx.x % {SIDE} * {lanes} + j]");
+            code.line(format!("__shared__ {} shared{number}[{DEEP}][{}];", c_type(*dtype), SIDE * lanes));
+            code.lanes(sums, format!("{own} = s{number}[j];"));
+        }
+        code.line("__syncthreads();");
+    }
     for (number, Term { op, dtype, place, .. }) in terms.iter().enumerate() {
         let pointer = code.pointer(*place, *dtype, 0);
-        let c = c_type(*dtype);
         let result = format!("{pointer}[(U)blockIdx.y * {results} + k + j]");
         if beside {
-            let own = format!("shared{number}[t][threadIdx.x % {SIDE} * {lanes} + j]");
             let others = format!("shared{number}[i][threadIdx.x * {lanes} + j]");
-            code.line(format!("__shared__ {c} shared{number}[{DEEP}][{}];", SIDE * lanes));
-            code.lanes(sums, format!("{own} = s{number}[j];"));
-            code.line("__syncthreads();");
             code.line(format!("for (int i = 1; t == 0 && i < {DEEP}; ++i) {{"));
             code.lanes(sums, format!("s{number}[j] = {op:?}::join(s{number}[j], {others});"));
             code.line("}");
@@ -259,6 +299,7 @@ fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bilevel_plan::Region;
 
     #[test]
     fn neighbouring_axes_of_a_kind_are_one_and_lengths_of_one_are_none() {
@@ -281,6 +322,34 @@ mod tests {
         assert_eq!(inner(&[6, 4, 5], &[0], 6), None);
         assert_eq!(inner(&[6, 4, 5], &[0, 2], 6), None);
         assert_eq!(inner(&[6, 4, 5], &[2], 10), None, "a row begins in the middle of an axis");
+    }
+
+    #[test]
+    fn reductions_of_one_structure_are_one_kernel_that_reads_nothing_twice() {
+        let structure = Structure::new(&[1576, 768], &[0]);
+        let place = |offset| Place { region: Region::Arena, offset };
+        let dense = View::contiguous(&[1576, 768]);
+        let of = |op, from, to, view: &View| InMemory {
+            op,
+            dtype: DType::F32,
+            from: place(from),
+            view: view.clone(),
+            to: place(to),
+        };
+        let far = 1 << 24;
+        let two = [of(ReduceOp::Sum, 0, far, &dense), of(ReduceOp::Max, 0, 2 * far, &dense)];
+        let mut three = two.to_vec();
+        three.push(of(ReduceOp::Sum, 4 * far, 3 * far, &dense));
+        let loads = |all: &[InMemory]| {
+            let launches = reduce_memory(&structure, all);
+            launches.iter().map(|launch| launch.source.matches("load<").count()).collect::<Vec<_>>()
+        };
+        assert_eq!((loads(&two), loads(&three)), (vec![1], vec![2]));
+        let many: Vec<InMemory> = (0..10).map(|number| of(ReduceOp::Sum, number * far, far, &dense)).collect();
+        assert_eq!(loads(&many), [8, 2], "what threads share has to fit a block");
+        // Elements that do not lie side by side are taken one at a time, by a kernel of their own.
+        three.push(of(ReduceOp::Sum, 0, 5 * far, &View::contiguous(&[768, 1576]).transpose(&[1, 0])));
+        assert_eq!(loads(&three), [2, 0]);
     }
 
     #[test]

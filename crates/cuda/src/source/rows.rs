@@ -1,6 +1,7 @@
 //! Loops over rows: some threads share a row, hold it in registers, and reduce it between them.
 
 use super::code::{Code, Launch};
+use super::columns::{self, Columns, column_blocks};
 use super::member::{Context, Members, Walk};
 use super::within::{self, Within};
 use bilevel_graph::Result;
@@ -49,14 +50,31 @@ impl Sharing {
     }
 }
 
-/// A loop over `n / length` rows that writes the members in `stored`, the results of sinks that stay within rows, and, for every other sink,
-/// what it reads to a place of its own, to be reduced afterwards.
+/// The sinks of a loop over rows.
+#[derive(Default)]
+pub(crate) struct Sinks {
+    /// Those that stay within rows.
+    pub inner: Vec<Within>,
+    /// Those that reduce columns on the way.
+    pub columns: Vec<Columns>,
+    /// Others, each with a place of its own for what it reads, to be reduced afterwards.
+    pub kept: Vec<(usize, Place)>,
+}
+
+impl Sinks {
+    /// True where there are none.
+    pub fn is_empty(&self) -> bool {
+        self.inner.is_empty() && self.columns.is_empty() && self.kept.is_empty()
+    }
+}
+
+/// A loop over `n / length` rows that writes the members in `stored` and what becomes of sinks. Where it reduces columns, a block takes many
+/// rows, one after the other.
 pub(crate) fn rows(
     context: Context,
     (n, length): (usize, usize),
     stored: &[usize],
-    inner: &[Within],
-    kept: &[(usize, Place)],
+    Sinks { inner, columns, kept }: &Sinks,
 ) -> Result<Launch> {
     let sharing = Sharing::of(length);
     let (threads, block, together) = (sharing.threads, sharing.block, sharing.together());
@@ -70,16 +88,29 @@ pub(crate) fn rows(
     }
     let rows = code.count(count as u64);
     code.head(format!("const U t = threadIdx.x % {threads};"));
+    let (turn, blocks) = if columns.is_empty() {
+        ("blockIdx.x", count.div_ceil(together))
+    } else {
+        ("turn", column_blocks((n, length)))
+    };
+    let mut start = vec![];
     let live = if together == 1 {
-        code.head("const U row = blockIdx.x;");
+        start.push(format!("const U row = {turn};"));
         None
     } else {
-        code.head(format!("const U given = (U)blockIdx.x * {together} + threadIdx.x / {threads};"));
+        start.push(format!("const U given = (U){turn} * {together} + threadIdx.x / {threads};"));
         // Threads without a row go along, so that all of a warp can add up.
-        code.head(format!("const U row = given < {rows} ? given : {rows} - 1;"));
+        start.push(format!("const U row = given < {rows} ? given : {rows} - 1;"));
         Some(format!("given < {rows}"))
     };
+    if columns.is_empty() {
+        start.iter().for_each(|line| code.head(line));
+    }
     let mut members = Members::new(context, walk, &mut code);
+    if !columns.is_empty() {
+        // With few blocks, nobody else is busy while one waits for what it reads: it asks for all of a row at once.
+        members.ahead.0 = if block > 512 { 16 } else { 48 };
+    }
     let mut stores = vec![];
     for &member in stored {
         let value = members.value(member)?;
@@ -99,6 +130,13 @@ pub(crate) fn rows(
         let operand = &context.schedule.nodes[sink.sink].operands[0];
         reduced.push((members.operand(sink.sink, operand, sink.dtype)?, sink));
     }
+    let mut down = vec![];
+    for sink in columns {
+        let operand = &context.schedule.nodes[sink.sink].operands[0];
+        down.push((members.operand(sink.sink, operand, sink.dtype)?, sink));
+    }
+    let ahead = std::mem::take(&mut members.ahead.1);
+    columns::join(&mut code, sharing, live.as_deref(), &down);
     for (place, cell, value) in stores {
         let pointer = code.pointer(place, cell, 0);
         match value {
@@ -116,7 +154,22 @@ pub(crate) fn rows(
         }
     }
     within::write(&mut code, sharing, live.as_deref(), &reduced);
-    Ok(code.launch([count.div_ceil(together), 1], block as u32))
+    if !columns.is_empty() {
+        let body = code.take_body();
+        columns::begin(&mut code, sharing, &down);
+        let first = if together == 1 { "turn".to_string() } else { format!("turn * {together}") };
+        code.line(format!("for (U turn = blockIdx.x; {first} < {rows}; turn += gridDim.x) {{"));
+        start.iter().for_each(|line| code.line(line));
+        code.line(ahead.trim());
+        code.line(body.trim());
+        if !inner.is_empty() {
+            // Nobody reads the copy of this row any more.
+            code.line("__syncthreads();");
+        }
+        code.line("}");
+        columns::end(&mut code, sharing, &down);
+    }
+    Ok(code.launch([blocks, 1], block as u32))
 }
 
 /// What a sink of a loop over rows reads, where that is memory already.

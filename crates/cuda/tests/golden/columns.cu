@@ -28,10 +28,17 @@ extern "C" __global__ void __launch_bounds__(256) kernel(float* p0, const U n1, 
 }
 
 typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(128) kernel(float* p0, float* p1, const U n2, const U n3) {
+extern "C" __global__ void __launch_bounds__(256) kernel(float* p0, float* p1, const U n2, const U n3) {
     float s = Sum::first<float>();
-    const U k = blockIdx.x;
-    for (U p = threadIdx.x; p < n3; p += 128) s = Sum::join(s, p0[p * n2 + k]);
-    s = across<Sum, 128>(s);
-    if (threadIdx.x == 0) p1[k] = (float)s;
+    const U k = (U)blockIdx.x * 32 + threadIdx.x % 32;
+    if (k < n2) {
+    #pragma unroll 4
+    for (U p = threadIdx.x / 32; p < n3; p += 8) s = Sum::join(s, p0[p * n2 + k]);
+    }
+    __shared__ float shared[8][33];
+    shared[threadIdx.x / 32][threadIdx.x % 32] = s;
+    __syncthreads();
+    s = across<Sum, 8>(shared[threadIdx.x % 8][threadIdx.x / 8]);
+    const U at = (U)blockIdx.x * 32 + threadIdx.x / 8;
+    if (threadIdx.x % 8 == 0 && at < n2) p1[at] = (float)s;
 }

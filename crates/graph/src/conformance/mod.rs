@@ -20,6 +20,7 @@ mod agreement;
 mod buffers;
 mod carries;
 mod case;
+mod columns_of_rows;
 mod convolutions;
 mod dice;
 mod differentiable;

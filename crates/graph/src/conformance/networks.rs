@@ -1,6 +1,7 @@
-//! Parts of networks that executors may compute in ways of their own: pools, overlapping pieces of images, reductions over parts of rows, short
-//! rows of tables, and two losses of one network.
+//! Parts of networks that executors may compute in ways of their own: pools, overlapping pieces of images, reductions over parts of rows and
+//! over rows, short rows of tables, and two losses of one network.
 
+use super::columns_of_rows::columns_of_rows;
 use super::parts_of_rows::parts_of_rows;
 use super::short_rows::short_rows;
 use super::{Case, Dice, tolerance};
@@ -8,8 +9,8 @@ use crate::nn::{self, Pool2d};
 use crate::shape::element_count;
 use crate::{Array, DType, Graph, Program, Result, Tensor, gradient, vjp};
 
-/// Pools and patches with their gradients and products with their second derivatives; reductions over parts of rows; short rows of tables; and
-/// three steps of training by one loss, while the gradients of another one are added up.
+/// Pools and patches with their gradients and products with their second derivatives; reductions over parts of rows and over rows; short rows
+/// of tables; and three steps of training by one loss, while the gradients of another one are added up.
 ///
 /// ```
 /// use bilevel_graph::{DType, Reference, conformance};
@@ -35,6 +36,7 @@ pub fn networks(dtype: DType) -> Result<Vec<Case>> {
     }
     cases.extend(parts_of_rows(dtype)?);
     cases.extend(short_rows(dtype)?);
+    cases.extend(columns_of_rows(dtype)?);
     cases.push(two_losses(dtype)?);
     Ok(cases)
 }

@@ -7,7 +7,7 @@ use super::{Case, Dice, tolerance};
 use crate::{DType, Graph, Program, Result, Tensor};
 
 /// Rows, and the axes of one.
-const SHAPES: [&[usize]; 10] = [
+const SHAPES: [&[usize]; 11] = [
     &[6, 4, 5],
     &[131, 2, 3],
     &[37, 3, 7],
@@ -18,6 +18,7 @@ const SHAPES: [&[usize]; 10] = [
     &[3, 2, 150, 7],
     &[2, 40, 10, 20],
     &[1, 12, 10],
+    &[140, 3, 90],
 ];
 
 /// For each shape: floats and whole numbers that change from step to step, reduced over every choice of axes within a row.
