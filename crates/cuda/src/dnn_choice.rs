@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 /// Multiplications from which the best way is worth a trial.
 const TRIED: usize = 1 << 20;
 /// Engines on trial after each of the [`MODES`] was asked: each may add some that the others do not know.
-const ENGINES: [usize; 3] = [8, 14, 16];
+const ENGINES: [usize; 3] = [8, 12, 12];
 /// The kind under which choices are kept; another where there is more to choose from.
 const CONVOLUTION: &str = "convolution by cuDNN or patches";
 /// The kind under which compiled engines are kept.
