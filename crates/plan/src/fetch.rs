@@ -29,34 +29,26 @@ pub(crate) fn fetch_in_loops(low: &Lowering) -> Option<Lowering> {
     // By gather and view: the number of what is fetched.
     let mut fetched: HashMap<(usize, View), usize> = HashMap::new();
     for (id, node) in low.nodes.iter().enumerate() {
-        let Some(gather) = gathers.get(&id) else {
-            let mut node = node.clone();
-            for operand in &mut node.operands {
-                if let Operand::At { node: read, view } = operand {
-                    match fetched.get(&(*read, view.clone())) {
-                        Some(&number) => (*read, *view) = (number, View::contiguous(&view.shape)),
-                        None => *read = moved[*read],
-                    }
-                }
-            }
-            moved.push(nodes.len());
-            nodes.push(node);
-            continue;
-        };
-        for (view, operands) in gather {
+        for (view, operands) in gathers.get(&id).into_iter().flatten() {
             let operands = operands.clone().map(|(read, view)| Operand::At { node: moved[read], view });
-            let (rows, invariant) = (rows(low, id)?, node.invariant);
-            let kind = Kind::Fetch {
-                apart: rows.inner,
-                limit: rows.n,
-                checked: *view == gather[0].0 && can_fail(&low.nodes, id),
-            };
+            let (rows, first) = (rows(low, id)?, gathers[&id].first().is_some_and(|(first, _)| first == view));
+            let kind = Kind::Fetch { apart: rows.inner, limit: rows.n, checked: first && can_fail(&low.nodes, id) };
             let (shape, layout) = (view.shape.clone(), View::contiguous(&view.shape));
             fetched.insert((id, view.clone()), nodes.len());
-            nodes.push(Node { kind, operands: operands.to_vec(), shape, layout, invariant, ..node.clone() });
+            nodes.push(Node { kind, operands: operands.to_vec(), shape, layout, ..node.clone() });
         }
-        // Nobody reads it any more.
-        moved.push(usize::MAX);
+        // The gather itself stays, but nobody who matters reads it any more.
+        let mut node = node.clone();
+        for operand in &mut node.operands {
+            if let Operand::At { node: read, view } = operand {
+                match fetched.get(&(*read, view.clone())) {
+                    Some(&number) => (*read, *view) = (number, View::contiguous(&view.shape)),
+                    None => *read = moved[*read],
+                }
+            }
+        }
+        moved.push(nodes.len());
+        nodes.push(node);
     }
     let at = |operand: &Operand| match operand {
         Operand::At { node, view } => Operand::At { node: moved[*node], view: view.clone() },
@@ -82,7 +74,7 @@ fn found(low: &Lowering) -> HashMap<usize, Vec<Fetched>> {
     let short = |id: &usize| rows(low, *id).is_some_and(|rows| (1..=SHORT).contains(&rows.inner));
     let mut found: HashMap<usize, Vec<Fetched>> =
         (0..low.nodes.len()).filter(is_gather).filter(short).map(|id| (id, vec![])).collect();
-    for (_, node) in low.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
+    for (node, _) in low.nodes.iter().zip(&live).filter(|(_, live)| **live) {
         let in_loop = match node.kind {
             Kind::Elementwise(kind) => !matches!(kind, Elementwise::Random(..)),
             Kind::Reduce(..) | Kind::ArgMax => true,
