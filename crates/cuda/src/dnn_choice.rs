@@ -241,21 +241,10 @@ mod tests {
     use super::*;
     use crate::dnn_engine::EngineName;
     use crate::form::Sought;
+    use crate::unfolded;
 
     fn example() -> Geometry {
-        Geometry {
-            sought: Sought::Kernel,
-            x: [32, 192, 8, 8],
-            w: [384, 192, 3, 3],
-            y: [32, 384, 8, 8],
-            stride: [1, 1],
-            padding: [1, 1],
-            dilation: [1, 1],
-            groups: 1,
-            rounds: true,
-            last: false,
-            narrow: false,
-        }
+        unfolded::tests::example(Sought::Kernel, [32, 192, 384, 8])
     }
 
     #[test]
