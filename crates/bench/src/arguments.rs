@@ -68,8 +68,8 @@ pub enum Command {
         /// Repetitions of each.
         #[arg(long, value_name = "N", default_value_t = 7, value_parser = count())]
         reps: u32,
-        /// Instead, print where the time of a step of an outer loop goes.
-        #[arg(long)]
+        /// Instead, print where the time of a step goes.
+        #[arg(long, conflicts_with = "reps")]
         show: bool,
         /// Instead, run this many outer iterations of a case and print the memory after ten and after all of them, and
         /// the bytes copied to the host.

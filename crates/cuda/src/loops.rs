@@ -106,7 +106,7 @@ fn row_loop(
     sinks: &[usize],
     space: &mut Workspace,
 ) -> Result<Vec<Launch>> {
-    let overwrites = stored.iter().any(|member| context.updates.contains_key(member));
+    let overwrites = context.overwrites(stored);
     let (mut written, mut parted) = (Sinks::default(), vec![]);
     let by_columns = by_columns(context, (n, length), sinks)?;
     // What is reduced before the loop, and after it.

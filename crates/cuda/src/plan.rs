@@ -142,9 +142,8 @@ fn steps(schedule: &Schedule, map: &MemoryMap, dnn: Option<&Dnn>, checks: &Check
         let (node, _) = carry.next.at().ok_or_else(|| lacks("the loop of a carried value"))?;
         updates.entry(node).or_default().push(carry.input);
     }
-    let can_fail = !checks.all.is_empty();
     let (lean, measures) = (matches!(wanted, Wanted::EveryStep(_)), matches!(wanted, Wanted::Workspaces));
-    let context = Context { schedule, map, updates: &updates, checks, can_fail, lean, measures };
+    let context = Context { schedule, map, updates: &updates, checks, lean, measures };
     let (mut all, mut workspaces) = (vec![], vec![]);
     for group in 0..schedule.groups().len() {
         let members = &schedule.groups()[group].members;

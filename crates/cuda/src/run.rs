@@ -396,6 +396,7 @@ impl CudaRun {
             let graph = unsafe {
                 Captured::new(device.queue(), || (0..times).try_for_each(|_| planned.start(step, ready, &bases, 0)))?
             };
+            // The first time loads kernels, and clocks rise: the best counts.
             let mut seconds = f64::INFINITY;
             for _ in 0..3 {
                 device.wait()?;

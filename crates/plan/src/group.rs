@@ -113,11 +113,12 @@ impl Grouping {
             return false;
         }
         self.groups[group].members.iter().filter(|&&id| Some(id) != product).all(|&id| {
-            let random = matches!(nodes[id].kind, Kind::Elementwise(Elementwise::Random(..)))
-                || nodes[id].fetches_from() == Some(node);
+            // A draw reads its key whole, and what is fetched may be anywhere.
+            let draws = matches!(nodes[id].kind, Kind::Elementwise(Elementwise::Random(..)));
+            let out_of_order = draws || nodes[id].fetches_from() == Some(node);
             nodes[id].reads().filter(|(read, _)| *read == node).all(|(read, view)| {
                 let full = matches!(self.role[id], Some(Role::Full | Role::Sink { full: true }));
-                !random && full && domain.n == view.count() && nodes[read].is_whole(view)
+                !out_of_order && full && domain.n == view.count() && nodes[read].is_whole(view)
             })
         })
     }

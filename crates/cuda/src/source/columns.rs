@@ -8,8 +8,8 @@
 //! What blocks leave is [folded](super::fold). The order is the same in every run.
 
 use super::code::{Code, c_type};
-use super::reduce::Structure;
 use super::rows::Sharing;
+use super::structure::Structure;
 use bilevel_graph::{DType, ReduceOp};
 use bilevel_plan::Place;
 

@@ -36,7 +36,8 @@ impl Members<'_, '_> {
         if checked {
             self.check(member, &index, limit, lanes)?;
         }
-        Ok(if self.is_row(member) { format!("{name}[0][{column}]") } else { format!("{name}[j][{column}]") })
+        let lane = if self.is_row(member) { "0" } else { "j" };
+        Ok(format!("{name}[{lane}][{column}]"))
     }
 
     /// Where lane j is an element, and its number; beyond the end of a row, the number of the row's first element.
@@ -66,10 +67,8 @@ impl Members<'_, '_> {
         self.code.reaches(from.count().max(reach(&runs) + limit * apart));
         let pointer = self.code.pointer(self.context.place(table)?, Cell::Of(dtype), from.offset);
         let limit = self.code.count(limit as u64);
-        let whole = |n: isize| n % width as isize == 0;
-        let aligned = whole(from.offset) && runs.iter().all(|run| whole(run.stride)) && apart.is_multiple_of(width);
-        // What one load takes is at most 16 bytes, a power of two.
-        let at_once = if aligned && width.is_power_of_two() { width.min(16 / dtype.size()) } else { 1 };
+        // Rows begin at multiples of their width. What one load takes is at most 16 bytes, a power of two.
+        let at_once = if width.is_power_of_two() { width.min(16 / dtype.size()) } else { 1 };
         let (_, element) = self.numbered(member);
         let place = format!("{pointer} + ({})", decode(&runs, &element));
         self.code.line(format!("alignas(16) {c} {name}[{lanes}][{width}];"));

@@ -2,7 +2,7 @@
 
 use super::code::{Cell, Code, Launch, c_type};
 use super::member::{Context, Members, Walk};
-use super::reduce::Structure;
+use super::structure::Structure;
 use bilevel_graph::{DType, ReduceOp, Result};
 use bilevel_plan::{Kind, Place, lacks};
 
@@ -34,11 +34,7 @@ pub(crate) fn map(context: Context, n: usize, stored: &[usize], sinks: &[(usize,
     let mut code = Code::default();
     code.reaches(n);
     let lanes = lanes(&context, n, stored, sinks);
-    let guarded = context.can_fail && stored.iter().any(|member| context.updates.contains_key(member));
-    if guarded {
-        let error = code.error();
-        code.head(format!("if (has_failed({error})) return;"));
-    }
+    context.guard(&mut code, stored);
     let count = code.count((n / lanes) as u64);
     let mut members = Members::new(context, Walk::Side { lanes }, &mut code);
     let mut stores = vec![];

@@ -17,10 +17,8 @@ pub(crate) struct Context<'a> {
     pub map: &'a MemoryMap,
     /// By member: the carried input it is written to in place.
     pub updates: &'a HashMap<usize, Vec<usize>>,
-    /// What can fail.
+    /// What can fail, and must leave carried inputs as they were.
     pub checks: &'a Checks,
-    /// Something in the program can fail, and what fails must leave carried inputs as they were.
-    pub can_fail: bool,
     /// Only what every step must compute is wanted: nobody will look at the outputs of this one.
     pub lean: bool,
     /// Only workspaces are asked for: no text of a loop is written.
@@ -42,6 +40,19 @@ impl Context<'_> {
     pub fn cell(&self, node: usize) -> Cell {
         let node = &self.schedule.nodes[node];
         if node.narrow { Cell::Bf16 } else { node.dtype.into() }
+    }
+
+    /// True where one of these members is written over a carried input.
+    pub fn overwrites(&self, members: &[usize]) -> bool {
+        members.iter().any(|member| self.updates.contains_key(member))
+    }
+
+    /// Has a kernel that stores these members do nothing where it would overwrite carried inputs after something has failed.
+    pub fn guard(&self, code: &mut Code, stored: &[usize]) {
+        if !self.checks.all.is_empty() && self.overwrites(stored) {
+            let error = code.error();
+            code.head(format!("if (has_failed({error})) return;"));
+        }
     }
 
     /// Where the values of a member must be written.
@@ -117,6 +128,15 @@ impl Walk {
     }
 }
 
+/// What is read before anything is computed.
+#[derive(Default)]
+pub(super) struct Ahead {
+    /// Registers that are left for it.
+    pub registers: usize,
+    /// The text that reads it.
+    pub text: String,
+}
+
 /// Writes members, each once, in the order in which they are asked for.
 pub(crate) struct Members<'a, 'c> {
     pub(super) context: Context<'a>,
@@ -128,14 +148,13 @@ pub(crate) struct Members<'a, 'c> {
     loaded: HashMap<(usize, View, bool), String>,
     /// Rows that were fetched: their names.
     pub(super) rows: HashMap<Fetched, String>,
-    /// Registers for what is read before anything is computed, and the text that reads it.
-    pub(super) ahead: (usize, String),
+    pub(super) ahead: Ahead,
 }
 
 impl<'a, 'c> Members<'a, 'c> {
     pub fn new(context: Context<'a>, walk: Walk, code: &'c mut Code) -> Self {
         let (names, loaded, rows) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Members { context, walk, code, names, loaded, rows, ahead: (0, String::new()) }
+        Members { context, walk, code, names, loaded, rows, ahead: Ahead::default() }
     }
 
     pub(super) fn fresh(&self) -> usize {
@@ -272,9 +291,9 @@ impl<'a, 'c> Members<'a, 'c> {
             format!("{name}[j]")
         };
         let registers = if full { lanes * dtype.size().div_ceil(4) } else { 1 };
-        if registers <= self.ahead.0 {
-            self.ahead.0 -= registers;
-            self.ahead.1 += &self.code.take_after(written);
+        if registers <= self.ahead.registers {
+            self.ahead.registers -= registers;
+            self.ahead.text += &self.code.take_after(written);
         }
         self.loaded.insert(key, value.clone());
         Ok(value)

@@ -8,130 +8,12 @@ use super::code::{Code, Launch, c_type, decode, reach};
 use super::map::{has_wide, store};
 use super::member::{Context, Members, Walk};
 use super::moves::beside;
+use super::structure::{DEEP, LANES, SHARED, SIDE, Structure};
 use bilevel_graph::{DType, ReduceOp, Result};
-use bilevel_plan::{Kind, Place, Run, View, lacks};
+use bilevel_plan::{Kind, Place, View, lacks};
 
-/// Which elements are reduced to one: axes of the elements in row-major order, neighbours of a kind merged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Structure {
-    pub axes: Vec<Axis>,
-}
-
-/// Neighbouring axes that are all kept or all reduced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Axis {
-    pub length: usize,
-    pub kept: bool,
-}
-
-/// Results side by side in a block, and threads that share each.
-const SIDE: usize = 32;
-const DEEP: usize = 8;
-/// Threads of a block in which they share results.
-const SHARED: usize = 128;
-/// Blocks worth having: more than any GPU runs at once.
-const MANY: usize = 512;
-/// A part of a reduction has at least this many elements.
-const PART: usize = 64;
-/// Neighbours that a thread takes at a time.
-const LANES: usize = 4;
 /// Reductions of one kernel at most: so many that what threads share of them, up to 4 KiB each, is well below the 48 KiB of a block.
 pub(crate) const MOST_TERMS: usize = 8;
-
-impl Structure {
-    /// Of a reduction over these axes of a shape.
-    pub fn new(shape: &[usize], reduced: &[usize]) -> Self {
-        let mut axes: Vec<Axis> = vec![];
-        for (axis, &length) in shape.iter().enumerate().filter(|(_, length)| **length != 1) {
-            let kept = !reduced.contains(&axis);
-            match axes.last_mut() {
-                Some(last) if last.kept == kept => last.length *= length,
-                _ => axes.push(Axis { length, kept }),
-            }
-        }
-        Structure { axes }
-    }
-
-    fn count(&self, kept: bool) -> usize {
-        self.axes.iter().filter(|axis| axis.kept == kept).map(|axis| axis.length).product()
-    }
-
-    /// Number of results.
-    pub fn kept(&self) -> usize {
-        self.count(true)
-    }
-
-    /// Number of elements that become one.
-    pub fn reduced(&self) -> usize {
-        self.count(false)
-    }
-
-    /// True where neighbours go to different results.
-    fn beside(&self) -> bool {
-        self.axes.last().is_some_and(|axis| axis.kept)
-    }
-
-    /// What is left of one of so many leading elements, all kept; `None` where something of them is reduced, or an axis lies across
-    /// the border.
-    pub fn without_leading(&self, count: usize) -> Option<Structure> {
-        let (mut axes, mut missing) = (self.axes.iter().copied(), count);
-        let mut rest = vec![];
-        while missing > 1 {
-            let axis = axes.next().filter(|axis| axis.kept && axis.length > 0)?;
-            if missing.is_multiple_of(axis.length) {
-                missing /= axis.length;
-            } else if axis.length.is_multiple_of(missing) {
-                rest.push(Axis { length: axis.length / missing, kept: true });
-                missing = 1;
-            } else {
-                return None;
-            }
-        }
-        rest.extend(axes);
-        Some(Structure { axes: rest })
-    }
-
-    /// The kept or the reduced axes, as runs over the elements.
-    pub fn runs(&self, kept: bool) -> Vec<Run> {
-        let mut stride = 1;
-        let mut runs = vec![];
-        for axis in self.axes.iter().rev() {
-            if axis.kept == kept {
-                runs.insert(0, Run { length: axis.length, stride });
-            }
-            stride *= axis.length as isize;
-        }
-        runs
-    }
-
-    /// Threads that share a result, where they do.
-    fn sharing(&self) -> usize {
-        match self.reduced().next_power_of_two() {
-            few @ 0..=32 => few.max(1),
-            _ => SHARED,
-        }
-    }
-
-    /// Neighbours that a thread takes at a time: all of one result, or of as many results. They never lie across the
-    /// end of an axis.
-    fn lanes(&self) -> usize {
-        let whole = self.axes.last().is_some_and(|axis| axis.length.is_multiple_of(LANES));
-        let enough = if self.beside() { self.kept() >= SIDE * LANES / 2 } else { self.reduced() >= 2 * SHARED * LANES };
-        if whole && enough { LANES } else { 1 }
-    }
-
-    /// Into how many parts a reduction is cut.
-    pub fn parts(&self) -> usize {
-        let blocks = if self.beside() {
-            self.kept().div_ceil(SIDE * self.lanes())
-        } else {
-            self.kept() * self.sharing() / SHARED
-        };
-        let each = if self.beside() { PART } else { PART * SHARED };
-        let most = self.reduced() / each;
-        (MANY / blocks.max(1)).clamp(1, 256).min(most.max(1))
-    }
-}
 
 /// A reduction of elements with this structure, of the operands of these sinks; the result of each part, or of all where
 /// there is one, goes to the place given with it. Writes the members in `stored` on the way.
@@ -142,10 +24,7 @@ pub(crate) fn reduce(
     sinks: &[(usize, Place)],
 ) -> Result<Launch> {
     let mut code = Code::default();
-    if context.can_fail && stored.iter().any(|member| context.updates.contains_key(member)) {
-        let error = code.error();
-        code.head(format!("if (has_failed({error})) return;"));
-    }
+    context.guard(&mut code, stored);
     let lanes = if has_wide(&context, stored, sinks) { structure.lanes().min(LANES / 2) } else { structure.lanes() };
     let mut members = Members::new(context, Walk::Side { lanes }, &mut code);
     let mut stores = vec![];
@@ -302,29 +181,6 @@ mod tests {
     use bilevel_plan::Region;
 
     #[test]
-    fn neighbouring_axes_of_a_kind_are_one_and_lengths_of_one_are_none() {
-        let structure = Structure::new(&[4, 1, 3, 5, 7], &[0, 3, 4]);
-        let axis = |length, kept| Axis { length, kept };
-        assert_eq!(structure.axes, [axis(4, false), axis(3, true), axis(35, false)]);
-        assert_eq!((structure.kept(), structure.reduced(), structure.beside()), (3, 140, false));
-        assert_eq!(structure.runs(false), [Run { length: 4, stride: 105 }, Run { length: 35, stride: 1 }]);
-    }
-
-    #[test]
-    fn what_is_reduced_within_rows_is_left_of_one_row() {
-        let inner = |shape: &[usize], reduced: &[usize], rows| Structure::new(shape, reduced).without_leading(rows);
-        let of = |shape: &[usize], reduced: &[usize]| Some(Structure::new(shape, reduced));
-        assert_eq!(inner(&[6, 4, 5], &[1], 6), of(&[4, 5], &[0]));
-        assert_eq!(inner(&[6, 4, 5], &[2], 6), of(&[4, 5], &[1]), "rows and a kept axis of a row are one axis");
-        assert_eq!(inner(&[2, 3, 4, 5, 6], &[3], 6), of(&[4, 5, 6], &[1]));
-        assert_eq!(inner(&[6, 20], &[1], 6), of(&[20], &[0]));
-        assert_eq!(inner(&[4, 5], &[0], 1), of(&[4, 5], &[0]), "a single row");
-        assert_eq!(inner(&[6, 4, 5], &[0], 6), None);
-        assert_eq!(inner(&[6, 4, 5], &[0, 2], 6), None);
-        assert_eq!(inner(&[6, 4, 5], &[2], 10), None, "a row begins in the middle of an axis");
-    }
-
-    #[test]
     fn reductions_of_one_structure_are_one_kernel_that_reads_nothing_twice() {
         let structure = Structure::new(&[1576, 768], &[0]);
         let place = |offset| Place { region: Region::Arena, offset };
@@ -350,16 +206,5 @@ mod tests {
         // Elements that do not lie side by side are taken one at a time, by a kernel of their own.
         three.push(of(ReduceOp::Sum, 0, 5 * far, &View::contiguous(&[768, 1576]).transpose(&[1, 0])));
         assert_eq!(loads(&three), [2, 0]);
-    }
-
-    #[test]
-    fn threads_take_several_neighbours_where_there_are_many_and_none_of_them_is_across_an_end() {
-        let lanes = |shape: &[usize], reduced: &[usize]| Structure::new(shape, reduced).lanes();
-        assert_eq!(lanes(&[100, 160], &[0]), LANES);
-        assert_eq!(lanes(&[100, 162], &[0]), 1, "some would be of two rows");
-        assert_eq!(lanes(&[100, 16], &[0]), 1, "most threads would have nothing to do");
-        assert_eq!(lanes(&[64, 5000], &[1]), LANES);
-        assert_eq!(lanes(&[8, 64, 784], &[0, 2]), LANES);
-        assert_eq!(lanes(&[8, 64, 49], &[0, 2]), 1);
     }
 }

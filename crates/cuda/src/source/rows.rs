@@ -82,10 +82,7 @@ pub(crate) fn rows(
     let lanes = walk.lanes();
     let mut code = Code::default();
     code.reaches(n);
-    if context.can_fail && stored.iter().any(|member| context.updates.contains_key(member)) {
-        let error = code.error();
-        code.head(format!("if (has_failed({error})) return;"));
-    }
+    context.guard(&mut code, stored);
     let rows = code.count(count as u64);
     code.head(format!("const U t = threadIdx.x % {threads};"));
     let (turn, blocks) = if columns.is_empty() {
@@ -109,7 +106,7 @@ pub(crate) fn rows(
     let mut members = Members::new(context, walk, &mut code);
     if !columns.is_empty() {
         // With few blocks, nobody else is busy while one waits for what it reads: it asks for all of a row at once.
-        members.ahead.0 = if block > 512 { 16 } else { 48 };
+        members.ahead.registers = if block > 512 { 16 } else { 48 };
     }
     let mut stores = vec![];
     for &member in stored {
@@ -135,7 +132,7 @@ pub(crate) fn rows(
         let operand = &context.schedule.nodes[sink.sink].operands[0];
         down.push((members.operand(sink.sink, operand, sink.dtype)?, sink));
     }
-    let ahead = std::mem::take(&mut members.ahead.1);
+    let ahead = std::mem::take(&mut members.ahead.text);
     columns::join(&mut code, sharing, live.as_deref(), &down);
     for (place, cell, value) in stores {
         let pointer = code.pointer(place, cell, 0);

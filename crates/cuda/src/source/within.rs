@@ -10,8 +10,8 @@
 //! order that is the same in every run.
 
 use super::code::{Code, c_type, decode};
-use super::reduce::Structure;
 use super::rows::{Sharing, WARP};
+use super::structure::Structure;
 use bilevel_graph::{DType, ReduceOp};
 use bilevel_plan::Place;
 
