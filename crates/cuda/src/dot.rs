@@ -1,7 +1,7 @@
 //! Matrix products as the library takes them: column-major, with one stride from matrix to matrix. What does not lie so is
 //! put in order first.
 
-use crate::source::{Arg, Cell, Elements, gathered, product, scattered};
+use crate::source::{Arg, Cell, Elements, gathered, product, scattered, tiles};
 use crate::step::{Factor, Matrix, Product, Work};
 use crate::workspace::Workspace;
 use bilevel_graph::DType;
@@ -29,6 +29,9 @@ pub(crate) fn dot(
     let work = layout.m.saturating_mul(layout.n).saturating_mul(layout.k).saturating_mul(batch);
     if layout.m * layout.n * batch == 0 {
         return vec![];
+    }
+    if let Some(launch) = tiles(layout, factor.precision(), a, b, c) {
+        return vec![Work::Kernel(launch)];
     }
     let own = dtype == DType::I32 || work < OWN;
     let swapped = column_major(layout.m, layout.n, layout.c).is_none_or(|(transposed, _)| transposed);

@@ -1,9 +1,9 @@
 //! A GPU as planning sees it.
 
 use crate::dot::OWN;
-use crate::source::LONGEST_ROW;
+use crate::source::{LONGEST_ROW, is_small};
 use bilevel_graph::{ConvDims, Precision};
-use bilevel_plan::{Limits, Target};
+use bilevel_plan::{DotSize, Limits, Target};
 
 /// Places in memory are multiples of what the widest loads and the libraries like best.
 pub(crate) const ALIGN: usize = 256;
@@ -40,8 +40,8 @@ impl Target for CudaTarget {
         true
     }
 
-    fn wants_one_stride(&self, multiplications: usize) -> bool {
-        multiplications >= OWN
+    fn wants_one_stride(&self, product: &DotSize) -> bool {
+        product.multiplications() >= OWN && !is_small(product)
     }
 
     fn narrows(&self) -> bool {

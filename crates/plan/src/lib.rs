@@ -66,7 +66,7 @@ mod view;
 pub use carries::Carry;
 pub use channels_last::channels_last;
 pub use group::{Access, Domain, Group, Role, repeats_rows};
-pub use lower_dot::DotLayout;
+pub use lower_dot::{DotLayout, DotSize};
 pub use memory::{MemoryMap, Place, Region};
 pub use node::{Elementwise, Frame, Kind, Node, Operand};
 pub use planning::{known, lacks};

@@ -277,8 +277,15 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 let a = low.in_memory(operands[0].clone(), &metas[0].shape, dtype, line);
                 let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
                 let out = dot_result(dims, metas[0].shape.len(), shape, written_transposed[id].as_deref());
-                let (layout, a, b) =
-                    lower_dot(&mut low, target, dims, (a, &metas[0].shape), (b, &metas[1].shape), (&out, dtype), line)?;
+                let (layout, a, b) = lower_dot(
+                    &mut low,
+                    target,
+                    dims,
+                    (a, &metas[0].shape),
+                    (b, &metas[1].shape),
+                    (&out, dtype, precision),
+                    line,
+                )?;
                 let node = low.push(Kind::Dot(layout, precision), vec![a, b], shape, dtype, line);
                 low.nodes[node].layout = out.clone();
                 Operand::At { node, view: out }

@@ -7,7 +7,7 @@ use crate::planning::known;
 use crate::target::Target;
 use crate::view::{View, merged_stride};
 use bilevel_graph::shape::{inverse_permutation, other_axes};
-use bilevel_graph::{DType, DotDims, Result};
+use bilevel_graph::{DType, DotDims, Precision, Result};
 use std::panic::Location;
 
 /// C[b, i, j] = Σₖ A[b, i, k]·B[b, k, j] with strides in elements.
@@ -27,6 +27,36 @@ pub struct DotLayout {
     pub c: (isize, isize),
     /// Length and strides in A, B and C of every batch axis.
     pub batch: Vec<(usize, [isize; 3])>,
+}
+
+impl DotLayout {
+    /// What of it does not depend on where its matrices lie.
+    pub fn size(&self, precision: Precision) -> DotSize {
+        let batch = self.batch.iter().map(|(length, _)| length).product();
+        DotSize { batch, m: self.m, n: self.n, k: self.k, precision }
+    }
+}
+
+/// The size of a batched matrix product, and its precision.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DotSize {
+    /// Number of products.
+    pub batch: usize,
+    /// Rows of A and C.
+    pub m: usize,
+    /// Columns of B and C.
+    pub n: usize,
+    /// What is summed over.
+    pub k: usize,
+    /// What its operands are rounded to.
+    pub precision: Precision,
+}
+
+impl DotSize {
+    /// Multiplications of all of them.
+    pub fn multiplications(&self) -> usize {
+        [self.m, self.n, self.k].into_iter().fold(self.batch, usize::saturating_mul)
+    }
 }
 
 /// One operand with its axes sorted by role.
@@ -93,7 +123,7 @@ pub(crate) fn lower_dot(
     dims: &DotDims,
     (a, a_shape): (Operand, &[usize]),
     (b, b_shape): (Operand, &[usize]),
-    (out, dtype): (&View, DType),
+    (out, dtype, precision): (&View, DType, Precision),
     line: &'static Location<'static>,
 ) -> Result<(DotLayout, Operand, Operand)> {
     // Contracted axes may be walked in any order, as long as both sides agree: take the left operand's.
@@ -109,10 +139,10 @@ pub(crate) fn lower_dot(
     };
     let mut a = side(a, a_shape, &dims.lhs_batch, pairs.iter().map(|p| p.0).collect());
     let mut b = side(b, b_shape, &dims.rhs_batch, pairs.iter().map(|p| p.1).collect());
-    let work =
-        a_shape.iter().chain(b.free.iter().map(|&axis| &b_shape[axis])).fold(1usize, |n, &d| n.saturating_mul(d));
+    let (batch, m, n, k) = (a.length(&a.batch), a.length(&a.free), b.length(&b.free), a.length(&a.contract));
+    let size = DotSize { batch, m, n, k, precision };
     for side in [&mut a, &mut b] {
-        if side.strides().is_none() || (target.wants_one_stride(work) && !side.walks_batch()) {
+        if side.strides().is_none() || (target.wants_one_stride(&size) && !side.walks_batch()) {
             side.straighten(low, dtype, line);
         }
     }
@@ -126,9 +156,9 @@ pub(crate) fn lower_dot(
     // `dot_result` chose a view where both merge.
     let c = one_stride(merged_stride(out, &rows).zip(merged_stride(out, &columns)))?;
     let layout = DotLayout {
-        m: a.length(&a.free),
-        n: b.length(&b.free),
-        k: a.length(&a.contract),
+        m,
+        n,
+        k,
         a: (a_row, a_col),
         b: (b_row, b_col),
         c,
@@ -161,6 +191,7 @@ pub(crate) fn dot_result(dims: &DotDims, lhs_rank: usize, shape: &[usize], perm:
 
 #[cfg(test)]
 mod tests {
+    use super::DotSize;
     use crate::node::{Elementwise, Kind};
     use crate::schedule::Schedule;
     use crate::target::{Limits, Target};
@@ -173,7 +204,7 @@ mod tests {
             Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0, again: None }
         }
 
-        fn wants_one_stride(&self, _: usize) -> bool {
+        fn wants_one_stride(&self, _: &DotSize) -> bool {
             self.0
         }
     }

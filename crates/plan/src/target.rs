@@ -1,6 +1,7 @@
 //! What planning must know of the machine a program is planned for.
 
 use crate::group::Group;
+use crate::lower_dot::DotSize;
 use crate::node::{Elementwise, Kind, Node, Operand};
 use bilevel_graph::{ConvDims, Precision};
 
@@ -44,10 +45,10 @@ pub trait Target {
         false
     }
 
-    /// True where products of this many multiplications want all matrices of a batch at one distance from each other. Planning has
-    /// operands that do not lie so copied into order, once for all products that read them so. By default they do not.
-    fn wants_one_stride(&self, multiplications: usize) -> bool {
-        let _ = multiplications;
+    /// True where products of this size want all matrices of a batch at one distance from each other. Planning has operands that do
+    /// not lie so copied into order, once for all products that read them so. By default they do not.
+    fn wants_one_stride(&self, product: &DotSize) -> bool {
+        let _ = product;
         false
     }
 

@@ -3,13 +3,14 @@
 use bilevel_graph::random::{KEY_STEPS, MULTIPLIERS, ROUNDS, double, single};
 
 /// Parts of the common text, each with words by which a kernel that uses it is known. A part may use those before it.
-const PARTS: [(&[&str], &str); 6] = [
+const PARTS: [(&[&str], &str); 7] = [
     (&["::first<", "::join(", "across<"], include_str!("sums.cu")),
     (&["larger(", "Placed<"], include_str!("largest.cu")),
     (&["draw<", "draw_block<"], include_str!("draws.cu")),
     (&["fetch<"], include_str!("fetch.cu")),
     (&["report(", "has_failed("], include_str!("errors.cu")),
-    (&["rounded<", "round_to_bf16(", "bf16"], include_str!("rounding.cu")),
+    (&["rounded<", "round_to_bf16(", "bf16", "multiply<"], include_str!("rounding.cu")),
+    (&["multiply<"], include_str!("tiles.cu")),
 ];
 
 /// The whole text of some kernels, each under a name of its own: `kernel_0`, `kernel_1` and so on. Parts that none of them uses

@@ -24,6 +24,7 @@ mod columns_of_rows;
 mod convolutions;
 mod dice;
 mod differentiable;
+mod heads;
 mod networks;
 mod parts_of_rows;
 mod precisions;

@@ -1,6 +1,7 @@
 //! Products whose operands are rounded: every kind of product on inputs, where it is known which bits go in, and random
 //! programs, where it is not.
 
+use super::heads::heads;
 use super::{Case, primitives};
 use crate::{Array, DType, Op, Precision, Result};
 
@@ -60,7 +61,7 @@ fn moved(from: &Array, to: &Array) -> f64 {
     apart / largest(&mut to.iter().map(|x| x.abs())).max(1.0)
 }
 
-/// Every kind of product and convolution of inputs in this precision. The bits that are multiplied are known, so what
+/// Every kind of product and convolution of inputs in this precision, and products of many small matrices. The bits that are multiplied are known, so what
 /// comes out of a product in `Bf16` is as near to the reference as in full precision, and nearer than rounding moves
 /// it; for `Tf32` there is room for hardware that drops digits.
 ///
@@ -73,7 +74,7 @@ fn moved(from: &Array, to: &Array) -> f64 {
 /// ```
 pub fn rounded_products(precision: Precision) -> Result<Vec<Case>> {
     let near = if precision == Precision::Tf32 { UNITS * precision.unit() } else { 0.0 };
-    let cases = primitives(DType::F32)?.into_iter().filter(Case::has_products);
+    let cases = primitives(DType::F32)?.into_iter().filter(Case::has_products).chain(heads(DType::F32)?);
     Ok(cases.map(|case| case.rounded(precision, near)).collect())
 }
 

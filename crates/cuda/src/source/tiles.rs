@@ -1,0 +1,144 @@
+//! Products of many small matrices by tensor cores, wherever the matrices lie.
+//!
+//! C\[b, i, j\] = Σₖ A\[b, i, k\]·B\[b, k, j\], rounded to `Tf32` or `Bf16`: the heads of an attention, for instance. Libraries want all matrices at
+//! one distance and rows that begin at multiples of 16 bytes; these are read, and their results written, as they lie among others. The order
+//! of sums is the same in every run.
+
+use super::code::{Cell, Code, Launch, decode, reach};
+use crate::dot::Start;
+use bilevel_graph::{DType, Precision};
+use bilevel_plan::{DotLayout, DotSize, Run};
+
+/// Longest side of a small matrix, and longest sum: the library is as fast where more is summed than is kept in a few parts.
+const LONGEST: usize = 256;
+const SUMMED: usize = 96;
+/// Products that are many.
+const MANY: usize = 16;
+/// Rows of a warp, and most warps of a block.
+const ROWS: usize = 16;
+const WARPS: usize = 4;
+/// Columns that a warp computes at once, and most columns of a block: threads have their sums in registers.
+const COLUMNS: usize = 8;
+const WIDEST: usize = 72;
+/// Elements of a sum that are kept at a time: `DEEP` in the common text.
+const DEEP: isize = 32;
+
+/// True where products of this size are ours.
+pub(crate) fn is_small(size: &DotSize) -> bool {
+    let small = |side: usize, longest: usize| (ROWS..=longest).contains(&side);
+    let sides = small(size.m, LONGEST) && small(size.n, LONGEST) && small(size.k, SUMMED);
+    sides && size.batch >= MANY && size.precision != Precision::Full
+}
+
+/// The product, where it is ours and neighbours along one axis of each operand are neighbours in memory.
+pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start, c: Start) -> Option<Launch> {
+    let size = layout.size(precision);
+    let cell = if precision == Precision::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
+    if !is_small(&size) || a.2 != cell || b.2 != cell {
+        return None;
+    }
+    let (left, right) = (Lies::new(layout, 0, &a)?, Lies::new(layout, 1, &b)?);
+    let DotLayout { m, n, k, .. } = *layout;
+    let (down, across) = (m.div_ceil(WARPS * ROWS), n.div_ceil(WIDEST));
+    let (warps, columns) = (m.div_ceil(down).div_ceil(ROWS), n.div_ceil(across).next_multiple_of(COLUMNS));
+    let (threads, rows) = (warps * 32, warps * ROWS);
+    let runs = |side: usize| -> Vec<Run> {
+        layout.batch.iter().map(|(length, strides)| Run { length: *length, stride: strides[side] }).collect()
+    };
+    let mut code = Code::default();
+    for (side, (one, other), (p, q)) in [(0, layout.a, (m, k)), (1, layout.b, (k, n)), (2, layout.c, (m, n))] {
+        let axes = [runs(side), vec![Run { length: p, stride: one }, Run { length: q, stride: other }]].concat();
+        code.reaches(reach(&axes));
+    }
+    let (x, y, to) = (code.pointer(a.0, a.2, a.1), code.pointer(b.0, b.2, b.1), code.pointer(c.0, c.2, c.1));
+    let (t, tiles) = (cell.name(), down * across);
+    code.line(format!("__shared__ Shared<{t}, {warps}, {columns}> shared;"));
+    code.line(format!("const U item = blockIdx.x / {tiles}, tile = blockIdx.x % {tiles};"));
+    code.line(format!("const int i = tile / {across} * {rows}, j = tile % {across} * {columns};"));
+    code.line(format!("const {t}* a = {x} + ({}) + (I)i * {};", decode(&runs(0), "item"), layout.a.0));
+    code.line(format!("const {t}* b = {y} + ({}) + (I)j * {};", decode(&runs(1), "item"), layout.b.1));
+    code.line(format!("float sums[{}][4] = {{}};", columns / COLUMNS));
+    let (of_a, of_b) = (left.text(cell, rows, threads), right.text(cell, columns, threads));
+    let (next_a, next_b) = (DEEP * layout.a.1, DEEP * layout.b.0);
+    code.line(format!("multiply<{t}, {warps}, {columns}, {k}, {of_a}, {of_b}>("));
+    code.line(format!("    shared, a, {m} - i, {next_a}, b, {n} - j, {next_b}, sums);"));
+    let first = format!("{} + (I)i * {} + (I)j * {}", decode(&runs(2), "item"), layout.c.0, layout.c.1);
+    code.line(format!("write<{t}, {warps}, {columns}, {}, {}>(", layout.c.0, layout.c.1));
+    code.line(format!("    shared, {to} + ({first}), {m} - i, {n} - j, sums);"));
+    Some(code.launch([size.batch * tiles, 1], threads as u32))
+}
+
+/// How an operand lies, seen as rows along the sum: those of A, or the columns of B.
+struct Lies {
+    /// Neighbours of a row are neighbours in memory, else those of a column.
+    along: bool,
+    /// From one of the others to the next.
+    far: isize,
+    /// Neighbours that are read at once.
+    at_once: usize,
+}
+
+impl Lies {
+    /// Of the left operand or the right; none where neither rows nor columns have neighbours, or a matrix has more elements from its
+    /// first to its last than a number of 32 bits.
+    fn new(layout: &DotLayout, side: usize, (place, first, cell): &Start) -> Option<Self> {
+        let (free, (across, along)) =
+            if side == 0 { (layout.m, layout.a) } else { (layout.n, (layout.b.1, layout.b.0)) };
+        let (is_along, far, length) = match (across, along) {
+            (far, 1) => (true, far, layout.k),
+            (1, far) => (false, far, free),
+            _ => return None,
+        };
+        if far.unsigned_abs().saturating_mul(LONGEST) > i32::MAX as usize {
+            return None;
+        }
+        // As many as 16 bytes hold, where all begin at multiples of that and none is beyond an end.
+        let wide = 16 / cell.size();
+        let whole = |n: isize| n % wide as isize == 0;
+        let batch = layout.batch.iter().all(|(_, strides)| whole(strides[side]));
+        let aligned = whole(*first) && place.offset.is_multiple_of(16) && whole(far) && batch;
+        let at_once = if aligned && length.is_multiple_of(wide) { wide } else { 1 };
+        Some(Lies { along: is_along, far, at_once })
+    }
+
+    /// As the type that reads so many rows.
+    fn text(&self, cell: Cell, rows: usize, threads: usize) -> String {
+        format!("Rows<{}, {rows}, {}, {}, {}, {threads}>", cell.name(), self.along, self.at_once, self.far)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bilevel_plan::{Place, Region};
+
+    /// Queries and keys of 8 images, 12 heads of 64, in rows of 2304.
+    fn scores(places: usize, first: isize, precision: Precision) -> Option<Launch> {
+        let (image, square) = (2304 * places as isize, (places * places) as isize);
+        let batch = vec![(8, [image, image, 12 * square]), (12, [64, 64, square])];
+        let c = (places as isize, 1);
+        let layout = DotLayout { m: places, n: places, k: 64, a: (2304, 1), b: (1, 2304), c, batch };
+        let cell = if precision == Precision::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
+        let start = |offset, cell| (Place { region: Region::Arena, offset }, first, cell);
+        tiles(&layout, precision, start(0, cell), start(1024, cell), start(4096, Cell::Of(DType::F32)))
+    }
+
+    #[test]
+    fn heads_are_read_where_they_lie_16_bytes_at_once_where_that_is_possible() {
+        let launch = scores(197, 0, Precision::Tf32).unwrap();
+        // Three tiles of 72 columns, four of 64 rows, for each of 96 heads.
+        assert_eq!((launch.grid, launch.block), ([96 * 12, 1], 128));
+        assert!(launch.source.contains("Rows<float, 64, true, 4, 2304, 128>, Rows<float, 72, true, 4, 2304, 128>"));
+        assert!(scores(197, 0, Precision::Bf16).unwrap().source.contains("Rows<bf16, 64, true, 8, 2304, 128>"));
+        assert!(scores(197, 2, Precision::Tf32).unwrap().source.contains("Rows<float, 64, true, 1, 2304, 128>"));
+    }
+
+    #[test]
+    fn large_matrices_few_of_them_and_exact_products_are_the_librarys() {
+        assert!(scores(257, 0, Precision::Tf32).is_none());
+        assert!(scores(197, 0, Precision::Full).is_none());
+        let size = DotSize { batch: 16, m: 100, n: 100, k: 96, precision: Precision::Bf16 };
+        assert!(is_small(&size));
+        assert!(!is_small(&DotSize { batch: 15, ..size }) && !is_small(&DotSize { k: 97, ..size }));
+    }
+}
