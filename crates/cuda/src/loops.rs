@@ -172,7 +172,7 @@ fn by_columns(context: Context, rows: (usize, usize), sinks: &[usize]) -> Result
             }
         }
     }
-    let mut registers = Registers::new(rows.1);
+    let mut registers = Registers::new(rows);
     computed.retain(|(_, dtype)| registers.take(*dtype));
     in_order.retain(|(_, dtype)| !computed.is_empty() && registers.take(*dtype));
     Ok(computed.into_iter().chain(in_order).map(|(id, _)| id).collect())

@@ -37,7 +37,7 @@ pub(crate) fn is_by_columns(structure: &Structure, (n, length): (usize, usize)) 
 
 /// How many blocks such a loop has.
 pub(crate) fn column_blocks((n, length): (usize, usize)) -> usize {
-    let together = Sharing::of(length).together();
+    let together = Sharing::of((n, length)).together();
     let turns = (n / length).div_ceil(together);
     let each = LEAST_ROWS.div_ceil(together).max(turns.div_ceil(MOST_BLOCKS));
     turns.div_ceil(each)
@@ -50,9 +50,9 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    /// In a loop over rows of this length. A thread of the largest block has 64 in all, of others at least twice as many.
-    pub fn new(length: usize) -> Self {
-        let sharing = Sharing::of(length);
+    /// In a loop over so many elements in rows of this length. A thread of the largest block has 64 in all, of others at least twice as many.
+    pub fn new(rows: (usize, usize)) -> Self {
+        let sharing = Sharing::of(rows);
         Registers { lanes: sharing.walk().lanes(), left: if sharing.block > 512 { 16 } else { 40 } }
     }
 
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn results_of_columns_leave_registers_for_everything_else() {
         let of = |length, dtype| {
-            let mut registers = Registers::new(length);
+            let mut registers = Registers::new((1000 * length, length));
             (0..100).filter(|_| registers.take(dtype)).count()
         };
         assert_eq!((of(768, DType::F32), of(768, DType::F64)), (6, 3));

@@ -8,7 +8,7 @@ use super::code::{Code, Launch, c_type, decode, reach};
 use super::map::{has_wide, store};
 use super::member::{Context, Members, Walk};
 use super::moves::beside;
-use super::structure::{DEEP, LANES, SHARED, SIDE, Structure};
+use super::structure::{BLOCK, LANES, SHARED, Structure};
 use bilevel_graph::{DType, ReduceOp, Result};
 use bilevel_plan::{Kind, Place, View, lacks};
 
@@ -127,16 +127,17 @@ fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -
     let part = reduced.div_ceil(parts).next_multiple_of(if beside { 1 } else { lanes });
     let (results, all, part) = (code.count(kept as u64), code.count(reduced as u64), code.count(part as u64));
     let element = format!("{} + {}", decode(&structure.runs(true), "k"), decode(&structure.runs(false), "r"));
-    let threads = structure.sharing();
+    let (threads, side) = (structure.sharing(), structure.side());
+    let deep = BLOCK / side;
     if beside {
-        code.line(format!("const U k = ((U)blockIdx.x * {SIDE} + threadIdx.x % {SIDE}) * {lanes};"));
-        code.line(format!("const U t = threadIdx.x / {SIDE};"));
+        code.line(format!("const U k = ((U)blockIdx.x * {side} + threadIdx.x % {side}) * {lanes};"));
+        code.line(format!("const U t = threadIdx.x / {side};"));
     } else {
         let together = SHARED / threads;
         code.line(format!("const U k = (U)blockIdx.x * {together} + threadIdx.x / {threads};"));
         code.line(format!("const U t = threadIdx.x % {threads} * {lanes};"));
     }
-    let step = if beside { DEEP } else { threads * lanes };
+    let step = if beside { deep } else { threads * lanes };
     code.line(format!("const U first = blockIdx.y * {part}, end = first + {part} < {all} ? first + {part} : {all};"));
     for (number, Term { op, dtype, .. }) in terms.iter().enumerate() {
         let c = c_type(*dtype);
@@ -149,8 +150,8 @@ fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -
     code.line("}");
     if beside {
         for (number, Term { dtype, .. }) in terms.iter().enumerate() {
-            let own = format!("shared{number}[t][threadIdx.x % {SIDE} * {lanes} + j]");
-            code.line(format!("__shared__ {} shared{number}[{DEEP}][{}];", c_type(*dtype), SIDE * lanes));
+            let own = format!("shared{number}[t][threadIdx.x % {side} * {lanes} + j]");
+            code.line(format!("__shared__ {} shared{number}[{deep}][{}];", c_type(*dtype), side * lanes));
             code.lanes(sums, format!("{own} = s{number}[j];"));
         }
         code.line("__syncthreads();");
@@ -160,7 +161,7 @@ fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -
         let result = format!("{pointer}[(U)blockIdx.y * {results} + k + j]");
         if beside {
             let others = format!("shared{number}[i][threadIdx.x * {lanes} + j]");
-            code.line(format!("for (int i = 1; t == 0 && i < {DEEP}; ++i) {{"));
+            code.line(format!("for (int i = 1; t == 0 && i < {deep}; ++i) {{"));
             code.lanes(sums, format!("s{number}[j] = {op:?}::join(s{number}[j], {others});"));
             code.line("}");
         } else {
@@ -171,7 +172,7 @@ fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -
         code.line("}");
     }
     let (blocks, block) =
-        if beside { (kept.div_ceil(SIDE * lanes), SIDE * DEEP) } else { (kept.div_ceil(SHARED / threads), SHARED) };
+        if beside { (kept.div_ceil(side * lanes), BLOCK) } else { (kept.div_ceil(SHARED / threads), SHARED) };
     code.launch([blocks, parts], block as u32)
 }
 

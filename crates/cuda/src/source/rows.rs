@@ -7,8 +7,9 @@ use super::within::{self, Within};
 use bilevel_graph::Result;
 use bilevel_plan::{Operand, Place, Role};
 
-/// Columns a thread holds at most.
+/// Columns a thread holds at most, and rows that are so few that there are threads enough for one each.
 const DEEP: usize = 8;
+const FEW: usize = 32;
 /// Threads of a block of short rows.
 const BLOCK: usize = 128;
 /// Threads that can add up without a block.
@@ -30,10 +31,11 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// Of rows of this length.
-    pub fn of(length: usize) -> Self {
+    /// Of `n` elements in rows of this length.
+    pub fn of((n, length): (usize, usize)) -> Self {
+        let deep = if n <= FEW * length { 1 } else { DEEP };
         // A search for the largest element may have longer rows than a sum.
-        let threads = length.div_ceil(DEEP).next_power_of_two().min(MOST_THREADS);
+        let threads = length.div_ceil(deep).next_power_of_two().min(MOST_THREADS);
         // More than a warp can only add up between them as a whole block.
         Sharing { length, threads, block: if threads > WARP { threads } else { BLOCK } }
     }
@@ -76,7 +78,7 @@ pub(crate) fn rows(
     stored: &[usize],
     Sinks { inner, columns, kept }: &Sinks,
 ) -> Result<Launch> {
-    let sharing = Sharing::of(length);
+    let sharing = Sharing::of((n, length));
     let (threads, block, together) = (sharing.threads, sharing.block, sharing.together());
     let (walk, count) = (sharing.walk(), n / length);
     let lanes = walk.lanes();

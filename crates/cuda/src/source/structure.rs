@@ -15,15 +15,15 @@ pub(crate) struct Axis {
     pub kept: bool,
 }
 
-/// Results side by side in a block, and threads that share each.
-pub(super) const SIDE: usize = 32;
-pub(super) const DEEP: usize = 8;
+/// Threads of a block in which results stand side by side, and how many may stand so.
+pub(super) const BLOCK: usize = 256;
+const SIDES: [usize; 3] = [32, 16, 8];
 /// Threads of a block in which they share results.
 pub(super) const SHARED: usize = 128;
-/// Blocks worth having: more than any GPU runs at once.
-const MANY: usize = 512;
+/// Blocks worth having: as many as a large GPU runs at once.
+const MANY: usize = 1024;
 /// A part of a reduction has at least this many elements.
-const PART: usize = 64;
+const PART: usize = 32;
 /// Neighbours that a thread takes at a time.
 pub(super) const LANES: usize = 4;
 
@@ -105,14 +105,22 @@ impl Structure {
     /// end of an axis.
     pub fn lanes(&self) -> usize {
         let whole = self.axes.last().is_some_and(|axis| axis.length.is_multiple_of(LANES));
-        let enough = if self.beside() { self.kept() >= SIDE * LANES / 2 } else { self.reduced() >= 2 * SHARED * LANES };
+        let few = SIDES[SIDES.len() - 1] * LANES;
+        let enough = if self.beside() { self.kept() >= few } else { self.reduced() >= 2 * SHARED * LANES };
         if whole && enough { LANES } else { 1 }
+    }
+
+    /// Threads of a block that stand side by side, each with its neighbours: as many as leave the fewest without a result.
+    pub fn side(&self) -> usize {
+        let (kept, lanes) = (self.kept(), self.lanes());
+        let places = |side: &usize| kept.next_multiple_of(side * lanes);
+        SIDES.into_iter().min_by_key(places).unwrap_or(SIDES[0])
     }
 
     /// Into how many parts a reduction is cut.
     pub fn parts(&self) -> usize {
         let blocks = if self.beside() {
-            self.kept().div_ceil(SIDE * self.lanes())
+            self.kept().div_ceil(self.side() * self.lanes())
         } else {
             self.kept() * self.sharing() / SHARED
         };

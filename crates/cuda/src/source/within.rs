@@ -35,7 +35,7 @@ pub(crate) struct Within {
 /// Which elements of a row are reduced to one, where a reduction of `n` elements stays within rows of this length, and those of a block
 /// fit shared memory.
 pub(crate) fn within_rows(structure: &Structure, (n, length): (usize, usize), dtype: DType) -> Option<Structure> {
-    let sharing = Sharing::of(length);
+    let sharing = Sharing::of((n, length));
     let bytes = sharing.together().checked_mul(length)?.checked_mul(dtype.size())?;
     (n > 0 && bytes <= MOST_BYTES).then(|| structure.without_leading(n / length)).flatten()
 }
