@@ -18,6 +18,7 @@ mod reduce;
 mod rows;
 mod structure;
 mod text;
+mod transpose;
 mod unfold;
 mod within;
 
@@ -34,5 +35,6 @@ pub(crate) use reduce::{InMemory, MOST_TERMS, reduce, reduce_memory};
 pub(crate) use rows::{LONGEST as LONGEST_ROW, Sinks, read_from_memory, rows};
 pub(crate) use structure::Structure;
 pub(crate) use text::whole;
+pub(crate) use transpose::{Lines, WIDE, transposed};
 pub(crate) use unfold::{folded, swapped, unfolded};
 pub(crate) use within::{Within, within_rows};
