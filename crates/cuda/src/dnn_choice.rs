@@ -10,8 +10,8 @@ use crate::dnn_calls::Call;
 use crate::dnn_described::Answer;
 use crate::dnn_graph::{GraphPlan, MODES, Proposals};
 use crate::dnn_name::Name;
-use crate::dnn_trial::fastest;
 use crate::driver::Device;
+use crate::fastest::fastest;
 use crate::form::Geometry;
 use crate::kept::Kept;
 use crate::rehearsal::{Rehearsal, rehearsals};
@@ -212,7 +212,7 @@ fn candidates(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> V
     found
 }
 
-/// The number of the fastest, run on zeros; none where none can be run.
+/// The number of the fastest; none where none can be run.
 fn tried(
     device: &Arc<Device>,
     handles: &[sys::cudnnHandle_t],

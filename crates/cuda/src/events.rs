@@ -33,12 +33,14 @@ impl Events {
         Ok(event)
     }
 
-    /// Seconds from the first event to the last, which must both have happened.
-    pub fn seconds(&self) -> Answer<f64> {
-        let (Some(&first), Some(&last)) = (self.made.first(), self.made.last()) else { return Ok(0.0) };
-        // SAFETY: both were made above and are not yet destroyed.
-        let milliseconds = unsafe { result::event::elapsed(first, last)? };
-        Ok(f64::from(milliseconds) / 1e3)
+    /// Seconds from each event to the next, which must all have happened.
+    pub fn seconds(&self) -> Answer<Vec<f64>> {
+        let seconds = |(&from, &to): (&sys::CUevent, &sys::CUevent)| {
+            // SAFETY: both were made above and are not yet destroyed.
+            let milliseconds = unsafe { result::event::elapsed(from, to)? };
+            Ok(f64::from(milliseconds) / 1e3)
+        };
+        self.made.iter().zip(self.made.iter().skip(1)).map(seconds).collect()
     }
 }
 

@@ -4,6 +4,7 @@ use crate::alike::Alike;
 use crate::blas::{Blas, Described, Offer, Prepared};
 use crate::cache::Cache;
 use crate::driver::{Context, Device};
+use crate::fastest::fastest;
 use crate::step::Product;
 use crate::trial::Trial;
 use crate::ways::Ways;
@@ -13,18 +14,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Times each way is run on trial, after a first; twice, of which the faster counts: other threads may load kernels meanwhile.
-const TIMES: u32 = 5;
 /// Multiplications from which the best way is worth a trial.
 const TRIED: usize = 1 << 26;
+
+/// Held by who chooses. Threads have GPUs of their own, which may be the same GPU: trials at once would disturb each other, and two choices
+/// for one product would be other bits.
+static CHOOSING: Mutex<()> = Mutex::new(());
 
 /// The library of products, and the products it is ready to compute.
 pub(crate) struct Products {
     known: Arc<Known>,
     /// Who gets products ready that were used lately.
     early: Mutex<Option<JoinHandle<()>>>,
-    /// Held by who chooses.
-    choosing: Mutex<()>,
 }
 
 struct Known {
@@ -48,7 +49,7 @@ impl Products {
                 at_work.prepare_recent();
             }
         });
-        Ok(Products { known, early: Mutex::new(Some(early)), choosing: Mutex::default() })
+        Ok(Products { known, early: Mutex::new(Some(early)) })
     }
 
     /// Closes the library.
@@ -77,15 +78,12 @@ impl Products {
     /// Describes a product to the library and chooses how to compute it, unless one like it is ready.
     pub fn ready(&self, product: &Product, device: &Arc<Device>) -> Result<Arc<Prepared>> {
         let (alike, known) = (Alike::new(product), &*self.known);
-        if let Some(ready) = known.find(&alike) {
+        let chosen_before = || known.find(&alike).or_else(|| known.kept(&alike));
+        if let Some(ready) = chosen_before() {
             return Ok(ready);
         }
-        if let Some(ready) = known.kept(&alike) {
-            return Ok(ready);
-        }
-        // One at a time: trials at once would disturb each other, and two choices for one product would be other bits.
-        let _turn = self.choosing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ready) = known.find(&alike) {
+        let _turn = CHOOSING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ready) = chosen_before() {
             return Ok(ready);
         }
         let described = Described::new(&alike)?;
@@ -140,31 +138,20 @@ impl Known {
         let mut offers = self.blas.offers(&described)?;
         let mut best = 0;
         if offers.len() > 1 && described.alike().work() >= TRIED && self.ways.keeps() {
-            best = self.fastest(&described, &offers, device).unwrap_or(0);
+            best = self.tried(&described, &offers, device).ok().flatten().unwrap_or(0);
         }
         Ok(described.computed(offers.swap_remove(best)))
     }
 
-    /// Runs each way some times on zeros; the number of the fastest.
-    fn fastest(&self, described: &Described, offers: &[Offer], device: &Arc<Device>) -> Result<usize> {
+    /// The number of the fastest; none where none can be run.
+    fn tried(&self, described: &Described, offers: &[Offer], device: &Arc<Device>) -> Result<Option<usize>> {
         let alike = described.alike();
         let [a, b, c] = alike.extents();
         let trial = Trial::new(device, [a, b, c, alike.workspace_bytes()])?;
-        let mut best = (f64::INFINITY, 0);
-        for (number, offer) in offers.iter().enumerate() {
+        let start = |number: usize, branch: usize| -> Result<()> {
             // SAFETY: the places are those of operands of the product's size, and of its workspace.
-            let start = || unsafe { self.blas.start(described, offer, trial.places, device.queue()) };
-            // What cannot be run is not chosen.
-            let seconds = trial.seconds(1, start).and_then(|_| {
-                let [first, second] = [trial.seconds(TIMES, start)?, trial.seconds(TIMES, start)?];
-                Ok(first.min(second))
-            });
-            if let Ok(seconds) = seconds
-                && seconds < best.0
-            {
-                best = (seconds, number);
-            }
-        }
-        Ok(best.1)
+            unsafe { self.blas.start(described, &offers[number], trial.places, device.stream(branch)) }
+        };
+        Ok(fastest(&trial, offers.len(), start))
     }
 }

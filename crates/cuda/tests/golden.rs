@@ -2,7 +2,7 @@
 //! `UPDATE_GOLDEN=1` to store what is written now.
 
 use bilevel_cuda::kernel_texts;
-use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor, gradient, nn};
+use bilevel_graph::{DType, Graph, Precision, Program, RandomKind, Tensor, gradient, nn};
 use std::path::Path;
 
 fn holds(name: &str, make: impl FnOnce(&Graph) -> Program) {
@@ -118,6 +118,14 @@ fn short_rows_are_fetched_whole_in_the_loop_that_computes_their_numbers() {
         let (table, x) = (g.input("table", [3, 10, 4], DType::F32), g.input("x", [3, 200], DType::F32));
         let found = table.gather((x * 9.0).convert(DType::I32), 1);
         output(g, found.index(2, 0) + x * found.index(2, 3))
+    });
+}
+
+#[test]
+fn of_two_operands_across_the_sum_of_a_product_in_tf32_one_is_transposed() {
+    holds("transpose", |g| {
+        let (x, y) = (g.input("x", [1576, 768], DType::F32), g.input("y", [1576, 3072], DType::F32));
+        output(g, x.t().matmul(y)).with_precision(Precision::Tf32)
     });
 }
 

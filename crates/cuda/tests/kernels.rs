@@ -1,6 +1,6 @@
 //! Every kernel of the conformance suite's programs compiles, for two kinds of GPU, wherever NVRTC is; no GPU is needed.
 
-use bilevel_cuda::{Architecture, Missing, compile_programs, found_libraries};
+use bilevel_cuda::{Architecture, Missing, compile_programs, found_libraries, kernel_texts};
 use bilevel_graph::conformance::{
     Case, Size, carries, convolutions, networks, primitives, random_program, rounded_products, varied_program,
 };
@@ -41,6 +41,16 @@ fn every_primitive_carry_and_part_of_a_network_compiles_for_sm_80_and_sm_90() {
             assert!(kernels > 100, "{kernels}");
         }
     }
+}
+
+#[test]
+fn operands_of_either_side_that_lie_across_a_sum_are_transposed_in_tf32() {
+    let texts = |precision| -> Vec<String> {
+        let cases = rounded_products(precision).unwrap();
+        cases.iter().flat_map(|case| kernel_texts(&case.program).unwrap()).collect()
+    };
+    let transposes = |precision| texts(precision).iter().filter(|text| text.contains("float square[")).count();
+    assert_eq!([Precision::Tf32, Precision::Bf16].map(transposes), [2, 0]);
 }
 
 #[test]

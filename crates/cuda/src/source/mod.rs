@@ -19,6 +19,7 @@ mod rows;
 mod structure;
 mod text;
 mod tiles;
+mod transpose;
 mod unfold;
 mod within;
 
@@ -36,5 +37,6 @@ pub(crate) use rows::{LONGEST as LONGEST_ROW, Sinks, read_from_memory, rows};
 pub(crate) use structure::Structure;
 pub(crate) use text::whole;
 pub(crate) use tiles::{is_small, tiles};
+pub(crate) use transpose::{Lines, WIDE, transposed};
 pub(crate) use unfold::{folded, swapped, unfolded};
 pub(crate) use within::{Within, within_rows};

@@ -2,8 +2,8 @@
 //! programs, where it is not.
 
 use super::heads::heads;
-use super::{Case, primitives};
-use crate::{Array, DType, Op, Precision, Result};
+use super::{Case, Dice, primitives, tolerance};
+use crate::{Array, DType, Graph, Op, Precision, Program, Result};
 
 /// Units that results may be off by. Hardware that drops the digits of a tf32 operand instead of rounding it is off by
 /// two units for each of two operands, of all terms of a sum.
@@ -74,14 +74,42 @@ fn moved(from: &Array, to: &Array) -> f64 {
 /// ```
 pub fn rounded_products(precision: Precision) -> Result<Vec<Case>> {
     let near = if precision == Precision::Tf32 { UNITS * precision.unit() } else { 0.0 };
-    let cases = primitives(DType::F32)?.into_iter().filter(Case::has_products).chain(heads(DType::F32)?);
-    Ok(cases.map(|case| case.rounded(precision, near)).collect())
+    let mut cases = primitives(DType::F32)?;
+    cases.retain(Case::has_products);
+    cases.extend(heads(DType::F32)?);
+    if precision == Precision::Tf32 {
+        cases.push(across_the_sum()?);
+    }
+    Ok(cases.into_iter().map(|case| case.rounded(precision, near)).collect())
+}
+
+/// Xᵀ·Y, the gradient of a dense layer's weights. Both operands lie across the sum, which not all instructions for `Tf32` can read, and the
+/// product is so large that an executor may put one of them in order first. No length is a multiple of what executors may cut it into.
+fn across_the_sum() -> Result<Case> {
+    let (g, mut dice) = (Graph::new(), Dice::new(7));
+    let (mut inputs, mut operands) = (vec![], vec![]);
+    for (name, columns) in [("narrow", 260), ("wide", 300)] {
+        let value = dice.array(&[270, columns], DType::F32)?;
+        operands.push(g.input(name, value.shape(), DType::F32));
+        inputs.push((name.to_string(), value));
+    }
+    // Either is the smaller once.
+    let (x, y) = (operands[0], operands[1]);
+    let program = Program::builder(&g).output("left", x.t().matmul(y)).output("right", y.t().matmul(x)).build()?;
+    let (name, tolerances) = ("operands across the sum".into(), vec![tolerance(DType::F32); 2]);
+    Ok(Case { name, program, inputs, steps: 1, tolerances })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::conformance::agree;
+
+    #[test]
+    fn only_tf32_has_a_product_of_long_operands_across_the_sum() {
+        let count = |precision| rounded_products(precision).unwrap().len();
+        assert_eq!(count(Precision::Tf32), count(Precision::Bf16) + 1);
+    }
 
     #[test]
     fn an_executor_that_does_not_round_is_found_out() {

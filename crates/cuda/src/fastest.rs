@@ -1,7 +1,8 @@
-//! The fastest of several ways to compute a convolution, by running them.
+//! The fastest of several ways to compute a product or a convolution, by running them.
 //!
-//! A convolution may take less time than the host needs to start it, so each way is recorded some times in a row, as it will be in a
-//! program's graph. Rounds go over all of them in turn, and the best of each counts: clocks rise, and other threads load kernels meanwhile.
+//! Either may take less time than the host needs to start it, so each way is recorded some times in a row, as it will be in a program's
+//! graph. Rounds go over all of them in turn, and the best of each counts: clocks rise, and other threads load kernels meanwhile. Ways that
+//! a round leaves far behind are not measured again, so that a network's many products take little time in all.
 
 use crate::capture::Captured;
 use crate::trial::Trial;
@@ -16,6 +17,8 @@ const ROUNDS: [usize; 2] = [3, 1];
 /// How much slower than the best a single call may be for its way to be measured at all: likewise, as the host takes most of the time of a
 /// short one.
 const SLOW: [f64; 2] = [3.0, 1.5];
+/// How much slower than the best a way may be after a round to be measured in the next: more than a round is off by.
+const BEHIND: f64 = 1.3;
 /// What a later way must take of the time of an earlier one to be preferred.
 const FASTER: f64 = 0.97;
 
@@ -41,15 +44,17 @@ pub(crate) fn fastest(trial: &Trial, ways: usize, put: impl Fn(usize, usize) -> 
             worth_it.then(|| trial.record(calls, || put(way, Trial::BRANCH)).ok()).flatten()
         })
         .collect();
+    let mut running: Vec<(usize, &Captured)> =
+        recorded.iter().enumerate().filter_map(|(way, recorded)| Some((way, recorded.as_ref()?))).collect();
     let mut seconds = vec![f64::INFINITY; ways];
     for _ in 0..by_length(ROUNDS, least) {
-        for (way, recorded) in recorded.iter().enumerate() {
-            if let Some(recorded) = recorded
-                && let Ok(taken) = trial.seconds_of(recorded)
-            {
-                seconds[way] = seconds[way].min(taken);
-            }
+        let round: Vec<&Captured> = running.iter().map(|&(_, recorded)| recorded).collect();
+        let Ok(taken) = trial.seconds_of(&round) else { break };
+        for (&(way, _), taken) in running.iter().zip(taken) {
+            seconds[way] = seconds[way].min(taken);
         }
+        let best = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+        running.retain(|&(way, _)| seconds[way] <= best * BEHIND);
     }
     preferred(&seconds)
 }
@@ -99,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn short_convolutions_are_repeated_and_long_ones_are_not() {
+    fn short_calls_are_repeated_and_long_ones_are_not() {
         assert_eq!([1e-6, 2e-5, 9e-5, 2e-4, 1.0, f64::INFINITY].map(calls), [10, 10, 3, 1, 1, 1]);
     }
 
