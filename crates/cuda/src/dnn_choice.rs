@@ -135,7 +135,7 @@ impl Chooser {
         candidates.extend(own.into_iter().map(|own| (Name::Own(own.arrangement), Candidate::Own(own))));
         let best = match candidates.len() {
             1 => 0,
-            _ => tried(&device, handles, elements, &candidates).ok().flatten().unwrap_or(0),
+            _ => tried(&device, handles, geometry.bytes(), &candidates).ok().flatten().unwrap_or(0),
         };
         let (name, candidate) = candidates.swap_remove(best);
         self.kept.put_numbers(CONVOLUTION, &format!("{geometry:?}"), &name.numbers());
@@ -212,14 +212,13 @@ fn candidates(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> V
     found
 }
 
-/// The number of the fastest, run on zeros; none where none can be run.
+/// The number of the fastest, run on zeros with so many bytes for x, w and y; none where none can be run.
 fn tried(
     device: &Arc<Device>,
     handles: &[sys::cudnnHandle_t],
-    elements: [usize; 3],
+    [x, w, y]: [usize; 3],
     candidates: &[(Name, Candidate)],
 ) -> Result<Option<usize>> {
-    let [x, w, y] = elements.map(|count| count * size_of::<f32>());
     let workspace = candidates.iter().map(|(_, candidate)| candidate.workspace()).max().unwrap_or(0);
     let trial = Trial::new(device, [x, w, y, workspace])?;
     let start = |number: usize, branch: usize| -> Result<()> {
