@@ -12,6 +12,8 @@ pub(crate) enum Name {
     Engine(EngineName),
     /// As a product with patches.
     Own(Arrangement),
+    /// The first engine the library proposes, which is kept as it was compiled.
+    Compiled,
 }
 
 impl Name {
@@ -23,6 +25,7 @@ impl Name {
             Name::Own(Arrangement::Together) => vec![2, 0],
             Name::Own(Arrangement::ByImage) => vec![2, 1],
             Name::Own(Arrangement::InParts) => vec![2, 2],
+            Name::Compiled => vec![3],
         }
     }
 
@@ -35,6 +38,7 @@ impl Name {
             [2, 0] => Some(Name::Own(Arrangement::Together)),
             [2, 1] => Some(Name::Own(Arrangement::ByImage)),
             [2, 2] => Some(Name::Own(Arrangement::InParts)),
+            [3] => Some(Name::Compiled),
             _ => None,
         }
     }
@@ -48,11 +52,11 @@ mod tests {
     fn a_name_is_read_as_it_was_written_and_a_damaged_one_is_none() {
         let engine = |numbers: &[u64]| Name::Engine(EngineName(numbers.to_vec()));
         let own = [Arrangement::Together, Arrangement::ByImage, Arrangement::InParts].map(Name::Own);
-        let library = [Name::Call, engine(&[34]), engine(&[0, 2, 5, 7, u64::MAX])];
+        let library = [Name::Call, Name::Compiled, engine(&[34]), engine(&[0, 2, 5, 7, u64::MAX])];
         for name in library.into_iter().chain(own) {
             assert_eq!(Name::read(&name.numbers()), Some(name));
         }
-        for damaged in [&[][..], &[0, 0], &[1], &[1, 34, 2], &[2], &[2, 34], &[2, 0, 0], &[u64::MAX]] {
+        for damaged in [&[][..], &[0, 0], &[1], &[1, 34, 2], &[2], &[2, 34], &[2, 0, 0], &[3, 0], &[u64::MAX]] {
             assert_eq!(Name::read(damaged), None, "{damaged:?}");
         }
     }
