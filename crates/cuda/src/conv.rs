@@ -12,7 +12,7 @@ use bilevel_graph::{ConvDims, DType};
 use bilevel_plan::{DotLayout, Place, View};
 
 /// Bytes of patches at once.
-const MOST: usize = 512 << 20;
+pub(crate) const PATCHES: usize = 512 << 20;
 /// Products with fewer rows and terms than this are as well done as they are defined.
 const THIN: usize = 16;
 
@@ -77,7 +77,7 @@ fn by_ourselves(
         (place, 0, dtype.into())
     };
     let size = dtype.size();
-    let together = (MOST / (groups * terms * plane * size)).clamp(1, images);
+    let together = (PATCHES / (groups * terms * plane * size)).clamp(1, images);
     let place = workspace.take(together * groups * terms * plane * size);
     let mark = workspace.mark();
     for first in (0..images).step_by(together) {
@@ -133,11 +133,10 @@ fn as_chosen(
         Sought::Kernel => ((image, x), (out, w), (kernel, y)),
     };
     // What the library is to round to fewer digits than it would is rounded before; it is two bytes where the library takes them.
-    let operand = if geometry.narrow { Cell::Bf16 } else { dtype.into() };
     let (mut works, mut after) = (vec![], vec![]);
     let at = [(Sought::Image, x), (Sought::Kernel, w), (Sought::Result, y)].map(|(part, ((place, cell), view))| {
         let is_result = part == geometry.sought;
-        let wanted = if is_result { dtype.into() } else { operand };
+        let wanted = geometry.cell(part);
         let rounds = factor == Factor::Bf16 && !is_result && cell != Cell::Bf16;
         let bytes = view.offset * cell.size() as isize;
         if is_dense(&view) && bytes % ALIGNED == 0 && cell == wanted && !rounds {
@@ -282,8 +281,8 @@ mod tests {
 
     #[test]
     fn what_is_faster_as_a_product_is_planned_as_one_on_the_operands_as_the_library_would_read_them() {
-        let (image, kernel) =
-            (View::contiguous(&[32, 8, 8, 64]).transpose(&[0, 3, 1, 2]), View::contiguous(&[64, 64, 3, 3]));
+        let (small, large) = (8, 32);
+        let kernel = View::contiguous(&[64, 64, 3, 3]);
         let dims = ConvDims {
             stride: [1, 1],
             padding: [(1, 1), (1, 1)],
@@ -292,17 +291,23 @@ mod tests {
             groups: 1,
         };
         let at = |number| Place { region: Region::Input(number), offset: 0 };
-        let operands =
-            [(at(0), &image), (at(1), &kernel)].map(|(place, view)| (Elements { place, view }, Cell::Of(DType::F32)));
         let way = |_: &Geometry| Some(Way::Own(Arrangement::Together));
-        for (factor, expected) in [(Factor::Tf32, 3), (Factor::Bf16, 4), (Factor::F32, 5)] {
+        for (side, factor, multiplied, expected) in [
+            (small, Factor::Tf32, Factor::Tf32, 3),
+            (small, Factor::Bf16, Factor::Tf32, 4),
+            (small, Factor::F32, Factor::F32, 5),
+            (large, Factor::Bf16, Factor::Bf16, 4),
+        ] {
+            let image = View::contiguous(&[32, side, side, 64]).transpose(&[0, 3, 1, 2]);
+            let operands = [(at(0), &image), (at(1), &kernel)]
+                .map(|(place, view)| (Elements { place, view }, Cell::Of(DType::F32)));
             let (types, out, space) = ((DType::F32, factor), (&image, at(2)), &mut Workspace::new(None));
             let works = as_chosen(&dims, operands, types, out, way, space).unwrap();
-            // The kernel put in order and patches; the image is rounded before, too; or images with channels first, there and back.
+            // The kernel put in order and patches; the image is rounded before, too, to two bytes where there is enough to do; or images
+            // with channels first, there and back.
             let of = |work: &Work| if let Work::Product(product) = work { Some(product.factor) } else { None };
             let factors: Vec<Factor> = works.iter().filter_map(of).collect();
-            let rounds = if factor == Factor::F32 { Factor::F32 } else { Factor::Tf32 };
-            assert_eq!((works.len(), factors), (expected, vec![rounds]), "{factor:?}");
+            assert_eq!((works.len(), factors), (expected, vec![multiplied]), "{factor:?} of {side}");
         }
     }
 

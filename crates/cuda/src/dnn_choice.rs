@@ -2,7 +2,8 @@
 //!
 //! What the library thinks is fastest often is not where a convolution takes microseconds. So several engines are run on trial, and a
 //! product with patches beside them; what was found is kept on disk: a later process takes the same, to the same bits. Where nothing can be
-//! kept, the library's word counts.
+//! kept, the library's word counts. Of operands in two bytes the library has engines only that take a second each to compile: the first it
+//! proposes is compiled, and on trial beside our own.
 
 use crate::cache::Cache;
 use crate::dnn::failed;
@@ -27,6 +28,8 @@ const TRIED: usize = 1 << 20;
 const ENGINES: [usize; 3] = [8, 12, 12];
 /// The kind under which choices are kept; another where there is more to choose from.
 const CONVOLUTION: &str = "convolution by cuDNN or patches";
+/// The same for operands of two bytes.
+const NARROW: &str = "convolution of two bytes by cuDNN or patches";
 /// The kind under which compiled engines are kept.
 const COMPILED: &str = "compiled convolution";
 
@@ -113,12 +116,8 @@ impl Chooser {
         let elements = [geometry.x, geometry.w, geometry.y].map(|shape| shape.iter().product::<usize>());
         // Room for all three in another order, and a little.
         let most = elements.iter().sum::<usize>() * size_of::<f32>() * 2 + (8 << 20);
-        // Operands of two bytes have engines only that take a second each to compile.
-        if geometry.narrow {
-            return self.compiled(handles[0], geometry, most).map(Choice::Library);
-        }
-        if geometry.products() < TRIED || !self.kept.keeps() {
-            return proposed(handles[0], geometry, most).map(Choice::Library);
+        if !is_tried(geometry) || !self.kept.keeps() {
+            return self.first(handles[0], geometry, most).map(Choice::Library);
         }
         if let Some(known) = self.known(handles[0], geometry, most) {
             return Some(known);
@@ -127,7 +126,13 @@ impl Chooser {
         if let Some(known) = self.known(handles[0], geometry, most) {
             return Some(known);
         }
-        let mut candidates = candidates(handles[0], geometry, most);
+        let mut candidates = match geometry.narrow {
+            true => {
+                let compiled = self.compiled(handles[0], geometry, most);
+                Vec::from_iter(compiled.map(|method| (Name::Compiled, Candidate::Library(method))))
+            }
+            false => candidates(handles[0], geometry, most),
+        };
         if candidates.is_empty() {
             return None;
         }
@@ -135,14 +140,19 @@ impl Chooser {
         candidates.extend(own.into_iter().map(|own| (Name::Own(own.arrangement), Candidate::Own(own))));
         let best = match candidates.len() {
             1 => 0,
-            _ => tried(&device, handles, elements, &candidates).ok().flatten().unwrap_or(0),
+            _ => tried(&device, handles, geometry.bytes(), &candidates).ok().flatten().unwrap_or(0),
         };
         let (name, candidate) = candidates.swap_remove(best);
-        self.kept.put_numbers(CONVOLUTION, &format!("{geometry:?}"), &name.numbers());
+        self.kept.put_numbers(kind(geometry), &format!("{geometry:?}"), &name.numbers());
         Some(candidate.chosen())
     }
 
-    /// What the library thinks is fastest, as it was compiled before, else compiled now.
+    /// What the library thinks is fastest.
+    fn first(&self, handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Method> {
+        if geometry.narrow { self.compiled(handle, geometry, most) } else { proposed(handle, geometry, most) }
+    }
+
+    /// The same for operands of two bytes, as it was compiled before, else compiled now.
     fn compiled(&self, handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Method> {
         let what = format!("{geometry:?}");
         let before = self.kept.bytes(COMPILED, &what).and_then(|written| GraphPlan::read(handle, &written).ok());
@@ -160,14 +170,25 @@ impl Chooser {
 
     /// What was kept for a geometry, if it still can be done so.
     fn known(&self, handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Choice> {
-        let numbers = self.kept.numbers(CONVOLUTION, &format!("{geometry:?}"))?;
+        let numbers = self.kept.numbers(kind(geometry), &format!("{geometry:?}"))?;
         let method = match Name::read(&numbers)? {
             Name::Call => called(handle, geometry, most),
+            Name::Compiled => self.compiled(handle, geometry, most),
             Name::Engine(name) => Proposals::new(handle, geometry).named(&name, most).map(Method::Graph),
             Name::Own(kept) => return arrangements(geometry).contains(&kept).then_some(Choice::Own(kept)),
         };
         method.map(Choice::Library)
     }
+}
+
+/// True where the best way is worth a trial: of two bytes, where we have one of our own.
+fn is_tried(geometry: &Geometry) -> bool {
+    if geometry.narrow { !arrangements(geometry).is_empty() } else { geometry.products() >= TRIED }
+}
+
+/// The kind under which the choice for a geometry is kept.
+fn kind(geometry: &Geometry) -> &'static str {
+    if geometry.narrow { NARROW } else { CONVOLUTION }
 }
 
 /// By the older calls. Whatever these refuse to describe they cannot compute either.
@@ -212,14 +233,13 @@ fn candidates(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> V
     found
 }
 
-/// The number of the fastest; none where none can be run.
+/// The number of the fastest, run with so many bytes for x, w and y; none where none can be run.
 fn tried(
     device: &Arc<Device>,
     handles: &[sys::cudnnHandle_t],
-    elements: [usize; 3],
+    [x, w, y]: [usize; 3],
     candidates: &[(Name, Candidate)],
 ) -> Result<Option<usize>> {
-    let [x, w, y] = elements.map(|count| count * size_of::<f32>());
     let workspace = candidates.iter().map(|(_, candidate)| candidate.workspace()).max().unwrap_or(0);
     let trial = Trial::new(device, [x, w, y, workspace])?;
     let start = |number: usize, branch: usize| -> Result<()> {
@@ -266,6 +286,7 @@ mod tests {
             Geometry { rounds: false, ..example() },
             Geometry { x: [16, 192, 8, 8], y: [16, 384, 8, 8], ..example() },
             Geometry { padding: [0, 1], ..example() },
+            Geometry { last: true, narrow: true, ..example() },
         ];
         assert!(others.iter().all(|geometry| read(geometry, "gpu", 90_200).is_none()));
     }
@@ -275,5 +296,16 @@ mod tests {
         let what = format!("{:?}", example());
         let key = Cache::key(&[CONVOLUTION, &what, "gpu", "90200"]);
         assert_eq!(key, "889e9f5964a9898046b0931fe823817416a275f1b9fc4b2733f6af8ea61d6a95");
+    }
+
+    #[test]
+    fn operands_of_two_bytes_are_tried_where_we_have_a_way_of_our_own_and_kept_under_their_kind() {
+        let narrow = Geometry { last: true, narrow: true, ..example() };
+        assert!(is_tried(&example()) && is_tried(&narrow));
+        // 1.2 GB of patches in two bytes: there is nothing to compare the library's first proposal with.
+        let large = unfolded::tests::example(Sought::Kernel, [512, 128, 128, 32]);
+        assert!(!is_tried(&Geometry { last: true, narrow: true, ..large }));
+        assert!(!is_tried(&unfolded::tests::example(Sought::Kernel, [1, 4, 4, 8])));
+        assert_ne!(kind(&narrow), kind(&example()));
     }
 }

@@ -7,7 +7,8 @@
 //! by `stride` meets the kernel reversed, with padding (r−1)·dilation − low. For the kernel, the batch is summed over: a large kernel
 //! of the graph is y, and the places of its result are those of w.
 
-use bilevel_graph::ConvDims;
+use crate::source::Cell;
+use bilevel_graph::{ConvDims, DType};
 use bilevel_plan::View;
 
 /// Which of the three is computed.
@@ -205,6 +206,17 @@ impl Geometry {
         if self.last { [c * h * w, 1, w * c, c] } else { [c * h * w, h * w, w, 1] }
     }
 
+    /// What the elements of a part are.
+    pub fn cell(&self, part: Sought) -> Cell {
+        if self.narrow && part != self.sought { Cell::Bf16 } else { Cell::Of(DType::F32) }
+    }
+
+    /// Bytes of x, w and y.
+    pub fn bytes(&self) -> [usize; 3] {
+        [(Sought::Image, self.x), (Sought::Kernel, self.w), (Sought::Result, self.y)]
+            .map(|(part, shape)| shape.iter().product::<usize>() * self.cell(part).size())
+    }
+
     /// The channels of a pixel, in elements of so many bytes, are whole loads.
     fn loads(&self, bytes: usize) -> bool {
         [self.x[1], self.y[1]].iter().all(|channels| (channels * bytes).is_multiple_of(LOAD))
@@ -261,6 +273,19 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_is_given_has_two_bytes_where_it_is_narrow_and_what_is_sought_has_four() {
+        for (sought, bytes) in [
+            (Sought::Result, [2 * 2 * 8 * 64, 2 * 16 * 8 * 9, 4 * 2 * 16 * 64]),
+            (Sought::Image, [4 * 2 * 8 * 64, 2 * 16 * 8 * 9, 2 * 2 * 16 * 64]),
+            (Sought::Kernel, [2 * 2 * 8 * 64, 4 * 16 * 8 * 9, 2 * 2 * 16 * 64]),
+        ] {
+            let wide = crate::unfolded::tests::example(sought, [2, 8, 16, 8]);
+            assert_eq!(Geometry { last: true, narrow: true, ..wide }.bytes(), bytes);
+            assert_eq!(wide.bytes(), [4 * 2 * 8 * 64, 4 * 16 * 8 * 9, 4 * 2 * 16 * 64]);
         }
     }
 

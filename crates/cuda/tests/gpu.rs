@@ -35,6 +35,18 @@ fn network(g: &Graph) -> (Program, Inputs) {
 }
 
 #[test]
+fn an_executor_that_is_opened_later_chooses_the_same_ways_to_the_same_bits() {
+    for precision in [Precision::Tf32, Precision::Bf16] {
+        let (program, inputs) = network(&Graph::new());
+        let program = program.with_precision(precision);
+        // Each asks anew: the first may try, the second finds what was kept, or asks the library again where nothing is kept.
+        let made = [gpu(), gpu()].map(|cuda| Some(outputs(&cuda?, &program, &inputs, 1).unwrap()));
+        let [Some(first), Some(second)] = made else { return };
+        agree(&second, &first, &vec![0.0; first.len()]).unwrap_or_else(|e| panic!("{precision}: {e}"));
+    }
+}
+
+#[test]
 fn large_convolutions_are_the_same_with_and_without_cudnn() {
     let Some(cuda) = gpu() else { return };
     for (precision, tolerance) in [(Precision::Full, 1e-4), (Precision::Tf32, 1e-2), (Precision::Bf16, 3e-2)] {
