@@ -123,9 +123,8 @@ impl<'a> Finder<'a> {
         let sources: Vec<usize> = numbers.iter().filter(|(id, _)| is_source(**id)).map(|(_, number)| *number).collect();
         let sinks: Vec<usize> = left.iter().map(|id| numbers[id]).collect();
         let kept = smallest_cut(&costs, &edges, &sources, &sinks);
-        let bytes = |ids: &[usize]| ids.iter().map(|&id| self.low.nodes[id].bytes() as u64).sum::<u64>();
         let price: u64 = kept.iter().map(|&number| costs[number]).sum();
-        if price >= bytes(&left) {
+        if price >= left.iter().map(|&id| written(&self.low.nodes[id])).sum() {
             return;
         }
         let base: HashSet<usize> =
@@ -145,7 +144,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// The bytes that are kept where a value is one of those from which others are computed again.
+    /// What it costs in bytes that a value is one of those from which others are computed again.
     fn cost(&self, group: usize, id: usize, until: usize, dropped: &HashMap<usize, HashSet<usize>>) -> u64 {
         let node = &self.low.nodes[id];
         let own = self.grouping.group_of[id] == Some(group);
@@ -156,12 +155,19 @@ impl<'a> Finder<'a> {
             Kind::Input | Kind::Table(_) => 0,
             // Computed before the steps, and kept through all of them.
             _ if node.invariant && !self.grouping.groups[group].invariant => 0,
-            _ if own && self.is_for_loops(id) => node.bytes() as u64,
+            _ if own && (self.is_for_loops(id) || !self.lasting[id] && self.until(id).is_none()) => written(node),
             // In memory as long anyway.
             _ if self.until(id).is_some_and(|last| last >= until) => 0,
             _ => node.bytes() as u64,
         }
     }
+}
+
+/// What it costs to keep a value that a loop writes for no other reason: its bytes and, as memory counts first, a fraction of them for writing
+/// it. So a sum of a product and a bias is computed again from the product, which is there.
+fn written(node: &Node) -> u64 {
+    let bytes = node.bytes() as u64;
+    bytes + bytes / 4
 }
 
 /// True for what is computed element by element from other values.
@@ -239,5 +245,48 @@ impl<'a> Rewriter<'a> {
         self.nodes.push(node);
         self.again.insert((reader, id), self.nodes.len() - 1);
         self.nodes.len() - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::Schedule;
+    use crate::target::{Limits, Target};
+    use bilevel_graph::{DType, Graph, Program, gradient, nn};
+
+    struct Machine;
+    impl Target for Machine {
+        fn limits(&self) -> Limits {
+            let again = Some(1000);
+            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0, again }
+        }
+    }
+
+    /// How many values of so many elements loops leave in memory, and other operations.
+    fn stored(program: &Program, count: usize) -> [usize; 2] {
+        let schedule = Schedule::new(program, &Machine).unwrap();
+        let mut found = [0; 2];
+        for id in (0..schedule.nodes.len()).filter(|&id| schedule.group_of(id).is_some()) {
+            if schedule.is_stored(id) && schedule.nodes[id].count() == count {
+                let in_loop = schedule.group_of(id).is_some_and(|group| schedule.groups()[group].domain.is_some());
+                found[usize::from(!in_loop)] += 1;
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn what_follows_from_a_product_is_computed_from_it_again() {
+        let g = Graph::new();
+        let [x, w, b, v] = [("x", &[40, 30][..]), ("w", &[30, 50]), ("b", &[50]), ("v", &[50, 7])]
+            .map(|(name, shape)| g.input(name, shape, DType::F32));
+        let loss = nn::gelu(x.matmul(w) + b).matmul(v).square().sum_all();
+        let slopes = gradient(loss, &[w, b]).unwrap();
+        let mut builder = Program::builder(&g);
+        for (number, slope) in slopes.into_iter().enumerate() {
+            builder = builder.output(number.to_string(), slope.unwrap());
+        }
+        // Of 2000 elements: what both products read of the loops between them, and the products.
+        assert_eq!(stored(&builder.build().unwrap(), 2000), [2, 2]);
     }
 }

@@ -165,11 +165,20 @@ __device__ __forceinline__ void write(Shared<T, WARPS, COLUMNS>& shared, float* 
 #pragma unroll
         for (int i = 0; i < COLUMNS / 8; ++i) store<float, 2>(own + g * APART + i * 8 + t * 2, sums[i] + half * 2);
         __syncwarp();
+        if (ALONG == 1) {
 #pragma unroll
-        for (int e = lane; e < 8 * COLUMNS; e += 32) {
-            // Whichever are neighbours in memory.
-            const int row = ALONG == 1 ? e / COLUMNS : e % 8, column = ALONG == 1 ? e % COLUMNS : e / 8;
-            if (first + row < rows && column < columns) c[(first + row) * DOWN + column * ALONG] = own[row * APART + column];
+            for (int row = 0; row < 8; ++row)
+#pragma unroll
+                for (int x = 0; x < COLUMNS; x += 32) {
+                    const int column = x + lane;
+                    if (first + row < rows && column < COLUMNS && column < columns)
+                        c[(first + row) * DOWN + column] = own[row * APART + column];
+                }
+        } else {
+            for (int e = lane; e < 8 * COLUMNS; e += 32) {
+                const int row = e % 8, column = e / 8;
+                if (first + row < rows && column < columns) c[(first + row) * DOWN + column * ALONG] = own[row * APART + column];
+            }
         }
         __syncwarp();
     }
