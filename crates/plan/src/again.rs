@@ -113,10 +113,15 @@ impl<'a> Finder<'a> {
             for (read, _) in self.low.nodes[id].reads() {
                 let from = number(read, &mut costs, &mut numbers);
                 edges.push((from, to));
+                // What another loop does not leave is what it is computed from.
+                for &base in dropped.get(&read).into_iter().flatten() {
+                    let base = number(base, &mut costs, &mut numbers);
+                    edges.push((base, from));
+                }
             }
         }
         let is_source = |id: usize| {
-            self.grouping.group_of[id] != Some(group)
+            self.grouping.group_of[id] != Some(group) && !dropped.contains_key(&id)
                 || !computes_elements(&self.low.nodes[id])
                 || self.grouping.role[id] != Some(Role::Full)
         };
@@ -150,8 +155,8 @@ impl<'a> Finder<'a> {
         let own = self.grouping.group_of[id] == Some(group);
         match node.kind {
             _ if dropped.contains_key(&id) || node.narrow => UNCUT,
-            // What a step changes would have to be kept as it was.
-            Kind::Input if !node.invariant => node.bytes() as u64,
+            // What a step changes would have to be copied before.
+            Kind::Input if !node.invariant => 2 * node.bytes() as u64,
             Kind::Input | Kind::Table(_) => 0,
             // Computed before the steps, and kept through all of them.
             _ if node.invariant && !self.grouping.groups[group].invariant => 0,
@@ -252,7 +257,7 @@ impl<'a> Rewriter<'a> {
 mod tests {
     use crate::schedule::Schedule;
     use crate::target::{Limits, Target};
-    use bilevel_graph::{DType, Graph, Program, gradient, nn};
+    use bilevel_graph::{DType, Graph, Program, Tensor, gradient, nn};
 
     struct Machine;
     impl Target for Machine {
@@ -288,5 +293,35 @@ mod tests {
         }
         // Of 2000 elements: what both products read of the loops between them, and the products.
         assert_eq!(stored(&builder.build().unwrap(), 2000), [2, 2]);
+    }
+
+    #[test]
+    fn what_was_computed_again_is_no_reason_to_keep_what_follows_from_it() {
+        let g = Graph::new();
+        let [x, w, v] = [("x", &[40, 30][..]), ("w", &[30, 50]), ("v", &[50, 7])]
+            .map(|(name, shape)| g.input(name, shape, DType::F32));
+        // Columns of a product made equally large, in three loops: means, variances, and the rest.
+        let h = x.matmul(w);
+        let columns = |row: Tensor| row.broadcast([1], [40, 50]);
+        let centred = h - columns(h.sum([0]) * (1.0 / 40.0));
+        let normed = centred / columns((centred.square().sum([0]) * (1.0 / 40.0) + 1e-5).sqrt());
+        let loss = nn::relu(normed * 0.5 + 0.1).matmul(v).square().sum_all();
+        let slope = gradient(loss, &[w]).unwrap()[0].unwrap();
+        let program = Program::builder(&g).output("slope", slope).build().unwrap();
+        // Of 2000 elements: what the second product reads, what three loops of the way back leave, and two products.
+        assert_eq!(stored(&program, 2000), [4, 2]);
+    }
+
+    #[test]
+    fn what_a_step_changes_is_not_copied_for_what_follows_from_it() {
+        let g = Graph::new();
+        let [x, y] = ["x", "y"].map(|name| g.input(name, [2000], DType::F32));
+        let sign = x.sign();
+        let next = x * 0.5 + sign * 0.1;
+        // Read once more where x is another.
+        let later = y + sign * next.square().sum_all();
+        let program = Program::builder(&g).carry(x, next).carry(y, later).build().unwrap();
+        let schedule = Schedule::new(&program, &Machine).unwrap();
+        assert!(schedule.carries.iter().all(|carry| carry.in_place));
     }
 }
