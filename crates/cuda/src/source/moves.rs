@@ -92,10 +92,14 @@ pub(crate) fn concat(parts: &[Elements], axis: usize, shape: &[usize], dtype: DT
     let mut code = Code::default();
     let split: Option<Vec<_>> = parts.iter().map(|part| split(&part.view.runs(), inner)).collect();
     let shared = split.filter(|_| inner >= ALONG && places <= MOST_PLACES);
+    let at_once = |part: &Elements| beside(&part.view.runs(), part.view.offset, dtype.into());
+    // Neighbours of a thread, where a block has a place.
+    let lanes = if inner.is_multiple_of(WIDE) { parts.iter().map(at_once).min().unwrap_or(1) } else { 1 };
+    let threads = (inner / lanes).next_multiple_of(32).min(ALONG);
     if shared.is_some() {
         code.reaches(count);
         let along = code.count(inner as u64);
-        code.line(format!("const U i = (U)blockIdx.x * {ALONG} + threadIdx.x;"));
+        code.line(format!("const U i = ((U)blockIdx.x * {threads} + threadIdx.x) * {lanes};"));
         code.line(format!("if (i >= {along}) return;"));
         code.line(format!(
             "const U a = blockIdx.y % {length}, o = blockIdx.y / {length}, e = blockIdx.y * {along} + i;"
@@ -120,12 +124,19 @@ pub(crate) fn concat(parts: &[Elements], axis: usize, shape: &[usize], dtype: DT
         };
         code.line(format!("if (a >= {first} && a < {}) {{", first + own));
         code.line(format!("const U s = o * {own} + (a - {first});"));
-        code.line(format!("{target}[e] = {source}[{place}];"));
+        if shared.is_some() && lanes > 1 {
+            let c = c_type(dtype);
+            code.line(format!("{c} v[{lanes}];"));
+            code.line(format!("load<{c}, {lanes}>({source} + ({place}), v);"));
+            code.line(format!("store<{c}, {lanes}>({target} + e, v);"));
+        } else {
+            code.line(format!("{target}[e] = {source}[{place}];"));
+        }
         code.line("}");
         first += own;
     }
     match shared {
-        Some(_) => code.launch([inner.div_ceil(ALONG), places], ALONG as u32),
+        Some(_) => code.launch([inner.div_ceil(threads * lanes), places], threads as u32),
         None => code.launch_each(count),
     }
 }

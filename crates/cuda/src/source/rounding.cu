@@ -13,8 +13,13 @@ struct bf16 {
     unsigned short bits;
     bf16() = default;
     __device__ __forceinline__ bf16(float x) {
+#if __CUDA_ARCH__ >= 800
+        // To the nearest, the even one of two, in one instruction.
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+#else
         u32 all = __float_as_uint(rounded<16>(x));
         bits = (unsigned short)(x != x ? all >> 16 | 0x40 : all >> 16);
+#endif
     }
     __device__ __forceinline__ operator float() const { return __uint_as_float((u32)bits << 16); }
 };
