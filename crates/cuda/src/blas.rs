@@ -16,7 +16,7 @@ fn failed(what: &str, error: result::CublasError) -> Error {
 }
 
 /// Ways the library is asked for.
-const OFFERS: usize = 10;
+const OFFERS: usize = 8;
 
 /// The library, opened for one GPU.
 pub(crate) struct Blas {

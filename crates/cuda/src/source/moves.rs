@@ -14,6 +14,9 @@ pub(crate) struct Elements<'a> {
 
 /// Elements of 32 bits in 16 bytes.
 const WIDE: usize = 4;
+/// Most neighbours that a thread moves one after the other, and threads that must stand side by side for it.
+const SHORT: usize = 16;
+const BESIDE: usize = 32;
 
 /// As [`gathered`], unless something failed before it.
 pub(crate) fn gathered_if_fine(from: Elements, dtype: DType, to: Place) -> Launch {
@@ -30,6 +33,18 @@ pub(crate) fn gathered(from: Elements, cell: impl Into<Cell>, to: Place, written
 
 fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: Option<&str>) -> Launch {
     let (count, runs) = (from.view.count(), from.view.runs());
+    if let Some(Columns { outer, short, long }) = Columns::of(&runs) {
+        code.reaches(reach(&runs));
+        code.each(count / short);
+        let as_type = written.unwrap_or(cell.name());
+        let (source, target) = (code.pointer(from.place, cell, from.view.offset), code.raw_pointer(to, 0, as_type));
+        code.line(format!("const U o = e / {long}, i = e % {long};"));
+        code.line(format!("const I at = {} + (I)i * {short};", decode(outer, "o")));
+        let value = format!("{source}[at + j]");
+        let value = if written.is_some() { format!("round_to_{as_type}({value})") } else { value };
+        code.lanes(short, format!("{target}[(o * {short} + j) * {long} + i] = {value};"));
+        return code.launch_each(count / short);
+    }
     // Neighbours that become wider are fewer at once.
     let widens = cell == Cell::Bf16 && written.is_some();
     let lanes = beside(&runs, from.view.offset, cell).min(if widens { WIDE } else { usize::MAX });
@@ -60,6 +75,15 @@ pub(crate) fn scattered(from: Place, dtype: DType, to: Elements) -> Launch {
     let mut code = Code::default();
     code.reaches(reach(&runs));
     let c = c_type(dtype);
+    if let Some(Columns { outer, short, long }) = Columns::of(&runs) {
+        code.each(count / short);
+        let (source, target) = (code.pointer(from, dtype, 0), code.pointer(to.place, dtype, to.view.offset));
+        code.line(format!("const U o = e / {long}, i = e % {long};"));
+        code.line(format!("const I at = {} + (I)i * {short};", decode(outer, "o")));
+        let own = format!("{source}[(o * {short} + j) * {long} + i]");
+        code.lanes(short, format!("{target}[at + j] = {own};"));
+        return code.launch_each(count / short);
+    }
     code.each(count / lanes);
     let (source, target) = (code.pointer(from, dtype, 0), code.pointer(to.place, dtype, to.view.offset));
     code.line(format!("const U i = e * {lanes};"));
@@ -67,6 +91,25 @@ pub(crate) fn scattered(from: Place, dtype: DType, to: Elements) -> Launch {
     code.line(format!("load<{c}, {lanes}>({source} + i, v);"));
     code.line(format!("store<{c}, {lanes}>({target} + ({}), v);", decode(&runs, "i")));
     code.launch_each(count / lanes)
+}
+
+/// Few neighbours in the memory of a view whose last axis lies across them, as the places of a kernel do whose channels come last elsewhere.
+/// A thread moves all of them: threads side by side then move whole lines of memory at both ends.
+///
+///   view\[o, j, i\] = memory\[outer(o) + i·short + j\],   j < short, i < long
+struct Columns<'a> {
+    outer: &'a [Run],
+    short: usize,
+    long: usize,
+}
+
+impl<'a> Columns<'a> {
+    fn of(runs: &'a [Run]) -> Option<Self> {
+        let [outer @ .., few, many] = runs else { return None };
+        let lies = few.stride == 1 && many.stride == few.length as isize;
+        let shared = few.length <= SHORT && many.length >= BESIDE;
+        (lies && shared).then_some(Columns { outer, short: few.length, long: many.length })
+    }
 }
 
 /// Neighbours that can be moved at once: 16 bytes, where they are neighbours at both ends.
@@ -190,4 +233,26 @@ pub(crate) fn overlay(parts: &[(Elements, &Frame)], shape: &[usize], dtype: DTyp
     }
     code.line(format!("{target}[e] = sum;"));
     code.launch_each(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::code::Arg;
+    use super::*;
+    use bilevel_plan::Region;
+
+    #[test]
+    fn the_places_of_a_kernel_are_moved_by_a_thread_for_each_channel() {
+        let place = Place { region: Region::Arena, offset: 0 };
+        let of = |shape: &[usize], order: &[usize]| View::contiguous(shape).transpose(order);
+        let (kernel, turned) = (of(&[8, 40, 3, 3], &[0, 2, 3, 1]), of(&[8, 40, 3], &[0, 2, 1]));
+        let count = |view: &View, per_thread: usize| {
+            let moved = Elements { place, view };
+            let launches = [gathered(moved, DType::F32, place, None), scattered(place, DType::F32, moved)];
+            launches.iter().all(|launch| launch.args[0] == Arg::Count((view.count() / per_thread) as u64))
+        };
+        assert!(count(&kernel, 9) && count(&turned, 3));
+        assert!(count(&of(&[8, 31, 3, 3], &[0, 2, 3, 1]), 1), "too few channels to stand side by side");
+        assert!(count(&of(&[8, 40, 17], &[0, 2, 1]), 1), "too many places for a thread");
+    }
 }

@@ -232,6 +232,10 @@ fn shapes(m: &mut Making) -> Result<()> {
     let x = m.floats(&[3, 4, 5])?;
     m.exact(x.reshape([5, 12]));
     m.exact(x.transpose([2, 0, 1]).reshape([60]));
+    // The places of a kernel before and after its channels.
+    let (first, last) = (m.floats(&[3, 40, 3, 3])?, m.floats(&[3, 3, 3, 70])?);
+    m.exact(first.transpose([0, 2, 3, 1]));
+    m.exact(last.transpose([0, 3, 1, 2]));
     m.exact(x.transpose([1, 2, 0]).sin().stop_gradient().floor());
     m.exact(x.broadcast([0, 2, 3], [3, 2, 4, 5]));
     m.exact(x.transpose([2, 1, 0]).broadcast([1, 2, 3], [2, 5, 4, 3]).reshape([10, 12]));
