@@ -14,7 +14,7 @@ pub(crate) struct Elements<'a> {
 
 /// Elements of 32 bits in 16 bytes.
 const WIDE: usize = 4;
-/// Most neighbours that a thread moves one after the other, and threads that must stand side by side for it.
+/// Most neighbours across which an axis lies that go through shared memory, and the least length of that axis.
 const SHORT: usize = 16;
 const BESIDE: usize = 32;
 
@@ -33,17 +33,17 @@ pub(crate) fn gathered(from: Elements, cell: impl Into<Cell>, to: Place, written
 
 fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: Option<&str>) -> Launch {
     let (count, runs) = (from.view.count(), from.view.runs());
-    if let Some(Columns { outer, short, long }) = Columns::of(&runs) {
+    if let Some(columns) = Columns::of(&runs) {
         code.reaches(reach(&runs));
-        code.each(count / short);
         let as_type = written.unwrap_or(cell.name());
         let (source, target) = (code.pointer(from.place, cell, from.view.offset), code.raw_pointer(to, 0, as_type));
-        code.line(format!("const U o = e / {long}, i = e % {long};"));
-        code.line(format!("const I at = {} + (I)i * {short};", decode(outer, "o")));
-        let value = format!("{source}[at + j]");
+        let blocks = columns.begin(&mut code, count, cell.name());
+        code.line(format!("for (U k = threadIdx.x; k < own; k += {ALONG}) held[k] = {source}[at + k];"));
+        code.line("__syncthreads();");
+        let value = format!("held[threadIdx.x * {} + j]", columns.short);
         let value = if written.is_some() { format!("round_to_{as_type}({value})") } else { value };
-        code.lanes(short, format!("{target}[(o * {short} + j) * {long} + i] = {value};"));
-        return code.launch_each(count / short);
+        code.lanes(columns.short, format!("if (here) {target}[dense + j * {}] = {value};", columns.long));
+        return code.launch([blocks, 1], ALONG as u32);
     }
     // Neighbours that become wider are fewer at once.
     let widens = cell == Cell::Bf16 && written.is_some();
@@ -75,14 +75,14 @@ pub(crate) fn scattered(from: Place, dtype: DType, to: Elements) -> Launch {
     let mut code = Code::default();
     code.reaches(reach(&runs));
     let c = c_type(dtype);
-    if let Some(Columns { outer, short, long }) = Columns::of(&runs) {
-        code.each(count / short);
+    if let Some(columns) = Columns::of(&runs) {
         let (source, target) = (code.pointer(from, dtype, 0), code.pointer(to.place, dtype, to.view.offset));
-        code.line(format!("const U o = e / {long}, i = e % {long};"));
-        code.line(format!("const I at = {} + (I)i * {short};", decode(outer, "o")));
-        let own = format!("{source}[(o * {short} + j) * {long} + i]");
-        code.lanes(short, format!("{target}[at + j] = {own};"));
-        return code.launch_each(count / short);
+        let blocks = columns.begin(&mut code, count, c);
+        let held = format!("held[threadIdx.x * {} + j]", columns.short);
+        code.lanes(columns.short, format!("if (here) {held} = {source}[dense + j * {}];", columns.long));
+        code.line("__syncthreads();");
+        code.line(format!("for (U k = threadIdx.x; k < own; k += {ALONG}) {target}[at + k] = held[k];"));
+        return code.launch([blocks, 1], ALONG as u32);
     }
     code.each(count / lanes);
     let (source, target) = (code.pointer(from, dtype, 0), code.pointer(to.place, dtype, to.view.offset));
@@ -94,7 +94,7 @@ pub(crate) fn scattered(from: Place, dtype: DType, to: Elements) -> Launch {
 }
 
 /// Few neighbours in the memory of a view whose last axis lies across them, as the places of a kernel do whose channels come last elsewhere.
-/// A thread moves all of them: threads side by side then move whole lines of memory at both ends.
+/// They go through shared memory, so that whole lines are moved at both ends.
 ///
 ///   view\[o, j, i\] = memory\[outer(o) + i·short + j\],   j < short, i < long
 struct Columns<'a> {
@@ -107,8 +107,25 @@ impl<'a> Columns<'a> {
     fn of(runs: &'a [Run]) -> Option<Self> {
         let [outer @ .., few, many] = runs else { return None };
         let lies = few.stride == 1 && many.stride == few.length as isize;
-        let shared = few.length <= SHORT && many.length >= BESIDE;
-        (lies && shared).then_some(Columns { outer, short: few.length, long: many.length })
+        (lies && few.length <= SHORT && many.length >= BESIDE).then_some(Columns {
+            outer,
+            short: few.length,
+            long: many.length,
+        })
+    }
+
+    /// Gives some columns of `count` elements to each of so many blocks: in the memory of the view they are the `own` elements from `at`
+    /// on, which shared memory has room for; the first element of a thread that is `here` is the one after `dense` in the order of the view.
+    fn begin(&self, code: &mut Code, count: usize, c: &str) -> usize {
+        let Columns { outer, short, long } = *self;
+        let parts = long.div_ceil(ALONG);
+        code.line(format!("__shared__ {c} held[{}];", short * ALONG));
+        code.line(format!("const U o = blockIdx.x / {parts}, i = blockIdx.x % {parts} * {ALONG};"));
+        code.line(format!("const U own = ({long} - i < {ALONG} ? {long} - i : {ALONG}) * {short};"));
+        code.line(format!("const I at = {} + (I)i * {short};", decode(outer, "o")));
+        code.line(format!("const bool here = i + threadIdx.x < {long};"));
+        code.line(format!("const U dense = o * {} + i + threadIdx.x;", short * long));
+        count / (short * long) * parts
     }
 }
 
@@ -122,7 +139,7 @@ pub(super) fn beside(runs: &[Run], offset: isize, cell: Cell) -> usize {
     if aligned { lanes } else { 1 }
 }
 
-/// Threads of a block that share a place along the axis of a concatenation, and most of such places in a grid.
+/// Threads of a block that share a place along an axis, and most of such places in a grid.
 const ALONG: usize = 256;
 const MOST_PLACES: usize = 65535;
 
@@ -237,22 +254,21 @@ pub(crate) fn overlay(parts: &[(Elements, &Frame)], shape: &[usize], dtype: DTyp
 
 #[cfg(test)]
 mod tests {
-    use super::super::code::Arg;
     use super::*;
     use bilevel_plan::Region;
 
     #[test]
-    fn the_places_of_a_kernel_are_moved_by_a_thread_for_each_channel() {
+    fn the_places_of_a_kernel_go_through_shared_memory() {
         let place = Place { region: Region::Arena, offset: 0 };
-        let of = |shape: &[usize], order: &[usize]| View::contiguous(shape).transpose(order);
-        let (kernel, turned) = (of(&[8, 40, 3, 3], &[0, 2, 3, 1]), of(&[8, 40, 3], &[0, 2, 1]));
-        let count = |view: &View, per_thread: usize| {
-            let moved = Elements { place, view };
+        let blocks = |shape: &[usize], order: &[usize]| {
+            let view = View::contiguous(shape).transpose(order);
+            let moved = Elements { place, view: &view };
             let launches = [gathered(moved, DType::F32, place, None), scattered(place, DType::F32, moved)];
-            launches.iter().all(|launch| launch.args[0] == Arg::Count((view.count() / per_thread) as u64))
+            launches.map(|launch| launch.source.contains("held").then_some(launch.grid[0]))
         };
-        assert!(count(&kernel, 9) && count(&turned, 3));
-        assert!(count(&of(&[8, 31, 3, 3], &[0, 2, 3, 1]), 1), "too few channels to stand side by side");
-        assert!(count(&of(&[8, 40, 17], &[0, 2, 1]), 1), "too many places for a thread");
+        assert_eq!(blocks(&[8, 40, 3, 3], &[0, 2, 3, 1]), [Some(8); 2]);
+        assert_eq!(blocks(&[8, 600, 3], &[0, 2, 1]), [Some(24); 2], "three parts of 256 channels at most");
+        assert_eq!(blocks(&[8, 31, 3, 3], &[0, 2, 3, 1]), [None; 2], "too few channels to be worth it");
+        assert_eq!(blocks(&[8, 40, 17], &[0, 2, 1]), [None; 2], "too many places for shared memory");
     }
 }
