@@ -93,6 +93,9 @@ pub enum Command {
         /// Number of seeds for random programs; 130 seeds give more than 1000 programs.
         #[arg(long, value_name = "N", default_value_t = 130, value_parser = value_parser!(u64).range(1..=1000))]
         seeds: u64,
+        /// Run only the parts whose names have this word in them, for example `products`.
+        #[arg(long, value_name = "WORD", default_value = "")]
+        only: String,
     },
     /// Time tracing, deriving and planning a ViT-B/16 gradient step.
     Plan {

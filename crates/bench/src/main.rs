@@ -97,7 +97,7 @@ fn run(command: Command) -> error::Result<bool> {
             }
         }
         Command::CudaCurves { size, iterations } => gpu::curves::run(&gpu::open()?, size, iterations)?,
-        Command::CudaCheck { seeds } => return gpu::check::run(&gpu::open()?, seeds),
+        Command::CudaCheck { seeds, only } => return gpu::check::run(&gpu::open()?, seeds, &only),
         Command::Plan { threads, reps } => plan::run(threads.count(), reps as usize)?,
         Command::Memory { cases, device, precision, planned, .. } if device == "cuda" => {
             let cases = chosen(among(cases, &gpu::NAMES), &gpu::NAMES[..gpu::USUAL]);

@@ -12,20 +12,36 @@ use bilevel_graph::{Executor, Graph, Port, Precision, Program, RandomKind, rando
 use std::time::Instant;
 
 /// Counts what was tried and what failed, and says so.
-#[derive(Default)]
-struct Tally {
+struct Tally<'a> {
     failures: usize,
+    /// Parts that were tried.
+    parts: usize,
+    /// What the name of a part must have in it.
+    only: &'a str,
 }
 
-impl Tally {
+impl Tally<'_> {
+    fn wants(&self, name: &str) -> bool {
+        name.contains(self.only)
+    }
+
     fn part(&mut self, name: &str, start: Instant, tried: usize, failures: &[String]) {
         say!("{name}: {tried} tried, {} failed, {:.1} s", failures.len(), start.elapsed().as_secs_f64());
         failures.iter().take(12).for_each(|failure| say!("  FAILED {failure}"));
         self.failures += failures.len();
+        self.parts += 1;
     }
 
-    fn cases(&mut self, name: &str, cuda: &Cuda, cases: impl IntoIterator<Item = Case>) {
-        let (start, cases): (_, Vec<Case>) = (Instant::now(), cases.into_iter().collect());
+    fn cases(
+        &mut self,
+        name: &str,
+        cuda: &Cuda,
+        make: impl FnOnce() -> bilevel_graph::Result<Vec<Case>>,
+    ) -> bilevel_graph::Result<()> {
+        if !self.wants(name) {
+            return Ok(());
+        }
+        let (start, cases) = (Instant::now(), make()?);
         // What does not compile is said by the case it belongs to.
         let _ = cuda.load_kernels(cases.iter().map(|case| &case.program));
         let failed = |case: &Case| case.check(cuda).err().map(|failure: Failure| failure.to_string());
@@ -34,6 +50,7 @@ impl Tally {
         if let Some(case) = cases.iter().find(|case| case.check(cuda).is_err()) {
             blame(case, cuda).into_iter().for_each(|line| say!("  {line}"));
         }
+        Ok(())
     }
 }
 
@@ -56,54 +73,63 @@ fn blame(case: &Case, cuda: &Cuda) -> Vec<String> {
     found
 }
 
-/// Runs everything, random programs from this many seeds; false where something is wrong.
-pub fn run(cuda: &Cuda, seeds: u64) -> Result<bool> {
-    let mut tally = Tally::default();
-    let start = Instant::now();
-    let refused: Vec<String> = refusals(cuda)?.iter().map(|failure| failure.to_string()).collect();
-    tally.part("refusals", start, 1, &refused);
-    let start = Instant::now();
-    let wrong: Vec<String> = buffers(cuda)?.iter().map(|failure| failure.to_string()).collect();
-    tally.part("buffers", start, 1, &wrong);
+/// Runs all parts whose names have this word in them, random programs from this many seeds; false where something is wrong.
+pub fn run(cuda: &Cuda, seeds: u64, only: &str) -> Result<bool> {
+    let mut tally = Tally { failures: 0, parts: 0, only };
+    for (name, check) in [("refusals", refusals as fn(&dyn Executor) -> _), ("buffers", buffers)] {
+        let start = Instant::now();
+        if tally.wants(name) {
+            let wrong: Vec<String> = check(cuda)?.iter().map(|failure| failure.to_string()).collect();
+            tally.part(name, start, 1, &wrong);
+        }
+    }
     for dtype in [DType::F64, DType::F32] {
-        tally.cases(&format!("primitives in {dtype}"), cuda, primitives(dtype)?);
+        tally.cases(&format!("primitives in {dtype}"), cuda, || primitives(dtype))?;
         for (rows, columns) in [(2, 3), (5, 13), (40, 70)] {
-            tally.cases(&format!("carries {rows}x{columns} in {dtype}"), cuda, carries(rows, columns, dtype)?);
+            let name = format!("carries {rows}x{columns} in {dtype}");
+            tally.cases(&name, cuda, || carries(rows, columns, dtype))?;
         }
     }
     let without = cuda.without_cudnn();
     for dtype in [DType::F64, DType::F32] {
-        tally.cases(&format!("convolutions in {dtype}"), cuda, convolutions(dtype)?);
-        tally.cases(&format!("convolutions without cuDNN in {dtype}"), &without, convolutions(dtype)?);
-        tally.cases(&format!("parts of networks in {dtype}"), cuda, networks(dtype)?);
+        tally.cases(&format!("convolutions in {dtype}"), cuda, || convolutions(dtype))?;
+        tally.cases(&format!("convolutions without cuDNN in {dtype}"), &without, || convolutions(dtype))?;
+        tally.cases(&format!("parts of networks in {dtype}"), cuda, || networks(dtype))?;
     }
     for precision in [Precision::Tf32, Precision::Bf16] {
-        let cases: bilevel_graph::Result<Vec<Case>> =
-            convolutions(DType::F32)?.into_iter().map(|case| case.in_precision(precision)).collect();
-        tally.cases(&format!("convolutions in {precision}"), cuda, cases?);
-        let rounded: bilevel_graph::Result<Vec<Case>> = (0..seeds.div_ceil(2))
-            .map(|seed| {
-                let size = if seed % 4 == 0 { Size::large } else { Size::small };
+        tally.cases(&format!("convolutions in {precision}"), cuda, || {
+            convolutions(DType::F32)?.into_iter().map(|case| case.in_precision(precision)).collect()
+        })?;
+        tally.cases(&format!("random programs in {precision}"), cuda, || {
+            let rounded = |seed: u64| {
+                let size = if seed.is_multiple_of(4) { Size::large } else { Size::small };
                 random_program(seed, &Graph::new(), DType::F32, size)?.in_precision(precision)
-            })
-            .collect();
-        tally.cases(&format!("random programs in {precision}"), cuda, rounded?);
-        tally.cases(&format!("products in {precision}"), cuda, rounded_products(precision)?);
+            };
+            (0..seeds.div_ceil(2)).map(rounded).collect()
+        })?;
+        tally.cases(&format!("products in {precision}"), cuda, || rounded_products(precision))?;
     }
     tally_draws(&mut tally, cuda)?;
     tally_estimators(&mut tally, cuda)?;
     for dtype in [DType::F64, DType::F32] {
-        let programs = |make: &dyn Fn(u64, &Graph) -> bilevel_graph::Result<Case>| -> Result<Vec<Case>> {
+        let programs = |make: &dyn Fn(u64, &Graph) -> bilevel_graph::Result<Case>| {
             let both = |seed| [make(seed, &Graph::new()), make(seed, &Graph::without_simplification())];
-            Ok((0..seeds).flat_map(both).collect::<bilevel_graph::Result<_>>()?)
+            (0..seeds).flat_map(both).collect::<bilevel_graph::Result<Vec<Case>>>()
         };
-        let random = programs(&|seed, graph| random_program(seed, graph, dtype, Size::small))?;
-        tally.cases(&format!("random programs in {dtype}"), cuda, random);
-        let varied = programs(&|seed, graph| varied_program(seed, graph, dtype, Size::small))?;
-        tally.cases(&format!("varied programs in {dtype}"), cuda, varied);
-        let large: bilevel_graph::Result<Vec<Case>> =
-            (0..seeds.div_ceil(16)).map(|seed| random_program(seed, &Graph::new(), dtype, Size::large)).collect();
-        tally.cases(&format!("large programs in {dtype}"), cuda, large?);
+        tally.cases(&format!("random programs in {dtype}"), cuda, || {
+            programs(&|seed, graph| random_program(seed, graph, dtype, Size::small))
+        })?;
+        tally.cases(&format!("varied programs in {dtype}"), cuda, || {
+            programs(&|seed, graph| varied_program(seed, graph, dtype, Size::small))
+        })?;
+        tally.cases(&format!("large programs in {dtype}"), cuda, || {
+            (0..seeds.div_ceil(16)).map(|seed| random_program(seed, &Graph::new(), dtype, Size::large)).collect()
+        })?;
+    }
+    if tally.parts == 0 {
+        let what =
+            format!("no part of the check has {only:?} in its name; without `--only`, all are named as they run");
+        return Err(BenchError::Wrong { case: "cuda-check".into(), what });
     }
     say!("{}", if tally.failures == 0 { "all right".to_string() } else { format!("{} failures", tally.failures) });
     Ok(tally.failures == 0)
@@ -111,6 +137,10 @@ pub fn run(cuda: &Cuda, seeds: u64) -> Result<bool> {
 
 /// Draws of every kind and type, in loops of all shapes, with the bits of the CPU.
 fn tally_draws(tally: &mut Tally, cuda: &Cuda) -> Result<()> {
+    const NAME: &str = "draws, bit for bit";
+    if !tally.wants(NAME) {
+        return Ok(());
+    }
     let (start, mut tried, mut failures) = (Instant::now(), 0, vec![]);
     let kinds = [
         (RandomKind::Normal, DType::F32),
@@ -135,7 +165,7 @@ fn tally_draws(tally: &mut Tally, cuda: &Cuda) -> Result<()> {
             }
         }
     }
-    tally.part("draws, bit for bit", start, tried, &failures);
+    tally.part(NAME, start, tried, &failures);
     Ok(())
 }
 
@@ -174,6 +204,10 @@ fn problems() -> Result<Vec<(&'static str, Problem)>> {
 
 /// Two outer iterations of every method that applies, on the GPU and on the CPU, in f64.
 fn tally_estimators(tally: &mut Tally, cuda: &Cuda) -> Result<()> {
+    const NAME: &str = "estimators beside the CPU";
+    if !tally.wants(NAME) {
+        return Ok(());
+    }
     let (start, mut tried, mut failures) = (Instant::now(), 0, vec![]);
     for (name, problem) in problems()? {
         for info in methods() {
@@ -209,6 +243,6 @@ fn tally_estimators(tally: &mut Tally, cuda: &Cuda) -> Result<()> {
             }
         }
     }
-    tally.part("estimators beside the CPU", start, tried, &failures);
+    tally.part(NAME, start, tried, &failures);
     Ok(())
 }
