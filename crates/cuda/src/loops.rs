@@ -19,7 +19,9 @@ pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: 
         }
     }
     let sinks: Vec<usize> = members.iter().copied().filter(|id| is_sink(id) && context.wants(*id)).collect();
-    match domain.row {
+    // Where no row value is wanted, elements stand side by side: short rows then have threads enough, and draws are made four at a time.
+    let by_rows = members.iter().any(|&id| schedule.role(id) == Some(Role::Row) && context.wants(id));
+    match domain.row.filter(|_| by_rows || !sinks.is_empty()) {
         Some(length) => row_loop(context, (domain.n, length), &stored, &sinks, space),
         None => flat_loop(context, domain.n, &stored, &sinks, space),
     }

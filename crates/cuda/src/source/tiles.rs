@@ -9,7 +9,7 @@ use crate::dot::Start;
 use bilevel_graph::{DType, Precision};
 use bilevel_plan::{DotLayout, DotSize, Run};
 
-/// Longest side of a small matrix, and longest sum: the library is as fast where more is summed than is kept in a few parts.
+/// Longest side of a small matrix, and longest sum across which an operand is read element by element: the library is faster then.
 const LONGEST: usize = 256;
 const SUMMED: usize = 96;
 /// Products that are many.
@@ -25,9 +25,8 @@ const DEEP: isize = 32;
 
 /// True where products of this size are ours.
 pub(crate) fn is_small(size: &DotSize) -> bool {
-    let small = |side: usize, longest: usize| (ROWS..=longest).contains(&side);
-    let sides = small(size.m, LONGEST) && small(size.n, LONGEST) && small(size.k, SUMMED);
-    sides && size.batch >= MANY && size.precision != Precision::Full
+    let small = [size.m, size.n, size.k].iter().all(|side| (ROWS..=LONGEST).contains(side));
+    small && size.batch >= MANY && size.precision != Precision::Full
 }
 
 /// The product, where it is ours and neighbours along one axis of each operand are neighbours in memory.
@@ -39,6 +38,9 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     }
     let (left, right) = (Lies::new(layout, 0, &a)?, Lies::new(layout, 1, &b)?);
     let DotLayout { m, n, k, .. } = *layout;
+    if k > SUMMED && [&left, &right].iter().any(|lies| !lies.along && lies.at_once == 1) {
+        return None;
+    }
     let (down, across) = (m.div_ceil(WARPS * ROWS), n.div_ceil(WIDEST));
     let (warps, columns) = (m.div_ceil(down).div_ceil(ROWS), n.div_ceil(across).next_multiple_of(COLUMNS));
     let (threads, rows) = (warps * 32, warps * ROWS);
@@ -134,11 +136,27 @@ mod tests {
     }
 
     #[test]
+    fn long_sums_are_the_librarys_where_an_operand_is_read_across_them_element_by_element() {
+        // Weights of 96 heads, as they are or transposed, and values of 64, in rows of 2304.
+        let of = |places: usize, transposed: bool| {
+            let (image, square) = (2304 * places as isize, (places * places) as isize);
+            let batch = vec![(8, [12 * square, image, 768 * places as isize]), (12, [square, 64, 64])];
+            let a = if transposed { (1, places as isize) } else { (places as isize, 1) };
+            let layout = DotLayout { m: places, n: 64, k: places, a, b: (2304, 1), c: (768, 1), batch };
+            let start = (Place { region: Region::Arena, offset: 0 }, 0, Cell::Of(DType::F32));
+            tiles(&layout, Precision::Tf32, start, start, start).is_some()
+        };
+        assert!(of(197, false) && !of(197, true));
+        assert!(of(200, true), "16 bytes at once");
+        assert!(of(95, true), "a short sum");
+    }
+
+    #[test]
     fn large_matrices_few_of_them_and_exact_products_are_the_librarys() {
         assert!(scores(257, 0, Precision::Tf32).is_none());
         assert!(scores(197, 0, Precision::Full).is_none());
-        let size = DotSize { batch: 16, m: 100, n: 100, k: 96, precision: Precision::Bf16 };
+        let size = DotSize { batch: 16, m: 100, n: 100, k: 256, precision: Precision::Bf16 };
         assert!(is_small(&size));
-        assert!(!is_small(&DotSize { batch: 15, ..size }) && !is_small(&DotSize { k: 97, ..size }));
+        assert!(!is_small(&DotSize { batch: 15, ..size }) && !is_small(&DotSize { k: 257, ..size }));
     }
 }

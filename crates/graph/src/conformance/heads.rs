@@ -5,7 +5,8 @@ use super::{Case, Dice, tolerance};
 use crate::{DType, DotDims, Graph, Program, Result, Tensor};
 
 /// Images, heads, places and the width of a head. Rows begin at multiples of 16 bytes or not, and fill tiles of whatever size or not.
-const SHAPES: [[usize; 4]; 5] = [[2, 8, 37, 24], [1, 16, 130, 33], [2, 9, 70, 20], [3, 6, 64, 64], [1, 17, 20, 200]];
+const SHAPES: [[usize; 4]; 6] =
+    [[2, 8, 37, 24], [1, 16, 130, 33], [2, 9, 70, 20], [3, 6, 64, 64], [1, 17, 20, 200], [2, 8, 101, 32]];
 
 /// For each shape: the products of an attention and of its derivative, each of inputs.
 pub(super) fn heads(dtype: DType) -> Result<Vec<Case>> {
