@@ -6,6 +6,10 @@ use crate::node::{Elementwise, Kind, Operand};
 use crate::target::Target;
 use bilevel_graph::Precision;
 
+/// Of what a loop computes, a part is rounded by itself only where it is less than one of so many: queries, keys and values are one of
+/// three.
+const PASSING: usize = 4;
+
 impl Lowering {
     /// The operands of a product as the machine is to read them, and the precision left for it to see to.
     pub fn factors(
@@ -52,8 +56,10 @@ impl Lowering {
             Operand::At { node, view } => (node, view),
         };
         let dtype = self.nodes[node].dtype;
-        // A small part of something large is rounded by itself.
-        if view.count() < self.nodes[node].count() {
+        // A small part of something large is rounded by itself; what a loop computes is rounded there, in passing.
+        let in_passing = matches!(self.nodes[node].kind, Kind::Elementwise(_));
+        let share = if in_passing { PASSING } else { 1 };
+        if view.count() * share < self.nodes[node].count() {
             let key = (node, view.clone(), Some(precision));
             let known = self.parts.get(&key).copied();
             let part = known.unwrap_or_else(|| {
@@ -151,5 +157,20 @@ mod tests {
         let program = builder.build().unwrap().with_precision(Precision::Bf16);
         // b as it is before it is repeated, two columns of w, w, and x.
         assert_eq!(planned(&program, Machine(false, false)), (vec![Precision::Full; 4], vec![5, 10, 25, 40]));
+    }
+
+    #[test]
+    fn parts_of_what_a_loop_computes_are_rounded_in_that_loop_unless_they_are_small() {
+        let g = Graph::new();
+        let [x, w, b] =
+            [("x", &[8, 5][..]), ("w", &[5, 12]), ("b", &[12])].map(|(name, shape)| g.input(name, shape, DType::F32));
+        let all = x.matmul(w) + b;
+        let thirds = [0, 1, 2].map(|third| all.slice(1, 4 * third, 4 * third + 4));
+        let sums = all.slice(1, 0, 1).t().matmul(thirds[0]);
+        let scores = thirds[0].matmul(thirds[1].t()).matmul(thirds[2]);
+        let program = Program::builder(&g).output("scores", scores).output("sums", sums).build().unwrap();
+        // One column, x and w, all of 96 at once, and the scores.
+        let rounded = planned(&program.with_precision(Precision::Bf16), Machine(false, false)).1;
+        assert_eq!(rounded, [8, 40, 60, 64, 96]);
     }
 }
