@@ -24,7 +24,6 @@ impl Name {
             Name::Engine(EngineName(numbers)) => [1].iter().chain(numbers).copied().collect(),
             Name::Own(Arrangement::Together) => vec![2, 0],
             Name::Own(Arrangement::ByImage) => vec![2, 1],
-            Name::Own(Arrangement::InParts) => vec![2, 2],
             Name::Compiled => vec![3],
         }
     }
@@ -37,7 +36,6 @@ impl Name {
             [1, name @ ..] if name.len() % 2 == 1 => Some(Name::Engine(EngineName(name.to_vec()))),
             [2, 0] => Some(Name::Own(Arrangement::Together)),
             [2, 1] => Some(Name::Own(Arrangement::ByImage)),
-            [2, 2] => Some(Name::Own(Arrangement::InParts)),
             [3] => Some(Name::Compiled),
             _ => None,
         }
@@ -51,7 +49,7 @@ mod tests {
     #[test]
     fn a_name_is_read_as_it_was_written_and_a_damaged_one_is_none() {
         let engine = |numbers: &[u64]| Name::Engine(EngineName(numbers.to_vec()));
-        let own = [Arrangement::Together, Arrangement::ByImage, Arrangement::InParts].map(Name::Own);
+        let own = [Arrangement::Together, Arrangement::ByImage].map(Name::Own);
         let library = [Name::Call, Name::Compiled, engine(&[34]), engine(&[0, 2, 5, 7, u64::MAX])];
         for name in library.into_iter().chain(own) {
             assert_eq!(Name::read(&name.numbers()), Some(name));

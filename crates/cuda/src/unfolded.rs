@@ -8,10 +8,10 @@
 use crate::conv::PATCHES;
 use crate::dot::{Start, dot};
 use crate::form::{Geometry, Sought};
-use crate::source::{Partial, folded, folds, swapped, unfolded};
+use crate::source::{folded, swapped, unfolded};
 use crate::step::{Factor, Work};
 use crate::workspace::Workspace;
-use bilevel_graph::{DType, ReduceOp};
+use bilevel_graph::DType;
 use bilevel_plan::{DotLayout, Place};
 
 /// Bytes of patches up to which this has a chance: they must stay in the second cache, or nearly so. For the kernel of operands of two
@@ -20,9 +20,6 @@ use bilevel_plan::{DotLayout, Place};
 const MOST: usize = 64 << 20;
 /// Multiplications from which it has one: two or three kernels are to be started.
 const LEAST: usize = 1 << 24;
-/// Most parts of a sum over the images, and numbers of a kernel up to which it may be in parts: they are written and read again for each.
-const PARTS: usize = 16;
-const FEW: usize = 1 << 20;
 
 /// How the images of a batch are multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +28,6 @@ pub(crate) enum Arrangement {
     Together,
     /// Each in a matrix of its own, which lies as the image does.
     ByImage,
-    /// For the kernel, whose sum is over the images: some in each of a few matrices, whose results are added up. A kernel of few numbers is
-    /// a product that fills no GPU.
-    InParts,
 }
 
 /// What is worth a trial for a geometry.
@@ -47,20 +41,11 @@ pub(crate) fn arrangements(geometry: &Geometry) -> Vec<Arrangement> {
     }
     match sought {
         // The sum is over the images, too.
-        Sought::Kernel if narrow && parts(geometry) > 1 && geometry.w.iter().product::<usize>() <= FEW => {
-            vec![Arrangement::Together, Arrangement::InParts]
-        }
         Sought::Kernel => vec![Arrangement::Together],
         _ if last => vec![Arrangement::Together],
         _ if images == 1 || geometry.is_plain() => vec![Arrangement::ByImage],
         _ => vec![Arrangement::Together, Arrangement::ByImage],
     }
-}
-
-/// Parts of a sum over the images, all with as many.
-fn parts(geometry: &Geometry) -> usize {
-    let images = geometry.y[0];
-    (1..=PARTS.min(images)).rev().find(|&parts| images.is_multiple_of(parts)).unwrap_or(1)
 }
 
 /// The steps of a convolution whose x, w and y begin so many bytes from these places, dense and in the order of the geometry.
@@ -80,8 +65,6 @@ pub(crate) fn one_product(
     // With the channels last the images are together as they lie.
     let together = arrangement == Arrangement::Together && !last;
     let in_place = geometry.is_plain() && !together;
-    let parts = if arrangement == Arrangement::InParts { parts(geometry) } else { 1 };
-    let numbers = geometry.w.iter().product::<usize>();
     let mut works = vec![];
     let mut take = |elements: usize, (_, _, cell): Start| (space.take(elements * cell.size()), 0, cell);
     let from = |(place, elements, _): Start| (place, elements);
@@ -99,7 +82,6 @@ pub(crate) fn one_product(
         (Sought::Result, true) => (patches, w, matrix),
         (Sought::Image, false) => (w, matrix, patches),
         (Sought::Image, true) => (matrix, w, patches),
-        (Sought::Kernel, _) if parts > 1 => (matrix, patches, take(parts * numbers, w)),
         (Sought::Kernel, _) => (matrix, patches, w),
     };
     let factor = match (geometry.narrow, geometry.rounds) {
@@ -107,12 +89,7 @@ pub(crate) fn one_product(
         (false, true) => Factor::Tf32,
         (false, false) => Factor::F32,
     };
-    works.extend(dot(&layout(geometry, together, parts), DType::F32, factor, (a, b, c), space));
-    if parts > 1 {
-        let to = Place { offset: w.0.offset.saturating_add_signed(at[1].1), ..w.0 };
-        let sum = Partial { op: ReduceOp::Sum, from: (c.0, DType::F32), to: (to, DType::F32), kept: numbers, parts };
-        works.extend(folds(&[sum]).into_iter().map(Work::Kernel));
-    }
+    works.extend(dot(&layout(geometry, together), DType::F32, factor, (a, b, c), space));
     if together && geometry.sought == Sought::Result {
         works.push(Work::Kernel(swapped([k, n, plane], from(matrix), from(y))));
     }
@@ -122,8 +99,8 @@ pub(crate) fn one_product(
     works
 }
 
-/// The product: of matrices with all images, unless the channels come first and the images are not together, or they are in parts.
-fn layout(geometry: &Geometry, together: bool, parts: usize) -> DotLayout {
+/// The product: of matrices with all images, unless the channels come first and the images are not together.
+fn layout(geometry: &Geometry, together: bool) -> DotLayout {
     let (Geometry { y: [n, k, oy, ox], .. }, terms) = (*geometry, geometry.w[1..].iter().product::<usize>());
     let (places, images) = if together || geometry.last { (n * oy * ox, 1) } else { (oy * ox, n) };
     // Rows that lie one after the other, and the same read as columns.
@@ -137,14 +114,8 @@ fn layout(geometry: &Geometry, together: bool, parts: usize) -> DotLayout {
         (Sought::Kernel, false) => (k, terms, places, rows(places), columns(places), rows(terms)),
         (Sought::Kernel, true) => (k, terms, places, columns(k), rows(terms), rows(terms)),
     };
-    let inner = inner / parts;
-    let [of_a, of_b, of_c] = [m * inner, inner * n, m * n].map(|elements| elements as isize);
-    let batch = match (images, parts) {
-        (1, 1) => vec![],
-        // From image to image: the kernel, which is the left operand then, is the same for all.
-        (_, 1) => vec![(images, [0, of_b, of_c])],
-        _ => vec![(parts, [of_a, of_b, of_c])],
-    };
+    // From image to image: the kernel, which is the left operand then, is the same for all.
+    let batch = if images == 1 { vec![] } else { vec![(images, [0, (inner * n) as isize, (m * n) as isize])] };
     DotLayout { m, n, k: inner, a, b, c, batch }
 }
 
@@ -230,7 +201,7 @@ pub(crate) mod tests {
 
     #[test]
     fn of_two_bytes_it_is_tried_for_results_and_images_that_fit_a_cache_and_for_kernels_of_larger_ones() {
-        use Arrangement::{InParts, Together};
+        use Arrangement::Together;
         let [result, image, kernel] = ALL;
         for sought in [result, image] {
             assert_eq!(arrangements(&narrow(sought, LAYERS[3])), [Together]);
@@ -240,80 +211,39 @@ pub(crate) mod tests {
         let between = [32, 96, 96, 29];
         assert_eq!([result, image].map(|sought| arrangements(&narrow(sought, between)).len()), [1, 0]);
         for layer in [LAYERS[3], WIDE] {
-            assert_eq!(arrangements(&narrow(kernel, layer)), [Together, InParts]);
+            assert_eq!(arrangements(&narrow(kernel, layer)), [Together]);
         }
-        // One image; 3.7 million numbers in a kernel; 720 MiB of patches.
-        assert_eq!(arrangements(&narrow(kernel, [1, 160, 160, 32])), [Together]);
-        assert_eq!(arrangements(&narrow(kernel, [128, 640, 640, 8])), [Together]);
+        // 720 MiB of patches.
         assert_eq!(arrangements(&narrow(kernel, [256, 160, 160, 32])), []);
     }
 
     #[test]
     fn operands_of_two_bytes_are_multiplied_as_they_are_and_their_results_have_four() {
-        use Arrangement::{InParts, Together};
+        use Arrangement::Together;
         let [result, image, kernel] = ALL;
         // Columns before rows, as the library counts.
         let all = |sought| product(&works(&narrow(sought, LAYERS[3]), Together));
         assert_eq!(all(result), ([256, 2048, 3456, 1], Factor::Bf16, 1));
         assert_eq!(all(image), ([3456, 2048, 256, 1], Factor::Bf16, 1));
         assert_eq!(all(kernel), ([3456, 256, 2048, 1], Factor::Bf16, 1));
-        // Sixteen parts with eight images each, and what adds them up.
-        assert_eq!(product(&works(&narrow(kernel, WIDE), InParts)), ([1440, 160, 8192, 16], Factor::Bf16, 2));
         let plain = Geometry { w: [160, 160, 1, 1], padding: [0, 0], ..narrow(kernel, WIDE) };
         assert_eq!(product(&works(&plain, Together)).2, 0);
-        assert_eq!(product(&works(&plain, InParts)).2, 1);
-    }
-
-    /// Adds up a product's results over all matrices of its batch.
-    fn multiplied(layout: &DotLayout, a: &[i64], b: &[i64]) -> Vec<i64> {
-        let DotLayout { m, n, k, .. } = *layout;
-        let (batch, [of_a, of_b, of_c]) = layout.batch.first().copied().unwrap_or((1, [0; 3]));
-        let at = |first: isize, (i, j): (usize, usize), (down, along): (isize, isize)| {
-            (first + i as isize * down + j as isize * along) as usize
-        };
-        let mut results = vec![0; batch * m * n];
-        for (item, i, j) in (0..batch * m * n).map(|e| ((e / (m * n)) as isize, e / n % m, e % n)) {
-            let term = |l| a[at(item * of_a, (i, l), layout.a)] * b[at(item * of_b, (l, j), layout.b)];
-            results[at(item * of_c, (i, j), layout.c)] += (0..k).map(term).sum::<i64>();
-        }
-        (0..m * n).map(|e| results.iter().skip(e).step_by(m * n).sum()).collect()
-    }
-
-    #[test]
-    fn the_parts_of_a_kernel_are_products_whose_sum_it_is() {
-        let geometry = narrow(Sought::Kernel, [6, 4, 3, 2]);
-        let [y, patches] =
-            [6 * 4 * 3, 6 * 4 * 36].map(|length| (0..length).map(|i| i * i % 11 - 5).collect::<Vec<_>>());
-        let whole = multiplied(&layout(&geometry, false, 1), &y, &patches);
-        for parts in [2, 3, 6] {
-            let layout = layout(&geometry, false, parts);
-            assert_eq!((layout.k, layout.batch[0].0), (24 / parts, parts));
-            assert_eq!(multiplied(&layout, &y, &patches), whole);
-        }
-        // The last number of the last kernel, by hand: every place's last of y with its last of the patches.
-        assert_eq!(whole[3 * 36 - 1], (0..24).map(|place| y[place * 3 + 2] * patches[place * 36 + 35]).sum());
-        let images = |n| parts(&narrow(Sought::Kernel, [n, 8, 8, 8]));
-        assert_eq!([1, 6, 32, 48, 100, 17].map(images), [1, 6, 16, 16, 10, 1]);
     }
 
     #[test]
     fn what_is_computed_begins_so_many_bytes_from_its_place_whatever_its_elements_are() {
         let place = |number| Place { region: Region::Input(number), offset: 512 };
-        let begun = |geometry: &Geometry, arrangement| {
+        let begun = |geometry: &Geometry| {
             let at = [(place(0), 32), (place(1), 64), (place(2), 96)];
-            one_product(geometry, arrangement, at, &mut Workspace::new(None))
+            one_product(geometry, Arrangement::Together, at, &mut Workspace::new(None))
         };
         let bytes = |arg: Arg| if let Arg::Memory(place, bytes) = arg { (place, bytes) } else { panic!("{arg:?}") };
         for geometry in [narrow(Sought::Kernel, WIDE), Geometry { narrow: false, ..narrow(Sought::Kernel, WIDE) }] {
-            let works = begun(&geometry, Arrangement::Together);
+            let works = begun(&geometry);
             let [Work::Kernel(unfolds), Work::Product(p)] = &works[..] else { panic!("{works:?}") };
             assert!(unfolds.args.contains(&Arg::Memory(place(0), 32)), "{:?}", unfolds.args);
             assert_eq!([bytes(p.b.at), bytes(p.c.at)], [(place(2), 96), (place(1), 64)]);
         }
-        let works = begun(&narrow(Sought::Kernel, WIDE), Arrangement::InParts);
-        let Some(Work::Kernel(adds)) = works.last() else { panic!("{works:?}") };
-        let there = Place { region: Region::Input(1), offset: 576 };
-        assert!(adds.args.contains(&Arg::Memory(there, 0)), "{:?}", adds.args);
     }
 
     #[test]
