@@ -10,6 +10,20 @@ use bilevel_plan::{DotLayout, Run};
 
 const TILE: usize = 16;
 
+/// From one matrix of a batch to the next, on one side: A, B or C.
+pub(super) fn batch_runs(layout: &DotLayout, side: usize) -> Vec<Run> {
+    layout.batch.iter().map(|(length, strides)| Run { length: *length, stride: strides[side] }).collect()
+}
+
+/// Says how far indices of A, B and C reach.
+pub(super) fn reaches(code: &mut Code, layout: &DotLayout) {
+    let DotLayout { m, n, k, a, b, c, .. } = *layout;
+    for (side, (down, along), (rows, columns)) in [(0, a, (m, k)), (1, b, (k, n)), (2, c, (m, n))] {
+        let matrix = [Run { length: rows, stride: down }, Run { length: columns, stride: along }];
+        code.reaches(reach(&[&batch_runs(layout, side)[..], &matrix].concat()));
+    }
+}
+
 /// The product of what begins at `a` and `b`, this many elements from the start of a place.
 pub(crate) fn product(
     layout: &DotLayout,
@@ -18,19 +32,12 @@ pub(crate) fn product(
     b: Start,
     c: Start,
 ) -> Launch {
-    let runs = |side: usize| -> Vec<Run> {
-        layout.batch.iter().map(|(length, strides)| Run { length: *length, stride: strides[side] }).collect()
-    };
+    let runs = |side: usize| batch_runs(layout, side);
     let (m, n) = (layout.m, layout.n);
     let batch: usize = layout.batch.iter().map(|(length, _)| length).product();
     let (rows, columns) = (m.div_ceil(TILE), n.div_ceil(TILE));
     let mut code = Code::default();
-    for (side, (one, other), (p, q)) in
-        [(0, layout.a, (m, layout.k)), (1, layout.b, (layout.k, n)), (2, layout.c, (m, n))]
-    {
-        let axes = [runs(side), vec![Run { length: p, stride: one }, Run { length: q, stride: other }]].concat();
-        code.reaches(reach(&axes));
-    }
+    reaches(&mut code, layout);
     let t = c_type(dtype);
     let (x, y, to) = (code.pointer(a.0, a.2, a.1), code.pointer(b.0, b.2, b.1), code.pointer(c.0, c.2, c.1));
     let (m, n, k) = (code.count(m as u64), code.count(n as u64), code.count(layout.k as u64));

@@ -4,10 +4,11 @@
 //! one distance and rows that begin at multiples of 16 bytes; these are read, and their results written, as they lie among others. The order
 //! of sums is the same in every run.
 
-use super::code::{Cell, Code, Launch, decode, reach};
+use super::code::{Cell, Code, Launch, decode};
+use super::product::{batch_runs, reaches};
 use crate::dot::Start;
 use bilevel_graph::{DType, Precision};
-use bilevel_plan::{DotLayout, DotSize, Run};
+use bilevel_plan::{DotLayout, DotSize};
 
 /// Longest side of a small matrix, and longest sum across which an operand is read element by element: the library is faster then.
 const LONGEST: usize = 256;
@@ -44,14 +45,9 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     let (down, across) = (m.div_ceil(WARPS * ROWS), n.div_ceil(WIDEST));
     let (warps, columns) = (m.div_ceil(down).div_ceil(ROWS), n.div_ceil(across).next_multiple_of(COLUMNS));
     let (threads, rows) = (warps * 32, warps * ROWS);
-    let runs = |side: usize| -> Vec<Run> {
-        layout.batch.iter().map(|(length, strides)| Run { length: *length, stride: strides[side] }).collect()
-    };
+    let runs = |side: usize| batch_runs(layout, side);
     let mut code = Code::default();
-    for (side, (one, other), (p, q)) in [(0, layout.a, (m, k)), (1, layout.b, (k, n)), (2, layout.c, (m, n))] {
-        let axes = [runs(side), vec![Run { length: p, stride: one }, Run { length: q, stride: other }]].concat();
-        code.reaches(reach(&axes));
-    }
+    reaches(&mut code, layout);
     let (x, y, to) = (code.pointer(a.0, a.2, a.1), code.pointer(b.0, b.2, b.1), code.pointer(c.0, c.2, c.1));
     let (t, tiles) = (cell.name(), down * across);
     code.line(format!("__shared__ Shared<{t}, {warps}, {columns}> shared;"));
