@@ -28,8 +28,8 @@ pub(crate) fn dot(
     (a, b, c): (Start, Start, Start),
     workspace: &mut Workspace,
 ) -> Vec<Work> {
-    let batch: usize = layout.batch.iter().map(|(length, _)| length).product();
-    let work = layout.m.saturating_mul(layout.n).saturating_mul(layout.k).saturating_mul(batch);
+    let size = layout.size(factor.precision());
+    let (batch, work) = (size.batch, size.multiplications());
     if layout.m * layout.n * batch == 0 {
         return vec![];
     }

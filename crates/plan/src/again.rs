@@ -155,7 +155,7 @@ impl<'a> Finder<'a> {
         let own = self.grouping.group_of[id] == Some(group);
         match node.kind {
             _ if dropped.contains_key(&id) || node.narrow => UNCUT,
-            // What a step changes would have to be copied before.
+            // What a step changes would have to be copied first.
             Kind::Input if !node.invariant => 2 * node.bytes() as u64,
             Kind::Input | Kind::Table(_) => 0,
             // Computed before the steps, and kept through all of them.

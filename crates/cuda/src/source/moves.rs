@@ -2,6 +2,7 @@
 
 use super::code::{Cell, Code, Launch, c_type, decode, reach};
 use super::member::split;
+use super::transpose::WIDE;
 use bilevel_graph::DType;
 use bilevel_plan::{Frame, Place, Run, View};
 
@@ -12,11 +13,9 @@ pub(crate) struct Elements<'a> {
     pub view: &'a View,
 }
 
-/// Elements of 32 bits in 16 bytes.
-const WIDE: usize = 4;
 /// Most neighbours across which an axis lies that go through shared memory, and the least length of that axis.
-const SHORT: usize = 16;
-const BESIDE: usize = 32;
+const MOST_SHORT: usize = 16;
+const LEAST_LONG: usize = 32;
 
 /// As [`gathered`], unless something failed before it.
 pub(crate) fn gathered_if_fine(from: Elements, dtype: DType, to: Place) -> Launch {
@@ -33,16 +32,16 @@ pub(crate) fn gathered(from: Elements, cell: impl Into<Cell>, to: Place, written
 
 fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: Option<&str>) -> Launch {
     let (count, runs) = (from.view.count(), from.view.runs());
-    if let Some(columns) = Columns::of(&runs) {
+    if let Some(interleaved) = Interleaved::of(&runs) {
         code.reaches(reach(&runs));
         let as_type = written.unwrap_or(cell.name());
         let (source, target) = (code.pointer(from.place, cell, from.view.offset), code.raw_pointer(to, 0, as_type));
-        let blocks = columns.begin(&mut code, count, cell.name());
+        let blocks = interleaved.begin(&mut code, count, cell.name());
         code.line(format!("for (U k = threadIdx.x; k < own; k += {ALONG}) held[k] = {source}[at + k];"));
         code.line("__syncthreads();");
-        let value = format!("held[threadIdx.x * {} + j]", columns.short);
+        let value = format!("held[threadIdx.x * {} + j]", interleaved.short);
         let value = if written.is_some() { format!("round_to_{as_type}({value})") } else { value };
-        code.lanes(columns.short, format!("if (here) {target}[dense + j * {}] = {value};", columns.long));
+        code.lanes(interleaved.short, format!("if (here) {target}[dense + j * {}] = {value};", interleaved.long));
         return code.launch([blocks, 1], ALONG as u32);
     }
     // Neighbours that become wider are fewer at once.
@@ -75,11 +74,11 @@ pub(crate) fn scattered(from: Place, dtype: DType, to: Elements) -> Launch {
     let mut code = Code::default();
     code.reaches(reach(&runs));
     let c = c_type(dtype);
-    if let Some(columns) = Columns::of(&runs) {
+    if let Some(interleaved) = Interleaved::of(&runs) {
         let (source, target) = (code.pointer(from, dtype, 0), code.pointer(to.place, dtype, to.view.offset));
-        let blocks = columns.begin(&mut code, count, c);
-        let held = format!("held[threadIdx.x * {} + j]", columns.short);
-        code.lanes(columns.short, format!("if (here) {held} = {source}[dense + j * {}];", columns.long));
+        let blocks = interleaved.begin(&mut code, count, c);
+        let held = format!("held[threadIdx.x * {} + j]", interleaved.short);
+        code.lanes(interleaved.short, format!("if (here) {held} = {source}[dense + j * {}];", interleaved.long));
         code.line("__syncthreads();");
         code.line(format!("for (U k = threadIdx.x; k < own; k += {ALONG}) {target}[at + k] = held[k];"));
         return code.launch([blocks, 1], ALONG as u32);
@@ -97,27 +96,27 @@ pub(crate) fn scattered(from: Place, dtype: DType, to: Elements) -> Launch {
 /// They go through shared memory, so that whole lines are moved at both ends.
 ///
 ///   view\[o, j, i\] = memory\[outer(o) + i·short + j\],   j < short, i < long
-struct Columns<'a> {
+struct Interleaved<'a> {
     outer: &'a [Run],
     short: usize,
     long: usize,
 }
 
-impl<'a> Columns<'a> {
+impl<'a> Interleaved<'a> {
     fn of(runs: &'a [Run]) -> Option<Self> {
         let [outer @ .., few, many] = runs else { return None };
         let lies = few.stride == 1 && many.stride == few.length as isize;
-        (lies && few.length <= SHORT && many.length >= BESIDE).then_some(Columns {
+        (lies && few.length <= MOST_SHORT && many.length >= LEAST_LONG).then_some(Interleaved {
             outer,
             short: few.length,
             long: many.length,
         })
     }
 
-    /// Gives some columns of `count` elements to each of so many blocks: in the memory of the view they are the `own` elements from `at`
-    /// on, which shared memory has room for; the first element of a thread that is `here` is the one after `dense` in the order of the view.
+    /// Shares `count` elements out among blocks, whose number it returns. In the memory of the view, those of a block are the `own` elements
+    /// from `at` on, which `held` has room for; in the order of the view, the first of a thread that is `here` has the number `dense`.
     fn begin(&self, code: &mut Code, count: usize, c: &str) -> usize {
-        let Columns { outer, short, long } = *self;
+        let Interleaved { outer, short, long } = *self;
         let parts = long.div_ceil(ALONG);
         code.line(format!("__shared__ {c} held[{}];", short * ALONG));
         code.line(format!("const U o = blockIdx.x / {parts}, i = blockIdx.x % {parts} * {ALONG};"));

@@ -167,4 +167,10 @@ mod tests {
         assert_eq!(lanes(&[8, 64, 784], &[0, 2]), LANES);
         assert_eq!(lanes(&[8, 64, 49], &[0, 2]), 1);
     }
+
+    #[test]
+    fn as_many_threads_stand_side_by_side_as_leave_the_fewest_without_a_result() {
+        let side = |kept: usize| Structure::new(&[5000, kept], &[0]).side();
+        assert_eq!([768, 160, 192, 40, 10].map(side), [32, 8, 16, 16, 16]);
+    }
 }

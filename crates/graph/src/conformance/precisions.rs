@@ -61,8 +61,8 @@ fn moved(from: &Array, to: &Array) -> f64 {
     apart / largest(&mut to.iter().map(|x| x.abs())).max(1.0)
 }
 
-/// Every kind of product and convolution of inputs in this precision, and products of many small matrices. The bits that are multiplied are known, so what
-/// comes out of a product in `Bf16` is as near to the reference as in full precision, and nearer than rounding moves
+/// Every kind of product and convolution of inputs in this precision, and products of many small matrices. The bits that
+/// are multiplied are known, so what comes out of a product in `Bf16` is as near to the reference as in full precision, and nearer than rounding moves
 /// it; for `Tf32` there is room for hardware that drops digits.
 ///
 /// ```
