@@ -14,6 +14,8 @@ pub(crate) struct Alike {
     pub batch: usize,
     /// Type of A and B.
     pub factor: Factor,
+    /// C has elements of two bytes, as A and B have.
+    pub narrow: bool,
     /// A, B and C.
     pub matrices: [Lies; 3],
 }
@@ -32,21 +34,21 @@ pub(crate) struct Lies {
 }
 
 /// Numbers that an [`Alike`] is written as, and their bytes.
-const WORDS: usize = 17;
+const WORDS: usize = 18;
 pub(crate) const BYTES: usize = 8 * WORDS;
 
 const FACTORS: [Factor; 4] = [Factor::F32, Factor::Tf32, Factor::Bf16, Factor::F64];
 
 impl Alike {
     pub fn new(product: &Product) -> Self {
-        let Product { m, n, k, batch, factor, a, b, c, .. } = *product;
+        let Product { m, n, k, batch, factor, narrow, a, b, c, .. } = *product;
         let lies = |matrix: Matrix| Lies {
             transposed: matrix.transposed,
             leading: matrix.leading,
             apart: matrix.apart,
             alignment: matrix.alignment(),
         };
-        Alike { m, n, k, batch, factor, matrices: [a, b, c].map(lies) }
+        Alike { m, n, k, batch, factor, narrow, matrices: [a, b, c].map(lies) }
     }
 
     /// Multiplications.
@@ -69,7 +71,7 @@ impl Alike {
     /// Bytes from the first element of A, B and C to their last.
     pub fn extents(&self) -> [usize; 3] {
         let (operand, result) = match self.factor {
-            Factor::Bf16 => (2, 4),
+            Factor::Bf16 => (2, if self.narrow { 2 } else { 4 }),
             Factor::F32 | Factor::Tf32 => (4, 4),
             Factor::F64 => (8, 8),
         };
@@ -83,7 +85,7 @@ impl Alike {
     /// As it is kept.
     pub fn bytes(&self) -> [u8; BYTES] {
         let factor = FACTORS.iter().position(|factor| *factor == self.factor).unwrap_or(0);
-        let sizes = [self.m, self.n, self.k, self.batch, factor];
+        let sizes = [self.m, self.n, self.k, self.batch, factor, usize::from(self.narrow)];
         let lie = self
             .matrices
             .iter()
@@ -101,18 +103,15 @@ impl Alike {
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()?;
         }
-        let [m, n, k, batch, factor, lie @ ..] = words;
+        let [m, n, k, batch, factor, narrow, lie @ ..] = words;
+        let truth = |word: usize| [false, true].get(word).copied();
         let lies = |i: usize| -> Option<Lies> {
-            let transposed = match lie[4 * i] {
-                0 => false,
-                1 => true,
-                _ => return None,
-            };
+            let transposed = truth(lie[4 * i])?;
             let alignment = u32::try_from(lie[4 * i + 3]).ok()?;
             Some(Lies { transposed, leading: lie[4 * i + 1], apart: lie[4 * i + 2], alignment })
         };
         let matrices = [lies(0)?, lies(1)?, lies(2)?];
-        Some(Alike { m, n, k, batch, factor: *FACTORS.get(factor)?, matrices })
+        Some(Alike { m, n, k, batch, factor: *FACTORS.get(factor)?, narrow: truth(narrow)?, matrices })
     }
 }
 
@@ -124,16 +123,16 @@ pub(crate) mod tests {
     pub fn example(batch: usize) -> Alike {
         let lies = |transposed, leading, apart| Lies { transposed, leading, apart, alignment: 256 };
         let matrices = [lies(false, 6, 42), lies(true, 3, 0), lies(false, 5, 15)];
-        Alike { m: 5, n: 3, k: 7, batch, factor: Factor::Bf16, matrices }
+        Alike { m: 5, n: 3, k: 7, batch, factor: Factor::Bf16, narrow: false, matrices }
     }
 
     #[test]
     fn what_is_written_of_a_product_is_read_again() {
-        for factor in FACTORS {
-            let alike = Alike { factor, ..example(4) };
+        for (factor, narrow) in FACTORS.into_iter().flat_map(|factor| [(factor, false), (factor, true)]) {
+            let alike = Alike { factor, narrow, ..example(4) };
             assert_eq!(Alike::read(&alike.bytes()), Some(alike));
         }
-        for (word, wrong) in [(4, 4), (5, 2), (8, u64::MAX)] {
+        for (word, wrong) in [(4, 4), (5, 2), (6, 2), (9, u64::MAX)] {
             let mut bytes = example(4).bytes();
             bytes[8 * word..8 * (word + 1)].copy_from_slice(&wrong.to_le_bytes());
             assert_eq!(Alike::read(&bytes), None, "word {word}");
@@ -144,6 +143,8 @@ pub(crate) mod tests {
     fn an_operand_reaches_to_the_last_element_of_the_last_matrix() {
         // A has 7 columns 6 apart; B as it lies has 3 rows and 7 columns, once for all; C has 3 columns of 5.
         assert_eq!(example(4).stored(), [(5, 7), (3, 7), (5, 3)]);
-        assert_eq!(example(4).extents(), [2 * (3 * 42 + 6 * 6 + 5), 2 * 21, 4 * 60]);
+        let (a, b, c) = (3 * 42 + 6 * 6 + 5, 21, 60);
+        assert_eq!(example(4).extents(), [2 * a, 2 * b, 4 * c]);
+        assert_eq!(Alike { narrow: true, ..example(4) }.extents(), [2 * a, 2 * b, 2 * c]);
     }
 }

@@ -129,9 +129,9 @@ impl Blas {
                 let bytes = matrix.alignment;
                 set(attribute, (&raw const bytes).cast(), 4)?;
             }
-            // Parts of a sum are added in the type of the computation or of the result, one after the other: never in the
+            // Parts of a sum are added in the type of the computation or of a result of as many bytes, one after the other: never in the
             // order in which they happen to be done.
-            let schemes = 2u32 | 4;
+            let schemes = if alike.narrow { 2u32 } else { 2 | 4 };
             set(PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, (&raw const schemes).cast(), 4)?;
             let mut offers: [sys::cublasLtMatmulHeuristicResult_t; OFFERS] = std::mem::zeroed();
             let mut count = 0;
@@ -223,17 +223,18 @@ impl Described {
     /// Describes a product.
     pub fn new(alike: &Alike) -> Result<Self> {
         use sys::{cublasComputeType_t as Compute, cudaDataType_t as Type};
-        let (operand, result_type, compute) = match alike.factor {
+        let (operand, summed, compute) = match alike.factor {
             Factor::F32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
             Factor::Tf32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F_FAST_TF32),
             Factor::Bf16 => (Type::CUDA_R_16BF, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
             Factor::F64 => (Type::CUDA_R_64F, Type::CUDA_R_64F, Compute::CUBLAS_COMPUTE_64F),
         };
+        let result_type = if alike.narrow { Type::CUDA_R_16BF } else { summed };
         let ([a, b, c], stored, batch) = (alike.matrices, alike.stored(), alike.batch);
         let describe = |e| failed("describe a product", e);
         // SAFETY: everything set is of the type and size its attribute has, and everything made is destroyed with the description.
         unsafe {
-            let description = result::create_matmul_desc(compute, result_type).map_err(describe)?;
+            let description = result::create_matmul_desc(compute, summed).map_err(describe)?;
             for (attribute, matrix) in
                 [(DescAttribute::CUBLASLT_MATMUL_DESC_TRANSA, a), (DescAttribute::CUBLASLT_MATMUL_DESC_TRANSB, b)]
             {

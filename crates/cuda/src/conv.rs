@@ -16,12 +16,13 @@ pub(crate) const PATCHES: usize = 512 << 20;
 /// Products with fewer rows and terms than this are as well done as they are defined.
 const THIN: usize = 16;
 
-/// The steps of a convolution of an image with a kernel, of elements of these types, into the layout `out` at a place.
+/// The steps of a convolution of an image with a kernel, of elements of these types, into the layout `out` at a place, as elements of
+/// another type.
 pub(crate) fn conv(
     dims: &ConvDims,
     operands: [(Elements, Cell); 2],
     (dtype, factor): (DType, Factor),
-    (out, to): (&View, Place),
+    (out, to, cell): (&View, Place, Cell),
     dnn: Option<&Dnn>,
     workspace: &mut Workspace,
 ) -> Vec<Work> {
@@ -30,7 +31,7 @@ pub(crate) fn conv(
     }
     if let Some(dnn) = dnn {
         let way = |geometry: &Geometry| dnn.way(geometry);
-        if let Some(works) = as_chosen(dims, operands, (dtype, factor), (out, to), way, workspace) {
+        if let Some(works) = as_chosen(dims, operands, (dtype, factor), (out, to, cell), way, workspace) {
             return works;
         }
     }
@@ -46,7 +47,7 @@ pub(crate) fn conv(
         (elements, _) => elements,
     };
     let (image, kernel) = (widened(0), widened(1));
-    works.extend(by_ourselves(dims, (image, kernel), (dtype, factor), (out, to), workspace));
+    works.extend(by_ourselves(dims, (image, kernel), (dtype, factor), (out, to, cell), workspace));
     works
 }
 
@@ -55,7 +56,7 @@ fn by_ourselves(
     dims: &ConvDims,
     (image, kernel): (Elements, Elements),
     (dtype, factor): (DType, Factor),
-    (out, to): (&View, Place),
+    (out, to, cell): (&View, Place, Cell),
     workspace: &mut Workspace,
 ) -> Vec<Work> {
     let [outputs, inputs, kh, kw] = kernel.view.shape[..] else { return vec![] };
@@ -66,7 +67,7 @@ fn by_ourselves(
     let merges = oh == 1 || ow == 1 || down == along * ow as isize;
     let of_channels = groups > 1 && kh * kw > plane && rows < THIN;
     if rows * inputs < THIN || of_channels || dtype == DType::I32 || terms == 0 || !merges {
-        return vec![Work::Kernel(convolution(dims, (image, kernel), (dtype, factor.precision()), out, to))];
+        return vec![Work::Kernel(convolution(dims, (image, kernel), (dtype, factor.precision()), (out, to, cell)))];
     }
     let mut works = vec![];
     let weights = if is_dense(kernel.view) {
@@ -98,7 +99,7 @@ fn by_ourselves(
                 (groups, [(rows * terms) as isize, matrix, rows as isize * out.strides[1]]),
             ],
         };
-        let begin = (to, out.offset + first as isize * out.strides[0], dtype.into());
+        let begin = (to, out.offset + first as isize * out.strides[0], cell);
         works.extend(dot(&layout, dtype, factor, (weights, (place, 0, dtype.into()), begin), workspace));
         workspace.back_to(mark);
     }
@@ -114,7 +115,7 @@ fn as_chosen(
     dims: &ConvDims,
     [(image, image_cell), (kernel, kernel_cell)]: [(Elements, Cell); 2],
     (dtype, factor): (DType, Factor),
-    (out, to): (&View, Place),
+    (out, to, out_cell): (&View, Place, Cell),
     way: impl Fn(&Geometry) -> Option<Way>,
     workspace: &mut Workspace,
 ) -> Option<Vec<Work>> {
@@ -126,7 +127,7 @@ fn as_chosen(
     let narrow = last.as_ref().filter(|_| factor == Factor::Bf16).and_then(Form::narrow);
     let (Form { geometry, x, w, y }, way) =
         [narrow, last, Some(form)].into_iter().flatten().find_map(|form| way(&form.geometry).map(|way| (form, way)))?;
-    let (image, kernel, out) = ((image.place, image_cell), (kernel.place, kernel_cell), (to, Cell::Of(dtype)));
+    let (image, kernel, out) = ((image.place, image_cell), (kernel.place, kernel_cell), (to, out_cell));
     let (x, w, y) = match geometry.sought {
         Sought::Result => ((image, x), (kernel, w), (out, y)),
         Sought::Image => ((out, x), (kernel, w), (image, y)),
@@ -136,7 +137,7 @@ fn as_chosen(
     let (mut works, mut after) = (vec![], vec![]);
     let at = [(Sought::Image, x), (Sought::Kernel, w), (Sought::Result, y)].map(|(part, ((place, cell), view))| {
         let is_result = part == geometry.sought;
-        let wanted = geometry.cell(part);
+        let wanted = geometry.cell();
         let rounds = factor == Factor::Bf16 && !is_result && cell != Cell::Bf16;
         let bytes = view.offset * cell.size() as isize;
         if is_dense(&view) && bytes % ALIGNED == 0 && cell == wanted && !rounds {
@@ -145,7 +146,7 @@ fn as_chosen(
         let dense = workspace.take(view.count() * wanted.size());
         let there = Elements { place, view: &view };
         if is_result {
-            after.push(Work::Kernel(scattered(dense, dtype, there)));
+            after.push(Work::Kernel(scattered((dense, wanted), there, cell)));
         } else {
             let written = match wanted {
                 Cell::Bf16 => "bf16",
@@ -197,7 +198,8 @@ mod tests {
                 let cell = if schedule.nodes[node].narrow { Cell::Bf16 } else { Cell::Of(DType::F32) };
                 (Elements { place: HERE, view }, cell)
             });
-            let (out, types, space) = ((&node.layout, HERE), (node.dtype, factor), &mut Workspace::new(None));
+            let cell = if node.narrow { Cell::Bf16 } else { node.dtype.into() };
+            let (out, types, space) = ((&node.layout, HERE, cell), (node.dtype, factor), &mut Workspace::new(None));
             found.push(match library {
                 true => {
                     as_chosen(dims, operands, types, out, |_| Some(Way::Library(Convolved::default())), space).unwrap()
@@ -252,10 +254,9 @@ mod tests {
         for (geometry, kernels) in moved(&program) {
             let colours = geometry.x[1] == 3;
             assert_eq!((geometry.last, geometry.narrow), (!colours, !colours), "{geometry:?}");
-            // Those with colours have operands put into their order, and images that they give.
+            // Those with colours have operands put into their order, and what they give; others the kernels that they give.
             let expected = match (colours, geometry.sought) {
-                (true, Sought::Result) => 3,
-                (true, _) => 2,
+                (true, _) => 3,
                 (false, Sought::Kernel) => 1,
                 (false, _) => 0,
             };
@@ -294,17 +295,18 @@ mod tests {
         let way = |_: &Geometry| Some(Way::Own(Arrangement::Together));
         for (side, factor, multiplied, expected) in [
             (small, Factor::Tf32, Factor::Tf32, 3),
-            (small, Factor::Bf16, Factor::Tf32, 4),
+            (small, Factor::Bf16, Factor::Tf32, 5),
             (small, Factor::F32, Factor::F32, 5),
             (large, Factor::Bf16, Factor::Bf16, 4),
         ] {
             let image = View::contiguous(&[32, side, side, 64]).transpose(&[0, 3, 1, 2]);
             let operands = [(at(0), &image), (at(1), &kernel)]
                 .map(|(place, view)| (Elements { place, view }, Cell::Of(DType::F32)));
-            let (types, out, space) = ((DType::F32, factor), (&image, at(2)), &mut Workspace::new(None));
+            let cell = if factor == Factor::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
+            let (types, out, space) = ((DType::F32, factor), (&image, at(2), cell), &mut Workspace::new(None));
             let works = as_chosen(&dims, operands, types, out, way, space).unwrap();
-            // The kernel put in order and patches; the image is rounded before, too, to two bytes where there is enough to do; or images
-            // with channels first, there and back.
+            // The kernel put in order and patches; the image is rounded before, too, and the result after, to two bytes at once where there
+            // is enough to do; or images with channels first, there and back.
             let of = |work: &Work| if let Work::Product(product) = work { Some(product.factor) } else { None };
             let factors: Vec<Factor> = works.iter().filter_map(of).collect();
             assert_eq!((works.len(), factors), (expected, vec![multiplied]), "{factor:?} of {side}");

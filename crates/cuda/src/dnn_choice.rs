@@ -29,9 +29,9 @@ const ENGINES: [usize; 3] = [8, 12, 12];
 /// The kind under which choices are kept; another where there is more to choose from.
 const CONVOLUTION: &str = "convolution by cuDNN or patches";
 /// The same for operands of two bytes.
-const NARROW: &str = "convolution of two bytes by cuDNN or patches";
+const NARROW: &str = "convolution in two bytes by any engine or patches";
 /// The kind under which compiled engines are kept.
-const COMPILED: &str = "compiled convolution";
+const COMPILED: &str = "compiled convolution in two bytes";
 
 /// Held by who tries. Threads have GPUs of their own, which may be the same GPU: trials at once would disturb each other, and two choices
 /// for one convolution would be other bits.
@@ -126,13 +126,11 @@ impl Chooser {
         if let Some(known) = self.known(handles[0], geometry, most) {
             return Some(known);
         }
-        let mut candidates = match geometry.narrow {
-            true => {
-                let compiled = self.compiled(handles[0], geometry, most);
-                Vec::from_iter(compiled.map(|method| (Name::Compiled, Candidate::Library(method))))
-            }
-            false => candidates(handles[0], geometry, most),
-        };
+        let mut candidates = candidates(handles[0], geometry, most);
+        if geometry.narrow {
+            let compiled = self.compiled(handles[0], geometry, most);
+            candidates.extend(compiled.map(|method| (Name::Compiled, Candidate::Library(method))));
+        }
         if candidates.is_empty() {
             return None;
         }
@@ -181,9 +179,9 @@ impl Chooser {
     }
 }
 
-/// True where the best way is worth a trial: of two bytes, where we have one of our own.
+/// True where the best way is worth a trial.
 fn is_tried(geometry: &Geometry) -> bool {
-    if geometry.narrow { !arrangements(geometry).is_empty() } else { geometry.products() >= TRIED }
+    geometry.products() >= TRIED
 }
 
 /// The kind under which the choice for a geometry is kept.
@@ -205,7 +203,9 @@ fn proposed(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Opt
 
 /// What of the library's is worth a trial, first what it proposes first.
 fn candidates(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Vec<(Name, Candidate)> {
-    let call = || called(handle, geometry, most).map(|call| (Name::Call, Candidate::Library(call)));
+    // The older calls know one type only.
+    let call = || called(handle, geometry, most).filter(|_| !geometry.narrow);
+    let call = || call().map(|call| (Name::Call, Candidate::Library(call)));
     let mut found: Vec<(Name, Candidate)> = if geometry.last { vec![] } else { call().into_iter().collect() };
     let (before, proposals, mut seen) = (found.len(), Proposals::new(handle, geometry), vec![]);
     for (mode, engines) in MODES.into_iter().zip(ENGINES) {
@@ -218,8 +218,9 @@ fn candidates(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> V
                 continue;
             }
             seen.push(name.clone());
-            // One that must be compiled is worth it only where the library thinks it is the fastest of all.
-            if engine.is_compiled() && !(geometry.last && found.is_empty()) {
+            // One that must be compiled is worth it only where the library thinks it is the fastest of all; of two bytes, that is on trial anyway.
+            let first = geometry.last && !geometry.narrow && found.is_empty();
+            if engine.is_compiled() && !first {
                 continue;
             }
             if let Some(plan) = proposals.plan(&engine, most) {
@@ -299,12 +300,9 @@ mod tests {
     }
 
     #[test]
-    fn operands_of_two_bytes_are_tried_where_we_have_a_way_of_our_own_and_kept_under_their_kind() {
+    fn all_but_the_smallest_are_tried_and_those_of_two_bytes_kept_under_their_kind() {
         let narrow = Geometry { last: true, narrow: true, ..example() };
         assert!(is_tried(&example()) && is_tried(&narrow));
-        // 1.2 GB of patches in two bytes: there is nothing to compare the library's first proposal with.
-        let large = unfolded::tests::example(Sought::Kernel, [512, 128, 128, 32]);
-        assert!(!is_tried(&Geometry { last: true, narrow: true, ..large }));
         assert!(!is_tried(&unfolded::tests::example(Sought::Kernel, [1, 4, 4, 8])));
         assert_ne!(kind(&narrow), kind(&example()));
     }

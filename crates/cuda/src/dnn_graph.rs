@@ -1,7 +1,7 @@
 //! Convolutions by cuDNN's graphs of operations.
 //!
-//! The calls in `dnn_calls.rs` know neither the newest kernels nor tensors of different types. A graph says the type of each: x and w in
-//! bf16 where they are narrow, sums and the result always in 32 bits. Engines that can compute it are proposed, best first; only those
+//! The calls in `dnn_calls.rs` know neither the newest kernels nor tensors of different types. A graph says the type of each: x, w and y in
+//! bf16 where they are narrow, sums always in 32 bits. Engines that can compute it are proposed, best first; only those
 //! are taken that always give the same bits and multiply as they should.
 
 use crate::dnn_described::{Answer, Described};
@@ -102,8 +102,8 @@ pub(crate) struct Proposals<'a> {
 impl<'a> Proposals<'a> {
     /// The handle must be a living one.
     pub fn new(handle: sys::cudnnHandle_t, geometry: &'a Geometry) -> Self {
-        // Operands of two bytes with sums of four are best known to the library where another operation writes the sums.
-        let ways = if geometry.narrow { &[true, false][..] } else { &[false] };
+        // What has two bytes may be better known to the library where another operation rounds the sums and writes them.
+        let ways = if geometry.narrow { &[false, true][..] } else { &[false] };
         let graphs = ways.iter().filter_map(|&apart| Graph::new(handle, geometry, apart).ok()).collect();
         Proposals { handle, geometry, graphs }
     }
@@ -138,7 +138,7 @@ impl Graph {
     fn new(handle: sys::cudnnHandle_t, geometry: &Geometry, apart: bool) -> Answer<Self> {
         let Geometry { sought, x, w, y, .. } = *geometry;
         let float = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
-        let given = if geometry.narrow { sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16 } else { float };
+        let stored = if geometry.narrow { sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16 } else { float };
         let shaped = |part: Sought| match part {
             Sought::Image => (X, x),
             Sought::Kernel => (W, w),
@@ -148,8 +148,7 @@ impl Graph {
             let (name, shape) = shaped(part);
             match (part == sought, apart) {
                 (true, true) => tensor(geometry, (SUMS, shape), float, true),
-                (true, false) => tensor(geometry, (name, shape), float, false),
-                _ => tensor(geometry, (name, shape), given, false),
+                _ => tensor(geometry, (name, shape), stored, false),
             }
         };
         let (image, kernel, result) = (of(Sought::Image)?, of(Sought::Kernel)?, of(Sought::Result)?);
@@ -170,7 +169,7 @@ impl Graph {
                 Sought::Kernel => &kernel,
                 Sought::Result => &result,
             };
-            let written = tensor(geometry, shaped(sought), float, false)?;
+            let written = tensor(geometry, shaped(sought), stored, false)?;
             let identity = Described::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
             let mode = sys::cudnnPointwiseMode_t::CUDNN_POINTWISE_IDENTITY;
             identity.set(Name::CUDNN_ATTR_POINTWISE_MODE, Type::CUDNN_TYPE_POINTWISE_MODE, &[mode])?;

@@ -20,7 +20,7 @@ const LONG: usize = 256;
 /// Where an operand begins: the place of its node, the elements before its first, and what they are.
 pub(crate) type Start = (Place, isize, Cell);
 
-/// The steps of a product of these operands.
+/// The steps of a product of these operands. A result of two bytes has operands of two bytes, or such as are to be rounded to them.
 pub(crate) fn dot(
     layout: &DotLayout,
     dtype: DType,
@@ -45,19 +45,19 @@ pub(crate) fn dot(
     };
     // A result whose matrices lie at no single distance is computed in order and then put in place.
     let Some(c_apart) = apart(&layout.batch, 2) else {
-        let place = workspace.take(layout.m * layout.n * batch * dtype.size());
+        let place = workspace.take(layout.m * layout.n * batch * c.2.size());
         let mut dense = DotLayout { c: (layout.n as isize, 1), ..layout.clone() };
         let mut stride = (layout.m * layout.n) as isize;
         for (length, strides) in dense.batch.iter_mut().rev() {
             strides[2] = stride;
             stride *= *length as isize;
         }
-        let mut works = dot(&dense, dtype, factor, (a, b, (place, 0, dtype.into())), workspace);
+        let mut works = dot(&dense, dtype, factor, (a, b, (place, 0, c.2)), workspace);
         let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[2]));
         let axes = axes.chain([(layout.m, layout.c.0), (layout.n, layout.c.1)]);
         let (shape, strides) = axes.unzip();
         let view = View { shape, strides, offset: c.1 };
-        works.push(Work::Kernel(scattered(place, dtype, Elements { place: c.0, view: &view })));
+        works.push(Work::Kernel(scattered((place, c.2), Elements { place: c.0, view: &view }, c.2)));
         return works;
     };
     let mut works = vec![];
@@ -92,7 +92,8 @@ pub(crate) fn dot(
     let (m, n, left, right) =
         if swapped { (layout.n, layout.m, turned(right), turned(left)) } else { (layout.m, layout.n, left, right) };
     let k = layout.k;
-    let mut product = Product { m, n, k, batch, factor, a: left, b: right, c: result, workspace: space };
+    let narrow = c.2 == Cell::Bf16;
+    let mut product = Product { m, n, k, batch, factor, narrow, a: left, b: right, c: result, workspace: space };
     works.extend(along_the_sum(&mut product, workspace).map(Work::Kernel));
     works.push(Work::Product(product));
     works

@@ -40,7 +40,7 @@ pub(crate) struct Geometry {
     pub rounds: bool,
     /// x and y lie as `[n, h, w, c]` and w as `[k, r, s, c]`, the order of the fastest kernels; else all lie as their shapes say.
     pub last: bool,
-    /// What is given is in bf16, of two bytes; what is sought in 32 bits, as everything is otherwise.
+    /// All three are in bf16, of two bytes; else in 32 bits.
     pub narrow: bool,
 }
 
@@ -74,7 +74,7 @@ impl Form {
         fits.then_some(Form { geometry: Geometry { last: true, ..*geometry }, x, w, y })
     }
 
-    /// The same with operands in bf16, for one with channels last and enough to do: kernels for it are compiled when they are first
+    /// The same in bf16, for one with channels last and enough to do: kernels for it are compiled when they are first
     /// asked for, which takes a second or so.
     pub fn narrow(&self) -> Option<Form> {
         let fits = self.geometry.last && self.geometry.products() >= LARGE && self.geometry.loads(size_of::<u16>());
@@ -206,15 +206,19 @@ impl Geometry {
         if self.last { [c * h * w, 1, w * c, c] } else { [c * h * w, h * w, w, 1] }
     }
 
-    /// What the elements of a part are.
-    pub fn cell(&self, part: Sought) -> Cell {
-        if self.narrow && part != self.sought { Cell::Bf16 } else { Cell::Of(DType::F32) }
+    /// What the elements of x, w and y are.
+    pub fn cell(&self) -> Cell {
+        if self.narrow { Cell::Bf16 } else { Cell::Of(DType::F32) }
+    }
+
+    /// What the elements of patches are: those that are to be added up into an image are not rounded before.
+    pub fn patch_cell(&self) -> Cell {
+        if self.sought == Sought::Image { Cell::Of(DType::F32) } else { self.cell() }
     }
 
     /// Bytes of x, w and y.
     pub fn bytes(&self) -> [usize; 3] {
-        [(Sought::Image, self.x), (Sought::Kernel, self.w), (Sought::Result, self.y)]
-            .map(|(part, shape)| shape.iter().product::<usize>() * self.cell(part).size())
+        [self.x, self.w, self.y].map(|shape| shape.iter().product::<usize>() * self.cell().size())
     }
 
     /// The channels of a pixel, in elements of so many bytes, are whole loads.
@@ -277,15 +281,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_has_two_bytes_where_it_is_narrow_and_what_is_sought_has_four() {
-        for (sought, bytes) in [
-            (Sought::Result, [2 * 2 * 8 * 64, 2 * 16 * 8 * 9, 4 * 2 * 16 * 64]),
-            (Sought::Image, [4 * 2 * 8 * 64, 2 * 16 * 8 * 9, 2 * 2 * 16 * 64]),
-            (Sought::Kernel, [2 * 2 * 8 * 64, 4 * 16 * 8 * 9, 2 * 2 * 16 * 64]),
-        ] {
+    fn all_have_two_bytes_where_they_are_narrow_but_patches_that_are_to_be_added_up() {
+        for (sought, patches) in [(Sought::Result, 2), (Sought::Image, 4), (Sought::Kernel, 2)] {
             let wide = crate::unfolded::tests::example(sought, [2, 8, 16, 8]);
-            assert_eq!(Geometry { last: true, narrow: true, ..wide }.bytes(), bytes);
-            assert_eq!(wide.bytes(), [4 * 2 * 8 * 64, 4 * 16 * 8 * 9, 4 * 2 * 16 * 64]);
+            let narrow = Geometry { last: true, narrow: true, ..wide };
+            let elements = [2 * 8 * 64, 16 * 8 * 9, 2 * 16 * 64];
+            assert_eq!((wide.bytes(), narrow.bytes()), (elements.map(|n| 4 * n), elements.map(|n| 2 * n)));
+            assert_eq!((wide.patch_cell().size(), narrow.patch_cell().size()), (4, patches));
         }
     }
 

@@ -80,6 +80,8 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
         Ok(Elements { place: context.place(read)?, view })
     };
     let cell = |operand: usize| node.operands[operand].at().map_or(dtype.into(), |(read, _)| context.cell(read));
+    let part = |operand: usize| elements(operand).map(|elements| (elements, cell(operand)));
+    let to = || context.place(id).map(|place| (place, context.cell(id)));
     let shape_of = |operand: usize| elements(operand).map(|elements| elements.view.shape.clone());
     let number = || context.checks.number(id);
     let factor = |precision: Precision| match (dtype, precision) {
@@ -94,13 +96,13 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
             let starts = (
                 (a.place, a.view.offset, cell(0)),
                 (b.place, b.view.offset, cell(1)),
-                (context.place(id)?, 0, dtype.into()),
+                (context.place(id)?, 0, context.cell(id)),
             );
             dot(layout, dtype, factor(*precision), starts, space)
         }
         Kind::Conv(dims, precision) => {
-            let to = (&node.layout, context.place(id)?);
-            let operands = [(elements(0)?, cell(0)), (elements(1)?, cell(1))];
+            let to = (&node.layout, context.place(id)?, context.cell(id));
+            let operands = [part(0)?, part(1)?];
             conv(dims, operands, (dtype, factor(*precision)), to, dnn, space)
         }
         Kind::Gather { batch } => {
@@ -144,17 +146,16 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
             launched(vec![cumsum(sizes, *reverse, dtype, elements(0)?.place, context.place(id)?)])
         }
         Kind::Concat(axis) => {
-            let parts = (0..node.operands.len()).map(elements).collect::<Result<Vec<_>>>()?;
-            launched(vec![concat(&parts, *axis, &node.shape, dtype, context.place(id)?)])
+            let parts = (0..node.operands.len()).map(part).collect::<Result<Vec<_>>>()?;
+            launched(vec![concat(&parts, *axis, &node.shape, to()?)])
         }
         Kind::Pad(frame) => {
-            let part = (elements(0)?, frame);
-            launched(vec![overlay(&[part], &node.shape, dtype, context.place(id)?)])
+            launched(vec![overlay(&[(part(0)?, frame)], &node.shape, dtype, to()?)])
         }
         Kind::Overlay(frames) => {
-            let parts = (0..frames.len()).map(elements).collect::<Result<Vec<_>>>()?;
+            let parts = (0..frames.len()).map(part).collect::<Result<Vec<_>>>()?;
             let parts: Vec<_> = parts.into_iter().zip(frames).collect();
-            launched(vec![overlay(&parts, &node.shape, dtype, context.place(id)?)])
+            launched(vec![overlay(&parts, &node.shape, dtype, to()?)])
         }
         &Kind::CheckIndex { limit, .. } => {
             let indices = elements(0)?;

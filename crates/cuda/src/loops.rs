@@ -132,11 +132,11 @@ fn row_loop(
         let (_, view) = known(node.operands[0].at(), "the elements of a reduction", node.location)?;
         let (from, view, after) = match memory {
             // What others have in memory may be written over by the loop, row by row in any order.
-            Some((read, view)) => (context.place(read)?, view.clone(), !overwrites),
+            Some((read, view)) => ((context.place(read)?, context.cell(read)), view.clone(), !overwrites),
             None => {
                 let place = space.take(view.count() * dtype.size());
                 written.kept.push((id, place));
-                (place, View::contiguous(&view.shape), true)
+                ((place, dtype.into()), View::contiguous(&view.shape), true)
             }
         };
         let to = target(&structure, (op, dtype, place), space, &mut parted);

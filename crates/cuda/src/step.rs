@@ -123,6 +123,8 @@ pub(crate) struct Product {
     pub batch: usize,
     /// Type of A and B.
     pub factor: Factor,
+    /// C has elements of two bytes, as A and B have.
+    pub narrow: bool,
     /// The left operand.
     pub a: Matrix,
     /// The right operand.

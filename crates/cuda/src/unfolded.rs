@@ -3,12 +3,12 @@
 //! With P the patches of x, y = W·P; the kernel is y·Pᵀ, and the image is Wᵀ·y with what belongs to one place of it added up. Where the
 //! channels come first, the images share a matrix (y is then put in order before or after), or each has its own. The product can use a
 //! whole GPU where a convolution of small images has too few results for that. Operands of two bytes have patches of two bytes; those that
-//! are to be added up into an image are results, of four.
+//! are to be added up into an image are sums, of four.
 
 use crate::conv::PATCHES;
 use crate::dot::{Start, dot};
 use crate::form::{Geometry, Sought};
-use crate::source::{folded, swapped, unfolded};
+use crate::source::{Cell, folded, swapped, unfolded};
 use crate::step::{Factor, Work};
 use crate::workspace::Workspace;
 use bilevel_graph::DType;
@@ -35,7 +35,7 @@ pub(crate) fn arrangements(geometry: &Geometry) -> Vec<Arrangement> {
     let Geometry { sought, y: [images, ..], groups, last, narrow, .. } = *geometry;
     let writes_patches = !geometry.is_plain() || (sought == Sought::Kernel && !last);
     let most = if narrow && sought == Sought::Kernel { PATCHES } else { MOST };
-    let large = writes_patches && geometry.patch_elements().saturating_mul(geometry.cell(Sought::Image).size()) > most;
+    let large = writes_patches && geometry.patch_elements().saturating_mul(geometry.patch_cell().size()) > most;
     if groups != 1 || large || geometry.products() < LEAST {
         return vec![];
     }
@@ -55,22 +55,19 @@ pub(crate) fn one_product(
     at: [(Place, isize); 3],
     space: &mut Workspace,
 ) -> Vec<Work> {
-    let start = |part: Sought, (place, bytes): (Place, isize)| -> Start {
-        let cell = geometry.cell(part);
-        (place, bytes / cell.size() as isize, cell)
-    };
-    let (x, w, y) = (start(Sought::Image, at[0]), start(Sought::Kernel, at[1]), start(Sought::Result, at[2]));
+    let cell = geometry.cell();
+    let [x, w, y] = at.map(|(place, bytes)| -> Start { (place, bytes / cell.size() as isize, cell) });
     let [n, k, oy, ox] = geometry.y;
     let (plane, last) = (oy * ox, geometry.last);
     // With the channels last the images are together as they lie.
     let together = arrangement == Arrangement::Together && !last;
     let in_place = geometry.is_plain() && !together;
     let mut works = vec![];
-    let mut take = |elements: usize, (_, _, cell): Start| (space.take(elements * cell.size()), 0, cell);
+    let mut take = |elements: usize, cell: Cell| -> Start { (space.take(elements * cell.size()), 0, cell) };
     let from = |(place, elements, _): Start| (place, elements);
-    // Patches, of what x is of, and y as the product takes or gives it.
-    let patches = if in_place { x } else { take(geometry.patch_elements(), x) };
-    let matrix = if together { take(n * k * plane, y) } else { y };
+    // Patches, and y as the product takes or gives it.
+    let patches = if in_place { x } else { take(geometry.patch_elements(), geometry.patch_cell()) };
+    let matrix = if together { take(n * k * plane, cell) } else { y };
     if !in_place && geometry.sought != Sought::Image {
         works.push(Work::Kernel(unfolded(geometry, together, from(x), patches.0)));
     }

@@ -6,21 +6,25 @@ use crate::program::Program;
 use std::fmt;
 use std::str::FromStr;
 
-/// What the operands of a product of 32-bit floats are rounded to before they are multiplied:
+/// What the operands of a product of 32-bit floats are rounded to before they are multiplied, and its result after that:
 ///
-/// y = Σₖ round(aₖ)·round(bₖ)
+/// y = round_y(Σₖ round(aₖ)·round(bₖ))
 ///
-/// where sums, results and everything that is not a product stay 32-bit floats. A rounded operand is the nearest number
+/// where sums and everything that is not a product stay 32-bit floats. A rounded number is the nearest one
 /// with p binary digits, and of two equally near ones the one whose last digit is 0. It has the exponents of 32-bit
 /// floats: a number that is too large becomes infinite, infinities and NaN stay what they are, and numbers below 2⁻¹²⁶
-/// lie on the grid of those just above. So every other operand is off by at most 2⁻ᵖ of itself
+/// lie on the grid of those just above. So every other number is off by at most 2⁻ᵖ of itself
 /// ([`unit`](Self::unit)).
 ///
-/// | precision | p | 2⁻ᵖ |
-/// |---|---|---|
-/// | `Full` | 24 | no rounding at all |
-/// | `Tf32` | 11 | 4.9e-4 |
-/// | `Bf16` | 8 | 3.9e-3 |
+/// | precision | p of operands | 2⁻ᵖ | p of results |
+/// |---|---|---|---|
+/// | `Full` | 24 | no rounding at all | 24 |
+/// | `Tf32` | 11 | 4.9e-4 | 24 |
+/// | `Bf16` | 8 | 3.9e-3 | 8 |
+///
+/// Results in `Bf16` take half the memory and half the time to read and write. That is what PyTorch's autocast and programs in JAX with
+/// arrays of that type give, too; here sums of several products, normalisation, activations, losses and updates are
+/// computed in 32 bits.
 ///
 /// That is what the [`Reference`](crate::Reference) does. A machine whose products take such operands rounds to `Bf16`
 /// in the same way; hardware that drops the digits of a `Tf32` operand instead of rounding is as good an executor,
@@ -41,7 +45,7 @@ pub enum Precision {
     Full,
     /// Operands of 11 binary digits, 10 of them stored.
     Tf32,
-    /// Operands of 8 binary digits, 7 of them stored.
+    /// Operands and results of 8 binary digits, 7 of them stored.
     Bf16,
 }
 
@@ -65,6 +69,11 @@ impl Precision {
             Precision::Tf32 => 13,
             Precision::Bf16 => 16,
         }
+    }
+
+    /// True where the results of products are rounded as their operands are.
+    pub const fn rounds_results(self) -> bool {
+        matches!(self, Precision::Bf16)
     }
 
     /// The largest relative error of a rounded operand, 2⁻ᵖ; 0 for `Full`, which does not round.

@@ -222,6 +222,12 @@ fn product(a: f64, b: f64, precision: Precision) -> f64 {
     round(a) * round(b)
 }
 
+/// A sum of products as the result of a product is stored.
+fn stored(sum: Total, precision: Precision) -> f64 {
+    let value = sum.value();
+    if precision.rounds_results() { precision.round(value as f32) as f64 } else { value }
+}
+
 /// y[batch, free a, free b] = Σ over contracted of a·b.
 fn dot(a: Operand, b: Operand, dims: &DotDims, precision: Precision, meta: &Meta) -> Vec<f64> {
     let free_a = other_axes(a.meta.shape.len(), &[&dims.lhs_batch[..], &dims.lhs_contract].concat());
@@ -248,7 +254,7 @@ fn dot(a: Operand, b: Operand, dims: &DotDims, precision: Precision, meta: &Meta
             }
             sum.add(product(a.at(&ia), b.at(&ib), precision));
         });
-        sum.value()
+        stored(sum, precision)
     })
 }
 
@@ -274,7 +280,7 @@ fn conv(image: Operand, kernel: Operand, dims: &ConvDims, precision: Precision, 
                 sum.add(product(a, b, precision));
             }
         });
-        sum.value()
+        stored(sum, precision)
     })
 }
 

@@ -154,7 +154,7 @@ impl<'a> Finder<'a> {
         let node = &self.low.nodes[id];
         let own = self.grouping.group_of[id] == Some(group);
         match node.kind {
-            _ if dropped.contains_key(&id) || node.narrow => UNCUT,
+            _ if dropped.contains_key(&id) || (node.narrow && computes_elements(node)) => UNCUT,
             // What a step changes would have to be copied first.
             Kind::Input if !node.invariant => 2 * node.bytes() as u64,
             Kind::Input | Kind::Table(_) => 0,

@@ -4,7 +4,7 @@
 use crate::choice::chosen_by;
 use crate::lower_dot::{dot_result, lower_dot, placed};
 use crate::node::{Elementwise, Frame, Kind, Node, Operand};
-use crate::overlay::overlays;
+use crate::overlay::{are_apart, overlays};
 use crate::planning::{known, lacks};
 use crate::target::Target;
 use crate::view::View;
@@ -53,8 +53,15 @@ impl Lowering {
         let invariant = !matches!(kind, Kind::Input)
             && operands.iter().all(|o| o.at().is_none_or(|(node, _)| self.nodes[node].invariant));
         let layout = View::contiguous(shape);
-        let narrow = matches!(kind, Kind::Elementwise(Elementwise::Copy))
-            && operands.iter().all(|o| o.at().is_some_and(|(node, _)| self.nodes[node].narrow));
+        // Rounded elements are rounded wherever they are moved to.
+        let moves = match &kind {
+            Kind::Overlay(frames) => are_apart(frames, &operands),
+            kind => matches!(kind, Kind::Elementwise(Elementwise::Copy) | Kind::Concat(_) | Kind::Pad(_)),
+        };
+        let narrow = moves && operands.iter().all(|o| o.at().is_some_and(|(node, _)| self.nodes[node].narrow));
+        if narrow {
+            self.rounded.insert((self.nodes.len(), Precision::Bf16), self.nodes.len());
+        }
         self.nodes.push(Node {
             kind,
             operands,
@@ -93,6 +100,7 @@ impl Lowering {
 
     /// The operand itself where it is dense from the start of its memory, else a copy.
     fn dense_operand(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
+        let operand = self.widened(operand, shape, dtype, like);
         match &operand {
             Operand::At { node, view } if self.nodes[*node].is_whole(view) => operand,
             _ => self.copy(operand, shape, dtype, like),
@@ -273,7 +281,8 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 low.dense(node)
             }
             Op::Dot(dims, precision) => {
-                let (operands, precision) = low.factors(operands, *precision, target, line);
+                let asked = *precision;
+                let (operands, precision) = low.factors(operands, asked, target, line);
                 let a = low.in_memory(operands[0].clone(), &metas[0].shape, dtype, line);
                 let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
                 let out = dot_result(dims, metas[0].shape.len(), shape, written_transposed[id].as_deref());
@@ -288,21 +297,22 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 )?;
                 let node = low.push(Kind::Dot(layout, precision), vec![a, b], shape, dtype, line);
                 low.nodes[node].layout = out.clone();
-                Operand::At { node, view: out }
+                low.result(Operand::At { node, view: out }, asked, target, line)
             }
             Op::Conv(dims, precision) => {
+                let asked = *precision;
                 let narrows =
-                    *precision == Precision::Bf16 && target.narrows_convolution(dims, &metas[0].shape, &metas[1].shape);
+                    asked == Precision::Bf16 && target.narrows_convolution(dims, &metas[0].shape, &metas[1].shape);
                 let (operands, precision) = match narrows {
-                    true => (low.narrow(operands, line), *precision),
-                    false => low.rounded(operands, *precision, target.multiplies(*precision), line),
+                    true => (low.narrow(operands, line), asked),
+                    false => low.rounded(operands, asked, target.multiplies(asked), line),
                 };
                 let a = low.in_memory(operands[0].clone(), &metas[0].shape, dtype, line);
                 let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
                 let out = placed(shape, written_transposed[id].as_deref());
                 let node = low.push(Kind::Conv(dims.clone(), precision), vec![a, b], shape, dtype, line);
                 low.nodes[node].layout = out.clone();
-                Operand::At { node, view: out }
+                low.result(Operand::At { node, view: out }, asked, target, line)
             }
             Op::Gather { batch } => densely(&mut low, Kind::Gather { batch: *batch }),
             Op::ScatterAdd { batch, .. } => match chosen_by(program, id).filter(|_| target.chooses()) {
@@ -338,7 +348,7 @@ fn through(operand: &Operand, change: impl FnOnce(&View) -> View) -> Operand {
 }
 
 /// Outputs must not lie in memory that a carry, or the next value somebody sets, overwrites; nor next values in memory a
-/// carry overwrites.
+/// carry overwrites. Both have elements of the type of the graph.
 fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) -> Result<()> {
     let settled = |low: &mut Lowering, node: usize, output: bool| {
         let meta = &program.nodes[node].meta;
@@ -349,7 +359,9 @@ fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) -> Result<(
                 matches!(low.nodes[*node].kind, Kind::Input) && (output || !low.nodes[*node].invariant)
             }
         };
-        if overwritten { low.copy(value, &meta.shape, meta.dtype, program.nodes[node].location) } else { value }
+        let line = program.nodes[node].location;
+        let value = low.widened(value, &meta.shape, meta.dtype, line);
+        if overwritten { low.copy(value, &meta.shape, meta.dtype, line) } else { value }
     };
     for port in &program.outputs {
         let node = port.node.ok_or_else(|| lacks("the operation of an output"))?;

@@ -1,10 +1,10 @@
-//! Operands of products in a precision the machine has no products of: rounded in loops, once for all products that
-//! read them.
+//! What products read and leave in a precision that rounds: operands rounded in loops, once for all products that read them, unless the
+//! machine's products do so themselves; and results, in loops or by the product where it can write two bytes for each.
 
 use crate::lower::{Line, Lowering};
 use crate::node::{Elementwise, Kind, Operand};
 use crate::target::Target;
-use bilevel_graph::Precision;
+use bilevel_graph::{DType, Precision};
 
 /// Of what a loop computes, a part is rounded by itself only where it is less than one of so many: queries, keys and values are one of
 /// three.
@@ -49,12 +49,38 @@ impl Lowering {
         (operands.into_iter().map(round).collect(), Precision::Full)
     }
 
+    /// The result of a product of this precision, a view of all its elements, as others read it.
+    pub fn result(&mut self, made: Operand, precision: Precision, target: &dyn Target, like: Line) -> Operand {
+        match made.at().filter(|_| precision.rounds_results()) {
+            Some((node, _)) if target.narrows() => {
+                self.nodes[node].narrow = true;
+                self.rounded.insert((node, precision), node);
+                made
+            }
+            Some(_) => self.rounded_operand(made, precision, like),
+            None => made,
+        }
+    }
+
+    /// The operand itself where its elements are of the type of the graph, else a dense copy where they are.
+    pub fn widened(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
+        if !operand.at().is_some_and(|(node, _)| self.nodes[node].narrow) {
+            return operand;
+        }
+        // What it rounds has no more digits to lose.
+        let node = self.push(Kind::Elementwise(Elementwise::Round(Precision::Bf16)), vec![operand], shape, dtype, like);
+        self.dense(node)
+    }
+
     fn rounded_operand(&mut self, operand: Operand, precision: Precision, like: Line) -> Operand {
         let kind = Kind::Elementwise(Elementwise::Round(precision));
         let (node, view) = match operand {
             Operand::Constant(value) => return Operand::Constant(precision.round(value as f32) as f64),
             Operand::At { node, view } => (node, view),
         };
+        if self.rounded.get(&(node, precision)) == Some(&node) {
+            return Operand::At { node, view };
+        }
         let dtype = self.nodes[node].dtype;
         // A small part of something large is rounded by itself; what a loop computes is rounded there, in passing.
         let in_passing = matches!(self.nodes[node].kind, Kind::Elementwise(_));
@@ -75,7 +101,7 @@ impl Lowering {
             let (dense, shape) = (self.dense(node), self.nodes[node].shape.clone());
             self.push(kind, vec![dense], &shape, dtype, like)
         });
-        self.rounded.insert((node, precision), whole);
+        self.rounded.extend([((node, precision), whole), ((whole, precision), whole)]);
         Operand::At { node: whole, view }
     }
 }
@@ -85,7 +111,7 @@ mod tests {
     use super::*;
     use crate::schedule::Schedule;
     use crate::target::Limits;
-    use bilevel_graph::{DType, Graph, Program};
+    use bilevel_graph::{Graph, Program, Tensor};
 
     /// A machine with, or without, products of its own that round, and with narrow copies.
     struct Machine(bool, bool);
@@ -100,6 +126,10 @@ mod tests {
 
         fn narrows(&self) -> bool {
             self.1
+        }
+
+        fn overlays(&self) -> bool {
+            true
         }
     }
 
@@ -123,25 +153,60 @@ mod tests {
         let g = Graph::new();
         let (x, w) = (g.input("x", [8, 5], DType::F32), g.input("w", [5, 6], DType::F32));
         let program = Program::builder(&g).output("y", x.matmul(w)).build().unwrap().with_precision(Precision::Bf16);
-        assert_eq!(planned(&program, Machine(true, false)), (vec![Precision::Bf16], vec![]));
-        assert_eq!(planned(&program, Machine(false, false)), (vec![Precision::Full], vec![30, 40]));
+        // The result is rounded in either case.
+        assert_eq!(planned(&program, Machine(true, false)), (vec![Precision::Bf16], vec![48]));
+        assert_eq!(planned(&program, Machine(false, false)), (vec![Precision::Full], vec![30, 40, 48]));
+        let tf32 = program.with_precision(Precision::Tf32);
+        assert_eq!(planned(&tf32, Machine(true, false)), (vec![Precision::Tf32], vec![]));
     }
 
     #[test]
-    fn a_machine_with_narrow_copies_reads_two_bytes_of_an_operand_that_nobody_else_reads() {
+    fn a_result_is_not_rounded_again_for_the_next_product() {
+        let g = Graph::new();
+        let (x, w) = (g.input("x", [8, 6], DType::F32), g.input("w", [6, 6], DType::F32));
+        let program = Program::builder(&g).output("y", x.matmul(w).matmul(w)).build().unwrap();
+        let program = program.with_precision(Precision::Bf16);
+        // x, w and two results; of those in two bytes, the last as it is given.
+        assert_eq!(planned(&program, Machine(false, false)).1, [36, 48, 48, 48]);
+        assert_eq!(planned(&program, Machine(true, true)).1, [36, 48, 48]);
+    }
+
+    #[test]
+    fn what_is_made_of_results_of_two_bytes_alone_has_two_bytes_itself() {
+        let g = Graph::new();
+        let [x, w] = ["x", "w"].map(|name| g.input(name, [6, 6], DType::F32));
+        let (a, b) = (x.matmul(w), w.matmul(x));
+        let joined = |parts: [Tensor; 2]| parts[0].pad(0, 0, 6) + parts[1].pad(0, 6, 0);
+        let both = |parts: [Tensor; 2]| {
+            let y = joined(parts).matmul(w);
+            let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(Precision::Bf16);
+            let schedule = Schedule::new(&program, &Machine(true, true)).unwrap();
+            let is_overlay = |kind: &Kind| matches!(kind, Kind::Overlay(_));
+            schedule.nodes.iter().find(|node| is_overlay(&node.kind)).unwrap().narrow
+        };
+        assert!(both([a, b]));
+        assert!(!both([a, b.tanh()]), "a piece of four bytes");
+        let meet = a.pad(0, 1, 5) + b.pad(0, 6, 0);
+        let program = Program::builder(&g).output("y", meet.matmul(w)).build().unwrap().with_precision(Precision::Bf16);
+        let schedule = Schedule::new(&program, &Machine(true, true)).unwrap();
+        let sums = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::Overlay(_)));
+        assert!(sums.map(|node| node.narrow).eq([false]), "a sum of two that meet");
+    }
+
+    #[test]
+    fn a_machine_with_narrow_copies_reads_and_writes_two_bytes_of_what_products_read_and_give() {
         let g = Graph::new();
         let (x, w) = (g.input("x", [8, 5], DType::F32), g.input("w", [5, 6], DType::F32));
         let y = x.tanh().matmul(w).tanh().matmul(w.t());
         let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(Precision::Bf16);
         let machine = Machine(true, true);
-        assert_eq!(planned(&program, Machine(true, true)), (vec![Precision::Bf16; 2], vec![30, 40, 48]));
+        // The output has four bytes.
+        assert_eq!(planned(&program, Machine(true, true)), (vec![Precision::Bf16; 2], vec![30, 40, 40, 48]));
         let schedule = Schedule::new(&program, &machine).unwrap();
         let narrow = schedule.nodes.iter().filter(|node| node.narrow);
-        assert_eq!(narrow.map(|node| node.bytes()).sum::<usize>(), 2 * (30 + 40 + 48));
-        for node in &schedule.nodes {
-            let reads_narrow = node.reads().any(|(read, _)| schedule.nodes[read].narrow);
-            assert!(!reads_narrow || matches!(node.kind, Kind::Dot(_, Precision::Bf16)), "{node:?}");
-        }
+        assert_eq!(narrow.map(|node| node.bytes()).sum::<usize>(), 2 * (30 + 40 + 48 + 48 + 40));
+        let (output, _) = schedule.outputs[0].at().unwrap();
+        assert!(!schedule.nodes[output].narrow);
     }
 
     #[test]
@@ -155,8 +220,11 @@ mod tests {
             builder = builder.output(i.to_string(), x.matmul(right));
         }
         let program = builder.build().unwrap().with_precision(Precision::Bf16);
-        // b as it is before it is repeated, two columns of w, w, and x.
-        assert_eq!(planned(&program, Machine(false, false)), (vec![Precision::Full; 4], vec![5, 10, 25, 40]));
+        // b as it is before it is repeated, two columns of w, w, and x; then the results.
+        let (operands, results) = ([5, 10, 25, 40], [16, 40, 40, 72]);
+        let mut all = [operands, results].concat();
+        all.sort_unstable();
+        assert_eq!(planned(&program, Machine(false, false)), (vec![Precision::Full; 4], all));
     }
 
     #[test]
@@ -169,8 +237,8 @@ mod tests {
         let sums = all.slice(1, 0, 1).t().matmul(thirds[0]);
         let scores = thirds[0].matmul(thirds[1].t()).matmul(thirds[2]);
         let program = Program::builder(&g).output("scores", scores).output("sums", sums).build().unwrap();
-        // One column, x and w, all of 96 at once, and the scores.
+        // One column, x and w, all of 96 at once; and results: sums, what the scores give, the scores themselves, and all of 96.
         let rounded = planned(&program.with_precision(Precision::Bf16), Machine(false, false)).1;
-        assert_eq!(rounded, [8, 40, 60, 64, 96]);
+        assert_eq!(rounded, [4, 8, 32, 40, 60, 64, 96, 96]);
     }
 }

@@ -214,13 +214,13 @@ fn results_in_place(schedule: &Schedule, updated: &[Option<usize>]) -> Vec<Optio
         let Some(product) = group.product.filter(|&product| !outside[product]) else { continue };
         let reads = |&id: &usize| schedule.nodes[id].reads().any(|(read, _)| read == product);
         let last = group.members.iter().rposition(reads).unwrap_or(0);
-        let dtype = schedule.nodes[product].dtype;
+        let (dtype, narrow) = (schedule.nodes[product].dtype, schedule.nodes[product].narrow);
         let fits = |&&id: &&usize| {
             id != product
                 && schedule.role(id) == Some(Role::Full)
                 && schedule.is_stored(id)
                 && updated[id].is_none()
-                && schedule.nodes[id].dtype == dtype
+                && (schedule.nodes[id].dtype, schedule.nodes[id].narrow) == (dtype, narrow)
         };
         shared[product] = group.members[last..].iter().find(fits).copied();
     }

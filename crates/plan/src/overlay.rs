@@ -3,6 +3,7 @@
 //! The derivative of reading an image in overlapping pieces is the sum of all pieces, each padded to the size of the image. Padded one by
 //! one, nine pieces are written among zeros and read again; laid over each other, every piece is read once and the image is written once.
 
+use crate::node::{Frame, Operand};
 use bilevel_graph::{BinaryOp, Op, Program};
 
 /// By node: for a sum that is not a term of another such sum, the paddings it is the sum of, in the order in which they are added;
@@ -30,6 +31,21 @@ pub(crate) fn overlays(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usiz
         }
     }
     found
+}
+
+/// True where no two pieces in these frames meet: along some axis, one ends before the other begins.
+pub(crate) fn are_apart(frames: &[Frame], pieces: &[Operand]) -> bool {
+    let extent = |piece: usize, axis: usize| -> Option<(usize, usize)> {
+        let (low, apart, length) =
+            (frames[piece].low[axis], frames[piece].interior[axis] + 1, pieces[piece].at()?.1.shape[axis]);
+        Some((low, low + length.checked_sub(1).map_or(0, |last| last * apart + 1)))
+    };
+    let apart = |a: usize, b: usize| {
+        (0..frames[a].low.len()).any(|axis| {
+            extent(a, axis).zip(extent(b, axis)).is_some_and(|(a, b)| a.1 <= b.0 || b.1 <= a.0)
+        })
+    };
+    (0..frames.len()).all(|a| (0..a).all(|b| apart(a, b)))
 }
 
 #[cfg(test)]

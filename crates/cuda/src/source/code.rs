@@ -66,6 +66,22 @@ impl Cell {
         }
     }
 
+    /// The name of the function that reads so many neighbours as numbers of the graph.
+    pub fn load(self, lanes: usize) -> String {
+        match self {
+            Cell::Of(dtype) => format!("load<{}, {lanes}>", c_type(dtype)),
+            Cell::Bf16 => format!("load_bf16<{lanes}>"),
+        }
+    }
+
+    /// Likewise of the one that writes them.
+    pub fn store(self, lanes: usize) -> String {
+        match self {
+            Cell::Of(dtype) => format!("store<{}, {lanes}>", c_type(dtype)),
+            Cell::Bf16 => format!("store_bf16<{lanes}>"),
+        }
+    }
+
     /// Bytes of an element.
     pub fn size(self) -> usize {
         match self {

@@ -82,8 +82,7 @@ pub(crate) fn store(code: &mut Code, (place, cell): (Place, Cell), value: &str, 
     let pointer = code.pointer(place, cell, 0);
     match lanes {
         1 => format!("{pointer}[e] = {value}[0];"),
-        _ if cell == Cell::Bf16 => format!("store_bf16<{lanes}>({pointer} + e, {value});"),
-        _ => format!("store<{}, {lanes}>({pointer} + e, {value});", cell.name()),
+        _ => format!("{}({pointer} + e, {value});", cell.store(lanes)),
     }
 }
 

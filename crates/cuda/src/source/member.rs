@@ -307,11 +307,7 @@ impl<'a, 'c> Members<'a, 'c> {
             let place = decode(runs, if lanes == 1 { "e" } else { "(e + j)" });
             self.code.lanes(lanes, format!("{name}[j] = {pointer}[{place}];"));
         } else if aligned && lanes > 1 {
-            let load = if cell == Cell::Bf16 {
-                format!("load_bf16<{lanes}>")
-            } else {
-                format!("load<{}, {lanes}>", cell.name())
-            };
+            let load = cell.load(lanes);
             self.code.line(format!("{load}({pointer} + ({}), {name});", decode(runs, "e")));
         } else {
             self.code.line(format!("const I {name}_at = {};", decode(runs, "e")));

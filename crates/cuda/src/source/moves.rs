@@ -67,28 +67,30 @@ fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: O
     code.launch_each(count / lanes)
 }
 
-/// Puts elements that lie one after the other into the places of a view.
-pub(crate) fn scattered(from: Place, dtype: DType, to: Elements) -> Launch {
+/// Puts elements that lie one after the other into the places of a view, whose elements may have two bytes where those have four: they are
+/// rounded then.
+pub(crate) fn scattered((from, cell): (Place, Cell), to: Elements, written: Cell) -> Launch {
     let (count, runs) = (to.view.count(), to.view.runs());
-    let lanes = beside(&runs, to.view.offset, dtype.into());
+    let at_once = |cell: Cell| beside(&runs, to.view.offset, cell);
     let mut code = Code::default();
     code.reaches(reach(&runs));
-    let c = c_type(dtype);
+    let (source, target) = (code.pointer(from, cell, 0), code.pointer(to.place, written, to.view.offset));
     if let Some(interleaved) = Interleaved::of(&runs) {
-        let (source, target) = (code.pointer(from, dtype, 0), code.pointer(to.place, dtype, to.view.offset));
-        let blocks = interleaved.begin(&mut code, count, c);
+        let blocks = interleaved.begin(&mut code, count, written.name());
         let held = format!("held[threadIdx.x * {} + j]", interleaved.short);
         code.lanes(interleaved.short, format!("if (here) {held} = {source}[dense + j * {}];", interleaved.long));
         code.line("__syncthreads();");
         code.line(format!("for (U k = threadIdx.x; k < own; k += {ALONG}) {target}[at + k] = held[k];"));
         return code.launch([blocks, 1], ALONG as u32);
     }
+    let lanes = at_once(cell).min(at_once(written));
     code.each(count / lanes);
-    let (source, target) = (code.pointer(from, dtype, 0), code.pointer(to.place, dtype, to.view.offset));
+    let (c, w) = (cell.name(), written.name());
     code.line(format!("const U i = e * {lanes};"));
-    code.line(format!("{c} v[{lanes}];"));
+    code.line(format!("{c} v[{lanes}]; {w} w[{lanes}];"));
     code.line(format!("load<{c}, {lanes}>({source} + i, v);"));
-    code.line(format!("store<{c}, {lanes}>({target} + ({}), v);", decode(&runs, "i")));
+    code.lanes(lanes, "w[j] = v[j];");
+    code.line(format!("store<{w}, {lanes}>({target} + ({}), w);", decode(&runs, "i")));
     code.launch_each(count / lanes)
 }
 
@@ -143,17 +145,20 @@ const ALONG: usize = 256;
 const MOST_PLACES: usize = 65535;
 
 /// The parts one after the other along an axis of the result. Where enough elements share a place along that axis, so does a block, and
-/// all its threads read the same part.
-pub(crate) fn concat(parts: &[Elements], axis: usize, shape: &[usize], dtype: DType, to: Place) -> Launch {
+/// all its threads read the same part. A part of two bytes may be among others of four.
+pub(crate) fn concat(parts: &[(Elements, Cell)], axis: usize, shape: &[usize], (to, cell): (Place, Cell)) -> Launch {
     let (inner, length) = (shape[axis + 1..].iter().product::<usize>(), shape[axis]);
     let places = shape[..=axis].iter().product::<usize>();
     let count = places * inner;
     let mut code = Code::default();
-    let split: Option<Vec<_>> = parts.iter().map(|part| split(&part.view.runs(), inner)).collect();
+    let split: Option<Vec<_>> = parts.iter().map(|(part, _)| split(&part.view.runs(), inner)).collect();
     let shared = split.filter(|_| inner >= ALONG && places <= MOST_PLACES);
-    let at_once = |part: &Elements| beside(&part.view.runs(), part.view.offset, dtype.into());
+    let at_once = |(part, of): &(Elements, Cell)| {
+        if *of == cell { beside(&part.view.runs(), part.view.offset, cell) } else { 1 }
+    };
     // Neighbours of a thread, where a block has a place.
-    let lanes = if inner.is_multiple_of(WIDE) { parts.iter().map(at_once).min().unwrap_or(1) } else { 1 };
+    let whole = inner.is_multiple_of(16 / cell.size());
+    let lanes = if whole { parts.iter().map(at_once).min().unwrap_or(1) } else { 1 };
     let threads = (inner / lanes).next_multiple_of(32).min(ALONG);
     if shared.is_some() {
         code.reaches(count);
@@ -167,16 +172,16 @@ pub(crate) fn concat(parts: &[Elements], axis: usize, shape: &[usize], dtype: DT
         code.each(count);
         code.line(format!("const U i = e % {inner}, a = (e / {inner}) % {length}, o = e / {};", inner * length));
     }
-    let target = code.pointer(to, dtype, 0);
+    let target = code.pointer(to, cell, 0);
     let mut first = 0;
-    for (number, part) in parts.iter().enumerate() {
+    for (number, (part, of)) in parts.iter().enumerate() {
         let own = part.view.shape[axis];
         if own == 0 {
             continue;
         }
         let runs = part.view.runs();
         code.reaches(reach(&runs));
-        let source = code.pointer(part.place, dtype, part.view.offset);
+        let source = code.pointer(part.place, *of, part.view.offset);
         let place = match &shared {
             Some(split) => format!("{} + {}", decode(&split[number].0, "s"), decode(&split[number].1, "i")),
             None => decode(&runs, &format!("(s * {inner} + i)")),
@@ -184,7 +189,7 @@ pub(crate) fn concat(parts: &[Elements], axis: usize, shape: &[usize], dtype: DT
         code.line(format!("if (a >= {first} && a < {}) {{", first + own));
         code.line(format!("const U s = o * {own} + (a - {first});"));
         if shared.is_some() && lanes > 1 {
-            let c = c_type(dtype);
+            let c = cell.name();
             code.line(format!("{c} v[{lanes}];"));
             code.line(format!("load<{c}, {lanes}>({source} + ({place}), v);"));
             code.line(format!("store<{c}, {lanes}>({target} + e, v);"));
@@ -204,12 +209,17 @@ pub(crate) fn concat(parts: &[Elements], axis: usize, shape: &[usize], dtype: DT
 ///
 ///   y[i] = Σ of x[(i − low) / (interior + 1)] over the parts x that have such an element
 ///
-/// Along an axis that a part fills, nothing need be asked.
-pub(crate) fn overlay(parts: &[(Elements, &Frame)], shape: &[usize], dtype: DType, to: Place) -> Launch {
+/// Along an axis that a part fills, nothing need be asked. Sums are made in the type of the graph.
+pub(crate) fn overlay(
+    parts: &[((Elements, Cell), &Frame)],
+    shape: &[usize],
+    dtype: DType,
+    (to, cell): (Place, Cell),
+) -> Launch {
     let count = shape.iter().product();
     let mut code = Code::default();
     code.each(count);
-    let (target, c) = (code.pointer(to, dtype, 0), c_type(dtype));
+    let (target, c) = (code.pointer(to, cell, 0), c_type(dtype));
     let mut inner = 1;
     for axis in (0..shape.len()).rev() {
         let place = if inner == 1 { "e".to_string() } else { format!("(e / {inner})") };
@@ -218,9 +228,9 @@ pub(crate) fn overlay(parts: &[(Elements, &Frame)], shape: &[usize], dtype: DTyp
         inner *= shape[axis];
     }
     code.line(format!("{c} sum = {c}(0);"));
-    for (from, Frame { low, interior }) in parts {
+    for ((from, of), Frame { low, interior }) in parts {
         code.reaches(reach(&from.view.runs()));
-        let source = code.pointer(from.place, dtype, from.view.offset);
+        let source = code.pointer(from.place, *of, from.view.offset);
         let (mut inside, mut terms) = (vec![], vec![]);
         for axis in 0..shape.len() {
             let (first, step, length) = (low[axis], interior[axis] + 1, from.view.shape[axis]);
@@ -256,13 +266,15 @@ mod tests {
     use super::*;
     use bilevel_plan::Region;
 
+    const FLOAT: Cell = Cell::Of(DType::F32);
+
     #[test]
     fn the_places_of_a_kernel_go_through_shared_memory() {
         let place = Place { region: Region::Arena, offset: 0 };
         let blocks = |shape: &[usize], order: &[usize]| {
             let view = View::contiguous(shape).transpose(order);
             let moved = Elements { place, view: &view };
-            let launches = [gathered(moved, DType::F32, place, None), scattered(place, DType::F32, moved)];
+            let launches = [gathered(moved, DType::F32, place, None), scattered((place, FLOAT), moved, FLOAT)];
             launches.map(|launch| launch.source.contains("held").then_some(launch.grid[0]))
         };
         assert_eq!(blocks(&[8, 40, 3, 3], &[0, 2, 3, 1]), [Some(8); 2]);

@@ -1,6 +1,6 @@
 //! The patches a convolution multiplies its kernel with, as matrices: P[n, g, (c, ky, kx), (y, x)].
 
-use super::code::{Code, Launch, c_type, reach};
+use super::code::{Cell, Code, Launch, c_type, reach};
 use super::member::rounded;
 use super::moves::Elements;
 use bilevel_graph::{ConvDims, DType, Precision};
@@ -56,8 +56,7 @@ pub(crate) fn convolution(
     dims: &ConvDims,
     (image, kernel): (Elements, Elements),
     (dtype, precision): (DType, Precision),
-    out: &View,
-    to: Place,
+    (out, to, cell): (&View, Place, Cell),
 ) -> Launch {
     let ([_, _, h, w], [outputs, inputs, kh, kw]) = (four(&image.view.shape), four(&kernel.view.shape));
     let ([_, _, oh, ow], s, k, o) = (four(&out.shape), &image.view.strides, &kernel.view.strides, &out.strides);
@@ -74,7 +73,7 @@ pub(crate) fn convolution(
     let c = c_type(dtype);
     let (from, weights) =
         (code.pointer(image.place, dtype, image.view.offset), code.pointer(kernel.place, dtype, kernel.view.offset));
-    let to = code.pointer(to, dtype, out.offset);
+    let to = code.pointer(to, cell, out.offset);
     code.line(format!("const I x = (I)(e % {ow}), y = (I)(e / {ow} % {oh});"));
     code.line(format!("const I o = (I)(e / {} % {outputs}), im = (I)(e / {});", oh * ow, oh * ow * outputs));
     code.line(format!("const I base = im * {} + o / {} * {} * {};", s[0], outputs / dims.groups, inputs, s[1]));

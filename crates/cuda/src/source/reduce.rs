@@ -4,7 +4,7 @@
 //! reduced; where they go to one result, threads share it. Each thread takes several neighbours at a time where there are enough: with
 //! one, too little of the memory is under way at once. Long reductions are cut, and the parts added up in a second pass.
 
-use super::code::{Code, Launch, c_type, decode, reach};
+use super::code::{Cell, Code, Launch, c_type, decode, reach};
 use super::map::{has_wide, store};
 use super::member::{Context, Members, Walk};
 use super::moves::beside;
@@ -52,8 +52,8 @@ pub(crate) struct InMemory {
     pub op: ReduceOp,
     /// Their type.
     pub dtype: DType,
-    /// Where they are.
-    pub from: Place,
+    /// Where they are, and what they are there.
+    pub from: (Place, Cell),
     /// Which of them.
     pub view: View,
     /// Where the results of the parts go, or of all where there is one part.
@@ -88,11 +88,12 @@ fn reduce_together(structure: &Structure, all: &[&InMemory]) -> Launch {
             None => {
                 let runs = view.runs();
                 code.reaches(reach(&runs));
-                let pointer = code.pointer(from, dtype, view.offset);
+                let pointer = code.pointer(from.0, from.1, view.offset);
                 let (place, c) = (decode(&runs, "e"), c_type(dtype));
                 if lanes > 1 {
+                    let load = from.1.load(lanes);
                     code.line(format!("{c} m{number}[{lanes}];"));
-                    code.line(format!("load<{c}, {lanes}>({pointer} + ({place}), m{number});"));
+                    code.line(format!("{load}({pointer} + ({place}), m{number});"));
                 } else {
                     code.line(format!("const {c} m{number} = {pointer}[{place}];"));
                 }
@@ -189,7 +190,7 @@ mod tests {
         let of = |op, from, to, view: &View| InMemory {
             op,
             dtype: DType::F32,
-            from: place(from),
+            from: (place(from), DType::F32.into()),
             view: view.clone(),
             to: place(to),
         };

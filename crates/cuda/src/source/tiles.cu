@@ -152,8 +152,8 @@ __device__ __forceinline__ void multiply(Shared<T, WARPS, COLUMNS>& shared, cons
 
 // Writes what `multiply` left, with the first of the tile's results at `c` and others so far apart, eight rows of each warp at a time:
 // through shared memory, so that neighbours are written by neighbours.
-template <typename T, int WARPS, int COLUMNS, long long DOWN, long long ALONG>
-__device__ __forceinline__ void write(Shared<T, WARPS, COLUMNS>& shared, float* c, int rows, int columns,
+template <typename T, int WARPS, int COLUMNS, long long DOWN, long long ALONG, typename C>
+__device__ __forceinline__ void write(Shared<T, WARPS, COLUMNS>& shared, C* c, int rows, int columns,
                                       const float (&sums)[COLUMNS / 8][4]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
     const int APART = COLUMNS + 8 - COLUMNS % 16;

@@ -6,11 +6,11 @@
 //!   unfolded: P\[n, c, r, s, y, x\] = image\[n, c, y·stride + r·dilation − padding, x·stride + s·dilation − padding\], 0 beyond its borders
 //!   folded: image\[n, c, u, v\] = Σ P\[n, c, r, s, y, x\] over all y, x, r and s that meet there, in the order of r and s
 //!
-//! What is unfolded may have two bytes; what is folded is what a product gives, of four. Numbers of images and channels are arguments where
+//! What is unfolded may have two bytes, and so may the image that is folded; its patches are sums, of four. Numbers of images and channels are arguments where
 //! nothing is to be gained from knowing them, so that the layers of a network which see images of one size share their kernels.
 
 use super::code::{Cell, Code, Launch, reach};
-use crate::form::{Geometry, Sought};
+use crate::form::Geometry;
 use bilevel_graph::DType;
 use bilevel_plan::{Place, View};
 
@@ -59,7 +59,7 @@ pub(crate) fn unfolded(geometry: &Geometry, together: bool, from: From, to: Plac
 fn unfolded_last(geometry: &Geometry, (place, first): From, to: Place) -> Launch {
     let Geometry { x: [_, c, h, w], w: [_, _, kh, kw], y: [n, _, oy, ox], stride, padding, dilation, .. } = *geometry;
     let ([sy, sx], [dy, dx], [top, left]) = (stride, dilation, padding);
-    let cell = geometry.cell(Sought::Image);
+    let cell = geometry.cell();
     let (lanes, t) = (lanes(c, cell), cell.name());
     let count = n * oy * ox * c / lanes;
     let mut code = Code::default();
@@ -130,7 +130,8 @@ pub(crate) fn folded(geometry: &Geometry, together: bool, from: Place, (place, f
     let mut code = Code::default();
     reaches(&mut code, geometry);
     code.each(count);
-    let (from, to) = (code.pointer(from, DType::F32, 0), code.pointer(place, DType::F32, first));
+    let cell = geometry.cell();
+    let (from, to) = (code.pointer(from, DType::F32, 0), code.pointer(place, cell, first));
     let unroll = unroll(kh * kw);
     code.line(format!("const U i = e * {lanes};"));
     code.line(format!("float sum[{lanes}];"));
@@ -170,7 +171,7 @@ pub(crate) fn folded(geometry: &Geometry, together: bool, from: Place, (place, f
     }
     code.line("}");
     code.line("}");
-    code.line(format!("store<float, {lanes}>({to} + i, sum);"));
+    code.line(format!("{}({to} + i, sum);", cell.store(lanes)));
     code.launch_each(count)
 }
 
@@ -194,6 +195,7 @@ pub(crate) fn swapped([a, b, inner]: [usize; 3], (place, first): From, (to, to_f
 mod tests {
     use super::super::code::Arg;
     use super::*;
+    use crate::form::Sought;
     use crate::unfolded::tests::example;
     use bilevel_plan::Region;
 

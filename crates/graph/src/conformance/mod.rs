@@ -28,6 +28,7 @@ mod heads;
 mod networks;
 mod parts_of_rows;
 mod precisions;
+mod readers;
 mod primitives;
 mod refusals;
 mod short_rows;
