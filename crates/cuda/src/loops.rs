@@ -1,12 +1,13 @@
 //! The kernels of a fused loop: one that writes, those that reduce, and those that make the results of parts one.
 
 use crate::source::{
-    Columns, Context, InMemory, Launch, MOST_TERMS, Partial, Registers, Sinks, Structure, Within, column_blocks, folds,
-    is_by_columns, is_scalar_sink, map, partials, read_from_memory, reduce, reduce_memory, rows, sum_type, within_rows,
+    Cell, Columns, Context, Elements, InMemory, Launch, MOST_TERMS, Partial, Registers, Sinks, Structure, Within,
+    column_blocks, folds, gathered, is_by_columns, is_interleaved, is_scalar_sink, map, partials, read_from_memory,
+    reduce, reduce_memory, rows, sum_type, within_rows,
 };
 use crate::workspace::Workspace;
-use bilevel_graph::{DType, ReduceOp, Result};
-use bilevel_plan::{Domain, Kind, Operand, Place, Role, View, known, lacks};
+use bilevel_graph::{DType, Precision, ReduceOp, Result};
+use bilevel_plan::{Access, Domain, Elementwise, Kind, Operand, Place, Role, View, known, lacks};
 
 /// The kernels of these members. Those that only reduce come before the one that writes where it writes over what they read.
 pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: &mut Workspace) -> Result<Vec<Launch>> {
@@ -19,12 +20,50 @@ pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: 
         }
     }
     let sinks: Vec<usize> = members.iter().copied().filter(|id| is_sink(id) && context.wants(*id)).collect();
+    if let ([member], []) = (&stored[..], &sinks[..])
+        && let Some(launch) = moved(context, *member)?
+    {
+        return Ok(vec![launch]);
+    }
     // Where no row value is wanted, elements stand side by side: short rows then have threads enough, and draws are made four at a time.
     let by_rows = members.iter().any(|&id| schedule.role(id) == Some(Role::Row) && context.wants(id));
     match domain.row.filter(|_| by_rows || !sinks.is_empty()) {
         Some(length) => row_loop(context, (domain.n, length), &stored, &sinks, space),
         None => flat_loop(context, domain.n, &stored, &sinks, space),
     }
+}
+
+/// A loop that only puts elements into another order, rounded or not, where they go through shared memory: the kernels of a network on their
+/// way to the order in which convolutions read them.
+fn moved(context: Context, member: usize) -> Result<Option<Launch>> {
+    let (schedule, mut id, mut rounds) = (context.schedule, member, false);
+    let [to] = context.stores(member)?[..] else { return Ok(None) };
+    let (from, view) = loop {
+        let node = &schedule.nodes[id];
+        let ([operand], Kind::Elementwise(function)) = (&node.operands[..], &node.kind) else { return Ok(None) };
+        let Some((read, view)) = operand.at() else { return Ok(None) };
+        match function {
+            Elementwise::Copy => {}
+            Elementwise::Convert(_) if schedule.nodes[read].dtype == node.dtype => {}
+            Elementwise::Round(Precision::Bf16) => rounds = true,
+            _ => return Ok(None),
+        }
+        if schedule.access(id, operand) == Some(Access::Memory) {
+            break (read, view);
+        }
+        id = read;
+    };
+    if context.overwrites(&[member]) || !is_interleaved(view) {
+        return Ok(None);
+    }
+    let (cell, written) = (context.cell(from), context.cell(member));
+    let written = match (cell, written) {
+        (Cell::Bf16, Cell::Bf16) => None,
+        (_, Cell::Bf16) => Some("bf16"),
+        _ if rounds || cell == Cell::Bf16 => Some("wide_bf16"),
+        _ => None,
+    };
+    Ok(Some(gathered(Elements { place: context.place(from)?, view }, cell, to, written)))
 }
 
 /// What a sink reduces, and how.

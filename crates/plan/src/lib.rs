@@ -60,6 +60,7 @@ mod planning;
 mod rows;
 mod schedule;
 mod sequence;
+mod short;
 mod target;
 mod view;
 

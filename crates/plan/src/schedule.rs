@@ -13,6 +13,7 @@ use crate::node::{Kind, Node, Operand};
 use crate::order::Order;
 use crate::planning::lacks;
 use crate::sequence::sequence;
+use crate::short::shorten;
 use crate::target::Target;
 use bilevel_graph::{Error, ErrorKind, Program, Result};
 
@@ -65,6 +66,10 @@ impl Schedule {
         let copied = carries.iter().filter(|carry| !carry.in_place).map(|carry| &carry.next);
         low.outputs.iter().chain(copied).filter_map(Operand::at).for_each(|(node, _)| lasting[node] = true);
         let prologue = put_in_order(&low.nodes, &lasting, &mut grouping, &order)?;
+        if target.narrows() {
+            carries.iter().filter_map(|carry| carry.next.at()).for_each(|(node, _)| lasting[node] = true);
+            shorten(&mut low.nodes, &lasting, &grouping);
+        }
         let live = low.live();
         let inputs = low.inputs.into_iter().collect::<Option<_>>().ok_or_else(|| lacks("the memory of an input"))?;
         let (nodes, outputs) = (low.nodes, low.outputs);

@@ -29,7 +29,7 @@ pub(crate) use fold::{Partial, folds};
 pub(crate) use indexed::{add_rows, check_index, cumsum, gather, list_bytes, scatter_add, window_argmax};
 pub(crate) use map::{is_scalar_sink, map, partials, sum_type};
 pub(crate) use member::Context;
-pub(crate) use moves::{Elements, concat, gathered, gathered_if_fine, overlay, scattered};
+pub(crate) use moves::{Elements, concat, gathered, gathered_if_fine, is_interleaved, overlay, scattered};
 pub(crate) use patches::{convolution, patches};
 pub(crate) use product::product;
 pub(crate) use reduce::{InMemory, MOST_TERMS, reduce, reduce_memory};

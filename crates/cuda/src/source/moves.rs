@@ -17,6 +17,11 @@ pub(crate) struct Elements<'a> {
 const MOST_SHORT: usize = 16;
 const LEAST_LONG: usize = 32;
 
+/// True where the elements of a view are gathered through shared memory.
+pub(crate) fn is_interleaved(view: &View) -> bool {
+    Interleaved::of(&view.runs()).is_some()
+}
+
 /// As [`gathered`], unless something failed before it.
 pub(crate) fn gathered_if_fine(from: Elements, dtype: DType, to: Place) -> Launch {
     let mut code = Code::default();
