@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn what_is_faster_as_a_product_is_planned_as_one_on_the_operands_as_the_library_would_read_them() {
-        let (small, large) = (8, 32);
+        let (small, large) = (4, 32);
         let kernel = View::contiguous(&[64, 64, 3, 3]);
         let dims = ConvDims {
             stride: [1, 1],

@@ -46,8 +46,8 @@ pub(crate) struct Geometry {
 
 /// The order of axes with the channels last.
 const LAST: [usize; 4] = [0, 2, 3, 1];
-/// Multiplications that take longer than a few microseconds.
-const LARGE: usize = 1 << 30;
+/// Multiplications that are worth two bytes for each operand.
+const LARGE: usize = 1 << 26;
 /// Bytes of a load, of which the kernels for this order want whole numbers.
 const LOAD: usize = 16;
 
@@ -74,8 +74,8 @@ impl Form {
         fits.then_some(Form { geometry: Geometry { last: true, ..*geometry }, x, w, y })
     }
 
-    /// The same in bf16, for one with channels last and enough to do: kernels for it are compiled when they are first
-    /// asked for, which takes a second or so.
+    /// The same in bf16, for one with channels last and enough to do: kernels for it may have to be compiled when they are first asked for,
+    /// which takes a second or so.
     pub fn narrow(&self) -> Option<Form> {
         let fits = self.geometry.last && self.geometry.products() >= LARGE && self.geometry.loads(size_of::<u16>());
         fits.then(|| Form { geometry: Geometry { narrow: true, ..self.geometry }, ..self.clone() })

@@ -49,10 +49,10 @@ impl Lowering {
         (operands.into_iter().map(round).collect(), Precision::Full)
     }
 
-    /// The result of a product of this precision, a view of all its elements, as others read it.
-    pub fn result(&mut self, made: Operand, precision: Precision, target: &dyn Target, like: Line) -> Operand {
+    /// The result of a product of this precision, a view of all its elements, as others read it: of two bytes where the product `narrows`.
+    pub fn result(&mut self, made: Operand, precision: Precision, narrows: bool, like: Line) -> Operand {
         match made.at().filter(|_| precision.rounds_results()) {
-            Some((node, _)) if target.narrows() => {
+            Some((node, _)) if narrows => {
                 self.nodes[node].narrow = true;
                 self.rounded.insert((node, precision), node);
                 made

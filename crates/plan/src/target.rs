@@ -34,8 +34,8 @@ pub trait Target {
     }
 
     /// True where matrix products in `Bf16` read operands of two bytes: planning has them written so ([`Node::narrow`]), once for
-    /// all products that read them, in the loops that compute them. The results of such products, and of convolutions, have two
-    /// bytes then, too. By default they do not.
+    /// all products that read them, in the loops that compute them. The results of such products have two bytes then, too. By
+    /// default they do not.
     fn narrows(&self) -> bool {
         false
     }
