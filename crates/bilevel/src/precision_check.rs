@@ -1,4 +1,4 @@
-//! What a precision costs: derivatives whose products round their operands, a, against those in full precision, b, both
+//! What a precision costs: derivatives whose products round, a, against those in full precision, b, both
 //! in 32 bits and at one λ and θ:
 //!
 //!   error = ‖a − b‖ / ‖b‖,   cosine = a·b / (‖a‖·‖b‖)

@@ -155,8 +155,8 @@ impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
         Ok(Problem { any: self.any.in_dtype(dtype)?, lambda: self.lambda.clone(), theta: self.theta.clone() })
     }
 
-    /// The same problem with the operands of all matrix products and convolutions rounded to this precision: in both
-    /// losses, in every derivative of them, and in the measures. Sums, results and everything else stay 32-bit floats.
+    /// The same problem with the operands of all matrix products and convolutions, and in `Bf16` their results, rounded to this precision:
+    /// in both losses, in every derivative of them, and in the measures. Sums and everything else stay 32-bit floats.
     /// A problem in 64 bits has full precision only.
     ///
     /// It is part of a run's identity: a checkpoint cannot continue in another precision.

@@ -149,9 +149,7 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
             let parts = (0..node.operands.len()).map(part).collect::<Result<Vec<_>>>()?;
             launched(vec![concat(&parts, *axis, &node.shape, to()?)])
         }
-        Kind::Pad(frame) => {
-            launched(vec![overlay(&[(part(0)?, frame)], &node.shape, dtype, to()?)])
-        }
+        Kind::Pad(frame) => launched(vec![overlay(&[(part(0)?, frame)], &node.shape, dtype, to()?)]),
         Kind::Overlay(frames) => {
             let parts = (0..frames.len()).map(part).collect::<Result<Vec<_>>>()?;
             let parts: Vec<_> = parts.into_iter().zip(frames).collect();

@@ -41,9 +41,8 @@ pub(crate) fn are_apart(frames: &[Frame], pieces: &[Operand]) -> bool {
         Some((low, low + length.checked_sub(1).map_or(0, |last| last * apart + 1)))
     };
     let apart = |a: usize, b: usize| {
-        (0..frames[a].low.len()).any(|axis| {
-            extent(a, axis).zip(extent(b, axis)).is_some_and(|(a, b)| a.1 <= b.0 || b.1 <= a.0)
-        })
+        (0..frames[a].low.len())
+            .any(|axis| extent(a, axis).zip(extent(b, axis)).is_some_and(|(a, b)| a.1 <= b.0 || b.1 <= a.0))
     };
     (0..frames.len()).all(|a| (0..a).all(|b| apart(a, b)))
 }

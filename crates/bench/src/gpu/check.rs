@@ -44,10 +44,10 @@ impl Tally<'_> {
         let (start, cases) = (Instant::now(), make()?);
         // What does not compile is said by the case it belongs to.
         let _ = cuda.load_kernels(cases.iter().map(|case| &case.program));
-        let failed = |case: &Case| case.check(cuda).err().map(|failure: Failure| failure.to_string());
-        let failures: Vec<String> = cases.iter().filter_map(failed).collect();
+        let failed = |case| Case::check(case, cuda).err().map(|failure: Failure| (case, failure.to_string()));
+        let (wrong, failures): (Vec<&Case>, Vec<String>) = cases.iter().filter_map(failed).unzip();
         self.part(name, start, cases.len(), &failures);
-        if let Some(case) = cases.iter().find(|case| case.check(cuda).is_err()) {
+        if let Some(case) = wrong.first() {
             blame(case, cuda).into_iter().for_each(|line| say!("  {line}"));
         }
         Ok(())

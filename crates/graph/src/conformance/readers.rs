@@ -56,7 +56,8 @@ fn read([rows, columns]: [usize; 2], seed: u64) -> Result<Case> {
     ];
     // Read by the next product as they are.
     let multiplied = [p.matmul(v), p.concat(&[q], 0).matmul(v), (p.pad(0, 0, rows) + q.pad(0, rows, 0)).matmul(v)];
-    let all = [(&exact[..], 0.0), (&moved, 0.0), (&near, tolerance(float)), (&multiplied, 2.0 * Precision::Bf16.unit())];
+    let all =
+        [(&exact[..], 0.0), (&moved, 0.0), (&near, tolerance(float)), (&multiplied, 2.0 * Precision::Bf16.unit())];
     let (mut builder, mut tolerances) = (Program::builder(&g).carry(carried, p), vec![]);
     for (results, tolerance) in all {
         for result in results {
