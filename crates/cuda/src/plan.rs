@@ -193,7 +193,9 @@ fn counted_on(place: Place, location: Option<&'static std::panic::Location<'stat
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bilevel_graph::Graph;
+    use crate::source::Arg;
+    use bilevel_graph::conformance::{Size, random_program, varied_program};
+    use bilevel_graph::{Graph, Precision};
 
     #[test]
     fn a_row_of_a_carried_table_is_changed_by_threads_for_that_row_alone() {
@@ -206,5 +208,52 @@ mod tests {
         let threads = plan.kernels().map(|launch| launch.grid[0] * launch.grid[1] * launch.block).max().unwrap();
         assert!((300..=512).contains(&threads), "{threads}");
         assert!(plan.kept_bytes + plan.arena_bytes < 3000, "no memory for another table");
+    }
+
+    /// The addresses that a step is given.
+    fn addresses(work: &Work) -> Vec<Arg> {
+        match work {
+            // What has nothing to read has no place.
+            Work::Kernel(launch) if launch.args.contains(&Arg::Count(0)) => vec![],
+            Work::Kernel(launch) => launch.args.clone(),
+            Work::Product(product) => {
+                let workspace = Arg::Memory(product.workspace, 0);
+                [product.a, product.b, product.c].map(|matrix| matrix.at).into_iter().chain([workspace]).collect()
+            }
+            Work::Convolution { at, workspace, .. } => [&at[..], &[Arg::Memory(*workspace, 0)]].concat(),
+            Work::Copy { from, to, .. } => [*from, *to].map(|place| Arg::Memory(place, 0)).to_vec(),
+        }
+    }
+
+    /// Steps run side by side unless one says that it writes what the other says that it reads or writes.
+    #[test]
+    fn every_address_a_step_is_given_lies_in_what_it_says_it_reads_or_writes() {
+        let mut found = 0;
+        for number in 0..260 {
+            let seed = number / 2;
+            let graph = if number % 2 == 0 { Graph::new() } else { Graph::without_simplification() };
+            let case = match seed % 3 {
+                0 => random_program(seed, &graph, DType::F32, Size::small),
+                _ => varied_program(seed, &graph, DType::F32, Size::small),
+            };
+            let case = case.unwrap();
+            let precision = if seed % 5 == 0 { Precision::Bf16 } else { Precision::Full };
+            let plan = plan(&case.program.with_precision(precision), None).unwrap();
+            for step in plan.steps() {
+                for address in addresses(&step.work) {
+                    let Arg::Memory(place, bytes) = address else { continue };
+                    let at = place.offset as isize + bytes;
+                    // A view may begin anywhere, and end before it where it goes backwards; one without elements is never used.
+                    let says = |span: &Span| {
+                        let (first, end) = (span.place.offset as isize, (span.place.offset + span.bytes) as isize);
+                        span.place.region == place.region && (first..end.max(first + 1)).contains(&at)
+                    };
+                    found += 1;
+                    let said = step.reads.iter().chain(&step.writes).any(says);
+                    assert!(said, "{}: {address:?} of {step:?}", case.name);
+                }
+            }
+        }
+        assert!(found > 10_000, "{found} addresses");
     }
 }
