@@ -297,7 +297,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 )?;
                 let node = low.push(Kind::Dot(layout, precision), vec![a, b], shape, dtype, line);
                 low.nodes[node].layout = out.clone();
-                low.result(Operand::At { node, view: out }, asked, target.narrows(), line)
+                low.result(Operand::At { node, view: out }, asked, target.narrows(), target, line)
             }
             Op::Conv(dims, precision) => {
                 let asked = *precision;
@@ -312,7 +312,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 let out = placed(shape, written_transposed[id].as_deref());
                 let node = low.push(Kind::Conv(dims.clone(), precision), vec![a, b], shape, dtype, line);
                 low.nodes[node].layout = out.clone();
-                low.result(Operand::At { node, view: out }, asked, narrows, line)
+                low.result(Operand::At { node, view: out }, asked, narrows, target, line)
             }
             Op::Gather { batch } => densely(&mut low, Kind::Gather { batch: *batch }),
             Op::ScatterAdd { batch, .. } => match chosen_by(program, id).filter(|_| target.chooses()) {

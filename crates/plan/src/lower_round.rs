@@ -50,16 +50,26 @@ impl Lowering {
     }
 
     /// The result of a product of this precision, a view of all its elements, as others read it: of two bytes where the product `narrows`.
-    pub fn result(&mut self, made: Operand, precision: Precision, narrows: bool, like: Line) -> Operand {
-        match made.at().filter(|_| precision.rounds_results()) {
-            Some((node, _)) if narrows => {
-                self.nodes[node].narrow = true;
-                self.rounded.insert((node, precision), node);
-                made
-            }
-            Some(_) => self.rounded_operand(made, precision, like),
-            None => made,
+    pub fn result(
+        &mut self,
+        made: Operand,
+        precision: Precision,
+        narrows: bool,
+        target: &dyn Target,
+        like: Line,
+    ) -> Operand {
+        let Some((node, _)) = made.at().filter(|_| precision.rounds_results()) else { return made };
+        if narrows {
+            self.nodes[node].narrow = true;
+            self.rounded.insert((node, precision), node);
+            return made;
         }
+        let rounded = self.rounded_operand(made, precision, like);
+        if let Some((whole, _)) = rounded.at().filter(|_| target.narrows()) {
+            // Products read a copy of two bytes; everybody else reads this one.
+            self.rounded.remove(&(whole, precision));
+        }
+        rounded
     }
 
     /// The operand itself where its elements are of the type of the graph, else a dense copy where they are.
@@ -111,7 +121,7 @@ mod tests {
     use super::*;
     use crate::schedule::Schedule;
     use crate::target::Limits;
-    use bilevel_graph::{Graph, Program, Tensor};
+    use bilevel_graph::{Graph, Program, Tensor, nn};
 
     /// A machine with, or without, products of its own that round, and with narrow copies.
     struct Machine(bool, bool);
@@ -207,6 +217,27 @@ mod tests {
         assert_eq!(narrow.map(|node| node.bytes()).sum::<usize>(), 2 * (30 + 40 + 48 + 48 + 40));
         let (output, _) = schedule.outputs[0].at().unwrap();
         assert!(!schedule.nodes[output].narrow);
+    }
+
+    #[test]
+    fn a_result_of_four_bytes_keeps_them_for_whoever_else_reads_it() {
+        let g = Graph::new();
+        let (x, k) = (g.input("x", [2, 3, 4, 4], DType::F32), g.input("k", [5, 3, 3, 3], DType::F32));
+        let at = g.input("at", [3], DType::I32);
+        let y = nn::conv2d(x, k, None, nn::Conv2d::default());
+        let rows = y.reshape([10, 4]);
+        // Rows are taken before a product reads all of them.
+        let program = Program::builder(&g).output("taken", rows.take(at)).output("product", rows.t().matmul(rows));
+        let program = program.build().unwrap().with_precision(Precision::Bf16);
+        let schedule = Schedule::new(&program, &Machine(true, true)).unwrap();
+        for node in &schedule.nodes {
+            let mut read = node.reads().map(|(read, _)| schedule.nodes[read].narrow);
+            match node.kind {
+                Kind::Gather { .. } => assert!(!read.any(|narrow| narrow)),
+                Kind::Dot(..) => assert!(read.all(|narrow| narrow)),
+                _ => {}
+            }
+        }
     }
 
     #[test]
