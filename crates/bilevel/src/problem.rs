@@ -77,7 +77,7 @@ impl AnyProblem {
         self.dtype
     }
 
-    /// The precision to which operands of matrix products and convolutions are rounded; full by default.
+    /// The precision of matrix products and convolutions; full by default.
     pub fn precision(&self) -> Precision {
         self.precision
     }

@@ -54,7 +54,7 @@ pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &
     let (mut units, unknown) = kept(&keys, cache);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let count = units_of(unknown.len(), cores);
-    let parts = shared_out(unknown, |kernel| length(sources[kernel]), count);
+    let parts = shared_out(unknown, |kernel| whole(&[sources[kernel]]).len(), count);
     let next = AtomicUsize::new(0);
     let made: Vec<Mutex<Option<Result<Unit>>>> = parts.iter().map(|_| Mutex::new(None)).collect();
     let work = || {
@@ -84,12 +84,6 @@ pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &
 fn units_of(kernels: usize, cores: usize) -> usize {
     let best = (kernels as f64 * TRANSLATION).sqrt().ceil() as usize;
     best.min(cores).min(kernels)
-}
-
-/// What a kernel takes to compile, in characters of plain text. Those whose loops are written out from templates take twice what their text
-/// lets expect.
-fn length(source: &str) -> usize {
-    whole(&[source]).len() * if source.contains("multiply<") { 2 } else { 1 }
 }
 
 /// Shares kernels out among this many units, so that none takes much longer to compile than the others: the longest first, each to the

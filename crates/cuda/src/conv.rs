@@ -17,7 +17,7 @@ pub(crate) const PATCHES: usize = 512 << 20;
 const THIN: usize = 16;
 
 /// The steps of a convolution of an image with a kernel, of elements of these types, into the layout `out` at a place, as elements of
-/// another type.
+/// the type given with it.
 pub(crate) fn conv(
     dims: &ConvDims,
     operands: [(Elements, Cell); 2],
@@ -148,11 +148,7 @@ fn as_chosen(
         if is_result {
             after.push(Work::Kernel(scattered((dense, wanted), there, cell)));
         } else {
-            let written = match wanted {
-                Cell::Bf16 => "bf16",
-                Cell::Of(_) => "wide_bf16",
-            };
-            let written = (rounds || cell != wanted).then_some(written);
+            let written = (rounds || cell != wanted).then_some(wanted.rounded_name());
             works.push(Work::Kernel(gathered(there, cell, dense, written)));
         }
         (dense, 0)

@@ -24,8 +24,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Multiplications from which the best way is worth a trial.
 const TRIED: usize = 1 << 20;
-/// Engines on trial after each of the [`MODES`] was asked: each may add some that the others do not know. In two bytes more of them are
-/// good, and what the library thinks of them is less so: twice as fast as the first was the ninth of some.
+/// Engines on trial after each of the [`MODES`] was asked: each may add some that the others do not know. In two bytes more of
+/// them are good, and the library's order is worse: the ninth may take two thirds of the time of the first.
 const ENGINES: [usize; 3] = [8, 12, 12];
 const NARROW_ENGINES: [usize; 3] = [16, 24, 24];
 /// The kind under which choices are kept; another where there is more to choose from.

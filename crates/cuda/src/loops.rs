@@ -56,13 +56,9 @@ fn moved(context: Context, member: usize) -> Result<Option<Launch>> {
     if context.overwrites(&[member]) || !is_interleaved(view) {
         return Ok(None);
     }
-    let (cell, written) = (context.cell(from), context.cell(member));
-    let written = match (cell, written) {
-        (Cell::Bf16, Cell::Bf16) => None,
-        (_, Cell::Bf16) => Some("bf16"),
-        _ if rounds || cell == Cell::Bf16 => Some("wide_bf16"),
-        _ => None,
-    };
+    let (cell, wanted) = (context.cell(from), context.cell(member));
+    let rounds = rounds && cell != Cell::Bf16;
+    let written = (rounds || cell != wanted).then_some(wanted.rounded_name());
     Ok(Some(gathered(Elements { place: context.place(from)?, view }, cell, to, written)))
 }
 

@@ -22,9 +22,8 @@ use std::str::FromStr;
 /// | `Tf32` | 11 | 4.9e-4 | 24 |
 /// | `Bf16` | 8 | 3.9e-3 | 8 |
 ///
-/// Results in `Bf16` take half the memory and half the time to read and write. That is what PyTorch's autocast and programs in JAX with
-/// arrays of that type give, too; here sums of several products, normalisation, activations, losses and updates are
-/// computed in 32 bits.
+/// Results in `Bf16` take half the memory, and half the time to read and write. PyTorch's autocast gives such results as well, and so does
+/// JAX with arrays of that type; but here sums of several products, normalisation, activations, losses and updates are computed in 32 bits.
 ///
 /// That is what the [`Reference`](crate::Reference) does. A machine whose products take such operands rounds to `Bf16`
 /// in the same way; hardware that drops the digits of a `Tf32` operand instead of rounding is as good an executor,

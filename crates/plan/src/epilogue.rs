@@ -77,13 +77,13 @@ mod tests {
     use crate::group::Group;
     use crate::node::{Kind, Node};
     use crate::schedule::Schedule;
-    use crate::target::{Limits, Target};
+    use crate::target::{LIMITS, Limits, Target};
     use bilevel_graph::{DType, Graph, Program};
 
     struct Machine;
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0, again: None }
+            LIMITS
         }
 
         fn continues(&self, _: &Node, _: &Group) -> bool {

@@ -194,14 +194,14 @@ mod tests {
     use super::DotSize;
     use crate::node::{Elementwise, Kind};
     use crate::schedule::Schedule;
-    use crate::target::{Limits, Target};
+    use crate::target::{LIMITS, Limits, Target};
     use bilevel_graph::{DType, DotDims, Graph, Program};
 
     /// One whose products want all matrices of a batch at one distance, or take them as they lie.
     struct Machine(bool);
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0, again: None }
+            LIMITS
         }
 
         fn wants_one_stride(&self, _: &DotSize) -> bool {

@@ -120,14 +120,14 @@ impl Lowering {
 mod tests {
     use super::*;
     use crate::schedule::Schedule;
-    use crate::target::Limits;
+    use crate::target::{LIMITS, Limits};
     use bilevel_graph::{Graph, Program, Tensor, nn};
 
     /// A machine with, or without, products of its own that round, and with narrow copies.
     struct Machine(bool, bool);
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0, again: None }
+            LIMITS
         }
 
         fn multiplies(&self, _: Precision) -> bool {

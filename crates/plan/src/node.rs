@@ -140,7 +140,8 @@ pub struct Node {
     pub dtype: DType,
     /// Its elements take two bytes each, the upper ones of a 32-bit float: what products and convolutions in `Bf16`
     /// read and give, where [`Target::narrows`](crate::Target::narrows) and
-    /// [`Target::narrows_convolution`](crate::Target::narrows_convolution) say so. Only they, loops, concatenations and paddings read it.
+    /// [`Target::narrows_convolution`](crate::Target::narrows_convolution) say so, and what two
+    /// bytes hold exactly anyway (`short.rs`). Only they, loops, concatenations and paddings read it.
     pub narrow: bool,
     /// How the node's own axes lie in its memory; differs from row-major only for products and convolutions whose result is
     /// read transposed.

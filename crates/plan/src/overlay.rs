@@ -51,14 +51,14 @@ pub(crate) fn are_apart(frames: &[Frame], pieces: &[Operand]) -> bool {
 mod tests {
     use crate::node::Kind;
     use crate::schedule::Schedule;
-    use crate::target::{Limits, Target};
+    use crate::target::{LIMITS, Limits, Target};
     use bilevel_graph::{DType, Graph, Program, Tensor, gradient};
 
     /// One that lays pieces over each other, or does not.
     struct Machine(bool);
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0, again: None }
+            LIMITS
         }
 
         fn overlays(&self) -> bool {

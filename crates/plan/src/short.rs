@@ -4,7 +4,7 @@
 
 use crate::group::Grouping;
 use crate::node::{Elementwise, Kind, Node};
-use bilevel_graph::{BinaryOp, DType, UnaryOp};
+use bilevel_graph::{DType, UnaryOp};
 
 /// Marks those that only loops read and that do not last ([`Node::narrow`]).
 pub(crate) fn shorten(nodes: &mut [Node], lasting: &[bool], grouping: &Grouping) {
@@ -21,7 +21,7 @@ fn is_short(node: &Node) -> bool {
     let Kind::Elementwise(function) = node.kind else { return false };
     let short = match function {
         Elementwise::Unary(op) => op == UnaryOp::Sign,
-        Elementwise::Binary(op) => matches!(op, BinaryOp::Eq | BinaryOp::Ne | BinaryOp::Lt | BinaryOp::Le),
+        Elementwise::Binary(op) => op.is_comparison(),
         _ => false,
     };
     short && node.dtype == DType::F32
@@ -31,14 +31,14 @@ fn is_short(node: &Node) -> bool {
 mod tests {
     use crate::node::{Elementwise, Kind};
     use crate::schedule::Schedule;
-    use crate::target::{Limits, Target};
+    use crate::target::{LIMITS, Limits, Target};
     use bilevel_graph::{DType, Graph, Program, UnaryOp};
 
     /// One that has elements of two bytes, or has none.
     struct Machine(bool);
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0, again: None }
+            LIMITS
         }
 
         fn narrows(&self) -> bool {

@@ -102,3 +102,8 @@ pub struct Limits {
     /// in memory. `None` where a loop is limited by what it computes: keeping results is faster then.
     pub again: Option<usize>,
 }
+
+/// Those of the machines that tests plan for.
+#[cfg(test)]
+pub(crate) const LIMITS: Limits =
+    Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0, again: None };

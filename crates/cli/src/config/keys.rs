@@ -40,7 +40,7 @@ const KEYS: &[(&str, &str)] = &[
     ("threads", "number of threads, 0 for all cores; results do not depend on it"),
     ("device", "where to run: cpu, cuda, cuda:N or auto; results differ in the last digits"),
     ("dtype", "f32 or f64"),
-    ("precision", "precision to which operands of matrix products are rounded, in f32 only: full, tf32 or bf16"),
+    ("precision", "precision of matrix products and convolutions, in f32 only: full, tf32 or bf16"),
     ("data", "folder with data files, for tasks that need them"),
     ("task", "the problem"),
     ("task.name", "see 'bilevel list'"),

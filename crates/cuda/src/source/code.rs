@@ -66,6 +66,14 @@ impl Cell {
         }
     }
 
+    /// The C name of the type to which numbers are rounded that are stored so, of as many digits in two bytes or in four.
+    pub fn rounded_name(self) -> &'static str {
+        match self {
+            Cell::Of(_) => "wide_bf16",
+            Cell::Bf16 => "bf16",
+        }
+    }
+
     /// The name of the function that reads so many neighbours as numbers of the graph.
     pub fn load(self, lanes: usize) -> String {
         match self {

@@ -35,7 +35,7 @@ pub struct Config {
     /// The floating-point type.
     #[serde(with = "dtype_name")]
     pub dtype: DType,
-    /// The precision to which operands of products are rounded.
+    /// The precision of matrix products and convolutions.
     #[serde(with = "bilevel::precision_name")]
     pub precision: Precision,
     /// Folder of data files; empty for none.
