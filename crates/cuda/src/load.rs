@@ -89,7 +89,7 @@ fn is_there(library: Missing) -> bool {
             Missing::Cudnn => "cudnn",
         };
         // A request by name comes again where a folder has it: that is how its functions will be looked for.
-        by_name(name) || (folders().iter().any(|folder| open_in(folder, &format!("lib{name}.so"))) && by_name(name))
+        by_name(name) || (folders().iter().any(|folder| open_with_parts(folder, name)) && by_name(name))
     })
 }
 
@@ -124,6 +124,15 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
         std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     found.sort();
     found
+}
+
+/// Opens a library, and beside it what NVRTC would otherwise look for by name when it first compiles.
+fn open_with_parts(folder: &Path, name: &str) -> bool {
+    let opened = open_in(folder, &format!("lib{name}.so"));
+    if opened {
+        open_in(folder, &format!("lib{name}-builtins.so"));
+    }
+    opened
 }
 
 /// Opens a library of this name, whatever its version.

@@ -77,3 +77,21 @@ fn random_programs_compile() {
     }
     compiled(&cases, 90);
 }
+
+/// `p[inside ? place : 0]` is wrong code with NVRTC 13.0 on sm_90 now and then: the element's number has to be bounded instead.
+#[test]
+fn no_place_in_memory_is_chosen_by_a_condition() {
+    let (mut texts, mut bounded) = (0, 0);
+    for seed in [0, 1, 2, 50] {
+        let case = varied_program(seed, &Graph::new(), DType::F32, Size::small).unwrap();
+        for text in kernel_texts(&case.program).unwrap() {
+            let loads = text.lines().filter_map(|line| line.split_once(" = p").map(|(_, load)| load));
+            for load in loads {
+                assert!(!load.contains(" ? "), "{load}");
+                bounded += usize::from(load.contains("min("));
+            }
+            texts += 1;
+        }
+    }
+    assert!(texts > 100 && bounded > 10, "{texts} kernels, {bounded} loads of rows with an end");
+}

@@ -40,18 +40,9 @@ impl Members<'_, '_> {
         Ok(format!("{name}[{lane}][{column}]"))
     }
 
-    /// Where lane j is an element, and its number; beyond the end of a row, the number of the row's first element.
+    /// Where lane j is an element, and its number.
     fn numbered(&self, member: usize) -> (Option<String>, String) {
-        if self.is_row(member) {
-            return (None, "row".into());
-        }
-        match self.walk.inside() {
-            Some(inside) => {
-                let element = format!("({inside} ? {} : {})", self.walk.element(), self.walk.first());
-                (Some(inside), element)
-            }
-            None => (None, self.walk.element()),
-        }
+        if self.is_row(member) { (None, "row".into()) } else { (self.walk.inside(), self.walk.element()) }
     }
 
     fn fetch_rows(

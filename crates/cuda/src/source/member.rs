@@ -110,20 +110,25 @@ impl Walk {
         }
     }
 
-    /// The number of the first element of a row.
-    pub fn first(self) -> String {
+    /// The column of lane j in its row; beyond the end of the row, its last column stands in. It is the number that is bounded, not the place
+    /// in memory that is chosen by a condition: of `inside ? place : first`, NVRTC 13.0 makes code for sm_90 that reads the low half of a
+    /// 64-bit zero a cycle before it is there (an illegal access, in one of 8214 kernels).
+    fn column(self) -> String {
         match self {
-            Walk::Side { .. } => "e".into(),
-            Walk::Row { length, .. } => format!("row * {length}"),
+            Walk::Row { threads, length, .. } if self.ragged() => {
+                format!("min(j * {threads} + t, (U){})", length - 1)
+            }
+            Walk::Row { threads, .. } => format!("(j * {threads} + t)"),
+            Walk::Side { .. } => "0".into(),
         }
     }
 
-    /// The number of the element of lane j.
+    /// The number of the element of lane j; beyond the end of a row, that of its last.
     pub fn element(self) -> String {
         match self {
             Walk::Side { lanes: 1 } => "e".into(),
             Walk::Side { .. } => "(e + j)".into(),
-            Walk::Row { threads, length, .. } => format!("(row * {length} + j * {threads} + t)"),
+            Walk::Row { length, .. } => format!("(row * {length} + {})", self.column()),
         }
     }
 }
@@ -286,7 +291,7 @@ impl<'a, 'c> Members<'a, 'c> {
             self.code.line(format!("{c} {name}[{lanes}];"));
             match self.walk {
                 Walk::Side { lanes } => self.load_side(&runs, view.offset, lanes, cell, &pointer, &name),
-                Walk::Row { threads, length, .. } => self.load_row(&runs, (threads, length), &pointer, &name),
+                Walk::Row { length, .. } => self.load_row(&runs, length, &pointer, &name),
             }
             format!("{name}[j]")
         };
@@ -315,22 +320,13 @@ impl<'a, 'c> Members<'a, 'c> {
         }
     }
 
-    fn load_row(&mut self, runs: &[Run], (threads, length): (usize, usize), pointer: &str, name: &str) {
-        let column = format!("(j * {threads} + t)");
+    fn load_row(&mut self, runs: &[Run], length: usize, pointer: &str, name: &str) {
         let place = match split(runs, length) {
             Some((outer, inner)) => {
                 self.code.line(format!("const I {name}_row = {};", decode(&outer, "row")));
-                format!("{name}_row + {}", decode(&inner, &column))
+                format!("{name}_row + {}", decode(&inner, &self.walk.column()))
             }
             None => decode(runs, &self.walk.element()),
-        };
-        // Beyond the end of the row, the row's first column stands in.
-        let place = match self.walk.inside() {
-            Some(inside) => {
-                let first = place.replace(&format!("j * {threads} + t"), "0");
-                format!("{inside} ? {place} : {first}")
-            }
-            None => place,
         };
         self.code.lanes(self.walk.lanes(), format!("{name}[j] = {pointer}[{place}];"));
     }

@@ -7,7 +7,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     float m0[1];
     const I m0_row = (I)row * 20;
 #pragma unroll
-    for (int j = 0; j < 1; ++j) m0[j] = p1[j * 32 + t < 20 ? m0_row + (I)(j * 32 + t) : m0_row + (I)(0)];
+    for (int j = 0; j < 1; ++j) m0[j] = p1[m0_row + (I)min(j * 32 + t, (U)19)];
     float v1 = Max::first<float>();
 #pragma unroll
     for (int j = 0; j < 1; ++j) if (j * 32 + t < 20) v1 = Max::join(v1, m0[j]);

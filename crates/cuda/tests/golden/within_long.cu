@@ -6,7 +6,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     float m0[7];
     const I m0_row = (I)row * 784;
 #pragma unroll
-    for (int j = 0; j < 7; ++j) m0[j] = p1[j * 128 + t < 784 ? m0_row + (I)(j * 128 + t) : m0_row + (I)(0)];
+    for (int j = 0; j < 7; ++j) m0[j] = p1[m0_row + (I)min(j * 128 + t, (U)783)];
     float v1 = Max::first<float>();
 #pragma unroll
     for (int j = 0; j < 7; ++j) if (j * 128 + t < 784) v1 = Max::join(v1, m0[j]);
