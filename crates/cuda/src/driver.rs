@@ -17,6 +17,10 @@ use std::thread::JoinHandle;
 
 /// Streams a graph's branches can use.
 pub(crate) const STREAMS: usize = 2;
+/// The number of the queue among the streams of a GPU.
+pub(crate) const QUEUE: usize = 0;
+/// The number of the first stream that work is recorded on.
+pub(crate) const BRANCH: usize = 1;
 
 /// The error for a call of the driver that failed.
 pub(crate) fn failed(what: &str, error: result::DriverError) -> Error {
@@ -33,7 +37,8 @@ pub(crate) struct Device {
     pub total_bytes: usize,
     handle: sys::CUdevice,
     context: sys::CUcontext,
-    /// The queue, then the streams that branches of a graph are recorded on.
+    /// The queue, then the streams that branches of a graph are recorded on. Other threads have and free memory in the queue, and read and write
+    /// it, which must not become part of a recording.
     streams: Vec<sys::CUstream>,
     products: OnceLock<Result<Products>>,
     /// Who opens the library of products, until somebody waits for it.
@@ -158,7 +163,7 @@ impl Device {
                 return Err(missing.into());
             }
             let mut streams = vec![];
-            for _ in 0..STREAMS {
+            for _ in 0..=STREAMS {
                 let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
                 streams.push(stream.map_err(|e| failed("make a queue", e))?);
             }
@@ -218,12 +223,12 @@ impl Device {
 
     /// The queue.
     pub fn queue(&self) -> sys::CUstream {
-        self.streams[0]
+        self.streams[QUEUE]
     }
 
-    /// The stream of a branch; 0 is the queue.
-    pub fn stream(&self, branch: usize) -> sys::CUstream {
-        self.streams[branch]
+    /// The stream with this number: [`QUEUE`], or one of a branch, from [`BRANCH`] on.
+    pub fn stream(&self, number: usize) -> sys::CUstream {
+        self.streams[number]
     }
 
     /// Waits until everything in the queue is done.

@@ -179,7 +179,7 @@ mod tests {
                 memcpy_htod_sync(place, &written(cell, values)).map_err(wrong)?;
             }
             memcpy_htod_sync(trial.places[which], &out).map_err(wrong)?;
-            rehearsal.start(device, trial.places, 0)?;
+            rehearsal.start(device, trial.places, crate::driver::QUEUE)?;
             device.wait()?;
             memcpy_dtoh_sync(&mut out, trial.places[which]).map_err(wrong)?;
         }

@@ -3,7 +3,7 @@
 use crate::branches::{Turn, longest, needs, turns};
 use crate::capture::Captured;
 use crate::dnn::Dnn;
-use crate::driver::{Device, Function, Memory, STREAMS, failed};
+use crate::driver::{BRANCH, Device, Function, Memory, QUEUE, STREAMS, failed};
 use crate::events::Events;
 use crate::plan::{Plan, plan};
 use crate::products::Products;
@@ -202,8 +202,8 @@ impl Planned {
     /// As for [`start`](Self::start).
     unsafe fn record(&self, lean: bool, bases: &[u64]) -> Result<Captured> {
         let mut events = Events::new();
-        // SAFETY: the caller's promise; all streams join the queue again before the recording ends.
-        unsafe { Captured::new(self.device.queue(), || self.record_steps(lean, bases, &mut events)) }
+        // SAFETY: the caller's promise; all streams join the first again before the recording ends.
+        unsafe { Captured::new(self.device.stream(BRANCH), || self.record_steps(lean, bases, &mut events)) }
     }
 
     unsafe fn record_steps(&self, lean: bool, bases: &[u64], events: &mut Events) -> Result<()> {
@@ -215,7 +215,8 @@ impl Planned {
         let wrong = |e| failed("record a step", e);
         // SAFETY: as for `record`.
         unsafe {
-            let start = events.after(device.queue()).map_err(wrong)?;
+            let first = device.stream(BRANCH);
+            let start = events.after(first).map_err(wrong)?;
             let mut forked = [false; STREAMS];
             forked[0] = true;
             let mut done: Vec<Option<sys::CUevent>> = vec![None; body.turns.len()];
@@ -223,21 +224,21 @@ impl Planned {
                 result::stream::wait_event(stream, event, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT).map_err(wrong)
             };
             for (number, turn) in body.turns.iter().enumerate() {
-                let stream = device.stream(turn.stream);
+                let stream = device.stream(BRANCH + turn.stream);
                 if !std::mem::replace(&mut forked[turn.stream], true) {
                     wait(stream, start)?;
                 }
                 for event in turn.after.iter().filter_map(|&step| done[step]) {
                     wait(stream, event)?;
                 }
-                self.start(&steps[number], &body.ready[number], bases, turn.stream)?;
+                self.start(&steps[number], &body.ready[number], bases, BRANCH + turn.stream)?;
                 if turn.awaited {
                     done[number] = Some(events.after(stream).map_err(wrong)?);
                 }
             }
             for branch in (1..STREAMS).filter(|&branch| forked[branch]) {
-                let event = events.after(device.stream(branch)).map_err(wrong)?;
-                wait(device.queue(), event)?;
+                let event = events.after(device.stream(BRANCH + branch)).map_err(wrong)?;
+                wait(first, event)?;
             }
         }
         Ok(())
@@ -275,7 +276,7 @@ impl Planned {
         self.prologue_of = None;
         for (step, ready) in self.plan.prologue.iter().zip(&self.prologue) {
             // SAFETY: the caller's promise.
-            unsafe { self.start(step, ready, bases, 0)? };
+            unsafe { self.start(step, ready, bases, QUEUE)? };
         }
         self.prologue_of = Some(now);
         Ok(())
@@ -310,7 +311,7 @@ impl Planned {
             }
             if shows {
                 for (step, ready) in self.plan.finish.iter().zip(&self.finish) {
-                    self.start(step, ready, &bases, 0)?;
+                    self.start(step, ready, &bases, QUEUE)?;
                 }
             }
         }
@@ -394,7 +395,8 @@ impl CudaRun {
         for (step, ready) in steps.iter().zip(&body.ready) {
             // SAFETY: as in `execute`; what the steps compute is not used.
             let graph = unsafe {
-                Captured::new(device.queue(), || (0..times).try_for_each(|_| planned.start(step, ready, &bases, 0)))?
+                let put = || (0..times).try_for_each(|_| planned.start(step, ready, &bases, BRANCH));
+                Captured::new(device.stream(BRANCH), put)?
             };
             // The first time loads kernels, and clocks rise: the best counts.
             let mut seconds = f64::INFINITY;

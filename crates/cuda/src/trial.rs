@@ -1,7 +1,7 @@
 //! How long a piece of work takes, found by running it on memory of its own, in turn with the programs of the GPU.
 
 use crate::capture::Captured;
-use crate::driver::{Device, Memory, Scratch, failed};
+use crate::driver::{BRANCH, Device, Memory, Scratch, failed};
 use crate::events::Events;
 use crate::target::ALIGN;
 use bilevel_graph::Result;
@@ -23,9 +23,6 @@ pub(crate) struct Trial<'a> {
 }
 
 impl<'a> Trial<'a> {
-    /// The branch in whose stream work is recorded. Other threads free memory in the queue, which must not become part of a recording.
-    pub const BRANCH: usize = 1;
-
     /// With so many bytes for each of the four.
     pub fn new(device: &'a Arc<Device>, sizes: [usize; 4]) -> Result<Self> {
         let mut ends = sizes.map(|size| size.next_multiple_of(ALIGN));
@@ -49,11 +46,11 @@ impl<'a> Trial<'a> {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Records something which is put in the stream of [`BRANCH`](Self::BRANCH) so many times: as part of a graph it takes the time it
+    /// Records something which is put in the stream of [`BRANCH`] so many times: as part of a graph it takes the time it
     /// takes in a program, without what the host needs to start it.
     pub fn record(&self, times: u32, put: impl Fn() -> Result<()>) -> Result<Captured> {
         // SAFETY: the stream is the device's; who has the turn alone puts work in it, and no other stream joins.
-        unsafe { Captured::new(self.device.stream(Self::BRANCH), || (0..times).try_for_each(|_| put())) }
+        unsafe { Captured::new(self.device.stream(BRANCH), || (0..times).try_for_each(|_| put())) }
     }
 
     /// Seconds that the GPU takes for each of what was recorded. They run one after the other, so that the GPU is busy with one while the

@@ -2,7 +2,7 @@
 
 use bilevel_cuda::Cuda;
 use bilevel_graph::conformance::{self, Dice, Inputs, agree, outputs};
-use bilevel_graph::{DType, Graph, Precision, Program, gradient_or_zeros, nn};
+use bilevel_graph::{DType, Graph, Precision, Program, Reference, gradient_or_zeros, nn};
 
 fn gpu() -> Option<Cuda> {
     Cuda::new(0).map_err(|error| println!("skipped: no CUDA device: {error}")).ok()
@@ -63,4 +63,28 @@ fn large_convolutions_are_the_same_with_and_without_cudnn() {
             assert!(apart <= tolerance * largest, "{precision}: {apart} of {largest} in {} numbers", b.len());
         }
     }
+}
+
+/// Every pass has new buffers, for which a graph is recorded anew, while other threads have, fill, read and free theirs.
+#[test]
+fn threads_that_share_a_gpu_do_not_get_in_each_others_recordings() {
+    let Some(cuda) = gpu() else { return };
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let cuda = cuda.clone();
+            scope.spawn(move || {
+                let g = Graph::new();
+                let x = g.input("x", [1000 + number], DType::F64);
+                let program =
+                    Program::builder(&g).output("y", x * x + number as f64).carry(x, x + 1.0).build().unwrap();
+                let inputs: Inputs =
+                    vec![("x".into(), Dice::new(number as u64).array(&[1000 + number], DType::F64).unwrap())];
+                let expected = outputs(&Reference, &program, &inputs, 3).unwrap();
+                for _ in 0..50 {
+                    let found = outputs(&cuda, &program, &inputs, 3).unwrap();
+                    agree(&found, &expected, &[1e-15, 1e-15]).unwrap_or_else(|e| panic!("thread {number}: {e}"));
+                }
+            });
+        }
+    });
 }
