@@ -1,16 +1,16 @@
 // Products of small matrices by tensor cores. A block computes a tile of the result, each warp 16 rows of it; of both operands it keeps
 // some columns of A and rows of B at a time in shared memory, along the sum, as the tensor cores take them.
 
-// Elements of a row that are kept.
-const int DEEP = 32;
-
-// What an operand is kept as, and how a warp multiplies 16 rows of A by 8 columns of B over 8 words of each. A row has so many words, and
-// the next one begins so many later: lanes of a warp that read at once never meet in a bank.
+// What an operand is kept as, and how a warp multiplies 16 rows of A by 8 columns of B over 8 words of each.
 template <typename T> struct Kept;
+
+// DEEP elements of a row take so many words, and the next row begins so many later: lanes of a warp that read at once never meet in a bank.
+template <typename T, int DEEP> struct Kept_row {
+    static const int WORDS = DEEP * (int)sizeof(T) / 4, APART = WORDS + 4;
+};
 
 template <> struct Kept<float> {
     typedef u32 Type;
-    static const int WORDS = DEEP, APART = WORDS + 4;
     __device__ __forceinline__ static u32 of(float x) {
 #if __CUDA_ARCH__ >= 800
         u32 kept;
@@ -32,7 +32,6 @@ template <> struct Kept<float> {
 
 template <> struct Kept<bf16> {
     typedef unsigned short Type;
-    static const int WORDS = DEEP / 2, APART = WORDS + 4;
     __device__ __forceinline__ static unsigned short of(bf16 x) { return x.bits; }
     __device__ __forceinline__ static void multiply(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
@@ -49,7 +48,7 @@ template <> struct Kept<bf16> {
 
 // Rows of an operand on their way to shared memory: rows of A, or columns of B. Neighbours in memory are along the sum where ALONG, else
 // across it; other neighbours are FAR elements apart. A thread takes V neighbours at a time.
-template <typename T, int ROWS, bool ALONG, int V, int FAR, int THREADS> struct Rows {
+template <typename T, int ROWS, bool ALONG, int V, int FAR, int THREADS, int DEEP> struct Rows {
     static const int COUNT = ROWS * DEEP / V, EACH = (COUNT + THREADS - 1) / THREADS;
     // Across the sum, lanes of a warp take both: whole sectors of memory, and few banks twice.
     static const int BESIDE = V == 1 ? 8 : ROWS % (2 * V) == 0 ? 2 : 1, BEHIND = 32 / BESIDE, BLOCKS = ROWS / (BESIDE * V);
@@ -78,7 +77,8 @@ template <typename T, int ROWS, bool ALONG, int V, int FAR, int THREADS> struct 
         }
     }
 
-    __device__ __forceinline__ void keep(typename Kept<T>::Type* shared) const {
+    __device__ __forceinline__ void keep(u32* words) const {
+        typename Kept<T>::Type* shared = (typename Kept<T>::Type*)words;
 #pragma unroll
         for (int u = 0; u < EACH; ++u) {
             int row, k, unit = u * THREADS + threadIdx.x;
@@ -87,7 +87,7 @@ template <typename T, int ROWS, bool ALONG, int V, int FAR, int THREADS> struct 
             typename Kept<T>::Type kept[V];
 #pragma unroll
             for (int j = 0; j < V; ++j) kept[j] = Kept<T>::of(held[u][j]);
-            const int apart = Kept<T>::APART * 4 / sizeof(T);
+            const int apart = Kept_row<T, DEEP>::APART * 4 / sizeof(T);
             if (ALONG) {
                 store<typename Kept<T>::Type, V>(shared + row * apart + k, kept);
             } else {
@@ -99,17 +99,18 @@ template <typename T, int ROWS, bool ALONG, int V, int FAR, int THREADS> struct 
 };
 
 // Shared memory of a block: rows of A and columns of B while they are multiplied, then results on their way out.
-template <typename T, int WARPS, int COLUMNS> struct Shared {
-    __align__(16) u32 a[16 * WARPS * Kept<T>::APART];
-    u32 b[COLUMNS * Kept<T>::APART];
+template <typename T, int WARPS, int COLUMNS, int DEEP> struct Shared {
+    __align__(16) u32 a[16 * WARPS * Kept_row<T, DEEP>::APART];
+    u32 b[COLUMNS * Kept_row<T, DEEP>::APART];
 };
 
 // Adds to `sums` what a warp has of a tile of 16·WARPS rows and COLUMNS columns, over K elements of each row. In lane l, sums[i] has
 // columns 8·i + 2·(l % 4) and the next, of rows l / 4 and l / 4 + 8 of the warp's. Of the tile there are so many rows and columns.
-template <typename T, int WARPS, int COLUMNS, int K, typename A, typename B>
-__device__ __forceinline__ void multiply(Shared<T, WARPS, COLUMNS>& shared, const T* a, int rows, long long next_a, const T* b,
+template <int K, typename A, typename B, typename T, int WARPS, int COLUMNS, int DEEP>
+__device__ __forceinline__ void multiply(Shared<T, WARPS, COLUMNS, DEEP>& shared, const T* a, int rows, long long next_a, const T* b,
                                          int columns, long long next_b, float (&sums)[COLUMNS / 8][4]) {
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, APART = Kept<T>::APART;
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int WORDS = Kept_row<T, DEEP>::WORDS, APART = Kept_row<T, DEEP>::APART;
     const u32* own = shared.a + threadIdx.x / 32 * 16 * APART;
     A of_a;
     B of_b;
@@ -117,8 +118,8 @@ __device__ __forceinline__ void multiply(Shared<T, WARPS, COLUMNS>& shared, cons
     of_b.read(b, columns, K);
 #pragma unroll 1
     for (int left = K; left > 0; left -= DEEP) {
-        of_a.keep((typename Kept<T>::Type*)shared.a);
-        of_b.keep((typename Kept<T>::Type*)shared.b);
+        of_a.keep(shared.a);
+        of_b.keep(shared.b);
         __syncthreads();
         // On their way while what is kept is multiplied.
         if (left > DEEP) {
@@ -127,7 +128,9 @@ __device__ __forceinline__ void multiply(Shared<T, WARPS, COLUMNS>& shared, cons
         }
 #if __CUDA_ARCH__ >= 800
 #pragma unroll
-        for (int k = t; k < Kept<T>::WORDS; k += 8) {
+        for (int k = t; k < WORDS; k += 8) {
+            // Beyond the end of the sum there are zeros.
+            if ((k - t) * 4 >= left * (int)sizeof(T)) break;
             const u32* upper = own + g * APART + k;
             const u32* lower = upper + 8 * APART;
             const u32 rows_of_a[4] = {upper[0], lower[0], upper[4], lower[4]};
@@ -139,7 +142,7 @@ __device__ __forceinline__ void multiply(Shared<T, WARPS, COLUMNS>& shared, cons
             }
         }
 #else
-        for (int k = 0; k < Kept<T>::WORDS; ++k)
+        for (int k = 0; k < WORDS; ++k)
 #pragma unroll
             for (int i = 0; i < COLUMNS / 8; ++i)
 #pragma unroll
@@ -152,8 +155,8 @@ __device__ __forceinline__ void multiply(Shared<T, WARPS, COLUMNS>& shared, cons
 
 // Writes what `multiply` left, with the first of the tile's results at `c` and others so far apart, eight rows of each warp at a time:
 // through shared memory, so that neighbours are written by neighbours.
-template <typename T, int WARPS, int COLUMNS, long long DOWN, long long ALONG, typename C>
-__device__ __forceinline__ void write(Shared<T, WARPS, COLUMNS>& shared, C* c, int rows, int columns,
+template <long long DOWN, long long ALONG, typename T, int WARPS, int COLUMNS, int DEEP, typename C>
+__device__ __forceinline__ void write(Shared<T, WARPS, COLUMNS, DEEP>& shared, C* c, int rows, int columns,
                                       const float (&sums)[COLUMNS / 8][4]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
     const int APART = COLUMNS + 8 - COLUMNS % 16;

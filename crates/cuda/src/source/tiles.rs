@@ -21,8 +21,9 @@ const WARPS: usize = 4;
 /// Columns that a warp computes at once, and most columns of a block: threads have their sums in registers.
 const COLUMNS: usize = 8;
 const WIDEST: usize = 72;
-/// Elements of a sum that are kept at a time: `DEEP` in the common text.
-const DEEP: isize = 32;
+/// Elements of a sum that are kept at a time; the second where they take two bytes and both operands are read 16 bytes at once.
+const DEEP: usize = 32;
+const DEEPER: usize = 64;
 
 /// True where products of this size are ours.
 pub(crate) fn is_small(size: &DotSize) -> bool {
@@ -42,6 +43,8 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     if k > SUMMED && [&left, &right].iter().any(|lies| !lies.along && lies.at_once == 1) {
         return None;
     }
+    let wide = cell == Cell::Bf16 && [&left, &right].iter().all(|lies| lies.at_once > 1);
+    let deep = if wide && k > DEEP { DEEPER } else { DEEP };
     let (down, across) = (m.div_ceil(WARPS * ROWS), n.div_ceil(WIDEST));
     let (warps, columns) = (m.div_ceil(down).div_ceil(ROWS), n.div_ceil(across).next_multiple_of(COLUMNS));
     let (threads, rows) = (warps * 32, warps * ROWS);
@@ -50,18 +53,18 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     reaches(&mut code, layout);
     let (x, y, to) = (code.pointer(a.0, a.2, a.1), code.pointer(b.0, b.2, b.1), code.pointer(c.0, c.2, c.1));
     let (t, tiles) = (cell.name(), down * across);
-    code.line(format!("__shared__ Shared<{t}, {warps}, {columns}> shared;"));
+    code.line(format!("__shared__ Shared<{t}, {warps}, {columns}, {deep}> shared;"));
     code.line(format!("const U item = blockIdx.x / {tiles}, tile = blockIdx.x % {tiles};"));
     code.line(format!("const int i = tile / {across} * {rows}, j = tile % {across} * {columns};"));
     code.line(format!("const {t}* a = {x} + ({}) + (I)i * {};", decode(&runs(0), "item"), layout.a.0));
     code.line(format!("const {t}* b = {y} + ({}) + (I)j * {};", decode(&runs(1), "item"), layout.b.1));
     code.line(format!("float sums[{}][4] = {{}};", columns / COLUMNS));
-    let (of_a, of_b) = (left.text(cell, rows, threads), right.text(cell, columns, threads));
-    let (next_a, next_b) = (DEEP * layout.a.1, DEEP * layout.b.0);
-    code.line(format!("multiply<{t}, {warps}, {columns}, {k}, {of_a}, {of_b}>("));
+    let [of_a, of_b] = [(&left, rows), (&right, columns)].map(|(lies, rows)| lies.text(cell, [rows, threads, deep]));
+    let [next_a, next_b] = [layout.a.1, layout.b.0].map(|apart| deep as isize * apart);
+    code.line(format!("multiply<{k}, {of_a}, {of_b}>("));
     code.line(format!("    shared, a, {m} - i, {next_a}, b, {n} - j, {next_b}, sums);"));
     let first = format!("{} + (I)i * {} + (I)j * {}", decode(&runs(2), "item"), layout.c.0, layout.c.1);
-    code.line(format!("write<{t}, {warps}, {columns}, {}, {}>(", layout.c.0, layout.c.1));
+    code.line(format!("write<{}, {}>(", layout.c.0, layout.c.1));
     code.line(format!("    shared, {to} + ({first}), {m} - i, {n} - j, sums);"));
     Some(code.launch([size.batch * tiles, 1], threads as u32))
 }
@@ -99,9 +102,9 @@ impl Lies {
         Some(Lies { along: is_along, far, at_once })
     }
 
-    /// As the type that reads so many rows.
-    fn text(&self, cell: Cell, rows: usize, threads: usize) -> String {
-        format!("Rows<{}, {rows}, {}, {}, {}, {threads}>", cell.name(), self.along, self.at_once, self.far)
+    /// As the type that reads so many rows by so many threads, so much of the sum at a time.
+    fn text(&self, cell: Cell, [rows, threads, deep]: [usize; 3]) -> String {
+        format!("Rows<{}, {rows}, {}, {}, {}, {threads}, {deep}>", cell.name(), self.along, self.at_once, self.far)
     }
 }
 
@@ -126,9 +129,11 @@ mod tests {
         let launch = scores(197, 0, Precision::Tf32).unwrap();
         // Three tiles of 72 columns, four of 64 rows, for each of 96 heads.
         assert_eq!((launch.grid, launch.block), ([96 * 12, 1], 128));
-        assert!(launch.source.contains("Rows<float, 64, true, 4, 2304, 128>, Rows<float, 72, true, 4, 2304, 128>"));
-        assert!(scores(197, 0, Precision::Bf16).unwrap().source.contains("Rows<bf16, 64, true, 8, 2304, 128>"));
-        assert!(scores(197, 2, Precision::Tf32).unwrap().source.contains("Rows<float, 64, true, 1, 2304, 128>"));
+        assert!(
+            launch.source.contains("Rows<float, 64, true, 4, 2304, 128, 32>, Rows<float, 72, true, 4, 2304, 128, 32>")
+        );
+        assert!(scores(197, 0, Precision::Bf16).unwrap().source.contains("Rows<bf16, 64, true, 8, 2304, 128, 64>"));
+        assert!(scores(197, 2, Precision::Tf32).unwrap().source.contains("Rows<float, 64, true, 1, 2304, 128, 32>"));
     }
 
     #[test]
