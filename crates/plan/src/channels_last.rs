@@ -10,6 +10,7 @@
 //! elementwise operation lie in different orders, the majority decides: each of the others costs a copy.
 
 use crate::orders::{Order, Orders, is_identity, permuted, regrouped};
+use crate::pools::elementwise_pools;
 use bilevel_graph::shape::inverse_permutation;
 use bilevel_graph::{ConvDims, DType, Op, Precision, Program, ProgramNode};
 use std::collections::HashMap;
@@ -20,17 +21,18 @@ const LAST: [usize; 4] = [0, 2, 3, 1];
 const LANES: usize = 4;
 
 /// The same program with images between its convolutions in the order `[n, h, w, c]`; `None` where it would be no other. That is for
-/// convolutions of 32-bit floats that may round (in `Tf32` or `Bf16`), in a program that has none in groups and chooses no largest of
-/// windows: these stay in the order \[n, c, h, w\], and to go from one order to the other around each of them costs what is gained elsewhere.
+/// convolutions of 32-bit floats that may round (in `Tf32` or `Bf16`), in a program that has none in groups and no max pool whose windows
+/// overlap: these stay in the order \[n, c, h, w\], and to go from one order to the other around each of them costs what is gained elsewhere.
+/// Other max pools are made of operations that can be had in any order.
 pub fn channels_last(program: &Program) -> Option<Program> {
-    let stays = |node: &ProgramNode| match &node.op {
-        Op::Conv(dims, _) => dims.groups > 1,
-        op => matches!(op, Op::WindowArgMax(_)),
-    };
-    if program.nodes.iter().any(stays) {
+    if program.nodes.iter().any(|node| matches!(&node.op, Op::Conv(dims, _) if dims.groups > 1)) {
         return None;
     }
-    rewritten(program, |dtype, precision| dtype == DType::F32 && precision != Precision::Full, LANES)
+    let takes = |dtype, precision| dtype == DType::F32 && precision != Precision::Full;
+    if program.nodes.iter().any(|node| matches!(node.op, Op::WindowArgMax(_))) {
+        return rewritten(&elementwise_pools(program)?, takes, LANES);
+    }
+    rewritten(program, takes, LANES)
 }
 
 /// As [`channels_last`], for convolutions of these types and precisions, and multiples of so many channels.

@@ -57,6 +57,7 @@ mod order;
 mod orders;
 mod overlay;
 mod planning;
+mod pools;
 mod rows;
 mod schedule;
 mod sequence;

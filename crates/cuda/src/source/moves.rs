@@ -19,7 +19,8 @@ const LEAST_LONG: usize = 32;
 
 /// True where the elements of a view are gathered through shared memory.
 pub(crate) fn is_interleaved(view: &View) -> bool {
-    Interleaved::of(&view.runs()).is_some()
+    let runs = view.runs();
+    Interleaved::of(&runs).is_some() || Crossed::of(&runs).is_some()
 }
 
 /// As [`gathered`], unless something failed before it.
@@ -47,6 +48,17 @@ fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: O
         let value = format!("held[threadIdx.x * {} + j]", interleaved.short);
         let value = if written.is_some() { format!("round_to_{as_type}({value})") } else { value };
         code.lanes(interleaved.short, format!("if (here) {target}[dense + j * {}] = {value};", interleaved.long));
+        return code.launch([blocks, 1], ALONG as u32);
+    }
+    if let Some(crossed) = Crossed::of(&runs) {
+        code.reaches(reach(&runs));
+        let as_type = written.unwrap_or(cell.name());
+        let (source, target) = (code.pointer(from.place, cell, from.view.offset), code.raw_pointer(to, 0, as_type));
+        let value = |held: &str| if written.is_some() { format!("round_to_{as_type}({held})") } else { held.into() };
+        let blocks = crossed.begin(&mut code, count, cell.name());
+        crossed.lines(&mut code, |held, place, _| format!("{held} = {source}[{place}];"));
+        code.line("__syncthreads();");
+        crossed.columns(&mut code, |held, _, dense| format!("{target}[{dense}] = {};", value(held)));
         return code.launch([blocks, 1], ALONG as u32);
     }
     // Neighbours that become wider are fewer at once.
@@ -86,6 +98,13 @@ pub(crate) fn scattered((from, cell): (Place, Cell), to: Elements, written: Cell
         code.lanes(interleaved.short, format!("if (here) {held} = {source}[dense + j * {}];", interleaved.long));
         code.line("__syncthreads();");
         code.line(format!("for (U k = threadIdx.x; k < own; k += {ALONG}) {target}[at + k] = held[k];"));
+        return code.launch([blocks, 1], ALONG as u32);
+    }
+    if let Some(crossed) = Crossed::of(&runs) {
+        let blocks = crossed.begin(&mut code, count, written.name());
+        crossed.columns(&mut code, |held, _, dense| format!("{held} = {source}[{dense}];"));
+        code.line("__syncthreads();");
+        crossed.lines(&mut code, |held, place, _| format!("{target}[{place}] = {held};"));
         return code.launch([blocks, 1], ALONG as u32);
     }
     let lanes = at_once(cell).min(at_once(written));
@@ -132,6 +151,62 @@ impl<'a> Interleaved<'a> {
         code.line(format!("const bool here = i + threadIdx.x < {long};"));
         code.line(format!("const U dense = o * {} + i + threadIdx.x;", short * long));
         count / (short * long) * parts
+    }
+}
+
+/// Side of a square of shared memory.
+const SIDE: usize = 32;
+
+/// Many neighbours in the memory of a view whose last axis lies across them, as the channels of an image do. They go through squares of shared
+/// memory, for the same reason.
+///
+///   view\[o, j, i\] = memory\[outer(o) + i·length + j\],   j < length, i < count
+struct Crossed<'a> {
+    outer: &'a [Run],
+    length: usize,
+    count: usize,
+}
+
+impl<'a> Crossed<'a> {
+    fn of(runs: &'a [Run]) -> Option<Self> {
+        let [outer @ .., along, across] = runs else { return None };
+        let lies = along.stride == 1 && across.stride == along.length as isize;
+        let large = along.length > MOST_SHORT && across.length > MOST_SHORT;
+        (lies && large).then_some(Crossed { outer, length: along.length, count: across.length })
+    }
+
+    /// Shares `elements` out among blocks, whose number it returns: each has the square at line `top` and column `left` of the memory that
+    /// begins `at`, where the view has its elements from `first` on.
+    fn begin(&self, code: &mut Code, elements: usize, c: &str) -> usize {
+        let Crossed { outer, length, count } = *self;
+        let (across, down) = (length.div_ceil(SIDE), count.div_ceil(SIDE));
+        let squares = across * down;
+        // One more in a line, so that the elements of a column lie in different banks.
+        code.line(format!("__shared__ {c} square[{SIDE}][{SIDE} + 1];"));
+        code.line(format!("const U o = blockIdx.x / {squares}, left = blockIdx.x % {across} * {SIDE};"));
+        code.line(format!("const U top = blockIdx.x % {squares} / {across} * {SIDE}, first = o * {};", length * count));
+        code.line(format!("const U x = threadIdx.x % {SIDE}, y = threadIdx.x / {SIDE};"));
+        code.line(format!("const I at = {};", decode(outer, "o")));
+        elements / (length * count) * squares
+    }
+
+    /// Does something with the square along the lines of the memory: told what holds an element, and its place there and in the view.
+    fn lines(&self, code: &mut Code, make: impl Fn(&str, &str, &str) -> String) {
+        self.each(code, ["top + y + t", "left + x"], "square[y + t][x]", make);
+    }
+
+    /// The same along its columns.
+    fn columns(&self, code: &mut Code, make: impl Fn(&str, &str, &str) -> String) {
+        self.each(code, ["top + x", "left + y + t"], "square[x][y + t]", make);
+    }
+
+    fn each(&self, code: &mut Code, [line, column]: [&str; 2], held: &str, make: impl Fn(&str, &str, &str) -> String) {
+        let Crossed { length, count, .. } = *self;
+        let (place, dense) = (format!("at + (I)(i * {length} + k)"), format!("first + k * {count} + i"));
+        code.line(format!("#pragma unroll\n    for (int t = 0; t < {SIDE}; t += {}) {{", ALONG / SIDE));
+        code.line(format!("const U i = {line}, k = {column};"));
+        code.line(format!("if (i < {count} && k < {length}) {}", make(held, &place, &dense)));
+        code.line("}");
     }
 }
 

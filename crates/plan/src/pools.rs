@@ -1,0 +1,312 @@
+//! Max pools whose windows do not overlap, made of operations that treat all axes of an image alike.
+//!
+//! A pool finds the place of the largest element in every window and gathers what is there, and its derivative scatters to it, all in planes
+//! \[n·c, h·w\]. Here a place is known by its number i within its window, and all places of one number are a slice xᵢ of the image:
+//!
+//!   chosen = i of the first largest xᵢ,    gathered = x_chosen,    scattered = updates where i = chosen, else 0
+//!
+//! That is elementwise on images, whatever the order of their axes.
+
+use bilevel_graph::{BinaryOp, DType, Meta, Op, Program, ProgramNode, WindowDims};
+use std::collections::HashMap;
+
+/// Most places of a window: each is read by itself.
+const MOST: usize = 16;
+
+/// A pool in the new program.
+#[derive(Clone, Copy)]
+struct Pool {
+    /// What has the numbers of the chosen places, in the type of the image.
+    chosen: usize,
+    /// The shape of the image, the sizes of a window, and how many windows there are along each axis.
+    image: [usize; 4],
+    size: [usize; 2],
+    count: [usize; 2],
+}
+
+impl Pool {
+    /// The shape of what is pooled.
+    fn pooled(&self) -> [usize; 4] {
+        let ([n, c, ..], [oh, ow]) = (self.image, self.count);
+        [n, c, oh, ow]
+    }
+}
+
+/// The planes of an image.
+fn planes([n, c, h, w]: [usize; 4]) -> [usize; 2] {
+    [n * c, h * w]
+}
+
+/// The same program with every max pool made of slices and choices; none where one of them has windows that overlap or are padded, or is no
+/// pool of images.
+pub(crate) fn elementwise_pools(program: &Program) -> Option<Program> {
+    let mut new = Pools { nodes: vec![], held: vec![], slices: HashMap::new(), pools: HashMap::new() };
+    for (id, node) in program.nodes.iter().enumerate() {
+        let pool = |new: &Pools, operand: usize| node.inputs.get(operand).and_then(|read| new.pools.get(read)).copied();
+        let held = match &node.op {
+            Op::WindowArgMax(dims) => {
+                let image = new.held[node.inputs[0]];
+                let pool = new.choose(dims, image, &node.meta.shape, node)?;
+                new.pools.insert(id, pool);
+                pool.chosen
+            }
+            Op::Reshape => match pool(&new, 0) {
+                Some(pool) => {
+                    (node.meta.shape == planes(pool.pooled())).then(|| new.pools.insert(id, pool))?;
+                    pool.chosen
+                }
+                None => new.reshaped(new.held[node.inputs[0]], &node.meta.shape, node),
+            },
+            Op::Gather { batch: 1 } if pool(&new, 1).is_some() => {
+                let (pool, from) = (pool(&new, 1)?, new.held[node.inputs[0]]);
+                (new.nodes[from].meta.shape == planes(pool.image)).then(|| new.gathered(pool, from, node))?
+            }
+            Op::ScatterAdd { batch: 1, size } if pool(&new, 0).is_some() => {
+                let (pool, updates) = (pool(&new, 0)?, new.held[node.inputs[1]]);
+                let plain = new.nodes[updates].meta.shape == planes(pool.pooled()) && *size == planes(pool.image)[1];
+                plain.then(|| new.scattered(pool, updates, node))?
+            }
+            // Somebody else wants to know the places.
+            _ if node.inputs.iter().any(|read| new.pools.contains_key(read)) => return None,
+            op => {
+                let inputs = node.inputs.iter().map(|&read| new.held[read]).collect();
+                new.push(op.clone(), inputs, &node.meta.shape, node.meta.dtype, node)
+            }
+        };
+        new.held.push(held);
+    }
+    let mut program = program.clone();
+    for read in program.inputs.iter_mut().chain(&mut program.outputs).filter_map(|port| port.node.as_mut()) {
+        *read = new.known(*read)?;
+    }
+    for carry in &mut program.carries {
+        carry.next = new.known(carry.next)?;
+    }
+    program.nodes = new.nodes;
+    Some(without_unread(program))
+}
+
+/// The program without what nobody reads any more: planes of images, for instance, whose order would count where there are none.
+fn without_unread(mut program: Program) -> Program {
+    let mut read = vec![false; program.nodes.len()];
+    let ports = program.inputs.iter().chain(&program.outputs).filter_map(|port| port.node);
+    ports.chain(program.carries.iter().map(|carry| carry.next)).for_each(|node| read[node] = true);
+    for (id, node) in program.nodes.iter().enumerate().rev() {
+        if read[id] {
+            node.inputs.iter().for_each(|&input| read[input] = true);
+        }
+    }
+    let number: Vec<usize> = read
+        .iter()
+        .scan(0, |kept, &is_read| {
+            *kept += usize::from(is_read);
+            Some(kept.saturating_sub(1))
+        })
+        .collect();
+    let mut is_read = read.iter();
+    program.nodes.retain(|_| is_read.next() == Some(&true));
+    program.nodes.iter_mut().flat_map(|node| &mut node.inputs).for_each(|input| *input = number[*input]);
+    program
+        .inputs
+        .iter_mut()
+        .chain(&mut program.outputs)
+        .flat_map(|port| &mut port.node)
+        .for_each(|node| *node = number[*node]);
+    program.carries.iter_mut().for_each(|carry| carry.next = number[carry.next]);
+    program
+}
+
+/// The new program as far as it is written.
+struct Pools {
+    nodes: Vec<ProgramNode>,
+    /// By old node: the new one.
+    held: Vec<usize>,
+    /// The places with one number in the windows of an image.
+    slices: HashMap<(usize, usize), usize>,
+    /// By old node that has chosen places.
+    pools: HashMap<usize, Pool>,
+}
+
+impl Pools {
+    fn push(&mut self, op: Op, inputs: Vec<usize>, shape: &[usize], dtype: DType, like: &ProgramNode) -> usize {
+        let meta = Meta { dtype, shape: shape.to_vec() };
+        self.nodes.push(ProgramNode { op, inputs, meta, location: like.location });
+        self.nodes.len() - 1
+    }
+
+    /// What holds a value of the old program, unless that is a place.
+    fn known(&self, old: usize) -> Option<usize> {
+        (!self.pools.contains_key(&old)).then(|| self.held[old])
+    }
+
+    /// The same elements in another shape; where that is how they were before, as they were.
+    fn reshaped(&mut self, of: usize, shape: &[usize], like: &ProgramNode) -> usize {
+        let ProgramNode { op, inputs, meta, .. } = &self.nodes[of];
+        match op {
+            _ if meta.shape == shape => of,
+            Op::Reshape if self.nodes[inputs[0]].meta.shape == shape => inputs[0],
+            _ => self.push(Op::Reshape, vec![of], shape, meta.dtype, like),
+        }
+    }
+
+    /// An elementwise operation on operands of one shape and type.
+    fn each(&mut self, op: Op, operands: &[usize], like: &ProgramNode) -> usize {
+        let Meta { dtype, shape } = self.nodes[operands[0]].meta.clone();
+        self.push(op, operands.to_vec(), &shape, dtype, like)
+    }
+
+    fn binary(&mut self, op: BinaryOp, a: usize, b: usize, like: &ProgramNode) -> usize {
+        self.each(Op::Binary(op), &[a, b], like)
+    }
+
+    /// A number as often as something has elements.
+    fn constant(&mut self, value: f64, of: usize, like: &ProgramNode) -> usize {
+        let Meta { dtype, shape } = self.nodes[of].meta.clone();
+        self.push(Op::Constant(value.to_bits()), vec![], &shape, dtype, like)
+    }
+
+    /// The places with a number in the windows of an image.
+    fn slice(&mut self, pool: &Pool, image: usize, number: usize, like: &ProgramNode) -> usize {
+        if let Some(&known) = self.slices.get(&(image, number)) {
+            return known;
+        }
+        let ([n, c, ..], [kh, kw], [oh, ow]) = (pool.image, pool.size, pool.count);
+        let (y, x) = (number / kw, number % kw);
+        let start = vec![0, 0, y, x];
+        let stop = vec![n, c, y + (oh - 1) * kh + 1, x + (ow - 1) * kw + 1];
+        let op = Op::Slice { start, stop, step: vec![1, 1, kh, kw] };
+        let slice = self.push(op, vec![image], &pool.pooled(), self.nodes[image].meta.dtype, like);
+        self.slices.insert((image, number), slice);
+        slice
+    }
+
+    /// Finds the first largest in every window of an image; a NaN is the largest.
+    fn choose(&mut self, dims: &WindowDims, image: usize, shape: &[usize], like: &ProgramNode) -> Option<Pool> {
+        let apart = dims.size == dims.stride && dims.padding == [(0, 0); 2];
+        // What is not differentiated here has the same values.
+        let image = if self.nodes[image].op == Op::StopGradient { self.nodes[image].inputs[0] } else { image };
+        let &[n, c, h, w] = &self.nodes[image].meta.shape[..] else { return None };
+        let places = dims.size[0] * dims.size[1];
+        if !apart || places > MOST || shape.contains(&0) {
+            return None;
+        }
+        let mut pool = Pool { chosen: image, image: [n, c, h, w], size: dims.size, count: [shape[2], shape[3]] };
+        let mut largest = self.slice(&pool, image, 0, like);
+        let mut chosen = self.constant(0.0, largest, like);
+        for number in 1..places {
+            let next = self.slice(&pool, image, number, like);
+            let above = self.binary(BinaryOp::Lt, largest, next, like);
+            let [was_nan, is_nan] = [largest, next].map(|x| self.binary(BinaryOp::Ne, x, x, like));
+            let first_nan = self.binary(BinaryOp::Lt, was_nan, is_nan, like);
+            let larger = self.binary(BinaryOp::Max, above, first_nan, like);
+            let own = self.constant(number as f64, largest, like);
+            chosen = self.each(Op::Select, &[larger, own, chosen], like);
+            largest = self.each(Op::Select, &[larger, next, largest], like);
+        }
+        pool.chosen = chosen;
+        Some(pool)
+    }
+
+    /// What planes have at the chosen places.
+    fn gathered(&mut self, pool: Pool, planes_of: usize, like: &ProgramNode) -> usize {
+        let image = self.reshaped(planes_of, &pool.image, like);
+        let mut found = self.slice(&pool, image, 0, like);
+        for number in 1..pool.size[0] * pool.size[1] {
+            let slice = self.slice(&pool, image, number, like);
+            let number = self.constant(number as f64, pool.chosen, like);
+            let is_chosen = self.binary(BinaryOp::Eq, pool.chosen, number, like);
+            let is_chosen = self.converted(is_chosen, like.meta.dtype, like);
+            found = self.each(Op::Select, &[is_chosen, slice, found], like);
+        }
+        self.reshaped(found, &planes(pool.pooled()), like)
+    }
+
+    /// Planes with updates at the chosen places, and zeros.
+    fn scattered(&mut self, pool: Pool, updates: usize, like: &ProgramNode) -> usize {
+        let updates = self.reshaped(updates, &pool.pooled(), like);
+        let ([n, c, h, w], [kh, kw], [oh, ow]) = (pool.image, pool.size, pool.count);
+        let by_place = [n, c, oh, kh, ow, kw];
+        let mut repeated = |of: usize| {
+            let dtype = self.nodes[of].meta.dtype;
+            self.push(Op::Broadcast(vec![0, 1, 2, 4]), vec![of], &by_place, dtype, like)
+        };
+        let (chosen, updates) = (repeated(pool.chosen), repeated(updates));
+        let dtype = self.nodes[chosen].meta.dtype;
+        let [y, x] = [3, 5].map(|axis| self.push(Op::Iota(axis), vec![], &by_place, dtype, like));
+        let width = self.constant(kw as f64, y, like);
+        let above = self.binary(BinaryOp::Mul, y, width, like);
+        let number = self.binary(BinaryOp::Add, above, x, like);
+        let is_chosen = self.binary(BinaryOp::Eq, chosen, number, like);
+        let is_chosen = self.converted(is_chosen, like.meta.dtype, like);
+        let zero = self.constant(0.0, updates, like);
+        let mut made = self.each(Op::Select, &[is_chosen, updates, zero], like);
+        made = self.reshaped(made, &[n, c, oh * kh, ow * kw], like);
+        if [oh * kh, ow * kw] != [h, w] {
+            let high = vec![0, 0, h - oh * kh, w - ow * kw];
+            let pad = Op::Pad { low: vec![0; 4], high, interior: vec![0; 4] };
+            made = self.push(pad, vec![made], &pool.image, like.meta.dtype, like);
+        }
+        self.reshaped(made, &planes(pool.image), like)
+    }
+
+    /// The same numbers in this type.
+    fn converted(&mut self, of: usize, dtype: DType, like: &ProgramNode) -> usize {
+        let meta = self.nodes[of].meta.clone();
+        if meta.dtype == dtype { of } else { self.push(Op::Convert(dtype), vec![of], &meta.shape, dtype, like) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bilevel_graph::conformance::outputs;
+    use bilevel_graph::{Array, Graph, Reference, Tensor, gradient, nn};
+
+    /// What a pool of some numbers gives, with the slope of a function of it and that of its slope, both as they are made here.
+    fn agree(values: &[f64], shape: [usize; 4], windows: nn::Pool2d) {
+        let g = Graph::new();
+        let x = g.input("x", shape, DType::F64);
+        let slope = |of: Tensor| gradient(of, &[x]).unwrap()[0].unwrap();
+        let first = slope(nn::max_pool2d(x, windows).square().sum_all());
+        let second = slope((first * x.cos()).sum_all());
+        let builder = Program::builder(&g).output("pooled", nn::max_pool2d(x, windows));
+        let program = builder.output("first", first).output("second", second).build().unwrap();
+        let new = elementwise_pools(&program).unwrap();
+        new.validate().unwrap();
+        assert!(new.nodes.iter().all(|node| !matches!(node.op, Op::Gather { .. } | Op::ScatterAdd { .. })));
+        let inputs = vec![("x".to_string(), Array::from_f64(shape, values.to_vec()).unwrap())];
+        let [old, new] = [&program, &new].map(|program| outputs(&Reference, program, &inputs, 1).unwrap());
+        for (old, new) in old.iter().zip(&new) {
+            let same = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan());
+            assert!(old.to_f64().iter().zip(&new.to_f64()).all(same), "{old:?} {new:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_of_equals_is_chosen_and_a_nan_before_all() {
+        let (nan, low) = (f64::NAN, f64::NEG_INFINITY);
+        let rows = [[1.0, 1.0, 0.5, 2.0], [0.0, 1.0, 2.0, 2.0], [nan, 3.0, low, low], [5.0, nan, low, low]].concat();
+        agree(&rows, [1, 1, 4, 4], nn::Pool2d::of([2, 2]));
+        agree(&rows, [1, 2, 4, 2], nn::Pool2d::of([2, 1]));
+        agree(&rows, [2, 1, 2, 4], nn::Pool2d::of([1, 3]));
+        agree(&[-0.0, 0.0, 0.0, -0.0], [1, 1, 2, 2], nn::Pool2d::of([2, 2]));
+    }
+
+    #[test]
+    fn places_that_are_padded_shared_or_wanted_by_others_stay_as_they_are() {
+        let of = |windows: nn::Pool2d, shown: bool| {
+            let g = Graph::new();
+            let x = g.input("x", [2, 3, 6, 6], DType::F32);
+            let dims = WindowDims { size: [2, 2], stride: [2, 2], padding: [(0, 0); 2] };
+            let places = x.window_argmax(dims).convert(DType::F32);
+            let pooled = nn::max_pool2d(x, windows);
+            let output = if shown { pooled + places } else { pooled };
+            elementwise_pools(&Program::builder(&g).output("y", output).build().unwrap()).is_some()
+        };
+        assert!(of(nn::Pool2d::of([2, 2]), false));
+        assert!(!of(nn::Pool2d::of([2, 2]), true));
+        assert!(!of(nn::Pool2d { stride: [2, 2], ..nn::Pool2d::of([3, 3]) }, false));
+        assert!(!of(nn::Pool2d { padding: [1, 1], ..nn::Pool2d::of([2, 2]) }, false));
+        assert!(!of(nn::Pool2d::of([5, 5]), false), "windows of more than 16 places");
+    }
+}
