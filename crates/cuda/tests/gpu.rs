@@ -15,16 +15,17 @@ fn a_gpu_does_what_every_executor_must() {
     assert!(failures.is_empty(), "{} failures, the first: {}", failures.len(), failures[0]);
 }
 
-/// A loss of two convolutions, one of them halving, with its gradient.
+/// A loss of two convolutions, one of them halving, on the largest of windows, with its gradient.
 fn network(g: &Graph) -> (Program, Inputs) {
     let mut dice = Dice::new(3);
-    let named = [("image", [64, 64, 32, 32]), ("first", [64, 64, 3, 3]), ("second", [128, 64, 3, 3])];
+    let named = [("image", [64, 64, 64, 64]), ("first", [64, 64, 3, 3]), ("second", [128, 64, 3, 3])];
     let [image, first, second] = named.map(|(name, shape)| g.input(name, shape, DType::F32));
     let convolved = |x, w, stride| {
         nn::conv2d(x, w, None, nn::Conv2d { stride: [stride; 2], padding: [1, 1], ..Default::default() }) * 0.05
     };
-    // Smooth, so that a sum that is rounded otherwise never takes the other branch.
-    let y = convolved(convolved(image, first, 1).tanh(), second, 2);
+    // The largest are chosen before anything is rounded, and the rest is smooth: a sum that is rounded otherwise never takes the other branch.
+    let pooled = nn::max_pool2d(image, nn::Pool2d::of([2, 2]));
+    let y = convolved(convolved(pooled, first, 1).tanh(), second, 2);
     let loss = y.tanh().mean([2, 3]).sum_all();
     let mut builder = Program::builder(g).output("loss", loss);
     for (number, slope) in gradient_or_zeros(loss, &[image, first, second]).unwrap().into_iter().enumerate() {

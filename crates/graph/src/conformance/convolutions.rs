@@ -2,10 +2,12 @@
 //! each has ways of its own for them.
 
 use super::{Case, Dice, tolerance};
-use crate::{ConvDims, DType, Graph, Program, Result, gradient, vjp};
+use crate::{ConvDims, DType, Graph, Program, Result, gradient, nn, vjp};
 
 /// `[images, channels, results, height, width, kernel, stride, padding, dilation, groups]`.
-const SHAPES: [[usize; 10]; 14] = [
+type Shape = [usize; 10];
+
+const SHAPES: [Shape; 14] = [
     [4, 3, 16, 12, 12, 3, 1, 1, 1, 1],
     [4, 16, 16, 8, 8, 3, 1, 1, 1, 1],
     [4, 16, 32, 8, 8, 3, 2, 1, 1, 1],
@@ -22,6 +24,14 @@ const SHAPES: [[usize; 10]; 14] = [
     [1, 32, 64, 4, 4, 4, 1, 0, 1, 1],
 ];
 
+/// Images of which the largest in windows of this side are convolved; the last places of some are in no window.
+const POOLED: [(usize, Shape); 4] = [
+    (2, [4, 16, 32, 16, 16, 3, 1, 1, 1, 1]),
+    (2, [2, 8, 12, 13, 11, 3, 1, 1, 1, 1]),
+    (3, [3, 20, 24, 18, 15, 3, 2, 1, 1, 1]),
+    (2, [2, 6, 5, 8, 10, 1, 1, 0, 1, 1]),
+];
+
 /// Each with its gradients with respect to image and kernel, and products with its second derivatives.
 ///
 /// ```
@@ -32,11 +42,12 @@ const SHAPES: [[usize; 10]; 14] = [
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn convolutions(dtype: DType) -> Result<Vec<Case>> {
-    SHAPES.iter().enumerate().map(|(number, shape)| convolution(number, shape, dtype)).collect()
+    let shapes = SHAPES.into_iter().map(|shape| (1, shape)).chain(POOLED);
+    shapes.enumerate().map(|(number, (pool, shape))| convolution(number, pool, shape, dtype)).collect()
 }
 
-fn convolution(number: usize, shape: &[usize; 10], dtype: DType) -> Result<Case> {
-    let &[n, c, o, h, w, k, stride, padding, dilation, groups] = shape;
+fn convolution(number: usize, pool: usize, shape: Shape, dtype: DType) -> Result<Case> {
+    let [n, c, o, h, w, k, stride, padding, dilation, groups] = shape;
     let mut dice = Dice::new(number as u64);
     let g = Graph::new();
     let shapes = [[n, c, h, w], [o, c / groups, k, k]];
@@ -49,7 +60,8 @@ fn convolution(number: usize, shape: &[usize; 10], dtype: DType) -> Result<Case>
         kernel_dilation: [dilation; 2],
         groups,
     };
-    let result = image.conv(kernel, dims).check()?;
+    let convolved = if pool > 1 { nn::max_pool2d(image, nn::Pool2d::of([pool; 2])) } else { image };
+    let result = convolved.conv(kernel, dims).check()?;
     // Of the size of one term, so that sums of many lose no more digits than sums of few.
     let loss = (result * (1.0 / (c / groups * k * k) as f64)).sin().sum_all();
     let variables = [image, kernel];
@@ -63,7 +75,9 @@ fn convolution(number: usize, shape: &[usize; 10], dtype: DType) -> Result<Case>
     let program = builder.build()?;
     let [first, second] = shapes.map(|shape| dice.array(&shape, dtype));
     Ok(Case {
-        name: format!("convolution of {n}x{c}x{h}x{w} with {k}x{k}, stride {stride}, {groups} groups, in {dtype}"),
+        name: format!(
+            "convolution of {n}x{c}x{h}x{w} with {k}x{k}, stride {stride}, {groups} groups, pool {pool}, in {dtype}"
+        ),
         tolerances: vec![tolerance(dtype); program.outputs.len()],
         program,
         inputs: vec![("image".into(), first?), ("kernel".into(), second?)],
