@@ -44,7 +44,7 @@ pub(crate) fn elementwise_pools(program: &Program) -> Option<Program> {
     for (id, node) in program.nodes.iter().enumerate() {
         let pool = |new: &Pools, operand: usize| node.inputs.get(operand).and_then(|read| new.pools.get(read)).copied();
         let held = match &node.op {
-            Op::WindowArgMax(dims) => {
+            Op::WindowArgMax(dims) if pool(&new, 0).is_none() => {
                 let image = new.held[node.inputs[0]];
                 let pool = new.choose(dims, image, &node.meta.shape, node)?;
                 new.pools.insert(id, pool);

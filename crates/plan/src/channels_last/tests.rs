@@ -98,10 +98,6 @@ fn same(program: &Program, inputs: &Inputs, steps: u32, tolerance: f64, name: &s
     };
     check(&new, tolerance);
     if let Some(pooled) = elementwise_pools(program) {
-        assert!(
-            !pooled.nodes.iter().any(|node| matches!(node.op, Op::WindowArgMax(_) | Op::ScatterAdd { .. }))
-                || name.contains("program")
-        );
         check(&pooled, 0.0);
         check(&rewritten(&pooled, |_, _| true, 1).unwrap(), tolerance);
     }
@@ -110,10 +106,14 @@ fn same(program: &Program, inputs: &Inputs, steps: u32, tolerance: f64, name: &s
 
 #[test]
 fn networks_and_their_derivatives_are_what_they_were() {
+    let mut pooled = 0;
     for seed in 0..150 {
         let (program, inputs) = network(seed);
         assert!(same(&program, &inputs, 2, 1e-9, &format!("network {seed}")), "every network has a convolution");
+        let pools = program.nodes.iter().any(|node| matches!(node.op, Op::WindowArgMax(_)));
+        pooled += usize::from(pools && elementwise_pools(&program).is_some());
     }
+    assert!(pooled > 20, "{pooled} networks with pools that can be had in any order");
 }
 
 #[test]
