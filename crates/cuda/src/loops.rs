@@ -2,8 +2,8 @@
 
 use crate::source::{
     Cell, Columns, Context, Elements, InMemory, Launch, MOST_TERMS, Partial, Registers, Sinks, Structure, Within,
-    column_blocks, folds, gathered, is_by_columns, is_interleaved, is_scalar_sink, map, partials, read_from_memory,
-    reduce, reduce_memory, rows, sum_type, within_rows,
+    column_blocks, folds, gathered, is_by_columns, is_scalar_sink, is_turned, map, partials, read_from_memory, reduce,
+    reduce_memory, rows, sum_type, within_rows,
 };
 use crate::workspace::Workspace;
 use bilevel_graph::{DType, Precision, ReduceOp, Result};
@@ -53,7 +53,7 @@ fn moved(context: Context, member: usize) -> Result<Option<Launch>> {
         }
         id = read;
     };
-    if context.overwrites(&[member]) || !is_interleaved(view) {
+    if context.overwrites(&[member]) || !is_turned(view) {
         return Ok(None);
     }
     let (cell, wanted) = (context.cell(from), context.cell(member));

@@ -3,6 +3,7 @@
 use super::code::{Cell, Code, Launch, c_type, decode, reach};
 use super::member::split;
 use super::transpose::WIDE;
+use super::turned::{THREADS, Turned};
 use bilevel_graph::DType;
 use bilevel_plan::{Frame, Place, Run, View};
 
@@ -11,16 +12,6 @@ use bilevel_plan::{Frame, Place, Run, View};
 pub(crate) struct Elements<'a> {
     pub place: Place,
     pub view: &'a View,
-}
-
-/// Most neighbours across which an axis lies that go through shared memory, and the least length of that axis.
-const MOST_SHORT: usize = 16;
-const LEAST_LONG: usize = 32;
-
-/// True where the elements of a view are gathered through shared memory.
-pub(crate) fn is_interleaved(view: &View) -> bool {
-    let runs = view.runs();
-    Interleaved::of(&runs).is_some() || Crossed::of(&runs).is_some()
 }
 
 /// As [`gathered`], unless something failed before it.
@@ -38,47 +29,32 @@ pub(crate) fn gathered(from: Elements, cell: impl Into<Cell>, to: Place, written
 
 fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: Option<&str>) -> Launch {
     let (count, runs) = (from.view.count(), from.view.runs());
-    if let Some(interleaved) = Interleaved::of(&runs) {
+    let as_type = written.unwrap_or(cell.name());
+    let value = |read: &str| if written.is_some() { format!("round_to_{as_type}({read})") } else { read.to_string() };
+    if let Some(turned) = Turned::of(&runs) {
         code.reaches(reach(&runs));
-        let as_type = written.unwrap_or(cell.name());
         let (source, target) = (code.pointer(from.place, cell, from.view.offset), code.raw_pointer(to, 0, as_type));
-        let blocks = interleaved.begin(&mut code, count, cell.name());
-        code.line(format!("for (U k = threadIdx.x; k < own; k += {ALONG}) held[k] = {source}[at + k];"));
+        let blocks = turned.begin(&mut code, count, cell.name());
+        turned.in_memory(&mut code, |held, place| format!("{held} = {source}[{place}];"));
         code.line("__syncthreads();");
-        let value = format!("held[threadIdx.x * {} + j]", interleaved.short);
-        let value = if written.is_some() { format!("round_to_{as_type}({value})") } else { value };
-        code.lanes(interleaved.short, format!("if (here) {target}[dense + j * {}] = {value};", interleaved.long));
-        return code.launch([blocks, 1], ALONG as u32);
-    }
-    if let Some(crossed) = Crossed::of(&runs) {
-        code.reaches(reach(&runs));
-        let as_type = written.unwrap_or(cell.name());
-        let (source, target) = (code.pointer(from.place, cell, from.view.offset), code.raw_pointer(to, 0, as_type));
-        let value = |held: &str| if written.is_some() { format!("round_to_{as_type}({held})") } else { held.into() };
-        let blocks = crossed.begin(&mut code, count, cell.name());
-        crossed.lines(&mut code, |held, place, _| format!("{held} = {source}[{place}];"));
-        code.line("__syncthreads();");
-        crossed.columns(&mut code, |held, _, dense| format!("{target}[{dense}] = {};", value(held)));
-        return code.launch([blocks, 1], ALONG as u32);
+        turned.in_view(&mut code, |held, place| format!("{target}[{place}] = {};", value(held)));
+        return code.launch([blocks, 1], THREADS as u32);
     }
     // Neighbours that become wider are fewer at once.
     let widens = cell == Cell::Bf16 && written.is_some();
     let lanes = beside(&runs, from.view.offset, cell).min(if widens { WIDE } else { usize::MAX });
     code.reaches(reach(&runs));
     let c = cell.name();
-    let as_type = written.unwrap_or(c);
     code.each(count / lanes);
     let (source, target) = (code.pointer(from.place, cell, from.view.offset), code.raw_pointer(to, 0, as_type));
     if lanes == 1 {
-        let value = format!("{source}[{}]", decode(&runs, "e"));
-        let value = if written.is_some() { format!("round_to_{as_type}({value})") } else { value };
+        let value = value(&format!("{source}[{}]", decode(&runs, "e")));
         code.line(format!("{target}[e] = {value};"));
     } else {
         code.line(format!("const U i = e * {lanes};"));
         code.line(format!("{c} v[{lanes}]; {as_type} w[{lanes}];"));
         code.line(format!("load<{c}, {lanes}>({source} + ({}), v);", decode(&runs, "i")));
-        let value = if written.is_some() { format!("round_to_{as_type}(v[j])") } else { "v[j]".into() };
-        code.lanes(lanes, format!("w[j] = {value};"));
+        code.lanes(lanes, format!("w[j] = {};", value("v[j]")));
         code.line(format!("store<{as_type}, {lanes}>({target} + i, w);"));
     }
     code.launch_each(count / lanes)
@@ -92,20 +68,12 @@ pub(crate) fn scattered((from, cell): (Place, Cell), to: Elements, written: Cell
     let mut code = Code::default();
     code.reaches(reach(&runs));
     let (source, target) = (code.pointer(from, cell, 0), code.pointer(to.place, written, to.view.offset));
-    if let Some(interleaved) = Interleaved::of(&runs) {
-        let blocks = interleaved.begin(&mut code, count, written.name());
-        let held = format!("held[threadIdx.x * {} + j]", interleaved.short);
-        code.lanes(interleaved.short, format!("if (here) {held} = {source}[dense + j * {}];", interleaved.long));
+    if let Some(turned) = Turned::of(&runs) {
+        let blocks = turned.begin(&mut code, count, written.name());
+        turned.in_view(&mut code, |held, place| format!("{held} = {source}[{place}];"));
         code.line("__syncthreads();");
-        code.line(format!("for (U k = threadIdx.x; k < own; k += {ALONG}) {target}[at + k] = held[k];"));
-        return code.launch([blocks, 1], ALONG as u32);
-    }
-    if let Some(crossed) = Crossed::of(&runs) {
-        let blocks = crossed.begin(&mut code, count, written.name());
-        crossed.columns(&mut code, |held, _, dense| format!("{held} = {source}[{dense}];"));
-        code.line("__syncthreads();");
-        crossed.lines(&mut code, |held, place, _| format!("{target}[{place}] = {held};"));
-        return code.launch([blocks, 1], ALONG as u32);
+        turned.in_memory(&mut code, |held, place| format!("{target}[{place}] = {held};"));
+        return code.launch([blocks, 1], THREADS as u32);
     }
     let lanes = at_once(cell).min(at_once(written));
     code.each(count / lanes);
@@ -116,98 +84,6 @@ pub(crate) fn scattered((from, cell): (Place, Cell), to: Elements, written: Cell
     code.lanes(lanes, "w[j] = v[j];");
     code.line(format!("store<{w}, {lanes}>({target} + ({}), w);", decode(&runs, "i")));
     code.launch_each(count / lanes)
-}
-
-/// Few neighbours in the memory of a view whose last axis lies across them, as the places of a kernel do whose channels come last elsewhere.
-/// They go through shared memory, so that whole lines are moved at both ends.
-///
-///   view\[o, j, i\] = memory\[outer(o) + i·short + j\],   j < short, i < long
-struct Interleaved<'a> {
-    outer: &'a [Run],
-    short: usize,
-    long: usize,
-}
-
-impl<'a> Interleaved<'a> {
-    fn of(runs: &'a [Run]) -> Option<Self> {
-        let [outer @ .., few, many] = runs else { return None };
-        let lies = few.stride == 1 && many.stride == few.length as isize;
-        (lies && few.length <= MOST_SHORT && many.length >= LEAST_LONG).then_some(Interleaved {
-            outer,
-            short: few.length,
-            long: many.length,
-        })
-    }
-
-    /// Shares `count` elements out among blocks, whose number it returns. In the memory of the view, those of a block are the `own` elements
-    /// from `at` on, which `held` has room for; in the order of the view, the first of a thread that is `here` has the number `dense`.
-    fn begin(&self, code: &mut Code, count: usize, c: &str) -> usize {
-        let Interleaved { outer, short, long } = *self;
-        let parts = long.div_ceil(ALONG);
-        code.line(format!("__shared__ {c} held[{}];", short * ALONG));
-        code.line(format!("const U o = blockIdx.x / {parts}, i = blockIdx.x % {parts} * {ALONG};"));
-        code.line(format!("const U own = ({long} - i < {ALONG} ? {long} - i : {ALONG}) * {short};"));
-        code.line(format!("const I at = {} + (I)i * {short};", decode(outer, "o")));
-        code.line(format!("const bool here = i + threadIdx.x < {long};"));
-        code.line(format!("const U dense = o * {} + i + threadIdx.x;", short * long));
-        count / (short * long) * parts
-    }
-}
-
-/// Side of a square of shared memory.
-const SIDE: usize = 32;
-
-/// Many neighbours in the memory of a view whose last axis lies across them, as the channels of an image do. They go through squares of shared
-/// memory, for the same reason.
-///
-///   view\[o, j, i\] = memory\[outer(o) + i·length + j\],   j < length, i < count
-struct Crossed<'a> {
-    outer: &'a [Run],
-    length: usize,
-    count: usize,
-}
-
-impl<'a> Crossed<'a> {
-    fn of(runs: &'a [Run]) -> Option<Self> {
-        let [outer @ .., along, across] = runs else { return None };
-        let lies = along.stride == 1 && across.stride == along.length as isize;
-        let large = along.length > MOST_SHORT && across.length > MOST_SHORT;
-        (lies && large).then_some(Crossed { outer, length: along.length, count: across.length })
-    }
-
-    /// Shares `elements` out among blocks, whose number it returns: each has the square at line `top` and column `left` of the memory that
-    /// begins `at`, where the view has its elements from `first` on.
-    fn begin(&self, code: &mut Code, elements: usize, c: &str) -> usize {
-        let Crossed { outer, length, count } = *self;
-        let (across, down) = (length.div_ceil(SIDE), count.div_ceil(SIDE));
-        let squares = across * down;
-        // One more in a line, so that the elements of a column lie in different banks.
-        code.line(format!("__shared__ {c} square[{SIDE}][{SIDE} + 1];"));
-        code.line(format!("const U o = blockIdx.x / {squares}, left = blockIdx.x % {across} * {SIDE};"));
-        code.line(format!("const U top = blockIdx.x % {squares} / {across} * {SIDE}, first = o * {};", length * count));
-        code.line(format!("const U x = threadIdx.x % {SIDE}, y = threadIdx.x / {SIDE};"));
-        code.line(format!("const I at = {};", decode(outer, "o")));
-        elements / (length * count) * squares
-    }
-
-    /// Does something with the square along the lines of the memory: told what holds an element, and its place there and in the view.
-    fn lines(&self, code: &mut Code, make: impl Fn(&str, &str, &str) -> String) {
-        self.each(code, ["top + y + t", "left + x"], "square[y + t][x]", make);
-    }
-
-    /// The same along its columns.
-    fn columns(&self, code: &mut Code, make: impl Fn(&str, &str, &str) -> String) {
-        self.each(code, ["top + x", "left + y + t"], "square[x][y + t]", make);
-    }
-
-    fn each(&self, code: &mut Code, [line, column]: [&str; 2], held: &str, make: impl Fn(&str, &str, &str) -> String) {
-        let Crossed { length, count, .. } = *self;
-        let (place, dense) = (format!("at + (I)(i * {length} + k)"), format!("first + k * {count} + i"));
-        code.line(format!("#pragma unroll\n    for (int t = 0; t < {SIDE}; t += {}) {{", ALONG / SIDE));
-        code.line(format!("const U i = {line}, k = {column};"));
-        code.line(format!("if (i < {count} && k < {length}) {}", make(held, &place, &dense)));
-        code.line("}");
-    }
 }
 
 /// Neighbours that can be moved at once: 16 bytes, where they are neighbours at both ends.
@@ -339,27 +215,4 @@ pub(crate) fn overlay(
     }
     code.line(format!("{target}[e] = sum;"));
     code.launch_each(count)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use bilevel_plan::Region;
-
-    const FLOAT: Cell = Cell::Of(DType::F32);
-
-    #[test]
-    fn the_places_of_a_kernel_go_through_shared_memory() {
-        let place = Place { region: Region::Arena, offset: 0 };
-        let blocks = |shape: &[usize], order: &[usize]| {
-            let view = View::contiguous(shape).transpose(order);
-            let moved = Elements { place, view: &view };
-            let launches = [gathered(moved, DType::F32, place, None), scattered((place, FLOAT), moved, FLOAT)];
-            launches.map(|launch| launch.source.contains("held").then_some(launch.grid[0]))
-        };
-        assert_eq!(blocks(&[8, 40, 3, 3], &[0, 2, 3, 1]), [Some(8); 2]);
-        assert_eq!(blocks(&[8, 600, 3], &[0, 2, 1]), [Some(24); 2], "three parts of 256 channels at most");
-        assert_eq!(blocks(&[8, 31, 3, 3], &[0, 2, 3, 1]), [None; 2], "too few channels to be worth it");
-        assert_eq!(blocks(&[8, 40, 17], &[0, 2, 1]), [None; 2], "too many places for shared memory");
-    }
 }
