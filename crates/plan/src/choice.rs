@@ -7,6 +7,7 @@
 
 use crate::lower::{Line, Lowering};
 use crate::node::{Elementwise, Frame, Kind, Operand};
+use crate::pools::are_apart;
 use crate::view::View;
 use bilevel_graph::{BinaryOp, DType, Op, Program};
 
@@ -32,9 +33,8 @@ pub(crate) fn chosen_by(program: &Program, scatter: usize) -> Option<Windows> {
     // One index for each number that is added, and the windows of a plane together.
     let plain = program.nodes[node.inputs[1]].meta.shape == *shape && batch + 1 == shape.len();
     let whole = plain && shape.last() == Some(&(oh * ow)) && node.meta.shape.last() == Some(&(h * w));
-    let apart = dims.size == dims.stride && dims.padding == [(0, 0); 2];
     let planes = shape[..batch].iter().product();
-    (whole && apart).then_some(Windows { planes, image: [h, w], size: dims.size, count: [oh, ow] })
+    (whole && are_apart(dims)).then_some(Windows { planes, image: [h, w], size: dims.size, count: [oh, ow] })
 }
 
 impl Lowering {

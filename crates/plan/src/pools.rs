@@ -32,6 +32,11 @@ impl Pool {
     }
 }
 
+/// True where every place of an image is in one window at most, and no window reaches beyond it.
+pub(crate) fn are_apart(windows: &WindowDims) -> bool {
+    windows.size == windows.stride && windows.padding == [(0, 0); 2]
+}
+
 /// The planes of an image.
 fn planes([n, c, h, w]: [usize; 4]) -> [usize; 2] {
     [n * c, h * w]
@@ -182,12 +187,11 @@ impl Pools {
 
     /// Finds the first largest in every window of an image; a NaN is the largest.
     fn choose(&mut self, dims: &WindowDims, image: usize, shape: &[usize], like: &ProgramNode) -> Option<Pool> {
-        let apart = dims.size == dims.stride && dims.padding == [(0, 0); 2];
         // What is not differentiated here has the same values.
         let image = if self.nodes[image].op == Op::StopGradient { self.nodes[image].inputs[0] } else { image };
         let &[n, c, h, w] = &self.nodes[image].meta.shape[..] else { return None };
         let places = dims.size[0] * dims.size[1];
-        if !apart || places > MOST || shape.contains(&0) {
+        if !are_apart(dims) || places > MOST || shape.contains(&0) {
             return None;
         }
         let mut pool = Pool { chosen: image, image: [n, c, h, w], size: dims.size, count: [shape[2], shape[3]] };

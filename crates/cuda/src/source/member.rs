@@ -110,26 +110,24 @@ impl Walk {
         }
     }
 
-    /// The column of lane j in its row; beyond the end of the row, its last column stands in. It is the number that is bounded, not the place
-    /// in memory that is chosen by a condition: of `inside ? place : first`, NVRTC 13.0 makes code for sm_90 that reads the low half of a
-    /// 64-bit zero a cycle before it is there (an illegal access, in one of 8214 kernels).
-    fn column(self) -> String {
-        match self {
-            Walk::Row { threads, length, .. } if self.ragged() => {
-                format!("min(j * {threads} + t, (U){})", length - 1)
-            }
-            Walk::Row { threads, .. } => format!("(j * {threads} + t)"),
-            Walk::Side { .. } => "0".into(),
-        }
-    }
-
     /// The number of the element of lane j; beyond the end of a row, that of its last.
     pub fn element(self) -> String {
         match self {
             Walk::Side { lanes: 1 } => "e".into(),
             Walk::Side { .. } => "(e + j)".into(),
-            Walk::Row { length, .. } => format!("(row * {length} + {})", self.column()),
+            Walk::Row { threads, lanes, length } => format!("(row * {length} + {})", column(threads, lanes, length)),
         }
+    }
+}
+
+/// The column of lane j in a row of this length; beyond the end of the row, its last column stands in. It is the number that is bounded, not
+/// the place in memory that is chosen by a condition: of `inside ? place : first`, NVRTC 13.0 now and then makes code for sm_90 that reads the
+/// low half of a 64-bit zero a cycle before it is there.
+fn column(threads: usize, lanes: usize, length: usize) -> String {
+    if threads * lanes == length {
+        format!("(j * {threads} + t)")
+    } else {
+        format!("min(j * {threads} + t, (U){})", length - 1)
     }
 }
 
@@ -291,7 +289,9 @@ impl<'a, 'c> Members<'a, 'c> {
             self.code.line(format!("{c} {name}[{lanes}];"));
             match self.walk {
                 Walk::Side { lanes } => self.load_side(&runs, view.offset, lanes, cell, &pointer, &name),
-                Walk::Row { length, .. } => self.load_row(&runs, length, &pointer, &name),
+                Walk::Row { threads, lanes, length } => {
+                    self.load_row(&runs, &column(threads, lanes, length), length, &pointer, &name)
+                }
             }
             format!("{name}[j]")
         };
@@ -320,11 +320,11 @@ impl<'a, 'c> Members<'a, 'c> {
         }
     }
 
-    fn load_row(&mut self, runs: &[Run], length: usize, pointer: &str, name: &str) {
+    fn load_row(&mut self, runs: &[Run], column: &str, length: usize, pointer: &str, name: &str) {
         let place = match split(runs, length) {
             Some((outer, inner)) => {
                 self.code.line(format!("const I {name}_row = {};", decode(&outer, "row")));
-                format!("{name}_row + {}", decode(&inner, &self.walk.column()))
+                format!("{name}_row + {}", decode(&inner, column))
             }
             None => decode(runs, &self.walk.element()),
         };
