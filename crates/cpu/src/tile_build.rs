@@ -432,6 +432,8 @@ impl Builder<'_> {
                 let dst = self.destination(id, rows);
                 self.instructions.push(Instruction::Random { f, stream, dst, key, counter, rows });
             }
+            // This machine asks for none.
+            Elementwise::Halve | Elementwise::Restore => return Err(lacks("a product of halves").at(line)),
         }
         Ok(())
     }

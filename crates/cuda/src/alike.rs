@@ -37,7 +37,7 @@ pub(crate) struct Lies {
 const WORDS: usize = 18;
 pub(crate) const BYTES: usize = 8 * WORDS;
 
-const FACTORS: [Factor; 4] = [Factor::F32, Factor::Tf32, Factor::Bf16, Factor::F64];
+const FACTORS: [Factor; 5] = [Factor::F32, Factor::Tf32, Factor::Bf16, Factor::F64, Factor::Half];
 
 impl Alike {
     pub fn new(product: &Product) -> Self {
@@ -73,6 +73,7 @@ impl Alike {
         let (operand, result) = match self.factor {
             Factor::Bf16 => (2, if self.narrow { 2 } else { 4 }),
             Factor::F32 | Factor::Tf32 => (4, 4),
+            Factor::Half => (2, 4),
             Factor::F64 => (8, 8),
         };
         let (stored, sizes) = (self.stored(), [operand, operand, result]);
@@ -132,7 +133,7 @@ pub(crate) mod tests {
             let alike = Alike { factor, narrow, ..example(4) };
             assert_eq!(Alike::read(&alike.bytes()), Some(alike));
         }
-        for (word, wrong) in [(4, 4), (5, 2), (6, 2), (9, u64::MAX)] {
+        for (word, wrong) in [(4, 5), (5, 2), (6, 2), (9, u64::MAX)] {
             let mut bytes = example(4).bytes();
             bytes[8 * word..8 * (word + 1)].copy_from_slice(&wrong.to_le_bytes());
             assert_eq!(Alike::read(&bytes), None, "word {word}");

@@ -32,6 +32,8 @@ pub(crate) fn turns(steps: &[Step], streams: usize) -> Vec<Turn> {
     let mut turns: Vec<Turn> = vec![];
     // By stream: its last step.
     let mut last: Vec<Option<usize>> = vec![None; streams.max(1)];
+    // By step, and by stream: the newest step that is done, as far as this one has seen to, when it begins.
+    let mut done: Vec<Vec<Option<usize>>> = vec![];
     for (number, needs) in needs.iter().enumerate() {
         let stream = if decisive[number] || streams < 2 {
             0
@@ -42,17 +44,29 @@ pub(crate) fn turns(steps: &[Step], streams: usize) -> Vec<Turn> {
             let behind = needs.iter().rev().map(|&need: &usize| turns[need].stream).find(is_last);
             behind.unwrap_or_else(|| (1..last.len()).min_by_key(|&s| last[s].map_or(0, |step| step + 1)).unwrap_or(0))
         };
-        // The newest on each other stream is enough: a stream runs in order.
-        let mut newest: Vec<Option<usize>> = vec![None; last.len()];
-        for &need in needs.iter().filter(|&&need| turns[need].stream != stream) {
-            newest[turns[need].stream] = Some(need);
+        // The newest on each other stream is enough, as a stream runs in order; and none that was waited for, here or by those waited for.
+        let before = |step: usize| known_after(&done[step], turns[step].stream, step);
+        let mut known = last[stream].map_or_else(|| vec![None; last.len()], before);
+        let mut after = vec![];
+        for &need in needs.iter().rev() {
+            if turns[need].stream != stream && known[turns[need].stream] < Some(need) {
+                after.push(need);
+                known.iter_mut().zip(before(need)).for_each(|(known, more)| *known = (*known).max(more));
+            }
         }
-        let after: Vec<usize> = newest.into_iter().flatten().collect();
         after.iter().for_each(|&need| turns[need].awaited = true);
         turns.push(Turn { stream, after, awaited: false });
+        done.push(known);
         last[stream] = Some(number);
     }
     turns
+}
+
+/// What is known to be done after a step on a stream, by stream, of what was when it began.
+fn known_after(done: &[Option<usize>], stream: usize, step: usize) -> Vec<Option<usize>> {
+    let mut known = done.to_vec();
+    known[stream] = Some(step);
+    known
 }
 
 /// By step: the earlier ones that must be done, in order.
@@ -154,6 +168,19 @@ mod tests {
         assert_eq!(turns.iter().map(|turn| turn.stream).collect::<Vec<_>>(), [1, 0, 1, 0, 0]);
         assert_eq!(turns[4].after, [2]);
         assert!(turns[2].awaited && !turns[3].awaited);
+    }
+
+    #[test]
+    fn nobody_waits_twice_for_the_same() {
+        // All read what the first writes; the long chain is on the first stream, and the others on the second.
+        let mut steps = vec![step(&[], &[0])];
+        steps.extend((1..8).map(|n| step(&[n - 1, 0], &[n])));
+        steps.extend((8..11).map(|n| step(&[0], &[n])));
+        steps.extend([step(&[3, 10], &[11]), step(&[2, 11], &[12])]);
+        let turns = turns(&steps, 2);
+        assert_eq!(turns.iter().map(|turn| turn.stream).collect::<Vec<_>>(), [[0; 8].to_vec(), vec![1; 5]].concat());
+        let waits: Vec<&[usize]> = turns[8..].iter().map(|turn| &turn.after[..]).collect();
+        assert_eq!(waits, [&[0][..], &[], &[], &[3], &[]]);
     }
 
     #[test]

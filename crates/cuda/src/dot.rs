@@ -77,7 +77,7 @@ pub(crate) fn dot(
         let shared = !layout.batch.is_empty() && layout.batch.iter().all(|(_, strides)| strides[side] == 0);
         let skip = if shared { layout.batch.len() } else { 0 };
         let view = View { shape: shape[skip..].to_vec(), strides: strides[skip..].to_vec(), offset: start.1 };
-        let size = if factor == Factor::Bf16 { 2 } else { dtype.size() };
+        let size = if fits { start.2.size() } else { Cell::Bf16.size() };
         let place = workspace.take(view.count() * size);
         let written = (!fits).then_some("bf16");
         works.push(Work::Kernel(gathered(Elements { place: start.0, view: &view }, start.2, place, written)));

@@ -84,7 +84,9 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
     let to = || context.place(id).map(|place| (place, context.cell(id)));
     let shape_of = |operand: usize| elements(operand).map(|elements| elements.view.shape.clone());
     let number = || context.checks.number(id);
+    let is_halved = |operand: &Operand| operand.at().is_some_and(|(read, _)| schedule.nodes[read].is_halved());
     let factor = |precision: Precision| match (dtype, precision) {
+        _ if node.operands.iter().all(is_halved) => Factor::Half,
         (DType::F64, _) => Factor::F64,
         (_, Precision::Full) => Factor::F32,
         (_, Precision::Tf32) => Factor::Tf32,

@@ -19,8 +19,10 @@ pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: 
             stored.push(id);
         }
     }
-    let sinks: Vec<usize> = members.iter().copied().filter(|id| is_sink(id) && context.wants(*id)).collect();
-    if let ([member], []) = (&stored[..], &sinks[..])
+    let sinks = members.iter().copied().filter(|id| is_sink(id) && context.wants(*id));
+    let (largest, sinks): (Vec<usize>, Vec<usize>) =
+        sinks.partition(|&id| matches!(schedule.nodes[id].kind, Kind::Largest));
+    if let ([member], [], []) = (&stored[..], &sinks[..], &largest[..])
         && let Some(launch) = moved(context, *member)?
     {
         return Ok(vec![launch]);
@@ -28,8 +30,8 @@ pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: 
     // Where no row value is wanted, elements stand side by side: short rows then have threads enough, and draws are made four at a time.
     let by_rows = members.iter().any(|&id| schedule.role(id) == Some(Role::Row) && context.wants(id));
     match domain.row.filter(|_| by_rows || !sinks.is_empty()) {
-        Some(length) => row_loop(context, (domain.n, length), &stored, &sinks, space),
-        None => flat_loop(context, domain.n, &stored, &sinks, space),
+        Some(length) => row_loop(context, (domain.n, length), &stored, (&sinks, largest), space),
+        None => flat_loop(context, domain.n, &stored, (&sinks, &largest), space),
     }
 }
 
@@ -74,7 +76,7 @@ fn flat_loop(
     context: Context,
     n: usize,
     stored: &[usize],
-    sinks: &[usize],
+    (sinks, largest): (&[usize], &[usize]),
     space: &mut Workspace,
 ) -> Result<Vec<Launch>> {
     let (mut scalars, mut others): (Vec<usize>, Vec<(Structure, Vec<usize>)>) = (vec![], vec![]);
@@ -99,7 +101,8 @@ fn flat_loop(
             targets.push((id, target(structure, (op, dtype, place), space, &mut parted)));
         }
         if !context.measures {
-            works.push(reduce(context, structure, if last { stored } else { &[] }, &targets)?);
+            let (stored, largest) = if last { (stored, largest) } else { (&[][..], &[][..]) };
+            works.push(reduce(context, structure, stored, &targets, largest)?);
         }
     }
     if with_map {
@@ -112,8 +115,8 @@ fn flat_loop(
             targets.push((id, partial));
             parted.push(Partial { op, from: (partial, of), to: (place, dtype), kept: 1, parts });
         }
-        if n > 0 && (!stored.is_empty() || !targets.is_empty()) && !context.measures {
-            works.push(map(context, n, stored, &targets)?);
+        if n > 0 && !(stored.is_empty() && targets.is_empty() && largest.is_empty()) && !context.measures {
+            works.push(map(context, n, stored, &targets, largest)?);
         }
     }
     works.extend(folds(&parted));
@@ -140,11 +143,11 @@ fn row_loop(
     context: Context,
     (n, length): (usize, usize),
     stored: &[usize],
-    sinks: &[usize],
+    (sinks, largest): (&[usize], Vec<usize>),
     space: &mut Workspace,
 ) -> Result<Vec<Launch>> {
     let overwrites = context.overwrites(stored);
-    let (mut written, mut parted) = (Sinks::default(), vec![]);
+    let (mut written, mut parted) = (Sinks { largest, ..Sinks::default() }, vec![]);
     let by_columns = by_columns(context, (n, length), sinks)?;
     // What is reduced before the loop, and after it.
     let mut apart: [Vec<(Structure, Vec<InMemory>)>; 2] = [vec![], vec![]];

@@ -62,8 +62,15 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
         lean = Some(by_group.into_iter().skip(schedule.prologue).flatten().collect::<Vec<Step>>());
     }
     let mut body: Vec<Step> = by_group.split_off(schedule.prologue).into_iter().flatten().collect();
-    let prologue: Vec<Step> = by_group.into_iter().flatten().collect();
+    let mut prologue: Vec<Step> = by_group.into_iter().flatten().collect();
+    let [once, in_steps] = map.raised;
+    let first = |steps: &mut Vec<Step>, raised: Option<(Place, usize)>| {
+        let location = steps.first().map(|step| step.location);
+        steps.splice(0..0, raised.zip(location).map(|(raised, location)| cleared(raised, location)));
+    };
+    first(&mut prologue, once);
     for body in [Some(&mut body), lean.as_mut()].into_iter().flatten() {
+        first(body, in_steps);
         for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
             let line = schedule.nodes[carry.input].location;
             let to = known(map.nodes[carry.input], "the memory of a carried value", line)?;
@@ -178,6 +185,16 @@ fn moved(schedule: &Schedule, map: &MemoryMap, from: &Operand, to: Place, guarde
     };
     let (reads, writes) = (vec![Span { place, bytes: made.bytes() }], vec![Span { place: to, bytes }]);
     Ok(Some(Step { work, reads, writes, location: made.location }))
+}
+
+/// Writes zeros where the largest powers of two of arrays are to be raised.
+fn cleared((place, bytes): (Place, usize), location: &'static std::panic::Location<'static>) -> Step {
+    let mut code = crate::source::Code::default();
+    let words = bytes / size_of::<u32>();
+    code.each(words);
+    let start = code.raw_pointer(place, 0, "u32");
+    code.line(format!("{start}[e] = 0;"));
+    Step { work: Work::Kernel(code.launch_each(words)), reads: vec![], writes: vec![Span { place, bytes }], location }
 }
 
 /// Adds one to the number of the step.

@@ -71,6 +71,8 @@ pub(crate) enum Factor {
     F32,
     /// 32 bits, of which the multiplication sees the leading 10 of the mantissa.
     Tf32,
+    /// 16 bits, of which as many are digits: IEEE halves.
+    Half,
     /// The top 16 bits.
     Bf16,
     /// 64 bits.
@@ -82,7 +84,7 @@ impl Factor {
     pub fn precision(self) -> Precision {
         match self {
             Factor::F32 | Factor::F64 => Precision::Full,
-            Factor::Tf32 => Precision::Tf32,
+            Factor::Tf32 | Factor::Half => Precision::Tf32,
             Factor::Bf16 => Precision::Bf16,
         }
     }

@@ -3,7 +3,7 @@
 use crate::dot::OWN;
 use crate::source::{LONGEST_ROW, is_small};
 use bilevel_graph::{ConvDims, Precision};
-use bilevel_plan::{DotSize, Limits, Target};
+use bilevel_plan::{DotLayout, DotSize, Limits, Target};
 
 /// Places in memory are multiples of what the widest loads and the libraries like best.
 pub(crate) const ALIGN: usize = 256;
@@ -11,8 +11,11 @@ pub(crate) const ALIGN: usize = 256;
 /// Smaller results stay in the second cache from the loop that computes them to the next.
 const AGAIN: usize = 1 << 20;
 
-/// Channels in a load of 16 bytes.
+/// Numbers of two bytes in a load of 16.
 const LANES: usize = 8;
+
+/// Rows, columns and terms from which a product in `Tf32` is one of halves; what was measured has 768 and more.
+const LONG: usize = 256;
 
 /// Any GPU.
 pub(crate) struct CudaTarget {
@@ -46,6 +49,18 @@ impl Target for CudaTarget {
 
     fn narrows(&self) -> bool {
         true
+    }
+
+    /// From sizes on where a product of halves saves more than it takes to write them. The library wants rows that begin at multiples of 16
+    /// bytes.
+    fn halves(&self, product: &DotLayout) -> bool {
+        let DotLayout { m, n, k, a, b, ref batch, .. } = *product;
+        let in_rows = |(down, along): (isize, isize), (rows, columns): (usize, usize)| {
+            let apart = |stride: isize, length: usize| stride % LANES as isize == 0 && stride >= length as isize;
+            down == 1 && apart(along, rows) || along == 1 && apart(down, columns)
+        };
+        let single = batch.iter().all(|(length, _)| *length == 1);
+        single && [m, n, k].into_iter().all(|length| length >= LONG) && in_rows(a, (m, k)) && in_rows(b, (k, n))
     }
 
     /// A scatter is several loops, with lists of what goes where.

@@ -124,8 +124,17 @@ fn short_rows_are_fetched_whole_in_the_loop_that_computes_their_numbers() {
 #[test]
 fn of_two_operands_across_the_sum_of_a_product_in_tf32_one_is_transposed() {
     holds("transpose", |g| {
-        let (x, y) = (g.input("x", [1576, 768], DType::F32), g.input("y", [1576, 3072], DType::F32));
+        // Rows that do not begin at multiples of 16 bytes in two bytes for each number.
+        let (x, y) = (g.input("x", [1576, 764], DType::F32), g.input("y", [1576, 3076], DType::F32));
         output(g, x.t().matmul(y)).with_precision(Precision::Tf32)
+    });
+}
+
+#[test]
+fn long_operands_of_a_product_in_tf32_are_halved_and_the_loop_that_reads_the_result_restores_it() {
+    holds("halves", |g| {
+        let (x, y) = (g.input("x", [1576, 768], DType::F32), g.input("y", [1576, 3072], DType::F32));
+        output(g, x.tanh().t().matmul(y).exp()).with_precision(Precision::Tf32)
     });
 }
 

@@ -224,6 +224,7 @@ impl<'a> Rewriter<'a> {
             outputs: self.low.outputs.iter().map(moved).collect(),
             carries: self.low.carries.iter().map(|(input, next)| (self.moved[*input], moved(next))).collect(),
             rounded: HashMap::new(),
+            halved: HashMap::new(),
             parts: HashMap::new(),
             nodes: self.nodes,
         }

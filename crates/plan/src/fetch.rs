@@ -59,6 +59,7 @@ pub(crate) fn fetch_in_loops(low: &Lowering) -> Option<Lowering> {
         outputs: low.outputs.iter().map(at).collect(),
         carries: low.carries.iter().map(|(input, next)| (moved[*input], at(next))).collect(),
         rounded: HashMap::new(),
+        halved: HashMap::new(),
         parts: HashMap::new(),
         nodes,
     })
@@ -77,7 +78,7 @@ fn found(low: &Lowering) -> HashMap<usize, Vec<Fetched>> {
     for (node, _) in low.nodes.iter().zip(&live).filter(|(_, live)| **live) {
         let in_loop = match node.kind {
             Kind::Elementwise(kind) => !matches!(kind, Elementwise::Random(..)),
-            Kind::Reduce(..) | Kind::ArgMax => true,
+            Kind::Reduce(..) | Kind::Largest | Kind::ArgMax => true,
             _ => false,
         };
         for (read, view) in node.reads() {

@@ -142,7 +142,7 @@ impl Fuser<'_> {
     fn alone(&self, id: usize, n: usize) -> (Domain, Role) {
         match (&self.low.nodes[id].kind, self.row_length(id)) {
             (Kind::ArgMax | Kind::Reduce(..), Some(row)) => (Domain { n, row: Some(row) }, Role::Row),
-            (Kind::Reduce(..), None) => (Domain { n, row: None }, Role::Sink { full: true }),
+            (Kind::Reduce(..) | Kind::Largest, None) => (Domain { n, row: None }, Role::Sink { full: true }),
             _ => (Domain { n, row: None }, Role::Full),
         }
     }
@@ -166,6 +166,10 @@ impl Fuser<'_> {
                     choices.push((domain, Role::Sink { full: false }));
                 }
                 choices
+            }
+            Kind::Largest => {
+                let whole = loop_length(self.low, id) == Some(domain.n);
+                whole.then_some((domain, Role::Sink { full: true })).into_iter().collect()
             }
             _ if node.count() == domain.n => vec![(domain, Role::Full)],
             _ if Some(node.count()) == rows => vec![(domain, Role::Row)],
@@ -314,7 +318,7 @@ impl Fuser<'_> {
 fn loop_length(low: &Lowering, id: usize) -> Option<usize> {
     let node = &low.nodes[id];
     match &node.kind {
-        Kind::Reduce(..) | Kind::ArgMax => Some(node.operands.first()?.at()?.1.count()),
+        Kind::Reduce(..) | Kind::Largest | Kind::ArgMax => Some(node.operands.first()?.at()?.1.count()),
         _ => Some(node.count()),
     }
 }

@@ -45,7 +45,11 @@ fn is_cheap(kind: &Kind) -> bool {
         }
         Kind::Elementwise(Elementwise::Binary(op)) => !matches!(op, BinaryOp::Pow | BinaryOp::Div),
         Kind::Elementwise(
-            Elementwise::Copy | Elementwise::Select | Elementwise::Convert(_) | Elementwise::Round(_),
+            Elementwise::Copy
+            | Elementwise::Select
+            | Elementwise::Convert(_)
+            | Elementwise::Round(_)
+            | Elementwise::Restore,
         ) => true,
         _ => false,
     }

@@ -50,6 +50,7 @@ mod group;
 mod hoist;
 mod lower;
 mod lower_dot;
+mod lower_halves;
 mod lower_round;
 mod memory;
 mod node;

@@ -23,6 +23,8 @@ pub(crate) struct Lowering {
     pub carries: Vec<(usize, Operand)>,
     /// The rounded copy of a node that a product of this precision has read.
     pub rounded: HashMap<(usize, Precision), usize>,
+    /// The halved copy of a node, and its power of two, that a product has read.
+    pub halved: HashMap<usize, [usize; 2]>,
     /// The copy of a part of a node, rounded to a precision or as it is, that a product has read.
     pub parts: HashMap<(usize, View, Option<Precision>), usize>,
 }
@@ -180,6 +182,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
         outputs: vec![],
         carries: vec![],
         rounded: HashMap::new(),
+        halved: HashMap::new(),
         parts: HashMap::new(),
     };
     let mut changes = vec![false; program.inputs.len()];
@@ -295,9 +298,16 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                     (&out, dtype, precision),
                     line,
                 )?;
-                let node = low.push(Kind::Dot(layout, precision), vec![a, b], shape, dtype, line);
+                let halves = precision == Precision::Tf32 && target.halves(&layout);
+                let halved = halves.then(|| low.halved([&a, &b], line)).flatten();
+                let factors = halved.as_ref().map_or(vec![a, b], |(factors, _)| factors.to_vec());
+                let node = low.push(Kind::Dot(layout, precision), factors, shape, dtype, line);
                 low.nodes[node].layout = out.clone();
-                low.result(Operand::At { node, view: out }, asked, target.narrows(), target, line)
+                let made = Operand::At { node, view: out };
+                match halved {
+                    Some((_, powers)) => low.restored(made, powers, line),
+                    None => low.result(made, asked, target.narrows(), target, line),
+                }
             }
             Op::Conv(dims, precision) => {
                 let asked = *precision;

@@ -40,6 +40,9 @@ pub struct MemoryMap {
     pub workspaces: Vec<Option<Place>>,
     /// Where the number of the step goes, a 32-bit integer; `None` where nobody asks for it.
     pub counter: Option<Place>,
+    /// Where the results of [`Kind::Largest`] lie side by side, and how many bytes they take: those of the prologue, and those of a step. They
+    /// are to be 0 before the first group of either, so that every part of a loop can raise them.
+    pub raised: [Option<(Place, usize)>; 2],
     /// Outputs that are not computed in their buffers: each is to be copied from where [`Schedule::outputs`] says it is, dense,
     /// into its buffer after the last step.
     pub finish: Vec<usize>,
@@ -66,14 +69,30 @@ impl MemoryMap {
             Place { region: Region::Kept, offset }
         };
         let counter = schedule.step.map(|_| keep(DType::I32.size()));
+        let largest = [true, false].map(|invariant| -> Vec<usize> {
+            let is_one = |id: &usize| matches!(schedule.nodes[*id].kind, Kind::Largest) && lives[*id].is_some();
+            (0..lives.len()).filter(is_one).filter(|&id| schedule.nodes[id].invariant == invariant).collect()
+        });
+        let raised = largest.each_ref().map(|all| {
+            let bytes = all.len() * DType::F32.size();
+            (bytes > 0).then(|| (keep(bytes), bytes))
+        });
         let updated = read_where_carried(schedule);
         let outputs = computed_in_their_buffers(schedule, &updated);
         let shared = results_in_place(schedule, &updated);
         let mut nodes = vec![None; schedule.nodes.len()];
+        for ((first, _), all) in raised.iter().zip(&largest).filter_map(|(first, all)| Some(((*first)?, all))) {
+            for (number, &id) in all.iter().enumerate() {
+                nodes[id] = Some(Place { offset: first.offset + number * DType::F32.size(), ..first });
+            }
+        }
         let (mut arena, mut in_arena) = (vec![], vec![]);
         let end = schedule.groups().len() + 1;
         for (id, life) in lives.iter().enumerate().filter_map(|(id, life)| Some((id, (*life)?))) {
             let bound = |region| Some(Place { region, offset: 0 });
+            if nodes[id].is_some() {
+                continue;
+            }
             nodes[id] = match (input_of[id], outputs[id]) {
                 (Some(input), _) if schedule.step == Some(input) => counter,
                 (Some(input), _) => bound(Region::Input(input)),
@@ -111,8 +130,17 @@ impl MemoryMap {
             return Err(Error::new(ErrorKind::Unsupported { what }));
         }
         let lower_bound = lower_bound.saturating_add(bound_bytes).saturating_add(kept_bytes);
-        let mut map =
-            MemoryMap { nodes, workspaces, counter, finish: vec![], kept_bytes, arena_bytes, bound_bytes, lower_bound };
+        let mut map = MemoryMap {
+            nodes,
+            workspaces,
+            counter,
+            raised,
+            finish: vec![],
+            kept_bytes,
+            arena_bytes,
+            bound_bytes,
+            lower_bound,
+        };
         map.finish = map.unfinished(schedule)?;
         Ok(map)
     }

@@ -16,6 +16,9 @@ pub enum Kind {
     Elementwise(Elementwise),
     /// A sum or a maximum over these axes of the operand's view.
     Reduce(ReduceOp, Vec<usize>),
+    /// The power of two of the operand's largest element, 2^⌊log₂ max |x|⌋ over those that are finite; 0 where none is other than 0, or all
+    /// are below 2⁻¹²⁶. Only where [`Target::halves`](crate::Target::halves) says so, as the next.
+    Largest,
     /// The place of the largest element along the last axis of the operand's view; of several, the first.
     ArgMax,
     /// A batched matrix product; its strides already contain the views of its operands, but for their offsets. Its
@@ -99,6 +102,11 @@ pub enum Elementwise {
     Convert(DType),
     /// The operand as a product of this precision multiplies it, still a 32-bit float: [`Precision::round`].
     Round(Precision),
+    /// The first operand x as a number of 16 bits that has as many digits as `Tf32`, times the power of two that makes the second,
+    /// m = [`Kind::Largest`] of x, 2¹⁴: x·2¹⁴/m.
+    Halve,
+    /// The first operand, of a product of halved numbers, with the powers of two of both taken out again: x·(m₁/2¹⁴)·(m₂/2¹⁴).
+    Restore,
     /// Draws of this kind from the stream with this number. Operands are a key (two elements) and a counter (one), read whole.
     Random(RandomKind, u32),
 }
@@ -138,10 +146,10 @@ pub struct Node {
     pub shape: Vec<usize>,
     /// Type of the result.
     pub dtype: DType,
-    /// Its elements take two bytes each, the upper ones of a 32-bit float: what products and convolutions in `Bf16`
-    /// read and give, where [`Target::narrows`](crate::Target::narrows) and
-    /// [`Target::narrows_convolution`](crate::Target::narrows_convolution) say so, and what two
-    /// bytes hold exactly anyway (`short.rs`). Only they, loops, concatenations and paddings read it.
+    /// Its elements take two bytes each. Those of [`Elementwise::Halve`] are IEEE halves, which products alone read. All others are the
+    /// upper bytes of a 32-bit float: what products and convolutions in `Bf16` read and give, where
+    /// [`Target::narrows`](crate::Target::narrows) and [`Target::narrows_convolution`](crate::Target::narrows_convolution) say so, and what
+    /// two bytes hold exactly anyway (`short.rs`). Only they, loops, concatenations and paddings read it.
     pub narrow: bool,
     /// How the node's own axes lie in its memory; differs from row-major only for products and convolutions whose result is
     /// read transposed.
@@ -168,6 +176,11 @@ impl Node {
     /// The operands that are in memory.
     pub fn reads(&self) -> impl Iterator<Item = (usize, &View)> {
         self.operands.iter().filter_map(Operand::at)
+    }
+
+    /// True where its elements are IEEE halves.
+    pub fn is_halved(&self) -> bool {
+        matches!(self.kind, Kind::Elementwise(Elementwise::Halve))
     }
 
     /// The node of which this fetches elements from anywhere.

@@ -1,7 +1,7 @@
 //! What planning must know of the machine a program is planned for.
 
 use crate::group::Group;
-use crate::lower_dot::DotSize;
+use crate::lower_dot::{DotLayout, DotSize};
 use crate::node::{Elementwise, Kind, Node, Operand};
 use bilevel_graph::{ConvDims, Precision};
 
@@ -21,7 +21,7 @@ pub trait Target {
     /// True where an operation can be part of a fused loop; one that cannot is a group of its own. By default elementwise
     /// operations, reductions and what is fetched can.
     fn fuses(&self, kind: &Kind) -> bool {
-        matches!(kind, Kind::Elementwise(_) | Kind::Reduce(..) | Kind::ArgMax | Kind::Fetch { .. })
+        matches!(kind, Kind::Elementwise(_) | Kind::Reduce(..) | Kind::Largest | Kind::ArgMax | Kind::Fetch { .. })
     }
 
     /// True where products and convolutions of this precision, other than `Full`, are the machine's own: it rounds
@@ -43,6 +43,13 @@ pub trait Target {
     /// The same for a convolution in `Bf16` of an image and a kernel of these shapes. By default none does.
     fn narrows_convolution(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
         let _ = (dims, image, kernel);
+        false
+    }
+
+    /// True where a product in `Tf32`, of operands that lie so, is faster of operands in halves: numbers of 16 bits with as many digits, of
+    /// which planning has each array brought into their range by a power of two of its own ([`Elementwise::Halve`]). By default none is.
+    fn halves(&self, product: &DotLayout) -> bool {
+        let _ = product;
         false
     }
 

@@ -49,6 +49,8 @@ pub(crate) enum Cell {
     Of(DType),
     /// The upper two bytes of a 32-bit float.
     Bf16,
+    /// An IEEE half, which loops write and products read.
+    Half,
 }
 
 impl From<DType> for Cell {
@@ -63,6 +65,7 @@ impl Cell {
         match self {
             Cell::Of(dtype) => c_type(dtype),
             Cell::Bf16 => "bf16",
+            Cell::Half => "half",
         }
     }
 
@@ -71,6 +74,7 @@ impl Cell {
         match self {
             Cell::Of(_) => "wide_bf16",
             Cell::Bf16 => "bf16",
+            Cell::Half => "half",
         }
     }
 
@@ -79,6 +83,7 @@ impl Cell {
         match self {
             Cell::Of(dtype) => format!("load<{}, {lanes}>", c_type(dtype)),
             Cell::Bf16 => format!("load_bf16<{lanes}>"),
+            Cell::Half => format!("load<half, {lanes}>"),
         }
     }
 
@@ -87,6 +92,7 @@ impl Cell {
         match self {
             Cell::Of(dtype) => format!("store<{}, {lanes}>", c_type(dtype)),
             Cell::Bf16 => format!("store_bf16<{lanes}>"),
+            Cell::Half => format!("store_half<{lanes}>"),
         }
     }
 
@@ -94,7 +100,7 @@ impl Cell {
     pub fn size(self) -> usize {
         match self {
             Cell::Of(dtype) => dtype.size(),
-            Cell::Bf16 => 2,
+            Cell::Bf16 | Cell::Half => 2,
         }
     }
 }

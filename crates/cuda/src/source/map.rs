@@ -2,6 +2,7 @@
 
 use super::code::{Cell, Code, Launch, c_type};
 use super::member::{Context, Members, Walk};
+use super::raised;
 use super::structure::Structure;
 use bilevel_graph::{DType, ReduceOp, Result};
 use bilevel_plan::{Kind, Place, lacks};
@@ -29,8 +30,14 @@ pub(crate) fn partials(n: usize) -> usize {
 }
 
 /// A loop over `n` elements that writes the members in `stored`, and the sums of each block for every sink, to the place
-/// given with it.
-pub(crate) fn map(context: Context, n: usize, stored: &[usize], sinks: &[(usize, Place)]) -> Result<Launch> {
+/// given with it; and raises the largest powers of two in `largest`.
+pub(crate) fn map(
+    context: Context,
+    n: usize,
+    stored: &[usize],
+    sinks: &[(usize, Place)],
+    largest: &[usize],
+) -> Result<Launch> {
     let mut code = Code::default();
     code.reaches(n);
     let lanes = lanes(&context, n, stored, sinks);
@@ -44,6 +51,7 @@ pub(crate) fn map(context: Context, n: usize, stored: &[usize], sinks: &[(usize,
             stores.push(store(members.code, (place, context.cell(member)), &value, lanes));
         }
     }
+    raised::join(&mut members, largest)?;
     let mut sums = vec![];
     for &(sink, place) in sinks {
         let node = &context.schedule.nodes[sink];
@@ -56,7 +64,7 @@ pub(crate) fn map(context: Context, n: usize, stored: &[usize], sinks: &[(usize,
     stores.iter().for_each(|store| code.line(store));
     let body = code.take_body();
     code.line(format!("U b = (U)blockIdx.x * {BLOCK} + threadIdx.x;"));
-    if sums.is_empty() {
+    if sums.is_empty() && largest.is_empty() {
         code.line(format!("if (b >= {count}) return;"));
         code.line(format!("const U e = b * {lanes};"));
         code.line(body.trim());
@@ -74,6 +82,7 @@ pub(crate) fn map(context: Context, n: usize, stored: &[usize], sinks: &[(usize,
         code.line(format!("{name} = across<{op:?}, {BLOCK}>({name});"));
         code.line(format!("if (threadIdx.x == 0) {partial}[blockIdx.x] = {name};"));
     }
+    raised::end(&mut code, context, largest)?;
     Ok(code.launch([partials(n), 1], BLOCK as u32))
 }
 

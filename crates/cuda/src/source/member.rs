@@ -39,7 +39,11 @@ impl Context<'_> {
     /// The type of a node's elements in memory.
     pub fn cell(&self, node: usize) -> Cell {
         let node = &self.schedule.nodes[node];
-        if node.narrow { Cell::Bf16 } else { node.dtype.into() }
+        match node.narrow {
+            true if node.is_halved() => Cell::Half,
+            true => Cell::Bf16,
+            false => node.dtype.into(),
+        }
     }
 
     /// True where one of these members is written over a carried input.
@@ -397,6 +401,8 @@ fn formula(function: Elementwise, x: &[String]) -> String {
         Elementwise::Select => format!("{} != 0 ? {} : {}", x[0], x[1], x[2]),
         Elementwise::Convert(to) => format!("To<{}>::of({})", c_type(to), x[0]),
         Elementwise::Round(precision) => rounded(precision, &x[0]),
+        Elementwise::Halve => format!("halved({}, {})", x[0], x[1]),
+        Elementwise::Restore => format!("restored({}, {}, {})", x[0], x[1], x[2]),
         Elementwise::Random(..) => String::new(),
     }
 }

@@ -14,6 +14,7 @@ mod member;
 mod moves;
 mod patches;
 mod product;
+mod raised;
 mod reduce;
 mod rows;
 mod structure;

@@ -8,6 +8,7 @@ use super::code::{Cell, Code, Launch, c_type, decode, reach};
 use super::map::{has_wide, store};
 use super::member::{Context, Members, Walk};
 use super::moves::beside;
+use super::raised;
 use super::structure::{BLOCK, LANES, SHARED, Structure};
 use bilevel_graph::{DType, ReduceOp, Result};
 use bilevel_plan::{Kind, Place, View, lacks};
@@ -16,12 +17,13 @@ use bilevel_plan::{Kind, Place, View, lacks};
 pub(crate) const MOST_TERMS: usize = 8;
 
 /// A reduction of elements with this structure, of the operands of these sinks; the result of each part, or of all where
-/// there is one, goes to the place given with it. Writes the members in `stored` on the way.
+/// there is one, goes to the place given with it. Writes the members in `stored` on the way, and raises the powers of two in `largest`.
 pub(crate) fn reduce(
     context: Context,
     structure: &Structure,
     stored: &[usize],
     sinks: &[(usize, Place)],
+    largest: &[usize],
 ) -> Result<Launch> {
     let mut code = Code::default();
     context.guard(&mut code, stored);
@@ -41,8 +43,11 @@ pub(crate) fn reduce(
         let operand = members.operand(sink, &node.operands[0], node.dtype)?;
         terms.push(Term { operand, op, dtype: node.dtype, place });
     }
+    raised::join(&mut members, largest)?;
     stores.iter().for_each(|store| code.line(store));
-    Ok(finish(code, structure, &terms, lanes))
+    let (mut code, grid, block) = finish(code, structure, &terms, lanes);
+    raised::end(&mut code, context, largest)?;
+    Ok(code.launch(grid, block))
 }
 
 /// What lies in memory, to be reduced.
@@ -102,7 +107,8 @@ fn reduce_together(structure: &Structure, all: &[&InMemory]) -> Launch {
         };
         terms.push(Term { operand, op, dtype, place: to });
     }
-    finish(code, structure, &terms, lanes)
+    let (code, grid, block) = finish(code, structure, &terms, lanes);
+    code.launch(grid, block)
 }
 
 /// What is reduced, and where its result goes.
@@ -113,8 +119,8 @@ struct Term {
     place: Place,
 }
 
-/// Puts the loops around the work for a thread's neighbours.
-fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -> Launch {
+/// Puts the loops around the work for a thread's neighbours. Gives the grid and the threads of a block to start it with.
+fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -> (Code, [usize; 2], u32) {
     let (kept, reduced, parts) = (structure.kept(), structure.reduced(), structure.parts());
     code.reaches(kept.saturating_mul(reduced));
     let beside = structure.beside();
@@ -174,7 +180,7 @@ fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -
     }
     let (blocks, block) =
         if beside { (kept.div_ceil(side * lanes), BLOCK) } else { (kept.div_ceil(SHARED / threads), SHARED) };
-    code.launch([blocks, parts], block as u32)
+    (code, [blocks, parts], block as u32)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::code::{Code, Launch};
 use super::columns::{self, Columns, column_blocks};
 use super::member::{Context, Members, Walk};
+use super::raised;
 use super::within::{self, Within};
 use bilevel_graph::Result;
 use bilevel_plan::{Operand, Place, Role};
@@ -61,12 +62,14 @@ pub(crate) struct Sinks {
     pub columns: Vec<Columns>,
     /// Others, each with a place of its own for what it reads, to be reduced afterwards.
     pub kept: Vec<(usize, Place)>,
+    /// Largest powers of two.
+    pub largest: Vec<usize>,
 }
 
 impl Sinks {
     /// True where there are none.
     pub fn is_empty(&self) -> bool {
-        self.inner.is_empty() && self.columns.is_empty() && self.kept.is_empty()
+        self.inner.is_empty() && self.columns.is_empty() && self.kept.is_empty() && self.largest.is_empty()
     }
 }
 
@@ -76,7 +79,7 @@ pub(crate) fn rows(
     context: Context,
     (n, length): (usize, usize),
     stored: &[usize],
-    Sinks { inner, columns, kept }: &Sinks,
+    Sinks { inner, columns, kept, largest }: &Sinks,
 ) -> Result<Launch> {
     let sharing = Sharing::of((n, length));
     let (threads, block, together) = (sharing.threads, sharing.block, sharing.together());
@@ -134,6 +137,7 @@ pub(crate) fn rows(
         let operand = &context.schedule.nodes[sink.sink].operands[0];
         down.push((members.operand(sink.sink, operand, sink.dtype)?, sink));
     }
+    raised::join(&mut members, largest)?;
     let ahead = std::mem::take(&mut members.ahead.text);
     columns::join(&mut code, sharing, live.as_deref(), &down);
     for (place, cell, value) in stores {
@@ -168,6 +172,7 @@ pub(crate) fn rows(
         code.line("}");
         columns::end(&mut code, sharing, &down);
     }
+    raised::end(&mut code, context, largest)?;
     Ok(code.launch([blocks, 1], block as u32))
 }
 

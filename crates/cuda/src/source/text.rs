@@ -3,13 +3,14 @@
 use bilevel_graph::random::{KEY_STEPS, MULTIPLIERS, ROUNDS, double, single};
 
 /// Parts of the common text, each with words by which a kernel that uses it is known. A part may use those before it.
-const PARTS: [(&[&str], &str); 7] = [
+const PARTS: [(&[&str], &str); 8] = [
     (&["::first<", "::join(", "across<"], include_str!("sums.cu")),
     (&["larger(", "Placed<"], include_str!("largest.cu")),
     (&["draw<", "draw_block<"], include_str!("draws.cu")),
     (&["fetch<"], include_str!("fetch.cu")),
     (&["report(", "has_failed("], include_str!("errors.cu")),
     (&["rounded<", "round_to_bf16(", "bf16", "multiply<"], include_str!("rounding.cu")),
+    (&["halved(", "restored(", "raise(", "half* "], include_str!("halves.cu")),
     (&["multiply<"], include_str!("tiles.cu")),
 ];
 

@@ -25,6 +25,7 @@ mod convolutions;
 mod dice;
 mod differentiable;
 mod heads;
+mod long;
 mod networks;
 mod parts_of_rows;
 mod precisions;

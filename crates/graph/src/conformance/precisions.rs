@@ -2,9 +2,10 @@
 //! is not.
 
 use super::heads::heads;
+use super::long::long_products;
 use super::readers::readers;
-use super::{Case, Dice, primitives, tolerance};
-use crate::{Array, DType, Graph, Op, Precision, Program, Result};
+use super::{Case, primitives};
+use crate::{Array, DType, Op, Precision, Result};
 
 /// Units that results may be off by. Hardware that drops the digits of a tf32 operand instead of rounding it is off by
 /// two units for each of two operands, of all terms of a sum.
@@ -62,8 +63,8 @@ fn moved(from: &Array, to: &Array) -> f64 {
     apart / largest(&mut to.iter().map(|x| x.abs())).max(1.0)
 }
 
-/// Every kind of product and convolution of inputs in this precision, and products of many small matrices. For `Tf32` there is room for
-/// hardware that drops digits. Inputs for `Bf16` have one digit more than it keeps, and all sums of their products are exact
+/// Every kind of product and convolution of inputs in this precision, and products of many small matrices; for `Tf32` of long operands, too,
+/// and with room for hardware that drops digits. Inputs for `Bf16` have one digit more than it keeps, and all sums of their products are exact
 /// in 32 bits, in whatever order they are added: the bits that come out are known, too. There all other operations read such results.
 ///
 /// ```
@@ -79,7 +80,7 @@ pub fn rounded_products(precision: Precision) -> Result<Vec<Case>> {
     cases.retain(Case::has_products);
     cases.extend(heads(DType::F32)?);
     if precision == Precision::Tf32 {
-        cases.push(across_the_sum()?);
+        cases.extend(long_products()?);
     }
     if !precision.rounds_results() {
         return Ok(cases.into_iter().map(|case| case.rounded(precision, near)).collect());
@@ -103,32 +104,16 @@ impl Case {
     }
 }
 
-/// Xᵀ·Y, the gradient of a dense layer's weights. Both operands lie across the sum, which not all instructions for `Tf32` can read, and the
-/// product is so large that an executor may put one of them in order first. No length is a multiple of what executors may cut it into.
-fn across_the_sum() -> Result<Case> {
-    let (g, mut dice) = (Graph::new(), Dice::new(7));
-    let (mut inputs, mut operands) = (vec![], vec![]);
-    for (name, columns) in [("narrow", 260), ("wide", 300)] {
-        let value = dice.array(&[270, columns], DType::F32)?;
-        operands.push(g.input(name, value.shape(), DType::F32));
-        inputs.push((name.to_string(), value));
-    }
-    // Either is the smaller once.
-    let (x, y) = (operands[0], operands[1]);
-    let program = Program::builder(&g).output("left", x.t().matmul(y)).output("right", y.t().matmul(x)).build()?;
-    let (name, tolerances) = ("operands across the sum".into(), vec![tolerance(DType::F32); 2]);
-    Ok(Case { name, program, inputs, steps: 1, tolerances })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::conformance::agree;
 
     #[test]
-    fn only_tf32_has_a_product_of_long_operands_across_the_sum() {
+    fn only_tf32_has_products_of_long_operands() {
         let count = |precision| rounded_products(precision).unwrap().len();
-        assert_eq!(count(Precision::Tf32), count(Precision::Bf16) + 1 - readers().unwrap().len());
+        let long = long_products().unwrap().len();
+        assert_eq!(count(Precision::Tf32), count(Precision::Bf16) + long - readers().unwrap().len());
     }
 
     #[test]

@@ -1,0 +1,29 @@
+//! The largest powers of two of what a loop computes, on the way: each thread knows that of its own elements, and raises a word that all have.
+//!
+//! A maximum does not depend on the order in which it is made, so the result is the same in every run.
+
+use super::member::Members;
+use super::{Code, Context};
+use bilevel_graph::Result;
+
+/// Has a thread remember the largest of what these members read, in every lane of its elements; declared before the first.
+pub(super) fn join(members: &mut Members, largest: &[usize]) -> Result<()> {
+    let (context, lanes) = (members.context, members.walk.lanes());
+    for (number, &member) in largest.iter().enumerate() {
+        let node = &context.schedule.nodes[member];
+        let value = members.operand(member, &node.operands[0], node.dtype)?;
+        members.code.head(format!("u32 most{number} = 0;"));
+        // A lane beyond the end of a row stands in for its last element.
+        members.code.lanes(lanes, format!("most{number} = max(most{number}, power_bits({value}));"));
+    }
+    Ok(())
+}
+
+/// After the last element of a thread; all threads of a block must come by.
+pub(super) fn end(code: &mut Code, context: Context, largest: &[usize]) -> Result<()> {
+    for (number, &member) in largest.iter().enumerate() {
+        let known = code.raw_pointer(context.place(member)?, 0, "u32");
+        code.line(format!("raise({known}, most{number});"));
+    }
+    Ok(())
+}
