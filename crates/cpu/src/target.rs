@@ -26,6 +26,7 @@ impl Target for CpuTarget {
             // Beyond that, the live values of a tile no longer fit the cache.
             members: 96,
             together: 64,
+            gathered: 64,
             // A tile is at least as long as this, and its instructions run one after the other.
             in_turn: 64,
             axes: MAX_RUNS,

@@ -15,7 +15,9 @@ impl Captured {
     /// when `put` returns. All that the work uses must be there whenever the graph is started.
     pub unsafe fn new(stream: sys::CUstream, put: impl FnOnce() -> Result<()>) -> Result<Self> {
         let wrong = |e| failed("record a step", e);
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // The libraries load kernels when they first need them, and may ask for memory then, which no other mode lets this thread do while it
+        // records. Nothing here waits for the stream meanwhile.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the caller's promise.
         unsafe {
             result::stream::begin_capture(stream, mode).map_err(wrong)?;

@@ -1,6 +1,6 @@
 //! A planned program on a GPU: bound to buffers, run for some steps.
 
-use crate::branches::{Turn, longest, needs, turns};
+use crate::branches::{Turn, turns};
 use crate::capture::Captured;
 use crate::dnn::Dnn;
 use crate::driver::{BRANCH, Device, Function, Memory, QUEUE, STREAMS, failed};
@@ -9,7 +9,7 @@ use crate::plan::{Plan, plan};
 use crate::products::Products;
 use crate::spent::Part;
 use crate::start::{Ready, start};
-use crate::step::{Span, Step, Work};
+use crate::step::{Step, Work};
 use crate::storage::CudaStorage;
 use bilevel_graph::{Bindings, Buffer, DType, Error, ErrorKind, Meta, Program, Result, Runnable};
 use bilevel_plan::{Place, Region, lacks};
@@ -18,21 +18,21 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Graphs kept of one program: it may be bound to several sets of buffers in turn.
-const GRAPHS: usize = 8;
+const GRAPHS: usize = 12;
 /// The word that remembers errors, where there are none.
 const FINE: u64 = u64::MAX;
 
 /// A program planned for a GPU.
 pub struct CudaRun {
-    bindings: Bindings,
-    planned: Planned,
+    pub(crate) bindings: Bindings,
+    pub(crate) planned: Planned,
 }
 
 /// All of a run but its buffers.
 pub(crate) struct Planned {
-    plan: Plan,
-    device: Arc<Device>,
-    prologue: Vec<Ready>,
+    pub plan: Plan,
+    pub device: Arc<Device>,
+    prologue: Body,
     body: Body,
     lean: Option<Body>,
     finish: Vec<Ready>,
@@ -41,6 +41,8 @@ pub(crate) struct Planned {
     graphs: Vec<Recorded>,
     /// The prologue has run, on these buffers and versions of its inputs.
     prologue_of: Option<Vec<(u64, u64)>>,
+    /// It has run at all: what runs again is worth a recording.
+    prologue_ran: bool,
 }
 
 /// What can be made of a program on any thread: it takes no memory of the GPU for itself, and puts nothing in its queue but trials of
@@ -49,9 +51,8 @@ pub(crate) struct Preparation {
     plan: Plan,
     /// The kernels of all steps, in order.
     functions: Vec<Function>,
-    /// By step of the loop, and of its lean form.
-    turns: Vec<Turn>,
-    lean_turns: Vec<Turn>,
+    /// By step of what comes before the loop, of the loop, and of its lean form.
+    turns: [Vec<Turn>; 3],
 }
 
 impl Preparation {
@@ -67,8 +68,9 @@ impl Preparation {
             let functions = functions.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
             chosen.map(|()| functions)
         })?;
-        let (turns, lean_turns) = (turns(&plan.body, STREAMS), turns(plan.lean.as_deref().unwrap_or(&[]), STREAMS));
-        Ok(Preparation { plan, functions, turns, lean_turns })
+        let turns =
+            [&plan.prologue, &plan.body, plan.lean.as_deref().unwrap_or(&[])].map(|steps| turns(steps, STREAMS));
+        Ok(Preparation { plan, functions, turns })
     }
 }
 
@@ -96,15 +98,26 @@ pub struct PlannedBytes {
     pub lower_bound: usize,
 }
 
-/// One step of the loop: its parts, and which of them run side by side.
-struct Body {
-    ready: Vec<Ready>,
+/// What is recorded as one: its parts, and which of them run side by side.
+pub(crate) struct Body {
+    pub ready: Vec<Ready>,
     turns: Vec<Turn>,
 }
 
-/// One step of the loop, recorded for certain addresses.
+/// What a graph is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stretch {
+    /// What is the same in every step of the loop.
+    Prologue,
+    /// A step of the loop.
+    Step,
+    /// A step of which nobody will look at the outputs.
+    Lean,
+}
+
+/// One of them, recorded for certain addresses.
 struct Recorded {
-    lean: bool,
+    stretch: Stretch,
     bases: Vec<u64>,
     graph: Captured,
 }
@@ -114,7 +127,7 @@ unsafe impl Send for Planned {}
 
 impl Planned {
     pub fn new(preparation: Preparation, device: &Arc<Device>) -> Result<Self> {
-        let Preparation { plan, functions, turns, lean_turns } = preparation;
+        let Preparation { plan, functions, turns: [before, turns, lean_turns] } = preparation;
         device.enter()?;
         let mut functions = functions.into_iter();
         let mut ready = |steps: &[Step]| -> Result<Vec<Ready>> {
@@ -150,7 +163,7 @@ impl Planned {
             device.wait()?;
         }
         device.scratch().reserve(device, plan.arena_bytes)?;
-        let body = Body { ready: body, turns };
+        let (prologue, body) = (Body { ready: prologue, turns: before }, Body { ready: body, turns });
         let lean = lean.map(|ready| Body { ready, turns: lean_turns });
         Ok(Planned {
             plan,
@@ -163,11 +176,12 @@ impl Planned {
             error,
             graphs: vec![],
             prologue_of: None,
+            prologue_ran: false,
         })
     }
 
     /// The address of every region: inputs, outputs, what is kept, the arena.
-    fn bases(&self, bindings: &Bindings, arena: u64) -> Vec<u64> {
+    pub fn bases(&self, bindings: &Bindings, arena: u64) -> Vec<u64> {
         let buffers = bindings.inputs().iter().chain(bindings.outputs());
         let start = |buffer: &Option<Buffer>| {
             buffer.as_ref().and_then(|buffer| CudaStorage::of(buffer, &self.device)).map_or(0, CudaStorage::start)
@@ -189,28 +203,34 @@ impl Planned {
     ///
     /// # Safety
     /// The addresses must be those of this program's buffers, which the run holds.
-    unsafe fn start(&self, step: &Step, ready: &Ready, bases: &[u64], branch: usize) -> Result<()> {
+    pub unsafe fn start(&self, step: &Step, ready: &Ready, bases: &[u64], branch: usize) -> Result<()> {
         let (at, error) = (|place: Place| self.address(place, bases), self.error.start);
         // SAFETY: the caller's promise; the plan keeps every access inside its places.
         unsafe { start(&self.device, (&step.work, ready), (at, error), branch) }
             .map_err(|error| if error.location.is_none() { error.at(step.location) } else { error })
     }
 
-    /// Records one step of the loop as a graph, with branches where work is independent.
+    /// The steps of a stretch; where nothing is left out of a lean step, those of any.
+    pub fn stretch(&self, stretch: Stretch) -> (&[Step], &Body) {
+        match (stretch, &self.plan.lean, &self.lean) {
+            (Stretch::Prologue, ..) => (&self.plan.prologue, &self.prologue),
+            (Stretch::Lean, Some(steps), Some(body)) => (steps, body),
+            _ => (&self.plan.body, &self.body),
+        }
+    }
+
+    /// Records a stretch as a graph, with branches where work is independent.
     ///
     /// # Safety
     /// As for [`start`](Self::start).
-    unsafe fn record(&self, lean: bool, bases: &[u64]) -> Result<Captured> {
+    unsafe fn record(&self, stretch: Stretch, bases: &[u64]) -> Result<Captured> {
         let mut events = Events::new();
         // SAFETY: the caller's promise; all streams join the first again before the recording ends.
-        unsafe { Captured::new(self.device.stream(BRANCH), || self.record_steps(lean, bases, &mut events)) }
+        unsafe { Captured::new(self.device.stream(BRANCH), || self.record_steps(stretch, bases, &mut events)) }
     }
 
-    unsafe fn record_steps(&self, lean: bool, bases: &[u64], events: &mut Events) -> Result<()> {
-        let (steps, body) = match (&self.plan.lean, &self.lean) {
-            (Some(steps), Some(body)) if lean => (steps, body),
-            _ => (&self.plan.body, &self.body),
-        };
+    unsafe fn record_steps(&self, stretch: Stretch, bases: &[u64], events: &mut Events) -> Result<()> {
+        let (steps, body) = self.stretch(stretch);
         let device = &*self.device;
         let wrong = |e| failed("record a step", e);
         // SAFETY: as for `record`.
@@ -244,18 +264,18 @@ impl Planned {
         Ok(())
     }
 
-    /// The recorded step for these addresses.
-    unsafe fn graph(&mut self, lean: bool, bases: &[u64]) -> Result<&Captured> {
-        let lean = lean && self.lean.is_some();
-        let recorded = match self.graphs.iter().position(|old| old.lean == lean && old.bases == bases) {
+    /// The recorded stretch for these addresses.
+    unsafe fn graph(&mut self, stretch: Stretch, bases: &[u64]) -> Result<&Captured> {
+        let stretch = if stretch == Stretch::Lean && self.lean.is_none() { Stretch::Step } else { stretch };
+        let recorded = match self.graphs.iter().position(|old| old.stretch == stretch && old.bases == bases) {
             Some(found) => self.graphs.remove(found),
             None => {
                 // SAFETY: the caller's promise.
-                let graph = self.device.clock.time(Part::Recording, || unsafe { self.record(lean, bases) })?;
+                let graph = self.device.clock.time(Part::Recording, || unsafe { self.record(stretch, bases) })?;
                 if self.graphs.len() == GRAPHS {
                     drop(self.graphs.remove(0));
                 }
-                Recorded { lean, bases: bases.to_vec(), graph }
+                Recorded { stretch, bases: bases.to_vec(), graph }
             }
         };
         // The one used last stands last.
@@ -265,7 +285,7 @@ impl Planned {
 
     /// Runs what is the same in every step, unless what it reads is as it was.
     unsafe fn run_prologue(&mut self, bindings: &Bindings, bases: &[u64]) -> Result<()> {
-        if self.prologue.is_empty() {
+        if self.plan.prologue.is_empty() {
             return Ok(());
         }
         let of = |input: &usize| bindings.inputs()[*input].as_ref().map(|b| (b.id(), b.version()));
@@ -274,9 +294,16 @@ impl Planned {
             return Ok(());
         }
         self.prologue_of = None;
-        for (step, ready) in self.plan.prologue.iter().zip(&self.prologue) {
-            // SAFETY: the caller's promise.
-            unsafe { self.start(step, ready, bases, QUEUE)? };
+        // SAFETY: the caller's promise.
+        unsafe {
+            if std::mem::replace(&mut self.prologue_ran, true) {
+                let queue = self.device.queue();
+                self.graph(Stretch::Prologue, bases)?.start(queue)?;
+            } else {
+                for (step, ready) in self.plan.prologue.iter().zip(&self.prologue.ready) {
+                    self.start(step, ready, bases, QUEUE)?;
+                }
+            }
         }
         self.prologue_of = Some(now);
         Ok(())
@@ -307,7 +334,8 @@ impl Planned {
             }
             let last = steps.end - 1;
             for number in steps {
-                self.graph(!(shows && number == last), &bases)?.start(queue)?;
+                let stretch = if shows && number == last { Stretch::Step } else { Stretch::Lean };
+                self.graph(stretch, &bases)?.start(queue)?;
             }
             if shows {
                 for (step, ready) in self.plan.finish.iter().zip(&self.finish) {
@@ -360,71 +388,6 @@ impl CudaRun {
     pub fn memory_lower_bound(&self) -> usize {
         self.planned.plan.memory_lower_bound
     }
-
-    /// A line for each step, for people who want to see what was fused.
-    pub fn describe(&self) -> String {
-        let part = |name: &str, steps: &[Step]| -> String {
-            steps.iter().enumerate().map(|(i, step)| format!("{name} {i}: {}\n", described(step))).collect()
-        };
-        let memory = format!(
-            "memory: {} bytes bound, {} kept, {} in the arena; {} kernels of {} texts\n",
-            self.planned.plan.bound_bytes,
-            self.planned.plan.kept_bytes,
-            self.planned.plan.arena_bytes,
-            self.planned.plan.kernels().count(),
-            self.planned.plan.kernels().map(|launch| &launch.source).collect::<std::collections::HashSet<_>>().len()
-        );
-        memory
-            + &part("once", &self.planned.plan.prologue)
-            + &part("step", &self.planned.plan.body)
-            + &part("end", &self.planned.plan.finish)
-    }
-
-    /// Runs each part of one step of the loop by itself, `times` times in a row as a recorded graph, and says how long it took; for profiles.
-    pub fn profile(&mut self, times: u32) -> Result<Vec<Profiled>> {
-        self.run(0..1)?;
-        let CudaRun { bindings, planned } = self;
-        let device = planned.device.clone();
-        let scratch = device.scratch();
-        let bases = planned.bases(bindings, scratch.start());
-        let (steps, body) = match (&planned.plan.lean, &planned.lean) {
-            (Some(steps), Some(body)) if !bindings.program().carries.is_empty() => (steps, body),
-            _ => (&planned.plan.body, &planned.body),
-        };
-        let mut found: Vec<Profiled> = vec![];
-        for (step, ready) in steps.iter().zip(&body.ready) {
-            // SAFETY: as in `execute`; what the steps compute is not used.
-            let graph = unsafe {
-                let put = || (0..times).try_for_each(|_| planned.start(step, ready, &bases, BRANCH));
-                Captured::new(device.stream(BRANCH), put)?
-            };
-            // The first time loads kernels, and clocks rise: the best counts.
-            let mut seconds = f64::INFINITY;
-            for _ in 0..3 {
-                device.wait()?;
-                let start = std::time::Instant::now();
-                // SAFETY: as above.
-                unsafe { graph.start(device.queue())? };
-                device.wait()?;
-                seconds = seconds.min(start.elapsed().as_secs_f64() / f64::from(times));
-            }
-            found.push(Profiled { what: described(step), seconds, decisive: false });
-        }
-        let seconds: Vec<f64> = found.iter().map(|part| part.seconds).collect();
-        longest(&needs(steps), &seconds).into_iter().for_each(|number| found[number].decisive = true);
-        Ok(found)
-    }
-}
-
-/// A part of a step, and how long it takes by itself.
-#[derive(Clone, Debug)]
-pub struct Profiled {
-    /// What it does, in a few words.
-    pub what: String,
-    /// How long it takes.
-    pub seconds: f64,
-    /// It is one of the parts that wait for each other the longest: the step cannot be faster than they are.
-    pub decisive: bool,
 }
 
 impl Drop for Planned {
@@ -459,31 +422,5 @@ impl Runnable for CudaRun {
     unsafe fn execute_for_carries(&mut self, steps: Range<u32>) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.planned.run_steps(&self.bindings, steps, false) }
-    }
-}
-
-/// A step in a few words.
-fn described(step: &Step) -> String {
-    match &step.work {
-        Work::Kernel(launch) => {
-            let body: Vec<&str> = launch.source.lines().skip(2).collect();
-            let first = body.iter().find(|line| line.contains("op_") || line.contains("draw")).unwrap_or(&"");
-            let megabytes = |spans: &[Span]| spans.iter().map(|span| span.bytes).sum::<usize>() as f64 / 1e6;
-            format!(
-                "kernel {}x{} of {}, {:.1} MB read, {:.1} written, {} lines: {}",
-                launch.grid[0],
-                launch.grid[1],
-                launch.block,
-                megabytes(&step.reads),
-                megabytes(&step.writes),
-                body.len(),
-                first.trim()
-            )
-        }
-        Work::Product(p) => {
-            format!("product {} x {} x {} of {:?}, {} of them", p.m, p.n, p.k, p.factor, p.batch)
-        }
-        Work::Convolution { geometry, .. } => format!("convolution {geometry:?}"),
-        Work::Copy { bytes, .. } => format!("copy of {bytes} bytes"),
     }
 }

@@ -31,6 +31,8 @@ impl Target for CudaTarget {
             members: 64,
             // To start a kernel takes as long as to run a short one.
             together: 64,
+            // The updates of biases of a network, which have nothing to do with each other.
+            gathered: 1024,
             in_turn: 0,
             axes: 8,
             alignment: ALIGN,

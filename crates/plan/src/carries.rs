@@ -77,7 +77,17 @@ mod tests {
     struct Machine;
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { row: 1024, members: 96, together: 64, in_turn: 0, axes: 8, alignment: 64, slack: 0, again: None }
+            Limits {
+                row: 1024,
+                members: 96,
+                together: 64,
+                gathered: 64,
+                in_turn: 0,
+                axes: 8,
+                alignment: 64,
+                slack: 0,
+                again: None,
+            }
         }
     }
 

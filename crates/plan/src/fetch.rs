@@ -157,7 +157,17 @@ mod tests {
     impl Target for Machine {
         fn limits(&self) -> Limits {
             let again = Some(1000);
-            Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0, again }
+            Limits {
+                row: 1024,
+                members: 96,
+                together: 0,
+                gathered: 0,
+                in_turn: 0,
+                axes: 8,
+                alignment: 64,
+                slack: 0,
+                again,
+            }
         }
 
         fn fetches(&self) -> bool {

@@ -236,7 +236,7 @@ impl Fuser<'_> {
 
     /// Makes one loop of short ones between which nothing must happen.
     fn merge_short(&mut self) -> Result<()> {
-        let short = |group: &Group| group.domain.is_some_and(|domain| domain.n <= self.limits.together);
+        let short = |group: &Group| group.domain.is_some_and(|domain| domain.n <= self.limits.gathered);
         let groups = &self.grouping.groups;
         let mut all: Vec<usize> =
             (0..groups.len()).filter(|&g| short(&groups[g]) && !groups[g].members.is_empty()).collect();

@@ -204,6 +204,7 @@ mod tests {
                 row: 1024,
                 members: 96,
                 together: self.0,
+                gathered: self.0,
                 in_turn: 0,
                 axes: 8,
                 alignment: 64,

@@ -95,6 +95,9 @@ pub struct Limits {
     pub members: usize,
     /// Loops over at most this many elements are merged even when unrelated, because starting one is what they cost.
     pub together: usize,
+    /// Loops over at most this many elements, and as many, are merged in the end where nothing must happen between them: the update of every
+    /// bias of a network, for instance. At least [`together`](Self::together).
+    pub gathered: usize,
     /// In loops over at most this many elements, every member is complete before the next begins, so that a draw can
     /// read a key computed in the same loop. 0 where members advance element by element.
     pub in_turn: usize,
@@ -112,5 +115,14 @@ pub struct Limits {
 
 /// Those of the machines that tests plan for.
 #[cfg(test)]
-pub(crate) const LIMITS: Limits =
-    Limits { row: 1024, members: 96, together: 0, in_turn: 0, axes: 8, alignment: 64, slack: 0, again: None };
+pub(crate) const LIMITS: Limits = Limits {
+    row: 1024,
+    members: 96,
+    together: 0,
+    gathered: 0,
+    in_turn: 0,
+    axes: 8,
+    alignment: 64,
+    slack: 0,
+    again: None,
+};
