@@ -64,17 +64,28 @@ fn gelu(x: f64) -> f64 {
 
 #[test]
 fn a_vision_transformer_is_its_formula_written_in_loops() {
-    let config =
-        VitConfig { image: [4, 6], channels: 2, width: 6, heads: 3, hidden: 5, depth: 2, ..VitConfig::small(2, 3) };
+    transformer_is_its_formula([2, 3]);
+}
+
+#[test]
+fn tokens_that_are_added_to_make_a_multiple_of_eight_change_nothing() {
+    transformer_is_its_formula([2, 31]);
+}
+
+/// On images of so many rows and columns of patches.
+fn transformer_is_its_formula([rows, columns]: [usize; 2]) {
+    let (image, tokens) = ([2 * rows, 2 * columns], 1 + rows * columns);
+    let config = VitConfig { image, channels: 2, width: 6, heads: 3, hidden: 5, depth: 2, ..VitConfig::small(2, 3) };
     let model = config.build().unwrap();
-    let (values, images) = (numbers(&model), noise(&[2, 2, 4, 6], 50));
+    let (values, images) = (numbers(&model), noise(&[2, 2, image[0], image[1]], 50));
     let found = evaluate(&model, &values, &images, |m, data| m.forward(data));
     let pixels = images.to_f64();
     let mut expected = vec![];
     for n in 0..2 {
         let mut patches = vec![];
-        for (row, column) in (0..2).flat_map(|r| (0..3).map(move |c| (r, c))) {
-            let place = |c: usize, y: usize, x: usize| ((n * 2 + c) * 4 + 2 * row + y) * 6 + 2 * column + x;
+        for (row, column) in (0..rows).flat_map(|r| (0..columns).map(move |c| (r, c))) {
+            let place =
+                |c: usize, y: usize, x: usize| ((n * 2 + c) * image[0] + 2 * row + y) * image[1] + 2 * column + x;
             let offsets = (0..8).map(|i| (i / 4, i / 2 % 2, i % 2));
             patches.push(offsets.map(|(c, y, x)| pixels[place(c, y, x)]).collect::<Vec<f64>>());
         }
@@ -88,14 +99,14 @@ fn a_vision_transformer_is_its_formula_written_in_loops() {
         for block in &values.blocks {
             let normed = layer_norm(&x, &block.norm1.weight, &block.norm1.bias);
             let qkv = affine(&normed, &block.attn.qkv.weight, block.attn.qkv.bias.as_ref());
-            let mut mixed = vec![vec![0.0; 6]; 7];
-            for (head, to) in (0..3).flat_map(|h| (0..7).map(move |t| (h, t))) {
+            let mut mixed = vec![vec![0.0; 6]; tokens];
+            for (head, to) in (0..3).flat_map(|h| (0..tokens).map(move |t| (h, t))) {
                 let at = |token: usize, which: usize, i: usize| qkv[token][which * 6 + head * 2 + i];
                 let score = |s: usize| (0..2).map(|i| at(to, 0, i) * at(s, 1, i)).sum::<f64>() / 2f64.sqrt();
-                let weights: Vec<f64> = (0..7).map(|s| score(s).exp()).collect();
+                let weights: Vec<f64> = (0..tokens).map(|s| score(s).exp()).collect();
                 let sum: f64 = weights.iter().sum();
                 for i in 0..2 {
-                    mixed[to][head * 2 + i] = (0..7).map(|s| weights[s] / sum * at(s, 2, i)).sum();
+                    mixed[to][head * 2 + i] = (0..tokens).map(|s| weights[s] / sum * at(s, 2, i)).sum();
                 }
             }
             x = added(&x, &affine(&mixed, &block.attn.proj.weight, block.attn.proj.bias.as_ref()));
