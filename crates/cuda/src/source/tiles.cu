@@ -1,12 +1,14 @@
 // Products of small matrices by tensor cores. A block computes a tile of the result, each warp 16 rows of it; of both operands it keeps
-// some columns of A and rows of B at a time in shared memory, along the sum, as the tensor cores take them.
+// some columns of A and rows of B at a time in shared memory, in the order in which they lie in memory.
 
 // What an operand is kept as, and how a warp multiplies 16 rows of A by 8 columns of B over 8 words of each.
 template <typename T> struct Kept;
 
-// DEEP elements of a row take so many words, and the next row begins so many later: lanes of a warp that read at once never meet in a bank.
-template <typename T, int DEEP> struct Kept_row {
-    static const int WORDS = DEEP * (int)sizeof(T) / 4, APART = WORDS + 4;
+// DEEP elements of a row along the sum take so many words, and the next row begins so many later; across it, ROWS elements side by side are
+// so many elements from the next: lanes of a warp that read at once never meet in a bank.
+template <typename T, int ROWS, int DEEP> struct Kept_rows {
+    static const int WORDS = DEEP * (int)sizeof(T) / 4, APART = WORDS + 4, PITCH = ROWS / 8 % 2 ? ROWS : ROWS + 8;
+    static const int ALONG = ROWS * APART, ACROSS = PITCH * WORDS, MOST = ALONG > ACROSS ? ALONG : ACROSS;
 };
 
 template <> struct Kept<float> {
@@ -49,9 +51,9 @@ template <> struct Kept<bf16> {
 // Rows of an operand on their way to shared memory: rows of A, or columns of B. Neighbours in memory are along the sum where ALONG, else
 // across it; other neighbours are FAR elements apart. A thread takes V neighbours at a time.
 template <typename T, int ROWS, bool ALONG, int V, int FAR, int THREADS, int DEEP> struct Rows {
+    typedef Kept_rows<T, ROWS, DEEP> Lie;
+    typedef typename Kept<T>::Type Type;
     static const int COUNT = ROWS * DEEP / V, EACH = (COUNT + THREADS - 1) / THREADS;
-    // Across the sum, lanes of a warp take both: whole sectors of memory, and few banks twice.
-    static const int BESIDE = V == 1 ? 8 : ROWS % (2 * V) == 0 ? 2 : 1, BEHIND = 32 / BESIDE, BLOCKS = ROWS / (BESIDE * V);
     T held[EACH][V];
 
     __device__ __forceinline__ static void place(int unit, int& row, int& k) {
@@ -59,8 +61,8 @@ template <typename T, int ROWS, bool ALONG, int V, int FAR, int THREADS, int DEE
             row = unit / (DEEP / V);
             k = unit % (DEEP / V) * V;
         } else {
-            row = (unit % BESIDE + unit / 32 % BLOCKS * BESIDE) * V;
-            k = unit / BESIDE % BEHIND + unit / 32 / BLOCKS * BEHIND;
+            row = unit % (ROWS / V) * V;
+            k = unit / (ROWS / V);
         }
     }
 
@@ -78,30 +80,59 @@ template <typename T, int ROWS, bool ALONG, int V, int FAR, int THREADS, int DEE
     }
 
     __device__ __forceinline__ void keep(u32* words) const {
-        typename Kept<T>::Type* shared = (typename Kept<T>::Type*)words;
+        Type* shared = (Type*)words;
 #pragma unroll
         for (int u = 0; u < EACH; ++u) {
             int row, k, unit = u * THREADS + threadIdx.x;
             place(unit, row, k);
             if (COUNT % THREADS != 0 && unit >= COUNT) continue;
-            typename Kept<T>::Type kept[V];
+            Type kept[V];
 #pragma unroll
             for (int j = 0; j < V; ++j) kept[j] = Kept<T>::of(held[u][j]);
-            const int apart = Kept_row<T, DEEP>::APART * 4 / sizeof(T);
-            if (ALONG) {
-                store<typename Kept<T>::Type, V>(shared + row * apart + k, kept);
-            } else {
-#pragma unroll
-                for (int j = 0; j < V; ++j) shared[(row + j) * apart + k] = kept[j];
-            }
+            store<Type, V>(shared + (ALONG ? row * (Lie::APART * 4 / (int)sizeof(T)) + k : k * Lie::PITCH + row), kept);
         }
+    }
+
+    // A word of a row along the sum.
+    __device__ __forceinline__ static u32 word(const u32* words, int row, int k) {
+        if (ALONG) return words[row * Lie::APART + k];
+        if (sizeof(T) == 4) return words[k * Lie::PITCH + row];
+        const unsigned short* shared = (const unsigned short*)words + 2 * k * Lie::PITCH + row;
+        return shared[0] | (u32)shared[Lie::PITCH] << 16;
+    }
+
+    // N / 2 times eight rows from the first, words k and k + 4 of each, as lane l has them for tensor cores: those of row l / 4, where k has
+    // l % 4 in it. First those of all rows with the lower words.
+    template <int N> __device__ __forceinline__ static void fragment(const u32* words, int first, int k, u32 (&parts)[N]) {
+        const int lane = threadIdx.x % 32;
+#if __CUDA_ARCH__ >= 800
+        if (!ALONG && sizeof(T) == 2) {
+            // Squares of 8 × 8 that are turned on the way: each lane names one of their lines.
+            const int line = 2 * (k - lane % 4) + lane % 8 + (N == 4 ? lane / 16 : lane / 8 % 2) * 8;
+            const int row = first + (N == 4 ? lane / 8 % 2 * 8 : 0);
+            const u32 at = (u32)__cvta_generic_to_shared((const unsigned short*)words + line * Lie::PITCH + row);
+            if (N == 4)
+                asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                             : "=r"(parts[0]), "=r"(parts[1]), "=r"(parts[N - 2]), "=r"(parts[N - 1])
+                             : "r"(at)
+                             : "memory");
+            else
+                asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                             : "=r"(parts[0]), "=r"(parts[1])
+                             : "r"(at)
+                             : "memory");
+            return;
+        }
+#endif
+#pragma unroll
+        for (int i = 0; i < N; ++i) parts[i] = word(words, first + lane / 4 + i % (N / 2) * 8, k + i / (N / 2) * 4);
     }
 };
 
 // Shared memory of a block: rows of A and columns of B while they are multiplied, then results on their way out.
 template <typename T, int WARPS, int COLUMNS, int DEEP> struct Shared {
-    __align__(16) u32 a[16 * WARPS * Kept_row<T, DEEP>::APART];
-    u32 b[COLUMNS * Kept_row<T, DEEP>::APART];
+    __align__(16) u32 a[Kept_rows<T, 16 * WARPS, DEEP>::MOST];
+    __align__(16) u32 b[Kept_rows<T, COLUMNS, DEEP>::MOST];
 };
 
 // Adds to `sums` what a warp has of a tile of 16·WARPS rows and COLUMNS columns, over K elements of each row. In lane l, sums[i] has
@@ -110,8 +141,7 @@ template <int K, typename A, typename B, typename T, int WARPS, int COLUMNS, int
 __device__ __forceinline__ void multiply(Shared<T, WARPS, COLUMNS, DEEP>& shared, const T* a, int rows, long long next_a, const T* b,
                                          int columns, long long next_b, float (&sums)[COLUMNS / 8][4]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const int WORDS = Kept_row<T, DEEP>::WORDS, APART = Kept_row<T, DEEP>::APART;
-    const u32* own = shared.a + threadIdx.x / 32 * 16 * APART;
+    const int WORDS = A::Lie::WORDS, own = threadIdx.x / 32 * 16;
     A of_a;
     B of_b;
     of_a.read(a, rows, K);
@@ -131,13 +161,12 @@ __device__ __forceinline__ void multiply(Shared<T, WARPS, COLUMNS, DEEP>& shared
         for (int k = t; k < WORDS; k += 8) {
             // Beyond the end of the sum there are zeros.
             if ((k - t) * 4 >= left * (int)sizeof(T)) break;
-            const u32* upper = own + g * APART + k;
-            const u32* lower = upper + 8 * APART;
-            const u32 rows_of_a[4] = {upper[0], lower[0], upper[4], lower[4]};
+            u32 rows_of_a[4];
+            A::fragment(shared.a, own, k, rows_of_a);
 #pragma unroll
             for (int i = 0; i < COLUMNS / 8; ++i) {
-                const u32* column = shared.b + (i * 8 + g) * APART + k;
-                const u32 columns_of_b[2] = {column[0], column[4]};
+                u32 columns_of_b[2];
+                B::fragment(shared.b, i * 8, k, columns_of_b);
                 Kept<T>::multiply(sums[i], rows_of_a, columns_of_b);
             }
         }
@@ -147,7 +176,8 @@ __device__ __forceinline__ void multiply(Shared<T, WARPS, COLUMNS, DEEP>& shared
             for (int i = 0; i < COLUMNS / 8; ++i)
 #pragma unroll
                 for (int j = 0; j < 4; ++j)
-                    sums[i][j] += Kept<T>::product(own[(g + j / 2 * 8) * APART + k], shared.b[(i * 8 + 2 * t + j % 2) * APART + k]);
+                    sums[i][j] +=
+                        Kept<T>::product(A::word(shared.a, own + g + j / 2 * 8, k), B::word(shared.b, i * 8 + 2 * t + j % 2, k));
 #endif
         __syncthreads();
     }
