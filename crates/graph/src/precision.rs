@@ -27,7 +27,9 @@ use std::str::FromStr;
 ///
 /// That is what the [`Reference`](crate::Reference) does. A machine whose products take such operands rounds to `Bf16`
 /// in the same way; hardware that drops the digits of a `Tf32` operand instead of rounding is as good an executor,
-/// though off by up to twice as much. Products of 64-bit floats have one precision, `Full`.
+/// though off by up to twice as much. So is one that multiplies halves of as many digits, with a power of two for each array: of elements
+/// below 2⁻²⁸ of the largest of their array it has fewer digits, and is off by at most 2⁻³⁹ of the largest. Products of 64-bit floats have one
+/// precision, `Full`.
 ///
 /// ```
 /// use bilevel_graph::Precision;
