@@ -3,13 +3,22 @@
 #![cfg(unix)]
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// The command to attack, where it was built together with these tests. Else it is built when it is needed, which takes minutes.
+fn bilevel() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_bilevel-bench")).with_file_name("bilevel")
+}
 
 /// Attacks; the answer is the exit code and what was printed.
 fn attack(words: &str) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bilevel-bench"));
-    let output = command.arg("attack").args(words.split_whitespace()).output().unwrap();
+    command.arg("attack").args(words.split_whitespace());
+    if bilevel().is_file() && !words.contains("--command") {
+        command.arg("--command").arg(bilevel());
+    }
+    let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout) + &text(output.stderr))
 }
@@ -44,11 +53,10 @@ fn the_command_withstands_a_short_attack_by_kills() {
 fn a_command_that_crashes_is_found_and_the_case_can_be_tried_again_alone() {
     // Builds the command, if nothing has.
     withstands("--only commands --seed 2 --cases 1");
-    let bilevel = Path::new(env!("CARGO_BIN_EXE_bilevel-bench")).with_file_name("bilevel");
     let folder = std::env::temp_dir().join(format!("bilevel-attack-test-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let script = folder.join("bilevel");
-    let text = format!("#!/bin/sh\n[ \"$1\" = report ] && kill -SEGV $$\nexec {} \"$@\"\n", bilevel.display());
+    let text = format!("#!/bin/sh\n[ \"$1\" = report ] && kill -SEGV $$\nexec {} \"$@\"\n", bilevel().display());
     std::fs::write(&script, text).unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
 

@@ -1,7 +1,9 @@
 //! Products of rounded operands on the CPU: the bits that are multiplied are those the reference multiplies.
 
 use bilevel_cpu::Cpu;
-use bilevel_graph::conformance::{Case, Dice, Size, agree, outputs, random_program, rounded_products, varied_program};
+use bilevel_graph::conformance::{
+    Case, Dice, Size, agree, long_products, outputs, random_program, rounded_products, varied_program,
+};
 use bilevel_graph::{Array, DType, Graph, Op, Precision, Program};
 
 const ROUNDED: [Precision; 2] = [Precision::Tf32, Precision::Bf16];
@@ -9,6 +11,13 @@ const ROUNDED: [Precision; 2] = [Precision::Tf32, Precision::Bf16];
 #[test]
 fn products_of_inputs_have_the_bits_of_the_reference_in_bf16_and_are_near_it_in_tf32() {
     for case in ROUNDED.into_iter().flat_map(|precision| rounded_products(precision).unwrap()) {
+        case.check(&Cpu::with_threads(2)).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
+#[test]
+fn long_products_are_near_those_of_the_reference_whatever_numbers_they_are_of() {
+    for case in long_products().unwrap() {
         case.check(&Cpu::with_threads(2)).unwrap_or_else(|failure| panic!("{failure}"));
     }
 }

@@ -1,4 +1,4 @@
-//! The conformance suite on a GPU, where there is one, and convolutions too large for it.
+//! The conformance suite on a GPU, where there is one, and products and convolutions too large for it.
 
 use bilevel_cuda::Cuda;
 use bilevel_graph::conformance::{self, Dice, Inputs, agree, outputs};
@@ -13,6 +13,14 @@ fn a_gpu_does_what_every_executor_must() {
     let Some(cuda) = gpu() else { return };
     let failures = conformance::check_all(&cuda, 0..2).unwrap();
     assert!(failures.is_empty(), "{} failures, the first: {}", failures.len(), failures[0]);
+}
+
+#[test]
+fn long_products_are_near_those_of_the_reference_whatever_numbers_they_are_of() {
+    let Some(cuda) = gpu() else { return };
+    for case in conformance::long_products().unwrap() {
+        case.check(&cuda).unwrap_or_else(|failure| panic!("{failure}"));
+    }
 }
 
 /// A loss of two convolutions, one of them halving, on the largest of windows, with its gradient.

@@ -2,7 +2,8 @@
 
 use bilevel_cuda::{Architecture, Missing, compile_programs, found_libraries, kernel_texts};
 use bilevel_graph::conformance::{
-    Case, Size, carries, convolutions, networks, primitives, random_program, rounded_products, varied_program,
+    Case, Size, carries, convolutions, long_products, networks, primitives, random_program, rounded_products,
+    varied_program,
 };
 use bilevel_graph::{DType, Graph, Precision};
 use bilevel_plan::channels_last;
@@ -36,6 +37,7 @@ fn every_primitive_carry_and_part_of_a_network_compiles_for_sm_80_and_sm_90() {
     for precision in [Precision::Tf32, Precision::Bf16] {
         cases.extend(rounded_products(precision).unwrap());
     }
+    cases.extend(long_products().unwrap());
     for architecture in [80, 90] {
         if let Some(kernels) = compiled(&cases, architecture) {
             assert!(kernels > 100, "{kernels}");
@@ -45,14 +47,14 @@ fn every_primitive_carry_and_part_of_a_network_compiles_for_sm_80_and_sm_90() {
 
 #[test]
 fn long_products_in_tf32_are_those_of_halves() {
-    let texts = |precision| -> Vec<String> {
-        let cases = rounded_products(precision).unwrap();
-        cases.iter().flat_map(|case| kernel_texts(&case.program).unwrap()).collect()
+    let halved = |precision| {
+        let cases = long_products().unwrap().into_iter();
+        let texts = cases.flat_map(|case| kernel_texts(&case.program.with_precision(precision)).unwrap());
+        texts.filter(|text| text.contains("half* ")).count()
     };
-    let count = |precision, word: &str| texts(precision).iter().filter(|text| text.contains(word)).count();
     // Three operands each of five cases that have all their rows at multiples of 16 bytes, and those of a network.
-    assert!(count(Precision::Tf32, "half* ") >= 15 + 7);
-    assert_eq!(count(Precision::Bf16, "half* "), 0);
+    assert!(halved(Precision::Tf32) >= 15 + 7);
+    assert_eq!([Precision::Full, Precision::Bf16].map(halved), [0, 0]);
 }
 
 #[test]

@@ -150,24 +150,13 @@ fn through(low: &Lowering, gather: usize, view: &View) -> Option<[(usize, View);
 mod tests {
     use crate::node::Kind;
     use crate::schedule::Schedule;
-    use crate::target::{Limits, Target};
+    use crate::target::{LIMITS, Limits, Target};
     use bilevel_graph::{DType, Graph, Program, Tensor, gradient, nn};
 
     struct Machine;
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            let again = Some(1000);
-            Limits {
-                row: 1024,
-                members: 96,
-                together: 0,
-                gathered: 0,
-                in_turn: 0,
-                axes: 8,
-                alignment: 64,
-                slack: 0,
-                again,
-            }
+            Limits { again: Some(1000), ..LIMITS }
         }
 
         fn fetches(&self) -> bool {

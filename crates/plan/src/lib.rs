@@ -18,7 +18,17 @@
 //! struct Machine;
 //! impl Target for Machine {
 //!     fn limits(&self) -> Limits {
-//!         Limits { row: 1024, members: 64, together: 64, in_turn: 0, axes: 8, alignment: 256, slack: 0, again: None }
+//!         Limits {
+//!             row: 1024,
+//!             members: 64,
+//!             together: 64,
+//!             gathered: 64,
+//!             in_turn: 0,
+//!             axes: 8,
+//!             alignment: 256,
+//!             slack: 0,
+//!             again: None,
+//!         }
 //!     }
 //! }
 //!

@@ -193,24 +193,14 @@ fn put_in_order(nodes: &[Node], lasting: &[bool], grouping: &mut Grouping, order
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::Limits;
+    use crate::target::{LIMITS, Limits};
     use bilevel_graph::{DType, Graph};
 
     /// One that gathers loops of at most this many elements.
     struct Machine(usize);
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits {
-                row: 1024,
-                members: 96,
-                together: self.0,
-                gathered: self.0,
-                in_turn: 0,
-                axes: 8,
-                alignment: 64,
-                slack: 0,
-                again: None,
-            }
+            Limits { together: self.0, gathered: self.0, ..LIMITS }
         }
     }
 

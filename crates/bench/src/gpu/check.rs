@@ -5,8 +5,8 @@ use bilevel::graph::nn;
 use bilevel::{AnyMethod, Array, Cpu, DType, Driver, Leaf, Method, Problem, Variable, methods};
 use bilevel_cuda::Cuda;
 use bilevel_graph::conformance::{
-    Case, Failure, Size, buffers, carries, convolutions, networks, outputs, primitives, random_program, refusals,
-    rounded_products, varied_program,
+    Case, Failure, Size, buffers, carries, convolutions, long_products, networks, outputs, primitives, random_program,
+    refusals, rounded_products, varied_program,
 };
 use bilevel_graph::{Executor, Graph, Port, Precision, Program, RandomKind, random};
 use std::time::Instant;
@@ -109,6 +109,7 @@ pub fn run(cuda: &Cuda, seeds: u64, only: &str) -> Result<bool> {
         })?;
         tally.cases(&format!("products in {precision}"), cuda, || rounded_products(precision))?;
     }
+    tally.cases("long products in tf32", cuda, long_products)?;
     tally_draws(&mut tally, cuda)?;
     tally_estimators(&mut tally, cuda)?;
     for dtype in [DType::F64, DType::F32] {

@@ -1,19 +1,29 @@
 //! Products of long operands in `Tf32`, which executors may compute in ways of their own: in halves, for instance, which have as many digits
 //! but a smaller range, so that every array must be brought into it and its product out of it again.
 
+use super::precisions::UNITS;
 use super::{Case, Dice, tolerance};
-use crate::{Array, DType, Graph, Program, Result, Tensor, gradient_or_zeros, nn};
+use crate::{Array, DType, Graph, Precision, Program, Result, Tensor, gradient_or_zeros, nn};
 
 /// Rows begin at multiples of 16 bytes in two bytes for each number, and fill tiles of whatever size or not.
 const ROWS: usize = 256;
 const NARROW: usize = 264;
 const WIDE: usize = 272;
 
-/// Products of operands that lie along the sum and across it, of ordinary numbers and of others, and a network of them that learns.
-pub(super) fn long_products() -> Result<Vec<Case>> {
+/// Products of operands that lie along the sum and across it, of ordinary numbers and of others, and a network of them that learns. They are too
+/// large for [`check_all`](super::check_all): the reference takes seconds for them.
+///
+/// ```
+/// use bilevel_graph::conformance;
+/// for case in conformance::long_products()? {
+///     assert!(case.program.nodes.len() > 4 && case.name.ends_with("products in tf32"));
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn long_products() -> Result<Vec<Case>> {
     let sizes = [ROWS, NARROW, WIDE];
     let none = [(NARROW + 5, f64::INFINITY), (2 * NARROW + 7, f64::NAN)];
-    Ok(vec![
+    let cases = vec![
         products(("ordinary numbers", 4), sizes, [1.0, 1.0], &[])?,
         products(("ordinary numbers in rows that begin anywhere", 2), [270, 260, 301], [1.0, 1.0], &[])?,
         // One power of two undoes the other, though neither does alone what a float can hold with what halves want.
@@ -22,7 +32,8 @@ pub(super) fn long_products() -> Result<Vec<Case>> {
         products(("one that is large", 2), sizes, [1.0, 1.0], &[(0, 2f64.powi(24))])?,
         products(("numbers that are none", 2), sizes, [1.0, 1.0], &none)?,
         network()?,
-    ])
+    ];
+    Ok(cases.into_iter().map(|case| case.rounded(Precision::Tf32, UNITS * Precision::Tf32.unit())).collect())
 }
 
 /// So many of Xᵀ·Y, Z·Xᵀ, Yᵀ·X and X·Zᵀ for X of so many rows and columns, without what the first row and column of X become alone. Numbers of X,
@@ -100,7 +111,6 @@ fn network() -> Result<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Precision;
     use crate::conformance::agree;
 
     #[test]

@@ -43,6 +43,7 @@ pub use case::{Case, Inputs, outputs, results, set_all};
 pub use convolutions::convolutions;
 pub use dice::Dice;
 pub use differentiable::{Differentiable, Size, random_program};
+pub use long::long_products;
 pub use networks::networks;
 pub use precisions::rounded_products;
 pub use primitives::primitives;

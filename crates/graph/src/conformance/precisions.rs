@@ -2,14 +2,13 @@
 //! is not.
 
 use super::heads::heads;
-use super::long::long_products;
 use super::readers::readers;
 use super::{Case, primitives};
 use crate::{Array, DType, Op, Precision, Result};
 
 /// Units that results may be off by. Hardware that drops the digits of a tf32 operand instead of rounding it is off by
 /// two units for each of two operands, of all terms of a sum.
-const UNITS: f64 = 8.0;
+pub(super) const UNITS: f64 = 8.0;
 
 const COARSEST: Precision = Precision::Bf16;
 
@@ -41,7 +40,7 @@ impl Case {
         Ok(case)
     }
 
-    fn rounded(self, precision: Precision, near: f64) -> Case {
+    pub(super) fn rounded(self, precision: Precision, near: f64) -> Case {
         Case {
             name: format!("{}, products in {precision}", self.name),
             program: self.program.with_precision(precision),
@@ -63,8 +62,8 @@ fn moved(from: &Array, to: &Array) -> f64 {
     apart / largest(&mut to.iter().map(|x| x.abs())).max(1.0)
 }
 
-/// Every kind of product and convolution of inputs in this precision, and products of many small matrices; for `Tf32` of long operands, too,
-/// and with room for hardware that drops digits. Inputs for `Bf16` have one digit more than it keeps, and all sums of their products are exact
+/// Every kind of product and convolution of inputs in this precision, and products of many small matrices. For `Tf32` there is room for
+/// hardware that drops digits. Inputs for `Bf16` have one digit more than it keeps, and all sums of their products are exact
 /// in 32 bits, in whatever order they are added: the bits that come out are known, too. There all other operations read such results.
 ///
 /// ```
@@ -79,9 +78,6 @@ pub fn rounded_products(precision: Precision) -> Result<Vec<Case>> {
     let mut cases = primitives(DType::F32)?;
     cases.retain(Case::has_products);
     cases.extend(heads(DType::F32)?);
-    if precision == Precision::Tf32 {
-        cases.extend(long_products()?);
-    }
     if !precision.rounds_results() {
         return Ok(cases.into_iter().map(|case| case.rounded(precision, near)).collect());
     }
@@ -108,13 +104,6 @@ impl Case {
 mod tests {
     use super::*;
     use crate::conformance::agree;
-
-    #[test]
-    fn only_tf32_has_products_of_long_operands() {
-        let count = |precision| rounded_products(precision).unwrap().len();
-        let long = long_products().unwrap().len();
-        assert_eq!(count(Precision::Tf32), count(Precision::Bf16) + long - readers().unwrap().len());
-    }
 
     #[test]
     fn an_executor_that_does_not_round_operands_or_results_is_found_out() {

@@ -3,24 +3,14 @@
 use super::*;
 use crate::node::{Elementwise, Kind};
 use crate::schedule::Schedule;
-use crate::target::{Limits, Target};
+use crate::target::{LIMITS, Limits, Target};
 use bilevel_graph::conformance::{Dice, Inputs, Size, agree, outputs, random_program, varied_program};
 use bilevel_graph::{Graph, Reference, Tensor, gradient_or_zeros, hessian_vector, nn};
 
 struct Machine;
 impl Target for Machine {
     fn limits(&self) -> Limits {
-        Limits {
-            row: 1024,
-            members: 64,
-            together: 64,
-            gathered: 64,
-            in_turn: 0,
-            axes: 8,
-            alignment: 256,
-            slack: 0,
-            again: None,
-        }
+        Limits { members: 64, together: 64, gathered: 64, alignment: 256, ..LIMITS }
     }
 
     fn multiplies(&self, _: Precision) -> bool {
