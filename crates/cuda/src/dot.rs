@@ -13,9 +13,9 @@ pub(crate) const OWN: usize = 1 << 15;
 const WORKSPACE: usize = 32 << 20;
 const LITTLE: usize = 4 << 20;
 const LARGE: usize = 1 << 26;
-/// Rows, columns and terms from which a product in tf32 is taken to gain more by an operand along its sum than it costs to write one; what
-/// was measured has 768 and more.
-const LONG: usize = 256;
+/// Rows, columns and terms from which a product in tf32 gains more by operands written for it, halved or along its sum, than it costs to write
+/// them; what was measured has 768 and more.
+pub(crate) const LONG: usize = 256;
 
 /// Where an operand begins: the place of its node, the elements before its first, and what they are.
 pub(crate) type Start = (Place, isize, Cell);

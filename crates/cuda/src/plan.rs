@@ -64,13 +64,13 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
     let mut body: Vec<Step> = by_group.split_off(schedule.prologue).into_iter().flatten().collect();
     let mut prologue: Vec<Step> = by_group.into_iter().flatten().collect();
     let [once, in_steps] = map.raised;
-    let first = |steps: &mut Vec<Step>, raised: Option<(Place, usize)>| {
+    let clear_first = |steps: &mut Vec<Step>, raised: Option<(Place, usize)>| {
         let location = steps.first().map(|step| step.location);
         steps.splice(0..0, raised.zip(location).map(|(raised, location)| cleared(raised, location)));
     };
-    first(&mut prologue, once);
+    clear_first(&mut prologue, once);
     for body in [Some(&mut body), lean.as_mut()].into_iter().flatten() {
-        first(body, in_steps);
+        clear_first(body, in_steps);
         for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
             let line = schedule.nodes[carry.input].location;
             let to = known(map.nodes[carry.input], "the memory of a carried value", line)?;

@@ -1,6 +1,6 @@
 //! A GPU as planning sees it.
 
-use crate::dot::OWN;
+use crate::dot::{LONG, OWN};
 use crate::source::{LONGEST_ROW, is_small};
 use bilevel_graph::{ConvDims, Precision};
 use bilevel_plan::{DotLayout, DotSize, Limits, Target};
@@ -13,9 +13,6 @@ const AGAIN: usize = 1 << 20;
 
 /// Numbers of two bytes in a load of 16.
 const LANES: usize = 8;
-
-/// Rows, columns and terms from which a product in `Tf32` is one of halves; what was measured has 768 and more.
-const LONG: usize = 256;
 
 /// Any GPU.
 pub(crate) struct CudaTarget {
@@ -53,8 +50,7 @@ impl Target for CudaTarget {
         true
     }
 
-    /// From sizes on where a product of halves saves more than it takes to write them. The library wants rows that begin at multiples of 16
-    /// bytes.
+    /// Long products, of matrices whose rows begin at multiples of 16 bytes, as the library likes them best.
     fn halves(&self, product: &DotLayout) -> bool {
         let DotLayout { m, n, k, a, b, ref batch, .. } = *product;
         let in_rows = |(down, along): (isize, isize), (rows, columns): (usize, usize)| {

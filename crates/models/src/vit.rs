@@ -217,13 +217,15 @@ impl Vit<Tensor> {
         let patches = self.patch_embed.proj.forward(images);
         let (batch, width, tokens) = (patches.dim(0), patches.dim(2), patches.dim(1) + 1);
         let cls = self.cls_token.broadcast_to([batch, 1, width]);
-        let (mut x, mut mask, idle) = (cls.concat(&[patches], 1) + self.pos_embed, None, idle(tokens));
-        if idle > 0 {
-            let zeros = images.constant_like(0.0, [batch, idle, width]);
-            x = cls.concat(&[patches, zeros], 1) + self.pos_embed.pad(1, 0, idle);
-            let hidden = images.constant_like(HIDDEN, [idle]);
-            mask = Some(images.constant_like(0.0, [tokens]).concat(&[hidden], 0));
-        }
+        let (mut x, mask) = match idle(tokens) {
+            0 => (cls.concat(&[patches], 1) + self.pos_embed, None),
+            idle => {
+                let zeros = images.constant_like(0.0, [batch, idle, width]);
+                let hidden = images.constant_like(HIDDEN, [idle]);
+                let mask = images.constant_like(0.0, [tokens]).concat(&[hidden], 0);
+                (cls.concat(&[patches, zeros], 1) + self.pos_embed.pad(1, 0, idle), Some(mask))
+            }
+        };
         for block in &self.blocks {
             x = block.forward_masked(x, mask);
         }

@@ -1,28 +1,14 @@
 // Products of halves: powers of two that bring the numbers of an array into the range of halves, and out of it again.
 
 // The power of two of a finite number, as bits; of anything else 0.
-__device__ __forceinline__ u32 power_bits(float x) {
-    u32 bits = __float_as_uint(x) & 0x7f800000u;
-    return bits == 0x7f800000u ? 0 : bits;
+__device__ __forceinline__ int power_bits(float x) {
+    int bits = __float_as_int(x) & 0x7f800000;
+    return bits == 0x7f800000 ? 0 : bits;
 }
 
-__device__ __forceinline__ u32 largest_of_warp(u32 bits) {
-#pragma unroll
-    for (int d = 16; d > 0; d /= 2) bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, d));
-    return bits;
-}
-
-// Raises what is known of an array's largest power. All threads of a block must come by; one of them asks for all, as everybody asks for the
-// same word, and most find it high enough.
-__device__ __forceinline__ void raise(u32* known, u32 bits) {
-    __shared__ u32 of_warps[32];
-    bits = largest_of_warp(bits);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = bits;
-    __syncthreads();
-    if (threadIdx.x >= 32) return;
-    bits = largest_of_warp(threadIdx.x < blockDim.x / 32 ? of_warps[threadIdx.x] : 0);
-    if (threadIdx.x == 0 && bits > *(volatile u32*)known) atomicMax(known, bits);
+// Raises what is known of an array's largest power, for a whole block: everybody asks for the same word, and most find it high enough.
+__device__ __forceinline__ void raise(int* known, int bits) {
+    if (bits > *(volatile int*)known) atomicMax(known, bits);
 }
 
 // By how many powers of two an array is multiplied whose largest is this: to 2^14, or by 2^126, which is as much as a float holds.

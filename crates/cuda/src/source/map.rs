@@ -82,7 +82,7 @@ pub(crate) fn map(
         code.line(format!("{name} = across<{op:?}, {BLOCK}>({name});"));
         code.line(format!("if (threadIdx.x == 0) {partial}[blockIdx.x] = {name};"));
     }
-    raised::end(&mut code, context, largest)?;
+    raised::end(&mut code, context, largest, BLOCK)?;
     Ok(code.launch([partials(n), 1], BLOCK as u32))
 }
 

@@ -12,18 +12,19 @@ pub(super) fn join(members: &mut Members, largest: &[usize]) -> Result<()> {
     for (number, &member) in largest.iter().enumerate() {
         let node = &context.schedule.nodes[member];
         let value = members.operand(member, &node.operands[0], node.dtype)?;
-        members.code.head(format!("u32 most{number} = 0;"));
+        members.code.head(format!("int most{number} = 0;"));
         // A lane beyond the end of a row stands in for its last element.
         members.code.lanes(lanes, format!("most{number} = max(most{number}, power_bits({value}));"));
     }
     Ok(())
 }
 
-/// After the last element of a thread; all threads of a block must come by.
-pub(super) fn end(code: &mut Code, context: Context, largest: &[usize]) -> Result<()> {
+/// After the last element of a thread; all threads of a block of this size must come by.
+pub(super) fn end(code: &mut Code, context: Context, largest: &[usize], block: usize) -> Result<()> {
     for (number, &member) in largest.iter().enumerate() {
-        let known = code.raw_pointer(context.place(member)?, 0, "u32");
-        code.line(format!("raise({known}, most{number});"));
+        let known = code.raw_pointer(context.place(member)?, 0, "int");
+        code.line(format!("most{number} = across<Max, {block}>(most{number});"));
+        code.line(format!("if (threadIdx.x == 0) raise({known}, most{number});"));
     }
     Ok(())
 }

@@ -46,8 +46,8 @@ pub(crate) fn reduce(
     raised::join(&mut members, largest)?;
     stores.iter().for_each(|store| code.line(store));
     let (mut code, grid, block) = finish(code, structure, &terms, lanes);
-    raised::end(&mut code, context, largest)?;
-    Ok(code.launch(grid, block))
+    raised::end(&mut code, context, largest, block)?;
+    Ok(code.launch(grid, block as u32))
 }
 
 /// What lies in memory, to be reduced.
@@ -108,7 +108,7 @@ fn reduce_together(structure: &Structure, all: &[&InMemory]) -> Launch {
         terms.push(Term { operand, op, dtype, place: to });
     }
     let (code, grid, block) = finish(code, structure, &terms, lanes);
-    code.launch(grid, block)
+    code.launch(grid, block as u32)
 }
 
 /// What is reduced, and where its result goes.
@@ -120,7 +120,7 @@ struct Term {
 }
 
 /// Puts the loops around the work for a thread's neighbours. Gives the grid and the threads of a block to start it with.
-fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -> (Code, [usize; 2], u32) {
+fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -> (Code, [usize; 2], usize) {
     let (kept, reduced, parts) = (structure.kept(), structure.reduced(), structure.parts());
     code.reaches(kept.saturating_mul(reduced));
     let beside = structure.beside();
@@ -180,7 +180,7 @@ fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -
     }
     let (blocks, block) =
         if beside { (kept.div_ceil(side * lanes), BLOCK) } else { (kept.div_ceil(SHARED / threads), SHARED) };
-    (code, [blocks, parts], block as u32)
+    (code, [blocks, parts], block)
 }
 
 #[cfg(test)]

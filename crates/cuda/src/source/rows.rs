@@ -172,7 +172,7 @@ pub(crate) fn rows(
         code.line("}");
         columns::end(&mut code, sharing, &down);
     }
-    raised::end(&mut code, context, largest)?;
+    raised::end(&mut code, context, largest, block)?;
     Ok(code.launch([blocks, 1], block as u32))
 }
 

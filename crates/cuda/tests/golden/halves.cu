@@ -6,8 +6,8 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, u32* p1) {
 }
 
 typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, u32* p2) {
-    u32 most0 = 0;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, int* p2) {
+    int most0 = 0;
     U b = (U)blockIdx.x * 256 + threadIdx.x;
     for (; b < n0; b += (U)gridDim.x * 256) {
     const U e = b * 4;
@@ -19,7 +19,8 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
 #pragma unroll
     for (int j = 0; j < 4; ++j) most0 = max(most0, power_bits(v1[j]));
     }
-    raise(p2, most0);
+    most0 = across<Max, 256>(most0);
+    if (threadIdx.x == 0) raise(p2, most0);
 }
 
 typedef u32 U; typedef int I;
@@ -40,8 +41,8 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
 }
 
 typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, u32* p2) {
-    u32 most0 = 0;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, int* p2) {
+    int most0 = 0;
     U b = (U)blockIdx.x * 256 + threadIdx.x;
     for (; b < n0; b += (U)gridDim.x * 256) {
     const U e = b * 4;
@@ -50,7 +51,8 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
 #pragma unroll
     for (int j = 0; j < 4; ++j) most0 = max(most0, power_bits(m0[j]));
     }
-    raise(p2, most0);
+    most0 = across<Max, 256>(most0);
+    if (threadIdx.x == 0) raise(p2, most0);
 }
 
 typedef u32 U; typedef int I;
