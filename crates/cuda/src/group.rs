@@ -5,7 +5,7 @@ use crate::dnn::Dnn;
 use crate::dot::dot;
 use crate::loops::loops;
 use crate::source::{
-    Context, Elements, Launch, add_rows, check_index, concat, cumsum, gather, list_bytes, overlay, scatter_add,
+    Arg, Context, Elements, Launch, add_rows, check_index, concat, cumsum, gather, list_bytes, overlay, scatter_add,
     window_argmax,
 };
 use crate::step::{Factor, Span, Step, Work};
@@ -29,7 +29,16 @@ pub(crate) fn steps_of(
     };
     let (reads, writes) = spans(context, members, space.bytes(), workspace)?;
     let location = context.schedule.nodes[members[0]].location;
-    let steps = works.into_iter().map(|work| Step { work, reads: reads.clone(), writes: writes.clone(), location });
+    let all: Vec<Vec<Arg>> = works.iter().map(Work::addresses).collect();
+    // Of what can fail, one part has to wait for another without a word between them.
+    let can_fail = all.iter().flatten().any(|arg| *arg == Arg::Error);
+    let steps = works.into_iter().zip(all).map(|(work, addresses)| {
+        // What is only reduced further need not wait for all the rest of its group, nor others for it.
+        let own = |spans: &[Span]| -> Vec<Span> {
+            spans.iter().filter(|span| can_fail || addresses.iter().any(|arg| span.holds(arg))).copied().collect()
+        };
+        Step { work, reads: own(&reads), writes: own(&writes), location }
+    });
     Ok((steps.collect(), space.bytes()))
 }
 

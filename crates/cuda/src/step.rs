@@ -34,6 +34,21 @@ pub(crate) enum Work {
     },
 }
 
+impl Work {
+    /// The addresses that it is given. It reads and writes nothing that is not of the same array as one of them.
+    pub fn addresses(&self) -> Vec<Arg> {
+        match self {
+            Work::Kernel(launch) => launch.args.clone(),
+            Work::Product(product) => {
+                let workspace = Arg::Memory(product.workspace, 0);
+                [product.a, product.b, product.c].map(|matrix| matrix.at).into_iter().chain([workspace]).collect()
+            }
+            Work::Convolution { at, workspace, .. } => [&at[..], &[Arg::Memory(*workspace, 0)]].concat(),
+            Work::Copy { from, to, .. } => [*from, *to].map(|place| Arg::Memory(place, 0)).to_vec(),
+        }
+    }
+}
+
 /// A stretch of memory that is read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
@@ -44,6 +59,13 @@ pub(crate) struct Span {
 }
 
 impl Span {
+    /// True where an address lies in it; one without bytes holds its first.
+    pub fn holds(&self, address: &Arg) -> bool {
+        let &Arg::Memory(place, bytes) = address else { return false };
+        let (first, at) = (self.place.offset as isize, place.offset as isize + bytes);
+        self.place.region == place.region && (first..first + self.bytes.max(1) as isize).contains(&at)
+    }
+
     /// True where both have a byte in common. Buffers that are bound are different ones.
     pub fn meets(&self, other: &Span) -> bool {
         let (a, b) = (self.place, other.place);
