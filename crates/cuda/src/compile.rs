@@ -16,6 +16,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Architecture(pub u32);
 
+impl Architecture {
+    /// True where a block can have about 100 KiB of shared memory, and tensor cores multiply what loops make there.
+    pub(crate) fn has_strips(self) -> bool {
+        self.0 >= 80
+    }
+}
+
 fn failed(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Device { what: what.into() })
 }
@@ -199,7 +206,7 @@ pub fn kernel_texts(program: &Program) -> Result<Vec<String>> {
 /// The same where convolutions are the library's.
 pub(crate) fn kernel_texts_beside(program: &Program, dnn: Option<&Dnn>) -> Result<Vec<String>> {
     program.validate()?;
-    Ok(plan(program, dnn)?.kernels().map(|launch| launch.source.clone()).collect())
+    Ok(plan(program, dnn, true)?.kernels().map(|launch| launch.source.clone()).collect())
 }
 
 /// The compiler's version: another one may make other code.

@@ -180,7 +180,7 @@ mod tests {
 
     /// The steps of each convolution of a program, on a machine whose library can compute everything, or has none.
     fn convolutions(program: &Program, library: bool) -> Vec<Vec<Work>> {
-        let schedule = Schedule::new(program, &CudaTarget { channels_last: true }).unwrap();
+        let schedule = Schedule::new(program, &CudaTarget { channels_last: true, strips: true }).unwrap();
         let mut found = vec![];
         for node in &schedule.nodes {
             let Kind::Conv(dims, precision) = &node.kind else { continue };

@@ -6,7 +6,7 @@ use crate::dot::dot;
 use crate::loops::loops;
 use crate::source::{
     Arg, Context, Elements, Launch, add_rows, check_index, concat, cumsum, gather, list_bytes, overlay, scatter_add,
-    window_argmax,
+    strip, window_argmax,
 };
 use crate::step::{Factor, Span, Step, Work};
 use crate::workspace::Workspace;
@@ -23,6 +23,9 @@ pub(crate) fn steps_of(
     let mut space = Workspace::new(workspace);
     let members = &context.schedule.groups()[group].members;
     let works = match context.schedule.groups()[group].domain {
+        Some(_) if context.schedule.groups()[group].next.is_some() => {
+            launched(strip(context, &context.schedule.groups()[group])?.into_iter().collect())
+        }
         Some(domain) => launched(loops(context, members, domain, &mut space)?),
         None if context.wants(members[0]) => single(context, dnn, members[0], &mut space)?,
         None => vec![],

@@ -42,10 +42,10 @@ pub(crate) struct Plan {
 /// Most blocks of a grid.
 const MOST_BLOCKS: u32 = i32::MAX as u32;
 
-/// Plans a valid program, with convolutions by the library where it is given.
-pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>) -> Result<Plan> {
+/// Plans a valid program, with convolutions by the library where it is given, and strips of attentions where blocks have the memory.
+pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, strips: bool) -> Result<Plan> {
     let rewritten = dnn.and_then(|_| channels_last(program));
-    let target = CudaTarget { channels_last: rewritten.is_some() };
+    let target = CudaTarget { channels_last: rewritten.is_some(), strips };
     let program = rewritten.as_ref().unwrap_or(program);
     let schedule = Schedule::new(program, &target)?;
     let groups = schedule.groups().len();
@@ -220,11 +220,24 @@ mod tests {
         let (table, at) = (g.input("table", [1000, 300], DType::F32), g.input("at", [], DType::I32));
         let new = table.take(at).sin();
         let next = table + (new - table.take(at)).scatter_add(at, 0, 1000);
-        let plan = plan(&Program::builder(&g).carry(table, next).build().unwrap(), None).unwrap();
+        let plan = plan(&Program::builder(&g).carry(table, next).build().unwrap(), None, true).unwrap();
         assert!(plan.steps().all(|step| matches!(step.work, Work::Kernel(_))), "nothing is copied");
         let threads = plan.kernels().map(|launch| launch.grid[0] * launch.grid[1] * launch.block).max().unwrap();
         assert!((300..=512).contains(&threads), "{threads}");
         assert!(plan.kept_bytes + plan.arena_bytes < 3000, "no memory for another table");
+    }
+
+    #[test]
+    fn sums_of_columns_are_folded_beside_what_reads_the_rows() {
+        let g = Graph::new();
+        let x = g.input("x", [4096, 768], DType::F32);
+        let y = (x - x.max([1]).broadcast([0], [4096, 768])).exp();
+        let builder = Program::builder(&g).output("rows", y).output("sums", y.sum([0]));
+        let plan = plan(&builder.build().unwrap(), None, true).unwrap();
+        let [rows, fold] = &plan.body[..] else { panic!("two kernels") };
+        let writes = |step: &Step, output| step.writes.iter().any(|span| span.place.region == Region::Output(output));
+        assert!(writes(rows, 0) && !writes(rows, 1) && writes(fold, 1) && !writes(fold, 0));
+        assert!(rows.writes.iter().any(|span| fold.writes.iter().any(|other| other.meets(span))), "by the workspace");
     }
 
     /// Steps run side by side unless one says that it writes what the other says that it reads or writes.
@@ -240,7 +253,7 @@ mod tests {
             };
             let case = case.unwrap();
             let precision = if seed % 5 == 0 { Precision::Bf16 } else { Precision::Full };
-            let plan = plan(&case.program.with_precision(precision), None).unwrap();
+            let plan = plan(&case.program.with_precision(precision), None, true).unwrap();
             for step in plan.steps() {
                 // A kernel that is told to read none of a workspace may be given one without a place.
                 let reads_none = matches!(&step.work, Work::Kernel(launch) if launch.args.contains(&Arg::Count(0)));

@@ -58,7 +58,7 @@ pub(crate) struct Preparation {
 impl Preparation {
     /// Plans a valid program, with convolutions by the library where it is given, and loads its kernels.
     pub fn new(program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
-        let plan = device.clock.time(Part::Planning, || plan(program, dnn))?;
+        let plan = device.clock.time(Part::Planning, || plan(program, dnn, device.architecture.has_strips()))?;
         device.expect_scratch(plan.arena_bytes);
         let sources: Vec<&str> = plan.kernels().map(|launch| &launch.source[..]).collect();
         // The compiler keeps the cores busy, and trials of products the GPU.

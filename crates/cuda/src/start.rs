@@ -57,6 +57,9 @@ pub(crate) unsafe fn start(
     }
 }
 
+/// Bytes of shared memory that a block has without asking for more.
+const SHARED: u32 = 48 << 10;
+
 /// Starts a kernel.
 ///
 /// # Safety
@@ -82,7 +85,13 @@ unsafe fn launch(launch: &Launch, function: Function, at: impl Fn(Arg) -> u64, s
         .collect();
     let mut pointers: Vec<*mut c_void> = words.iter().map(|word| word.as_ptr().cast_mut().cast()).collect();
     let ([x, y], block) = (launch.grid, launch.block);
+    if launch.shared > SHARED {
+        let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the function is loaded.
+        unsafe { result::function::set_function_attribute(function.0, most, launch.shared as i32) }
+            .map_err(|e| failed("give a kernel the shared memory it needs", e))?;
+    }
     // SAFETY: the caller's promise; the arguments are those the kernel declares, in order.
-    unsafe { result::launch_kernel(function.0, (x, y, 1), (block, 1, 1), 0, stream, &mut pointers) }
+    unsafe { result::launch_kernel(function.0, (x, y, 1), (block, 1, 1), launch.shared, stream, &mut pointers) }
         .map_err(|e| failed("start a kernel", e))
 }

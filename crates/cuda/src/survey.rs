@@ -17,5 +17,5 @@ use bilevel_graph::{Program, Result};
 /// ```
 pub fn planned_bytes(program: &Program) -> Result<PlannedBytes> {
     program.validate()?;
-    Ok(plan(program, None)?.bytes())
+    Ok(plan(program, None, true)?.bytes())
 }

@@ -1,9 +1,9 @@
 //! A GPU as planning sees it.
 
 use crate::dot::{LONG, OWN};
-use crate::source::{LONGEST_ROW, is_small};
+use crate::source::{LONGEST_ROW, is_small, is_strip};
 use bilevel_graph::{ConvDims, Precision};
-use bilevel_plan::{DotLayout, DotSize, Limits, Target};
+use bilevel_plan::{DotLayout, DotSize, Group, Limits, Node, Target};
 
 /// Places in memory are multiples of what the widest loads and the libraries like best.
 pub(crate) const ALIGN: usize = 256;
@@ -18,6 +18,8 @@ const LANES: usize = 8;
 pub(crate) struct CudaTarget {
     /// Images have their channels last, so that convolutions in `Bf16` may read operands of two bytes.
     pub channels_last: bool,
+    /// Blocks can have the shared memory that strips of attentions take.
+    pub strips: bool,
 }
 
 impl Target for CudaTarget {
@@ -59,6 +61,10 @@ impl Target for CudaTarget {
         };
         let single = batch.iter().all(|(length, _)| *length == 1);
         single && [m, n, k].into_iter().all(|length| length >= LONG) && in_rows(a, (m, k)) && in_rows(b, (k, n))
+    }
+
+    fn strips(&self, nodes: &[Node], product: usize, pass: &Group, next: usize) -> bool {
+        self.strips && is_strip(nodes, product, &pass.members, next)
     }
 
     /// A scatter is several loops, with lists of what goes where.

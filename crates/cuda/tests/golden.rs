@@ -56,6 +56,17 @@ fn a_softmax_is_one_kernel_in_which_threads_share_rows() {
     });
 }
 
+#[test]
+fn an_attention_in_bf16_is_one_kernel_and_so_is_its_derivative_with_respect_to_the_queries() {
+    holds("strip", |g| {
+        let [q, k, v] = ["q", "k", "v"].map(|name| g.input(name, [2, 8, 104, 32], DType::F32));
+        let y = nn::scaled_dot_product_attention(q, k, v, None);
+        let slopes = gradient(y.sin().sum_all(), &[q, k]).unwrap();
+        let builder = Program::builder(g).output("y", y).output("q", slopes[0].unwrap());
+        builder.output("k", slopes[1].unwrap()).build().unwrap().with_precision(Precision::Bf16)
+    });
+}
+
 /// Reductions over either axis of the rows of a softmax.
 fn parts_of_rows(g: &Graph, shape: [usize; 3]) -> Program {
     let x = g.input("x", shape, DType::F32);

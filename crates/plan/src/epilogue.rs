@@ -22,7 +22,8 @@ pub(crate) fn attach(low: &Lowering, target: &dyn Target, grouping: &mut Groupin
         products.sort_unstable();
         products.dedup();
         for &product in products.iter().rev() {
-            if can_follow(low, target, grouping, order, group, product) {
+            let wanted = target.continues(&low.nodes[product], &grouping.groups[group]);
+            if wanted && can_follow(low, grouping, order, group, product) {
                 let Some(other) = grouping.group_of[product] else { continue };
                 if !order.contract(group, other) {
                     return Err(lacks("an order for a product and its loop, between which nothing must happen"));
@@ -39,14 +40,8 @@ pub(crate) fn attach(low: &Lowering, target: &dyn Target, grouping: &mut Groupin
     Ok(())
 }
 
-fn can_follow(
-    low: &Lowering,
-    target: &dyn Target,
-    grouping: &mut Grouping,
-    order: &Order,
-    group: usize,
-    product: usize,
-) -> bool {
+/// True where a loop can be one group with a product that it reads.
+pub(crate) fn can_follow(low: &Lowering, grouping: &mut Grouping, order: &Order, group: usize, product: usize) -> bool {
     let (Some(domain), Some(other)) = (grouping.groups[group].domain, grouping.group_of[product]) else { return false };
     let node = &low.nodes[product];
     let alone = grouping.groups[other].product.is_none() && grouping.groups[group].product.is_none();
@@ -56,7 +51,7 @@ fn can_follow(
         let made_here = next.at().is_some_and(|(made, _)| grouping.group_of[made] == Some(group));
         made_here && node.reads().any(|(read, _)| read == *input)
     });
-    if updates || !alone || !same || !target.continues(node, &grouping.groups[group]) || !order.adjacent(group, other) {
+    if updates || !alone || !same || !order.adjacent(group, other) {
         return false;
     }
     // As if it were a member already.

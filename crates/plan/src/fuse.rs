@@ -117,7 +117,13 @@ impl Fuser<'_> {
     /// A new group with this first member. It stands last in the order, so no cycle can close.
     fn join_new(&mut self, id: usize, place: Option<(Domain, Role)>) -> Result<usize> {
         let node = &self.low.nodes[id];
-        self.grouping.groups.push(Group { members: vec![], domain: None, product: None, invariant: node.invariant });
+        self.grouping.groups.push(Group {
+            members: vec![],
+            domain: None,
+            product: None,
+            next: None,
+            invariant: node.invariant,
+        });
         let group = self.order.add_group();
         let joined = self.join(group, id, place).then_some(group);
         known(joined, "a place for a new group in the order", node.location)

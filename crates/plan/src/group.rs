@@ -35,6 +35,11 @@ pub struct Group {
     /// each element of its result as it lies in memory, and nobody in the group reads it in another way. An executor
     /// may apply the loop to every part of the result that is complete, or run it after the product.
     pub product: Option<usize>,
+    /// The matrix product that a loop over rows ends in, where it begins with one ([`product`](Self::product)): its last member. The rows of
+    /// its left operand are those of a [`Role::Full`] member, one after the other. An executor keeps both at hand: neither the first
+    /// product nor that member is in memory where nobody outside the group reads it. Only where
+    /// [`Target::strips`](crate::Target::strips) says so.
+    pub next: Option<usize>,
     /// The same in every step of the program's loop.
     pub invariant: bool,
 }

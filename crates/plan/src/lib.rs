@@ -5,7 +5,7 @@
 //!    and brings matrix products into one form, [`DotLayout`].
 //! 2. *Fusion* puts elementwise operations and their reductions into [`Group`]s, each one loop; anything else is a group of its
 //!    own. A [`Role`] says what a member is to its loop, an [`Access`] how it gets an operand. A loop can continue with
-//!    the result of a product in one group with it ([`Group::product`]).
+//!    the result of a product in one group with it ([`Group::product`]), and end in another ([`Group::next`]).
 //! 3. *Order*: the groups are numbered as they run, those that are the same in every step of the program's loop first, and
 //!    carried inputs are updated in place where everybody who reads the old value can run before. That is a [`Schedule`].
 //! 4. *Memory*: an executor says how many bytes of workspace each group needs, and [`Schedule::lay_out`] gives everything its
@@ -73,6 +73,7 @@ mod rows;
 mod schedule;
 mod sequence;
 mod short;
+mod strips;
 mod target;
 mod view;
 

@@ -239,7 +239,8 @@ fn results_in_place(schedule: &Schedule, updated: &[Option<usize>]) -> Vec<Optio
     lasting.filter_map(Operand::at).for_each(|(node, _)| outside[node] = true);
     let mut shared = vec![None; schedule.nodes.len()];
     for group in schedule.groups() {
-        let Some(product) = group.product.filter(|&product| !outside[product]) else { continue };
+        let in_memory = |product: &usize| schedule.is_stored(*product) && !outside[*product];
+        let Some(product) = group.product.filter(in_memory) else { continue };
         let reads = |&id: &usize| schedule.nodes[id].reads().any(|(read, _)| read == product);
         let last = group.members.iter().rposition(reads).unwrap_or(0);
         let (dtype, narrow) = (schedule.nodes[product].dtype, schedule.nodes[product].narrow);

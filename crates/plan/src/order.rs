@@ -4,7 +4,7 @@
 use std::cell::{RefCell, RefMut};
 
 /// Groups and the edges between them.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Order {
     /// Place of each group in the order.
     place: Vec<usize>,
@@ -14,7 +14,7 @@ pub(crate) struct Order {
 }
 
 /// Whom a walk has met. Walks are many and most are short, so all of them use the same memory.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Met {
     /// By group: the number of the last walk that met it.
     by: Vec<u64>,

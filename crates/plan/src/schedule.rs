@@ -14,6 +14,7 @@ use crate::order::Order;
 use crate::planning::lacks;
 use crate::sequence::sequence;
 use crate::short::shorten;
+use crate::strips::join_strips;
 use crate::target::Target;
 use bilevel_graph::{Error, ErrorKind, Program, Result};
 
@@ -61,6 +62,7 @@ impl Schedule {
             (grouping, order) = group(&low, target)?;
         }
         attach(&low, target, &mut grouping, &mut order)?;
+        join_strips(&low, target, &mut grouping, &mut order);
         let carries = carries_in_place(&low, &grouping, &mut order);
         let mut lasting = vec![false; low.nodes.len()];
         let copied = carries.iter().filter(|carry| !carry.in_place).map(|carry| &carry.next);
@@ -128,7 +130,9 @@ impl Schedule {
     }
 
     fn stored_nodes(&self, live: &[bool]) -> Vec<bool> {
-        let product = |id: usize| matches!(self.nodes[id].kind, Kind::Dot(..));
+        // A product is in memory unless an executor keeps it at hand.
+        let at_hand = |id: usize| self.group_of(id).is_some_and(|group| self.groups()[group].next.is_some());
+        let product = |id: usize| matches!(self.nodes[id].kind, Kind::Dot(..)) && !at_hand(id);
         let loop_member = |id: usize| matches!(self.role(id), Some(Role::Full | Role::Row)) && !product(id);
         let mut stored: Vec<bool> = (0..self.nodes.len()).map(|id| live[id] && !loop_member(id)).collect();
         for (id, node) in self.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {

@@ -83,6 +83,13 @@ pub trait Target {
         let _ = (product, pass);
         false
     }
+
+    /// True where a matrix product, a loop over its rows and the product `next` of the rows of that loop should be one group
+    /// ([`Group::next`]); the products by their number among the nodes. By default they should not.
+    fn strips(&self, nodes: &[Node], product: usize, pass: &Group, next: usize) -> bool {
+        let _ = (nodes, product, pass, next);
+        false
+    }
 }
 
 /// Sizes a machine can work with.

@@ -31,6 +31,8 @@ pub(crate) struct Launch {
     pub grid: [u32; 2],
     /// Threads of a block.
     pub block: u32,
+    /// Bytes of shared memory of a block, besides what its text declares.
+    pub shared: u32,
 }
 
 /// The C name of an element type.
@@ -214,16 +216,26 @@ impl Code {
 
     /// The kernel, for blocks of this many threads.
     pub fn launch(self, grid: [usize; 2], block: u32) -> Launch {
+        self.launch_bounded(grid, block, &block.to_string(), 0)
+    }
+
+    /// The kernel, for blocks that have so many bytes of shared memory besides what the text declares, several of them at once on a
+    /// multiprocessor.
+    pub fn launch_with(self, grid: [usize; 2], block: u32, at_once: usize, shared: usize) -> Launch {
+        self.launch_bounded(grid, block, &format!("{block}, {at_once}"), shared as u32)
+    }
+
+    fn launch_bounded(self, grid: [usize; 2], block: u32, bounds: &str, shared: u32) -> Launch {
         let index = if self.long { "typedef u64 U; typedef long long I;" } else { "typedef u32 U; typedef int I;" };
         let source = format!(
-            "{index}\nextern \"C\" __global__ void __launch_bounds__({block}) kernel({}) {{\n{}{}}}\n",
+            "{index}\nextern \"C\" __global__ void __launch_bounds__({bounds}) kernel({}) {{\n{}{}}}\n",
             self.params.join(", "),
             self.head,
             self.body
         );
         // More blocks than a grid can have are refused when the plan is made.
         let grid = grid.map(|blocks| u32::try_from(blocks).unwrap_or(u32::MAX));
-        Launch { source, args: self.args, grid, block }
+        Launch { source, args: self.args, grid, block, shared }
     }
 }
 

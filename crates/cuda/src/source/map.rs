@@ -1,9 +1,10 @@
 //! Loops over elements side by side, each thread some neighbours, with sums and maxima over all of them.
 
 use super::code::{Cell, Code, Launch, c_type};
-use super::member::{Context, Members, Walk};
+use super::member::{Context, Members};
 use super::raised;
 use super::structure::Structure;
+use super::walk::Walk;
 use bilevel_graph::{DType, ReduceOp, Result};
 use bilevel_plan::{Kind, Place, lacks};
 
@@ -46,7 +47,7 @@ pub(crate) fn map(
     let mut members = Members::new(context, Walk::Side { lanes }, &mut code);
     let mut stores = vec![];
     for &member in stored {
-        let value = members.value(member)?;
+        let value = members.stored(member)?;
         for place in context.stores(member)? {
             stores.push(store(members.code, (place, context.cell(member)), &value, lanes));
         }

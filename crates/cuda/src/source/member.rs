@@ -3,6 +3,7 @@
 
 use super::code::{Cell, Code, c_type, decode, reach};
 use super::fetch::Fetched;
+use super::walk::Walk;
 use crate::checks::Checks;
 use bilevel_graph::{BinaryOp, DType, Precision, RandomKind, UnaryOp};
 use bilevel_plan::{Access, Elementwise, Kind, MemoryMap, Operand, Place, Role, Run, Schedule, View, known};
@@ -74,67 +75,6 @@ impl Context<'_> {
     }
 }
 
-/// Which elements the lanes of a thread are.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Walk {
-    /// Elements e, e + 1, …, as many as there are lanes; e is a multiple of their number.
-    Side {
-        /// Number of lanes.
-        lanes: usize,
-    },
-    /// Columns t, t + threads, … of a row.
-    Row {
-        /// Threads that share a row.
-        threads: usize,
-        /// Columns of each.
-        lanes: usize,
-        /// Length of the row.
-        length: usize,
-    },
-}
-
-impl Walk {
-    /// Number of lanes.
-    pub fn lanes(self) -> usize {
-        match self {
-            Walk::Side { lanes } | Walk::Row { lanes, .. } => lanes,
-        }
-    }
-
-    /// True where the last lanes of some threads are beyond the end of a row.
-    fn ragged(self) -> bool {
-        matches!(self, Walk::Row { threads, lanes, length } if threads * lanes != length)
-    }
-
-    /// The condition under which lane j is an element.
-    pub fn inside(self) -> Option<String> {
-        match self {
-            Walk::Row { threads, length, .. } if self.ragged() => Some(format!("j * {threads} + t < {length}")),
-            _ => None,
-        }
-    }
-
-    /// The number of the element of lane j; beyond the end of a row, that of its last.
-    pub fn element(self) -> String {
-        match self {
-            Walk::Side { lanes: 1 } => "e".into(),
-            Walk::Side { .. } => "(e + j)".into(),
-            Walk::Row { threads, lanes, length } => format!("(row * {length} + {})", column(threads, lanes, length)),
-        }
-    }
-}
-
-/// The column of lane j in a row of this length; beyond the end of the row, its last column stands in. It is the number that is bounded, not
-/// the place in memory that is chosen by a condition: of `inside ? place : first`, NVRTC 13.0 now and then makes code for sm_90 that reads the
-/// low half of a 64-bit zero a cycle before it is there.
-fn column(threads: usize, lanes: usize, length: usize) -> String {
-    if threads * lanes == length {
-        format!("(j * {threads} + t)")
-    } else {
-        format!("min(j * {threads} + t, (U){})", length - 1)
-    }
-}
-
 /// What is read before anything is computed.
 #[derive(Default)]
 pub(super) struct Ahead {
@@ -142,6 +82,14 @@ pub(super) struct Ahead {
     pub registers: usize,
     /// The text that reads it.
     pub text: String,
+}
+
+/// An array that is in shared memory already.
+pub(super) struct Brought {
+    /// What it is.
+    pub node: usize,
+    /// The text of where a thread's row of it begins.
+    pub row: String,
 }
 
 /// Writes members, each once, in the order in which they are asked for.
@@ -156,12 +104,13 @@ pub(crate) struct Members<'a, 'c> {
     /// Rows that were fetched: their names.
     pub(super) rows: HashMap<Fetched, String>,
     pub(super) ahead: Ahead,
+    pub(super) brought: Option<Brought>,
 }
 
 impl<'a, 'c> Members<'a, 'c> {
     pub fn new(context: Context<'a>, walk: Walk, code: &'c mut Code) -> Self {
         let (names, loaded, rows) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Members { context, walk, code, names, loaded, rows, ahead: Ahead::default() }
+        Members { context, walk, code, names, loaded, rows, ahead: Ahead::default(), brought: None }
     }
 
     pub(super) fn fresh(&self) -> usize {
@@ -195,6 +144,21 @@ impl<'a, 'c> Members<'a, 'c> {
         Ok(if self.is_row(*read) { name } else { format!("{name}[j]") })
     }
 
+    /// The name of what is to be stored of a member: of a number that is rounded as it is stored, the number itself.
+    pub fn stored(&mut self, member: usize) -> bilevel_graph::Result<String> {
+        let schedule = self.context.schedule;
+        let node = &schedule.nodes[member];
+        let rounds = matches!(node.kind, Kind::Elementwise(Elementwise::Round(Precision::Bf16)));
+        if rounds
+            && self.context.cell(member) == Cell::Bf16
+            && let Some((read, _)) = node.operands[0].at()
+            && schedule.access(member, &node.operands[0]) == Some(Access::Register)
+        {
+            return self.value(read);
+        }
+        self.value(member)
+    }
+
     /// The name of a member's value, written if it is not there yet.
     pub fn value(&mut self, member: usize) -> bilevel_graph::Result<String> {
         if let Some(name) = self.names.get(&member) {
@@ -225,7 +189,7 @@ impl<'a, 'c> Members<'a, 'c> {
     }
 
     /// Declares a member's value, of this text: one number per row, or one per lane.
-    fn assign(&mut self, member: usize, text: &str) -> String {
+    pub(super) fn assign(&mut self, member: usize, text: &str) -> String {
         let name = self.declare(member);
         if self.is_row(member) {
             self.code.line(format!("const {} {name} = {text};", c_type(self.context.schedule.nodes[member].dtype)));
@@ -293,15 +257,26 @@ impl<'a, 'c> Members<'a, 'c> {
             self.code.line(format!("{c} {name}[{lanes}];"));
             match self.walk {
                 Walk::Side { lanes } => self.load_side(&runs, view.offset, lanes, cell, &pointer, &name),
-                Walk::Row { threads, lanes, length } => {
-                    self.load_row(&runs, &column(threads, lanes, length), length, &pointer, &name)
+                Walk::Row { length, .. } => self.load_row(&runs, length, &pointer, &name),
+                Walk::Quad { length, .. } => {
+                    let whole = self.context.schedule.nodes[node].is_whole(view);
+                    let brought = self.brought.as_ref().filter(|brought| whole && brought.node == node);
+                    let place = brought.map(|brought| brought.row.clone());
+                    self.load_pairs(&runs, (length, view.offset), (cell, place), &pointer, &name)
                 }
             }
             format!("{name}[j]")
         };
         let registers = if full { lanes * dtype.size().div_ceil(4) } else { 1 };
-        if registers <= self.ahead.registers {
-            self.ahead.registers -= registers;
+        let ahead = match self.walk {
+            // What is the same for all rows.
+            Walk::Quad { length, .. } => {
+                full && split(&runs, length).is_some_and(|(outer, _)| outer.iter().all(|run| run.stride == 0))
+            }
+            _ => registers <= self.ahead.registers,
+        };
+        if ahead {
+            self.ahead.registers = self.ahead.registers.saturating_sub(registers);
             self.ahead.text += &self.code.take_after(written);
         }
         self.loaded.insert(key, value.clone());
@@ -324,7 +299,33 @@ impl<'a, 'c> Members<'a, 'c> {
         }
     }
 
-    fn load_row(&mut self, runs: &[Run], column: &str, length: usize, pointer: &str, name: &str) {
+    /// Two neighbours at once, where all pairs of them begin at multiples of two.
+    fn load_pairs(
+        &mut self,
+        runs: &[Run],
+        (length, offset): (usize, isize),
+        (cell, brought): (Cell, Option<String>),
+        pointer: &str,
+        name: &str,
+    ) {
+        let even = |n: isize| n % 2 == 0;
+        let rows = split(runs, length).filter(|(outer, inner)| {
+            let in_order = matches!(inner[..], [Run { stride: 1, .. }]);
+            in_order && even(length as isize) && even(offset) && outer.iter().all(|run| even(run.stride))
+        });
+        let Some((outer, _)) = rows else { return self.load_row(runs, length, pointer, name) };
+        let (pairs, load) = (self.walk.lanes() / 2, cell.load(2));
+        // Those that are inside whichever the thread are at known distances from each other.
+        let Walk::Quad { warps: [_, across], lanes, .. } = self.walk else { return };
+        let first = length.saturating_sub((across - 1) * lanes * 4) / 8;
+        let row = brought.unwrap_or_else(|| format!("{pointer} + ({})", decode(&outer, "row")));
+        self.code.line(format!("const {}* const {name}_row = {row};", cell.name()));
+        let place = format!("(j < {first} ? left + j * 8 : min(left + j * 8, {}))", length - 2);
+        self.code.lanes(pairs, format!("{load}({name}_row + {place}, {name} + 2 * j);"));
+    }
+
+    fn load_row(&mut self, runs: &[Run], length: usize, pointer: &str, name: &str) {
+        let column = &self.walk.column();
         let place = match split(runs, length) {
             Some((outer, inner)) => {
                 self.code.line(format!("const I {name}_row = {};", decode(&outer, "row")));
@@ -344,6 +345,9 @@ impl<'a, 'c> Members<'a, 'c> {
         let join = self.walk.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
         self.code.lanes(self.walk.lanes(), join);
         self.code.line(format!("{name} = across<{how}, {threads}>({name});"));
+        if let Walk::Quad { warps: [down, across], .. } = self.walk {
+            self.code.line(format!("{name} = beside<{how}, {down}, {across}>({name}, met);"));
+        }
         self.names.insert(member, name.clone());
         Ok(name)
     }
@@ -365,7 +369,11 @@ impl<'a, 'c> Members<'a, 'c> {
     fn reduced(&mut self, member: usize) -> bilevel_graph::Result<(String, &'static str, usize)> {
         let schedule = self.context.schedule;
         let node = &schedule.nodes[member];
-        let Walk::Row { threads, .. } = self.walk else { return Err(bilevel_plan::lacks("the rows of a reduction")) };
+        let threads = match self.walk {
+            Walk::Row { threads, .. } => threads,
+            Walk::Quad { .. } => 4,
+            Walk::Side { .. } => return Err(bilevel_plan::lacks("the rows of a reduction")),
+        };
         let (read, _) = known(node.operands[0].at(), "the memory of a reduction", node.location)?;
         let operand = self.operand(member, &node.operands[0], node.dtype)?;
         Ok((operand, c_type(schedule.nodes[read].dtype), threads))

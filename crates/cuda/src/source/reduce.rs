@@ -6,10 +6,11 @@
 
 use super::code::{Cell, Code, Launch, c_type, decode, reach};
 use super::map::{has_wide, store};
-use super::member::{Context, Members, Walk};
+use super::member::{Context, Members};
 use super::moves::beside;
 use super::raised;
 use super::structure::{BLOCK, LANES, SHARED, Structure};
+use super::walk::Walk;
 use bilevel_graph::{DType, ReduceOp, Result};
 use bilevel_plan::{Kind, Place, View, lacks};
 
@@ -31,7 +32,7 @@ pub(crate) fn reduce(
     let mut members = Members::new(context, Walk::Side { lanes }, &mut code);
     let mut stores = vec![];
     for &member in stored {
-        let value = members.value(member)?;
+        let value = members.stored(member)?;
         for place in context.stores(member)? {
             stores.push(store(members.code, (place, context.cell(member)), &value, lanes));
         }

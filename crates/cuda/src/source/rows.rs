@@ -2,8 +2,9 @@
 
 use super::code::{Code, Launch};
 use super::columns::{self, Columns, column_blocks};
-use super::member::{Context, Members, Walk};
+use super::member::{Context, Members};
 use super::raised;
+use super::walk::Walk;
 use super::within::{self, Within};
 use bilevel_graph::Result;
 use bilevel_plan::{Operand, Place, Role};
@@ -115,7 +116,7 @@ pub(crate) fn rows(
     }
     let mut stores = vec![];
     for &member in stored {
-        let value = members.value(member)?;
+        let value = members.stored(member)?;
         let full = context.schedule.role(member) != Some(Role::Row);
         for place in context.stores(member)? {
             stores.push((place, context.cell(member), full.then(|| format!("{value}[j]")).ok_or(value.clone())));

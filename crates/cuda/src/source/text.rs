@@ -3,7 +3,7 @@
 use bilevel_graph::random::{KEY_STEPS, MULTIPLIERS, ROUNDS, double, single};
 
 /// Parts of the common text, each with words by which a kernel that uses it is known. A part may use those before it.
-const PARTS: [(&[&str], &str); 8] = [
+const PARTS: [(&[&str], &str); 9] = [
     (&["::first<", "::join(", "across<"], include_str!("sums.cu")),
     (&["larger(", "Placed<"], include_str!("largest.cu")),
     (&["draw<", "draw_block<"], include_str!("draws.cu")),
@@ -12,6 +12,7 @@ const PARTS: [(&[&str], &str); 8] = [
     (&["rounded<", "round_to_bf16(", "bf16", "multiply<"], include_str!("rounding.cu")),
     (&["halved(", "restored(", "raise(", "half* "], include_str!("halves.cu")),
     (&["multiply<"], include_str!("tiles.cu")),
+    (&["hold<"], include_str!("strip.cu")),
 ];
 
 /// The whole text of some kernels, each under a name of its own: `kernel_0`, `kernel_1` and so on. Parts that none of them uses

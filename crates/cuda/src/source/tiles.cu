@@ -1,45 +1,44 @@
 // Products of small matrices by tensor cores. A block computes a tile of the result, each warp 16 rows of it; of both operands it keeps
 // some columns of A and rows of B at a time in shared memory, in the order in which they lie in memory.
 
-// What an operand is kept as, and how a warp multiplies 16 rows of A by 8 columns of B over 8 words of each.
+// What is kept of an operand, and how a warp multiplies 16 rows of A by 8 columns of B over 8 words of each.
 template <typename T> struct Kept;
 
 // DEEP elements of a row along the sum take so many words, and the next row begins so many later; across it, ROWS elements side by side are
 // so many elements from the next: lanes of a warp that read at once never meet in a bank.
 template <typename T, int ROWS, int DEEP> struct Kept_rows {
     static const int WORDS = DEEP * (int)sizeof(T) / 4, APART = WORDS + 4, PITCH = ROWS / 8 % 2 ? ROWS : ROWS + 8;
-    static const int ALONG = ROWS * APART, ACROSS = PITCH * WORDS, MOST = ALONG > ACROSS ? ALONG : ACROSS;
+    // Tensor cores are given two times eight rows at once.
+    static const int ALONG = (ROWS + ROWS % 16) * APART, ACROSS = PITCH * WORDS, MOST = ALONG > ACROSS ? ALONG : ACROSS;
 };
 
 template <> struct Kept<float> {
-    typedef u32 Type;
-    __device__ __forceinline__ static u32 of(float x) {
+    __device__ __forceinline__ static u32 of(u32 x) {
 #if __CUDA_ARCH__ >= 800
         u32 kept;
-        asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(kept) : "f"(x));
+        asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(kept) : "f"(__uint_as_float(x)));
         return kept;
 #else
-        return __float_as_uint(rounded<13>(x));
+        return __float_as_uint(rounded<13>(__uint_as_float(x)));
 #endif
     }
-    __device__ __forceinline__ static void multiply(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    __device__ __forceinline__ static void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #if __CUDA_ARCH__ >= 800
         asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #endif
     }
     __device__ __forceinline__ static float product(u32 a, u32 b) { return __uint_as_float(a) * __uint_as_float(b); }
 };
 
 template <> struct Kept<bf16> {
-    typedef unsigned short Type;
-    __device__ __forceinline__ static unsigned short of(bf16 x) { return x.bits; }
-    __device__ __forceinline__ static void multiply(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    template <typename Type> __device__ __forceinline__ static Type of(Type x) { return x; }
+    __device__ __forceinline__ static void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #if __CUDA_ARCH__ >= 800
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
             : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #endif
     }
     __device__ __forceinline__ static float product(u32 a, u32 b) {
@@ -48,13 +47,50 @@ template <> struct Kept<bf16> {
     }
 };
 
+// Which of its rows, from 0 to 15, and which half of eight words of each a lane names, of the four squares that a warp reads at once: for A
+// those of all rows with the lower words first, for B both halves of the first rows first. Tensor cores want both in that order.
+template <bool OF_B> struct Square {
+    __device__ __forceinline__ static int row(int square) { return (OF_B ? square / 2 : square % 2) * 8; }
+    __device__ __forceinline__ static int half(int square) { return OF_B ? square % 2 : square / 2; }
+};
+
+// Sixteen rows so many words from each other, words k and k + 4 of each, as lane l has them for tensor cores: those of rows l / 4 and l / 4 + 8,
+// where k has l % 4 in it.
+template <bool OF_B> __device__ __forceinline__ void squares(const u32* rows, int apart, int k, u32 (&parts)[4]) {
+#if __CUDA_ARCH__ >= 800
+    const int lane = threadIdx.x % 32, row = lane % 8 + Square<OF_B>::row(lane / 8);
+    const u32 at = (u32)__cvta_generic_to_shared(rows + row * apart + k - lane % 4 + Square<OF_B>::half(lane / 8) * 4);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(parts[0]), "=r"(parts[1]), "=r"(parts[2]), "=r"(parts[3])
+                 : "r"(at)
+                 : "memory");
+#endif
+}
+
+// What a thread holds of V neighbours: words, or the half of one.
+template <typename T, int V> struct Unit {
+    typedef u32 Type;
+    static const int COUNT = V * (int)sizeof(T) / 4;
+};
+template <> struct Unit<bf16, 1> {
+    typedef unsigned short Type;
+    static const int COUNT = 1;
+};
+
 // Rows of an operand on their way to shared memory: rows of A, or columns of B. Neighbours in memory are along the sum where ALONG, else
-// across it; other neighbours are FAR elements apart. A thread takes V neighbours at a time.
+// across it; other neighbours are FAR elements apart. A thread takes V neighbours at a time, and all of THREADS take DEEP of the sum in a turn.
 template <typename T, int ROWS, bool ALONG, int V, int FAR, int THREADS, int DEEP> struct Rows {
+    typedef T Element;
     typedef Kept_rows<T, ROWS, DEEP> Lie;
-    typedef typename Kept<T>::Type Type;
-    static const int COUNT = ROWS * DEEP / V, EACH = (COUNT + THREADS - 1) / THREADS;
-    T held[EACH][V];
+    typedef Unit<T, V> Held;
+    typedef typename Held::Type Type;
+    static const int COUNT = ROWS * DEEP / V, EACH = (COUNT + THREADS - 1) / THREADS, NEXT = 0;
+    const T* from;
+    const int rows;
+    Type held[EACH][Held::COUNT];
+
+    // Begins with the first turn of a sum of `deep`, of which so many rows are there.
+    __device__ __forceinline__ Rows(const T* from, int rows, int deep) : from(from), rows(rows) { read(deep); }
 
     __device__ __forceinline__ static void place(int unit, int& row, int& k) {
         if (ALONG) {
@@ -66,30 +102,32 @@ template <typename T, int ROWS, bool ALONG, int V, int FAR, int THREADS, int DEE
         }
     }
 
-    // Reads what begins at `from`, where so many rows and so much of the sum are left; zeros stand for the rest.
-    __device__ __forceinline__ void read(const T* from, int rows, int deep) {
+    // Reads a turn, where so much of the sum is left; zeros stand for what is not there.
+    __device__ __forceinline__ void read(int deep) {
 #pragma unroll
         for (int u = 0; u < EACH; ++u) {
             int row, k, unit = u * THREADS + threadIdx.x;
             place(unit, row, k);
             bool there = (COUNT % THREADS == 0 || unit < COUNT) && row < rows && k < deep;
 #pragma unroll
-            for (int j = 0; j < V; ++j) held[u][j] = T(0.0f);
-            if (there) load<T, V>(from + (ALONG ? row * FAR + k : k * FAR + row), held[u]);
+            for (int j = 0; j < Held::COUNT; ++j) held[u][j] = 0;
+            if (there) load<Type, Held::COUNT>((const Type*)(from + (ALONG ? row * FAR + k : k * FAR + row)), held[u]);
         }
+        from += ALONG ? DEEP : (long long)DEEP * FAR;
     }
 
     __device__ __forceinline__ void keep(u32* words) const {
-        Type* shared = (Type*)words;
+        T* shared = (T*)words;
 #pragma unroll
         for (int u = 0; u < EACH; ++u) {
             int row, k, unit = u * THREADS + threadIdx.x;
             place(unit, row, k);
             if (COUNT % THREADS != 0 && unit >= COUNT) continue;
-            Type kept[V];
+            Type kept[Held::COUNT];
 #pragma unroll
-            for (int j = 0; j < V; ++j) kept[j] = Kept<T>::of(held[u][j]);
-            store<Type, V>(shared + (ALONG ? row * (Lie::APART * 4 / (int)sizeof(T)) + k : k * Lie::PITCH + row), kept);
+            for (int j = 0; j < Held::COUNT; ++j) kept[j] = Kept<T>::of(held[u][j]);
+            T* to = shared + (ALONG ? row * (Lie::APART * 4 / (int)sizeof(T)) + k : k * Lie::PITCH + row);
+            store<Type, Held::COUNT>((Type*)to, kept);
         }
     }
 
@@ -101,31 +139,36 @@ template <typename T, int ROWS, bool ALONG, int V, int FAR, int THREADS, int DEE
         return shared[0] | (u32)shared[Lie::PITCH] << 16;
     }
 
-    // N / 2 times eight rows from the first, words k and k + 4 of each, as lane l has them for tensor cores: those of row l / 4, where k has
-    // l % 4 in it. First those of all rows with the lower words.
-    template <int N> __device__ __forceinline__ static void fragment(const u32* words, int first, int k, u32 (&parts)[N]) {
+    // As `squares`, from the first.
+    template <bool OF_B> __device__ __forceinline__ static void fragment(const u32* words, int first, int k, u32 (&parts)[4]) {
+        if (ALONG) return squares<OF_B>(words + first * Lie::APART, Lie::APART, k, parts);
         const int lane = threadIdx.x % 32;
 #if __CUDA_ARCH__ >= 800
-        if (!ALONG && sizeof(T) == 2) {
+        if (sizeof(T) == 2) {
             // Squares of 8 × 8 that are turned on the way: each lane names one of their lines.
-            const int line = 2 * (k - lane % 4) + lane % 8 + (N == 4 ? lane / 16 : lane / 8 % 2) * 8;
-            const int row = first + (N == 4 ? lane / 8 % 2 * 8 : 0);
+            const int line = 2 * (k - lane % 4) + lane % 8 + Square<OF_B>::half(lane / 8) * 8, row = first + Square<OF_B>::row(lane / 8);
             const u32 at = (u32)__cvta_generic_to_shared((const unsigned short*)words + line * Lie::PITCH + row);
-            if (N == 4)
-                asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                             : "=r"(parts[0]), "=r"(parts[1]), "=r"(parts[N - 2]), "=r"(parts[N - 1])
-                             : "r"(at)
-                             : "memory");
-            else
-                asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-                             : "=r"(parts[0]), "=r"(parts[1])
-                             : "r"(at)
-                             : "memory");
+            asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(parts[0]), "=r"(parts[1]), "=r"(parts[2]), "=r"(parts[3])
+                         : "r"(at)
+                         : "memory");
             return;
         }
 #endif
 #pragma unroll
-        for (int i = 0; i < N; ++i) parts[i] = word(words, first + lane / 4 + i % (N / 2) * 8, k + i / (N / 2) * 4);
+        for (int i = 0; i < 4; ++i)
+            parts[i] = word(words, first + lane / 4 + Square<OF_B>::row(i), k + Square<OF_B>::half(i) * 4);
+    }
+};
+
+// Rows of A that lie in shared memory from the first element of a sum to its last, APART words from each other.
+template <typename T, int APART, int DEEP> struct Held {
+    static const int NEXT = DEEP * (int)sizeof(T) / 4;
+    __device__ __forceinline__ void read(int) {}
+    __device__ __forceinline__ void keep(u32*) const {}
+    __device__ __forceinline__ static u32 word(const u32* words, int row, int k) { return words[row * APART + k]; }
+    template <bool OF_B> __device__ __forceinline__ static void fragment(const u32* words, int first, int k, u32 (&parts)[4]) {
+        squares<OF_B>(words + first * APART, APART, k, parts);
     }
 };
 
@@ -135,82 +178,78 @@ template <typename T, int WARPS, int COLUMNS, int DEEP> struct Shared {
     __align__(16) u32 b[Kept_rows<T, COLUMNS, DEEP>::MOST];
 };
 
-// Adds to `sums` what a warp has of a tile of 16·WARPS rows and COLUMNS columns, over K elements of each row. In lane l, sums[i] has
-// columns 8·i + 2·(l % 4) and the next, of rows l / 4 and l / 4 + 8 of the warp's. Of the tile there are so many rows and columns.
-template <int K, typename A, typename B, typename T, int WARPS, int COLUMNS, int DEEP>
-__device__ __forceinline__ void multiply(Shared<T, WARPS, COLUMNS, DEEP>& shared, const T* a, int rows, long long next_a, const T* b,
-                                         int columns, long long next_b, float (&sums)[COLUMNS / 8][4]) {
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const int WORDS = A::Lie::WORDS, own = threadIdx.x / 32 * 16;
-    A of_a;
-    B of_b;
-    of_a.read(a, rows, K);
-    of_b.read(b, columns, K);
+// Adds to `sums` what a warp has of the product of A and B, over K elements of each row, DEEP at a time. DOWN warps are below each other, 16
+// rows each, and the next ones beside them, 8·N columns each. In lane l, sums[i] has columns 8·i + 2·(l % 4) and the next, of rows l / 4 and
+// l / 4 + 8 of the warp's.
+template <int K, int DEEP, int DOWN, typename A, typename B, int N>
+__device__ __forceinline__ void multiply(A of_a, u32* a, B of_b, u32* b, float (&sums)[N][4]) {
+    typedef typename B::Element T;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+    const int WORDS = DEEP * (int)sizeof(T) / 4, own = warp % DOWN * 16, first = warp / DOWN * N * 8;
 #pragma unroll 1
-    for (int left = K; left > 0; left -= DEEP) {
-        of_a.keep(shared.a);
-        of_b.keep(shared.b);
+    for (int left = K; left > 0; left -= DEEP, a += A::NEXT) {
+        of_a.keep(a);
+        of_b.keep(b);
         __syncthreads();
         // On their way while what is kept is multiplied.
         if (left > DEEP) {
-            of_a.read(a += next_a, rows, left - DEEP);
-            of_b.read(b += next_b, columns, left - DEEP);
+            of_a.read(left - DEEP);
+            of_b.read(left - DEEP);
         }
 #if __CUDA_ARCH__ >= 800
 #pragma unroll
         for (int k = t; k < WORDS; k += 8) {
             // Beyond the end of the sum there are zeros.
             if ((k - t) * 4 >= left * (int)sizeof(T)) break;
-            u32 rows_of_a[4];
-            A::fragment(shared.a, own, k, rows_of_a);
+            u32 rows[4];
+            A::template fragment<false>(a, own, k, rows);
 #pragma unroll
-            for (int i = 0; i < COLUMNS / 8; ++i) {
-                u32 columns_of_b[2];
-                B::fragment(shared.b, i * 8, k, columns_of_b);
-                Kept<T>::multiply(sums[i], rows_of_a, columns_of_b);
+            for (int i = 0; i < N; i += 2) {
+                u32 columns[4];
+                B::template fragment<true>(b, first + i * 8, k, columns);
+                Kept<T>::multiply(sums[i], rows, columns[0], columns[1]);
+                if (i + 1 < N) Kept<T>::multiply(sums[i + 1 < N ? i + 1 : i], rows, columns[2], columns[3]);
             }
         }
 #else
         for (int k = 0; k < WORDS; ++k)
 #pragma unroll
-            for (int i = 0; i < COLUMNS / 8; ++i)
+            for (int i = 0; i < N; ++i)
 #pragma unroll
                 for (int j = 0; j < 4; ++j)
-                    sums[i][j] +=
-                        Kept<T>::product(A::word(shared.a, own + g + j / 2 * 8, k), B::word(shared.b, i * 8 + 2 * t + j % 2, k));
+                    sums[i][j] += Kept<T>::product(A::word(a, own + g + j / 2 * 8, k), B::word(b, first + i * 8 + 2 * t + j % 2, k));
 #endif
         __syncthreads();
     }
 }
 
-// Writes what `multiply` left, with the first of the tile's results at `c` and others so far apart, eight rows of each warp at a time:
-// through shared memory, so that neighbours are written by neighbours.
-template <long long DOWN, long long ALONG, typename T, int WARPS, int COLUMNS, int DEEP, typename C>
-__device__ __forceinline__ void write(Shared<T, WARPS, COLUMNS, DEEP>& shared, C* c, int rows, int columns,
-                                      const float (&sums)[COLUMNS / 8][4]) {
+// Writes what `multiply` left, with the first of a block's results at `c` and others so far apart, eight rows of each warp at a time:
+// through shared memory, so that neighbours are written by neighbours. Of the block there are so many rows and columns.
+template <long long NEXT_ROW, long long NEXT, int DOWN, int N, typename C>
+__device__ __forceinline__ void write(void* shared, C* c, int rows, int columns, const float (&sums)[N][4]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
-    const int APART = COLUMNS + 8 - COLUMNS % 16;
-    static_assert(8 * APART * WARPS * 4 <= sizeof(shared), "a warp has no room for eight rows");
-    float* own = reinterpret_cast<float*>(&shared) + warp * 8 * APART;
+    const int COLUMNS = N * 8, APART = COLUMNS + 8 - COLUMNS % 16, left = warp / DOWN * COLUMNS;
+    float* own = (float*)shared + warp * 8 * APART;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int first = warp * 16 + half * 8;
+        const int first = warp % DOWN * 16 + half * 8;
 #pragma unroll
-        for (int i = 0; i < COLUMNS / 8; ++i) store<float, 2>(own + g * APART + i * 8 + t * 2, sums[i] + half * 2);
+        for (int i = 0; i < N; ++i) store<float, 2>(own + g * APART + i * 8 + t * 2, sums[i] + half * 2);
         __syncwarp();
-        if (ALONG == 1) {
+        if (NEXT == 1) {
 #pragma unroll
             for (int row = 0; row < 8; ++row)
 #pragma unroll
                 for (int x = 0; x < COLUMNS; x += 32) {
                     const int column = x + lane;
-                    if (first + row < rows && column < COLUMNS && column < columns)
-                        c[(first + row) * DOWN + column] = own[row * APART + column];
+                    if (first + row < rows && column < COLUMNS && left + column < columns)
+                        c[(first + row) * NEXT_ROW + left + column] = own[row * APART + column];
                 }
         } else {
             for (int e = lane; e < 8 * COLUMNS; e += 32) {
                 const int row = e % 8, column = e / 8;
-                if (first + row < rows && column < columns) c[(first + row) * DOWN + column * ALONG] = own[row * APART + column];
+                if (first + row < rows && left + column < columns)
+                    c[(first + row) * NEXT_ROW + (left + column) * NEXT] = own[row * APART + column];
             }
         }
         __syncwarp();

@@ -38,7 +38,7 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     if !is_small(&size) || a.2 != cell || b.2 != cell {
         return None;
     }
-    let (left, right) = (Lies::new(layout, 0, &a)?, Lies::new(layout, 1, &b)?);
+    let (left, right) = (Lies::new(layout, 0, a.1, cell)?, Lies::new(layout, 1, b.1, cell)?);
     let DotLayout { m, n, k, .. } = *layout;
     if k > SUMMED && [&left, &right].iter().any(|lies| !lies.along && lies.at_once == 1) {
         return None;
@@ -56,33 +56,31 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     code.line(format!("__shared__ Shared<{t}, {warps}, {columns}, {deep}> shared;"));
     code.line(format!("const U item = blockIdx.x / {tiles}, tile = blockIdx.x % {tiles};"));
     code.line(format!("const int i = tile / {across} * {rows}, j = tile % {across} * {columns};"));
-    code.line(format!("const {t}* a = {x} + ({}) + (I)i * {};", decode(&runs(0), "item"), layout.a.0));
-    code.line(format!("const {t}* b = {y} + ({}) + (I)j * {};", decode(&runs(1), "item"), layout.b.1));
     code.line(format!("float sums[{}][4] = {{}};", columns / COLUMNS));
     let [of_a, of_b] = [(&left, rows), (&right, columns)].map(|(lies, rows)| lies.text(cell, [rows, threads, deep]));
-    let [next_a, next_b] = [layout.a.1, layout.b.0].map(|apart| deep as isize * apart);
-    code.line(format!("multiply<{k}, {of_a}, {of_b}>("));
-    code.line(format!("    shared, a, {m} - i, {next_a}, b, {n} - j, {next_b}, sums);"));
+    code.line(format!("{of_a} a({x} + ({}) + (I)i * {}, {m} - i, {k});", decode(&runs(0), "item"), layout.a.0));
+    code.line(format!("{of_b} b({y} + ({}) + (I)j * {}, {n} - j, {k});", decode(&runs(1), "item"), layout.b.1));
+    code.line(format!("multiply<{k}, {deep}, {warps}>(a, shared.a, b, shared.b, sums);"));
     let first = format!("{} + (I)i * {} + (I)j * {}", decode(&runs(2), "item"), layout.c.0, layout.c.1);
-    code.line(format!("write<{}, {}>(", layout.c.0, layout.c.1));
-    code.line(format!("    shared, {to} + ({first}), {m} - i, {n} - j, sums);"));
+    code.line(format!("write<{}, {}, {warps}>(", layout.c.0, layout.c.1));
+    code.line(format!("    &shared, {to} + ({first}), {m} - i, {n} - j, sums);"));
     Some(code.launch([size.batch * tiles, 1], threads as u32))
 }
 
 /// How an operand lies, seen as rows along the sum: those of A, or the columns of B.
-struct Lies {
+pub(super) struct Lies {
     /// Neighbours of a row are neighbours in memory, else those of a column.
-    along: bool,
+    pub along: bool,
     /// From one of the others to the next.
-    far: isize,
+    pub far: isize,
     /// Neighbours that are read at once.
-    at_once: usize,
+    pub at_once: usize,
 }
 
 impl Lies {
-    /// Of the left operand or the right; none where neither rows nor columns have neighbours, or a matrix has more elements from its
+    /// Of the left operand or the right, which begins so many elements after a place in memory; none where neither rows nor columns have neighbours, or a matrix has more elements from its
     /// first to its last than a number of 32 bits.
-    fn new(layout: &DotLayout, side: usize, (place, first, cell): &Start) -> Option<Self> {
+    pub fn new(layout: &DotLayout, side: usize, first: isize, cell: Cell) -> Option<Self> {
         let (free, (across, along)) =
             if side == 0 { (layout.m, layout.a) } else { (layout.n, (layout.b.1, layout.b.0)) };
         let (is_along, far, length) = match (across, along) {
@@ -97,13 +95,13 @@ impl Lies {
         let wide = 16 / cell.size();
         let whole = |n: isize| n % wide as isize == 0;
         let batch = layout.batch.iter().all(|(_, strides)| whole(strides[side]));
-        let aligned = whole(*first) && place.offset.is_multiple_of(16) && whole(far) && batch;
+        let aligned = whole(first) && whole(far) && batch;
         let at_once = if aligned && length.is_multiple_of(wide) { wide } else { 1 };
         Some(Lies { along: is_along, far, at_once })
     }
 
     /// As the type that reads so many rows by so many threads, so much of the sum at a time.
-    fn text(&self, cell: Cell, [rows, threads, deep]: [usize; 3]) -> String {
+    pub fn text(&self, cell: Cell, [rows, threads, deep]: [usize; 3]) -> String {
         format!("Rows<{}, {rows}, {}, {}, {}, {threads}, {deep}>", cell.name(), self.along, self.at_once, self.far)
     }
 }
@@ -129,9 +127,9 @@ mod tests {
         let launch = scores(197, 0, Precision::Tf32).unwrap();
         // Three tiles of 72 columns, four of 64 rows, for each of 96 heads.
         assert_eq!((launch.grid, launch.block), ([96 * 12, 1], 128));
-        assert!(
-            launch.source.contains("Rows<float, 64, true, 4, 2304, 128, 32>, Rows<float, 72, true, 4, 2304, 128, 32>")
-        );
+        for of in ["Rows<float, 64, true, 4, 2304, 128, 32> a(", "Rows<float, 72, true, 4, 2304, 128, 32> b("] {
+            assert!(launch.source.contains(of), "{}", launch.source);
+        }
         assert!(scores(197, 0, Precision::Bf16).unwrap().source.contains("Rows<bf16, 64, true, 8, 2304, 128, 64>"));
         assert!(scores(197, 2, Precision::Tf32).unwrap().source.contains("Rows<float, 64, true, 1, 2304, 128, 32>"));
     }

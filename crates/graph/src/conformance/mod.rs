@@ -33,6 +33,7 @@ mod primitives;
 mod readers;
 mod refusals;
 mod short_rows;
+mod strips;
 mod varied;
 mod watch;
 

@@ -3,6 +3,7 @@
 
 use super::heads::heads;
 use super::readers::readers;
+use super::strips::{attentions, exact_strips};
 use super::{Case, primitives};
 use crate::{Array, DType, Op, Precision, Result};
 
@@ -79,8 +80,10 @@ pub fn rounded_products(precision: Precision) -> Result<Vec<Case>> {
     cases.retain(Case::has_products);
     cases.extend(heads(DType::F32)?);
     if !precision.rounds_results() {
+        cases.extend(attentions()?);
         return Ok(cases.into_iter().map(|case| case.rounded(precision, near)).collect());
     }
+    cases.extend(exact_strips()?);
     cases.iter_mut().for_each(|case| case.tolerances.fill(0.0));
     cases.extend(readers()?);
     cases.into_iter().map(|case| case.rounded(precision, near).on_a_grid()).collect()

@@ -1,0 +1,263 @@
+//! A loop over rows between two products in `Bf16`, by tensor cores: the softmax of an attention, and its derivative.
+//!
+//! C₁ = A₁·B₁,   G = f(C₁, …) row by row,   C₂ = G·B₂, for each of many small matrices.
+//!
+//! A block takes a strip of 64 rows of one matrix. Its part of C₁ stays in registers, as tensor cores leave it, where the loop makes G of it;
+//! the second product reads that from shared memory. What others read of C₁ and G is written from there too, and an array of as many
+//! rows that the loop reads comes by there: neighbours are then read and written together.
+
+use super::code::{Cell, Code, Launch, decode};
+use super::member::{Brought, Context, Members, rounded};
+use super::product::{batch_runs, reaches};
+use super::rows::WARP;
+use super::tiles::{Lies, is_small};
+use super::walk::Walk;
+use bilevel_graph::{Precision, Result};
+use bilevel_plan::{Access, DotLayout, Group, Kind, Node, Operand, Role, known, lacks};
+use std::collections::BTreeSet;
+
+/// Rows of a strip: 16 for each of the warps that are below each other.
+const DOWN: usize = 4;
+const ROWS: usize = 16 * DOWN;
+/// Warps that are beside each other, which share the columns of a product.
+const ACROSS: usize = 2;
+const THREADS: usize = DOWN * ACROSS * WARP;
+/// Columns that each of them computes at once, which is also how many elements 16 bytes hold.
+const COLUMNS: usize = 8;
+/// Most columns of the second product: threads have its sums in registers.
+const WIDEST: usize = 128;
+/// Elements of the first sum that are kept at a time.
+const DEEP: usize = 64;
+/// Blocks that are to run at once on a multiprocessor, so that one computes while another waits: they must have registers enough.
+const AT_ONCE: usize = 2;
+
+/// True where the product `next` of what a loop of these members makes of the rows of `product` is to be one kernel with both. In `Tf32` it
+/// is not, as strips take twice the memory, nor where the loop reads several arrays of as many rows: three kernels are faster then.
+pub(crate) fn is_strip(nodes: &[Node], product: usize, members: &[usize], next: usize) -> bool {
+    let (Kind::Dot(first, Precision::Bf16), Kind::Dot(second, Precision::Bf16)) =
+        (&nodes[product].kind, &nodes[next].kind)
+    else {
+        return false;
+    };
+    let read = members.iter().flat_map(|&id| nodes[id].reads()).map(|(read, _)| read);
+    let is_other = |&read: &usize| read != product && nodes[read].count() == nodes[product].count();
+    let others: BTreeSet<usize> = read.filter(|read| is_other(read) && !members.contains(read)).collect();
+    let is_short = |id: usize| nodes[id].narrow && nodes[id].reads().all(|(read, _)| nodes[read].narrow);
+    let by_16_bytes = |layout: &DotLayout, id: usize, side: usize| {
+        let offset = nodes[id].operands[side].at().map(|(_, view)| view.offset);
+        offset.and_then(|offset| Lies::new(layout, side, offset, Cell::Bf16)).is_some_and(|lies| lies.at_once > 1)
+    };
+    others.len() <= 1
+        && [first, second].into_iter().all(|layout| is_small(&layout.size(Precision::Bf16)))
+        && second.n <= WIDEST
+        && first.n.is_multiple_of(COLUMNS)
+        && is_short(product)
+        && is_short(next)
+        && by_16_bytes(first, product, 0)
+        && by_16_bytes(first, product, 1)
+        && by_16_bytes(second, next, 1)
+}
+
+/// One product of a strip.
+struct Part<'a> {
+    layout: &'a DotLayout,
+    id: usize,
+}
+
+impl<'a> Part<'a> {
+    fn new(context: &Context<'a>, id: Option<usize>) -> Result<Self> {
+        let layout = id.and_then(|id| match &context.schedule.nodes[id].kind {
+            Kind::Dot(layout, _) => Some(Part { layout, id }),
+            _ => None,
+        });
+        layout.ok_or_else(|| lacks("a product of a strip"))
+    }
+
+    /// Columns of a strip, shared by warps beside each other.
+    fn columns(&self) -> usize {
+        self.layout.n.next_multiple_of(COLUMNS * ACROSS)
+    }
+
+    /// Sums of a thread, four by four.
+    fn sums(&self) -> usize {
+        self.columns() / ACROSS / COLUMNS
+    }
+
+    /// The text of an operand: how it lies, its first row of the strip, and how many of them there are.
+    fn operand(&self, context: &Context, code: &mut Code, side: usize) -> Result<(Lies, String, usize, String)> {
+        let (layout, node) = (self.layout, &context.schedule.nodes[self.id]);
+        let (read, view) = known(node.operands[side].at(), "the memory of an operand", node.location)?;
+        let lies = known(Lies::new(layout, side, view.offset, Cell::Bf16), "how an operand lies", node.location)?;
+        let pointer = code.pointer(context.place(read)?, Cell::Bf16, view.offset);
+        let at = format!("{pointer} + ({})", decode(&batch_runs(layout, side), "item"));
+        Ok(if side == 0 {
+            (lies, format!("{at} + (I)i * {}", layout.a.0), ROWS, format!("{} - i", layout.m))
+        } else {
+            (lies, at, self.columns(), layout.n.to_string())
+        })
+    }
+}
+
+/// Words of shared memory in which rows of an operand are kept. Warps read two times eight columns at once.
+fn kept(rows: usize, deep: usize) -> usize {
+    let words = deep / 2;
+    ((rows + COLUMNS).next_multiple_of(2 * COLUMNS) * (words + 4)).max((rows + COLUMNS) * words)
+}
+
+/// The kernel of a strip; none where nothing of it is wanted.
+pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
+    let (first, second) = (Part::new(&context, group.product)?, Part::new(&context, group.next)?);
+    let mut stored = vec![];
+    for id in group.members.iter().copied().filter(|&id| id != second.id && context.wants(id)) {
+        if !context.stores(id)?.is_empty() {
+            stored.push(id);
+        }
+    }
+    let ends = context.wants(second.id);
+    if !ends && stored.is_empty() || context.measures {
+        return Ok(None);
+    }
+    let (m, length) = (first.layout.m, first.layout.n);
+    let (columns, down) = (first.columns(), m.div_ceil(ROWS));
+    let batch = first.layout.size(Precision::Bf16).batch;
+    // Rows of a strip are so many words apart: lanes of a warp that read at once never meet in a bank.
+    let apart = columns / 2 + 4;
+    let deep = second.layout.k.next_multiple_of(2 * COLUMNS);
+    let (kept_a, kept_b) = (kept(ROWS, DEEP), kept(columns, DEEP).max(kept(second.columns(), deep)));
+    let reductions = group.members.iter().filter(|&&id| matches!(context.schedule.nodes[id].kind, Kind::Reduce(..)));
+    let words = ROWS * apart + kept_a + kept_b + 2 * reductions.count() * COLUMNS * DOWN * ACROSS;
+    let mut code = Code::default();
+    reaches(&mut code, first.layout);
+    reaches(&mut code, second.layout);
+    code.line("extern __shared__ __align__(16) u32 strip[];");
+    code.line(format!("u32 *const kept_a = strip + {}, *const kept_b = kept_a + {kept_a};", ROWS * apart));
+    code.line(format!("float* met = (float*)(kept_b + {kept_b});"));
+    code.line(format!("const U item = blockIdx.x / {down};"));
+    code.line(format!("const int i = blockIdx.x % {down} * {ROWS}, lane = threadIdx.x % {WARP};"));
+    code.line(format!("const int left = threadIdx.x / {} * {} + lane % 4 * 2;", DOWN * WARP, columns / ACROSS));
+    for (side, name) in [(0, "a"), (1, "b")] {
+        let (lies, from, rows, there) = first.operand(&context, &mut code, side)?;
+        let text = lies.text(Cell::Bf16, [rows, THREADS, DEEP]);
+        code.line(format!("{text} {name}({from}, {there}, {});", first.layout.k));
+    }
+    // All rows of the strip, between shared memory and an array of as many.
+    let moved = |code: &mut Code, how: &str, node: usize| -> Result<()> {
+        let pointer = code.pointer(context.place(node)?, Cell::Bf16, 0);
+        let at = format!("{pointer} + (I)(item * {m} + i) * {length}");
+        code.line(format!("{how}<{apart}, {length}, {THREADS}>(strip, {at}, min({ROWS}, {m} - i));"));
+        Ok(())
+    };
+    let brought = brought(&context, group).filter(|_| !stored.contains(&first.id));
+    if let Some(node) = brought {
+        moved(&mut code, "bring", node)?;
+    }
+    code.line(format!("float sums[{}][4] = {{}};", first.sums()));
+    code.line(format!("multiply<{}, {DEEP}, {DOWN}>(a, kept_a, b, kept_b, sums);", first.layout.k));
+    if brought.is_some() {
+        code.line("arrived();");
+        code.line("__syncthreads();");
+    }
+    if ends {
+        // On its way while the rows are computed.
+        let (lies, from, columns, there) = second.operand(&context, &mut code, 1)?;
+        let text = format!("Sent<{columns}, {}, {}, {THREADS}, {deep}>", lies.along, lies.far);
+        code.line(format!("{text} next(kept_b, {from}, {there}, {});", second.layout.k));
+    }
+    let hold = format!("hold<{apart}, {DOWN}>(strip, sums);");
+    if stored.contains(&first.id) {
+        code.line(&hold);
+        code.line("__syncthreads();");
+        moved(&mut code, "leave", first.id)?;
+    }
+    let before = code.take_body();
+    let in_strip = brought.map(|node| Brought { node, row: format!("(const bf16*)(strip + (r - i) * {apart})") });
+    let made = rows(&context, &mut code, (&first, &stored), ends.then_some(&second), in_strip)?;
+    let body = code.take_body();
+    code.line(before.trim());
+    code.line(made.ahead.trim());
+    // The rows of a thread, as tensor cores leave them.
+    code.line("#pragma unroll\n    for (int h = 0; h < 2; ++h) {");
+    code.line(format!("const int top = i + threadIdx.x / {WARP} % {DOWN} * 16 + h * 8, r = top + lane / 4;"));
+    code.line(format!("if (top >= {m}) break;"));
+    code.line(format!("const bool live = r < {m};"));
+    code.line(format!("const U row = item * {m} + min(r, {m} - 1);"));
+    code.line(body.trim());
+    code.line("}");
+    if ends {
+        // Nobody reads what was there before any more.
+        code.line("__syncthreads();");
+        code.line(&hold);
+        code.line(format!("float found[{}][4] = {{}};", second.sums()));
+        let held = format!("Held<bf16, {apart}, {deep}>()");
+        code.line(format!("multiply<{length}, {deep}, {DOWN}>({held}, strip, next, kept_b, found);"));
+        if let Some(node) = made.left {
+            moved(&mut code, "leave", node)?;
+        }
+        let (layout, to) = (second.layout, code.pointer(context.place(second.id)?, context.cell(second.id), 0));
+        let start = format!("{to} + ({}) + (I)i * {}", decode(&batch_runs(layout, 2), "item"), layout.c.0);
+        let (down, along) = layout.c;
+        code.line(format!("write<{down}, {along}, {DOWN}>(kept_a, {start}, {m} - i, {}, found);", layout.n));
+    }
+    Ok(Some(code.launch_with([batch * down, 1], THREADS as u32, AT_ONCE, 4 * words)))
+}
+
+/// An array of two bytes each that the loop reads as it runs, row by row.
+fn brought(context: &Context, group: &Group) -> Option<usize> {
+    let schedule = context.schedule;
+    let members = group.members.iter().filter(|&&id| Some(id) != group.next && schedule.role(id) == Some(Role::Full));
+    let mut operands = members.flat_map(|&id| schedule.nodes[id].operands.iter().map(move |operand| (id, operand)));
+    operands.find_map(|(id, operand): (usize, &Operand)| {
+        let (read, view) = operand.at().filter(|_| Some(id) != group.product)?;
+        let in_memory = schedule.access(id, operand) == Some(Access::Memory);
+        (in_memory && context.cell(read) == Cell::Bf16 && schedule.nodes[read].is_whole(view)).then_some(read)
+    })
+}
+
+/// What is to be read before the first row, and the member that is left in the strip to be written from there.
+struct Made {
+    ahead: String,
+    left: Option<usize>,
+}
+
+/// The members of the loop for one row of a thread: what others read is written, and what the second product reads takes the row's place.
+fn rows(
+    context: &Context,
+    code: &mut Code,
+    (first, stored): (&Part, &[usize]),
+    second: Option<&Part>,
+    brought: Option<Brought>,
+) -> Result<Made> {
+    let walk = Walk::Quad { warps: [DOWN, ACROSS], lanes: first.sums() * 2, length: first.layout.n };
+    let mut members = Members::new(*context, walk, code);
+    members.brought = brought;
+    let sum = "sums[j / 2][h * 2 + j % 2]";
+    // As others would read it from memory.
+    members.assign(first.id, &rounded(Precision::Bf16, sum));
+    let read = second.and_then(|second| context.schedule.nodes[second.id].operands[0].at()).map(|(read, _)| read);
+    let mut stores = vec![];
+    for &member in stored.iter().filter(|&&member| member != first.id && Some(member) != read) {
+        let value = members.stored(member)?;
+        for place in context.stores(member)? {
+            stores.push((place, context.cell(member), value.clone(), context.schedule.role(member) == Some(Role::Row)));
+        }
+    }
+    let kept = read.map(|read| members.stored(read)).transpose()?;
+    let ahead = std::mem::take(&mut members.ahead.text);
+    for (place, cell, value, is_row) in stores {
+        let pointer = code.pointer(place, cell, 0);
+        if is_row {
+            code.line(format!("if (live && left == 0) {pointer}[row] = {value};"));
+        } else {
+            let inside = walk.inside().map_or(String::new(), |inside| format!(" && {inside}"));
+            let (at, length) = (format!("{pointer} + (I)(row * {} + left)", first.layout.n), walk.lanes());
+            let store = format!("{}({at} + j / 2 * 8, {value} + j);", cell.store(2));
+            code.line(format!("#pragma unroll\n    for (int j = 0; j < {length}; j += 2) if (live{inside}) {store}"));
+        }
+    }
+    if let Some(value) = kept {
+        // Beyond the end of a row there are zeros.
+        let zero = walk.inside().map_or(String::new(), |inside| format!("!{inside} ? 0.0f : "));
+        code.lanes(walk.lanes(), format!("{sum} = {zero}{value}[j];"));
+    }
+    Ok(Made { ahead, left: read.filter(|read| stored.contains(read)) })
+}

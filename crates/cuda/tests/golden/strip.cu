@@ -1,0 +1,219 @@
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, bf16* p2) {
+    U b = (U)blockIdx.x * 256 + threadIdx.x;
+    if (b >= n0) return;
+    const U e = b * 4;
+    float m0[4];
+    load<float, 4>(p1 + ((I)e), m0);
+    float v1[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v1[j] = rounded<16>(m0[j]);
+    store_bf16<4>(p2 + e, v1);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, bf16* p2) {
+    U b = (U)blockIdx.x * 256 + threadIdx.x;
+    if (b >= n0) return;
+    const U e = b * 4;
+    float m0[4];
+    load<float, 4>(p1 + ((I)e), m0);
+    float v1[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v1[j] = rounded<16>(m0[j]);
+    store_bf16<4>(p2 + e, v1);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, bf16* p2) {
+    U b = (U)blockIdx.x * 256 + threadIdx.x;
+    if (b >= n0) return;
+    const U e = b * 4;
+    float m0[4];
+    load<float, 4>(p1 + ((I)e), m0);
+    float v1[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v1[j] = rounded<16>(m0[j]);
+    store_bf16<4>(p2 + e, v1);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256, 2) kernel(bf16* p0, bf16* p1, bf16* p2, const float c3, float* p4, float* p5, bf16* p6) {
+    extern __shared__ __align__(16) u32 strip[];
+    u32 *const kept_a = strip + 3840, *const kept_b = kept_a + 2880;
+    float* met = (float*)(kept_b + 4608);
+    const U item = blockIdx.x / 2;
+    const int i = blockIdx.x % 2 * 64, lane = threadIdx.x % 32;
+    const int left = threadIdx.x / 128 * 56 + lane % 4 * 2;
+    Rows<bf16, 64, true, 8, 32, 256, 64> a(p0 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, 104 - i, 32);
+    Rows<bf16, 112, true, 8, 32, 256, 64> b(p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 104, 32);
+    float sums[7][4] = {};
+    multiply<32, 64, 4>(a, kept_a, b, kept_b, sums);
+    Sent<32, false, 32, 256, 112> next(kept_b, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 32, 104);
+    
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+    const int top = i + threadIdx.x / 32 % 4 * 16 + h * 8, r = top + lane / 4;
+    if (top >= 104) break;
+    const bool live = r < 104;
+    const U row = item * 104 + min(r, 104 - 1);
+    float v0[14];
+#pragma unroll
+    for (int j = 0; j < 14; ++j) v0[j] = rounded<16>(sums[j / 2][h * 2 + j % 2]);
+    float v1[14];
+#pragma unroll
+    for (int j = 0; j < 14; ++j) v1[j] = op_mul(v0[j], c3);
+    float v2 = Max::first<float>();
+#pragma unroll
+    for (int j = 0; j < 14; ++j) if ((j < 12 || left + j / 2 * 8 + j % 2 < 104)) v2 = Max::join(v2, v1[j]);
+    v2 = across<Max, 4>(v2);
+    v2 = beside<Max, 4, 2>(v2, met);
+    float v3[14];
+#pragma unroll
+    for (int j = 0; j < 14; ++j) v3[j] = op_sub(v1[j], v2);
+    float v4[14];
+#pragma unroll
+    for (int j = 0; j < 14; ++j) v4[j] = op_exp(v3[j]);
+    float v5 = Sum::first<float>();
+#pragma unroll
+    for (int j = 0; j < 14; ++j) if ((j < 12 || left + j / 2 * 8 + j % 2 < 104)) v5 = Sum::join(v5, v4[j]);
+    v5 = across<Sum, 4>(v5);
+    v5 = beside<Sum, 4, 2>(v5, met);
+    const float v6 = op_recip(v5);
+    float v7[14];
+#pragma unroll
+    for (int j = 0; j < 14; ++j) v7[j] = op_mul(v4[j], v6);
+    #pragma unroll
+    for (int j = 0; j < 14; j += 2) if (live && (j < 12 || left + j / 2 * 8 + j % 2 < 104)) store<float, 2>(p4 + (I)(row * 104 + left) + j / 2 * 8, v4 + j);
+    if (live && left == 0) p5[row] = v6;
+#pragma unroll
+    for (int j = 0; j < 14; ++j) sums[j / 2][h * 2 + j % 2] = !(j < 12 || left + j / 2 * 8 + j % 2 < 104) ? 0.0f : v7[j];
+    }
+    __syncthreads();
+    hold<60, 4>(strip, sums);
+    float found[2][4] = {};
+    multiply<104, 112, 4>(Held<bf16, 60, 112>(), strip, next, kept_b, found);
+    write<32, 1, 4>(kept_a, p6 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, 104 - i, 32, found);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, bf16* p1, bf16* p2, float* p3) {
+    U b = (U)blockIdx.x * 256 + threadIdx.x;
+    if (b >= n0) return;
+    const U e = b * 4;
+    float m0[4];
+    load_bf16<4>(p1 + ((I)e), m0);
+    float v1[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v1[j] = op_cos(m0[j]);
+    float v2[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v2[j] = rounded<16>(m0[j]);
+    store_bf16<4>(p2 + e, v1);
+    store<float, 4>(p3 + e, v2);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256, 2) kernel(bf16* p0, bf16* p1, bf16* p2, const float c3, float* p4, float* p5, bf16* p6, bf16* p7) {
+    extern __shared__ __align__(16) u32 strip[];
+    u32 *const kept_a = strip + 3840, *const kept_b = kept_a + 2880;
+    float* met = (float*)(kept_b + 4608);
+    const U item = blockIdx.x / 2;
+    const int i = blockIdx.x % 2 * 64, lane = threadIdx.x % 32;
+    const int left = threadIdx.x / 128 * 56 + lane % 4 * 2;
+    Rows<bf16, 64, true, 8, 32, 256, 64> a(p0 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, 104 - i, 32);
+    Rows<bf16, 112, true, 8, 32, 256, 64> b(p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 104, 32);
+    float sums[7][4] = {};
+    multiply<32, 64, 4>(a, kept_a, b, kept_b, sums);
+    Sent<32, false, 32, 256, 112> next(kept_b, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 32, 104);
+    
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+    const int top = i + threadIdx.x / 32 % 4 * 16 + h * 8, r = top + lane / 4;
+    if (top >= 104) break;
+    const bool live = r < 104;
+    const U row = item * 104 + min(r, 104 - 1);
+    float v0[14];
+#pragma unroll
+    for (int j = 0; j < 14; ++j) v0[j] = rounded<16>(sums[j / 2][h * 2 + j % 2]);
+    float m1[14];
+    const float* const m1_row = p4 + ((I)row * 104);
+#pragma unroll
+    for (int j = 0; j < 7; ++j) load<float, 2>(m1_row + (j < 6 ? left + j * 8 : min(left + j * 8, 102)), m1 + 2 * j);
+    float m2[14];
+    const I m2_row = (I)row;
+#pragma unroll
+    for (int j = 0; j < 14; ++j) m2[j] = p5[m2_row + 0];
+    float v3[14];
+#pragma unroll
+    for (int j = 0; j < 14; ++j) v3[j] = op_mul(m2[j], v0[j]);
+    const float m4 = p5[(I)row];
+    float v5[14];
+#pragma unroll
+    for (int j = 0; j < 14; ++j) v5[j] = op_mul(m1[j], v0[j]);
+    float v6 = Sum::first<float>();
+#pragma unroll
+    for (int j = 0; j < 14; ++j) if ((j < 12 || left + j / 2 * 8 + j % 2 < 104)) v6 = Sum::join(v6, v5[j]);
+    v6 = across<Sum, 4>(v6);
+    v6 = beside<Sum, 4, 2>(v6, met);
+    const float v7 = op_mul(m4, v6);
+    const float v8 = op_mul(m4, v7);
+    const float v9 = op_neg(v8);
+    float v10[14];
+#pragma unroll
+    for (int j = 0; j < 14; ++j) v10[j] = op_add(v3[j], v9);
+    float v11[14];
+#pragma unroll
+    for (int j = 0; j < 14; ++j) v11[j] = op_mul(m1[j], v10[j]);
+    float v12[14];
+#pragma unroll
+    for (int j = 0; j < 14; ++j) v12[j] = op_mul(c3, v11[j]);
+#pragma unroll
+    for (int j = 0; j < 14; ++j) sums[j / 2][h * 2 + j % 2] = !(j < 12 || left + j / 2 * 8 + j % 2 < 104) ? 0.0f : v12[j];
+    }
+    __syncthreads();
+    hold<60, 4>(strip, sums);
+    float found[2][4] = {};
+    multiply<104, 112, 4>(Held<bf16, 60, 112>(), strip, next, kept_b, found);
+    leave<60, 104, 256>(strip, p6 + (I)(item * 104 + i) * 104, min(64, 104 - i));
+    write<32, 1, 4>(kept_a, p7 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, 104 - i, 32, found);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(128) kernel(bf16* p0, bf16* p1, bf16* p2) {
+    __shared__ Shared<bf16, 4, 32, 64> shared;
+    const U item = blockIdx.x / 2, tile = blockIdx.x % 2;
+    const int i = tile / 1 * 64, j = tile % 1 * 32;
+    float sums[4][4] = {};
+    Rows<bf16, 64, false, 8, 104, 128, 64> a(p0 + ((I)(item % 8) * 10816 + (I)(item / 8) * 86528) + (I)i * 1, 104 - i, 104);
+    Rows<bf16, 32, false, 8, 32, 128, 64> b(p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)j * 1, 32 - j, 104);
+    multiply<104, 64, 4>(a, shared.a, b, shared.b, sums);
+    write<32, 1, 4>(
+        &shared, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624 + (I)i * 32 + (I)j * 1), 104 - i, 32 - j, sums);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, bf16* p1, float* p2) {
+    U b = (U)blockIdx.x * 256 + threadIdx.x;
+    if (b >= n0) return;
+    const U e = b * 4;
+    float m0[4];
+    load_bf16<4>(p1 + ((I)e), m0);
+    float v1[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v1[j] = rounded<16>(m0[j]);
+    store<float, 4>(p2 + e, v1);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, bf16* p1, float* p2) {
+    U b = (U)blockIdx.x * 256 + threadIdx.x;
+    if (b >= n0) return;
+    const U e = b * 4;
+    float m0[4];
+    load_bf16<4>(p1 + ((I)e), m0);
+    float v1[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v1[j] = rounded<16>(m0[j]);
+    store<float, 4>(p2 + e, v1);
+}
