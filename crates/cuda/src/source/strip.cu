@@ -62,7 +62,7 @@ template <int APART, int DOWN, int N> __device__ __forceinline__ void hold(u32* 
 template <typename How, int DOWN, int ACROSS> __device__ __forceinline__ float beside(float x, float*& met) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp % DOWN * 8 + lane / 4;
     if (lane % 4 == 0) met[warp / DOWN * DOWN * 8 + row] = x;
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + warp % DOWN), "n"(ACROSS * 32) : "memory");
+    __syncthreads();
     x = met[row];
 #pragma unroll
     for (int w = 1; w < ACROSS; ++w) x = How::join(x, met[w * DOWN * 8 + row]);

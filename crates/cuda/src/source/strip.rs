@@ -177,8 +177,7 @@ pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
     code.line(made.ahead.trim());
     // The rows of a thread, as tensor cores leave them.
     code.line("#pragma unroll\n    for (int h = 0; h < 2; ++h) {");
-    code.line(format!("const int top = i + threadIdx.x / {WARP} % {DOWN} * 16 + h * 8, r = top + lane / 4;"));
-    code.line(format!("if (top >= {m}) break;"));
+    code.line(format!("const int r = i + threadIdx.x / {WARP} % {DOWN} * 16 + h * 8 + lane / 4;"));
     code.line(format!("const bool live = r < {m};"));
     code.line(format!("const U row = item * {m} + min(r, {m} - 1);"));
     code.line(body.trim());

@@ -53,8 +53,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) kernel(bf16* p0, bf16* p1, 
     
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
-    const int top = i + threadIdx.x / 32 % 4 * 16 + h * 8, r = top + lane / 4;
-    if (top >= 104) break;
+    const int r = i + threadIdx.x / 32 % 4 * 16 + h * 8 + lane / 4;
     const bool live = r < 104;
     const U row = item * 104 + min(r, 104 - 1);
     float v0[14];
@@ -129,8 +128,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) kernel(bf16* p0, bf16* p1, 
     
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
-    const int top = i + threadIdx.x / 32 % 4 * 16 + h * 8, r = top + lane / 4;
-    if (top >= 104) break;
+    const int r = i + threadIdx.x / 32 % 4 * 16 + h * 8 + lane / 4;
     const bool live = r < 104;
     const U row = item * 104 + min(r, 104 - 1);
     float v0[14];
