@@ -5,7 +5,7 @@ use bilevel_graph::conformance::{
     Case, Size, carries, convolutions, long_products, networks, primitives, random_program, rounded_products,
     varied_program,
 };
-use bilevel_graph::{DType, Graph, Precision};
+use bilevel_graph::{DType, Graph, Precision, Program, nn};
 use bilevel_plan::channels_last;
 
 /// How many kernels these cases have, each compiled once; nothing where NVRTC is not there, which is said.
@@ -43,6 +43,21 @@ fn every_primitive_carry_and_part_of_a_network_compiles_for_sm_80_and_sm_90() {
             assert!(kernels > 100, "{kernels}");
         }
     }
+}
+
+#[test]
+fn attentions_in_bf16_are_one_kernel_where_their_strips_fit_a_block() {
+    let strips = |places: usize, width: usize, precision: Precision| {
+        let g = Graph::new();
+        let [q, k, v] = ["q", "k", "v"].map(|name| g.input(name, [2, 8, places, width], DType::F32));
+        let y = nn::scaled_dot_product_attention(q, k, v, None);
+        let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(precision);
+        kernel_texts(&program).unwrap().iter().filter(|text| text.contains("hold<")).count()
+    };
+    assert_eq!(strips(200, 64, Precision::Bf16), 1);
+    assert_eq!([Precision::Full, Precision::Tf32].map(|precision| strips(200, 64, precision)), [0, 0]);
+    assert_eq!([strips(197, 64, Precision::Bf16), strips(264, 64, Precision::Bf16)], [0, 0], "odd rows, long rows");
+    assert_eq!([strips(256, 64, Precision::Bf16), strips(256, 128, Precision::Bf16)], [1, 0], "too much memory");
 }
 
 #[test]

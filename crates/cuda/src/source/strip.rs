@@ -31,6 +31,9 @@ const DEEP: usize = 64;
 /// Blocks that are to run at once on a multiprocessor, so that one computes while another waits: they must have registers enough.
 const AT_ONCE: usize = 2;
 
+/// Most bytes of shared memory of a block: what every GPU with such tensor cores has.
+const MOST_BYTES: usize = 96 << 10;
+
 /// True where the product `next` of what a loop of these members makes of the rows of `product` is to be one kernel with both. In `Tf32` it
 /// is not, as strips take twice the memory, nor where the loop reads several arrays of as many rows: three kernels are faster then.
 pub(crate) fn is_strip(nodes: &[Node], product: usize, members: &[usize], next: usize) -> bool {
@@ -50,6 +53,7 @@ pub(crate) fn is_strip(nodes: &[Node], product: usize, members: &[usize], next: 
     others.len() <= 1
         && [first, second].into_iter().all(|layout| is_small(&layout.size(Precision::Bf16)))
         && second.n <= WIDEST
+        && Room::new(first, second, nodes, members).bytes() <= MOST_BYTES
         && first.n.is_multiple_of(COLUMNS)
         && is_short(product)
         && is_short(next)
@@ -73,17 +77,12 @@ impl<'a> Part<'a> {
         layout.ok_or_else(|| lacks("a product of a strip"))
     }
 
-    /// Columns of a strip, shared by warps beside each other.
-    fn columns(&self) -> usize {
-        self.layout.n.next_multiple_of(COLUMNS * ACROSS)
-    }
-
     /// Sums of a thread, four by four.
     fn sums(&self) -> usize {
-        self.columns() / ACROSS / COLUMNS
+        columns(self.layout) / ACROSS / COLUMNS
     }
 
-    /// The text of an operand: how it lies, its first row of the strip, and how many of them there are.
+    /// An operand: how it lies, the text of its first row, how many rows are read, and the text of how many of them there are.
     fn operand(&self, context: &Context, code: &mut Code, side: usize) -> Result<(Lies, String, usize, String)> {
         let (layout, node) = (self.layout, &context.schedule.nodes[self.id]);
         let (read, view) = known(node.operands[side].at(), "the memory of an operand", node.location)?;
@@ -93,15 +92,48 @@ impl<'a> Part<'a> {
         Ok(if side == 0 {
             (lies, format!("{at} + (I)i * {}", layout.a.0), ROWS, format!("{} - i", layout.m))
         } else {
-            (lies, at, self.columns(), layout.n.to_string())
+            (lies, at, columns(layout), layout.n.to_string())
         })
     }
 }
 
-/// Words of shared memory in which rows of an operand are kept. Warps read two times eight columns at once.
-fn kept(rows: usize, deep: usize) -> usize {
-    let words = deep / 2;
-    ((rows + COLUMNS).next_multiple_of(2 * COLUMNS) * (words + 4)).max((rows + COLUMNS) * words)
+/// The shared memory of a block, in words.
+struct Room {
+    /// From one row of the strip to the next: lanes of a warp that read at once never meet in a bank.
+    apart: usize,
+    /// Elements of the second sum, all of which are kept.
+    deep: usize,
+    /// For the operands of a product.
+    kept: [usize; 2],
+    /// Where warps meet that share rows.
+    met: usize,
+}
+
+impl Room {
+    fn new(first: &DotLayout, second: &DotLayout, nodes: &[Node], members: &[usize]) -> Self {
+        // Warps read two times eight columns at once.
+        let kept = |rows: usize, deep: usize| {
+            let words = deep / 2;
+            ((rows + COLUMNS).next_multiple_of(2 * COLUMNS) * (words + 4)).max((rows + COLUMNS) * words)
+        };
+        let (columns, deep) = (columns(first), second.k.next_multiple_of(2 * COLUMNS));
+        let reductions = members.iter().filter(|&&id| matches!(nodes[id].kind, Kind::Reduce(..))).count();
+        Room {
+            apart: columns / 2 + 4,
+            deep,
+            kept: [kept(ROWS, DEEP), kept(columns, DEEP).max(kept(self::columns(second), deep))],
+            met: 2 * reductions * COLUMNS * DOWN * ACROSS,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        4 * (ROWS * self.apart + self.kept.iter().sum::<usize>() + self.met)
+    }
+}
+
+/// Columns of a strip, shared by warps beside each other.
+fn columns(layout: &DotLayout) -> usize {
+    layout.n.next_multiple_of(COLUMNS * ACROSS)
 }
 
 /// The kernel of a strip; none where nothing of it is wanted.
@@ -118,14 +150,10 @@ pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
         return Ok(None);
     }
     let (m, length) = (first.layout.m, first.layout.n);
-    let (columns, down) = (first.columns(), m.div_ceil(ROWS));
+    let (columns, down) = (columns(first.layout), m.div_ceil(ROWS));
     let batch = first.layout.size(Precision::Bf16).batch;
-    // Rows of a strip are so many words apart: lanes of a warp that read at once never meet in a bank.
-    let apart = columns / 2 + 4;
-    let deep = second.layout.k.next_multiple_of(2 * COLUMNS);
-    let (kept_a, kept_b) = (kept(ROWS, DEEP), kept(columns, DEEP).max(kept(second.columns(), deep)));
-    let reductions = group.members.iter().filter(|&&id| matches!(context.schedule.nodes[id].kind, Kind::Reduce(..)));
-    let words = ROWS * apart + kept_a + kept_b + 2 * reductions.count() * COLUMNS * DOWN * ACROSS;
+    let room = Room::new(first.layout, second.layout, &context.schedule.nodes, &group.members);
+    let Room { apart, deep, kept: [kept_a, kept_b], .. } = room;
     let mut code = Code::default();
     reaches(&mut code, first.layout);
     reaches(&mut code, second.layout);
@@ -197,7 +225,7 @@ pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
         let (down, along) = layout.c;
         code.line(format!("write<{down}, {along}, {DOWN}>(kept_a, {start}, {m} - i, {}, found);", layout.n));
     }
-    Ok(Some(code.launch_with([batch * down, 1], THREADS as u32, AT_ONCE, 4 * words)))
+    Ok(Some(code.launch_with([batch * down, 1], THREADS as u32, AT_ONCE, room.bytes())))
 }
 
 /// An array of two bytes each that the loop reads as it runs, row by row.
