@@ -43,18 +43,20 @@ __device__ __forceinline__ u32 pair_of_bf16(float first, float second) {
 }
 
 template <int N> __device__ __forceinline__ void load_bf16(const bf16* from, float* to) {
-    static_assert(N % 2 == 0, "pairs only");
+    static_assert(N % 2 == 0, "pairs, or one alone");
     u32 pairs[N / 2];
     load<u32, N / 2>((const u32*)from, pairs);
     for (int j = 0; j < N; ++j) to[j] = __uint_as_float(j % 2 ? pairs[j / 2] & 0xffff0000u : pairs[j / 2] << 16);
 }
+template <> __device__ __forceinline__ void load_bf16<1>(const bf16* from, float* to) { to[0] = from[0]; }
 
 template <int N> __device__ __forceinline__ void store_bf16(bf16* to, const float* from) {
-    static_assert(N % 2 == 0, "pairs only");
+    static_assert(N % 2 == 0, "pairs, or one alone");
     u32 pairs[N / 2];
     for (int j = 0; j < N / 2; ++j) pairs[j] = pair_of_bf16(from[2 * j], from[2 * j + 1]);
     store<u32, N / 2>((u32*)to, pairs);
 }
+template <> __device__ __forceinline__ void store_bf16<1>(bf16* to, const float* from) { to[0] = from[0]; }
 
 // The same number stored as a float, for libraries that take no other type.
 typedef float wide_bf16;
