@@ -21,11 +21,10 @@ pub(crate) fn steps_of(
     workspace: Option<Place>,
 ) -> Result<(Vec<Step>, usize)> {
     let mut space = Workspace::new(workspace);
-    let members = &context.schedule.groups()[group].members;
-    let works = match context.schedule.groups()[group].domain {
-        Some(_) if context.schedule.groups()[group].next.is_some() => {
-            launched(strip(context, &context.schedule.groups()[group])?.into_iter().collect())
-        }
+    let group = &context.schedule.groups()[group];
+    let members = &group.members;
+    let works = match group.domain {
+        Some(_) if group.next.is_some() => launched(strip(context, group)?.into_iter().collect()),
         Some(domain) => launched(loops(context, members, domain, &mut space)?),
         None if context.wants(members[0]) => single(context, dnn, members[0], &mut space)?,
         None => vec![],
@@ -33,7 +32,7 @@ pub(crate) fn steps_of(
     let (reads, writes) = spans(context, members, space.bytes(), workspace)?;
     let location = context.schedule.nodes[members[0]].location;
     let all: Vec<Vec<Arg>> = works.iter().map(Work::addresses).collect();
-    // Of what can fail, one part has to wait for another without a word between them.
+    // Where something can fail, one part has to wait for another although they share no memory.
     let can_fail = all.iter().flatten().any(|arg| *arg == Arg::Error);
     let steps = works.into_iter().zip(all).map(|(work, addresses)| {
         // What is only reduced further need not wait for all the rest of its group, nor others for it.

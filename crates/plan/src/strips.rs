@@ -17,43 +17,44 @@ use crate::target::Target;
 /// between them and the target wants it so.
 pub(crate) fn join_strips(low: &Lowering, target: &dyn Target, grouping: &mut Grouping, order: &mut Order) {
     for next in 0..low.nodes.len() {
-        let Some((first, middle, last)) = strip_before(low, target, grouping, order, next) else { continue };
+        let Some(Strip { product, groups: [first, middle, last] }) = strip_before(low, target, grouping, order, next)
+        else {
+            continue;
+        };
         let mut joined = order.clone();
-        if joined.contract(middle.group, first.group)
-            && joined.adjacent(middle.group, last)
-            && joined.contract(middle.group, last)
-        {
+        if joined.contract(middle, first) && joined.adjacent(middle, last) && joined.contract(middle, last) {
             *order = joined;
-            for group in [first.group, last] {
+            for group in [first, last] {
                 grouping.groups[group].members.clear();
             }
-            let group = &mut grouping.groups[middle.group];
-            group.members.insert(0, first.node);
+            let group = &mut grouping.groups[middle];
+            group.members.insert(0, product);
             group.members.push(next);
-            (group.product, group.next) = (Some(first.node), Some(next));
-            grouping.role[first.node] = Some(Role::Full);
-            for node in [first.node, next] {
-                grouping.group_of[node] = Some(middle.group);
+            (group.product, group.next) = (Some(product), Some(next));
+            grouping.role[product] = Some(Role::Full);
+            for node in [product, next] {
+                grouping.group_of[node] = Some(middle);
             }
         }
     }
 }
 
-/// A node, and its group.
-#[derive(Clone, Copy)]
-struct Member {
-    node: usize,
-    group: usize,
+/// What could be joined with a product that reads the rows of a loop.
+struct Strip {
+    /// The product that the loop reads.
+    product: usize,
+    /// Its group, the loop, and the group of the other product.
+    groups: [usize; 3],
 }
 
-/// The first product and the last member of the loop of a strip that could end with the product `next`, and the group of `next`.
+/// The strip that could end with the product `next`.
 fn strip_before(
     low: &Lowering,
     target: &dyn Target,
     grouping: &mut Grouping,
     order: &Order,
     next: usize,
-) -> Option<(Member, Member, usize)> {
+) -> Option<Strip> {
     let Kind::Dot(layout, _) = &low.nodes[next].kind else { return None };
     let (rows, view) = low.nodes[next].operands[0].at()?;
     let (group, last) = (grouping.group_of[rows]?, grouping.group_of[next]?);
@@ -82,12 +83,11 @@ fn strip_before(
         read.filter(|&read| is_product_of_rows(&low.nodes[read], layout.m, length)).collect();
     products.sort_unstable();
     products.dedup();
-    let first = products.into_iter().rev().find(|&first| {
-        target.strips(&low.nodes, first, &grouping.groups[group], next)
-            && can_follow(low, grouping, order, group, first)
+    let product = products.into_iter().rev().find(|&product| {
+        target.strips(&low.nodes, product, &grouping.groups[group], next)
+            && can_follow(low, grouping, order, group, product)
     })?;
-    let (node, first_group) = (first, grouping.group_of[first]?);
-    Some((Member { node, group: first_group }, Member { node: rows, group }, last))
+    Some(Strip { product, groups: [grouping.group_of[product]?, group, last] })
 }
 
 /// True for a product of matrices with so many rows of this length, one after the other.

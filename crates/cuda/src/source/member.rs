@@ -316,8 +316,7 @@ impl<'a, 'c> Members<'a, 'c> {
         let Some((outer, _)) = rows else { return self.load_row(runs, length, pointer, name) };
         let (pairs, load) = (self.walk.lanes() / 2, cell.load(2));
         // Those that are inside whichever the thread are at known distances from each other.
-        let Walk::Quad { warps: [_, across], lanes, .. } = self.walk else { return };
-        let first = length.saturating_sub((across - 1) * lanes * 4) / 8;
+        let first = self.walk.surely_inside() / 2;
         let row = brought.unwrap_or_else(|| format!("{pointer} + ({})", decode(&outer, "row")));
         self.code.line(format!("const {}* const {name}_row = {row};", cell.name()));
         let place = format!("(j < {first} ? left + j * 8 : min(left + j * 8, {}))", length - 2);

@@ -78,8 +78,8 @@ pub(super) struct Lies {
 }
 
 impl Lies {
-    /// Of the left operand or the right, which begins so many elements after a place in memory; none where neither rows nor columns have neighbours, or a matrix has more elements from its
-    /// first to its last than a number of 32 bits.
+    /// Of the left operand or the right, which begins so many elements after a place in memory; none where neither rows nor columns have
+    /// neighbours, or a matrix has more elements from its first to its last than a number of 32 bits.
     pub fn new(layout: &DotLayout, side: usize, first: isize, cell: Cell) -> Option<Self> {
         let (free, (across, along)) =
             if side == 0 { (layout.m, layout.a) } else { (layout.n, (layout.b.1, layout.b.0)) };
@@ -91,7 +91,7 @@ impl Lies {
         if far.unsigned_abs().saturating_mul(LONGEST) > i32::MAX as usize {
             return None;
         }
-        // As many as 16 bytes hold, where all begin at multiples of that and none is beyond an end.
+        // As many as 16 bytes hold, where all begin at multiples of that, as places do, and none is beyond an end.
         let wide = 16 / cell.size();
         let whole = |n: isize| n % wide as isize == 0;
         let batch = layout.batch.iter().all(|(_, strides)| whole(strides[side]));

@@ -37,19 +37,20 @@ impl Walk {
         }
     }
 
-    /// True where the last lanes of some threads are beyond the end of a row.
-    fn ragged(self) -> bool {
-        matches!(self, Walk::Row { threads, lanes, length } if threads * lanes != length)
+    /// Lanes from the first that are elements whichever the thread, of those that tensor cores leave.
+    pub fn surely_inside(self) -> usize {
+        let Walk::Quad { warps: [_, across], lanes, length } = self else { return 0 };
+        length.saturating_sub((across - 1) * lanes * 4) / 8 * 2
     }
 
     /// The condition under which lane j is an element.
     pub fn inside(self) -> Option<String> {
         match self {
-            Walk::Row { threads, length, .. } if self.ragged() => Some(format!("j * {threads} + t < {length}")),
+            Walk::Row { threads, lanes, length } if threads * lanes != length => {
+                Some(format!("j * {threads} + t < {length}"))
+            }
             Walk::Quad { warps: [_, across], lanes, length } if across * lanes * 4 != length => {
-                // The first are inside whichever the thread.
-                let first = length.saturating_sub((across - 1) * lanes * 4) / 8 * 2;
-                Some(format!("(j < {first} || left + j / 2 * 8 + j % 2 < {length})"))
+                Some(format!("(j < {} || left + j / 2 * 8 + j % 2 < {length})", self.surely_inside()))
             }
             _ => None,
         }
