@@ -258,25 +258,18 @@ impl<'a, 'c> Members<'a, 'c> {
             match self.walk {
                 Walk::Side { lanes } => self.load_side(&runs, view.offset, lanes, cell, &pointer, &name),
                 Walk::Row { length, .. } => self.load_row(&runs, length, &pointer, &name),
-                Walk::Quad { length, .. } => {
+                Walk::Quad { lanes } => {
                     let whole = self.context.schedule.nodes[node].is_whole(view);
                     let brought = self.brought.as_ref().filter(|brought| whole && brought.node == node);
                     let place = brought.map(|brought| brought.row.clone());
-                    self.load_pairs(&runs, (length, view.offset), (cell, place), &pointer, &name)
+                    self.load_pairs(&runs, (4 * lanes, view.offset), (cell, place), &pointer, &name)
                 }
             }
             format!("{name}[j]")
         };
         let registers = if full { lanes * dtype.size().div_ceil(4) } else { 1 };
-        let ahead = match self.walk {
-            // What is the same for all rows.
-            Walk::Quad { length, .. } => {
-                full && split(&runs, length).is_some_and(|(outer, _)| outer.iter().all(|run| run.stride == 0))
-            }
-            _ => registers <= self.ahead.registers,
-        };
-        if ahead {
-            self.ahead.registers = self.ahead.registers.saturating_sub(registers);
+        if registers <= self.ahead.registers {
+            self.ahead.registers -= registers;
             self.ahead.text += &self.code.take_after(written);
         }
         self.loaded.insert(key, value.clone());
@@ -315,12 +308,9 @@ impl<'a, 'c> Members<'a, 'c> {
         });
         let Some((outer, _)) = rows else { return self.load_row(runs, length, pointer, name) };
         let (pairs, load) = (self.walk.lanes() / 2, cell.load(2));
-        // Those that are inside whichever the thread are at known distances from each other.
-        let first = self.walk.surely_inside() / 2;
         let row = brought.unwrap_or_else(|| format!("{pointer} + ({})", decode(&outer, "row")));
         self.code.line(format!("const {}* const {name}_row = {row};", cell.name()));
-        let place = format!("(j < {first} ? left + j * 8 : min(left + j * 8, {}))", length - 2);
-        self.code.lanes(pairs, format!("{load}({name}_row + {place}, {name} + 2 * j);"));
+        self.code.lanes(pairs, format!("{load}({name}_row + left + j * 8, {name} + 2 * j);"));
     }
 
     fn load_row(&mut self, runs: &[Run], length: usize, pointer: &str, name: &str) {
@@ -344,9 +334,6 @@ impl<'a, 'c> Members<'a, 'c> {
         let join = self.walk.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
         self.code.lanes(self.walk.lanes(), join);
         self.code.line(format!("{name} = across<{how}, {threads}>({name});"));
-        if let Walk::Quad { warps: [down, across], .. } = self.walk {
-            self.code.line(format!("{name} = beside<{how}, {down}, {across}>({name}, met);"));
-        }
         self.names.insert(member, name.clone());
         Ok(name)
     }

@@ -34,22 +34,22 @@ template <int ROWS, bool ALONG, int FAR, int THREADS, int DEEP> struct Sent : Ro
     __device__ __forceinline__ void keep(u32*) const { arrived(); }
 };
 
-// Rows of LENGTH elements, one after the other in memory, on their way to rows APART words from each other; and back.
-template <int APART, int LENGTH, int THREADS> __device__ __forceinline__ void bring(u32* words, const bf16* from, int rows) {
-    for (int unit = threadIdx.x; unit < rows * (LENGTH / 8); unit += THREADS)
+// A warp's rows of LENGTH elements, one after the other in memory, on their way to rows APART words from each other; and back.
+template <int APART, int LENGTH> __device__ __forceinline__ void bring(u32* words, const bf16* from, int rows) {
+    for (int unit = threadIdx.x % 32; unit < rows * (LENGTH / 8); unit += 32)
         send((bf16*)(words + unit / (LENGTH / 8) * APART) + unit % (LENGTH / 8) * 8, from + unit * 8, true);
 }
 
-template <int APART, int LENGTH, int THREADS> __device__ __forceinline__ void leave(const u32* words, bf16* to, int rows) {
+template <int APART, int LENGTH> __device__ __forceinline__ void leave(const u32* words, bf16* to, int rows) {
 #pragma unroll 2
-    for (int unit = threadIdx.x; unit < rows * (LENGTH / 8); unit += THREADS)
+    for (int unit = threadIdx.x % 32; unit < rows * (LENGTH / 8); unit += 32)
         store<u32, 4>((u32*)(to + unit * 8), words + unit / (LENGTH / 8) * APART + unit % (LENGTH / 8) * 4);
 }
 
-// Keeps what `multiply` left, or a loop has made of it: all rows and columns of a block, rows APART words from each other.
-template <int APART, int DOWN, int N> __device__ __forceinline__ void hold(u32* words, const float (&sums)[N][4]) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp % DOWN * 16 + lane / 4;
-    u32* own = words + row * APART + warp / DOWN * N * 4 + lane % 4;
+// Keeps what `multiply` left a warp, or a loop has made of it: all of its rows, APART words from each other.
+template <int APART, int N> __device__ __forceinline__ void hold(u32* words, const float (&sums)[N][4]) {
+    const int lane = threadIdx.x % 32;
+    u32* own = words + lane / 4 * APART + lane % 4;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
         own[i * 4] = pair_of_bf16(sums[i][0], sums[i][1]);
@@ -57,15 +57,9 @@ template <int APART, int DOWN, int N> __device__ __forceinline__ void hold(u32* 
     }
 }
 
-// Joins what ACROSS warps beside each other, of which DOWN are below each other, have found for each of eight rows. They meet in memory that no
-// one has used yet, and leave what is behind it to the next.
-template <typename How, int DOWN, int ACROSS> __device__ __forceinline__ float beside(float x, float*& met) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = warp % DOWN * 8 + lane / 4;
-    if (lane % 4 == 0) met[warp / DOWN * DOWN * 8 + row] = x;
-    __syncthreads();
-    x = met[row];
-#pragma unroll
-    for (int w = 1; w < ACROSS; ++w) x = How::join(x, met[w * DOWN * 8 + row]);
-    met += ACROSS * DOWN * 8;
-    return x;
+// Eight zeros at the end of each of a warp's rows, behind so many words: tensor cores read sixteen elements at once.
+template <int APART, int WORDS> __device__ __forceinline__ void end_with_zeros(u32* words) {
+    const int lane = threadIdx.x % 32;
+    const u32 zeros[4] = {};
+    if (lane < 16) store<u32, 4>(words + lane * APART + WORDS, zeros);
 }

@@ -2,9 +2,10 @@
 //!
 //! C₁ = A₁·B₁,   G = f(C₁, …) row by row,   C₂ = G·B₂, for each of many small matrices.
 //!
-//! A block takes a strip of 64 rows of one matrix. Its part of C₁ stays in registers, as tensor cores leave it, where the loop makes G of it;
-//! the second product reads that from shared memory. What others read of C₁ and G is written from there too, and an array of as many
-//! rows that the loop reads comes by there: neighbours are then read and written together.
+//! A block takes a strip of 64 rows of one matrix, each of its warps 16 of them, whole. Their part of C₁ stays in registers, as tensor cores
+//! leave it, where the loop makes G of it; the second product reads that from shared memory. What others read of C₁ and G is written from
+//! there too, and an array of as many rows that the loop reads comes by there: neighbours are then read and written together. Warps wait for
+//! each other only while they read B₁ and B₂, which they share.
 
 use super::code::{Cell, Code, Launch, decode};
 use super::member::{Brought, Context, Members, rounded};
@@ -16,20 +17,21 @@ use bilevel_graph::{Precision, Result};
 use bilevel_plan::{Access, DotLayout, Group, Kind, Node, Operand, Role, known, lacks};
 use std::collections::BTreeSet;
 
-/// Rows of a strip: 16 for each of the warps that are below each other.
-const DOWN: usize = 4;
-const ROWS: usize = 16 * DOWN;
-/// Warps that are beside each other, which share the columns of a product.
-const ACROSS: usize = 2;
-const THREADS: usize = DOWN * ACROSS * WARP;
-/// Columns that each of them computes at once, which is also how many elements 16 bytes hold.
+/// Rows of a warp, and of the strip.
+const OWN: usize = 16;
+const WARPS: usize = 4;
+const ROWS: usize = OWN * WARPS;
+const THREADS: usize = WARPS * WARP;
+/// Columns that a warp computes at once, which is also how many elements 16 bytes hold.
 const COLUMNS: usize = 8;
 /// Most columns of the second product: threads have its sums in registers.
 const WIDEST: usize = 128;
 /// Elements of the first sum that are kept at a time.
 const DEEP: usize = 64;
-/// Blocks that are to run at once on a multiprocessor, so that one computes while another waits: they must have registers enough.
-const AT_ONCE: usize = 2;
+/// Blocks that are to run at once on a multiprocessor, so that one computes while another waits: they must have registers enough for rows of
+/// this length, and one less for longer ones.
+const AT_ONCE: usize = 3;
+const LONG: usize = 208;
 
 /// Most bytes of shared memory of a block: what every GPU with such tensor cores has.
 const MOST_BYTES: usize = 96 << 10;
@@ -53,7 +55,7 @@ pub(crate) fn is_strip(nodes: &[Node], product: usize, members: &[usize], next: 
     others.len() <= 1
         && [first, second].into_iter().all(|layout| is_small(&layout.size(Precision::Bf16)))
         && second.n <= WIDEST
-        && Room::new(first, second, nodes, members).bytes() <= MOST_BYTES
+        && Room::new(first, second).bytes() <= MOST_BYTES
         && first.n.is_multiple_of(COLUMNS)
         && is_short(product)
         && is_short(next)
@@ -79,7 +81,7 @@ impl<'a> Part<'a> {
 
     /// Sums of a thread, four by four.
     fn sums(&self) -> usize {
-        columns(self.layout) / ACROSS / COLUMNS
+        columns(self.layout) / COLUMNS
     }
 
     /// An operand: how it lies, the text of its first row, how many rows are read, and the text of how many of them there are.
@@ -105,35 +107,28 @@ struct Room {
     deep: usize,
     /// For the operands of a product.
     kept: [usize; 2],
-    /// Where warps meet that share rows.
-    met: usize,
 }
 
 impl Room {
-    fn new(first: &DotLayout, second: &DotLayout, nodes: &[Node], members: &[usize]) -> Self {
+    fn new(first: &DotLayout, second: &DotLayout) -> Self {
         // Warps read two times eight columns at once.
         let kept = |rows: usize, deep: usize| {
             let words = deep / 2;
             ((rows + COLUMNS).next_multiple_of(2 * COLUMNS) * (words + 4)).max((rows + COLUMNS) * words)
         };
-        let (columns, deep) = (columns(first), second.k.next_multiple_of(2 * COLUMNS));
-        let reductions = members.iter().filter(|&&id| matches!(nodes[id].kind, Kind::Reduce(..))).count();
-        Room {
-            apart: columns / 2 + 4,
-            deep,
-            kept: [kept(ROWS, DEEP), kept(columns, DEEP).max(kept(self::columns(second), deep))],
-            met: 2 * reductions * COLUMNS * DOWN * ACROSS,
-        }
+        let deep = second.k.next_multiple_of(2 * COLUMNS);
+        let kept_b = kept(columns(first), DEEP).max(kept(columns(second), deep));
+        Room { apart: deep / 2 + 4, deep, kept: [kept(ROWS, DEEP), kept_b] }
     }
 
     fn bytes(&self) -> usize {
-        4 * (ROWS * self.apart + self.kept.iter().sum::<usize>() + self.met)
+        4 * (ROWS * self.apart + self.kept.iter().sum::<usize>())
     }
 }
 
-/// Columns of a strip, shared by warps beside each other.
+/// Columns that a warp computes.
 fn columns(layout: &DotLayout) -> usize {
-    layout.n.next_multiple_of(COLUMNS * ACROSS)
+    layout.n.next_multiple_of(COLUMNS)
 }
 
 /// The kernel of a strip; none where nothing of it is wanted.
@@ -150,29 +145,29 @@ pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
         return Ok(None);
     }
     let (m, length) = (first.layout.m, first.layout.n);
-    let (columns, down) = (columns(first.layout), m.div_ceil(ROWS));
+    let down = m.div_ceil(ROWS);
     let batch = first.layout.size(Precision::Bf16).batch;
-    let room = Room::new(first.layout, second.layout, &context.schedule.nodes, &group.members);
-    let Room { apart, deep, kept: [kept_a, kept_b], .. } = room;
+    let room = Room::new(first.layout, second.layout);
+    let Room { apart, deep, kept: [kept_a, _] } = room;
     let mut code = Code::default();
     reaches(&mut code, first.layout);
     reaches(&mut code, second.layout);
     code.line("extern __shared__ __align__(16) u32 strip[];");
     code.line(format!("u32 *const kept_a = strip + {}, *const kept_b = kept_a + {kept_a};", ROWS * apart));
-    code.line(format!("float* met = (float*)(kept_b + {kept_b});"));
     code.line(format!("const U item = blockIdx.x / {down};"));
-    code.line(format!("const int i = blockIdx.x % {down} * {ROWS}, lane = threadIdx.x % {WARP};"));
-    code.line(format!("const int left = threadIdx.x / {} * {} + lane % 4 * 2;", DOWN * WARP, columns / ACROSS));
+    code.line(format!("const int i = blockIdx.x % {down} * {ROWS}, own = threadIdx.x / {WARP} * {OWN};"));
+    code.line(format!("const int lane = threadIdx.x % {WARP}, left = lane % 4 * 2;"));
+    code.line(format!("u32* const rows = strip + own * {apart};"));
     for (side, name) in [(0, "a"), (1, "b")] {
         let (lies, from, rows, there) = first.operand(&context, &mut code, side)?;
         let text = lies.text(Cell::Bf16, [rows, THREADS, DEEP]);
         code.line(format!("{text} {name}({from}, {there}, {});", first.layout.k));
     }
-    // All rows of the strip, between shared memory and an array of as many.
+    // The rows of a warp, between shared memory and an array of as many.
     let moved = |code: &mut Code, how: &str, node: usize| -> Result<()> {
         let pointer = code.pointer(context.place(node)?, Cell::Bf16, 0);
-        let at = format!("{pointer} + (I)(item * {m} + i) * {length}");
-        code.line(format!("{how}<{apart}, {length}, {THREADS}>(strip, {at}, min({ROWS}, {m} - i));"));
+        let at = format!("{pointer} + (I)(item * {m} + i + own) * {length}");
+        code.line(format!("{how}<{apart}, {length}>(rows, {at}, min({OWN}, {m} - i - own));"));
         Ok(())
     };
     let brought = brought(&context, group).filter(|_| !stored.contains(&first.id));
@@ -180,10 +175,9 @@ pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
         moved(&mut code, "bring", node)?;
     }
     code.line(format!("float sums[{}][4] = {{}};", first.sums()));
-    code.line(format!("multiply<{}, {DEEP}, {DOWN}>(a, kept_a, b, kept_b, sums);", first.layout.k));
+    code.line(format!("multiply<{}, {DEEP}, {WARPS}>(a, kept_a, b, kept_b, sums);", first.layout.k));
     if brought.is_some() {
         code.line("arrived();");
-        code.line("__syncthreads();");
     }
     if ends {
         // On its way while the rows are computed.
@@ -191,41 +185,45 @@ pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
         let text = format!("Sent<{columns}, {}, {}, {THREADS}, {deep}>", lies.along, lies.far);
         code.line(format!("{text} next(kept_b, {from}, {there}, {});", second.layout.k));
     }
-    let hold = format!("hold<{apart}, {DOWN}>(strip, sums);");
+    let hold = format!("hold<{apart}>(rows, sums);");
     if stored.contains(&first.id) {
         code.line(&hold);
-        code.line("__syncthreads();");
+        code.line("__syncwarp();");
         moved(&mut code, "leave", first.id)?;
     }
     let before = code.take_body();
-    let in_strip = brought.map(|node| Brought { node, row: format!("(const bf16*)(strip + (r - i) * {apart})") });
-    let made = rows(&context, &mut code, (&first, &stored), ends.then_some(&second), in_strip)?;
+    let in_strip = brought.map(|node| Brought { node, row: format!("(const bf16*)(rows + (h * 8 + lane / 4) * {apart})") });
+    let left = rows(&context, &mut code, (&first, &stored), ends.then_some(&second), in_strip)?;
     let body = code.take_body();
     code.line(before.trim());
-    code.line(made.ahead.trim());
-    // The rows of a thread, as tensor cores leave them.
+    // The rows of a thread, as tensor cores leave them: one after the other, as it has no registers for both.
     code.line("#pragma unroll\n    for (int h = 0; h < 2; ++h) {");
-    code.line(format!("const int r = i + threadIdx.x / {WARP} % {DOWN} * 16 + h * 8 + lane / 4;"));
+    code.line("__syncwarp();");
+    code.line("const int r = i + own + h * 8 + lane / 4;");
     code.line(format!("const bool live = r < {m};"));
     code.line(format!("const U row = item * {m} + min(r, {m} - 1);"));
     code.line(body.trim());
     code.line("}");
     if ends {
         // Nobody reads what was there before any more.
-        code.line("__syncthreads();");
+        code.line("__syncwarp();");
         code.line(&hold);
+        if deep > length {
+            code.line(format!("end_with_zeros<{apart}, {}>(rows);", length / 2));
+        }
         code.line(format!("float found[{}][4] = {{}};", second.sums()));
         let held = format!("Held<bf16, {apart}, {deep}>()");
-        code.line(format!("multiply<{length}, {deep}, {DOWN}>({held}, strip, next, kept_b, found);"));
-        if let Some(node) = made.left {
+        code.line(format!("multiply<{length}, {deep}, {WARPS}>({held}, strip, next, kept_b, found);"));
+        if let Some(node) = left {
             moved(&mut code, "leave", node)?;
         }
         let (layout, to) = (second.layout, code.pointer(context.place(second.id)?, context.cell(second.id), 0));
         let start = format!("{to} + ({}) + (I)i * {}", decode(&batch_runs(layout, 2), "item"), layout.c.0);
         let (down, along) = layout.c;
-        code.line(format!("write<{down}, {along}, {DOWN}>(kept_a, {start}, {m} - i, {}, found);", layout.n));
+        code.line(format!("write<{down}, {along}, {WARPS}>(kept_a, {start}, {m} - i, {}, found);", layout.n));
     }
-    Ok(Some(code.launch_with([batch * down, 1], THREADS as u32, AT_ONCE, room.bytes())))
+    let at_once = if length <= LONG { AT_ONCE } else { AT_ONCE - 1 };
+    Ok(Some(code.launch_with([batch * down, 1], THREADS as u32, at_once, room.bytes())))
 }
 
 /// An array of two bytes each that the loop reads as it runs, row by row.
@@ -240,21 +238,16 @@ fn brought(context: &Context, group: &Group) -> Option<usize> {
     })
 }
 
-/// What is to be read before the first row, and the member that is left in the strip to be written from there.
-struct Made {
-    ahead: String,
-    left: Option<usize>,
-}
-
 /// The members of the loop for one row of a thread: what others read is written, and what the second product reads takes the row's place.
+/// The member that is left in the strip, to be written from there.
 fn rows(
     context: &Context,
     code: &mut Code,
     (first, stored): (&Part, &[usize]),
     second: Option<&Part>,
     brought: Option<Brought>,
-) -> Result<Made> {
-    let walk = Walk::Quad { warps: [DOWN, ACROSS], lanes: first.sums() * 2, length: first.layout.n };
+) -> Result<Option<usize>> {
+    let walk = Walk::Quad { lanes: first.sums() * 2 };
     let mut members = Members::new(*context, walk, code);
     members.brought = brought;
     let sum = "sums[j / 2][h * 2 + j % 2]";
@@ -269,22 +262,18 @@ fn rows(
         }
     }
     let kept = read.map(|read| members.stored(read)).transpose()?;
-    let ahead = std::mem::take(&mut members.ahead.text);
     for (place, cell, value, is_row) in stores {
         let pointer = code.pointer(place, cell, 0);
         if is_row {
             code.line(format!("if (live && left == 0) {pointer}[row] = {value};"));
         } else {
-            let inside = walk.inside().map_or(String::new(), |inside| format!(" && {inside}"));
             let (at, length) = (format!("{pointer} + (I)(row * {} + left)", first.layout.n), walk.lanes());
             let store = format!("{}({at} + j / 2 * 8, {value} + j);", cell.store(2));
-            code.line(format!("#pragma unroll\n    for (int j = 0; j < {length}; j += 2) if (live{inside}) {store}"));
+            code.line(format!("#pragma unroll\n    for (int j = 0; j < {length}; j += 2) if (live) {store}"));
         }
     }
     if let Some(value) = kept {
-        // Beyond the end of a row there are zeros.
-        let zero = walk.inside().map_or(String::new(), |inside| format!("!{inside} ? 0.0f : "));
-        code.lanes(walk.lanes(), format!("{sum} = {zero}{value}[j];"));
+        code.lanes(walk.lanes(), format!("{sum} = {value}[j];"));
     }
-    Ok(Made { ahead, left: read.filter(|read| stored.contains(read)) })
+    Ok(read.filter(|read| stored.contains(read)))
 }

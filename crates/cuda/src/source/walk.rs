@@ -17,15 +17,10 @@ pub(crate) enum Walk {
         /// Length of the row.
         length: usize,
     },
-    /// Columns `left`, left + 1, left + 8, left + 9, left + 16, … of a row, as tensor cores leave them. Four threads are beside each other in a
-    /// warp, and so many warps are.
+    /// Columns `left`, left + 1, left + 8, left + 9, left + 16, … of a row, as tensor cores leave them to four threads.
     Quad {
-        /// Warps that are below each other in a block, and those beside each other, which share rows.
-        warps: [usize; 2],
-        /// Columns of a thread.
+        /// Columns of each.
         lanes: usize,
-        /// Length of the row.
-        length: usize,
     },
 }
 
@@ -33,14 +28,8 @@ impl Walk {
     /// Number of lanes.
     pub fn lanes(self) -> usize {
         match self {
-            Walk::Side { lanes } | Walk::Row { lanes, .. } | Walk::Quad { lanes, .. } => lanes,
+            Walk::Side { lanes } | Walk::Row { lanes, .. } | Walk::Quad { lanes } => lanes,
         }
-    }
-
-    /// Lanes from the first that are elements whichever the thread, of those that tensor cores leave.
-    pub fn surely_inside(self) -> usize {
-        let Walk::Quad { warps: [_, across], lanes, length } = self else { return 0 };
-        length.saturating_sub((across - 1) * lanes * 4) / 8 * 2
     }
 
     /// The condition under which lane j is an element.
@@ -48,9 +37,6 @@ impl Walk {
         match self {
             Walk::Row { threads, lanes, length } if threads * lanes != length => {
                 Some(format!("j * {threads} + t < {length}"))
-            }
-            Walk::Quad { warps: [_, across], lanes, length } if across * lanes * 4 != length => {
-                Some(format!("(j < {} || left + j / 2 * 8 + j % 2 < {length})", self.surely_inside()))
             }
             _ => None,
         }
@@ -62,7 +48,7 @@ impl Walk {
     pub fn column(self) -> String {
         let (column, length) = match self {
             Walk::Row { threads, length, .. } => (format!("j * {threads} + t"), length),
-            Walk::Quad { length, .. } => ("(U)(left + j / 2 * 8 + j % 2)".to_string(), length),
+            Walk::Quad { .. } => return "(U)(left + j / 2 * 8 + j % 2)".to_string(),
             Walk::Side { .. } => return "0".into(),
         };
         if self.inside().is_none() { format!("({column})") } else { format!("min({column}, (U){})", length - 1) }
@@ -73,7 +59,8 @@ impl Walk {
         match self {
             Walk::Side { lanes: 1 } => "e".into(),
             Walk::Side { .. } => "(e + j)".into(),
-            Walk::Row { length, .. } | Walk::Quad { length, .. } => format!("(row * {length} + {})", self.column()),
+            Walk::Row { length, .. } => format!("(row * {length} + {})", self.column()),
+            Walk::Quad { lanes } => format!("(row * {} + {})", lanes * 4, self.column()),
         }
     }
 }

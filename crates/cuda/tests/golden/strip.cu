@@ -38,59 +38,58 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
 }
 
 typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(256, 2) kernel(bf16* p0, bf16* p1, bf16* p2, const float c3, float* p4, float* p5, bf16* p6) {
+extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, bf16* p2, const float c3, float* p4, float* p5, bf16* p6) {
     extern __shared__ __align__(16) u32 strip[];
     u32 *const kept_a = strip + 3840, *const kept_b = kept_a + 2880;
-    float* met = (float*)(kept_b + 4608);
     const U item = blockIdx.x / 2;
-    const int i = blockIdx.x % 2 * 64, lane = threadIdx.x % 32;
-    const int left = threadIdx.x / 128 * 56 + lane % 4 * 2;
-    Rows<bf16, 64, true, 8, 32, 256, 64> a(p0 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, 104 - i, 32);
-    Rows<bf16, 112, true, 8, 32, 256, 64> b(p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 104, 32);
-    float sums[7][4] = {};
+    const int i = blockIdx.x % 2 * 64, own = threadIdx.x / 32 * 16;
+    const int lane = threadIdx.x % 32, left = lane % 4 * 2;
+    u32* const rows = strip + own * 60;
+    Rows<bf16, 64, true, 8, 32, 128, 64> a(p0 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, 104 - i, 32);
+    Rows<bf16, 104, true, 8, 32, 128, 64> b(p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 104, 32);
+    float sums[13][4] = {};
     multiply<32, 64, 4>(a, kept_a, b, kept_b, sums);
-    Sent<32, false, 32, 256, 112> next(kept_b, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 32, 104);
-    
+    Sent<32, false, 32, 128, 112> next(kept_b, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 32, 104);
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
-    const int r = i + threadIdx.x / 32 % 4 * 16 + h * 8 + lane / 4;
+    __syncwarp();
+    const int r = i + own + h * 8 + lane / 4;
     const bool live = r < 104;
     const U row = item * 104 + min(r, 104 - 1);
-    float v0[14];
+    float v0[26];
 #pragma unroll
-    for (int j = 0; j < 14; ++j) v0[j] = rounded<16>(sums[j / 2][h * 2 + j % 2]);
-    float v1[14];
+    for (int j = 0; j < 26; ++j) v0[j] = rounded<16>(sums[j / 2][h * 2 + j % 2]);
+    float v1[26];
 #pragma unroll
-    for (int j = 0; j < 14; ++j) v1[j] = op_mul(v0[j], c3);
+    for (int j = 0; j < 26; ++j) v1[j] = op_mul(v0[j], c3);
     float v2 = Max::first<float>();
 #pragma unroll
-    for (int j = 0; j < 14; ++j) if ((j < 12 || left + j / 2 * 8 + j % 2 < 104)) v2 = Max::join(v2, v1[j]);
+    for (int j = 0; j < 26; ++j) v2 = Max::join(v2, v1[j]);
     v2 = across<Max, 4>(v2);
-    v2 = beside<Max, 4, 2>(v2, met);
-    float v3[14];
+    float v3[26];
 #pragma unroll
-    for (int j = 0; j < 14; ++j) v3[j] = op_sub(v1[j], v2);
-    float v4[14];
+    for (int j = 0; j < 26; ++j) v3[j] = op_sub(v1[j], v2);
+    float v4[26];
 #pragma unroll
-    for (int j = 0; j < 14; ++j) v4[j] = op_exp(v3[j]);
+    for (int j = 0; j < 26; ++j) v4[j] = op_exp(v3[j]);
     float v5 = Sum::first<float>();
 #pragma unroll
-    for (int j = 0; j < 14; ++j) if ((j < 12 || left + j / 2 * 8 + j % 2 < 104)) v5 = Sum::join(v5, v4[j]);
+    for (int j = 0; j < 26; ++j) v5 = Sum::join(v5, v4[j]);
     v5 = across<Sum, 4>(v5);
-    v5 = beside<Sum, 4, 2>(v5, met);
     const float v6 = op_recip(v5);
-    float v7[14];
+    float v7[26];
 #pragma unroll
-    for (int j = 0; j < 14; ++j) v7[j] = op_mul(v4[j], v6);
+    for (int j = 0; j < 26; ++j) v7[j] = op_mul(v4[j], v6);
     #pragma unroll
-    for (int j = 0; j < 14; j += 2) if (live && (j < 12 || left + j / 2 * 8 + j % 2 < 104)) store<float, 2>(p4 + (I)(row * 104 + left) + j / 2 * 8, v4 + j);
+    for (int j = 0; j < 26; j += 2) if (live) store<float, 2>(p4 + (I)(row * 104 + left) + j / 2 * 8, v4 + j);
     if (live && left == 0) p5[row] = v6;
 #pragma unroll
-    for (int j = 0; j < 14; ++j) sums[j / 2][h * 2 + j % 2] = !(j < 12 || left + j / 2 * 8 + j % 2 < 104) ? 0.0f : v7[j];
+    for (int j = 0; j < 26; ++j) sums[j / 2][h * 2 + j % 2] = v7[j];
     }
-    __syncthreads();
-    hold<60, 4>(strip, sums);
-    float found[2][4] = {};
+    __syncwarp();
+    hold<60>(rows, sums);
+    end_with_zeros<60, 52>(rows);
+    float found[4][4] = {};
     multiply<104, 112, 4>(Held<bf16, 60, 112>(), strip, next, kept_b, found);
     write<32, 1, 4>(kept_a, p6 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, 104 - i, 32, found);
 }
@@ -113,67 +112,67 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, bf16* p1, b
 }
 
 typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(256, 2) kernel(bf16* p0, bf16* p1, bf16* p2, const float c3, float* p4, float* p5, bf16* p6, bf16* p7) {
+extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, bf16* p2, const float c3, float* p4, float* p5, bf16* p6, bf16* p7) {
     extern __shared__ __align__(16) u32 strip[];
     u32 *const kept_a = strip + 3840, *const kept_b = kept_a + 2880;
-    float* met = (float*)(kept_b + 4608);
     const U item = blockIdx.x / 2;
-    const int i = blockIdx.x % 2 * 64, lane = threadIdx.x % 32;
-    const int left = threadIdx.x / 128 * 56 + lane % 4 * 2;
-    Rows<bf16, 64, true, 8, 32, 256, 64> a(p0 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, 104 - i, 32);
-    Rows<bf16, 112, true, 8, 32, 256, 64> b(p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 104, 32);
-    float sums[7][4] = {};
+    const int i = blockIdx.x % 2 * 64, own = threadIdx.x / 32 * 16;
+    const int lane = threadIdx.x % 32, left = lane % 4 * 2;
+    u32* const rows = strip + own * 60;
+    Rows<bf16, 64, true, 8, 32, 128, 64> a(p0 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, 104 - i, 32);
+    Rows<bf16, 104, true, 8, 32, 128, 64> b(p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 104, 32);
+    float sums[13][4] = {};
     multiply<32, 64, 4>(a, kept_a, b, kept_b, sums);
-    Sent<32, false, 32, 256, 112> next(kept_b, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 32, 104);
-    
+    Sent<32, false, 32, 128, 112> next(kept_b, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 32, 104);
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
-    const int r = i + threadIdx.x / 32 % 4 * 16 + h * 8 + lane / 4;
+    __syncwarp();
+    const int r = i + own + h * 8 + lane / 4;
     const bool live = r < 104;
     const U row = item * 104 + min(r, 104 - 1);
-    float v0[14];
+    float v0[26];
 #pragma unroll
-    for (int j = 0; j < 14; ++j) v0[j] = rounded<16>(sums[j / 2][h * 2 + j % 2]);
-    float m1[14];
+    for (int j = 0; j < 26; ++j) v0[j] = rounded<16>(sums[j / 2][h * 2 + j % 2]);
+    float m1[26];
     const float* const m1_row = p4 + ((I)row * 104);
 #pragma unroll
-    for (int j = 0; j < 7; ++j) load<float, 2>(m1_row + (j < 6 ? left + j * 8 : min(left + j * 8, 102)), m1 + 2 * j);
-    float m2[14];
+    for (int j = 0; j < 13; ++j) load<float, 2>(m1_row + left + j * 8, m1 + 2 * j);
+    float m2[26];
     const I m2_row = (I)row;
 #pragma unroll
-    for (int j = 0; j < 14; ++j) m2[j] = p5[m2_row + 0];
-    float v3[14];
+    for (int j = 0; j < 26; ++j) m2[j] = p5[m2_row + 0];
+    float v3[26];
 #pragma unroll
-    for (int j = 0; j < 14; ++j) v3[j] = op_mul(m2[j], v0[j]);
+    for (int j = 0; j < 26; ++j) v3[j] = op_mul(m2[j], v0[j]);
     const float m4 = p5[(I)row];
-    float v5[14];
+    float v5[26];
 #pragma unroll
-    for (int j = 0; j < 14; ++j) v5[j] = op_mul(m1[j], v0[j]);
+    for (int j = 0; j < 26; ++j) v5[j] = op_mul(m1[j], v0[j]);
     float v6 = Sum::first<float>();
 #pragma unroll
-    for (int j = 0; j < 14; ++j) if ((j < 12 || left + j / 2 * 8 + j % 2 < 104)) v6 = Sum::join(v6, v5[j]);
+    for (int j = 0; j < 26; ++j) v6 = Sum::join(v6, v5[j]);
     v6 = across<Sum, 4>(v6);
-    v6 = beside<Sum, 4, 2>(v6, met);
     const float v7 = op_mul(m4, v6);
     const float v8 = op_mul(m4, v7);
     const float v9 = op_neg(v8);
-    float v10[14];
+    float v10[26];
 #pragma unroll
-    for (int j = 0; j < 14; ++j) v10[j] = op_add(v3[j], v9);
-    float v11[14];
+    for (int j = 0; j < 26; ++j) v10[j] = op_add(v3[j], v9);
+    float v11[26];
 #pragma unroll
-    for (int j = 0; j < 14; ++j) v11[j] = op_mul(m1[j], v10[j]);
-    float v12[14];
+    for (int j = 0; j < 26; ++j) v11[j] = op_mul(m1[j], v10[j]);
+    float v12[26];
 #pragma unroll
-    for (int j = 0; j < 14; ++j) v12[j] = op_mul(c3, v11[j]);
+    for (int j = 0; j < 26; ++j) v12[j] = op_mul(c3, v11[j]);
 #pragma unroll
-    for (int j = 0; j < 14; ++j) sums[j / 2][h * 2 + j % 2] = !(j < 12 || left + j / 2 * 8 + j % 2 < 104) ? 0.0f : v12[j];
+    for (int j = 0; j < 26; ++j) sums[j / 2][h * 2 + j % 2] = v12[j];
     }
-    __syncthreads();
-    hold<60, 4>(strip, sums);
-    float found[2][4] = {};
+    __syncwarp();
+    hold<60>(rows, sums);
+    end_with_zeros<60, 52>(rows);
+    float found[4][4] = {};
     multiply<104, 112, 4>(Held<bf16, 60, 112>(), strip, next, kept_b, found);
-    leave<60, 104, 256>(strip, p6 + (I)(item * 104 + i) * 104, min(64, 104 - i));
+    leave<60, 104>(rows, p6 + (I)(item * 104 + i + own) * 104, min(16, 104 - i - own));
     write<32, 1, 4>(kept_a, p7 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, 104 - i, 32, found);
 }
 
