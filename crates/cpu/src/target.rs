@@ -32,6 +32,7 @@ impl Target for CpuTarget {
             axes: MAX_RUNS,
             alignment: ALIGN,
             slack: 0,
+            apart: 0,
             again: self.again,
         }
     }

@@ -69,12 +69,20 @@ fn known_after(done: &[Option<usize>], stream: usize, step: usize) -> Vec<Option
     known
 }
 
-/// By step: the earlier ones that must be done, in order.
+/// By step: the earlier ones that must be done, in order, but for those that others of them need anyway.
 pub(crate) fn needs(steps: &[Step]) -> Vec<Vec<usize>> {
     let mut uses: HashMap<Region, Vec<Use>> = HashMap::new();
-    let mut all = vec![];
+    // Those that may find an index out of range, after which others do nothing.
+    let mut checks: Vec<usize> = vec![];
+    let (mut all, mut before) = (vec![], Before::new(steps.len()));
     for (number, step) in steps.iter().enumerate() {
         let mut needs = vec![];
+        if step.work.calls("has_failed(") {
+            needs.extend(&checks);
+        }
+        if step.work.calls("report(") {
+            checks.push(number);
+        }
         for span in &step.writes {
             for found in uses.entry(span.place.region).or_default().iter().filter(|found| found.span.meets(span)) {
                 needs.extend(found.writer.iter().chain(&found.readers));
@@ -85,9 +93,7 @@ pub(crate) fn needs(steps: &[Step]) -> Vec<Vec<usize>> {
                 needs.extend(&found.writer);
             }
         }
-        needs.sort_unstable();
-        needs.dedup();
-        all.push(needs);
+        all.push(before.newest_of(needs));
         for span in &step.reads {
             let list = uses.entry(span.place.region).or_default();
             let mut known = false;
@@ -109,8 +115,41 @@ pub(crate) fn needs(steps: &[Step]) -> Vec<Vec<usize>> {
     all
 }
 
+/// By step, a bit for each that is done before it, in words.
+struct Before {
+    words: usize,
+    bits: Vec<u64>,
+}
+
+impl Before {
+    /// Of so many steps.
+    fn new(steps: usize) -> Self {
+        Before { words: steps.div_ceil(64), bits: vec![] }
+    }
+
+    /// Of what the next step needs, in order, all that no other of it waits for.
+    fn newest_of(&mut self, mut needs: Vec<usize>) -> Vec<usize> {
+        needs.sort_unstable();
+        needs.dedup();
+        let mut own = vec![0u64; self.words];
+        let mut newest = vec![];
+        for &need in needs.iter().rev() {
+            let (word, bit) = (need / 64, 1 << (need % 64));
+            if own[word] & bit == 0 {
+                let before = &self.bits[need * self.words..(need + 1) * self.words];
+                own.iter_mut().zip(before).for_each(|(own, before)| *own |= before);
+                own[word] |= bit;
+                newest.push(need);
+            }
+        }
+        newest.reverse();
+        self.bits.extend(own);
+        newest
+    }
+}
+
 /// Seconds a step takes on some fast GPU, very roughly.
-fn cost(step: &Step) -> f64 {
+pub(crate) fn cost(step: &Step) -> f64 {
     const START: f64 = 2e-6;
     const PRODUCTS: f64 = 1e14;
     const BYTES: f64 = 2e12;

@@ -13,6 +13,7 @@
 mod alike;
 mod blas;
 mod branches;
+mod bundle;
 mod cache;
 mod capture;
 mod checks;

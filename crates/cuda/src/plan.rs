@@ -1,5 +1,6 @@
 //! Planning for a GPU: every group of a schedule becomes steps.
 
+use crate::bundle::bundle;
 use crate::checks::{Check, Checks};
 use crate::dnn::Dnn;
 use crate::group::steps_of;
@@ -80,6 +81,7 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, strips: bool) -> Result
             body.push(counted_on(place, body.first().map(|step| step.location)));
         }
     }
+    let (prologue, body, lean) = (bundle(prologue), bundle(body), lean.map(bundle));
     let mut finish = vec![];
     for &number in &map.finish {
         let to = Place { region: Region::Output(number), offset: 0 };

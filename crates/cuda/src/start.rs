@@ -83,8 +83,10 @@ unsafe fn launch(launch: &Launch, function: Function, at: impl Fn(Arg) -> u64, s
             word
         })
         .collect();
-    let mut pointers: Vec<*mut c_void> = words.iter().map(|word| word.as_ptr().cast_mut().cast()).collect();
-    let ([x, y], block) = (launch.grid, launch.block);
+    // Those of several kernels in one are a single argument, in which they lie as they do here.
+    let given = if launch.parts > 1 { &words[..1] } else { &words[..] };
+    let mut pointers: Vec<*mut c_void> = given.iter().map(|word| word.as_ptr().cast_mut().cast()).collect();
+    let ([x, y], z, block) = (launch.grid, launch.parts, launch.block);
     if launch.shared > SHARED {
         let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function is loaded.
@@ -92,6 +94,6 @@ unsafe fn launch(launch: &Launch, function: Function, at: impl Fn(Arg) -> u64, s
             .map_err(|e| failed("give a kernel the shared memory it needs", e))?;
     }
     // SAFETY: the caller's promise; the arguments are those the kernel declares, in order.
-    unsafe { result::launch_kernel(function.0, (x, y, 1), (block, 1, 1), launch.shared, stream, &mut pointers) }
+    unsafe { result::launch_kernel(function.0, (x, y, z), (block, 1, 1), launch.shared, stream, &mut pointers) }
         .map_err(|e| failed("start a kernel", e))
 }

@@ -35,6 +35,11 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// True for a kernel of our own that calls this function.
+    pub fn calls(&self, function: &str) -> bool {
+        matches!(self, Work::Kernel(launch) if launch.args.contains(&Arg::Error) && launch.source.contains(function))
+    }
+
     /// The addresses that it is given. It reads and writes nothing that is not of the same array as one of them.
     pub fn addresses(&self) -> Vec<Arg> {
         match self {

@@ -11,6 +11,9 @@ pub(crate) const ALIGN: usize = 256;
 /// Smaller results stay in the second cache from the loop that computes them to the next.
 const AGAIN: usize = 1 << 20;
 
+/// Values that are not worth the memory they would share: of a network there are some thousands, most of them of one number.
+const APART: usize = 32 << 10;
+
 /// Numbers of two bytes in a load of 16.
 const LANES: usize = 8;
 
@@ -36,6 +39,7 @@ impl Target for CudaTarget {
             axes: 8,
             alignment: ALIGN,
             slack: 8,
+            apart: APART,
             again: Some(AGAIN),
         }
     }

@@ -79,7 +79,7 @@ impl Fuser<'_> {
         candidates.extend(self.short.get(&like).copied().filter(|g| !candidates.contains(g)));
         for &group in &candidates {
             if let Some(place) = self.fits(group, id)
-                && self.waits_already(group, &like.2)
+                && self.waits_already(group, n, &like.2)
                 && !self.delays(group, &like.2)
                 && self.join(group, id, Some(place))
             {
@@ -108,9 +108,13 @@ impl Fuser<'_> {
         groups
     }
 
-    /// True where a short loop waits for these groups already; a long one may come to wait for whatever it needs.
-    fn waits_already(&self, group: usize, others: &[usize]) -> bool {
-        let is_short = self.grouping.groups[group].domain.is_some_and(|domain| domain.n <= self.limits.together);
+    /// True where a short loop waits for these groups already; a long one may come to wait for whatever it needs. But no loop over one row waits
+    /// for a number that is added to its sum, or the sums of all leaves of a network would have to be found one after the other.
+    fn waits_already(&self, group: usize, n: usize, others: &[usize]) -> bool {
+        let is_short = self.grouping.groups[group].domain.is_some_and(|domain| {
+            let of_one_row = n == 1 && domain.row == Some(domain.n);
+            domain.n <= self.limits.together || of_one_row
+        });
         !is_short || others.iter().all(|&other| other == group || self.order.before(group).contains(&other))
     }
 

@@ -27,6 +27,7 @@
 //!             axes: 8,
 //!             alignment: 256,
 //!             slack: 0,
+//!             apart: 0,
 //!             again: None,
 //!         }
 //!     }

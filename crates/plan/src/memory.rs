@@ -58,7 +58,7 @@ pub struct MemoryMap {
 
 impl MemoryMap {
     pub(crate) fn new(schedule: &Schedule, limits: Limits, workspaces: &[usize]) -> Result<Self> {
-        let Limits { alignment: align, slack, .. } = limits;
+        let Limits { alignment: align, slack, apart, .. } = limits;
         let lives = lives(schedule);
         let mut input_of = vec![None; schedule.nodes.len()];
         schedule.inputs.iter().enumerate().for_each(|(input, &node)| input_of[node] = Some(input));
@@ -88,6 +88,7 @@ impl MemoryMap {
         }
         let (mut arena, mut in_arena) = (vec![], vec![]);
         let end = schedule.groups().len() + 1;
+        let lasting_if_small = |life: Life| if life.bytes <= apart { Life { first: 0, last: end, ..life } } else { life };
         for (id, life) in lives.iter().enumerate().filter_map(|(id, life)| Some((id, (*life)?))) {
             let bound = |region| Some(Place { region, offset: 0 });
             if nodes[id].is_some() {
@@ -104,7 +105,7 @@ impl MemoryMap {
                 // Tables, and what the prologue leaves for the loop.
                 _ if life.first <= schedule.prologue && life.last == end => Some(keep(life.bytes)),
                 _ => {
-                    arena.push(life);
+                    arena.push(lasting_if_small(life));
                     in_arena.push(id);
                     None
                 }
@@ -112,7 +113,8 @@ impl MemoryMap {
         }
         let working: Vec<usize> = (0..workspaces.len()).filter(|&g| workspaces[g] > 0).collect();
         // While everything else of a group lives too: groups are counted from 1.
-        arena.extend(working.iter().map(|&g| Life { bytes: workspaces[g], first: g + 1, last: g + 1 }));
+        let workspace = |&g: &usize| lasting_if_small(Life { bytes: workspaces[g], first: g + 1, last: g + 1 });
+        arena.extend(working.iter().map(workspace));
         let Layout { offsets, bytes: arena_bytes, lower_bound } = lay_out(&arena, align, slack);
         let mut found = offsets.into_iter().map(|offset| Some(Place { region: Region::Arena, offset }));
         in_arena.iter().zip(&mut found).for_each(|(&id, place)| nodes[id] = place);

@@ -115,6 +115,9 @@ pub struct Limits {
     /// For this many groups after its last reader, the place of a value is not given to another one: groups that do not
     /// depend on each other can then run side by side. Where the most memory is needed, it may be fewer. 0 where groups run in turn.
     pub slack: usize,
+    /// What has at most this many bytes shares its place with nothing else, so that nobody ever waits for it to be free. 0 where groups run in
+    /// turn.
+    pub apart: usize,
     /// Loops compute again, from fewer values, results of at least this many bytes that an earlier loop would have to leave for them
     /// in memory. `None` where a loop is limited by what it computes: keeping results is faster then.
     pub again: Option<usize>,
@@ -131,5 +134,6 @@ pub(crate) const LIMITS: Limits = Limits {
     axes: 8,
     alignment: 64,
     slack: 0,
+    apart: 0,
     again: None,
 };

@@ -25,8 +25,10 @@ pub(crate) enum Arg {
 pub(crate) struct Launch {
     /// Its text; the function is called `kernel`.
     pub source: String,
-    /// Its arguments, in order.
+    /// Its arguments, in order; of several kernels in one, those of each with its number of blocks before them.
     pub args: Vec<Arg>,
+    /// Kernels that it is made of: blocks along z.
+    pub parts: u32,
     /// Blocks along x and y.
     pub grid: [u32; 2],
     /// Threads of a block.
@@ -235,7 +237,7 @@ impl Code {
         );
         // More blocks than a grid can have are refused when the plan is made.
         let grid = grid.map(|blocks| u32::try_from(blocks).unwrap_or(u32::MAX));
-        Launch { source, args: self.args, grid, block, shared }
+        Launch { source, args: self.args, parts: 1, grid, block, shared }
     }
 }
 

@@ -4,6 +4,7 @@
 //! arguments, so that the update of every leaf of a network is one kernel. Lengths that an index is divided by are written
 //! into the text, because a division by a known number is a multiplication.
 
+mod bundled;
 mod code;
 mod columns;
 mod fetch;
@@ -27,6 +28,7 @@ mod unfold;
 mod walk;
 mod within;
 
+pub(crate) use bundled::bundled;
 pub(crate) use code::{Arg, Cell, Code, Launch};
 pub(crate) use columns::{Columns, Registers, column_blocks, is_by_columns};
 pub(crate) use fold::{Partial, folds};
