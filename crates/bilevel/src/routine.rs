@@ -267,7 +267,36 @@ impl Routine {
     /// Runs the program for these step numbers, which are also the counters of what is random. A program that reads a
     /// [`Stream`](crate::Stream) is run step by step, each with its batch.
     pub fn run(&mut self, steps: Range<u32>) -> Result<()> {
-        let Some(feed) = &mut self.feed else { return Ok(self.stretches.run(&mut *self.run, steps)?) };
+        self.run_with(steps, true)
+    }
+
+    /// The same for what is carried alone: outputs are not computed, and have no value until [`run`](Self::run) is called again.
+    ///
+    /// ```
+    /// use bilevel::graph::{Graph, Program};
+    /// use bilevel::{Cpu, Key, Leaf, Problem, Routine, Session, Trace, Variable};
+    /// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 1.0)))
+    ///     .inner(|_, l, t| (t.0 - l.0).square())
+    ///     .outer(|_, _, t| t.0)
+    ///     .build()?;
+    /// let graph = Graph::new();
+    /// let theta = Trace::new(&graph, &problem)?.theta[0];
+    /// let program = Program::builder(&graph).carry(theta, theta * 3.0).output("square", theta.square()).build()?;
+    /// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+    /// let mut triple = Routine::new(&program, &session)?;
+    /// let state = session.state(Key::from_seed(0))?;
+    /// triple.bind_theta(&state.theta)?;
+    /// triple.advance(0..2)?;
+    /// assert_eq!(state.theta.numbers()?, [9.0]);
+    /// assert!(triple.number("square").is_err());
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn advance(&mut self, steps: Range<u32>) -> Result<()> {
+        self.run_with(steps, false)
+    }
+
+    fn run_with(&mut self, steps: Range<u32>, shown: bool) -> Result<()> {
+        let Some(feed) = &mut self.feed else { return Ok(self.stretches.run(&mut *self.run, steps, shown)?) };
         let Some(key) = self.drawn_with else {
             let reason =
                 "this program reads a stream, whose batches depend on a key; set one with set_key or bind_point";
@@ -275,7 +304,7 @@ impl Routine {
         };
         for stretch in feed.stretches(steps.clone()) {
             feed.fill(key, stretch.start, &steps)?;
-            self.stretches.run(&mut *self.run, stretch)?;
+            self.stretches.run(&mut *self.run, stretch, shown)?;
         }
         Ok(())
     }

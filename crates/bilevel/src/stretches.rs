@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// A stretch that takes less than this may become longer.
-const STRETCH: Duration = Duration::from_millis(25);
+const STRETCH: Duration = Duration::from_millis(100);
 /// This many times what a call pays once, before its first step, a stretch may take as well.
 const SHARES: u32 = 5;
 
@@ -40,8 +40,8 @@ impl Stretches {
         Stretches { signal, length: 1, pace: Pace::Cold }
     }
 
-    /// Runs these steps, or ends with [`ErrorKind::Stopped`] when the signal is set.
-    pub fn run(&mut self, program: &mut dyn Runnable, steps: Range<u32>) -> Result<()> {
+    /// Runs these steps, with the outputs of the last where they are `shown`, or ends with [`ErrorKind::Stopped`] when the signal is set.
+    pub fn run(&mut self, program: &mut dyn Runnable, steps: Range<u32>, shown: bool) -> Result<()> {
         let mut from = steps.start;
         while steps.end.saturating_sub(from) > self.length {
             let to = from + self.length;
@@ -50,7 +50,8 @@ impl Stretches {
             from = to;
             self.learn(began.elapsed());
         }
-        self.unless_stopped(|| program.run(from..steps.end))
+        let last = from..steps.end;
+        self.unless_stopped(|| if shown { program.run(last) } else { program.advance(last) })
     }
 
     fn unless_stopped(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {

@@ -148,9 +148,11 @@ impl Before {
     }
 }
 
+/// Seconds until a kernel has begun and ended that does nothing.
+pub(crate) const START: f64 = 2e-6;
+
 /// Seconds a step takes on some fast GPU, very roughly.
 pub(crate) fn cost(step: &Step) -> f64 {
-    const START: f64 = 2e-6;
     const PRODUCTS: f64 = 1e14;
     const BYTES: f64 = 2e12;
     let bytes: usize = step.reads.iter().chain(&step.writes).map(|span| span.bytes).sum();

@@ -3,15 +3,18 @@
 //! To start a kernel of a few blocks takes as long as to run it, and the updates of all biases of a network, or the last sums of all its norms,
 //! are dozens of them. They are put together where all steps are done as soon for it, as far as can be told.
 
-use crate::branches::{cost, needs};
+use crate::branches::{START, cost, needs};
 use crate::driver::STREAMS;
 use crate::source::{Launch, bundled};
 use crate::step::{Step, Work};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// Most blocks of a kernel that is put together with others: what larger ones do takes longer than to start them.
+/// Most blocks of a kernel that is put together with others: what larger ones do takes longer than to start them. Where little waits for
+/// anything, as in the update of all hyperparameters, any number.
 const BLOCKS: u32 = 128;
+/// Little does where all steps take so many times as long, on the streams there are, as those that wait for each other the longest.
+const WIDE: f64 = 2.0;
 /// Most arguments of all together. The oldest libraries take 4096 bytes, in which each has eight.
 const ARGUMENTS: usize = 480;
 
@@ -19,7 +22,7 @@ const ARGUMENTS: usize = 480;
 pub(crate) fn bundle(steps: Vec<Step>) -> Vec<Step> {
     let mut alike: HashMap<(&str, u32, u32), Vec<usize>> = HashMap::new();
     for (number, step) in steps.iter().enumerate() {
-        if let Some(launch) = short(step) {
+        if let Some(launch) = kernel(step) {
             alike.entry((&launch.source, launch.block, launch.grid[1])).or_default().push(number);
         }
     }
@@ -29,7 +32,9 @@ pub(crate) fn bundle(steps: Vec<Step>) -> Vec<Step> {
     }
     classes.sort_unstable();
     let mut order = Order::new(&steps);
-    for class in classes {
+    let any = order.is_wide();
+    for mut class in classes {
+        class.retain(|&number| any || kernel(&steps[number]).is_some_and(|launch| blocks(launch) <= BLOCKS));
         let mut left = class;
         while left.len() > 1 {
             let all = order.gather(&left, most(&steps[left[0]]));
@@ -39,17 +44,22 @@ pub(crate) fn bundle(steps: Vec<Step>) -> Vec<Step> {
     order.arranged(steps)
 }
 
-/// The kernel of a step that may be put together with others.
-fn short(step: &Step) -> Option<&Launch> {
-    let Work::Kernel(launch) = &step.work else { return None };
-    let few = launch.grid[0].saturating_mul(launch.grid[1]) <= BLOCKS;
-    (few && launch.shared == 0).then_some(launch)
+/// The kernel of a step that can be put together with others.
+fn kernel(step: &Step) -> Option<&Launch> {
+    match &step.work {
+        Work::Kernel(launch) => Some(launch).filter(|launch| launch.shared == 0),
+        _ => None,
+    }
+}
+
+fn blocks(launch: &Launch) -> u32 {
+    launch.grid[0].saturating_mul(launch.grid[1])
 }
 
 /// How many kernels like that of this step can be one.
 fn most(step: &Step) -> usize {
     // Each has its number of blocks besides its own.
-    short(step).map_or(1, |launch| ARGUMENTS / (launch.args.len() + 1))
+    kernel(step).map_or(1, |launch| ARGUMENTS / (launch.args.len() + 1))
 }
 
 /// Which steps need which others, those that were put together as one. The first of them stands for all.
@@ -109,15 +119,25 @@ impl Order {
                 }
             }
         }
-        // Those that wait for each other the longest take so long, and all of them on the streams there are.
-        let longest = self.sequence.iter().map(|&number| self.earliest[number] + self.seconds[number]);
-        let all: f64 = self.sequence.iter().map(|&number| self.seconds[number]).sum();
-        let end = longest.fold(all / STREAMS as f64, f64::max);
+        let [longest, all] = self.ends();
+        let end = longest.max(all);
         self.latest = vec![end; count];
         for &number in self.sequence.iter().rev() {
             let end = self.needed[number].iter().map(|&next| self.latest[next]).fold(end, f64::min);
             self.latest[number] = end - self.seconds[number];
         }
+    }
+
+    /// How long those take that wait for each other the longest, and all of them on the streams there are.
+    fn ends(&self) -> [f64; 2] {
+        let ends = self.sequence.iter().map(|&number| self.earliest[number] + self.seconds[number]);
+        let all: f64 = self.sequence.iter().map(|&number| self.seconds[number]).sum();
+        [ends.fold(0.0, f64::max), all / STREAMS as f64]
+    }
+
+    fn is_wide(&self) -> bool {
+        let [longest, all] = self.ends();
+        all > WIDE * longest
     }
 
     /// Puts together the first of these steps and as many others as can begin when it does, up to `most`: all that were.
@@ -147,6 +167,7 @@ impl Order {
     /// Puts a step together with the first of some.
     fn join(&mut self, first: usize, other: usize) {
         self.stands[other] = first;
+        self.seconds[first] += self.seconds[other] - START;
         let moved = std::mem::take(&mut self.members[other]);
         self.members[first].extend(moved);
         hand_over(&mut self.needs, &mut self.needed, other, first);
@@ -187,7 +208,7 @@ fn hand_over(of: &mut [Vec<usize>], back: &mut [Vec<usize>], from: usize, to: us
 /// One step of these, which are alike.
 fn together(mut steps: Vec<Step>) -> Option<Step> {
     if steps.len() > 1 {
-        let launches: Vec<&Launch> = steps.iter().filter_map(short).collect();
+        let launches: Vec<&Launch> = steps.iter().filter_map(kernel).collect();
         let work = Work::Kernel(bundled(&launches));
         let of = |spans: fn(&Step) -> &Vec<_>| steps.iter().flat_map(spans).copied().collect();
         let (reads, writes, location) = (of(|step| &step.reads), of(|step| &step.writes), steps[0].location);
@@ -252,6 +273,13 @@ mod tests {
         steps.push(step(500, &[9], 21));
         let found = made(&bundle(steps));
         assert!(found.iter().all(|(parts, _)| *parts == 1), "{found:?}");
+    }
+
+    #[test]
+    fn long_kernels_are_one_where_little_waits_for_anything() {
+        let chain = |n: usize| [step(500, &[n], 100 + n), step(1, &[100 + n], 200 + n)];
+        let steps: Vec<Step> = (0..9).flat_map(chain).collect();
+        assert_eq!(made(&bundle(steps)), [(9, 100), (9, 200)]);
     }
 
     #[test]

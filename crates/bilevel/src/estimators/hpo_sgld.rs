@@ -179,9 +179,13 @@ impl Estimator for Prepared {
             self.inner.place(burn_in)?;
             burn_in.bind_point(&state.lambda, &state.theta, key)?;
             burn_in.bind("h", &value)?;
-            burn_in.run(0..from)?;
+            if effective_samples::are_enough(samples) {
+                burn_in.run(0..from)?;
+                centre = Some(burn_in.number("outer")?);
+            } else {
+                burn_in.advance(0..from)?;
+            }
             burn_in.unbind("h")?;
-            centre = Some(burn_in.number("outer")?);
         }
         self.inner.place(chain)?;
         chain.bind_point(&state.lambda, &state.theta, key)?;

@@ -240,13 +240,15 @@ impl Estimator for Prepared {
             effective_samples::begin(chain, 0.0)?;
         }
         let first = self.settings.burn_in.max(1) as u32;
-        chain.run(0..first)?;
-        if self.settings.burn_in > 0 {
-            value.zero()?;
-        }
         if self.settings.outer_every_step {
+            chain.run(0..first)?;
             let centre = chain.number("outer")?;
             effective_samples::begin(chain, centre)?;
+        } else {
+            chain.advance(0..first)?;
+        }
+        if self.settings.burn_in > 0 {
+            value.zero()?;
         }
         chain.run(first..self.inner.steps as u32)?;
         let steps = self.inner.steps as u64;
