@@ -234,7 +234,10 @@ mod tests {
         let mut code = Code::default();
         let from: Vec<String> = reads.iter().map(|&at| code.pointer(place(at), DType::F32, 0)).collect();
         let to = code.pointer(place(writes), DType::F32, 0);
-        code.line(format!("{to}[0] = {};", from.iter().map(|from| format!("{from}[0]")).collect::<Vec<_>>().join(" + ")));
+        code.line(format!(
+            "{to}[0] = {};",
+            from.iter().map(|from| format!("{from}[0]")).collect::<Vec<_>>().join(" + ")
+        ));
         let span = |at: usize| Span { place: place(at), bytes: 4096 };
         Step {
             work: Work::Kernel(code.launch([blocks, 1], 128)),

@@ -5,11 +5,11 @@ use crate::checks::{Check, Checks};
 use crate::dnn::Dnn;
 use crate::group::steps_of;
 use crate::run::PlannedBytes;
-use crate::source::{Context, Elements, Launch, gathered, gathered_if_fine};
+use crate::source::{Context, Elements, Launch, gathered, gathered_if_fine, halved_copy, largest_of, rounded_copy};
 use crate::step::{Span, Step, Work};
-use crate::target::CudaTarget;
+use crate::target::{APART, CudaTarget};
 use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
-use bilevel_plan::{MemoryMap, Operand, Place, Region, Schedule, channels_last, known, lacks};
+use bilevel_plan::{Form, Kind, MemoryMap, Operand, Place, Region, Schedule, Seed, channels_last, known, lacks};
 use std::collections::HashMap;
 
 /// Everything a run needs but the memory itself.
@@ -20,6 +20,8 @@ pub(crate) struct Plan {
     pub inputs: usize,
     /// The inputs the prologue reads.
     pub prologue_inputs: Vec<usize>,
+    /// What a run begins with: copies of carried inputs as products read them.
+    pub seeds: Vec<Step>,
     /// One step of the loop.
     pub body: Vec<Step>,
     /// A step whose outputs nobody looks at, where that is less.
@@ -87,7 +89,8 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, strips: bool) -> Result
         let to = Place { region: Region::Output(number), offset: 0 };
         finish.extend(moved(&schedule, &map, &schedule.outputs[number], to, false)?);
     }
-    for step in prologue.iter().chain(&body).chain(&finish) {
+    let seeds = bundle(seeds(&schedule, &map)?);
+    for step in prologue.iter().chain(&seeds).chain(&body).chain(&finish) {
         if let Work::Kernel(launch) = &step.work
             && launch.grid[0] > MOST_BLOCKS
         {
@@ -99,6 +102,7 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, strips: bool) -> Result
         prologue,
         inputs: program.inputs.len(),
         prologue_inputs: schedule.prologue_inputs(),
+        seeds,
         body,
         lean,
         finish,
@@ -122,13 +126,36 @@ impl Plan {
 
     /// All steps.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
-        self.prologue.iter().chain(&self.body).chain(self.lean.iter().flatten()).chain(&self.finish)
+        let loops = self.body.iter().chain(self.lean.iter().flatten());
+        self.prologue.iter().chain(&self.seeds).chain(loops).chain(&self.finish)
     }
 
     /// The kernels of all steps.
     pub fn kernels(&self) -> impl Iterator<Item = &Launch> {
         self.steps().filter_map(|step| if let Work::Kernel(launch) = &step.work { Some(launch) } else { None })
     }
+}
+
+/// The steps that make the states of a schedule.
+fn seeds(schedule: &Schedule, map: &MemoryMap) -> Result<Vec<Step>> {
+    let mut steps = vec![];
+    for &Seed { state, input, power } in &schedule.seeds {
+        let (node, line) = (&schedule.nodes[state], schedule.nodes[input].location);
+        let place = |id: usize| known(map.nodes[id], "the memory of a state", line);
+        let span = |id: usize| Ok(Span { place: place(id)?, bytes: schedule.nodes[id].bytes() });
+        let (from, to, count) = (place(input)?, place(state)?, schedule.nodes[input].count());
+        let launch = match (&node.kind, power) {
+            (Kind::State(Form::Largest), _) => {
+                steps.push(cleared((to, node.bytes()), line));
+                largest_of(from, to, count)
+            }
+            (_, Some(power)) => halved_copy(from, place(power)?, to, count),
+            _ => rounded_copy(from, to, count),
+        };
+        let reads = [Some(input), power].into_iter().flatten().map(span).collect::<Result<_>>()?;
+        steps.push(Step { work: Work::Kernel(launch), reads, writes: vec![span(state)?], location: line });
+    }
+    Ok(steps)
 }
 
 type Made = (Vec<Vec<Step>>, Vec<usize>);
@@ -180,7 +207,7 @@ fn moved(schedule: &Schedule, map: &MemoryMap, from: &Operand, to: Place, guarde
     }
     let work = if guarded {
         Work::Kernel(gathered_if_fine(Elements { place, view }, made.dtype, to))
-    } else if made.is_whole(view) {
+    } else if made.is_whole(view) && bytes > APART {
         Work::Copy { from: place, to, bytes }
     } else {
         Work::Kernel(gathered(Elements { place, view }, made.dtype, to, None))

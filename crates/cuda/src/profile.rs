@@ -23,6 +23,7 @@ impl CudaRun {
         );
         memory
             + &part("once", &self.planned.plan.prologue)
+            + &part("first", &self.planned.plan.seeds)
             + &part("step", &self.planned.plan.body)
             + &part("end", &self.planned.plan.finish)
     }

@@ -33,6 +33,7 @@ pub(crate) struct Planned {
     pub plan: Plan,
     pub device: Arc<Device>,
     prologue: Body,
+    seeds: Vec<Ready>,
     body: Body,
     lean: Option<Body>,
     finish: Vec<Ready>,
@@ -146,7 +147,7 @@ impl Planned {
             };
             steps.iter().map(one).collect()
         };
-        let (prologue, body) = (ready(&plan.prologue)?, ready(&plan.body)?);
+        let (prologue, seeds, body) = (ready(&plan.prologue)?, ready(&plan.seeds)?, ready(&plan.body)?);
         let lean = plan.lean.as_ref().map(|steps| ready(steps)).transpose()?;
         let finish = ready(&plan.finish)?;
         let (kept, error) = (Memory::new(device, plan.kept_bytes)?, Memory::new(device, 8)?);
@@ -169,6 +170,7 @@ impl Planned {
             plan,
             device: device.clone(),
             prologue,
+            seeds,
             body,
             lean,
             finish,
@@ -326,6 +328,9 @@ impl Planned {
                 result::memset_d8_async(self.error.start, 0xff, 8, queue).map_err(|e| failed("clear memory", e))?;
             }
             self.run_prologue(bindings, &bases)?;
+            for (step, ready) in self.plan.seeds.iter().zip(&self.seeds) {
+                self.start(step, ready, &bases, QUEUE)?;
+            }
             if let Some(place) = self.plan.counter {
                 let counter = self.address(place, &bases);
                 sys::cuMemsetD32Async(counter, steps.start, 1, queue)

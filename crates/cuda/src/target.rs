@@ -12,7 +12,7 @@ pub(crate) const ALIGN: usize = 256;
 const AGAIN: usize = 1 << 20;
 
 /// Values that are not worth the memory they would share: of a network there are some thousands, most of them of one number.
-const APART: usize = 32 << 10;
+pub(crate) const APART: usize = 32 << 10;
 
 /// Numbers of two bytes in a load of 16.
 const LANES: usize = 8;

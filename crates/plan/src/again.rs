@@ -156,8 +156,8 @@ impl<'a> Finder<'a> {
         match node.kind {
             _ if dropped.contains_key(&id) || (node.narrow && computes_elements(node)) => UNCUT,
             // What a step changes would have to be copied first.
-            Kind::Input if !node.invariant => 2 * node.bytes() as u64,
-            Kind::Input | Kind::Table(_) => 0,
+            Kind::Input | Kind::State(_) if !node.invariant => 2 * node.bytes() as u64,
+            Kind::Input | Kind::State(_) | Kind::Table(_) => 0,
             // Computed before the steps, and kept through all of them.
             _ if node.invariant && !self.grouping.groups[group].invariant => 0,
             _ if own && (self.is_for_loops(id) || !self.lasting[id] && self.until(id).is_none()) => written(node),
@@ -223,6 +223,7 @@ impl<'a> Rewriter<'a> {
             inputs: self.low.inputs.iter().map(|input| input.map(|node| self.moved[node])).collect(),
             outputs: self.low.outputs.iter().map(moved).collect(),
             carries: self.low.carries.iter().map(|(input, next)| (self.moved[*input], moved(next))).collect(),
+            seeds: self.low.seeds.iter().map(|seed| seed.moved(&self.moved)).collect(),
             rounded: HashMap::new(),
             halved: HashMap::new(),
             parts: HashMap::new(),

@@ -58,6 +58,7 @@ pub(crate) fn fetch_in_loops(low: &Lowering) -> Option<Lowering> {
         inputs: low.inputs.iter().map(|input| input.map(|node| moved[node])).collect(),
         outputs: low.outputs.iter().map(at).collect(),
         carries: low.carries.iter().map(|(input, next)| (moved[*input], at(next))).collect(),
+        seeds: low.seeds.iter().map(|seed| seed.moved(&moved)).collect(),
         rounded: HashMap::new(),
         halved: HashMap::new(),
         parts: HashMap::new(),

@@ -39,7 +39,7 @@ pub(crate) fn group(low: &Lowering, target: &dyn Target) -> Result<(Grouping, Or
     for id in (0..count).filter(|&id| live[id]) {
         let node = &low.nodes[id];
         match &node.kind {
-            Kind::Input | Kind::Table(_) => continue,
+            Kind::Input | Kind::State(_) | Kind::Table(_) => continue,
             kind if target.fuses(kind) => fuser.place_in_loop(id)?,
             _ => fuser.join_new(id, None).map(|_| ())?,
         }

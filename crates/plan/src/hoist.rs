@@ -22,7 +22,7 @@ pub(crate) fn hoist(low: &mut Lowering, target: &dyn Target) {
     let mut wanted = vec![false; low.nodes.len()];
     for id in (0..low.nodes.len()).rev() {
         let node = &low.nodes[id];
-        let computes = !matches!(node.kind, Kind::Input | Kind::Table(_));
+        let computes = !matches!(node.kind, Kind::Input | Kind::State(_) | Kind::Table(_));
         let invariant = node.invariant && !low.carries.is_empty();
         let hoisted = computes && invariant && (wanted[id] || !is_cheap(&node.kind) || node.count() <= SMALL);
         let keeps = hoisted || !target.fuses(&node.kind);

@@ -6,6 +6,7 @@ use crate::lower_dot::{dot_result, lower_dot, placed};
 use crate::node::{Elementwise, Frame, Kind, Node, Operand};
 use crate::overlay::{are_apart, overlays};
 use crate::planning::{known, lacks};
+use crate::states::Seed;
 use crate::target::Target;
 use crate::view::View;
 use bilevel_graph::{BinaryOp, DType, Meta, Op, Precision, Program, Result};
@@ -25,6 +26,8 @@ pub(crate) struct Lowering {
     pub rounded: HashMap<(usize, Precision), usize>,
     /// The halved copy of a node, and its power of two, that a product has read.
     pub halved: HashMap<usize, [usize; 2]>,
+    /// What of the carries has to be made before the first step.
+    pub seeds: Vec<Seed>,
     /// The copy of a part of a node, rounded to a precision or as it is, that a product has read.
     pub parts: HashMap<(usize, View, Option<Precision>), usize>,
 }
@@ -32,7 +35,7 @@ pub(crate) struct Lowering {
 impl Lowering {
     /// The nodes something depends on.
     pub fn live(&self) -> Vec<bool> {
-        let checked = |node: &Node| matches!(node.kind, Kind::CheckIndex { .. } | Kind::Input);
+        let checked = |node: &Node| matches!(node.kind, Kind::CheckIndex { .. } | Kind::Input | Kind::State(_));
         let mut live: Vec<bool> = self.nodes.iter().map(checked).collect();
         let results = self.outputs.iter().chain(self.carries.iter().map(|(_, next)| next));
         results.filter_map(Operand::at).for_each(|(node, _)| live[node] = true);
@@ -181,6 +184,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
         inputs: vec![None; program.inputs.len()],
         outputs: vec![],
         carries: vec![],
+        seeds: vec![],
         rounded: HashMap::new(),
         halved: HashMap::new(),
         parts: HashMap::new(),

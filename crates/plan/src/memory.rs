@@ -88,16 +88,23 @@ impl MemoryMap {
         }
         let (mut arena, mut in_arena) = (vec![], vec![]);
         let end = schedule.groups().len() + 1;
-        let lasting_if_small = |life: Life| if life.bytes <= apart { Life { first: 0, last: end, ..life } } else { life };
+        let throughout = |life: Life| Life { first: 0, last: end, ..life };
+        let lasting_if_small = |life: Life| if life.bytes <= apart { throughout(life) } else { life };
+        for seed in &schedule.seeds {
+            // From the start of a run to its end.
+            arena.push(throughout(Life { bytes: schedule.nodes[seed.state].bytes(), first: 0, last: end }));
+            in_arena.push(seed.state);
+        }
+        let is_state = |id: usize| matches!(schedule.nodes[id].kind, Kind::State(_));
         for (id, life) in lives.iter().enumerate().filter_map(|(id, life)| Some((id, (*life)?))) {
             let bound = |region| Some(Place { region, offset: 0 });
-            if nodes[id].is_some() {
+            if nodes[id].is_some() || is_state(id) {
                 continue;
             }
             nodes[id] = match (input_of[id], outputs[id]) {
                 (Some(input), _) if schedule.step == Some(input) => counter,
                 (Some(input), _) => bound(Region::Input(input)),
-                _ if shared[id].is_some() => None,
+                _ if shared[id].is_some() || updated[id].is_some_and(is_state) => None,
                 (None, Some(output)) => bound(Region::Output(output)),
                 _ if updated[id].is_some() => {
                     updated[id].and_then(|node| input_of[node]).map(Region::Input).and_then(bound)
@@ -119,6 +126,11 @@ impl MemoryMap {
         let mut found = offsets.into_iter().map(|offset| Some(Place { region: Region::Arena, offset }));
         in_arena.iter().zip(&mut found).for_each(|(&id, place)| nodes[id] = place);
         shared.iter().enumerate().for_each(|(id, with)| with.iter().for_each(|&with| nodes[id] = nodes[with]));
+        for (id, state) in
+            updated.iter().enumerate().filter_map(|(id, state)| Some((id, state.filter(|&s| is_state(s))?)))
+        {
+            nodes[id] = nodes[state];
+        }
         let mut workspaces = vec![None; schedule.groups().len()];
         working.iter().zip(&mut found).for_each(|(&g, place)| workspaces[g] = place);
         let sizes =
@@ -220,7 +232,7 @@ fn read_where_carried(schedule: &Schedule) -> Vec<Option<usize>> {
     let mut carried = vec![None; schedule.nodes.len()];
     for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
         if let Some((node, _)) = carry.next.at()
-            && !schedule.nodes[node].narrow
+            && schedule.nodes[node].narrow == schedule.nodes[carry.input].narrow
         {
             carried[node] = carried[node].or(Some(carry.input));
         }

@@ -10,6 +10,9 @@ use std::panic::Location;
 pub enum Kind {
     /// A program input: memory that somebody else fills.
     Input,
+    /// What the step before left of a carried input besides the input itself, for products to read. Before the first step it has to be made:
+    /// see [`Schedule::seeds`](crate::Schedule::seeds).
+    State(Form),
     /// Numbers known when the program is planned, to be written once.
     Table(Vec<f64>),
     /// One value for each element.
@@ -76,6 +79,17 @@ pub enum Kind {
         /// The operation that needs it, for the error.
         operation: &'static str,
     },
+}
+
+/// What is kept of a carried input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Its elements rounded to `Bf16`, in two bytes each.
+    Rounded,
+    /// Its [`Kind::Largest`].
+    Largest,
+    /// Its elements as [`Elementwise::Halve`] makes them.
+    Halved,
 }
 
 /// Where a value lies among zeros.
@@ -180,7 +194,7 @@ impl Node {
 
     /// True where its elements are IEEE halves.
     pub fn is_halved(&self) -> bool {
-        matches!(self.kind, Kind::Elementwise(Elementwise::Halve))
+        matches!(self.kind, Kind::Elementwise(Elementwise::Halve) | Kind::State(Form::Halved))
     }
 
     /// The node of which this fetches elements from anywhere.

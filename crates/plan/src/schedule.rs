@@ -14,6 +14,7 @@ use crate::order::Order;
 use crate::planning::lacks;
 use crate::sequence::sequence;
 use crate::short::shorten;
+use crate::states::{Seed, are_written_in_place, carry_copies};
 use crate::strips::join_strips;
 use crate::target::Target;
 use bilevel_graph::{Error, ErrorKind, Program, Result};
@@ -21,7 +22,7 @@ use bilevel_graph::{Error, ErrorKind, Program, Result};
 /// A program as groups of operations in the order in which they run.
 ///
 /// Executing it for the steps a..b means: run the groups `0..prologue` once, unless they ran before and the buffers of
-/// [`prologue_inputs`](Self::prologue_inputs) have not changed since; then for each step write its number to the place of the
+/// [`prologue_inputs`](Self::prologue_inputs) have not changed since; make the [`seeds`](Self::seeds); then for each step write its number to the place of the
 /// counter, run the remaining groups in order, and copy the next values of those [`carries`](Self::carries) that are not
 /// updated in place; at the end copy the outputs that [`MemoryMap::finish`] names. What matters for outputs alone need be
 /// computed in the last step only: see [`in_every_step`](Self::in_every_step).
@@ -32,8 +33,11 @@ pub struct Schedule {
     pub inputs: Vec<usize>,
     /// Where each program output is after the last step. Never a constant.
     pub outputs: Vec<Operand>,
-    /// What each carried input becomes.
+    /// What each carried input becomes, and each state.
     pub carries: Vec<Carry>,
+    /// The states that are made before the first step of a run, in order. There are none where the target neither
+    /// [`narrows`](Target::narrows) nor [`halves`](Target::halves).
+    pub seeds: Vec<Seed>,
     /// How many of the groups, from the first, are the same in every step.
     pub prologue: usize,
     /// The program input that holds the number of the step.
@@ -46,7 +50,19 @@ pub struct Schedule {
 impl Schedule {
     /// Lowers, groups and orders a valid program.
     pub fn new(program: &Program, target: &dyn Target) -> Result<Self> {
+        let planned = match Self::planned(program, target, true)? {
+            None => Self::planned(program, target, false)?,
+            planned => planned,
+        };
+        planned.ok_or_else(|| lacks("a way to run without states"))
+    }
+
+    /// The schedule with copies of carried inputs carried, or without; `None` where that is not worth it.
+    fn planned(program: &Program, target: &dyn Target, states: bool) -> Result<Option<Self>> {
         let mut low = lower(program, target)?;
+        if states {
+            carry_copies(&mut low);
+        }
         if target.fetches()
             && let Some(fetching) = fetch_in_loops(&low)
         {
@@ -64,6 +80,9 @@ impl Schedule {
         attach(&low, target, &mut grouping, &mut order)?;
         join_strips(&low, target, &mut grouping, &mut order);
         let carries = carries_in_place(&low, &grouping, &mut order);
+        if !are_written_in_place(&low, &carries) {
+            return Ok(None);
+        }
         let mut lasting = vec![false; low.nodes.len()];
         let copied = carries.iter().filter(|carry| !carry.in_place).map(|carry| &carry.next);
         low.outputs.iter().chain(copied).filter_map(Operand::at).for_each(|(node, _)| lasting[node] = true);
@@ -74,12 +93,12 @@ impl Schedule {
         }
         let live = low.live();
         let inputs = low.inputs.into_iter().collect::<Option<_>>().ok_or_else(|| lacks("the memory of an input"))?;
-        let (nodes, outputs) = (low.nodes, low.outputs);
+        let (nodes, outputs, seeds) = (low.nodes, low.outputs, low.seeds);
         let (step, stored, in_every_step) = (program.step, vec![], carried_on(&nodes, &carries));
         let mut schedule =
-            Schedule { nodes, inputs, outputs, carries, prologue, step, grouping, stored, in_every_step };
+            Schedule { nodes, inputs, outputs, carries, seeds, prologue, step, grouping, stored, in_every_step };
         schedule.stored = schedule.stored_nodes(&live);
-        Ok(schedule)
+        Ok(Some(schedule))
     }
 
     /// All groups, in the order in which they run.

@@ -84,7 +84,7 @@ impl Memory {
             read.dedup();
             read.retain(|&node| grouping.group_of[node] != Some(g));
             for &node in &read {
-                let made = !matches!(nodes[node].kind, Kind::Input | Kind::Table(_));
+                let made = !matches!(nodes[node].kind, Kind::Input | Kind::State(_) | Kind::Table(_));
                 // What the prologue makes stays for the next run.
                 let passes = made && !lasting[node] && nodes[node].invariant == group.invariant;
                 if passes && nodes[node].bytes() >= WORTH {

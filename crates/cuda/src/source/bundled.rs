@@ -10,13 +10,16 @@ pub(crate) fn bundled(launches: &[&Launch]) -> Launch {
     let (index, head) = head.split_once('\n').unwrap_or_default();
     // A declaration ends with a name.
     let names: Vec<&str> = params.split(", ").filter_map(|param| param.rsplit([' ', '*']).next()).collect();
-    let fields: String = params.split(", ").map(|param| format!(" alignas(8) {};", param.trim_start_matches("const "))).collect();
+    let fields: String =
+        params.split(", ").map(|param| format!(" alignas(8) {};", param.trim_start_matches("const "))).collect();
     let own: Vec<String> = names.iter().map(|name| format!("own.{name}")).collect();
+    // Who goes over more elements than there are threads has to know how many of them are its own.
+    let body = body.replace("gridDim.x", "blocks");
     let source = format!(
-        "{index}\n__device__ __forceinline__ void part({params}) {{\n{body}\
+        "{index}\n__device__ __forceinline__ void part(const u32 blocks, {params}) {{\n{body}\
          struct Own {{ u64 blocks;{fields} }};\nstruct All {{ Own own[{}]; }};\n\
          {head} kernel(const All all) {{\n    const Own& own = all.own[blockIdx.z];\n    \
-         if (blockIdx.x < own.blocks) part({});\n}}\n",
+         if (blockIdx.x < own.blocks) part((u32)own.blocks, {});\n}}\n",
         launches.len(),
         own.join(", "),
     );

@@ -192,7 +192,8 @@ pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
         moved(&mut code, "leave", first.id)?;
     }
     let before = code.take_body();
-    let in_strip = brought.map(|node| Brought { node, row: format!("(const bf16*)(rows + (h * 8 + lane / 4) * {apart})") });
+    let in_strip =
+        brought.map(|node| Brought { node, row: format!("(const bf16*)(rows + (h * 8 + lane / 4) * {apart})") });
     let left = rows(&context, &mut code, (&first, &stored), ends.then_some(&second), in_strip)?;
     let body = code.take_body();
     code.line(before.trim());

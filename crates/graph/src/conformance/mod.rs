@@ -25,6 +25,8 @@ mod convolutions;
 mod dice;
 mod differentiable;
 mod heads;
+mod learned;
+mod leaves;
 mod long;
 mod networks;
 mod parts_of_rows;

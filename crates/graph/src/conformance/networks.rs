@@ -2,6 +2,7 @@
 //! over rows, short rows of tables, and two losses of one network.
 
 use super::columns_of_rows::columns_of_rows;
+use super::leaves::leaves;
 use super::parts_of_rows::parts_of_rows;
 use super::short_rows::short_rows;
 use super::{Case, Dice, tolerance};
@@ -10,7 +11,7 @@ use crate::shape::element_count;
 use crate::{Array, DType, Graph, Program, Result, Tensor, gradient, vjp};
 
 /// Pools and patches with their gradients and products with their second derivatives; reductions over parts of rows and over rows; short rows
-/// of tables; and three steps of training by one loss, while the gradients of another one are added up.
+/// of tables; many arrays of several sizes; and three steps of training by one loss, while the gradients of another one are added up.
 ///
 /// ```
 /// use bilevel_graph::{DType, Reference, conformance};
@@ -37,6 +38,7 @@ pub fn networks(dtype: DType) -> Result<Vec<Case>> {
     cases.extend(parts_of_rows(dtype)?);
     cases.extend(short_rows(dtype)?);
     cases.extend(columns_of_rows(dtype)?);
+    cases.push(leaves(dtype)?);
     cases.push(two_losses(dtype)?);
     Ok(cases)
 }

@@ -2,6 +2,7 @@
 //! is not.
 
 use super::heads::heads;
+use super::learned::learned_weights;
 use super::readers::readers;
 use super::strips::{attentions, exact_strips};
 use super::{Case, primitives};
@@ -84,6 +85,7 @@ pub fn rounded_products(precision: Precision) -> Result<Vec<Case>> {
         return Ok(cases.into_iter().map(|case| case.rounded(precision, near)).collect());
     }
     cases.extend(exact_strips()?);
+    cases.extend(learned_weights()?);
     cases.iter_mut().for_each(|case| case.tolerances.fill(0.0));
     cases.extend(readers()?);
     cases.into_iter().map(|case| case.rounded(precision, near).on_a_grid()).collect()
