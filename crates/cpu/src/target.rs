@@ -33,6 +33,7 @@ impl Target for CpuTarget {
             alignment: ALIGN,
             slack: 0,
             apart: 0,
+            joins: false,
             again: self.again,
         }
     }

@@ -40,6 +40,7 @@ impl Target for CudaTarget {
             alignment: ALIGN,
             slack: 8,
             apart: APART,
+            joins: true,
             again: Some(AGAIN),
         }
     }

@@ -28,6 +28,7 @@
 //!             alignment: 256,
 //!             slack: 0,
 //!             apart: 0,
+//!             joins: false,
 //!             again: None,
 //!         }
 //!     }
@@ -59,6 +60,7 @@ mod fetch;
 mod fuse;
 mod group;
 mod hoist;
+mod joined;
 mod lower;
 mod lower_dot;
 mod lower_halves;

@@ -3,6 +3,7 @@
 
 use crate::arena::{Layout, Life, lay_out};
 use crate::group::Role;
+use crate::joined::{Within, parts_within};
 use crate::node::{Kind, Operand};
 use crate::planning::lacks;
 use crate::schedule::Schedule;
@@ -58,8 +59,8 @@ pub struct MemoryMap {
 
 impl MemoryMap {
     pub(crate) fn new(schedule: &Schedule, limits: Limits, workspaces: &[usize]) -> Result<Self> {
-        let Limits { alignment: align, slack, apart, .. } = limits;
-        let lives = lives(schedule);
+        let Limits { alignment: align, slack, apart, joins, .. } = limits;
+        let mut lives = lives(schedule);
         let mut input_of = vec![None; schedule.nodes.len()];
         schedule.inputs.iter().enumerate().for_each(|(input, &node)| input_of[node] = Some(input));
         let mut kept_bytes = 0usize;
@@ -80,6 +81,8 @@ impl MemoryMap {
         let updated = read_where_carried(schedule);
         let outputs = computed_in_their_buffers(schedule, &updated);
         let shared = results_in_place(schedule, &updated);
+        let is_free = |id: usize| joins && outputs[id].is_none() && updated[id].is_none() && shared[id].is_none();
+        let within = parts_within(schedule, align, is_free, &mut lives);
         let mut nodes = vec![None; schedule.nodes.len()];
         for ((first, _), all) in raised.iter().zip(&largest).filter_map(|(first, all)| Some(((*first)?, all))) {
             for (number, &id) in all.iter().enumerate() {
@@ -98,7 +101,7 @@ impl MemoryMap {
         let is_state = |id: usize| matches!(schedule.nodes[id].kind, Kind::State(_));
         for (id, life) in lives.iter().enumerate().filter_map(|(id, life)| Some((id, (*life)?))) {
             let bound = |region| Some(Place { region, offset: 0 });
-            if nodes[id].is_some() || is_state(id) {
+            if nodes[id].is_some() || is_state(id) || within[id].is_some() {
                 continue;
             }
             nodes[id] = match (input_of[id], outputs[id]) {
@@ -125,6 +128,10 @@ impl MemoryMap {
         let Layout { offsets, bytes: arena_bytes, lower_bound } = lay_out(&arena, align, slack);
         let mut found = offsets.into_iter().map(|offset| Some(Place { region: Region::Arena, offset }));
         in_arena.iter().zip(&mut found).for_each(|(&id, place)| nodes[id] = place);
+        for (id, part) in within.iter().enumerate().filter_map(|(id, part)| Some((id, (*part)?))) {
+            let Within { whole, offset } = part;
+            nodes[id] = nodes[whole].map(|place: Place| Place { offset: place.offset + offset, ..place });
+        }
         shared.iter().enumerate().for_each(|(id, with)| with.iter().for_each(|&with| nodes[id] = nodes[with]));
         for (id, state) in
             updated.iter().enumerate().filter_map(|(id, state)| Some((id, state.filter(|&s| is_state(s))?)))

@@ -118,6 +118,9 @@ pub struct Limits {
     /// What has at most this many bytes shares its place with nothing else, so that nobody ever waits for it to be free. 0 where groups run in
     /// turn.
     pub apart: usize,
+    /// The parts of a concatenation are computed where they belong in it, where that is possible: there is nothing left to do for it then,
+    /// which an executor has to see for itself.
+    pub joins: bool,
     /// Loops compute again, from fewer values, results of at least this many bytes that an earlier loop would have to leave for them
     /// in memory. `None` where a loop is limited by what it computes: keeping results is faster then.
     pub again: Option<usize>,
@@ -135,5 +138,6 @@ pub(crate) const LIMITS: Limits = Limits {
     alignment: 64,
     slack: 0,
     apart: 0,
+    joins: false,
     again: None,
 };

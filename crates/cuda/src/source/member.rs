@@ -75,13 +75,26 @@ impl Context<'_> {
     }
 }
 
-/// What is read before anything is computed.
+/// What is read of a row before anything is computed of it.
 #[derive(Default)]
 pub(super) struct Ahead {
     /// Registers that are left for it.
     pub registers: usize,
-    /// The text that reads it.
+    /// What is read, in order.
+    pub parts: Vec<Part>,
+}
+
+/// A part of it.
+pub(super) struct Part {
+    /// Its name, and the C type of its numbers.
+    pub name: String,
+    pub c: &'static str,
+    /// How many they are, where they are several.
+    pub lanes: Option<usize>,
+    /// The text that reads it into what was declared.
     pub text: String,
+    /// It is the same for all rows.
+    pub same: bool,
 }
 
 /// An array that is in shared memory already.
@@ -247,12 +260,21 @@ impl<'a, 'c> Members<'a, 'c> {
         let runs = view.runs();
         self.code.reaches(view.count().max(reach(&runs)));
         let written = self.code.written();
-        let value = if runs.iter().all(|run| run.stride == 0) {
+        // What is read of a row, and of an element of it.
+        let in_rows = match self.walk {
+            Walk::Row { length, .. } if full => split(&runs, length),
+            _ => None,
+        };
+        let is_one = |runs: &[Run]| runs.iter().all(|run| run.stride == 0);
+        let value = if is_one(&runs) {
             self.code.head(format!("const {c} {name} = {pointer}[0];"));
-            name
+            name.clone()
         } else if !full {
             self.code.line(format!("const {c} {name} = {pointer}[{}];", decode(&runs, "row")));
-            name
+            name.clone()
+        } else if let Some((outer, _)) = in_rows.as_ref().filter(|(_, inner)| is_one(inner)) {
+            self.code.line(format!("const {c} {name} = {pointer}[{}];", decode(outer, "row")));
+            name.clone()
         } else {
             self.code.line(format!("{c} {name}[{lanes}];"));
             match self.walk {
@@ -267,10 +289,15 @@ impl<'a, 'c> Members<'a, 'c> {
             }
             format!("{name}[j]")
         };
-        let registers = if full { lanes * dtype.size().div_ceil(4) } else { 1 };
+        let lanes = (value != name).then_some(lanes);
+        let registers = lanes.unwrap_or(1) * dtype.size().div_ceil(4);
         if registers <= self.ahead.registers {
             self.ahead.registers -= registers;
-            self.ahead.text += &self.code.take_after(written);
+            let text = self.code.take_after(written);
+            let declared = lanes.map_or(format!("const {c} "), |lanes| format!("{c} {name}[{lanes}];"));
+            let text = text.trim_start().trim_start_matches(&declared[..]).trim().to_string();
+            let same = in_rows.is_some_and(|(outer, _)| is_one(&outer));
+            self.ahead.parts.extend((!text.is_empty()).then_some(Part { name, c, lanes, text, same }));
         }
         self.loaded.insert(key, value.clone());
         Ok(value)

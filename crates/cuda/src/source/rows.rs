@@ -2,7 +2,7 @@
 
 use super::code::{Code, Launch};
 use super::columns::{self, Columns, column_blocks};
-use super::member::{Context, Members};
+use super::member::{Context, Members, Part};
 use super::raised;
 use super::walk::Walk;
 use super::within::{self, Within};
@@ -111,7 +111,7 @@ pub(crate) fn rows(
     }
     let mut members = Members::new(context, walk, &mut code);
     if !columns.is_empty() {
-        // With few blocks, nobody else is busy while one waits for what it reads: it asks for all of a row at once.
+        // With few blocks, nobody else is busy while one waits for what it reads: it asks for all of a row while it computes the one before.
         members.ahead.registers = if block > 512 { 16 } else { 48 };
     }
     let mut stores = vec![];
@@ -139,7 +139,7 @@ pub(crate) fn rows(
         down.push((members.operand(sink.sink, operand, sink.dtype)?, sink));
     }
     raised::join(&mut members, largest)?;
-    let ahead = std::mem::take(&mut members.ahead.text);
+    let ahead = std::mem::take(&mut members.ahead.parts);
     columns::join(&mut code, sharing, live.as_deref(), &down);
     for (place, cell, value) in stores {
         let pointer = code.pointer(place, cell, 0);
@@ -162,9 +162,15 @@ pub(crate) fn rows(
         let body = code.take_body();
         columns::begin(&mut code, sharing, &down);
         let first = if together == 1 { "turn".to_string() } else { format!("turn * {together}") };
+        read_ahead(&mut code, &ahead, &start);
         code.line(format!("for (U turn = blockIdx.x; {first} < {rows}; turn += gridDim.x) {{"));
         start.iter().for_each(|line| code.line(line));
-        code.line(ahead.trim());
+        take_ahead(&mut code, &ahead);
+        code.line(format!("if ({} < {rows}) {{", first.replace("turn", "(turn + gridDim.x)")));
+        code.line("const U after = turn + gridDim.x, turn = after;");
+        start.iter().for_each(|line| code.line(line));
+        ahead.iter().filter(|part| !part.same).for_each(|part| code.line(of_next(part)));
+        code.line("}");
         code.line(body.trim());
         if !inner.is_empty() {
             // Nobody reads the copy of this row any more.
@@ -175,6 +181,41 @@ pub(crate) fn rows(
     }
     raised::end(&mut code, context, largest, block)?;
     Ok(code.launch([blocks, 1], block as u32))
+}
+
+/// The text that reads a part of the next row.
+fn of_next(part: &Part) -> String {
+    let Part { name, lanes, text, .. } = part;
+    let end = if lanes.is_some() { "[" } else { " =" };
+    text.replace(&format!("{name}{end}"), &format!("next_{name}{end}"))
+}
+
+/// Before the loop over rows: what is the same for all, and what is read of the first.
+fn read_ahead(code: &mut Code, ahead: &[Part], start: &[String]) {
+    let size = |part: &Part| part.lanes.map_or(String::new(), |lanes| format!("[{lanes}]"));
+    for part in ahead {
+        let (c, name) = (part.c, &part.name);
+        let next = if part.same { "" } else { "next_" };
+        code.line(format!("{c} {next}{name}{};", size(part)));
+    }
+    code.line("{");
+    code.line("const U turn = blockIdx.x;");
+    start.iter().for_each(|line| code.line(line));
+    ahead.iter().for_each(|part| code.line(if part.same { part.text.clone() } else { of_next(part) }));
+    code.line("}");
+}
+
+/// At the beginning of a row: what was read of it while the one before it was computed.
+fn take_ahead(code: &mut Code, ahead: &[Part]) {
+    for Part { name, c, lanes, .. } in ahead.iter().filter(|part| !part.same) {
+        match lanes {
+            Some(lanes) => {
+                code.line(format!("{c} {name}[{lanes}];"));
+                code.lanes(*lanes, format!("{name}[j] = next_{name}[j];"));
+            }
+            None => code.line(format!("const {c} {name} = next_{name};")),
+        }
+    }
 }
 
 /// What a sink of a loop over rows reads, where that is memory already.

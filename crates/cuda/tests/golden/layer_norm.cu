@@ -7,20 +7,40 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     float column1[6];
 #pragma unroll
     for (int j = 0; j < 6; ++j) column1[j] = Sum::first<float>();
-    for (U turn = blockIdx.x; turn < n0; turn += gridDim.x) {
+    float next_m0[6];
+    float next_m10[6];
+    float m11[6];
+    {
+    const U turn = blockIdx.x;
     const U row = turn;
-    float m0[6];
     const I m0_row = (I)row * 768;
 #pragma unroll
-    for (int j = 0; j < 6; ++j) m0[j] = p1[m0_row + (I)(j * 128 + t)];
-    float m10[6];
+    for (int j = 0; j < 6; ++j) next_m0[j] = p1[m0_row + (I)(j * 128 + t)];
     const I m10_row = (I)row * 768;
 #pragma unroll
-    for (int j = 0; j < 6; ++j) m10[j] = p4[m10_row + (I)(j * 128 + t)];
-    float m11[6];
+    for (int j = 0; j < 6; ++j) next_m10[j] = p4[m10_row + (I)(j * 128 + t)];
     const I m11_row = 0;
 #pragma unroll
     for (int j = 0; j < 6; ++j) m11[j] = p5[m11_row + (I)(j * 128 + t)];
+    }
+    for (U turn = blockIdx.x; turn < n0; turn += gridDim.x) {
+    const U row = turn;
+    float m0[6];
+#pragma unroll
+    for (int j = 0; j < 6; ++j) m0[j] = next_m0[j];
+    float m10[6];
+#pragma unroll
+    for (int j = 0; j < 6; ++j) m10[j] = next_m10[j];
+    if ((turn + gridDim.x) < n0) {
+    const U after = turn + gridDim.x, turn = after;
+    const U row = turn;
+    const I m0_row = (I)row * 768;
+#pragma unroll
+    for (int j = 0; j < 6; ++j) next_m0[j] = p1[m0_row + (I)(j * 128 + t)];
+    const I m10_row = (I)row * 768;
+#pragma unroll
+    for (int j = 0; j < 6; ++j) next_m10[j] = p4[m10_row + (I)(j * 128 + t)];
+    }
     float v1 = Sum::first<float>();
 #pragma unroll
     for (int j = 0; j < 6; ++j) v1 = Sum::join(v1, m0[j]);
