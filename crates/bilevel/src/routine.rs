@@ -164,7 +164,7 @@ impl Routine {
 
     /// The buffers of a group of inputs, made as zeros where it has none.
     pub fn inputs(&mut self, prefix: &str) -> Result<Leaves> {
-        self.own_inputs(prefix, |_| Ok(false))
+        self.own_inputs(prefix, |_| false)
     }
 
     /// As [`inputs`](Self::inputs), all zeros.
@@ -174,25 +174,19 @@ impl Routine {
         Ok(leaves)
     }
 
-    /// As [`zeroed`](Self::zeroed), for what is given away: where somebody still looks at what was there before, it is left alone
-    /// and other buffers take its place.
-    pub fn fresh_zeros(&mut self, prefix: &str) -> Result<Leaves> {
-        self.own_inputs(prefix, |buffer| {
-            if buffer.is_shared() {
-                return Ok(true);
-            }
-            buffer.zero()?;
-            Ok(false)
-        })
+    /// As [`inputs`](Self::inputs), for what is given away: where somebody still looks at what was there before, it is left alone
+    /// and other buffers take its place. What is in them is for the program to begin with or to pass over.
+    pub fn fresh(&mut self, prefix: &str) -> Result<Leaves> {
+        self.own_inputs(prefix, Buffer::is_shared)
     }
 
-    fn own_inputs(&mut self, prefix: &str, replace: impl Fn(&Buffer) -> Result<bool>) -> Result<Leaves> {
+    fn own_inputs(&mut self, prefix: &str, replace: impl Fn(&Buffer) -> bool) -> Result<Leaves> {
         let places = whole(&self.inputs, prefix, "input")?.collect::<Result<Vec<usize>>>()?;
         let mut leaves = vec![];
         for input in places {
             let bindings = self.run.bindings();
             let buffer = match &bindings.inputs()[input] {
-                Some(buffer) if !replace(buffer)? => buffer.clone(),
+                Some(buffer) if !replace(buffer) => buffer.clone(),
                 _ => {
                     let buffer = self.executor.buffer(&bindings.program().inputs[input].meta)?;
                     self.run.bind_input(input, &buffer)?;

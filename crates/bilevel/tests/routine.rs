@@ -71,7 +71,7 @@ fn an_input_that_is_kept_can_be_bound_whether_or_not_it_matters_and_what_is_carr
     let short = routine.bind_theta(&leaves(&[1.0])).unwrap_err().to_string();
     assert_eq!(short, "1 leaves were given for θ, which has 2");
     // What somebody still looks at is not set to zero with the routine's own.
-    let other = routine.fresh_zeros("z").unwrap();
+    let other = routine.fresh("z").unwrap();
     assert_eq!((other.numbers().unwrap(), z.numbers().unwrap()), (vec![0.0; 4], vec![5.0, 5.0, 8.0, 8.0]));
 }
 

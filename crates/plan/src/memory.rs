@@ -10,6 +10,9 @@ use crate::schedule::Schedule;
 use crate::target::Limits;
 use bilevel_graph::{DType, Error, ErrorKind, Result};
 
+/// What groups need for themselves shares its place with nothing else up to so many times as many bytes as values do: few need anything.
+const WORKSPACES: usize = 32;
+
 /// A stretch of memory that is allocated as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Region {
@@ -123,7 +126,10 @@ impl MemoryMap {
         }
         let working: Vec<usize> = (0..workspaces.len()).filter(|&g| workspaces[g] > 0).collect();
         // While everything else of a group lives too: groups are counted from 1.
-        let workspace = |&g: &usize| lasting_if_small(Life { bytes: workspaces[g], first: g + 1, last: g + 1 });
+        let workspace = |&g: &usize| {
+            let life = Life { bytes: workspaces[g], first: g + 1, last: g + 1 };
+            if life.bytes <= apart.saturating_mul(WORKSPACES) { throughout(life) } else { life }
+        };
         arena.extend(working.iter().map(workspace));
         let Layout { offsets, bytes: arena_bytes, lower_bound } = lay_out(&arena, align, slack);
         let mut found = offsets.into_iter().map(|offset| Some(Place { region: Region::Arena, offset }));

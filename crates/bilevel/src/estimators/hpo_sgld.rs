@@ -15,7 +15,7 @@
 //! for one that is.
 
 use super::effective_samples;
-use super::inner_loop::{InnerLoop, Start, scaled};
+use super::inner_loop::{InnerLoop, Start, carried_from, scaled};
 use crate::Result;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
@@ -141,14 +141,19 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session, part:
         change = change.iter().zip(trace.through_start(&through)?).map(|(c, s)| *c + s).collect();
     }
     let h = trace.inputs_like("h", lambda);
+    // Where θ⁰ depends on λ it begins with g₀, which is there already.
+    let sum = match session.problem().starts_from_lambda() {
+        true => h.clone(),
+        false => carried_from(0, h.clone(), step),
+    };
     // The first step has the number 0 here.
     let weight = (inner.steps as f64 - step).convert(session.problem().dtype) * share;
     let mut builder = walk.carry(Program::builder(&graph).output("inner", loss).output("outer", outer));
     for i in 0..lambda.len() {
         let h_next = match (part, direct[i]) {
-            (Part::BurnIn, _) => h[i] - change[i],
-            (Part::Kept, None) => h[i] - change[i] * weight,
-            (Part::Kept, Some(direct)) => h[i] - change[i] * weight + direct * share,
+            (Part::BurnIn, _) => sum[i] - change[i],
+            (Part::Kept, None) => sum[i] - change[i] * weight,
+            (Part::Kept, Some(direct)) => sum[i] - change[i] * weight + direct * share,
         };
         builder = builder.carry(h[i], h_next);
     }
@@ -170,7 +175,7 @@ impl Estimator for Prepared {
                 chain.bind("h", &value)?;
                 value
             }
-            None => chain.fresh_zeros("h")?,
+            None => chain.fresh("h")?,
         };
         let (samples, end) = (self.settings.samples, self.inner.steps as u32);
         let mut from = self.settings.burn_in as u32;

@@ -257,6 +257,12 @@ pub(super) fn add_through_start(
     Ok(sum)
 }
 
+/// What is carried from the step with this number on, and 0 in it: whatever was in its memory before.
+pub(crate) fn carried_from(first: usize, carried: Vec<Tensor>, step: Tensor) -> Vec<Tensor> {
+    let has_begun = step.greater(first as f64);
+    carried.into_iter().map(|x| has_begun.select(x, 0.0)).collect()
+}
+
 /// A vector in the shapes of θ, each leaf times the rate it has beside γ.
 pub(super) fn scaled(v: &[Tensor], problem: &AnyProblem) -> Vec<Tensor> {
     let one = |(v, (_, variable)): (&Tensor, &(String, Variable))| match variable.rate {

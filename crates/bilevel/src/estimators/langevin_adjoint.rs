@@ -11,7 +11,7 @@
 //! (`trust_region.rs`) and is reset, and the growth that was measured on the way (`growth.rs`) becomes a warning. With
 //! a `horizon` of K steps z also forgets, z ← (1 − 1/K)·z + γ·(f_θ − H·z), and settles at (H + I/(γK))⁻¹·f_θ.
 
-use super::inner_loop::{InnerLoop, not_applicable, outer_gradient, outer_loss};
+use super::inner_loop::{InnerLoop, carried_from, not_applicable, outer_gradient, outer_loss};
 use super::shrinking::Shrinking;
 use super::trust_region::{self, TrustRegion};
 use super::{effective_samples, growth};
@@ -162,6 +162,8 @@ fn chain_program(settings: &LangevinAdjoint, inner: &InnerLoop, session: &Sessio
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
     let z = trace.inputs_like("z", theta);
     let h = trace.inputs_like("h", lambda);
+    // What is averaged starts again after the burn-in.
+    let sums = carried_from(settings.burn_in, h.clone(), step);
     let gamma = trace.steps();
     let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
     let slope = or_zeros(gradient(loss, theta)?, theta);
@@ -192,7 +194,7 @@ fn chain_program(settings: &LangevinAdjoint, inner: &InnerLoop, session: &Sessio
         builder = builder.carry(z[i], z[i] * kept + (f_theta[i] - hessian[i] * inside) * gamma[i]);
     }
     for i in 0..lambda.len() {
-        builder = builder.carry(h[i], h[i] + (direct[i] - mixed[i] * inside) * share);
+        builder = builder.carry(h[i], sums[i] + (direct[i] - mixed[i] * inside) * share);
     }
     if let Some(region) = region {
         let push: Vec<Tensor> = f_theta.iter().zip(&gamma).map(|(f, gamma)| *f * *gamma).collect();
@@ -234,8 +236,8 @@ impl Estimator for Prepared {
             trust_region::begin(chain)?;
         }
         growth::begin(chain)?;
-        let value = chain.fresh_zeros("h")?;
-        // What is averaged starts again after the burn-in, and the sums of f with an f as their centre.
+        let value = chain.fresh("h")?;
+        // The sums of f start again after the burn-in, with an f as their centre.
         if self.settings.outer_every_step {
             effective_samples::begin(chain, 0.0)?;
         }
@@ -246,9 +248,6 @@ impl Estimator for Prepared {
             effective_samples::begin(chain, centre)?;
         } else {
             chain.advance(0..first)?;
-        }
-        if self.settings.burn_in > 0 {
-            value.zero()?;
         }
         chain.run(first..self.inner.steps as u32)?;
         let steps = self.inner.steps as u64;
