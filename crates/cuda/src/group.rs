@@ -32,8 +32,8 @@ pub(crate) fn steps_of(
     let (reads, writes) = spans(context, members, space.bytes(), workspace)?;
     let location = context.schedule.nodes[members[0]].location;
     let all: Vec<Vec<Arg>> = works.iter().map(Work::addresses).collect();
-    // Where something can fail, one part has to wait for another although they share no memory.
-    let can_fail = all.iter().flatten().any(|arg| *arg == Arg::Error);
+    // Where a part may find an index out of range, others have to wait for it although they share no memory.
+    let can_fail = works.iter().any(|work| work.calls("report("));
     let steps = works.into_iter().zip(all).map(|(work, addresses)| {
         // What is only reduced further need not wait for all the rest of its group, nor others for it.
         let own = |spans: &[Span]| -> Vec<Span> {

@@ -84,6 +84,11 @@ impl LangevinAdjoint {
     fn kept(&self) -> f64 {
         if self.horizon == 0 { 1.0 } else { 1.0 - 1.0 / self.horizon as f64 }
     }
+
+    /// True where f is known at every step, and at enough of them to say how many of its values are independent.
+    fn counts_samples(&self) -> bool {
+        self.outer_every_step && effective_samples::are_enough(self.samples)
+    }
 }
 
 struct Prepared {
@@ -175,7 +180,10 @@ fn chain_program(settings: &LangevinAdjoint, inner: &InnerLoop, session: &Sessio
     let (direct, f_theta) = if settings.outer_every_step {
         let outer = trace.outer(theta, step)?;
         let by = or_zeros(gradient(outer, &both)?, &both);
-        builder = effective_samples::carry(builder.output("outer", outer), &trace, outer);
+        builder = builder.output("outer", outer);
+        if settings.counts_samples() {
+            builder = effective_samples::carry(builder, &trace, outer);
+        }
         let (direct, f_theta) = by.split_at(lambda.len());
         (direct.to_vec(), f_theta.to_vec())
     } else {
@@ -237,19 +245,16 @@ impl Estimator for Prepared {
         }
         growth::begin(chain)?;
         let value = chain.fresh("h")?;
-        // The sums of f start again after the burn-in, with an f as their centre.
-        if self.settings.outer_every_step {
+        let mut from = 0;
+        if self.settings.counts_samples() {
+            // The sums of f start again after the burn-in, with an f as their centre.
+            from = self.settings.burn_in.max(1) as u32;
             effective_samples::begin(chain, 0.0)?;
-        }
-        let first = self.settings.burn_in.max(1) as u32;
-        if self.settings.outer_every_step {
-            chain.run(0..first)?;
+            chain.run(0..from)?;
             let centre = chain.number("outer")?;
             effective_samples::begin(chain, centre)?;
-        } else {
-            chain.advance(0..first)?;
         }
-        chain.run(first..self.inner.steps as u32)?;
+        chain.run(from..self.inner.steps as u32)?;
         let steps = self.inner.steps as u64;
         let oracles = Oracles {
             inner_gradients: steps,
@@ -278,7 +283,7 @@ impl Estimator for Prepared {
             let calm = &mut found.diagnostics.calm_step;
             *calm = calm.map(|calm| if exits > 0.0 { calm.min(half) } else { calm });
         }
-        if self.settings.outer_every_step {
+        if self.settings.counts_samples() {
             found.diagnostics.effective_samples = effective_samples::read(chain, self.settings.samples)?;
         }
         Ok(found)
