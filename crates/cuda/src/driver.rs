@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
 /// Streams a graph's branches can use.
-pub(crate) const STREAMS: usize = 2;
+pub(crate) const STREAMS: usize = 3;
 /// The number of the queue among the streams of a GPU.
 pub(crate) const QUEUE: usize = 0;
 /// The number of the first stream that work is recorded on.

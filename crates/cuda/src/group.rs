@@ -5,8 +5,8 @@ use crate::dnn::Dnn;
 use crate::dot::dot;
 use crate::loops::loops;
 use crate::source::{
-    Arg, Cell, Context, Elements, Launch, add_rows, check_index, concat, cumsum, gather, list_bytes, overlay, scatter_add,
-    strip, window_argmax,
+    Arg, Cell, Context, Elements, Launch, add_rows, check_index, concat, cumsum, gather, list_bytes, overlay,
+    scatter_add, strip, window_argmax,
 };
 use crate::step::{Factor, Span, Step, Work};
 use crate::workspace::Workspace;
