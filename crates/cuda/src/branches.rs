@@ -188,6 +188,7 @@ pub(crate) fn longest(needs: &[Vec<usize>], seconds: &[f64]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::Code;
     use crate::step::Work;
     use bilevel_plan::Place;
 
@@ -229,6 +230,18 @@ mod tests {
         let steps = [step(&[], &[0]), step(&[], &[1]), step(&[0], &[2]), step(&[1], &[3]), step(&[2, 3], &[4])];
         assert_eq!(longest(&needs(&steps), &[1.0, 2.0, 3.0, 1.5, 1.0]), [0, 2, 4]);
         assert_eq!(longest(&needs(&steps), &[1.0, 2.0, 3.0, 2.5, 1.0]), [1, 3, 4]);
+    }
+
+    #[test]
+    fn what_must_not_run_after_a_failure_waits_for_all_that_may_fail_before_it() {
+        let kernel = |line: &str| {
+            let mut code = Code::default();
+            let error = code.error();
+            code.line(format!("{line}({error});"));
+            Step { work: Work::Kernel(code.launch([1, 1], 1)), ..step(&[], &[]) }
+        };
+        let steps = [kernel("report"), step(&[], &[0]), kernel("report"), kernel("if (has_failed"), step(&[], &[1])];
+        assert_eq!(needs(&steps), [vec![], vec![], vec![], vec![0, 2], vec![]]);
     }
 
     #[test]

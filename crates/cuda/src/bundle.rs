@@ -143,11 +143,12 @@ impl Order {
     /// Puts together the first of these steps and as many others as can begin when it does, up to `most`: all that were.
     fn gather(&mut self, class: &[usize], most: usize) -> Vec<usize> {
         let (mut all, mut begins, mut must) = (vec![], 0.0f64, f64::INFINITY);
-        // The first in any case. Steps that one of them leads to, or that lead to one.
+        // What one of them leads to, and what leads to one.
         let (mut after, mut before) = (vec![false; self.stands.len()], vec![false; self.stands.len()]);
         for &step in class {
             let times = (begins.max(self.earliest[step]), must.min(self.latest[step]));
             let fits = all.len() < most && times.0 <= times.1 && !after[step] && !before[step];
+            // The first in any case, whatever its times are rounded to.
             if all.is_empty() || fits {
                 mark(&self.needed, step, &mut after);
                 mark(&self.needs, step, &mut before);

@@ -22,10 +22,10 @@ use bilevel_graph::{Error, ErrorKind, Program, Result};
 /// A program as groups of operations in the order in which they run.
 ///
 /// Executing it for the steps a..b means: run the groups `0..prologue` once, unless they ran before and the buffers of
-/// [`prologue_inputs`](Self::prologue_inputs) have not changed since; make the [`seeds`](Self::seeds); then for each step write its number to the place of the
-/// counter, run the remaining groups in order, and copy the next values of those [`carries`](Self::carries) that are not
-/// updated in place; at the end copy the outputs that [`MemoryMap::finish`] names. What matters for outputs alone need be
-/// computed in the last step only: see [`in_every_step`](Self::in_every_step).
+/// [`prologue_inputs`](Self::prologue_inputs) have not changed since; make the [`seeds`](Self::seeds); then for each step write
+/// its number to the place of the counter, run the remaining groups in order, and copy the next values of those
+/// [`carries`](Self::carries) that are not updated in place; at the end copy the outputs that [`MemoryMap::finish`] names. What
+/// matters for outputs alone need be computed in the last step only: see [`in_every_step`](Self::in_every_step).
 pub struct Schedule {
     /// All operations; one reads only those before it. Some may be in no group: inputs, tables, and what nobody reads.
     pub nodes: Vec<Node>,

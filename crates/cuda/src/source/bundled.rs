@@ -36,3 +36,35 @@ pub(crate) fn bundled(launches: &[&Launch]) -> Launch {
         ..first.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Code;
+    use bilevel_graph::DType;
+    use bilevel_plan::{Place, Region};
+
+    #[test]
+    fn each_part_has_arguments_of_its_own_and_goes_over_its_elements_with_its_own_blocks_alone() {
+        let launch = |number: usize, blocks: usize| {
+            let mut code = Code::default();
+            let place = Place { region: Region::Input(number), offset: 0 };
+            let (to, factor) = (code.pointer(place, DType::F32, 0), code.number(0.1 * number as f64, DType::F32));
+            code.line(format!("for (U e = blockIdx.x; e < 100; e += gridDim.x) {to}[e] *= {factor};"));
+            code.launch([blocks, 2], 64)
+        };
+        let parts = [launch(1, 3), launch(2, 7)];
+        let both = bundled(&[&parts[0], &parts[1]]);
+        assert_eq!((both.grid, both.parts, both.block), ([7, 2], 2, 64));
+        let blocks = |number: usize| Arg::Count(u64::from(parts[number].grid[0]));
+        assert_eq!(both.args, [&[blocks(0)], &parts[0].args[..], &[blocks(1)], &parts[1].args[..]].concat());
+        for text in [
+            "e += blocks)",
+            "alignas(8) float* p0; alignas(8) float c1;",
+            "Own own[2];",
+            "part((u32)own.blocks, own.p0, own.c1)",
+        ] {
+            assert!(both.source.contains(text), "{text} in\n{}", both.source);
+        }
+    }
+}

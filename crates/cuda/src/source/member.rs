@@ -1,6 +1,7 @@
 //! The members of a fused loop as lines of C. A value of a member is an array of lanes, one for each element a thread holds;
 //! a row value is a single number.
 
+use super::ahead::{Ahead, Part};
 use super::code::{Cell, Code, c_type, decode, reach};
 use super::fetch::Fetched;
 use super::walk::Walk;
@@ -73,28 +74,6 @@ impl Context<'_> {
         places.dedup();
         Ok(places)
     }
-}
-
-/// What is read of a row before anything is computed of it.
-#[derive(Default)]
-pub(super) struct Ahead {
-    /// Registers that are left for it.
-    pub registers: usize,
-    /// What is read, in order.
-    pub parts: Vec<Part>,
-}
-
-/// A part of it.
-pub(super) struct Part {
-    /// Its name, and the C type of its numbers.
-    pub name: String,
-    pub c: &'static str,
-    /// How many they are, where they are several.
-    pub lanes: Option<usize>,
-    /// The text that reads it into what was declared.
-    pub text: String,
-    /// It is the same for all rows.
-    pub same: bool,
 }
 
 /// An array that is in shared memory already.

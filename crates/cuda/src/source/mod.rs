@@ -4,6 +4,7 @@
 //! arguments, so that the update of every leaf of a network is one kernel. Lengths that an index is divided by are written
 //! into the text, because a division by a known number is a multiplication.
 
+mod ahead;
 mod bundled;
 mod code;
 mod columns;

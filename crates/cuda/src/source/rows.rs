@@ -1,8 +1,9 @@
 //! Loops over rows: some threads share a row, hold it in registers, and reduce it between them.
 
+use super::ahead;
 use super::code::{Code, Launch};
 use super::columns::{self, Columns, column_blocks};
-use super::member::{Context, Members, Part};
+use super::member::{Context, Members};
 use super::raised;
 use super::walk::Walk;
 use super::within::{self, Within};
@@ -162,15 +163,10 @@ pub(crate) fn rows(
         let body = code.take_body();
         columns::begin(&mut code, sharing, &down);
         let first = if together == 1 { "turn".to_string() } else { format!("turn * {together}") };
-        read_ahead(&mut code, &ahead, &start);
+        ahead::first(&mut code, &ahead, &start);
         code.line(format!("for (U turn = blockIdx.x; {first} < {rows}; turn += gridDim.x) {{"));
         start.iter().for_each(|line| code.line(line));
-        take_ahead(&mut code, &ahead);
-        code.line(format!("if ({} < {rows}) {{", first.replace("turn", "(turn + gridDim.x)")));
-        code.line("const U after = turn + gridDim.x, turn = after;");
-        start.iter().for_each(|line| code.line(line));
-        ahead.iter().filter(|part| !part.same).for_each(|part| code.line(of_next(part)));
-        code.line("}");
+        ahead::next(&mut code, &ahead, &start, &format!("{} < {rows}", first.replace("turn", "(turn + gridDim.x)")));
         code.line(body.trim());
         if !inner.is_empty() {
             // Nobody reads the copy of this row any more.
@@ -181,41 +177,6 @@ pub(crate) fn rows(
     }
     raised::end(&mut code, context, largest, block)?;
     Ok(code.launch([blocks, 1], block as u32))
-}
-
-/// The text that reads a part of the next row.
-fn of_next(part: &Part) -> String {
-    let Part { name, lanes, text, .. } = part;
-    let end = if lanes.is_some() { "[" } else { " =" };
-    text.replace(&format!("{name}{end}"), &format!("next_{name}{end}"))
-}
-
-/// Before the loop over rows: what is the same for all, and what is read of the first.
-fn read_ahead(code: &mut Code, ahead: &[Part], start: &[String]) {
-    let size = |part: &Part| part.lanes.map_or(String::new(), |lanes| format!("[{lanes}]"));
-    for part in ahead {
-        let (c, name) = (part.c, &part.name);
-        let next = if part.same { "" } else { "next_" };
-        code.line(format!("{c} {next}{name}{};", size(part)));
-    }
-    code.line("{");
-    code.line("const U turn = blockIdx.x;");
-    start.iter().for_each(|line| code.line(line));
-    ahead.iter().for_each(|part| code.line(if part.same { part.text.clone() } else { of_next(part) }));
-    code.line("}");
-}
-
-/// At the beginning of a row: what was read of it while the one before it was computed.
-fn take_ahead(code: &mut Code, ahead: &[Part]) {
-    for Part { name, c, lanes, .. } in ahead.iter().filter(|part| !part.same) {
-        match lanes {
-            Some(lanes) => {
-                code.line(format!("{c} {name}[{lanes}];"));
-                code.lanes(*lanes, format!("{name}[j] = next_{name}[j];"));
-            }
-            None => code.line(format!("const {c} {name} = next_{name};")),
-        }
-    }
 }
 
 /// What a sink of a loop over rows reads, where that is memory already.
