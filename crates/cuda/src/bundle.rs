@@ -1,7 +1,7 @@
 //! Short kernels that do the same with other arrays, and need not wait for each other, as one.
 //!
 //! To start a kernel of a few blocks takes as long as to run it, and the updates of all biases of a network, or the last sums of all its norms,
-//! are dozens of them. They are put together where all steps are done as soon for it, as far as can be told.
+//! are dozens of them. They are put together wherever, by rough costs, that makes nobody wait longer.
 
 use crate::branches::{START, cost, needs};
 use crate::driver::STREAMS;
@@ -13,7 +13,7 @@ use std::collections::{BinaryHeap, HashMap};
 /// Most blocks of a kernel that is put together with others: what larger ones do takes longer than to start them. Where little waits for
 /// anything, as in the update of all hyperparameters, any number.
 const BLOCKS: u32 = 128;
-/// Little does where all steps take so many times as long, on the streams there are, as those that wait for each other the longest.
+/// That is so where all steps take so many times as long, on the streams there are, as those that wait for each other the longest.
 const WIDE: f64 = 2.0;
 /// Most arguments of all together. The oldest libraries take 4096 bytes, in which each has eight.
 const ARGUMENTS: usize = 480;
@@ -64,9 +64,7 @@ fn most(step: &Step) -> usize {
 
 /// Which steps need which others, those that were put together as one. The first of them stands for all.
 struct Order {
-    /// By step: the one that stands for it.
-    stands: Vec<usize>,
-    /// By step that stands for some: those, in order.
+    /// By step: those it stands for, in order; none where another stands for it.
     members: Vec<Vec<usize>>,
     /// By step that stands for some: others that must be done before, and those that wait for it.
     needs: Vec<Vec<usize>>,
@@ -88,7 +86,6 @@ impl Order {
             needs.iter().for_each(|&need| needed[need].push(number));
         }
         let mut order = Order {
-            stands: (0..count).collect(),
             members: (0..count).map(|number| vec![number]).collect(),
             needs,
             needed,
@@ -103,9 +100,9 @@ impl Order {
 
     /// Finds a sequence, and the times of all steps.
     fn time(&mut self) {
-        let count = self.stands.len();
+        let count = self.members.len();
         let mut waits: Vec<usize> = self.needs.iter().map(Vec::len).collect();
-        let is_first = |&number: &usize| self.stands[number] == number && waits[number] == 0;
+        let is_first = |&number: &usize| !self.members[number].is_empty() && waits[number] == 0;
         let mut ready: BinaryHeap<Reverse<usize>> = (0..count).filter(is_first).map(Reverse).collect();
         (self.sequence, self.earliest) = (vec![], vec![0.0; count]);
         while let Some(Reverse(number)) = ready.pop() {
@@ -144,7 +141,7 @@ impl Order {
     fn gather(&mut self, class: &[usize], most: usize) -> Vec<usize> {
         let (mut all, mut begins, mut must) = (vec![], 0.0f64, f64::INFINITY);
         // What one of them leads to, and what leads to one.
-        let (mut after, mut before) = (vec![false; self.stands.len()], vec![false; self.stands.len()]);
+        let [mut after, mut before] = [(); 2].map(|()| vec![false; self.members.len()]);
         for &step in class {
             let times = (begins.max(self.earliest[step]), must.min(self.latest[step]));
             let fits = all.len() < most && times.0 <= times.1 && !after[step] && !before[step];
@@ -167,7 +164,6 @@ impl Order {
 
     /// Puts a step together with the first of some.
     fn join(&mut self, first: usize, other: usize) {
-        self.stands[other] = first;
         self.seconds[first] += self.seconds[other] - START;
         let moved = std::mem::take(&mut self.members[other]);
         self.members[first].extend(moved);

@@ -5,7 +5,7 @@ use crate::checks::{Check, Checks};
 use crate::dnn::Dnn;
 use crate::group::steps_of;
 use crate::run::PlannedBytes;
-use crate::source::{Context, Elements, Launch, gathered, gathered_if_fine, halved_copy, largest_of, rounded_copy};
+use crate::source::{Context, Elements, Launch, gathered, gathered_if_fine, halved_copy, largest_of};
 use crate::step::{Span, Step, Work};
 use crate::target::{APART, CudaTarget};
 use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
@@ -150,7 +150,7 @@ fn seeds(schedule: &Schedule, map: &MemoryMap) -> Result<Vec<Step>> {
                 largest_of(from, to, count)
             }
             (_, Some(power)) => halved_copy(from, place(power)?, to, count),
-            _ => rounded_copy(from, to, count),
+            _ => gathered(Elements { place: from, view: &schedule.nodes[input].layout }, DType::F32, to, Some("bf16")),
         };
         let reads = [Some(input), power].into_iter().flatten().map(span).collect::<Result<_>>()?;
         steps.push(Step { work: Work::Kernel(launch), reads, writes: vec![span(state)?], location: line });

@@ -98,7 +98,7 @@ impl MemoryMap {
         let lasting_if_small = |life: Life| if life.bytes <= apart { throughout(life) } else { life };
         for seed in &schedule.seeds {
             // From the start of a run to its end.
-            arena.push(throughout(Life { bytes: schedule.nodes[seed.state].bytes(), first: 0, last: end }));
+            arena.push(Life { bytes: schedule.nodes[seed.state].bytes(), first: 0, last: end });
             in_arena.push(seed.state);
         }
         let is_state = |id: usize| matches!(schedule.nodes[id].kind, Kind::State(_));

@@ -141,10 +141,11 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session, part:
         change = change.iter().zip(trace.through_start(&through)?).map(|(c, s)| *c + s).collect();
     }
     let h = trace.inputs_like("h", lambda);
-    // Where θ⁰ depends on λ it begins with g₀, which is there already.
-    let sum = match session.problem().starts_from_lambda() {
-        true => h.clone(),
-        false => carried_from(0, h.clone(), step),
+    // It begins in the first step, unless θ⁰ depends on λ: then g₀ is there already.
+    let has_first = part == Part::BurnIn || settings.burn_in == 0;
+    let sum = match has_first && !session.problem().starts_from_lambda() {
+        true => carried_from(0, h.clone(), step),
+        false => h.clone(),
     };
     // The first step has the number 0 here.
     let weight = (inner.steps as f64 - step).convert(session.problem().dtype) * share;

@@ -60,7 +60,7 @@ pub(super) fn next(code: &mut Code, ahead: &[Part], start: &[String], there_is_o
         }
     }
     code.line(format!("if ({there_is_one}) {{"));
-    // As it is called where a row is found.
+    // The lines that find a row read `turn`.
     code.line("const U after = turn + gridDim.x, turn = after;");
     start.iter().for_each(|line| code.line(line));
     changing().for_each(|part| code.line(part.of_next()));

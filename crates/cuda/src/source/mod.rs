@@ -42,7 +42,7 @@ pub(crate) use patches::{convolution, patches};
 pub(crate) use product::product;
 pub(crate) use reduce::{InMemory, MOST_TERMS, reduce, reduce_memory};
 pub(crate) use rows::{LONGEST as LONGEST_ROW, Sinks, read_from_memory, rows};
-pub(crate) use seeds::{halved_copy, largest_of, rounded_copy};
+pub(crate) use seeds::{halved_copy, largest_of};
 pub(crate) use strip::{is_strip, strip};
 pub(crate) use structure::Structure;
 pub(crate) use text::whole;

@@ -1,4 +1,4 @@
-//! Copies of whole arrays as products read them, made before the first step of a run: rounded to two bytes, or in halves.
+//! Copies of whole arrays in halves, made before the first step of a run.
 
 use super::code::{Cell, Code, Launch};
 use bilevel_graph::DType;
@@ -15,30 +15,18 @@ fn lanes(count: usize) -> usize {
     if count.is_multiple_of(LANES) { LANES } else { 1 }
 }
 
-/// to\[e\] = as two bytes, of what `made` makes of from\[e\].
-fn copied(mut code: Code, from: Place, (to, cell): (Place, Cell), count: usize, made: &str) -> Launch {
-    let lanes = lanes(count);
-    let all = code.count(count as u64);
-    let (from, to) = (code.pointer(from, DType::F32, 0), code.pointer(to, cell, 0));
+/// Halves so many elements, whose largest power of two is known.
+pub(crate) fn halved_copy(from: Place, power: Place, to: Place, count: usize) -> Launch {
+    let (mut code, lanes) = (Code::default(), lanes(count));
+    let (power, all) = (code.pointer(power, DType::F32, 0), code.count(count as u64));
+    let (from, to) = (code.pointer(from, DType::F32, 0), code.pointer(to, Cell::Half, 0));
     code.line(format!("const U e = ((U)blockIdx.x * {BLOCK} + threadIdx.x) * {lanes};"));
     code.line(format!("if (e >= {all}) return;"));
     code.line(format!("float v[{lanes}];"));
     code.line(format!("load<float, {lanes}>({from} + e, v);"));
-    code.lanes(lanes, format!("v[j] = {made};"));
-    code.line(format!("{}({to} + e, v);", cell.store(lanes)));
+    code.lanes(lanes, format!("v[j] = halved(v[j], {power}[0]);"));
+    code.line(format!("{}({to} + e, v);", Cell::Half.store(lanes)));
     code.launch([count.div_ceil(BLOCK * lanes), 1], BLOCK as u32)
-}
-
-/// Rounds so many elements to the upper two bytes of each.
-pub(crate) fn rounded_copy(from: Place, to: Place, count: usize) -> Launch {
-    copied(Code::default(), from, (to, Cell::Bf16), count, "v[j]")
-}
-
-/// Halves so many elements, whose largest power of two is known.
-pub(crate) fn halved_copy(from: Place, power: Place, to: Place, count: usize) -> Launch {
-    let mut code = Code::default();
-    let power = code.pointer(power, DType::F32, 0);
-    copied(code, from, (to, Cell::Half), count, &format!("halved(v[j], {power}[0])"))
 }
 
 /// Raises a word, which is 0 before, to the largest power of two of so many elements.

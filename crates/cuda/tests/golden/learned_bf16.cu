@@ -13,13 +13,14 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
 
 typedef u32 U; typedef int I;
 extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, bf16* p2) {
-    const U e = ((U)blockIdx.x * 256 + threadIdx.x) * 4;
+    const U e = (U)blockIdx.x * 256 + threadIdx.x;
     if (e >= n0) return;
-    float v[4];
-    load<float, 4>(p1 + e, v);
+    const U i = e * 4;
+    float v[4]; bf16 w[4];
+    load<float, 4>(p1 + ((I)i), v);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = v[j];
-    store_bf16<4>(p2 + e, v);
+    for (int j = 0; j < 4; ++j) w[j] = round_to_bf16(v[j]);
+    store<bf16, 4>(p2 + i, w);
 }
 
 typedef u32 U; typedef int I;
