@@ -74,9 +74,14 @@ pub(crate) fn needs(steps: &[Step]) -> Vec<Vec<usize>> {
     let mut uses: HashMap<Region, Vec<Use>> = HashMap::new();
     // Those that may find an index out of range, after which others do nothing.
     let mut checks: Vec<usize> = vec![];
+    // From the last one on that filled the GPU: all before it were done by then.
+    let mut beside = 0;
     let (mut all, mut before) = (vec![], Before::new(steps.len()));
     for (number, step) in steps.iter().enumerate() {
         let mut needs = vec![];
+        if step.work.fills() {
+            needs.extend(std::mem::replace(&mut beside, number)..number);
+        }
         if step.work.calls("has_failed(") {
             needs.extend(&checks);
         }
@@ -242,6 +247,15 @@ mod tests {
         };
         let steps = [kernel("report"), step(&[], &[0]), kernel("report"), kernel("if (has_failed"), step(&[], &[1])];
         assert_eq!(needs(&steps), [vec![], vec![], vec![], vec![0, 2], vec![]]);
+    }
+
+    #[test]
+    fn what_fills_the_gpu_waits_for_all_before_it() {
+        let mut launch = Code::default().launch([1, 1], 1);
+        launch.shared = 1 << 16;
+        let filling = || Step { work: Work::Kernel(launch.clone()), ..step(&[], &[]) };
+        let steps = [step(&[], &[0]), step(&[], &[1]), filling(), step(&[0], &[2]), step(&[], &[3]), filling()];
+        assert_eq!(needs(&steps), [vec![], vec![], vec![0, 1], vec![0], vec![], vec![2, 3, 4]]);
     }
 
     #[test]
