@@ -7,17 +7,18 @@ use std::sync::Arc;
 
 /// Adds Σx² over tensors and the largest |x|, both 64-bit, as outputs `name.square` and `name.largest`; nothing where there is
 /// no number at all.
-pub(crate) fn outputs<'g>(builder: ProgramBuilder<'g>, name: &str, tensors: &[Tensor]) -> ProgramBuilder<'g> {
+fn outputs<'g>(builder: ProgramBuilder<'g>, name: &str, tensors: &[Tensor]) -> ProgramBuilder<'g> {
+    let Some([square, largest]) = sums(tensors) else { return builder };
+    builder.output(format!("{name}.square"), square).output(format!("{name}.largest"), largest)
+}
+
+/// Σx² over tensors and the largest |x|, both 64-bit; `None` where there is no number at all.
+pub(crate) fn sums(tensors: &[Tensor]) -> Option<[Tensor; 2]> {
     // The label of several chains has no numbers, and so no largest.
     let tensors: Vec<Tensor> = tensors.iter().filter(|t| !t.is_empty()).copied().collect();
-    let Some(square) = square_norm(&tensors) else { return builder };
     let all_axes = |t: &Tensor| (0..t.rank()).collect::<Vec<_>>();
     let largest = tensors.iter().map(|t| t.abs().max(all_axes(t)).convert(DType::F64)).reduce(|a, b| a.maximum(b));
-    let builder = builder.output(format!("{name}.square"), square);
-    match largest {
-        Some(largest) => builder.output(format!("{name}.largest"), largest),
-        None => builder,
-    }
+    Some([square_norm(&tensors)?, largest?])
 }
 
 /// Σx² over tensors, in 64-bit floats; `None` where there are none.

@@ -48,30 +48,31 @@ pub(crate) struct OuterStep {
     sums: Sums,
 }
 
-/// Where Σx² and the largest |x| of each thing that is measured are among the outputs; `None` for what has no numbers.
+/// Where Σx² of each thing that is measured is among the numbers read back, with the largest |x| behind it; `None` for what has no
+/// numbers.
 struct Sums {
-    h: Option<[usize; 2]>,
-    projected: Option<[usize; 2]>,
-    theta: Option<[usize; 2]>,
-    memory: Option<[usize; 2]>,
-    step: Option<[usize; 2]>,
-    next: Option<[usize; 2]>,
-    slots: Option<[usize; 2]>,
+    h: Option<usize>,
+    projected: Option<usize>,
+    theta: Option<usize>,
+    memory: Option<usize>,
+    step: Option<usize>,
+    next: Option<usize>,
+    slots: Option<usize>,
 }
 
-impl Sums {
-    fn of(program: &Program) -> Self {
-        let place = |name: String| program.output(&name).ok();
-        let both = |name: &str| Some([place(format!("{name}.square"))?, place(format!("{name}.largest"))?]);
-        Sums {
-            h: both("h"),
-            projected: both("projected"),
-            theta: both("theta"),
-            memory: both("memory"),
-            step: both("step"),
-            next: both("next"),
-            slots: both("slots"),
-        }
+/// The output that has all of them, so that they are read at once.
+const MEASURED: &str = "measured";
+
+/// The numbers of that output so far.
+#[derive(Default)]
+struct Measures(Vec<Tensor>);
+
+impl Measures {
+    /// Adds the numbers of one thing.
+    fn add(&mut self, tensors: &[Tensor]) -> Option<usize> {
+        let place = self.0.len();
+        self.0.extend(norms::sums(tensors)?.map(|number| number.reshape([1])));
+        Some(place)
     }
 }
 
@@ -109,9 +110,6 @@ impl OuterStep {
         let [rate, iteration] = ["rate.0", "iteration.0"].map(|name| graph.input(name, [], dtype));
         let mut builder = Program::builder(&graph).keep_input(rate).keep_input(iteration);
         builder = memory.iter().fold(builder, |builder, leaf| builder.keep_input(*leaf));
-        builder = norms::outputs(builder, "h", &h);
-        builder = norms::outputs(builder, "theta", &trace.theta);
-        builder = norms::outputs(builder, "memory", &memory);
         let factor = clip.and_then(|limit| {
             let norm = norms::square_norm(&h)?.sqrt();
             Some(norm.greater(limit).select(norm.constant_like(limit, []) / norm, 1.0).convert(dtype))
@@ -145,12 +143,20 @@ impl OuterStep {
             }
             remembered.extend(kept);
         }
-        builder = norms::outputs(builder, "next", &next);
-        builder = norms::outputs(builder, "slots", &remembered);
-        builder = norms::outputs(builder, "step", &moved);
-        builder = norms::outputs(builder, "projected", &projected);
-        let program = builder.build()?;
-        let (routine, sums) = (Routine::new(&program, session)?, Sums::of(&program));
+        let mut measures = Measures::default();
+        let sums = Sums {
+            h: measures.add(&h),
+            projected: measures.add(&projected),
+            theta: measures.add(&trace.theta),
+            memory: measures.add(&memory),
+            step: measures.add(&moved),
+            next: measures.add(&next),
+            slots: measures.add(&remembered),
+        };
+        if let [first, others @ ..] = &measures.0[..] {
+            builder = builder.output(MEASURED, first.concat(others, 0));
+        }
+        let routine = Routine::new(&builder.build()?, session)?;
         let memory = kept.iter().map(|leaf| leaf.meta().clone()).collect();
         Ok(OuterStep { routine, memory, slots: (0..optimizer.slots().len()).map(slot_name).collect(), sums })
     }
@@ -187,10 +193,9 @@ impl OuterStep {
         routine.run(0..1)?;
         // The method may use the hypergradient's memory for the next one.
         routine.unbind("h")?;
-        let read = |places: Option<[usize; 2]>| -> Result<[f64; 2]> {
-            let Some([square, largest]) = places else { return Ok([0.0; 2]) };
-            Ok([routine.number_at(square)?, routine.number_at(largest)?])
-        };
+        let sums = &self.sums;
+        let measured = if sums.next.is_some() { routine.numbers(MEASURED)? } else { vec![] };
+        let read = |place: Option<usize>| place.map_or([0.0; 2], |square| [measured[square], measured[square + 1]]);
         let norm = |[square, largest]: [f64; 2], leaves: &Leaves| norms::norm(square, largest, leaves);
         // Of what is not kept, the largest number stands for the norm where squares leave the range of numbers.
         let size = |[square, largest]: [f64; 2]| {
@@ -198,16 +203,15 @@ impl OuterStep {
             if in_range { square.sqrt() } else { largest }
         };
         let is_finite = |[square, largest]: [f64; 2]| !square.is_nan() && largest.is_finite();
-        let sums = &self.sums;
-        let next = read(sums.next)?;
+        let next = read(sums.next);
         Ok(Measured {
-            hypergradient: norm(read(sums.h)?, h)?,
-            projected: size(read(sums.projected)?),
-            theta: norm(read(sums.theta)?, &state.theta)?,
-            memory: norm(read(sums.memory)?, memory)?,
-            step: size(read(sums.step)?),
+            hypergradient: norm(read(sums.h), h)?,
+            projected: size(read(sums.projected)),
+            theta: norm(read(sums.theta), &state.theta)?,
+            memory: norm(read(sums.memory), memory)?,
+            step: size(read(sums.step)),
             lambda: norm(next, &state.lambda)?,
-            is_finite: is_finite(next) && is_finite(read(sums.slots)?),
+            is_finite: is_finite(next) && is_finite(read(sums.slots)),
         })
     }
 }

@@ -305,15 +305,16 @@ impl Routine {
 
     /// A scalar output of the last step.
     pub fn number(&self, name: &str) -> Result<f64> {
-        self.number_at(self.run.program().output(name)?)
-    }
-
-    /// The scalar output at this place among the outputs of the program.
-    pub(crate) fn number_at(&self, output: usize) -> Result<f64> {
+        let output = self.run.program().output(name)?;
         match &self.run.bindings().outputs()[output] {
             Some(buffer) if self.run.bindings().has_run() => Ok(buffer.item()?),
             _ => Ok(self.run.output(output).map(|array| array.item().unwrap_or(f64::NAN))?),
         }
+    }
+
+    /// All numbers of an output of the last step.
+    pub(crate) fn numbers(&self, name: &str) -> Result<Vec<f64>> {
+        Ok(self.run.output(self.run.program().output(name)?)?.to_f64())
     }
 }
 

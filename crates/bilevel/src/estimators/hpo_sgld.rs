@@ -9,7 +9,7 @@
 //!
 //!   h ← h + \[m > B\]·f_λ(θᵐ)/M − w_m·γ·f_θ(θᵐ)·\[…\],   w_m = min(M, B+M+1−m)/M,   from h = g₀.
 //!
-//! Steps before any is kept, where w_m = 1 and f_λ has no part, have a program of their own with less to do.
+//! Steps before any is kept, where w_m = 1 and f_λ has no part, have a program of their own where it has less to do.
 //!
 //! The recursion drops the contraction −γ·H·dθ/dλ, so it is not consistent: see [`LangevinAdjoint`](crate::LangevinAdjoint)
 //! for one that is.
@@ -53,9 +53,9 @@ impl Default for HpoSgld {
 struct Prepared {
     settings: HpoSgld,
     inner: InnerLoop,
-    /// The steps before any is kept, where there are some.
+    /// The steps before any is kept, where there are some and they have less to do.
     burn_in: Option<Routine>,
-    /// Those kept.
+    /// Those kept, or all.
     chain: Routine,
     start: Start,
     /// g₀ where θ⁰ depends on λ.
@@ -71,11 +71,16 @@ impl Method for HpoSgld {
         let HpoSgld { burn_in, samples, step, temperature, noise_scale } = *self;
         require(samples > 0, "samples", samples as f64, "at least 1")?;
         let inner = InnerLoop::at_least(step, burn_in.saturating_add(samples), temperature, noise_scale, 1)?;
+        let (chain, part) = chain_program(self, &inner, session, Part::Kept)?;
+        let burn_in = match part {
+            Part::All => None,
+            _ => Some(chain_program(self, &inner, session, Part::BurnIn)?.0),
+        };
         Ok(Box::new(Prepared {
             settings: *self,
             inner,
-            burn_in: if burn_in > 0 { Some(chain_program(self, &inner, session, Part::BurnIn)?) } else { None },
-            chain: chain_program(self, &inner, session, Part::Kept)?,
+            burn_in,
+            chain,
             start: Start::new(session)?,
             first: if session.problem().starts_from_lambda() { Some(first_program(session)?) } else { None },
         }))
@@ -111,9 +116,11 @@ fn first_program(session: &Session) -> Result<Routine> {
 enum Part {
     BurnIn,
     Kept,
+    All,
 }
 
-fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session, part: Part) -> Result<Routine> {
+/// The program of a part, which is that of all steps where those before any is kept have no less to do.
+fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session, part: Part) -> Result<(Routine, Part)> {
     let share = 1.0 / settings.samples as f64;
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
@@ -140,28 +147,32 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session, part:
         let through: Vec<_> = hessian.iter().zip(&bend).map(|(h, b)| *h * gamma - *b).collect();
         change = change.iter().zip(trace.through_start(&through)?).map(|(c, s)| *c + s).collect();
     }
+    let counts = effective_samples::are_enough(settings.samples);
+    let part = match part {
+        Part::Kept if settings.burn_in == 0 || direct.iter().all(Option::is_none) && !counts => Part::All,
+        part => part,
+    };
     let h = trace.inputs_like("h", lambda);
     // It begins in the first step, unless θ⁰ depends on λ: then g₀ is there already.
-    let has_first = part == Part::BurnIn || settings.burn_in == 0;
-    let sum = match has_first && !session.problem().starts_from_lambda() {
+    let sum = match part != Part::Kept && !session.problem().starts_from_lambda() {
         true => carried_from(0, h.clone(), step),
         false => h.clone(),
     };
     // The first step has the number 0 here.
-    let weight = (inner.steps as f64 - step).convert(session.problem().dtype) * share;
+    let weight = ((inner.steps as f64 - step).convert(session.problem().dtype) * share).minimum(1.0);
     let mut builder = walk.carry(Program::builder(&graph).output("inner", loss).output("outer", outer));
     for i in 0..lambda.len() {
         let h_next = match (part, direct[i]) {
             (Part::BurnIn, _) => sum[i] - change[i],
-            (Part::Kept, None) => sum[i] - change[i] * weight,
-            (Part::Kept, Some(direct)) => sum[i] - change[i] * weight + direct * share,
+            (_, None) => sum[i] - change[i] * weight,
+            (_, Some(direct)) => sum[i] - change[i] * weight + direct * share,
         };
         builder = builder.carry(h[i], h_next);
     }
-    if part == Part::Kept && effective_samples::are_enough(settings.samples) {
+    if part != Part::BurnIn && counts {
         builder = effective_samples::carry(builder, &trace, outer);
     }
-    Routine::new(&builder.build()?, session)
+    Ok((Routine::new(&builder.build()?, session)?, part))
 }
 
 impl Estimator for Prepared {
@@ -179,9 +190,9 @@ impl Estimator for Prepared {
             None => chain.fresh("h")?,
         };
         let (samples, end) = (self.settings.samples, self.inner.steps as u32);
-        let mut from = self.settings.burn_in as u32;
-        let mut centre = None;
+        let (mut from, mut centre) = (0, None);
         if let Some(burn_in) = &mut self.burn_in {
+            from = self.settings.burn_in as u32;
             self.inner.place(burn_in)?;
             burn_in.bind_point(&state.lambda, &state.theta, key)?;
             burn_in.bind("h", &value)?;
