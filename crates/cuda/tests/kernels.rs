@@ -52,7 +52,7 @@ fn attentions_in_bf16_are_one_kernel_where_their_strips_fit_a_block() {
         let [q, k, v] = ["q", "k", "v"].map(|name| g.input(name, [2, 8, places, width], DType::F32));
         let y = nn::scaled_dot_product_attention(q, k, v, None);
         let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(precision);
-        kernel_texts(&program).unwrap().iter().filter(|text| text.contains("hold<")).count()
+        kernel_texts(&program).unwrap().iter().filter(|text| text.contains("u32 strip[]")).count()
     };
     assert_eq!(strips(200, 64, Precision::Bf16), 1);
     assert_eq!([Precision::Full, Precision::Tf32].map(|precision| strips(200, 64, precision)), [0, 0]);

@@ -17,7 +17,19 @@ __device__ __forceinline__ void arrived() {
 #endif
 }
 
-// Columns of B on their way straight into shared memory, all of the sum at once.
+// What a thread has sent is one lot; and all lots have arrived, whatever else is on its way.
+__device__ __forceinline__ void close_lot() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void lots_arrived() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+#endif
+}
+
+// Rows of A or columns of B on their way straight into shared memory as a lot, all of the sum at once.
 template <int ROWS, bool ALONG, int FAR, int THREADS, int DEEP> struct Sent : Rows<bf16, ROWS, ALONG, 8, FAR, THREADS, DEEP> {
     typedef Rows<bf16, ROWS, ALONG, 8, FAR, THREADS, DEEP> All;
     __device__ __forceinline__ Sent(u32* words, const bf16* from, int rows, int deep) : All(nullptr, 0, 0) {
@@ -29,10 +41,37 @@ template <int ROWS, bool ALONG, int FAR, int THREADS, int DEEP> struct Sent : Ro
             bf16* to = (bf16*)words + (ALONG ? row * (All::Lie::APART * 2) + k : k * All::Lie::PITCH + row);
             send(to, from + (ALONG ? row * FAR + k : k * FAR + row), row < rows && k < deep);
         }
+        close_lot();
     }
     __device__ __forceinline__ void read(int) {}
-    __device__ __forceinline__ void keep(u32*) const { arrived(); }
+    __device__ __forceinline__ void keep(u32*) const { lots_arrived(); }
 };
+
+// Adds to `sums` the product of a warp's rows, as `multiply` left them and a loop has changed them, and columns of B. Of what it left, two
+// times eight columns are what tensor cores take as sixteen elements of a row. Warps below so many rows have nothing to do.
+template <typename B, int M, int N>
+__device__ __forceinline__ void multiply_rows(const float (&rows)[M][4], B of_b, u32* b, float (&sums)[N][4], int rows_there) {
+    const int lane = threadIdx.x % 32, t = lane % 4, own = threadIdx.x / 32 * 16;
+    of_b.keep(b);
+    __syncthreads();
+#if __CUDA_ARCH__ >= 800
+#pragma unroll
+    for (int k = 0; k < (M + 1) / 2; ++k) {
+        if (own >= rows_there) break;
+        u32 parts[4] = {};
+#pragma unroll
+        for (int i = 0; i < 4 && 2 * k + i / 2 < M; ++i) parts[i] = pair_of_bf16(rows[2 * k + i / 2][i % 2 * 2], rows[2 * k + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+        for (int i = 0; i < N; i += 2) {
+            u32 columns[4];
+            B::template fragment<true>(b, i * 8, k * 8 + t, columns);
+            Kept<bf16>::multiply(sums[i], parts, columns[0], columns[1]);
+            if (i + 1 < N) Kept<bf16>::multiply(sums[i + 1 < N ? i + 1 : i], parts, columns[2], columns[3]);
+        }
+    }
+#endif
+    __syncthreads();
+}
 
 // A warp's rows of LENGTH elements, one after the other in memory, on their way to rows APART words from each other; and back.
 template <int APART, int LENGTH> __device__ __forceinline__ void bring(u32* words, const bf16* from, int rows) {
@@ -55,11 +94,4 @@ template <int APART, int N> __device__ __forceinline__ void hold(u32* words, con
         own[i * 4] = pair_of_bf16(sums[i][0], sums[i][1]);
         own[i * 4 + 8 * APART] = pair_of_bf16(sums[i][2], sums[i][3]);
     }
-}
-
-// Eight zeros at the end of each of a warp's rows, behind so many words: tensor cores read sixteen elements at once.
-template <int APART, int WORDS> __device__ __forceinline__ void end_with_zeros(u32* words) {
-    const int lane = threadIdx.x % 32;
-    const u32 zeros[4] = {};
-    if (lane < 16) store<u32, 4>(words + lane * APART + WORDS, zeros);
 }

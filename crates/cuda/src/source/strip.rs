@@ -2,10 +2,10 @@
 //!
 //! C₁ = A₁·B₁,   G = f(C₁, …) row by row,   C₂ = G·B₂, for each of many small matrices.
 //!
-//! A block takes a strip of 64 rows of one matrix, each of its warps 16 of them, whole. Their part of C₁ stays in registers, as tensor cores
-//! leave it, where the loop makes G of it; the second product reads that from shared memory. What others read of C₁ and G is written from
-//! there too, and an array of as many rows that the loop reads comes by there: neighbours are then read and written together. Warps wait for
-//! each other only while they read B₁ and B₂, which they share.
+//! A block takes a strip of up to 64 rows of one matrix, each of its warps 16 of them, whole. Their part of C₁ stays in registers, as tensor
+//! cores leave it, where the loop makes G of it, which is as they take it for the second product. What others read of C₁ and G is written
+//! from shared memory, and an array of as many rows that the loop reads comes by there: neighbours are then read and written together. Warps
+//! wait for each other only while they read B₁ and B₂, which they share.
 
 use super::code::{Cell, Code, Launch, decode};
 use super::member::{Brought, Context, Members, rounded};
@@ -92,7 +92,7 @@ impl<'a> Part<'a> {
         let pointer = code.pointer(context.place(read)?, Cell::Bf16, view.offset);
         let at = format!("{pointer} + ({})", decode(&batch_runs(layout, side), "item"));
         Ok(if side == 0 {
-            (lies, format!("{at} + (I)i * {}", layout.a.0), ROWS, format!("{} - i", layout.m))
+            (lies, format!("{at} + (I)i * {}", layout.a.0), ROWS, "there".into())
         } else {
             (lies, at, columns(layout), layout.n.to_string())
         })
@@ -155,19 +155,29 @@ pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
     code.line("extern __shared__ __align__(16) u32 strip[];");
     code.line(format!("u32 *const kept_a = strip + {}, *const kept_b = kept_a + {kept_a};", ROWS * apart));
     code.line(format!("const U item = blockIdx.x / {down};"));
-    code.line(format!("const int i = blockIdx.x % {down} * {ROWS}, own = threadIdx.x / {WARP} * {OWN};"));
+    // Blocks have as many warps with rows as each other, or one less.
+    let first_row = |part: &str| format!("{part} * {} / {down} * {OWN}", m.div_ceil(OWN));
+    code.line(format!("const int part = blockIdx.x % {down}, i = {};", first_row("part")));
+    code.line(format!(
+        "const int there = min({m}, {}) - i, own = threadIdx.x / {WARP} * {OWN};",
+        first_row("(part + 1)")
+    ));
     code.line(format!("const int lane = threadIdx.x % {WARP}, left = lane % 4 * 2;"));
     code.line(format!("u32* const rows = strip + own * {apart};"));
     for (side, name) in [(0, "a"), (1, "b")] {
         let (lies, from, rows, there) = first.operand(&context, &mut code, side)?;
-        let text = lies.text(Cell::Bf16, [rows, THREADS, DEEP]);
-        code.line(format!("{text} {name}({from}, {there}, {});", first.layout.k));
+        // A sum that is kept whole needs no registers on its way.
+        let (text, to) = match first.layout.k <= DEEP {
+            true => (sent(&lies, rows, DEEP), format!("kept_{name}, ")),
+            false => (lies.text(Cell::Bf16, [rows, THREADS, DEEP]), String::new()),
+        };
+        code.line(format!("{text} {name}({to}{from}, {there}, {});", first.layout.k));
     }
     // The rows of a warp, between shared memory and an array of as many.
     let moved = |code: &mut Code, how: &str, node: usize| -> Result<()> {
         let pointer = code.pointer(context.place(node)?, Cell::Bf16, 0);
         let at = format!("{pointer} + (I)(item * {m} + i + own) * {length}");
-        code.line(format!("{how}<{apart}, {length}>(rows, {at}, min({OWN}, {m} - i - own));"));
+        code.line(format!("{how}<{apart}, {length}>(rows, {at}, min({OWN}, there - own));"));
         Ok(())
     };
     let brought = brought(&context, group).filter(|_| !stored.contains(&first.id));
@@ -175,14 +185,14 @@ pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
         moved(&mut code, "bring", node)?;
     }
     code.line(format!("float sums[{}][4] = {{}};", first.sums()));
-    code.line(format!("multiply<{}, {DEEP}, {WARPS}>(a, kept_a, b, kept_b, sums);", first.layout.k));
+    code.line(format!("multiply<{}, {DEEP}, {WARPS}>(a, kept_a, b, kept_b, sums, there);", first.layout.k));
     if brought.is_some() {
         code.line("arrived();");
     }
     if ends {
         // On its way while the rows are computed.
         let (lies, from, columns, there) = second.operand(&context, &mut code, 1)?;
-        let text = format!("Sent<{columns}, {}, {}, {THREADS}, {deep}>", lies.along, lies.far);
+        let text = sent(&lies, columns, deep);
         code.line(format!("{text} next(kept_b, {from}, {there}, {});", second.layout.k));
     }
     let hold = format!("hold<{apart}>(rows, sums);");
@@ -199,32 +209,33 @@ pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
     code.line(before.trim());
     // The rows of a thread, as tensor cores leave them: one after the other, as it has no registers for both.
     code.line("#pragma unroll\n    for (int h = 0; h < 2; ++h) {");
+    code.line("if (own >= there) break;");
     code.line("__syncwarp();");
     code.line("const int r = i + own + h * 8 + lane / 4;");
-    code.line(format!("const bool live = r < {m};"));
+    code.line("const bool live = r - i < there;");
     code.line(format!("const U row = item * {m} + min(r, {m} - 1);"));
     code.line(body.trim());
     code.line("}");
     if ends {
-        // Nobody reads what was there before any more.
-        code.line("__syncwarp();");
-        code.line(&hold);
-        if deep > length {
-            code.line(format!("end_with_zeros<{apart}, {}>(rows);", length / 2));
-        }
         code.line(format!("float found[{}][4] = {{}};", second.sums()));
-        let held = format!("Held<bf16, {apart}, {deep}>()");
-        code.line(format!("multiply<{length}, {deep}, {WARPS}>({held}, strip, next, kept_b, found);"));
+        code.line("multiply_rows(sums, next, kept_b, found, there);");
         if let Some(node) = left {
+            code.line(&hold);
+            code.line("__syncwarp();");
             moved(&mut code, "leave", node)?;
         }
         let (layout, to) = (second.layout, code.pointer(context.place(second.id)?, context.cell(second.id), 0));
         let start = format!("{to} + ({}) + (I)i * {}", decode(&batch_runs(layout, 2), "item"), layout.c.0);
         let (down, along) = layout.c;
-        code.line(format!("write<{down}, {along}, {WARPS}>(kept_a, {start}, {m} - i, {}, found);", layout.n));
+        code.line(format!("write<{down}, {along}, {WARPS}>(kept_a, {start}, there, {}, found);", layout.n));
     }
     let at_once = if length <= LONG { AT_ONCE } else { AT_ONCE - 1 };
     Ok(Some(code.launch_with([batch * down, 1], THREADS as u32, at_once, room.bytes())))
+}
+
+/// The type that sends so many rows of an operand into shared memory.
+fn sent(lies: &Lies, rows: usize, deep: usize) -> String {
+    format!("Sent<{rows}, {}, {}, {THREADS}, {deep}>", lies.along, lies.far)
 }
 
 /// An array of two bytes each that the loop reads as it runs, row by row.

@@ -12,7 +12,7 @@ const PARTS: [(&[&str], &str); 9] = [
     (&["rounded<", "round_to_bf16(", "bf16", "multiply<"], include_str!("rounding.cu")),
     (&["halved(", "restored(", "raise(", "half* "], include_str!("halves.cu")),
     (&["multiply<"], include_str!("tiles.cu")),
-    (&["hold<"], include_str!("strip.cu")),
+    (&["u32 strip[]"], include_str!("strip.cu")),
 ];
 
 /// The whole text of some kernels, each under a name of its own: `kernel_0`, `kernel_1` and so on. Parts that none of them uses

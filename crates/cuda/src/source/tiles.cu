@@ -84,7 +84,7 @@ template <typename T, int ROWS, bool ALONG, int V, int FAR, int THREADS, int DEE
     typedef Kept_rows<T, ROWS, DEEP> Lie;
     typedef Unit<T, V> Held;
     typedef typename Held::Type Type;
-    static const int COUNT = ROWS * DEEP / V, EACH = (COUNT + THREADS - 1) / THREADS, NEXT = 0;
+    static const int COUNT = ROWS * DEEP / V, EACH = (COUNT + THREADS - 1) / THREADS;
     const T* from;
     const int rows;
     Type held[EACH][Held::COUNT];
@@ -161,17 +161,6 @@ template <typename T, int ROWS, bool ALONG, int V, int FAR, int THREADS, int DEE
     }
 };
 
-// Rows of A that lie in shared memory from the first element of a sum to its last, APART words from each other.
-template <typename T, int APART, int DEEP> struct Held {
-    static const int NEXT = DEEP * (int)sizeof(T) / 4;
-    __device__ __forceinline__ void read(int) {}
-    __device__ __forceinline__ void keep(u32*) const {}
-    __device__ __forceinline__ static u32 word(const u32* words, int row, int k) { return words[row * APART + k]; }
-    template <bool OF_B> __device__ __forceinline__ static void fragment(const u32* words, int first, int k, u32 (&parts)[4]) {
-        squares<OF_B>(words + first * APART, APART, k, parts);
-    }
-};
-
 // Shared memory of a block: rows of A and columns of B while they are multiplied, then results on their way out.
 template <typename T, int WARPS, int COLUMNS, int DEEP> struct Shared {
     __align__(16) u32 a[Kept_rows<T, 16 * WARPS, DEEP>::MOST];
@@ -179,15 +168,15 @@ template <typename T, int WARPS, int COLUMNS, int DEEP> struct Shared {
 };
 
 // Adds to `sums` what a warp has of the product of A and B, over K elements of each row, DEEP at a time. DOWN warps are below each other, 16
-// rows each, and the next ones beside them, 8·N columns each. In lane l, sums[i] has columns 8·i + 2·(l % 4) and the next, of rows l / 4 and
-// l / 4 + 8 of the warp's.
+// rows each, and the next ones beside them, 8·N columns each; those below so many rows have nothing to do. In lane l, sums[i] has columns 8·i
+// + 2·(l % 4) and the next, of rows l / 4 and l / 4 + 8 of the warp's.
 template <int K, int DEEP, int DOWN, typename A, typename B, int N>
-__device__ __forceinline__ void multiply(A of_a, u32* a, B of_b, u32* b, float (&sums)[N][4]) {
+__device__ __forceinline__ void multiply(A of_a, u32* a, B of_b, u32* b, float (&sums)[N][4], int rows_there = DOWN * 16) {
     typedef typename B::Element T;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const int WORDS = DEEP * (int)sizeof(T) / 4, own = warp % DOWN * 16, first = warp / DOWN * N * 8;
 #pragma unroll 1
-    for (int left = K; left > 0; left -= DEEP, a += A::NEXT) {
+    for (int left = K; left > 0; left -= DEEP) {
         of_a.keep(a);
         of_b.keep(b);
         __syncthreads();
@@ -200,7 +189,7 @@ __device__ __forceinline__ void multiply(A of_a, u32* a, B of_b, u32* b, float (
 #pragma unroll
         for (int k = t; k < WORDS; k += 8) {
             // Beyond the end of the sum there are zeros.
-            if ((k - t) * 4 >= left * (int)sizeof(T)) break;
+            if ((k - t) * 4 >= left * (int)sizeof(T) || own >= rows_there) break;
             u32 rows[4];
             A::template fragment<false>(a, own, k, rows);
 #pragma unroll

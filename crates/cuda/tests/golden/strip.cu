@@ -42,19 +42,21 @@ extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, 
     extern __shared__ __align__(16) u32 strip[];
     u32 *const kept_a = strip + 3840, *const kept_b = kept_a + 2880;
     const U item = blockIdx.x / 2;
-    const int i = blockIdx.x % 2 * 64, own = threadIdx.x / 32 * 16;
+    const int part = blockIdx.x % 2, i = part * 7 / 2 * 16;
+    const int there = min(104, (part + 1) * 7 / 2 * 16) - i, own = threadIdx.x / 32 * 16;
     const int lane = threadIdx.x % 32, left = lane % 4 * 2;
     u32* const rows = strip + own * 60;
-    Rows<bf16, 64, true, 8, 32, 128, 64> a(p0 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, 104 - i, 32);
-    Rows<bf16, 104, true, 8, 32, 128, 64> b(p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 104, 32);
+    Sent<64, true, 32, 128, 64> a(kept_a, p0 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32);
+    Sent<104, true, 32, 128, 64> b(kept_b, p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 104, 32);
     float sums[13][4] = {};
-    multiply<32, 64, 4>(a, kept_a, b, kept_b, sums);
+    multiply<32, 64, 4>(a, kept_a, b, kept_b, sums, there);
     Sent<32, false, 32, 128, 112> next(kept_b, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 32, 104);
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
+    if (own >= there) break;
     __syncwarp();
     const int r = i + own + h * 8 + lane / 4;
-    const bool live = r < 104;
+    const bool live = r - i < there;
     const U row = item * 104 + min(r, 104 - 1);
     float v0[26];
 #pragma unroll
@@ -86,12 +88,9 @@ extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, 
 #pragma unroll
     for (int j = 0; j < 26; ++j) sums[j / 2][h * 2 + j % 2] = v7[j];
     }
-    __syncwarp();
-    hold<60>(rows, sums);
-    end_with_zeros<60, 52>(rows);
     float found[4][4] = {};
-    multiply<104, 112, 4>(Held<bf16, 60, 112>(), strip, next, kept_b, found);
-    write<32, 1, 4>(kept_a, p6 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, 104 - i, 32, found);
+    multiply_rows(sums, next, kept_b, found, there);
+    write<32, 1, 4>(kept_a, p6 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32, found);
 }
 
 typedef u32 U; typedef int I;
@@ -116,19 +115,21 @@ extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, 
     extern __shared__ __align__(16) u32 strip[];
     u32 *const kept_a = strip + 3840, *const kept_b = kept_a + 2880;
     const U item = blockIdx.x / 2;
-    const int i = blockIdx.x % 2 * 64, own = threadIdx.x / 32 * 16;
+    const int part = blockIdx.x % 2, i = part * 7 / 2 * 16;
+    const int there = min(104, (part + 1) * 7 / 2 * 16) - i, own = threadIdx.x / 32 * 16;
     const int lane = threadIdx.x % 32, left = lane % 4 * 2;
     u32* const rows = strip + own * 60;
-    Rows<bf16, 64, true, 8, 32, 128, 64> a(p0 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, 104 - i, 32);
-    Rows<bf16, 104, true, 8, 32, 128, 64> b(p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 104, 32);
+    Sent<64, true, 32, 128, 64> a(kept_a, p0 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32);
+    Sent<104, true, 32, 128, 64> b(kept_b, p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 104, 32);
     float sums[13][4] = {};
-    multiply<32, 64, 4>(a, kept_a, b, kept_b, sums);
+    multiply<32, 64, 4>(a, kept_a, b, kept_b, sums, there);
     Sent<32, false, 32, 128, 112> next(kept_b, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 32, 104);
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
+    if (own >= there) break;
     __syncwarp();
     const int r = i + own + h * 8 + lane / 4;
-    const bool live = r < 104;
+    const bool live = r - i < there;
     const U row = item * 104 + min(r, 104 - 1);
     float v0[26];
 #pragma unroll
@@ -167,13 +168,12 @@ extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, 
 #pragma unroll
     for (int j = 0; j < 26; ++j) sums[j / 2][h * 2 + j % 2] = v12[j];
     }
-    __syncwarp();
-    hold<60>(rows, sums);
-    end_with_zeros<60, 52>(rows);
     float found[4][4] = {};
-    multiply<104, 112, 4>(Held<bf16, 60, 112>(), strip, next, kept_b, found);
-    leave<60, 104>(rows, p6 + (I)(item * 104 + i + own) * 104, min(16, 104 - i - own));
-    write<32, 1, 4>(kept_a, p7 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, 104 - i, 32, found);
+    multiply_rows(sums, next, kept_b, found, there);
+    hold<60>(rows, sums);
+    __syncwarp();
+    leave<60, 104>(rows, p6 + (I)(item * 104 + i + own) * 104, min(16, there - own));
+    write<32, 1, 4>(kept_a, p7 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32, found);
 }
 
 typedef u32 U; typedef int I;
