@@ -300,8 +300,8 @@ fn transposed(m: &[[f64; 3]; 3]) -> [[f64; 3]; 3] {
     std::array::from_fn(|i| std::array::from_fn(|j| m[j][i]))
 }
 
-/// L_T = ½θᵀAθ + Σθ³/5 + ½Σθ²(Dλ) − θᵀBλ and f = ½θᵀPθ + Σθ³/7 + θᵀDλ + ½‖λ‖².
-fn dense_problem(from_lambda: bool) -> Problem {
+/// L_T = ½θᵀAθ + Σθ³/5 + ½Σθ²(Dλ) − θᵀBλ and f = ½θᵀPθ + Σθ³/7, to which θᵀDλ + ½‖λ‖² is added where f is one of λ, too.
+fn dense_problem(from_lambda: bool, of_lambda: bool) -> Problem {
     let constant = |m: [[f64; 3]; 3]| Array::from_f64([3, 3], m.concat()).unwrap();
     let problem = Problem::new(
         Leaf(Variable::fixed(Array::from_f64([3], vec![0.4, -0.7, 0.5]).unwrap())),
@@ -317,11 +317,14 @@ fn dense_problem(from_lambda: bool) -> Problem {
         let quadratic = (t * times("A", t)).sum_all() * 0.5 + (t * t * t).sum_all() / 5.0;
         quadratic + (t * t * times("D", l.0)).sum_all() * 0.5 - (t * times("B", l.0)).sum_all()
     })
-    .outer(|scope, l, t| {
+    .outer(move |scope, l, t| {
         let times = |name: &str, v: bilevel::Tensor| scope.data(name).matmul(v.unsqueeze([1])).reshape([3]);
         let t = t.0;
         let quadratic = (t * times("P", t)).sum_all() * 0.5 + (t * t * t).sum_all() / 7.0;
-        quadratic + (t * times("D", l.0)).sum_all() + l.0.square().sum_all() * 0.5
+        match of_lambda {
+            true => quadratic + (t * times("D", l.0)).sum_all() + l.0.square().sum_all() * 0.5,
+            false => quadratic,
+        }
     });
     if from_lambda { problem.start(|_, l| *l).build().unwrap().erase() } else { problem.build().unwrap().erase() }
 }
@@ -331,9 +334,9 @@ fn hpo_sgld_equals_the_papers_formula_in_dense_matrices() {
     let (burn_in, samples, gamma, temperature, noise_scale) = (6, 9, 0.05, 0.01, 0.8);
     let method = HpoSgld { burn_in, samples, step: gamma, temperature, noise_scale };
     let key = Key::from_seed(21);
-    for from_lambda in [false, true] {
+    for (from_lambda, of_lambda) in [(false, true), (true, true), (false, false), (true, false)] {
         let lambda = [0.4, -0.7, 0.5];
-        let dl = times(&D, lambda);
+        let (dl, direct) = (times(&D, lambda), f64::from(of_lambda));
         let slope = |t: [f64; 3]| -> [f64; 3] {
             let (at, bl) = (times(&A, t), times(&B, lambda));
             std::array::from_fn(|i| at[i] + 0.6 * t[i] * t[i] + t[i] * dl[i] - bl[i])
@@ -346,7 +349,7 @@ fn hpo_sgld_equals_the_papers_formula_in_dense_matrices() {
         };
         let f_theta = |t: [f64; 3]| -> [f64; 3] {
             let pt = times(&P, t);
-            std::array::from_fn(|i| pt[i] + 3.0 / 7.0 * t[i] * t[i] + dl[i])
+            std::array::from_fn(|i| pt[i] + 3.0 / 7.0 * t[i] * t[i] + direct * dl[i])
         };
         let f_hessian = |t: [f64; 3]| -> [[f64; 3]; 3] {
             std::array::from_fn(|i| std::array::from_fn(|j| P[i][j] + if i == j { 6.0 / 7.0 * t[i] } else { 0.0 }))
@@ -370,16 +373,16 @@ fn hpo_sgld_equals_the_papers_formula_in_dense_matrices() {
             }
             theta = next;
             if m > burn_in {
-                let direct = times(&transposed(&D), theta);
+                let by_lambda = times(&transposed(&D), theta);
                 for i in 0..3 {
-                    h[i] += (direct[i] + lambda[i] + g[i]) / samples as f64;
+                    h[i] += (direct * (by_lambda[i] + lambda[i]) + g[i]) / samples as f64;
                 }
             }
         }
-        let (found, state) = once(&method, &dense_problem(from_lambda), key);
+        let (found, state) = once(&method, &dense_problem(from_lambda, of_lambda), key);
         assert!(apart(&flat(&state.theta), &theta) < 1e-12);
         let error = apart(&flat(&found.value), &h);
-        assert!(error < 1e-12, "{error:e} with J0 = {start}");
+        assert!(error < 1e-12, "{error:e} with J0 = {start}, f of λ: {of_lambda}");
     }
 }
 
