@@ -41,8 +41,7 @@ impl Work {
     }
 
     /// True for a kernel made to have all of every multiprocessor at once. Beside others, many of its blocks find no place until those are
-    /// done, and then run by themselves, as long as all of them would have: the derivative of an attention took 34 µs instead of 17 beside
-    /// a product of 8.
+    /// done, and then run by themselves, for as long as all of them together would have: it takes twice the time.
     pub fn fills(&self) -> bool {
         matches!(self, Work::Kernel(launch) if launch.shared > 0)
     }
