@@ -6,7 +6,7 @@ use super::raised;
 use super::structure::Structure;
 use super::walk::Walk;
 use bilevel_graph::{DType, ReduceOp, Result};
-use bilevel_plan::{Kind, Place, lacks};
+use bilevel_plan::{Access, Elementwise, Kind, Place, lacks};
 
 /// Threads of a block.
 const BLOCK: usize = 256;
@@ -96,9 +96,11 @@ pub(crate) fn store(code: &mut Code, (place, cell): (Place, Cell), value: &str, 
     }
 }
 
-/// Neighbours a thread holds: 16 bytes of the widest type, where they divide the elements.
+/// Neighbours a thread holds: 16 bytes of the widest type, where they divide the elements. Of what is read and written twice as many bytes
+/// where all of it has two bytes.
 fn lanes(context: &Context, n: usize, stored: &[usize], sinks: &[(usize, Place)]) -> usize {
     let lanes = if has_wide(context, stored, sinks) { 2 } else { 4 };
+    let lanes = if is_narrow(context, n, stored) { 2 * lanes } else { lanes };
     if n.is_multiple_of(lanes) { lanes } else { 1 }
 }
 
@@ -110,7 +112,27 @@ pub(crate) fn has_wide(context: &Context, stored: &[usize], sinks: &[(usize, Pla
         reads || node.dtype == DType::F64
     };
     let first = stored.iter().copied().chain(sinks.iter().map(|(sink, _)| *sink)).next();
-    let group = first.and_then(|member| context.schedule.group_of(member));
-    let members = group.map_or(&[][..], |group| &context.schedule.groups()[group].members);
-    members.iter().any(|&member| wide(member))
+    members_beside(context, first).iter().any(|&member| wide(member))
+}
+
+/// True where all arrays of `n` elements that a loop reads and writes have two bytes each. Draws are made four at a time.
+fn is_narrow(context: &Context, n: usize, stored: &[usize]) -> bool {
+    let schedule = context.schedule;
+    let has_two_bytes = |node: usize| context.cell(node).size() == 2;
+    let reads_two = |&member: &usize| {
+        let node = &schedule.nodes[member];
+        let large = node.operands.iter().filter(|operand| schedule.access(member, operand) == Some(Access::Memory));
+        let mut large = large.filter_map(|operand| operand.at()).filter(|(read, _)| schedule.nodes[*read].count() >= n);
+        large.all(|(read, _)| has_two_bytes(read)) && !matches!(node.kind, Kind::Elementwise(Elementwise::Random(..)))
+    };
+    n.is_multiple_of(8)
+        && !stored.is_empty()
+        && stored.iter().all(|&member| has_two_bytes(member))
+        && members_beside(context, stored.first().copied()).iter().all(reads_two)
+}
+
+/// The members of the loop that one of them is in.
+fn members_beside<'a>(context: &Context<'a>, member: Option<usize>) -> &'a [usize] {
+    let group = member.and_then(|member| context.schedule.group_of(member));
+    group.map_or(&[], |group| &context.schedule.groups()[group].members)
 }

@@ -171,7 +171,7 @@ template <typename T, int WARPS, int COLUMNS, int DEEP> struct Shared {
 // rows each, and the next ones beside them, 8·N columns each; those below so many rows have nothing to do. In lane l, sums[i] has columns 8·i
 // + 2·(l % 4) and the next, of rows l / 4 and l / 4 + 8 of the warp's.
 template <int K, int DEEP, int DOWN, typename A, typename B, int N>
-__device__ __forceinline__ void multiply(A of_a, u32* a, B of_b, u32* b, float (&sums)[N][4], int rows_there = DOWN * 16) {
+__device__ __forceinline__ void multiply(A of_a, u32* a, B of_b, u32* b, float (&sums)[N][4], int rows_there) {
     typedef typename B::Element T;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const int WORDS = DEEP * (int)sizeof(T) / 4, own = warp % DOWN * 16, first = warp / DOWN * N * 8;

@@ -55,15 +55,22 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     let (t, tiles) = (cell.name(), down * across);
     code.line(format!("__shared__ Shared<{t}, {warps}, {columns}, {deep}> shared;"));
     code.line(format!("const U item = blockIdx.x / {tiles}, tile = blockIdx.x % {tiles};"));
-    code.line(format!("const int i = tile / {across} * {rows}, j = tile % {across} * {columns};"));
+    code.line(format!("const int part = tile / {across}, j = tile % {across} * {columns};"));
+    // Rows of two bytes are shared out evenly; of four, they are read faster from multiples of 64 on.
+    let first_row = |part: &str| match cell {
+        Cell::Bf16 => format!("{part} * {} / {down} * {ROWS}", m.div_ceil(ROWS)),
+        _ => format!("{part} * {rows}"),
+    };
+    let (first, next) = (first_row("part"), first_row("(part + 1)"));
+    code.line(format!("const int i = {first}, there = min({m}, {next}) - i;"));
     code.line(format!("float sums[{}][4] = {{}};", columns / COLUMNS));
     let [of_a, of_b] = [(&left, rows), (&right, columns)].map(|(lies, rows)| lies.text(cell, [rows, threads, deep]));
-    code.line(format!("{of_a} a({x} + ({}) + (I)i * {}, {m} - i, {k});", decode(&runs(0), "item"), layout.a.0));
+    code.line(format!("{of_a} a({x} + ({}) + (I)i * {}, there, {k});", decode(&runs(0), "item"), layout.a.0));
     code.line(format!("{of_b} b({y} + ({}) + (I)j * {}, {n} - j, {k});", decode(&runs(1), "item"), layout.b.1));
-    code.line(format!("multiply<{k}, {deep}, {warps}>(a, shared.a, b, shared.b, sums);"));
+    code.line(format!("multiply<{k}, {deep}, {warps}>(a, shared.a, b, shared.b, sums, there);"));
     let first = format!("{} + (I)i * {} + (I)j * {}", decode(&runs(2), "item"), layout.c.0, layout.c.1);
     code.line(format!("write<{}, {}, {warps}>(", layout.c.0, layout.c.1));
-    code.line(format!("    &shared, {to} + ({first}), {m} - i, {n} - j, sums);"));
+    code.line(format!("    &shared, {to} + ({first}), there, {n} - j, sums);"));
     Some(code.launch([size.batch * tiles, 1], threads as u32))
 }
 

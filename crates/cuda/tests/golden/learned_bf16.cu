@@ -27,13 +27,13 @@ typedef u32 U; typedef int I;
 extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, bf16* p1, bf16* p2) {
     U b = (U)blockIdx.x * 256 + threadIdx.x;
     if (b >= n0) return;
-    const U e = b * 4;
-    float m0[4];
-    load_bf16<4>(p1 + ((I)e), m0);
-    float v1[4];
+    const U e = b * 8;
+    float m0[8];
+    load_bf16<8>(p1 + ((I)e), m0);
+    float v1[8];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v1[j] = op_tanh(m0[j]);
-    store_bf16<4>(p2 + e, v1);
+    for (int j = 0; j < 8; ++j) v1[j] = op_tanh(m0[j]);
+    store_bf16<8>(p2 + e, v1);
 }
 
 typedef u32 U; typedef int I;
@@ -72,13 +72,13 @@ typedef u32 U; typedef int I;
 extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, bf16* p1, bf16* p2) {
     U b = (U)blockIdx.x * 256 + threadIdx.x;
     if (b >= n0) return;
-    const U e = b * 4;
-    float m0[4];
-    load_bf16<4>(p1 + ((I)e), m0);
-    float v1[4];
+    const U e = b * 8;
+    float m0[8];
+    load_bf16<8>(p1 + ((I)e), m0);
+    float v1[8];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v1[j] = op_tanh(m0[j]);
-    store_bf16<4>(p2 + e, v1);
+    for (int j = 0; j < 8; ++j) v1[j] = op_tanh(m0[j]);
+    store_bf16<8>(p2 + e, v1);
 }
 
 typedef u32 U; typedef int I;

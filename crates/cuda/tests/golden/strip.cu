@@ -180,13 +180,14 @@ typedef u32 U; typedef int I;
 extern "C" __global__ void __launch_bounds__(128) kernel(bf16* p0, bf16* p1, bf16* p2) {
     __shared__ Shared<bf16, 4, 32, 64> shared;
     const U item = blockIdx.x / 2, tile = blockIdx.x % 2;
-    const int i = tile / 1 * 64, j = tile % 1 * 32;
+    const int part = tile / 1, j = tile % 1 * 32;
+    const int i = part * 7 / 2 * 16, there = min(104, (part + 1) * 7 / 2 * 16) - i;
     float sums[4][4] = {};
-    Rows<bf16, 64, false, 8, 104, 128, 64> a(p0 + ((I)(item % 8) * 10816 + (I)(item / 8) * 86528) + (I)i * 1, 104 - i, 104);
+    Rows<bf16, 64, false, 8, 104, 128, 64> a(p0 + ((I)(item % 8) * 10816 + (I)(item / 8) * 86528) + (I)i * 1, there, 104);
     Rows<bf16, 32, false, 8, 32, 128, 64> b(p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)j * 1, 32 - j, 104);
-    multiply<104, 64, 4>(a, shared.a, b, shared.b, sums);
+    multiply<104, 64, 4>(a, shared.a, b, shared.b, sums, there);
     write<32, 1, 4>(
-        &shared, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624 + (I)i * 32 + (I)j * 1), 104 - i, 32 - j, sums);
+        &shared, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624 + (I)i * 32 + (I)j * 1), there, 32 - j, sums);
 }
 
 typedef u32 U; typedef int I;
