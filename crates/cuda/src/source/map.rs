@@ -96,11 +96,14 @@ pub(crate) fn store(code: &mut Code, (place, cell): (Place, Cell), value: &str, 
     }
 }
 
-/// Neighbours a thread holds: 16 bytes of the widest type, where they divide the elements. Of what is read and written twice as many bytes
-/// where all of it has two bytes.
+/// Neighbours a thread holds, where they divide the elements: 16 bytes of the widest type it computes in, or of what it reads and writes
+/// where all of that has two bytes.
 fn lanes(context: &Context, n: usize, stored: &[usize], sinks: &[(usize, Place)]) -> usize {
-    let lanes = if has_wide(context, stored, sinks) { 2 } else { 4 };
-    let lanes = if is_narrow(context, n, stored) { 2 * lanes } else { lanes };
+    let lanes = match has_wide(context, stored, sinks) {
+        true => 2,
+        false if n.is_multiple_of(8) && is_narrow(context, n, stored) => 8,
+        false => 4,
+    };
     if n.is_multiple_of(lanes) { lanes } else { 1 }
 }
 
@@ -125,8 +128,7 @@ fn is_narrow(context: &Context, n: usize, stored: &[usize]) -> bool {
         let mut large = large.filter_map(|operand| operand.at()).filter(|(read, _)| schedule.nodes[*read].count() >= n);
         large.all(|(read, _)| has_two_bytes(read)) && !matches!(node.kind, Kind::Elementwise(Elementwise::Random(..)))
     };
-    n.is_multiple_of(8)
-        && !stored.is_empty()
+    !stored.is_empty()
         && stored.iter().all(|&member| has_two_bytes(member))
         && members_beside(context, stored.first().copied()).iter().all(reads_two)
 }
