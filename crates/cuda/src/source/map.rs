@@ -1,7 +1,8 @@
 //! Loops over elements side by side, each thread some neighbours, with sums and maxima over all of them.
 
 use super::code::{Cell, Code, Launch, c_type};
-use super::member::{Context, Members};
+use super::context::Context;
+use super::member::Members;
 use super::raised;
 use super::structure::Structure;
 use super::walk::Walk;

@@ -1,7 +1,7 @@
 //! Elements put into another order: copies of views, concatenation, padding.
 
 use super::code::{Cell, Code, Launch, c_type, decode, reach};
-use super::member::split;
+use super::load::split;
 use super::transpose::WIDE;
 use super::turned::{THREADS, Turned};
 use bilevel_graph::DType;

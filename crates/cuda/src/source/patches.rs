@@ -1,7 +1,7 @@
 //! The patches a convolution multiplies its kernel with, as matrices: P[n, g, (c, ky, kx), (y, x)].
 
 use super::code::{Cell, Code, Launch, c_type, reach};
-use super::member::rounded;
+use super::formula::rounded;
 use super::moves::Elements;
 use bilevel_graph::{ConvDims, DType, Precision};
 use bilevel_plan::{Place, View};

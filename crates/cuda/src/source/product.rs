@@ -3,7 +3,7 @@
 //! C[b, i, j] = Σₖ A[b, i, k]·B[b, k, j], by tiles of 16×16 in shared memory.
 
 use super::code::{Code, Launch, c_type, decode, reach};
-use super::member::rounded;
+use super::formula::rounded;
 use crate::dot::Start;
 use bilevel_graph::{DType, Precision};
 use bilevel_plan::{DotLayout, Run};

@@ -5,8 +5,9 @@
 //! one, too little of the memory is under way at once. Long reductions are cut, and the parts added up in a second pass.
 
 use super::code::{Cell, Code, Launch, c_type, decode, reach};
+use super::context::Context;
 use super::map::{has_wide, store};
-use super::member::{Context, Members};
+use super::member::Members;
 use super::moves::beside;
 use super::raised;
 use super::structure::{BLOCK, LANES, SHARED, Structure};

@@ -3,7 +3,8 @@
 use super::ahead;
 use super::code::{Code, Launch};
 use super::columns::{self, Columns, column_blocks};
-use super::member::{Context, Members};
+use super::context::Context;
+use super::member::Members;
 use super::raised;
 use super::walk::Walk;
 use super::within::{self, Within};

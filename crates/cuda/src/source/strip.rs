@@ -8,7 +8,10 @@
 //! wait for each other only while they read B₁ and B₂, which they share.
 
 use super::code::{Cell, Code, Launch, decode};
-use super::member::{Brought, Context, Members, rounded};
+use super::context::Context;
+use super::formula::rounded;
+use super::load::Brought;
+use super::member::Members;
 use super::product::{batch_runs, reaches};
 use super::rows::WARP;
 use super::tiles::{Lies, is_small};
