@@ -60,6 +60,14 @@ struct Sums {
     slots: Option<usize>,
 }
 
+impl Sums {
+    /// True where nothing that is measured has numbers.
+    fn are_none(&self) -> bool {
+        let Sums { h, projected, theta, memory, step, next, slots } = self;
+        [h, projected, theta, memory, step, next, slots].into_iter().all(Option::is_none)
+    }
+}
+
 /// The output that has all of them, so that they are read at once.
 const MEASURED: &str = "measured";
 
@@ -194,7 +202,7 @@ impl OuterStep {
         // The method may use the hypergradient's memory for the next one.
         routine.unbind("h")?;
         let sums = &self.sums;
-        let measured = if sums.next.is_some() { routine.numbers(MEASURED)? } else { vec![] };
+        let measured = if sums.are_none() { vec![] } else { routine.numbers(MEASURED)? };
         let read = |place: Option<usize>| place.map_or([0.0; 2], |square| [measured[square], measured[square + 1]]);
         let norm = |[square, largest]: [f64; 2], leaves: &Leaves| norms::norm(square, largest, leaves);
         // Of what is not kept, the largest number stands for the norm where squares leave the range of numbers.

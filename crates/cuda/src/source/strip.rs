@@ -14,7 +14,7 @@ use super::load::Brought;
 use super::member::Members;
 use super::product::{batch_runs, reaches};
 use super::rows::WARP;
-use super::tiles::{Lies, is_small};
+use super::tiles::{Lies, first_row, is_small};
 use super::walk::Walk;
 use bilevel_graph::{Precision, Result};
 use bilevel_plan::{Access, DotLayout, Group, Kind, Node, Operand, Role, known, lacks};
@@ -158,13 +158,9 @@ pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
     code.line("extern __shared__ __align__(16) u32 strip[];");
     code.line(format!("u32 *const kept_a = strip + {}, *const kept_b = kept_a + {kept_a};", ROWS * apart));
     code.line(format!("const U item = blockIdx.x / {down};"));
-    // Blocks have as many warps with rows as each other, or one less.
-    let first_row = |part: &str| format!("{part} * {} / {down} * {OWN}", m.div_ceil(OWN));
-    code.line(format!("const int part = blockIdx.x % {down}, i = {};", first_row("part")));
-    code.line(format!(
-        "const int there = min({m}, {}) - i, own = threadIdx.x / {WARP} * {OWN};",
-        first_row("(part + 1)")
-    ));
+    let [own, next] = ["part", "(part + 1)"].map(|part| first_row(part, m, down));
+    code.line(format!("const int part = blockIdx.x % {down}, i = {own};"));
+    code.line(format!("const int there = min({m}, {next}) - i, own = threadIdx.x / {WARP} * {OWN};"));
     code.line(format!("const int lane = threadIdx.x % {WARP}, left = lane % 4 * 2;"));
     code.line(format!("u32* const rows = strip + own * {apart};"));
     for (side, name) in [(0, "a"), (1, "b")] {

@@ -57,12 +57,11 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     code.line(format!("const U item = blockIdx.x / {tiles}, tile = blockIdx.x % {tiles};"));
     code.line(format!("const int part = tile / {across}, j = tile % {across} * {columns};"));
     // Rows of two bytes are shared out evenly; of four, they are read faster from multiples of 64 on.
-    let first_row = |part: &str| match cell {
-        Cell::Bf16 => format!("{part} * {} / {down} * {ROWS}", m.div_ceil(ROWS)),
+    let [own, next] = ["part", "(part + 1)"].map(|part| match cell {
+        Cell::Bf16 => first_row(part, m, down),
         _ => format!("{part} * {rows}"),
-    };
-    let (first, next) = (first_row("part"), first_row("(part + 1)"));
-    code.line(format!("const int i = {first}, there = min({m}, {next}) - i;"));
+    });
+    code.line(format!("const int i = {own}, there = min({m}, {next}) - i;"));
     code.line(format!("float sums[{}][4] = {{}};", columns / COLUMNS));
     let [of_a, of_b] = [(&left, rows), (&right, columns)].map(|(lies, rows)| lies.text(cell, [rows, threads, deep]));
     code.line(format!("{of_a} a({x} + ({}) + (I)i * {}, there, {k});", decode(&runs(0), "item"), layout.a.0));
@@ -72,6 +71,12 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     code.line(format!("write<{}, {}, {warps}>(", layout.c.0, layout.c.1));
     code.line(format!("    &shared, {to} + ({first}), there, {n} - j, sums);"));
     Some(code.launch([size.batch * tiles, 1], threads as u32))
+}
+
+/// The text of the first row of a part, where so many rows are shared out evenly: every part has as many warps with rows as the others, or
+/// one fewer.
+pub(super) fn first_row(part: &str, rows: usize, parts: usize) -> String {
+    format!("{part} * {} / {parts} * {ROWS}", rows.div_ceil(ROWS))
 }
 
 /// How an operand lies, seen as rows along the sum: those of A, or the columns of B.
