@@ -22,18 +22,22 @@ struct Use {
     readers: Vec<usize>,
 }
 
-/// Gives every step a turn on one of `streams` streams: the steps that wait for each other the longest, as far as can be told before they have
-/// run, on the first, so that nothing comes between them that can run beside them.
+/// Gives every step a turn on one of `streams` streams.
 pub(crate) fn turns(steps: &[Step], streams: usize) -> Vec<Turn> {
     let needs = needs(steps);
+    let on = streams_of(steps, &needs, streams);
+    waits(&needs, &on)
+}
+
+/// By step: one of `streams` streams. The steps that wait for each other the longest, as far as can be told before they have run, are on the
+/// first, so that nothing comes between them that can run beside them.
+pub(crate) fn streams_of(steps: &[Step], needs: &[Vec<usize>], streams: usize) -> Vec<usize> {
     let mut decisive = vec![false; steps.len()];
     let costs: Vec<f64> = steps.iter().map(cost).collect();
-    longest(&needs, &costs).into_iter().for_each(|step| decisive[step] = true);
-    let mut turns: Vec<Turn> = vec![];
+    longest(needs, &costs).into_iter().for_each(|step| decisive[step] = true);
+    let mut on: Vec<usize> = vec![];
     // By stream: its last step.
     let mut last: Vec<Option<usize>> = vec![None; streams.max(1)];
-    // By step, and by stream: the newest step that is done, as far as this one has seen to, when it begins.
-    let mut done: Vec<Vec<Option<usize>>> = vec![];
     for (number, needs) in needs.iter().enumerate() {
         let stream = if decisive[number] || streams < 2 {
             0
@@ -41,15 +45,29 @@ pub(crate) fn turns(steps: &[Step], streams: usize) -> Vec<Turn> {
             // Behind the newest step it needs, if that is the last on its stream; else on the stream that was idle the longest.
             let is_last =
                 |stream: &usize| *stream > 0 && last[*stream].is_some_and(|step| needs.binary_search(&step).is_ok());
-            let behind = needs.iter().rev().map(|&need: &usize| turns[need].stream).find(is_last);
+            let behind = needs.iter().rev().map(|&need: &usize| on[need]).find(is_last);
             behind.unwrap_or_else(|| (1..last.len()).min_by_key(|&s| last[s].map_or(0, |step| step + 1)).unwrap_or(0))
         };
+        on.push(stream);
+        last[stream] = Some(number);
+    }
+    on
+}
+
+/// The turns of steps that need others, each on a stream.
+pub(crate) fn waits(needs: &[Vec<usize>], on: &[usize]) -> Vec<Turn> {
+    let streams = on.iter().max().map_or(1, |most| most + 1);
+    let mut turns: Vec<Turn> = vec![];
+    let mut last: Vec<Option<usize>> = vec![None; streams];
+    // By step, and by stream: the newest step that is done, as far as this one has seen to, when it begins.
+    let mut done: Vec<Vec<Option<usize>>> = vec![];
+    for (number, (needs, &stream)) in needs.iter().zip(on).enumerate() {
         // The newest on each other stream is enough, as a stream runs in order; and none that was waited for, here or by those waited for.
-        let before = |step: usize| known_after(&done[step], turns[step].stream, step);
-        let mut known = last[stream].map_or_else(|| vec![None; last.len()], before);
+        let before = |step: usize| known_after(&done[step], on[step], step);
+        let mut known = last[stream].map_or_else(|| vec![None; streams], before);
         let mut after = vec![];
         for &need in needs.iter().rev() {
-            if turns[need].stream != stream && known[turns[need].stream] < Some(need) {
+            if on[need] != stream && known[on[need]] < Some(need) {
                 after.push(need);
                 known.iter_mut().zip(before(need)).for_each(|(known, more)| *known = (*known).max(more));
             }
@@ -172,14 +190,19 @@ pub(crate) fn cost(step: &Step) -> f64 {
     START + (2.0 * multiplications as f64 / PRODUCTS).max(bytes as f64 / BYTES)
 }
 
-/// The steps that wait for each other the longest, where each needs others and takes so many seconds.
-pub(crate) fn longest(needs: &[Vec<usize>], seconds: &[f64]) -> Vec<usize> {
-    // By step: when it is done, and the one it waited for.
+/// By step: when it is done at the earliest, where each needs others and takes so many seconds, and the one it waits for until then.
+pub(crate) fn ends(needs: &[Vec<usize>], seconds: &[f64]) -> Vec<(f64, Option<usize>)> {
     let mut done: Vec<(f64, Option<usize>)> = vec![];
     for (needs, seconds) in needs.iter().zip(seconds) {
         let latest = needs.iter().copied().max_by(|&a, &b| done[a].0.total_cmp(&done[b].0));
         done.push((latest.map_or(0.0, |step| done[step].0) + seconds, latest));
     }
+    done
+}
+
+/// The steps that wait for each other the longest, where each needs others and takes so many seconds.
+pub(crate) fn longest(needs: &[Vec<usize>], seconds: &[f64]) -> Vec<usize> {
+    let done = ends(needs, seconds);
     let mut at = (0..done.len()).max_by(|&a, &b| done[a].0.total_cmp(&done[b].0));
     let mut path = vec![];
     while let Some(step) = at {

@@ -4,6 +4,7 @@ use crate::cache::Cache;
 use crate::compile::{Architecture, compile_all};
 use crate::dnn::Dnn;
 use crate::load::{Missing, open_meanwhile, require};
+use crate::overlap::CHAIN_STREAMS;
 use crate::products::Products;
 use crate::spent::Clock;
 use bilevel_graph::{Error, ErrorKind, Result};
@@ -15,8 +16,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
-/// Streams a graph's branches can use.
+/// Streams that the branches of a step can use.
 pub(crate) const STREAMS: usize = 3;
+/// The priority of streams whose work comes first; others have 0, and more urgent is less.
+const FIRST: i32 = -1;
 /// The number of the queue among the streams of a GPU.
 pub(crate) const QUEUE: usize = 0;
 /// The number of the first stream that work is recorded on.
@@ -163,9 +166,12 @@ impl Device {
                 return Err(missing.into());
             }
             let mut streams = vec![];
-            for _ in 0..=STREAMS {
-                let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
-                streams.push(stream.map_err(|e| failed("make a queue", e))?);
+            for number in 0..BRANCH + CHAIN_STREAMS {
+                // What a chain of steps waits for the longest comes first.
+                let priority = if (BRANCH..BRANCH + STREAMS).contains(&number) { FIRST } else { 0 };
+                let (mut stream, kind) = (std::ptr::null_mut(), sys::CUstream_flags::CU_STREAM_NON_BLOCKING);
+                let made = sys::cuStreamCreateWithPriority(&mut stream, kind as u32, priority).result();
+                streams.push(made.map(|()| stream).map_err(|e| failed("make a queue", e))?);
             }
             // Memory that was given back stays with the process, so that it can be had again at once.
             if let Ok(pool) = result::device::get_mem_pool(handle) {

@@ -37,6 +37,7 @@ mod kept;
 mod later;
 mod load;
 mod loops;
+mod overlap;
 mod plan;
 mod products;
 mod profile;

@@ -4,6 +4,7 @@ use crate::bundle::bundle;
 use crate::checks::{Check, Checks};
 use crate::dnn::Dnn;
 use crate::group::steps_of;
+use crate::overlap::Overlap;
 use crate::run::PlannedBytes;
 use crate::source::{Context, Elements, Launch, gathered, gathered_if_fine, halved_copy, largest_of};
 use crate::step::{Span, Step, Work};
@@ -40,6 +41,8 @@ pub(crate) struct Plan {
     pub arena_bytes: usize,
     /// Bytes alive at once in the best of layouts.
     pub memory_lower_bound: usize,
+    /// How steps are begun before the one before them is over, where that is worth it.
+    pub overlap: Option<Overlap>,
 }
 
 /// Most blocks of a grid.
@@ -56,29 +59,25 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, strips: bool) -> Result
     let first = schedule.lay_out(&vec![0; groups])?;
     let checks = Checks::of(&schedule);
     let (_, workspaces) = steps(&schedule, &first, dnn, &checks, Wanted::Workspaces)?;
-    let map = schedule.lay_out(&workspaces)?;
-    let (mut by_group, _) = steps(&schedule, &map, dnn, &checks, Wanted::All)?;
-    let members = schedule.groups()[schedule.prologue..].iter().flat_map(|group| &group.members);
-    let mut lean = None;
-    if members.into_iter().any(|&id| !schedule.in_every_step(id)) {
-        let (by_group, _) = steps(&schedule, &map, dnn, &checks, Wanted::EveryStep(&by_group))?;
-        lean = Some(by_group.into_iter().skip(schedule.prologue).flatten().collect::<Vec<Step>>());
-    }
-    let mut body: Vec<Step> = by_group.split_off(schedule.prologue).into_iter().flatten().collect();
-    let mut prologue: Vec<Step> = by_group.into_iter().flatten().collect();
-    let [once, in_steps] = map.raised;
-    let clear_first = |steps: &mut Vec<Step>, raised: Option<(Place, usize)>| {
-        let location = steps.first().map(|step| step.location);
-        steps.splice(0..0, raised.zip(location).map(|(raised, location)| cleared(raised, location)));
-    };
-    clear_first(&mut prologue, once);
-    for body in [Some(&mut body), lean.as_mut()].into_iter().flatten() {
-        clear_first(body, in_steps);
-        for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
-            let line = schedule.nodes[carry.input].location;
-            let to = known(map.nodes[carry.input], "the memory of a carried value", line)?;
-            body.extend(moved(&schedule, &map, &carry.next, to, !checks.all.is_empty())?);
+    let overlapping = match Overlap::may_be_of(&schedule) {
+        true => {
+            let map = schedule.lay_out_for_overlap(&workspaces)?;
+            let stretches = Stretches::new(&schedule, &map, dnn, &checks)?;
+            stretches.overlap(&schedule, &map, &checks)?.map(|overlap| (map, stretches, Some(overlap)))
         }
+        false => None,
+    };
+    let (map, stretches, overlap) = match overlapping {
+        Some(overlapping) => overlapping,
+        None => {
+            let map = schedule.lay_out(&workspaces)?;
+            let stretches = Stretches::new(&schedule, &map, dnn, &checks)?;
+            (map, stretches, None)
+        }
+    };
+    let Stretches { prologue, mut body, mut lean } = stretches;
+    for body in [Some(&mut body), lean.as_mut()].into_iter().flatten() {
+        body.extend(copies(&schedule, &map, &checks)?);
         if let Some(place) = map.counter {
             body.push(counted_on(place, body.first().map(|step| step.location)));
         }
@@ -110,10 +109,57 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, strips: bool) -> Result
         tables: map.tables(&schedule).map(|(place, dtype, values)| (place, dtype, values.to_vec())).collect(),
         checks: checks.all,
         bound_bytes: map.bound_bytes,
-        kept_bytes: map.kept_bytes,
-        arena_bytes: map.arena_bytes,
+        kept_bytes: overlap.as_ref().map_or(map.kept_bytes, |overlap| overlap.kept_bytes),
+        arena_bytes: overlap.as_ref().map_or(map.arena_bytes, |overlap| overlap.arena_bytes),
         memory_lower_bound: map.lower_bound,
+        overlap,
     })
+}
+
+/// The steps of a schedule, before any are put together, without what comes at the end of a step.
+struct Stretches {
+    prologue: Vec<Step>,
+    body: Vec<Step>,
+    lean: Option<Vec<Step>>,
+}
+
+impl Stretches {
+    fn new(schedule: &Schedule, map: &MemoryMap, dnn: Option<&Dnn>, checks: &Checks) -> Result<Self> {
+        let (mut by_group, _) = steps(schedule, map, dnn, checks, Wanted::All)?;
+        let members = schedule.groups()[schedule.prologue..].iter().flat_map(|group| &group.members);
+        let mut lean = None;
+        if members.into_iter().any(|&id| !schedule.in_every_step(id)) {
+            let (by_group, _) = steps(schedule, map, dnn, checks, Wanted::EveryStep(&by_group))?;
+            lean = Some(by_group.into_iter().skip(schedule.prologue).flatten().collect::<Vec<Step>>());
+        }
+        let mut body: Vec<Step> = by_group.split_off(schedule.prologue).into_iter().flatten().collect();
+        let mut prologue: Vec<Step> = by_group.into_iter().flatten().collect();
+        let [once, in_steps] = map.raised;
+        let clear_first = |steps: &mut Vec<Step>, raised: Option<(Place, usize)>| {
+            let location = steps.first().map(|step| step.location);
+            steps.splice(0..0, raised.zip(location).map(|(raised, location)| cleared(raised, location)));
+        };
+        clear_first(&mut prologue, once);
+        [Some(&mut body), lean.as_mut()].into_iter().flatten().for_each(|body| clear_first(body, in_steps));
+        Ok(Stretches { prologue, body, lean })
+    }
+
+    /// What chains of steps are made of, where they are worth it.
+    fn overlap(&self, schedule: &Schedule, map: &MemoryMap, checks: &Checks) -> Result<Option<Overlap>> {
+        let copies = copies(schedule, map, checks)?;
+        Ok(Overlap::new(schedule, map, (&self.body, self.lean.as_deref()), copies, !checks.all.is_empty()))
+    }
+}
+
+/// The copies at the end of a step: next values of carried inputs that are not written over them.
+fn copies(schedule: &Schedule, map: &MemoryMap, checks: &Checks) -> Result<Vec<Step>> {
+    let mut copies = vec![];
+    for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
+        let line = schedule.nodes[carry.input].location;
+        let to = known(map.nodes[carry.input], "the memory of a carried value", line)?;
+        copies.extend(moved(schedule, map, &carry.next, to, !checks.all.is_empty())?);
+    }
+    Ok(copies)
 }
 
 impl Plan {
@@ -127,7 +173,8 @@ impl Plan {
     /// All steps.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         let loops = self.body.iter().chain(self.lean.iter().flatten());
-        self.prologue.iter().chain(&self.seeds).chain(loops).chain(&self.finish)
+        let chains = self.overlap.iter().flat_map(Overlap::steps);
+        self.prologue.iter().chain(&self.seeds).chain(loops).chain(&self.finish).chain(chains)
     }
 
     /// The kernels of all steps.

@@ -5,6 +5,7 @@ use crate::capture::Captured;
 use crate::dnn::Dnn;
 use crate::driver::{BRANCH, Device, Function, Memory, QUEUE, STREAMS, failed};
 use crate::events::Events;
+use crate::overlap::{CHAIN_STREAMS, Overlap, Part as Of};
 use crate::plan::{Plan, plan};
 use crate::products::Products;
 use crate::spent::Part;
@@ -37,6 +38,7 @@ pub(crate) struct Planned {
     body: Body,
     lean: Option<Body>,
     finish: Vec<Ready>,
+    chains: Option<Chains>,
     kept: Memory,
     error: Memory,
     graphs: Vec<Recorded>,
@@ -105,6 +107,25 @@ pub(crate) struct Body {
     turns: Vec<Turn>,
 }
 
+/// What chains of steps are made of.
+struct Chains {
+    full: Vec<Ready>,
+    lean: Vec<Ready>,
+    first: Vec<Ready>,
+    last: Vec<Ready>,
+}
+
+impl Chains {
+    fn ready(&self, part: Of) -> &Ready {
+        match part {
+            Of::Full(number) => &self.full[number],
+            Of::Lean(number) => &self.lean[number],
+            Of::First(number) => &self.first[number],
+            Of::Last(number) => &self.last[number],
+        }
+    }
+}
+
 /// What a graph is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stretch {
@@ -114,6 +135,13 @@ pub(crate) enum Stretch {
     Step,
     /// A step of which nobody will look at the outputs.
     Lean,
+    /// So many steps, each of which begins before the one before it is over.
+    Chain {
+        /// How many.
+        count: usize,
+        /// Somebody will look at the outputs of the last.
+        shows: bool,
+    },
 }
 
 /// One of them, recorded for certain addresses.
@@ -150,6 +178,15 @@ impl Planned {
         let (prologue, seeds, body) = (ready(&plan.prologue)?, ready(&plan.seeds)?, ready(&plan.body)?);
         let lean = plan.lean.as_ref().map(|steps| ready(steps)).transpose()?;
         let finish = ready(&plan.finish)?;
+        let chains = match &plan.overlap {
+            Some(Overlap { full, lean, first, last, .. }) => Some(Chains {
+                full: ready(full)?,
+                lean: ready(lean.as_deref().unwrap_or(&[]))?,
+                first: ready(first)?,
+                last: ready(last)?,
+            }),
+            None => None,
+        };
         let (kept, error) = (Memory::new(device, plan.kept_bytes)?, Memory::new(device, 8)?);
         for (place, dtype, values) in &plan.tables {
             let bytes: Vec<u8> = match dtype {
@@ -174,6 +211,7 @@ impl Planned {
             body,
             lean,
             finish,
+            chains,
             kept,
             error,
             graphs: vec![],
@@ -227,25 +265,44 @@ impl Planned {
     /// As for [`start`](Self::start).
     unsafe fn record(&self, stretch: Stretch, bases: &[u64]) -> Result<Captured> {
         let mut events = Events::new();
+        let stream = self.device.stream(BRANCH);
         // SAFETY: the caller's promise; all streams join the first again before the recording ends.
-        unsafe { Captured::new(self.device.stream(BRANCH), || self.record_steps(stretch, bases, &mut events)) }
+        unsafe {
+            match (stretch, &self.plan.overlap, &self.chains) {
+                (Stretch::Chain { count, shows }, Some(overlap), Some(chains)) => {
+                    let links = overlap.chain(count, shows);
+                    let works = links.iter().map(|link| (&link.step, chains.ready(link.part), &link.turn));
+                    Captured::new(stream, || self.record_steps(works, bases, &mut events))
+                }
+                _ => {
+                    let (steps, body) = self.stretch(stretch);
+                    let works = steps.iter().zip(&body.ready).zip(&body.turns);
+                    let works = works.map(|((step, ready), turn)| (step, ready, turn));
+                    Captured::new(stream, || self.record_steps(works, bases, &mut events))
+                }
+            }
+        }
     }
 
-    unsafe fn record_steps(&self, stretch: Stretch, bases: &[u64], events: &mut Events) -> Result<()> {
-        let (steps, body) = self.stretch(stretch);
+    unsafe fn record_steps<'a>(
+        &self,
+        works: impl Iterator<Item = (&'a Step, &'a Ready, &'a Turn)>,
+        bases: &[u64],
+        events: &mut Events,
+    ) -> Result<()> {
         let device = &*self.device;
         let wrong = |e| failed("record a step", e);
         // SAFETY: as for `record`.
         unsafe {
             let first = device.stream(BRANCH);
             let start = events.after(first).map_err(wrong)?;
-            let mut forked = [false; STREAMS];
+            let mut forked = [false; CHAIN_STREAMS];
             forked[0] = true;
-            let mut done: Vec<Option<sys::CUevent>> = vec![None; body.turns.len()];
+            let mut done: Vec<Option<sys::CUevent>> = vec![];
             let wait = |stream, event| {
                 result::stream::wait_event(stream, event, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT).map_err(wrong)
             };
-            for (number, turn) in body.turns.iter().enumerate() {
+            for (step, ready, turn) in works {
                 let stream = device.stream(BRANCH + turn.stream);
                 if !std::mem::replace(&mut forked[turn.stream], true) {
                     wait(stream, start)?;
@@ -253,12 +310,10 @@ impl Planned {
                 for event in turn.after.iter().filter_map(|&step| done[step]) {
                     wait(stream, event)?;
                 }
-                self.start(&steps[number], &body.ready[number], bases, BRANCH + turn.stream)?;
-                if turn.awaited {
-                    done[number] = Some(events.after(stream).map_err(wrong)?);
-                }
+                self.start(step, ready, bases, BRANCH + turn.stream)?;
+                done.push(if turn.awaited { Some(events.after(stream).map_err(wrong)?) } else { None });
             }
-            for branch in (1..STREAMS).filter(|&branch| forked[branch]) {
+            for branch in (1..forked.len()).filter(|&branch| forked[branch]) {
                 let event = events.after(device.stream(BRANCH + branch)).map_err(wrong)?;
                 wait(first, event)?;
             }
@@ -322,25 +377,34 @@ impl Planned {
         let arena = scratch.reserve(&device, self.plan.arena_bytes)?;
         let bases = self.bases(bindings, arena);
         let queue = device.queue();
+        let mut is_fine = false;
         // SAFETY: the caller holds all buffers, and this thread the right to put work in the queue.
         unsafe {
-            if !self.plan.checks.is_empty() {
-                result::memset_d8_async(self.error.start, 0xff, 8, queue).map_err(|e| failed("clear memory", e))?;
-            }
+            self.forget_failure()?;
             self.run_prologue(bindings, &bases)?;
             for (step, ready) in self.plan.seeds.iter().zip(&self.seeds) {
                 self.start(step, ready, &bases, QUEUE)?;
             }
-            if let Some(place) = self.plan.counter {
-                let counter = self.address(place, &bases);
-                sys::cuMemsetD32Async(counter, steps.start, 1, queue)
-                    .result()
-                    .map_err(|e| failed("write memory", e))?;
-            }
-            let last = steps.end - 1;
-            for number in steps {
-                let stretch = if shows && number == last { Stretch::Step } else { Stretch::Lean };
-                self.graph(stretch, &bases)?.start(queue)?;
+            let mut next = steps.start;
+            while next < steps.end {
+                let left = (steps.end - next) as usize;
+                let count = self.plan.overlap.as_ref().map_or(left, |overlap| overlap.length(left));
+                let (some, shows) = (next..next + count as u32, shows && count == left);
+                next = some.end;
+                if self.chains.is_none() || count == 1 {
+                    is_fine = false;
+                    self.run_one_by_one(some, shows, &bases)?;
+                    continue;
+                }
+                self.count_from(some.start, &bases)?;
+                self.graph(Stretch::Chain { count, shows }, &bases)?.start(queue)?;
+                is_fine = self.failure().is_ok();
+                if !is_fine {
+                    // A chain that fails changes nothing. One by one, its steps are run up to the one that does.
+                    self.forget_failure()?;
+                    self.run_one_by_one(some, shows, &bases)?;
+                    break;
+                }
             }
             if shows {
                 for (step, ready) in self.plan.finish.iter().zip(&self.finish) {
@@ -349,7 +413,41 @@ impl Planned {
             }
         }
         drop(scratch);
-        self.failure().inspect_err(|_| self.prologue_of = None)
+        // Chains were asked already.
+        if is_fine { Ok(()) } else { self.failure().inspect_err(|_| self.prologue_of = None) }
+    }
+
+    /// Puts these steps in the queue, one after the other.
+    unsafe fn run_one_by_one(&mut self, steps: Range<u32>, shows: bool, bases: &[u64]) -> Result<()> {
+        let (queue, last) = (self.device.queue(), steps.end - 1);
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.count_from(steps.start, bases)?;
+            for number in steps {
+                let stretch = if shows && number == last { Stretch::Step } else { Stretch::Lean };
+                self.graph(stretch, bases)?.start(queue)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the number of a step where all read it.
+    unsafe fn count_from(&self, step: u32, bases: &[u64]) -> Result<()> {
+        let Some(place) = self.plan.counter else { return Ok(()) };
+        // SAFETY: the place is the program's own.
+        unsafe { sys::cuMemsetD32Async(self.address(place, bases), step, 1, self.device.queue()) }
+            .result()
+            .map_err(|e| failed("write memory", e))
+    }
+
+    /// Writes that nothing has failed, where anything can.
+    unsafe fn forget_failure(&self) -> Result<()> {
+        if self.plan.checks.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the word is the program's own.
+        unsafe { result::memset_d8_async(self.error.start, 0xff, 8, self.device.queue()) }
+            .map_err(|e| failed("clear memory", e))
     }
 
     /// The error of the last run, where an index was out of range.

@@ -97,6 +97,39 @@ pub(crate) struct Step {
     pub location: &'static Location<'static>,
 }
 
+impl Step {
+    /// The same with other places.
+    pub fn moved(&self, to: impl Fn(Place) -> Place) -> Step {
+        let span = |span: &Span| Span { place: to(span.place), ..*span };
+        let arg = |arg: Arg| match arg {
+            Arg::Memory(place, bytes) => Arg::Memory(to(place), bytes),
+            other => other,
+        };
+        let matrix = |matrix: Matrix| Matrix { at: arg(matrix.at), ..matrix };
+        let work = match &self.work {
+            Work::Kernel(launch) => {
+                Work::Kernel(Launch { args: launch.args.iter().copied().map(arg).collect(), ..launch.clone() })
+            }
+            Work::Product(product) => {
+                let Product { a, b, c, workspace, .. } = *product;
+                Work::Product(Product {
+                    a: matrix(a),
+                    b: matrix(b),
+                    c: matrix(c),
+                    workspace: to(workspace),
+                    ..*product
+                })
+            }
+            Work::Convolution { geometry, at, workspace } => {
+                Work::Convolution { geometry: *geometry, at: at.map(arg), workspace: to(*workspace) }
+            }
+            &Work::Copy { from, to: target, bytes } => Work::Copy { from: to(from), to: to(target), bytes },
+        };
+        let [reads, writes] = [&self.reads, &self.writes].map(|spans| spans.iter().map(span).collect());
+        Step { work, reads, writes, location: self.location }
+    }
+}
+
 /// The element type of a product's operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Factor {

@@ -61,8 +61,12 @@ pub struct MemoryMap {
 }
 
 impl MemoryMap {
-    pub(crate) fn new(schedule: &Schedule, limits: Limits, workspaces: &[usize]) -> Result<Self> {
+    /// Where `carried_apart`, what carried inputs become without being written over them shares its place with nothing else.
+    pub(crate) fn new(schedule: &Schedule, limits: Limits, workspaces: &[usize], carried_apart: bool) -> Result<Self> {
         let Limits { alignment: align, slack, apart, joins, .. } = limits;
+        let mut is_apart = vec![false; schedule.nodes.len()];
+        let copied = schedule.carries.iter().filter(|carry| carried_apart && !carry.in_place);
+        copied.filter_map(|carry| carry.next.at()).for_each(|(node, _)| is_apart[node] = true);
         let mut lives = lives(schedule);
         let mut input_of = vec![None; schedule.nodes.len()];
         schedule.inputs.iter().enumerate().for_each(|(input, &node)| input_of[node] = Some(input));
@@ -84,7 +88,9 @@ impl MemoryMap {
         let updated = read_where_carried(schedule);
         let outputs = computed_in_their_buffers(schedule, &updated);
         let shared = results_in_place(schedule, &updated);
-        let is_free = |id: usize| joins && outputs[id].is_none() && updated[id].is_none() && shared[id].is_none();
+        let is_free = |id: usize| {
+            joins && outputs[id].is_none() && updated[id].is_none() && shared[id].is_none() && !is_apart[id]
+        };
         let within = parts_within(schedule, align, is_free, &mut lives);
         let mut nodes = vec![None; schedule.nodes.len()];
         for ((first, _), all) in raised.iter().zip(&largest).filter_map(|(first, all)| Some(((*first)?, all))) {
@@ -118,7 +124,7 @@ impl MemoryMap {
                 // Tables, and what the prologue leaves for the loop.
                 _ if life.first <= schedule.prologue && life.last == end => Some(keep(life.bytes)),
                 _ => {
-                    arena.push(lasting_if_small(life));
+                    arena.push(if is_apart[id] { throughout(life) } else { lasting_if_small(life) });
                     in_arena.push(id);
                     None
                 }

@@ -145,7 +145,13 @@ impl Schedule {
 
     /// Gives everything a place in memory. `workspaces` are the bytes each group needs for itself while it runs.
     pub fn lay_out(&self, workspaces: &[usize]) -> Result<MemoryMap> {
-        MemoryMap::new(self, self.grouping.limits, workspaces)
+        MemoryMap::new(self, self.grouping.limits, workspaces, false)
+    }
+
+    /// The same for an executor that begins a step before the one before it is over: what carried inputs become without being written over
+    /// them shares its place with nothing else, so that every step can have places of its own for it.
+    pub fn lay_out_for_overlap(&self, workspaces: &[usize]) -> Result<MemoryMap> {
+        MemoryMap::new(self, self.grouping.limits, workspaces, true)
     }
 
     fn stored_nodes(&self, live: &[bool]) -> Vec<bool> {
