@@ -9,6 +9,7 @@
 //! What some operation needs in rows, as a gather does, is read through a transpose back. Where operands and readers of an
 //! elementwise operation lie in different orders, the majority decides: each of the others costs a copy.
 
+use crate::few_channels::padded;
 use crate::orders::{Order, Orders, is_identity, permuted, regrouped};
 use crate::pools::elementwise_pools;
 use bilevel_graph::shape::inverse_permutation;
@@ -23,12 +24,14 @@ const LANES: usize = 4;
 /// The same program with images between its convolutions in the order `[n, h, w, c]`; `None` where it would be no other. That is for
 /// convolutions of 32-bit floats that may round (in `Tf32` or `Bf16`), in a program that has none in groups and no max pool whose windows
 /// overlap: these stay in the order \[n, c, h, w\], and to go from one order to the other around each of them costs what is gained elsewhere.
-/// Other max pools are made of operations that can be had in any order.
+/// Other max pools are made of operations that can be had in any order, and images with a channel too few get one of zeros.
 pub fn channels_last(program: &Program) -> Option<Program> {
     if program.nodes.iter().any(|node| matches!(&node.op, Op::Conv(dims, _) if dims.groups > 1)) {
         return None;
     }
     let takes = |dtype, precision| dtype == DType::F32 && precision != Precision::Full;
+    let with_zeros = padded(program, takes, LANES);
+    let program = with_zeros.as_ref().unwrap_or(program);
     if program.nodes.iter().any(|node| matches!(node.op, Op::WindowArgMax(_))) {
         return rewritten(&elementwise_pools(program)?, takes, LANES);
     }
@@ -206,7 +209,8 @@ impl Convolution {
     /// The kernel read from a copy with its channels last: one for all convolutions that read it, and their transposes.
     fn kernel_last(&self, new: &mut Orders, node: &ProgramNode, kernels: &mut HashMap<(usize, Order), usize>) -> usize {
         let as_read = new.old[node.inputs[1]].meta.shape.as_slice();
-        if as_read[2] * as_read[3] == 1 || new.is_free(self.kernel) {
+        // What lies as it is wanted needs no copy.
+        if as_read[2] * as_read[3] == 1 || new.is_free(self.kernel) || is_identity(&self.order) {
             return new.read_as_it_was(node.inputs[1]);
         }
         let from = &new.old[self.kernel];

@@ -57,6 +57,7 @@ mod choice;
 mod cut;
 mod epilogue;
 mod fetch;
+mod few_channels;
 mod fuse;
 mod group;
 mod hoist;
