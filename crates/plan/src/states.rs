@@ -44,11 +44,13 @@ pub(crate) fn carry_copies(low: &mut Lowering) {
             low.carries.push((copy, low.dense(next)));
             low.becomes_state(Form::Rounded, Seed { state: copy, input, power: None });
         }
-        if let [Some([copy, power]), Some([next, next_power])] =
-            [input, made].map(|node| low.halved.get(&node).copied())
-        {
-            low.carries.extend([(power, low.dense(next_power)), (copy, low.dense(next))]);
-            low.becomes_state(Form::Largest, Seed { state: power, input, power: None });
+        let largest = [input, made].map(|node| low.halving.largest.get(&node).copied());
+        let [Some(power), Some(next_power)] = largest else { continue };
+        low.carries.push((power, low.dense(next_power)));
+        low.becomes_state(Form::Largest, Seed { state: power, input, power: None });
+        let halved = [input, made].map(|node| low.halving.by_largest(node));
+        if let [Some([copy, _]), Some([next, _])] = halved {
+            low.carries.push((copy, low.dense(next)));
             low.becomes_state(Form::Halved, Seed { state: copy, input, power: Some(power) });
         }
     }
