@@ -223,7 +223,10 @@ fn cleared((place, bytes): (Place, usize), location: &'static std::panic::Locati
     code.each(words);
     let start = code.raw_pointer(place, 0, "u32");
     code.line(format!("{start}[e] = 0;"));
-    Step { work: Work::Kernel(code.launch_each(words)), reads: vec![], writes: vec![Span { place, bytes }], location }
+    // Each by itself: who raises one does not wait for those who have read another.
+    let word = |number: usize| Place { offset: place.offset + number * size_of::<u32>(), ..place };
+    let writes = (0..words).map(|number| Span { place: word(number), bytes: size_of::<u32>() }).collect();
+    Step { work: Work::Kernel(code.launch_each(words)), reads: vec![], writes, location }
 }
 
 /// Adds one to the number of the step.
