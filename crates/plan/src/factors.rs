@@ -69,12 +69,12 @@ impl Lowering {
         let ([sum], true) = (&operands[..], coefficient > 0.0 && offset >= 0.0) else { return None };
         let sum = &self.nodes[self.whole(sum)?];
         let (Kind::Reduce(ReduceOp::Sum, axes), [squares]) = (&sum.kind, &sum.operands[..]) else { return None };
+        let rank = squares.at()?.1.shape.len();
         let squares = self.factors_of(squares);
         let [first, second] = &squares.operands[..] else { return None };
         let (x, same) = (self.whole(first)?, self.whole(second)?);
         let (rows, all) = (sum.count(), self.nodes[x].count());
         // Trailing axes, so that rows are one after the other.
-        let rank = first.at()?.1.shape.len();
         let trailing = axes.iter().copied().eq(rank - axes.len()..rank);
         let along = trailing && rows > 0 && repeats_rows(view, rows, all / rows);
         (x == same && along && squares.coefficient > 0.0).then_some((x, coefficient * squares.coefficient))
