@@ -3,10 +3,12 @@
 //! `Tf32` multiplies numbers of 11 digits, and so does a product of IEEE halves, in half the time and of half the bytes; but the exponents of
 //! halves have 5 bits instead of 8. So every operand is first multiplied by a power of two of its own, which loses nothing:
 //!
-//! A·B = (A·2¹⁴/a)·(B·2¹⁴/b) · (a/2¹⁴)·(b/2¹⁴),   a = 2^⌊log₂ max |A|⌋,  b = 2^⌊log₂ max |B|⌋
+//! A·B = (A·2¹⁴/a)·(B·2¹⁴/b) · (a/2¹⁴)·(b/2¹⁴),   |A| ≤ 2a,  |B| ≤ 2b
 //!
-//! Elements down to 2⁻²⁸ of the largest of their array keep all 11 digits, as in `Tf32`; smaller ones are off by at most 2⁻³⁹ of the largest,
-//! which is 2⁻²⁷ times what the largest itself is rounded by.
+//! With a = 2^⌊log₂ max |A|⌋, elements down to 2⁻²⁸ of the largest of their array keep all 11 digits, as in `Tf32`; smaller ones are off by at
+//! most 2⁻³⁹ of the largest, which is 2⁻²⁷ times what the largest itself is rounded by. But that is known only when all of the array is.
+//! Where its elements are bounded by numbers known before ([`Bound`]), a follows from these, and the loop that computes the array writes it in
+//! halves at once. Where the bound is 2ˢ times the largest, both limits are 2ˢ times as high: 2^(s−28) and 2^(s−39).
 
 use crate::bound::Bound;
 use crate::lower::{Line, Lowering};
