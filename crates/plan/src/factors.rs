@@ -21,8 +21,7 @@ impl Lowering {
     pub fn factors_of(&self, operand: &Operand) -> Factors {
         let (mut coefficient, mut operands, mut left) = (1.0, vec![], vec![operand]);
         while let Some(operand) = left.pop() {
-            let product = operand.at().filter(|(node, view)| self.nodes[*node].is_whole(view));
-            let node = product.map(|(node, _)| &self.nodes[node]);
+            let node = self.whole(operand).map(|node| &self.nodes[node]);
             match (operand, node.map(|node| (&node.kind, &node.operands[..]))) {
                 (Operand::Constant(value), _) => coefficient *= value,
                 (_, Some((Kind::Elementwise(Elementwise::Binary(BinaryOp::Mul)), of)))

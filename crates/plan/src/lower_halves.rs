@@ -32,10 +32,10 @@ pub(crate) struct Halving {
 }
 
 impl Halving {
-    /// The halved copy of a node, and its largest element, where that alone decides what it is multiplied by.
-    pub fn by_largest(&self, node: usize) -> Option<[usize; 2]> {
+    /// The halved copy of a node, where its own largest element alone decides what it is multiplied by.
+    pub fn by_largest(&self, node: usize) -> Option<usize> {
         let (halved, &largest) = (self.halved.get(&node)?, self.largest.get(&node)?);
-        (halved.power == Power::LARGEST && halved.factors == [largest]).then_some([halved.node, largest])
+        (halved.power == Power::LARGEST && halved.factors == [largest]).then_some(halved.node)
     }
 }
 
