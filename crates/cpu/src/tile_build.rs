@@ -433,7 +433,7 @@ impl Builder<'_> {
                 self.instructions.push(Instruction::Random { f, stream, dst, key, counter, rows });
             }
             // This machine asks for none.
-            Elementwise::Halve | Elementwise::Restore => return Err(lacks("a product of halves").at(line)),
+            Elementwise::Halve(_) | Elementwise::Restore(_) => return Err(lacks("a product of halves").at(line)),
         }
         Ok(())
     }

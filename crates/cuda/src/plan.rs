@@ -270,7 +270,10 @@ fn cleared((place, bytes): (Place, usize), location: &'static std::panic::Locati
     code.each(words);
     let start = code.raw_pointer(place, 0, "u32");
     code.line(format!("{start}[e] = 0;"));
-    Step { work: Work::Kernel(code.launch_each(words)), reads: vec![], writes: vec![Span { place, bytes }], location }
+    // Each by itself: who raises one does not wait for those who have read another.
+    let word = |number: usize| Place { offset: place.offset + number * size_of::<u32>(), ..place };
+    let writes = (0..words).map(|number| Span { place: word(number), bytes: size_of::<u32>() }).collect();
+    Step { work: Work::Kernel(code.launch_each(words)), reads: vec![], writes, location }
 }
 
 /// Adds one to the number of the step.
@@ -288,7 +291,7 @@ mod tests {
     use super::*;
     use crate::source::Arg;
     use bilevel_graph::conformance::{Size, random_program, varied_program};
-    use bilevel_graph::{Graph, Precision};
+    use bilevel_graph::{Graph, Precision, gradient_or_zeros, nn};
 
     #[test]
     fn a_row_of_a_carried_table_is_changed_by_threads_for_that_row_alone() {
@@ -345,5 +348,44 @@ mod tests {
             }
         }
         assert!(found > 10_000, "{found} addresses");
+    }
+
+    #[test]
+    fn what_stands_between_two_products_in_halves_is_written_in_halves_by_the_loop_that_computes_it() {
+        let (rows, narrow, wide) = (1600, 768, 3072);
+        let g = Graph::new();
+        let shapes = [vec![narrow], vec![narrow], vec![narrow, wide], vec![wide], vec![wide, narrow], vec![narrow]];
+        let names = ["gain", "offset", "first", "bias", "second", "last"];
+        let weights: Vec<_> =
+            names.iter().zip(&shapes).map(|(name, shape)| g.input(*name, shape, DType::F32)).collect();
+        let x = g.input("x", [rows, narrow], DType::F32);
+        let hidden = nn::linear(nn::layer_norm(x, weights[0], weights[1], 1e-6), weights[2], weights[3]);
+        let loss = (nn::linear(nn::gelu(hidden), weights[4], weights[5]) - x).square().mean_all();
+        let mut builder = Program::builder(&g);
+        for (&weight, slope) in weights.iter().zip(gradient_or_zeros(loss, &weights).unwrap()) {
+            builder = builder.carry(weight, weight - slope * 0.1);
+        }
+        let program = builder.build().unwrap().with_precision(Precision::Tf32);
+        let plan = plan(&program, None, true).unwrap();
+        let kernels: Vec<(&Step, &str)> = plan
+            .body
+            .iter()
+            .filter_map(|step| match &step.work {
+                Work::Kernel(launch) => Some((step, &launch.source[..])),
+                _ => None,
+            })
+            .collect();
+        // The GELU, and its slope with parts of the sums that are the slope of the bias: neither looks for the largest, nor leaves four bytes.
+        let with_error_function = kernels.iter().filter(|(_, source)| source.contains("op_erf"));
+        for (step, source) in with_error_function.clone() {
+            assert!(source.contains("halved(") && !source.contains("raise("), "{source}");
+            assert_eq!(step.writes[0].bytes, 2 * rows * wide);
+        }
+        assert_eq!(with_error_function.count(), 2);
+        let in_four_bytes = |step: &&Step| step.writes.iter().any(|span| span.bytes == 4 * rows * wide);
+        assert!(plan.body.iter().filter(in_four_bytes).all(|step| matches!(step.work, Work::Product(_))));
+        // The largest of both rows of the norm, of the bias, of both weights and of the slope of the loss.
+        assert_eq!(kernels.iter().filter(|(_, source)| source.contains("raise(")).count(), 5);
+        assert_eq!(kernels.len(), 19);
     }
 }

@@ -147,6 +147,15 @@ fn long_operands_of_a_product_in_tf32_are_halved_and_the_loop_that_reads_the_res
 }
 
 #[test]
+fn a_gelu_between_two_long_products_in_tf32_is_written_in_halves_by_the_loop_that_computes_it() {
+    holds("bounded", |g| {
+        let (x, w) = (g.input("x", [1600, 768], DType::F32), g.input("w", [768, 3072], DType::F32));
+        let (bias, v) = (g.input("bias", [3072], DType::F32), g.input("v", [3072, 768], DType::F32));
+        output(g, nn::linear(nn::gelu(nn::linear(x, w, bias)), v, None)).with_precision(Precision::Tf32)
+    });
+}
+
+#[test]
 fn the_slope_of_overlapping_pieces_is_a_kernel_that_reads_each_once() {
     holds("pieces", |g| {
         let x = g.input("x", [64, 40], DType::F32);

@@ -8,6 +8,7 @@
 use crate::cut::{UNCUT, smallest_cut};
 use crate::group::{Grouping, Role};
 use crate::lower::Lowering;
+use crate::lower_halves::Halving;
 use crate::node::{Elementwise, Kind, Node, Operand};
 use crate::order::Order;
 use std::collections::{HashMap, HashSet};
@@ -225,7 +226,7 @@ impl<'a> Rewriter<'a> {
             carries: self.low.carries.iter().map(|(input, next)| (self.moved[*input], moved(next))).collect(),
             seeds: self.low.seeds.iter().map(|seed| seed.moved(&self.moved)).collect(),
             rounded: HashMap::new(),
-            halved: HashMap::new(),
+            halving: Halving::default(),
             parts: HashMap::new(),
             nodes: self.nodes,
         }

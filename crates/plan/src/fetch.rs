@@ -10,6 +10,7 @@
 
 use crate::carries::can_fail;
 use crate::lower::Lowering;
+use crate::lower_halves::Halving;
 use crate::node::{Elementwise, Kind, Node, Operand};
 use crate::rows::Rows;
 use crate::view::View;
@@ -60,7 +61,7 @@ pub(crate) fn fetch_in_loops(low: &Lowering) -> Option<Lowering> {
         carries: low.carries.iter().map(|(input, next)| (moved[*input], at(next))).collect(),
         seeds: low.seeds.iter().map(|seed| seed.moved(&moved)).collect(),
         rounded: HashMap::new(),
-        halved: HashMap::new(),
+        halving: Halving::default(),
         parts: HashMap::new(),
         nodes,
     })

@@ -49,7 +49,7 @@ fn is_cheap(kind: &Kind) -> bool {
             | Elementwise::Select
             | Elementwise::Convert(_)
             | Elementwise::Round(_)
-            | Elementwise::Restore,
+            | Elementwise::Restore(_),
         ) => true,
         _ => false,
     }

@@ -3,6 +3,7 @@
 
 use crate::choice::chosen_by;
 use crate::lower_dot::{dot_result, lower_dot, placed};
+use crate::lower_halves::Halving;
 use crate::node::{Elementwise, Frame, Kind, Node, Operand};
 use crate::overlay::{are_apart, overlays};
 use crate::planning::{known, lacks};
@@ -10,7 +11,7 @@ use crate::states::Seed;
 use crate::target::Target;
 use crate::view::View;
 use bilevel_graph::{BinaryOp, DType, Meta, Op, Precision, Program, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::Location;
 
 /// The lowered program.
@@ -24,8 +25,8 @@ pub(crate) struct Lowering {
     pub carries: Vec<(usize, Operand)>,
     /// The rounded copy of a node that a product of this precision has read.
     pub rounded: HashMap<(usize, Precision), usize>,
-    /// The halved copy of a node, and its power of two, that a product has read.
-    pub halved: HashMap<usize, [usize; 2]>,
+    /// What products of halves have asked for.
+    pub halving: Halving,
     /// What of the carries has to be made before the first step.
     pub seeds: Vec<Seed>,
     /// The copy of a part of a node, rounded to a precision or as it is, that a product has read.
@@ -186,13 +187,14 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
         carries: vec![],
         seeds: vec![],
         rounded: HashMap::new(),
-        halved: HashMap::new(),
+        halving: Halving::default(),
         parts: HashMap::new(),
     };
     let mut changes = vec![false; program.inputs.len()];
     program.carries.iter().map(|carry| carry.input).chain(program.step).for_each(|input| changes[input] = true);
     let numbers = program.inputs.iter().enumerate().filter_map(|(number, port)| Some((port.node?, number)));
     let input_of: HashMap<usize, usize> = numbers.collect();
+    let next: HashSet<usize> = program.carries.iter().map(|carry| carry.next).collect();
     let uses = uses(program);
     let written_transposed = transposed_results(program, &uses);
     let rows_added = rows_added(program, &uses);
@@ -229,6 +231,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 let node = low.push(Kind::Input, vec![], shape, dtype, line);
                 low.nodes[node].invariant = !changes[number];
                 low.inputs[number] = Some(node);
+                low.halving.parameters.insert(node);
                 low.dense(node)
             }
             Op::Constant(bits) => Operand::Constant(f64::from_bits(*bits)),
@@ -303,13 +306,14 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                     line,
                 )?;
                 let halves = precision == Precision::Tf32 && target.halves(&layout);
+                let terms = layout.k;
                 let halved = halves.then(|| low.halved([&a, &b], line)).flatten();
                 let factors = halved.as_ref().map_or(vec![a, b], |(factors, _)| factors.to_vec());
                 let node = low.push(Kind::Dot(layout, precision), factors, shape, dtype, line);
                 low.nodes[node].layout = out.clone();
                 let made = Operand::At { node, view: out };
                 match halved {
-                    Some((_, powers)) => low.restored(made, powers, line),
+                    Some((_, halved)) => low.restored(made, halved, terms, line),
                     None => low.result(made, asked, target.narrows(), target, line),
                 }
             }
@@ -348,6 +352,11 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 low.dense(node)
             }
         };
+        if let (true, Some((node, _))) = (next.contains(&id), value.at())
+            && matches!(low.nodes[node].kind, Kind::Elementwise(_))
+        {
+            low.halving.parameters.insert(node);
+        }
         values.push(value);
     }
     finish(&mut low, program, &values)?;

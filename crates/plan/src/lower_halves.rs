@@ -3,60 +3,118 @@
 //! `Tf32` multiplies numbers of 11 digits, and so does a product of IEEE halves, in half the time and of half the bytes; but the exponents of
 //! halves have 5 bits instead of 8. So every operand is first multiplied by a power of two of its own, which loses nothing:
 //!
-//! A·B = (A·2¹⁴/a)·(B·2¹⁴/b) · (a/2¹⁴)·(b/2¹⁴),   a = 2^⌊log₂ max |A|⌋,  b = 2^⌊log₂ max |B|⌋
+//! A·B = (A·2¹⁴/a)·(B·2¹⁴/b) · (a/2¹⁴)·(b/2¹⁴),   |A| ≤ 2a,  |B| ≤ 2b
 //!
-//! Elements down to 2⁻²⁸ of the largest of their array keep all 11 digits, as in `Tf32`; smaller ones are off by at most 2⁻³⁹ of the largest,
-//! which is 2⁻²⁷ times what the largest itself is rounded by.
+//! With a = 2^⌊log₂ max |A|⌋, elements down to 2⁻²⁸ of the largest of their array keep all 11 digits, as in `Tf32`; smaller ones are off by at
+//! most 2⁻³⁹ of the largest, which is 2⁻²⁷ times what the largest itself is rounded by. But that is known only when all of the array is.
+//! Where its elements are bounded by numbers known before ([`Bound`]), a follows from these, and the loop that computes the array writes it in
+//! halves at once. Where the bound is 2ˢ times the largest, both limits are 2ˢ times as high: 2^(s−28) and 2^(s−39).
 
+use crate::bound::Bound;
 use crate::lower::{Line, Lowering};
 use crate::node::{Elementwise, Kind, Operand};
+use crate::power::Power;
 use crate::view::View;
 use bilevel_graph::DType;
+use std::collections::{HashMap, HashSet};
+
+/// What products of halves have asked for, by node.
+#[derive(Default)]
+pub(crate) struct Halving {
+    /// Halved copies.
+    pub halved: HashMap<usize, Halved>,
+    /// The largest elements.
+    pub largest: HashMap<usize, usize>,
+    /// How large elements can be, as far as that is known.
+    pub bounds: HashMap<usize, Option<Bound>>,
+    /// The inputs, and what loops make of those that are carried.
+    pub parameters: HashSet<usize>,
+}
+
+impl Halving {
+    /// The halved copy of a node, where its own largest element alone decides what it is multiplied by.
+    pub fn by_largest(&self, node: usize) -> Option<usize> {
+        let (halved, &largest) = (self.halved.get(&node)?, self.largest.get(&node)?);
+        (halved.power == Power::LARGEST && halved.factors == [largest]).then_some(halved.node)
+    }
+}
+
+/// An array in halves.
+#[derive(Clone)]
+pub(crate) struct Halved {
+    /// The node of the halved copy.
+    node: usize,
+    /// Its power of two, and the nodes that are the factors of it.
+    power: Power,
+    factors: Vec<usize>,
+    /// What the array itself is not beyond.
+    bound: Bound,
+}
 
 impl Lowering {
-    /// The operands of a product in halves, and the nodes of their powers of two; `None` unless both are all of an array.
-    pub fn halved(&mut self, operands: [&Operand; 2], like: Line) -> Option<([Operand; 2], [usize; 2])> {
+    /// The operands of a product in halves, and their arrays; `None` unless both are all of an array.
+    pub fn halved(&mut self, operands: [&Operand; 2], like: Line) -> Option<([Operand; 2], [Halved; 2])> {
         let whole = |operand: &Operand| {
             let (node, view) = operand.at()?;
             (view.count() == self.nodes[node].count() && view.strides.iter().all(|&stride| stride > 0))
                 .then(|| (node, view.clone()))
         };
         let [Some(a), Some(b)] = operands.map(whole) else { return None };
-        let [(a, a_power), (b, b_power)] = [a, b].map(|(node, view)| {
-            let [half, power] = self.halved_node(node, like);
+        let [(a, of_a), (b, of_b)] = [a, b].map(|(node, view)| {
+            let halved = self.halved_node(node, like);
             // Whatever the view does with the elements, it does with their halved copies.
-            (Operand::At { node: half, view }, power)
+            (Operand::At { node: halved.node, view }, halved)
         });
-        Some(([a, b], [a_power, b_power]))
+        Some(([a, b], [of_a, of_b]))
     }
 
-    /// The halved copy of a node, and its power of two: once for all products that read it.
-    fn halved_node(&mut self, node: usize, like: Line) -> [usize; 2] {
-        if let Some(&known) = self.halved.get(&node) {
+    /// The halved copy of a node: once for all products that read it.
+    fn halved_node(&mut self, node: usize, like: Line) -> Halved {
+        if let Some(known) = self.halving.halved.get(&node) {
+            return known.clone();
+        }
+        // What a carried input becomes is carried in halves itself (`states.rs`), with its largest.
+        let bound = if self.halving.parameters.contains(&node) { None } else { self.bound(node) };
+        let known = bound.and_then(|bound| bound.power().map(|power| (bound, power)));
+        let (bound, (power, nodes)) = known.unwrap_or_else(|| (Bound::of(node), (Power::LARGEST, vec![node])));
+        let factors: Vec<usize> = nodes.into_iter().map(|node| self.largest_of(node, like)).collect();
+        let shape = self.nodes[node].shape.clone();
+        let operands = [vec![self.dense(node)], everywhere(&factors, &shape)].concat();
+        let half = self.push(Kind::Elementwise(Elementwise::Halve(power)), operands, &shape, DType::F32, like);
+        self.nodes[half].narrow = true;
+        let halved = Halved { node: half, power, factors, bound };
+        self.halving.halved.insert(node, halved.clone());
+        halved
+    }
+
+    /// The largest of a node: once for all who ask.
+    fn largest_of(&mut self, node: usize, like: Line) -> usize {
+        if let Some(&known) = self.halving.largest.get(&node) {
             return known;
         }
-        let (dense, shape) = (self.dense(node), self.nodes[node].shape.clone());
-        let power = self.push(Kind::Largest, vec![dense.clone()], &[], DType::F32, like);
-        let operands = vec![dense, everywhere(power, &shape)];
-        let half = self.push(Kind::Elementwise(Elementwise::Halve), operands, &shape, DType::F32, like);
-        self.nodes[half].narrow = true;
-        self.halved.insert(node, [half, power]);
-        [half, power]
+        let largest = self.push(Kind::Largest, vec![self.dense(node)], &[], DType::F32, like);
+        self.halving.largest.insert(node, largest);
+        largest
     }
 
-    /// The result of a product of halved operands, a view of all its elements, with their powers of two taken out again.
-    pub fn restored(&mut self, made: Operand, powers: [usize; 2], like: Line) -> Operand {
+    /// The result of a product of halved arrays, a view of all its elements, with their powers of two taken out again. Each element is a sum
+    /// of so many terms.
+    pub fn restored(&mut self, made: Operand, [a, b]: [Halved; 2], terms: usize, like: Line) -> Operand {
         let Operand::At { node, view } = made else { return made };
         let shape = self.nodes[node].shape.clone();
-        let operands = [vec![self.dense(node)], powers.map(|power| everywhere(power, &shape)).to_vec()].concat();
-        let restored = self.push(Kind::Elementwise(Elementwise::Restore), operands, &shape, DType::F32, like);
+        let factors = [&a.factors[..], &b.factors].concat();
+        let operands = [vec![self.dense(node)], everywhere(&factors, &shape)].concat();
+        let kind = Kind::Elementwise(Elementwise::Restore([a.power, b.power]));
+        let restored = self.push(kind, operands, &shape, DType::F32, like);
+        self.halving.bounds.insert(restored, a.bound.summed(&b.bound, terms));
         Operand::At { node: restored, view }
     }
 }
 
-/// One number for all elements of this shape.
-fn everywhere(node: usize, shape: &[usize]) -> Operand {
-    Operand::At { node, view: View::contiguous(&[]).broadcast(&[], shape) }
+/// Numbers, each for all elements of this shape.
+fn everywhere(nodes: &[usize], shape: &[usize]) -> Vec<Operand> {
+    let view = View::contiguous(&[]).broadcast(&[], shape);
+    nodes.iter().map(|&node| Operand::At { node, view: view.clone() }).collect()
 }
 
 #[cfg(test)]
@@ -98,9 +156,9 @@ mod tests {
             live.filter(|(_, node)| of(&node.kind)).count()
         };
         [
-            count(|kind| matches!(kind, Kind::Elementwise(Elementwise::Halve))),
+            count(|kind| matches!(kind, Kind::Elementwise(Elementwise::Halve(_)))),
             count(|kind| matches!(kind, Kind::Largest)),
-            count(|kind| matches!(kind, Kind::Elementwise(Elementwise::Restore))),
+            count(|kind| matches!(kind, Kind::Elementwise(Elementwise::Restore(_)))),
         ]
     }
 

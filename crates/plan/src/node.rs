@@ -1,6 +1,7 @@
 //! The operations of a lowered program: few kinds, all on memory, with every operand a view of another's elements.
 
 use crate::lower_dot::DotLayout;
+use crate::power::Power;
 use crate::view::View;
 use bilevel_graph::{BinaryOp, ConvDims, DType, Precision, RandomKind, ReduceOp, UnaryOp, WindowDims};
 use std::panic::Location;
@@ -116,11 +117,13 @@ pub enum Elementwise {
     Convert(DType),
     /// The operand as a product of this precision multiplies it, still a 32-bit float: [`Precision::round`].
     Round(Precision),
-    /// The first operand x as a number of 16 bits that has as many digits as `Tf32`, times the power of two that makes the second,
-    /// m = [`Kind::Largest`] of x, 2¹⁴: x·2¹⁴/m.
-    Halve,
-    /// The first operand, of a product of halved numbers, with the powers of two of both taken out again: x·(m₁/2¹⁴)·(m₂/2¹⁴).
-    Restore,
+    /// The first operand x as a number of 16 bits that has as many digits as `Tf32`, times the power of two that brings the array into the
+    /// range of such numbers: x·2¹⁴/p, all |x| ≤ 2p. The factors of p are the other operands; where nothing else is known, the only one is
+    /// the [`Kind::Largest`] of the array.
+    Halve(Power),
+    /// The first operand, of a product of halved numbers, with the powers of two of both taken out again: x·(p₁/2¹⁴)·(p₂/2¹⁴). The others are
+    /// the factors of p₁, and those of p₂.
+    Restore([Power; 2]),
     /// Draws of this kind from the stream with this number. Operands are a key (two elements) and a counter (one), read whole.
     Random(RandomKind, u32),
 }
@@ -194,7 +197,7 @@ impl Node {
 
     /// True where its elements are IEEE halves.
     pub fn is_halved(&self) -> bool {
-        matches!(self.kind, Kind::Elementwise(Elementwise::Halve) | Kind::State(Form::Halved))
+        matches!(self.kind, Kind::Elementwise(Elementwise::Halve(_)) | Kind::State(Form::Halved))
     }
 
     /// The node of which this fetches elements from anywhere.

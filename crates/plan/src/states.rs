@@ -29,7 +29,7 @@ impl Seed {
     }
 }
 
-/// Carries the rounded and halved copies of carried inputs.
+/// Carries the rounded and halved copies of carried inputs, and their largest elements.
 pub(crate) fn carry_copies(low: &mut Lowering) {
     for (input, next) in low.carries.clone() {
         let Some((made, view)) = next.at() else { continue };
@@ -44,11 +44,13 @@ pub(crate) fn carry_copies(low: &mut Lowering) {
             low.carries.push((copy, low.dense(next)));
             low.becomes_state(Form::Rounded, Seed { state: copy, input, power: None });
         }
-        if let [Some([copy, power]), Some([next, next_power])] =
-            [input, made].map(|node| low.halved.get(&node).copied())
-        {
-            low.carries.extend([(power, low.dense(next_power)), (copy, low.dense(next))]);
-            low.becomes_state(Form::Largest, Seed { state: power, input, power: None });
+        let largest = [input, made].map(|node| low.halving.largest.get(&node).copied());
+        let [Some(power), Some(next_power)] = largest else { continue };
+        low.carries.push((power, low.dense(next_power)));
+        low.becomes_state(Form::Largest, Seed { state: power, input, power: None });
+        let halved = [input, made].map(|node| low.halving.by_largest(node));
+        if let [Some(copy), Some(next)] = halved {
+            low.carries.push((copy, low.dense(next)));
             low.becomes_state(Form::Halved, Seed { state: copy, input, power: Some(power) });
         }
     }
@@ -75,7 +77,7 @@ mod tests {
     use crate::memory::Region;
     use crate::schedule::Schedule;
     use crate::target::{LIMITS, Limits, Target};
-    use bilevel_graph::{DType, Graph, Program};
+    use bilevel_graph::{DType, Graph, Program, Tensor, nn};
 
     /// One that reads operands of two bytes in `Bf16`, and in `Tf32` likes halves.
     struct Machine;
@@ -135,6 +137,23 @@ mod tests {
         assert_eq!(schedule.seeds[1].power, Some(schedule.seeds[0].state));
         // The power is known when all elements are, and so is copied.
         assert_eq!(schedule.carries.iter().map(|carry| carry.in_place).collect::<Vec<_>>(), [true, false, true]);
+    }
+
+    #[test]
+    fn the_largest_of_a_bias_is_carried_where_it_bounds_what_products_read() {
+        let g = Graph::new();
+        // More than a bias can have.
+        let x = g.input("x", [96, 104], DType::F32);
+        let (w, b) = (g.input("w", [104, 104], DType::F32), g.input("b", [104], DType::F32));
+        let layer = |b: Tensor| nn::relu(x.matmul(w) + b.broadcast([1], [96, 104])).matmul(w);
+        let next = b - layer(b).sum([0]) * 0.1;
+        let program = Program::builder(&g).carry(b, next).output("y", layer(next)).build().unwrap();
+        let schedule = Schedule::new(&program.with_precision(Precision::Tf32), &Machine).unwrap();
+        assert_eq!(forms(&schedule), [Form::Largest]);
+        // The loop that updates the bias raises the largest of it.
+        let [of_b, of_largest] = &schedule.carries[..] else { panic!("the bias, and its largest") };
+        let [next, largest] = [of_b, of_largest].map(|carry| schedule.group_of(carry.next.at().unwrap().0));
+        assert!(next.is_some() && next == largest);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::code::c_type;
 use bilevel_graph::{BinaryOp, Precision, UnaryOp};
-use bilevel_plan::Elementwise;
+use bilevel_plan::{Elementwise, Power, PowerTerm};
 
 /// A function of one element as C.
 pub(super) fn formula(function: Elementwise, x: &[String]) -> String {
@@ -13,10 +13,25 @@ pub(super) fn formula(function: Elementwise, x: &[String]) -> String {
         Elementwise::Select => format!("{} != 0 ? {} : {}", x[0], x[1], x[2]),
         Elementwise::Convert(to) => format!("To<{}>::of({})", c_type(to), x[0]),
         Elementwise::Round(precision) => rounded(precision, &x[0]),
-        Elementwise::Halve => format!("halved({}, {})", x[0], x[1]),
-        Elementwise::Restore => format!("restored({}, {}, {})", x[0], x[1], x[2]),
+        Elementwise::Halve(power) => format!("halved({}, {})", x[0], exponent(power, &x[1..])),
+        Elementwise::Restore([a, b]) => {
+            let (of_a, of_b) = x[1..].split_at(a.factors());
+            format!("restored({}, {}, {})", x[0], exponent(a, of_a), exponent(b, of_b))
+        }
         Elementwise::Random(..) => String::new(),
     }
+}
+
+/// The exponent of a power of two whose factors are these.
+fn exponent(power: Power, mut factors: &[String]) -> String {
+    let terms = power.terms().map(|PowerTerm { shift, factors: count }| {
+        let (own, others) = factors.split_at(count);
+        factors = others;
+        let exponents = own.iter().map(|factor| format!("exponent({factor})"));
+        let shift = (shift != 0 || own.is_empty()).then(|| shift.to_string());
+        exponents.chain(shift).collect::<Vec<_>>().join(" + ")
+    });
+    terms.reduce(|most, term| format!("max({most}, {term})")).unwrap_or_default()
 }
 
 /// A number as a product of this precision multiplies it.

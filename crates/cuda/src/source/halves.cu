@@ -11,15 +11,19 @@ __device__ __forceinline__ void raise(int* known, int bits) {
     if (bits > *(volatile int*)known) atomicMax(known, bits);
 }
 
-// By how many powers of two an array is multiplied whose largest is this: to 2^14, or by 2^126, which is as much as a float holds.
-__device__ __forceinline__ int shift_of(float largest) { return 141 - max((int)(__float_as_uint(largest) >> 23), 15); }
+// The exponent of a power of two; of 0, which stands for numbers below 2^-126, -127.
+__device__ __forceinline__ int exponent(float power) { return (int)(__float_as_uint(power) >> 23) - 127; }
+
+// By how many powers of two an array is multiplied that has this exponent: to 2^14, or by 2^126, which is as much as a float holds. No finite
+// number needs an exponent beyond 127.
+__device__ __forceinline__ int shift_of(int exponent) { return 14 - min(max(exponent, -112), 127); }
 
 __device__ __forceinline__ float power(int exponent) { return __uint_as_float((u32)(exponent + 127) << 23); }
 
-__device__ __forceinline__ float halved(float x, float largest) { return x * power(shift_of(largest)); }
+__device__ __forceinline__ float halved(float x, int exponent) { return x * power(shift_of(exponent)); }
 
 // In two steps: the power of both may be more than a float holds where the result is not.
-__device__ __forceinline__ float restored(float x, float a, float b) {
+__device__ __forceinline__ float restored(float x, int a, int b) {
     int shift = -shift_of(a) - shift_of(b), first = shift / 2;
     return x * power(first) * power(shift - first);
 }

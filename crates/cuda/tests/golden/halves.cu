@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     for (int j = 0; j < 4; ++j) v1[j] = op_tanh(m0[j]);
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = halved(v1[j], m2);
+    for (int j = 0; j < 4; ++j) v3[j] = halved(v1[j], exponent(m2));
     store_half<4>(p3 + e, v3);
 }
 
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p1 + ((I)e), m0);
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], m1);
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
     store_half<4>(p3 + e, v2);
 }
 
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p1 + ((I)e), m0);
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], m1, m2);
+    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], exponent(m1), exponent(m2));
     float v4[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v4[j] = op_exp(v3[j]);

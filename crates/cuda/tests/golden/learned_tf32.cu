@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p1 + ((I)e), m0);
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], m1);
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
     store_half<4>(p3 + e, v2);
 }
 
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(float* p0, const U n1, 
     float v[4];
     load<float, 4>(p2 + e, v);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = halved(v[j], p0[0]);
+    for (int j = 0; j < 4; ++j) v[j] = halved(v[j], exponent(p0[0]));
     store_half<4>(p3 + e, v);
 }
 
@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p1 + ((I)e), m0);
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], m1, m2);
+    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], exponent(m1), exponent(m2));
     float v4[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v4[j] = op_tanh(v3[j]);
@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p1 + ((I)e), m0);
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], m1);
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
     store_half<4>(p3 + e, v2);
 }
 
@@ -127,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p2 + ((I)e), m1);
     float v4[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v4[j] = restored(m1[j], m2, m3);
+    for (int j = 0; j < 4; ++j) v4[j] = restored(m1[j], exponent(m2), exponent(m3));
     float v5[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v5[j] = op_mul(v4[j], c5);
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p1 + ((I)e), m0);
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], m1);
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
     store_half<4>(p3 + e, v2);
 }
 
@@ -167,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p1 + ((I)e), m0);
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], m1, m2);
+    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], exponent(m1), exponent(m2));
     store<float, 4>(p4 + e, v3);
 }
 
@@ -197,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p1 + ((I)e), m0);
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], m1, m2);
+    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], exponent(m1), exponent(m2));
     float v4[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v4[j] = op_tanh(v3[j]);
@@ -219,7 +219,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p1 + ((I)e), m0);
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], m1);
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
     store_half<4>(p3 + e, v2);
 }
 
@@ -237,7 +237,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p2 + ((I)e), m1);
     float v4[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v4[j] = restored(m1[j], m2, m3);
+    for (int j = 0; j < 4; ++j) v4[j] = restored(m1[j], exponent(m2), exponent(m3));
     float v5[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v5[j] = op_mul(v4[j], c5);
@@ -262,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p1 + ((I)e), m0);
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], m1);
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
     store_half<4>(p3 + e, v2);
 }
 

@@ -10,8 +10,8 @@ const ROWS: usize = 256;
 const NARROW: usize = 264;
 const WIDE: usize = 272;
 
-/// Products of operands that lie along the sum and across it, of ordinary numbers and of others, and a network of them that learns. They are too
-/// large for [`check_all`](super::check_all): the reference takes seconds for them.
+/// Products of operands that lie along the sum and across it, of ordinary numbers and of others, a network of them that learns, and layers of
+/// numbers of all magnitudes. They are too large for [`check_all`](super::check_all): the reference takes seconds for them.
 ///
 /// ```
 /// use bilevel_graph::conformance;
@@ -32,6 +32,12 @@ pub fn long_products() -> Result<Vec<Case>> {
         products(("one that is large", 2), sizes, [1.0, 1.0], &[(0, 2f64.powi(24))])?,
         products(("numbers that are none", 2), sizes, [1.0, 1.0], &none)?,
         network()?,
+        layer("ordinary numbers", [0, -4, 0, 0], Normed::No)?,
+        layer("tiny numbers", [-60, 20, -40, 30], Normed::No)?,
+        layer("huge numbers", [60, -64, 0, 50], Normed::No)?,
+        layer("a large bias", [0, -10, 5, 0], Normed::No)?,
+        layer("normalised numbers", [30, -34, 0, 10], Normed::Yes)?,
+        layer("tiny normalised numbers", [-50, -20, -60, 30], Normed::Yes)?,
     ];
     Ok(cases.into_iter().map(|case| case.rounded(Precision::Tf32, UNITS * Precision::Tf32.unit())).collect())
 }
@@ -105,6 +111,55 @@ fn network() -> Result<Case> {
         inputs,
         steps: 2,
         tolerances: vec![tolerance(DType::F32); 9],
+    })
+}
+
+/// Whether rows are normalised first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Normed {
+    No,
+    Yes,
+}
+
+/// A GELU between two products with its derivatives, for numbers of x (or of the gains that rows of x are normalised to), both weights and the
+/// bias times these powers of two. An executor may know how large the numbers between the products can be before it has them, and multiply
+/// them by a power of two accordingly; it should not be far off. What comes out is brought back to ordinary numbers.
+fn layer(what: &str, [of_x, of_first, of_bias, of_second]: [i32; 4], normed: Normed) -> Result<Case> {
+    let (g, mut dice) = (Graph::new(), Dice::new(9));
+    let shapes = [
+        ("x", vec![ROWS, NARROW], of_x),
+        ("gain", vec![NARROW], of_x),
+        ("offset", vec![NARROW], of_x),
+        ("first", vec![NARROW, WIDE], of_first),
+        ("bias", vec![WIDE], of_bias),
+        ("second", vec![WIDE, NARROW], of_second),
+        ("slope", vec![ROWS, NARROW], 0),
+    ];
+    let mut inputs = vec![];
+    for (name, shape, power) in &shapes {
+        let values = dice.array(shape, DType::F32)?.to_f64();
+        let values: Vec<f64> = values.iter().map(|value| value * 2f64.powi(*power)).collect();
+        inputs.push((name.to_string(), Array::from_values(shape, &values, DType::F32)?));
+    }
+    let [x, gain, offset, first, bias, second, slope] = shapes.map(|(name, shape, _)| g.input(name, shape, DType::F32));
+    let rows = if normed == Normed::Yes { nn::layer_norm(x, gain, offset, 0.0) } else { x };
+    let hidden = nn::gelu(rows.matmul(first) + bias.broadcast([1], [ROWS, WIDE]));
+    let result = hidden.matmul(second);
+    let slopes = gradient_or_zeros((result * slope).sum_all(), &[rows, first, second])?;
+    // Of tiny numbers a GELU is half.
+    let between = of_bias.max(of_x + of_first);
+    let powers = [between + of_second, of_second + of_first, of_x + of_second, between];
+    let mut builder = Program::builder(&g);
+    for (number, (value, power)) in [result].into_iter().chain(slopes).zip(powers).enumerate() {
+        builder = builder.output(number.to_string(), value * 2f64.powi(-power));
+    }
+    let builder = if normed == Normed::No { builder.keep_input(gain).keep_input(offset) } else { builder };
+    Ok(Case {
+        name: format!("a layer of long products of {what}"),
+        program: builder.build()?,
+        inputs,
+        steps: 1,
+        tolerances: vec![tolerance(DType::F32); 4],
     })
 }
 

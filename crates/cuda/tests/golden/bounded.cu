@@ -1,0 +1,164 @@
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, u32* p1) {
+    const U e = (U)blockIdx.x * 256 + threadIdx.x;
+    if (e >= n0) return;
+    p1[e] = 0;
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, int* p2) {
+    int most0 = 0;
+    U b = (U)blockIdx.x * 256 + threadIdx.x;
+    for (; b < n0; b += (U)gridDim.x * 256) {
+    const U e = b * 4;
+    float m0[4];
+    load<float, 4>(p1 + ((I)e), m0);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) most0 = max(most0, power_bits(m0[j]));
+    }
+    most0 = across<Max, 256>(most0);
+    if (threadIdx.x == 0) raise(p2, most0);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, float* p2, half* p3) {
+    const float m1 = p2[0];
+    U b = (U)blockIdx.x * 256 + threadIdx.x;
+    if (b >= n0) return;
+    const U e = b * 4;
+    float m0[4];
+    load<float, 4>(p1 + ((I)e), m0);
+    float v2[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
+    store_half<4>(p3 + e, v2);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, int* p2) {
+    int most0 = 0;
+    U b = (U)blockIdx.x * 256 + threadIdx.x;
+    for (; b < n0; b += (U)gridDim.x * 256) {
+    const U e = b * 4;
+    float m0[4];
+    load<float, 4>(p1 + ((I)e), m0);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) most0 = max(most0, power_bits(m0[j]));
+    }
+    most0 = across<Max, 256>(most0);
+    if (threadIdx.x == 0) raise(p2, most0);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, float* p2, half* p3) {
+    const float m1 = p2[0];
+    U b = (U)blockIdx.x * 256 + threadIdx.x;
+    if (b >= n0) return;
+    const U e = b * 4;
+    float m0[4];
+    load<float, 4>(p1 + ((I)e), m0);
+    float v2[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
+    store_half<4>(p3 + e, v2);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, int* p2) {
+    int most0 = 0;
+    U b = (U)blockIdx.x * 256 + threadIdx.x;
+    for (; b < n0; b += (U)gridDim.x * 256) {
+    const U e = b * 4;
+    float m0[4];
+    load<float, 4>(p1 + ((I)e), m0);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) most0 = max(most0, power_bits(m0[j]));
+    }
+    most0 = across<Max, 256>(most0);
+    if (threadIdx.x == 0) raise(p2, most0);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, float* p2, float* p3, float* p4, const float c5, float* p6, half* p7) {
+    const float m1 = p2[0];
+    const float m2 = p3[0];
+    const float m11 = p6[0];
+    U b = (U)blockIdx.x * 256 + threadIdx.x;
+    if (b >= n0) return;
+    const U e = b * 4;
+    float m0[4];
+    load<float, 4>(p1 + ((I)e), m0);
+    float v3[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], exponent(m1), exponent(m2));
+    float m4[4];
+    load<float, 4>(p4 + ((I)(e % 3072)), m4);
+    float v5[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v5[j] = op_add(v3[j], m4[j]);
+    float v6[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v6[j] = op_mul(v5[j], float(0.5));
+    float v7[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v7[j] = op_mul(v5[j], c5);
+    float v8[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v8[j] = op_erf(v7[j]);
+    float v9[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v9[j] = op_add(v8[j], float(1.0));
+    float v10[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v10[j] = op_mul(v6[j], v9[j]);
+    float v12[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v12[j] = halved(v10[j], max(exponent(m1) + exponent(m2) + 12, exponent(m11) + 1));
+    store_half<4>(p7 + e, v12);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, int* p2) {
+    int most0 = 0;
+    U b = (U)blockIdx.x * 256 + threadIdx.x;
+    for (; b < n0; b += (U)gridDim.x * 256) {
+    const U e = b * 4;
+    float m0[4];
+    load<float, 4>(p1 + ((I)e), m0);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) most0 = max(most0, power_bits(m0[j]));
+    }
+    most0 = across<Max, 256>(most0);
+    if (threadIdx.x == 0) raise(p2, most0);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, float* p2, half* p3) {
+    const float m1 = p2[0];
+    U b = (U)blockIdx.x * 256 + threadIdx.x;
+    if (b >= n0) return;
+    const U e = b * 4;
+    float m0[4];
+    load<float, 4>(p1 + ((I)e), m0);
+    float v2[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
+    store_half<4>(p3 + e, v2);
+}
+
+typedef u32 U; typedef int I;
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, float* p2, float* p3, float* p4, float* p5, float* p6) {
+    const float m1 = p2[0];
+    const float m2 = p3[0];
+    const float m3 = p4[0];
+    const float m4 = p5[0];
+    U b = (U)blockIdx.x * 256 + threadIdx.x;
+    if (b >= n0) return;
+    const U e = b * 4;
+    float m0[4];
+    load<float, 4>(p1 + ((I)e), m0);
+    float v5[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v5[j] = restored(m0[j], max(exponent(m1) + exponent(m2) + 12, exponent(m3) + 1), exponent(m4));
+    store<float, 4>(p6 + e, v5);
+}

@@ -1,0 +1,75 @@
+//! Powers of two that follow from others: what an array is multiplied by to be halved, from powers that are known before it is computed.
+//!
+//!   log₂ p = maxₜ (sₜ + Σ_f log₂ m_f)
+//!
+//! for terms t, each a whole number sₜ and some factors m_f that are powers of two themselves. Only exponents are added, so nothing overflows,
+//! and every loop that needs the power computes it again from the factors it is given.
+
+/// Most terms of a power.
+pub(crate) const TERMS: usize = 4;
+
+/// A power of two as the factors of its terms give it. The factors, [`Kind::Largest`](crate::Kind::Largest) of some arrays, are operands of
+/// the operation that has it, in the order of the terms.
+///
+/// ```
+/// use bilevel_plan::Power;
+/// assert_eq!((Power::LARGEST.factors(), Power::LARGEST.exponent(&[-3])), (1, -3));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Power {
+    terms: [Option<PowerTerm>; TERMS],
+}
+
+/// A term of a [`Power`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PowerTerm {
+    /// What is added to the exponents of the factors.
+    pub shift: i16,
+    /// How many factors there are.
+    pub factors: usize,
+}
+
+impl Power {
+    /// The only factor itself.
+    pub const LARGEST: Power = Power { terms: [Some(PowerTerm { shift: 0, factors: 1 }), None, None, None] };
+
+    /// Of these terms; `None` where there are too many, or none.
+    pub(crate) fn new(terms: &[PowerTerm]) -> Option<Self> {
+        let mut of = [None; TERMS];
+        of.iter_mut().zip(terms).for_each(|(place, &term)| *place = Some(term));
+        (1..=TERMS).contains(&terms.len()).then_some(Power { terms: of })
+    }
+
+    /// Its terms.
+    pub fn terms(&self) -> impl Iterator<Item = PowerTerm> + '_ {
+        self.terms.iter().copied().flatten()
+    }
+
+    /// How many factors all terms have.
+    pub fn factors(&self) -> usize {
+        self.terms().map(|term| term.factors).sum()
+    }
+
+    /// Its exponent, where those of its factors are these.
+    pub fn exponent(&self, mut factors: &[i32]) -> i32 {
+        let of_terms = self.terms().map(|term| {
+            let (own, others) = factors.split_at(term.factors.min(factors.len()));
+            factors = others;
+            i32::from(term.shift) + own.iter().sum::<i32>()
+        });
+        of_terms.max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_term_counts() {
+        let terms = [PowerTerm { shift: 3, factors: 2 }, PowerTerm { shift: -1, factors: 1 }];
+        let power = Power::new(&terms).unwrap();
+        assert_eq!((power.factors(), power.exponent(&[4, -9, 2]), power.exponent(&[4, -9, 0])), (3, 1, -1));
+        assert_eq!([Power::new(&[]), Power::new(&[terms[0]; TERMS + 1])], [None, None]);
+    }
+}
