@@ -104,7 +104,9 @@ fn no_place_in_memory_is_chosen_by_a_condition() {
     for seed in [0, 1, 2, 50] {
         let case = varied_program(seed, &Graph::new(), DType::F32, Size::small).unwrap();
         for text in kernel_texts(&case.program).unwrap() {
-            let loads = text.lines().filter_map(|line| line.split_once(" = p").map(|(_, load)| load));
+            let single = text.lines().filter_map(|line| line.split_once(" = p").map(|(_, load)| load));
+            let several = text.lines().filter_map(|line| line.split_once("load").map(|(_, load)| load));
+            let loads = single.chain(several);
             for load in loads {
                 assert!(!load.contains(" ? "), "{load}");
                 bounded += usize::from(load.contains("min("));

@@ -144,13 +144,15 @@ impl<'a, 'c> Members<'a, 'c> {
         if self.is_row(member) {
             return Ok(self.assign(member, &format!("draw<{kind:?}, {c}>(row, {from})")));
         }
-        // Lanes that are a whole block of the generator are drawn at once.
-        if self.walk == (Walk::Side { lanes: block }) {
+        let element = self.walk.element();
+        // Neighbours that are whole blocks of the generator are drawn at once.
+        if self.walk.beside().is_multiple_of(block) {
             let name = self.declare(member);
-            self.code.line(format!("draw_block<{kind:?}, {c}>(e, {from}, {name});"));
+            let draw = format!("draw_block<{kind:?}, {c}>({element}, {from}, &{name}[j]);");
+            self.code.every(block, self.walk.lanes(), draw);
             return Ok(name);
         }
-        Ok(self.assign(member, &format!("draw<{kind:?}, {c}>({}, {from})", self.walk.element())))
+        Ok(self.assign(member, &format!("draw<{kind:?}, {c}>({element}, {from})")))
     }
 
     /// A sum or a maximum over a row, which all its threads know.
@@ -171,7 +173,8 @@ impl<'a, 'c> Members<'a, 'c> {
         let name = format!("v{}", self.fresh());
         // Every thread begins with a column of its own that exists, or with the last of all places.
         self.code.line(format!("Placed<{c}> {name}_best = {{Least<{c}>::value(), 0x7fffffff}};"));
-        let join = format!("{name}_best = larger({name}_best, Placed<{c}>{{{operand}, (int)(j * {threads} + t)}});");
+        let join =
+            format!("{name}_best = larger({name}_best, Placed<{c}>{{{operand}, (int){}}});", self.walk.own_column());
         let join = self.walk.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
         self.code.lanes(self.walk.lanes(), join);
         self.code.line(format!("const int {name} = largest_across<{threads}>({name}_best).place;"));

@@ -19,6 +19,7 @@ mod member;
 mod moves;
 mod patches;
 mod product;
+mod put;
 mod raised;
 mod reduce;
 mod rows;

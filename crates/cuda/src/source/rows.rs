@@ -5,6 +5,7 @@ use super::code::{Code, Launch};
 use super::columns::{self, Columns, column_blocks};
 use super::context::Context;
 use super::member::Members;
+use super::put::put;
 use super::raised;
 use super::walk::Walk;
 use super::within::{self, Within};
@@ -51,8 +52,7 @@ impl Sharing {
 
     /// The elements of a thread.
     pub fn walk(self) -> Walk {
-        let Sharing { length, threads, .. } = self;
-        Walk::Row { threads, lanes: length.div_ceil(threads), length }
+        Walk::row(self.length, self.threads)
     }
 }
 
@@ -87,7 +87,6 @@ pub(crate) fn rows(
     let sharing = Sharing::of((n, length));
     let (threads, block, together) = (sharing.threads, sharing.block, sharing.together());
     let (walk, count) = (sharing.walk(), n / length);
-    let lanes = walk.lanes();
     let mut code = Code::default();
     code.reaches(n);
     context.guard(&mut code, stored);
@@ -147,11 +146,8 @@ pub(crate) fn rows(
         let pointer = code.pointer(place, cell, 0);
         match value {
             Ok(lane) => {
-                let conditions: Vec<String> = live.iter().cloned().chain(walk.inside()).collect();
-                let when =
-                    if conditions.is_empty() { String::new() } else { format!("if ({}) ", conditions.join(" && ")) };
-                let at = format!("row * {length} + j * {threads} + t");
-                code.lanes(lanes, format!("{when}{pointer}[{at}] = {lane};"));
+                let row = format!("{pointer} + row * {length}");
+                put(&mut code, walk, (&row, cell), &lane, live.as_deref().as_slice());
             }
             Err(number) => {
                 let when = live.iter().cloned().chain(["t == 0".to_string()]).collect::<Vec<_>>().join(" && ");

@@ -15,13 +15,13 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     const U row = turn;
     const I m0_row = (I)row * 768;
 #pragma unroll
-    for (int j = 0; j < 6; ++j) next_m0[j] = p1[m0_row + (I)(j * 128 + t)];
+    for (int j = 0; j < 6; j += 2) load<float, 2>(p1 + (m0_row + (I)((j / 2 * 128 + t) * 2 + j % 2)), &next_m0[j]);
     const I m10_row = (I)row * 768;
 #pragma unroll
-    for (int j = 0; j < 6; ++j) next_m10[j] = p4[m10_row + (I)(j * 128 + t)];
+    for (int j = 0; j < 6; j += 2) load<float, 2>(p4 + (m10_row + (I)((j / 2 * 128 + t) * 2 + j % 2)), &next_m10[j]);
     const I m11_row = 0;
 #pragma unroll
-    for (int j = 0; j < 6; ++j) m11[j] = p5[m11_row + (I)(j * 128 + t)];
+    for (int j = 0; j < 6; j += 2) load<float, 2>(p5 + (m11_row + (I)((j / 2 * 128 + t) * 2 + j % 2)), &m11[j]);
     }
     for (U turn = blockIdx.x; turn < n0; turn += gridDim.x) {
     const U row = turn;
@@ -36,10 +36,10 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     const U row = turn;
     const I m0_row = (I)row * 768;
 #pragma unroll
-    for (int j = 0; j < 6; ++j) next_m0[j] = p1[m0_row + (I)(j * 128 + t)];
+    for (int j = 0; j < 6; j += 2) load<float, 2>(p1 + (m0_row + (I)((j / 2 * 128 + t) * 2 + j % 2)), &next_m0[j]);
     const I m10_row = (I)row * 768;
 #pragma unroll
-    for (int j = 0; j < 6; ++j) next_m10[j] = p4[m10_row + (I)(j * 128 + t)];
+    for (int j = 0; j < 6; j += 2) load<float, 2>(p4 + (m10_row + (I)((j / 2 * 128 + t) * 2 + j % 2)), &next_m10[j]);
     }
     float v1 = Sum::first<float>();
 #pragma unroll
@@ -106,12 +106,12 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
 #pragma unroll
     for (int j = 0; j < 6; ++j) column1[j] = Sum::join(column1[j], v28[j]);
 #pragma unroll
-    for (int j = 0; j < 6; ++j) p7[row * 768 + j * 128 + t] = v26[j];
+    for (int j = 0; j < 6; j += 2) store<float, 2>(p7 + row * 768 + ((j / 2 * 128 + t) * 2 + j % 2), &v26[j]);
     }
 #pragma unroll
-    for (int j = 0; j < 6; ++j) p8[blockIdx.x * 768 + j * 128 + t] = column0[j];
+    for (int j = 0; j < 6; j += 2) store<float, 2>(p8 + blockIdx.x * 768 + ((j / 2 * 128 + t) * 2 + j % 2), &column0[j]);
 #pragma unroll
-    for (int j = 0; j < 6; ++j) p9[blockIdx.x * 768 + j * 128 + t] = column1[j];
+    for (int j = 0; j < 6; j += 2) store<float, 2>(p9 + blockIdx.x * 768 + ((j / 2 * 128 + t) * 2 + j % 2), &column1[j]);
 }
 
 typedef u32 U; typedef int I;
