@@ -116,3 +116,22 @@ fn no_place_in_memory_is_chosen_by_a_condition() {
     }
     assert!(texts > 100 && bounded > 10, "{texts} kernels, {bounded} loads of rows with an end");
 }
+
+/// What warps leave each other for a sum is written over when a block comes by with its next row.
+#[test]
+fn a_block_that_comes_back_to_its_only_sum_waits_until_nobody_reads_the_one_before() {
+    let barriers = |sums: usize| {
+        let g = Graph::new();
+        let shape = [1600, 768];
+        let mut x = g.input("x", shape, DType::F32);
+        for _ in 0..sums {
+            x = x - x.square().sum([1]).broadcast([0], shape);
+        }
+        let program = Program::builder(&g).output("x", x).output("columns", x.sum([0])).build().unwrap();
+        let texts = kernel_texts(&program).unwrap();
+        let text = texts.iter().find(|text| text.contains("turn += gridDim.x")).unwrap();
+        assert_eq!(text.matches(" = across<Sum, 128, ").count(), sums);
+        text.matches("__syncthreads();").count()
+    };
+    assert_eq!([1, 2, 3].map(barriers), [1, 0, 0]);
+}

@@ -7,6 +7,7 @@ use super::context::Context;
 use super::fetch::Fetched;
 use super::formula::formula;
 use super::load::Brought;
+use super::rows::WARP;
 use super::walk::Walk;
 use bilevel_graph::{DType, Precision, RandomKind};
 use bilevel_plan::{Access, Elementwise, Kind, Operand, Role, View, known};
@@ -23,6 +24,8 @@ pub(crate) struct Members<'a, 'c> {
     pub(super) loaded: HashMap<(usize, View, bool), String>,
     /// Rows that were fetched: their names.
     pub(super) rows: HashMap<Fetched, String>,
+    /// Reductions of a row by several warps so far.
+    pub(super) sums: usize,
     pub(super) ahead: Ahead,
     pub(super) brought: Option<Brought>,
 }
@@ -30,7 +33,7 @@ pub(crate) struct Members<'a, 'c> {
 impl<'a, 'c> Members<'a, 'c> {
     pub fn new(context: Context<'a>, walk: Walk, code: &'c mut Code) -> Self {
         let (names, loaded, rows) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Members { context, walk, code, names, loaded, rows, ahead: Ahead::default(), brought: None }
+        Members { context, walk, code, names, loaded, rows, sums: 0, ahead: Ahead::default(), brought: None }
     }
 
     pub(super) fn fresh(&self) -> usize {
@@ -163,7 +166,10 @@ impl<'a, 'c> Members<'a, 'c> {
         let join = format!("{name} = {how}::join({name}, {operand});");
         let join = self.walk.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
         self.code.lanes(self.walk.lanes(), join);
-        self.code.line(format!("{name} = across<{how}, {threads}>({name});"));
+        // A sum of several warps has a number of its own.
+        let call = if threads > WARP { format!(", {}", self.sums) } else { String::new() };
+        self.sums += usize::from(threads > WARP);
+        self.code.line(format!("{name} = across<{how}, {threads}{call}>({name});"));
         self.names.insert(member, name.clone());
         Ok(name)
     }

@@ -140,7 +140,7 @@ pub(crate) fn rows(
         down.push((members.operand(sink.sink, operand, sink.dtype)?, sink));
     }
     raised::join(&mut members, largest)?;
-    let ahead = std::mem::take(&mut members.ahead.parts);
+    let (ahead, sums) = (std::mem::take(&mut members.ahead.parts), members.sums);
     columns::join(&mut code, sharing, live.as_deref(), &down);
     for (place, cell, value) in stores {
         let pointer = code.pointer(place, cell, 0);
@@ -165,8 +165,8 @@ pub(crate) fn rows(
         start.iter().for_each(|line| code.line(line));
         ahead::next(&mut code, &ahead, &start, &format!("{} < {rows}", first.replace("turn", "(turn + gridDim.x)")));
         code.line(body.trim());
-        if !inner.is_empty() {
-            // Nobody reads the copy of this row any more.
+        if !inner.is_empty() || sums == 1 {
+            // Nobody reads the copy of this row any more, nor what warps left each other for its only sum.
             code.line("__syncthreads();");
         }
         code.line("}");

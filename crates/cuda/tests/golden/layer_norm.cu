@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     float v1 = Sum::first<float>();
 #pragma unroll
     for (int j = 0; j < 6; ++j) v1 = Sum::join(v1, m0[j]);
-    v1 = across<Sum, 128>(v1);
+    v1 = across<Sum, 128, 0>(v1);
     const float v2 = op_mul(v1, c2);
     float v3[6];
 #pragma unroll
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     float v5 = Sum::first<float>();
 #pragma unroll
     for (int j = 0; j < 6; ++j) v5 = Sum::join(v5, v4[j]);
-    v5 = across<Sum, 128>(v5);
+    v5 = across<Sum, 128, 1>(v5);
     const float v6 = op_mul(c2, v5);
     const float v7 = op_add(v6, c3);
     const float v8 = op_sqrt(v7);
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     float v14 = Sum::first<float>();
 #pragma unroll
     for (int j = 0; j < 6; ++j) v14 = Sum::join(v14, v13[j]);
-    v14 = across<Sum, 128>(v14);
+    v14 = across<Sum, 128, 2>(v14);
     const float v15 = op_mul(v9, v14);
     const float v16 = op_mul(v9, v15);
     const float v17 = op_mul(v16, float(-0.5));
@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     float v24 = Sum::first<float>();
 #pragma unroll
     for (int j = 0; j < 6; ++j) v24 = Sum::join(v24, v23[j]);
-    v24 = across<Sum, 128>(v24);
+    v24 = across<Sum, 128, 3>(v24);
     const float v25 = op_mul(v24, c6);
     float v26[6];
 #pragma unroll

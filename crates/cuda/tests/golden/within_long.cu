@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     float v1 = Max::first<float>();
 #pragma unroll
     for (int j = 0; j < 8; ++j) if (j / 4 * 128 + t < 196) v1 = Max::join(v1, m0[j]);
-    v1 = across<Max, 128>(v1);
+    v1 = across<Max, 128, 0>(v1);
     float v2[8];
 #pragma unroll
     for (int j = 0; j < 8; ++j) v2[j] = op_sub(m0[j], v1);
@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     float v4 = Sum::first<float>();
 #pragma unroll
     for (int j = 0; j < 8; ++j) if (j / 4 * 128 + t < 196) v4 = Sum::join(v4, v3[j]);
-    v4 = across<Sum, 128>(v4);
+    v4 = across<Sum, 128, 1>(v4);
     float v5[8];
 #pragma unroll
     for (int j = 0; j < 8; ++j) v5[j] = op_div(v3[j], v4);
