@@ -32,7 +32,7 @@ impl Members<'_, '_> {
         let written = self.code.written();
         // What is read of a row, and of an element of it.
         let in_rows = match self.walk {
-            Walk::Row { length, .. } if full => split(&runs, length),
+            Walk::Row { length, .. } | Walk::Down { length, .. } if full => split(&runs, length),
             _ => None,
         };
         let is_one = |runs: &[Run]| runs.iter().all(|run| run.stride == 0);
@@ -43,13 +43,18 @@ impl Members<'_, '_> {
             self.code.line(format!("const {c} {name} = {pointer}[{}];", decode(&runs, "row")));
             name.clone()
         } else if let Some((outer, _)) = in_rows.as_ref().filter(|(_, inner)| is_one(inner)) {
-            self.code.line(format!("const {c} {name} = {pointer}[{}];", decode(outer, "row")));
+            self.code.line(format!("const {c} {name} = {pointer}[{}];", decode(outer, self.walk.row_number())));
             name.clone()
         } else {
             self.code.line(format!("{c} {name}[{lanes}];"));
             match self.walk {
                 Walk::Side { lanes } => self.load_side(&runs, view.offset, lanes, cell, &pointer, &name),
-                Walk::Row { length, .. } => self.load_row(&runs, (length, view.offset), cell, &pointer, &name),
+                Walk::Down { lanes, .. } if in_rows.is_none() => {
+                    self.load_side(&runs, view.offset, lanes, cell, &pointer, &name)
+                }
+                Walk::Row { length, .. } | Walk::Down { length, .. } => {
+                    self.load_row(&runs, (length, view.offset), cell, &pointer, &name)
+                }
                 Walk::Quad { lanes } => {
                     let whole = self.context.schedule.nodes[node].is_whole(view);
                     let brought = self.brought.as_ref().filter(|brought| whole && brought.node == node);
@@ -61,12 +66,12 @@ impl Members<'_, '_> {
         };
         let lanes = (value != name).then_some(lanes);
         let registers = lanes.unwrap_or(1) * dtype.size().div_ceil(4);
-        if registers <= self.ahead.registers {
+        let same = in_rows.is_some_and(|(outer, _)| is_one(&outer));
+        if registers <= self.ahead.registers && (same || !self.ahead.only_same) {
             self.ahead.registers -= registers;
             let text = self.code.take_after(written);
             let declared = lanes.map_or(format!("const {c} "), |lanes| format!("{c} {name}[{lanes}];"));
             let text = text.trim_start().trim_start_matches(&declared[..]).trim().to_string();
-            let same = in_rows.is_some_and(|(outer, _)| is_one(&outer));
             self.ahead.parts.extend((!text.is_empty()).then_some(Part { name, c, lanes, text, same }));
         }
         self.loaded.insert(key, value.clone());
@@ -117,7 +122,7 @@ impl Members<'_, '_> {
             let place = decode(runs, &self.walk.element());
             return self.code.lanes(lanes, format!("{name}[j] = {pointer}[{place}];"));
         };
-        self.code.line(format!("const I {name}_row = {};", decode(&outer, "row")));
+        self.code.line(format!("const I {name}_row = {};", decode(&outer, self.walk.row_number())));
         let place = format!("{name}_row + {}", decode(&inner, column));
         let most = cell.at_once(self.walk.beside());
         let at_once = (2..=most).rev().find(|&n| most.is_multiple_of(n) && are_vectors(n, offset, &outer, &inner));

@@ -195,7 +195,7 @@ impl<'a, 'c> Members<'a, 'c> {
         let threads = match self.walk {
             Walk::Row { threads, .. } => threads,
             Walk::Quad { .. } => 4,
-            Walk::Side { .. } => return Err(bilevel_plan::lacks("the rows of a reduction")),
+            Walk::Side { .. } | Walk::Down { .. } => return Err(bilevel_plan::lacks("the rows of a reduction")),
         };
         let (read, _) = known(node.operands[0].at(), "the memory of a reduction", node.location)?;
         let operand = self.operand(member, &node.operands[0], node.dtype)?;

@@ -8,6 +8,13 @@ pub(crate) enum Walk {
         /// Number of lanes.
         lanes: usize,
     },
+    /// Columns k, k + 1, … of row r, as many as there are lanes; k is a multiple of their number, and element e is the first of them.
+    Down {
+        /// Number of lanes.
+        lanes: usize,
+        /// Length of the row.
+        length: usize,
+    },
     /// Columns of a row, side by side in vectors: vectors t, t + threads, … of it.
     Row {
         /// Threads that share a row.
@@ -43,14 +50,14 @@ impl Walk {
     /// Number of lanes.
     pub fn lanes(self) -> usize {
         match self {
-            Walk::Side { lanes } | Walk::Row { lanes, .. } | Walk::Quad { lanes } => lanes,
+            Walk::Side { lanes } | Walk::Down { lanes, .. } | Walk::Row { lanes, .. } | Walk::Quad { lanes } => lanes,
         }
     }
 
     /// Lanes j, j + 1, … that are neighbours, for every multiple j of their number: all of them lie within a row, or none.
     pub fn beside(self) -> usize {
         match self {
-            Walk::Side { lanes } => lanes,
+            Walk::Side { lanes } | Walk::Down { lanes, .. } => lanes,
             Walk::Row { beside, .. } => beside,
             Walk::Quad { .. } => 2,
         }
@@ -67,6 +74,11 @@ impl Walk {
         }
     }
 
+    /// The number of the row at hand.
+    pub fn row_number(self) -> &'static str {
+        if matches!(self, Walk::Down { .. }) { "r" } else { "row" }
+    }
+
     /// The condition under which lane j is an element.
     pub fn inside(self) -> Option<String> {
         match self {
@@ -81,6 +93,7 @@ impl Walk {
     pub fn own_column(self) -> String {
         match self {
             Walk::Side { .. } => "0".into(),
+            Walk::Down { .. } => "(k + j)".into(),
             Walk::Quad { .. } => "(U)(left + j / 2 * 8 + j % 2)".to_string(),
             Walk::Row { .. } => {
                 self.vector().map_or(String::new(), |(vector, _)| self.column_in(&format!("({vector})")))
@@ -109,8 +122,8 @@ impl Walk {
     /// The number of the element of lane j; beyond the end of a row, that of one in its last vector.
     pub fn element(self) -> String {
         match self {
-            Walk::Side { lanes: 1 } => "e".into(),
-            Walk::Side { .. } => "(e + j)".into(),
+            Walk::Side { lanes: 1 } | Walk::Down { lanes: 1, .. } => "e".into(),
+            Walk::Side { .. } | Walk::Down { .. } => "(e + j)".into(),
             Walk::Row { length, .. } => format!("(row * {length} + {})", self.column()),
             Walk::Quad { lanes } => format!("(row * {} + {})", lanes * 4, self.column()),
         }
