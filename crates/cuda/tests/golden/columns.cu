@@ -7,6 +7,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(float* p0, const U n1, 
 #pragma unroll
     for (int j = 0; j < 4; ++j) s0[j] = Sum::first<float>();
     if (k < n1) {
+    #pragma unroll 4
     for (U r = first + t; r < end; r += 32) {
     const U e = (I)k + (I)r * 96;
     float m0[4];
