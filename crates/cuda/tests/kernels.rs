@@ -5,7 +5,7 @@ use bilevel_graph::conformance::{
     Case, Size, carries, convolutions, long_products, networks, primitives, random_program, rounded_products,
     varied_program,
 };
-use bilevel_graph::{DType, Graph, Precision, Program, nn};
+use bilevel_graph::{DType, Graph, Precision, Program, Tensor, nn};
 use bilevel_plan::channels_last;
 
 /// How many kernels these cases have, each compiled once; nothing where NVRTC is not there, which is said.
@@ -134,4 +134,19 @@ fn a_block_that_comes_back_to_its_only_sum_waits_until_nobody_reads_the_one_befo
         text.matches("__syncthreads();").count()
     };
     assert_eq!([1, 2, 3].map(barriers), [1, 0, 0]);
+}
+
+#[test]
+fn the_erf_of_a_gelu_is_one_with_the_sum_it_is_in_and_any_other_is_an_erf() {
+    let functions = |make: &dyn Fn(Tensor) -> Tensor, dtype: DType| {
+        let g = Graph::new();
+        let program = Program::builder(&g).output("y", make(g.input("x", [4096], dtype))).build().unwrap();
+        let texts = kernel_texts(&program).unwrap().join("");
+        ["one_plus_erf(", "op_erf("].map(|name| texts.matches(name).count())
+    };
+    assert_eq!(functions(&nn::gelu, DType::F32), [1, 0]);
+    assert_eq!(functions(&|x| x.erf() + 1.0, DType::F32), [1, 0]);
+    assert_eq!(functions(&|x| x.erf() + 2.0, DType::F32), [0, 1]);
+    assert_eq!(functions(&|x| (x.erf() + 1.0) * x.erf(), DType::F32), [1, 1]);
+    assert_eq!(functions(&nn::gelu, DType::F64), [0, 1], "all its digits are wanted");
 }

@@ -95,6 +95,9 @@ impl<'a, 'c> Members<'a, 'c> {
                 return self.random(member, kind, stream);
             }
             Kind::Elementwise(function) => {
+                if let Some(text) = self.one_plus_erf(member)? {
+                    return Ok(self.assign(member, &text));
+                }
                 let mut values = vec![];
                 for (number, operand) in node.operands.iter().enumerate() {
                     // A mask can be of any type; a constant one must not be rounded.

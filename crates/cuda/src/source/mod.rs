@@ -9,6 +9,7 @@ mod bundled;
 mod code;
 mod columns;
 mod context;
+mod erf;
 mod fetch;
 mod fold;
 mod formula;
