@@ -5,7 +5,7 @@ use bilevel_graph::conformance::{
     Case, Size, carries, convolutions, long_products, networks, primitives, random_program, rounded_products,
     varied_program,
 };
-use bilevel_graph::{DType, Graph, Precision, Program, nn};
+use bilevel_graph::{DType, Graph, Precision, Program, Tensor, nn};
 use bilevel_plan::channels_last;
 
 /// How many kernels these cases have, each compiled once; nothing where NVRTC is not there, which is said.
@@ -104,7 +104,9 @@ fn no_place_in_memory_is_chosen_by_a_condition() {
     for seed in [0, 1, 2, 50] {
         let case = varied_program(seed, &Graph::new(), DType::F32, Size::small).unwrap();
         for text in kernel_texts(&case.program).unwrap() {
-            let loads = text.lines().filter_map(|line| line.split_once(" = p").map(|(_, load)| load));
+            let single = text.lines().filter_map(|line| line.split_once(" = p").map(|(_, load)| load));
+            let several = text.lines().filter_map(|line| line.split_once("load").map(|(_, load)| load));
+            let loads = single.chain(several);
             for load in loads {
                 assert!(!load.contains(" ? "), "{load}");
                 bounded += usize::from(load.contains("min("));
@@ -113,4 +115,38 @@ fn no_place_in_memory_is_chosen_by_a_condition() {
         }
     }
     assert!(texts > 100 && bounded > 10, "{texts} kernels, {bounded} loads of rows with an end");
+}
+
+/// What warps leave each other for a sum is written over when a block comes by with its next row.
+#[test]
+fn a_block_that_comes_back_to_its_only_sum_waits_until_nobody_reads_the_one_before() {
+    let barriers = |sums: usize| {
+        let g = Graph::new();
+        let shape = [1600, 768];
+        let mut x = g.input("x", shape, DType::F32);
+        for _ in 0..sums {
+            x = x - x.square().sum([1]).broadcast([0], shape);
+        }
+        let program = Program::builder(&g).output("x", x).output("columns", x.sum([0])).build().unwrap();
+        let texts = kernel_texts(&program).unwrap();
+        let text = texts.iter().find(|text| text.contains("turn += gridDim.x")).unwrap();
+        assert_eq!(text.matches(" = across<Sum, 64, ").count(), sums);
+        text.matches("__syncthreads();").count()
+    };
+    assert_eq!([1, 2, 3].map(barriers), [1, 0, 0]);
+}
+
+#[test]
+fn the_erf_of_a_gelu_is_one_with_the_sum_it_is_in_and_any_other_is_an_erf() {
+    let functions = |make: &dyn Fn(Tensor) -> Tensor, dtype: DType| {
+        let g = Graph::new();
+        let program = Program::builder(&g).output("y", make(g.input("x", [4096], dtype))).build().unwrap();
+        let texts = kernel_texts(&program).unwrap().join("");
+        ["one_plus_erf(", "op_erf("].map(|name| texts.matches(name).count())
+    };
+    assert_eq!(functions(&nn::gelu, DType::F32), [1, 0]);
+    assert_eq!(functions(&|x| x.erf() + 1.0, DType::F32), [1, 0]);
+    assert_eq!(functions(&|x| x.erf() + 2.0, DType::F32), [0, 1]);
+    assert_eq!(functions(&|x| (x.erf() + 1.0) * x.erf(), DType::F32), [1, 1]);
+    assert_eq!(functions(&nn::gelu, DType::F64), [0, 1], "all its digits are wanted");
 }

@@ -7,6 +7,8 @@ use super::code::Code;
 pub(super) struct Ahead {
     /// Registers that are left for it.
     pub registers: usize,
+    /// Nothing is read ahead but what is the same for all rows.
+    pub only_same: bool,
     /// What is read, in order.
     pub parts: Vec<Part>,
 }
@@ -30,6 +32,14 @@ impl Part {
         let Part { name, lanes, text, .. } = self;
         let end = if lanes.is_some() { "[" } else { " =" };
         text.replace(&format!("{name}{end}"), &format!("next_{name}{end}"))
+    }
+}
+
+/// Before the loop over rows: what is the same for all, where nothing else is read ahead.
+pub(super) fn same(code: &mut Code, ahead: &[Part]) {
+    for Part { name, c, lanes, text, .. } in ahead {
+        code.line(format!("{c} {name}{};", lanes.map_or(String::new(), |lanes| format!("[{lanes}]"))));
+        code.line(text);
     }
 }
 

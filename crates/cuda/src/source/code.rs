@@ -100,6 +100,11 @@ impl Cell {
         }
     }
 
+    /// How many of so many neighbours are moved at once: 16 bytes at most.
+    pub fn at_once(self, neighbours: usize) -> usize {
+        neighbours.min(16 / self.size())
+    }
+
     /// Bytes of an element.
     pub fn size(self) -> usize {
         match self {
@@ -198,7 +203,13 @@ impl Code {
 
     /// A line for every one of this many lanes.
     pub fn lanes(&mut self, count: usize, line: impl AsRef<str>) {
-        let _ = writeln!(self.body, "#pragma unroll\n    for (int j = 0; j < {count}; ++j) {}", line.as_ref());
+        self.every(1, count, line);
+    }
+
+    /// A line for every multiple of a step among this many lanes.
+    pub fn every(&mut self, step: usize, count: usize, line: impl AsRef<str>) {
+        let next = if step == 1 { "++j".to_string() } else { format!("j += {step}") };
+        let _ = writeln!(self.body, "#pragma unroll\n    for (int j = 0; j < {count}; {next}) {}", line.as_ref());
     }
 
     /// What was written so far into the body, which starts again.

@@ -7,7 +7,8 @@
 //! a thread holds the same columns of every row it comes by, joins each with what it has of the rows before, and x itself is never written.
 //! What blocks leave is [folded](super::fold). The order is the same in every run.
 
-use super::code::{Code, c_type};
+use super::code::{Cell, Code, c_type};
+use super::put::put;
 use super::rows::Sharing;
 use super::structure::Structure;
 use bilevel_graph::{DType, ReduceOp};
@@ -53,7 +54,7 @@ impl Registers {
     /// In a loop over so many elements in rows of this length. A thread of the largest block has 64 in all, of others at least twice as many.
     pub fn new(rows: (usize, usize)) -> Self {
         let sharing = Sharing::of(rows);
-        Registers { lanes: sharing.walk().lanes(), left: if sharing.block > 512 { 16 } else { 40 } }
+        Registers { lanes: sharing.walk().lanes(), left: if sharing.block > 512 { 16 } else { 48 } }
     }
 
     /// Takes those of one more reduction, if there are enough.
@@ -89,16 +90,14 @@ pub(super) fn begin(code: &mut Code, sharing: Sharing, sinks: &[(String, &Column
 pub(super) fn end(code: &mut Code, sharing: Sharing, sinks: &[(String, &Columns)]) {
     let Sharing { length, threads, block } = sharing;
     let (walk, together) = (sharing.walk(), sharing.together());
-    let when = walk.inside().map_or(String::new(), |inside| format!("if ({inside}) "));
     if together > 1 {
         let size = sinks.iter().map(|(_, sink)| sink.dtype.size()).max().unwrap_or(1);
-        code.line(format!("__shared__ __align__({size}) unsigned char slots[{}];", together * length * size));
+        code.line(format!("__shared__ __align__(16) unsigned char slots[{}];", together * length * size));
     }
     for (number, (_, Columns { op, dtype, place, .. })) in sinks.iter().enumerate() {
-        let pointer = code.pointer(*place, *dtype, 0);
+        let (pointer, cell, own) = (code.pointer(*place, *dtype, 0), Cell::Of(*dtype), format!("column{number}[j]"));
         if together == 1 {
-            let at = format!("blockIdx.x * {length} + j * {threads} + t");
-            code.lanes(walk.lanes(), format!("{when}{pointer}[{at}] = column{number}[j];"));
+            put(code, walk, (&format!("{pointer} + blockIdx.x * {length}"), cell), &own, &[]);
             continue;
         }
         // Rows that were taken at the same time are joined in their order.
@@ -109,8 +108,7 @@ pub(super) fn end(code: &mut Code, sharing: Sharing, sinks: &[(String, &Columns)
             // Nobody reads those of the sink before any more.
             code.line("__syncthreads();");
         }
-        let at = format!("threadIdx.x / {threads} * {length} + j * {threads} + t");
-        code.lanes(walk.lanes(), format!("{when}slot[{at}] = column{number}[j];"));
+        put(code, walk, (&format!("slot + threadIdx.x / {threads} * {length}"), cell), &own, &[]);
         code.line("__syncthreads();");
         code.line(format!("for (U k = threadIdx.x; k < {length}; k += {block}) {{"));
         code.line(format!("{c} s = slot[k];"));
@@ -129,7 +127,7 @@ mod tests {
     fn blocks_have_several_rows_each_and_are_no_more_than_can_be_folded() {
         assert_eq!(column_blocks((1576 * 768, 768)), 394);
         assert_eq!(column_blocks((130 * 768, 768)), 33);
-        assert_eq!(column_blocks((3000 * 40, 40)), 188, "16 rows at a time");
+        assert_eq!(column_blocks((3000 * 40, 40)), 94, "32 rows at a time");
         assert_eq!(column_blocks((1_000_000 * 768, 768)), 1024);
     }
 
@@ -151,7 +149,7 @@ mod tests {
             let mut registers = Registers::new((1000 * length, length));
             (0..100).filter(|_| registers.take(dtype)).count()
         };
-        assert_eq!((of(768, DType::F32), of(768, DType::F64)), (6, 3));
+        assert_eq!((of(768, DType::F32), of(768, DType::F64)), (4, 2));
         assert_eq!((of(8192, DType::F32), of(8192, DType::F64)), (2, 1));
         assert_eq!(of(1 << 20, DType::F32), 0, "a row that nobody holds whole");
     }

@@ -32,7 +32,7 @@ impl Members<'_, '_> {
         let written = self.code.written();
         // What is read of a row, and of an element of it.
         let in_rows = match self.walk {
-            Walk::Row { length, .. } if full => split(&runs, length),
+            Walk::Row { length, .. } | Walk::Down { length, .. } if full => split(&runs, length),
             _ => None,
         };
         let is_one = |runs: &[Run]| runs.iter().all(|run| run.stride == 0);
@@ -43,13 +43,18 @@ impl Members<'_, '_> {
             self.code.line(format!("const {c} {name} = {pointer}[{}];", decode(&runs, "row")));
             name.clone()
         } else if let Some((outer, _)) = in_rows.as_ref().filter(|(_, inner)| is_one(inner)) {
-            self.code.line(format!("const {c} {name} = {pointer}[{}];", decode(outer, "row")));
+            self.code.line(format!("const {c} {name} = {pointer}[{}];", decode(outer, self.walk.row_number())));
             name.clone()
         } else {
             self.code.line(format!("{c} {name}[{lanes}];"));
             match self.walk {
                 Walk::Side { lanes } => self.load_side(&runs, view.offset, lanes, cell, &pointer, &name),
-                Walk::Row { length, .. } => self.load_row(&runs, length, &pointer, &name),
+                Walk::Down { lanes, .. } if in_rows.is_none() => {
+                    self.load_side(&runs, view.offset, lanes, cell, &pointer, &name)
+                }
+                Walk::Row { length, .. } | Walk::Down { length, .. } => {
+                    self.load_row(&runs, (length, view.offset), cell, &pointer, &name)
+                }
                 Walk::Quad { lanes } => {
                     let whole = self.context.schedule.nodes[node].is_whole(view);
                     let brought = self.brought.as_ref().filter(|brought| whole && brought.node == node);
@@ -61,12 +66,12 @@ impl Members<'_, '_> {
         };
         let lanes = (value != name).then_some(lanes);
         let registers = lanes.unwrap_or(1) * dtype.size().div_ceil(4);
-        if registers <= self.ahead.registers {
+        let same = in_rows.is_some_and(|(outer, _)| is_one(&outer));
+        if registers <= self.ahead.registers && (same || !self.ahead.only_same) {
             self.ahead.registers -= registers;
             let text = self.code.take_after(written);
             let declared = lanes.map_or(format!("const {c} "), |lanes| format!("{c} {name}[{lanes}];"));
             let text = text.trim_start().trim_start_matches(&declared[..]).trim().to_string();
-            let same = in_rows.is_some_and(|(outer, _)| is_one(&outer));
             self.ahead.parts.extend((!text.is_empty()).then_some(Part { name, c, lanes, text, same }));
         }
         self.loaded.insert(key, value.clone());
@@ -103,24 +108,38 @@ impl Members<'_, '_> {
             let in_order = matches!(inner[..], [Run { stride: 1, .. }]);
             in_order && even(length as isize) && even(offset) && outer.iter().all(|run| even(run.stride))
         });
-        let Some((outer, _)) = rows else { return self.load_row(runs, length, pointer, name) };
+        let Some((outer, _)) = rows else { return self.load_row(runs, (length, offset), cell, pointer, name) };
         let (pairs, load) = (self.walk.lanes() / 2, cell.load(2));
         let row = brought.unwrap_or_else(|| format!("{pointer} + ({})", decode(&outer, "row")));
         self.code.line(format!("const {}* const {name}_row = {row};", cell.name()));
         self.code.lanes(pairs, format!("{load}({name}_row + left + j * 8, {name} + 2 * j);"));
     }
 
-    fn load_row(&mut self, runs: &[Run], length: usize, pointer: &str, name: &str) {
-        let column = &self.walk.column();
-        let place = match split(runs, length) {
-            Some((outer, inner)) => {
-                self.code.line(format!("const I {name}_row = {};", decode(&outer, "row")));
-                format!("{name}_row + {}", decode(&inner, column))
-            }
-            None => decode(runs, &self.walk.element()),
+    /// As many neighbours at once as a thread has side by side, where all of them begin at multiples of their number.
+    fn load_row(&mut self, runs: &[Run], (length, offset): (usize, isize), cell: Cell, pointer: &str, name: &str) {
+        let (column, lanes) = (&self.walk.column(), self.walk.lanes());
+        let Some((outer, inner)) = split(runs, length) else {
+            let place = decode(runs, &self.walk.element());
+            return self.code.lanes(lanes, format!("{name}[j] = {pointer}[{place}];"));
         };
-        self.code.lanes(self.walk.lanes(), format!("{name}[j] = {pointer}[{place}];"));
+        self.code.line(format!("const I {name}_row = {};", decode(&outer, self.walk.row_number())));
+        let place = format!("{name}_row + {}", decode(&inner, column));
+        let most = cell.at_once(self.walk.beside());
+        let at_once = (2..=most).rev().find(|&n| most.is_multiple_of(n) && are_vectors(n, offset, &outer, &inner));
+        match at_once.map(|n| (n, cell.load(n))) {
+            Some((n, load)) => self.code.every(n, lanes, format!("{load}({pointer} + ({place}), &{name}[j]);")),
+            None => self.code.lanes(lanes, format!("{name}[j] = {pointer}[{place}];")),
+        }
     }
+}
+
+/// True where every n neighbours of a row, the first of them at a multiple of n, lie side by side in memory, from a multiple of n on.
+fn are_vectors(n: usize, offset: isize, outer: &[Run], inner: &[Run]) -> bool {
+    let whole = |places: isize| places % n as isize == 0;
+    inner.split_last().is_some_and(|(last, others)| {
+        let apart = outer.iter().chain(others).all(|run| whole(run.stride));
+        last.stride == 1 && last.length.is_multiple_of(n) && whole(offset) && apart
+    })
 }
 
 /// The runs of a view of rows, those of the rows and those within one; `None` where a run lies across the border.

@@ -7,6 +7,7 @@ use super::context::Context;
 use super::fetch::Fetched;
 use super::formula::formula;
 use super::load::Brought;
+use super::rows::WARP;
 use super::walk::Walk;
 use bilevel_graph::{DType, Precision, RandomKind};
 use bilevel_plan::{Access, Elementwise, Kind, Operand, Role, View, known};
@@ -23,6 +24,8 @@ pub(crate) struct Members<'a, 'c> {
     pub(super) loaded: HashMap<(usize, View, bool), String>,
     /// Rows that were fetched: their names.
     pub(super) rows: HashMap<Fetched, String>,
+    /// Reductions of a row by several warps so far.
+    pub(super) sums: usize,
     pub(super) ahead: Ahead,
     pub(super) brought: Option<Brought>,
 }
@@ -30,7 +33,7 @@ pub(crate) struct Members<'a, 'c> {
 impl<'a, 'c> Members<'a, 'c> {
     pub fn new(context: Context<'a>, walk: Walk, code: &'c mut Code) -> Self {
         let (names, loaded, rows) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Members { context, walk, code, names, loaded, rows, ahead: Ahead::default(), brought: None }
+        Members { context, walk, code, names, loaded, rows, sums: 0, ahead: Ahead::default(), brought: None }
     }
 
     pub(super) fn fresh(&self) -> usize {
@@ -92,6 +95,9 @@ impl<'a, 'c> Members<'a, 'c> {
                 return self.random(member, kind, stream);
             }
             Kind::Elementwise(function) => {
+                if let Some(text) = self.one_plus_erf(member)? {
+                    return Ok(self.assign(member, &text));
+                }
                 let mut values = vec![];
                 for (number, operand) in node.operands.iter().enumerate() {
                     // A mask can be of any type; a constant one must not be rounded.
@@ -144,13 +150,15 @@ impl<'a, 'c> Members<'a, 'c> {
         if self.is_row(member) {
             return Ok(self.assign(member, &format!("draw<{kind:?}, {c}>(row, {from})")));
         }
-        // Lanes that are a whole block of the generator are drawn at once.
-        if self.walk == (Walk::Side { lanes: block }) {
+        let element = self.walk.element();
+        // Neighbours that are whole blocks of the generator are drawn at once.
+        if self.walk.beside().is_multiple_of(block) {
             let name = self.declare(member);
-            self.code.line(format!("draw_block<{kind:?}, {c}>(e, {from}, {name});"));
+            let draw = format!("draw_block<{kind:?}, {c}>({element}, {from}, &{name}[j]);");
+            self.code.every(block, self.walk.lanes(), draw);
             return Ok(name);
         }
-        Ok(self.assign(member, &format!("draw<{kind:?}, {c}>({}, {from})", self.walk.element())))
+        Ok(self.assign(member, &format!("draw<{kind:?}, {c}>({element}, {from})")))
     }
 
     /// A sum or a maximum over a row, which all its threads know.
@@ -161,7 +169,10 @@ impl<'a, 'c> Members<'a, 'c> {
         let join = format!("{name} = {how}::join({name}, {operand});");
         let join = self.walk.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
         self.code.lanes(self.walk.lanes(), join);
-        self.code.line(format!("{name} = across<{how}, {threads}>({name});"));
+        // A sum of several warps has a number of its own.
+        let call = if threads > WARP { format!(", {}", self.sums) } else { String::new() };
+        self.sums += usize::from(threads > WARP);
+        self.code.line(format!("{name} = across<{how}, {threads}{call}>({name});"));
         self.names.insert(member, name.clone());
         Ok(name)
     }
@@ -171,7 +182,8 @@ impl<'a, 'c> Members<'a, 'c> {
         let name = format!("v{}", self.fresh());
         // Every thread begins with a column of its own that exists, or with the last of all places.
         self.code.line(format!("Placed<{c}> {name}_best = {{Least<{c}>::value(), 0x7fffffff}};"));
-        let join = format!("{name}_best = larger({name}_best, Placed<{c}>{{{operand}, (int)(j * {threads} + t)}});");
+        let join =
+            format!("{name}_best = larger({name}_best, Placed<{c}>{{{operand}, (int){}}});", self.walk.own_column());
         let join = self.walk.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
         self.code.lanes(self.walk.lanes(), join);
         self.code.line(format!("const int {name} = largest_across<{threads}>({name}_best).place;"));
@@ -186,7 +198,7 @@ impl<'a, 'c> Members<'a, 'c> {
         let threads = match self.walk {
             Walk::Row { threads, .. } => threads,
             Walk::Quad { .. } => 4,
-            Walk::Side { .. } => return Err(bilevel_plan::lacks("the rows of a reduction")),
+            Walk::Side { .. } | Walk::Down { .. } => return Err(bilevel_plan::lacks("the rows of a reduction")),
         };
         let (read, _) = known(node.operands[0].at(), "the memory of a reduction", node.location)?;
         let operand = self.operand(member, &node.operands[0], node.dtype)?;

@@ -13,7 +13,7 @@ pub(super) fn join(members: &mut Members, largest: &[usize]) -> Result<()> {
         let node = &context.schedule.nodes[member];
         let value = members.operand(member, &node.operands[0], node.dtype)?;
         members.code.head(format!("int most{number} = 0;"));
-        // A lane beyond the end of a row stands in for its last element.
+        // A lane beyond the end of a row stands in for one near its end.
         members.code.lanes(lanes, format!("most{number} = max(most{number}, power_bits({value}));"));
     }
     Ok(())

@@ -4,12 +4,14 @@
 //! reduced; where they go to one result, threads share it. Each thread takes several neighbours at a time where there are enough: with
 //! one, too little of the memory is under way at once. Long reductions are cut, and the parts added up in a second pass.
 
+use super::ahead::{self, Ahead, Part};
 use super::code::{Cell, Code, Launch, c_type, decode, reach};
 use super::context::Context;
 use super::map::{has_wide, store};
 use super::member::Members;
 use super::moves::beside;
 use super::raised;
+use super::rows::read_from_memory;
 use super::structure::{BLOCK, LANES, SHARED, Structure};
 use super::walk::Walk;
 use bilevel_graph::{DType, ReduceOp, Result};
@@ -17,6 +19,11 @@ use bilevel_plan::{Kind, Place, View, lacks};
 
 /// Reductions of one kernel at most: so many that what threads share of them, up to 4 KiB each, is well below the 48 KiB of a block.
 pub(crate) const MOST_TERMS: usize = 8;
+
+/// Registers of a thread for what it reads once, as it is the same for all that become one: a bias, for instance.
+const SAME: usize = 8;
+/// Elements that a thread reads before it joins the first of them, where it does nothing else: it would wait for each of them.
+const AT_ONCE: usize = 4;
 
 /// A reduction of elements with this structure, of the operands of these sinks; the result of each part, or of all where
 /// there is one, goes to the place given with it. Writes the members in `stored` on the way, and raises the powers of two in `largest`.
@@ -30,7 +37,9 @@ pub(crate) fn reduce(
     let mut code = Code::default();
     context.guard(&mut code, stored);
     let lanes = if has_wide(&context, stored, sinks) { structure.lanes().min(LANES / 2) } else { structure.lanes() };
-    let mut members = Members::new(context, Walk::Side { lanes }, &mut code);
+    let walk = structure.columns().map_or(Walk::Side { lanes }, |length| Walk::Down { lanes, length });
+    let mut members = Members::new(context, walk, &mut code);
+    members.ahead = Ahead { registers: SAME, only_same: true, parts: vec![] };
     let mut stores = vec![];
     for &member in stored {
         let value = members.stored(member)?;
@@ -46,8 +55,13 @@ pub(crate) fn reduce(
         terms.push(Term { operand, op, dtype: node.dtype, place });
     }
     raised::join(&mut members, largest)?;
+    let same = std::mem::take(&mut members.ahead.parts);
     stores.iter().for_each(|store| code.line(store));
-    let (mut code, grid, block) = finish(code, structure, &terms, lanes);
+    let only_reads = stored.is_empty()
+        && largest.is_empty()
+        && sinks.iter().all(|(sink, _)| read_from_memory(&context, *sink).is_some());
+    let at_once = if only_reads { AT_ONCE } else { 1 };
+    let (mut code, grid, block) = finish(code, structure, Loop { terms: &terms, same: &same, at_once }, lanes);
     raised::end(&mut code, context, largest, block)?;
     Ok(code.launch(grid, block as u32))
 }
@@ -109,7 +123,7 @@ fn reduce_together(structure: &Structure, all: &[&InMemory]) -> Launch {
         };
         terms.push(Term { operand, op, dtype, place: to });
     }
-    let (code, grid, block) = finish(code, structure, &terms, lanes);
+    let (code, grid, block) = finish(code, structure, Loop { terms: &terms, same: &[], at_once: AT_ONCE }, lanes);
     code.launch(grid, block as u32)
 }
 
@@ -121,8 +135,23 @@ struct Term {
     place: Place,
 }
 
+/// What is done for all elements that become one.
+struct Loop<'a> {
+    /// The reductions.
+    terms: &'a [Term],
+    /// What is read before all of them.
+    same: &'a [Part],
+    /// Elements that are read before the first of them is joined.
+    at_once: usize,
+}
+
 /// Puts the loops around the work for a thread's neighbours. Gives the grid and the threads of a block to start it with.
-fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -> (Code, [usize; 2], usize) {
+fn finish(
+    mut code: Code,
+    structure: &Structure,
+    Loop { terms, same, at_once }: Loop,
+    lanes: usize,
+) -> (Code, [usize; 2], usize) {
     let (kept, reduced, parts) = (structure.kept(), structure.reduced(), structure.parts());
     code.reaches(kept.saturating_mul(reduced));
     let beside = structure.beside();
@@ -153,9 +182,15 @@ fn finish(mut code: Code, structure: &Structure, terms: &[Term], lanes: usize) -
         code.line(format!("{c} s{number}[{sums}];"));
         code.lanes(sums, format!("s{number}[j] = {op:?}::first<{c}>();"));
     }
-    code.line(format!("if (k < {results}) for (U r = first + t; r < end; r += {step}) {{"));
+    code.line(format!("if (k < {results}) {{"));
+    ahead::same(&mut code, same);
+    if at_once > 1 {
+        code.line(format!("#pragma unroll {at_once}"));
+    }
+    code.line(format!("for (U r = first + t; r < end; r += {step}) {{"));
     code.line(format!("const U e = {element};"));
     code.line(body.trim());
+    code.line("}");
     code.line("}");
     if beside {
         for (number, Term { dtype, .. }) in terms.iter().enumerate() {

@@ -5,6 +5,7 @@ use super::code::{Code, Launch};
 use super::columns::{self, Columns, column_blocks};
 use super::context::Context;
 use super::member::Members;
+use super::put::put;
 use super::raised;
 use super::walk::Walk;
 use super::within::{self, Within};
@@ -12,7 +13,7 @@ use bilevel_graph::Result;
 use bilevel_plan::{Operand, Place, Role};
 
 /// Columns a thread holds at most, and rows that are so few that there are threads enough for one each.
-const DEEP: usize = 8;
+const DEEP: usize = 12;
 const FEW: usize = 32;
 /// Threads of a block of short rows.
 const BLOCK: usize = 128;
@@ -20,8 +21,8 @@ const BLOCK: usize = 128;
 pub(super) const WARP: usize = 32;
 /// Threads of a block at most.
 const MOST_THREADS: usize = 1024;
-/// Longest row.
-pub(crate) const LONGEST: usize = MOST_THREADS * DEEP;
+/// Longest row: the threads of such a block have no registers for more.
+pub(crate) const LONGEST: usize = MOST_THREADS * 8;
 
 /// How threads share rows.
 #[derive(Clone, Copy)]
@@ -51,8 +52,7 @@ impl Sharing {
 
     /// The elements of a thread.
     pub fn walk(self) -> Walk {
-        let Sharing { length, threads, .. } = self;
-        Walk::Row { threads, lanes: length.div_ceil(threads), length }
+        Walk::row(self.length, self.threads)
     }
 }
 
@@ -87,7 +87,6 @@ pub(crate) fn rows(
     let sharing = Sharing::of((n, length));
     let (threads, block, together) = (sharing.threads, sharing.block, sharing.together());
     let (walk, count) = (sharing.walk(), n / length);
-    let lanes = walk.lanes();
     let mut code = Code::default();
     code.reaches(n);
     context.guard(&mut code, stored);
@@ -141,17 +140,14 @@ pub(crate) fn rows(
         down.push((members.operand(sink.sink, operand, sink.dtype)?, sink));
     }
     raised::join(&mut members, largest)?;
-    let ahead = std::mem::take(&mut members.ahead.parts);
+    let (ahead, sums) = (std::mem::take(&mut members.ahead.parts), members.sums);
     columns::join(&mut code, sharing, live.as_deref(), &down);
     for (place, cell, value) in stores {
         let pointer = code.pointer(place, cell, 0);
         match value {
             Ok(lane) => {
-                let conditions: Vec<String> = live.iter().cloned().chain(walk.inside()).collect();
-                let when =
-                    if conditions.is_empty() { String::new() } else { format!("if ({}) ", conditions.join(" && ")) };
-                let at = format!("row * {length} + j * {threads} + t");
-                code.lanes(lanes, format!("{when}{pointer}[{at}] = {lane};"));
+                let row = format!("{pointer} + row * {length}");
+                put(&mut code, walk, (&row, cell), &lane, live.as_deref().as_slice());
             }
             Err(number) => {
                 let when = live.iter().cloned().chain(["t == 0".to_string()]).collect::<Vec<_>>().join(" && ");
@@ -169,8 +165,8 @@ pub(crate) fn rows(
         start.iter().for_each(|line| code.line(line));
         ahead::next(&mut code, &ahead, &start, &format!("{} < {rows}", first.replace("turn", "(turn + gridDim.x)")));
         code.line(body.trim());
-        if !inner.is_empty() {
-            // Nobody reads the copy of this row any more.
+        if !inner.is_empty() || sums == 1 {
+            // Nobody reads the copy of this row any more, nor what warps left each other for its only sum.
             code.line("__syncthreads();");
         }
         code.line("}");

@@ -14,7 +14,7 @@ use super::load::Brought;
 use super::member::Members;
 use super::product::{batch_runs, reaches};
 use super::rows::WARP;
-use super::tiles::{Lies, first_row, is_small};
+use super::tiles::{Lies, first_row, is_small, written_at_once};
 use super::walk::Walk;
 use bilevel_graph::{Precision, Result};
 use bilevel_plan::{Access, DotLayout, Group, Kind, Node, Operand, Role, known, lacks};
@@ -226,7 +226,8 @@ pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
         let (layout, to) = (second.layout, code.pointer(context.place(second.id)?, context.cell(second.id), 0));
         let start = format!("{to} + ({}) + (I)i * {}", decode(&batch_runs(layout, 2), "item"), layout.c.0);
         let (down, along) = layout.c;
-        code.line(format!("write<{down}, {along}, {WARPS}>(kept_a, {start}, there, {}, found);", layout.n));
+        let at_once = written_at_once(layout, 0);
+        code.line(format!("write<{down}, {along}, {WARPS}, {at_once}>(kept_a, {start}, there, {}, found);", layout.n));
     }
     let at_once = if length <= LONG { AT_ONCE } else { AT_ONCE - 1 };
     Ok(Some(code.launch_with([batch * down, 1], THREADS as u32, at_once, room.bytes())))

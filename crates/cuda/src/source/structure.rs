@@ -60,6 +60,14 @@ impl Structure {
         self.axes.last().is_some_and(|axis| axis.kept)
     }
 
+    /// The length of rows whose columns are reduced, where that is all there is.
+    pub fn columns(&self) -> Option<usize> {
+        match self.axes[..] {
+            [rows, columns] if !rows.kept && columns.kept => Some(columns.length),
+            _ => None,
+        }
+    }
+
     /// What is left of one of so many leading elements, all kept; `None` where something of them is reduced, or an axis lies across
     /// the border.
     pub fn without_leading(&self, count: usize) -> Option<Structure> {

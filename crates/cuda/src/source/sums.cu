@@ -18,18 +18,27 @@ struct Max {
 };
 
 // Combines a number of each of T neighbouring threads; all T get the result. T is a power of two; where it is more than a
-// warp, the T threads are the whole block.
-template <typename How, int T, typename N> __device__ __forceinline__ N across(N x) {
+// warp, the T threads are the whole block. A call that has a number of its own has a place of its own for what warps leave each other, and
+// need not wait until nobody reads what another has left there; nor need it if it comes again after another call.
+template <typename How, int T, int CALL = -1, typename N> __device__ __forceinline__ N across(N x) {
 #pragma unroll
     for (int d = (T < 32 ? T : 32) / 2; d > 0; d /= 2) x = How::join(x, __shfl_xor_sync(0xffffffffu, x, d));
     if (T > 32) {
-        __shared__ N of_warps[32];
-        __syncthreads();
+        constexpr int WARPS = T > 32 ? T / 32 : 1;
+        __shared__ alignas(16) N of_warps[WARPS];
+        if (CALL < 0) __syncthreads();
         if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
         __syncthreads();
-        x = threadIdx.x % 32 < T / 32 ? of_warps[threadIdx.x % 32] : How::template first<N>();
+        if (WARPS <= 8) {
+            // All read the same few words, which takes less time than to pass them on.
+            x = of_warps[0];
 #pragma unroll
-        for (int d = 16; d > 0; d /= 2) x = How::join(x, __shfl_xor_sync(0xffffffffu, x, d));
+            for (int i = 1; i < WARPS; ++i) x = How::join(x, of_warps[i]);
+        } else {
+            x = of_warps[threadIdx.x % WARPS];
+#pragma unroll
+            for (int d = WARPS / 2; d > 0; d /= 2) x = How::join(x, __shfl_xor_sync(0xffffffffu, x, d));
+        }
     }
     return x;
 }

@@ -3,10 +3,11 @@
 use bilevel_graph::random::{KEY_STEPS, MULTIPLIERS, ROUNDS, double, single};
 
 /// Parts of the common text, each with words by which a kernel that uses it is known. A part may use those before it.
-const PARTS: [(&[&str], &str); 9] = [
+const PARTS: [(&[&str], &str); 10] = [
     (&["::first<", "::join(", "across<"], include_str!("sums.cu")),
     (&["larger(", "Placed<"], include_str!("largest.cu")),
     (&["draw<", "draw_block<"], include_str!("draws.cu")),
+    (&["one_plus_erf("], include_str!("erf.cu")),
     (&["fetch<"], include_str!("fetch.cu")),
     (&["report(", "has_failed("], include_str!("errors.cu")),
     (&["rounded<", "round_to_bf16(", "bf16", "multiply<"], include_str!("rounding.cu")),

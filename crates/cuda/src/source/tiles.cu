@@ -212,9 +212,18 @@ __device__ __forceinline__ void multiply(A of_a, u32* a, B of_b, u32* b, float (
     }
 }
 
+// Four numbers by one instruction, which the compiler makes several of where it is left to it.
+__device__ __forceinline__ void write_four(float* to, const float* from) {
+    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]) : "memory");
+}
+__device__ __forceinline__ void write_four(bf16* to, const float* from) {
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(pair_of_bf16(from[0], from[1])), "r"(pair_of_bf16(from[2], from[3])) : "memory");
+}
+
 // Writes what `multiply` left, with the first of a block's results at `c` and others so far apart, eight rows of each warp at a time:
-// through shared memory, so that neighbours are written by neighbours. Of the block there are so many rows and columns.
-template <long long NEXT_ROW, long long NEXT, int DOWN, int N, typename C>
+// through shared memory, so that neighbours are written by neighbours, four at once where that is possible. Of the block there are so many
+// rows and columns.
+template <long long NEXT_ROW, long long NEXT, int DOWN, int AT_ONCE, int N, typename C>
 __device__ __forceinline__ void write(void* shared, C* c, int rows, int columns, const float (&sums)[N][4]) {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, warp = threadIdx.x / 32;
     const int COLUMNS = N * 8, APART = COLUMNS + 8 - COLUMNS % 16, left = warp / DOWN * COLUMNS;
@@ -225,7 +234,29 @@ __device__ __forceinline__ void write(void* shared, C* c, int rows, int columns,
 #pragma unroll
         for (int i = 0; i < N; ++i) store<float, 2>(own + g * APART + i * 8 + t * 2, sums[i] + half * 2);
         __syncwarp();
-        if (NEXT == 1) {
+        if (AT_ONCE == 4) {
+            // Lanes that a row takes, a power of two.
+            constexpr int WIDE = COLUMNS > 64 ? 32 : COLUMNS > 32 ? 16 : 8;
+            const int line = lane / WIDE, column = lane % WIDE * 4;
+            C* to = c + (first + line) * NEXT_ROW + left + column;
+            // One address, and all rows so far from it: left to itself, the compiler finds each anew.
+            asm volatile("" : "+l"(to));
+            const int below = column < COLUMNS && left + column < columns ? rows - first - line : 0;
+            // A lane beyond the end of a row reads the row's last four.
+            const float* const from = own + line * APART + min(column, COLUMNS - 4);
+            // A few rows at a time, as there are no registers to spare: the compiler does not read the next ones across a barrier.
+            constexpr int STEP = 32 / WIDE, MANY = WIDE == 16 ? 4 : 2;
+#pragma unroll
+            for (int row = 0; row < 8; row += MANY * STEP) {
+                float fours[MANY][4];
+#pragma unroll
+                for (int u = 0; u < MANY; ++u) load<float, 4>(from + (row + u * STEP) * APART, fours[u]);
+#pragma unroll
+                for (int u = 0; u < MANY; ++u)
+                    if (row + u * STEP < below) write_four(to + (row + u * STEP) * NEXT_ROW, fours[u]);
+                if (row + MANY * STEP < 8) __syncwarp();
+            }
+        } else if (NEXT == 1) {
 #pragma unroll
             for (int row = 0; row < 8; ++row)
 #pragma unroll

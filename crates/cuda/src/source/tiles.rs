@@ -68,7 +68,7 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     code.line(format!("{of_b} b({y} + ({}) + (I)j * {}, {n} - j, {k});", decode(&runs(1), "item"), layout.b.1));
     code.line(format!("multiply<{k}, {deep}, {warps}>(a, shared.a, b, shared.b, sums, there);"));
     let first = format!("{} + (I)i * {} + (I)j * {}", decode(&runs(2), "item"), layout.c.0, layout.c.1);
-    code.line(format!("write<{}, {}, {warps}>(", layout.c.0, layout.c.1));
+    code.line(format!("write<{}, {}, {warps}, {}>(", layout.c.0, layout.c.1, written_at_once(layout, c.1)));
     code.line(format!("    &shared, {to} + ({first}), there, {n} - j, sums);"));
     Some(code.launch([size.batch * tiles, 1], threads as u32))
 }
@@ -77,6 +77,15 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
 /// one fewer.
 pub(super) fn first_row(part: &str, rows: usize, parts: usize) -> String {
     format!("{part} * {} / {parts} * {ROWS}", rows.div_ceil(ROWS))
+}
+
+/// Neighbours of a row that are written at once, of results that begin so many elements after a place in memory: four, where all begin at
+/// multiples of that and none is beyond an end.
+pub(super) fn written_at_once(layout: &DotLayout, first: isize) -> usize {
+    let whole = |n: isize| n % 4 == 0;
+    let apart = layout.batch.iter().all(|(_, strides)| whole(strides[2]));
+    let four = layout.c.1 == 1 && [first, layout.c.0, layout.n as isize].into_iter().all(whole) && apart;
+    if four { 4 } else { 1 }
 }
 
 /// How an operand lies, seen as rows along the sum: those of A, or the columns of B.
@@ -144,6 +153,18 @@ mod tests {
         }
         assert!(scores(197, 0, Precision::Bf16).unwrap().source.contains("Rows<bf16, 64, true, 8, 2304, 128, 64>"));
         assert!(scores(197, 2, Precision::Tf32).unwrap().source.contains("Rows<float, 64, true, 1, 2304, 128, 32>"));
+    }
+
+    #[test]
+    fn results_are_written_four_at_once_where_all_rows_begin_at_multiples_of_that() {
+        let of = |n: usize, c: (isize, isize), apart: isize, first: isize| {
+            let layout = DotLayout { m: 64, n, k: 64, a: (64, 1), b: (64, 1), c, batch: vec![(96, [0, 0, apart])] };
+            written_at_once(&layout, first)
+        };
+        assert_eq!([of(64, (768, 1), 64, 0), of(200, (200, 1), 40000, 8)], [4, 4]);
+        assert_eq!([of(197, (200, 1), 40000, 0), of(64, (197, 1), 12608, 0)], [1, 1], "odd lengths, odd rows");
+        assert_eq!([of(64, (768, 1), 62, 0), of(64, (768, 1), 64, 2)], [1, 1], "odd matrices, an odd beginning");
+        assert_eq!(of(64, (1, 64), 4096, 0), 1, "columns that lie as rows");
     }
 
     #[test]

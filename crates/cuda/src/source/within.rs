@@ -9,7 +9,8 @@
 //! a warp take the elements of one result in turn, as many of them as there are threads to spare, and join what they have by shuffles: an
 //! order that is the same in every run.
 
-use super::code::{Code, c_type, decode};
+use super::code::{Cell, Code, c_type, decode};
+use super::put::put;
 use super::rows::{Sharing, WARP};
 use super::structure::Structure;
 use bilevel_graph::{DType, ReduceOp};
@@ -52,7 +53,7 @@ pub(super) fn write(code: &mut Code, sharing: Sharing, live: Option<&str>, sinks
     let Sharing { length, threads, .. } = sharing;
     let walk = sharing.walk();
     let Some(size) = sinks.iter().map(|(_, sink)| sink.dtype.size()).max() else { return };
-    code.head(format!("__shared__ __align__({size}) unsigned char held[{}];", sharing.together() * length * size));
+    code.head(format!("__shared__ __align__(16) unsigned char held[{}];", sharing.together() * length * size));
     // Sinks that read the same value read one copy of it.
     let mut copies: Vec<(&str, Vec<&Within>)> = vec![];
     for (value, sink) in sinks {
@@ -62,7 +63,8 @@ pub(super) fn write(code: &mut Code, sharing: Sharing, live: Option<&str>, sinks
         }
     }
     for (number, (value, readers)) in copies.iter().enumerate() {
-        let Some(c) = readers.first().map(|sink| c_type(sink.dtype)) else { continue };
+        let Some(cell) = readers.first().map(|sink| Cell::Of(sink.dtype)) else { continue };
+        let c = cell.name();
         let own =
             if sharing.together() == 1 { String::new() } else { format!(" + threadIdx.x / {threads} * {length}") };
         let copy = format!("x{number}");
@@ -71,8 +73,7 @@ pub(super) fn write(code: &mut Code, sharing: Sharing, live: Option<&str>, sinks
             // Nobody reads the copy before any more.
             code.line("__syncthreads();");
         }
-        let when = walk.inside().map_or(String::new(), |inside| format!("if ({inside}) "));
-        code.lanes(walk.lanes(), format!("{when}{copy}[j * {threads} + t] = {value};"));
+        put(code, walk, (&copy, cell), value, &[]);
         code.line("__syncthreads();");
         readers.iter().for_each(|sink| reduced(code, threads, live, sink, &copy));
     }

@@ -6,12 +6,17 @@ extern "C" __global__ void __launch_bounds__(256) kernel(float* p0, const U n1, 
     float s0[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) s0[j] = Sum::first<float>();
-    if (k < n1) for (U r = first + t; r < end; r += 32) {
+    if (k < n1) {
+    #pragma unroll 4
+    for (U r = first + t; r < end; r += 32) {
     const U e = (I)k + (I)r * 96;
     float m0[4];
-    load<float, 4>(p0 + ((I)e), m0);
+    const I m0_row = (I)r * 96;
+#pragma unroll
+    for (int j = 0; j < 4; j += 4) load<float, 4>(p0 + (m0_row + (I)(k + j)), &m0[j]);
 #pragma unroll
     for (int j = 0; j < 4; ++j) s0[j] = Sum::join(s0[j], m0[j]);
+    }
     }
     __shared__ float shared0[32][32];
 #pragma unroll

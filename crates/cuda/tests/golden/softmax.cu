@@ -25,5 +25,5 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
 #pragma unroll
     for (int j = 0; j < 7; ++j) v5[j] = op_div(v3[j], v4);
 #pragma unroll
-    for (int j = 0; j < 7; ++j) if (given < n0 && j * 32 + t < 197) p2[row * 197 + j * 32 + t] = v5[j];
+    for (int j = 0; j < 7; ++j) if (given < n0 && j * 32 + t < 197) *(p2 + row * 197 + (j * 32 + t)) = v5[j];
 }

@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, 
     }
     float found[4][4] = {};
     multiply_rows(sums, next, kept_b, found, there);
-    write<32, 1, 4>(kept_a, p6 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32, found);
+    write<32, 1, 4, 4>(kept_a, p6 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32, found);
 }
 
 typedef u32 U; typedef int I;
@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, 
     hold<60>(rows, sums);
     __syncwarp();
     leave<60, 104>(rows, p6 + (I)(item * 104 + i + own) * 104, min(16, there - own));
-    write<32, 1, 4>(kept_a, p7 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32, found);
+    write<32, 1, 4, 4>(kept_a, p7 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32, found);
 }
 
 typedef u32 U; typedef int I;
@@ -186,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(bf16* p0, bf16* p1, bf1
     Rows<bf16, 64, false, 8, 104, 128, 64> a(p0 + ((I)(item % 8) * 10816 + (I)(item / 8) * 86528) + (I)i * 1, there, 104);
     Rows<bf16, 32, false, 8, 32, 128, 64> b(p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)j * 1, 32 - j, 104);
     multiply<104, 64, 4>(a, shared.a, b, shared.b, sums, there);
-    write<32, 1, 4>(
+    write<32, 1, 4, 4>(
         &shared, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624 + (I)i * 32 + (I)j * 1), there, 32 - j, sums);
 }
 

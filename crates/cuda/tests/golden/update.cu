@@ -14,7 +14,8 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
 #pragma unroll
     for (int j = 0; j < 4; ++j) v3[j] = op_sub(m0[j], v2[j]);
     float v4[4];
-    draw_block<Normal, float>(e, p4, p5, (u32)n6, v4);
+#pragma unroll
+    for (int j = 0; j < 4; j += 4) draw_block<Normal, float>((e + j), p4, p5, (u32)n6, &v4[j]);
     float v5[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v5[j] = op_mul(v4[j], c7);

@@ -9,7 +9,8 @@ __device__ __forceinline__ void part(const u32 blocks, const U n0, float* p1, in
 #pragma unroll
     for (int j = 0; j < 4; ++j) v1[j] = op_cos(m0[j]);
     float v2[4];
-    draw_block<Normal, float>(e, p2, p3, (u32)n4, v2);
+#pragma unroll
+    for (int j = 0; j < 4; j += 4) draw_block<Normal, float>((e + j), p2, p3, (u32)n4, &v2[j]);
     float v3[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v3[j] = op_mul(v2[j], c5);

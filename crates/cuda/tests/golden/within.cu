@@ -3,7 +3,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     const U t = threadIdx.x % 32;
     const U given = (U)blockIdx.x * 4 + threadIdx.x / 32;
     const U row = given < n0 ? given : n0 - 1;
-    __shared__ __align__(4) unsigned char held[320];
+    __shared__ __align__(16) unsigned char held[320];
     float m0[1];
     const I m0_row = (I)row * 20;
 #pragma unroll
@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     for (int j = 0; j < 1; ++j) v6[j] = op_sin(v5[j]);
     float* const x0 = (float*)held + threadIdx.x / 32 * 20;
 #pragma unroll
-    for (int j = 0; j < 1; ++j) if (j * 32 + t < 20) x0[j * 32 + t] = v5[j];
+    for (int j = 0; j < 1; ++j) if (j * 32 + t < 20) *(x0 + (j * 32 + t)) = v5[j];
     __syncthreads();
     {
     const u32 k = t / 4;
@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     float* const x1 = (float*)held + threadIdx.x / 32 * 20;
     __syncthreads();
 #pragma unroll
-    for (int j = 0; j < 1; ++j) if (j * 32 + t < 20) x1[j * 32 + t] = v6[j];
+    for (int j = 0; j < 1; ++j) if (j * 32 + t < 20) *(x1 + (j * 32 + t)) = v6[j];
     __syncthreads();
     {
     const u32 k = t / 8;

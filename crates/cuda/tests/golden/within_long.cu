@@ -2,34 +2,34 @@ typedef u32 U; typedef int I;
 extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, float* p2, float* p3, float* p4) {
     const U t = threadIdx.x % 128;
     const U row = blockIdx.x;
-    __shared__ __align__(4) unsigned char held[3136];
-    float m0[7];
+    __shared__ __align__(16) unsigned char held[3136];
+    float m0[8];
     const I m0_row = (I)row * 784;
 #pragma unroll
-    for (int j = 0; j < 7; ++j) m0[j] = p1[m0_row + (I)min(j * 128 + t, (U)783)];
+    for (int j = 0; j < 8; j += 4) load<float, 4>(p1 + (m0_row + (I)(min(j / 4 * 128 + t, (U)195) * 4 + j % 4)), &m0[j]);
     float v1 = Max::first<float>();
 #pragma unroll
-    for (int j = 0; j < 7; ++j) if (j * 128 + t < 784) v1 = Max::join(v1, m0[j]);
-    v1 = across<Max, 128>(v1);
-    float v2[7];
+    for (int j = 0; j < 8; ++j) if (j / 4 * 128 + t < 196) v1 = Max::join(v1, m0[j]);
+    v1 = across<Max, 128, 0>(v1);
+    float v2[8];
 #pragma unroll
-    for (int j = 0; j < 7; ++j) v2[j] = op_sub(m0[j], v1);
-    float v3[7];
+    for (int j = 0; j < 8; ++j) v2[j] = op_sub(m0[j], v1);
+    float v3[8];
 #pragma unroll
-    for (int j = 0; j < 7; ++j) v3[j] = op_exp(v2[j]);
+    for (int j = 0; j < 8; ++j) v3[j] = op_exp(v2[j]);
     float v4 = Sum::first<float>();
 #pragma unroll
-    for (int j = 0; j < 7; ++j) if (j * 128 + t < 784) v4 = Sum::join(v4, v3[j]);
-    v4 = across<Sum, 128>(v4);
-    float v5[7];
+    for (int j = 0; j < 8; ++j) if (j / 4 * 128 + t < 196) v4 = Sum::join(v4, v3[j]);
+    v4 = across<Sum, 128, 1>(v4);
+    float v5[8];
 #pragma unroll
-    for (int j = 0; j < 7; ++j) v5[j] = op_div(v3[j], v4);
-    float v6[7];
+    for (int j = 0; j < 8; ++j) v5[j] = op_div(v3[j], v4);
+    float v6[8];
 #pragma unroll
-    for (int j = 0; j < 7; ++j) v6[j] = op_sin(v5[j]);
+    for (int j = 0; j < 8; ++j) v6[j] = op_sin(v5[j]);
     float* const x0 = (float*)held;
 #pragma unroll
-    for (int j = 0; j < 7; ++j) if (j * 128 + t < 784) x0[j * 128 + t] = v5[j];
+    for (int j = 0; j < 8; j += 4) if (j / 4 * 128 + t < 196) store<float, 4>(x0 + ((j / 4 * 128 + t) * 4 + j % 4), &v5[j]);
     __syncthreads();
     {
     const u32 k = t / 4;
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     float* const x1 = (float*)held;
     __syncthreads();
 #pragma unroll
-    for (int j = 0; j < 7; ++j) if (j * 128 + t < 784) x1[j * 128 + t] = v6[j];
+    for (int j = 0; j < 8; j += 4) if (j / 4 * 128 + t < 196) store<float, 4>(x1 + ((j / 4 * 128 + t) * 4 + j % 4), &v6[j]);
     __syncthreads();
     {
     const u32 k = t / 4;
