@@ -20,7 +20,7 @@ use bilevel_graph::DType;
 use bilevel_plan::{MemoryMap, Place, Region, Schedule, View};
 
 /// Steps that are under way at once: arenas, and sets of streams.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 4;
 /// Streams of a chain: those of what the next step waits for, and for each step that is under way those of all else.
 pub(crate) const CHAIN_STREAMS: usize = (1 + AT_ONCE) * STREAMS;
 /// Most steps of a chain, and most that it has to start: it has to be recorded first.
