@@ -4,7 +4,19 @@ use super::code::c_type;
 use bilevel_graph::{BinaryOp, Precision, UnaryOp};
 use bilevel_plan::{Elementwise, Power, PowerTerm};
 
-/// A function of one element as C.
+/// The type and the text of what is the same for all elements of a function, whose operands these are; none where nothing is.
+pub(super) fn once(function: Elementwise, x: &[String]) -> Option<(&'static str, String)> {
+    match function {
+        Elementwise::Halve(power) => Some(("float", format!("halving({})", exponent(power, &x[1..])))),
+        Elementwise::Restore([a, b]) => {
+            let (of_a, of_b) = x[1..].split_at(a.factors());
+            Some(("Restoring", format!("restoring({}, {})", exponent(a, of_a), exponent(b, of_b))))
+        }
+        _ => None,
+    }
+}
+
+/// A function of one element as C; of the element and of what is the same for all, where there is that.
 pub(super) fn formula(function: Elementwise, x: &[String]) -> String {
     match function {
         Elementwise::Copy => x[0].clone(),
@@ -13,11 +25,8 @@ pub(super) fn formula(function: Elementwise, x: &[String]) -> String {
         Elementwise::Select => format!("{} != 0 ? {} : {}", x[0], x[1], x[2]),
         Elementwise::Convert(to) => format!("To<{}>::of({})", c_type(to), x[0]),
         Elementwise::Round(precision) => rounded(precision, &x[0]),
-        Elementwise::Halve(power) => format!("halved({}, {})", x[0], exponent(power, &x[1..])),
-        Elementwise::Restore([a, b]) => {
-            let (of_a, of_b) = x[1..].split_at(a.factors());
-            format!("restored({}, {}, {})", x[0], exponent(a, of_a), exponent(b, of_b))
-        }
+        Elementwise::Halve(_) => format!("halved({}, {})", x[0], x[1]),
+        Elementwise::Restore(_) => format!("restored({}, {})", x[0], x[1]),
         Elementwise::Random(..) => String::new(),
     }
 }

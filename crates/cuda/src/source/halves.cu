@@ -20,13 +20,20 @@ __device__ __forceinline__ int shift_of(int exponent) { return 14 - min(max(expo
 
 __device__ __forceinline__ float power(int exponent) { return __uint_as_float((u32)(exponent + 127) << 23); }
 
-__device__ __forceinline__ float halved(float x, int exponent) { return x * power(shift_of(exponent)); }
+// What the numbers of an array are multiplied by to be halved, found once for all of them.
+__device__ __forceinline__ float halving(int exponent) { return power(shift_of(exponent)); }
 
-// In two steps: the power of both may be more than a float holds where the result is not.
-__device__ __forceinline__ float restored(float x, int a, int b) {
+__device__ __forceinline__ float halved(float x, float by) { return x * by; }
+
+// What takes both powers out of a product again, in two steps: the power of both may be more than a float holds where the result is not.
+struct Restoring { float first, second; };
+
+__device__ __forceinline__ Restoring restoring(int a, int b) {
     int shift = -shift_of(a) - shift_of(b), first = shift / 2;
-    return x * power(first) * power(shift - first);
+    return {power(first), power(shift - first)};
 }
+
+__device__ __forceinline__ float restored(float x, Restoring by) { return x * by.first * by.second; }
 
 struct half {
     unsigned short bits;

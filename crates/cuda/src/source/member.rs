@@ -5,7 +5,7 @@ use super::ahead::Ahead;
 use super::code::{Cell, Code, c_type};
 use super::context::Context;
 use super::fetch::Fetched;
-use super::formula::formula;
+use super::formula::{formula, once};
 use super::load::Brought;
 use super::rows::WARP;
 use super::walk::Walk;
@@ -103,6 +103,11 @@ impl<'a, 'c> Members<'a, 'c> {
                     // A mask can be of any type; a constant one must not be rounded.
                     let mask = number == 0 && *function == Elementwise::Select;
                     values.push(self.operand(member, operand, if mask { DType::F64 } else { node.dtype })?);
+                }
+                if let Some((c, text)) = once(*function, &values) {
+                    let name = format!("by{}", self.fresh());
+                    self.code.line(format!("const {c} {name} = {text};"));
+                    values = vec![values.swap_remove(0), name];
                 }
                 formula(*function, &values)
             }

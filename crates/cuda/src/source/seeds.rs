@@ -24,7 +24,7 @@ pub(crate) fn halved_copy(from: Place, power: Place, to: Place, count: usize) ->
     code.line(format!("if (e >= {all}) return;"));
     code.line(format!("float v[{lanes}];"));
     code.line(format!("load<float, {lanes}>({from} + e, v);"));
-    code.lanes(lanes, format!("v[j] = halved(v[j], exponent({power}[0]));"));
+    code.lanes(lanes, format!("v[j] = halved(v[j], halving(exponent({power}[0])));"));
     code.line(format!("{}({to} + e, v);", Cell::Half.store(lanes)));
     code.launch([count.div_ceil(BLOCK * lanes), 1], BLOCK as u32)
 }

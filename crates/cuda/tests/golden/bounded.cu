@@ -28,9 +28,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
+    const float by2 = halving(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -57,9 +58,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
+    const float by2 = halving(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -82,15 +84,16 @@ typedef u32 U; typedef int I;
 extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, float* p2, float* p3, float* p4, const float c5, float* p6, half* p7) {
     const float m1 = p2[0];
     const float m2 = p3[0];
-    const float m11 = p6[0];
+    const float m10 = p6[0];
     U b = (U)blockIdx.x * 256 + threadIdx.x;
     if (b >= n0) return;
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
+    const Restoring by3 = restoring(exponent(m1), exponent(m2));
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], exponent(m1), exponent(m2));
+    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], by3);
     float m4[4];
     load<float, 4>(p4 + ((I)(e % 3072)), m4);
     float v5[4];
@@ -104,17 +107,15 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     for (int j = 0; j < 4; ++j) v7[j] = op_mul(v5[j], c5);
     float v8[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v8[j] = op_erf(v7[j]);
+    for (int j = 0; j < 4; ++j) v8[j] = one_plus_erf(v7[j]);
     float v9[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v9[j] = op_add(v8[j], float(1.0));
-    float v10[4];
+    for (int j = 0; j < 4; ++j) v9[j] = op_mul(v6[j], v8[j]);
+    const float by11 = halving(max(exponent(m1) + exponent(m2) + 12, exponent(m10) + 1));
+    float v11[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v10[j] = op_mul(v6[j], v9[j]);
-    float v12[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v12[j] = halved(v10[j], max(exponent(m1) + exponent(m2) + 12, exponent(m11) + 1));
-    store_half<4>(p7 + e, v12);
+    for (int j = 0; j < 4; ++j) v11[j] = halved(v9[j], by11);
+    store_half<4>(p7 + e, v11);
 }
 
 typedef u32 U; typedef int I;
@@ -140,9 +141,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
+    const float by2 = halving(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -157,8 +159,9 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
+    const Restoring by5 = restoring(max(exponent(m1) + exponent(m2) + 12, exponent(m3) + 1), exponent(m4));
     float v5[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v5[j] = restored(m0[j], max(exponent(m1) + exponent(m2) + 12, exponent(m3) + 1), exponent(m4));
+    for (int j = 0; j < 4; ++j) v5[j] = restored(m0[j], by5);
     store<float, 4>(p6 + e, v5);
 }

@@ -34,9 +34,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     float v1[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v1[j] = op_tanh(m0[j]);
+    const float by3 = halving(exponent(m2));
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = halved(v1[j], exponent(m2));
+    for (int j = 0; j < 4; ++j) v3[j] = halved(v1[j], by3);
     store_half<4>(p3 + e, v3);
 }
 
@@ -63,9 +64,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
+    const float by2 = halving(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -78,9 +80,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
+    const Restoring by3 = restoring(exponent(m1), exponent(m2));
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], exponent(m1), exponent(m2));
+    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], by3);
     float v4[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v4[j] = op_exp(v3[j]);

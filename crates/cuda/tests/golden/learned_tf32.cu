@@ -28,9 +28,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
+    const float by2 = halving(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -64,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(float* p0, const U n1, 
     float v[4];
     load<float, 4>(p2 + e, v);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = halved(v[j], exponent(p0[0]));
+    for (int j = 0; j < 4; ++j) v[j] = halved(v[j], halving(exponent(p0[0])));
     store_half<4>(p3 + e, v);
 }
 
@@ -85,9 +86,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
+    const Restoring by3 = restoring(exponent(m1), exponent(m2));
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], exponent(m1), exponent(m2));
+    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], by3);
     float v4[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v4[j] = op_tanh(v3[j]);
@@ -107,9 +109,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
+    const float by2 = halving(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -125,9 +128,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p1 + ((I)e), m0);
     float m1[4];
     load<float, 4>(p2 + ((I)e), m1);
+    const Restoring by4 = restoring(exponent(m2), exponent(m3));
     float v4[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v4[j] = restored(m1[j], exponent(m2), exponent(m3));
+    for (int j = 0; j < 4; ++j) v4[j] = restored(m1[j], by4);
     float v5[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v5[j] = op_mul(v4[j], c5);
@@ -150,9 +154,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
+    const float by2 = halving(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -165,9 +170,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
+    const Restoring by3 = restoring(exponent(m1), exponent(m2));
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], exponent(m1), exponent(m2));
+    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], by3);
     store<float, 4>(p4 + e, v3);
 }
 
@@ -195,9 +201,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
+    const Restoring by3 = restoring(exponent(m1), exponent(m2));
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], exponent(m1), exponent(m2));
+    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], by3);
     float v4[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v4[j] = op_tanh(v3[j]);
@@ -217,9 +224,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
+    const float by2 = halving(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -235,9 +243,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p1 + ((I)e), m0);
     float m1[4];
     load<float, 4>(p2 + ((I)e), m1);
+    const Restoring by4 = restoring(exponent(m2), exponent(m3));
     float v4[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v4[j] = restored(m1[j], exponent(m2), exponent(m3));
+    for (int j = 0; j < 4; ++j) v4[j] = restored(m1[j], by4);
     float v5[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v5[j] = op_mul(v4[j], c5);
@@ -260,9 +269,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
+    const float by2 = halving(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], exponent(m1));
+    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
