@@ -130,7 +130,7 @@ fn a_block_that_comes_back_to_its_only_sum_waits_until_nobody_reads_the_one_befo
         let program = Program::builder(&g).output("x", x).output("columns", x.sum([0])).build().unwrap();
         let texts = kernel_texts(&program).unwrap();
         let text = texts.iter().find(|text| text.contains("turn += gridDim.x")).unwrap();
-        assert_eq!(text.matches(" = across<Sum, 64, ").count(), sums);
+        assert_eq!(text.matches(" = across<Sum, 128, ").count(), sums);
         text.matches("__syncthreads();").count()
     };
     assert_eq!([1, 2, 3].map(barriers), [1, 0, 0]);

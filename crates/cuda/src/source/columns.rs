@@ -54,7 +54,7 @@ impl Registers {
     /// In a loop over so many elements in rows of this length. A thread of the largest block has 64 in all, of others at least twice as many.
     pub fn new(rows: (usize, usize)) -> Self {
         let sharing = Sharing::of(rows);
-        Registers { lanes: sharing.walk().lanes(), left: if sharing.block > 512 { 16 } else { 48 } }
+        Registers { lanes: sharing.walk().lanes(), left: if sharing.block > 512 { 16 } else { 40 } }
     }
 
     /// Takes those of one more reduction, if there are enough.
@@ -127,7 +127,7 @@ mod tests {
     fn blocks_have_several_rows_each_and_are_no_more_than_can_be_folded() {
         assert_eq!(column_blocks((1576 * 768, 768)), 394);
         assert_eq!(column_blocks((130 * 768, 768)), 33);
-        assert_eq!(column_blocks((3000 * 40, 40)), 94, "32 rows at a time");
+        assert_eq!(column_blocks((3000 * 40, 40)), 188, "16 rows at a time");
         assert_eq!(column_blocks((1_000_000 * 768, 768)), 1024);
     }
 
@@ -149,7 +149,7 @@ mod tests {
             let mut registers = Registers::new((1000 * length, length));
             (0..100).filter(|_| registers.take(dtype)).count()
         };
-        assert_eq!((of(768, DType::F32), of(768, DType::F64)), (4, 2));
+        assert_eq!((of(768, DType::F32), of(768, DType::F64)), (6, 3));
         assert_eq!((of(8192, DType::F32), of(8192, DType::F64)), (2, 1));
         assert_eq!(of(1 << 20, DType::F32), 0, "a row that nobody holds whole");
     }

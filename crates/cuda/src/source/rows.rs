@@ -13,7 +13,7 @@ use bilevel_graph::Result;
 use bilevel_plan::{Operand, Place, Role};
 
 /// Columns a thread holds at most, and rows that are so few that there are threads enough for one each.
-const DEEP: usize = 12;
+const DEEP: usize = 8;
 const FEW: usize = 32;
 /// Threads of a block of short rows.
 const BLOCK: usize = 128;
@@ -21,8 +21,8 @@ const BLOCK: usize = 128;
 pub(super) const WARP: usize = 32;
 /// Threads of a block at most.
 const MOST_THREADS: usize = 1024;
-/// Longest row: the threads of such a block have no registers for more.
-pub(crate) const LONGEST: usize = MOST_THREADS * 8;
+/// Longest row.
+pub(crate) const LONGEST: usize = MOST_THREADS * DEEP;
 
 /// How threads share rows.
 #[derive(Clone, Copy)]

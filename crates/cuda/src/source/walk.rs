@@ -270,8 +270,7 @@ mod tests {
             };
             [threads, lanes, beside]
         };
-        assert_eq!([of(768), of(3072)], [[64, 12, 4], [256, 12, 4]]);
-        assert_eq!([of(160), of(50)], [[16, 10, 2], [8, 8, 2]], "quads would leave too many lanes empty");
+        assert_eq!([of(768), of(3072)], [[128, 6, 2], [512, 6, 2]], "quads would leave a quarter of the lanes empty");
         assert_eq!([of(1024), of(200)], [[128, 8, 4], [32, 8, 4]], "and seven lanes are nearly eight");
         assert_eq!([of(197), of(4), of(1)], [[32, 7, 1], [1, 4, 4], [1, 1, 1]]);
         assert_eq!(Walk::row(30, 32).beside(), 1, "there are threads enough");
