@@ -18,7 +18,18 @@ use std::ops::Range;
 /// ```
 pub fn buffers(executor: &dyn Executor) -> Result<Vec<Failure>> {
     let mut watch = Watch(vec![]);
-    let parts = [elements, shared, carried, changed_between_runs, not_fitting, bound_twice, unbound, failed, in_use];
+    let parts = [
+        elements,
+        shared,
+        carried,
+        changed_between_runs,
+        not_fitting,
+        bound_twice,
+        unbound,
+        failed,
+        failed_midway,
+        in_use,
+    ];
     for part in parts {
         part(executor, &mut watch)?;
     }
@@ -352,6 +363,51 @@ fn failed(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
     run.run(0..1)?;
     watch.is("the buffer after a run that did not fail", into.to_array(), &[2.0, 1.0]);
     watch.is("a carried input after a run that did not fail", x.to_array(), &[3.0, 3.0]);
+    Ok(())
+}
+
+/// A run that fails in one of its steps leaves what the steps before it carried on: where a value is changed in place, and where the new
+/// one is known long before the old one was last read, so that an executor may have begun other steps by then.
+fn failed_midway(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
+    const ROWS: usize = 5;
+    let g = Graph::new();
+    let (w, sum, rows) = (g.input("w", [2], F64), g.input("sum", [2], F64), g.input("rows", [ROWS, 2], F64));
+    let next = w + rows.take(g.step());
+    let late = (next.cumsum(0).cumsum(0) * w).cumsum(0);
+    let program = Program::builder(&g).carry(w, next).carry(sum, sum + late.cumsum(0)).build()?;
+    let mut run = executor.compile(&program)?;
+    let values: Vec<f64> = (0..2 * ROWS).map(|n| n as f64).collect();
+    run.set(program.input("rows")?, &Array::from_f64([ROWS, 2], values.clone())?)?;
+    // After these steps; all numbers are whole, and exact.
+    let after = |steps: Range<usize>| {
+        let (mut w, mut sum) = ([1.0, 2.0], [0.0, 0.0]);
+        for row in values.chunks(2).take(steps.end).skip(steps.start) {
+            let next = [w[0] + row[0], w[1] + row[1]];
+            let late = [next[0] * w[0], next[0] * w[0] + (2.0 * next[0] + next[1]) * w[1]];
+            sum = [sum[0] + late[0], sum[1] + late[0] + late[1]];
+            w = next;
+        }
+        [w, sum]
+    };
+    let out_of_range = |kind: &ErrorKind| matches!(kind, ErrorKind::IndexOutOfRange { index: 5, limit: ROWS, .. });
+    for steps in [0..5, 0..7, 3..40, 5..6] {
+        let buffers = [upload(executor, 1.0, 2.0)?, upload(executor, 0.0, 0.0)?];
+        for (name, buffer) in ["w", "sum"].into_iter().zip(&buffers) {
+            run.bind_input(program.input(name)?, buffer)?;
+        }
+        let fails = steps.end as usize > ROWS;
+        let answer = run.run(steps.clone());
+        if fails {
+            watch.refused_as("a row that is not there", answer, "index 5 is not in 0..5", out_of_range);
+        } else {
+            answer?;
+        }
+        let expected = after(steps.start as usize..ROWS);
+        for ((name, buffer), expected) in ["w", "sum"].into_iter().zip(&buffers).zip(expected) {
+            let case = format!("{name} after the steps of {steps:?} that did not fail");
+            watch.is(&case, buffer.to_array(), &expected);
+        }
+    }
     Ok(())
 }
 

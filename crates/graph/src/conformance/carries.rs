@@ -87,6 +87,11 @@ fn loops() -> Vec<(&'static str, Build)> {
             outputs: vec![a.cumsum(0) * 1e-2],
             carries: vec![(a, a.cumsum(1) * 1e-2), (b, a + b.cumsum(0) * 1e-2)],
         }),
+        ("the new value is known early and the old one read late", |a, b, c| {
+            let next = a * 0.5 + b.sin();
+            let late = ((next.cumsum(0) * 1e-2).cumsum(1) * a).cumsum(0) * 1e-2;
+            Loop { outputs: vec![late], carries: vec![(a, next), (c, c * 0.9 + late.cumsum(1) * 1e-2)] }
+        }),
         ("a row of a table gives way to another", |a, b, c| {
             let at = places(b).index(0, 0);
             let (old, mean) = (a.take(at), a.mean([0]));
