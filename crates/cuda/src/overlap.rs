@@ -17,7 +17,7 @@ use crate::source::{Code, Elements, gathered_if_fine};
 use crate::step::{Span, Step, Work};
 use crate::target::ALIGN;
 use bilevel_graph::DType;
-use bilevel_plan::{MemoryMap, Place, Region, Schedule, View};
+use bilevel_plan::{MemoryMap, Node, Place, Region, Schedule, View};
 
 /// Steps that are under way at once: arenas, and sets of streams.
 const AT_ONCE: usize = 4;
@@ -69,8 +69,8 @@ pub(crate) struct Overlap {
     copied: Vec<Copied>,
     /// Where the number of the step is, and the numbers of all steps of a chain.
     counter: Option<(Place, Place)>,
-    /// Bytes from one arena to the other, and of all.
-    apart: usize,
+    /// Bytes from one arena to the next, which is what steps need one by one, and of all.
+    pub apart: usize,
     pub arena_bytes: usize,
     /// Bytes that outlive a run, with those of the numbers.
     pub kept_bytes: usize,
@@ -108,7 +108,7 @@ impl Overlap {
         fails: bool,
     ) -> Option<Self> {
         let apart = map.arena_bytes.next_multiple_of(ALIGN);
-        // What else lives in an arena from step to step would have to be in both.
+        // What else is kept from step to step would have to be there for each that is under way.
         if apart > MOST_BYTES || map.raised[1].is_some() || full.len() > MOST / 2 {
             return None;
         }
@@ -130,15 +130,10 @@ impl Overlap {
                 if fails {
                     copied_bytes += bytes;
                     let copy = take(bytes);
-                    let [own, other] = [(Region::Input(input), 0), (Region::Arena, copy)]
-                        .map(|(region, offset)| Span { place: Place { region, offset }, bytes });
-                    let view = View::contiguous(&[node.count()]);
-                    let copies = [(own, other, &mut first), (other, own, &mut last)];
-                    for (from, to, steps) in copies {
-                        let elements = Elements { place: from.place, view: &view };
-                        let work = Work::Kernel(gathered_if_fine(elements, node.dtype, to.place));
-                        steps.push(Step { work, reads: vec![from], writes: vec![to], location: node.location });
-                    }
+                    let places = [(Region::Input(input), 0), (Region::Arena, copy)];
+                    let [own, other] = places.map(|(region, offset)| Place { region, offset });
+                    first.push(copied_if_fine(node, own, other));
+                    last.push(copied_if_fine(node, other, own));
                     copied.push(Copied { input, copy });
                 }
                 continue;
@@ -281,6 +276,14 @@ fn is_early(steps: &[Step], carried: &[Carried]) -> bool {
         ends.fold(0.0, f64::max)
     };
     end(&is_next) < EARLY * end(&|_| true)
+}
+
+/// Copies a carried input from one place to another, unless something has failed.
+fn copied_if_fine(node: &Node, from: Place, to: Place) -> Step {
+    let view = View::contiguous(&[node.count()]);
+    let work = Work::Kernel(gathered_if_fine(Elements { place: from, view: &view }, node.dtype, to));
+    let span = |place| vec![Span { place, bytes: node.bytes() }];
+    Step { work, reads: span(from), writes: span(to), location: node.location }
 }
 
 /// Writes the numbers of all steps of a chain, from that of the first on.

@@ -376,7 +376,7 @@ mod tests {
             })
             .collect();
         // The GELU, and its slope with parts of the sums that are the slope of the bias: neither looks for the largest, nor leaves four bytes.
-        let with_error_function = kernels.iter().filter(|(_, source)| source.contains("op_erf"));
+        let with_error_function = kernels.iter().filter(|(_, source)| source.contains("one_plus_erf("));
         for (step, source) in with_error_function.clone() {
             assert!(source.contains("halved(") && !source.contains("raise("), "{source}");
             assert_eq!(step.writes[0].bytes, 2 * rows * wide);

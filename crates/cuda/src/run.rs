@@ -156,7 +156,7 @@ unsafe impl Send for Planned {}
 
 impl Planned {
     pub fn new(preparation: Preparation, device: &Arc<Device>) -> Result<Self> {
-        let Preparation { plan, functions, turns: [before, turns, lean_turns] } = preparation;
+        let Preparation { mut plan, functions, turns: [before, turns, lean_turns] } = preparation;
         device.enter()?;
         let mut functions = functions.into_iter();
         let mut ready = |steps: &[Step]| -> Result<Vec<Ready>> {
@@ -178,7 +178,7 @@ impl Planned {
         let (prologue, seeds, body) = (ready(&plan.prologue)?, ready(&plan.seeds)?, ready(&plan.body)?);
         let lean = plan.lean.as_ref().map(|steps| ready(steps)).transpose()?;
         let finish = ready(&plan.finish)?;
-        let chains = match &plan.overlap {
+        let mut chains = match &plan.overlap {
             Some(Overlap { full, lean, first, last, .. }) => Some(Chains {
                 full: ready(full)?,
                 lean: ready(lean.as_deref().unwrap_or(&[]))?,
@@ -200,7 +200,13 @@ impl Planned {
                 .map_err(|e| failed("write memory", e))?;
             device.wait()?;
         }
-        device.scratch().reserve(device, plan.arena_bytes)?;
+        let mut reserved = device.scratch().reserve(device, plan.arena_bytes);
+        if let Some(overlap) = plan.overlap.take_if(|_| reserved.is_err()) {
+            // One by one, steps need less.
+            (plan.arena_bytes, chains) = (overlap.apart, None);
+            reserved = device.scratch().reserve(device, plan.arena_bytes);
+        }
+        reserved?;
         let (prologue, body) = (Body { ready: prologue, turns: before }, Body { ready: body, turns });
         let lean = lean.map(|ready| Body { ready, turns: lean_turns });
         Ok(Planned {
