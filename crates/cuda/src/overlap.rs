@@ -98,6 +98,11 @@ impl Overlap {
         schedule.seeds.is_empty() && schedule.carries.iter().any(|carry| !carry.in_place)
     }
 
+    /// True where several steps can have arenas of their own. What else is kept from step to step would have to be there for each of them.
+    pub fn fits(map: &MemoryMap) -> bool {
+        map.arena_bytes <= MOST_BYTES && map.raised[1].is_none()
+    }
+
     /// Of the steps of a plan's loop, all of them and those that are left where nobody looks at outputs, without what comes at their end; and
     /// the copies that come there. None where nothing would be gained, or it would take too much memory.
     pub fn new(
@@ -108,8 +113,7 @@ impl Overlap {
         fails: bool,
     ) -> Option<Self> {
         let apart = map.arena_bytes.next_multiple_of(ALIGN);
-        // What else is kept from step to step would have to be there for each that is under way.
-        if apart > MOST_BYTES || map.raised[1].is_some() || full.len() > MOST / 2 {
+        if !Self::fits(map) || full.len() > MOST / 2 {
             return None;
         }
         let mut arena_bytes = AT_ONCE * apart;

@@ -59,14 +59,15 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, strips: bool) -> Result
     let first = schedule.lay_out(&vec![0; groups])?;
     let checks = Checks::of(&schedule);
     let (_, workspaces) = steps(&schedule, &first, dnn, &checks, Wanted::Workspaces)?;
-    let overlapping = match Overlap::may_be_of(&schedule) {
-        true => {
-            let map = schedule.lay_out_for_overlap(&workspaces)?;
+    let mut overlapping = None;
+    if Overlap::may_be_of(&schedule) {
+        let map = schedule.lay_out_for_overlap(&workspaces)?;
+        if Overlap::fits(&map) {
             let stretches = Stretches::new(&schedule, &map, dnn, &checks)?;
-            stretches.overlap(&schedule, &map, &checks)?.map(|overlap| (map, stretches, Some(overlap)))
+            let overlap = stretches.overlap(&schedule, &map, &checks)?;
+            overlapping = overlap.map(|overlap| (map, stretches, Some(overlap)));
         }
-        false => None,
-    };
+    }
     let (map, stretches, overlap) = match overlapping {
         Some(overlapping) => overlapping,
         None => {
@@ -111,7 +112,8 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, strips: bool) -> Result
         bound_bytes: map.bound_bytes,
         kept_bytes: overlap.as_ref().map_or(map.kept_bytes, |overlap| overlap.kept_bytes),
         arena_bytes: overlap.as_ref().map_or(map.arena_bytes, |overlap| overlap.arena_bytes),
-        memory_lower_bound: map.lower_bound,
+        // Steps that are under way at once are alive at once.
+        memory_lower_bound: map.lower_bound + overlap.as_ref().map_or(0, |overlap| overlap.arena_bytes - overlap.apart),
         overlap,
     })
 }
