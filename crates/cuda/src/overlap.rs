@@ -23,7 +23,7 @@ use bilevel_plan::{MemoryMap, Node, Place, Region, Schedule, View};
 const AT_ONCE: usize = 4;
 /// Streams of a chain: those of what the next step waits for, and for each step that is under way those of all else.
 pub(crate) const CHAIN_STREAMS: usize = (1 + AT_ONCE) * STREAMS;
-/// Most steps of a chain, and most that it has to start: it has to be recorded first.
+/// Most steps of a chain, and most kernels and calls of libraries in all of them: it takes time to record them.
 const LONGEST: usize = 16;
 const MOST: usize = 4096;
 /// Most bytes that a step needs: a second step needs as many, and where they are more, one fills the GPU.
@@ -190,24 +190,26 @@ impl Overlap {
     pub fn chain(&self, count: usize, shows: bool) -> Vec<Link> {
         let lean = self.lean.as_ref().unwrap_or(&self.full);
         let (on_lean, on_full) = (self.streams(lean), self.streams(&self.full));
-        let mut links: Vec<(Part, Step, usize)> = vec![];
-        links.extend(self.first.iter().enumerate().map(|(n, step)| (Part::First(n), step.clone(), 0)));
+        let (mut parts, mut steps, mut streams): (Vec<Part>, Vec<Step>, Vec<usize>) = (vec![], vec![], vec![]);
+        let mut put = |part: Part, step: Step, stream: usize| {
+            parts.push(part);
+            steps.push(step);
+            streams.push(stream);
+        };
+        self.first.iter().enumerate().for_each(|(n, step)| put(Part::First(n), step.clone(), 0));
         for number in 0..count {
             let all = shows && number == count - 1 || self.lean.is_none();
-            let (steps, on) = if all { (&self.full, &on_full) } else { (lean, &on_lean) };
-            let moved = steps.iter().map(|step| step.moved(|place| self.place(place, number, count)));
-            let part = |n: usize| if all { Part::Full(n) } else { Part::Lean(n) };
-            let stream = |&(stream, is_urgent): &(usize, bool)| match is_urgent {
-                true => stream,
-                false => STREAMS * (1 + turn(number, count)) + stream,
-            };
-            links.extend(moved.zip(on).enumerate().map(|(n, (step, on))| (part(n), step, stream(on))));
+            let (own, on) = if all { (&self.full, &on_full) } else { (lean, &on_lean) };
+            for (n, (step, &(stream, is_urgent))) in own.iter().zip(on).enumerate() {
+                let part = if all { Part::Full(n) } else { Part::Lean(n) };
+                let set = if is_urgent { 0 } else { 1 + turn(number, count) };
+                put(part, step.moved(|place| self.place(place, number, count)), STREAMS * set + stream);
+            }
         }
-        links.extend(self.last.iter().enumerate().map(|(n, step)| (Part::Last(n), step.clone(), 0)));
-        let steps: Vec<Step> = links.iter().map(|(_, step, _)| step.clone()).collect();
-        let streams: Vec<usize> = links.iter().map(|(.., stream)| *stream).collect();
+        self.last.iter().enumerate().for_each(|(n, step)| put(Part::Last(n), step.clone(), 0));
         let turns = waits(&needs(&steps), &streams);
-        links.into_iter().zip(turns).map(|((part, step, _), turn)| Link { part, step, turn }).collect()
+        let links = parts.into_iter().zip(steps).zip(turns);
+        links.map(|((part, step), turn)| Link { part, step, turn }).collect()
     }
 
     /// By step: its stream among those of its kind, and whether the next step waits for it.
@@ -236,8 +238,7 @@ impl Overlap {
             _ => carried.apart,
         };
         match place.region {
-            Region::Arena => match self.carried.iter().find(|of| (of.next..of.next + of.bytes).contains(&place.offset))
-            {
+            Region::Arena => match self.carried.iter().find(|of| of.holds(place.offset)) {
                 Some(of) => in_arena(carried(of, number + 1) + place.offset - of.next),
                 None => in_arena(place.offset + turn(number, count) * self.apart),
             },
@@ -440,17 +441,12 @@ mod tests {
         let plan = plan(&program(), None, true).unwrap();
         let links = plan.overlap.as_ref().unwrap().chain(3, false);
         let steps: Vec<Step> = links.iter().map(|link| link.step.clone()).collect();
-        let seconds: Vec<f64> = steps.iter().map(cost).collect();
-        let ends = |of: fn(&Part) -> bool| {
-            let done = ends(&needs(&steps), &seconds);
-            links.iter().zip(done).filter(|(link, _)| of(&link.part)).map(|(_, (end, _))| end).fold(0.0, f64::max)
-        };
-        let alone: f64 = {
-            let single = plan.lean.as_ref().unwrap_or(&plan.body);
-            let done = super::ends(&needs(single), &single.iter().map(cost).collect::<Vec<_>>());
+        let end = |steps: &[Step]| {
+            let done = ends(&needs(steps), &steps.iter().map(cost).collect::<Vec<_>>());
             done.into_iter().map(|(end, _)| end).fold(0.0, f64::max)
         };
-        assert!(ends(|_| true) < 2.6 * alone, "{} of {alone}", ends(|_| true));
+        let (all, alone) = (end(&steps), end(plan.lean.as_ref().unwrap_or(&plan.body)));
+        assert!(all < 2.6 * alone, "{all} of {alone}");
     }
 
     #[test]

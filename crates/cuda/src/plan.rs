@@ -77,8 +77,9 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, strips: bool) -> Result
         }
     };
     let Stretches { prologue, mut body, mut lean } = stretches;
+    let copies = copies(&schedule, &map, &checks)?;
     for body in [Some(&mut body), lean.as_mut()].into_iter().flatten() {
-        body.extend(copies(&schedule, &map, &checks)?);
+        body.extend(copies.iter().cloned());
         if let Some(place) = map.counter {
             body.push(counted_on(place, body.first().map(|step| step.location)));
         }

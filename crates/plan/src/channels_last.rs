@@ -17,7 +17,7 @@ use bilevel_graph::{ConvDims, DType, Op, Precision, Program, ProgramNode};
 use std::collections::HashMap;
 
 /// The order of an image's axes with its channels last.
-const LAST: [usize; 4] = [0, 2, 3, 1];
+pub(crate) const LAST: [usize; 4] = [0, 2, 3, 1];
 /// Channels that a load of 16 bytes holds: images with other numbers of them are left as they are.
 const LANES: usize = 4;
 

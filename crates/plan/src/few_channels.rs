@@ -5,12 +5,10 @@
 //! A photograph has three channels where a load has four numbers. With a fourth of zeros, its convolutions are like all others: they need
 //! not be computed in another order of axes, with everything they give turned from one into the other.
 
+use crate::channels_last::LAST;
+use bilevel_graph::shape::inverse_permutation;
 use bilevel_graph::{ConvDims, DType, Meta, Op, Precision, Program, ProgramNode};
 use std::collections::HashMap;
-
-/// The order of an image's axes with its channels last, and the one that undoes it.
-const LAST: [usize; 4] = [0, 2, 3, 1];
-const FIRST: [usize; 4] = [0, 3, 1, 2];
 
 /// The same program with zeros for channels that are missing to a multiple of `lanes`, where they are fewer than those that are there; for
 /// convolutions of these types and precisions. `None` where it would be no other.
@@ -104,7 +102,7 @@ impl Padded {
                 shape[axis] = length;
                 let pad = Op::Pad { low: vec![0; 4], high, interior: vec![0; 4] };
                 let padded = self.push(pad, vec![last], turned(&shape), like);
-                self.push(Op::Transpose(FIRST.to_vec()), vec![padded], shape, like)
+                self.push(Op::Transpose(inverse_permutation(&LAST)), vec![padded], shape, like)
             }
         };
         self.known.insert((id, axis), made);
