@@ -226,10 +226,13 @@ impl Vit<Tensor> {
                 (cls.concat(&[patches, zeros], 1) + self.pos_embed.pad(1, 0, idle), Some(mask))
             }
         };
-        for block in &self.blocks {
-            x = block.forward_masked(x, mask);
+        // Only the class token is classified, so of the last block only its row is computed, and only it is normalised.
+        if let Some((last, before)) = self.blocks.split_last() {
+            for block in before {
+                x = block.forward_masked(x, mask);
+            }
+            x = last.forward_first(x, mask);
         }
-        // Only the class token is classified, so only it is normalised.
         self.norm.forward(x.index(1, 0))
     }
 }
@@ -264,7 +267,17 @@ impl Block<Tensor> {
     /// The same with a mask, which is added to the scores of the attention, `[n, heads, tokens, tokens]`.
     #[track_caller]
     pub fn forward_masked(&self, x: Tensor, mask: Option<Tensor>) -> Tensor {
-        let x = x + self.attn.forward(self.norm1.forward(x), mask);
+        self.feed(x + self.attn.forward(self.norm1.forward(x), mask))
+    }
+
+    /// What [`forward_masked`](Self::forward_masked) gives for the first token, `[n, 1, width]`, without the work that is
+    /// for the others: they are looked at, but do not look, and nothing else is made of them.
+    #[track_caller]
+    fn forward_first(&self, x: Tensor, mask: Option<Tensor>) -> Tensor {
+        self.feed(x.slice(1, 0, 1) + self.attn.forward_first(self.norm1.forward(x), mask))
+    }
+
+    fn feed(&self, x: Tensor) -> Tensor {
         x + self.mlp.fc2.forward(nn::gelu(self.mlp.fc1.forward(self.norm2.forward(x))))
     }
 }
@@ -278,6 +291,25 @@ impl Attention<Tensor> {
         let qkv = self.qkv.forward(x).reshape([n, tokens, 3, self.heads, each]).transpose([2, 0, 3, 1, 4]);
         let found = nn::scaled_dot_product_attention(qkv.index(0, 0), qkv.index(0, 1), qkv.index(0, 2), mask);
         self.proj.forward(found.transpose([0, 2, 1, 3]).reshape([n, tokens, width]))
+    }
+
+    /// What [`forward`](Self::forward) gives for the first token: `[n, 1, width]`.
+    #[track_caller]
+    fn forward_first(&self, x: Tensor, mask: Option<Tensor>) -> Tensor {
+        let (n, tokens, width) = (x.dim(0), x.dim(1), x.dim(2));
+        let each = width.checked_div(self.heads).unwrap_or(0);
+        let query = self.part(0, 1).forward(x.slice(1, 0, 1)).reshape([n, self.heads, 1, each]);
+        let keys_values =
+            self.part(1, 3).forward(x).reshape([n, tokens, 2, self.heads, each]).transpose([2, 0, 3, 1, 4]);
+        let found = nn::scaled_dot_product_attention(query, keys_values.index(0, 0), keys_values.index(0, 1), mask);
+        self.proj.forward(found.reshape([n, 1, width]))
+    }
+
+    /// The layer that gives some of queries (0), keys (1) and values (2).
+    fn part(&self, from: usize, to: usize) -> Linear<Tensor> {
+        let width = self.qkv.weight.dim(0);
+        let of = |x: Tensor| x.slice(x.rank() - 1, from * width, to * width);
+        Linear { weight: of(self.qkv.weight), bias: self.qkv.bias.map(of) }
     }
 }
 
