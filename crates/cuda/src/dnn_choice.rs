@@ -28,10 +28,10 @@ const TRIED: usize = 1 << 20;
 /// them are good, and the library's order is worse: the ninth may take two thirds of the time of the first.
 const ENGINES: [usize; 3] = [8, 12, 12];
 const NARROW_ENGINES: [usize; 3] = [16, 24, 24];
-/// The kind under which choices are kept; another where there is more to choose from.
-const CONVOLUTION: &str = "convolution by cuDNN or patches";
+/// The kind under which choices are kept; another where there is more to choose from, or it is chosen otherwise.
+const CONVOLUTION: &str = "convolution by cuDNN or patches, timed beside others";
 /// The same for operands of two bytes.
-const NARROW: &str = "convolution in two bytes by any engine or patches";
+const NARROW: &str = "convolution in two bytes by any engine or patches, timed beside others";
 /// The kind under which compiled engines are kept.
 const COMPILED: &str = "compiled convolution in two bytes";
 
@@ -250,9 +250,9 @@ fn tried(
         unsafe {
             match &candidates[number].1 {
                 Candidate::Library(method) => {
-                    method.run(handles[branch], trial.places).map_err(|e| failed("convolve", e))
+                    method.run(handles[branch], trial.places(branch)).map_err(|e| failed("convolve", e))
                 }
-                Candidate::Own(rehearsal) => rehearsal.start(device, trial.places, branch),
+                Candidate::Own(rehearsal) => rehearsal.start(device, trial.places(branch), branch),
             }
         }
     };
@@ -298,7 +298,7 @@ mod tests {
     fn a_geometry_is_kept_under_the_same_name_in_every_process() {
         let what = format!("{:?}", example());
         let key = Cache::key(&[CONVOLUTION, &what, "gpu", "90200"]);
-        assert_eq!(key, "889e9f5964a9898046b0931fe823817416a275f1b9fc4b2733f6af8ea61d6a95");
+        assert_eq!(key, "e7cd71d627f02865d2f807d8e418346ead0c00c7711552c6e9363d91c1b92e38");
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! a round leaves far behind are not measured again, so that a network's many products take little time in all.
 
 use crate::capture::Captured;
-use crate::driver::BRANCH;
 use crate::trial::Trial;
 use bilevel_graph::Result;
 
@@ -42,7 +41,7 @@ pub(crate) fn fastest(trial: &Trial, ways: usize, put: impl Fn(usize, usize) -> 
     let recorded: Vec<Option<Captured>> = (0..ways)
         .map(|way| {
             let worth_it = is_worth_it(alone_seconds[way], least);
-            worth_it.then(|| trial.record(calls, || put(way, BRANCH)).ok()).flatten()
+            worth_it.then(|| trial.record(calls, |branch| put(way, branch)).ok()).flatten()
         })
         .collect();
     let mut running: Vec<(usize, &Captured)> =

@@ -150,7 +150,7 @@ impl Known {
         let trial = Trial::new(device, [a, b, c, alike.workspace_bytes()])?;
         let start = |number: usize, branch: usize| -> Result<()> {
             // SAFETY: the places are those of operands of the product's size, and of its workspace.
-            unsafe { self.blas.start(described, &offers[number], trial.places, device.stream(branch)) }
+            unsafe { self.blas.start(described, &offers[number], trial.places(branch), device.stream(branch)) }
         };
         Ok(fastest(&trial, offers.len(), start))
     }

@@ -175,13 +175,13 @@ mod tests {
         let mut out = written(cell, &vec![f32::NAN; values[which].len()]);
         // SAFETY: the places are as long as the values; all copies wait, and nothing else runs.
         unsafe {
-            for (place, values) in trial.places.into_iter().zip(values) {
+            for (place, values) in trial.places(0).into_iter().zip(values) {
                 memcpy_htod_sync(place, &written(cell, values)).map_err(wrong)?;
             }
-            memcpy_htod_sync(trial.places[which], &out).map_err(wrong)?;
-            rehearsal.start(device, trial.places, crate::driver::QUEUE)?;
+            memcpy_htod_sync(trial.places(0)[which], &out).map_err(wrong)?;
+            rehearsal.start(device, trial.places(0), crate::driver::QUEUE)?;
             device.wait()?;
-            memcpy_dtoh_sync(&mut out, trial.places[which]).map_err(wrong)?;
+            memcpy_dtoh_sync(&mut out, trial.places(0)[which]).map_err(wrong)?;
         }
         let read = |bytes: &[u8]| bytes.iter().fold(0u32, |bits, &byte| bits >> 8 | u32::from(byte) << 24);
         Ok(out.chunks_exact(cell.size()).map(|bytes| f32::from_bits(read(bytes))).collect())

@@ -5,6 +5,7 @@ use crate::driver::{BRANCH, Device, Memory, Scratch, failed};
 use crate::events::Events;
 use crate::target::ALIGN;
 use bilevel_graph::Result;
+use cudarc::driver::{result, sys};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
@@ -12,11 +13,17 @@ use std::time::Instant;
 /// in any type of operands: 0.0115 in 32 bits and in their upper 16, and 1.5e-18 in 64.
 const FILLED: u8 = 0x3c;
 
+/// How many of what is on trial run side by side, as in a program with branches: what takes all of a GPU to be done soon may take more of its
+/// time than what leaves some of it to others.
+const AT_ONCE: usize = 3;
+/// Bytes beyond which one of them fills the GPU.
+const LARGE: usize = 128 << 20;
+
 /// The right to put work in the queue, and memory for two operands, a result and a workspace.
 pub(crate) struct Trial<'a> {
     device: &'a Arc<Device>,
-    /// Where the four begin; every byte is [`FILLED`] at first.
-    pub places: [u64; 4],
+    /// Where the four begin, for each of the streams; every byte is [`FILLED`] at first.
+    places: Vec<[u64; 4]>,
     // Given back before the turn is.
     _memory: Memory,
     _turn: MutexGuard<'a, Scratch>,
@@ -27,14 +34,22 @@ impl<'a> Trial<'a> {
     pub fn new(device: &'a Arc<Device>, sizes: [usize; 4]) -> Result<Self> {
         let mut ends = sizes.map(|size| size.next_multiple_of(ALIGN));
         (1..4).for_each(|i| ends[i] += ends[i - 1]);
+        let at_once = if ends[3] <= LARGE { AT_ONCE } else { 1 };
         // Who holds the scratch memory may put work in the queue.
         let turn = device.scratch();
-        let memory = Memory::new(device, ends[3])?;
-        let places = [0, ends[0], ends[1], ends[2]].map(|offset| memory.start + offset as u64);
+        let memory = Memory::new(device, ends[3] * at_once)?;
+        let place =
+            |set: usize| [0, ends[0], ends[1], ends[2]].map(|offset| memory.start + (set * ends[3] + offset) as u64);
+        let places = (0..at_once).map(place).collect();
         // SAFETY: the memory was just had and is as long as is said.
-        unsafe { cudarc::driver::result::memset_d8_async(memory.start, FILLED, ends[3], device.queue()) }
+        unsafe { cudarc::driver::result::memset_d8_async(memory.start, FILLED, ends[3] * at_once, device.queue()) }
             .map_err(|e| failed("fill memory", e))?;
         Ok(Trial { device, places, _memory: memory, _turn: turn })
+    }
+
+    /// The places of what is put in the stream of a branch, or in the queue.
+    pub fn places(&self, branch: usize) -> [u64; 4] {
+        self.places[branch.saturating_sub(BRANCH)]
     }
 
     /// Seconds that the host waits for something which is put in the queue so many times.
@@ -46,11 +61,33 @@ impl<'a> Trial<'a> {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Records something which is put in the stream of [`BRANCH`] so many times: as part of a graph it takes the time it
+    /// Records something which is put in the streams of some branches, so many times in each: as part of a graph it takes the time it
     /// takes in a program, without what the host needs to start it.
-    pub fn record(&self, times: u32, put: impl Fn() -> Result<()>) -> Result<Captured> {
-        // SAFETY: the stream is the device's; who has the turn alone puts work in it, and no other stream joins.
-        unsafe { Captured::new(self.device.stream(BRANCH), || (0..times).try_for_each(|_| put())) }
+    pub fn record(&self, times: u32, put: impl Fn(usize) -> Result<()>) -> Result<Captured> {
+        let wrong = |e| failed("record a trial", e);
+        let mut events = Events::new();
+        // SAFETY: the stream is the device's; who has the turn alone puts work in it, and all that join it join it again.
+        unsafe {
+            let first = self.device.stream(BRANCH);
+            Captured::new(first, || {
+                let start = events.after(first).map_err(wrong)?;
+                for branch in BRANCH..BRANCH + self.places.len() {
+                    let stream = self.device.stream(branch);
+                    let wait = |stream, event| {
+                        result::stream::wait_event(stream, event, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)
+                            .map_err(wrong)
+                    };
+                    if branch > BRANCH {
+                        wait(stream, start)?;
+                    }
+                    (0..times).try_for_each(|_| put(branch))?;
+                    if branch > BRANCH {
+                        wait(first, events.after(stream).map_err(wrong)?)?;
+                    }
+                }
+                Ok(())
+            })
+        }
     }
 
     /// Seconds that the GPU takes for each of what was recorded. They run one after the other, so that the GPU is busy with one while the

@@ -15,7 +15,7 @@ pub(crate) type Way = [u64; 8];
 /// Products that are remembered as used lately.
 const RECENT: usize = 128;
 /// Kinds of what is kept: the way of a product, and which were used lately. The first is another where ways are chosen otherwise.
-const PRODUCT: &str = "product timed in a graph";
+const PRODUCT: &str = "product timed beside others in a graph";
 const USED: &str = "recent products";
 
 /// What was chosen on one kind of GPU with one version of the library.
