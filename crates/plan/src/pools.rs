@@ -5,7 +5,8 @@
 //!
 //!   chosen = i of the first largest xᵢ,    gathered = x_chosen,    scattered = updates where i = chosen, else 0
 //!
-//! That is elementwise on images, whatever the order of their axes.
+//! That is elementwise on images, whatever the order of their axes. A slice of a sum is the sum of slices, so that what was added to an image
+//! before, as a bias is, is added where a window is read.
 
 use bilevel_graph::{BinaryOp, DType, Meta, Op, Program, ProgramNode, WindowDims};
 use std::collections::HashMap;
@@ -175,12 +176,25 @@ impl Pools {
         if let Some(&known) = self.slices.get(&(image, number)) {
             return known;
         }
-        let ([n, c, ..], [kh, kw], [oh, ow]) = (pool.image, pool.size, pool.count);
-        let (y, x) = (number / kw, number % kw);
-        let start = vec![0, 0, y, x];
-        let stop = vec![n, c, y + (oh - 1) * kh + 1, x + (ow - 1) * kw + 1];
-        let op = Op::Slice { start, stop, step: vec![1, 1, kh, kw] };
-        let slice = self.push(op, vec![image], &pool.pooled(), self.nodes[image].meta.dtype, like);
+        let ProgramNode { op, inputs, meta, .. } = self.nodes[image].clone();
+        let slice = match op {
+            Op::Binary(BinaryOp::Add) => {
+                let [a, b] = [inputs[0], inputs[1]].map(|term| self.slice(pool, term, number, like));
+                self.binary(BinaryOp::Add, a, b, like)
+            }
+            // The same in every place of a plane.
+            Op::Broadcast(ref axes) if axes.iter().all(|&axis| axis < 2) => {
+                self.push(op, inputs, &pool.pooled(), meta.dtype, like)
+            }
+            _ => {
+                let ([n, c, ..], [kh, kw], [oh, ow]) = (pool.image, pool.size, pool.count);
+                let (y, x) = (number / kw, number % kw);
+                let start = vec![0, 0, y, x];
+                let stop = vec![n, c, y + (oh - 1) * kh + 1, x + (ow - 1) * kw + 1];
+                let op = Op::Slice { start, stop, step: vec![1, 1, kh, kw] };
+                self.push(op, vec![image], &pool.pooled(), meta.dtype, like)
+            }
+        };
         self.slices.insert((image, number), slice);
         slice
     }
@@ -294,6 +308,33 @@ mod tests {
         agree(&rows, [1, 2, 4, 2], nn::Pool2d::of([2, 1]));
         agree(&rows, [2, 1, 2, 4], nn::Pool2d::of([1, 3]));
         agree(&[-0.0, 0.0, 0.0, -0.0], [1, 1, 2, 2], nn::Pool2d::of([2, 2]));
+    }
+
+    #[test]
+    fn what_is_added_before_a_pool_is_added_to_slices() {
+        let (shape, windows) = ([2, 3, 4, 6], nn::Pool2d::of([2, 3]));
+        let g = Graph::new();
+        let (x, bias) = (g.input("x", shape, DType::F64), g.input("bias", [3], DType::F64));
+        let image = x.sin() + x.cos() + bias.broadcast([1], shape);
+        let y = nn::max_pool2d(image, windows);
+        let slopes = gradient(y.square().sum_all(), &[x, bias]).unwrap();
+        let mut builder = Program::builder(&g).output("pooled", y);
+        for (name, slope) in ["x", "bias"].into_iter().zip(slopes) {
+            builder = builder.output(name, slope.unwrap());
+        }
+        let program = builder.build().unwrap();
+        let new = elementwise_pools(&program).unwrap();
+        let is_whole_sum = |node: &ProgramNode| node.op == Op::Binary(BinaryOp::Add) && node.meta.shape == shape;
+        assert_eq!(
+            [&program, &new].map(|program| program.nodes.iter().filter(|node| is_whole_sum(node)).count()),
+            [2, 0]
+        );
+        let values = |count: usize| (0..count).map(|i| (i as f64 * 1.7).sin() * 3.0).collect::<Vec<_>>();
+        let array = |shape: &[usize]| Array::from_f64(shape, values(shape.iter().product())).unwrap();
+        let inputs =
+            [("x", array(&shape)), ("bias", array(&[3]))].map(|(name, array)| (name.to_string(), array)).to_vec();
+        let [old, new] = [&program, &new].map(|program| outputs(&Reference, program, &inputs, 1).unwrap());
+        assert_eq!(old, new, "the same sums in the same order");
     }
 
     #[test]
