@@ -89,17 +89,23 @@ fn known_after(done: &[Option<usize>], stream: usize, step: usize) -> Vec<Option
 
 /// By step: the earlier ones that must be done, in order, but for those that others of them need anyway.
 pub(crate) fn needs(steps: &[Step]) -> Vec<Vec<usize>> {
+    needs_beside(steps, &vec![0; steps.len()])
+}
+
+/// The same where steps are in sets that run side by side: what fills the GPU waits for all before it in its own.
+pub(crate) fn needs_beside(steps: &[Step], sets: &[usize]) -> Vec<Vec<usize>> {
     let mut uses: HashMap<Region, Vec<Use>> = HashMap::new();
     // Those that may find an index out of range, after which others do nothing.
     let mut checks: Vec<usize> = vec![];
-    // From the last one on that filled the GPU: all before it were done by then.
-    let mut beside = 0;
+    // By set: from the last one on that filled the GPU: all before it were done by then.
+    let mut beside: Vec<Vec<usize>> = vec![vec![]; sets.iter().max().map_or(0, |most| most + 1)];
     let (mut all, mut before) = (vec![], Before::new(steps.len()));
     for (number, step) in steps.iter().enumerate() {
         let mut needs = vec![];
         if step.work.fills() {
-            needs.extend(std::mem::replace(&mut beside, number)..number);
+            needs.append(&mut beside[sets[number]]);
         }
+        beside[sets[number]].push(number);
         if step.work.calls("has_failed(") {
             needs.extend(&checks);
         }

@@ -43,6 +43,11 @@ impl Checks {
         found
     }
 
+    /// True where a step of the loop can fail.
+    pub fn are_in_loop(&self, schedule: &Schedule) -> bool {
+        self.numbers.keys().any(|&id| schedule.group_of(id).is_some_and(|group| group >= schedule.prologue))
+    }
+
     /// The number of a node that can fail.
     pub fn number(&self, node: usize) -> Result<usize> {
         self.numbers.get(&node).copied().ok_or_else(|| lacks("the number of an operation that can fail"))

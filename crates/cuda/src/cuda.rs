@@ -101,8 +101,9 @@ impl Cuda {
     /// As [`Executor::compile`], giving the concrete type, which can tell more about itself.
     pub fn plan(&self, program: &Program) -> Result<CudaRun> {
         program.validate()?;
-        let preparation = Preparation::new(program, self.dnn(program), &self.device)?;
-        CudaRun::new(program.clone(), preparation, &self.device)
+        let dnn = self.dnn(program);
+        let preparation = Preparation::new(program, dnn, &self.device)?;
+        CudaRun::new(program.clone(), preparation, dnn, &self.device)
     }
 
     /// Compiles and loads the kernels of several programs at once, on all cores, so that none of them has to wait for its own when it

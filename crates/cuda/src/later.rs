@@ -47,7 +47,8 @@ impl LaterRun {
                 Some(Err(panic)) => std::panic::resume_unwind(panic),
                 None => Err(lacks("the thread that plans a program")),
             };
-            let planned = prepared.and_then(|preparation| Planned::new(preparation, &self.device));
+            let program = self.bindings.program();
+            let planned = prepared.and_then(|preparation| Planned::new(preparation, program, None, &self.device));
             self.state = match planned {
                 Ok(planned) => State::There(Box::new(planned)),
                 Err(error) => State::Failed(error),

@@ -45,10 +45,13 @@ mod rehearsal;
 mod run;
 mod source;
 mod spent;
+mod stagger;
 mod start;
 mod step;
 mod storage;
 mod survey;
+#[cfg(test)]
+mod symbolic;
 mod target;
 mod trial;
 mod unfolded;

@@ -20,7 +20,7 @@ use bilevel_graph::DType;
 use bilevel_plan::{MemoryMap, Node, Place, Region, Schedule, View};
 
 /// Steps that are under way at once: arenas, and sets of streams.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 6;
 /// Streams of a chain: those of what the next step waits for, and for each step that is under way those of all else.
 pub(crate) const CHAIN_STREAMS: usize = (1 + AT_ONCE) * STREAMS;
 /// Most steps of a chain, and most kernels and calls of libraries in all of them: it takes time to record them.
@@ -306,55 +306,9 @@ fn numbered(from: Place, to: Place, like: &Step) -> Step {
 mod tests {
     use super::*;
     use crate::plan::{Plan, plan};
+    use crate::symbolic::{Memory, any_order};
     use bilevel_graph::{Graph, Program, Tensor, gradient_or_zeros, mixed_vector};
     use std::collections::HashMap;
-    use std::hash::{DefaultHasher, Hash, Hasher};
-
-    /// What every byte of memory was last given, as a number that stands for how it was computed.
-    struct Memory {
-        regions: HashMap<Region, Vec<u64>>,
-        /// Bytes of both arenas, in which values live within a step.
-        within: usize,
-    }
-
-    impl Memory {
-        fn bytes(&mut self, span: &Span) -> &mut [u64] {
-            let region = self.regions.entry(span.place.region).or_default();
-            let end = span.place.offset + span.bytes;
-            if region.len() < end {
-                region.resize(end, 0);
-            }
-            &mut region[span.place.offset..end]
-        }
-
-        /// A step that only copies each of what it reads.
-        fn copy(&mut self, step: &Step) {
-            for (from, to) in step.reads.iter().zip(&step.writes).filter(|(from, to)| from.bytes == to.bytes) {
-                let copied = self.bytes(from).to_vec();
-                self.bytes(to).copy_from_slice(&copied);
-            }
-        }
-
-        /// What a step writes is a function of what it does and of all that it reads. What lives within a step and is both may be read only
-        /// after it was written.
-        fn run(&mut self, step: &Step) {
-            let mut hasher = DefaultHasher::new();
-            if let Work::Kernel(launch) = &step.work {
-                launch.source.hash(&mut hasher);
-            }
-            let within = self.within;
-            let lives_within = |span: &Span| span.place.region == Region::Arena && span.place.offset < within;
-            let is_read = |span: &&Span| !lives_within(span) || !step.writes.contains(span);
-            step.reads.iter().filter(is_read).for_each(|span| self.bytes(span).hash(&mut hasher));
-            let found = hasher.finish();
-            for (number, span) in step.writes.iter().enumerate() {
-                self.bytes(span)
-                    .iter_mut()
-                    .enumerate()
-                    .for_each(|(at, byte)| *byte = found ^ (number << 32 | at) as u64);
-            }
-        }
-    }
 
     /// HPO-SGLD on a small network: new weights, then the outer gradient at them, then its product with what the old ones depend on.
     fn program() -> Program {
@@ -376,37 +330,18 @@ mod tests {
         builder.output("outer", outer).build().unwrap()
     }
 
-    /// Some order in which the links of a chain may run on streams.
-    fn any_order(links: &[Link], seed: u64) -> Vec<usize> {
-        let (mut order, mut done, mut state) = (vec![], vec![false; links.len()], seed);
-        while order.len() < links.len() {
-            let is_first = |number: usize| {
-                let same = |other: &usize| links[*other].turn.stream == links[number].turn.stream;
-                (0..number).filter(same).all(|other| done[other])
-            };
-            let can = |number: &usize| {
-                !done[*number] && is_first(*number) && links[*number].turn.after.iter().all(|&need| done[need])
-            };
-            let ready: Vec<usize> = (0..links.len()).filter(can).collect();
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let chosen = ready[(state >> 33) as usize % ready.len()];
-            done[chosen] = true;
-            order.push(chosen);
-        }
-        order
-    }
-
     /// What inputs and outputs are after chains of these lengths, the links of each in some order.
     fn left_by(plan: &Plan, lengths: &[usize], seed: u64) -> HashMap<Region, Vec<u64>> {
         let overlap = plan.overlap.as_ref().expect("new weights are known early");
-        let mut memory = Memory { regions: HashMap::new(), within: AT_ONCE * overlap.apart };
+        let mut memory = Memory::new(AT_ONCE * overlap.apart);
         plan.prologue.iter().for_each(|step| memory.run(step));
         let (_, numbers) = overlap.counter.expect("rows are chosen by the number of the step");
         for (chain, &count) in lengths.iter().enumerate() {
             let before: usize = lengths[..chain].iter().sum();
             let links = overlap.chain(count, chain + 1 == lengths.len());
             assert!(links.iter().all(|link| link.turn.stream < CHAIN_STREAMS));
-            for number in any_order(&links, seed) {
+            let turns: Vec<&Turn> = links.iter().map(|link| &link.turn).collect();
+            for number in any_order(&turns, seed) {
                 match links[number].part {
                     Part::First(_) | Part::Last(_) => memory.copy(&links[number].step),
                     _ => memory.run(&links[number].step),
@@ -419,8 +354,7 @@ mod tests {
                 }
             }
         }
-        memory.regions.retain(|region, _| matches!(region, Region::Input(_) | Region::Output(_)));
-        memory.regions
+        memory.bound()
     }
 
     #[test]

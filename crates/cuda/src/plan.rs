@@ -7,6 +7,7 @@ use crate::group::steps_of;
 use crate::overlap::Overlap;
 use crate::run::PlannedBytes;
 use crate::source::{Context, Elements, Launch, gathered, gathered_if_fine, halved_copy, largest_of};
+use crate::stagger::Staggered;
 use crate::step::{Span, Step, Work};
 use crate::target::{APART, CudaTarget};
 use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
@@ -43,6 +44,8 @@ pub(crate) struct Plan {
     pub memory_lower_bound: usize,
     /// How steps are begun before the one before them is over, where that is worth it.
     pub overlap: Option<Overlap>,
+    /// Where the halves of a step meet, where the late one can run beside the early one of the next step.
+    pub staggered: Option<Staggered>,
 }
 
 /// Most blocks of a grid.
@@ -50,6 +53,20 @@ const MOST_BLOCKS: u32 = i32::MAX as u32;
 
 /// Plans a valid program, with convolutions by the library where it is given, and strips of attentions where blocks have the memory.
 pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, strips: bool) -> Result<Plan> {
+    plan_with(program, dnn, strips, Space::Some)
+}
+
+/// How much memory a plan may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    /// As little as can be: steps run one by one.
+    Least,
+    /// More where that lets steps run side by side.
+    Some,
+}
+
+/// As [`plan`], within so much memory.
+pub(crate) fn plan_with(program: &Program, dnn: Option<&Dnn>, strips: bool, space: Space) -> Result<Plan> {
     let rewritten = dnn.and_then(|_| channels_last(program));
     let target = CudaTarget { channels_last: rewritten.is_some(), strips };
     let program = rewritten.as_ref().unwrap_or(program);
@@ -60,31 +77,64 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, strips: bool) -> Result
     let checks = Checks::of(&schedule);
     let (_, workspaces) = steps(&schedule, &first, dnn, &checks, Wanted::Workspaces)?;
     let mut overlapping = None;
-    if Overlap::may_be_of(&schedule) {
+    if space == Space::Some && Overlap::may_be_of(&schedule) {
         let map = schedule.lay_out_for_overlap(&workspaces)?;
         if Overlap::fits(&map) {
-            let stretches = Stretches::new(&schedule, &map, dnn, &checks)?;
+            let stretches = Stretches::new(&schedule, &map, dnn, &checks, None)?;
             let overlap = stretches.overlap(&schedule, &map, &checks)?;
             overlapping = overlap.map(|overlap| (map, stretches, Some(overlap)));
         }
     }
-    let (map, stretches, overlap) = match overlapping {
-        Some(overlapping) => overlapping,
+    let (map, stretches, overlap, staggered) = match overlapping {
+        Some((map, stretches, overlap)) => (map, stretches, overlap, None),
         None => {
             let map = schedule.lay_out(&workspaces)?;
-            let stretches = Stretches::new(&schedule, &map, dnn, &checks)?;
-            (map, stretches, None)
+            let mut staggered = None;
+            if space == Space::Some
+                && let Some(late) = schedule.late_groups().filter(|_| !checks.are_in_loop(&schedule))
+            {
+                let in_halves = schedule.lay_out_in_halves(&workspaces, &late)?;
+                if Staggered::fits(&map, &in_halves) {
+                    let stretches = Stretches::new(&schedule, &in_halves, dnn, &checks, Some(&late))?;
+                    staggered = Staggered::new(&in_halves, &stretches.body).map(|found| (in_halves, stretches, found));
+                }
+            }
+            match staggered {
+                Some((map, stretches, staggered)) => (map, stretches, None, Some(staggered)),
+                None => {
+                    let stretches = Stretches::new(&schedule, &map, dnn, &checks, None)?;
+                    (map, stretches, None, None)
+                }
+            }
         }
     };
     let Stretches { prologue, mut body, mut lean } = stretches;
     let copies = copies(&schedule, &map, &checks)?;
-    for body in [Some(&mut body), lean.as_mut()].into_iter().flatten() {
-        body.extend(copies.iter().cloned());
-        if let Some(place) = map.counter {
-            body.push(counted_on(place, body.first().map(|step| step.location)));
+    for [early, late] in [Some(&mut body), lean.as_mut()].into_iter().flatten() {
+        let location = early.first().map(|step| step.location);
+        let counted = map.counter.map(|place| counted_on(place, location));
+        match &staggered {
+            None => {
+                early.extend(copies.iter().cloned());
+                early.extend(counted);
+            }
+            Some(staggered) => {
+                early.extend(counted);
+                late.iter_mut().for_each(|step| *step = staggered.counted_apart(step));
+                late.extend(copies.iter().cloned());
+                late.extend(staggered.late_counter().map(|place| counted_on(place, location)));
+            }
         }
     }
-    let (prologue, body, lean) = (bundle(prologue), bundle(body), lean.map(bundle));
+    let prologue = bundle(prologue);
+    let in_order = |halves: [Vec<Step>; 2]| {
+        let [early, late] = halves.map(bundle);
+        let split = early.len();
+        (early.into_iter().chain(late).collect::<Vec<Step>>(), split)
+    };
+    let (body, split) = in_order(body);
+    let (lean, lean_split) = lean.map(in_order).unzip();
+    let staggered = staggered.map(|staggered| staggered.split_at(split, lean_split));
     let mut finish = vec![];
     for &number in &map.finish {
         let to = Place { region: Region::Output(number), offset: 0 };
@@ -111,31 +161,50 @@ pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, strips: bool) -> Result
         tables: map.tables(&schedule).map(|(place, dtype, values)| (place, dtype, values.to_vec())).collect(),
         checks: checks.all,
         bound_bytes: map.bound_bytes,
-        kept_bytes: overlap.as_ref().map_or(map.kept_bytes, |overlap| overlap.kept_bytes),
+        kept_bytes: match (&overlap, &staggered) {
+            (Some(overlap), _) => overlap.kept_bytes,
+            (_, Some(staggered)) => staggered.kept_bytes,
+            _ => map.kept_bytes,
+        },
         arena_bytes: overlap.as_ref().map_or(map.arena_bytes, |overlap| overlap.arena_bytes),
         // Steps that are under way at once are alive at once.
         memory_lower_bound: map.lower_bound + overlap.as_ref().map_or(0, |overlap| overlap.arena_bytes - overlap.apart),
         overlap,
+        staggered,
     })
 }
 
 /// The steps of a schedule, before any are put together, without what comes at the end of a step.
 struct Stretches {
     prologue: Vec<Step>,
-    body: Vec<Step>,
-    lean: Option<Vec<Step>>,
+    /// In halves, the second of which is empty where the step is not to be halved.
+    body: [Vec<Step>; 2],
+    lean: Option<[Vec<Step>; 2]>,
 }
 
 impl Stretches {
-    fn new(schedule: &Schedule, map: &MemoryMap, dnn: Option<&Dnn>, checks: &Checks) -> Result<Self> {
+    fn new(
+        schedule: &Schedule,
+        map: &MemoryMap,
+        dnn: Option<&Dnn>,
+        checks: &Checks,
+        late: Option<&[bool]>,
+    ) -> Result<Self> {
+        let halved = |by_group: Vec<Vec<Step>>| -> [Vec<Step>; 2] {
+            let mut halves = [vec![], vec![]];
+            for (group, steps) in (schedule.prologue..).zip(by_group) {
+                halves[usize::from(late.is_some_and(|late| late[group]))].extend(steps);
+            }
+            halves
+        };
         let (mut by_group, _) = steps(schedule, map, dnn, checks, Wanted::All)?;
         let members = schedule.groups()[schedule.prologue..].iter().flat_map(|group| &group.members);
         let mut lean = None;
         if members.into_iter().any(|&id| !schedule.in_every_step(id)) {
             let (by_group, _) = steps(schedule, map, dnn, checks, Wanted::EveryStep(&by_group))?;
-            lean = Some(by_group.into_iter().skip(schedule.prologue).flatten().collect::<Vec<Step>>());
+            lean = Some(halved(by_group.into_iter().skip(schedule.prologue).collect()));
         }
-        let mut body: Vec<Step> = by_group.split_off(schedule.prologue).into_iter().flatten().collect();
+        let mut body = halved(by_group.split_off(schedule.prologue));
         let mut prologue: Vec<Step> = by_group.into_iter().flatten().collect();
         let [once, in_steps] = map.raised;
         let clear_first = |steps: &mut Vec<Step>, raised: Option<(Place, usize)>| {
@@ -143,14 +212,15 @@ impl Stretches {
             steps.splice(0..0, raised.zip(location).map(|(raised, location)| cleared(raised, location)));
         };
         clear_first(&mut prologue, once);
-        [Some(&mut body), lean.as_mut()].into_iter().flatten().for_each(|body| clear_first(body, in_steps));
+        [Some(&mut body), lean.as_mut()].into_iter().flatten().for_each(|[body, _]| clear_first(body, in_steps));
         Ok(Stretches { prologue, body, lean })
     }
 
     /// What chains of steps are made of, where they are worth it.
     fn overlap(&self, schedule: &Schedule, map: &MemoryMap, checks: &Checks) -> Result<Option<Overlap>> {
         let copies = copies(schedule, map, checks)?;
-        Ok(Overlap::new(schedule, map, (&self.body, self.lean.as_deref()), copies, !checks.all.is_empty()))
+        let ([full, _], lean) = (&self.body, self.lean.as_ref().map(|[lean, _]| &lean[..]));
+        Ok(Overlap::new(schedule, map, (full, lean), copies, !checks.all.is_empty()))
     }
 }
 

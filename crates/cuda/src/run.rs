@@ -6,9 +6,10 @@ use crate::dnn::Dnn;
 use crate::driver::{BRANCH, Device, Function, Memory, QUEUE, STREAMS, failed};
 use crate::events::Events;
 use crate::overlap::{CHAIN_STREAMS, Overlap, Part as Of};
-use crate::plan::{Plan, plan};
+use crate::plan::{Plan, Space, plan_with};
 use crate::products::Products;
 use crate::spent::Part;
+use crate::stagger::{Halves, Staggered};
 use crate::start::{Ready, start};
 use crate::step::{Step, Work};
 use crate::storage::CudaStorage;
@@ -61,7 +62,12 @@ pub(crate) struct Preparation {
 impl Preparation {
     /// Plans a valid program, with convolutions by the library where it is given, and loads its kernels.
     pub fn new(program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
-        let plan = device.clock.time(Part::Planning, || plan(program, dnn, device.architecture.has_strips()))?;
+        Self::within(Space::Some, program, dnn, device)
+    }
+
+    fn within(space: Space, program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
+        let strips = device.architecture.has_strips();
+        let plan = device.clock.time(Part::Planning, || plan_with(program, dnn, strips, space))?;
         device.expect_scratch(plan.arena_bytes);
         let sources: Vec<&str> = plan.kernels().map(|launch| &launch.source[..]).collect();
         // The compiler keeps the cores busy, and trials of products the GPU.
@@ -142,6 +148,8 @@ pub(crate) enum Stretch {
         /// Somebody will look at the outputs of the last.
         shows: bool,
     },
+    /// Halves of steps, and whether somebody will look at the outputs of the newest.
+    Staggered(Halves, bool),
 }
 
 /// One of them, recorded for certain addresses.
@@ -155,8 +163,19 @@ struct Recorded {
 unsafe impl Send for Planned {}
 
 impl Planned {
-    pub fn new(preparation: Preparation, device: &Arc<Device>) -> Result<Self> {
-        let Preparation { mut plan, functions, turns: [before, turns, lean_turns] } = preparation;
+    /// What was prepared for a program, with memory. Where that is short, and steps one by one need less, they run one by one.
+    pub fn new(preparation: Preparation, program: &Program, dnn: Option<&Dnn>, device: &Arc<Device>) -> Result<Self> {
+        let takes_more = preparation.plan.overlap.is_some() || preparation.plan.staggered.is_some();
+        match Self::with_memory(preparation, device) {
+            Err(Error { kind: ErrorKind::OutOfMemory { .. }, .. }) if takes_more => {
+                Self::with_memory(Preparation::within(Space::Least, program, dnn, device)?, device)
+            }
+            planned => planned,
+        }
+    }
+
+    fn with_memory(preparation: Preparation, device: &Arc<Device>) -> Result<Self> {
+        let Preparation { plan, functions, turns: [before, turns, lean_turns] } = preparation;
         device.enter()?;
         let mut functions = functions.into_iter();
         let mut ready = |steps: &[Step]| -> Result<Vec<Ready>> {
@@ -178,7 +197,7 @@ impl Planned {
         let (prologue, seeds, body) = (ready(&plan.prologue)?, ready(&plan.seeds)?, ready(&plan.body)?);
         let lean = plan.lean.as_ref().map(|steps| ready(steps)).transpose()?;
         let finish = ready(&plan.finish)?;
-        let mut chains = match &plan.overlap {
+        let chains = match &plan.overlap {
             Some(Overlap { full, lean, first, last, .. }) => Some(Chains {
                 full: ready(full)?,
                 lean: ready(lean.as_deref().unwrap_or(&[]))?,
@@ -200,13 +219,7 @@ impl Planned {
                 .map_err(|e| failed("write memory", e))?;
             device.wait()?;
         }
-        let mut reserved = device.scratch().reserve(device, plan.arena_bytes);
-        if let Some(overlap) = plan.overlap.take_if(|_| reserved.is_err()) {
-            // One by one, steps need less.
-            (plan.arena_bytes, chains) = (overlap.apart, None);
-            reserved = device.scratch().reserve(device, plan.arena_bytes);
-        }
-        reserved?;
+        device.scratch().reserve(device, plan.arena_bytes)?;
         let (prologue, body) = (Body { ready: prologue, turns: before }, Body { ready: body, turns });
         let lean = lean.map(|ready| Body { ready, turns: lean_turns });
         Ok(Planned {
@@ -278,6 +291,16 @@ impl Planned {
                 (Stretch::Chain { count, shows }, Some(overlap), Some(chains)) => {
                     let links = overlap.chain(count, shows);
                     let works = links.iter().map(|link| (&link.step, chains.ready(link.part), &link.turn));
+                    Captured::new(stream, || self.record_steps(works, bases, &mut events))
+                }
+                (Stretch::Staggered(halves, shows), ..) => {
+                    let staggered = self.plan.staggered.as_ref().ok_or_else(|| lacks("steps in halves"))?;
+                    let ((full, body), (lean, lean_body)) = (self.stretch(Stretch::Step), self.stretch(Stretch::Lean));
+                    let turns = staggered.turns(halves, [full, lean], shows);
+                    let works = turns.iter().map(|(all, number, turn)| {
+                        let (steps, body) = if *all { (full, body) } else { (lean, lean_body) };
+                        (&steps[*number], &body.ready[*number], turn)
+                    });
                     Captured::new(stream, || self.record_steps(works, bases, &mut events))
                 }
                 _ => {
@@ -392,6 +415,10 @@ impl Planned {
                 self.start(step, ready, &bases, QUEUE)?;
             }
             let mut next = steps.start;
+            if self.plan.staggered.is_some() && !steps.is_empty() {
+                self.run_staggered(steps.clone(), shows, &bases)?;
+                next = steps.end;
+            }
             while next < steps.end {
                 let left = (steps.end - next) as usize;
                 let count = self.plan.overlap.as_ref().map_or(left, |overlap| overlap.length(left));
@@ -437,13 +464,30 @@ impl Planned {
         Ok(())
     }
 
+    /// Puts these steps in the queue, the late half of each beside the early half of the next.
+    unsafe fn run_staggered(&mut self, steps: Range<u32>, shows: bool, bases: &[u64]) -> Result<()> {
+        let (queue, last) = (self.device.queue(), steps.end - 1);
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.count_from(steps.start, bases)?;
+            for number in steps.clone() {
+                let halves = if number == steps.start { Halves::First } else { Halves::Together };
+                self.graph(Stretch::Staggered(halves, shows && number == last), bases)?.start(queue)?;
+            }
+            self.graph(Stretch::Staggered(Halves::Last, shows), bases)?.start(queue)
+        }
+    }
+
     /// Writes the number of a step where all read it.
     unsafe fn count_from(&self, step: u32, bases: &[u64]) -> Result<()> {
-        let Some(place) = self.plan.counter else { return Ok(()) };
-        // SAFETY: the place is the program's own.
-        unsafe { sys::cuMemsetD32Async(self.address(place, bases), step, 1, self.device.queue()) }
-            .result()
-            .map_err(|e| failed("write memory", e))
+        let late = self.plan.staggered.as_ref().and_then(Staggered::late_counter);
+        for place in self.plan.counter.into_iter().chain(late) {
+            // SAFETY: the place is the program's own.
+            unsafe { sys::cuMemsetD32Async(self.address(place, bases), step, 1, self.device.queue()) }
+                .result()
+                .map_err(|e| failed("write memory", e))?;
+        }
+        Ok(())
     }
 
     /// Writes that nothing has failed, where anything can.
@@ -478,8 +522,13 @@ impl Planned {
 }
 
 impl CudaRun {
-    pub(crate) fn new(program: Program, preparation: Preparation, device: &Arc<Device>) -> Result<Self> {
-        Ok(CudaRun { planned: Planned::new(preparation, device)?, bindings: Bindings::new(program) })
+    pub(crate) fn new(
+        program: Program,
+        preparation: Preparation,
+        dnn: Option<&Dnn>,
+        device: &Arc<Device>,
+    ) -> Result<Self> {
+        Ok(CudaRun { planned: Planned::new(preparation, &program, dnn, device)?, bindings: Bindings::new(program) })
     }
 
     /// The memory it was planned to take.

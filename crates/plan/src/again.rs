@@ -4,6 +4,9 @@
 //! of a GELU three, of a normalisation two. What the loops of the way back read is then the fewest bytes from which
 //! everything else can be computed element by element, a smallest cut between what the loop of the way forward reads and what it
 //! leaves for other loops; the rest is neither written, nor kept, nor read.
+//!
+//! The weights of an attention are read by two products: the next one, which can have them at hand, and one of the way back. A loop of the
+//! way back computes them again, and leaves them for the latter, so that the way forward need not.
 
 use crate::cut::{UNCUT, smallest_cut};
 use crate::group::{Grouping, Role};
@@ -11,13 +14,21 @@ use crate::lower::Lowering;
 use crate::lower_halves::Halving;
 use crate::node::{Elementwise, Kind, Node, Operand};
 use crate::order::Order;
+use crate::strips::{Strip, strip_before};
+use crate::target::Target;
 use std::collections::{HashMap, HashSet};
 
 /// Most operations of a loop that are computed again.
 const MOST: usize = 48;
 
 /// The same program with what is worth it computed again, where that has at least this many bytes; `None` where nothing is.
-pub(crate) fn compute_again(low: &Lowering, grouping: &Grouping, order: &Order, bytes: usize) -> Option<Lowering> {
+pub(crate) fn compute_again(
+    low: &Lowering,
+    target: &dyn Target,
+    grouping: &Grouping,
+    order: &Order,
+    bytes: usize,
+) -> Option<Lowering> {
     let finder = Finder::new(low, grouping, order, bytes);
     // By node that is not kept: the values of its group from which it is computed again.
     let mut dropped: HashMap<usize, HashSet<usize>> = HashMap::new();
@@ -27,7 +38,18 @@ pub(crate) fn compute_again(low: &Lowering, grouping: &Grouping, order: &Order, 
     for group in groups {
         finder.look(group, &mut dropped);
     }
-    if dropped.is_empty() { None } else { Some(Rewriter::new(low, grouping, &dropped).rewrite()) }
+    if dropped.is_empty() {
+        return None;
+    }
+    let later = finder.later(target, &dropped);
+    Some(Rewriter::new(low, grouping, &dropped, &later).rewrite())
+}
+
+/// What a product of the way back reads of a loop of the way back: the number of that loop, and the values from which it computes it again.
+#[derive(Clone)]
+struct Later {
+    loop_group: usize,
+    base: HashSet<usize>,
 }
 
 struct Finder<'a> {
@@ -150,6 +172,61 @@ impl<'a> Finder<'a> {
         }
     }
 
+    /// By product, and by what it reads of the rows between two others: the loop that computes them again for it.
+    fn later(&self, target: &dyn Target, dropped: &HashMap<usize, HashSet<usize>>) -> HashMap<(usize, usize), Later> {
+        let mut found = HashMap::new();
+        let (mut order, mut grouping) = (self.order.clone(), self.grouping.clone());
+        let strips = (0..self.low.nodes.len()).filter_map(|next| {
+            let Strip { groups: [_, group, _], .. } = strip_before(self.low, target, &mut grouping, self.order, next)?;
+            Some((next, group, self.low.nodes[next].operands[0].at()?.0))
+        });
+        for (next, group, rows) in strips.filter(|(_, _, rows)| !self.lasting[*rows]) {
+            let readers = || self.readers[rows].iter().map(|&(reader, _)| reader).filter(|&reader| reader != next);
+            if !readers().all(|reader| matches!(self.low.nodes[reader].kind, Kind::Dot(..))) {
+                continue;
+            }
+            // One loop for all of them, or the way forward has to leave the rows anyway.
+            let groups: Vec<usize> = readers().filter_map(|reader| self.grouping.group_of[reader]).collect();
+            let mut loops = self.loops_after(group, rows, dropped);
+            let later = loops.find(|later| groups.iter().all(|&own| order.add_edge(later.loop_group, own)));
+            for (reader, later) in readers().zip(later.into_iter().cycle()) {
+                found.insert((reader, rows), later);
+            }
+        }
+        found
+    }
+
+    /// The loops that compute values of this group again, and have all that this one is computed from.
+    fn loops_after(
+        &self,
+        group: usize,
+        rows: usize,
+        dropped: &HashMap<usize, HashSet<usize>>,
+    ) -> impl Iterator<Item = Later> {
+        let of_group = dropped.iter().filter(move |(id, _)| self.grouping.group_of[**id] == Some(group));
+        let mut loops: Vec<(usize, usize)> = of_group
+            .flat_map(|(&id, _)| self.readers[id].iter().map(move |&(reader, _)| (id, reader)))
+            .filter_map(|(id, reader)| Some((self.grouping.group_of[reader]?, id)))
+            .filter(|(other, _)| *other != group)
+            .collect();
+        // The first that runs, so that the fewest values wait for it.
+        loops.sort_unstable_by_key(|&(other, id)| (self.order.place(other), id));
+        loops.dedup_by_key(|(other, _)| *other);
+        loops.into_iter().filter_map(move |(loop_group, id)| {
+            let members = &self.grouping.groups[loop_group].members;
+            let reads = members.iter().flat_map(|&member| self.low.nodes[member].reads()).map(|(read, _)| read);
+            let mut base = dropped[&id].clone();
+            base.extend(reads.filter(|read| !dropped.contains_key(read)));
+            self.follows_from(rows, &base).then_some(Later { loop_group, base })
+        })
+    }
+
+    /// True where a value is computed element by element from these.
+    fn follows_from(&self, id: usize, base: &HashSet<usize>) -> bool {
+        let node = &self.low.nodes[id];
+        base.contains(&id) || computes_elements(node) && node.reads().all(|(read, _)| self.follows_from(read, base))
+    }
+
     /// What it costs in bytes that a value is one of those from which others are computed again.
     fn cost(&self, group: usize, id: usize, until: usize, dropped: &HashMap<usize, HashSet<usize>>) -> u64 {
         let node = &self.low.nodes[id];
@@ -190,6 +267,7 @@ struct Rewriter<'a> {
     low: &'a Lowering,
     grouping: &'a Grouping,
     dropped: &'a HashMap<usize, HashSet<usize>>,
+    later: &'a HashMap<(usize, usize), Later>,
     nodes: Vec<Node>,
     /// By old number: the new one.
     moved: Vec<usize>,
@@ -198,8 +276,13 @@ struct Rewriter<'a> {
 }
 
 impl<'a> Rewriter<'a> {
-    fn new(low: &'a Lowering, grouping: &'a Grouping, dropped: &'a HashMap<usize, HashSet<usize>>) -> Self {
-        Rewriter { low, grouping, dropped, nodes: vec![], moved: vec![], again: HashMap::new() }
+    fn new(
+        low: &'a Lowering,
+        grouping: &'a Grouping,
+        dropped: &'a HashMap<usize, HashSet<usize>>,
+        later: &'a HashMap<(usize, usize), Later>,
+    ) -> Self {
+        Rewriter { low, grouping, dropped, later, nodes: vec![], moved: vec![], again: HashMap::new() }
     }
 
     fn rewrite(mut self) -> Lowering {
@@ -208,8 +291,9 @@ impl<'a> Rewriter<'a> {
             for operand in &mut node.operands {
                 let Operand::At { node: read, .. } = operand else { continue };
                 let reader = self.grouping.group_of[id].filter(|group| self.grouping.group_of[*read] != Some(*group));
-                *read = match (reader, self.dropped.get(read)) {
-                    (Some(reader), Some(base)) => self.compute(reader, *read, base),
+                *read = match (reader, self.dropped.get(read), self.later.get(&(id, *read))) {
+                    (_, _, Some(Later { loop_group, base })) => self.compute(*loop_group, *read, base),
+                    (Some(reader), Some(base), _) => self.compute(reader, *read, base),
                     _ => self.moved[*read],
                 };
             }

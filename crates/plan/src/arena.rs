@@ -26,13 +26,14 @@ const FEW: usize = 8192;
 const LEFT: u128 = 12;
 
 /// Lays the buffers out at multiples of `align` bytes. Those that live all the time lie below the others, which can never share their places.
-/// For up to `slack` steps after its last, the place of a buffer is not given to another: see [`linger`].
+/// For up to `slack` steps after its last, the place of a buffer is not given to another, where `frugal` only as far as that takes no more
+/// memory: see [`linger`].
 ///
 /// Sums saturate: a block of `usize::MAX` bytes is one that cannot be had.
-pub(crate) fn lay_out(buffers: &[Life], align: usize, slack: usize) -> Layout {
+pub(crate) fn lay_out(buffers: &[Life], align: usize, slack: usize, frugal: bool) -> Layout {
     let whole = |b: &Life| Life { bytes: b.bytes.next_multiple_of(align), ..*b };
     let mut buffers: Vec<Life> = buffers.iter().map(whole).collect();
-    linger(&mut buffers, slack);
+    linger(&mut buffers, slack, frugal);
     let buffers = &buffers[..];
     let begin = buffers.iter().map(|b| b.first).min();
     let end = buffers.iter().map(|b| b.last).max();
@@ -56,8 +57,8 @@ pub(crate) fn lay_out(buffers: &[Life], align: usize, slack: usize) -> Layout {
 }
 
 /// Lets buffers live for up to `slack` steps longer. Where most of them can do so without more being alive at once, as in a way forward and
-/// back through a network, in whose middle all the memory is needed, none does at the worst of times; else all do at all times.
-fn linger(buffers: &mut [Life], slack: usize) {
+/// back through a network, in whose middle all the memory is needed, or where they must, none does at the worst of times; else all do at all times.
+fn linger(buffers: &mut [Life], slack: usize, must_be_frugal: bool) {
     let Some(end) = buffers.iter().map(|b| b.last).max() else { return };
     let mut alive = alive(buffers, end);
     let most = alive.iter().max().copied().unwrap_or(0);
@@ -77,7 +78,7 @@ fn linger(buffers: &mut [Life], slack: usize) {
     let by = |longer: &[Life]| -> u128 {
         longer.iter().zip(&*buffers).map(|(l, b)| (l.last - b.last) as u128 * b.bytes as u128).sum()
     };
-    let longer = if by(&frugal) >= by(&generous) / 4 * 3 { frugal } else { generous };
+    let longer = if must_be_frugal || by(&frugal) >= by(&generous) / 4 * 3 { frugal } else { generous };
     buffers.copy_from_slice(&longer);
 }
 
@@ -245,12 +246,12 @@ mod tests {
             .map(|i| Life { bytes: 64 * (1 + i % 5), first: i, last: 2 * count - i })
             .chain([Life { bytes: 640, first: 0, last: 2 * count }])
             .collect();
-        let layout = lay_out(&nested, ALIGN, 0);
+        let layout = lay_out(&nested, ALIGN, 0, false);
         check(&nested, &layout);
         assert_eq!(layout.bytes, layout.lower_bound);
         let mixed: Vec<Life> =
             (0..count).map(|i| Life { bytes: 40 * (i * 7 % 11), first: i / 3, last: i / 3 + i * 5 % 17 }).collect();
-        let layout = lay_out(&mixed, ALIGN, 0);
+        let layout = lay_out(&mixed, ALIGN, 0, false);
         check(&mixed, &layout);
         assert!(layout.bytes <= layout.lower_bound * 3 / 2, "{} of {}", layout.bytes, layout.lower_bound);
     }
@@ -269,7 +270,7 @@ mod tests {
                     Life { bytes: random(5000), first, last: first + random(10) }
                 })
                 .collect();
-            let layout = lay_out(&buffers, ALIGN, 0);
+            let layout = lay_out(&buffers, ALIGN, 0, false);
             check(&buffers, &layout);
             assert!(layout.bytes >= layout.lower_bound && layout.bytes <= layout.lower_bound * 3 / 2 + ALIGN);
         }
@@ -279,8 +280,8 @@ mod tests {
     fn buffers_linger_but_for_the_worst_of_times_or_at_all_times_where_these_are_too_many() {
         let lingers = |buffers: &[Life]| {
             let mut longer = buffers.to_vec();
-            linger(&mut longer, 8);
-            let layouts = [0, 8].map(|slack| lay_out(buffers, ALIGN, slack));
+            linger(&mut longer, 8, false);
+            let layouts = [0, 8].map(|slack| lay_out(buffers, ALIGN, slack, false));
             layouts.iter().for_each(|layout| check(buffers, layout));
             check(&longer, &layouts[1]);
             assert!(longer.iter().zip(buffers).all(|(l, b)| (l.bytes, l.first) == (b.bytes, b.first)));

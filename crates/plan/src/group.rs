@@ -65,6 +65,7 @@ pub enum Access {
 }
 
 /// The groups of a program, and to which of them each node belongs as what.
+#[derive(Clone)]
 pub(crate) struct Grouping {
     pub groups: Vec<Group>,
     pub group_of: Vec<Option<usize>>,

@@ -81,6 +81,7 @@ mod rows;
 mod schedule;
 mod sequence;
 mod short;
+mod stagger;
 mod states;
 mod strips;
 mod target;

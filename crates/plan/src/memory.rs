@@ -61,11 +61,11 @@ pub struct MemoryMap {
 }
 
 impl MemoryMap {
-    /// Where `carried_apart`, what carried inputs become without being written over them shares its place with nothing else.
-    pub(crate) fn new(schedule: &Schedule, limits: Limits, workspaces: &[usize], carried_apart: bool) -> Result<Self> {
+    /// What lives within a step shares places as `sharing` says.
+    pub(crate) fn new(schedule: &Schedule, limits: Limits, workspaces: &[usize], sharing: Sharing) -> Result<Self> {
         let Limits { alignment: align, slack, apart, joins, .. } = limits;
         let mut is_apart = vec![false; schedule.nodes.len()];
-        let copied = schedule.carries.iter().filter(|carry| carried_apart && !carry.in_place);
+        let copied = schedule.carries.iter().filter(|carry| sharing == Sharing::CarriedApart && !carry.in_place);
         copied.filter_map(|carry| carry.next.at()).for_each(|(node, _)| is_apart[node] = true);
         let mut lives = lives(schedule);
         let mut input_of = vec![None; schedule.nodes.len()];
@@ -98,6 +98,7 @@ impl MemoryMap {
                 nodes[id] = Some(Place { offset: first.offset + number * DType::F32.size(), ..first });
             }
         }
+        let halves = sharing.halves(schedule, &within);
         let (mut arena, mut in_arena) = (vec![], vec![]);
         let end = schedule.groups().len() + 1;
         let throughout = |life: Life| Life { first: 0, last: end, ..life };
@@ -137,7 +138,14 @@ impl MemoryMap {
             if life.bytes <= apart.saturating_mul(WORKSPACES) { throughout(life) } else { life }
         };
         arena.extend(working.iter().map(workspace));
-        let Layout { offsets, bytes: arena_bytes, lower_bound } = lay_out(&arena, align, slack);
+        let Layout { offsets, bytes: arena_bytes, lower_bound } = match sharing {
+            Sharing::Halves(late) => {
+                let of_values = in_arena.iter().map(|&id| halves[id]);
+                let halves: Vec<Half> = of_values.chain(working.iter().map(|&g| Half::of_group(late[g]))).collect();
+                lay_out_halves(&arena, &halves, throughout, |lives| lay_out(lives, align, slack, true))
+            }
+            _ => lay_out(&arena, align, slack, false),
+        };
         let mut found = offsets.into_iter().map(|offset| Some(Place { region: Region::Arena, offset }));
         in_arena.iter().zip(&mut found).for_each(|(&id, place)| nodes[id] = place);
         for (id, part) in within.iter().enumerate().filter_map(|(id, part)| Some((id, (*part)?))) {
@@ -196,6 +204,79 @@ impl MemoryMap {
             }
         }
         Ok(found)
+    }
+}
+
+/// Which values may share places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing<'a> {
+    /// Those that do not live at the same time.
+    InTurn,
+    /// The same, but what carried inputs become without being written over them shares its place with nothing else.
+    CarriedApart,
+    /// Those of the same half of a step that do not live at the same time: these are the groups of the late half, which may run beside the
+    /// early half of the next step.
+    Halves(&'a [bool]),
+}
+
+/// The half of a step that a value belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Half {
+    Early,
+    Late,
+    /// Made in the early half, and read in the late half.
+    Both,
+}
+
+impl Half {
+    fn of_group(is_late: bool) -> Self {
+        if is_late { Half::Late } else { Half::Early }
+    }
+
+    fn and(self, other: Self) -> Self {
+        if self == other { self } else { Half::Both }
+    }
+}
+
+impl Sharing<'_> {
+    /// By node: its half, with those of its parts.
+    fn halves(self, schedule: &Schedule, within: &[Option<Within>]) -> Vec<Half> {
+        let Sharing::Halves(late) = self else { return vec![] };
+        let group = |node: usize| schedule.group_of(node).map(|group| Half::of_group(late[group]));
+        let mut halves: Vec<Half> = (0..schedule.nodes.len()).map(|id| group(id).unwrap_or(Half::Both)).collect();
+        for (id, node) in schedule.nodes.iter().enumerate() {
+            let Some(half) = group(id) else { continue };
+            node.reads().for_each(|(read, _)| halves[read] = halves[read].and(half));
+        }
+        for (part, whole) in within.iter().enumerate().filter_map(|(part, within)| Some((part, (*within)?.whole))) {
+            halves[whole] = halves[whole].and(halves[part]);
+        }
+        halves
+    }
+}
+
+/// Lays out what belongs to the early half, what belongs to both, which lives throughout, and behind them what belongs to the late half.
+fn lay_out_halves(
+    lives: &[Life],
+    halves: &[Half],
+    throughout: impl Fn(Life) -> Life,
+    lay_out: impl Fn(&[Life]) -> Layout,
+) -> Layout {
+    let of = |is_late: bool| -> (Vec<usize>, Layout) {
+        let own: Vec<usize> = (0..lives.len()).filter(|&i| (halves[i] == Half::Late) == is_late).collect();
+        let lasting = |&i: &usize| if halves[i] == Half::Both { throughout(lives[i]) } else { lives[i] };
+        let laid_out = lay_out(&own.iter().map(lasting).collect::<Vec<_>>());
+        (own, laid_out)
+    };
+    let (early, first) = of(false);
+    let (late, second) = of(true);
+    let mut offsets = vec![0; lives.len()];
+    early.iter().zip(first.offsets).for_each(|(&i, offset)| offsets[i] = offset);
+    late.iter().zip(second.offsets).for_each(|(&i, offset)| offsets[i] = first.bytes.saturating_add(offset));
+    Layout {
+        offsets,
+        bytes: first.bytes.saturating_add(second.bytes),
+        lower_bound: first.lower_bound.saturating_add(second.lower_bound),
     }
 }
 

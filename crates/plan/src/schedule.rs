@@ -8,7 +8,7 @@ use crate::fuse::group;
 use crate::group::{Access, Group, Grouping, Role};
 use crate::hoist::hoist;
 use crate::lower::lower;
-use crate::memory::MemoryMap;
+use crate::memory::{MemoryMap, Sharing};
 use crate::node::{Kind, Node, Operand};
 use crate::order::Order;
 use crate::planning::lacks;
@@ -72,7 +72,7 @@ impl Schedule {
         check_axes(&low.nodes, target.limits().axes)?;
         let (mut grouping, mut order) = group(&low, target)?;
         if let Some(bytes) = target.limits().again
-            && let Some(fewer) = compute_again(&low, &grouping, &order, bytes)
+            && let Some(fewer) = compute_again(&low, target, &grouping, &order, bytes)
         {
             low = fewer;
             (grouping, order) = group(&low, target)?;
@@ -145,13 +145,19 @@ impl Schedule {
 
     /// Gives everything a place in memory. `workspaces` are the bytes each group needs for itself while it runs.
     pub fn lay_out(&self, workspaces: &[usize]) -> Result<MemoryMap> {
-        MemoryMap::new(self, self.grouping.limits, workspaces, false)
+        MemoryMap::new(self, self.grouping.limits, workspaces, Sharing::InTurn)
     }
 
     /// The same for an executor that begins a step before the one before it is over: what carried inputs become without being written over
     /// them shares its place with nothing else, so that every step can have places of its own for it.
     pub fn lay_out_for_overlap(&self, workspaces: &[usize]) -> Result<MemoryMap> {
-        MemoryMap::new(self, self.grouping.limits, workspaces, true)
+        MemoryMap::new(self, self.grouping.limits, workspaces, Sharing::CarriedApart)
+    }
+
+    /// The same for an executor that runs the late half of a step, which these groups are, beside the early half of the next: what lives in
+    /// one half shares no place with what lives in the other.
+    pub fn lay_out_in_halves(&self, workspaces: &[usize], late: &[bool]) -> Result<MemoryMap> {
+        MemoryMap::new(self, self.grouping.limits, workspaces, Sharing::Halves(late))
     }
 
     fn stored_nodes(&self, live: &[bool]) -> Vec<bool> {

@@ -40,15 +40,15 @@ pub(crate) fn join_strips(low: &Lowering, target: &dyn Target, grouping: &mut Gr
 }
 
 /// What could be joined with a product that reads the rows of a loop.
-struct Strip {
+pub(crate) struct Strip {
     /// The product that the loop reads.
-    product: usize,
+    pub product: usize,
     /// Its group, the loop, and the group of the other product.
-    groups: [usize; 3],
+    pub groups: [usize; 3],
 }
 
 /// The strip that could end with the product `next`.
-fn strip_before(
+pub(crate) fn strip_before(
     low: &Lowering,
     target: &dyn Target,
     grouping: &mut Grouping,
@@ -173,6 +173,36 @@ mod tests {
         // The derivatives with respect to keys and values read the rows of both strips from memory.
         assert_eq!(found.iter().map(|(_, _, rows)| *rows).collect::<Vec<_>>(), [true, true], "{found:?}");
         assert!(!found[1].1, "nobody else reads the derivative with respect to the weights");
+    }
+
+    #[test]
+    fn its_weights_are_computed_again_for_the_way_back_and_not_kept_until_then() {
+        struct Again;
+        impl Target for Again {
+            fn limits(&self) -> Limits {
+                Limits { again: Some(100), ..LIMITS }
+            }
+
+            fn strips(&self, _: &[Node], _: usize, _: &Group, _: usize) -> bool {
+                true
+            }
+        }
+        let g = Graph::new();
+        let [q, k, v] = inputs(&g);
+        let y = nn::scaled_dot_product_attention(q, k, v, None);
+        let slopes = gradient_or_zeros(y.sin().sum_all(), &[q, k, v]).unwrap();
+        let mut builder = Program::builder(&g);
+        for (name, slope) in ["q", "k", "v"].into_iter().zip(slopes) {
+            builder = builder.output(name, slope);
+        }
+        let schedule = Schedule::new(&builder.build().unwrap(), &Again).unwrap();
+        let strips: Vec<&Group> = schedule.groups().iter().filter(|group| group.next.is_some()).collect();
+        let left = |group: &Group| {
+            let is_left = |id: &&usize| schedule.is_stored(**id) && schedule.nodes[**id].shape == [2, 3, 16, 16];
+            group.members.iter().filter(is_left).count()
+        };
+        // Scores on the way forward; on the way back weights, and the derivative with respect to scores.
+        assert_eq!(strips.into_iter().map(left).collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]
