@@ -121,7 +121,9 @@ mod tests {
     use super::*;
     use crate::branches::ends;
     use crate::plan::{Plan, Space, plan, plan_with};
+    use crate::source::Launch;
     use crate::symbolic::{Memory, any_order};
+    use bilevel_graph::conformance::{self, Size, varied_program};
     use bilevel_graph::{Graph, Program, Tensor, gradient_or_zeros};
     use std::collections::HashMap;
 
@@ -178,6 +180,32 @@ mod tests {
         }
     }
 
+    /// By steps of another plan, which has no halves.
+    #[test]
+    fn so_it_is_for_every_loop_whose_kernels_are_the_same() {
+        let cases = conformance::carries(40, 70, DType::F32).unwrap().into_iter();
+        let varied = (0..400).map(|seed| varied_program(seed, &Graph::new(), DType::F32, Size::small).unwrap());
+        let mut halved = 0;
+        for case in cases.chain(varied) {
+            let [plan, whole] =
+                [Space::Some, Space::Least].map(|space| plan_with(&case.program, None, true, space).unwrap());
+            // Fewer kernels are put together where they are in different halves.
+            let texts = |plan: &Plan| {
+                let counts = |launch: &&Launch| launch.source.contains("+= 1;");
+                let mut texts: Vec<String> =
+                    plan.kernels().filter(|launch| !counts(launch)).map(|launch| launch.source.to_string()).collect();
+                texts.sort_unstable();
+                texts
+            };
+            if plan.staggered.is_some() && texts(&plan) == texts(&whole) {
+                let expected = left_by(&whole, 4, None);
+                assert!((0..10).all(|seed| left_by(&plan, 4, Some(seed)) == expected), "{}", case.name);
+                halved += 1;
+            }
+        }
+        assert!(halved > 3, "{halved} loops");
+    }
+
     #[test]
     fn each_half_counts_by_itself() {
         let plan = plan(&program(8), None, true).unwrap();
@@ -217,7 +245,7 @@ mod tests {
 
     #[test]
     fn conformance_has_such_a_loop() {
-        let cases = bilevel_graph::conformance::carries(64, 64, DType::F32).unwrap();
+        let cases = conformance::carries(64, 64, DType::F32).unwrap();
         let case = cases.into_iter().find(|case| case.name.starts_with("what is only added up")).unwrap();
         assert!(plan(&case.program, None, true).unwrap().staggered.is_some());
     }

@@ -46,9 +46,9 @@ impl Memory {
         let within = self.within;
         let lives_within = |span: &Span| span.place.region == Region::Arena && span.place.offset < within;
         let is_read = |span: &&Span| !lives_within(span) || !step.writes.contains(span);
-        step.reads.iter().filter(is_read).for_each(|span| self.bytes(span).hash(&mut hasher));
+        in_order(step, &step.reads).iter().filter(is_read).for_each(|span| self.bytes(span).hash(&mut hasher));
         let found = hasher.finish();
-        for (number, span) in step.writes.iter().enumerate() {
+        for (number, span) in in_order(step, &step.writes).iter().enumerate() {
             self.bytes(span).iter_mut().enumerate().for_each(|(at, byte)| *byte = found ^ (number << 32 | at) as u64);
         }
     }
@@ -58,6 +58,14 @@ impl Memory {
         self.regions.retain(|region, _| matches!(region, Region::Input(_) | Region::Output(_)));
         self.regions
     }
+}
+
+/// What a step reads or writes, in the order in which it is given it, which is the same wherever it lies.
+fn in_order(step: &Step, spans: &[Span]) -> Vec<Span> {
+    let addresses = step.work.addresses();
+    let mut spans = spans.to_vec();
+    spans.sort_by_key(|span| addresses.iter().position(|address| span.holds(address)));
+    spans
 }
 
 /// Some order in which steps with these turns may run on streams.

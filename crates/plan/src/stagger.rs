@@ -6,6 +6,7 @@
 //! else depends on it. What leads to the first kind is the early half of a step, and all else the late half. Nothing in the early half of
 //! the next step depends on the late half of this one, so both can be under way at once, if they lie in different memory.
 
+use crate::carries::Carry;
 use crate::schedule::Schedule;
 
 impl Schedule {
@@ -28,13 +29,13 @@ impl Schedule {
                 number_of[read].into_iter().for_each(|number| readers[number].push(group));
             }
         }
-        let mut leads = vec![false; self.groups().len()];
-        let mut open: Vec<usize> = vec![];
-        for carry in early() {
-            open.extend(carry.next.at().and_then(|(node, _)| self.group_of(node)));
-            // Who reads the old value runs before it is written over.
-            open.extend(number_of[carry.input].iter().flat_map(|&number| &readers[number]));
+        // Who reads an old value runs before it is written over.
+        let writer = |carry: &Carry| carry.next.at().and_then(|(node, _)| self.group_of(node));
+        for (carry, readers) in self.carries.iter().zip(&readers).filter(|(carry, _)| carry.in_place) {
+            writer(carry).into_iter().for_each(|writer| needs[writer].extend(readers));
         }
+        let mut leads = vec![false; self.groups().len()];
+        let mut open: Vec<usize> = early().filter_map(writer).collect();
         while let Some(group) = open.pop() {
             if !std::mem::replace(&mut leads[group], true) {
                 open.extend(&needs[group]);
