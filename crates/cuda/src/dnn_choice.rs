@@ -24,10 +24,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Multiplications from which the best way is worth a trial.
 const TRIED: usize = 1 << 20;
-/// Engines on trial after each of the [`MODES`] was asked: each may add some that the others do not know. In two bytes more of
-/// them are good, and the library's order is worse: the ninth may take two thirds of the time of the first.
-const ENGINES: [usize; 3] = [8, 12, 12];
-const NARROW_ENGINES: [usize; 3] = [16, 24, 24];
+/// Engines on trial after each of the [`MODES`] was asked: each may add some that the others do not know. The library's order is that of an
+/// engine by itself, if that: the ninth may take two thirds of the time of the first.
+const ENGINES: [usize; 3] = [16, 24, 24];
+
 /// The kind under which choices are kept; another where there is more to choose from, or it is chosen otherwise.
 const CONVOLUTION: &str = "convolution by cuDNN or patches, timed beside others";
 /// The same for operands of two bytes.
@@ -210,7 +210,7 @@ fn candidates(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> V
     let call = || call().map(|call| (Name::Call, Candidate::Library(call)));
     let mut found: Vec<(Name, Candidate)> = if geometry.last { vec![] } else { call().into_iter().collect() };
     let (before, proposals, mut seen) = (found.len(), Proposals::new(handle, geometry), vec![]);
-    for (mode, engines) in MODES.into_iter().zip(if geometry.narrow { NARROW_ENGINES } else { ENGINES }) {
+    for (mode, engines) in MODES.into_iter().zip(ENGINES) {
         for engine in proposals.engines(mode) {
             if found.len() - before >= engines {
                 break;

@@ -298,18 +298,10 @@ impl Attention<Tensor> {
     fn forward_first(&self, x: Tensor, mask: Option<Tensor>) -> Tensor {
         let (n, tokens, width) = (x.dim(0), x.dim(1), x.dim(2));
         let each = width.checked_div(self.heads).unwrap_or(0);
-        let query = self.part(0, 1).forward(x.slice(1, 0, 1)).reshape([n, self.heads, 1, each]);
-        let keys_values =
-            self.part(1, 3).forward(x).reshape([n, tokens, 2, self.heads, each]).transpose([2, 0, 3, 1, 4]);
-        let found = nn::scaled_dot_product_attention(query, keys_values.index(0, 0), keys_values.index(0, 1), mask);
+        let qkv = self.qkv.forward(x).reshape([n, tokens, 3, self.heads, each]).transpose([2, 0, 3, 1, 4]);
+        let query = qkv.index(0, 0).slice(2, 0, 1);
+        let found = nn::scaled_dot_product_attention(query, qkv.index(0, 1), qkv.index(0, 2), mask);
         self.proj.forward(found.reshape([n, 1, width]))
-    }
-
-    /// The layer that gives some of queries (0), keys (1) and values (2).
-    fn part(&self, from: usize, to: usize) -> Linear<Tensor> {
-        let width = self.qkv.weight.dim(0);
-        let of = |x: Tensor| x.slice(x.rank() - 1, from * width, to * width);
-        Linear { weight: of(self.qkv.weight), bias: self.qkv.bias.map(of) }
     }
 }
 

@@ -249,6 +249,10 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 low.dense(node)
             }
             Op::Unary(op) => elementwise(Elementwise::Unary(*op), operands),
+            // Where either may come first, a constant comes last, so that loops that compute the same have the same text.
+            Op::Binary(op @ (BinaryOp::Add | BinaryOp::Mul)) if matches!(operands[0], Operand::Constant(_)) => {
+                elementwise(Elementwise::Binary(*op), operands.into_iter().rev().collect())
+            }
             Op::Binary(op) => elementwise(Elementwise::Binary(*op), operands),
             Op::Select => elementwise(Elementwise::Select, operands),
             Op::Convert(to) => match operands[0] {

@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
 #pragma unroll
     for (int j = 0; j < 6; ++j) v5 = Sum::join(v5, v4[j]);
     v5 = across<Sum, 128, 1>(v5);
-    const float v6 = op_mul(c2, v5);
+    const float v6 = op_mul(v5, c2);
     const float v7 = op_add(v6, c3);
     const float v8 = op_sqrt(v7);
     const float v9 = op_recip(v8);
@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(128) kernel(const U n0, float* p1, 
     const float v16 = op_mul(v9, v15);
     const float v17 = op_mul(v16, float(-0.5));
     const float v18 = op_div(v17, v8);
-    const float v19 = op_mul(c2, v18);
+    const float v19 = op_mul(v18, c2);
     float v20[6];
 #pragma unroll
     for (int j = 0; j < 6; ++j) v20[j] = op_mul(v3[j], v19);

@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, bf16* p1, b
 }
 
 typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, bf16* p2, const float c3, float* p4, float* p5, bf16* p6, bf16* p7) {
+extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, bf16* p2, float* p3, float* p4, const float c5, bf16* p6, bf16* p7) {
     extern __shared__ __align__(16) u32 strip[];
     u32 *const kept_a = strip + 3840, *const kept_b = kept_a + 2880;
     const U item = blockIdx.x / 2;
@@ -135,17 +135,17 @@ extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, 
 #pragma unroll
     for (int j = 0; j < 26; ++j) v0[j] = rounded<16>(sums[j / 2][h * 2 + j % 2]);
     float m1[26];
-    const float* const m1_row = p4 + ((I)row * 104);
+    const float* const m1_row = p3 + ((I)row * 104);
 #pragma unroll
     for (int j = 0; j < 13; ++j) load<float, 2>(m1_row + left + j * 8, m1 + 2 * j);
     float m2[26];
     const I m2_row = (I)row;
 #pragma unroll
-    for (int j = 0; j < 26; ++j) m2[j] = p5[m2_row + 0];
+    for (int j = 0; j < 26; ++j) m2[j] = p4[m2_row + 0];
     float v3[26];
 #pragma unroll
     for (int j = 0; j < 26; ++j) v3[j] = op_mul(m2[j], v0[j]);
-    const float m4 = p5[(I)row];
+    const float m4 = p4[(I)row];
     float v5[26];
 #pragma unroll
     for (int j = 0; j < 26; ++j) v5[j] = op_mul(m1[j], v0[j]);
@@ -164,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, 
     for (int j = 0; j < 26; ++j) v11[j] = op_mul(m1[j], v10[j]);
     float v12[26];
 #pragma unroll
-    for (int j = 0; j < 26; ++j) v12[j] = op_mul(c3, v11[j]);
+    for (int j = 0; j < 26; ++j) v12[j] = op_mul(v11[j], c5);
 #pragma unroll
     for (int j = 0; j < 26; ++j) sums[j / 2][h * 2 + j % 2] = v12[j];
     }
