@@ -20,7 +20,7 @@ const SLOW: [f64; 2] = [3.0, 1.5];
 /// How much slower than the best a way may be after a round to be measured in the next: more than a round is off by.
 const BEHIND: f64 = 1.3;
 /// What a later way must take of the time of an earlier one to be preferred.
-const FASTER: f64 = 0.97;
+const FASTER: f64 = 0.99;
 
 /// The number of the fastest of so many ways, which are put in the stream of a branch by their number; none where none can be run.
 pub(crate) fn fastest(trial: &Trial, ways: usize, put: impl Fn(usize, usize) -> Result<()>) -> Option<usize> {
@@ -96,11 +96,11 @@ mod tests {
         assert_eq!(preferred(&[]), None);
         assert_eq!(preferred(&[none, none]), None);
         assert_eq!(preferred(&[none, 5.0, none]), Some(1));
-        assert_eq!(preferred(&[10.0, 9.8]), Some(0));
-        assert_eq!(preferred(&[10.0, 9.6]), Some(1));
+        assert_eq!(preferred(&[10.0, 9.95]), Some(0));
+        assert_eq!(preferred(&[10.0, 9.8]), Some(1));
         // Against the best so far, not against the one before.
-        assert_eq!(preferred(&[10.0, 9.8, 9.6]), Some(2));
-        assert_eq!(preferred(&[10.0, 5.0, 4.9, 7.0]), Some(1));
+        assert_eq!(preferred(&[10.0, 9.95, 9.85]), Some(2));
+        assert_eq!(preferred(&[10.0, 5.0, 4.96, 7.0]), Some(1));
     }
 
     #[test]

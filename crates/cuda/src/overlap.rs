@@ -20,7 +20,7 @@ use bilevel_graph::DType;
 use bilevel_plan::{MemoryMap, Node, Place, Region, Schedule, View};
 
 /// Steps that are under way at once: arenas, and sets of streams.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 10;
 /// Streams of a chain: those of what the next step waits for, and for each step that is under way those of all else.
 pub(crate) const CHAIN_STREAMS: usize = (1 + AT_ONCE) * STREAMS;
 /// Most steps of a chain, and most kernels and calls of libraries in all of them: it takes time to record them.
