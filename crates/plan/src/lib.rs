@@ -80,6 +80,7 @@ mod power;
 mod rows;
 mod schedule;
 mod sequence;
+mod sharing;
 mod short;
 mod stagger;
 mod states;

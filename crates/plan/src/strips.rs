@@ -129,6 +129,19 @@ mod tests {
         ["q", "k", "v"].map(|name| g.input(name, [2, 3, 16, 8], DType::F32))
     }
 
+    /// The derivatives of an attention.
+    fn derivatives() -> Program {
+        let g = Graph::new();
+        let [q, k, v] = inputs(&g);
+        let y = nn::scaled_dot_product_attention(q, k, v, None);
+        let slopes = gradient_or_zeros(y.sin().sum_all(), &[q, k, v]).unwrap();
+        let mut builder = Program::builder(&g);
+        for (name, slope) in ["q", "k", "v"].into_iter().zip(slopes) {
+            builder = builder.output(name, slope);
+        }
+        builder.build().unwrap()
+    }
+
     /// Members of each strip, and whether its scores and its weights lie in memory.
     fn strips(program: &Program) -> Vec<(usize, bool, bool)> {
         let schedule = Schedule::new(program, &Machine).unwrap();
@@ -161,15 +174,7 @@ mod tests {
 
     #[test]
     fn so_is_its_derivative_with_respect_to_the_queries_and_others_read_its_rows() {
-        let g = Graph::new();
-        let [q, k, v] = inputs(&g);
-        let y = nn::scaled_dot_product_attention(q, k, v, None);
-        let slopes = gradient_or_zeros(y.sin().sum_all(), &[q, k, v]).unwrap();
-        let mut builder = Program::builder(&g);
-        for (name, slope) in ["q", "k", "v"].into_iter().zip(slopes) {
-            builder = builder.output(name, slope);
-        }
-        let found = strips(&builder.build().unwrap());
+        let found = strips(&derivatives());
         // The derivatives with respect to keys and values read the rows of both strips from memory.
         assert_eq!(found.iter().map(|(_, _, rows)| *rows).collect::<Vec<_>>(), [true, true], "{found:?}");
         assert!(!found[1].1, "nobody else reads the derivative with respect to the weights");
@@ -187,15 +192,7 @@ mod tests {
                 true
             }
         }
-        let g = Graph::new();
-        let [q, k, v] = inputs(&g);
-        let y = nn::scaled_dot_product_attention(q, k, v, None);
-        let slopes = gradient_or_zeros(y.sin().sum_all(), &[q, k, v]).unwrap();
-        let mut builder = Program::builder(&g);
-        for (name, slope) in ["q", "k", "v"].into_iter().zip(slopes) {
-            builder = builder.output(name, slope);
-        }
-        let schedule = Schedule::new(&builder.build().unwrap(), &Again).unwrap();
+        let schedule = Schedule::new(&derivatives(), &Again).unwrap();
         let strips: Vec<&Group> = schedule.groups().iter().filter(|group| group.next.is_some()).collect();
         let left = |group: &Group| {
             let is_left = |id: &&usize| schedule.is_stored(**id) && schedule.nodes[**id].shape == [2, 3, 16, 16];
