@@ -27,7 +27,6 @@ const TRIED: usize = 1 << 20;
 /// Engines on trial after each of the [`MODES`] was asked: each may add some that the others do not know. The library's order is that of an
 /// engine by itself, if that: the ninth may take two thirds of the time of the first.
 const ENGINES: [usize; 3] = [16, 24, 24];
-
 /// The kind under which choices are kept; another where there is more to choose from, or it is chosen otherwise.
 const CONVOLUTION: &str = "convolution by cuDNN or patches, timed beside others";
 /// The same for operands of two bytes.

@@ -33,6 +33,15 @@ impl Events {
         Ok(event)
     }
 
+    /// What is put in a stream from now on waits for an event.
+    ///
+    /// # Safety
+    /// Both must be living ones.
+    pub unsafe fn wait(stream: sys::CUstream, event: sys::CUevent) -> Answer<()> {
+        // SAFETY: the caller's promise.
+        unsafe { result::stream::wait_event(stream, event, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT) }
+    }
+
     /// Seconds from each event to the next, which must all have happened.
     pub fn seconds(&self) -> Answer<Vec<f64>> {
         let seconds = |(&from, &to): (&sys::CUevent, &sys::CUevent)| {

@@ -328,9 +328,7 @@ impl Planned {
             let mut forked = [false; CHAIN_STREAMS];
             forked[0] = true;
             let mut done: Vec<Option<sys::CUevent>> = vec![];
-            let wait = |stream, event| {
-                result::stream::wait_event(stream, event, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT).map_err(wrong)
-            };
+            let wait = |stream, event| Events::wait(stream, event).map_err(wrong);
             for (step, ready, turn) in works {
                 let stream = device.stream(BRANCH + turn.stream);
                 if !std::mem::replace(&mut forked[turn.stream], true) {

@@ -5,7 +5,6 @@ use crate::driver::{BRANCH, Device, Memory, Scratch, failed};
 use crate::events::Events;
 use crate::target::ALIGN;
 use bilevel_graph::Result;
-use cudarc::driver::{result, sys};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
@@ -73,16 +72,13 @@ impl<'a> Trial<'a> {
                 let start = events.after(first).map_err(wrong)?;
                 for branch in BRANCH..BRANCH + self.places.len() {
                     let stream = self.device.stream(branch);
-                    let wait = |stream, event| {
-                        result::stream::wait_event(stream, event, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)
-                            .map_err(wrong)
-                    };
-                    if branch > BRANCH {
-                        wait(stream, start)?;
+                    let joins = branch > BRANCH;
+                    if joins {
+                        Events::wait(stream, start).map_err(wrong)?;
                     }
                     (0..times).try_for_each(|_| put(branch))?;
-                    if branch > BRANCH {
-                        wait(first, events.after(stream).map_err(wrong)?)?;
+                    if joins {
+                        Events::wait(first, events.after(stream).map_err(wrong)?).map_err(wrong)?;
                     }
                 }
                 Ok(())
