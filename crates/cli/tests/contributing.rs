@@ -200,8 +200,8 @@ fn what_is_added_by_the_steps_works_and_touches_no_other_file() {
         command.args(["-c", line]).current_dir(&copy).env("CARGO_TARGET_DIR", copy.join("target"));
         assert!(command.status().unwrap().success(), "{line}");
     };
-    run("cargo test --release -p bilevel -p bilevel-models -p bilevel-tasks -p bilevel-data --lib added_");
-    let peak = "UPDATE_GOLDEN=1 cargo test --release -p bilevel --test peak";
+    run("cargo test -p bilevel -p bilevel-models -p bilevel-tasks -p bilevel-data --lib added_");
+    let peak = "UPDATE_GOLDEN=1 cargo test -p bilevel --test peak";
     assert!(steps("## How to add an estimator").contains(peak));
     run(peak);
     let estimator = steps("## How to add an estimator").replace("\n   ", " ");

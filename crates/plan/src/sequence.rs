@@ -96,7 +96,7 @@ impl Memory {
         }
         for (node, _) in memory.readers.iter().enumerate().filter(|(_, readers)| !readers.is_empty()) {
             if let Some(g) = grouping.group_of[node] {
-                memory.takes[g] += nodes[node].bytes();
+                memory.takes[g] = memory.takes[g].saturating_add(nodes[node].bytes());
             }
         }
         memory
@@ -104,7 +104,8 @@ impl Memory {
 
     /// The bytes a group frees, if they are as many as it takes.
     fn frees(&self, g: usize) -> Option<usize> {
-        let freed = self.reads[g].iter().filter(|&&node| self.readers[node] == [g]).map(|&node| self.bytes[node]).sum();
+        let freed = (self.reads[g].iter().filter(|&&node| self.readers[node] == [g]))
+            .fold(0usize, |sum, &node| sum.saturating_add(self.bytes[node]));
         (freed > 0 && freed >= self.takes[g]).then_some(freed)
     }
 
