@@ -30,6 +30,7 @@ mod dnn_name;
 mod dot;
 mod driver;
 mod events;
+mod failures;
 mod fastest;
 mod form;
 mod group;
