@@ -26,6 +26,7 @@ mod dnn_choice;
 mod dnn_described;
 mod dnn_engine;
 mod dnn_graph;
+mod dnn_handles;
 mod dnn_name;
 mod dot;
 mod driver;
