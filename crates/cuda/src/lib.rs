@@ -60,6 +60,10 @@ mod unfolded;
 mod ways;
 mod workspace;
 
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod test_common;
+
 pub use compile::{Architecture, compile_program, compile_programs, kernel_texts};
 pub use cuda::{CopiedBytes, Cuda, DeviceInfo};
 pub use load::{Missing, found_libraries};
