@@ -180,6 +180,13 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
             let check = number.map(|number| check_index(indices.place, indices.view.count(), limit, number));
             launched(check.into_iter().collect())
         }
-        _ => return Err(Error::at(lacks("how to run an operation"), line)),
+        Kind::Input
+        | Kind::State(_)
+        | Kind::Table(_)
+        | Kind::Elementwise(_)
+        | Kind::Reduce(..)
+        | Kind::Largest
+        | Kind::ArgMax
+        | Kind::Fetch { .. } => return Err(Error::at(lacks("how to run an operation"), line)),
     })
 }
