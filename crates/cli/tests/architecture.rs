@@ -173,7 +173,7 @@ fn the_steps_for_a_primitive_name_every_file_in_which_an_elementwise_one_stands(
                 Some(folder) => path.contains(&format!("/{folder}/")),
                 None => path.ends_with(&format!("/{word}")),
             };
-            assert!(named.iter().any(|word| is_named(word)), "CONTRIBUTING.md: no step names {path}");
+            assert!(named.iter().any(is_named), "CONTRIBUTING.md: no step names {path}");
         }
     }
     assert!(found >= 9, "{found}");
