@@ -15,7 +15,7 @@ struct Addition {
     text: String,
     /// Lines that go into files there are: the file, the line they come after, and the line.
     lines: Vec<(&'static str, &'static str, &'static str)>,
-    /// Rows of the guide, in the same form.
+    /// Rows of documents, in the same form.
     rows: Vec<(&'static str, &'static str, &'static str)>,
 }
 
@@ -51,7 +51,11 @@ fn additions() -> Vec<Addition> {
                 ("crates/models/src/lib.rs", "pub mod layers;", "pub mod maxout;"),
                 ("crates/models/src/lib.rs", "pub use layers::", "pub use maxout::{Maxout, MaxoutConfig};"),
             ],
-            rows: vec![],
+            rows: vec![(
+                "ARCHITECTURE.md",
+                "| `side_by_side.rs` |",
+                "| `maxout.rs` | networks whose activation is the largest of several affine maps |",
+            )],
         },
         Addition {
             heading: "## How to add a task",
@@ -208,6 +212,8 @@ fn what_is_added_by_the_steps_works_and_touches_no_other_file() {
     let written = estimator.split('`').find(|code| code.starts_with("UPDATE_GOLDEN=1 ")).unwrap().to_string();
     run(&format!("{written} --test reproduce"));
     run(&format!("{} --test reproduce", written.trim_start_matches("UPDATE_GOLDEN=1 ")));
+
+    run("cargo test --release -p bilevel-cli --test architecture");
 
     let same = |path: &&str| std::fs::read(root().join(path)).unwrap() == std::fs::read(copy.join(path)).unwrap();
     let mut changed: BTreeSet<&str> = files.into_iter().filter(|path| !same(path)).collect();

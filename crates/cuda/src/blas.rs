@@ -27,6 +27,7 @@ pub(crate) struct Blas {
 
 // SAFETY: the library may be used from any thread, and by several at once, with the context made current first.
 unsafe impl Send for Blas {}
+// SAFETY: as above.
 unsafe impl Sync for Blas {}
 
 /// A way to compute a product, and the bytes of workspace it takes.
@@ -45,6 +46,7 @@ pub(crate) struct Described {
 
 // SAFETY: descriptions are plain data of the library's, which nobody changes once they are made.
 unsafe impl Send for Described {}
+// SAFETY: as above.
 unsafe impl Sync for Described {}
 
 /// A product that is ready to be started.

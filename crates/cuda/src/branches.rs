@@ -106,10 +106,10 @@ pub(crate) fn needs_beside(steps: &[Step], sets: &[usize]) -> Vec<Vec<usize>> {
             needs.append(&mut beside[sets[number]]);
         }
         beside[sets[number]].push(number);
-        if step.work.calls("has_failed(") {
+        if step.work.heeds_reports() {
             needs.extend(&checks);
         }
-        if step.work.calls("report(") {
+        if step.work.reports() {
             checks.push(number);
         }
         for span in &step.writes {
@@ -268,13 +268,14 @@ mod tests {
 
     #[test]
     fn what_must_not_run_after_a_failure_waits_for_all_that_may_fail_before_it() {
-        let kernel = |line: &str| {
+        let kernel = |write: fn(&mut Code)| {
             let mut code = Code::default();
-            let error = code.error();
-            code.line(format!("{line}({error});"));
+            write(&mut code);
             Step { work: Work::Kernel(code.launch([1, 1], 1)), ..step(&[], &[]) }
         };
-        let steps = [kernel("report"), step(&[], &[0]), kernel("report"), kernel("if (has_failed"), step(&[], &[1])];
+        let reporting = || kernel(|code| drop(code.report(0, "0", "0")));
+        let heeding = kernel(Code::stop_after_report);
+        let steps = [reporting(), step(&[], &[0]), reporting(), heeding, step(&[], &[1])];
         assert_eq!(needs(&steps), [vec![], vec![], vec![], vec![0, 2], vec![]]);
     }
 

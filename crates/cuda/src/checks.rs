@@ -1,22 +1,19 @@
-//! Operations that fail where an index is out of range, by their numbers.
+//! The index checks of a program, by their numbers.
 
-use bilevel_graph::Result;
-use bilevel_plan::{Kind, Schedule, lacks};
+use bilevel_plan::{IndexCheck, Schedule};
 use std::collections::HashMap;
 use std::panic::Location;
 
-/// An operation that fails where an index is out of range.
+/// An operation that fails if an index is out of range.
 #[derive(Clone, Debug)]
 pub(crate) struct Check {
-    /// Its name.
-    pub operation: &'static str,
-    /// Indices are below this.
-    pub limit: usize,
+    /// What it checks.
+    pub of: IndexCheck,
     /// The line of user code it comes from.
     pub location: &'static Location<'static>,
 }
 
-/// All of them in a program, in the order in which they run.
+/// All checks of a program, in the order in which they run.
 pub(crate) struct Checks {
     /// By number.
     pub all: Vec<Check>,
@@ -29,27 +26,21 @@ impl Checks {
     pub fn of(schedule: &Schedule) -> Self {
         let mut found = Checks { all: vec![], numbers: HashMap::new() };
         for &id in schedule.groups().iter().flat_map(|group| &group.members) {
-            let node = &schedule.nodes[id];
-            let (operation, limit) = match node.kind {
-                Kind::Gather { batch } => ("gather", node.operands[0].at().map_or(0, |(_, x)| x.shape[batch])),
-                Kind::ScatterAdd { batch } | Kind::AddRows { batch } => ("scatter_add", node.shape[batch]),
-                Kind::Fetch { limit, checked: true, .. } => ("gather", limit),
-                Kind::CheckIndex { limit, operation } => (operation, limit),
-                _ => continue,
-            };
-            found.numbers.insert(id, found.all.len());
-            found.all.push(Check { operation, limit, location: node.location });
+            if let Some(of) = schedule.index_check(id) {
+                found.numbers.insert(id, found.all.len());
+                found.all.push(Check { of, location: schedule.nodes[id].location });
+            }
         }
         found
     }
 
-    /// True where a step of the loop can fail.
+    /// True if a step of the loop can fail.
     pub fn are_in_loop(&self, schedule: &Schedule) -> bool {
         self.numbers.keys().any(|&id| schedule.group_of(id).is_some_and(|group| group >= schedule.prologue))
     }
 
-    /// The number of a node that can fail.
-    pub fn number(&self, node: usize) -> Result<usize> {
-        self.numbers.get(&node).copied().ok_or_else(|| lacks("the number of an operation that can fail"))
+    /// The number of a node's check; `None` if the node cannot fail.
+    pub fn number(&self, node: usize) -> Option<usize> {
+        self.numbers.get(&node).copied()
     }
 }

@@ -1,12 +1,13 @@
 //! Convolutions by cuDNN: the library, and what was chosen for each geometry.
 
 use crate::dnn_choice::{Choice, Chooser, Method};
+use crate::dnn_handles::{Handle, Handles};
 use crate::driver::Device;
 use crate::form::Geometry;
 use crate::unfolded::Arrangement;
 use bilevel_graph::{Error, ErrorKind, Result};
 use bilevel_plan::lacks;
-use cudarc::cudnn::{CudnnError, result, sys};
+use cudarc::cudnn::{CudnnError, result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,23 +16,17 @@ pub(crate) fn failed(what: &str, error: CudnnError) -> Error {
     Error::new(ErrorKind::Device { what: format!("cuDNN could not {what}: {error:?}") })
 }
 
-/// The library, opened for one GPU: once for each of its streams.
+/// The library, opened for one GPU.
 pub(crate) struct Dnn {
-    handles: Vec<sys::cudnnHandle_t>,
     chooser: Chooser,
     /// What was chosen for a geometry; none where the library has no way that always gives the same bits.
     choices: Mutex<HashMap<Geometry, Option<Way>>>,
-    /// What choices name by its number. It is all here, so that nothing of it outlives the library.
+    /// What choices name by its number. It is all here, so that nothing of it outlives the handles, which are dropped after it.
     methods: Mutex<Vec<Method>>,
-    /// Held by who chooses. It is taken before the scratch memory, which a trial needs, and `choices` and `methods` are held by nobody
-    /// who waits for either.
-    choosing: Mutex<()>,
+    /// The handle for planning is locked before the scratch memory, which a trial needs; those of streams after it. `choices` and `methods` are
+    /// held by nobody who waits for the first two.
+    handles: Handles<Handle>,
 }
-
-// SAFETY: a handle is used by one thread at a time, the one with the right to put work in the queue or to plan.
-unsafe impl Send for Dnn {}
-// SAFETY: as above.
-unsafe impl Sync for Dnn {}
 
 /// A convolution that is ready to be started by the library: the number of its method.
 #[derive(Clone, Copy, Default)]
@@ -51,33 +46,17 @@ pub(crate) enum Way {
 }
 
 impl Dnn {
-    /// Opens the library for these streams of a GPU, whose context must be current.
+    /// Opens the library for these streams of a GPU, whose context must be current whenever it is used, and when it is dropped.
     pub fn new(device: &Arc<Device>, streams: &[cudarc::driver::sys::CUstream]) -> Result<Self> {
-        let mut opened = Dnn {
-            handles: vec![],
+        // SAFETY: the streams are the device's, which drops the library before it destroys them.
+        let open = |&stream: &_| unsafe { Handle::new(stream) }.map_err(|e| failed("be opened", e));
+        let first = streams.first().ok_or_else(|| lacks("a stream"))?;
+        Ok(Dnn {
             chooser: Chooser::new(device, &device.cache, result::get_version()),
             choices: Mutex::default(),
             methods: Mutex::default(),
-            choosing: Mutex::default(),
-        };
-        for &stream in streams {
-            let handle = result::create_handle().map_err(|e| failed("be opened", e))?;
-            opened.handles.push(handle);
-            // SAFETY: the stream is the device's and lives as long as this.
-            unsafe { result::set_stream(handle, stream.cast()) }.map_err(|e| failed("use a stream", e))?;
-        }
-        Ok(opened)
-    }
-
-    /// # Safety
-    /// Nobody may use it afterwards.
-    pub unsafe fn close(&self) {
-        self.choices().clear();
-        self.methods().clear();
-        for &handle in &self.handles {
-            // SAFETY: the caller's promise.
-            let _ = unsafe { result::destroy_handle(handle) };
-        }
+            handles: Handles::new(open(first)?, streams.iter().map(open).collect::<Result<_>>()?),
+        })
     }
 
     fn choices(&self) -> MutexGuard<'_, HashMap<Geometry, Option<Way>>> {
@@ -99,11 +78,11 @@ impl Dnn {
             return chosen;
         }
         // One at a time: two choices for one convolution would be other bits.
-        let _turn = self.choosing.lock().unwrap_or_else(PoisonError::into_inner);
+        let planning = self.handles.planning();
         if let Some(chosen) = self.chosen(geometry) {
             return chosen;
         }
-        let way = self.chooser.choose(&self.handles, geometry).map(|choice| match choice {
+        let way = self.chooser.choose(&planning, &self.handles, geometry).map(|choice| match choice {
             Choice::Library(method) => Way::Library(self.kept(method)),
             Choice::Own(arrangement) => Way::Own(arrangement),
         });
@@ -136,7 +115,8 @@ impl Dnn {
     pub unsafe fn run(&self, convolved: &Convolved, addresses: [u64; 4], stream: usize) -> Result<()> {
         let methods = self.methods();
         let method = methods.get(convolved.method).ok_or_else(|| lacks("a way to compute a convolution"))?;
+        let handle = self.handles.of_stream(stream).ok_or_else(|| lacks("the handle of a stream"))?;
         // SAFETY: the caller's promise.
-        unsafe { method.run(self.handles[stream], addresses) }.map_err(|e| failed("convolve", e))
+        unsafe { method.run(&handle, addresses) }.map_err(|e| failed("convolve", e))
     }
 }

@@ -1,6 +1,7 @@
 //! Convolutions by cuDNN's older calls, which know few algorithms. The library itself says which is fastest.
 
 use crate::dnn_described::Answer;
+use crate::dnn_handles::Handle;
 use crate::form::{Geometry, Sought};
 use cudarc::cudnn::{result, sys};
 use std::ffi::{c_int, c_void};
@@ -29,6 +30,9 @@ struct Descriptions {
     y: sys::cudnnTensorDescriptor_t,
     convolution: sys::cudnnConvolutionDescriptor_t,
 }
+
+// SAFETY: as for `Described`.
+unsafe impl Send for Descriptions {}
 
 impl Descriptions {
     fn new(geometry: &Geometry) -> Answer<Self> {
@@ -117,8 +121,8 @@ macro_rules! choose {
 
 impl Call {
     /// What the library thinks is fastest with at most so many bytes of workspace, of what may be taken; none where there is no such
-    /// way. The handle must be a living one.
-    pub fn first(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Answer<Option<Self>> {
+    /// way.
+    pub fn first(handle: &Handle, geometry: &Geometry, most: usize) -> Answer<Option<Self>> {
         let descriptions = Descriptions::new(geometry)?;
         let Some((algorithm, math, workspace)) = Self::offer(handle, geometry, &descriptions, most)? else {
             return Ok(None);
@@ -127,7 +131,7 @@ impl Call {
         Ok(Some(Call { descriptions, algorithm, workspace }))
     }
 
-    fn offer(handle: sys::cudnnHandle_t, geometry: &Geometry, d: &Descriptions, most: usize) -> Answer<Option<Offer>> {
+    fn offer(handle: &Handle, geometry: &Geometry, d: &Descriptions, most: usize) -> Answer<Option<Offer>> {
         use sys::cudnnConvolutionBwdDataAlgo_t::CUDNN_CONVOLUTION_BWD_DATA_ALGO_1 as DATA;
         use sys::cudnnConvolutionBwdFilterAlgo_t::CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1 as FILTER;
         use sys::cudnnConvolutionFwdAlgo_t as Forward;
@@ -137,7 +141,7 @@ impl Call {
             Forward::CUDNN_CONVOLUTION_FWD_ALGO_GEMM,
         ];
         let plain = !geometry.rounds;
-        let (x, w, y, convolution) = (d.x, d.w, d.y, d.convolution);
+        let (handle, x, w, y, convolution) = (handle.raw(), d.x, d.w, d.y, d.convolution);
         // SAFETY: the descriptions were just made; there is room for as many offers as are asked for.
         unsafe {
             Ok(match geometry.sought {
@@ -188,12 +192,12 @@ impl Call {
     ///
     /// # Safety
     /// As for [`GraphPlan::run`](crate::dnn_graph::GraphPlan::run).
-    pub unsafe fn run(&self, handle: sys::cudnnHandle_t, [x, w, y, workspace]: [u64; 4]) -> Answer<()> {
+    pub unsafe fn run(&self, handle: &Handle, [x, w, y, workspace]: [u64; 4]) -> Answer<()> {
         let (one, zero) = (1f32, 0f32);
         let (one, zero): (*const c_void, *const c_void) = ((&raw const one).cast(), (&raw const zero).cast());
         let given = |address: u64| address as *const c_void;
         let (space, bytes) = (workspace as *mut c_void, self.workspace);
-        let d = &self.descriptions;
+        let (handle, d) = (handle.raw(), &self.descriptions);
         // SAFETY: the caller's promise.
         unsafe {
             match self.algorithm {

@@ -10,6 +10,7 @@ use crate::dnn::failed;
 use crate::dnn_calls::Call;
 use crate::dnn_described::Answer;
 use crate::dnn_graph::{GraphPlan, MODES, Proposals};
+use crate::dnn_handles::{Handle, Handles};
 use crate::dnn_name::Name;
 use crate::driver::Device;
 use crate::fastest::fastest;
@@ -19,7 +20,7 @@ use crate::rehearsal::{Rehearsal, rehearsals};
 use crate::trial::Trial;
 use crate::unfolded::{Arrangement, arrangements};
 use bilevel_graph::Result;
-use cudarc::cudnn::sys;
+use bilevel_plan::lacks;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Multiplications from which the best way is worth a trial.
@@ -65,7 +66,7 @@ impl Method {
     ///
     /// # Safety
     /// As for [`GraphPlan::run`].
-    pub unsafe fn run(&self, handle: sys::cudnnHandle_t, addresses: [u64; 4]) -> Answer<()> {
+    pub unsafe fn run(&self, handle: &Handle, addresses: [u64; 4]) -> Answer<()> {
         // SAFETY: the caller's promise.
         unsafe {
             match self {
@@ -109,27 +110,27 @@ impl Chooser {
         Chooser { device: Arc::downgrade(device), kept: Kept::new(cache, &device.name, version) }
     }
 
-    /// How to compute a geometry; none where the library cannot as it should. The handles must be living ones, of all streams. Who asks
-    /// must not hold the scratch memory: a trial waits for its turn.
-    pub fn choose(&self, handles: &[sys::cudnnHandle_t], geometry: &Geometry) -> Option<Choice> {
+    /// How to compute a geometry; none where the library cannot as it should. The library is asked with the handle for planning, and trials use
+    /// those of the streams. Who asks must not hold the scratch memory: a trial waits for its turn.
+    pub fn choose(&self, planning: &Handle, handles: &Handles<Handle>, geometry: &Geometry) -> Option<Choice> {
         let device = self.device.upgrade()?;
         device.enter().ok()?;
         let elements = [geometry.x, geometry.w, geometry.y].map(|shape| shape.iter().product::<usize>());
         // Room for all three in another order, and a little.
         let most = elements.iter().sum::<usize>() * size_of::<f32>() * 2 + (8 << 20);
         if !is_tried(geometry) || !self.kept.keeps() {
-            return self.first(handles[0], geometry, most).map(Choice::Library);
+            return self.first(planning, geometry, most).map(Choice::Library);
         }
-        if let Some(known) = self.known(handles[0], geometry, most) {
+        if let Some(known) = self.known(planning, geometry, most) {
             return Some(known);
         }
         let _turn = TRYING.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = self.known(handles[0], geometry, most) {
+        if let Some(known) = self.known(planning, geometry, most) {
             return Some(known);
         }
-        let mut candidates = candidates(handles[0], geometry, most);
+        let mut candidates = candidates(planning, geometry, most);
         if geometry.narrow {
-            let compiled = self.compiled(handles[0], geometry, most);
+            let compiled = self.compiled(planning, geometry, most);
             candidates.extend(compiled.map(|method| (Name::Compiled, Candidate::Library(method))));
         }
         if candidates.is_empty() {
@@ -147,12 +148,12 @@ impl Chooser {
     }
 
     /// What the library thinks is fastest.
-    fn first(&self, handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Method> {
+    fn first(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<Method> {
         if geometry.narrow { self.compiled(handle, geometry, most) } else { proposed(handle, geometry, most) }
     }
 
     /// The same for operands of two bytes, as it was compiled before, else compiled now.
-    fn compiled(&self, handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Method> {
+    fn compiled(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<Method> {
         let what = format!("{geometry:?}");
         let before = self.kept.bytes(COMPILED, &what).and_then(|written| GraphPlan::read(handle, &written).ok());
         if let Some(plan) = before.filter(|plan| plan.workspace <= most) {
@@ -168,7 +169,7 @@ impl Chooser {
     }
 
     /// What was kept for a geometry, if it still can be done so.
-    fn known(&self, handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Choice> {
+    fn known(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<Choice> {
         let numbers = self.kept.numbers(kind(geometry), &format!("{geometry:?}"))?;
         let method = match Name::read(&numbers)? {
             Name::Call => called(handle, geometry, most),
@@ -191,19 +192,19 @@ fn kind(geometry: &Geometry) -> &'static str {
 }
 
 /// By the older calls. Whatever these refuse to describe they cannot compute either.
-fn called(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Method> {
+fn called(handle: &Handle, geometry: &Geometry, most: usize) -> Option<Method> {
     Call::first(handle, geometry, most).ok().flatten().map(Method::Call)
 }
 
 /// What the library thinks is fastest.
-fn proposed(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Method> {
+fn proposed(handle: &Handle, geometry: &Geometry, most: usize) -> Option<Method> {
     let graph = geometry.last.then(|| GraphPlan::first(handle, geometry, most)).flatten().map(Method::Graph);
     // The older calls know one type only.
     graph.or_else(|| if geometry.narrow { None } else { called(handle, geometry, most) })
 }
 
 /// What of the library's is worth a trial, first what it proposes first.
-fn candidates(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Vec<(Name, Candidate)> {
+fn candidates(handle: &Handle, geometry: &Geometry, most: usize) -> Vec<(Name, Candidate)> {
     // The older calls know one type only.
     let call = || called(handle, geometry, most).filter(|_| !geometry.narrow);
     let call = || call().map(|call| (Name::Call, Candidate::Library(call)));
@@ -238,18 +239,19 @@ fn candidates(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> V
 /// The number of the fastest, run with so many bytes for x, w and y; none where none can be run.
 fn tried(
     device: &Arc<Device>,
-    handles: &[sys::cudnnHandle_t],
+    handles: &Handles<Handle>,
     [x, w, y]: [usize; 3],
     candidates: &[(Name, Candidate)],
 ) -> Result<Option<usize>> {
     let workspace = candidates.iter().map(|(_, candidate)| candidate.workspace()).max().unwrap_or(0);
     let trial = Trial::new(device, [x, w, y, workspace])?;
     let start = |number: usize, branch: usize| -> Result<()> {
-        // SAFETY: the handle is a living one, and the places are those of x, w, y and a workspace that is large enough for all.
+        // SAFETY: the places are those of x, w, y and a workspace that is large enough for all.
         unsafe {
             match &candidates[number].1 {
                 Candidate::Library(method) => {
-                    method.run(handles[branch], trial.places(branch)).map_err(|e| failed("convolve", e))
+                    let handle = handles.of_stream(branch).ok_or_else(|| lacks("the handle of a stream"))?;
+                    method.run(&handle, trial.places(branch)).map_err(|e| failed("convolve", e))
                 }
                 Candidate::Own(rehearsal) => rehearsal.start(device, trial.places(branch), branch),
             }

@@ -11,6 +11,9 @@ pub(crate) type Answer<T> = Result<T, CudnnError>;
 /// A description of the library's, given back when it is dropped.
 pub(crate) struct Described(pub sys::cudnnBackendDescriptor_t);
 
+// SAFETY: a description belongs to the library, not to a thread. It holds a pointer and so is not `Sync`: one thread has it at a time.
+unsafe impl Send for Described {}
+
 impl Described {
     /// One of a kind, with nothing in it.
     pub fn new(kind: Kind) -> Answer<Self> {

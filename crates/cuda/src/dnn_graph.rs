@@ -6,6 +6,7 @@
 
 use crate::dnn_described::{Answer, Described};
 use crate::dnn_engine::{Engine, EngineName};
+use crate::dnn_handles::Handle;
 use crate::form::{Geometry, Sought};
 use cudarc::cudnn::sys;
 use std::ffi::c_void;
@@ -34,25 +35,24 @@ pub(crate) struct GraphPlan {
 }
 
 impl GraphPlan {
-    /// The first engine proposed for a geometry that suits it and needs a workspace of at most so many bytes, if there is one. The handle
-    /// must be a living one.
-    pub fn first(handle: sys::cudnnHandle_t, geometry: &Geometry, most: usize) -> Option<Self> {
+    /// The first engine proposed for a geometry that suits it and needs a workspace of at most so many bytes, if there is one.
+    pub fn first(handle: &Handle, geometry: &Geometry, most: usize) -> Option<Self> {
         let proposals = Proposals::new(handle, geometry);
         let modes = [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK];
         modes.into_iter().find_map(|mode| proposals.engines(mode).find_map(|engine| proposals.plan(&engine, most)))
     }
 
-    fn of(handle: sys::cudnnHandle_t, config: &Described) -> Answer<Self> {
+    fn of(handle: &Handle, config: &Described) -> Answer<Self> {
         let plan = Described::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
-        plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Type::CUDNN_TYPE_HANDLE, &[handle])?;
+        plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Type::CUDNN_TYPE_HANDLE, &[handle.raw()])?;
         plan.refer(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[config])?;
         Self::finished(plan)
     }
 
-    /// One that was written down before: what it compiled is compiled. The handle must be a living one, of the same kind of GPU.
-    pub fn read(handle: sys::cudnnHandle_t, written: &[u8]) -> Answer<Self> {
+    /// One that was written down before: what it compiled is compiled. The handle must be of the same kind of GPU.
+    pub fn read(handle: &Handle, written: &[u8]) -> Answer<Self> {
         let plan = Described::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
-        plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Type::CUDNN_TYPE_HANDLE, &[handle])?;
+        plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Type::CUDNN_TYPE_HANDLE, &[handle.raw()])?;
         plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, Type::CUDNN_TYPE_CHAR, written)?;
         Self::finished(plan)
     }
@@ -77,9 +77,9 @@ impl GraphPlan {
     /// Starts it in the stream of a handle.
     ///
     /// # Safety
-    /// The handle must be a living one of the same GPU, and the addresses those of x, w, y and the workspace, which nobody else uses
+    /// The handle must be of the same GPU, and the addresses those of x, w, y and the workspace, which nobody else uses
     /// meanwhile.
-    pub unsafe fn run(&self, handle: sys::cudnnHandle_t, [x, w, y, workspace]: [u64; 4]) -> Answer<()> {
+    pub unsafe fn run(&self, handle: &Handle, [x, w, y, workspace]: [u64; 4]) -> Answer<()> {
         let pointer = |address: u64| address as *mut c_void;
         let pack = Described::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
         pack.set(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, Type::CUDNN_TYPE_INT64, &[X, W, Y])?;
@@ -88,20 +88,20 @@ impl GraphPlan {
         pack.set(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, Type::CUDNN_TYPE_VOID_PTR, &[pointer(workspace)])?;
         let pack = pack.finished()?;
         // SAFETY: the caller's promise; plan and pack are finished.
-        unsafe { sys::cudnnBackendExecute(handle, self.plan.0, pack.0).result() }
+        unsafe { sys::cudnnBackendExecute(handle.raw(), self.plan.0, pack.0).result() }
     }
 }
 
 /// What the library proposes for a geometry.
 pub(crate) struct Proposals<'a> {
-    handle: sys::cudnnHandle_t,
+    handle: &'a Handle,
     geometry: &'a Geometry,
     graphs: Vec<Graph>,
 }
 
 impl<'a> Proposals<'a> {
-    /// The handle must be a living one.
-    pub fn new(handle: sys::cudnnHandle_t, geometry: &'a Geometry) -> Self {
+    /// Asks with this handle.
+    pub fn new(handle: &'a Handle, geometry: &'a Geometry) -> Self {
         // What has two bytes may be better known to the library where another operation rounds the sums and writes them.
         let ways = if geometry.narrow { &[false, true][..] } else { &[false] };
         let graphs = ways.iter().filter_map(|&apart| Graph::new(handle, geometry, apart).ok()).collect();
@@ -135,7 +135,7 @@ struct Graph {
 
 impl Graph {
     /// With `apart`, what is sought is first a tensor that is nowhere in memory, and an operation of its own writes it.
-    fn new(handle: sys::cudnnHandle_t, geometry: &Geometry, apart: bool) -> Answer<Self> {
+    fn new(handle: &Handle, geometry: &Geometry, apart: bool) -> Answer<Self> {
         let Geometry { sought, x, w, y, .. } = *geometry;
         let float = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
         let stored = if geometry.narrow { sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16 } else { float };
@@ -184,7 +184,7 @@ impl Graph {
         let graph = Described::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
         let operations: Vec<&Described> = [&operation].into_iter().chain(parts.first()).collect();
         graph.refer(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &operations)?;
-        graph.set(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, Type::CUDNN_TYPE_HANDLE, &[handle])?;
+        graph.set(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, Type::CUDNN_TYPE_HANDLE, &[handle.raw()])?;
         let graph = graph.finished()?;
         parts.extend([image, kernel, result, convolution, operation]);
         Ok(Graph { graph, _parts: parts })

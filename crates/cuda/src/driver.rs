@@ -74,7 +74,10 @@ pub(crate) struct Function(pub sys::CUfunction);
 
 // SAFETY: the driver's handles may be used from any thread, with the context made current first.
 unsafe impl Send for Function {}
+// SAFETY: as for `Function`.
 unsafe impl Send for Device {}
+// SAFETY: the driver's calls may be made from several threads at once. What more is needed, such as order among those that put work in the
+// queue, is behind locks.
 unsafe impl Sync for Device {}
 
 /// Memory that runs use in turn. Its holder may put work in the queue.
@@ -436,7 +439,10 @@ impl Drop for Claimed<'_> {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        let dnn = self.dnn.take();
         if self.enter().is_err() {
+            // Without the context, cuDNN must not be called.
+            std::mem::forget(dnn);
             return;
         }
         // SAFETY: nobody can use the device any more; what was allocated is given back with the context.
@@ -449,9 +455,7 @@ impl Drop for Device {
             if let Ok(products) = self.products() {
                 products.close();
             }
-            if let Some(Some(dnn)) = self.dnn.get() {
-                dnn.close();
-            }
+            drop(dnn);
             for &stream in &self.streams {
                 let _ = result::stream::destroy(stream);
             }

@@ -33,7 +33,7 @@ pub(crate) fn steps_of(
     let location = context.schedule.nodes[members[0]].location;
     let all: Vec<Vec<Arg>> = works.iter().map(Work::addresses).collect();
     // Where a part may find an index out of range, others have to wait for it although they share no memory.
-    let can_fail = works.iter().any(|work| work.calls("report("));
+    let can_fail = works.iter().any(Work::reports);
     let steps = works.into_iter().zip(all).map(|(work, addresses)| {
         // What is only reduced further need not wait for all the rest of its group, nor others for it.
         let own = |spans: &[Span]| -> Vec<Span> {
@@ -94,7 +94,7 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
     let part = |operand: usize| elements(operand).map(|elements| (elements, cell(operand)));
     let to = || context.place(id).map(|place| (place, context.cell(id)));
     let shape_of = |operand: usize| elements(operand).map(|elements| elements.view.shape.clone());
-    let number = || context.checks.number(id);
+    let number = context.checks.number(id);
     let is_halved = |operand: &Operand| operand.at().is_some_and(|(read, _)| schedule.nodes[read].is_halved());
     let factor = |precision: Precision| match (dtype, precision) {
         _ if node.operands.iter().all(is_halved) => Factor::Half,
@@ -121,16 +121,15 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
         Kind::Gather { batch } => {
             let (x, indices) = (elements(0)?, elements(1)?);
             let sizes = Rows::new(&x.view.shape, &indices.view.shape, *batch);
-            launched(vec![gather(sizes, dtype, x.place, indices.place, context.place(id)?, number()?)])
+            launched(vec![gather(sizes, dtype, (x.place, indices.place, context.place(id)?), number)])
         }
         Kind::ScatterAdd { batch } => {
             let (indices, updates) = (elements(0)?, elements(1)?);
             let sizes = Rows::new(&node.shape, &indices.view.shape, *batch);
             let lists = space.take(list_bytes(sizes));
             let places = (indices.place, updates.place, context.place(id)?);
-            let mut works = vec![check_index(indices.place, indices.view.count(), sizes.n, number()?)];
-            works.extend(scatter_add(sizes, dtype, places, lists));
-            launched(works)
+            let check = number.map(|number| check_index(indices.place, indices.view.count(), sizes.n, number));
+            launched(check.into_iter().chain(scatter_add(sizes, dtype, places, lists)).collect())
         }
         Kind::AddRows { batch } => {
             let (x, indices, updates) = (elements(0)?, elements(1)?, elements(2)?);
@@ -138,10 +137,7 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
             let lists = space.take(list_bytes(sizes));
             let copy = Work::Copy { from: x.place, to, bytes: node.bytes() };
             let mut works = if x.place == to || node.count() == 0 { vec![] } else { vec![copy] };
-            if sizes.batch * sizes.k > 1 {
-                // Before the first of them is added, all are looked at; what checks them otherwise may run beside this.
-                works.extend(launched(vec![check_index(indices.place, indices.view.count(), sizes.n, number()?)]));
-            }
+            // The check of these indices runs before if rows are added in place; if not, nobody reads the sum after a failure.
             works.extend(launched(add_rows(sizes, dtype, (indices.place, updates.place, to), lists)));
             works
         }
@@ -181,8 +177,16 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
         }
         &Kind::CheckIndex { limit, .. } => {
             let indices = elements(0)?;
-            launched(vec![check_index(indices.place, indices.view.count(), limit, number()?)])
+            let check = number.map(|number| check_index(indices.place, indices.view.count(), limit, number));
+            launched(check.into_iter().collect())
         }
-        _ => return Err(Error::at(lacks("how to run an operation"), line)),
+        Kind::Input
+        | Kind::State(_)
+        | Kind::Table(_)
+        | Kind::Elementwise(_)
+        | Kind::Reduce(..)
+        | Kind::Largest
+        | Kind::ArgMax
+        | Kind::Fetch { .. } => return Err(Error::at(lacks("how to run an operation"), line)),
     })
 }

@@ -26,10 +26,12 @@ mod dnn_choice;
 mod dnn_described;
 mod dnn_engine;
 mod dnn_graph;
+mod dnn_handles;
 mod dnn_name;
 mod dot;
 mod driver;
 mod events;
+mod failures;
 mod fastest;
 mod form;
 mod group;
@@ -57,6 +59,10 @@ mod trial;
 mod unfolded;
 mod ways;
 mod workspace;
+
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod test_common;
 
 pub use compile::{Architecture, compile_program, compile_programs, kernel_texts};
 pub use cuda::{CopiedBytes, Cuda, DeviceInfo};

@@ -392,6 +392,74 @@ mod tests {
         assert!(rows.writes.iter().any(|span| fold.writes.iter().any(|other| other.meets(span))), "by the workspace");
     }
 
+    #[test]
+    fn overlapping_max_pools_have_no_check_and_no_kernel_reads_or_writes_the_record_of_failures() {
+        let g = Graph::new();
+        let x = g.input("x", [2, 3, 9, 9], DType::F32);
+        let pool = nn::Pool2d { stride: [2, 2], padding: [1, 1], ..nn::Pool2d::of([3, 3]) };
+        let loss = nn::max_pool2d(x, pool).square().sum_all();
+        let slope = gradient_or_zeros(loss, &[x]).unwrap()[0];
+        let program = Program::builder(&g).output("loss", loss).carry(x, x - slope).build().unwrap();
+        let plan = plan(&program, None, true).unwrap();
+        assert!(plan.kernels().any(|launch| launch.source.contains("fetch<")), "there is a gather");
+        assert!(plan.checks.is_empty());
+        assert!(plan.kernels().all(|launch| !launch.args.contains(&Arg::Error)));
+    }
+
+    /// Every operation has a word of its own in the record: the 1025th is not taken for the first.
+    #[test]
+    fn each_of_thousands_of_checks_reports_under_its_own_number() {
+        let g = Graph::new();
+        let at = g.input("at", [2], DType::I32);
+        let mut builder = Program::builder(&g);
+        const TABLES: usize = 1200;
+        for rows in 0..TABLES {
+            let table = g.input(format!("table {rows}"), [10 + rows, 9], DType::F32);
+            builder = builder.output(rows.to_string(), table.take(at));
+        }
+        let plan = plan(&builder.build().unwrap(), None, true).unwrap();
+        assert_eq!(plan.checks.len(), TABLES);
+        let mut found = vec![0; TABLES];
+        for launch in plan.kernels().filter(|launch| launch.reports) {
+            // The arguments of each part: blocks, threads, table, indices, result, k, n, row length, record, number of the operation.
+            let words = launch.args.len() / launch.parts as usize;
+            for part in launch.args.chunks(words) {
+                let [.., Arg::Count(n), Arg::Count(_), Arg::Error, Arg::Count(number)] = part else {
+                    panic!("{part:?}")
+                };
+                assert_eq!(plan.checks[*number as usize].of.limit as u64, *n);
+                found[*number as usize] += 1;
+            }
+        }
+        assert!(found.iter().all(|&times| times == 1));
+    }
+
+    /// A check of the same indices runs before rows are added in place.
+    #[test]
+    fn rows_are_added_in_place_only_after_all_their_indices_were_checked() {
+        let g = Graph::new();
+        let (table, at) = (g.input("table", [1000, 300], DType::F32), g.input("at", [7], DType::I32));
+        let next = table + table.take(at).sin().scatter_add(at, 0, 1000);
+        let builder = Program::builder(&g).carry(table, next).carry(at, at.reverse([0]));
+        let plan = plan(&builder.build().unwrap(), None, true).unwrap();
+        let reporting: Vec<usize> = (0..plan.body.len()).filter(|&number| plan.body[number].work.reports()).collect();
+        let heeding: Vec<usize> =
+            (0..plan.body.len()).filter(|&number| plan.body[number].work.heeds_reports()).collect();
+        let writes_table = |step: &Step| step.writes.iter().any(|span| span.place.region == Region::Input(0));
+        assert!(heeding.iter().any(|&number| writes_table(&plan.body[number])), "rows are added in place");
+        assert_eq!(plan.checks.len(), 2, "of the gather and of the scatter");
+        assert_eq!(reporting.len(), 2, "each is checked once");
+        let needs = crate::branches::needs(&plan.body);
+        for adding in heeding {
+            let (mut before, mut next) = (vec![adding], 0);
+            while next < before.len() {
+                before.extend(&needs[before[next]]);
+                next += 1;
+            }
+            assert!(reporting.iter().all(|number| before.contains(number)), "{needs:?}");
+        }
+    }
+
     /// Steps run side by side unless one says that it writes what the other says that it reads or writes.
     #[test]
     fn every_address_a_step_is_given_lies_in_what_it_says_it_reads_or_writes() {

@@ -5,6 +5,7 @@ use crate::capture::Captured;
 use crate::dnn::Dnn;
 use crate::driver::{BRANCH, Device, Function, Memory, QUEUE, STREAMS, failed};
 use crate::events::Events;
+use crate::failures;
 use crate::overlap::{CHAIN_STREAMS, Overlap, Part as Of};
 use crate::plan::{Plan, Space, plan_with};
 use crate::products::Products;
@@ -14,15 +15,13 @@ use crate::start::{Ready, start};
 use crate::step::{Step, Work};
 use crate::storage::CudaStorage;
 use bilevel_graph::{Bindings, Buffer, DType, Error, ErrorKind, Meta, Program, Result, Runnable};
-use bilevel_plan::{Place, Region, lacks};
+use bilevel_plan::{IndexCheck, Place, Region, lacks};
 use cudarc::driver::{result, sys};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Graphs kept of one program: it may be bound to several sets of buffers in turn.
 const GRAPHS: usize = 12;
-/// The word that remembers errors, where there are none.
-const FINE: u64 = u64::MAX;
 
 /// A program planned for a GPU.
 pub struct CudaRun {
@@ -206,7 +205,8 @@ impl Planned {
             }),
             None => None,
         };
-        let (kept, error) = (Memory::new(device, plan.kept_bytes)?, Memory::new(device, 8)?);
+        let (kept, error) =
+            (Memory::new(device, plan.kept_bytes)?, Memory::new(device, failures::bytes(plan.checks.len()))?);
         for (place, dtype, values) in &plan.tables {
             let bytes: Vec<u8> = match dtype {
                 DType::F32 => values.iter().flat_map(|&v| (v as f32).to_ne_bytes()).collect(),
@@ -493,8 +493,9 @@ impl Planned {
         if self.plan.checks.is_empty() {
             return Ok(());
         }
-        // SAFETY: the word is the program's own.
-        unsafe { result::memset_d8_async(self.error.start, 0xff, 8, self.device.queue()) }
+        let bytes = failures::bytes(self.plan.checks.len());
+        // SAFETY: the record is the program's own, and so long.
+        unsafe { result::memset_d8_async(self.error.start, failures::NO_ERROR_BYTE, bytes, self.device.queue()) }
             .map_err(|e| failed("clear memory", e))
     }
 
@@ -503,19 +504,22 @@ impl Planned {
         if self.plan.checks.is_empty() {
             return Ok(());
         }
-        let mut word = [0u8; 8];
+        let Some(number) = failures::operation(self.error_word(0)?) else { return Ok(()) };
+        let check = self.plan.checks.get(number).ok_or_else(|| lacks("the operation that failed"))?;
+        let index = i64::from(failures::index(self.error_word(failures::offset(number))?));
+        let IndexCheck { operation, limit } = check.of;
+        Err(Error::new(ErrorKind::IndexOutOfRange { operation: operation.into(), index, limit }).at(check.location))
+    }
+
+    /// The word that lies so many bytes from the start of the record of failed checks.
+    fn error_word(&self, offset: usize) -> Result<u64> {
+        let mut word = [0u8; failures::WORD];
         self.device.count_to_host(word.len());
-        // SAFETY: the word is the program's own, and the copy is waited for.
-        unsafe { result::memcpy_dtoh_async(&mut word, self.error.start, self.device.queue()) }
+        // SAFETY: the word is in the program's own record, and the copy is waited for.
+        unsafe { result::memcpy_dtoh_async(&mut word, self.error.start + offset as u64, self.device.queue()) }
             .map_err(|e| failed("read memory", e))?;
         self.device.wait()?;
-        let word = u64::from_ne_bytes(word);
-        if word == FINE {
-            return Ok(());
-        }
-        let check = self.plan.checks.get((word >> 54) as usize).ok_or_else(|| lacks("the operation that failed"))?;
-        let (operation, index) = (check.operation.to_string(), i64::from(word as u32 as i32));
-        Err(Error::new(ErrorKind::IndexOutOfRange { operation, index, limit: check.limit }).at(check.location))
+        Ok(u64::from_ne_bytes(word))
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) enum Ready {
     Copy,
 }
 
-/// Puts work in the stream of a branch. Told where each place is, and the word that remembers errors.
+/// Puts work in the stream of a branch. Told where each place is, and the record of failed checks.
 ///
 /// # Safety
 /// All memory that the work uses must be at these addresses, and nobody else may use it meanwhile.

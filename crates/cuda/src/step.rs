@@ -35,9 +35,14 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// True for a kernel of our own that calls this function.
-    pub fn calls(&self, function: &str) -> bool {
-        matches!(self, Work::Kernel(launch) if launch.args.contains(&Arg::Error) && launch.source.contains(function))
+    /// True for a kernel that reports indices out of range.
+    pub fn reports(&self) -> bool {
+        matches!(self, Work::Kernel(launch) if launch.reports)
+    }
+
+    /// True for a kernel that does nothing after another has reported an index out of range.
+    pub fn heeds_reports(&self) -> bool {
+        matches!(self, Work::Kernel(launch) if launch.heeds_reports)
     }
 
     /// True for a kernel made to have all of every multiprocessor at once. Beside others, many of its blocks find no place until those are

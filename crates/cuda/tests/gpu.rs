@@ -1,23 +1,25 @@
-//! The conformance suite on a GPU, where there is one, and products and convolutions too large for it.
+//! The conformance suite on a GPU, and products and convolutions too large for it: `cargo test --release -p bilevel-cuda -- --ignored`.
 
 use bilevel_cuda::Cuda;
 use bilevel_graph::conformance::{self, Dice, Inputs, agree, outputs};
-use bilevel_graph::{DType, Graph, Precision, Program, Reference, gradient_or_zeros, nn};
+use bilevel_graph::{Array, DType, ErrorKind, Graph, Precision, Program, Reference, gradient_or_zeros, nn};
 
-fn gpu() -> Option<Cuda> {
-    Cuda::new(0).map_err(|error| println!("skipped: no CUDA device: {error}")).ok()
+fn gpu() -> Cuda {
+    Cuda::new(0).unwrap_or_else(|error| panic!("no CUDA device: {error}"))
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn a_gpu_does_what_every_executor_must() {
-    let Some(cuda) = gpu() else { return };
+    let cuda = gpu();
     let failures = conformance::check_all(&cuda, 0..2).unwrap();
     assert!(failures.is_empty(), "{} failures, the first: {}", failures.len(), failures[0]);
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn long_products_are_near_those_of_the_reference_whatever_numbers_they_are_of() {
-    let Some(cuda) = gpu() else { return };
+    let cuda = gpu();
     for case in conformance::long_products().unwrap() {
         case.check(&cuda).unwrap_or_else(|failure| panic!("{failure}"));
     }
@@ -44,20 +46,21 @@ fn network(g: &Graph) -> (Program, Inputs) {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn an_executor_that_is_opened_later_chooses_the_same_ways_to_the_same_bits() {
     for precision in [Precision::Tf32, Precision::Bf16] {
         let (program, inputs) = network(&Graph::new());
         let program = program.with_precision(precision);
         // Each asks anew: the first may try, the second finds what was kept, or asks the library again where nothing is kept.
-        let made = [gpu(), gpu()].map(|cuda| Some(outputs(&cuda?, &program, &inputs, 1).unwrap()));
-        let [Some(first), Some(second)] = made else { return };
+        let [first, second] = [gpu(), gpu()].map(|cuda| outputs(&cuda, &program, &inputs, 1).unwrap());
         agree(&second, &first, &vec![0.0; first.len()]).unwrap_or_else(|e| panic!("{precision}: {e}"));
     }
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn large_convolutions_are_the_same_with_and_without_cudnn() {
-    let Some(cuda) = gpu() else { return };
+    let cuda = gpu();
     for (precision, tolerance) in [(Precision::Full, 1e-4), (Precision::Tf32, 1e-2), (Precision::Bf16, 3e-2)] {
         let (program, inputs) = network(&Graph::new());
         let program = program.with_precision(precision);
@@ -76,8 +79,9 @@ fn large_convolutions_are_the_same_with_and_without_cudnn() {
 
 /// Every pass has new buffers, for which a graph is recorded anew, while other threads have, fill, read and free theirs.
 #[test]
+#[ignore = "needs a GPU"]
 fn threads_that_share_a_gpu_do_not_get_in_each_others_recordings() {
-    let Some(cuda) = gpu() else { return };
+    let cuda = gpu();
     std::thread::scope(|scope| {
         for number in 0..4 {
             let cuda = cuda.clone();
@@ -96,4 +100,25 @@ fn threads_that_share_a_gpu_do_not_get_in_each_others_recordings() {
             });
         }
     });
+}
+
+/// Each of more than a thousand operations has an index check of its own.
+#[test]
+#[ignore = "needs a GPU"]
+fn an_index_out_of_range_is_reported_by_the_operation_it_belongs_to_however_many_there_are() {
+    let cuda = gpu();
+    for wrong in [0, 1023, 1024, 1100, 1199] {
+        let g = Graph::new();
+        let at = g.input("at", [3], DType::I32);
+        let mut builder = Program::builder(&g);
+        let mut inputs: Inputs = vec![("at".into(), Array::from_i32([3], vec![0, 1, 7]).unwrap())];
+        for number in 0..1200 {
+            let (name, rows) = (format!("table {number}"), if number == wrong { 7 } else { 8 });
+            builder = builder.output(number.to_string(), g.input(name.clone(), [rows, 9], DType::F32).take(at));
+            inputs.push((name, Array::zeros([rows, 9], DType::F32)));
+        }
+        let error = outputs(&cuda, &builder.build().unwrap(), &inputs, 1).unwrap_err();
+        let expected = ErrorKind::IndexOutOfRange { operation: "gather".into(), index: 7, limit: 7 };
+        assert_eq!(error.kind, expected, "table {wrong}");
+    }
 }

@@ -1,5 +1,7 @@
 //! Every kernel of the conformance suite's programs compiles, for two kinds of GPU, wherever NVRTC is; no GPU is needed.
 
+mod common;
+
 use bilevel_cuda::{Architecture, Missing, compile_programs, found_libraries, kernel_texts};
 use bilevel_graph::conformance::{
     Case, Size, carries, convolutions, long_products, networks, primitives, random_program, rounded_products,
@@ -7,15 +9,18 @@ use bilevel_graph::conformance::{
 };
 use bilevel_graph::{DType, Graph, Precision, Program, Tensor, nn};
 use bilevel_plan::channels_last;
+use common::can_compile;
+use std::collections::BTreeSet;
 
-/// How many kernels these cases have, each compiled once; nothing where NVRTC is not there, which is said.
-fn compiled(cases: &[Case], architecture: u32) -> Option<usize> {
-    if !found_libraries().contains(&(Missing::Nvrtc, true)) {
-        println!("skipped: {}", Missing::Nvrtc.sentence());
-        return None;
+/// Compiles every kernel of these cases once. There must be more than so many, whether or not NVRTC is there to compile them.
+fn compile(cases: &[Case], architecture: u32, more_than: usize) {
+    let texts: BTreeSet<String> = cases.iter().flat_map(|case| kernel_texts(&case.program).unwrap()).collect();
+    assert!(texts.len() > more_than, "{} kernels", texts.len());
+    if !can_compile(found_libraries().contains(&(Missing::Nvrtc, true))) {
+        return;
     }
     let all = compile_programs(cases.iter().map(|case| &case.program), Architecture(architecture));
-    Some(all.unwrap_or_else(|error| {
+    let compiled = all.unwrap_or_else(|error| {
         // One after the other, to name the first that does not compile.
         for case in cases {
             if let Err(error) = compile_programs([&case.program], Architecture(architecture)) {
@@ -23,7 +28,8 @@ fn compiled(cases: &[Case], architecture: u32) -> Option<usize> {
             }
         }
         panic!("{error}")
-    }))
+    });
+    assert_eq!(compiled, texts.len());
 }
 
 #[test]
@@ -39,9 +45,7 @@ fn every_primitive_carry_and_part_of_a_network_compiles_for_sm_80_and_sm_90() {
     }
     cases.extend(long_products().unwrap());
     for architecture in [80, 90] {
-        if let Some(kernels) = compiled(&cases, architecture) {
-            assert!(kernels > 100, "{kernels}");
-        }
+        compile(&cases, architecture, 1000);
     }
 }
 
@@ -82,7 +86,7 @@ fn convolutions_with_channels_last_compile() {
             cases.push(case);
         }
     }
-    compiled(&cases, 90);
+    compile(&cases, 90, 300);
 }
 
 #[test]
@@ -94,7 +98,7 @@ fn random_programs_compile() {
             cases.push(varied_program(seed, &Graph::new(), dtype, Size::small).unwrap());
         }
     }
-    compiled(&cases, 90);
+    compile(&cases, 90, 300);
 }
 
 /// `p[inside ? place : 0]` is wrong code with NVRTC 13.0 on sm_90 now and then: the element's number has to be bounded instead.

@@ -258,7 +258,23 @@ fn computes_elements(node: &Node) -> bool {
     match node.kind {
         Kind::Elementwise(kind) => !matches!(kind, Elementwise::Random(..)),
         Kind::Fetch { .. } => true,
-        _ => false,
+        Kind::Input
+        | Kind::State(_)
+        | Kind::Table(_)
+        | Kind::Reduce(..)
+        | Kind::Largest
+        | Kind::ArgMax
+        | Kind::Dot(..)
+        | Kind::Conv(..)
+        | Kind::Gather { .. }
+        | Kind::ScatterAdd { .. }
+        | Kind::AddRows { .. }
+        | Kind::WindowArgMax(_)
+        | Kind::CumSum { .. }
+        | Kind::Concat(_)
+        | Kind::Pad(_)
+        | Kind::Overlay(_)
+        | Kind::CheckIndex { .. } => false,
     }
 }
 

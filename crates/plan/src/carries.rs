@@ -1,8 +1,9 @@
 //! Carried inputs: which of them are updated in place.
 
+use crate::checks::index_check;
 use crate::group::{Grouping, Role};
 use crate::lower::Lowering;
-use crate::node::{Kind, Node, Operand};
+use crate::node::{Kind, Operand};
 use crate::order::Order;
 use std::collections::HashMap;
 
@@ -29,7 +30,7 @@ pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut 
         }
     }
     // What can fail comes first too, so that a step that fails leaves its inputs as they were.
-    let failing: Vec<usize> = (0..low.nodes.len()).filter(|&id| can_fail(&low.nodes, id)).collect();
+    let failing: Vec<usize> = (0..low.nodes.len()).filter(|&id| index_check(&low.nodes, id).is_some()).collect();
     let mut carries = vec![];
     for (input, next) in &low.carries {
         let group = next.at().and_then(|(node, view)| {
@@ -54,17 +55,6 @@ pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut 
         carries.push(Carry { input: *input, next: next.clone(), in_place });
     }
     carries
-}
-
-/// True for operations that stop a run where an index is out of range. Places of largest elements never are.
-pub(crate) fn can_fail(nodes: &[Node], id: usize) -> bool {
-    let indices = match nodes[id].kind {
-        Kind::CheckIndex { .. } | Kind::ScatterAdd { .. } | Kind::Fetch { checked: true, .. } => 0,
-        Kind::Gather { .. } => 1,
-        _ => return false,
-    };
-    let source = nodes[id].operands[indices].at().map(|(node, _)| &nodes[node].kind);
-    !matches!(source, Some(Kind::WindowArgMax(_)))
 }
 
 #[cfg(test)]

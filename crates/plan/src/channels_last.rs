@@ -143,7 +143,26 @@ fn wanted(program: &Program, convolutions: &[Option<Convolution>]) -> Vec<i32> {
                 | Op::CheckIndex(_),
                 _,
             ) => node.inputs.iter().for_each(|&input| wanted[input] -= 1),
-            _ => {}
+            // These are the same in any order of the axes, or read no image.
+            (
+                Op::Input(_)
+                | Op::Constant(_)
+                | Op::Iota(_)
+                | Op::Random(..)
+                | Op::Unary(_)
+                | Op::Binary(_)
+                | Op::Select
+                | Op::Convert(_)
+                | Op::StopGradient
+                | Op::Broadcast(_)
+                | Op::Slice { .. }
+                | Op::Pad { .. }
+                | Op::Concat(_)
+                | Op::Reverse(_)
+                | Op::Reduce(..)
+                | Op::CumSum { .. },
+                _,
+            ) => {}
         }
     }
     wanted

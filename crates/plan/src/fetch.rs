@@ -8,7 +8,7 @@
 //! where base is a view of the table's first row: neither the rows nor, where the same loop computes them, the indices are ever written. A loop
 //! that needs the rows again much later fetches them again.
 
-use crate::carries::can_fail;
+use crate::checks::index_check;
 use crate::lower::Lowering;
 use crate::lower_halves::Halving;
 use crate::node::{Elementwise, Kind, Node, Operand};
@@ -32,8 +32,8 @@ pub(crate) fn fetch_in_loops(low: &Lowering) -> Option<Lowering> {
     for (id, node) in low.nodes.iter().enumerate() {
         for (view, operands) in gathers.get(&id).into_iter().flatten() {
             let operands = operands.clone().map(|(read, view)| Operand::At { node: moved[read], view });
-            let (rows, first) = (rows(low, id)?, gathers[&id].first().is_some_and(|(first, _)| first == view));
-            let kind = Kind::Fetch { apart: rows.inner, limit: rows.n, checked: first && can_fail(&low.nodes, id) };
+            let (rows, checking) = (rows(low, id)?, checking(low, id, &gathers[&id]));
+            let kind = Kind::Fetch { apart: rows.inner, limit: rows.n, checked: checking == Some(view) };
             let (shape, layout) = (view.shape.clone(), View::contiguous(&view.shape));
             fetched.insert((id, view.clone()), nodes.len());
             nodes.push(Node { kind, operands: operands.to_vec(), shape, layout, ..node.clone() });
@@ -94,8 +94,23 @@ fn found(low: &Lowering) -> HashMap<usize, Vec<Fetched>> {
     }
     let last = low.outputs.iter().chain(low.carries.iter().map(|(_, next)| next));
     last.filter_map(Operand::at).for_each(|(node, _)| drop(found.remove(&node)));
-    found.retain(|_, views| !views.is_empty());
+    // A gather fails on any of its indices. If it can, one of the loops must read them all to check them.
+    let is_checked =
+        |id: usize, views: &[Fetched]| index_check(&low.nodes, id).is_none() || checking(low, id, views).is_some();
+    found.retain(|&id, views| !views.is_empty() && is_checked(id, views));
     found
+}
+
+/// The first view of a gather that shows rows of all its indices, if the gather can fail: the loop that fetches it checks them.
+fn checking<'a>(low: &Lowering, gather: usize, views: &'a [Fetched]) -> Option<&'a View> {
+    index_check(&low.nodes, gather)?;
+    let Rows { batch, k, .. } = rows(low, gather)?;
+    // Axes along which the index stays the same have stride 0; along all others no index is met twice.
+    let met = |indices: &View| -> usize {
+        let axes = indices.shape.iter().zip(&indices.strides);
+        axes.filter(|(_, stride)| **stride != 0).map(|(length, _)| length).product()
+    };
+    views.iter().find(|(_, [(_, indices), _])| met(indices) == batch * k).map(|(view, _)| view)
 }
 
 /// How a gather sees its operands; `None` where it has no elements, or its table is not of whole ones.
@@ -150,7 +165,7 @@ fn through(low: &Lowering, gather: usize, view: &View) -> Option<[(usize, View);
 
 #[cfg(test)]
 mod tests {
-    use crate::node::Kind;
+    use crate::node::{Kind, Node};
     use crate::schedule::Schedule;
     use crate::target::{LIMITS, Limits, Target};
     use bilevel_graph::{DType, Graph, Program, Tensor, gradient, nn};
@@ -190,7 +205,24 @@ mod tests {
         assert_eq!(of_rows(4, |rows| rows.index(2, 1) * rows.index(2, 3)), [0, 2, 1]);
         assert_eq!(of_rows(4, |rows| rows.sin()), [0, 1, 1], "whole rows");
         assert_eq!(of_rows(4, |rows| rows.transpose([2, 0, 1]).exp()), [0, 1, 1]);
-        assert_eq!(of_rows(4, |rows| rows.slice(1, 7, 30).reverse([1]).sum([2])), [0, 1, 1]);
+        assert_eq!(of_rows(4, |rows| rows.reverse([1]).sum([2])), [0, 1, 1]);
+    }
+
+    /// The gather fails on any of its indices, whether its row is read or not.
+    #[test]
+    fn rows_of_which_no_loop_reads_all_are_gathered_so_that_every_index_is_checked() {
+        assert_eq!(of_rows(4, |rows| rows.slice(1, 7, 30).sin()), [1, 0, 0]);
+        let parts = |rows: Tensor| rows.slice(1, 0, 5).sin().concat(&[rows.slice(1, 5, 50).cos()], 1);
+        assert_eq!(of_rows(4, parts), [1, 0, 0]);
+        let g = Graph::new();
+        let (table, at) = (g.input("table", [10, 4], DType::F32), g.input("at", [50], DType::I32));
+        let rows = table.take(at);
+        let y = rows.slice(0, 0, 5).sin().concat(&[rows.cos()], 0);
+        let schedule = Schedule::new(&Program::builder(&g).output("y", y).build().unwrap(), &Machine).unwrap();
+        let fetches = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::Fetch { .. }));
+        let checked = |node: &Node| matches!(node.kind, Kind::Fetch { checked: true, .. });
+        let found: Vec<_> = fetches.map(|node| (node.count() / 4, checked(node))).collect();
+        assert_eq!(found, [(5, false), (50, true)], "the loop that reads all rows checks all indices");
     }
 
     #[test]

@@ -51,6 +51,24 @@ fn is_cheap(kind: &Kind) -> bool {
             | Elementwise::Round(_)
             | Elementwise::Restore(_),
         ) => true,
-        _ => false,
+        Kind::Elementwise(Elementwise::Halve(_) | Elementwise::Random(..))
+        | Kind::Input
+        | Kind::State(_)
+        | Kind::Table(_)
+        | Kind::Reduce(..)
+        | Kind::Largest
+        | Kind::ArgMax
+        | Kind::Dot(..)
+        | Kind::Conv(..)
+        | Kind::Gather { .. }
+        | Kind::Fetch { .. }
+        | Kind::ScatterAdd { .. }
+        | Kind::AddRows { .. }
+        | Kind::WindowArgMax(_)
+        | Kind::CumSum { .. }
+        | Kind::Concat(_)
+        | Kind::Pad(_)
+        | Kind::Overlay(_)
+        | Kind::CheckIndex { .. } => false,
     }
 }

@@ -54,6 +54,7 @@ mod arena;
 mod bound;
 mod carries;
 mod channels_last;
+mod checks;
 mod choice;
 mod cut;
 mod epilogue;
@@ -90,6 +91,7 @@ mod view;
 
 pub use carries::Carry;
 pub use channels_last::channels_last;
+pub use checks::IndexCheck;
 pub use group::{Access, Domain, Group, Role, repeats_rows};
 pub use lower_dot::{DotLayout, DotSize};
 pub use memory::{MemoryMap, Place, Region};

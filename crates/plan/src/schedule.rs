@@ -1,7 +1,8 @@
 //! What runs, in which order: a program lowered, grouped and ordered, before anything has a place in memory.
 
 use crate::again::compute_again;
-use crate::carries::{Carry, can_fail, carries_in_place};
+use crate::carries::{Carry, carries_in_place};
+use crate::checks::{IndexCheck, index_check};
 use crate::epilogue::attach;
 use crate::fetch::fetch_in_loops;
 use crate::fuse::group;
@@ -135,6 +136,11 @@ impl Schedule {
         self.in_every_step[node]
     }
 
+    /// The check of indices that a node makes; `None` if it cannot fail. Executors report exactly these errors.
+    pub fn index_check(&self, node: usize) -> Option<IndexCheck> {
+        index_check(&self.nodes, node)
+    }
+
     /// The program inputs the prologue reads.
     pub fn prologue_inputs(&self) -> Vec<usize> {
         let mut read = vec![false; self.nodes.len()];
@@ -182,7 +188,7 @@ impl Schedule {
 
 /// By node: a carried value, or whether a run fails, depends on it.
 fn carried_on(nodes: &[Node], carries: &[Carry]) -> Vec<bool> {
-    let mut found: Vec<bool> = (0..nodes.len()).map(|id| can_fail(nodes, id)).collect();
+    let mut found: Vec<bool> = (0..nodes.len()).map(|id| index_check(nodes, id).is_some()).collect();
     carries.iter().filter_map(|carry| carry.next.at()).for_each(|(node, _)| found[node] = true);
     // A node reads only those before it.
     for id in (0..nodes.len()).rev() {

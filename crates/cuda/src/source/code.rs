@@ -16,7 +16,7 @@ pub(crate) enum Arg {
     Count(u64),
     /// A number of the graph.
     Number(DType, f64),
-    /// The address of the word that remembers an index out of range.
+    /// The address of the record of failed index checks.
     Error,
 }
 
@@ -35,6 +35,10 @@ pub(crate) struct Launch {
     pub block: u32,
     /// Bytes of shared memory of a block, besides what its text declares.
     pub shared: u32,
+    /// It reports indices out of range.
+    pub reports: bool,
+    /// It does nothing after another kernel has reported one.
+    pub heeds_reports: bool,
 }
 
 /// The C name of an element type.
@@ -124,6 +128,9 @@ pub(crate) struct Code {
     body: String,
     /// An index needs 64 bits.
     long: bool,
+    /// As in [`Launch`].
+    reports: bool,
+    heeds_reports: bool,
 }
 
 impl Code {
@@ -147,8 +154,22 @@ impl Code {
         format!("n{}", self.params.len() - 1)
     }
 
-    /// The name of the pointer to the word that remembers errors.
-    pub fn error(&mut self) -> String {
+    /// The statement that reports an index out of range, of the operation with this number.
+    pub fn report(&mut self, operation: usize, place: &str, index: &str) -> String {
+        self.reports = true;
+        let (error, operation) = (self.error(), self.count(operation as u64));
+        format!("report({error}, {operation}, {place}, {index});")
+    }
+
+    /// Has the kernel do nothing after an index out of range was reported.
+    pub fn stop_after_report(&mut self) {
+        self.heeds_reports = true;
+        let error = self.error();
+        self.head(format!("if (has_failed({error})) return;"));
+    }
+
+    /// The name of the pointer to the record of failed index checks.
+    fn error(&mut self) -> String {
         self.param("u64* ".into(), "error", Arg::Error)
     }
 
@@ -248,7 +269,8 @@ impl Code {
         );
         // More blocks than a grid can have are refused when the plan is made.
         let grid = grid.map(|blocks| u32::try_from(blocks).unwrap_or(u32::MAX));
-        Launch { source, args: self.args, parts: 1, grid, block, shared }
+        let Code { args, reports, heeds_reports, .. } = self;
+        Launch { source, args, parts: 1, grid, block, shared, reports, heeds_reports }
     }
 }
 

@@ -52,8 +52,7 @@ impl Context<'_> {
     /// Has a kernel that stores these members do nothing where it would overwrite carried inputs after something has failed.
     pub fn guard(&self, code: &mut Code, stored: &[usize]) {
         if !self.checks.all.is_empty() && self.overwrites(stored) {
-            let error = code.error();
-            code.head(format!("if (has_failed({error})) return;"));
+            code.stop_after_report();
         }
     }
 

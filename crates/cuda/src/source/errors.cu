@@ -1,7 +1,8 @@
-// Remembers an index out of range: the smallest of (operation, place, index) that was met.
-__device__ __forceinline__ void report(u64* error, u32 operation, u64 place, int index) {
-    u64 near = place < 0x3fffffu ? place : 0x3fffffu;
-    atomicMin(error, (u64)operation << 54 | near << 32 | (u64)(u32)index);
+// Lowers the record of failed index checks, of which failures.rs says how it lies, to an index out of range.
+__device__ __forceinline__ void report(u64* error, u64 operation, u64 place, int index) {
+    const u64 near = place < LAST_PLACE ? place : LAST_PLACE;
+    atomicMin(error + 1 + operation, near << INDEX_BITS | (u64)(u32)index);
+    atomicMin(error, operation);
 }
 
-__device__ __forceinline__ bool has_failed(const u64* error) { return *(const volatile u64*)error != ~0ull; }
+__device__ __forceinline__ bool has_failed(const u64* error) { return *(const volatile u64*)error != NO_ERROR; }

@@ -14,7 +14,7 @@ impl Members<'_, '_> {
     /// The text of what a member fetches, for lane j where it has lanes.
     pub(super) fn fetched(&mut self, member: usize) -> Result<String> {
         let node = &self.context.schedule.nodes[member];
-        let Kind::Fetch { apart, limit, checked } = node.kind else { return Err(lacks("what a member fetches")) };
+        let Kind::Fetch { apart, limit, .. } = node.kind else { return Err(lacks("what a member fetches")) };
         let (table, view) = known(node.operands[1].at(), "the table of a fetch", node.location)?;
         let index = self.operand(member, &node.operands[0], DType::I32)?;
         // A column of a row, where all elements take the same one; else a row of one element, wherever it begins.
@@ -33,8 +33,8 @@ impl Members<'_, '_> {
                 name
             }
         };
-        if checked {
-            self.check(member, &index, limit, lanes)?;
+        if let Some(operation) = self.context.checks.number(member) {
+            self.check(member, operation, (&index, limit), lanes);
         }
         let lane = if self.is_row(member) { "0" } else { "j" };
         Ok(format!("{name}[{lane}][{column}]"))
@@ -68,14 +68,13 @@ impl Members<'_, '_> {
         Ok(())
     }
 
-    /// Remembers an index out of range.
-    fn check(&mut self, member: usize, index: &str, limit: usize, lanes: usize) -> Result<()> {
-        let (error, operation) = (self.code.error(), self.context.checks.number(member)?);
-        let (limit, operation) = (self.code.count(limit as u64), self.code.count(operation as u64));
+    /// Reports an index out of range.
+    fn check(&mut self, member: usize, operation: usize, (index, limit): (&str, usize), lanes: usize) {
+        let limit = self.code.count(limit as u64);
         let (inside, element) = self.numbered(member);
         let inside = inside.map_or(String::new(), |inside| format!("{inside} && "));
         let out = format!("{inside}({index} < 0 || (U){index} >= {limit})");
-        self.code.lanes(lanes, format!("if ({out}) report({error}, {operation}, {element}, {index});"));
-        Ok(())
+        let report = self.code.report(operation, &element, index);
+        self.code.lanes(lanes, format!("if ({out}) {report}"));
     }
 }

@@ -12,19 +12,24 @@ pub(crate) fn list_bytes(rows: Rows) -> usize {
     if rows.k <= FEW { 0 } else { 4 * (rows.batch * rows.n + rows.batch * rows.k) }
 }
 
-/// Remembers an index that is not in 0..limit.
+/// Reports indices that are not in 0..limit.
 pub(crate) fn check_index(indices: Place, count: usize, limit: usize, operation: usize) -> Launch {
     let mut code = Code::default();
     code.each(count);
-    let (at, error) = (code.pointer(indices, DType::I32, 0), code.error());
-    let (limit, operation) = (code.count(limit as u64), code.count(operation as u64));
+    let (at, limit) = (code.pointer(indices, DType::I32, 0), code.count(limit as u64));
+    let report = code.report(operation, "e", "index");
     code.line(format!("const int index = {at}[e];"));
-    code.line(format!("if (index < 0 || (U)index >= {limit}) report({error}, {operation}, e, index);"));
+    code.line(format!("if (index < 0 || (U)index >= {limit}) {report}"));
     code.launch_each(count)
 }
 
-/// to[b, k, :] = x[b, indices[b, k], :]; an index out of range is remembered, and its row 0.
-pub(crate) fn gather(rows: Rows, dtype: DType, x: Place, indices: Place, to: Place, operation: usize) -> Launch {
+/// to[b, k, :] = x[b, indices[b, k], :]; the row of an index out of range is 0, and the operation with this number reports it.
+pub(crate) fn gather(
+    rows: Rows,
+    dtype: DType,
+    (x, indices, to): (Place, Place, Place),
+    operation: Option<usize>,
+) -> Launch {
     let lanes = if rows.inner.is_multiple_of(16 / dtype.size()) { 16 / dtype.size() } else { 1 };
     let count = rows.batch * rows.k * rows.inner / lanes;
     let mut code = Code::default();
@@ -32,13 +37,14 @@ pub(crate) fn gather(rows: Rows, dtype: DType, x: Place, indices: Place, to: Pla
     code.each(count);
     let c = c_type(dtype);
     let (x, at, to) = (code.pointer(x, dtype, 0), code.pointer(indices, DType::I32, 0), code.pointer(to, dtype, 0));
-    let error = code.error();
-    let (k, n) = (code.count(rows.k as u64), code.count(rows.n as u64));
-    let (inner, operation) = (code.count((rows.inner / lanes) as u64), code.count(operation as u64));
+    let [k, n, inner] = [rows.k, rows.n, rows.inner / lanes].map(|length| code.count(length as u64));
     code.line(format!("const U unit = e / {inner}, i = e % {inner};"));
     code.line(format!("const int index = {at}[unit];"));
     code.line(format!("const bool fine = index >= 0 && (U)index < {n};"));
-    code.line(format!("if (!fine && i == 0) report({error}, {operation}, unit, index);"));
+    if let Some(operation) = operation {
+        let report = code.report(operation, "unit", "index");
+        code.line(format!("if (!fine && i == 0) {report}"));
+    }
     code.line(format!("{c} v[{lanes}];"));
     code.lanes(lanes, format!("v[j] = {c}(0);"));
     let from = format!("{x} + ((unit / {k} * {n} + (U)index) * {inner} + i) * {lanes}");
@@ -68,8 +74,7 @@ pub(crate) fn add_rows(rows: Rows, dtype: DType, places: (Place, Place, Place), 
     let mut launches = listed(rows, places.0, lists);
     let count = rows.batch * rows.k * rows.inner;
     let mut sums = Sums::new(rows, dtype, places, lists, count);
-    let error = sums.code.error();
-    sums.code.head(format!("if (has_failed({error})) return;"));
+    sums.code.stop_after_report();
     let Sums { at, inner, n, k, heads, .. } = &sums;
     let mut lines = vec![
         format!("const U i = e % {inner}, unit = e / {inner}, b = unit / {k};"),

@@ -17,8 +17,7 @@ pub(crate) struct Elements<'a> {
 /// As [`gathered`], unless something failed before it.
 pub(crate) fn gathered_if_fine(from: Elements, dtype: DType, to: Place) -> Launch {
     let mut code = Code::default();
-    let error = code.error();
-    code.head(format!("if (has_failed({error})) return;"));
+    code.stop_after_report();
     gathered_by(code, from, dtype.into(), to, None)
 }
 

@@ -1,5 +1,6 @@
 //! What a kernel stands on: the parts of the common text that it uses, with the constants of the specified draws.
 
+use crate::failures;
 use bilevel_graph::random::{KEY_STEPS, MULTIPLIERS, ROUNDS, double, single};
 
 /// Parts of the common text, each with words by which a kernel that uses it is known. A part may use those before it.
@@ -24,6 +25,9 @@ pub(crate) fn whole(kernels: &[&str]) -> String {
         if kernels.iter().any(|kernel| words.iter().any(|word| kernel.contains(word))) {
             if part.contains("ROUNDS") {
                 text += &constants();
+            }
+            if part.contains("NO_ERROR") {
+                text += &failures::constants();
             }
             text += part;
         }

@@ -1,5 +1,5 @@
 typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, float* p2, const U n3, u64* error4, const U n5, const U n6, float* p7) {
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, float* p2, const U n3, const U n4, u64* error5, const U n6, float* p7) {
     U b = (U)blockIdx.x * 256 + threadIdx.x;
     if (b >= n0) return;
     const U e = b * 4;
@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
 #pragma unroll
     for (int j = 0; j < 4; ++j) v4[j] = f3[j][0];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) if ((v2[j] < 0 || (U)v2[j] >= n5)) report(error4, n6, (e + j), v2[j]);
+    for (int j = 0; j < 4; ++j) if ((v2[j] < 0 || (U)v2[j] >= n4)) report(error5, n6, (e + j), v2[j]);
     float v5[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v5[j] = f3[j][3];

@@ -1,9 +1,9 @@
 typedef u32 U; typedef int I;
-extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, int* p1, u64* error2, const U n3, const U n4) {
+extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, int* p1, const U n2, u64* error3, const U n4) {
     const U e = (U)blockIdx.x * 256 + threadIdx.x;
     if (e >= n0) return;
     const int index = p1[e];
-    if (index < 0 || (U)index >= n3) report(error2, n4, e, index);
+    if (index < 0 || (U)index >= n2) report(error3, n4, e, index);
 }
 
 typedef u32 U; typedef int I;

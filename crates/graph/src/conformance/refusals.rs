@@ -2,7 +2,7 @@
 
 use super::agreement::Failure;
 use super::watch::Watch;
-use crate::{Array, DType, ErrorKind, Executor, Graph, Program, Result};
+use crate::{Array, DType, ErrorKind, Executor, Graph, Program, Result, WindowDims};
 
 /// Everything an executor must refuse: values that are missing, misshapen, of another type or of a port there is not, results
 /// before there are any, and indices outside their axis. None of it may keep it from working afterwards.
@@ -84,7 +84,48 @@ fn indices(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
             watch.is("a run after one that failed", run.output(0), &[5.0, 5.0]);
         }
     }
-    index_in_a_loop(executor, watch)
+    index_in_a_loop(executor, watch)?;
+    index_of_a_window(executor, watch)?;
+    index_of_a_row_that_nobody_reads(executor, watch)
+}
+
+/// The index of a window's largest element can be outside a table that is smaller than the image.
+fn index_of_a_window(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
+    let g = Graph::new();
+    let (image, table) = (g.input("image", [4, 4], DType::F64), g.input("table", [6, 2], DType::F64));
+    let at = image.window_argmax(WindowDims { size: [2, 2], stride: [2, 2], padding: [(0, 0); 2] });
+    let program = Program::builder(&g).output("taken", table.take(at)).carry(image, image + 1.0).build()?;
+    let mut run = executor.compile(&program)?;
+    let pixels: Vec<f64> = (0..16).map(f64::from).collect();
+    let input = program.input("image")?;
+    run.set(input, &Array::from_f64([4, 4], pixels.clone())?)?;
+    run.set(program.input("table")?, &Array::zeros([6, 2], DType::F64))?;
+    let is = |kind: &ErrorKind| matches!(kind, ErrorKind::IndexOutOfRange { index: 7, limit: 6, .. });
+    let wanted = "index 7 is not in 0..6";
+    watch.refused_as("an index of a window outside a table", run.run(0..1), wanted, is);
+    watch.is("what was carried into a step that failed", run.input(input), &pixels);
+    watch.refused_as("the same in a step whose outputs are not asked for", run.advance(0..1), wanted, is);
+    watch.is("what was carried into a step that failed", run.input(input), &pixels);
+    Ok(())
+}
+
+/// A gather fails on an index out of range whether or not somebody reads its row.
+fn index_of_a_row_that_nobody_reads(executor: &dyn Executor, watch: &mut Watch) -> Result<()> {
+    let g = Graph::new();
+    let (x, at) = (g.input("x", [3, 2], DType::F64), g.input("at", [4], DType::I32));
+    let rows = x.take(at);
+    let (some, others) = (rows.slice(0, 0, 1).sin(), rows.slice(0, 1, 3).cos());
+    let program = Program::builder(&g).output("some", some).output("others", others).build()?;
+    let mut run = executor.compile(&program)?;
+    run.set(program.input("x")?, &Array::zeros([3, 2], DType::F64))?;
+    for place in 0..4 {
+        let mut indices = vec![0; 4];
+        indices[place] = 5;
+        run.set(program.input("at")?, &Array::from_i32([4], indices)?)?;
+        let is = |kind: &ErrorKind| matches!(kind, ErrorKind::IndexOutOfRange { index: 5, limit: 3, .. });
+        watch.refused_as("an index out of range, read or not", run.run(0..1), "index 5 is not in 0..3", is);
+    }
+    Ok(())
 }
 
 /// What is carried stays as it was where a number that a loop computes it with is out of range.
