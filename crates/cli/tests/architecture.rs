@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md and CONTRIBUTING.md name the files that there are.
+//! The index of files is up to date, and ARCHITECTURE.md and CONTRIBUTING.md name files that exist.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -32,91 +32,71 @@ fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// A row of a crate's table: the files and folders in its first column, and what it says of them.
-struct Row<'a> {
-    names: Vec<&'a str>,
-    idea: &'a str,
+/// The crates in the order in which they depend on each other.
+const CRATES: [&str; 12] =
+    ["derive", "graph", "plan", "cpu", "cuda", "bilevel", "models", "data", "report", "tasks", "cli", "bench"];
+
+/// The first sentence of a file's head comment.
+fn first_sentence(text: &str, file: &str) -> String {
+    let mark = if file.ends_with(".cu") { "//" } else { "//!" };
+    let lines = text.lines().map_while(|line| line.strip_prefix(mark)).map(str::trim);
+    let paragraph = lines.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    let end = paragraph.find(". ").unwrap_or(paragraph.len());
+    paragraph[..end].trim_end_matches(['.', ':']).replace('|', "\\|")
 }
 
-/// Every crate with the rows of its tables.
-fn crates(text: &str) -> Vec<(&str, Vec<Row<'_>>)> {
-    let chapter = text.split("\n## Crates\n").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
-    let sections = chapter.split("\n### ").skip(1).map(|section| {
-        let rows = section.lines().filter(|line| line.starts_with("| `")).map(|line| {
-            let (names, idea) = line.trim_start_matches("| ").split_once(" | ").unwrap();
-            Row { names: quoted(names), idea }
-        });
-        (section.split(' ').next().unwrap(), rows.collect())
-    });
-    sections.collect()
+/// True for tests beside the code they test, which no index needs.
+fn is_test(file: &str) -> bool {
+    file.rsplit('/').any(|part| part.starts_with("tests"))
 }
 
-/// True for the files that no table needs: roots of crates and of folders, and tests beside the code they test.
-fn is_plain(file: &str) -> bool {
-    let name = file.rsplit('/').next().unwrap();
-    ["lib.rs", "main.rs"].contains(&file) || file.contains('/') && (name == "mod.rs" || name.starts_with("tests"))
+fn is_source(file: &str) -> bool {
+    file.ends_with(".rs") || file.ends_with(".cu")
+}
+
+fn index() -> String {
+    let mut text = String::from(
+        "# Files\n\nThe first sentence of every source file, written by `UPDATE_GOLDEN=1 cargo test -p bilevel-cli --test architecture`.\n",
+    );
+    for name in CRATES {
+        text += &format!("\n## {name}\n\n| file | its one idea |\n|---|---|\n");
+        let source = repository().join("crates").join(name).join("src");
+        let all = files(&source);
+        // The files of a folder before its subfolders.
+        let mut sorted: Vec<&String> = all.iter().filter(|file| is_source(file) && !is_test(file)).collect();
+        sorted.sort_by_key(|file| file.rsplit_once('/').map_or(("", &file[..]), |(folder, name)| (folder, name)));
+        for file in sorted {
+            let idea = first_sentence(&std::fs::read_to_string(source.join(file)).unwrap(), file);
+            assert!(!idea.is_empty(), "crates/{name}/src/{file} has no head comment");
+            text += &format!("| `{file}` | {idea} |\n");
+        }
+    }
+    text
 }
 
 #[test]
-fn architecture_lists_every_source_file_and_no_other() {
-    let text = read("ARCHITECTURE.md");
-    let crates = crates(&text);
-    let folders: BTreeSet<String> = std::fs::read_dir(repository().join("crates"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    assert_eq!(crates.iter().map(|(name, _)| name.to_string()).collect::<BTreeSet<_>>(), folders);
-    let mut wrong = vec![];
-    for (name, rows) in &crates {
-        let folder = repository().join("crates").join(name);
-        let source = folder.join("src");
-        let listed: Vec<&str> = rows.iter().flat_map(|row| &row.names).copied().collect();
-        for entry in &listed {
-            // Tests that others share may be listed as well.
-            let root = if entry.starts_with("tests/") { &folder } else { &source };
-            let path = root.join(entry);
-            if !(if entry.ends_with('/') { path.is_dir() } else { path.is_file() }) {
-                wrong.push(format!("{name}: there is no {entry}"));
-            }
-        }
-        // A folder is listed as such, or belongs to the file with its name.
-        let is_covered = |file: &str| {
-            let parents = file.match_indices('/').map(|(at, _)| &file[..at]);
-            listed.contains(&file)
-                || parents
-                    .flat_map(|parent| [format!("{parent}/"), format!("{parent}.rs")])
-                    .any(|of| listed.contains(&&of[..]))
-        };
-        let all = files(&source);
-        for file in all.iter().filter(|file| !is_plain(file) && !is_covered(file)) {
-            wrong.push(format!("{name}: {file} is in no table"));
-        }
-        for row in rows {
-            let in_folder = |file: &str| row.names.iter().any(|entry| entry.ends_with('/') && file.starts_with(entry));
-            let Some(entry) = row.names.iter().find(|entry| entry.ends_with('/') && !entry.starts_with("tests/"))
-            else {
-                continue;
-            };
-            // What lies in a folder, by its name there and without its ending.
-            let parts = |file: &str| {
-                let entry = row.names.iter().find(|entry| entry.ends_with('/') && file.starts_with(**entry)).unwrap();
-                file[entry.len()..].split(['/', '.']).next().unwrap().to_string()
-            };
-            let there: BTreeSet<String> = all.iter().filter(|file| in_folder(file)).map(|file| parts(file)).collect();
-            let is_name = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
-            let said: BTreeSet<String> = quoted(row.idea).into_iter().filter(is_name).map(String::from).collect();
-            for word in said.difference(&there) {
-                wrong.push(format!("{name}: {entry} has no {word}"));
-            }
-            // Either a folder holds one of a kind per file, or each file is named.
-            let by_others = |file: &str| listed.iter().any(|other| *other != *entry && file.starts_with(other));
-            let named = all.iter().filter(|file| in_folder(file) && !is_plain(file) && !by_others(file));
-            for file in named.filter(|file| !row.idea.contains("per file") && !said.contains(&parts(file))) {
-                wrong.push(format!("{name}: the row of {entry} does not name {file}"));
-            }
-        }
+fn the_index_of_files_has_the_first_sentence_of_every_source_file() {
+    let folders = std::fs::read_dir(repository().join("crates")).unwrap();
+    let there: BTreeSet<String> = folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(CRATES.map(String::from).into_iter().collect::<BTreeSet<_>>(), there);
+    let path = repository().join("docs/files.md");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, index()).unwrap();
     }
-    assert!(wrong.is_empty(), "ARCHITECTURE.md:\n{}", wrong.join("\n"));
+    assert!(read("docs/files.md") == index(), "docs/files.md is out of date; run this test with UPDATE_GOLDEN=1");
+}
+
+#[test]
+fn architecture_fits_on_a_few_screens_and_names_only_files_that_exist() {
+    let text = read("ARCHITECTURE.md");
+    assert!(text.len() <= 12 << 10, "ARCHITECTURE.md has {} bytes; decisions belong in docs/decisions", text.len());
+    let all = files(&repository());
+    let ends = [".rs", ".md", ".toml", "/"];
+    for word in quoted(&text).into_iter().filter(|word| ends.iter().any(|end| word.ends_with(end))) {
+        let path = word.trim_end_matches('/');
+        let exists = all.iter().any(|file| file.ends_with(path) || file.contains(&format!("{path}/")));
+        assert!(exists, "ARCHITECTURE.md names {word}, which does not exist");
+    }
 }
 
 #[test]
@@ -161,7 +141,7 @@ fn the_steps_for_a_primitive_name_every_file_in_which_an_elementwise_one_stands(
     let mut found = 0;
     for name in ["graph", "plan", "cpu", "cuda"] {
         let source = repository().join("crates").join(name).join("src");
-        for file in files(&source).iter().filter(|file| !file.starts_with("conformance/") && !is_plain(file)) {
+        for file in files(&source).iter().filter(|file| !file.starts_with("conformance/") && !is_test(file)) {
             let text = std::fs::read_to_string(source.join(file)).unwrap();
             let code = text.split("#[cfg(test)]").next().unwrap();
             if !code.split(|c| !is_word(c)).any(|word| PRIMITIVES.contains(&word)) {

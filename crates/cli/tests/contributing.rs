@@ -51,11 +51,7 @@ fn additions() -> Vec<Addition> {
                 ("crates/models/src/lib.rs", "pub mod layers;", "pub mod maxout;"),
                 ("crates/models/src/lib.rs", "pub use layers::", "pub use maxout::{Maxout, MaxoutConfig};"),
             ],
-            rows: vec![(
-                "ARCHITECTURE.md",
-                "| `side_by_side.rs` |",
-                "| `maxout.rs` | networks whose activation is the largest of several affine maps |",
-            )],
+            rows: vec![],
         },
         Addition {
             heading: "## How to add a task",
@@ -107,13 +103,14 @@ fn task() -> String {
 }
 
 /// What the commands of the steps write.
-const STORED: [&str; 6] = [
+const STORED: [&str; 7] = [
     "README.md",
     "crates/tasks/data/peak.tsv",
     "crates/cli/schema.json",
     "crates/cli/tests/golden/list.txt",
     "crates/cli/tests/golden/reproduce-studies.txt",
     "crates/tasks/tests/golden/applicability.txt",
+    "docs/files.md",
 ];
 
 fn root() -> PathBuf {
@@ -212,8 +209,6 @@ fn what_is_added_by_the_steps_works_and_touches_no_other_file() {
     let written = estimator.split('`').find(|code| code.starts_with("UPDATE_GOLDEN=1 ")).unwrap().to_string();
     run(&format!("{written} --test reproduce"));
     run(&format!("{} --test reproduce", written.trim_start_matches("UPDATE_GOLDEN=1 ")));
-
-    run("cargo test --release -p bilevel-cli --test architecture");
 
     let same = |path: &&str| std::fs::read(root().join(path)).unwrap() == std::fs::read(copy.join(path)).unwrap();
     let mut changed: BTreeSet<&str> = files.into_iter().filter(|path| !same(path)).collect();

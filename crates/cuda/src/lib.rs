@@ -10,64 +10,25 @@
 //! that name, `rehearsal.rs`, `compile.rs`, `load.rs`, `start.rs`, `run.rs` and `later.rs`: calls of the driver and of the libraries, with
 //! addresses that the plan gives.
 
-mod alike;
-mod blas;
-mod branches;
-mod bundle;
-mod cache;
-mod capture;
-mod checks;
+mod autotune;
+mod codegen;
 mod compile;
 mod conv;
-mod cuda;
-mod dnn;
-mod dnn_calls;
-mod dnn_choice;
-mod dnn_described;
-mod dnn_engine;
-mod dnn_graph;
-mod dnn_handles;
-mod dnn_name;
-mod dot;
-mod driver;
-mod events;
-mod failures;
-mod fastest;
-mod form;
-mod group;
-mod kept;
-mod later;
-mod load;
-mod loops;
-mod overlap;
-mod plan;
-mod products;
-mod profile;
-mod rehearsal;
-mod run;
-mod source;
-mod spent;
-mod stagger;
-mod start;
-mod step;
-mod storage;
-mod survey;
-#[cfg(test)]
-mod symbolic;
+mod executor;
+mod gemm;
+mod memory_estimate;
+mod runtime;
+mod schedule;
 mod target;
-mod trial;
-mod unfolded;
-mod ways;
-mod workspace;
 
 #[cfg(test)]
 #[path = "../tests/common/mod.rs"]
 mod test_common;
 
-pub use compile::{Architecture, compile_program, compile_programs, kernel_texts};
-pub use cuda::{CopiedBytes, Cuda, DeviceInfo};
-pub use load::{Missing, found_libraries};
-pub use profile::Profiled;
-pub use run::{CudaRun, PlannedBytes};
-pub use spent::Spent;
-pub use survey::planned_bytes;
+pub use crate::compile::nvrtc::{Architecture, compile_program, compile_programs, kernel_texts};
+pub use crate::compile::stats::Spent;
+pub use crate::executor::{CopiedBytes, Cuda, DeviceInfo};
+pub use crate::memory_estimate::planned_bytes;
+pub use crate::runtime::dynlib::{Missing, found_libraries};
+pub use crate::runtime::profile::Profiled;
+pub use crate::runtime::run::{CudaRun, PlannedBytes};

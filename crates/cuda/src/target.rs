@@ -1,7 +1,7 @@
 //! A GPU as planning sees it.
 
-use crate::dot::{LONG, OWN};
-use crate::source::{LONGEST_ROW, is_small, is_strip};
+use crate::codegen::{LONGEST_ROW, is_small, is_strip};
+use crate::gemm::lower::{LONG, OWN};
 use bilevel_graph::{ConvDims, Precision};
 use bilevel_plan::{DotLayout, DotSize, Group, Limits, Node, Target};
 

@@ -1,8 +1,8 @@
 //! What planning must know of the machine a program is planned for.
 
-use crate::group::Group;
-use crate::lower_dot::{DotLayout, DotSize};
-use crate::node::{Elementwise, Kind, Node, Operand};
+use crate::fuse::group::Group;
+use crate::ir::dot_layout::{DotLayout, DotSize};
+use crate::ir::node::{Elementwise, Kind, Node, Operand};
 use bilevel_graph::{ConvDims, Precision};
 
 /// A machine as planning sees it. The defaults of the methods suit any machine.

@@ -1,0 +1,237 @@
+//! Our own ways to compute a convolution, made ready to be measured beside the library's: the very steps that a program would run, on
+//! the memory of a trial.
+
+use crate::compile::step::Work;
+use crate::compile::workspace::Workspace;
+use crate::conv::canonical::Geometry;
+use crate::conv::im2col::{Arrangement, arrangements, one_product};
+use crate::runtime::device::Device;
+use crate::runtime::launch::{Ready, start};
+use bilevel_graph::Result;
+use bilevel_plan::{Place, Region, lacks};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time that a process may spend on getting rehearsals ready, kernels to be compiled and products to be chosen: a first start must not
+/// become much longer, however many convolutions there are. Those of two bytes have a time of their own, as the library takes a second to
+/// compile an engine for each of them.
+const MOST: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
+/// Nanoseconds spent so far.
+static SPENT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// One way, ready to be started on any memory for x, w, y and a workspace.
+pub(crate) struct Rehearsal {
+    pub arrangement: Arrangement,
+    /// Bytes of workspace it needs.
+    pub workspace: usize,
+    works: Vec<(Work, Ready)>,
+}
+
+/// All that is worth a trial for a geometry and can be made ready. Who asks must not hold the scratch memory: products may be tried, too.
+pub(crate) fn rehearsals(device: &Arc<Device>, geometry: &Geometry) -> Vec<Rehearsal> {
+    let arrangements = arrangements(geometry);
+    let (spent, most) = (&SPENT[usize::from(geometry.narrow)], MOST[usize::from(geometry.narrow)]);
+    if arrangements.is_empty() || Duration::from_nanos(spent.load(Ordering::Relaxed)) >= most {
+        return vec![];
+    }
+    let begun = Instant::now();
+    let planned: Vec<Planned> =
+        arrangements.into_iter().map(|arrangement| Planned::new(geometry, arrangement)).collect();
+    let texts: Vec<&str> = planned.iter().flat_map(Planned::texts).collect();
+    // All at once, as several kernels take little longer to compile than one. After that each is found.
+    let ready = match device.functions(&texts) {
+        Ok(_) => planned.into_iter().filter_map(|planned| planned.ready(device).ok()).collect(),
+        Err(_) => vec![],
+    };
+    spent.fetch_add(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    ready
+}
+
+impl Rehearsal {
+    /// Puts all of it in the stream of a branch.
+    ///
+    /// # Safety
+    /// The places must be those of x, w, y and the workspace, which nobody else uses meanwhile.
+    pub unsafe fn start(&self, device: &Arc<Device>, places: [u64; 4], branch: usize) -> Result<()> {
+        let at = |place: Place| address(place, places);
+        // SAFETY: the caller's promise; no kernel of a convolution reports errors.
+        self.works.iter().try_for_each(|(work, ready)| unsafe { start(device, (work, ready), (at, 0), branch) })
+    }
+}
+
+/// The steps of one way.
+struct Planned {
+    arrangement: Arrangement,
+    workspace: usize,
+    works: Vec<Work>,
+}
+
+impl Planned {
+    fn new(geometry: &Geometry, arrangement: Arrangement) -> Self {
+        let at = [0, 1, 2].map(|number| (Place { region: Region::Input(number), offset: 0 }, 0));
+        let mut space = Workspace::new(None);
+        let works = one_product(geometry, arrangement, at, &mut space);
+        Planned { arrangement, workspace: space.bytes(), works }
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &str> {
+        self.works
+            .iter()
+            .filter_map(|work| if let Work::Kernel(launch) = work { Some(&launch.source[..]) } else { None })
+    }
+
+    /// With its kernels loaded and its products chosen.
+    fn ready(self, device: &Arc<Device>) -> Result<Rehearsal> {
+        let one = |work: Work| {
+            let ready = match &work {
+                Work::Kernel(launch) => {
+                    let functions = device.functions(&[&launch.source])?;
+                    Ready::Kernel(functions.first().copied().ok_or_else(|| lacks("a kernel"))?)
+                }
+                Work::Product(product) => Ready::Product(device.products()?.ready(product, device)?),
+                _ => return Err(lacks("how to rehearse a step")),
+            };
+            Ok((work, ready))
+        };
+        let Planned { arrangement, workspace, works } = self;
+        Ok(Rehearsal { arrangement, workspace, works: works.into_iter().map(one).collect::<Result<_>>()? })
+    }
+}
+
+/// Where a place is in the memory of a trial: x, w and y are inputs, and all else is workspace.
+fn address(place: Place, [x, w, y, workspace]: [u64; 4]) -> u64 {
+    let base = match place.region {
+        Region::Input(0) => x,
+        Region::Input(1) => w,
+        Region::Input(_) => y,
+        _ => workspace,
+    };
+    base + place.offset as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::autotune::bench::Trial;
+    use crate::codegen::Cell;
+    use crate::conv::canonical::Sought;
+    use crate::conv::im2col::tests::example;
+    use bilevel_graph::conformance::Dice;
+    use bilevel_graph::{DType, Precision};
+    use cudarc::driver::result::{memcpy_dtoh_sync, memcpy_htod_sync};
+
+    #[test]
+    fn places_are_those_of_the_trial() {
+        let at = |region, offset| address(Place { region, offset }, [1000, 2000, 3000, 4000]);
+        assert_eq!([0, 1, 2].map(|number| at(Region::Input(number), 16)), [1016, 2016, 3016]);
+        assert_eq!(at(Region::Arena, 256), 4256);
+    }
+
+    /// Adds up the convolution as it is defined, into what is sought; of whole numbers, so exactly.
+    fn expected(geometry: &Geometry, [x, w, y]: &[Vec<f32>; 3]) -> Vec<f32> {
+        let Geometry { sought, x: xs, w: ws, y: ys, stride, padding, dilation, .. } = *geometry;
+        let at = |shape: [usize; 4], i: [usize; 4]| -> usize {
+            geometry.strides(shape).iter().zip(i).map(|(stride, i)| stride * i).sum()
+        };
+        let mut out = vec![0.0; [y, x, w][sought as usize].len()];
+        let every = |[a, b, c, d]: [usize; 4]| {
+            (0..a * b * c * d).map(move |i| [i / (b * c * d), i / (c * d) % b, i / d % c, i % d])
+        };
+        for ([n, k, oy, ox], [_, c, r, s]) in
+            every(ys).flat_map(|y| every([1, ws[1], ws[2], ws[3]]).map(move |w| (y, w)))
+        {
+            let place = |i: usize, o: usize, r: usize| (o * stride[i] + r * dilation[i]).checked_sub(padding[i]);
+            let (Some(u), Some(v)) = (place(0, oy, r), place(1, ox, s)) else { continue };
+            if u < xs[2] && v < xs[3] {
+                let (i, j, o) = (at(xs, [n, c, u, v]), at(ws, [k, c, r, s]), at(ys, [n, k, oy, ox]));
+                match sought {
+                    Sought::Result => out[o] += x[i] * w[j],
+                    Sought::Image => out[i] += y[o] * w[j],
+                    Sought::Kernel => out[j] += x[i] * y[o],
+                }
+            }
+        }
+        out
+    }
+
+    /// Whole numbers as elements, of which the upper two bytes are enough or are all there is.
+    fn written(cell: Cell, values: &[f32]) -> Vec<u8> {
+        let upper = 4 - cell.size();
+        values.iter().flat_map(|value| value.to_le_bytes().into_iter().skip(upper)).collect()
+    }
+
+    fn computed(
+        device: &Arc<Device>,
+        rehearsal: &Rehearsal,
+        geometry: &Geometry,
+        values: &[Vec<f32>; 3],
+    ) -> Result<Vec<f32>> {
+        let wrong = |e| crate::runtime::device::failed("copy", e);
+        let [x, w, y] = geometry.bytes();
+        let trial = Trial::new(device, [x, w, y, rehearsal.workspace])?;
+        device.wait()?;
+        let (cell, which) = (geometry.cell(), [2, 0, 1][geometry.sought as usize]);
+        let mut out = written(cell, &vec![f32::NAN; values[which].len()]);
+        // SAFETY: the places are as long as the values; all copies wait, and nothing else runs.
+        unsafe {
+            for (place, values) in trial.places(0).into_iter().zip(values) {
+                memcpy_htod_sync(place, &written(cell, values)).map_err(wrong)?;
+            }
+            memcpy_htod_sync(trial.places(0)[which], &out).map_err(wrong)?;
+            rehearsal.start(device, trial.places(0), crate::runtime::device::QUEUE)?;
+            device.wait()?;
+            memcpy_dtoh_sync(&mut out, trial.places(0)[which]).map_err(wrong)?;
+        }
+        let read = |bytes: &[u8]| bytes.iter().fold(0u32, |bits, &byte| bits >> 8 | u32::from(byte) << 24);
+        Ok(out.chunks_exact(cell.size()).map(|bytes| f32::from_bits(read(bytes))).collect())
+    }
+
+    #[test]
+    fn whole_numbers_are_written_as_the_bytes_a_gpu_reads() {
+        assert_eq!(written(Cell::Of(DType::F32), &[1.0, -3.0]), [0, 0, 0x80, 0x3f, 0, 0, 0x40, 0xc0]);
+        assert_eq!(written(Cell::Bf16, &[1.0, -3.0]), [0x80, 0x3f, 0x40, 0xc0]);
+    }
+
+    /// Geometries of a size: as usual, with strides, and of single pixels.
+    fn examples(sought: Sought, [n, c, k, side]: [usize; 4]) -> [Geometry; 3] {
+        let usual = example(sought, [n, c, k, side]);
+        let halved = [n, k, side.div_ceil(2), side.div_ceil(2)];
+        let plain = Geometry { w: [k, c, 1, 1], padding: [0, 0], ..usual };
+        [usual, Geometry { stride: [2, 2], y: halved, ..usual }, plain]
+    }
+
+    #[test]
+    #[ignore = "needs a GPU"]
+    fn a_gpu_computes_the_convolution_in_every_arrangement() {
+        use Arrangement::{ByImage, Together};
+        let device = Device::open(0).unwrap();
+        let mut dice = Dice::new(7);
+        // Whether channels are last and operands narrow.
+        let orders =
+            [(false, false, Together), (false, false, ByImage), (true, false, Together), (true, true, Together)];
+        for (sought, [n, c, k, side]) in [Sought::Result, Sought::Image, Sought::Kernel]
+            .into_iter()
+            .flat_map(|sought| [[3, 8, 16, 8], [4, 12, 20, 5], [1, 16, 32, 7]].map(move |shape| (sought, shape)))
+        {
+            for (last, narrow, arrangement) in orders {
+                if sought == Sought::Kernel && arrangement == ByImage {
+                    continue;
+                }
+                // Channels of two bytes come in whole loads.
+                let [c, k] = [c, k].map(|channels: usize| if narrow { channels.next_multiple_of(8) } else { channels });
+                for geometry in examples(sought, [n, c, k, side]) {
+                    let geometry = Geometry { last, narrow, ..geometry };
+                    let values = [geometry.x, geometry.w, geometry.y].map(|shape| {
+                        (0..shape.iter().product()).map(|_| dice.below(9) as f32 - 4.0).collect::<Vec<f32>>()
+                    });
+                    let rehearsal = Planned::new(&geometry, arrangement).ready(&device).unwrap();
+                    let made = computed(&device, &rehearsal, &geometry, &values).unwrap();
+                    let round = |x: f32| if narrow { Precision::Bf16.round(x) } else { x };
+                    let right: Vec<f32> = expected(&geometry, &values).into_iter().map(round).collect();
+                    assert_eq!(made, right, "{arrangement:?} of {geometry:?}");
+                }
+            }
+        }
+    }
+}

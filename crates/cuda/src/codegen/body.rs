@@ -1,0 +1,212 @@
+//! The members of a fused loop as lines of C. A value of a member is an array of lanes, one for each element a thread holds;
+//! a row value is a single number.
+
+use crate::codegen::context::Context;
+use crate::codegen::data::inline_gather::Fetched;
+use crate::codegen::expr::{formula, once};
+use crate::codegen::kernel::{Cell, Code, c_type};
+use crate::codegen::load::Brought;
+use crate::codegen::loops::rows::WARP;
+use crate::codegen::prefetch::Ahead;
+use crate::codegen::thread_mapping::Walk;
+use bilevel_graph::{DType, Precision, RandomKind};
+use bilevel_plan::{Access, Elementwise, Kind, Operand, Role, View, known};
+use std::collections::HashMap;
+
+/// Writes members, each once, in the order in which they are asked for.
+pub(crate) struct Members<'a, 'c> {
+    pub(crate) context: Context<'a>,
+    pub(crate) walk: Walk,
+    pub code: &'c mut Code,
+    /// The name of each member's value.
+    names: HashMap<usize, String>,
+    /// What was read from memory: name of the value.
+    pub(crate) loaded: HashMap<(usize, View, bool), String>,
+    /// Rows that were fetched: their names.
+    pub(crate) rows: HashMap<Fetched, String>,
+    /// Reductions of a row by several warps so far.
+    pub(crate) sums: usize,
+    pub(crate) ahead: Ahead,
+    pub(crate) brought: Option<Brought>,
+}
+
+impl<'a, 'c> Members<'a, 'c> {
+    pub fn new(context: Context<'a>, walk: Walk, code: &'c mut Code) -> Self {
+        let (names, loaded, rows) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Members { context, walk, code, names, loaded, rows, sums: 0, ahead: Ahead::default(), brought: None }
+    }
+
+    pub(crate) fn fresh(&self) -> usize {
+        self.names.len() + self.loaded.len() + self.rows.len()
+    }
+
+    /// True where a member, or what it reads, is one number per row.
+    pub(crate) fn is_row(&self, member: usize) -> bool {
+        self.context.schedule.role(member) == Some(Role::Row)
+    }
+
+    /// The value of an operand of a member, for lane j where it has lanes.
+    pub fn operand(&mut self, member: usize, operand: &Operand, constant: DType) -> bilevel_graph::Result<String> {
+        let schedule = self.context.schedule;
+        let node = &schedule.nodes[member];
+        let Operand::At { node: read, view } = operand else {
+            let Operand::Constant(value) = operand else { unreachable!("an operand is a constant or in memory") };
+            return Ok(self.code.number(*value, constant));
+        };
+        let access = known(schedule.access(member, operand), "how a loop reads an operand", node.location)?;
+        if access == Access::Memory {
+            let reduces = matches!(node.kind, Kind::Reduce(..) | Kind::ArgMax);
+            let full = match schedule.role(member) {
+                Some(Role::Row) => reduces,
+                Some(Role::Sink { full }) => full,
+                _ => true,
+            };
+            return self.load(*read, view, full);
+        }
+        let name = self.value(*read)?;
+        Ok(if self.is_row(*read) { name } else { format!("{name}[j]") })
+    }
+
+    /// The name of what is to be stored of a member: of a number that is rounded as it is stored, the number itself.
+    pub fn stored(&mut self, member: usize) -> bilevel_graph::Result<String> {
+        let schedule = self.context.schedule;
+        let node = &schedule.nodes[member];
+        let rounds = matches!(node.kind, Kind::Elementwise(Elementwise::Round(Precision::Bf16)));
+        if rounds
+            && self.context.cell(member) == Cell::Bf16
+            && let Some((read, _)) = node.operands[0].at()
+            && schedule.access(member, &node.operands[0]) == Some(Access::Register)
+        {
+            return self.value(read);
+        }
+        self.value(member)
+    }
+
+    /// The name of a member's value, written if it is not there yet.
+    pub fn value(&mut self, member: usize) -> bilevel_graph::Result<String> {
+        if let Some(name) = self.names.get(&member) {
+            return Ok(name.clone());
+        }
+        let schedule = self.context.schedule;
+        let node = &schedule.nodes[member];
+        let text = match &node.kind {
+            Kind::Elementwise(Elementwise::Random(kind, stream)) => {
+                let (kind, stream) = (*kind, *stream);
+                return self.random(member, kind, stream);
+            }
+            Kind::Elementwise(function) => {
+                if let Some(text) = self.one_plus_erf(member)? {
+                    return Ok(self.assign(member, &text));
+                }
+                let mut values = vec![];
+                for (number, operand) in node.operands.iter().enumerate() {
+                    // A mask can be of any type; a constant one must not be rounded.
+                    let mask = number == 0 && *function == Elementwise::Select;
+                    values.push(self.operand(member, operand, if mask { DType::F64 } else { node.dtype })?);
+                }
+                if let Some((c, text)) = once(*function, &values) {
+                    let name = format!("by{}", self.fresh());
+                    self.code.line(format!("const {c} {name} = {text};"));
+                    values = vec![values.swap_remove(0), name];
+                }
+                formula(*function, &values)
+            }
+            Kind::Fetch { .. } => self.fetched(member)?,
+            Kind::Reduce(op, _) => return self.row_reduction(member, &format!("{op:?}")),
+            Kind::ArgMax => return self.row_argmax(member),
+            _ => return Err(bilevel_plan::lacks("how to compute a member of a loop")),
+        };
+        Ok(self.assign(member, &text))
+    }
+
+    /// Declares a member's value, of this text: one number per row, or one per lane.
+    pub(crate) fn assign(&mut self, member: usize, text: &str) -> String {
+        let name = self.declare(member);
+        if self.is_row(member) {
+            self.code.line(format!("const {} {name} = {text};", c_type(self.context.schedule.nodes[member].dtype)));
+        } else {
+            self.code.lanes(self.walk.lanes(), format!("{name}[j] = {text};"));
+        }
+        name
+    }
+
+    /// Names a member's value and, where it has lanes, makes room for them.
+    fn declare(&mut self, member: usize) -> String {
+        let name = format!("v{}", self.fresh());
+        if !self.is_row(member) {
+            let c = c_type(self.context.schedule.nodes[member].dtype);
+            self.code.line(format!("{c} {name}[{}];", self.walk.lanes()));
+        }
+        self.names.insert(member, name.clone());
+        name
+    }
+
+    fn random(&mut self, member: usize, kind: RandomKind, stream: u32) -> bilevel_graph::Result<String> {
+        let node = &self.context.schedule.nodes[member];
+        let mut words = vec![];
+        for (read, view) in node.reads() {
+            words.push(self.code.pointer(self.context.place(read)?, DType::I32, view.offset));
+        }
+        let [key, counter] = &words[..] else { return Err(bilevel_plan::lacks("the key and the counter of a draw")) };
+        let c = c_type(node.dtype);
+        let block = 16 / node.dtype.size();
+        // Every leaf of a network has a stream of its own, and the text must be the same for all.
+        let from = format!("{key}, {counter}, (u32){}", self.code.count(stream.into()));
+        if self.is_row(member) {
+            return Ok(self.assign(member, &format!("draw<{kind:?}, {c}>(row, {from})")));
+        }
+        let element = self.walk.element();
+        // Neighbours that are whole blocks of the generator are drawn at once.
+        if self.walk.beside().is_multiple_of(block) {
+            let name = self.declare(member);
+            let draw = format!("draw_block<{kind:?}, {c}>({element}, {from}, &{name}[j]);");
+            self.code.every(block, self.walk.lanes(), draw);
+            return Ok(name);
+        }
+        Ok(self.assign(member, &format!("draw<{kind:?}, {c}>({element}, {from})")))
+    }
+
+    /// A sum or a maximum over a row, which all its threads know.
+    fn row_reduction(&mut self, member: usize, how: &str) -> bilevel_graph::Result<String> {
+        let (operand, c, threads) = self.reduced(member)?;
+        let name = format!("v{}", self.fresh());
+        self.code.line(format!("{c} {name} = {how}::first<{c}>();"));
+        let join = format!("{name} = {how}::join({name}, {operand});");
+        let join = self.walk.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
+        self.code.lanes(self.walk.lanes(), join);
+        // A sum of several warps has a number of its own.
+        let call = if threads > WARP { format!(", {}", self.sums) } else { String::new() };
+        self.sums += usize::from(threads > WARP);
+        self.code.line(format!("{name} = across<{how}, {threads}{call}>({name});"));
+        self.names.insert(member, name.clone());
+        Ok(name)
+    }
+
+    fn row_argmax(&mut self, member: usize) -> bilevel_graph::Result<String> {
+        let (operand, c, threads) = self.reduced(member)?;
+        let name = format!("v{}", self.fresh());
+        // Every thread begins with a column of its own that exists, or with the last of all places.
+        self.code.line(format!("Placed<{c}> {name}_best = {{Least<{c}>::value(), 0x7fffffff}};"));
+        let join =
+            format!("{name}_best = larger({name}_best, Placed<{c}>{{{operand}, (int){}}});", self.walk.own_column());
+        let join = self.walk.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
+        self.code.lanes(self.walk.lanes(), join);
+        self.code.line(format!("const int {name} = largest_across<{threads}>({name}_best).place;"));
+        self.names.insert(member, name.clone());
+        Ok(name)
+    }
+
+    /// What a row reduction reads, its type, and the threads of a row.
+    fn reduced(&mut self, member: usize) -> bilevel_graph::Result<(String, &'static str, usize)> {
+        let schedule = self.context.schedule;
+        let node = &schedule.nodes[member];
+        let threads = match self.walk {
+            Walk::Row { threads, .. } => threads,
+            Walk::Quad { .. } => 4,
+            Walk::Side { .. } | Walk::Down { .. } => return Err(bilevel_plan::lacks("the rows of a reduction")),
+        };
+        let (read, _) = known(node.operands[0].at(), "the memory of a reduction", node.location)?;
+        let operand = self.operand(member, &node.operands[0], node.dtype)?;
+        Ok((operand, c_type(schedule.nodes[read].dtype), threads))
+    }
+}

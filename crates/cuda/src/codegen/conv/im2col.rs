@@ -1,0 +1,234 @@
+//! Images written out for one product with the kernel, and what such a product gives added up into an image.
+//!
+//! With the channels before the places, P\[n, (c, r, s), (y, x)\] for one product per image or P\[(c, r, s), (n, y, x)\] for one of all;
+//! with the channels last, P\[(n, y, x), (r, s, c)\]. What is unfolded and what is folded lie alike:
+//!
+//!   unfolded: P\[n, c, r, s, y, x\] = image\[n, c, y·stride + r·dilation − padding, x·stride + s·dilation − padding\], 0 beyond its borders
+//!   folded: image\[n, c, u, v\] = Σ P\[n, c, r, s, y, x\] over all y, x, r and s that meet there, in the order of r and s
+//!
+//! What is unfolded may have two bytes, and so may the image that is folded; its patches are sums, of four. Numbers of images and channels are arguments where
+//! nothing is to be gained from knowing them, so that the layers of a network which see images of one size share their kernels.
+
+use crate::codegen::kernel::{Cell, Code, Launch, reach};
+use crate::conv::canonical::Geometry;
+use bilevel_graph::DType;
+use bilevel_plan::{Place, View};
+
+/// Bytes that are moved at once.
+const WIDE: usize = 16;
+/// Places of a kernel up to which a loop over them is written out.
+const FEW: usize = 25;
+const FLOAT: Cell = Cell::Of(DType::F32);
+
+/// Where elements begin: a place, and how many are before the first.
+type From = (Place, isize);
+
+/// Elements that a thread moves at once: neighbours of an axis of so many.
+fn lanes(length: usize, cell: Cell) -> usize {
+    let wide = WIDE / cell.size();
+    if length.is_multiple_of(wide) { wide } else { 1 }
+}
+
+/// What stands before a loop over the places of a kernel, or over some of them.
+fn unroll(places: usize) -> &'static str {
+    if places <= FEW { "#pragma unroll" } else { "#pragma unroll 1" }
+}
+
+/// Elements from one image to the next, and from one place of the kernel to the next, where channels come before places: the images
+/// together in one matrix, or each in its own.
+fn apart(geometry: &Geometry, together: bool) -> [usize; 2] {
+    let (Geometry { w: [_, c, r, s], y: [n, _, oy, ox], .. }, plane) = (geometry, geometry.y[2] * geometry.y[3]);
+    if together { [plane, n * plane] } else { [c * r * s * oy * ox, plane] }
+}
+
+/// Says how far indices reach.
+fn reaches(code: &mut Code, geometry: &Geometry) {
+    let patches = geometry.patch_elements();
+    for shape in [geometry.x, [patches, 1, 1, 1]] {
+        code.reaches(reach(&View::contiguous(&shape).runs()));
+    }
+}
+
+/// Writes out the patches of x; its images together, where each could have a matrix of its own.
+pub(crate) fn unfolded(geometry: &Geometry, together: bool, from: From, to: Place) -> Launch {
+    if geometry.last { unfolded_last(geometry, from, to) } else { unfolded_first(geometry, together, from, to) }
+}
+
+/// With the channels last. A thread has some channels of a place of the result, and writes them for every place of the kernel: so it
+/// divides by the number of channels once. What it reads for a row of the kernel is under way at once.
+fn unfolded_last(geometry: &Geometry, (place, first): From, to: Place) -> Launch {
+    let Geometry { x: [_, c, h, w], w: [_, _, kh, kw], y: [n, _, oy, ox], stride, padding, dilation, .. } = *geometry;
+    let ([sy, sx], [dy, dx], [top, left]) = (stride, dilation, padding);
+    let cell = geometry.cell();
+    let (lanes, t) = (lanes(c, cell), cell.name());
+    let count = n * oy * ox * c / lanes;
+    let mut code = Code::default();
+    reaches(&mut code, geometry);
+    code.each(count);
+    let (from, to) = (code.pointer(place, cell, first), code.pointer(to, cell, 0));
+    let channels = code.count(c as u64);
+    code.line(format!("const U i = e * {lanes}, place = i / {channels}, channel = i % {channels};"));
+    code.line(format!(
+        "const I x = (I)(place % {ox}), y = (I)(place / {ox} % {oy}), image = (I)(place / {});",
+        oy * ox
+    ));
+    code.line(unroll(kh * kw));
+    code.line(format!("for (I r = 0; r < {kh}; ++r) {{"));
+    code.line(format!("const I u = y * {sy} + r * {dy} - {top};"));
+    code.line(format!("{t} p[{kw}][{lanes}];"));
+    code.line(unroll(kw));
+    code.line(format!("for (I s = 0; s < {kw}; ++s) {{"));
+    code.line(format!("const I v = x * {sx} + s * {dx} - {left};"));
+    code.lanes(lanes, "p[s][j] = 0.0f;");
+    code.line(format!("if (u >= 0 && u < {h} && v >= 0 && v < {w})"));
+    let at = format!("((image * {h} + u) * {w} + v) * {channels} + channel");
+    code.line(format!("    load<{t}, {lanes}>({from} + ({at}), p[s]);"));
+    code.line("}");
+    code.line(unroll(kw));
+    code.line(format!("for (I s = 0; s < {kw}; ++s)"));
+    let at = format!("(place * {} + (U)(r * {kw} + s)) * {channels} + channel", kh * kw);
+    code.line(format!("    store<{t}, {lanes}>({to} + ({at}), p[s]);"));
+    code.line("}");
+    code.launch_each(count)
+}
+
+/// With the channels before the places.
+fn unfolded_first(geometry: &Geometry, together: bool, (place, first): From, to: Place) -> Launch {
+    let Geometry { x: [_, c, h, w], w: [_, _, kh, kw], y: [_, _, oy, ox], stride, padding, dilation, .. } = *geometry;
+    let (plane, ([sy, sx], [dy, dx], [top, left])) = (oy * ox, (stride, dilation, padding));
+    let lanes = lanes(ox, FLOAT);
+    let count = geometry.patch_elements() / lanes;
+    let mut code = Code::default();
+    reaches(&mut code, geometry);
+    code.each(count);
+    let (from, to) = (code.pointer(place, DType::F32, first), code.pointer(to, DType::F32, 0));
+    code.line(format!("const U i = e * {lanes};"));
+    let at = |apart: usize, length: usize| format!("(I)(i / {apart} % {length})");
+    let (in_row, in_column) = (at(plane, kw), at(plane * kw, kh));
+    code.line(format!("const I x = {}, y = {}, s = {in_row}, r = {in_column};", at(1, ox), at(ox, oy)));
+    code.line(format!("const I u = y * {sy} + r * {dy} - {top}, v = x * {sx} + s * {dx} - {left};"));
+    code.line(format!("float p[{lanes}];"));
+    let [of_image, of_place] = apart(geometry, together);
+    let [channels, of_image, of_place] = [c, of_image, of_place].map(|number| code.count(number as u64));
+    code.line(format!("const U channel = i / {};", plane * kh * kw));
+    code.line(format!("const I row = (I)channel * {} + u * {w} + v;", h * w));
+    code.line(format!("const bool inside = u >= 0 && u < {h};"));
+    let there = format!("inside && v + j * {sx} >= 0 && v + j * {sx} < {w}");
+    code.lanes(lanes, format!("p[j] = {there} ? {from}[row + j * {sx}] : 0.0f;"));
+    let term = format!("(channel % {channels} * {} + (U)(r * {kw} + s))", kh * kw);
+    let at = format!("channel / {channels} * {of_image} + {term} * {of_place} + (U)(y * {ox} + x)");
+    code.line(format!("store<float, {lanes}>({to} + ({at}), p);"));
+    code.launch_each(count)
+}
+
+/// Adds up patches into x; of images together, where each could have a matrix of its own.
+pub(crate) fn folded(geometry: &Geometry, together: bool, from: Place, (place, first): From) -> Launch {
+    let Geometry { x: [n, c, h, w], w: [_, _, kh, kw], y: [_, _, oy, ox], stride, padding, dilation, .. } = *geometry;
+    let ([sy, sx], [dy, dx], [top, left]) = (stride, dilation, padding);
+    let lanes = lanes(if geometry.last { c } else { w }, FLOAT);
+    let count = n * c * h * w / lanes;
+    let mut code = Code::default();
+    reaches(&mut code, geometry);
+    code.each(count);
+    let cell = geometry.cell();
+    let (from, to) = (code.pointer(from, DType::F32, 0), code.pointer(place, cell, first));
+    let unroll = unroll(kh * kw);
+    code.line(format!("const U i = e * {lanes};"));
+    code.line(format!("float sum[{lanes}];"));
+    code.lanes(lanes, "sum[j] = 0.0f;");
+    let inner = if geometry.last { c } else { 1 };
+    code.line(format!("const I v = (I)(i / {inner} % {w}), u = (I)(i / {} % {h});", inner * w));
+    let mut begin = String::new();
+    let mut of_place = String::new();
+    if geometry.last {
+        code.line(format!("const I image = (I)(i / {}), channel = (I)(i % {c});", c * h * w));
+    } else {
+        let [of_image, place_apart] = apart(geometry, together);
+        let [channels, of_image, apart] = [c, of_image, place_apart].map(|number| code.count(number as u64));
+        code.line(format!("const U channel = i / {};", h * w));
+        begin = format!("channel / {channels} * {of_image} + channel % {channels} * {} * {apart}", kh * kw);
+        of_place = apart;
+    }
+    code.line(unroll);
+    code.line(format!("for (I r = 0; r < {kh}; ++r) {{"));
+    code.line(format!("const I y = u + {top} - r * {dy};"));
+    code.line(format!("if (y < 0 || y % {sy} != 0 || y / {sy} >= {oy}) continue;"));
+    code.line(unroll);
+    code.line(format!("for (I s = 0; s < {kw}; ++s) {{"));
+    code.line(format!("const I x = v + {left} - s * {dx};"));
+    let term = format!("r * {kw} + s");
+    if geometry.last {
+        code.line(format!("if (x < 0 || x % {sx} != 0 || x / {sx} >= {ox}) continue;"));
+        code.line(format!("float p[{lanes}];"));
+        let at = format!("(((image * {oy} + y / {sy}) * {ox} + x / {sx}) * {} + {term}) * {c} + channel", kh * kw);
+        code.line(format!("load<float, {lanes}>({from} + ({at}), p);"));
+        code.lanes(lanes, "sum[j] += p[j];");
+    } else {
+        let at = format!("{begin} + (U)({term}) * {of_place} + (U)(y / {sy} * {ox})");
+        code.line(format!("const float* p = {from} + ({at});"));
+        let there = format!("x + j >= 0 && (x + j) % {sx} == 0 && (x + j) / {sx} < {ox}");
+        code.lanes(lanes, format!("if ({there}) sum[j] += p[(x + j) / {sx}];"));
+    }
+    code.line("}");
+    code.line("}");
+    code.line(format!("{}({to} + i, sum);", cell.store(lanes)));
+    code.launch_each(count)
+}
+
+/// Writes `[a, b, inner]` as `[b, a, inner]`.
+pub(crate) fn swapped([a, b, inner]: [usize; 3], (place, first): From, (to, to_first): From) -> Launch {
+    let lanes = lanes(inner, FLOAT);
+    let count = a * b * inner / lanes;
+    let mut code = Code::default();
+    code.each(count);
+    code.reaches(a * b * inner);
+    let (from, to) = (code.pointer(place, DType::F32, first), code.pointer(to, DType::F32, to_first));
+    let [a, b] = [a, b].map(|number| code.count(number as u64));
+    code.line(format!("const U i = e * {lanes}, row = i / {inner};"));
+    code.line(format!("float p[{lanes}];"));
+    code.line(format!("load<float, {lanes}>({from} + ((row % {a} * {b} + row / {a}) * {inner} + i % {inner}), p);"));
+    code.line(format!("store<float, {lanes}>({to} + i, p);"));
+    code.launch_each(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codegen::kernel::Arg;
+    use crate::conv::canonical::Sought;
+    use crate::conv::im2col::tests::example;
+    use bilevel_plan::Region;
+
+    const HERE: Place = Place { region: Region::Input(0), offset: 0 };
+    const THERE: Place = Place { region: Region::Arena, offset: 0 };
+
+    /// The patches of an image with channels last: images, channels before and after, and the length of a side.
+    fn last(shape: [usize; 4], narrow: bool) -> Launch {
+        let geometry = Geometry { last: true, narrow, ..example(Sought::Kernel, shape) };
+        unfolded(&geometry, false, (HERE, 24), THERE)
+    }
+
+    #[test]
+    fn patches_of_two_bytes_are_moved_by_16_at_once_for_all_places_of_the_kernel() {
+        for (narrow, cell, lanes, bytes) in [(true, "bf16", 8, 48), (false, "float", 4, 96)] {
+            let launch = last([128, 160, 160, 32], narrow);
+            for how in ["load", "store"] {
+                assert_eq!(launch.source.matches(&format!("{how}<{cell}, {lanes}>(")).count(), 1, "{}", launch.source);
+            }
+            assert_eq!(launch.source.contains("float"), !narrow, "{}", launch.source);
+            // A thread for so many channels of each place.
+            assert_eq!(launch.grid, [(128 * 32 * 32 * 160 / lanes / 256) as u32, 1]);
+            assert_eq!(launch.args[1..3], [Arg::Memory(HERE, bytes), Arg::Memory(THERE, 0)]);
+        }
+        // Channels that are no whole loads go one by one.
+        assert!(last([2, 12, 8, 8], true).source.contains("load<bf16, 1>("));
+    }
+
+    #[test]
+    fn patches_of_images_of_one_size_are_written_by_one_kernel_however_many_channels_they_have() {
+        let text = last([128, 160, 160, 32], true).source;
+        assert_eq!(text, last([64, 16, 160, 32], true).source);
+        assert_ne!(text, last([128, 160, 160, 16], true).source);
+        assert_ne!(text, last([128, 160, 160, 32], false).source);
+    }
+}

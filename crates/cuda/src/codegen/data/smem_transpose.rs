@@ -1,0 +1,134 @@
+//! Elements put into another order through shared memory, so that whole lines are read and written at both ends.
+
+use crate::codegen::kernel::{Code, decode};
+use bilevel_plan::{Run, View};
+
+/// Threads of a block.
+pub(crate) const THREADS: usize = 256;
+/// Most neighbours that are few, and least length of an axis across them.
+const FEW: usize = 16;
+const LEAST: usize = 32;
+/// Side of a square of shared memory.
+const SIDE: usize = 32;
+
+/// A view whose last axis lies across the one before it, along which neighbours in memory lie:
+///
+///   view\[o, j, i\] = memory\[outer(o) + i·neighbours + j\],   j < neighbours, i < lines
+///
+/// Few neighbours, as the places of a kernel are whose channels come last elsewhere, are moved together with many lines; of many, as the
+/// channels of an image are, squares are moved.
+pub(crate) struct Turned<'a> {
+    outer: &'a [Run],
+    neighbours: usize,
+    lines: usize,
+}
+
+/// True where the elements of a view are gathered through shared memory.
+pub(crate) fn is_turned(view: &View) -> bool {
+    Turned::of(&view.runs()).is_some()
+}
+
+impl<'a> Turned<'a> {
+    pub fn of(runs: &'a [Run]) -> Option<Self> {
+        let [outer @ .., along, across] = runs else { return None };
+        let lies = along.stride == 1 && across.stride == along.length as isize;
+        let worth = if along.length > FEW { across.length > FEW } else { across.length >= LEAST };
+        (lies && worth).then_some(Turned { outer, neighbours: along.length, lines: across.length })
+    }
+
+    fn has_few(&self) -> bool {
+        self.neighbours <= FEW
+    }
+
+    /// Shares `count` elements of type `c` out among blocks, whose number it returns. Those of a block begin `at` a place in memory, and at
+    /// the place `first` in the order of the view.
+    pub fn begin(&self, code: &mut Code, count: usize, c: &str) -> usize {
+        let Turned { outer, neighbours, lines } = *self;
+        let matrices = count / (neighbours * lines);
+        if self.has_few() {
+            let parts = lines.div_ceil(THREADS);
+            code.line(format!("__shared__ {c} held[{}];", neighbours * THREADS));
+            code.line(format!("const U o = blockIdx.x / {parts}, i = blockIdx.x % {parts} * {THREADS};"));
+            code.line(format!("const U own = ({lines} - i < {THREADS} ? {lines} - i : {THREADS}) * {neighbours};"));
+            code.line(format!("const I at = {} + (I)i * {neighbours};", decode(outer, "o")));
+            code.line(format!("const bool here = i + threadIdx.x < {lines};"));
+            code.line(format!("const U first = o * {} + i + threadIdx.x;", neighbours * lines));
+            return matrices * parts;
+        }
+        let (across, squares) = (neighbours.div_ceil(SIDE), neighbours.div_ceil(SIDE) * lines.div_ceil(SIDE));
+        // One more in a line, so that the elements of a column lie in different banks.
+        code.line(format!("__shared__ {c} square[{SIDE}][{SIDE} + 1];"));
+        code.line(format!("const U o = blockIdx.x / {squares}, left = blockIdx.x % {squares} % {across} * {SIDE};"));
+        code.line(format!("const U top = blockIdx.x % {squares} / {across} * {SIDE};"));
+        code.line(format!("const U x = threadIdx.x % {SIDE}, y = threadIdx.x / {SIDE};"));
+        code.line(format!("const I at = {};", decode(outer, "o")));
+        code.line(format!("const U first = o * {};", neighbours * lines));
+        matrices * squares
+    }
+
+    /// Does something with a block's elements in the order of memory: told what holds each of them, and its place there.
+    pub fn in_memory(&self, code: &mut Code, make: impl Fn(&str, &str) -> String) {
+        if self.has_few() {
+            let each = format!("for (U k = threadIdx.x; k < own; k += {THREADS})");
+            return code.line(format!("{each} {}", make("held[k]", "at + k")));
+        }
+        let place = format!("at + (I)(i * {} + k)", self.neighbours);
+        self.squares(code, ["top + y + t", "left + x"], &make("square[y + t][x]", &place));
+    }
+
+    /// The same in the order of the view.
+    pub fn in_view(&self, code: &mut Code, make: impl Fn(&str, &str) -> String) {
+        let Turned { neighbours, lines, .. } = *self;
+        if self.has_few() {
+            let held = format!("held[threadIdx.x * {neighbours} + j]");
+            let place = format!("first + j * {lines}");
+            return code.lanes(neighbours, format!("if (here) {}", make(&held, &place)));
+        }
+        let place = format!("first + k * {lines} + i");
+        self.squares(code, ["top + x", "left + y + t"], &make("square[x][y + t]", &place));
+    }
+
+    /// Does something with each element of a square, which is neighbour k of line i.
+    fn squares(&self, code: &mut Code, [line, column]: [&str; 2], made: &str) {
+        code.line(format!("#pragma unroll\n    for (int t = 0; t < {SIDE}; t += {}) {{", THREADS / SIDE));
+        code.line(format!("const U i = {line}, k = {column};"));
+        code.line(format!("if (i < {} && k < {}) {made}", self.lines, self.neighbours));
+        code.line("}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codegen::data::copy::{Elements, gathered, scattered};
+    use crate::codegen::kernel::Cell;
+    use bilevel_graph::DType;
+    use bilevel_plan::{Place, Region};
+
+    const FLOAT: Cell = Cell::Of(DType::F32);
+
+    /// The blocks in which elements in this order are gathered and scattered, where they go through shared memory of this name.
+    fn blocks(name: &str, shape: &[usize], order: &[usize]) -> [Option<u32>; 2] {
+        let place = Place { region: Region::Arena, offset: 0 };
+        let view = View::contiguous(shape).transpose(order);
+        let moved = Elements { place, view: &view };
+        let launches = [gathered(moved, DType::F32, place, None), scattered((place, FLOAT), moved, FLOAT)];
+        launches.map(|launch| launch.source.contains(name).then_some(launch.grid[0]))
+    }
+
+    #[test]
+    fn the_places_of_a_kernel_go_through_shared_memory_with_many_channels() {
+        assert_eq!(blocks("held", &[8, 40, 3, 3], &[0, 2, 3, 1]), [Some(8); 2]);
+        assert_eq!(blocks("held", &[8, 600, 3], &[0, 2, 1]), [Some(24); 2], "three parts of 256 channels at most");
+        assert_eq!(blocks("held", &[8, 31, 3, 3], &[0, 2, 3, 1]), [None; 2], "too few channels to be worth it");
+        assert_eq!(blocks("held", &[8, 40, 17], &[0, 2, 1]), [None; 2], "too many places");
+    }
+
+    #[test]
+    fn images_go_through_squares() {
+        assert_eq!(blocks("square", &[8, 5, 7, 40], &[0, 3, 1, 2]), [Some(8 * 2 * 2); 2], "40 channels of 35 pixels");
+        assert_eq!(blocks("square", &[8, 40, 5, 7], &[0, 2, 3, 1]), [Some(8 * 2 * 2); 2]);
+        assert_eq!(blocks("square", &[8, 40, 3, 3], &[0, 2, 3, 1]), [None; 2], "few pixels");
+        assert_eq!(blocks("square", &[40, 8, 35], &[1, 0, 2]), [None; 2], "neighbours stay neighbours");
+    }
+}

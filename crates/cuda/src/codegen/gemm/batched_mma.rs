@@ -1,0 +1,194 @@
+//! Products of many small matrices by tensor cores, wherever the matrices lie.
+//!
+//! C\[b, i, j\] = Σₖ A\[b, i, k\]·B\[b, k, j\], rounded to `Tf32` or `Bf16`: the heads of an attention, for instance. Libraries want all matrices at
+//! one distance and rows that begin at multiples of 16 bytes; these are read, and their results written, as they lie among others. The order
+//! of sums is the same in every run.
+
+use crate::codegen::gemm::naive::{batch_runs, reaches};
+use crate::codegen::kernel::{Cell, Code, Launch, decode};
+use crate::gemm::lower::Start;
+use bilevel_graph::{DType, Precision};
+use bilevel_plan::{DotLayout, DotSize};
+
+/// Longest side of a small matrix, and longest sum across which an operand is read element by element: the library is faster then.
+const LONGEST: usize = 256;
+const SUMMED: usize = 96;
+/// Products that are many.
+const MANY: usize = 16;
+/// Rows of a warp, and most warps of a block.
+const ROWS: usize = 16;
+const WARPS: usize = 4;
+/// Columns that a warp computes at once, and most columns of a block: threads have their sums in registers.
+const COLUMNS: usize = 8;
+const WIDEST: usize = 104;
+/// Elements of a sum that are kept at a time; the second where they take two bytes and both operands are read 16 bytes at once.
+const DEEP: usize = 32;
+const DEEPER: usize = 64;
+
+/// True where products of this size are ours.
+pub(crate) fn is_small(size: &DotSize) -> bool {
+    let small = [size.m, size.n, size.k].iter().all(|side| (ROWS..=LONGEST).contains(side));
+    small && size.batch >= MANY && size.precision != Precision::Full
+}
+
+/// The product, where it is ours and neighbours along one axis of each operand are neighbours in memory.
+pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start, c: Start) -> Option<Launch> {
+    let size = layout.size(precision);
+    let cell = if precision == Precision::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
+    if !is_small(&size) || a.2 != cell || b.2 != cell {
+        return None;
+    }
+    let (left, right) = (Lies::new(layout, 0, a.1, cell)?, Lies::new(layout, 1, b.1, cell)?);
+    let DotLayout { m, n, k, .. } = *layout;
+    if k > SUMMED && [&left, &right].iter().any(|lies| !lies.along && lies.at_once == 1) {
+        return None;
+    }
+    let wide = cell == Cell::Bf16 && [&left, &right].iter().all(|lies| lies.at_once > 1);
+    let deep = if wide && k > DEEP { DEEPER } else { DEEP };
+    let (down, across) = (m.div_ceil(WARPS * ROWS), n.div_ceil(WIDEST));
+    let (warps, columns) = (m.div_ceil(down).div_ceil(ROWS), n.div_ceil(across).next_multiple_of(COLUMNS));
+    let (threads, rows) = (warps * 32, warps * ROWS);
+    let runs = |side: usize| batch_runs(layout, side);
+    let mut code = Code::default();
+    reaches(&mut code, layout);
+    let (x, y, to) = (code.pointer(a.0, a.2, a.1), code.pointer(b.0, b.2, b.1), code.pointer(c.0, c.2, c.1));
+    let (t, tiles) = (cell.name(), down * across);
+    code.line(format!("__shared__ Shared<{t}, {warps}, {columns}, {deep}> shared;"));
+    code.line(format!("const U item = blockIdx.x / {tiles}, tile = blockIdx.x % {tiles};"));
+    code.line(format!("const int part = tile / {across}, j = tile % {across} * {columns};"));
+    // Rows of two bytes are shared out evenly; of four, they are read faster from multiples of 64 on.
+    let [own, next] = ["part", "(part + 1)"].map(|part| match cell {
+        Cell::Bf16 => first_row(part, m, down),
+        _ => format!("{part} * {rows}"),
+    });
+    code.line(format!("const int i = {own}, there = min({m}, {next}) - i;"));
+    code.line(format!("float sums[{}][4] = {{}};", columns / COLUMNS));
+    let [of_a, of_b] = [(&left, rows), (&right, columns)].map(|(lies, rows)| lies.text(cell, [rows, threads, deep]));
+    code.line(format!("{of_a} a({x} + ({}) + (I)i * {}, there, {k});", decode(&runs(0), "item"), layout.a.0));
+    code.line(format!("{of_b} b({y} + ({}) + (I)j * {}, {n} - j, {k});", decode(&runs(1), "item"), layout.b.1));
+    code.line(format!("multiply<{k}, {deep}, {warps}>(a, shared.a, b, shared.b, sums, there);"));
+    let first = format!("{} + (I)i * {} + (I)j * {}", decode(&runs(2), "item"), layout.c.0, layout.c.1);
+    code.line(format!("write<{}, {}, {warps}, {}>(", layout.c.0, layout.c.1, written_at_once(layout, c.1)));
+    code.line(format!("    &shared, {to} + ({first}), there, {n} - j, sums);"));
+    Some(code.launch([size.batch * tiles, 1], threads as u32))
+}
+
+/// The text of the first row of a part, where so many rows are shared out evenly: every part has as many warps with rows as the others, or
+/// one fewer.
+pub(crate) fn first_row(part: &str, rows: usize, parts: usize) -> String {
+    format!("{part} * {} / {parts} * {ROWS}", rows.div_ceil(ROWS))
+}
+
+/// Neighbours of a row that are written at once, of results that begin so many elements after a place in memory: four, where all begin at
+/// multiples of that and none is beyond an end.
+pub(crate) fn written_at_once(layout: &DotLayout, first: isize) -> usize {
+    let whole = |n: isize| n % 4 == 0;
+    let apart = layout.batch.iter().all(|(_, strides)| whole(strides[2]));
+    let four = layout.c.1 == 1 && [first, layout.c.0, layout.n as isize].into_iter().all(whole) && apart;
+    if four { 4 } else { 1 }
+}
+
+/// How an operand lies, seen as rows along the sum: those of A, or the columns of B.
+pub(crate) struct Lies {
+    /// Neighbours of a row are neighbours in memory, else those of a column.
+    pub along: bool,
+    /// From one of the others to the next.
+    pub far: isize,
+    /// Neighbours that are read at once.
+    pub at_once: usize,
+}
+
+impl Lies {
+    /// Of the left operand or the right, which begins so many elements after a place in memory; none where neither rows nor columns have
+    /// neighbours, or a matrix has more elements from its first to its last than a number of 32 bits.
+    pub fn new(layout: &DotLayout, side: usize, first: isize, cell: Cell) -> Option<Self> {
+        let (free, (across, along)) =
+            if side == 0 { (layout.m, layout.a) } else { (layout.n, (layout.b.1, layout.b.0)) };
+        let (is_along, far, length) = match (across, along) {
+            (far, 1) => (true, far, layout.k),
+            (1, far) => (false, far, free),
+            _ => return None,
+        };
+        if far.unsigned_abs().saturating_mul(LONGEST) > i32::MAX as usize {
+            return None;
+        }
+        // As many as 16 bytes hold, where all begin at multiples of that, as places do, and none is beyond an end.
+        let wide = 16 / cell.size();
+        let whole = |n: isize| n % wide as isize == 0;
+        let batch = layout.batch.iter().all(|(_, strides)| whole(strides[side]));
+        let aligned = whole(first) && whole(far) && batch;
+        let at_once = if aligned && length.is_multiple_of(wide) { wide } else { 1 };
+        Some(Lies { along: is_along, far, at_once })
+    }
+
+    /// As the type that reads so many rows by so many threads, so much of the sum at a time.
+    pub fn text(&self, cell: Cell, [rows, threads, deep]: [usize; 3]) -> String {
+        format!("Rows<{}, {rows}, {}, {}, {}, {threads}, {deep}>", cell.name(), self.along, self.at_once, self.far)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bilevel_plan::{Place, Region};
+
+    /// Queries and keys of 8 images, 12 heads of 64, in rows of 2304.
+    fn scores(places: usize, first: isize, precision: Precision) -> Option<Launch> {
+        let (image, square) = (2304 * places as isize, (places * places) as isize);
+        let batch = vec![(8, [image, image, 12 * square]), (12, [64, 64, square])];
+        let c = (places as isize, 1);
+        let layout = DotLayout { m: places, n: places, k: 64, a: (2304, 1), b: (1, 2304), c, batch };
+        let cell = if precision == Precision::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
+        let start = |offset, cell| (Place { region: Region::Arena, offset }, first, cell);
+        tiles(&layout, precision, start(0, cell), start(1024, cell), start(4096, Cell::Of(DType::F32)))
+    }
+
+    #[test]
+    fn heads_are_read_where_they_lie_16_bytes_at_once_where_that_is_possible() {
+        let launch = scores(197, 0, Precision::Tf32).unwrap();
+        // Two tiles of 104 columns, four of 64 rows, for each of 96 heads.
+        assert_eq!((launch.grid, launch.block), ([96 * 8, 1], 128));
+        for of in ["Rows<float, 64, true, 4, 2304, 128, 32> a(", "Rows<float, 104, true, 4, 2304, 128, 32> b("] {
+            assert!(launch.source.contains(of), "{}", launch.source);
+        }
+        assert!(scores(197, 0, Precision::Bf16).unwrap().source.contains("Rows<bf16, 64, true, 8, 2304, 128, 64>"));
+        assert!(scores(197, 2, Precision::Tf32).unwrap().source.contains("Rows<float, 64, true, 1, 2304, 128, 32>"));
+    }
+
+    #[test]
+    fn results_are_written_four_at_once_where_all_rows_begin_at_multiples_of_that() {
+        let of = |n: usize, c: (isize, isize), apart: isize, first: isize| {
+            let layout = DotLayout { m: 64, n, k: 64, a: (64, 1), b: (64, 1), c, batch: vec![(96, [0, 0, apart])] };
+            written_at_once(&layout, first)
+        };
+        assert_eq!([of(64, (768, 1), 64, 0), of(200, (200, 1), 40000, 8)], [4, 4]);
+        assert_eq!([of(197, (200, 1), 40000, 0), of(64, (197, 1), 12608, 0)], [1, 1], "odd lengths, odd rows");
+        assert_eq!([of(64, (768, 1), 62, 0), of(64, (768, 1), 64, 2)], [1, 1], "odd matrices, an odd beginning");
+        assert_eq!(of(64, (1, 64), 4096, 0), 1, "columns that lie as rows");
+    }
+
+    #[test]
+    fn long_sums_are_the_librarys_where_an_operand_is_read_across_them_element_by_element() {
+        // Weights of 96 heads, as they are or transposed, and values of 64, in rows of 2304.
+        let of = |places: usize, transposed: bool| {
+            let (image, square) = (2304 * places as isize, (places * places) as isize);
+            let batch = vec![(8, [12 * square, image, 768 * places as isize]), (12, [square, 64, 64])];
+            let a = if transposed { (1, places as isize) } else { (places as isize, 1) };
+            let layout = DotLayout { m: places, n: 64, k: places, a, b: (2304, 1), c: (768, 1), batch };
+            let start = (Place { region: Region::Arena, offset: 0 }, 0, Cell::Of(DType::F32));
+            tiles(&layout, Precision::Tf32, start, start, start).is_some()
+        };
+        assert!(of(197, false) && !of(197, true));
+        assert!(of(200, true), "16 bytes at once");
+        assert!(of(95, true), "a short sum");
+    }
+
+    #[test]
+    fn large_matrices_few_of_them_and_exact_products_are_the_librarys() {
+        assert!(scores(257, 0, Precision::Tf32).is_none());
+        assert!(scores(197, 0, Precision::Full).is_none());
+        let size = DotSize { batch: 16, m: 100, n: 100, k: 256, precision: Precision::Bf16 };
+        assert!(is_small(&size));
+        assert!(!is_small(&DotSize { batch: 15, ..size }) && !is_small(&DotSize { k: 257, ..size }));
+    }
+}

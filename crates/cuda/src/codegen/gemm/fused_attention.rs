@@ -1,0 +1,291 @@
+//! A loop over rows between two products in `Bf16`, by tensor cores: the softmax of an attention, and its derivative.
+//!
+//! C₁ = A₁·B₁,   G = f(C₁, …) row by row,   C₂ = G·B₂, for each of many small matrices.
+//!
+//! A block takes a strip of up to 64 rows of one matrix, each of its warps 16 of them, whole. Their part of C₁ stays in registers, as tensor
+//! cores leave it, where the loop makes G of it, which is as they take it for the second product. What others read of C₁ and G is written
+//! from shared memory, and an array of as many rows that the loop reads comes by there: neighbours are then read and written together. Warps
+//! wait for each other only while they read B₁ and B₂, which they share.
+
+use crate::codegen::body::Members;
+use crate::codegen::context::Context;
+use crate::codegen::expr::rounded;
+use crate::codegen::gemm::batched_mma::{Lies, first_row, is_small, written_at_once};
+use crate::codegen::gemm::naive::{batch_runs, reaches};
+use crate::codegen::kernel::{Cell, Code, Launch, decode};
+use crate::codegen::load::Brought;
+use crate::codegen::loops::rows::WARP;
+use crate::codegen::thread_mapping::Walk;
+use bilevel_graph::{Precision, Result};
+use bilevel_plan::{Access, DotLayout, Group, Kind, Node, Operand, Role, known, lacks};
+use std::collections::BTreeSet;
+
+/// Rows of a warp, and of the strip.
+const OWN: usize = 16;
+const WARPS: usize = 4;
+const ROWS: usize = OWN * WARPS;
+const THREADS: usize = WARPS * WARP;
+/// Columns that a warp computes at once, which is also how many elements 16 bytes hold.
+const COLUMNS: usize = 8;
+/// Most columns of the second product: threads have its sums in registers.
+const WIDEST: usize = 128;
+/// Elements of the first sum that are kept at a time.
+const DEEP: usize = 64;
+/// Blocks that are to run at once on a multiprocessor, so that one computes while another waits: they must have registers enough for rows of
+/// this length, and one less for longer ones.
+const AT_ONCE: usize = 3;
+const LONG: usize = 208;
+
+/// Most bytes of shared memory of a block: what every GPU with such tensor cores has.
+const MOST_BYTES: usize = 96 << 10;
+
+/// True where the product `next` of what a loop of these members makes of the rows of `product` is to be one kernel with both. In `Tf32` it
+/// is not, as strips take twice the memory, nor where the loop reads several arrays of as many rows: three kernels are faster then.
+pub(crate) fn is_strip(nodes: &[Node], product: usize, members: &[usize], next: usize) -> bool {
+    let (Kind::Dot(first, Precision::Bf16), Kind::Dot(second, Precision::Bf16)) =
+        (&nodes[product].kind, &nodes[next].kind)
+    else {
+        return false;
+    };
+    let read = members.iter().flat_map(|&id| nodes[id].reads()).map(|(read, _)| read);
+    let is_other = |&read: &usize| read != product && nodes[read].count() == nodes[product].count();
+    let others: BTreeSet<usize> = read.filter(|read| is_other(read) && !members.contains(read)).collect();
+    let is_short = |id: usize| nodes[id].narrow && nodes[id].reads().all(|(read, _)| nodes[read].narrow);
+    let by_16_bytes = |layout: &DotLayout, id: usize, side: usize| {
+        let offset = nodes[id].operands[side].at().map(|(_, view)| view.offset);
+        offset.and_then(|offset| Lies::new(layout, side, offset, Cell::Bf16)).is_some_and(|lies| lies.at_once > 1)
+    };
+    others.len() <= 1
+        && [first, second].into_iter().all(|layout| is_small(&layout.size(Precision::Bf16)))
+        && second.n <= WIDEST
+        && Room::new(first, second).bytes() <= MOST_BYTES
+        && first.n.is_multiple_of(COLUMNS)
+        && is_short(product)
+        && is_short(next)
+        && by_16_bytes(first, product, 0)
+        && by_16_bytes(first, product, 1)
+        && by_16_bytes(second, next, 1)
+}
+
+/// One product of a strip.
+struct Part<'a> {
+    layout: &'a DotLayout,
+    id: usize,
+}
+
+impl<'a> Part<'a> {
+    fn new(context: &Context<'a>, id: Option<usize>) -> Result<Self> {
+        let layout = id.and_then(|id| match &context.schedule.nodes[id].kind {
+            Kind::Dot(layout, _) => Some(Part { layout, id }),
+            _ => None,
+        });
+        layout.ok_or_else(|| lacks("a product of a strip"))
+    }
+
+    /// Sums of a thread, four by four.
+    fn sums(&self) -> usize {
+        columns(self.layout) / COLUMNS
+    }
+
+    /// An operand: how it lies, the text of its first row, how many rows are read, and the text of how many of them there are.
+    fn operand(&self, context: &Context, code: &mut Code, side: usize) -> Result<(Lies, String, usize, String)> {
+        let (layout, node) = (self.layout, &context.schedule.nodes[self.id]);
+        let (read, view) = known(node.operands[side].at(), "the memory of an operand", node.location)?;
+        let lies = known(Lies::new(layout, side, view.offset, Cell::Bf16), "how an operand lies", node.location)?;
+        let pointer = code.pointer(context.place(read)?, Cell::Bf16, view.offset);
+        let at = format!("{pointer} + ({})", decode(&batch_runs(layout, side), "item"));
+        Ok(if side == 0 {
+            (lies, format!("{at} + (I)i * {}", layout.a.0), ROWS, "there".into())
+        } else {
+            (lies, at, columns(layout), layout.n.to_string())
+        })
+    }
+}
+
+/// The shared memory of a block, in words.
+struct Room {
+    /// From one row of the strip to the next: lanes of a warp that read at once never meet in a bank.
+    apart: usize,
+    /// Elements of the second sum, all of which are kept.
+    deep: usize,
+    /// For the operands of a product.
+    kept: [usize; 2],
+}
+
+impl Room {
+    fn new(first: &DotLayout, second: &DotLayout) -> Self {
+        // Warps read two times eight columns at once.
+        let kept = |rows: usize, deep: usize| {
+            let words = deep / 2;
+            ((rows + COLUMNS).next_multiple_of(2 * COLUMNS) * (words + 4)).max((rows + COLUMNS) * words)
+        };
+        let deep = second.k.next_multiple_of(2 * COLUMNS);
+        let kept_b = kept(columns(first), DEEP).max(kept(columns(second), deep));
+        Room { apart: deep / 2 + 4, deep, kept: [kept(ROWS, DEEP), kept_b] }
+    }
+
+    fn bytes(&self) -> usize {
+        4 * (ROWS * self.apart + self.kept.iter().sum::<usize>())
+    }
+}
+
+/// Columns that a warp computes.
+fn columns(layout: &DotLayout) -> usize {
+    layout.n.next_multiple_of(COLUMNS)
+}
+
+/// The kernel of a strip; none where nothing of it is wanted.
+pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
+    let (first, second) = (Part::new(&context, group.product)?, Part::new(&context, group.next)?);
+    let mut stored = vec![];
+    for id in group.members.iter().copied().filter(|&id| id != second.id && context.wants(id)) {
+        if !context.stores(id)?.is_empty() {
+            stored.push(id);
+        }
+    }
+    let ends = context.wants(second.id);
+    if !ends && stored.is_empty() || context.measures {
+        return Ok(None);
+    }
+    let (m, length) = (first.layout.m, first.layout.n);
+    let down = m.div_ceil(ROWS);
+    let batch = first.layout.size(Precision::Bf16).batch;
+    let room = Room::new(first.layout, second.layout);
+    let Room { apart, deep, kept: [kept_a, _] } = room;
+    let mut code = Code::default();
+    reaches(&mut code, first.layout);
+    reaches(&mut code, second.layout);
+    code.line("extern __shared__ __align__(16) u32 strip[];");
+    code.line(format!("u32 *const kept_a = strip + {}, *const kept_b = kept_a + {kept_a};", ROWS * apart));
+    code.line(format!("const U item = blockIdx.x / {down};"));
+    let [own, next] = ["part", "(part + 1)"].map(|part| first_row(part, m, down));
+    code.line(format!("const int part = blockIdx.x % {down}, i = {own};"));
+    code.line(format!("const int there = min({m}, {next}) - i, own = threadIdx.x / {WARP} * {OWN};"));
+    code.line(format!("const int lane = threadIdx.x % {WARP}, left = lane % 4 * 2;"));
+    code.line(format!("u32* const rows = strip + own * {apart};"));
+    for (side, name) in [(0, "a"), (1, "b")] {
+        let (lies, from, rows, there) = first.operand(&context, &mut code, side)?;
+        // A sum that is kept whole needs no registers on its way.
+        let (text, to) = match first.layout.k <= DEEP {
+            true => (sent(&lies, rows, DEEP), format!("kept_{name}, ")),
+            false => (lies.text(Cell::Bf16, [rows, THREADS, DEEP]), String::new()),
+        };
+        code.line(format!("{text} {name}({to}{from}, {there}, {});", first.layout.k));
+    }
+    // The rows of a warp, between shared memory and an array of as many.
+    let moved = |code: &mut Code, how: &str, node: usize| -> Result<()> {
+        let pointer = code.pointer(context.place(node)?, Cell::Bf16, 0);
+        let at = format!("{pointer} + (I)(item * {m} + i + own) * {length}");
+        code.line(format!("{how}<{apart}, {length}>(rows, {at}, min({OWN}, there - own));"));
+        Ok(())
+    };
+    let brought = brought(&context, group).filter(|_| !stored.contains(&first.id));
+    if let Some(node) = brought {
+        moved(&mut code, "bring", node)?;
+    }
+    code.line(format!("float sums[{}][4] = {{}};", first.sums()));
+    code.line(format!("multiply<{}, {DEEP}, {WARPS}>(a, kept_a, b, kept_b, sums, there);", first.layout.k));
+    if brought.is_some() {
+        code.line("arrived();");
+    }
+    if ends {
+        // On its way while the rows are computed.
+        let (lies, from, columns, there) = second.operand(&context, &mut code, 1)?;
+        let text = sent(&lies, columns, deep);
+        code.line(format!("{text} next(kept_b, {from}, {there}, {});", second.layout.k));
+    }
+    let hold = format!("hold<{apart}>(rows, sums);");
+    if stored.contains(&first.id) {
+        code.line(&hold);
+        code.line("__syncwarp();");
+        moved(&mut code, "leave", first.id)?;
+    }
+    let before = code.take_body();
+    let in_strip =
+        brought.map(|node| Brought { node, row: format!("(const bf16*)(rows + (h * 8 + lane / 4) * {apart})") });
+    let left = rows(&context, &mut code, (&first, &stored), ends.then_some(&second), in_strip)?;
+    let body = code.take_body();
+    code.line(before.trim());
+    // The rows of a thread, as tensor cores leave them: one after the other, as it has no registers for both.
+    code.line("#pragma unroll\n    for (int h = 0; h < 2; ++h) {");
+    code.line("if (own >= there) break;");
+    code.line("__syncwarp();");
+    code.line("const int r = i + own + h * 8 + lane / 4;");
+    code.line("const bool live = r - i < there;");
+    code.line(format!("const U row = item * {m} + min(r, {m} - 1);"));
+    code.line(body.trim());
+    code.line("}");
+    if ends {
+        code.line(format!("float found[{}][4] = {{}};", second.sums()));
+        code.line("multiply_rows(sums, next, kept_b, found, there);");
+        if let Some(node) = left {
+            code.line(&hold);
+            code.line("__syncwarp();");
+            moved(&mut code, "leave", node)?;
+        }
+        let (layout, to) = (second.layout, code.pointer(context.place(second.id)?, context.cell(second.id), 0));
+        let start = format!("{to} + ({}) + (I)i * {}", decode(&batch_runs(layout, 2), "item"), layout.c.0);
+        let (down, along) = layout.c;
+        let at_once = written_at_once(layout, 0);
+        code.line(format!("write<{down}, {along}, {WARPS}, {at_once}>(kept_a, {start}, there, {}, found);", layout.n));
+    }
+    let at_once = if length <= LONG { AT_ONCE } else { AT_ONCE - 1 };
+    Ok(Some(code.launch_with([batch * down, 1], THREADS as u32, at_once, room.bytes())))
+}
+
+/// The type that sends so many rows of an operand into shared memory.
+fn sent(lies: &Lies, rows: usize, deep: usize) -> String {
+    format!("Sent<{rows}, {}, {}, {THREADS}, {deep}>", lies.along, lies.far)
+}
+
+/// An array of two bytes each that the loop reads as it runs, row by row.
+fn brought(context: &Context, group: &Group) -> Option<usize> {
+    let schedule = context.schedule;
+    let members = group.members.iter().filter(|&&id| Some(id) != group.next && schedule.role(id) == Some(Role::Full));
+    let mut operands = members.flat_map(|&id| schedule.nodes[id].operands.iter().map(move |operand| (id, operand)));
+    operands.find_map(|(id, operand): (usize, &Operand)| {
+        let (read, view) = operand.at().filter(|_| Some(id) != group.product)?;
+        let in_memory = schedule.access(id, operand) == Some(Access::Memory);
+        (in_memory && context.cell(read) == Cell::Bf16 && schedule.nodes[read].is_whole(view)).then_some(read)
+    })
+}
+
+/// The members of the loop for one row of a thread: what others read is written, and what the second product reads takes the row's place.
+/// The member that is left in the strip, to be written from there.
+fn rows(
+    context: &Context,
+    code: &mut Code,
+    (first, stored): (&Part, &[usize]),
+    second: Option<&Part>,
+    brought: Option<Brought>,
+) -> Result<Option<usize>> {
+    let walk = Walk::Quad { lanes: first.sums() * 2 };
+    let mut members = Members::new(*context, walk, code);
+    members.brought = brought;
+    let sum = "sums[j / 2][h * 2 + j % 2]";
+    // As others would read it from memory.
+    members.assign(first.id, &rounded(Precision::Bf16, sum));
+    let read = second.and_then(|second| context.schedule.nodes[second.id].operands[0].at()).map(|(read, _)| read);
+    let mut stores = vec![];
+    for &member in stored.iter().filter(|&&member| member != first.id && Some(member) != read) {
+        let value = members.stored(member)?;
+        for place in context.stores(member)? {
+            stores.push((place, context.cell(member), value.clone(), context.schedule.role(member) == Some(Role::Row)));
+        }
+    }
+    let kept = read.map(|read| members.stored(read)).transpose()?;
+    for (place, cell, value, is_row) in stores {
+        let pointer = code.pointer(place, cell, 0);
+        if is_row {
+            code.line(format!("if (live && left == 0) {pointer}[row] = {value};"));
+        } else {
+            let (at, length) = (format!("{pointer} + (I)(row * {} + left)", first.layout.n), walk.lanes());
+            let store = format!("{}({at} + j / 2 * 8, {value} + j);", cell.store(2));
+            code.line(format!("#pragma unroll\n    for (int j = 0; j < {length}; j += 2) if (live) {store}"));
+        }
+    }
+    if let Some(value) = kept {
+        code.lanes(walk.lanes(), format!("{sum} = {value}[j];"));
+    }
+    Ok(read.filter(|read| stored.contains(read)))
+}

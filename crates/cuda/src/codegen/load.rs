@@ -1,0 +1,163 @@
+//! How the members of a loop read what lies in memory, or is in shared memory already.
+
+use crate::codegen::body::Members;
+use crate::codegen::kernel::{Cell, c_type, decode, reach};
+use crate::codegen::prefetch::Part;
+use crate::codegen::thread_mapping::Walk;
+use bilevel_graph::Result;
+use bilevel_plan::{Run, View};
+
+/// An array that is in shared memory already.
+pub(crate) struct Brought {
+    /// What it is.
+    pub node: usize,
+    /// The text of where a thread's row of it begins.
+    pub row: String,
+}
+
+impl Members<'_, '_> {
+    /// The name of the value read from a node's memory: for lane j of the elements, or one per row.
+    pub(crate) fn load(&mut self, node: usize, view: &View, full: bool) -> Result<String> {
+        let key = (node, view.clone(), full);
+        if let Some(name) = self.loaded.get(&key) {
+            return Ok(name.clone());
+        }
+        let dtype = self.context.schedule.nodes[node].dtype;
+        let cell = self.context.cell(node);
+        let pointer = self.code.pointer(self.context.place(node)?, cell, view.offset);
+        let (c, lanes) = (c_type(dtype), self.walk.lanes());
+        let name = format!("m{}", self.fresh());
+        let runs = view.runs();
+        self.code.reaches(view.count().max(reach(&runs)));
+        let written = self.code.written();
+        // What is read of a row, and of an element of it.
+        let in_rows = match self.walk {
+            Walk::Row { length, .. } | Walk::Down { length, .. } if full => split(&runs, length),
+            _ => None,
+        };
+        let is_one = |runs: &[Run]| runs.iter().all(|run| run.stride == 0);
+        let value = if is_one(&runs) {
+            self.code.head(format!("const {c} {name} = {pointer}[0];"));
+            name.clone()
+        } else if !full {
+            self.code.line(format!("const {c} {name} = {pointer}[{}];", decode(&runs, "row")));
+            name.clone()
+        } else if let Some((outer, _)) = in_rows.as_ref().filter(|(_, inner)| is_one(inner)) {
+            self.code.line(format!("const {c} {name} = {pointer}[{}];", decode(outer, self.walk.row_number())));
+            name.clone()
+        } else {
+            self.code.line(format!("{c} {name}[{lanes}];"));
+            match self.walk {
+                Walk::Side { lanes } => self.load_side(&runs, view.offset, lanes, cell, &pointer, &name),
+                Walk::Down { lanes, .. } if in_rows.is_none() => {
+                    self.load_side(&runs, view.offset, lanes, cell, &pointer, &name)
+                }
+                Walk::Row { length, .. } | Walk::Down { length, .. } => {
+                    self.load_row(&runs, (length, view.offset), cell, &pointer, &name)
+                }
+                Walk::Quad { lanes } => {
+                    let whole = self.context.schedule.nodes[node].is_whole(view);
+                    let brought = self.brought.as_ref().filter(|brought| whole && brought.node == node);
+                    let place = brought.map(|brought| brought.row.clone());
+                    self.load_pairs(&runs, (4 * lanes, view.offset), (cell, place), &pointer, &name)
+                }
+            }
+            format!("{name}[j]")
+        };
+        let lanes = (value != name).then_some(lanes);
+        let registers = lanes.unwrap_or(1) * dtype.size().div_ceil(4);
+        let same = in_rows.is_some_and(|(outer, _)| is_one(&outer));
+        if registers <= self.ahead.registers && (same || !self.ahead.only_same) {
+            self.ahead.registers -= registers;
+            let text = self.code.take_after(written);
+            let declared = lanes.map_or(format!("const {c} "), |lanes| format!("{c} {name}[{lanes}];"));
+            let text = text.trim_start().trim_start_matches(&declared[..]).trim().to_string();
+            self.ahead.parts.extend((!text.is_empty()).then_some(Part { name, c, lanes, text, same }));
+        }
+        self.loaded.insert(key, value.clone());
+        Ok(value)
+    }
+
+    fn load_side(&mut self, runs: &[Run], offset: isize, lanes: usize, cell: Cell, pointer: &str, name: &str) {
+        let inner = runs[runs.len() - 1];
+        let whole = |n: isize| n % lanes as isize == 0;
+        let aligned = inner.stride == 1 && whole(offset) && runs[..runs.len() - 1].iter().all(|run| whole(run.stride));
+        if !inner.length.is_multiple_of(lanes) {
+            let place = decode(runs, if lanes == 1 { "e" } else { "(e + j)" });
+            self.code.lanes(lanes, format!("{name}[j] = {pointer}[{place}];"));
+        } else if aligned && lanes > 1 {
+            let load = cell.load(lanes);
+            self.code.line(format!("{load}({pointer} + ({}), {name});", decode(runs, "e")));
+        } else {
+            self.code.line(format!("const I {name}_at = {};", decode(runs, "e")));
+            self.code.lanes(lanes, format!("{name}[j] = {pointer}[{name}_at + j * {}];", inner.stride));
+        }
+    }
+
+    /// Two neighbours at once, where all pairs of them begin at multiples of two.
+    fn load_pairs(
+        &mut self,
+        runs: &[Run],
+        (length, offset): (usize, isize),
+        (cell, brought): (Cell, Option<String>),
+        pointer: &str,
+        name: &str,
+    ) {
+        let even = |n: isize| n % 2 == 0;
+        let rows = split(runs, length).filter(|(outer, inner)| {
+            let in_order = matches!(inner[..], [Run { stride: 1, .. }]);
+            in_order && even(length as isize) && even(offset) && outer.iter().all(|run| even(run.stride))
+        });
+        let Some((outer, _)) = rows else { return self.load_row(runs, (length, offset), cell, pointer, name) };
+        let (pairs, load) = (self.walk.lanes() / 2, cell.load(2));
+        let row = brought.unwrap_or_else(|| format!("{pointer} + ({})", decode(&outer, "row")));
+        self.code.line(format!("const {}* const {name}_row = {row};", cell.name()));
+        self.code.lanes(pairs, format!("{load}({name}_row + left + j * 8, {name} + 2 * j);"));
+    }
+
+    /// As many neighbours at once as a thread has side by side, where all of them begin at multiples of their number.
+    fn load_row(&mut self, runs: &[Run], (length, offset): (usize, isize), cell: Cell, pointer: &str, name: &str) {
+        let (column, lanes) = (&self.walk.column(), self.walk.lanes());
+        let Some((outer, inner)) = split(runs, length) else {
+            let place = decode(runs, &self.walk.element());
+            return self.code.lanes(lanes, format!("{name}[j] = {pointer}[{place}];"));
+        };
+        self.code.line(format!("const I {name}_row = {};", decode(&outer, self.walk.row_number())));
+        let place = format!("{name}_row + {}", decode(&inner, column));
+        let most = cell.at_once(self.walk.beside());
+        let at_once = (2..=most).rev().find(|&n| most.is_multiple_of(n) && are_vectors(n, offset, &outer, &inner));
+        match at_once.map(|n| (n, cell.load(n))) {
+            Some((n, load)) => self.code.every(n, lanes, format!("{load}({pointer} + ({place}), &{name}[j]);")),
+            None => self.code.lanes(lanes, format!("{name}[j] = {pointer}[{place}];")),
+        }
+    }
+}
+
+/// True where every n neighbours of a row, the first of them at a multiple of n, lie side by side in memory, from a multiple of n on.
+fn are_vectors(n: usize, offset: isize, outer: &[Run], inner: &[Run]) -> bool {
+    let whole = |places: isize| places % n as isize == 0;
+    inner.split_last().is_some_and(|(last, others)| {
+        let apart = outer.iter().chain(others).all(|run| whole(run.stride));
+        last.stride == 1 && last.length.is_multiple_of(n) && whole(offset) && apart
+    })
+}
+
+/// The runs of a view of rows, those of the rows and those within one; `None` where a run lies across the border.
+pub(crate) fn split(runs: &[Run], length: usize) -> Option<(Vec<Run>, Vec<Run>)> {
+    let (mut outer, mut inner) = (runs.to_vec(), vec![]);
+    let mut missing = length;
+    while missing > 1 {
+        let run = outer.pop()?;
+        if missing.is_multiple_of(run.length) {
+            missing /= run.length;
+            inner.insert(0, run);
+        } else if run.length.is_multiple_of(missing) {
+            outer.push(Run { length: run.length / missing, stride: run.stride * missing as isize });
+            inner.insert(0, Run { length: missing, stride: run.stride });
+            missing = 1;
+        } else {
+            return None;
+        }
+    }
+    Some((outer, inner))
+}

@@ -1,0 +1,141 @@
+//! Loops over elements side by side, each thread some neighbours, with sums and maxima over all of them.
+
+use crate::codegen::body::Members;
+use crate::codegen::context::Context;
+use crate::codegen::kernel::{Cell, Code, Launch, c_type};
+use crate::codegen::loops::amax;
+use crate::codegen::loops::reduction_shape::Structure;
+use crate::codegen::thread_mapping::Walk;
+use bilevel_graph::{DType, ReduceOp, Result};
+use bilevel_plan::{Access, Elementwise, Kind, Place, lacks};
+
+/// Threads of a block.
+const BLOCK: usize = 256;
+/// Most blocks of a loop that adds up: enough for any GPU, and few enough to add their sums up in one block.
+pub(crate) const MOST_PARTIALS: usize = 1024;
+/// Elements of a thread that adds up, where there are enough of them.
+const DEEP: usize = 16;
+
+/// True where a sink is one number.
+pub(crate) fn is_scalar_sink(structure: &Structure) -> bool {
+    structure.axes.iter().all(|axis| !axis.kept)
+}
+
+/// The type in which a sum is made: many numbers are added up in 64 bits.
+pub(crate) fn sum_type(op: ReduceOp, dtype: DType) -> DType {
+    if op == ReduceOp::Sum && dtype == DType::F32 { DType::F64 } else { dtype }
+}
+
+/// How many sums of its own a loop over this many elements leaves.
+pub(crate) fn partials(n: usize) -> usize {
+    n.div_ceil(BLOCK * DEEP).clamp(1, MOST_PARTIALS)
+}
+
+/// A loop over `n` elements that writes the members in `stored`, and the sums of each block for every sink, to the place
+/// given with it; and raises the largest powers of two in `largest`.
+pub(crate) fn map(
+    context: Context,
+    n: usize,
+    stored: &[usize],
+    sinks: &[(usize, Place)],
+    largest: &[usize],
+) -> Result<Launch> {
+    let mut code = Code::default();
+    code.reaches(n);
+    let lanes = lanes(&context, n, stored, sinks);
+    context.guard(&mut code, stored);
+    let count = code.count((n / lanes) as u64);
+    let mut members = Members::new(context, Walk::Side { lanes }, &mut code);
+    let mut stores = vec![];
+    for &member in stored {
+        let value = members.stored(member)?;
+        for place in context.stores(member)? {
+            stores.push(store(members.code, (place, context.cell(member)), &value, lanes));
+        }
+    }
+    amax::join(&mut members, largest)?;
+    let mut sums = vec![];
+    for &(sink, place) in sinks {
+        let node = &context.schedule.nodes[sink];
+        let Kind::Reduce(op, _) = node.kind else { return Err(lacks("the reduction of a sink")) };
+        let operand = members.operand(sink, &node.operands[0], node.dtype)?;
+        let (name, sum) = (format!("s{}", sums.len()), c_type(sum_type(op, node.dtype)));
+        members.code.lanes(lanes, format!("{name} = {op:?}::join({name}, ({sum}){operand});"));
+        sums.push((name, op, sum, place));
+    }
+    stores.iter().for_each(|store| code.line(store));
+    let body = code.take_body();
+    code.line(format!("U b = (U)blockIdx.x * {BLOCK} + threadIdx.x;"));
+    if sums.is_empty() && largest.is_empty() {
+        code.line(format!("if (b >= {count}) return;"));
+        code.line(format!("const U e = b * {lanes};"));
+        code.line(body.trim());
+        return Ok(code.launch([(n / lanes).div_ceil(BLOCK), 1], BLOCK as u32));
+    }
+    for (name, op, sum, _) in &sums {
+        code.line(format!("{sum} {name} = {op:?}::first<{sum}>();"));
+    }
+    code.line(format!("for (; b < {count}; b += (U)gridDim.x * {BLOCK}) {{"));
+    code.line(format!("const U e = b * {lanes};"));
+    code.line(body.trim());
+    code.line("}");
+    for (name, op, sum, place) in &sums {
+        let partial = code.raw_pointer(*place, 0, sum);
+        code.line(format!("{name} = across<{op:?}, {BLOCK}>({name});"));
+        code.line(format!("if (threadIdx.x == 0) {partial}[blockIdx.x] = {name};"));
+    }
+    amax::end(&mut code, context, largest, BLOCK)?;
+    Ok(code.launch([partials(n), 1], BLOCK as u32))
+}
+
+/// The line that writes the lanes of a value to a place, from element e on.
+pub(crate) fn store(code: &mut Code, (place, cell): (Place, Cell), value: &str, lanes: usize) -> String {
+    let pointer = code.pointer(place, cell, 0);
+    match lanes {
+        1 => format!("{pointer}[e] = {value}[0];"),
+        _ => format!("{}({pointer} + e, {value});", cell.store(lanes)),
+    }
+}
+
+/// Neighbours a thread holds, where they divide the elements: 16 bytes of the widest type it computes in, or of what it reads and writes
+/// where all of that has two bytes.
+fn lanes(context: &Context, n: usize, stored: &[usize], sinks: &[(usize, Place)]) -> usize {
+    let lanes = match has_wide(context, stored, sinks) {
+        true => 2,
+        false if n.is_multiple_of(8) && is_narrow(context, n, stored) => 8,
+        false => 4,
+    };
+    if n.is_multiple_of(lanes) { lanes } else { 1 }
+}
+
+/// True where a loop with these members computes in 64 bits.
+pub(crate) fn has_wide(context: &Context, stored: &[usize], sinks: &[(usize, Place)]) -> bool {
+    let wide = |member: usize| {
+        let node = &context.schedule.nodes[member];
+        let reads = node.reads().any(|(read, _)| context.schedule.nodes[read].dtype == DType::F64);
+        reads || node.dtype == DType::F64
+    };
+    let first = stored.iter().copied().chain(sinks.iter().map(|(sink, _)| *sink)).next();
+    members_beside(context, first).iter().any(|&member| wide(member))
+}
+
+/// True where all arrays of `n` elements that a loop reads and writes have two bytes each. Draws are made four at a time.
+fn is_narrow(context: &Context, n: usize, stored: &[usize]) -> bool {
+    let schedule = context.schedule;
+    let has_two_bytes = |node: usize| context.cell(node).size() == 2;
+    let reads_two = |&member: &usize| {
+        let node = &schedule.nodes[member];
+        let large = node.operands.iter().filter(|operand| schedule.access(member, operand) == Some(Access::Memory));
+        let mut large = large.filter_map(|operand| operand.at()).filter(|(read, _)| schedule.nodes[*read].count() >= n);
+        large.all(|(read, _)| has_two_bytes(read)) && !matches!(node.kind, Kind::Elementwise(Elementwise::Random(..)))
+    };
+    !stored.is_empty()
+        && stored.iter().all(|&member| has_two_bytes(member))
+        && members_beside(context, stored.first().copied()).iter().all(reads_two)
+}
+
+/// The members of the loop that one of them is in.
+fn members_beside<'a>(context: &Context<'a>, member: Option<usize>) -> &'a [usize] {
+    let group = member.and_then(|member| context.schedule.group_of(member));
+    group.map_or(&[], |group| &context.schedule.groups()[group].members)
+}

@@ -1,0 +1,184 @@
+//! Loops over rows: some threads share a row, hold it in registers, and reduce it between them.
+
+use crate::codegen::body::Members;
+use crate::codegen::context::Context;
+use crate::codegen::kernel::{Code, Launch};
+use crate::codegen::loops::column_reduce::{Columns, column_blocks};
+use crate::codegen::loops::segment_reduce::Within;
+use crate::codegen::loops::{amax, column_reduce, segment_reduce};
+use crate::codegen::prefetch;
+use crate::codegen::store::put;
+use crate::codegen::thread_mapping::Walk;
+use bilevel_graph::Result;
+use bilevel_plan::{Operand, Place, Role};
+
+/// Columns a thread holds at most, and rows that are so few that there are threads enough for one each.
+const DEEP: usize = 8;
+const FEW: usize = 32;
+/// Threads of a block of short rows.
+const BLOCK: usize = 128;
+/// Threads that can add up without a block.
+pub(crate) const WARP: usize = 32;
+/// Threads of a block at most.
+const MOST_THREADS: usize = 1024;
+/// Longest row.
+pub(crate) const LONGEST: usize = MOST_THREADS * DEEP;
+
+/// How threads share rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Sharing {
+    /// Elements of a row.
+    pub length: usize,
+    /// Threads that share a row.
+    pub threads: usize,
+    /// Threads of a block.
+    pub block: usize,
+}
+
+impl Sharing {
+    /// Of `n` elements in rows of this length.
+    pub fn of((n, length): (usize, usize)) -> Self {
+        let deep = if n <= FEW * length { 1 } else { DEEP };
+        // A search for the largest element may have longer rows than a sum.
+        let threads = length.div_ceil(deep).next_power_of_two().min(MOST_THREADS);
+        // More than a warp can only add up between them as a whole block.
+        Sharing { length, threads, block: if threads > WARP { threads } else { BLOCK } }
+    }
+
+    /// Rows of a block.
+    pub fn together(self) -> usize {
+        self.block / self.threads
+    }
+
+    /// The elements of a thread.
+    pub fn walk(self) -> Walk {
+        Walk::row(self.length, self.threads)
+    }
+}
+
+/// The sinks of a loop over rows.
+#[derive(Default)]
+pub(crate) struct Sinks {
+    /// Those that stay within rows.
+    pub inner: Vec<Within>,
+    /// Those that reduce columns on the way.
+    pub columns: Vec<Columns>,
+    /// Others, each with a place of its own for what it reads, to be reduced afterwards.
+    pub kept: Vec<(usize, Place)>,
+    /// Largest powers of two.
+    pub largest: Vec<usize>,
+}
+
+impl Sinks {
+    /// True where there are none.
+    pub fn is_empty(&self) -> bool {
+        self.inner.is_empty() && self.columns.is_empty() && self.kept.is_empty() && self.largest.is_empty()
+    }
+}
+
+/// A loop over `n / length` rows that writes the members in `stored` and what becomes of sinks. Where it reduces columns, a block takes many
+/// rows, one after the other.
+pub(crate) fn rows(
+    context: Context,
+    (n, length): (usize, usize),
+    stored: &[usize],
+    Sinks { inner, columns, kept, largest }: &Sinks,
+) -> Result<Launch> {
+    let sharing = Sharing::of((n, length));
+    let (threads, block, together) = (sharing.threads, sharing.block, sharing.together());
+    let (walk, count) = (sharing.walk(), n / length);
+    let mut code = Code::default();
+    code.reaches(n);
+    context.guard(&mut code, stored);
+    let rows = code.count(count as u64);
+    code.head(format!("const U t = threadIdx.x % {threads};"));
+    let (turn, blocks) = if columns.is_empty() {
+        ("blockIdx.x", count.div_ceil(together))
+    } else {
+        ("turn", column_blocks((n, length)))
+    };
+    let mut start = vec![];
+    let live = if together == 1 {
+        start.push(format!("const U row = {turn};"));
+        None
+    } else {
+        start.push(format!("const U given = (U){turn} * {together} + threadIdx.x / {threads};"));
+        // Threads without a row go along, so that all of a warp can add up.
+        start.push(format!("const U row = given < {rows} ? given : {rows} - 1;"));
+        Some(format!("given < {rows}"))
+    };
+    if columns.is_empty() {
+        start.iter().for_each(|line| code.head(line));
+    }
+    let mut members = Members::new(context, walk, &mut code);
+    if !columns.is_empty() {
+        // With few blocks, nobody else is busy while one waits for what it reads: it asks for all of a row while it computes the one before.
+        members.ahead.registers = if block > 512 { 16 } else { 48 };
+    }
+    let mut stores = vec![];
+    for &member in stored {
+        let value = members.stored(member)?;
+        let full = context.schedule.role(member) != Some(Role::Row);
+        for place in context.stores(member)? {
+            stores.push((place, context.cell(member), full.then(|| format!("{value}[j]")).ok_or(value.clone())));
+        }
+    }
+    for &(sink, place) in kept {
+        let node = &context.schedule.nodes[sink];
+        let full = context.schedule.role(sink) == Some(Role::Sink { full: true });
+        let value = members.operand(sink, &node.operands[0], node.dtype)?;
+        stores.push((place, node.dtype.into(), if full { Ok(value) } else { Err(value) }));
+    }
+    let mut reduced = vec![];
+    for sink in inner {
+        let operand = &context.schedule.nodes[sink.sink].operands[0];
+        reduced.push((members.operand(sink.sink, operand, sink.dtype)?, sink));
+    }
+    let mut down = vec![];
+    for sink in columns {
+        let operand = &context.schedule.nodes[sink.sink].operands[0];
+        down.push((members.operand(sink.sink, operand, sink.dtype)?, sink));
+    }
+    amax::join(&mut members, largest)?;
+    let (ahead, sums) = (std::mem::take(&mut members.ahead.parts), members.sums);
+    column_reduce::join(&mut code, sharing, live.as_deref(), &down);
+    for (place, cell, value) in stores {
+        let pointer = code.pointer(place, cell, 0);
+        match value {
+            Ok(lane) => {
+                let row = format!("{pointer} + row * {length}");
+                put(&mut code, walk, (&row, cell), &lane, live.as_deref().as_slice());
+            }
+            Err(number) => {
+                let when = live.iter().cloned().chain(["t == 0".to_string()]).collect::<Vec<_>>().join(" && ");
+                code.line(format!("if ({when}) {pointer}[row] = {number};"));
+            }
+        }
+    }
+    segment_reduce::write(&mut code, sharing, live.as_deref(), &reduced);
+    if !columns.is_empty() {
+        let body = code.take_body();
+        column_reduce::begin(&mut code, sharing, &down);
+        let first = if together == 1 { "turn".to_string() } else { format!("turn * {together}") };
+        prefetch::first(&mut code, &ahead, &start);
+        code.line(format!("for (U turn = blockIdx.x; {first} < {rows}; turn += gridDim.x) {{"));
+        start.iter().for_each(|line| code.line(line));
+        prefetch::next(&mut code, &ahead, &start, &format!("{} < {rows}", first.replace("turn", "(turn + gridDim.x)")));
+        code.line(body.trim());
+        if !inner.is_empty() || sums == 1 {
+            // Nobody reads the copy of this row any more, nor what warps left each other for its only sum.
+            code.line("__syncthreads();");
+        }
+        code.line("}");
+        column_reduce::end(&mut code, sharing, &down);
+    }
+    amax::end(&mut code, context, largest, block)?;
+    Ok(code.launch([blocks, 1], block as u32))
+}
+
+/// What a sink of a loop over rows reads, where that is memory already.
+pub(crate) fn read_from_memory<'a>(context: &Context<'a>, sink: usize) -> Option<&'a Operand> {
+    let operand = &context.schedule.nodes[sink].operands[0];
+    let memory = context.schedule.access(sink, operand) == Some(bilevel_plan::Access::Memory);
+    memory.then_some(operand)
+}

@@ -1,0 +1,278 @@
+//! How the elements of a fused loop are shared out among threads.
+
+/// Which elements the lanes of a thread are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Walk {
+    /// Elements e, e + 1, …, as many as there are lanes; e is a multiple of their number.
+    Side {
+        /// Number of lanes.
+        lanes: usize,
+    },
+    /// Columns k, k + 1, … of row r, as many as there are lanes; k is a multiple of their number, and element e is the first of them.
+    Down {
+        /// Number of lanes.
+        lanes: usize,
+        /// Length of the row.
+        length: usize,
+    },
+    /// Columns of a row, side by side in vectors: vectors t, t + threads, … of it.
+    Row {
+        /// Threads that share a row.
+        threads: usize,
+        /// Columns of each, a multiple of `beside`.
+        lanes: usize,
+        /// Length of the row, a multiple of `beside`.
+        length: usize,
+        /// Columns of a vector.
+        beside: usize,
+    },
+    /// Columns `left`, left + 1, left + 8, left + 9, left + 16, … of a row, as tensor cores leave them to four threads.
+    Quad {
+        /// Columns of each.
+        lanes: usize,
+    },
+}
+
+/// Most columns of a vector: 16 bytes of the graph's usual numbers.
+const WIDEST: usize = 4;
+
+impl Walk {
+    /// A row of this length shared out among these threads, in vectors as wide as divide it. A thread may get one column more than it would of
+    /// single ones, so that it has an even number of them: a vector is moved by one instruction.
+    pub fn row(length: usize, threads: usize) -> Walk {
+        let lanes = |beside: usize| (length / beside).div_ceil(threads) * beside;
+        let most = if lanes(1) == 1 { 1 } else { lanes(1).next_multiple_of(2) };
+        let fits = |beside: &usize| length.is_multiple_of(*beside) && lanes(*beside) <= most;
+        let beside = [WIDEST, WIDEST / 2].into_iter().find(fits).unwrap_or(1);
+        Walk::Row { threads, lanes: lanes(beside), length, beside }
+    }
+
+    /// Number of lanes.
+    pub fn lanes(self) -> usize {
+        match self {
+            Walk::Side { lanes } | Walk::Down { lanes, .. } | Walk::Row { lanes, .. } | Walk::Quad { lanes } => lanes,
+        }
+    }
+
+    /// Lanes j, j + 1, … that are neighbours, for every multiple j of their number: all of them lie within a row, or none.
+    pub fn beside(self) -> usize {
+        match self {
+            Walk::Side { lanes } | Walk::Down { lanes, .. } => lanes,
+            Walk::Row { beside, .. } => beside,
+            Walk::Quad { .. } => 2,
+        }
+    }
+
+    /// The number of the vector that lane j of a row is in, and how many there are.
+    fn vector(self) -> Option<(String, usize)> {
+        match self {
+            Walk::Row { threads, length, beside: 1, .. } => Some((format!("j * {threads} + t"), length)),
+            Walk::Row { threads, length, beside, .. } => {
+                Some((format!("j / {beside} * {threads} + t"), length / beside))
+            }
+            _ => None,
+        }
+    }
+
+    /// The number of the row at hand.
+    pub fn row_number(self) -> &'static str {
+        if matches!(self, Walk::Down { .. }) { "r" } else { "row" }
+    }
+
+    /// The condition under which lane j is an element.
+    pub fn inside(self) -> Option<String> {
+        match self {
+            Walk::Row { threads, lanes, length, .. } if threads * lanes != length => {
+                self.vector().map(|(vector, count)| format!("{vector} < {count}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// The column of lane j, of which only what is inside the row means anything.
+    pub fn own_column(self) -> String {
+        match self {
+            Walk::Side { .. } => "0".into(),
+            Walk::Down { .. } => "(k + j)".into(),
+            Walk::Quad { .. } => "(U)(left + j / 2 * 8 + j % 2)".to_string(),
+            Walk::Row { .. } => {
+                self.vector().map_or(String::new(), |(vector, _)| self.column_in(&format!("({vector})")))
+            }
+        }
+    }
+
+    /// The column of lane j; beyond the end of the row, that of the last vector stands in. It is the number that is bounded, not the place in
+    /// memory that is chosen by a condition: of `inside ? place : first`, NVRTC 13.0 now and then makes code for sm_90 that reads the low half of
+    /// a 64-bit zero a cycle before it is there.
+    pub fn column(self) -> String {
+        match (self.inside(), self.vector()) {
+            (Some(_), Some((vector, count))) => self.column_in(&format!("min({vector}, (U){})", count - 1)),
+            _ => self.own_column(),
+        }
+    }
+
+    /// The column of lane j in the vector of this number.
+    fn column_in(self, vector: &str) -> String {
+        match self.beside() {
+            1 => vector.to_string(),
+            beside => format!("({vector} * {beside} + j % {beside})"),
+        }
+    }
+
+    /// The number of the element of lane j; beyond the end of a row, that of one in its last vector.
+    pub fn element(self) -> String {
+        match self {
+            Walk::Side { lanes: 1 } | Walk::Down { lanes: 1, .. } => "e".into(),
+            Walk::Side { .. } | Walk::Down { .. } => "(e + j)".into(),
+            Walk::Row { length, .. } => format!("(row * {length} + {})", self.column()),
+            Walk::Quad { lanes } => format!("(row * {} + {})", lanes * 4, self.column()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codegen::kernel::Cell;
+    use crate::codegen::loops::rows::Sharing;
+    use bilevel_graph::DType;
+
+    type Join = fn(u32, u32) -> u32;
+
+    /// A C expression of numbers, j and t, as steps on a stack.
+    #[derive(Clone, Copy)]
+    enum Step {
+        Number(u32),
+        J,
+        T,
+        Join(Join),
+    }
+
+    struct Parser<'a>(std::iter::Peekable<std::str::SplitWhitespace<'a>>, Vec<Step>);
+
+    impl Parser<'_> {
+        /// The steps of a text whose operators bind in the order of C.
+        fn steps(text: &str) -> Vec<Step> {
+            let text = text.replace("(U)", "");
+            let apart = text.replace('(', " ( ").replace(')', " ) ").replace(',', " , ");
+            let mut parser = Parser(apart.split_whitespace().peekable(), vec![]);
+            parser.operators(0);
+            assert_eq!(parser.0.next(), None, "{text}");
+            parser.1
+        }
+
+        fn operators(&mut self, level: usize) {
+            let known: [&[(&str, Join)]; 3] = [
+                &[("<", |a, b| u32::from(a < b))],
+                &[("+", |a, b| a + b)],
+                &[("*", |a, b| a * b), ("/", |a, b| a / b), ("%", |a, b| a % b)],
+            ];
+            let Some(own) = known.get(level) else { return self.operand() };
+            self.operators(level + 1);
+            while let Some((_, join)) = self.0.peek().and_then(|next| own.iter().find(|(name, _)| name == next)) {
+                self.0.next();
+                self.operators(level + 1);
+                self.1.push(Step::Join(*join));
+            }
+        }
+
+        fn operand(&mut self) {
+            match self.0.next().unwrap() {
+                "j" => self.1.push(Step::J),
+                "t" => self.1.push(Step::T),
+                "(" => self.until(")"),
+                "min" => {
+                    assert_eq!(self.0.next(), Some("("));
+                    self.until(",");
+                    self.until(")");
+                    self.1.push(Step::Join(u32::min));
+                }
+                number => self.1.push(Step::Number(number.parse().unwrap())),
+            }
+        }
+
+        fn until(&mut self, end: &str) {
+            self.operators(0);
+            assert_eq!(self.0.next(), Some(end));
+        }
+    }
+
+    fn value(steps: &[Step], j: usize, t: usize) -> usize {
+        let (mut stack, mut top) = ([0; 16], 0);
+        for step in steps {
+            if let Step::Join(join) = step {
+                top -= 1;
+                stack[top - 1] = join(stack[top - 1], stack[top]);
+                continue;
+            }
+            stack[top] = match step {
+                Step::Number(number) => *number,
+                Step::J => j as u32,
+                _ => t as u32,
+            };
+            top += 1;
+        }
+        stack[0] as usize
+    }
+
+    #[test]
+    fn texts_are_read_as_c_reads_them() {
+        let of = |text: &str| value(&Parser::steps(text), 7, 3);
+        assert_eq!(of("j / 2 * 10 + t"), 33);
+        assert_eq!(of("(min(j / 4 * 8 + t, (U)9) * 4 + j % 4)"), 39);
+        assert_eq!([of("j * 2 + t < 17"), of("j * 2 + t < 18")], [0, 1]);
+    }
+
+    #[test]
+    fn every_column_of_a_row_is_one_lane_of_one_thread_and_nobody_reads_beyond_it() {
+        // Loops over few rows, with a thread for each column, and over many.
+        for (rows, length) in (1..=3000).flat_map(|length| [(1, length), (1000, length)]) {
+            let Sharing { threads, .. } = Sharing::of((rows * length, length));
+            let walk = Walk::row(length, threads);
+            let [own, bounded] = [walk.own_column(), walk.column()].map(|text| Parser::steps(&text));
+            let inside = Parser::steps(&walk.inside().unwrap_or("1".into()));
+            let mut held = vec![0; length];
+            for (t, j) in (0..threads).flat_map(|t| (0..walk.lanes()).map(move |j| (t, j))) {
+                let column = value(&bounded, j, t);
+                assert!(column < length, "{walk:?}: lane {j} of thread {t} reads column {column}");
+                if value(&inside, j, t) == 1 {
+                    assert_eq!(value(&own, j, t), column, "{walk:?}");
+                    held[column] += 1;
+                }
+            }
+            assert!(held.iter().all(|times| *times == 1), "{walk:?}");
+        }
+    }
+
+    #[test]
+    fn neighbours_are_moved_at_once_from_multiples_of_their_number_on() {
+        let cells = [Cell::Bf16, Cell::Of(DType::F32), Cell::Of(DType::F64)];
+        for (length, cell) in (1..=3000).flat_map(|length| cells.map(|cell| (length, cell))) {
+            let Sharing { threads, .. } = Sharing::of((1000 * length, length));
+            let (walk, at_once) = (Walk::row(length, threads), cell.at_once(Walk::row(length, threads).beside()));
+            let (column, inside) = (Parser::steps(&walk.column()), walk.inside().unwrap_or("1".into()));
+            let inside = Parser::steps(&inside);
+            assert!(at_once * cell.size() <= 16 && walk.lanes().is_multiple_of(at_once) && length % at_once == 0);
+            for (t, j) in (0..threads).flat_map(|t| (0..walk.lanes()).map(move |j| (t, j))) {
+                let first = j - j % at_once;
+                assert_eq!(value(&column, first, t) % at_once, 0, "{walk:?}");
+                assert_eq!(value(&column, j, t), value(&column, first, t) + j - first, "{walk:?}");
+                assert_eq!(value(&inside, j, t), value(&inside, first, t), "{walk:?}: all of them are inside, or none");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_taken_in_vectors_that_leave_few_lanes_empty() {
+        let of = |length| {
+            let Walk::Row { threads, lanes, beside, .. } = Sharing::of((1000 * length, length)).walk() else {
+                return [0; 3];
+            };
+            [threads, lanes, beside]
+        };
+        assert_eq!([of(768), of(3072)], [[128, 6, 2], [512, 6, 2]], "quads would leave a quarter of the lanes empty");
+        assert_eq!([of(1024), of(200)], [[128, 8, 4], [32, 8, 4]], "and seven lanes are nearly eight");
+        assert_eq!([of(197), of(4), of(1)], [[32, 7, 1], [1, 4, 4], [1, 1, 1]]);
+        assert_eq!(Walk::row(30, 32).beside(), 1, "there are threads enough");
+    }
+}

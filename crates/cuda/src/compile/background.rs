@@ -1,0 +1,102 @@
+//! A program that a thread of its own plans, while whoever asked for it builds the next one. It is waited for when it first runs.
+
+use crate::compile::stats::Part;
+use crate::runtime::buffer::CudaStorage;
+use crate::runtime::device::Device;
+use crate::runtime::run::{Planned, Preparation};
+use bilevel_graph::{Bindings, Buffer, Error, Meta, Program, Result, Runnable};
+use bilevel_plan::lacks;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// A program that is planned when it first runs, at the latest. Buffers can be bound before.
+pub(crate) struct LaterRun {
+    bindings: Bindings,
+    device: Arc<Device>,
+    state: State,
+}
+
+/// How far the planning is.
+enum State {
+    /// A thread is at it; none where it has been waited for.
+    Coming(Option<JoinHandle<Result<Preparation>>>),
+    There(Box<Planned>),
+    /// It could not be planned, which every run says.
+    Failed(Error),
+}
+
+impl LaterRun {
+    /// Begins to plan a valid program.
+    pub fn new(program: &Program, device: &Arc<Device>) -> Self {
+        let (for_thread, on) = (program.clone(), device.clone());
+        let thread = std::thread::spawn(move || Preparation::new(&for_thread, None, &on));
+        LaterRun {
+            bindings: Bindings::new(program.clone()),
+            device: device.clone(),
+            state: State::Coming(Some(thread)),
+        }
+    }
+
+    /// The program and its buffers, planned.
+    fn planned(&mut self) -> Result<(&Bindings, &mut Planned)> {
+        if let State::Coming(thread) = &mut self.state {
+            let joined = self.device.clock.time(Part::Waiting, || thread.take().map(JoinHandle::join));
+            let prepared = match joined {
+                Some(Ok(prepared)) => prepared,
+                Some(Err(panic)) => std::panic::resume_unwind(panic),
+                None => Err(lacks("the thread that plans a program")),
+            };
+            let program = self.bindings.program();
+            let planned = prepared.and_then(|preparation| Planned::new(preparation, program, None, &self.device));
+            self.state = match planned {
+                Ok(planned) => State::There(Box::new(planned)),
+                Err(error) => State::Failed(error),
+            };
+        }
+        match &mut self.state {
+            State::There(planned) => Ok((&self.bindings, planned)),
+            State::Failed(error) => Err(error.clone()),
+            State::Coming(_) => Err(lacks("a program that was planned")),
+        }
+    }
+}
+
+impl Drop for LaterRun {
+    fn drop(&mut self) {
+        // The process must not end while a thread talks to the driver.
+        if let State::Coming(Some(thread)) = std::mem::replace(&mut self.state, State::Coming(None)) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Runnable for LaterRun {
+    fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    fn bindings_mut(&mut self) -> &mut Bindings {
+        &mut self.bindings
+    }
+
+    fn allocate(&self, meta: &Meta) -> Result<Buffer> {
+        CudaStorage::buffer(meta, &self.device)
+    }
+
+    fn accepts(&self, buffer: &Buffer) -> bool {
+        CudaStorage::of(buffer, &self.device).is_some()
+    }
+
+    unsafe fn execute(&mut self, steps: Range<u32>) -> Result<()> {
+        let (bindings, planned) = self.planned()?;
+        // SAFETY: the caller's promise.
+        unsafe { planned.run_steps(bindings, steps, true) }
+    }
+
+    unsafe fn execute_for_carries(&mut self, steps: Range<u32>) -> Result<()> {
+        let (bindings, planned) = self.planned()?;
+        // SAFETY: the caller's promise.
+        unsafe { planned.run_steps(bindings, steps, false) }
+    }
+}

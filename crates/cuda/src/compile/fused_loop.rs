@@ -1,0 +1,222 @@
+//! The kernels of a fused loop: one that writes, those that reduce, and those that make the results of parts one.
+
+use crate::codegen::loops::map::map;
+use crate::codegen::loops::reduce::reduce;
+use crate::codegen::loops::rows::rows;
+use crate::codegen::{
+    Cell, Columns, Context, Elements, InMemory, Launch, MOST_TERMS, Partial, Registers, Sinks, Structure, Within,
+    column_blocks, folds, gathered, is_by_columns, is_scalar_sink, is_turned, partials, read_from_memory,
+    reduce_memory, sum_type, within_rows,
+};
+use crate::compile::workspace::Workspace;
+use bilevel_graph::{DType, Precision, ReduceOp, Result};
+use bilevel_plan::{Access, Domain, Elementwise, Kind, Operand, Place, Role, View, known, lacks};
+
+/// The kernels of these members. Those that only reduce come before the one that writes where it writes over what they read.
+pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: &mut Workspace) -> Result<Vec<Launch>> {
+    let schedule = context.schedule;
+    let is_sink = |&id: &usize| matches!(schedule.role(id), Some(Role::Sink { .. }));
+    let mut stored = vec![];
+    for id in members.iter().copied().filter(|id| !is_sink(id) && context.wants(*id)) {
+        if !context.stores(id)?.is_empty() {
+            stored.push(id);
+        }
+    }
+    let sinks = members.iter().copied().filter(|id| is_sink(id) && context.wants(*id));
+    let (largest, sinks): (Vec<usize>, Vec<usize>) =
+        sinks.partition(|&id| matches!(schedule.nodes[id].kind, Kind::Largest));
+    if let ([member], [], []) = (&stored[..], &sinks[..], &largest[..])
+        && let Some(launch) = moved(context, *member)?
+    {
+        return Ok(vec![launch]);
+    }
+    // Where no row value is wanted, elements stand side by side: short rows then have threads enough, and draws are made four at a time.
+    let by_rows = members.iter().any(|&id| schedule.role(id) == Some(Role::Row) && context.wants(id));
+    match domain.row.filter(|_| by_rows || !sinks.is_empty()) {
+        Some(length) => row_loop(context, (domain.n, length), &stored, (&sinks, largest), space),
+        None => flat_loop(context, domain.n, &stored, (&sinks, &largest), space),
+    }
+}
+
+/// A loop that only puts elements into another order, rounded or not, where they go through shared memory: the kernels of a network on their
+/// way to the order in which convolutions read them.
+fn moved(context: Context, member: usize) -> Result<Option<Launch>> {
+    let (schedule, mut id, mut rounds) = (context.schedule, member, false);
+    let [to] = context.stores(member)?[..] else { return Ok(None) };
+    let (from, view) = loop {
+        let node = &schedule.nodes[id];
+        let ([operand], Kind::Elementwise(function)) = (&node.operands[..], &node.kind) else { return Ok(None) };
+        let Some((read, view)) = operand.at() else { return Ok(None) };
+        match function {
+            Elementwise::Copy => {}
+            Elementwise::Convert(_) if schedule.nodes[read].dtype == node.dtype => {}
+            Elementwise::Round(Precision::Bf16) => rounds = true,
+            _ => return Ok(None),
+        }
+        if schedule.access(id, operand) == Some(Access::Memory) {
+            break (read, view);
+        }
+        id = read;
+    };
+    if context.overwrites(&[member]) || !is_turned(view) {
+        return Ok(None);
+    }
+    let (cell, wanted) = (context.cell(from), context.cell(member));
+    let rounds = rounds && cell != Cell::Bf16;
+    let written = (rounds || cell != wanted).then_some(wanted.rounded_name());
+    Ok(Some(gathered(Elements { place: context.place(from)?, view }, cell, to, written)))
+}
+
+/// What a sink reduces, and how.
+fn sink(context: Context, id: usize) -> Result<(ReduceOp, DType, Structure, Place)> {
+    let node = &context.schedule.nodes[id];
+    let Kind::Reduce(op, axes) = &node.kind else { return Err(lacks("the reduction of a sink")) };
+    let (_, view) = known(node.operands[0].at(), "the elements of a reduction", node.location)?;
+    Ok((*op, node.dtype, Structure::new(&view.shape, axes), context.place(id)?))
+}
+
+fn flat_loop(
+    context: Context,
+    n: usize,
+    stored: &[usize],
+    (sinks, largest): (&[usize], &[usize]),
+    space: &mut Workspace,
+) -> Result<Vec<Launch>> {
+    let (mut scalars, mut others): (Vec<usize>, Vec<(Structure, Vec<usize>)>) = (vec![], vec![]);
+    for &id in sinks {
+        let (_, _, structure, _) = sink(context, id)?;
+        let has_room = |(other, same): &&mut (Structure, Vec<usize>)| *other == structure && same.len() < MOST_TERMS;
+        if is_scalar_sink(&structure) {
+            scalars.push(id);
+        } else if let Some((_, same)) = others.iter_mut().find(has_room) {
+            same.push(id);
+        } else {
+            others.push((structure, vec![id]));
+        }
+    }
+    let (mut works, mut parted) = (vec![], vec![]);
+    let with_map = !scalars.is_empty() || others.is_empty();
+    for (number, (structure, ids)) in others.iter().enumerate() {
+        let last = number + 1 == others.len() && !with_map;
+        let mut targets = vec![];
+        for &id in ids {
+            let (op, dtype, _, place) = sink(context, id)?;
+            targets.push((id, target(structure, (op, dtype, place), space, &mut parted)));
+        }
+        if !context.measures {
+            let (stored, largest) = if last { (stored, largest) } else { (&[][..], &[][..]) };
+            works.push(reduce(context, structure, stored, &targets, largest)?);
+        }
+    }
+    if with_map {
+        let mut targets = vec![];
+        let parts = if n == 0 { 0 } else { partials(n) };
+        for &id in &scalars {
+            let (op, dtype, _, place) = sink(context, id)?;
+            let of = sum_type(op, dtype);
+            let partial = space.take(parts * of.size());
+            targets.push((id, partial));
+            parted.push(Partial { op, from: (partial, of), to: (place, dtype), kept: 1, parts });
+        }
+        if n > 0 && !(stored.is_empty() && targets.is_empty() && largest.is_empty()) && !context.measures {
+            works.push(map(context, n, stored, &targets, largest)?);
+        }
+    }
+    works.extend(folds(&parted));
+    Ok(works)
+}
+
+/// Where a reduction of this structure leaves its results: where they belong or, of several parts, where they are folded from.
+fn target(
+    structure: &Structure,
+    (op, dtype, place): (ReduceOp, DType, Place),
+    space: &mut Workspace,
+    parted: &mut Vec<Partial>,
+) -> Place {
+    let (kept, parts) = (structure.kept(), structure.parts());
+    if parts == 1 {
+        return place;
+    }
+    let partial = space.take(parts * kept * dtype.size());
+    parted.push(Partial { op, from: (partial, dtype), to: (place, dtype), kept, parts });
+    partial
+}
+
+fn row_loop(
+    context: Context,
+    (n, length): (usize, usize),
+    stored: &[usize],
+    (sinks, largest): (&[usize], Vec<usize>),
+    space: &mut Workspace,
+) -> Result<Vec<Launch>> {
+    let overwrites = context.overwrites(stored);
+    let (mut written, mut parted) = (Sinks { largest, ..Sinks::default() }, vec![]);
+    let by_columns = by_columns(context, (n, length), sinks)?;
+    // What is reduced before the loop, and after it.
+    let mut apart: [Vec<(Structure, Vec<InMemory>)>; 2] = [vec![], vec![]];
+    for &id in sinks {
+        let node = &context.schedule.nodes[id];
+        let (op, dtype, structure, place) = sink(context, id)?;
+        if by_columns.contains(&id) {
+            let (kept, parts) = (length, column_blocks((n, length)));
+            let partial = space.take(parts * kept * dtype.size());
+            written.columns.push(Columns { sink: id, op, dtype, place: partial });
+            parted.push(Partial { op, from: (partial, dtype), to: (place, dtype), kept, parts });
+            continue;
+        }
+        let memory = read_from_memory(&context, id).and_then(Operand::at);
+        let full = memory.is_none() && context.schedule.role(id) == Some(Role::Sink { full: true });
+        if let Some(row) = full.then(|| within_rows(&structure, (n, length), dtype)).flatten() {
+            written.inner.push(Within { sink: id, op, dtype, place, row });
+            continue;
+        }
+        let (_, view) = known(node.operands[0].at(), "the elements of a reduction", node.location)?;
+        let (from, view, after) = match memory {
+            // What others have in memory may be written over by the loop, row by row in any order.
+            Some((read, view)) => ((context.place(read)?, context.cell(read)), view.clone(), !overwrites),
+            None => {
+                let place = space.take(view.count() * dtype.size());
+                written.kept.push((id, place));
+                ((place, dtype.into()), View::contiguous(&view.shape), true)
+            }
+        };
+        let to = target(&structure, (op, dtype, place), space, &mut parted);
+        let reduced = InMemory { op, dtype, from, view, to };
+        let works = &mut apart[usize::from(after)];
+        match works.iter_mut().find(|(other, _)| *other == structure) {
+            Some((_, same)) => same.push(reduced),
+            None => works.push((structure, vec![reduced])),
+        }
+    }
+    let [before, after] = apart.map(|works| {
+        works.into_iter().flat_map(|(structure, all)| reduce_memory(&structure, &all)).collect::<Vec<Launch>>()
+    });
+    let mut works = before;
+    if n > 0 && !(stored.is_empty() && written.is_empty()) && !context.measures {
+        works.push(rows(context, (n, length), stored, &written)?);
+    }
+    works.extend(after);
+    works.extend(folds(&parted));
+    Ok(works)
+}
+
+/// The sinks that a loop over rows reduces column by column while it has a row at hand: those of what it computes, and where there are any,
+/// those of what lies in memory in the same order too, which it reads anyway more often than not.
+fn by_columns(context: Context, rows: (usize, usize), sinks: &[usize]) -> Result<Vec<usize>> {
+    let (mut computed, mut in_order) = (vec![], vec![]);
+    for &id in sinks {
+        let (_, dtype, structure, _) = sink(context, id)?;
+        let full = context.schedule.role(id) == Some(Role::Sink { full: true });
+        if full && is_by_columns(&structure, rows) {
+            match read_from_memory(&context, id).and_then(Operand::at) {
+                None => computed.push((id, dtype)),
+                Some((read, view)) if context.schedule.nodes[read].is_whole(view) => in_order.push((id, dtype)),
+                Some(_) => {}
+            }
+        }
+    }
+    let mut registers = Registers::new(rows);
+    computed.retain(|(_, dtype)| registers.take(*dtype));
+    in_order.retain(|(_, dtype)| !computed.is_empty() && registers.take(*dtype));
+    Ok(computed.into_iter().chain(in_order).map(|(id, _)| id).collect())
+}

@@ -1,0 +1,532 @@
+//! Planning for a GPU: every group of a schedule becomes steps.
+
+use crate::codegen::{Context, Elements, Launch, gathered, gathered_if_fine, halved_copy, largest_of};
+use crate::compile::device_asserts::{Check, Checks};
+use crate::compile::lower_group::steps_of;
+use crate::compile::step::{Span, Step, Work};
+use crate::conv::cudnn::Dnn;
+use crate::runtime::run::PlannedBytes;
+use crate::schedule::horizontal_fusion::bundle;
+use crate::schedule::loop_pipeline::Overlap;
+use crate::schedule::loop_stages::Staggered;
+use crate::target::{APART, CudaTarget};
+use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
+use bilevel_plan::{Form, Kind, MemoryMap, Operand, Place, Region, Schedule, Seed, channels_last, known, lacks};
+use std::collections::HashMap;
+
+/// Everything a run needs but the memory itself.
+pub(crate) struct Plan {
+    /// What is the same in every step of the loop: run when what it reads has changed.
+    pub prologue: Vec<Step>,
+    /// Number of inputs of the program.
+    pub inputs: usize,
+    /// The inputs the prologue reads.
+    pub prologue_inputs: Vec<usize>,
+    /// What a run begins with: copies of carried inputs as products read them.
+    pub seeds: Vec<Step>,
+    /// One step of the loop.
+    pub body: Vec<Step>,
+    /// A step whose outputs nobody looks at, where that is less.
+    pub lean: Option<Vec<Step>>,
+    /// After the last step: outputs that were not computed in their buffers.
+    pub finish: Vec<Step>,
+    /// Where the number of the step is; the body counts it on.
+    pub counter: Option<Place>,
+    /// Numbers written once: place, type, values.
+    pub tables: Vec<(Place, DType, Vec<f64>)>,
+    /// Operations that fail where an index is out of range.
+    pub checks: Vec<Check>,
+    /// Bytes of inputs and outputs, of what outlives a run, and of what does not.
+    pub bound_bytes: usize,
+    pub kept_bytes: usize,
+    pub arena_bytes: usize,
+    /// Bytes alive at once in the best of layouts.
+    pub memory_lower_bound: usize,
+    /// How steps are begun before the one before them is over, where that is worth it.
+    pub overlap: Option<Overlap>,
+    /// Where the halves of a step meet, where the late one can run beside the early one of the next step.
+    pub staggered: Option<Staggered>,
+}
+
+/// Most blocks of a grid.
+const MOST_BLOCKS: u32 = i32::MAX as u32;
+
+/// Plans a valid program, with convolutions by the library where it is given, and strips of attentions where blocks have the memory.
+pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, strips: bool) -> Result<Plan> {
+    plan_with(program, dnn, strips, Space::Some)
+}
+
+/// How much memory a plan may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    /// As little as can be: steps run one by one.
+    Least,
+    /// More where that lets steps run side by side.
+    Some,
+}
+
+/// As [`plan`], within so much memory.
+pub(crate) fn plan_with(program: &Program, dnn: Option<&Dnn>, strips: bool, space: Space) -> Result<Plan> {
+    let rewritten = dnn.and_then(|_| channels_last(program));
+    let target = CudaTarget { channels_last: rewritten.is_some(), strips };
+    let program = rewritten.as_ref().unwrap_or(program);
+    let schedule = Schedule::new(program, &target)?;
+    let groups = schedule.groups().len();
+    // Once to learn what workspace the groups need, and once with places for it.
+    let first = schedule.lay_out(&vec![0; groups])?;
+    let checks = Checks::of(&schedule);
+    let (_, workspaces) = steps(&schedule, &first, dnn, &checks, Wanted::Workspaces)?;
+    let mut overlapping = None;
+    if space == Space::Some && Overlap::may_be_of(&schedule) {
+        let map = schedule.lay_out_for_overlap(&workspaces)?;
+        if Overlap::fits(&map) {
+            let stretches = Stretches::new(&schedule, &map, dnn, &checks, None)?;
+            let overlap = stretches.overlap(&schedule, &map, &checks)?;
+            overlapping = overlap.map(|overlap| (map, stretches, Some(overlap)));
+        }
+    }
+    let (map, stretches, overlap, staggered) = match overlapping {
+        Some((map, stretches, overlap)) => (map, stretches, overlap, None),
+        None => {
+            let map = schedule.lay_out(&workspaces)?;
+            let mut staggered = None;
+            if space == Space::Some
+                && let Some(late) = schedule.late_groups().filter(|_| !checks.are_in_loop(&schedule))
+            {
+                let in_halves = schedule.lay_out_in_halves(&workspaces, &late)?;
+                if Staggered::fits(&map, &in_halves) {
+                    let stretches = Stretches::new(&schedule, &in_halves, dnn, &checks, Some(&late))?;
+                    staggered = Staggered::new(&in_halves, &stretches.body).map(|found| (in_halves, stretches, found));
+                }
+            }
+            match staggered {
+                Some((map, stretches, staggered)) => (map, stretches, None, Some(staggered)),
+                None => {
+                    let stretches = Stretches::new(&schedule, &map, dnn, &checks, None)?;
+                    (map, stretches, None, None)
+                }
+            }
+        }
+    };
+    let Stretches { prologue, mut body, mut lean } = stretches;
+    let copies = copies(&schedule, &map, &checks)?;
+    for [early, late] in [Some(&mut body), lean.as_mut()].into_iter().flatten() {
+        let location = early.first().map(|step| step.location);
+        let counted = map.counter.map(|place| counted_on(place, location));
+        match &staggered {
+            None => {
+                early.extend(copies.iter().cloned());
+                early.extend(counted);
+            }
+            Some(staggered) => {
+                early.extend(counted);
+                late.iter_mut().for_each(|step| *step = staggered.counted_apart(step));
+                late.extend(copies.iter().cloned());
+                late.extend(staggered.late_counter().map(|place| counted_on(place, location)));
+            }
+        }
+    }
+    let prologue = bundle(prologue);
+    let in_order = |halves: [Vec<Step>; 2]| {
+        let [early, late] = halves.map(bundle);
+        let split = early.len();
+        (early.into_iter().chain(late).collect::<Vec<Step>>(), split)
+    };
+    let (body, split) = in_order(body);
+    let (lean, lean_split) = lean.map(in_order).unzip();
+    let staggered = staggered.map(|staggered| staggered.split_at(split, lean_split));
+    let mut finish = vec![];
+    for &number in &map.finish {
+        let to = Place { region: Region::Output(number), offset: 0 };
+        finish.extend(moved(&schedule, &map, &schedule.outputs[number], to, false)?);
+    }
+    let seeds = bundle(seeds(&schedule, &map)?);
+    for step in prologue.iter().chain(&seeds).chain(&body).chain(&finish) {
+        if let Work::Kernel(launch) = &step.work
+            && launch.grid[0] > MOST_BLOCKS
+        {
+            let what = "an operation on more elements than a GPU can start threads for; work on smaller parts".into();
+            return Err(Error::new(ErrorKind::Unsupported { what }).at(step.location));
+        }
+    }
+    Ok(Plan {
+        prologue,
+        inputs: program.inputs.len(),
+        prologue_inputs: schedule.prologue_inputs(),
+        seeds,
+        body,
+        lean,
+        finish,
+        counter: map.counter,
+        tables: map.tables(&schedule).map(|(place, dtype, values)| (place, dtype, values.to_vec())).collect(),
+        checks: checks.all,
+        bound_bytes: map.bound_bytes,
+        kept_bytes: match (&overlap, &staggered) {
+            (Some(overlap), _) => overlap.kept_bytes,
+            (_, Some(staggered)) => staggered.kept_bytes,
+            _ => map.kept_bytes,
+        },
+        arena_bytes: overlap.as_ref().map_or(map.arena_bytes, |overlap| overlap.arena_bytes),
+        // Steps that are under way at once are alive at once.
+        memory_lower_bound: map.lower_bound + overlap.as_ref().map_or(0, |overlap| overlap.arena_bytes - overlap.apart),
+        overlap,
+        staggered,
+    })
+}
+
+/// The steps of a schedule, before any are put together, without what comes at the end of a step.
+struct Stretches {
+    prologue: Vec<Step>,
+    /// In halves, the second of which is empty where the step is not to be halved.
+    body: [Vec<Step>; 2],
+    lean: Option<[Vec<Step>; 2]>,
+}
+
+impl Stretches {
+    fn new(
+        schedule: &Schedule,
+        map: &MemoryMap,
+        dnn: Option<&Dnn>,
+        checks: &Checks,
+        late: Option<&[bool]>,
+    ) -> Result<Self> {
+        let halved = |by_group: Vec<Vec<Step>>| -> [Vec<Step>; 2] {
+            let mut halves = [vec![], vec![]];
+            for (group, steps) in (schedule.prologue..).zip(by_group) {
+                halves[usize::from(late.is_some_and(|late| late[group]))].extend(steps);
+            }
+            halves
+        };
+        let (mut by_group, _) = steps(schedule, map, dnn, checks, Wanted::All)?;
+        let members = schedule.groups()[schedule.prologue..].iter().flat_map(|group| &group.members);
+        let mut lean = None;
+        if members.into_iter().any(|&id| !schedule.in_every_step(id)) {
+            let (by_group, _) = steps(schedule, map, dnn, checks, Wanted::EveryStep(&by_group))?;
+            lean = Some(halved(by_group.into_iter().skip(schedule.prologue).collect()));
+        }
+        let mut body = halved(by_group.split_off(schedule.prologue));
+        let mut prologue: Vec<Step> = by_group.into_iter().flatten().collect();
+        let [once, in_steps] = map.raised;
+        let clear_first = |steps: &mut Vec<Step>, raised: Option<(Place, usize)>| {
+            let location = steps.first().map(|step| step.location);
+            steps.splice(0..0, raised.zip(location).map(|(raised, location)| cleared(raised, location)));
+        };
+        clear_first(&mut prologue, once);
+        [Some(&mut body), lean.as_mut()].into_iter().flatten().for_each(|[body, _]| clear_first(body, in_steps));
+        Ok(Stretches { prologue, body, lean })
+    }
+
+    /// What chains of steps are made of, where they are worth it.
+    fn overlap(&self, schedule: &Schedule, map: &MemoryMap, checks: &Checks) -> Result<Option<Overlap>> {
+        let copies = copies(schedule, map, checks)?;
+        let ([full, _], lean) = (&self.body, self.lean.as_ref().map(|[lean, _]| &lean[..]));
+        Ok(Overlap::new(schedule, map, (full, lean), copies, !checks.all.is_empty()))
+    }
+}
+
+/// The copies at the end of a step: next values of carried inputs that are not written over them.
+fn copies(schedule: &Schedule, map: &MemoryMap, checks: &Checks) -> Result<Vec<Step>> {
+    let mut copies = vec![];
+    for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
+        let line = schedule.nodes[carry.input].location;
+        let to = known(map.nodes[carry.input], "the memory of a carried value", line)?;
+        copies.extend(moved(schedule, map, &carry.next, to, !checks.all.is_empty())?);
+    }
+    Ok(copies)
+}
+
+impl Plan {
+    /// The memory it takes.
+    pub fn bytes(&self) -> PlannedBytes {
+        let Plan { bound_bytes: bound, kept_bytes: kept, arena_bytes: arena, memory_lower_bound: lower_bound, .. } =
+            *self;
+        PlannedBytes { bound, kept, arena, lower_bound }
+    }
+
+    /// All steps.
+    pub fn steps(&self) -> impl Iterator<Item = &Step> {
+        let loops = self.body.iter().chain(self.lean.iter().flatten());
+        let chains = self.overlap.iter().flat_map(Overlap::steps);
+        self.prologue.iter().chain(&self.seeds).chain(loops).chain(&self.finish).chain(chains)
+    }
+
+    /// The kernels of all steps.
+    pub fn kernels(&self) -> impl Iterator<Item = &Launch> {
+        self.steps().filter_map(|step| if let Work::Kernel(launch) = &step.work { Some(launch) } else { None })
+    }
+}
+
+/// The steps that make the states of a schedule.
+fn seeds(schedule: &Schedule, map: &MemoryMap) -> Result<Vec<Step>> {
+    let mut steps = vec![];
+    for &Seed { state, input, power } in &schedule.seeds {
+        let (node, line) = (&schedule.nodes[state], schedule.nodes[input].location);
+        let place = |id: usize| known(map.nodes[id], "the memory of a state", line);
+        let span = |id: usize| Ok(Span { place: place(id)?, bytes: schedule.nodes[id].bytes() });
+        let (from, to, count) = (place(input)?, place(state)?, schedule.nodes[input].count());
+        let launch = match (&node.kind, power) {
+            (Kind::State(Form::Largest), _) => {
+                steps.push(cleared((to, node.bytes()), line));
+                largest_of(from, to, count)
+            }
+            (_, Some(power)) => halved_copy(from, place(power)?, to, count),
+            _ => gathered(Elements { place: from, view: &schedule.nodes[input].layout }, DType::F32, to, Some("bf16")),
+        };
+        let reads = [Some(input), power].into_iter().flatten().map(span).collect::<Result<_>>()?;
+        steps.push(Step { work: Work::Kernel(launch), reads, writes: vec![span(state)?], location: line });
+    }
+    Ok(steps)
+}
+
+type Made = (Vec<Vec<Step>>, Vec<usize>);
+
+/// What is wanted of the groups of a schedule.
+#[derive(Clone, Copy)]
+enum Wanted<'a> {
+    /// How much workspace they need.
+    Workspaces,
+    /// All steps.
+    All,
+    /// What every step of the loop must compute. These are all steps; most groups have no others.
+    EveryStep(&'a [Vec<Step>]),
+}
+
+/// The steps of all groups, as far as they are wanted, and their workspaces.
+fn steps(schedule: &Schedule, map: &MemoryMap, dnn: Option<&Dnn>, checks: &Checks, wanted: Wanted) -> Result<Made> {
+    let mut updates: HashMap<usize, Vec<usize>> = HashMap::new();
+    for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
+        let (node, _) = carry.next.at().ok_or_else(|| lacks("the loop of a carried value"))?;
+        updates.entry(node).or_default().push(carry.input);
+    }
+    let (lean, measures) = (matches!(wanted, Wanted::EveryStep(_)), matches!(wanted, Wanted::Workspaces));
+    let context = Context { schedule, map, updates: &updates, checks, lean, measures };
+    let (mut all, mut workspaces) = (vec![], vec![]);
+    for group in 0..schedule.groups().len() {
+        let members = &schedule.groups()[group].members;
+        if let Wanted::EveryStep(known) = wanted
+            && members.iter().all(|&id| schedule.in_every_step(id))
+        {
+            all.push(known[group].clone());
+            continue;
+        }
+        let (steps, bytes) = steps_of(context, dnn, group, map.workspaces[group])?;
+        all.push(steps);
+        workspaces.push(bytes);
+    }
+    Ok((all, workspaces))
+}
+
+/// The copy of an operand, dense, to another place; guarded where it must not happen after something has failed.
+fn moved(schedule: &Schedule, map: &MemoryMap, from: &Operand, to: Place, guarded: bool) -> Result<Option<Step>> {
+    let (node, view) = from.at().ok_or_else(|| lacks("the memory of a value to be copied"))?;
+    let made = &schedule.nodes[node];
+    let place = known(map.nodes[node], "the memory of a value to be copied", made.location)?;
+    let bytes = view.count() * made.dtype.size();
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let work = if guarded {
+        Work::Kernel(gathered_if_fine(Elements { place, view }, made.dtype, to))
+    } else if made.is_whole(view) && bytes > APART {
+        Work::Copy { from: place, to, bytes }
+    } else {
+        Work::Kernel(gathered(Elements { place, view }, made.dtype, to, None))
+    };
+    let (reads, writes) = (vec![Span { place, bytes: made.bytes() }], vec![Span { place: to, bytes }]);
+    Ok(Some(Step { work, reads, writes, location: made.location }))
+}
+
+/// Writes zeros where the largest powers of two of arrays are to be raised.
+fn cleared((place, bytes): (Place, usize), location: &'static std::panic::Location<'static>) -> Step {
+    let mut code = crate::codegen::Code::default();
+    let words = bytes / size_of::<u32>();
+    code.each(words);
+    let start = code.raw_pointer(place, 0, "u32");
+    code.line(format!("{start}[e] = 0;"));
+    // Each by itself: who raises one does not wait for those who have read another.
+    let word = |number: usize| Place { offset: place.offset + number * size_of::<u32>(), ..place };
+    let writes = (0..words).map(|number| Span { place: word(number), bytes: size_of::<u32>() }).collect();
+    Step { work: Work::Kernel(code.launch_each(words)), reads: vec![], writes, location }
+}
+
+/// Adds one to the number of the step.
+fn counted_on(place: Place, location: Option<&'static std::panic::Location<'static>>) -> Step {
+    let mut code = crate::codegen::Code::default();
+    let counter = code.pointer(place, DType::I32, 0);
+    code.line(format!("{counter}[0] += 1;"));
+    let span = Span { place, bytes: DType::I32.size() };
+    let location = location.unwrap_or_else(|| std::panic::Location::caller());
+    Step { work: Work::Kernel(code.launch([1, 1], 1)), reads: vec![span], writes: vec![span], location }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codegen::Arg;
+    use bilevel_graph::conformance::{Size, random_program, varied_program};
+    use bilevel_graph::{Graph, Precision, gradient_or_zeros, nn};
+
+    #[test]
+    fn a_row_of_a_carried_table_is_changed_by_threads_for_that_row_alone() {
+        let g = Graph::new();
+        let (table, at) = (g.input("table", [1000, 300], DType::F32), g.input("at", [], DType::I32));
+        let new = table.take(at).sin();
+        let next = table + (new - table.take(at)).scatter_add(at, 0, 1000);
+        let plan = plan(&Program::builder(&g).carry(table, next).build().unwrap(), None, true).unwrap();
+        assert!(plan.steps().all(|step| matches!(step.work, Work::Kernel(_))), "nothing is copied");
+        let threads = plan.kernels().map(|launch| launch.grid[0] * launch.grid[1] * launch.block).max().unwrap();
+        assert!((300..=512).contains(&threads), "{threads}");
+        assert!(plan.kept_bytes + plan.arena_bytes < 3000, "no memory for another table");
+    }
+
+    #[test]
+    fn sums_of_columns_are_folded_beside_what_reads_the_rows() {
+        let g = Graph::new();
+        let x = g.input("x", [4096, 768], DType::F32);
+        let y = (x - x.max([1]).broadcast([0], [4096, 768])).exp();
+        let builder = Program::builder(&g).output("rows", y).output("sums", y.sum([0]));
+        let plan = plan(&builder.build().unwrap(), None, true).unwrap();
+        let [rows, fold] = &plan.body[..] else { panic!("two kernels") };
+        let writes = |step: &Step, output| step.writes.iter().any(|span| span.place.region == Region::Output(output));
+        assert!(writes(rows, 0) && !writes(rows, 1) && writes(fold, 1) && !writes(fold, 0));
+        assert!(rows.writes.iter().any(|span| fold.writes.iter().any(|other| other.meets(span))), "by the workspace");
+    }
+
+    #[test]
+    fn overlapping_max_pools_have_no_check_and_no_kernel_reads_or_writes_the_record_of_failures() {
+        let g = Graph::new();
+        let x = g.input("x", [2, 3, 9, 9], DType::F32);
+        let pool = nn::Pool2d { stride: [2, 2], padding: [1, 1], ..nn::Pool2d::of([3, 3]) };
+        let loss = nn::max_pool2d(x, pool).square().sum_all();
+        let slope = gradient_or_zeros(loss, &[x]).unwrap()[0];
+        let program = Program::builder(&g).output("loss", loss).carry(x, x - slope).build().unwrap();
+        let plan = plan(&program, None, true).unwrap();
+        assert!(plan.kernels().any(|launch| launch.source.contains("fetch<")), "there is a gather");
+        assert!(plan.checks.is_empty());
+        assert!(plan.kernels().all(|launch| !launch.args.contains(&Arg::Error)));
+    }
+
+    /// Every operation has a word of its own in the record: the 1025th is not taken for the first.
+    #[test]
+    fn each_of_thousands_of_checks_reports_under_its_own_number() {
+        let g = Graph::new();
+        let at = g.input("at", [2], DType::I32);
+        let mut builder = Program::builder(&g);
+        const TABLES: usize = 1200;
+        for rows in 0..TABLES {
+            let table = g.input(format!("table {rows}"), [10 + rows, 9], DType::F32);
+            builder = builder.output(rows.to_string(), table.take(at));
+        }
+        let plan = plan(&builder.build().unwrap(), None, true).unwrap();
+        assert_eq!(plan.checks.len(), TABLES);
+        let mut found = vec![0; TABLES];
+        for launch in plan.kernels().filter(|launch| launch.reports) {
+            // The arguments of each part: blocks, threads, table, indices, result, k, n, row length, record, number of the operation.
+            let words = launch.args.len() / launch.parts as usize;
+            for part in launch.args.chunks(words) {
+                let [.., Arg::Count(n), Arg::Count(_), Arg::Error, Arg::Count(number)] = part else {
+                    panic!("{part:?}")
+                };
+                assert_eq!(plan.checks[*number as usize].of.limit as u64, *n);
+                found[*number as usize] += 1;
+            }
+        }
+        assert!(found.iter().all(|&times| times == 1));
+    }
+
+    /// A check of the same indices runs before rows are added in place.
+    #[test]
+    fn rows_are_added_in_place_only_after_all_their_indices_were_checked() {
+        let g = Graph::new();
+        let (table, at) = (g.input("table", [1000, 300], DType::F32), g.input("at", [7], DType::I32));
+        let next = table + table.take(at).sin().scatter_add(at, 0, 1000);
+        let builder = Program::builder(&g).carry(table, next).carry(at, at.reverse([0]));
+        let plan = plan(&builder.build().unwrap(), None, true).unwrap();
+        let reporting: Vec<usize> = (0..plan.body.len()).filter(|&number| plan.body[number].work.reports()).collect();
+        let heeding: Vec<usize> =
+            (0..plan.body.len()).filter(|&number| plan.body[number].work.heeds_reports()).collect();
+        let writes_table = |step: &Step| step.writes.iter().any(|span| span.place.region == Region::Input(0));
+        assert!(heeding.iter().any(|&number| writes_table(&plan.body[number])), "rows are added in place");
+        assert_eq!(plan.checks.len(), 2, "of the gather and of the scatter");
+        assert_eq!(reporting.len(), 2, "each is checked once");
+        let needs = crate::schedule::streams::needs(&plan.body);
+        for adding in heeding {
+            let (mut before, mut next) = (vec![adding], 0);
+            while next < before.len() {
+                before.extend(&needs[before[next]]);
+                next += 1;
+            }
+            assert!(reporting.iter().all(|number| before.contains(number)), "{needs:?}");
+        }
+    }
+
+    /// Steps run side by side unless one says that it writes what the other says that it reads or writes.
+    #[test]
+    fn every_address_a_step_is_given_lies_in_what_it_says_it_reads_or_writes() {
+        let mut found = 0;
+        for number in 0..260 {
+            let seed = number / 2;
+            let graph = if number % 2 == 0 { Graph::new() } else { Graph::without_simplification() };
+            let case = match seed % 3 {
+                0 => random_program(seed, &graph, DType::F32, Size::small),
+                _ => varied_program(seed, &graph, DType::F32, Size::small),
+            };
+            let case = case.unwrap();
+            let precision = if seed % 5 == 0 { Precision::Bf16 } else { Precision::Full };
+            let plan = plan(&case.program.with_precision(precision), None, true).unwrap();
+            for step in plan.steps() {
+                // A kernel that is told to read none of a workspace may be given one without a place.
+                let reads_none = matches!(&step.work, Work::Kernel(launch) if launch.args.contains(&Arg::Count(0)));
+                for address in step.work.addresses() {
+                    let Arg::Memory(place, bytes) = address else { continue };
+                    found += 1;
+                    // A view may begin anywhere, and end before it where it goes backwards; one without elements is never used.
+                    let said = step.reads.iter().chain(&step.writes).any(|span| span.holds(&address));
+                    let has_no_place =
+                        reads_none && (place.region, place.offset as isize + bytes) == (Region::Arena, 0);
+                    assert!(said || has_no_place, "{}: {address:?} of {step:?}", case.name);
+                }
+            }
+        }
+        assert!(found > 10_000, "{found} addresses");
+    }
+
+    #[test]
+    fn what_stands_between_two_products_in_halves_is_written_in_halves_by_the_loop_that_computes_it() {
+        let (rows, narrow, wide) = (1600, 768, 3072);
+        let g = Graph::new();
+        let shapes = [vec![narrow], vec![narrow], vec![narrow, wide], vec![wide], vec![wide, narrow], vec![narrow]];
+        let names = ["gain", "offset", "first", "bias", "second", "last"];
+        let weights: Vec<_> =
+            names.iter().zip(&shapes).map(|(name, shape)| g.input(*name, shape, DType::F32)).collect();
+        let x = g.input("x", [rows, narrow], DType::F32);
+        let hidden = nn::linear(nn::layer_norm(x, weights[0], weights[1], 1e-6), weights[2], weights[3]);
+        let loss = (nn::linear(nn::gelu(hidden), weights[4], weights[5]) - x).square().mean_all();
+        let mut builder = Program::builder(&g);
+        for (&weight, slope) in weights.iter().zip(gradient_or_zeros(loss, &weights).unwrap()) {
+            builder = builder.carry(weight, weight - slope * 0.1);
+        }
+        let program = builder.build().unwrap().with_precision(Precision::Tf32);
+        let plan = plan(&program, None, true).unwrap();
+        let kernels: Vec<(&Step, &str)> = plan
+            .body
+            .iter()
+            .filter_map(|step| match &step.work {
+                Work::Kernel(launch) => Some((step, &launch.source[..])),
+                _ => None,
+            })
+            .collect();
+        // The GELU, and its slope with parts of the sums that are the slope of the bias: neither looks for the largest, nor leaves four bytes.
+        let with_error_function = kernels.iter().filter(|(_, source)| source.contains("one_plus_erf("));
+        for (step, source) in with_error_function.clone() {
+            assert!(source.contains("halved(") && !source.contains("raise("), "{source}");
+            assert_eq!(step.writes[0].bytes, 2 * rows * wide);
+        }
+        assert_eq!(with_error_function.count(), 2);
+        let in_four_bytes = |step: &&Step| step.writes.iter().any(|span| span.bytes == 4 * rows * wide);
+        assert!(plan.body.iter().filter(in_four_bytes).all(|step| matches!(step.work, Work::Product(_))));
+        // The largest of both rows of the norm, of the bias, of both weights and of the slope of the loss.
+        assert_eq!(kernels.iter().filter(|(_, source)| source.contains("raise(")).count(), 5);
+        assert_eq!(kernels.len(), 19);
+    }
+}

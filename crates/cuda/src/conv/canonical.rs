@@ -1,0 +1,361 @@
+//! A convolution as cuDNN takes it: one geometry of an image x, a kernel w and a result y, of which two are given and the third is
+//! computed. What the graph has are convolutions only; the transposes of one are recognised here.
+//!
+//!   y\[n, k, o\] = Σ x\[n, c, o·stride + r·dilation − padding\]·w\[k, c, r\]
+//!
+//! For the result that is the convolution as it is. For the image, the place in x is solved for: an image of the graph that is spread
+//! by `stride` meets the kernel reversed, with padding (r−1)·dilation − low. For the kernel, the batch is summed over: a large kernel
+//! of the graph is y, and the places of its result are those of w.
+
+use crate::codegen::Cell;
+use bilevel_graph::{ConvDims, DType};
+use bilevel_plan::View;
+
+/// Which of the three is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Sought {
+    /// The result y, of image and kernel.
+    Result,
+    /// The image x, of result and kernel.
+    Image,
+    /// The kernel w, of image and result.
+    Kernel,
+}
+
+/// The shapes of a convolution and which of its parts is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Geometry {
+    pub sought: Sought,
+    /// `[n, c, h, w]`.
+    pub x: [usize; 4],
+    /// `[k, c / groups, r, s]`.
+    pub w: [usize; 4],
+    /// `[n, k, oh, ow]`.
+    pub y: [usize; 4],
+    pub stride: [usize; 2],
+    pub padding: [usize; 2],
+    pub dilation: [usize; 2],
+    pub groups: usize,
+    /// Operands may be rounded to the ten leading digits.
+    pub rounds: bool,
+    /// x and y lie as `[n, h, w, c]` and w as `[k, r, s, c]`, the order of the fastest kernels; else all lie as their shapes say.
+    pub last: bool,
+    /// All three are in bf16, of two bytes; else in 32 bits.
+    pub narrow: bool,
+}
+
+/// The order of axes with the channels last.
+const LAST: [usize; 4] = [0, 2, 3, 1];
+/// Multiplications that are worth two bytes for each operand.
+const LARGE: usize = 1 << 26;
+/// Bytes of a load, of which the kernels for this order want whole numbers.
+const LOAD: usize = 16;
+
+/// A geometry with where the elements of x, w and y lie: in the views of the graph's image, kernel and result, which of them being
+/// which following from what is sought.
+#[derive(Clone)]
+pub(crate) struct Form {
+    pub geometry: Geometry,
+    pub x: View,
+    pub w: View,
+    pub y: View,
+}
+
+impl Form {
+    /// The same with channels last, where that is how x or y lies already and cuDNN has fast kernels for it. Where neither does, it
+    /// is cheaper to leave the order to cuDNN. The views are of memory in the order of the geometry.
+    pub fn with_channels_last(&self) -> Option<Form> {
+        let Form { geometry, x, w, y } = self;
+        let [x, w, y] = [x, w, y].map(|view| view.transpose(&LAST));
+        let fits = geometry.rounds
+            && geometry.groups == 1
+            && geometry.loads(size_of::<f32>())
+            && (is_dense(&x) || is_dense(&y));
+        fits.then_some(Form { geometry: Geometry { last: true, ..*geometry }, x, w, y })
+    }
+
+    /// The same in bf16, for one with channels last and enough to do: kernels for it may have to be compiled when they are first asked for,
+    /// which takes a second or so.
+    pub fn narrow(&self) -> Option<Form> {
+        let fits = self.geometry.last && self.geometry.products() >= LARGE && self.geometry.loads(size_of::<u16>());
+        fits.then(|| Form { geometry: Geometry { narrow: true, ..self.geometry }, ..self.clone() })
+    }
+}
+
+/// True where the elements of a view follow one another.
+pub(crate) fn is_dense(view: &View) -> bool {
+    let runs = view.runs();
+    runs.len() <= 1 && runs.iter().all(|run| run.stride == 1)
+}
+
+/// How cuDNN can compute a convolution of these views, if it can.
+pub(crate) fn form(dims: &ConvDims, image: &View, kernel: &View, out: &View, rounds: bool) -> Option<Form> {
+    let (dims, [image, kernel, out]) = &forwards(dims, [image, kernel, out]);
+    let backwards = (2..4).any(|axis| kernel.shape[axis] > 1 && kernel.strides[axis] < 0);
+    let spread = dims.image_dilation != [1, 1];
+    let swapped = |view: &View| view.transpose(&[1, 0, 2, 3]);
+    let low = [dims.padding[0].0, dims.padding[1].0];
+    let area = |view: &View| view.shape[2] * view.shape[3];
+    let made = if dims.groups == 1 && dims.stride == [1, 1] && (spread || backwards) {
+        let around = |i: usize| (kernel.shape[2 + i] as i64 - 1) * dims.kernel_dilation[i] as i64 - low[i];
+        Form {
+            geometry: Geometry {
+                stride: dims.image_dilation,
+                dilation: dims.kernel_dilation,
+                padding: whole([around(0), around(1)])?,
+                ..geometry(Sought::Image, dims, rounds)
+            },
+            x: out.clone(),
+            w: swapped(kernel).reverse(&[2, 3]),
+            y: image.clone(),
+        }
+    } else if spread || (dims.groups > 1 && area(kernel) > area(out)) {
+        // The kernel of each group by itself: few numbers with many terms each, which the library would take for a huge kernel.
+        return None;
+    } else if dims.groups == 1 && area(kernel) > area(out) {
+        Form {
+            geometry: Geometry {
+                stride: dims.kernel_dilation,
+                dilation: dims.stride,
+                padding: whole(low)?,
+                ..geometry(Sought::Kernel, dims, rounds)
+            },
+            x: swapped(image),
+            w: swapped(out),
+            y: swapped(kernel),
+        }
+    } else {
+        Form {
+            geometry: Geometry {
+                stride: dims.stride,
+                dilation: dims.kernel_dilation,
+                padding: whole(low)?,
+                ..geometry(Sought::Result, dims, rounds)
+            },
+            x: image.clone(),
+            w: kernel.clone(),
+            y: out.clone(),
+        }
+    };
+    let four = |view: &View| <[usize; 4]>::try_from(&view.shape[..]).ok();
+    let geometry = Geometry { x: four(&made.x)?, w: four(&made.w)?, y: four(&made.y)?, ..made.geometry };
+    geometry.is_consistent().then_some(Form { geometry, ..made })
+}
+
+/// An image and a kernel that are both read backwards along an axis are read forwards, and give the result backwards. Derivatives of
+/// derivatives read them so.
+fn forwards(dims: &ConvDims, views: [&View; 3]) -> (ConvDims, [View; 3]) {
+    let (mut dims, mut views) = (dims.clone(), views.map(View::clone));
+    for i in 0..2 {
+        let axis = 2 + i;
+        let [image, kernel, out] = [0, 1, 2].map(|which| views[which].shape[axis] as i64);
+        let backwards = |view: &View| view.strides[axis] < 0;
+        if image > 1 && backwards(&views[0]) && (kernel == 1 || backwards(&views[1])) {
+            let spread = |length: i64, by: usize| (length - 1) * by as i64 + 1;
+            let reach = spread(out, dims.stride[i]) + spread(kernel, dims.kernel_dilation[i]) - 1;
+            let (low, _) = dims.padding[i];
+            dims.padding[i] = (reach - spread(image, dims.image_dilation[i]) - low, low);
+            views = views.map(|view| view.reverse(&[axis]));
+        }
+    }
+    (dims, views)
+}
+
+fn geometry(sought: Sought, dims: &ConvDims, rounds: bool) -> Geometry {
+    let none = [0; 4];
+    let (stride, padding, dilation) = (dims.stride, [0; 2], dims.kernel_dilation);
+    Geometry {
+        sought,
+        x: none,
+        w: none,
+        y: none,
+        stride,
+        padding,
+        dilation,
+        groups: dims.groups,
+        rounds,
+        last: false,
+        narrow: false,
+    }
+}
+
+fn whole(padding: [i64; 2]) -> Option<[usize; 2]> {
+    Some([usize::try_from(padding[0]).ok()?, usize::try_from(padding[1]).ok()?])
+}
+
+impl Geometry {
+    /// Multiplications.
+    pub fn products(&self) -> usize {
+        let [_, c, r, s] = self.w;
+        self.y.iter().product::<usize>().saturating_mul(c * r * s)
+    }
+
+    /// Elements of all patches of x that meet the kernel.
+    pub fn patch_elements(&self) -> usize {
+        let ([n, _, oh, ow], [_, c, r, s]) = (self.y, self.w);
+        (n * oh * ow).saturating_mul(self.groups * c * r * s)
+    }
+
+    /// True where the patches of x are its pixels.
+    pub fn is_plain(&self) -> bool {
+        self.w[2..] == [1, 1] && self.stride == [1, 1] && self.padding == [0, 0]
+    }
+
+    /// Elements from one place to the next along each axis of x, w or y.
+    pub fn strides(&self, [_, c, h, w]: [usize; 4]) -> [usize; 4] {
+        if self.last { [c * h * w, 1, w * c, c] } else { [c * h * w, h * w, w, 1] }
+    }
+
+    /// What the elements of x, w and y are.
+    pub fn cell(&self) -> Cell {
+        if self.narrow { Cell::Bf16 } else { Cell::Of(DType::F32) }
+    }
+
+    /// What the elements of patches are: those that are to be added up into an image are not rounded before.
+    pub fn patch_cell(&self) -> Cell {
+        if self.sought == Sought::Image { Cell::Of(DType::F32) } else { self.cell() }
+    }
+
+    /// Bytes of x, w and y.
+    pub fn bytes(&self) -> [usize; 3] {
+        [self.x, self.w, self.y].map(|shape| shape.iter().product::<usize>() * self.cell().size())
+    }
+
+    /// The channels of a pixel, in elements of so many bytes, are whole loads.
+    fn loads(&self, bytes: usize) -> bool {
+        [self.x[1], self.y[1]].iter().all(|channels| (channels * bytes).is_multiple_of(LOAD))
+    }
+
+    /// cuDNN pads both sides alike and takes as many places as fit; the graph may ask for others. It counts in 32 bits.
+    fn is_consistent(&self) -> bool {
+        let fits = |i: usize| {
+            let (image, kernel) = (self.x[2 + i] + 2 * self.padding[i], (self.w[2 + i] - 1) * self.dilation[i] + 1);
+            image >= kernel && (image - kernel) / self.stride[i] + 1 == self.y[2 + i]
+        };
+        let small = |shape: &[usize; 4]| (1..1 << 31).contains(&shape.iter().product::<usize>());
+        [&self.x, &self.w, &self.y].into_iter().all(small) && fits(0) && fits(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bilevel_graph::conformance::Dice;
+    use bilevel_graph::shape::inverse_permutation;
+    use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference};
+
+    /// What cuDNN computes, as its documentation says, through views of arrays.
+    fn computed(form: &Form, given: [&[f64]; 2], out: &mut [f64]) {
+        let Geometry { sought, x, w, y, stride, padding, dilation, groups, last, .. } = &form.geometry;
+        let at = |view: &View, i: [usize; 4]| {
+            let i = if *last { LAST.map(|axis| i[axis]) } else { i };
+            (view.offset + i.iter().zip(&view.strides).map(|(&i, &s)| i as isize * s).sum::<isize>()) as usize
+        };
+        let (inner, outer) = (w[1], w[0] / groups);
+        for n in 0..x[0] {
+            for k in 0..w[0] {
+                for c in 0..inner {
+                    for (p, q) in (0..y[2]).flat_map(|p| (0..y[3]).map(move |q| (p, q))) {
+                        for (r, s) in (0..w[2]).flat_map(|r| (0..w[3]).map(move |s| (r, s))) {
+                            let (h, v) = (p * stride[0] + r * dilation[0], q * stride[1] + s * dilation[1]);
+                            if h < padding[0] || v < padding[1] {
+                                continue;
+                            }
+                            let (h, v) = (h - padding[0], v - padding[1]);
+                            if h >= x[2] || v >= x[3] {
+                                continue;
+                            }
+                            let i = at(&form.x, [n, k / outer * inner + c, h, v]);
+                            let (j, o) = (at(&form.w, [k, c, r, s]), at(&form.y, [n, k, p, q]));
+                            // The image of the graph is y where x is sought, else x; its kernel is y where w is sought, else w.
+                            match sought {
+                                Sought::Result => out[o] += given[0][i] * given[1][j],
+                                Sought::Image => out[i] += given[0][o] * given[1][j],
+                                Sought::Kernel => out[j] += given[0][i] * given[1][o],
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_have_two_bytes_where_they_are_narrow_but_patches_that_are_to_be_added_up() {
+        for (sought, patches) in [(Sought::Result, 2), (Sought::Image, 4), (Sought::Kernel, 2)] {
+            let wide = crate::conv::im2col::tests::example(sought, [2, 8, 16, 8]);
+            let narrow = Geometry { last: true, narrow: true, ..wide };
+            let elements = [2 * 8 * 64, 16 * 8 * 9, 2 * 16 * 64];
+            assert_eq!((wide.bytes(), narrow.bytes()), (elements.map(|n| 4 * n), elements.map(|n| 2 * n)));
+            assert_eq!((wide.patch_cell().size(), narrow.patch_cell().size()), (4, patches));
+        }
+    }
+
+    #[test]
+    fn the_three_forms_are_the_convolution_they_are_made_of_in_either_order() {
+        let (mut found, mut found_last) = ([0; 3], [0; 3]);
+        for seed in 0..12000 {
+            let mut dice = Dice::new(seed);
+            // Every other one has whole lanes of channels, and memory in the order of images, of channels last, or of those swapped.
+            let whole = dice.below(2) == 0;
+            let groups = if whole { 1 } else { 1 + dice.below(2) };
+            let mut count = |groups| if whole { 4 * (1 + dice.below(2)) } else { groups * (1 + dice.below(3)) };
+            let (n, c, o) = (count(1), count(groups), count(groups));
+            let orders = [[0, 1, 2, 3], [0, 2, 3, 1], [1, 2, 3, 0]];
+            let mut order = || if whole { orders[dice.below(3)] } else { orders[0] };
+            let (image_order, out_order) = (order(), order());
+            let (h, w) = (1 + dice.below(7), 1 + dice.below(7));
+            let (kh, kw) = (1 + dice.below(h), 1 + dice.below(w));
+            let dims = ConvDims {
+                stride: [1 + dice.below(2), 1 + dice.below(2)],
+                padding: [(dice.below(3) as i64, dice.below(3) as i64), (dice.below(3) as i64, dice.below(3) as i64)],
+                image_dilation: if dice.below(3) == 0 { [2, 1 + dice.below(2)] } else { [1, 1] },
+                kernel_dilation: [1 + dice.below(2), 1 + dice.below(2)],
+                groups,
+            };
+            let g = Graph::new();
+            let lying = image_order.map(|axis| [n, c, h, w][axis]);
+            let image = g.input("image", lying, DType::F64).transpose(inverse_permutation(&image_order));
+            let turned = dice.below(4) == 0;
+            let image = if turned { image.reverse([2, 3]) } else { image };
+            let kernel = g.input("kernel", [o, c / groups, kh, kw], DType::F64);
+            let backwards = dice.below(2) == 0;
+            let read = if backwards { kernel.reverse([2, 3]) } else { kernel };
+            let Ok(result) = image.conv(read, dims.clone()).check() else { continue };
+            let program = Program::builder(&g).output("y", result.transpose(out_order)).build().unwrap();
+            let (x, k) =
+                (dice.array(&lying, DType::F64).unwrap(), dice.array(&[o, c / groups, kh, kw], DType::F64).unwrap());
+            let mut run = Reference.compile(&program).unwrap();
+            run.set(0, &x).unwrap();
+            run.set(1, &k).unwrap();
+            run.run(0..1).unwrap();
+            let expected = run.output(0).unwrap();
+            let mut view = View::contiguous(k.shape());
+            if backwards {
+                view = view.reverse(&[2, 3]);
+            }
+            let seen =
+                |shape: &[usize], order: [usize; 4]| View::contiguous(shape).transpose(&inverse_permutation(&order));
+            let (shown, out) = (seen(x.shape(), image_order), seen(expected.shape(), out_order));
+            let shown = if turned { shown.reverse(&[2, 3]) } else { shown };
+            let Some(form) = form(&dims, &shown, &view, &out, whole) else { continue };
+            found[form.geometry.sought as usize] += 1;
+            let both = turned && backwards && kh * kw > 1;
+            assert!(
+                !both || form.geometry.sought != Sought::Image || dims.image_dilation != [1, 1],
+                "{:?}",
+                form.geometry
+            );
+            let last = form.with_channels_last();
+            found_last[form.geometry.sought as usize] += usize::from(last.is_some());
+            for form in [Some(form), last].into_iter().flatten() {
+                let mut made = Array::zeros(expected.shape(), DType::F64).to_f64();
+                computed(&form, [&x.to_f64(), &k.to_f64()], &mut made);
+                for (a, b) in made.iter().zip(expected.to_f64()) {
+                    assert!((a - b).abs() < 1e-12, "seed {seed}, {:?}: {a} instead of {b}", form.geometry);
+                }
+            }
+        }
+        assert!(found.iter().chain(&found_last).all(|&count| count > 20), "{found:?}, {found_last:?}");
+    }
+}

@@ -1,0 +1,61 @@
+//! Names of the ways to compute a convolution, by which a later process knows them again.
+
+use crate::conv::cudnn::engine::EngineName;
+use crate::conv::im2col::Arrangement;
+
+/// What a way to compute a convolution is kept as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// The older call, with the algorithm the library chooses.
+    Call,
+    /// An engine of the library's.
+    Engine(EngineName),
+    /// As a product with patches.
+    Own(Arrangement),
+    /// The first engine the library proposes, which is kept as it was compiled.
+    Compiled,
+}
+
+impl Name {
+    /// The numbers that it is kept as.
+    pub fn numbers(&self) -> Vec<u64> {
+        match self {
+            Name::Call => vec![0],
+            Name::Engine(EngineName(numbers)) => [1].iter().chain(numbers).copied().collect(),
+            Name::Own(Arrangement::Together) => vec![2, 0],
+            Name::Own(Arrangement::ByImage) => vec![2, 1],
+            Name::Compiled => vec![3],
+        }
+    }
+
+    /// The name that these numbers are; none where they are damaged.
+    pub fn read(numbers: &[u64]) -> Option<Self> {
+        match numbers {
+            [0] => Some(Name::Call),
+            // The engine's number, and two for each of its settings.
+            [1, name @ ..] if name.len() % 2 == 1 => Some(Name::Engine(EngineName(name.to_vec()))),
+            [2, 0] => Some(Name::Own(Arrangement::Together)),
+            [2, 1] => Some(Name::Own(Arrangement::ByImage)),
+            [3] => Some(Name::Compiled),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_as_it_was_written_and_a_damaged_one_is_none() {
+        let engine = |numbers: &[u64]| Name::Engine(EngineName(numbers.to_vec()));
+        let own = [Arrangement::Together, Arrangement::ByImage].map(Name::Own);
+        let library = [Name::Call, Name::Compiled, engine(&[34]), engine(&[0, 2, 5, 7, u64::MAX])];
+        for name in library.into_iter().chain(own) {
+            assert_eq!(Name::read(&name.numbers()), Some(name));
+        }
+        for damaged in [&[][..], &[0, 0], &[1], &[1, 34, 2], &[2], &[2, 34], &[2, 0, 0], &[3, 0], &[u64::MAX]] {
+            assert_eq!(Name::read(damaged), None, "{damaged:?}");
+        }
+    }
+}

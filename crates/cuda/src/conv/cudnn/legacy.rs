@@ -1,0 +1,253 @@
+//! Convolutions by cuDNN's older calls, which know few algorithms. The library itself says which is fastest.
+
+use crate::conv::canonical::{Geometry, Sought};
+use crate::conv::cudnn::descriptor::Answer;
+use crate::conv::cudnn::handles::Handle;
+use cudarc::cudnn::{result, sys};
+use std::ffi::{c_int, c_void};
+
+/// A convolution that is ready to be started, and the bytes of workspace it needs.
+pub(crate) struct Call {
+    descriptions: Descriptions,
+    algorithm: Algorithm,
+    pub workspace: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Algorithm {
+    Forward(sys::cudnnConvolutionFwdAlgo_t),
+    Data(sys::cudnnConvolutionBwdDataAlgo_t),
+    Filter(sys::cudnnConvolutionBwdFilterAlgo_t),
+}
+
+/// An algorithm, the units it uses, and the bytes of workspace it needs.
+type Offer = (Algorithm, sys::cudnnMathType_t, usize);
+
+/// What the library must be told of a geometry; given back when it is dropped.
+struct Descriptions {
+    x: sys::cudnnTensorDescriptor_t,
+    w: sys::cudnnFilterDescriptor_t,
+    y: sys::cudnnTensorDescriptor_t,
+    convolution: sys::cudnnConvolutionDescriptor_t,
+}
+
+// SAFETY: as for `Described`.
+unsafe impl Send for Descriptions {}
+
+impl Descriptions {
+    fn new(geometry: &Geometry) -> Answer<Self> {
+        use sys::{cudnnConvolutionMode_t as Mode, cudnnDataType_t as Type, cudnnTensorFormat_t as Format};
+        let int = |numbers: [usize; 4]| numbers.map(|n| n as c_int);
+        let format = if geometry.last { Format::CUDNN_TENSOR_NHWC } else { Format::CUDNN_TENSOR_NCHW };
+        let two = |numbers: [usize; 2]| numbers.map(|n| n as c_int);
+        let (kind, Geometry { x, w, y, .. }) = (Type::CUDNN_DATA_FLOAT, *geometry);
+        // SAFETY: every description is made, then filled with as many numbers as is said; all are destroyed with this.
+        unsafe {
+            let made = Descriptions {
+                x: result::create_tensor_descriptor()?,
+                w: result::create_filter_descriptor()?,
+                y: result::create_tensor_descriptor()?,
+                convolution: result::create_convolution_descriptor()?,
+            };
+            for (description, shape) in [(made.x, x), (made.y, y)] {
+                let (shape, strides) = (int(shape), int(geometry.strides(shape)));
+                sys::cudnnSetTensorNdDescriptor(description, kind, 4, shape.as_ptr(), strides.as_ptr()).result()?;
+            }
+            let shape = int(w);
+            sys::cudnnSetFilterNdDescriptor(made.w, kind, format, 4, shape.as_ptr()).result()?;
+            let (padding, stride, dilation) = (two(geometry.padding), two(geometry.stride), two(geometry.dilation));
+            sys::cudnnSetConvolutionNdDescriptor(
+                made.convolution,
+                2,
+                padding.as_ptr(),
+                stride.as_ptr(),
+                dilation.as_ptr(),
+                Mode::CUDNN_CROSS_CORRELATION,
+                kind,
+            )
+            .result()?;
+            sys::cudnnSetConvolutionGroupCount(made.convolution, geometry.groups as c_int).result()?;
+            made.set_math(math(geometry))?;
+            Ok(made)
+        }
+    }
+
+    fn set_math(&self, math: sys::cudnnMathType_t) -> Answer<()> {
+        // SAFETY: the description was made in `new`.
+        unsafe { sys::cudnnSetConvolutionMathType(self.convolution, math).result() }
+    }
+}
+
+/// What units may be used.
+fn math(geometry: &Geometry) -> sys::cudnnMathType_t {
+    use sys::cudnnMathType_t as Math;
+    if geometry.rounds { Math::CUDNN_DEFAULT_MATH } else { Math::CUDNN_FMA_MATH }
+}
+
+impl Drop for Descriptions {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, and used by nobody else.
+        unsafe {
+            let _ = result::destroy_tensor_descriptor(self.x);
+            let _ = result::destroy_filter_descriptor(self.w);
+            let _ = result::destroy_tensor_descriptor(self.y);
+            let _ = result::destroy_convolution_descriptor(self.convolution);
+        }
+    }
+}
+
+/// Most ways the library may offer.
+const OFFERS: usize = 10;
+
+/// The first offer that may be taken: the algorithms in `$may` always give the same bits, and are as exact as a plain sum.
+macro_rules! choose {
+    ($handle:expr, $ask:ident, $offer:ty, $first:expr, $second:expr, $third:expr, $convolution:expr, $may:expr, $kind:expr, $plain:expr, $most:expr) => {{
+        let mut offers: [$offer; OFFERS] = std::mem::zeroed();
+        let mut count = 0;
+        let offers_at = offers.as_mut_ptr();
+        sys::$ask($handle, $first, $second, $convolution, $third, OFFERS as c_int, &mut count, offers_at).result()?;
+        offers[..usize::try_from(count).unwrap_or(0).min(OFFERS)]
+            .iter()
+            .find(|offer| {
+                let rounds = offer.mathType != sys::cudnnMathType_t::CUDNN_FMA_MATH;
+                offer.status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS
+                    && $may.contains(&offer.algo)
+                    && !(rounds && $plain)
+                    && offer.memory <= $most
+            })
+            .map(|offer| ($kind(offer.algo), offer.mathType, offer.memory))
+    }};
+}
+
+impl Call {
+    /// What the library thinks is fastest with at most so many bytes of workspace, of what may be taken; none where there is no such
+    /// way.
+    pub fn first(handle: &Handle, geometry: &Geometry, most: usize) -> Answer<Option<Self>> {
+        let descriptions = Descriptions::new(geometry)?;
+        let Some((algorithm, math, workspace)) = Self::offer(handle, geometry, &descriptions, most)? else {
+            return Ok(None);
+        };
+        descriptions.set_math(math)?;
+        Ok(Some(Call { descriptions, algorithm, workspace }))
+    }
+
+    fn offer(handle: &Handle, geometry: &Geometry, d: &Descriptions, most: usize) -> Answer<Option<Offer>> {
+        use sys::cudnnConvolutionBwdDataAlgo_t::CUDNN_CONVOLUTION_BWD_DATA_ALGO_1 as DATA;
+        use sys::cudnnConvolutionBwdFilterAlgo_t::CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1 as FILTER;
+        use sys::cudnnConvolutionFwdAlgo_t as Forward;
+        const FORWARD: [Forward; 3] = [
+            Forward::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
+            Forward::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM,
+            Forward::CUDNN_CONVOLUTION_FWD_ALGO_GEMM,
+        ];
+        let plain = !geometry.rounds;
+        let (handle, x, w, y, convolution) = (handle.raw(), d.x, d.w, d.y, d.convolution);
+        // SAFETY: the descriptions were just made; there is room for as many offers as are asked for.
+        unsafe {
+            Ok(match geometry.sought {
+                Sought::Result => choose!(
+                    handle,
+                    cudnnGetConvolutionForwardAlgorithm_v7,
+                    sys::cudnnConvolutionFwdAlgoPerf_t,
+                    x,
+                    w,
+                    y,
+                    convolution,
+                    FORWARD,
+                    Algorithm::Forward,
+                    plain,
+                    most
+                ),
+                Sought::Image => choose!(
+                    handle,
+                    cudnnGetConvolutionBackwardDataAlgorithm_v7,
+                    sys::cudnnConvolutionBwdDataAlgoPerf_t,
+                    w,
+                    y,
+                    x,
+                    convolution,
+                    [DATA],
+                    Algorithm::Data,
+                    plain,
+                    most
+                ),
+                Sought::Kernel => choose!(
+                    handle,
+                    cudnnGetConvolutionBackwardFilterAlgorithm_v7,
+                    sys::cudnnConvolutionBwdFilterAlgoPerf_t,
+                    x,
+                    y,
+                    w,
+                    convolution,
+                    [FILTER],
+                    Algorithm::Filter,
+                    plain,
+                    most
+                ),
+            })
+        }
+    }
+
+    /// Starts it in the stream of a handle.
+    ///
+    /// # Safety
+    /// As for [`GraphPlan::run`](crate::conv::cudnn::backend::GraphPlan::run).
+    pub unsafe fn run(&self, handle: &Handle, [x, w, y, workspace]: [u64; 4]) -> Answer<()> {
+        let (one, zero) = (1f32, 0f32);
+        let (one, zero): (*const c_void, *const c_void) = ((&raw const one).cast(), (&raw const zero).cast());
+        let given = |address: u64| address as *const c_void;
+        let (space, bytes) = (workspace as *mut c_void, self.workspace);
+        let (handle, d) = (handle.raw(), &self.descriptions);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.algorithm {
+                Algorithm::Forward(how) => sys::cudnnConvolutionForward(
+                    handle,
+                    one,
+                    d.x,
+                    given(x),
+                    d.w,
+                    given(w),
+                    d.convolution,
+                    how,
+                    space,
+                    bytes,
+                    zero,
+                    d.y,
+                    y as *mut c_void,
+                ),
+                Algorithm::Data(how) => sys::cudnnConvolutionBackwardData(
+                    handle,
+                    one,
+                    d.w,
+                    given(w),
+                    d.y,
+                    given(y),
+                    d.convolution,
+                    how,
+                    space,
+                    bytes,
+                    zero,
+                    d.x,
+                    x as *mut c_void,
+                ),
+                Algorithm::Filter(how) => sys::cudnnConvolutionBackwardFilter(
+                    handle,
+                    one,
+                    d.x,
+                    given(x),
+                    d.y,
+                    given(y),
+                    d.convolution,
+                    how,
+                    space,
+                    bytes,
+                    zero,
+                    d.w,
+                    w as *mut c_void,
+                ),
+            }
+            .result()
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Which way each convolution is computed: the one that was kept, or else the fastest of those that cuDNN offers and of our own.
+//!
+//! What the library thinks is fastest often is not where a convolution takes microseconds. So several engines are run on trial, and a
+//! product with patches beside them; what was found is kept on disk: a later process takes the same, to the same bits. Where nothing can be
+//! kept, the library's word counts. Of operands in two bytes the library has engines only that take a second each to compile: the first it
+//! proposes is compiled, and on trial beside our own.
+
+use crate::autotune::bench::Trial;
+use crate::autotune::conv_candidate::{Rehearsal, rehearsals};
+use crate::autotune::select::fastest;
+use crate::autotune::store::Kept;
+use crate::compile::disk_cache::Cache;
+use crate::conv::canonical::Geometry;
+use crate::conv::cudnn::backend::{GraphPlan, MODES, Proposals};
+use crate::conv::cudnn::descriptor::Answer;
+use crate::conv::cudnn::failed;
+use crate::conv::cudnn::handles::{Handle, Handles};
+use crate::conv::cudnn::key::Name;
+use crate::conv::cudnn::legacy::Call;
+use crate::conv::im2col::{Arrangement, arrangements};
+use crate::runtime::device::Device;
+use bilevel_graph::Result;
+use bilevel_plan::lacks;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Multiplications from which the best way is worth a trial.
+const TRIED: usize = 1 << 20;
+/// Engines on trial after each of the [`MODES`] was asked: each may add some that the others do not know. The library's order is that of an
+/// engine by itself, if that: the ninth may take two thirds of the time of the first.
+const ENGINES: [usize; 3] = [16, 24, 24];
+/// The kind under which choices are kept; another where there is more to choose from, or it is chosen otherwise.
+const CONVOLUTION: &str = "convolution by cuDNN or patches, timed beside others";
+/// The same for operands of two bytes.
+const NARROW: &str = "convolution in two bytes by any engine or patches, timed beside others";
+/// The kind under which compiled engines are kept.
+const COMPILED: &str = "compiled convolution in two bytes";
+
+/// Held by who tries. Threads have GPUs of their own, which may be the same GPU: trials at once would disturb each other, and two choices
+/// for one convolution would be other bits.
+static TRYING: Mutex<()> = Mutex::new(());
+
+/// How a convolution is to be computed.
+pub(crate) enum Choice {
+    /// By the library.
+    Library(Method),
+    /// As a product with patches.
+    Own(Arrangement),
+}
+
+/// A convolution that the library is ready to start.
+pub(crate) enum Method {
+    Call(Call),
+    Graph(GraphPlan),
+}
+
+impl Method {
+    /// Bytes of workspace it needs.
+    pub fn workspace(&self) -> usize {
+        match self {
+            Method::Call(call) => call.workspace,
+            Method::Graph(plan) => plan.workspace,
+        }
+    }
+
+    /// Starts it in the stream of a handle.
+    ///
+    /// # Safety
+    /// As for [`GraphPlan::run`].
+    pub unsafe fn run(&self, handle: &Handle, addresses: [u64; 4]) -> Answer<()> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Method::Call(call) => call.run(handle, addresses),
+                Method::Graph(plan) => plan.run(handle, addresses),
+            }
+        }
+    }
+}
+
+/// Something on trial.
+enum Candidate {
+    Library(Method),
+    Own(Rehearsal),
+}
+
+impl Candidate {
+    fn workspace(&self) -> usize {
+        match self {
+            Candidate::Library(method) => method.workspace(),
+            Candidate::Own(rehearsal) => rehearsal.workspace,
+        }
+    }
+
+    fn chosen(self) -> Choice {
+        match self {
+            Candidate::Library(method) => Choice::Library(method),
+            Candidate::Own(rehearsal) => Choice::Own(rehearsal.arrangement),
+        }
+    }
+}
+
+/// Chooses for one GPU.
+pub(crate) struct Chooser {
+    device: Weak<Device>,
+    kept: Kept,
+}
+
+impl Chooser {
+    pub fn new(device: &Arc<Device>, cache: &Cache, version: usize) -> Self {
+        Chooser { device: Arc::downgrade(device), kept: Kept::new(cache, &device.name, version) }
+    }
+
+    /// How to compute a geometry; none where the library cannot as it should. The library is asked with the handle for planning, and trials use
+    /// those of the streams. Who asks must not hold the scratch memory: a trial waits for its turn.
+    pub fn choose(&self, planning: &Handle, handles: &Handles<Handle>, geometry: &Geometry) -> Option<Choice> {
+        let device = self.device.upgrade()?;
+        device.enter().ok()?;
+        let elements = [geometry.x, geometry.w, geometry.y].map(|shape| shape.iter().product::<usize>());
+        // Room for all three in another order, and a little.
+        let most = elements.iter().sum::<usize>() * size_of::<f32>() * 2 + (8 << 20);
+        if !is_tried(geometry) || !self.kept.keeps() {
+            return self.first(planning, geometry, most).map(Choice::Library);
+        }
+        if let Some(known) = self.known(planning, geometry, most) {
+            return Some(known);
+        }
+        let _turn = TRYING.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = self.known(planning, geometry, most) {
+            return Some(known);
+        }
+        let mut candidates = candidates(planning, geometry, most);
+        if geometry.narrow {
+            let compiled = self.compiled(planning, geometry, most);
+            candidates.extend(compiled.map(|method| (Name::Compiled, Candidate::Library(method))));
+        }
+        if candidates.is_empty() {
+            return None;
+        }
+        let own = rehearsals(&device, geometry);
+        candidates.extend(own.into_iter().map(|own| (Name::Own(own.arrangement), Candidate::Own(own))));
+        let best = match candidates.len() {
+            1 => 0,
+            _ => tried(&device, handles, geometry.bytes(), &candidates).ok().flatten().unwrap_or(0),
+        };
+        let (name, candidate) = candidates.swap_remove(best);
+        self.kept.put_numbers(kind(geometry), &format!("{geometry:?}"), &name.numbers());
+        Some(candidate.chosen())
+    }
+
+    /// What the library thinks is fastest.
+    fn first(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<Method> {
+        if geometry.narrow { self.compiled(handle, geometry, most) } else { proposed(handle, geometry, most) }
+    }
+
+    /// The same for operands of two bytes, as it was compiled before, else compiled now.
+    fn compiled(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<Method> {
+        let what = format!("{geometry:?}");
+        let before = self.kept.bytes(COMPILED, &what).and_then(|written| GraphPlan::read(handle, &written).ok());
+        if let Some(plan) = before.filter(|plan| plan.workspace <= most) {
+            return Some(Method::Graph(plan));
+        }
+        let method = proposed(handle, geometry, most);
+        if let Some(Method::Graph(plan)) = &method
+            && let Ok(written) = plan.written()
+        {
+            self.kept.put_bytes(COMPILED, &what, &written);
+        }
+        method
+    }
+
+    /// What was kept for a geometry, if it still can be done so.
+    fn known(&self, handle: &Handle, geometry: &Geometry, most: usize) -> Option<Choice> {
+        let numbers = self.kept.numbers(kind(geometry), &format!("{geometry:?}"))?;
+        let method = match Name::read(&numbers)? {
+            Name::Call => called(handle, geometry, most),
+            Name::Compiled => self.compiled(handle, geometry, most),
+            Name::Engine(name) => Proposals::new(handle, geometry).named(&name, most).map(Method::Graph),
+            Name::Own(kept) => return arrangements(geometry).contains(&kept).then_some(Choice::Own(kept)),
+        };
+        method.map(Choice::Library)
+    }
+}
+
+/// True where the best way is worth a trial.
+fn is_tried(geometry: &Geometry) -> bool {
+    geometry.products() >= TRIED
+}
+
+/// The kind under which the choice for a geometry is kept.
+fn kind(geometry: &Geometry) -> &'static str {
+    if geometry.narrow { NARROW } else { CONVOLUTION }
+}
+
+/// By the older calls. Whatever these refuse to describe they cannot compute either.
+fn called(handle: &Handle, geometry: &Geometry, most: usize) -> Option<Method> {
+    Call::first(handle, geometry, most).ok().flatten().map(Method::Call)
+}
+
+/// What the library thinks is fastest.
+fn proposed(handle: &Handle, geometry: &Geometry, most: usize) -> Option<Method> {
+    let graph = geometry.last.then(|| GraphPlan::first(handle, geometry, most)).flatten().map(Method::Graph);
+    // The older calls know one type only.
+    graph.or_else(|| if geometry.narrow { None } else { called(handle, geometry, most) })
+}
+
+/// What of the library's is worth a trial, first what it proposes first.
+fn candidates(handle: &Handle, geometry: &Geometry, most: usize) -> Vec<(Name, Candidate)> {
+    // The older calls know one type only.
+    let call = || called(handle, geometry, most).filter(|_| !geometry.narrow);
+    let call = || call().map(|call| (Name::Call, Candidate::Library(call)));
+    let mut found: Vec<(Name, Candidate)> = if geometry.last { vec![] } else { call().into_iter().collect() };
+    let (before, proposals, mut seen) = (found.len(), Proposals::new(handle, geometry), vec![]);
+    for (mode, engines) in MODES.into_iter().zip(ENGINES) {
+        for engine in proposals.engines(mode) {
+            if found.len() - before >= engines {
+                break;
+            }
+            let Ok(name) = engine.name() else { continue };
+            if seen.contains(&name) {
+                continue;
+            }
+            seen.push(name.clone());
+            // One that must be compiled is worth it only where the library thinks it is the fastest of all; of two bytes, that is on trial anyway.
+            let first = geometry.last && !geometry.narrow && found.is_empty();
+            if engine.is_compiled() && !first {
+                continue;
+            }
+            if let Some(plan) = proposals.plan(&engine, most) {
+                found.push((Name::Engine(name), Candidate::Library(Method::Graph(plan))));
+            }
+        }
+    }
+    if found.is_empty() && geometry.last {
+        found.extend(call());
+    }
+    found
+}
+
+/// The number of the fastest, run with so many bytes for x, w and y; none where none can be run.
+fn tried(
+    device: &Arc<Device>,
+    handles: &Handles<Handle>,
+    [x, w, y]: [usize; 3],
+    candidates: &[(Name, Candidate)],
+) -> Result<Option<usize>> {
+    let workspace = candidates.iter().map(|(_, candidate)| candidate.workspace()).max().unwrap_or(0);
+    let trial = Trial::new(device, [x, w, y, workspace])?;
+    let start = |number: usize, branch: usize| -> Result<()> {
+        // SAFETY: the places are those of x, w, y and a workspace that is large enough for all.
+        unsafe {
+            match &candidates[number].1 {
+                Candidate::Library(method) => {
+                    let handle = handles.of_stream(branch).ok_or_else(|| lacks("the handle of a stream"))?;
+                    method.run(&handle, trial.places(branch)).map_err(|e| failed("convolve", e))
+                }
+                Candidate::Own(rehearsal) => rehearsal.start(device, trial.places(branch), branch),
+            }
+        }
+    };
+    Ok(fastest(&trial, candidates.len(), start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conv::canonical::Sought;
+    use crate::conv::cudnn::engine::EngineName;
+    use crate::conv::im2col;
+
+    fn example() -> Geometry {
+        im2col::tests::example(Sought::Kernel, [32, 192, 384, 8])
+    }
+
+    #[test]
+    fn a_choice_is_kept_for_one_geometry_one_gpu_and_one_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(Some(folder.path().join("kernels")));
+        let key = |geometry: &Geometry| format!("{geometry:?}");
+        let name = Name::Engine(EngineName(vec![34, 2, 5]));
+        Kept::new(&cache, "gpu", 90_200).put_numbers(CONVOLUTION, &key(&example()), &name.numbers());
+        let read = |geometry: &Geometry, gpu: &str, version| {
+            Name::read(&Kept::new(&cache, gpu, version).numbers(CONVOLUTION, &key(geometry))?)
+        };
+        assert_eq!(read(&example(), "gpu", 90_200), Some(name));
+        assert_eq!(read(&example(), "another gpu", 90_200), None);
+        assert_eq!(read(&example(), "gpu", 90_201), None);
+        let others = [
+            Geometry { sought: Sought::Image, ..example() },
+            Geometry { last: true, ..example() },
+            Geometry { rounds: false, ..example() },
+            Geometry { x: [16, 192, 8, 8], y: [16, 384, 8, 8], ..example() },
+            Geometry { padding: [0, 1], ..example() },
+            Geometry { last: true, narrow: true, ..example() },
+        ];
+        assert!(others.iter().all(|geometry| read(geometry, "gpu", 90_200).is_none()));
+    }
+
+    #[test]
+    fn a_geometry_is_kept_under_the_same_name_in_every_process() {
+        let what = format!("{:?}", example());
+        let key = Cache::key(&[CONVOLUTION, &what, "gpu", "90200"]);
+        assert_eq!(key, "e7cd71d627f02865d2f807d8e418346ead0c00c7711552c6e9363d91c1b92e38");
+    }
+
+    #[test]
+    fn all_but_the_smallest_are_tried_and_those_of_two_bytes_kept_under_their_kind() {
+        let narrow = Geometry { last: true, narrow: true, ..example() };
+        assert!(is_tried(&example()) && is_tried(&narrow));
+        assert!(!is_tried(&im2col::tests::example(Sought::Kernel, [1, 4, 4, 8])));
+        assert_ne!(kind(&narrow), kind(&example()));
+    }
+}

@@ -1,0 +1,318 @@
+//! Convolutions: by the library where it is there and can, or as one product with patches where that was found to be faster; else as
+//! products of patches with the kernel, or as they are defined where a product would be thin.
+
+use crate::codegen::conv::direct::patches;
+use crate::codegen::{Arg, Cell, Elements, convolution, gathered, scattered};
+use crate::compile::step::{Factor, Work};
+use crate::compile::workspace::Workspace;
+use crate::conv::canonical::{Form, Geometry, Sought, form, is_dense};
+use crate::conv::cudnn::{Dnn, Way};
+use crate::conv::im2col::one_product;
+use crate::gemm::lower::dot;
+use bilevel_graph::{ConvDims, DType};
+use bilevel_plan::{DotLayout, Place, View};
+
+/// Bytes of patches at once.
+pub(crate) const PATCHES: usize = 512 << 20;
+/// Products with fewer rows and terms than this are as well done as they are defined.
+const THIN: usize = 16;
+
+/// The steps of a convolution of an image with a kernel, of elements of these types, into the layout `out` at a place, as elements of
+/// the type given with it.
+pub(crate) fn conv(
+    dims: &ConvDims,
+    operands: [(Elements, Cell); 2],
+    (dtype, factor): (DType, Factor),
+    (out, to, cell): (&View, Place, Cell),
+    dnn: Option<&Dnn>,
+    workspace: &mut Workspace,
+) -> Vec<Work> {
+    if out.count() == 0 {
+        return vec![];
+    }
+    if let Some(dnn) = dnn {
+        let way = |geometry: &Geometry| dnn.way(geometry);
+        if let Some(works) = as_chosen(dims, operands, (dtype, factor), (out, to, cell), way, workspace) {
+            return works;
+        }
+    }
+    // Our own ways read 32 bits.
+    let mut works = vec![];
+    let dense = operands.map(|(elements, _)| View::contiguous(&elements.view.shape));
+    let mut widened = |which: usize| match operands[which] {
+        (narrow, Cell::Bf16) => {
+            let place = workspace.take(narrow.view.count() * dtype.size());
+            works.push(Work::Kernel(gathered(narrow, Cell::Bf16, place, Some("wide_bf16"))));
+            Elements { place, view: &dense[which] }
+        }
+        (elements, _) => elements,
+    };
+    let (image, kernel) = (widened(0), widened(1));
+    works.extend(by_ourselves(dims, (image, kernel), (dtype, factor), (out, to, cell), workspace));
+    works
+}
+
+/// The steps of a convolution without the library.
+fn by_ourselves(
+    dims: &ConvDims,
+    (image, kernel): (Elements, Elements),
+    (dtype, factor): (DType, Factor),
+    (out, to, cell): (&View, Place, Cell),
+    workspace: &mut Workspace,
+) -> Vec<Work> {
+    let [outputs, inputs, kh, kw] = kernel.view.shape[..] else { return vec![] };
+    let [images, _, oh, ow] = out.shape[..] else { return vec![] };
+    let (groups, terms, plane) = (dims.groups, inputs * kh * kw, oh * ow);
+    let rows = outputs / groups;
+    let (down, along) = (out.strides[2], out.strides[3]);
+    let merges = oh == 1 || ow == 1 || down == along * ow as isize;
+    let of_channels = groups > 1 && kh * kw > plane && rows < THIN;
+    if rows * inputs < THIN || of_channels || dtype == DType::I32 || terms == 0 || !merges {
+        return vec![Work::Kernel(convolution(dims, (image, kernel), (dtype, factor.precision()), (out, to, cell)))];
+    }
+    let mut works = vec![];
+    let weights = if is_dense(kernel.view) {
+        (kernel.place, kernel.view.offset, dtype.into())
+    } else {
+        let place = workspace.take(kernel.view.count() * dtype.size());
+        works.push(Work::Kernel(gathered(kernel, dtype, place, None)));
+        (place, 0, dtype.into())
+    };
+    let size = dtype.size();
+    let together = (PATCHES / (groups * terms * plane * size)).clamp(1, images);
+    let place = workspace.take(together * groups * terms * plane * size);
+    let mark = workspace.mark();
+    for first in (0..images).step_by(together) {
+        let count = together.min(images - first);
+        let shapes = ([kh, kw], [oh, ow]);
+        works.push(Work::Kernel(patches(dims, image, dtype, (first, count), shapes, (place, None))));
+        let step = if ow == 1 { down } else { along };
+        let matrix = (terms * plane) as isize;
+        let layout = DotLayout {
+            m: rows,
+            n: plane,
+            k: terms,
+            a: (terms as isize, 1),
+            b: (plane as isize, 1),
+            c: (out.strides[1], step),
+            batch: vec![
+                (count, [0, groups as isize * matrix, out.strides[0]]),
+                (groups, [(rows * terms) as isize, matrix, rows as isize * out.strides[1]]),
+            ],
+        };
+        let begin = (to, out.offset + first as isize * out.strides[0], cell);
+        works.extend(dot(&layout, dtype, factor, (weights, (place, 0, dtype.into()), begin), workspace));
+        workspace.back_to(mark);
+    }
+    works
+}
+
+/// What the library wants addresses to be multiples of.
+const ALIGNED: isize = 16;
+
+/// The steps of a convolution in the way that was chosen for its geometry, with what it reads and writes put into the geometry's order
+/// where it is in another; none where no way was chosen.
+fn as_chosen(
+    dims: &ConvDims,
+    [(image, image_cell), (kernel, kernel_cell)]: [(Elements, Cell); 2],
+    (dtype, factor): (DType, Factor),
+    (out, to, out_cell): (&View, Place, Cell),
+    way: impl Fn(&Geometry) -> Option<Way>,
+    workspace: &mut Workspace,
+) -> Option<Vec<Work>> {
+    if dtype != DType::F32 {
+        return None;
+    }
+    let form = form(dims, image.view, kernel.view, out, factor != Factor::F32)?;
+    let last = form.with_channels_last();
+    let narrow = last.as_ref().filter(|_| factor == Factor::Bf16).and_then(Form::narrow);
+    let (Form { geometry, x, w, y }, way) =
+        [narrow, last, Some(form)].into_iter().flatten().find_map(|form| way(&form.geometry).map(|way| (form, way)))?;
+    let (image, kernel, out) = ((image.place, image_cell), (kernel.place, kernel_cell), (to, out_cell));
+    let (x, w, y) = match geometry.sought {
+        Sought::Result => ((image, x), (kernel, w), (out, y)),
+        Sought::Image => ((out, x), (kernel, w), (image, y)),
+        Sought::Kernel => ((image, x), (out, w), (kernel, y)),
+    };
+    // What the library is to round to fewer digits than it would is rounded before; it is two bytes where the library takes them.
+    let (mut works, mut after) = (vec![], vec![]);
+    let at = [(Sought::Image, x), (Sought::Kernel, w), (Sought::Result, y)].map(|(part, ((place, cell), view))| {
+        let is_result = part == geometry.sought;
+        let wanted = geometry.cell();
+        let rounds = factor == Factor::Bf16 && !is_result && cell != Cell::Bf16;
+        let bytes = view.offset * cell.size() as isize;
+        if is_dense(&view) && bytes % ALIGNED == 0 && cell == wanted && !rounds {
+            return (place, bytes);
+        }
+        let dense = workspace.take(view.count() * wanted.size());
+        let there = Elements { place, view: &view };
+        if is_result {
+            after.push(Work::Kernel(scattered((dense, wanted), there, cell)));
+        } else {
+            let written = (rounds || cell != wanted).then_some(wanted.rounded_name());
+            works.push(Work::Kernel(gathered(there, cell, dense, written)));
+        }
+        (dense, 0)
+    });
+    match way {
+        Way::Library(convolved) => {
+            let at = at.map(|(place, bytes)| Arg::Memory(place, bytes));
+            works.push(Work::Convolution { geometry, at, workspace: workspace.take(convolved.workspace) });
+        }
+        Way::Own(arrangement) => works.extend(one_product(&geometry, arrangement, at, workspace)),
+    }
+    works.extend(after);
+    Some(works)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::disk_cache::Cache;
+    use crate::compile::nvrtc::{Architecture, compile_all};
+    use crate::conv::cudnn::Convolved;
+    use crate::conv::im2col::Arrangement;
+    use crate::runtime::dynlib::{Missing, found_libraries};
+    use crate::target::CudaTarget;
+    use crate::test_common::can_compile;
+    use bilevel_graph::{Graph, Precision, Program, Tensor, gradient_or_zeros, nn};
+    use bilevel_plan::{Kind, Region, Schedule, channels_last};
+
+    const HERE: Place = Place { region: Region::Arena, offset: 0 };
+
+    /// The steps of each convolution of a program, on a machine whose library can compute everything, or has none.
+    fn convolutions(program: &Program, library: bool) -> Vec<Vec<Work>> {
+        let schedule = Schedule::new(program, &CudaTarget { channels_last: true, strips: true }).unwrap();
+        let mut found = vec![];
+        for node in &schedule.nodes {
+            let Kind::Conv(dims, precision) = &node.kind else { continue };
+            let factor = match precision {
+                Precision::Full => Factor::F32,
+                Precision::Tf32 => Factor::Tf32,
+                Precision::Bf16 => Factor::Bf16,
+            };
+            let read: Vec<(usize, &View)> = node.reads().collect();
+            let operands = [read[0], read[1]].map(|(node, view)| {
+                let cell = if schedule.nodes[node].narrow { Cell::Bf16 } else { Cell::Of(DType::F32) };
+                (Elements { place: HERE, view }, cell)
+            });
+            let cell = if node.narrow { Cell::Bf16 } else { node.dtype.into() };
+            let (out, types, space) = ((&node.layout, HERE, cell), (node.dtype, factor), &mut Workspace::new(None));
+            found.push(match library {
+                true => {
+                    as_chosen(dims, operands, types, out, |_| Some(Way::Library(Convolved::default())), space).unwrap()
+                }
+                false => conv(dims, operands, types, out, None, space),
+            });
+        }
+        found
+    }
+
+    /// The geometry of each convolution by the library, and how many kernels are around it.
+    fn moved(program: &Program) -> Vec<(Geometry, usize)> {
+        let of = |work: &Work| if let Work::Convolution { geometry, .. } = work { Some(*geometry) } else { None };
+        let steps = convolutions(program, true);
+        steps.iter().map(|works| (works.iter().find_map(of).unwrap(), works.len() - 1)).collect()
+    }
+
+    /// Two layers of many channels after one that reads colours, with the gradient of all kernels.
+    fn network(precision: Precision) -> Program {
+        let g = Graph::new();
+        let mut x = g.input("image", [32, 3, 32, 32], DType::F32);
+        let mut kernels: Vec<Tensor> = vec![];
+        for (layer, channels) in [3, 64, 64].into_iter().enumerate() {
+            let w = g.input(format!("w{layer}"), [64, channels, 3, 3], DType::F32);
+            x = nn::relu(nn::conv2d(x, w, None, nn::Conv2d { padding: [1, 1], ..Default::default() }));
+            kernels.push(w);
+        }
+        let mut builder = Program::builder(&g);
+        for (number, slope) in gradient_or_zeros(x.square().sum_all(), &kernels).unwrap().into_iter().enumerate() {
+            builder = builder.output(number.to_string(), slope);
+        }
+        builder.build().unwrap().with_precision(precision)
+    }
+
+    #[test]
+    fn images_with_channels_last_are_convolved_as_they_lie() {
+        let program = channels_last(&network(Precision::Tf32)).unwrap();
+        let found = moved(&program);
+        assert_eq!(found.len(), 8);
+        for (geometry, kernels) in found {
+            assert!(geometry.last && geometry.x[1] != 3, "colours have a fourth channel: {geometry:?}");
+            // The kernel's gradient is put back into the order of kernels.
+            assert_eq!(kernels, usize::from(geometry.sought == Sought::Kernel), "{geometry:?}");
+        }
+    }
+
+    #[test]
+    fn operands_in_bf16_are_written_so_by_the_loops_that_compute_them() {
+        let program = channels_last(&network(Precision::Bf16)).unwrap();
+        for (geometry, kernels) in moved(&program) {
+            // Four channels are no load of 16 bytes.
+            let colours = geometry.x[1] == 4;
+            assert_eq!((geometry.last, geometry.narrow), (true, !colours), "{geometry:?}");
+            // Those with colours have both operands rounded in four bytes; what they give, and kernels that are given, are put in order.
+            let expected = match (colours, geometry.sought) {
+                (true, _) => 3,
+                (false, Sought::Kernel) => 1,
+                (false, _) => 0,
+            };
+            assert_eq!(kernels, expected, "{geometry:?}");
+        }
+    }
+
+    #[test]
+    fn what_moves_elements_to_and_from_two_bytes_compiles() {
+        let program = channels_last(&network(Precision::Bf16)).unwrap();
+        let mut sources = vec![];
+        for work in [true, false].into_iter().flat_map(|library| convolutions(&program, library)).flatten() {
+            if let Work::Kernel(launch) = work {
+                sources.push(launch.source);
+            }
+        }
+        assert!(sources.iter().any(|source| source.contains("bf16* p") && source.contains("wide_bf16* p")));
+        if can_compile(found_libraries().contains(&(Missing::Nvrtc, true))) {
+            let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+            compile_all(&sources, Architecture(90), &Cache::at(None)).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_faster_as_a_product_is_planned_as_one_on_the_operands_as_the_library_would_read_them() {
+        let (small, large) = (4, 32);
+        let kernel = View::contiguous(&[64, 64, 3, 3]);
+        let dims = ConvDims {
+            stride: [1, 1],
+            padding: [(1, 1), (1, 1)],
+            image_dilation: [1, 1],
+            kernel_dilation: [1, 1],
+            groups: 1,
+        };
+        let at = |number| Place { region: Region::Input(number), offset: 0 };
+        let way = |_: &Geometry| Some(Way::Own(Arrangement::Together));
+        for (side, factor, multiplied, expected) in [
+            (small, Factor::Tf32, Factor::Tf32, 3),
+            (small, Factor::Bf16, Factor::Tf32, 5),
+            (small, Factor::F32, Factor::F32, 5),
+            (large, Factor::Bf16, Factor::Bf16, 4),
+        ] {
+            let image = View::contiguous(&[32, side, side, 64]).transpose(&[0, 3, 1, 2]);
+            let operands = [(at(0), &image), (at(1), &kernel)]
+                .map(|(place, view)| (Elements { place, view }, Cell::Of(DType::F32)));
+            let cell = if factor == Factor::Bf16 { Cell::Bf16 } else { Cell::Of(DType::F32) };
+            let (types, out, space) = ((DType::F32, factor), (&image, at(2), cell), &mut Workspace::new(None));
+            let works = as_chosen(&dims, operands, types, out, way, space).unwrap();
+            // The kernel put in order and patches; the image is rounded before, too, and the result after, to two bytes at once where there
+            // is enough to do; or images with channels first, there and back.
+            let of = |work: &Work| if let Work::Product(product) = work { Some(product.factor) } else { None };
+            let factors: Vec<Factor> = works.iter().filter_map(of).collect();
+            assert_eq!((works.len(), factors), (expected, vec![multiplied]), "{factor:?} of {side}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_round_is_convolved_as_it_was() {
+        let program = network(Precision::Full);
+        assert!(moved(&program).iter().all(|(geometry, kernels)| !geometry.last && *kernels == 0));
+    }
+}

@@ -1,0 +1,172 @@
+//! The executor for NVIDIA GPUs.
+
+use crate::compile::background::LaterRun;
+use crate::compile::nvrtc::kernel_texts_beside;
+use crate::compile::stats::Spent;
+use crate::conv::cudnn::Dnn;
+use crate::runtime::buffer::CudaStorage;
+use crate::runtime::device::Device;
+use crate::runtime::dynlib::{Missing, require};
+use crate::runtime::run::{CudaRun, Preparation};
+use bilevel_graph::{Buffer, Executor, Meta, Op, Program, Result, Runnable};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The CUDA executor: a program is planned once, and its state stays on the GPU from run to run.
+///
+/// ```
+/// use bilevel_cuda::Cuda;
+/// use bilevel_graph::{Array, DType, Executor, Graph, Program};
+/// let g = Graph::new();
+/// let x = g.input("x", [3], DType::F32);
+/// let program = Program::builder(&g).output("y", x * x).build()?;
+/// match Cuda::new(0) {
+///     Ok(cuda) => {
+///         let mut run = cuda.compile(&program)?;
+///         run.set(0, &Array::from_f32([3], vec![1.0, 2.0, 3.0])?)?;
+///         run.run(0..1)?;
+///         assert_eq!(run.output(0)?.to_f64(), [1.0, 4.0, 9.0]);
+///     }
+///     Err(error) => println!("skipped: {error}"),
+/// }
+/// # Ok::<(), bilevel_graph::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Cuda {
+    device: Arc<Device>,
+    /// Convolutions go through cuDNN where it is there.
+    cudnn: bool,
+}
+
+/// What is known of a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Its number, which [`Cuda::new`] takes.
+    pub ordinal: usize,
+    /// Its name.
+    pub name: String,
+    /// Its kind, 90 for `sm_90`.
+    pub architecture: u32,
+    /// Bytes of its memory.
+    pub total_bytes: u64,
+}
+
+/// Bytes copied between a GPU and the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopiedBytes {
+    /// From the GPU, where something was read.
+    pub to_host: u64,
+    /// To the GPU, where something was written.
+    pub to_device: u64,
+}
+
+impl Cuda {
+    /// The GPU with this number; an error that says what is missing where it cannot be used.
+    pub fn new(ordinal: usize) -> Result<Self> {
+        Device::open(ordinal).map(|device| Cuda { device, cudnn: true })
+    }
+
+    /// The same GPU, with convolutions as products of patches even where cuDNN is there: slower, and the same up to rounding.
+    pub fn without_cudnn(&self) -> Self {
+        Cuda { device: self.device.clone(), cudnn: false }
+    }
+
+    /// The library of convolutions, for a program that has some.
+    fn dnn(&self, program: &Program) -> Option<&Dnn> {
+        let convolves = self.cudnn && program.nodes.iter().any(|node| matches!(node.op, Op::Conv(..)));
+        convolves.then(|| self.device.dnn()).flatten()
+    }
+
+    /// The GPUs of this machine; an error where there is no driver.
+    pub fn devices() -> Result<Vec<DeviceInfo>> {
+        require(Missing::Driver)?;
+        let look = |ordinal| {
+            let (_, name, architecture, bytes) = Device::look(ordinal)?;
+            Ok(DeviceInfo { ordinal, name, architecture: architecture.0, total_bytes: bytes as u64 })
+        };
+        (0..Device::count()?).map(look).collect()
+    }
+
+    /// What is known of this GPU.
+    pub fn info(&self) -> DeviceInfo {
+        let Device { ordinal, name, architecture, total_bytes, .. } = &*self.device;
+        DeviceInfo {
+            ordinal: *ordinal,
+            name: name.clone(),
+            architecture: architecture.0,
+            total_bytes: *total_bytes as u64,
+        }
+    }
+
+    /// As [`Executor::compile`], giving the concrete type, which can tell more about itself.
+    pub fn plan(&self, program: &Program) -> Result<CudaRun> {
+        program.validate()?;
+        let dnn = self.dnn(program);
+        let preparation = Preparation::new(program, dnn, &self.device)?;
+        CudaRun::new(program.clone(), preparation, dnn, &self.device)
+    }
+
+    /// Compiles and loads the kernels of several programs at once, on all cores, so that none of them has to wait for its own when it
+    /// is planned; the answer is how many there are.
+    pub fn load_kernels<'a>(&self, programs: impl IntoIterator<Item = &'a Program>) -> Result<usize> {
+        let mut texts = BTreeSet::new();
+        for program in programs {
+            texts.extend(kernel_texts_beside(program, self.dnn(program))?);
+        }
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        self.device.functions(&texts).map(|functions| functions.len())
+    }
+
+    /// The most bytes of the GPU's memory that this process ever used at once, where the driver says so.
+    pub fn peak_bytes(&self) -> Option<u64> {
+        self.device.peak_bytes()
+    }
+
+    /// Counts [`peak_bytes`](Self::peak_bytes) again: from here on, the most is what is in use now.
+    pub fn forget_peak_bytes(&self) -> Result<()> {
+        self.device.forget_peak()
+    }
+
+    /// Bytes that were copied between this GPU and the host since it was opened. The difference of two such counts says what
+    /// crossed between them.
+    pub fn copied_bytes(&self) -> CopiedBytes {
+        let (to_host, to_device) = self.device.copied();
+        CopiedBytes { to_host, to_device }
+    }
+
+    /// What was spent on getting programs ready since this GPU was opened: where the time before a first result went.
+    pub fn spent(&self) -> Spent {
+        self.device.clock.spent()
+    }
+
+    /// Waits until all that was asked for is done. Reading a result waits by itself.
+    pub fn wait(&self) -> Result<()> {
+        self.device.enter()?;
+        self.device.wait()
+    }
+}
+
+impl Executor for Cuda {
+    /// Begins to plan the program on a thread of its own, so that the caller can build the next one meanwhile; what cannot be planned
+    /// is said by the first run.
+    fn compile(&self, program: &Program) -> Result<Box<dyn Runnable>> {
+        // The library of convolutions is used by one thread at a time.
+        if self.dnn(program).is_some() {
+            return Ok(Box::new(self.plan(program)?));
+        }
+        program.validate()?;
+        Ok(Box::new(LaterRun::new(program, &self.device)))
+    }
+
+    fn buffer(&self, meta: &Meta) -> Result<Buffer> {
+        CudaStorage::buffer(meta, &self.device)
+    }
+
+    fn share(&self) -> Arc<dyn Executor> {
+        Arc::new(self.clone())
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.device.free_bytes()
+    }
+}

@@ -1,0 +1,288 @@
+//! Matrix products by cuBLASLt: its calls.
+
+use crate::compile::step::Factor;
+use crate::gemm::algo_cache::Way;
+use crate::gemm::key::{Alike, Lies};
+use bilevel_graph::{Error, ErrorKind, Result};
+use cudarc::cublaslt::{result, sys};
+use std::ffi::c_void;
+
+use sys::cublasLtMatmulDescAttributes_t as DescAttribute;
+use sys::cublasLtMatmulPreferenceAttributes_t as PreferenceAttribute;
+use sys::cublasLtMatrixLayoutAttribute_t as LayoutAttribute;
+
+fn failed(what: &str, error: result::CublasError) -> Error {
+    Error::new(ErrorKind::Device { what: format!("cuBLASLt could not {what}: {error:?}") })
+}
+
+/// Ways the library is asked for.
+const OFFERS: usize = 8;
+
+/// The library, opened for one GPU.
+pub(crate) struct Blas {
+    handle: sys::cublasLtHandle_t,
+    /// Its version: a way to compute a product means something to the same version only.
+    pub version: usize,
+}
+
+// SAFETY: the library may be used from any thread, and by several at once, with the context made current first.
+unsafe impl Send for Blas {}
+// SAFETY: as above.
+unsafe impl Sync for Blas {}
+
+/// A way to compute a product, and the bytes of workspace it takes.
+#[derive(Clone, Copy)]
+pub(crate) struct Offer {
+    algorithm: sys::cublasLtMatmulAlgo_t,
+    workspace: usize,
+}
+
+/// What the library was told of a product; given back when it is dropped.
+pub(crate) struct Described {
+    alike: Alike,
+    description: sys::cublasLtMatmulDesc_t,
+    layouts: [sys::cublasLtMatrixLayout_t; 3],
+}
+
+// SAFETY: descriptions are plain data of the library's, which nobody changes once they are made.
+unsafe impl Send for Described {}
+// SAFETY: as above.
+unsafe impl Sync for Described {}
+
+/// A product that is ready to be started.
+pub(crate) struct Prepared {
+    described: Described,
+    chosen: Offer,
+}
+
+impl Prepared {
+    /// The product.
+    pub fn alike(&self) -> &Alike {
+        &self.described.alike
+    }
+
+    /// The way it is computed, as it can be kept.
+    pub fn way(&self) -> Way {
+        self.chosen.algorithm.data
+    }
+}
+
+impl Blas {
+    /// Opens the library. The context must be current.
+    pub fn new() -> Result<Self> {
+        let handle = result::create_handle().map_err(|e| failed("be opened", e))?;
+        // SAFETY: the library is there.
+        let version = unsafe { sys::cublasLtGetVersion() };
+        Ok(Blas { handle, version })
+    }
+
+    /// # Safety
+    /// Nobody may use it afterwards.
+    pub unsafe fn close(&self) {
+        // SAFETY: the caller's promise.
+        let _ = unsafe { result::destroy_handle(self.handle) };
+    }
+
+    /// A product in a way that was chosen earlier, if the library can do it so in the memory there is for it.
+    pub fn checked(&self, described: Described, way: Way) -> Option<Prepared> {
+        let algorithm = sys::cublasLtMatmulAlgo_t { data: way };
+        let [a, b, c] = described.layouts;
+        // SAFETY: the description is a whole one, and the answer is plain data.
+        let checked = unsafe {
+            let mut checked: sys::cublasLtMatmulHeuristicResult_t = std::mem::zeroed();
+            let status = sys::cublasLtMatmulAlgoCheck(
+                self.handle,
+                described.description,
+                a,
+                b,
+                c,
+                c,
+                &raw const algorithm,
+                &raw mut checked,
+            );
+            status.result().ok()?;
+            checked
+        };
+        let workspace = checked.workspaceSize;
+        let fits = workspace <= described.alike.workspace_bytes();
+        fits.then(|| described.computed(Offer { algorithm, workspace }))
+    }
+
+    /// The ways the library offers, the one it thinks is fastest first; at least one.
+    pub fn offers(&self, described: &Described) -> Result<Vec<Offer>> {
+        let describe = |e| failed("describe a product", e);
+        let alike = &described.alike;
+        // SAFETY: the description is a whole one; everything set is of the type and size its attribute has, and there is room for as
+        // many offers as are asked for.
+        unsafe {
+            let preference = result::create_matmul_pref().map_err(describe)?;
+            let set = |attribute, value: *const c_void, size| {
+                result::set_matmul_pref_attribute(preference, attribute, value, size).map_err(describe)
+            };
+            let bytes = alike.workspace_bytes() as u64;
+            set(PreferenceAttribute::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, (&raw const bytes).cast(), 8)?;
+            let [a, b, c] = alike.matrices;
+            for (attribute, matrix) in [
+                (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a),
+                (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b),
+                (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c),
+                (PreferenceAttribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c),
+            ] {
+                let bytes = matrix.alignment;
+                set(attribute, (&raw const bytes).cast(), 4)?;
+            }
+            // Parts of a sum are added in the type of the computation or of a result of as many bytes, one after the other: never in the
+            // order in which they happen to be done.
+            let schemes = if alike.narrow { 2u32 } else { 2 | 4 };
+            set(PreferenceAttribute::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, (&raw const schemes).cast(), 4)?;
+            let mut offers: [sys::cublasLtMatmulHeuristicResult_t; OFFERS] = std::mem::zeroed();
+            let mut count = 0;
+            let [a, b, c] = described.layouts;
+            let asked = sys::cublasLtMatmulAlgoGetHeuristic(
+                self.handle,
+                described.description,
+                a,
+                b,
+                c,
+                c,
+                preference,
+                OFFERS as i32,
+                offers.as_mut_ptr(),
+                &raw mut count,
+            );
+            let _ = result::destroy_matmul_pref(preference);
+            let wrong = |e| failed(&format!("find a way to compute {alike:?}"), e);
+            asked.result().map_err(wrong)?;
+            let given = &offers[..usize::try_from(count).unwrap_or(0).min(OFFERS)];
+            let good = given.iter().filter(|offer| offer.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+            let found: Vec<Offer> =
+                good.map(|offer| Offer { algorithm: offer.algo, workspace: offer.workspaceSize }).collect();
+            if found.is_empty() {
+                return Err(wrong(result::CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED)));
+            }
+            Ok(found)
+        }
+    }
+
+    /// Starts a product in a stream.
+    ///
+    /// # Safety
+    /// The addresses must be those of the product's operands, result and workspace, which nobody else uses meanwhile.
+    pub unsafe fn run(
+        &self,
+        prepared: &Prepared,
+        addresses: [u64; 4],
+        stream: cudarc::driver::sys::CUstream,
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.start(&prepared.described, &prepared.chosen, addresses, stream) }
+    }
+
+    /// As [`run`](Self::run), in any of the ways that were offered.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    pub unsafe fn start(
+        &self,
+        described: &Described,
+        offer: &Offer,
+        [a, b, c, workspace]: [u64; 4],
+        stream: cudarc::driver::sys::CUstream,
+    ) -> Result<()> {
+        const ONE: (f32, f64) = (1.0, 1.0);
+        const ZERO: (f32, f64) = (0.0, 0.0);
+        let double = described.alike.factor == Factor::F64;
+        let number = |pair: &'static (f32, f64)| -> *const c_void {
+            if double { (&raw const pair.1).cast() } else { (&raw const pair.0).cast() }
+        };
+        let [of_a, of_b, of_c] = described.layouts;
+        // SAFETY: the caller's promise.
+        unsafe {
+            result::matmul(
+                self.handle,
+                described.description,
+                number(&ONE),
+                number(&ZERO),
+                a as *const c_void,
+                of_a,
+                b as *const c_void,
+                of_b,
+                c as *const c_void,
+                of_c,
+                c as *mut c_void,
+                of_c,
+                &raw const offer.algorithm,
+                workspace as *mut c_void,
+                offer.workspace,
+                stream.cast(),
+            )
+        }
+        .map_err(|e| failed("multiply", e))
+    }
+}
+
+impl Described {
+    /// Describes a product.
+    pub fn new(alike: &Alike) -> Result<Self> {
+        use sys::{cublasComputeType_t as Compute, cudaDataType_t as Type};
+        let (operand, summed, compute) = match alike.factor {
+            Factor::F32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
+            Factor::Tf32 => (Type::CUDA_R_32F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F_FAST_TF32),
+            Factor::Half => (Type::CUDA_R_16F, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
+            Factor::Bf16 => (Type::CUDA_R_16BF, Type::CUDA_R_32F, Compute::CUBLAS_COMPUTE_32F),
+            Factor::F64 => (Type::CUDA_R_64F, Type::CUDA_R_64F, Compute::CUBLAS_COMPUTE_64F),
+        };
+        let result_type = if alike.narrow { Type::CUDA_R_16BF } else { summed };
+        let ([a, b, c], stored, batch) = (alike.matrices, alike.stored(), alike.batch);
+        let describe = |e| failed("describe a product", e);
+        // SAFETY: everything set is of the type and size its attribute has, and everything made is destroyed with the description.
+        unsafe {
+            let description = result::create_matmul_desc(compute, summed).map_err(describe)?;
+            for (attribute, matrix) in
+                [(DescAttribute::CUBLASLT_MATMUL_DESC_TRANSA, a), (DescAttribute::CUBLASLT_MATMUL_DESC_TRANSB, b)]
+            {
+                let operation = i32::from(matrix.transposed);
+                result::set_matmul_desc_attribute(description, attribute, (&raw const operation).cast(), 4)
+                    .map_err(describe)?;
+            }
+            let layout = |matrix: Lies, kind, (rows, columns): (usize, usize)| -> Result<sys::cublasLtMatrixLayout_t> {
+                let layout = result::create_matrix_layout(kind, rows as u64, columns as u64, matrix.leading as i64)
+                    .map_err(describe)?;
+                if batch > 1 {
+                    let (count, apart) = (batch as i32, matrix.apart as i64);
+                    let set = |attribute, value: *const c_void, size| {
+                        result::set_matrix_layout_attribute(layout, attribute, value, size).map_err(describe)
+                    };
+                    set(LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, (&raw const count).cast(), 4)?;
+                    set(LayoutAttribute::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, (&raw const apart).cast(), 8)?;
+                }
+                Ok(layout)
+            };
+            let layouts =
+                [layout(a, operand, stored[0])?, layout(b, operand, stored[1])?, layout(c, result_type, stored[2])?];
+            Ok(Described { alike: *alike, description, layouts })
+        }
+    }
+
+    /// The product.
+    pub fn alike(&self) -> &Alike {
+        &self.alike
+    }
+
+    /// The product, ready to be computed in this way.
+    pub fn computed(self, chosen: Offer) -> Prepared {
+        Prepared { described: self, chosen }
+    }
+}
+
+impl Drop for Described {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, and used by nobody else.
+        unsafe {
+            for layout in self.layouts {
+                let _ = result::destroy_matrix_layout(layout);
+            }
+            let _ = result::destroy_matmul_desc(self.description);
+        }
+    }
+}

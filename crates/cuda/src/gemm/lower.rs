@@ -1,0 +1,235 @@
+//! Matrix products as the library takes them: column-major, with one stride from matrix to matrix. What does not lie so is
+//! put in order first.
+
+use crate::codegen::gemm::batched_mma::tiles;
+use crate::codegen::gemm::naive::product;
+use crate::codegen::{Arg, Cell, Elements, Launch, Lines, WIDE, gathered, scattered, transposed};
+use crate::compile::step::{Factor, Matrix, Product, Work};
+use crate::compile::workspace::Workspace;
+use bilevel_graph::DType;
+use bilevel_plan::{DotLayout, Place, View};
+
+/// Products of fewer multiplications are faster by our own kernel than by starting the library's.
+pub(crate) const OWN: usize = 1 << 15;
+/// Memory for the library: what it asks for on the newest GPUs, and for products that fill no GPU.
+const WORKSPACE: usize = 32 << 20;
+const LITTLE: usize = 4 << 20;
+const LARGE: usize = 1 << 26;
+/// Rows, columns and terms from which a product in tf32 gains more by operands written for it, halved or along its sum, than it costs to write
+/// them; what was measured has 768 and more.
+pub(crate) const LONG: usize = 256;
+
+/// Where an operand begins: the place of its node, the elements before its first, and what they are.
+pub(crate) type Start = (Place, isize, Cell);
+
+/// The steps of a product of these operands. A result of two bytes has operands of two bytes, or such as are to be rounded to them.
+pub(crate) fn dot(
+    layout: &DotLayout,
+    dtype: DType,
+    factor: Factor,
+    (a, b, c): (Start, Start, Start),
+    workspace: &mut Workspace,
+) -> Vec<Work> {
+    let size = layout.size(factor.precision());
+    let (batch, work) = (size.batch, size.multiplications());
+    if layout.m * layout.n * batch == 0 {
+        return vec![];
+    }
+    if let Some(launch) = tiles(layout, factor.precision(), a, b, c) {
+        return vec![Work::Kernel(launch)];
+    }
+    let own = dtype == DType::I32 || work < OWN;
+    let swapped = column_major(layout.m, layout.n, layout.c).is_none_or(|(transposed, _)| transposed);
+    let result = if swapped { (layout.n, layout.m, (layout.c.1, layout.c.0)) } else { (layout.m, layout.n, layout.c) };
+    let result = column_major(result.0, result.1, result.2).filter(|(transposed, _)| !transposed);
+    let Some((_, leading)) = result.filter(|_| !own) else {
+        return vec![Work::Kernel(product(layout, (dtype, factor.precision()), a, b, c))];
+    };
+    // A result whose matrices lie at no single distance is computed in order and then put in place.
+    let Some(c_apart) = apart(&layout.batch, 2) else {
+        let place = workspace.take(layout.m * layout.n * batch * c.2.size());
+        let mut dense = DotLayout { c: (layout.n as isize, 1), ..layout.clone() };
+        let mut stride = (layout.m * layout.n) as isize;
+        for (length, strides) in dense.batch.iter_mut().rev() {
+            strides[2] = stride;
+            stride *= *length as isize;
+        }
+        let mut works = dot(&dense, dtype, factor, (a, b, (place, 0, c.2)), workspace);
+        let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[2]));
+        let axes = axes.chain([(layout.m, layout.c.0), (layout.n, layout.c.1)]);
+        let (shape, strides) = axes.unzip();
+        let view = View { shape, strides, offset: c.1 };
+        works.push(Work::Kernel(scattered((place, c.2), Elements { place: c.0, view: &view }, c.2)));
+        return works;
+    };
+    let mut works = vec![];
+    let mut side = |start: Start, side: usize, (rows, columns): (usize, usize), strides: (isize, isize)| {
+        let fits = factor != Factor::Bf16 || start.2 == Cell::Bf16;
+        let direct = column_major(rows, columns, strides).zip(apart(&layout.batch, side)).filter(|_| fits);
+        if let Some(((transposed, leading), apart)) = direct {
+            return Matrix { at: address(start), transposed, leading, apart };
+        }
+        // Read in the order in which it lies: rows whole where their elements are neighbours, else columns.
+        let by_rows = strides.1.unsigned_abs() <= strides.0.unsigned_abs();
+        let inner =
+            if by_rows { [(rows, strides.0), (columns, strides.1)] } else { [(columns, strides.1), (rows, strides.0)] };
+        let axes = layout.batch.iter().map(|(length, strides)| (*length, strides[side])).chain(inner);
+        let (shape, strides): (Vec<usize>, Vec<isize>) = axes.unzip();
+        // A batch that shares a matrix needs it once.
+        let shared = !layout.batch.is_empty() && layout.batch.iter().all(|(_, strides)| strides[side] == 0);
+        let skip = if shared { layout.batch.len() } else { 0 };
+        let view = View { shape: shape[skip..].to_vec(), strides: strides[skip..].to_vec(), offset: start.1 };
+        let size = if fits { start.2.size() } else { Cell::Bf16.size() };
+        let place = workspace.take(view.count() * size);
+        let written = (!fits).then_some("bf16");
+        works.push(Work::Kernel(gathered(Elements { place: start.0, view: &view }, start.2, place, written)));
+        let apart = if shared { 0 } else { rows * columns };
+        Matrix { at: Arg::Memory(place, 0), transposed: by_rows, leading: if by_rows { columns } else { rows }, apart }
+    };
+    let left = side(a, 0, (layout.m, layout.k), layout.a);
+    let right = side(b, 1, (layout.k, layout.n), layout.b);
+    let result = Matrix { at: address(c), transposed: false, leading, apart: c_apart };
+    let space = workspace.take(workspace_bytes(work));
+    let turned = |matrix: Matrix| Matrix { transposed: !matrix.transposed, ..matrix };
+    let (m, n, left, right) =
+        if swapped { (layout.n, layout.m, turned(right), turned(left)) } else { (layout.m, layout.n, left, right) };
+    let k = layout.k;
+    let narrow = c.2 == Cell::Bf16;
+    let mut product = Product { m, n, k, batch, factor, narrow, a: left, b: right, c: result, workspace: space };
+    works.extend(along_the_sum(&mut product, workspace).map(Work::Kernel));
+    works.push(Work::Product(product));
+    works
+}
+
+/// Gives a product in tf32 whose operands both lie across its sum a copy of the smaller that lies along it. Hopper's tensor instructions
+/// read numbers of 32 bits along the sum alone; for two operands across it the library has to use older ones, and takes up to 1.5 times as
+/// long. Where both are as large, A is copied: the library is faster by that.
+fn along_the_sum(product: &mut Product, workspace: &mut Workspace) -> Option<Launch> {
+    let Product { m, n, k, batch, factor, a, b, .. } = *product;
+    let across = !a.transposed && b.transposed;
+    let by_16_bytes = |matrix: Matrix| matrix.leading.is_multiple_of(WIDE) && matrix.alignment() >= 16;
+    let worth_it = factor == Factor::Tf32 && batch == 1 && [m, n, k].into_iter().all(|length| length >= LONG);
+    if !(worth_it && across && by_16_bytes(a) && by_16_bytes(b)) {
+        return None;
+    }
+    let (length, smaller) = if m <= n { (m, &mut product.a) } else { (n, &mut product.b) };
+    let Arg::Memory(place, bytes) = smaller.at else { return None };
+    let lines = Lines { count: k, length, apart: smaller.leading };
+    let turned = lines.turned();
+    let to = workspace.take(turned.reach() * size_of::<f32>());
+    *smaller =
+        Matrix { at: Arg::Memory(to, 0), transposed: !smaller.transposed, leading: turned.apart, apart: smaller.apart };
+    Some(transposed(lines, (place, bytes), to))
+}
+
+/// Bytes of the workspace of a product of so many multiplications.
+pub(crate) fn workspace_bytes(work: usize) -> usize {
+    if work >= LARGE { WORKSPACE } else { LITTLE }
+}
+
+fn address((place, elements, cell): Start) -> Arg {
+    Arg::Memory(place, elements * cell.size() as isize)
+}
+
+/// A matrix with these strides as a column-major one: whether it is to be read transposed, and the distance of its columns.
+fn column_major(rows: usize, columns: usize, (down, along): (isize, isize)) -> Option<(bool, usize)> {
+    let far = |stride: isize, length: usize| usize::try_from(stride).ok().filter(|&stride| stride >= length);
+    if rows == 1 || down == 1 {
+        if columns == 1 {
+            return Some((false, rows));
+        }
+        if let Some(leading) = far(along, rows) {
+            return Some((false, leading));
+        }
+    }
+    if columns == 1 || along == 1 {
+        if rows == 1 {
+            return Some((true, columns));
+        }
+        if let Some(leading) = far(down, columns) {
+            return Some((true, leading));
+        }
+    }
+    None
+}
+
+/// The one distance between the matrices of a batch on one side, where there is one.
+fn apart(batch: &[(usize, [isize; 3])], side: usize) -> Option<usize> {
+    let axes = batch.iter().filter(|(length, _)| *length != 1).map(|(length, strides)| (*length, strides[side]));
+    let (shape, strides): (Vec<usize>, Vec<isize>) = axes.unzip();
+    match (View { shape, strides, offset: 0 }).runs()[..] {
+        [] => Some(0),
+        [run] => usize::try_from(run.stride).ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bilevel_plan::Region;
+
+    const HERE: Start = (Place { region: Region::Arena, offset: 0 }, 0, Cell::Of(DType::F32));
+
+    fn products(layout: &DotLayout, factor: Factor) -> Vec<Work> {
+        dot(layout, DType::F32, factor, (HERE, HERE, HERE), &mut Workspace::new(None))
+    }
+
+    #[test]
+    fn rows_by_rows_is_a_product_of_the_transposes_in_the_other_order() {
+        let layout = DotLayout { m: 64, n: 48, k: 32, a: (32, 1), b: (48, 1), c: (48, 1), batch: vec![] };
+        let works = products(&layout, Factor::F32);
+        let [Work::Product(p)] = &works[..] else { panic!("{works:?}") };
+        assert_eq!((p.m, p.n, p.k, p.batch), (48, 64, 32, 1));
+        assert_eq!((p.a.transposed, p.a.leading, p.b.transposed, p.b.leading, p.c.leading), (false, 48, false, 32, 48));
+    }
+
+    #[test]
+    fn heads_that_lie_inside_rows_are_put_in_order_first() {
+        // Queries and keys of 2 images, 3 heads of 16, in rows of 144.
+        let batch = vec![(2, [48 * 144, 48 * 144, 3 * 48 * 48]), (3, [16, 16, 48 * 48])];
+        let layout = DotLayout { m: 48, n: 48, k: 16, a: (144, 1), b: (1, 144), c: (48, 1), batch };
+        let works = products(&layout, Factor::F32);
+        let [Work::Kernel(_), Work::Kernel(_), Work::Product(p)] = &works[..] else { panic!("{works:?}") };
+        assert_eq!((p.batch, p.a.apart, p.c.apart), (6, 48 * 16, 48 * 48));
+    }
+
+    #[test]
+    fn of_two_operands_across_the_sum_the_smaller_is_copied_along_it_in_tf32() {
+        // C = Xᵀ·Y with rows of X and Y one after the other: column-major, A is Yᵀ and B is X.
+        let layout = |m: usize, n: usize, k: usize| DotLayout {
+            a: (1, m as isize),
+            b: (n as isize, 1),
+            c: (n as isize, 1),
+            ..DotLayout { m, n, k, a: (0, 0), b: (0, 0), c: (0, 0), batch: vec![] }
+        };
+        for (m, n, of_a) in [(768, 3072, false), (3072, 768, true), (768, 768, true)] {
+            let works = products(&layout(m, n, 1574), Factor::Tf32);
+            let [Work::Kernel(copy), Work::Product(p)] = &works[..] else { panic!("{works:?}") };
+            assert_eq!((p.m, p.n, p.k, copy.grid), (n, m, 1574, [25 * 12, 1]));
+            let (copied, other) = if of_a { (p.a, p.b) } else { (p.b, p.a) };
+            // Either A is read transposed and so is B, which lies across, or neither is.
+            assert_eq!((p.a.transposed, p.b.transposed), (of_a, of_a));
+            assert_eq!((copied.leading, other.leading), (1576, m.max(n)));
+            assert!(copied.at != other.at && copied.alignment() >= 16);
+        }
+        let as_it_is = |layout: &DotLayout, factor| matches!(products(layout, factor)[..], [Work::Product(_)]);
+        let large = layout(768, 768, 1576);
+        for factor in [Factor::F32, Factor::Tf32] {
+            assert_eq!(as_it_is(&large, factor), factor == Factor::F32);
+            for short in [layout(768, 768, 252), layout(252, 768, 1576), layout(768, 252, 1576)] {
+                assert!(as_it_is(&short, factor));
+            }
+            // One of them along the sum; rows that do not begin at multiples of 16 bytes.
+            assert!(as_it_is(&DotLayout { a: (1576, 1), ..large.clone() }, factor));
+            assert!(as_it_is(&DotLayout { b: (1, 1576), ..large.clone() }, factor));
+            assert!(as_it_is(&layout(767, 768, 1576), factor));
+        }
+    }
+
+    #[test]
+    fn small_products_and_those_of_integers_are_our_own() {
+        let layout = DotLayout { m: 4, n: 4, k: 4, a: (4, 1), b: (4, 1), c: (4, 1), batch: vec![] };
+        assert!(matches!(products(&layout, Factor::F32)[..], [Work::Kernel(_)]));
+    }
+}

@@ -1,0 +1,7 @@
+//! Matrix products by cuBLASLt: lowering, keys, and the choice of an algorithm.
+
+pub(crate) mod algo_cache;
+pub(crate) mod cublaslt;
+pub(crate) mod key;
+pub(crate) mod lower;
+pub(crate) mod select;

@@ -1,0 +1,88 @@
+//! What steps compute, as numbers that stand for it: a test of what may run beside what, without a GPU.
+
+use crate::compile::step::{Span, Step, Work};
+use crate::schedule::streams::Turn;
+use bilevel_plan::Region;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// What every byte of memory was last given, as a number that stands for how it was computed.
+pub(crate) struct Memory {
+    regions: HashMap<Region, Vec<u64>>,
+    /// Bytes of the arena in which values live within a step.
+    within: usize,
+}
+
+impl Memory {
+    /// With so many bytes of the arena in which values live within a step.
+    pub fn new(within: usize) -> Self {
+        Memory { regions: HashMap::new(), within }
+    }
+
+    pub fn bytes(&mut self, span: &Span) -> &mut [u64] {
+        let region = self.regions.entry(span.place.region).or_default();
+        let end = span.place.offset + span.bytes;
+        if region.len() < end {
+            region.resize(end, 0);
+        }
+        &mut region[span.place.offset..end]
+    }
+
+    /// A step that only copies each of what it reads.
+    pub fn copy(&mut self, step: &Step) {
+        for (from, to) in step.reads.iter().zip(&step.writes).filter(|(from, to)| from.bytes == to.bytes) {
+            let copied = self.bytes(from).to_vec();
+            self.bytes(to).copy_from_slice(&copied);
+        }
+    }
+
+    /// What a step writes is a function of what it does and of all that it reads. What lives within a step and is both may be read only
+    /// after it was written.
+    pub fn run(&mut self, step: &Step) {
+        let mut hasher = DefaultHasher::new();
+        if let Work::Kernel(launch) = &step.work {
+            launch.source.hash(&mut hasher);
+        }
+        let within = self.within;
+        let lives_within = |span: &Span| span.place.region == Region::Arena && span.place.offset < within;
+        let is_read = |span: &&Span| !lives_within(span) || !step.writes.contains(span);
+        in_order(step, &step.reads).iter().filter(is_read).for_each(|span| self.bytes(span).hash(&mut hasher));
+        let found = hasher.finish();
+        for (number, span) in in_order(step, &step.writes).iter().enumerate() {
+            self.bytes(span).iter_mut().enumerate().for_each(|(at, byte)| *byte = found ^ (number << 32 | at) as u64);
+        }
+    }
+
+    /// What inputs and outputs hold.
+    pub fn bound(mut self) -> HashMap<Region, Vec<u64>> {
+        self.regions.retain(|region, _| matches!(region, Region::Input(_) | Region::Output(_)));
+        self.regions
+    }
+}
+
+/// What a step reads or writes, in the order in which it is given it, which is the same wherever it lies.
+fn in_order(step: &Step, spans: &[Span]) -> Vec<Span> {
+    let addresses = step.work.addresses();
+    let mut spans = spans.to_vec();
+    spans.sort_by_key(|span| addresses.iter().position(|address| span.holds(address)));
+    spans
+}
+
+/// Some order in which steps with these turns may run on streams.
+pub(crate) fn any_order(turns: &[&Turn], seed: u64) -> Vec<usize> {
+    let (mut order, mut done, mut state) = (vec![], vec![false; turns.len()], seed);
+    while order.len() < turns.len() {
+        let is_first = |number: usize| {
+            let same = |other: &usize| turns[*other].stream == turns[number].stream;
+            (0..number).filter(same).all(|other| done[other])
+        };
+        let can =
+            |number: &usize| !done[*number] && is_first(*number) && turns[*number].after.iter().all(|&need| done[need]);
+        let ready: Vec<usize> = (0..turns.len()).filter(can).collect();
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let chosen = ready[(state >> 33) as usize % ready.len()];
+        done[chosen] = true;
+        order.push(chosen);
+    }
+    order
+}

@@ -1,0 +1,342 @@
+//! Grouping: chains of elementwise operations and their reductions become one loop (see `group.rs` for what a loop is).
+//!
+//! A node joins the loop of one of its operands if every operand can be read there without waiting for the whole loop and no
+//! cycle between loops would close; loops that meet in a node are merged where they run over the same elements.
+//!
+//! Short loops, most of them of single numbers, are gathered too, related or not: each costs more than what it computes. But a
+//! short loop must not make two long ones wait for each other that could be one, so at first only what waits for the same
+//! loops is gathered; short loops are merged as far as they can be when the long ones are settled. And no loop of little work may make
+//! one half of a program wait for the other, as the loss of two passes through a network would that have their labels in
+//! common: whatever both passes keep would be in memory at the same time.
+
+pub(crate) mod epilogue;
+pub(crate) mod gemm_gemm;
+pub(crate) mod group;
+pub(crate) mod licm;
+pub(crate) mod min_cut;
+pub(crate) mod remat;
+pub(crate) mod topo_order;
+
+use crate::fuse::group::{Access, Domain, Group, Grouping, Role};
+use crate::fuse::topo_order::Order;
+use crate::internal_error::{known, lacks};
+use crate::ir::node::Kind;
+use crate::lower::Lowering;
+use crate::target::{Limits, Target};
+use bilevel_graph::Result;
+use std::collections::HashMap;
+
+/// A result of at least this many bytes is large work: when it is made, and how long it is kept, matters.
+const LARGE: usize = 1 << 20;
+
+/// What merging two loops may cost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Delay {
+    /// Nothing: no large work may come to wait for other large work.
+    Never,
+    /// Memory is read once instead, which is worth it.
+    Allowed,
+}
+
+/// Puts every node that computes something into a group; the groups come with the order they must keep.
+pub(crate) fn group(low: &Lowering, target: &dyn Target) -> Result<(Grouping, Order)> {
+    let (count, limits) = (low.nodes.len(), target.limits());
+    let grouping = Grouping { groups: vec![], group_of: vec![None; count], role: vec![None; count], limits };
+    let mut fuser = Fuser { low, limits, grouping, order: Order::default(), short: HashMap::new() };
+    let live = low.live();
+    for id in (0..count).filter(|&id| live[id]) {
+        let node = &low.nodes[id];
+        match &node.kind {
+            Kind::Input | Kind::State(_) | Kind::Table(_) => continue,
+            kind if target.fuses(kind) => fuser.place_in_loop(id)?,
+            _ => fuser.join_new(id, None).map(|_| ())?,
+        }
+    }
+    fuser.merge_readers()?;
+    fuser.merge_short()?;
+    Ok((fuser.grouping, fuser.order))
+}
+
+struct Fuser<'a> {
+    low: &'a Lowering,
+    limits: Limits,
+    grouping: Grouping,
+    order: Order,
+    /// The newest short loop, by its length, whether it is invariant, and the loops it waits for.
+    short: HashMap<(usize, bool, Vec<usize>), usize>,
+}
+
+impl Fuser<'_> {
+    fn place_in_loop(&mut self, id: usize) -> Result<()> {
+        let node = &self.low.nodes[id];
+        let n = known(loop_length(self.low, id), "the elements of a reduction", node.location)?;
+        let waits_for = self.waits_for(id);
+        let groups = &self.grouping.groups;
+        let mut candidates: Vec<usize> = node
+            .reads()
+            .filter_map(|(read, _)| self.grouping.group_of[read])
+            .filter(|&g| groups[g].domain.is_some() && groups[g].invariant == node.invariant)
+            // What is computed again begins a loop of its own, which the loop that reads it then joins.
+            .filter(|&g| !node.again || groups[g].members.first().is_some_and(|&first| self.low.nodes[first].again))
+            .collect();
+        // The newest first: it is the likeliest to hold the other operands too.
+        candidates.sort_unstable();
+        candidates.dedup();
+        candidates.reverse();
+        let like = (n, node.invariant, waits_for);
+        candidates.extend(self.short.get(&like).copied().filter(|g| !candidates.contains(g)));
+        for &group in &candidates {
+            if let Some(place) = self.fits(group, id)
+                && self.waits_already(group, n, &like.2)
+                && !self.delays(group, &like.2)
+                && self.join(group, id, Some(place))
+            {
+                // Its other operands' loops can often run as one with this.
+                for &other in candidates.iter().filter(|&&other| other != group) {
+                    self.merge(group, other, Delay::Never)?;
+                }
+                return Ok(());
+            }
+        }
+        let place = self.alone(id, n);
+        let group = self.join_new(id, Some(place))?;
+        if n <= self.limits.together {
+            self.short.insert(like, group);
+        }
+        Ok(())
+    }
+
+    /// The groups of a node's operands, but for those that run before the steps anyway.
+    fn waits_for(&self, id: usize) -> Vec<usize> {
+        let node = &self.low.nodes[id];
+        let groups = node.reads().filter_map(|(read, _)| self.grouping.group_of[read]);
+        let mut groups: Vec<usize> = groups.filter(|&g| node.invariant || !self.grouping.groups[g].invariant).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups
+    }
+
+    /// True where a short loop waits for these groups already; a long one may come to wait for whatever it needs. But no loop over one row waits
+    /// for a number that is added to its sum, or the sums of all leaves of a network would have to be found one after the other.
+    fn waits_already(&self, group: usize, n: usize, others: &[usize]) -> bool {
+        let is_short = self.grouping.groups[group].domain.is_some_and(|domain| {
+            let of_one_row = n == 1 && domain.row == Some(domain.n);
+            domain.n <= self.limits.together || of_one_row
+        });
+        !is_short || others.iter().all(|&other| other == group || self.order.before(group).contains(&other))
+    }
+
+    /// A new group with this first member. It stands last in the order, so no cycle can close.
+    fn join_new(&mut self, id: usize, place: Option<(Domain, Role)>) -> Result<usize> {
+        let node = &self.low.nodes[id];
+        self.grouping.groups.push(Group {
+            members: vec![],
+            domain: None,
+            product: None,
+            next: None,
+            invariant: node.invariant,
+        });
+        let group = self.order.add_group();
+        let joined = self.join(group, id, place).then_some(group);
+        known(joined, "a place for a new group in the order", node.location)
+    }
+
+    /// For a reduction: the length of its rows, where it is over trailing axes and they are not too long.
+    fn row_length(&self, id: usize) -> Option<usize> {
+        let node = &self.low.nodes[id];
+        let (_, view) = node.operands.first()?.at()?;
+        match &node.kind {
+            Kind::ArgMax => view.shape.last().copied(),
+            Kind::Reduce(_, axes) => {
+                let kept = view.shape.len() - axes.len();
+                let trailing = axes.iter().copied().eq(kept..view.shape.len());
+                let length: usize = axes.iter().map(|&a| view.shape[a]).product();
+                (trailing && (2..=self.limits.row).contains(&length)).then_some(length)
+            }
+            _ => None,
+        }
+    }
+
+    fn alone(&self, id: usize, n: usize) -> (Domain, Role) {
+        match (&self.low.nodes[id].kind, self.row_length(id)) {
+            (Kind::ArgMax | Kind::Reduce(..), Some(row)) => (Domain { n, row: Some(row) }, Role::Row),
+            (Kind::Reduce(..) | Kind::Largest, None) => (Domain { n, row: None }, Role::Sink { full: true }),
+            _ => (Domain { n, row: None }, Role::Full),
+        }
+    }
+
+    /// The role this node would have in a loop, and the loop's domain with it.
+    fn fits(&self, group: usize, id: usize) -> Option<(Domain, Role)> {
+        let domain = self.grouping.groups[group].domain?;
+        let node = &self.low.nodes[id];
+        let rows = domain.row.map(|row| domain.n / row);
+        let choices: Vec<(Domain, Role)> = match &node.kind {
+            Kind::Reduce(..) | Kind::ArgMax => {
+                let count = loop_length(self.low, id)?;
+                let row = self.row_length(id);
+                let as_row = row.filter(|_| count == domain.n && (domain.row.is_none() || domain.row == row));
+                let mut choices: Vec<_> =
+                    as_row.map(|row| (Domain { row: Some(row), ..domain }, Role::Row)).into_iter().collect();
+                if matches!(node.kind, Kind::Reduce(..)) && count == domain.n {
+                    choices.push((domain, Role::Sink { full: true }));
+                }
+                if matches!(node.kind, Kind::Reduce(..)) && Some(count) == rows {
+                    choices.push((domain, Role::Sink { full: false }));
+                }
+                choices
+            }
+            Kind::Largest => {
+                let whole = loop_length(self.low, id) == Some(domain.n);
+                whole.then_some((domain, Role::Sink { full: true })).into_iter().collect()
+            }
+            _ if node.count() == domain.n => vec![(domain, Role::Full)],
+            _ if Some(node.count()) == rows => vec![(domain, Role::Row)],
+            _ => vec![],
+        };
+        // A sink from memory gains nothing by joining, and a row reduction of something else's memory only lengthens rows.
+        choices.into_iter().find(|&(domain, role)| {
+            let mut related = domain.n <= self.limits.together;
+            let possible = node.operands.iter().all(|operand| {
+                match self.grouping.access(&self.low.nodes, (group, domain), (id, role), operand) {
+                    None => false,
+                    Some(access) => {
+                        related |= access != Access::Memory;
+                        true
+                    }
+                }
+            });
+            possible && related
+        })
+    }
+
+    /// Adds a node to a group unless that would close a cycle.
+    fn join(&mut self, group: usize, id: usize, place: Option<(Domain, Role)>) -> bool {
+        for (node, _) in self.low.nodes[id].reads() {
+            if let Some(before) = self.grouping.group_of[node]
+                && before != group
+                && !self.order.add_edge(before, group)
+            {
+                return false;
+            }
+        }
+        if let Some((domain, role)) = place {
+            self.grouping.groups[group].domain = Some(domain);
+            self.grouping.role[id] = Some(role);
+        }
+        self.grouping.groups[group].members.push(id);
+        self.grouping.group_of[id] = Some(group);
+        true
+    }
+
+    /// Makes one loop of those that read the same memory from its first element to its last, so that it is read once.
+    fn merge_readers(&mut self) -> Result<()> {
+        // By memory and whether the reader is invariant: the last operation that read it.
+        let mut readers: HashMap<(usize, bool), usize> = HashMap::new();
+        for id in 0..self.low.nodes.len() {
+            let Some(group) = self.grouping.group_of[id] else { continue };
+            let is_loop = self.grouping.groups[group].domain.is_some_and(|domain| domain.n > self.limits.together);
+            for (read, view) in self.low.nodes[id].reads().filter(|_| is_loop) {
+                let (read_group, here) = (self.grouping.group_of[read], self.grouping.group_of[id]);
+                if read_group == here || !self.low.nodes[read].is_whole(view) {
+                    continue;
+                }
+                let before = readers.insert((read, self.low.nodes[id].invariant), id);
+                let before = before.and_then(|before| self.grouping.group_of[before]);
+                if let (Some(before), Some(here)) = (before, here)
+                    && before != here
+                {
+                    self.merge(before, here, Delay::Allowed)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one loop of short ones between which nothing must happen.
+    fn merge_short(&mut self) -> Result<()> {
+        let short = |group: &Group| group.domain.is_some_and(|domain| domain.n <= self.limits.gathered);
+        let groups = &self.grouping.groups;
+        let mut all: Vec<usize> =
+            (0..groups.len()).filter(|&g| short(&groups[g]) && !groups[g].members.is_empty()).collect();
+        all.sort_unstable_by_key(|&g| self.order.place(g));
+        // By length and whether it is invariant: the loop that others are merged into.
+        let mut last: HashMap<(usize, bool), usize> = HashMap::new();
+        for group in all {
+            let Group { domain: Some(domain), invariant, .. } = self.grouping.groups[group] else { continue };
+            let into = last.entry((domain.n, invariant)).or_insert(group);
+            if *into != group {
+                let into = std::mem::replace(into, group);
+                self.merge(group, into, Delay::Never)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// True where a loop of little work would make large work that waits for it now wait for other large work too, if it came to
+    /// wait for these groups: the memory of both would be needed at once.
+    fn delays(&self, group: usize, others: &[usize]) -> bool {
+        let direct = self.order.before(group);
+        let known = others.iter().all(|other| *other == group || direct.contains(other));
+        if known || self.is_large(group) {
+            return false;
+        }
+        let is_large = |group| self.is_large(group);
+        self.order.any_after(group, is_large) && self.order.any_new_before(group, others, is_large)
+    }
+
+    /// True where a group has a large result.
+    fn is_large(&self, group: usize) -> bool {
+        self.grouping.groups[group].members.iter().any(|&id| self.low.nodes[id].bytes() >= LARGE)
+    }
+
+    /// Makes one loop of two, where they run over the same elements, nothing must happen between them, and what one reads
+    /// of the other it can read from registers.
+    fn merge(&mut self, group: usize, other: usize, delay: Delay) -> Result<()> {
+        let (first, second) = (&self.grouping.groups[group], &self.grouping.groups[other]);
+        let (Some(a), Some(b)) = (first.domain, second.domain) else { return Ok(()) };
+        let members = first.members.len() + second.members.len();
+        let rows_agree = a.row.is_none() || b.row.is_none() || a.row == b.row;
+        if a.n != b.n || !rows_agree || members > self.limits.members || second.members.is_empty() {
+            return Ok(());
+        }
+        if first.invariant != second.invariant || !self.order.adjacent(group, other) {
+            return Ok(());
+        }
+        if delay == Delay::Never && (self.delays(group, &[other]) || self.delays(other, &[group])) {
+            return Ok(());
+        }
+        let domain = Domain { n: a.n, row: a.row.or(b.row) };
+        let grouping = &mut self.grouping;
+        let moved = std::mem::take(&mut grouping.groups[other].members);
+        moved.iter().for_each(|&id| grouping.group_of[id] = Some(group));
+        let mut all = [&grouping.groups[group].members[..], &moved].concat();
+        all.sort_unstable();
+        let registers = all.iter().all(|&id| {
+            let Some(role) = grouping.role[id] else { return false };
+            self.low.nodes[id].operands.iter().all(|operand| {
+                let inside = operand.at().is_some_and(|(node, _)| grouping.group_of[node] == Some(group));
+                !inside || grouping.access(&self.low.nodes, (group, domain), (id, role), operand).is_some()
+            })
+        });
+        if registers {
+            if !self.order.contract(group, other) {
+                return Err(lacks("an order for two loops between which nothing must happen"));
+            }
+            grouping.groups[group].members = all;
+            grouping.groups[group].domain = Some(domain);
+        } else {
+            moved.iter().for_each(|&id| grouping.group_of[id] = Some(other));
+            grouping.groups[other].members = moved;
+        }
+        Ok(())
+    }
+}
+
+/// Number of elements a loop made for this node alone runs over; `None` for a reduction of something without memory.
+fn loop_length(low: &Lowering, id: usize) -> Option<usize> {
+    let node = &low.nodes[id];
+    match &node.kind {
+        Kind::Reduce(..) | Kind::Largest | Kind::ArgMax => Some(node.operands.first()?.at()?.1.count()),
+        _ => Some(node.count()),
+    }
+}

@@ -1,0 +1,429 @@
+//! Values that are computed again where they are needed late, instead of being kept until then.
+//!
+//! The way forward through a network leaves values for the way back, and a loop often leaves several that all follow from one of them:
+//! of a GELU three, of a normalisation two. What the loops of the way back read is then the fewest bytes from which
+//! everything else can be computed element by element, a smallest cut between what the loop of the way forward reads and what it
+//! leaves for other loops; the rest is neither written, nor kept, nor read.
+//!
+//! The weights of an attention are read by two products: the next one, which can have them at hand, and one of the way back. A loop of the
+//! way back computes them again, and leaves them for the latter, so that the way forward need not.
+
+use crate::fuse::gemm_gemm::{Strip, strip_before};
+use crate::fuse::group::{Grouping, Role};
+use crate::fuse::min_cut::{UNCUT, smallest_cut};
+use crate::fuse::topo_order::Order;
+use crate::ir::node::{Elementwise, Kind, Node, Operand};
+use crate::lower::Lowering;
+use crate::lower::scaled_fp16::Halving;
+use crate::target::Target;
+use std::collections::{HashMap, HashSet};
+
+/// Most operations of a loop that are computed again.
+const MOST: usize = 48;
+
+/// The same program with what is worth it computed again, where that has at least this many bytes; `None` where nothing is.
+pub(crate) fn compute_again(
+    low: &Lowering,
+    target: &dyn Target,
+    grouping: &Grouping,
+    order: &Order,
+    bytes: usize,
+) -> Option<Lowering> {
+    let finder = Finder::new(low, grouping, order, bytes);
+    // By node that is not kept: the values of its group from which it is computed again.
+    let mut dropped: HashMap<usize, HashSet<usize>> = HashMap::new();
+    let mut groups: Vec<usize> = (0..grouping.groups.len()).filter(|&g| grouping.groups[g].domain.is_some()).collect();
+    // What a loop reads is decided upon before it.
+    groups.sort_unstable_by_key(|&g| order.place(g));
+    for group in groups {
+        finder.look(group, &mut dropped);
+    }
+    if dropped.is_empty() {
+        return None;
+    }
+    let later = finder.later(target, &dropped);
+    Some(Rewriter::new(low, grouping, &dropped, &later).rewrite())
+}
+
+/// What a product of the way back reads of a loop of the way back: the number of that loop, and the values from which it computes it again.
+#[derive(Clone)]
+struct Later {
+    loop_group: usize,
+    base: HashSet<usize>,
+}
+
+struct Finder<'a> {
+    low: &'a Lowering,
+    grouping: &'a Grouping,
+    order: &'a Order,
+    /// By node: the nodes that read it, with whether each sees all its elements in order.
+    readers: Vec<Vec<(usize, bool)>>,
+    /// By node: an output, or what a carried input becomes.
+    lasting: Vec<bool>,
+    /// Fewer are not worth it.
+    bytes: usize,
+}
+
+impl<'a> Finder<'a> {
+    fn new(low: &'a Lowering, grouping: &'a Grouping, order: &'a Order, bytes: usize) -> Self {
+        let mut readers = vec![vec![]; low.nodes.len()];
+        let live = low.live();
+        for (id, node) in low.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
+            node.reads().for_each(|(read, view)| readers[read].push((id, low.nodes[read].is_whole(view))));
+        }
+        let mut lasting = vec![false; low.nodes.len()];
+        let last = low.outputs.iter().chain(low.carries.iter().map(|(_, next)| next));
+        last.filter_map(Operand::at).for_each(|(node, _)| lasting[node] = true);
+        Finder { low, grouping, order, readers, lasting, bytes }
+    }
+
+    /// Where the last reader of a node stands in the order; `None` where nobody outside its group reads it.
+    fn until(&self, id: usize) -> Option<usize> {
+        let own = self.grouping.group_of[id];
+        let groups = self.readers[id].iter().filter_map(|&(reader, _)| self.grouping.group_of[reader]);
+        groups.filter(|&group| Some(group) != own).map(|group| self.order.place(group)).max()
+    }
+
+    /// True for a value that only loops over the same elements read, one by one.
+    fn is_for_loops(&self, id: usize) -> bool {
+        let node = &self.low.nodes[id];
+        let own = self.grouping.group_of[id];
+        let plain = computes_elements(node) && !node.narrow && self.grouping.role[id] == Some(Role::Full);
+        let mut outside =
+            self.readers[id].iter().filter(|(reader, _)| self.grouping.group_of[*reader] != own).peekable();
+        plain
+            && !self.lasting[id]
+            && outside.peek().is_some()
+            && outside.all(|&(reader, whole)| {
+                let reading = &self.low.nodes[reader];
+                let group = self.grouping.group_of[reader].map(|group| &self.grouping.groups[group]);
+                let domain = group.and_then(|group| group.domain);
+                let draws = matches!(reading.kind, Kind::Elementwise(Elementwise::Random(..)));
+                let full = matches!(self.grouping.role[reader], Some(Role::Full | Role::Sink { full: true }))
+                    || matches!(reading.kind, Kind::Reduce(..));
+                whole
+                    && !draws
+                    && full
+                    && reading.invariant == node.invariant
+                    && domain.is_some_and(|domain| domain.n == node.count())
+            })
+    }
+
+    /// Decides what a loop does not leave for others.
+    fn look(&self, group: usize, dropped: &mut HashMap<usize, HashSet<usize>>) {
+        let members = &self.grouping.groups[group].members;
+        let left: Vec<usize> = members
+            .iter()
+            .copied()
+            .filter(|&id| self.low.nodes[id].bytes() >= self.bytes && self.is_for_loops(id))
+            .collect();
+        let Some(until) = left.iter().filter_map(|&id| self.until(id)).max() else { return };
+        // Members and what they read, as a graph from what is read to what is left; each costs the bytes that are kept for it.
+        let mut numbers: HashMap<usize, usize> = HashMap::new();
+        let mut costs: Vec<u64> = vec![];
+        let mut edges: Vec<(usize, usize)> = vec![];
+        let number = |id: usize, costs: &mut Vec<u64>, numbers: &mut HashMap<usize, usize>| {
+            *numbers.entry(id).or_insert_with(|| {
+                costs.push(self.cost(group, id, until, dropped));
+                costs.len() - 1
+            })
+        };
+        for &id in members.iter().filter(|&&id| self.grouping.role[id] == Some(Role::Full)) {
+            let to = number(id, &mut costs, &mut numbers);
+            if !computes_elements(&self.low.nodes[id]) {
+                continue;
+            }
+            for (read, _) in self.low.nodes[id].reads() {
+                let from = number(read, &mut costs, &mut numbers);
+                edges.push((from, to));
+                // What another loop does not leave is what it is computed from.
+                for &base in dropped.get(&read).into_iter().flatten() {
+                    let base = number(base, &mut costs, &mut numbers);
+                    edges.push((base, from));
+                }
+            }
+        }
+        let is_source = |id: usize| {
+            self.grouping.group_of[id] != Some(group) && !dropped.contains_key(&id)
+                || !computes_elements(&self.low.nodes[id])
+                || self.grouping.role[id] != Some(Role::Full)
+        };
+        let sources: Vec<usize> = numbers.iter().filter(|(id, _)| is_source(**id)).map(|(_, number)| *number).collect();
+        let sinks: Vec<usize> = left.iter().map(|id| numbers[id]).collect();
+        let kept = smallest_cut(&costs, &edges, &sources, &sinks);
+        let price: u64 = kept.iter().map(|&number| costs[number]).sum();
+        if price >= left.iter().map(|&id| written(&self.low.nodes[id])).sum() {
+            return;
+        }
+        let base: HashSet<usize> =
+            numbers.iter().filter(|(_, number)| kept.contains(number)).map(|(id, _)| *id).collect();
+        let mut again: Vec<usize> = left.iter().copied().filter(|id| !base.contains(id)).collect();
+        // All that is between.
+        let mut between: HashSet<usize> = HashSet::new();
+        while let Some(id) = again.pop() {
+            if between.insert(id) {
+                again.extend(self.low.nodes[id].reads().map(|(read, _)| read).filter(|read| !base.contains(read)));
+            }
+        }
+        if between.len() <= MOST {
+            for &id in left.iter().filter(|id| !base.contains(id)) {
+                dropped.insert(id, base.clone());
+            }
+        }
+    }
+
+    /// By product, and by what it reads of the rows between two others: the loop that computes them again for it.
+    fn later(&self, target: &dyn Target, dropped: &HashMap<usize, HashSet<usize>>) -> HashMap<(usize, usize), Later> {
+        let mut found = HashMap::new();
+        let (mut order, mut grouping) = (self.order.clone(), self.grouping.clone());
+        let strips = (0..self.low.nodes.len()).filter_map(|next| {
+            let Strip { groups: [_, group, _], .. } = strip_before(self.low, target, &mut grouping, self.order, next)?;
+            Some((next, group, self.low.nodes[next].operands[0].at()?.0))
+        });
+        for (next, group, rows) in strips.filter(|(_, _, rows)| !self.lasting[*rows]) {
+            let readers = || self.readers[rows].iter().map(|&(reader, _)| reader).filter(|&reader| reader != next);
+            if !readers().all(|reader| matches!(self.low.nodes[reader].kind, Kind::Dot(..))) {
+                continue;
+            }
+            // One loop for all of them, or the way forward has to leave the rows anyway.
+            let groups: Vec<usize> = readers().filter_map(|reader| self.grouping.group_of[reader]).collect();
+            let mut loops = self.loops_after(group, rows, dropped);
+            let later = loops.find(|later| groups.iter().all(|&own| order.add_edge(later.loop_group, own)));
+            for (reader, later) in readers().zip(later.into_iter().cycle()) {
+                found.insert((reader, rows), later);
+            }
+        }
+        found
+    }
+
+    /// The loops that compute values of this group again, and have all that this one is computed from.
+    fn loops_after(
+        &self,
+        group: usize,
+        rows: usize,
+        dropped: &HashMap<usize, HashSet<usize>>,
+    ) -> impl Iterator<Item = Later> {
+        let of_group = dropped.iter().filter(move |(id, _)| self.grouping.group_of[**id] == Some(group));
+        let mut loops: Vec<(usize, usize)> = of_group
+            .flat_map(|(&id, _)| self.readers[id].iter().map(move |&(reader, _)| (id, reader)))
+            .filter_map(|(id, reader)| Some((self.grouping.group_of[reader]?, id)))
+            .filter(|(other, _)| *other != group)
+            .collect();
+        // The first that runs, so that the fewest values wait for it.
+        loops.sort_unstable_by_key(|&(other, id)| (self.order.place(other), id));
+        loops.dedup_by_key(|(other, _)| *other);
+        loops.into_iter().filter_map(move |(loop_group, id)| {
+            let members = &self.grouping.groups[loop_group].members;
+            let reads = members.iter().flat_map(|&member| self.low.nodes[member].reads()).map(|(read, _)| read);
+            let mut base = dropped[&id].clone();
+            base.extend(reads.filter(|read| !dropped.contains_key(read)));
+            self.follows_from(rows, &base).then_some(Later { loop_group, base })
+        })
+    }
+
+    /// True where a value is computed element by element from these.
+    fn follows_from(&self, id: usize, base: &HashSet<usize>) -> bool {
+        let node = &self.low.nodes[id];
+        base.contains(&id) || computes_elements(node) && node.reads().all(|(read, _)| self.follows_from(read, base))
+    }
+
+    /// What it costs in bytes that a value is one of those from which others are computed again.
+    fn cost(&self, group: usize, id: usize, until: usize, dropped: &HashMap<usize, HashSet<usize>>) -> u64 {
+        let node = &self.low.nodes[id];
+        let own = self.grouping.group_of[id] == Some(group);
+        match node.kind {
+            _ if dropped.contains_key(&id) || (node.narrow && computes_elements(node)) => UNCUT,
+            // What a step changes would have to be copied first.
+            Kind::Input | Kind::State(_) if !node.invariant => 2 * node.bytes() as u64,
+            Kind::Input | Kind::State(_) | Kind::Table(_) => 0,
+            // Computed before the steps, and kept through all of them.
+            _ if node.invariant && !self.grouping.groups[group].invariant => 0,
+            _ if own && (self.is_for_loops(id) || !self.lasting[id] && self.until(id).is_none()) => written(node),
+            // In memory as long anyway.
+            _ if self.until(id).is_some_and(|last| last >= until) => 0,
+            _ => node.bytes() as u64,
+        }
+    }
+}
+
+/// What it costs to keep a value that a loop writes for no other reason: its bytes and, as memory counts first, a fraction of them for writing
+/// it. So a sum of a product and a bias is computed again from the product, which is there.
+fn written(node: &Node) -> u64 {
+    let bytes = node.bytes() as u64;
+    bytes + bytes / 4
+}
+
+/// True for what is computed element by element from other values.
+fn computes_elements(node: &Node) -> bool {
+    match node.kind {
+        Kind::Elementwise(kind) => !matches!(kind, Elementwise::Random(..)),
+        Kind::Fetch { .. } => true,
+        Kind::Input
+        | Kind::State(_)
+        | Kind::Table(_)
+        | Kind::Reduce(..)
+        | Kind::Largest
+        | Kind::ArgMax
+        | Kind::Dot(..)
+        | Kind::Conv(..)
+        | Kind::Gather { .. }
+        | Kind::ScatterAdd { .. }
+        | Kind::AddRows { .. }
+        | Kind::WindowArgMax(_)
+        | Kind::CumSum { .. }
+        | Kind::Concat(_)
+        | Kind::Pad(_)
+        | Kind::Overlay(_)
+        | Kind::CheckIndex { .. } => false,
+    }
+}
+
+/// Writes the nodes anew, with those that are computed again before their readers.
+struct Rewriter<'a> {
+    low: &'a Lowering,
+    grouping: &'a Grouping,
+    dropped: &'a HashMap<usize, HashSet<usize>>,
+    later: &'a HashMap<(usize, usize), Later>,
+    nodes: Vec<Node>,
+    /// By old number: the new one.
+    moved: Vec<usize>,
+    /// By reading group and old number: the number of what it computes again.
+    again: HashMap<(usize, usize), usize>,
+}
+
+impl<'a> Rewriter<'a> {
+    fn new(
+        low: &'a Lowering,
+        grouping: &'a Grouping,
+        dropped: &'a HashMap<usize, HashSet<usize>>,
+        later: &'a HashMap<(usize, usize), Later>,
+    ) -> Self {
+        Rewriter { low, grouping, dropped, later, nodes: vec![], moved: vec![], again: HashMap::new() }
+    }
+
+    fn rewrite(mut self) -> Lowering {
+        for (id, node) in self.low.nodes.iter().enumerate() {
+            let mut node = node.clone();
+            for operand in &mut node.operands {
+                let Operand::At { node: read, .. } = operand else { continue };
+                let reader = self.grouping.group_of[id].filter(|group| self.grouping.group_of[*read] != Some(*group));
+                *read = match (reader, self.dropped.get(read), self.later.get(&(id, *read))) {
+                    (_, _, Some(Later { loop_group, base })) => self.compute(*loop_group, *read, base),
+                    (Some(reader), Some(base), _) => self.compute(reader, *read, base),
+                    _ => self.moved[*read],
+                };
+            }
+            self.moved.push(self.nodes.len());
+            self.nodes.push(node);
+        }
+        let moved = |operand: &Operand| match operand {
+            Operand::At { node, view } => Operand::At { node: self.moved[*node], view: view.clone() },
+            constant => constant.clone(),
+        };
+        Lowering {
+            inputs: self.low.inputs.iter().map(|input| input.map(|node| self.moved[node])).collect(),
+            outputs: self.low.outputs.iter().map(moved).collect(),
+            carries: self.low.carries.iter().map(|(input, next)| (self.moved[*input], moved(next))).collect(),
+            seeds: self.low.seeds.iter().map(|seed| seed.moved(&self.moved)).collect(),
+            rounded: HashMap::new(),
+            halving: Halving::default(),
+            parts: HashMap::new(),
+            nodes: self.nodes,
+        }
+    }
+
+    /// The number of a value as a reading group computes it again.
+    fn compute(&mut self, reader: usize, id: usize, base: &HashSet<usize>) -> usize {
+        if base.contains(&id) {
+            return self.moved[id];
+        }
+        if let Some(&number) = self.again.get(&(reader, id)) {
+            return number;
+        }
+        let mut node = self.low.nodes[id].clone();
+        for operand in &mut node.operands {
+            if let Operand::At { node: read, .. } = operand {
+                *read = self.compute(reader, *read, base);
+            }
+        }
+        node.again = true;
+        if let Kind::Fetch { checked, .. } = &mut node.kind {
+            *checked = false;
+        }
+        self.nodes.push(node);
+        self.again.insert((reader, id), self.nodes.len() - 1);
+        self.nodes.len() - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::schedule::Schedule;
+    use crate::target::{LIMITS, Limits, Target};
+    use bilevel_graph::{DType, Graph, Program, Tensor, gradient, nn};
+
+    struct Machine;
+    impl Target for Machine {
+        fn limits(&self) -> Limits {
+            Limits { again: Some(1000), ..LIMITS }
+        }
+    }
+
+    /// How many values of so many elements loops leave in memory, and other operations.
+    fn stored(program: &Program, count: usize) -> [usize; 2] {
+        let schedule = Schedule::new(program, &Machine).unwrap();
+        let mut found = [0; 2];
+        for id in (0..schedule.nodes.len()).filter(|&id| schedule.group_of(id).is_some()) {
+            if schedule.is_stored(id) && schedule.nodes[id].count() == count {
+                let in_loop = schedule.group_of(id).is_some_and(|group| schedule.groups()[group].domain.is_some());
+                found[usize::from(!in_loop)] += 1;
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn what_follows_from_a_product_is_computed_from_it_again() {
+        let g = Graph::new();
+        let [x, w, b, v] = [("x", &[40, 30][..]), ("w", &[30, 50]), ("b", &[50]), ("v", &[50, 7])]
+            .map(|(name, shape)| g.input(name, shape, DType::F32));
+        let loss = nn::gelu(x.matmul(w) + b).matmul(v).square().sum_all();
+        let slopes = gradient(loss, &[w, b]).unwrap();
+        let mut builder = Program::builder(&g);
+        for (number, slope) in slopes.into_iter().enumerate() {
+            builder = builder.output(number.to_string(), slope.unwrap());
+        }
+        // Of 2000 elements: what both products read of the loops between them, and the products.
+        assert_eq!(stored(&builder.build().unwrap(), 2000), [2, 2]);
+    }
+
+    #[test]
+    fn what_was_computed_again_is_no_reason_to_keep_what_follows_from_it() {
+        let g = Graph::new();
+        let [x, w, v] = [("x", &[40, 30][..]), ("w", &[30, 50]), ("v", &[50, 7])]
+            .map(|(name, shape)| g.input(name, shape, DType::F32));
+        // Columns of a product made equally large, in three loops: means, variances, and the rest.
+        let h = x.matmul(w);
+        let columns = |row: Tensor| row.broadcast([1], [40, 50]);
+        let centred = h - columns(h.sum([0]) * (1.0 / 40.0));
+        let normed = centred / columns((centred.square().sum([0]) * (1.0 / 40.0) + 1e-5).sqrt());
+        let loss = nn::relu(normed * 0.5 + 0.1).matmul(v).square().sum_all();
+        let slope = gradient(loss, &[w]).unwrap()[0].unwrap();
+        let program = Program::builder(&g).output("slope", slope).build().unwrap();
+        // Of 2000 elements: what the second product reads, what three loops of the way back leave, and two products.
+        assert_eq!(stored(&program, 2000), [4, 2]);
+    }
+
+    #[test]
+    fn what_a_step_changes_is_not_copied_for_what_follows_from_it() {
+        let g = Graph::new();
+        let [x, y] = ["x", "y"].map(|name| g.input(name, [2000], DType::F32));
+        let sign = x.sign();
+        let next = x * 0.5 + sign * 0.1;
+        // Read once more where x is another.
+        let later = y + sign * next.square().sum_all();
+        let program = Program::builder(&g).carry(x, next).carry(y, later).build().unwrap();
+        let schedule = Schedule::new(&program, &Machine).unwrap();
+        assert!(schedule.carries.iter().all(|carry| carry.in_place));
+    }
+}

@@ -1,0 +1,179 @@
+//! Copies of carried inputs that products read, carried themselves.
+//!
+//!   r₀ = round(x₀),   then in every step x ← next(x), r ← round(next(x))
+//!
+//! Where products of a step read what a carried input becomes, they have a copy of it already, which is what the next step would make of it
+//! first. Only before the first step there is none, and an executor makes it ([`Seed`]). Where none of them does, the input keeps its copy to
+//! itself: it could only change when all who read it are done, while the input itself may change sooner.
+
+use crate::ir::node::{Form, Kind};
+use crate::lower::Lowering;
+use crate::schedule::in_place::Carry;
+use bilevel_graph::Precision;
+
+/// A state to be made before the first step of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seed {
+    /// Its node, a [`Kind::State`].
+    pub state: usize,
+    /// The node of the carried input that it is made of.
+    pub input: usize,
+    /// For a copy in halves, the state that has the power of two of the input, which is made before it.
+    pub power: Option<usize>,
+}
+
+impl Seed {
+    /// The same where every node has moved to another number.
+    pub(crate) fn moved(&self, to: &[usize]) -> Self {
+        Seed { state: to[self.state], input: to[self.input], power: self.power.map(|power| to[power]) }
+    }
+}
+
+/// Carries the rounded and halved copies of carried inputs, and their largest elements.
+pub(crate) fn carry_copies(low: &mut Lowering) {
+    for (input, next) in low.carries.clone() {
+        let Some((made, view)) = next.at() else { continue };
+        let computed = !matches!(low.nodes[made].kind, Kind::Input | Kind::Table(_));
+        if !computed || low.nodes[made].invariant || low.nodes[made].narrow || !low.nodes[made].is_whole(view) {
+            continue;
+        }
+        let rounded = [input, made].map(|node| low.rounded.get(&(node, Precision::Bf16)).copied());
+        if let [Some(copy), Some(next)] = rounded
+            && [copy, next].iter().all(|&copy| low.nodes[copy].narrow)
+        {
+            low.carries.push((copy, low.dense(next)));
+            low.becomes_state(Form::Rounded, Seed { state: copy, input, power: None });
+        }
+        let largest = [input, made].map(|node| low.halving.largest.get(&node).copied());
+        let [Some(power), Some(next_power)] = largest else { continue };
+        low.carries.push((power, low.dense(next_power)));
+        low.becomes_state(Form::Largest, Seed { state: power, input, power: None });
+        let halved = [input, made].map(|node| low.halving.by_largest(node));
+        if let [Some(copy), Some(next)] = halved {
+            low.carries.push((copy, low.dense(next)));
+            low.becomes_state(Form::Halved, Seed { state: copy, input, power: Some(power) });
+        }
+    }
+}
+
+impl Lowering {
+    fn becomes_state(&mut self, form: Form, seed: Seed) {
+        let node = &mut self.nodes[seed.state];
+        (node.kind, node.operands) = (Kind::State(form), vec![]);
+        self.seeds.push(seed);
+    }
+}
+
+/// True where no copy of an array has to be copied in turn at the end of a step, which would take as long as to make it.
+pub(crate) fn are_written_in_place(low: &Lowering, carries: &[Carry]) -> bool {
+    let is_array = |node: usize| matches!(low.nodes[node].kind, Kind::State(Form::Rounded | Form::Halved));
+    carries.iter().all(|carry| carry.in_place || !is_array(carry.input))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::dot_layout::DotLayout;
+    use crate::memory::Region;
+    use crate::schedule::Schedule;
+    use crate::target::{LIMITS, Limits, Target};
+    use bilevel_graph::{DType, Graph, Program, Tensor, nn};
+
+    /// One that reads operands of two bytes in `Bf16`, and in `Tf32` likes halves.
+    struct Machine;
+    impl Target for Machine {
+        fn limits(&self) -> Limits {
+            LIMITS
+        }
+
+        fn multiplies(&self, _: Precision) -> bool {
+            true
+        }
+
+        fn narrows(&self) -> bool {
+            true
+        }
+
+        fn halves(&self, _: &DotLayout) -> bool {
+            true
+        }
+    }
+
+    /// A step of weights, and whether a product reads the new ones.
+    fn schedule(precision: Precision, again: bool) -> Schedule {
+        let g = Graph::new();
+        let [x, w] = ["x", "w"].map(|name| g.input(name, [8, 8], DType::F32));
+        let next = w - x.matmul(w) * 0.1;
+        let read = if again { next } else { x };
+        let program = Program::builder(&g).carry(w, next).output("y", x.matmul(read)).build().unwrap();
+        Schedule::new(&program.with_precision(precision), &Machine).unwrap()
+    }
+
+    fn forms(schedule: &Schedule) -> Vec<Form> {
+        let form = |seed: &Seed| match schedule.nodes[seed.state].kind {
+            Kind::State(form) => form,
+            _ => panic!("a seed of a state"),
+        };
+        schedule.seeds.iter().map(form).collect()
+    }
+
+    #[test]
+    fn the_copy_of_a_carried_input_is_made_where_it_is_updated_and_lies_where_it_lay() {
+        let schedule = schedule(Precision::Bf16, true);
+        assert_eq!(forms(&schedule), [Form::Rounded]);
+        let [of_w, of_copy] = &schedule.carries[..] else { panic!("the weights, and their copy") };
+        assert!(of_w.in_place && of_copy.in_place);
+        let (next, next_copy) = (of_w.next.at().unwrap().0, of_copy.next.at().unwrap().0);
+        assert_eq!(schedule.group_of(next), schedule.group_of(next_copy));
+        let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
+        let place = map.nodes[schedule.seeds[0].state].unwrap();
+        assert_eq!((place.region, map.nodes[next_copy]), (Region::Arena, Some(place)));
+    }
+
+    #[test]
+    fn halves_have_their_power_of_two_carried_with_them() {
+        let schedule = schedule(Precision::Tf32, true);
+        assert_eq!(forms(&schedule), [Form::Largest, Form::Halved]);
+        assert_eq!(schedule.seeds[1].power, Some(schedule.seeds[0].state));
+        // The power is known when all elements are, and so is copied.
+        assert_eq!(schedule.carries.iter().map(|carry| carry.in_place).collect::<Vec<_>>(), [true, false, true]);
+    }
+
+    #[test]
+    fn the_largest_of_a_bias_is_carried_where_it_bounds_what_products_read() {
+        let g = Graph::new();
+        // More than a bias can have.
+        let x = g.input("x", [96, 104], DType::F32);
+        let (w, b) = (g.input("w", [104, 104], DType::F32), g.input("b", [104], DType::F32));
+        let layer = |b: Tensor| nn::relu(x.matmul(w) + b.broadcast([1], [96, 104])).matmul(w);
+        let next = b - layer(b).sum([0]) * 0.1;
+        let program = Program::builder(&g).carry(b, next).output("y", layer(next)).build().unwrap();
+        let schedule = Schedule::new(&program.with_precision(Precision::Tf32), &Machine).unwrap();
+        assert_eq!(forms(&schedule), [Form::Largest]);
+        // The loop that updates the bias raises the largest of it.
+        let [of_b, of_largest] = &schedule.carries[..] else { panic!("the bias, and its largest") };
+        let [next, largest] = [of_b, of_largest].map(|carry| schedule.group_of(carry.next.at().unwrap().0));
+        assert!(next.is_some() && next == largest);
+    }
+
+    #[test]
+    fn a_copy_that_is_read_after_the_update_is_made_in_every_step() {
+        // The old weights are read once the new ones are known.
+        let g = Graph::new();
+        let [x, w] = ["x", "w"].map(|name| g.input(name, [8, 8], DType::F32));
+        let next = w - x.matmul(w) * 0.1;
+        let program = Program::builder(&g).carry(w, next).output("y", next.matmul(x).matmul(w)).build().unwrap();
+        let schedule = Schedule::new(&program.with_precision(Precision::Bf16), &Machine).unwrap();
+        assert!(schedule.seeds.is_empty());
+    }
+
+    #[test]
+    fn without_a_loop_or_rounding_or_readers_of_what_is_new_nothing_is_carried() {
+        assert!(schedule(Precision::Full, true).seeds.is_empty());
+        assert!(schedule(Precision::Bf16, false).seeds.is_empty() && schedule(Precision::Tf32, false).seeds.is_empty());
+        let g = Graph::new();
+        let [x, w] = ["x", "w"].map(|name| g.input(name, [8, 8], DType::F32));
+        let program = Program::builder(&g).output("y", x.matmul(w)).build().unwrap().with_precision(Precision::Bf16);
+        assert!(Schedule::new(&program, &Machine).unwrap().seeds.is_empty());
+    }
+}

@@ -1,0 +1,275 @@
+//! What products read and leave in a precision that rounds: operands rounded in loops, once for all products that read them, unless the
+//! machine's products do so themselves; and results, in loops or by the product where it can write two bytes for each.
+
+use crate::ir::node::{Elementwise, Kind, Operand};
+use crate::lower::{Line, Lowering};
+use crate::target::Target;
+use bilevel_graph::{DType, Precision};
+
+/// Of what a loop computes, a part is rounded by itself only where it is less than one of so many: queries, keys and values are one of
+/// three.
+const PASSING: usize = 4;
+
+impl Lowering {
+    /// The operands of a product as the machine is to read them, and the precision left for it to see to.
+    pub fn factors(
+        &mut self,
+        operands: Vec<Operand>,
+        precision: Precision,
+        target: &dyn Target,
+        like: Line,
+    ) -> (Vec<Operand>, Precision) {
+        if precision != Precision::Bf16 || !target.narrows() {
+            return self.rounded(operands, precision, target.multiplies(precision), like);
+        }
+        (self.narrow(operands, like), precision)
+    }
+
+    /// The operands rounded to `Bf16`, in two bytes each.
+    pub fn narrow(&mut self, operands: Vec<Operand>, like: Line) -> Vec<Operand> {
+        let (operands, _) = self.rounded(operands, Precision::Bf16, false, like);
+        for (node, _) in operands.iter().filter_map(Operand::at) {
+            self.nodes[node].narrow = true;
+        }
+        operands
+    }
+
+    /// The same for machines without narrow copies: rounded unless the machine does that itself.
+    pub fn rounded(
+        &mut self,
+        operands: Vec<Operand>,
+        precision: Precision,
+        multiplies: bool,
+        like: Line,
+    ) -> (Vec<Operand>, Precision) {
+        if precision == Precision::Full || multiplies {
+            return (operands, precision);
+        }
+        let round = |operand| self.rounded_operand(operand, precision, like);
+        (operands.into_iter().map(round).collect(), Precision::Full)
+    }
+
+    /// The result of a product of this precision, a view of all its elements, as others read it: of two bytes where the product `narrows`.
+    pub fn result(
+        &mut self,
+        made: Operand,
+        precision: Precision,
+        narrows: bool,
+        target: &dyn Target,
+        like: Line,
+    ) -> Operand {
+        let Some((node, _)) = made.at().filter(|_| precision.rounds_results()) else { return made };
+        if narrows {
+            self.nodes[node].narrow = true;
+            self.rounded.insert((node, precision), node);
+            return made;
+        }
+        let rounded = self.rounded_operand(made, precision, like);
+        if let Some((whole, _)) = rounded.at().filter(|_| target.narrows()) {
+            // Products read a copy of two bytes; everybody else reads this one.
+            self.rounded.remove(&(whole, precision));
+        }
+        rounded
+    }
+
+    /// The operand itself where its elements are of the type of the graph, else a dense copy where they are.
+    pub fn widened(&mut self, operand: Operand, shape: &[usize], dtype: DType, like: Line) -> Operand {
+        if !operand.at().is_some_and(|(node, _)| self.nodes[node].narrow) {
+            return operand;
+        }
+        // What it rounds has no more digits to lose.
+        let node = self.push(Kind::Elementwise(Elementwise::Round(Precision::Bf16)), vec![operand], shape, dtype, like);
+        self.dense(node)
+    }
+
+    fn rounded_operand(&mut self, operand: Operand, precision: Precision, like: Line) -> Operand {
+        let kind = Kind::Elementwise(Elementwise::Round(precision));
+        let (node, view) = match operand {
+            Operand::Constant(value) => return Operand::Constant(precision.round(value as f32) as f64),
+            Operand::At { node, view } => (node, view),
+        };
+        if self.rounded.get(&(node, precision)) == Some(&node) {
+            return Operand::At { node, view };
+        }
+        let dtype = self.nodes[node].dtype;
+        // A small part of something large is rounded by itself; what a loop computes is rounded there, in passing.
+        let in_passing = matches!(self.nodes[node].kind, Kind::Elementwise(_));
+        let share = if in_passing { PASSING } else { 1 };
+        if view.count() * share < self.nodes[node].count() {
+            let key = (node, view.clone(), Some(precision));
+            let known = self.parts.get(&key).copied();
+            let part = known.unwrap_or_else(|| {
+                let shape = view.shape.clone();
+                self.push(kind, vec![Operand::At { node, view }], &shape, dtype, like)
+            });
+            self.parts.insert(key, part);
+            return self.dense(part);
+        }
+        // Whatever the view does with the elements, it does with their rounded copies.
+        let known = self.rounded.get(&(node, precision)).copied();
+        let whole = known.unwrap_or_else(|| {
+            let (dense, shape) = (self.dense(node), self.nodes[node].shape.clone());
+            self.push(kind, vec![dense], &shape, dtype, like)
+        });
+        self.rounded.extend([((node, precision), whole), ((whole, precision), whole)]);
+        Operand::At { node: whole, view }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::Schedule;
+    use crate::target::{LIMITS, Limits};
+    use bilevel_graph::{Graph, Program, Tensor, nn};
+
+    /// A machine with, or without, products of its own that round, and with narrow copies.
+    struct Machine(bool, bool);
+    impl Target for Machine {
+        fn limits(&self) -> Limits {
+            LIMITS
+        }
+
+        fn multiplies(&self, _: Precision) -> bool {
+            self.0
+        }
+
+        fn narrows(&self) -> bool {
+            self.1
+        }
+
+        fn overlays(&self) -> bool {
+            true
+        }
+    }
+
+    /// The precisions of all products, and the sizes of what is rounded.
+    fn planned(program: &Program, machine: Machine) -> (Vec<Precision>, Vec<usize>) {
+        let schedule = Schedule::new(program, &machine).unwrap();
+        let (mut products, mut rounded) = (vec![], vec![]);
+        for &id in schedule.groups().iter().flat_map(|group| &group.members) {
+            match schedule.nodes[id].kind {
+                Kind::Dot(_, precision) | Kind::Conv(_, precision) => products.push(precision),
+                Kind::Elementwise(Elementwise::Round(Precision::Bf16)) => rounded.push(schedule.nodes[id].count()),
+                _ => {}
+            }
+        }
+        rounded.sort_unstable();
+        (products, rounded)
+    }
+
+    #[test]
+    fn a_machine_with_products_that_round_gets_them_as_they_are() {
+        let g = Graph::new();
+        let (x, w) = (g.input("x", [8, 5], DType::F32), g.input("w", [5, 6], DType::F32));
+        let program = Program::builder(&g).output("y", x.matmul(w)).build().unwrap().with_precision(Precision::Bf16);
+        // The result is rounded in either case.
+        assert_eq!(planned(&program, Machine(true, false)), (vec![Precision::Bf16], vec![48]));
+        assert_eq!(planned(&program, Machine(false, false)), (vec![Precision::Full], vec![30, 40, 48]));
+        let tf32 = program.with_precision(Precision::Tf32);
+        assert_eq!(planned(&tf32, Machine(true, false)), (vec![Precision::Tf32], vec![]));
+    }
+
+    #[test]
+    fn a_result_is_not_rounded_again_for_the_next_product() {
+        let g = Graph::new();
+        let (x, w) = (g.input("x", [8, 6], DType::F32), g.input("w", [6, 6], DType::F32));
+        let program = Program::builder(&g).output("y", x.matmul(w).matmul(w)).build().unwrap();
+        let program = program.with_precision(Precision::Bf16);
+        // x, w and two results; of those in two bytes, the last as it is given.
+        assert_eq!(planned(&program, Machine(false, false)).1, [36, 48, 48, 48]);
+        assert_eq!(planned(&program, Machine(true, true)).1, [36, 48, 48]);
+    }
+
+    #[test]
+    fn what_is_made_of_results_of_two_bytes_alone_has_two_bytes_itself() {
+        let g = Graph::new();
+        let [x, w] = ["x", "w"].map(|name| g.input(name, [6, 6], DType::F32));
+        let (a, b) = (x.matmul(w), w.matmul(x));
+        let joined = |parts: [Tensor; 2]| parts[0].pad(0, 0, 6) + parts[1].pad(0, 6, 0);
+        let both = |parts: [Tensor; 2]| {
+            let y = joined(parts).matmul(w);
+            let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(Precision::Bf16);
+            let schedule = Schedule::new(&program, &Machine(true, true)).unwrap();
+            let is_overlay = |kind: &Kind| matches!(kind, Kind::Overlay(_));
+            schedule.nodes.iter().find(|node| is_overlay(&node.kind)).unwrap().narrow
+        };
+        assert!(both([a, b]));
+        assert!(!both([a, b.tanh()]), "a piece of four bytes");
+        let meet = a.pad(0, 1, 5) + b.pad(0, 6, 0);
+        let program = Program::builder(&g).output("y", meet.matmul(w)).build().unwrap().with_precision(Precision::Bf16);
+        let schedule = Schedule::new(&program, &Machine(true, true)).unwrap();
+        let sums = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::Overlay(_)));
+        assert!(sums.map(|node| node.narrow).eq([false]), "a sum of two that meet");
+    }
+
+    #[test]
+    fn a_machine_with_narrow_copies_reads_and_writes_two_bytes_of_what_products_read_and_give() {
+        let g = Graph::new();
+        let (x, w) = (g.input("x", [8, 5], DType::F32), g.input("w", [5, 6], DType::F32));
+        let y = x.tanh().matmul(w).tanh().matmul(w.t());
+        let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(Precision::Bf16);
+        let machine = Machine(true, true);
+        // The output has four bytes.
+        assert_eq!(planned(&program, Machine(true, true)), (vec![Precision::Bf16; 2], vec![30, 40, 40, 48]));
+        let schedule = Schedule::new(&program, &machine).unwrap();
+        let narrow = schedule.nodes.iter().filter(|node| node.narrow);
+        assert_eq!(narrow.map(|node| node.bytes()).sum::<usize>(), 2 * (30 + 40 + 48 + 48 + 40));
+        let (output, _) = schedule.outputs[0].at().unwrap();
+        assert!(!schedule.nodes[output].narrow);
+    }
+
+    #[test]
+    fn a_result_of_four_bytes_keeps_them_for_whoever_else_reads_it() {
+        let g = Graph::new();
+        let (x, k) = (g.input("x", [2, 3, 4, 4], DType::F32), g.input("k", [5, 3, 3, 3], DType::F32));
+        let at = g.input("at", [3], DType::I32);
+        let y = nn::conv2d(x, k, None, nn::Conv2d::default());
+        let rows = y.reshape([10, 4]);
+        // Rows are taken before a product reads all of them.
+        let program = Program::builder(&g).output("taken", rows.take(at)).output("product", rows.t().matmul(rows));
+        let program = program.build().unwrap().with_precision(Precision::Bf16);
+        let schedule = Schedule::new(&program, &Machine(true, true)).unwrap();
+        for node in &schedule.nodes {
+            let mut read = node.reads().map(|(read, _)| schedule.nodes[read].narrow);
+            match node.kind {
+                Kind::Gather { .. } => assert!(!read.any(|narrow| narrow)),
+                Kind::Dot(..) => assert!(read.all(|narrow| narrow)),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn an_operand_is_rounded_once_however_it_is_read_and_a_part_of_it_alone() {
+        let g = Graph::new();
+        let [x, w, b] =
+            [("x", &[8, 5][..]), ("w", &[5, 5]), ("b", &[5])].map(|(name, shape)| g.input(name, shape, DType::F32));
+        let right = [w, w.t(), b.broadcast([0], [5, 9]), w.slice(1, 0, 2)];
+        let mut builder = Program::builder(&g);
+        for (i, right) in right.into_iter().enumerate() {
+            builder = builder.output(i.to_string(), x.matmul(right));
+        }
+        let program = builder.build().unwrap().with_precision(Precision::Bf16);
+        // b as it is before it is repeated, two columns of w, w, and x; then the results.
+        let (operands, results) = ([5, 10, 25, 40], [16, 40, 40, 72]);
+        let mut all = [operands, results].concat();
+        all.sort_unstable();
+        assert_eq!(planned(&program, Machine(false, false)), (vec![Precision::Full; 4], all));
+    }
+
+    #[test]
+    fn parts_of_what_a_loop_computes_are_rounded_in_that_loop_unless_they_are_small() {
+        let g = Graph::new();
+        let [x, w, b] =
+            [("x", &[8, 5][..]), ("w", &[5, 12]), ("b", &[12])].map(|(name, shape)| g.input(name, shape, DType::F32));
+        let all = x.matmul(w) + b;
+        let thirds = [0, 1, 2].map(|third| all.slice(1, 4 * third, 4 * third + 4));
+        let sums = all.slice(1, 0, 1).t().matmul(thirds[0]);
+        let scores = thirds[0].matmul(thirds[1].t()).matmul(thirds[2]);
+        let program = Program::builder(&g).output("scores", scores).output("sums", sums).build().unwrap();
+        // One column, x and w, all of 96 at once; and results: sums, what the scores give, the scores themselves, and all of 96.
+        let rounded = planned(&program.with_precision(Precision::Bf16), Machine(false, false)).1;
+        assert_eq!(rounded, [4, 8, 32, 40, 60, 64, 96, 96]);
+    }
+}

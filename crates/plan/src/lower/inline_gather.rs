@@ -1,0 +1,247 @@
+//! Short rows that a loop fetches by itself, where their numbers are.
+//!
+//! A gather of short rows, such as the four numbers of an image's cell around every place where it is sampled, writes several values
+//! for each index that it reads, and the loops after it read them all again. Fetched in those loops, each index becomes
+//!
+//!   value(e) = table[base(e) + index(e)·apart],
+//!
+//! where base is a view of the table's first row: neither the rows nor, where the same loop computes them, the indices are ever written. A loop
+//! that needs the rows again much later fetches them again.
+
+use crate::ir::index_dims::Rows;
+use crate::ir::node::{Elementwise, Kind, Node, Operand};
+use crate::ir::view::View;
+use crate::lower::Lowering;
+use crate::lower::scaled_fp16::Halving;
+use crate::schedule::index_checks::index_check;
+use std::collections::HashMap;
+
+/// Most elements of a short row.
+const SHORT: usize = 8;
+
+/// The same program with gathers that only loops read replaced by what these fetch; `None` where there are none.
+pub(crate) fn fetch_in_loops(low: &Lowering) -> Option<Lowering> {
+    let gathers = found(low);
+    if gathers.is_empty() {
+        return None;
+    }
+    let mut nodes: Vec<Node> = vec![];
+    let mut moved: Vec<usize> = vec![];
+    // By gather and view: the number of what is fetched.
+    let mut fetched: HashMap<(usize, View), usize> = HashMap::new();
+    for (id, node) in low.nodes.iter().enumerate() {
+        for (view, operands) in gathers.get(&id).into_iter().flatten() {
+            let operands = operands.clone().map(|(read, view)| Operand::At { node: moved[read], view });
+            let (rows, checking) = (rows(low, id)?, checking(low, id, &gathers[&id]));
+            let kind = Kind::Fetch { apart: rows.inner, limit: rows.n, checked: checking == Some(view) };
+            let (shape, layout) = (view.shape.clone(), View::contiguous(&view.shape));
+            fetched.insert((id, view.clone()), nodes.len());
+            nodes.push(Node { kind, operands: operands.to_vec(), shape, layout, ..node.clone() });
+        }
+        // The gather itself stays, but nobody who matters reads it any more.
+        let mut node = node.clone();
+        for operand in &mut node.operands {
+            if let Operand::At { node: read, view } = operand {
+                match fetched.get(&(*read, view.clone())) {
+                    Some(&number) => (*read, *view) = (number, View::contiguous(&view.shape)),
+                    None => *read = moved[*read],
+                }
+            }
+        }
+        moved.push(nodes.len());
+        nodes.push(node);
+    }
+    let at = |operand: &Operand| match operand {
+        Operand::At { node, view } => Operand::At { node: moved[*node], view: view.clone() },
+        constant => constant.clone(),
+    };
+    Some(Lowering {
+        inputs: low.inputs.iter().map(|input| input.map(|node| moved[node])).collect(),
+        outputs: low.outputs.iter().map(at).collect(),
+        carries: low.carries.iter().map(|(input, next)| (moved[*input], at(next))).collect(),
+        seeds: low.seeds.iter().map(|seed| seed.moved(&moved)).collect(),
+        rounded: HashMap::new(),
+        halving: Halving::default(),
+        parts: HashMap::new(),
+        nodes,
+    })
+}
+
+/// A view of a gather, with the indices and the first row of the table that are its elements.
+type Fetched = (View, [(usize, View); 2]);
+
+/// The gathers of short rows that only loops read, each with the views in which they do.
+fn found(low: &Lowering) -> HashMap<usize, Vec<Fetched>> {
+    let live = low.live();
+    let is_gather = |id: &usize| live[*id] && matches!(low.nodes[*id].kind, Kind::Gather { .. });
+    let short = |id: &usize| rows(low, *id).is_some_and(|rows| (1..=SHORT).contains(&rows.inner));
+    let mut found: HashMap<usize, Vec<Fetched>> =
+        (0..low.nodes.len()).filter(is_gather).filter(short).map(|id| (id, vec![])).collect();
+    for (node, _) in low.nodes.iter().zip(&live).filter(|(_, live)| **live) {
+        let in_loop = match node.kind {
+            Kind::Elementwise(kind) => !matches!(kind, Elementwise::Random(..)),
+            Kind::Reduce(..) | Kind::Largest | Kind::ArgMax => true,
+            _ => false,
+        };
+        for (read, view) in node.reads() {
+            let Some(views) = found.get_mut(&read) else { continue };
+            match through(low, read, view).filter(|_| in_loop && node.invariant == low.nodes[read].invariant) {
+                None => drop(found.remove(&read)),
+                Some(_) if views.iter().any(|(known, _)| known == view) => {}
+                Some(operands) => views.push((view.clone(), operands)),
+            }
+        }
+    }
+    let last = low.outputs.iter().chain(low.carries.iter().map(|(_, next)| next));
+    last.filter_map(Operand::at).for_each(|(node, _)| drop(found.remove(&node)));
+    // A gather fails on any of its indices. If it can, one of the loops must read them all to check them.
+    let is_checked =
+        |id: usize, views: &[Fetched]| index_check(&low.nodes, id).is_none() || checking(low, id, views).is_some();
+    found.retain(|&id, views| !views.is_empty() && is_checked(id, views));
+    found
+}
+
+/// The first view of a gather that shows rows of all its indices, if the gather can fail: the loop that fetches it checks them.
+fn checking<'a>(low: &Lowering, gather: usize, views: &'a [Fetched]) -> Option<&'a View> {
+    index_check(&low.nodes, gather)?;
+    let Rows { batch, k, .. } = rows(low, gather)?;
+    // Axes along which the index stays the same have stride 0; along all others no index is met twice.
+    let met = |indices: &View| -> usize {
+        let axes = indices.shape.iter().zip(&indices.strides);
+        axes.filter(|(_, stride)| **stride != 0).map(|(length, _)| length).product()
+    };
+    views.iter().find(|(_, [(_, indices), _])| met(indices) == batch * k).map(|(view, _)| view)
+}
+
+/// How a gather sees its operands; `None` where it has no elements, or its table is not of whole ones.
+fn rows(low: &Lowering, gather: usize) -> Option<Rows> {
+    let Kind::Gather { batch } = low.nodes[gather].kind else { return None };
+    let [(table, whole), (_, indices)] = operands(low, gather)?;
+    let plain = !low.nodes[table].narrow && low.nodes[gather].count() > 0;
+    plain.then(|| Rows::new(&whole.shape, &indices.shape, batch))
+}
+
+/// The table and the indices of a gather, both dense.
+fn operands(low: &Lowering, gather: usize) -> Option<[(usize, &View); 2]> {
+    let mut reads = low.nodes[gather].reads();
+    Some([reads.next()?, reads.next()?])
+}
+
+/// The indices, and the elements of the table's first row, that a view of a gather's result shows: the result is dense, `[batch, k, inner]`, and
+/// each axis of the view must walk along one of these.
+fn through(low: &Lowering, gather: usize, view: &View) -> Option<[(usize, View); 2]> {
+    let Rows { n, k, inner, .. } = rows(low, gather)?;
+    let [(table, _), (indices, _)] = operands(low, gather)?;
+    let [n, k, inner] = [n, k, inner].map(|length| length as isize);
+    let (row, column) = (view.offset.div_euclid(inner), view.offset.rem_euclid(inner));
+    let (mut by_index, mut by_base) = (vec![], vec![]);
+    // The furthest that the view goes along k and along a row.
+    let (mut places, mut columns) = ([row.rem_euclid(k); 2], [column; 2]);
+    let go = |ends: &mut [isize; 2], distance: isize| ends[usize::from(distance > 0)] += distance;
+    for (&length, &stride) in view.shape.iter().zip(&view.strides) {
+        let last = length as isize - 1;
+        let (index, base) = match stride {
+            _ if last <= 0 => (0, 0),
+            stride if stride % (k * inner) == 0 => (stride / inner, stride / (k * inner) * n * inner),
+            stride if stride % inner == 0 => {
+                go(&mut places, last * stride / inner);
+                (stride / inner, 0)
+            }
+            stride => {
+                go(&mut columns, last * stride);
+                (0, stride)
+            }
+        };
+        by_index.push(index);
+        by_base.push(base);
+    }
+    let within = |[first, last]: [isize; 2], length: isize| first >= 0 && last < length;
+    let shown = |strides, offset| View { shape: view.shape.clone(), strides, offset };
+    (within(places, k) && within(columns, inner)).then(|| {
+        let base = row.div_euclid(k) * n * inner + column;
+        [(indices, shown(by_index, row)), (table, shown(by_base, base))]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::node::{Kind, Node};
+    use crate::schedule::Schedule;
+    use crate::target::{LIMITS, Limits, Target};
+    use bilevel_graph::{DType, Graph, Program, Tensor, gradient, nn};
+
+    struct Machine;
+    impl Target for Machine {
+        fn limits(&self) -> Limits {
+            Limits { again: Some(1000), ..LIMITS }
+        }
+
+        fn fetches(&self) -> bool {
+            true
+        }
+    }
+
+    /// How many gathers a program is left with, how many fetches it has, and how many of these are checked.
+    fn gathers(program: &Program) -> [usize; 3] {
+        let schedule = Schedule::new(program, &Machine).unwrap();
+        let members = || schedule.groups().iter().flat_map(|group| &group.members).map(|&id| &schedule.nodes[id].kind);
+        let count = |is: fn(&Kind) -> bool| members().filter(|kind| is(kind)).count();
+        [
+            count(|kind| matches!(kind, Kind::Gather { .. })),
+            count(|kind| matches!(kind, Kind::Fetch { .. })),
+            count(|kind| matches!(kind, Kind::Fetch { checked: true, .. })),
+        ]
+    }
+
+    /// Of what is made of rows of this width, with two of them in a batch.
+    fn of_rows(width: usize, make: impl FnOnce(Tensor) -> Tensor) -> [usize; 3] {
+        let g = Graph::new();
+        let (table, at) = (g.input("table", [2, 10, width], DType::F32), g.input("at", [2, 50], DType::I32));
+        gathers(&Program::builder(&g).output("y", make(table.gather(at, 1))).build().unwrap())
+    }
+
+    #[test]
+    fn short_rows_that_loops_read_are_fetched_and_their_numbers_looked_at_once() {
+        assert_eq!(of_rows(4, |rows| rows.index(2, 1) * rows.index(2, 3)), [0, 2, 1]);
+        assert_eq!(of_rows(4, |rows| rows.sin()), [0, 1, 1], "whole rows");
+        assert_eq!(of_rows(4, |rows| rows.transpose([2, 0, 1]).exp()), [0, 1, 1]);
+        assert_eq!(of_rows(4, |rows| rows.reverse([1]).sum([2])), [0, 1, 1]);
+    }
+
+    /// The gather fails on any of its indices, whether its row is read or not.
+    #[test]
+    fn rows_of_which_no_loop_reads_all_are_gathered_so_that_every_index_is_checked() {
+        assert_eq!(of_rows(4, |rows| rows.slice(1, 7, 30).sin()), [1, 0, 0]);
+        let parts = |rows: Tensor| rows.slice(1, 0, 5).sin().concat(&[rows.slice(1, 5, 50).cos()], 1);
+        assert_eq!(of_rows(4, parts), [1, 0, 0]);
+        let g = Graph::new();
+        let (table, at) = (g.input("table", [10, 4], DType::F32), g.input("at", [50], DType::I32));
+        let rows = table.take(at);
+        let y = rows.slice(0, 0, 5).sin().concat(&[rows.cos()], 0);
+        let schedule = Schedule::new(&Program::builder(&g).output("y", y).build().unwrap(), &Machine).unwrap();
+        let fetches = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::Fetch { .. }));
+        let checked = |node: &Node| matches!(node.kind, Kind::Fetch { checked: true, .. });
+        let found: Vec<_> = fetches.map(|node| (node.count() / 4, checked(node))).collect();
+        assert_eq!(found, [(5, false), (50, true)], "the loop that reads all rows checks all indices");
+    }
+
+    #[test]
+    fn long_rows_and_those_that_something_else_reads_are_written() {
+        assert_eq!(of_rows(9, |rows| rows.sin()), [1, 0, 0]);
+        assert_eq!(of_rows(4, |rows| rows), [1, 0, 0], "an output");
+        assert_eq!(of_rows(4, |rows| rows.cumsum(1)), [1, 0, 0]);
+        assert_eq!(of_rows(4, |rows| rows.reshape([400]).slice(0, 30, 370).sin()), [1, 0, 0], "across both of a batch");
+    }
+
+    #[test]
+    fn an_image_is_sampled_again_for_the_slope_by_its_places() {
+        let g = Graph::new();
+        let (x, at) = (g.input("x", [2, 1, 9, 9], DType::F32), g.input("at", [2, 300], DType::F32));
+        let seen = nn::sample_at(x, [at.sin().reshape([2, 300, 1]), at.cos().reshape([2, 300, 1])], false);
+        let slope = gradient(seen.square().sum_all(), &[at]).unwrap()[0].unwrap();
+        let program = Program::builder(&g).output("seen", seen).output("slope", slope).build().unwrap();
+        let [gathers, fetches, checked] = gathers(&program);
+        assert_eq!((gathers, checked), (0, 1));
+        assert!(fetches >= 4, "{fetches}");
+    }
+}

@@ -1,0 +1,72 @@
+//! Values that two bytes hold exactly, in two bytes: signs and comparisons of 32-bit floats, which are −1, 0, 1 or NaN.
+//!
+//! A step of HPO-SGLD with a weight on every parameter keeps the signs of all parameters until the gradient of the outer loss is known.
+
+use crate::fuse::group::Grouping;
+use crate::ir::node::{Elementwise, Kind, Node};
+use bilevel_graph::{DType, UnaryOp};
+
+/// Marks those that only loops read and that do not last ([`Node::narrow`]).
+pub(crate) fn shorten(nodes: &mut [Node], lasting: &[bool], grouping: &Grouping) {
+    let in_loop = |id: usize| grouping.group_of[id].is_some_and(|group| grouping.groups[group].domain.is_some());
+    let mut fits: Vec<bool> = (0..nodes.len()).map(|id| is_short(&nodes[id]) && in_loop(id) && !lasting[id]).collect();
+    for (id, node) in nodes.iter().enumerate() {
+        let reads_elements = matches!(node.kind, Kind::Elementwise(_) | Kind::Reduce(..)) && in_loop(id);
+        node.reads().filter(|_| !reads_elements).for_each(|(read, _)| fits[read] = false);
+    }
+    nodes.iter_mut().zip(fits).for_each(|(node, fits)| node.narrow |= fits);
+}
+
+fn is_short(node: &Node) -> bool {
+    let Kind::Elementwise(function) = node.kind else { return false };
+    let short = match function {
+        Elementwise::Unary(op) => op == UnaryOp::Sign,
+        Elementwise::Binary(op) => op.is_comparison(),
+        _ => false,
+    };
+    short && node.dtype == DType::F32
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::node::{Elementwise, Kind};
+    use crate::schedule::Schedule;
+    use crate::target::{LIMITS, Limits, Target};
+    use bilevel_graph::{DType, Graph, Program, UnaryOp};
+
+    /// One that has elements of two bytes, or has none.
+    struct Machine(bool);
+    impl Target for Machine {
+        fn limits(&self) -> Limits {
+            LIMITS
+        }
+
+        fn narrows(&self) -> bool {
+            self.0
+        }
+    }
+
+    /// How many signs there are, and how many of them take two bytes.
+    fn signs(program: &Program, narrows: bool) -> [usize; 2] {
+        let schedule = Schedule::new(program, &Machine(narrows)).unwrap();
+        let is_sign = |kind: &Kind| matches!(kind, Kind::Elementwise(Elementwise::Unary(UnaryOp::Sign)));
+        let found: Vec<bool> = schedule.nodes.iter().filter(|n| is_sign(&n.kind)).map(|n| n.narrow).collect();
+        [found.len(), found.iter().filter(|narrow| **narrow).count()]
+    }
+
+    #[test]
+    fn signs_that_loops_read_take_two_bytes() {
+        let g = Graph::new();
+        let [x, y] = ["x", "y"].map(|name| g.input(name, [40, 30], DType::F32));
+        let sign = x.sign();
+        let kept = Program::builder(&g).output("later", sign * (y - sign).matmul(y.t()).sum_all()).build().unwrap();
+        assert_eq!(signs(&kept, true), [1, 1]);
+        assert_eq!(signs(&kept, false), [1, 0]);
+        let output = Program::builder(&g).output("sign", sign).output("sum", sign + y).build().unwrap();
+        assert_eq!(signs(&output, true), [1, 0], "what is given to others has the type of the graph");
+        let next = Program::builder(&g).output("sum", sign + y).carry(x, sign).build().unwrap();
+        assert_eq!(signs(&next, true), [1, 0]);
+        let product = Program::builder(&g).output("product", sign.matmul(y.t())).build().unwrap();
+        assert_eq!(signs(&product, true), [1, 0], "a product in full precision reads four bytes");
+    }
+}

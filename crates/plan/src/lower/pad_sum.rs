@@ -1,0 +1,103 @@
+//! Sums of values that each lie somewhere among zeros, as one operation.
+//!
+//! The derivative of reading an image in overlapping pieces is the sum of all pieces, each padded to the size of the image. Padded one by
+//! one, nine pieces are written among zeros and read again; laid over each other, every piece is read once and the image is written once.
+
+use crate::ir::node::{Frame, Operand};
+use bilevel_graph::{BinaryOp, Op, Program};
+
+/// By node: for a sum that is not a term of another such sum, the paddings it is the sum of, in the order in which they are added;
+/// nobody else reads them, nor the sums on the way.
+pub(crate) fn overlays(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usize>>> {
+    let nodes = &program.nodes;
+    // By node: the paddings it is the sum of.
+    let mut found: Vec<Option<Vec<usize>>> = vec![None; nodes.len()];
+    for (id, node) in nodes.iter().enumerate() {
+        found[id] = match node.op {
+            Op::Pad { .. } => Some(vec![id]),
+            Op::Binary(BinaryOp::Add) if node.meta.dtype.is_float() => {
+                let terms = |term: usize| found[term].clone().filter(|_| uses[term] == 1);
+                let (first, second) = (terms(node.inputs[0]), terms(node.inputs[1]));
+                first.zip(second).map(|(first, second)| [first, second].concat())
+            }
+            _ => None,
+        };
+    }
+    for (id, node) in nodes.iter().enumerate() {
+        if matches!(node.op, Op::Pad { .. }) {
+            found[id] = None;
+        } else if found[id].is_some() {
+            node.inputs.iter().for_each(|&term| found[term] = None);
+        }
+    }
+    found
+}
+
+/// True where no two pieces in these frames meet: along some axis, one ends before the other begins.
+pub(crate) fn are_apart(frames: &[Frame], pieces: &[Operand]) -> bool {
+    let extent = |piece: usize, axis: usize| -> Option<(usize, usize)> {
+        let (low, apart, length) =
+            (frames[piece].low[axis], frames[piece].interior[axis] + 1, pieces[piece].at()?.1.shape[axis]);
+        Some((low, low + length.checked_sub(1).map_or(0, |last| last * apart + 1)))
+    };
+    let apart = |a: usize, b: usize| {
+        (0..frames[a].low.len())
+            .any(|axis| extent(a, axis).zip(extent(b, axis)).is_some_and(|(a, b)| a.1 <= b.0 || b.1 <= a.0))
+    };
+    (0..frames.len()).all(|a| (0..a).all(|b| apart(a, b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::node::Kind;
+    use crate::schedule::Schedule;
+    use crate::target::{LIMITS, Limits, Target};
+    use bilevel_graph::{DType, Graph, Program, Tensor, gradient};
+
+    /// One that lays pieces over each other, or does not.
+    struct Machine(bool);
+    impl Target for Machine {
+        fn limits(&self) -> Limits {
+            LIMITS
+        }
+
+        fn overlays(&self) -> bool {
+            self.0
+        }
+    }
+
+    /// How many paddings, and pieces of overlays, a machine has in this program.
+    fn pieces(program: &Program, overlays: bool) -> (usize, Vec<usize>) {
+        let schedule = Schedule::new(program, &Machine(overlays)).unwrap();
+        let mut found = (0, vec![]);
+        for &id in schedule.groups().iter().flat_map(|group| &group.members) {
+            match &schedule.nodes[id].kind {
+                Kind::Pad { .. } => found.0 += 1,
+                Kind::Overlay(frames) => found.1.push(frames.len()),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn the_derivative_of_reading_overlapping_pieces_lays_them_over_each_other() {
+        let g = Graph::new();
+        let x = g.input("x", [4, 10], DType::F32);
+        let piece = |start: usize| (x.slice(1, start, start + 7) * (start + 2) as f64).sin();
+        let loss = piece(0).square() + piece(2).exp() + piece(3).tanh();
+        let slope: Tensor = gradient(loss.sum_all(), &[x]).unwrap()[0].unwrap();
+        let program = Program::builder(&g).output("slope", slope).build().unwrap();
+        assert_eq!(pieces(&program, false), (3, vec![]));
+        assert_eq!(pieces(&program, true), (0, vec![3]));
+    }
+
+    #[test]
+    fn a_padded_value_that_somebody_else_reads_is_written_by_itself() {
+        let g = Graph::new();
+        let (x, y) = (g.input("x", [5], DType::F32), g.input("y", [6], DType::F32));
+        let (x, y) = (x.pad(0, 3, 0), y.pad(0, 0, 2));
+        let program = Program::builder(&g).output("sum", x + y).output("x", x.sin()).build().unwrap();
+        assert_eq!(pieces(&program, true), (2, vec![]));
+    }
+}

@@ -1,0 +1,127 @@
+//! Concatenations whose parts are computed where they belong, so that nothing is left to do.
+//!
+//! y = (a, b, c): where parts that nothing else lays claim to fill y one after the other, a lies at the beginning of y's memory, b behind it, and
+//! so on. The derivatives with respect to queries, keys and values, which are parts of one array, are such parts.
+
+use crate::ir::node::{Kind, Node};
+use crate::memory::arena::Life;
+use crate::schedule::Schedule;
+
+/// A part of a concatenation that lies within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Within {
+    /// The concatenation.
+    pub whole: usize,
+    /// Bytes from its beginning.
+    pub offset: usize,
+}
+
+/// By node: the concatenation it is computed in, at a multiple of `align` bytes. Those for which `is_free` does not hold lie elsewhere. A
+/// concatenation lives as long as its parts.
+pub(crate) fn parts_within(
+    schedule: &Schedule,
+    align: usize,
+    is_free: impl Fn(usize) -> bool,
+    lives: &mut [Option<Life>],
+) -> Vec<Option<Within>> {
+    let mut within: Vec<Option<Within>> = vec![None; schedule.nodes.len()];
+    for (whole, node) in schedule.nodes.iter().enumerate() {
+        let Some(parts) = parts_in_order(schedule, node) else { continue };
+        let Some(mut life) = lives[whole].filter(|_| is_free(whole) && schedule.group_of(whole).is_some()) else {
+            continue;
+        };
+        let mut offset = 0;
+        let mut found: Vec<(usize, Within)> = vec![];
+        for part in parts {
+            let own = lives[part].filter(|_| is_free(part) && within[part].is_none() && offset % align == 0);
+            let is_new = found.iter().all(|(other, _)| *other != part);
+            let Some(own) = own.filter(|_| is_new) else { break };
+            (life.first, life.last) = (life.first.min(own.first), life.last.max(own.last));
+            found.push((part, Within { whole, offset }));
+            offset += own.bytes;
+        }
+        if found.len() == node.operands.len() {
+            lives[whole] = Some(life);
+            found.into_iter().for_each(|(part, place)| within[part] = Some(place));
+        }
+    }
+    within
+}
+
+/// The parts of a concatenation that fill it one after the other, where each is all of an array that is computed when it is, of its type.
+fn parts_in_order(schedule: &Schedule, node: &Node) -> Option<Vec<usize>> {
+    let Kind::Concat(axis) = node.kind else { return None };
+    let in_order = node.shape[..axis].iter().all(|&length| length == 1);
+    let parts = node.operands.iter().map(|operand| {
+        let (part, view) = operand.at()?;
+        let made = &schedule.nodes[part];
+        let alike = (made.dtype, made.narrow, made.invariant) == (node.dtype, node.narrow, node.invariant);
+        let computed = schedule.group_of(part).is_some() && !matches!(made.kind, Kind::Largest);
+        (alike && computed && made.is_whole(view)).then_some(part)
+    });
+    parts.collect::<Option<Vec<usize>>>().filter(|_| in_order)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::node::Kind;
+    use crate::memory::Place;
+    use crate::schedule::Schedule;
+    use crate::target::{LIMITS, Limits, Target};
+    use bilevel_graph::{DType, Graph, Program, Tensor};
+
+    struct Machine(bool);
+    impl Target for Machine {
+        fn limits(&self) -> Limits {
+            Limits { joins: self.0, ..LIMITS }
+        }
+    }
+
+    /// Bytes of the arena, and how far the parts of the concatenation lie from its beginning, where they lie within it.
+    fn planned(make: impl FnOnce([Tensor; 2]) -> Vec<Tensor>, joins: bool) -> (usize, Vec<Option<usize>>) {
+        let g = Graph::new();
+        let inputs = ["x", "y"].map(|name| g.input(name, [16, 16], DType::F32));
+        let mut builder = Program::builder(&g);
+        for (number, output) in make(inputs).into_iter().enumerate() {
+            builder = builder.output(number.to_string(), output);
+        }
+        let schedule = Schedule::new(&builder.build().unwrap(), &Machine(joins)).unwrap();
+        let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
+        let whole = schedule.nodes.iter().position(|node| matches!(node.kind, Kind::Concat(_))).unwrap();
+        let Place { region, offset } = map.nodes[whole].unwrap();
+        let apart = |part: usize| {
+            let place = map.nodes[part].unwrap();
+            let end = offset + schedule.nodes[whole].bytes();
+            (place.region == region && (offset..end).contains(&place.offset)).then(|| place.offset - offset)
+        };
+        (map.arena_bytes, schedule.nodes[whole].reads().map(|(part, _)| apart(part)).collect())
+    }
+
+    fn read([x, y]: [Tensor; 2], axis: usize) -> Vec<Tensor> {
+        let joined = x.matmul(y).concat(&[y.matmul(x)], axis);
+        vec![if axis == 0 { joined.t().matmul(joined) } else { joined.matmul(joined.t()) }]
+    }
+
+    #[test]
+    fn parts_are_computed_one_after_the_other_where_they_belong() {
+        assert_eq!(planned(|inputs| read(inputs, 0), true), (2048, vec![Some(0), Some(1024)]));
+        assert_eq!(planned(|inputs| read(inputs, 0), false), (4096, vec![None, None]));
+    }
+
+    #[test]
+    fn parts_that_do_not_lie_so_or_are_given_away_are_copied() {
+        assert_eq!(planned(|inputs| read(inputs, 1), true).1, [None, None], "side by side");
+        let twice = |[x, y]: [Tensor; 2]| {
+            let part = x.matmul(y);
+            let joined = part.concat(&[part], 0);
+            vec![joined.t().matmul(joined)]
+        };
+        assert_eq!(planned(twice, true).1, [None, None], "one part in two places");
+        let given = |[x, y]: [Tensor; 2]| {
+            let part = x.matmul(y);
+            let joined = part.concat(&[y.matmul(x)], 0);
+            vec![joined.t().matmul(joined), part]
+        };
+        assert_eq!(planned(given, true).1, [None, None], "an output has a buffer of its own");
+    }
+}

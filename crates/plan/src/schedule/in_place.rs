@@ -1,0 +1,143 @@
+//! Carried inputs: which of them are updated in place.
+
+use crate::fuse::group::{Grouping, Role};
+use crate::fuse::topo_order::Order;
+use crate::ir::node::{Kind, Operand};
+use crate::lower::Lowering;
+use crate::schedule::index_checks::index_check;
+use std::collections::HashMap;
+
+/// What a carried input becomes at the end of a step.
+#[derive(Clone, Debug)]
+pub struct Carry {
+    /// The node of the input.
+    pub input: usize,
+    /// Where its next value is. Never a constant.
+    pub next: Operand,
+    /// The loop that computes the next value writes each element over the old one, where all who need it read it, unless it has
+    /// memory of its own; everybody else who reads the old value runs before. [Rows that are added](Kind::AddRows) are added there
+    /// likewise. Where false, the next value is copied when the step is over.
+    pub in_place: bool,
+}
+
+/// Decides for each carry whether the loop that computes the next value can write it over the old one: it reads the old one
+/// only element by element, or adds rows to it, and everybody else who reads it can run before, which the order is made to say.
+pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut Order) -> Vec<Carry> {
+    let mut readers: HashMap<usize, Vec<usize>> = low.carries.iter().map(|(input, _)| (*input, vec![])).collect();
+    for (id, node) in low.nodes.iter().enumerate() {
+        for (operand, _) in node.reads() {
+            readers.entry(operand).and_modify(|readers| readers.push(id));
+        }
+    }
+    // What can fail comes first too, so that a step that fails leaves its inputs as they were.
+    let failing: Vec<usize> = (0..low.nodes.len()).filter(|&id| index_check(&low.nodes, id).is_some()).collect();
+    let mut carries = vec![];
+    for (input, next) in &low.carries {
+        let group = next.at().and_then(|(node, view)| {
+            let group = grouping.group_of[node]?;
+            let made = &low.nodes[node];
+            let in_step = match made.kind {
+                Kind::AddRows { .. } => made.reads().enumerate().all(|(i, (read, _))| (read == *input) == (i == 0)),
+                _ => grouping.role[node] == Some(Role::Full) && grouping.reads_in_step(&low.nodes, group, *input),
+            };
+            // A loop that fails on its way has written some elements already.
+            let fails = grouping.groups[group].members.iter().any(|id| failing.binary_search(id).is_ok());
+            (made.is_whole(view) && !grouping.groups[group].invariant && in_step && !fails).then_some(group)
+        });
+        let in_place = group.is_some_and(|group| {
+            let first = readers.get(input).into_iter().flatten().chain(&failing);
+            let in_loop = |&g: &usize| g != group && !grouping.groups[g].invariant;
+            let mut first: Vec<usize> = first.filter_map(|&id| grouping.group_of[id]).filter(in_loop).collect();
+            first.sort_unstable();
+            first.dedup();
+            first.into_iter().all(|reader| order.add_edge(reader, group))
+        });
+        carries.push(Carry { input: *input, next: next.clone(), in_place });
+    }
+    carries
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::node::Kind;
+    use crate::schedule::Schedule;
+    use crate::target::{LIMITS, Limits, Target};
+    use bilevel_graph::{DType, Graph, Program, Tensor};
+
+    struct Machine;
+    impl Target for Machine {
+        fn limits(&self) -> Limits {
+            Limits { together: 64, gathered: 64, ..LIMITS }
+        }
+    }
+
+    /// Plans a step that carries a table of 1000 rows, what a function makes of it and of the number of a row, and outputs that
+    /// it makes too: which carries are in place, and bytes of everything that lives in a step.
+    fn planned(make: impl FnOnce(Tensor, Tensor) -> (Tensor, Vec<Tensor>)) -> (Vec<bool>, usize, Schedule) {
+        let g = Graph::new();
+        let (table, at) = (g.input("table", [1000, 8], DType::F64), g.input("at", [], DType::I32));
+        let (next, outputs) = make(table, at);
+        let mut builder = Program::builder(&g).carry(table, next);
+        for (i, output) in outputs.into_iter().enumerate() {
+            builder = builder.output(i.to_string(), output);
+        }
+        let schedule = Schedule::new(&builder.build().unwrap(), &Machine).unwrap();
+        let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
+        (schedule.carries.iter().map(|carry| carry.in_place).collect(), map.arena_bytes + map.kept_bytes, schedule)
+    }
+
+    #[test]
+    fn a_row_of_a_carried_table_is_changed_where_it_lies_and_no_operation_is_as_large_as_the_table() {
+        let (in_place, bytes, schedule) = planned(|table, at| {
+            let (old, new) = (table.take(at), table.take(at).sin());
+            (table + (new - old).scatter_add(at, 0, 1000), vec![old])
+        });
+        assert_eq!(in_place, [true]);
+        assert!(bytes < 1000, "{bytes}");
+        let members = || schedule.groups().iter().flat_map(|group| &group.members);
+        let large: Vec<_> = members().filter(|&&id| schedule.nodes[id].count() >= 8000).collect();
+        assert!(matches!(large[..], [&id] if matches!(schedule.nodes[id].kind, Kind::AddRows { .. })), "{large:?}");
+        let last = schedule.groups().last().unwrap();
+        assert_eq!(last.members, [*large[0]], "who reads the old row, and the check of its number, come first");
+    }
+
+    #[test]
+    fn tables_that_are_changed_by_the_same_number_are_all_changed_where_they_lie_after_one_check_of_it() {
+        let g = Graph::new();
+        let at = g.input("at", [], DType::I32);
+        let mut builder = Program::builder(&g);
+        for name in ["a", "b", "c"] {
+            let table = g.input(name, [1000, 8], DType::F64);
+            builder = builder.carry(table, table + table.take(at).cos().scatter_add(at, 0, 1000));
+        }
+        let schedule = Schedule::new(&builder.build().unwrap(), &Machine).unwrap();
+        assert!(schedule.carries.iter().all(|carry| carry.in_place));
+        let checks = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::CheckIndex { .. }));
+        assert_eq!(checks.count(), 1);
+    }
+
+    #[test]
+    fn a_table_whose_old_value_is_needed_later_is_not_overwritten() {
+        let (in_place, bytes, _) = planned(|table, at| {
+            let next = table + table.take(at).cos().scatter_add(at, 0, 1000);
+            (next, vec![(table * next.reverse([0])).sum_all()])
+        });
+        assert_eq!(in_place, [false]);
+        assert!(bytes >= 8000 * 8);
+        // Rows of the table that are added to it are read while others are written.
+        let (in_place, ..) =
+            planned(|table, at| (table + table.scatter_add(at.broadcast([], [1000]), 0, 1000), vec![]));
+        assert_eq!(in_place, [false]);
+    }
+
+    #[test]
+    fn a_table_that_is_also_an_output_is_changed_where_it_lies_and_copied_once_at_the_end() {
+        let (in_place, bytes, schedule) = planned(|table, at| {
+            let next = table + table.take(at).cos().scatter_add(at, 0, 1000);
+            (next, vec![next])
+        });
+        assert_eq!(in_place, [true]);
+        assert!(bytes < 1000);
+        assert_eq!(schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap().finish, [0]);
+    }
+}

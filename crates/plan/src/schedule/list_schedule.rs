@@ -1,0 +1,158 @@
+//! In which order groups run, where several could: those that free more memory than they take at once, otherwise the
+//! one whose work was written first.
+//!
+//! A gradient is written in one piece, and what uses it behind it. Run as written, the gradients of all leaves would lie in
+//! memory before the first is used; used as soon as they are there, one of them does.
+
+use crate::fuse::group::Grouping;
+use crate::fuse::topo_order::Order;
+use crate::ir::node::{Kind, Node};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The bytes a group frees, and where its work was written, with its number.
+type Freeing = (usize, Reverse<(Option<usize>, usize)>);
+
+/// Smaller values are not worth another order than the one in which the work was written.
+const WORTH: usize = 1 << 20;
+
+/// The groups that have work, in an order in which they can run. `lasting` nodes are never freed.
+pub(crate) fn sequence(nodes: &[Node], lasting: &[bool], grouping: &Grouping, order: &Order) -> Vec<usize> {
+    let count = grouping.groups.len();
+    let mut memory = Memory::new(nodes, lasting, grouping);
+    let mut waiting: Vec<usize> = (0..count).map(|g| order.before(g).len()).collect();
+    // A loop merged into another has no members left; when it comes does not matter.
+    let key = |g: usize| grouping.groups[g].members.last().copied();
+    let mut ready = BinaryHeap::new();
+    // Those that free as much as they take, the one that frees the most first. One may stand here and above.
+    let mut freeing = BinaryHeap::new();
+    let mut done = vec![false; count];
+    let offer = |g: usize, memory: &Memory, freeing: &mut BinaryHeap<Freeing>| {
+        if let Some(freed) = memory.frees(g) {
+            freeing.push((freed, Reverse((key(g), g))));
+        }
+    };
+    for g in (0..count).filter(|&g| waiting[g] == 0) {
+        ready.push(Reverse((key(g), g)));
+        offer(g, &memory, &mut freeing);
+    }
+    let mut sequence = vec![];
+    while let Some(g) = freeing.pop().map(|(_, Reverse((_, g)))| g).or_else(|| ready.pop().map(|Reverse((_, g))| g)) {
+        if std::mem::replace(&mut done[g], true) {
+            continue;
+        }
+        if !grouping.groups[g].members.is_empty() {
+            sequence.push(g);
+        }
+        for last in memory.run(g) {
+            if !done[last] && waiting[last] == 0 {
+                offer(last, &memory, &mut freeing);
+            }
+        }
+        for &next in order.after(g) {
+            waiting[next] -= 1;
+            if waiting[next] == 0 {
+                ready.push(Reverse((key(next), next)));
+                offer(next, &memory, &mut freeing);
+            }
+        }
+    }
+    sequence
+}
+
+/// Which groups still have to read what.
+struct Memory {
+    /// By node: bytes that are free once it has been read, and the groups that have not read it yet.
+    bytes: Vec<usize>,
+    readers: Vec<Vec<usize>>,
+    /// By group: the nodes of others it reads, and the bytes of its own that others read.
+    reads: Vec<Vec<usize>>,
+    takes: Vec<usize>,
+}
+
+impl Memory {
+    fn new(nodes: &[Node], lasting: &[bool], grouping: &Grouping) -> Self {
+        let mut memory = Memory {
+            bytes: vec![0; nodes.len()],
+            readers: vec![vec![]; nodes.len()],
+            reads: vec![vec![]; grouping.groups.len()],
+            takes: vec![0; grouping.groups.len()],
+        };
+        for (g, group) in grouping.groups.iter().enumerate() {
+            let mut read: Vec<usize> = group.members.iter().flat_map(|&id| nodes[id].reads().map(|(n, _)| n)).collect();
+            read.sort_unstable();
+            read.dedup();
+            read.retain(|&node| grouping.group_of[node] != Some(g));
+            for &node in &read {
+                let made = !matches!(nodes[node].kind, Kind::Input | Kind::State(_) | Kind::Table(_));
+                // What the prologue makes stays for the next run.
+                let passes = made && !lasting[node] && nodes[node].invariant == group.invariant;
+                if passes && nodes[node].bytes() >= WORTH {
+                    memory.bytes[node] = nodes[node].bytes();
+                }
+                memory.readers[node].push(g);
+            }
+            memory.reads[g] = read;
+        }
+        for (node, _) in memory.readers.iter().enumerate().filter(|(_, readers)| !readers.is_empty()) {
+            if let Some(g) = grouping.group_of[node] {
+                memory.takes[g] = memory.takes[g].saturating_add(nodes[node].bytes());
+            }
+        }
+        memory
+    }
+
+    /// The bytes a group frees, if they are as many as it takes.
+    fn frees(&self, g: usize) -> Option<usize> {
+        let freed = (self.reads[g].iter().filter(|&&node| self.readers[node] == [g]))
+            .fold(0usize, |sum, &node| sum.saturating_add(self.bytes[node]));
+        (freed > 0 && freed >= self.takes[g]).then_some(freed)
+    }
+
+    /// Notes that a group has run; the groups that are now the last readers of something.
+    fn run(&mut self, g: usize) -> Vec<usize> {
+        let mut last = vec![];
+        for &node in &self.reads[g] {
+            self.readers[node].retain(|&reader| reader != g);
+            if let (true, &[only]) = (self.bytes[node] > 0, &self.readers[node][..]) {
+                last.push(only);
+            }
+        }
+        last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ir::node::Kind;
+    use crate::schedule::Schedule;
+    use crate::target::{LIMITS, Limits, Target};
+    use bilevel_graph::{DType, Graph, Program};
+
+    struct Machine;
+    impl Target for Machine {
+        fn limits(&self) -> Limits {
+            LIMITS
+        }
+    }
+
+    #[test]
+    fn large_products_are_used_as_soon_as_they_are_there_and_small_ones_in_the_order_they_were_written() {
+        for (side, at_once) in [(600, true), (20, false)] {
+            let g = Graph::new();
+            let x = g.input("x", [side, side], DType::F32);
+            let weights: Vec<_> = (0..4).map(|i| g.input(format!("w{i}"), [side, side], DType::F32)).collect();
+            let products: Vec<_> = weights.iter().map(|&w| x.matmul(w)).collect();
+            let mut builder = Program::builder(&g);
+            for (&w, &product) in weights.iter().zip(&products) {
+                builder = builder.carry(w, w - product * 0.1);
+            }
+            let schedule = Schedule::new(&builder.build().unwrap(), &Machine).unwrap();
+            let is_product = |group: &crate::Group| matches!(schedule.nodes[group.members[0]].kind, Kind::Dot(..));
+            let kinds: Vec<bool> = schedule.groups().iter().map(is_product).collect();
+            assert_eq!(kinds == [true, false, true, false, true, false, true, false], at_once, "{kinds:?}");
+            let map = schedule.lay_out(&vec![0; kinds.len()]).unwrap();
+            assert_eq!(map.arena_bytes <= 2 * side * side * 4, at_once);
+        }
+    }
+}
