@@ -27,7 +27,22 @@ const FOREIGN: u32 = u32::MAX;
 /// assert_eq!(y.check().unwrap().shape(), [8, 3]);
 /// assert!((w + x).check().is_err());
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+///
+/// Tensors have no `==` and no `<`: those would compare handles, not numbers. [`equal`](Tensor::equal) and
+/// [`less`](Tensor::less) compare numbers, [`is_same_node`](Tensor::is_same_node) compares handles.
+///
+/// ```compile_fail,E0369
+/// let g = bilevel_graph::Graph::new();
+/// let (a, b) = (g.scalar(1.0, bilevel_graph::DType::F64), g.scalar(2.0, bilevel_graph::DType::F64));
+/// let smaller = if a < b { a } else { b }; // a.less(b).select(a, b)
+/// ```
+///
+/// ```compile_fail,E0369
+/// let g = bilevel_graph::Graph::new();
+/// let (a, b) = (g.scalar(1.0, bilevel_graph::DType::F64), g.scalar(2.0, bilevel_graph::DType::F64));
+/// let same = a == b; // a.equal(b)
+/// ```
+#[derive(Clone, Copy)]
 pub struct Tensor {
     graph: u32,
     node: u32,
@@ -61,6 +76,21 @@ impl Tensor {
 
     pub(crate) fn node(self) -> Option<Node> {
         with_graph(self.graph, |data| data.nodes.get(self.node as usize).cloned()).flatten()
+    }
+
+    /// True if both are one node of one graph. Equal expressions of equal operands are one node; whether two different
+    /// nodes hold equal numbers is not known before a run. For numbers see [`equal`](Tensor::equal) and
+    /// [`less`](Tensor::less).
+    ///
+    /// ```
+    /// use bilevel_graph::{DType, Graph};
+    /// let g = Graph::new();
+    /// let (x, y) = (g.input("x", [3], DType::F64), g.input("y", [3], DType::F64));
+    /// assert!((x + y).is_same_node(x + y));
+    /// assert!(!x.is_same_node(y));
+    /// ```
+    pub fn is_same_node(self, other: Tensor) -> bool {
+        (self.graph, self.node) == (other.graph, other.node)
     }
 
     /// The tensor itself, or the error that kept it from being made.

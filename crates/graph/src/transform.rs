@@ -66,8 +66,8 @@ pub fn vjp(outputs: &[Tensor], cotangents: &[Tensor], wrt: &[Tensor]) -> Result<
     for id in (0..active.len()).rev().filter(|&id| active[id]) {
         let Some(cotangent) = add_up(std::mem::take(&mut pending[id])) else { continue };
         let y = Tensor::new(graph, id as u32);
-        if wrt.contains(&y) {
-            for (slot, _) in found.iter_mut().zip(wrt).filter(|(_, t)| **t == y) {
+        if wrt.iter().any(|t| t.is_same_node(y)) {
+            for (slot, _) in found.iter_mut().zip(wrt).filter(|(_, t)| t.is_same_node(y)) {
                 *slot = Some(cotangent);
             }
             continue;
@@ -276,7 +276,7 @@ fn join_pieces(tensors: &mut Vec<Tensor>) -> Option<Tensor> {
     gap(&mut parts, end, whole[axis]);
     // One contribution may have come twice; only the one that was joined goes.
     let mut taken: Vec<Tensor> = pieces.iter().map(|(t, _)| *t).collect();
-    tensors.retain(|t| match taken.iter().position(|other| other == t) {
+    tensors.retain(|t| match taken.iter().position(|other| other.is_same_node(*t)) {
         Some(place) => {
             taken.swap_remove(place);
             false
