@@ -1,6 +1,6 @@
 //! The symbolic tensor: a `Copy` handle with the primitives as methods. Operators are in `operators.rs`.
 
-use crate::graph::{Node, NodeId, make, refuse, with_graph};
+use crate::graph::{Node, NodeId, make, make_constant, not_in_type, refuse, with_graph};
 use crate::infer::Meta;
 use crate::op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, UnaryOp, WindowDims};
 use crate::shape::{broadcast_shapes, element_count, no_common_shape};
@@ -153,11 +153,9 @@ impl Tensor {
     /// A constant of this tensor's type, on its graph.
     #[track_caller]
     pub fn constant_like(self, value: f64, shape: impl AsRef<[usize]>) -> Tensor {
-        let meta = Meta { dtype: self.dtype(), shape: shape.as_ref().to_vec() };
-        let bits = crate::graph::constant_bits(value, meta.dtype);
         match self.error_index() {
             Some(_) => self,
-            None => make(self.graph, "constant", Op::Constant(bits), &[], Some(meta)),
+            None => make_constant(self.graph, value, Meta { dtype: self.dtype(), shape: shape.as_ref().to_vec() }),
         }
     }
 
@@ -210,10 +208,13 @@ impl Tensor {
         }
     }
 
-    /// An elementwise function with a number on the right.
+    /// A number as an operand beside this tensor, in its shape and type.
     #[track_caller]
-    pub(crate) fn binary_scalar(self, op: BinaryOp, value: f64) -> Tensor {
-        self.binary(op, self.constant_like(value, self.shape()))
+    pub(crate) fn number(self, operation: &str, value: f64) -> Tensor {
+        match not_in_type(value, self.dtype()) {
+            Some(reason) => refuse(operation, &[self], reason),
+            None => self.constant_like(value, self.shape()),
+        }
     }
 
     /// Elementwise function of one tensor.
@@ -266,10 +267,7 @@ macro_rules! binary_methods {
     ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
         impl Tensor {
             $($(#[$doc])* #[track_caller] pub fn $name(self, other: impl Into<Operand>) -> Tensor {
-                match other.into() {
-                    Operand::Tensor(other) => self.binary(BinaryOp::$op, other),
-                    Operand::Number(value) => self.binary_scalar(BinaryOp::$op, value),
-                }
+                self.binary(BinaryOp::$op, self.operand(stringify!($name), other.into()))
             })*
         }
     };
@@ -317,22 +315,22 @@ impl Tensor {
     /// 1 where greater, else 0.
     #[track_caller]
     pub fn greater(self, other: impl Into<Operand>) -> Tensor {
-        let other = self.operand(other.into());
+        let other = self.operand("greater", other.into());
         other.binary(BinaryOp::Lt, self)
     }
 
     /// 1 where greater or equal, else 0.
     #[track_caller]
     pub fn greater_equal(self, other: impl Into<Operand>) -> Tensor {
-        let other = self.operand(other.into());
+        let other = self.operand("greater_equal", other.into());
         other.binary(BinaryOp::Le, self)
     }
 
     #[track_caller]
-    fn operand(self, other: Operand) -> Tensor {
+    fn operand(self, operation: &str, other: Operand) -> Tensor {
         match other {
             Operand::Tensor(tensor) => tensor,
-            Operand::Number(value) => self.constant_like(value, self.shape()),
+            Operand::Number(value) => self.number(operation, value),
         }
     }
 
@@ -353,9 +351,9 @@ impl Tensor {
     #[track_caller]
     pub fn select(self, then: impl Into<Operand>, otherwise: impl Into<Operand>) -> Tensor {
         let (then, otherwise) = match (then.into(), otherwise.into()) {
-            (Operand::Tensor(a), b) => (a, a.operand(b)),
-            (a, Operand::Tensor(b)) => (b.operand(a), b),
-            (a, b) => (self.operand(a), self.operand(b)),
+            (Operand::Tensor(a), b) => (a, a.operand("select", b)),
+            (a, Operand::Tensor(b)) => (b.operand("select", a), b),
+            (a, b) => (self.operand("select", a), self.operand("select", b)),
         };
         let common = |a: &[usize], b: &[usize]| broadcast_shapes(a, b).ok_or_else(|| no_common_shape(a, b));
         match common(&then.shape(), &otherwise.shape()).and_then(|values| common(&values, &self.shape())) {
@@ -519,17 +517,32 @@ impl Tensor {
         self.sum((0..self.rank()).collect::<Vec<_>>())
     }
 
-    /// Mean over these axes, which disappear.
+    /// Mean over these axes, which disappear. The mean of integers is a float of the
+    /// [graph's float type](crate::Graph::set_float_type).
+    ///
+    /// ```
+    /// use bilevel_graph::{DType, Graph, Reference};
+    /// let g = Graph::new();
+    /// let even = g.iota([3, 2], 1, DType::I32).equal(0.0);
+    /// assert_eq!(Reference::evaluate(&g, &[], &[even.mean([1])]).unwrap()[0].to_f64(), [0.5, 0.5, 0.5]);
+    /// ```
     #[track_caller]
     pub fn mean(self, axes: impl AsRef<[usize]>) -> Tensor {
         let count = element_count(&axes.as_ref().iter().map(|&a| self.dim(a)).collect::<Vec<_>>());
         if count == 0 && self.error_index().is_none() {
             return refuse("mean", &[self], "the mean of no elements is undefined".into());
         }
-        self.sum(axes) * (1.0 / count as f64)
+        // Converted before the sum, which would wrap.
+        let floats = if self.dtype().is_float() { self } else { self.convert(self.graph_float_type()) };
+        floats.sum(axes) * (1.0 / count as f64)
     }
 
-    /// Mean of all elements.
+    /// The type of floats that are computed from integers alone.
+    fn graph_float_type(self) -> DType {
+        with_graph(self.graph, |data| data.float_type).flatten().unwrap_or(DType::F32)
+    }
+
+    /// Mean of all elements; see [`mean`](Tensor::mean).
     #[track_caller]
     pub fn mean_all(self) -> Tensor {
         self.mean((0..self.rank()).collect::<Vec<_>>())
