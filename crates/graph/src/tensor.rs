@@ -235,7 +235,7 @@ macro_rules! unary_methods {
 unary_methods! {
     /// |x|. Its derivative at 0 is 0.
     abs => Abs;
-    /// −1, 0 or 1. Its derivative is structurally zero.
+    /// −1 below 0, 1 above 0; ±0 and NaN are themselves. Its derivative is structurally zero.
     sign => Sign;
     /// Largest whole number not above x. Its derivative is structurally zero.
     floor => Floor;
