@@ -2,6 +2,7 @@
 //! apart, at starts that are not multiples of a register.
 
 use super::*;
+use bilevel_graph::scalar;
 use std::fmt::Debug;
 
 /// Lengths below, at and above the register widths.
@@ -45,46 +46,12 @@ macro_rules! floats {
                 if self.is_nan() { u64::MAX } else { self.to_bits() as u64 }
             }
             fn unary(op: UnaryOp, a: $t) -> Option<$t> {
-                match op {
-                    UnaryOp::Neg => Some(-a),
-                    UnaryOp::Abs => Some(a.abs()),
-                    UnaryOp::Sign => Some(if a == 0.0 || a.is_nan() { a } else { a.signum() }),
-                    UnaryOp::Floor => Some(a.floor()),
-                    UnaryOp::Recip => Some(1.0 / a),
-                    UnaryOp::Sqrt => Some(a.sqrt()),
-                    _ => None,
-                }
+                use UnaryOp::{Abs, Floor, Neg, Recip, Sign, Sqrt};
+                let exact = matches!(op, Neg | Abs | Sign | Floor | Recip | Sqrt);
+                exact.then(|| scalar::unary(op, a as f64, $dtype) as $t)
             }
             fn binary(op: BinaryOp, a: $t, b: $t) -> Option<$t> {
-                let nan = a.is_nan() || b.is_nan();
-                let truth = |c: bool| c as i32 as $t;
-                Some(match op {
-                    BinaryOp::Add => a + b,
-                    BinaryOp::Sub => a - b,
-                    BinaryOp::Mul => a * b,
-                    BinaryOp::Div => a / b,
-                    BinaryOp::Max if nan => $t::NAN,
-                    BinaryOp::Min if nan => $t::NAN,
-                    BinaryOp::Max => {
-                        if a >= b {
-                            a
-                        } else {
-                            b
-                        }
-                    }
-                    BinaryOp::Min => {
-                        if a <= b {
-                            a
-                        } else {
-                            b
-                        }
-                    }
-                    BinaryOp::Eq => truth(a == b),
-                    BinaryOp::Ne => truth(a != b),
-                    BinaryOp::Lt => truth(a < b),
-                    BinaryOp::Le => truth(a <= b),
-                    BinaryOp::Pow => return None,
-                })
+                (op != BinaryOp::Pow).then(|| scalar::binary(op, a as f64, b as f64, $dtype) as $t)
             }
             fn fused(op: FusedOp, a: $t, b: $t, c: $t) -> $t {
                 match op {
