@@ -37,9 +37,9 @@ fn a_label_is_right_if_a_sort_puts_it_among_the_first_k() {
             let rows: Vec<Vec<f64>> = (0..64).map(|_| (0..classes).map(|_| value(&mut dice)).collect()).collect();
             let labels: Vec<usize> = rows.iter().map(|_| dice.below(classes)).collect();
             let found = shares(&rows, &labels, dtype);
-            for k in 1..=classes {
+            for (k, share) in found.iter().enumerate().skip(1) {
                 let right = rows.iter().zip(&labels).filter(|(row, label)| rank_of(row, **label) < k).count();
-                assert_eq!(found[k], right as f64 / 64.0, "k = {k} of {classes} in {dtype}");
+                assert_eq!(*share, right as f64 / 64.0, "k = {k} of {classes} in {dtype}");
             }
             assert_eq!(found[0], found[1], "the accuracy is that of k = 1");
         }
