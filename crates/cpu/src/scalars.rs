@@ -296,6 +296,10 @@ impl Scalars {
     }
 }
 
+/// The number at a place in memory.
+///
+/// # Safety
+/// An element of this type is at `from`.
 #[inline(always)]
 unsafe fn fetch(from: *const u8, dtype: DType) -> f64 {
     // SAFETY: the caller's promise.
@@ -308,6 +312,10 @@ unsafe fn fetch(from: *const u8, dtype: DType) -> f64 {
     }
 }
 
+/// Writes a number to a place in memory.
+///
+/// # Safety
+/// There is room for an element of this type at `to`.
 #[inline(always)]
 unsafe fn put(to: *mut u8, dtype: DType, value: f64) {
     // SAFETY: the caller's promise.

@@ -1,6 +1,7 @@
 //! The bodies compiled once for every instruction set, and the tables that find them.
 //!
-//! The wrappers here are the only functions with target features; everything they call is inlined into them.
+//! The wrappers here are the only functions with target features, but for the random draws; everything they call is inlined into
+//! them. Their callers promise those features, and what `kernels/mod.rs` asks of the pointers of a kernel.
 
 /// The unary functions all floats share.
 macro_rules! floats {
