@@ -96,15 +96,17 @@ impl Memory {
         }
         for (node, _) in memory.readers.iter().enumerate().filter(|(_, readers)| !readers.is_empty()) {
             if let Some(g) = grouping.group_of[node] {
-                memory.takes[g] += nodes[node].bytes();
+                memory.takes[g] = memory.takes[g].saturating_add(nodes[node].bytes());
             }
         }
         memory
     }
 
-    /// The bytes a group frees, if they are as many as it takes.
+    /// The bytes a group frees, if they are as many as it takes. Sums saturate: a program of more bytes than a machine word counts
+    /// is refused when its memory is laid out.
     fn frees(&self, g: usize) -> Option<usize> {
-        let freed = self.reads[g].iter().filter(|&&node| self.readers[node] == [g]).map(|&node| self.bytes[node]).sum();
+        let last_read = self.reads[g].iter().filter(|&&node| self.readers[node] == [g]);
+        let freed = last_read.map(|&node| self.bytes[node]).fold(0, usize::saturating_add);
         (freed > 0 && freed >= self.takes[g]).then_some(freed)
     }
 
