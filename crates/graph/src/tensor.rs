@@ -532,9 +532,11 @@ impl Tensor {
         if count == 0 && self.error_index().is_none() {
             return refuse("mean", &[self], "the mean of no elements is undefined".into());
         }
-        // Converted before the sum, which would wrap.
-        let floats = if self.dtype().is_float() { self } else { self.convert(self.graph_float_type()) };
-        floats.sum(axes) * (1.0 / count as f64)
+        if !self.dtype().is_float() {
+            // Converted before the sum, which would wrap; divided, so that the mean of n ones is 1 for every n.
+            return self.convert(self.graph_float_type()).sum(axes) / count as f64;
+        }
+        self.sum(axes) * (1.0 / count as f64)
     }
 
     /// The type of floats that are computed from integers alone.

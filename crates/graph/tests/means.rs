@@ -1,6 +1,6 @@
 //! Means of integers are floats, and a number that no integer can hold is refused beside integers.
 
-use bilevel_graph::{Array, DType, ErrorKind, Graph, Reference, Tensor};
+use bilevel_graph::{Array, DType, ErrorKind, Graph, Reference, Tensor, nn};
 
 fn run(g: &Graph, input: Tensor, value: Array, output: Tensor) -> Array {
     Reference::evaluate(g, &[(input, value)], &[output]).unwrap().remove(0)
@@ -26,6 +26,18 @@ fn the_mean_of_integers_over_an_axis_is_a_float_of_the_graphs_type() {
         assert_eq!((rows.dtype(), rows.to_f64()), (dtype, vec![7.0, -2.0]));
         assert_eq!(run(&g, x, value(), x.mean([0])).to_f64(), [0.0, 1.0, 1.5]);
         assert_eq!(run(&g, x, value(), x.mean([])).dtype(), dtype);
+    }
+}
+
+#[test]
+fn the_mean_of_any_number_of_ones_is_one() {
+    let g = Graph::new();
+    g.set_float_type(DType::F64).unwrap();
+    // 49·(1/49) is not 1.
+    let ones = g.iota([49, 1], 1, DType::I32).equal(0.0);
+    let right = nn::accuracy(g.iota([49, 2], 1, DType::F64), g.constant(1.0, [49], DType::I32));
+    for share in Reference::evaluate(&g, &[], &[ones.mean_all(), right]).unwrap() {
+        assert_eq!(share.item(), Some(1.0));
     }
 }
 

@@ -76,5 +76,7 @@ fn share(call: &Call, logits: Tensor, labels: Tensor, k: usize) -> Tensor {
     let own = class.equal(label).select(logits, 0.0).sum([last]).unsqueeze([last]);
     let not_before = class.greater_equal(label).convert(dtype);
     let behind = logits.less(own) + logits.equal(own) * not_before;
-    behind.sum([last]).greater((classes - k) as f64).mean_all()
+    let right = behind.sum([last]).greater((classes - k) as f64);
+    // Divided, so that n of n is 1 for every n.
+    right.sum_all() / labels.len() as f64
 }
