@@ -137,7 +137,6 @@ impl Runnable for WatchedRun {
     }
 }
 
-// SAFETY of the calls below: as the caller promised.
 impl Storage for WatchedStorage {
     unsafe fn write(&self, first: usize, bytes: &[u8]) -> Result<()> {
         // SAFETY: as the caller promised.
