@@ -105,7 +105,8 @@ impl<'a> Scope<'a> {
         let mut found = vec![None; statistics.len()];
         for (leaf, value) in self.updates.borrow().iter() {
             let value = value.check()?;
-            let Some(number) = statistics.iter().position(|statistic| *statistic == Some(*leaf)) else {
+            let Some(number) = statistics.iter().position(|statistic| statistic.is_some_and(|s| s.is_same_node(*leaf)))
+            else {
                 let reason = "only a leaf of θ that is a statistic can be updated; declare it with .statistic()";
                 return Err(Error::Problem { reason: reason.into() });
             };
@@ -149,7 +150,7 @@ impl<'a> Scope<'a> {
     fn read_at(&self) -> Option<At> {
         match self.counter.constant_value() {
             Some(step) => Some(At::Fixed(step as u32)),
-            None => (self.counter == self.graph.step()).then_some(At::Step),
+            None => self.counter.is_same_node(self.graph.step()).then_some(At::Step),
         }
     }
 

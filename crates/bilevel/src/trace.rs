@@ -65,6 +65,7 @@ impl<'g> Trace<'g> {
     /// Declares λ, θ, data and key as inputs of a graph.
     pub fn new(graph: &'g Graph, problem: &'g AnyProblem) -> Result<Self> {
         let dtype = problem.dtype;
+        graph.set_float_type(dtype)?;
         let declare = |prefix: &str, variables: &[(String, crate::Variable)]| -> Vec<Tensor> {
             variables.iter().map(|(name, v)| graph.input(format!("{prefix}.{name}"), &v.shape, dtype)).collect()
         };

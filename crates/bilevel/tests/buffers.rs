@@ -137,23 +137,26 @@ impl Runnable for WatchedRun {
     }
 }
 
-// SAFETY of the calls below: as the caller promised.
 impl Storage for WatchedStorage {
     unsafe fn write(&self, first: usize, bytes: &[u8]) -> Result<()> {
+        // SAFETY: as the caller promised.
         unsafe { self.0.storage().write(first, bytes) }
     }
 
     unsafe fn read(&self, first: usize, bytes: &mut [u8]) -> Result<()> {
         self.1.largest.fetch_max(bytes.len(), Ordering::SeqCst);
+        // SAFETY: as the caller promised.
         unsafe { self.0.storage().read(first, bytes) }
     }
 
     unsafe fn copy_from(&self, other: &dyn Storage, stretch: Range<usize>) -> Result<bool> {
         self.1.copied.fetch_add(stretch.len(), Ordering::SeqCst);
+        // SAFETY: as the caller promised.
         unsafe { self.0.storage().copy_from(other, stretch) }
     }
 
     unsafe fn zero(&self) -> Result<()> {
+        // SAFETY: as the caller promised.
         unsafe { self.0.storage().zero() }
     }
 

@@ -1,8 +1,8 @@
 //! Measures inside a run: when they are taken, what follows them, and that nothing else changes.
 
 use bilevel::{
-    Adam, Aim, Checkpoints, Cpu, Driver, Error, Iteration, JsonLines, LangevinAdjoint, Leaf, Measures, Outcome,
-    Problem, Recorder, Session, StopReason, Variable,
+    Adam, Aim, Checkpoints, Cpu, DType, Driver, Error, Iteration, JsonLines, Key, LangevinAdjoint, Leaf, Measures,
+    Outcome, Problem, Recorder, Session, StopReason, Variable,
 };
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -191,4 +191,23 @@ fn a_problem_without_measures_may_be_measured() {
     assert!(Session::new(&problem, &Cpu::with_threads(1)).is_ok());
     let outcome = driver(&problem).iterations(2).measure_every(1).run().unwrap();
     assert!(outcome.measures.is_empty() && outcome.best.is_none());
+}
+
+#[test]
+fn a_mean_of_integers_has_the_type_of_the_problem() {
+    for dtype in [DType::F32, DType::F64] {
+        let labels = bilevel::Array::labels(&[0.0, 1.0, 2.0, 1.0], 3).unwrap();
+        let problem = Problem::new(Leaf(Variable::constant([], 0.5)), Leaf(Variable::constant([], 0.0)))
+            .dtype(dtype)
+            .data("labels", labels)
+            .inner(|_, l, t| (t.0 - l.0).square())
+            .outer(|_, _, t| t.0.square())
+            .measure("share", |s, l, _| s.data("labels").equal(1.0).mean_all() + l.0)
+            .build()
+            .unwrap();
+        let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+        let state = session.state(Key::from_seed(0)).unwrap();
+        let found = session.evaluator().unwrap().at(&state, Key::from_seed(0)).unwrap();
+        assert_eq!(found[2], 1.0, "in {dtype}");
+    }
 }

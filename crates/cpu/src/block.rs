@@ -49,6 +49,7 @@ pub(crate) struct Block {
 
 // SAFETY: the block owns its memory, as a boxed slice would.
 unsafe impl Send for Block {}
+// SAFETY: what can be reached through a shared block is its address and its length.
 unsafe impl Sync for Block {}
 
 impl Block {

@@ -49,6 +49,7 @@ impl Number for i32 {
 struct Shared<T>(*mut T);
 // SAFETY: users write disjoint parts.
 unsafe impl<T> Sync for Shared<T> {}
+// SAFETY: as above; the memory outlives the tasks, which the call waits for.
 unsafe impl<T> Send for Shared<T> {}
 impl<T> Shared<T> {
     fn get(self) -> *mut T {

@@ -67,6 +67,7 @@ pub(crate) struct Memory {
 
 // SAFETY: the pointers stand for memory the runner owns or holds; tasks of one step write disjoint parts of it.
 unsafe impl Sync for Memory {}
+// SAFETY: as above.
 unsafe impl Send for Memory {}
 
 impl Memory {

@@ -69,6 +69,9 @@ impl Move {
     }
 
     /// Moves a piece of the inner axis at one index of the outer ones.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
     unsafe fn item(&self, src: *const u8, dst: *mut u8, item: usize) {
         let Some((&(length, s, d), outer)) = self.axes.split_last() else { return };
         let first = item % self.pieces * TASK;
@@ -93,6 +96,8 @@ impl Move {
     }
 }
 
+/// # Safety
+/// `length` elements can be read and written at these strides.
 unsafe fn strided<T: Copy>(src: *const T, s: isize, dst: *mut T, d: isize, length: usize) {
     for i in 0..length as isize {
         // SAFETY: as for `Move::run`.

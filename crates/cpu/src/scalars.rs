@@ -7,7 +7,7 @@
 use crate::kernels::{self, RandomFn};
 use crate::memory::{Address, Memory, SCRATCH};
 use crate::tile_build::Surroundings;
-use bilevel_graph::{BinaryOp, DType, Precision, UnaryOp};
+use bilevel_graph::{BinaryOp, DType, Precision, UnaryOp, scalar};
 use bilevel_plan::{Elementwise, Kind, Operand};
 use std::collections::HashMap;
 
@@ -280,9 +280,7 @@ impl Scalars {
                     Action::Select(dst, a, b, c) => set(dst, if get(a) != 0.0 { get(b) } else { get(c) }),
                     Action::LoadF64(register, place) => set(register, memory.at(place).cast::<f64>().read()),
                     Action::StoreF64(register, place) => memory.at(place).cast::<f64>().write(get(register)),
-                    Action::Compute(i) => {
-                        set(i.dst, round(compute(i.code, i.dtype, get(i.a), get(i.b), get(i.c)), i.dtype));
-                    }
+                    Action::Compute(i) => set(i.dst, compute(i.code, i.dtype, get(i.a), get(i.b), get(i.c))),
                     Action::Load(t) => set(t.register, fetch(memory.at(t.place), t.dtype)),
                     Action::Store(t) => put(memory.at(t.place), t.dtype, get(t.register)),
                     Action::Draw(number) => {
@@ -298,6 +296,10 @@ impl Scalars {
     }
 }
 
+/// The number at a place in memory.
+///
+/// # Safety
+/// An element of this type is at `from`.
 #[inline(always)]
 unsafe fn fetch(from: *const u8, dtype: DType) -> f64 {
     // SAFETY: the caller's promise.
@@ -310,6 +312,10 @@ unsafe fn fetch(from: *const u8, dtype: DType) -> f64 {
     }
 }
 
+/// Writes a number to a place in memory.
+///
+/// # Safety
+/// There is room for an element of this type at `to`.
 #[inline(always)]
 unsafe fn put(to: *mut u8, dtype: DType, value: f64) {
     // SAFETY: the caller's promise.
@@ -323,93 +329,13 @@ unsafe fn put(to: *mut u8, dtype: DType, value: f64) {
 }
 
 #[inline(always)]
-fn round(value: f64, dtype: DType) -> f64 {
-    match dtype {
-        DType::F64 => value,
-        DType::F32 => value as f32 as f64,
-        // What could overflow was wrapped when it was computed.
-        DType::I32 => value as i32 as f64,
-    }
-}
-
-#[inline(always)]
 fn compute(code: Code, dtype: DType, a: f64, b: f64, c: f64) -> f64 {
-    if dtype == DType::I32 {
-        let (i, j) = (a as i32, b as i32);
-        match code {
-            Code::Binary(BinaryOp::Add) => return i.wrapping_add(j) as f64,
-            Code::Binary(BinaryOp::Sub) => return i.wrapping_sub(j) as f64,
-            Code::Binary(BinaryOp::Mul) => return i.wrapping_mul(j) as f64,
-            Code::Unary(UnaryOp::Neg) => return i.wrapping_neg() as f64,
-            Code::Unary(UnaryOp::Abs) => return i.wrapping_abs() as f64,
-            _ => {}
-        }
-    }
     match code {
-        Code::Copy => a,
+        Code::Copy => scalar::round(a, dtype),
         Code::Round(precision) => precision.round(a as f32) as f64,
         Code::Select if a != 0.0 => b,
         Code::Select => c,
-        Code::Unary(op) => unary(op, a),
-        Code::Binary(op) => binary(op, a, b),
-    }
-}
-
-fn unary(op: UnaryOp, x: f64) -> f64 {
-    match op {
-        UnaryOp::Neg => -x,
-        UnaryOp::Abs => x.abs(),
-        UnaryOp::Sign if x == 0.0 || x.is_nan() => x,
-        UnaryOp::Sign => 1f64.copysign(x),
-        UnaryOp::Floor => x.floor(),
-        UnaryOp::Recip => 1.0 / x,
-        UnaryOp::Sqrt => x.sqrt(),
-        UnaryOp::Exp => x.exp(),
-        UnaryOp::Expm1 => x.exp_m1(),
-        UnaryOp::Log => x.ln(),
-        UnaryOp::Log1p => x.ln_1p(),
-        UnaryOp::Sin => x.sin(),
-        UnaryOp::Cos => x.cos(),
-        UnaryOp::Tanh => x.tanh(),
-        UnaryOp::Sigmoid if x >= 0.0 => 1.0 / (1.0 + (-x).exp()),
-        UnaryOp::Sigmoid => x.exp() / (1.0 + x.exp()),
-        UnaryOp::Erf => {
-            let mut y = x;
-            if let Some(f) = kernels::unary(kernels::Isa::Portable, UnaryOp::Erf, DType::F64) {
-                // SAFETY: one element, in place.
-                unsafe { f((&raw mut y).cast(), (&raw const x).cast(), 1) };
-            }
-            y
-        }
-    }
-}
-
-fn binary(op: BinaryOp, a: f64, b: f64) -> f64 {
-    let truth = |holds: bool| holds as i32 as f64;
-    match op {
-        BinaryOp::Add => a + b,
-        BinaryOp::Sub => a - b,
-        BinaryOp::Mul => a * b,
-        BinaryOp::Div => a / b,
-        BinaryOp::Max | BinaryOp::Min if a.is_nan() || b.is_nan() => f64::NAN,
-        BinaryOp::Max => {
-            if b > a {
-                b
-            } else {
-                a
-            }
-        }
-        BinaryOp::Min => {
-            if b < a {
-                b
-            } else {
-                a
-            }
-        }
-        BinaryOp::Pow => a.powf(b),
-        BinaryOp::Eq => truth(a == b),
-        BinaryOp::Ne => truth(a != b),
-        BinaryOp::Lt => truth(a < b),
-        BinaryOp::Le => truth(a <= b),
+        Code::Unary(op) => scalar::unary(op, a, dtype),
+        Code::Binary(op) => scalar::binary(op, a, b, dtype),
     }
 }

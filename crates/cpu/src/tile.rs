@@ -226,6 +226,9 @@ impl TileProgram {
     }
 
     /// Sets the sums of a task to those of no elements.
+    ///
+    /// # Safety
+    /// As for [`run_task`](Self::run_task).
     unsafe fn clear_sinks(&self, memory: Memory, task: usize) {
         for sink in &self.sinks {
             // SAFETY: the plan reserved `count` elements at the sink's place for every task.
@@ -233,6 +236,10 @@ impl TileProgram {
         }
     }
 
+    /// Where a task keeps the sums of a sink.
+    ///
+    /// # Safety
+    /// As for [`run_task`](Self::run_task).
     unsafe fn sink_place(&self, sink: &Sink, memory: Memory, task: usize) -> *mut u8 {
         // SAFETY: inside the program's memory by plan.
         unsafe {
@@ -243,6 +250,10 @@ impl TileProgram {
         }
     }
 
+    /// One instruction on one tile.
+    ///
+    /// # Safety
+    /// As for [`run_task`](Self::run_task), for a tile of the task.
     #[inline(always)]
     unsafe fn step(&self, instruction: &Instruction, tile: &Tile, memory: Memory, task: usize, first: bool) {
         // SAFETY: places come from the plan; kernels are given as many elements as the plan reserved.
@@ -308,6 +319,10 @@ struct Tile {
 }
 
 impl Tile {
+    /// The address of a place at this tile.
+    ///
+    /// # Safety
+    /// The place is one of the plan that this tile belongs to.
     #[inline(always)]
     unsafe fn at(&self, place: &Place) -> *mut u8 {
         // SAFETY: the plan keeps every place inside its memory.
@@ -323,6 +338,10 @@ impl Tile {
         self.index[if rows { Advance::Row as usize } else { Advance::Full as usize }]
     }
 
+    /// Gathers the elements of a view that belong to this tile.
+    ///
+    /// # Safety
+    /// `dst` has room for the elements of a tile.
     unsafe fn load(&self, load: &Load, dst: *mut u8, rows: bool) {
         let size = load.from.size as isize;
         // SAFETY: the view lies inside the memory of its node.
@@ -339,6 +358,10 @@ impl Tile {
         }
     }
 
+    /// Adds the elements of this tile to the sums of a sink.
+    ///
+    /// # Safety
+    /// `a` holds the elements of this tile, and `result` is where the task keeps the sums.
     unsafe fn sink(&self, sink: &Sink, result: *mut u8, a: *const u8, rows: bool) {
         let size = sink.size as isize;
         // SAFETY: the runs lead to elements of the result only.

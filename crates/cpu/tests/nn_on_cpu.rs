@@ -39,6 +39,7 @@ fn with_labels(mut case: Case, shape: &[usize], limit: usize) -> Case {
 
 /// y, then slopes and Hessian products of a scalar that depends on every element of it, linearly and quadratically.
 fn results(g: &Graph, case: &Case, dtype: DType) -> (Vec<Tensor>, Vec<Tensor>) {
+    g.set_float_type(dtype).unwrap();
     let declared = |(i, v): (usize, &Array)| {
         g.input(format!("{i}"), v.shape(), if v.dtype() == DType::I32 { DType::I32 } else { dtype })
     };
@@ -140,6 +141,9 @@ fn softmax_and_losses_are_right_along_rows_of_every_length_and_along_other_axes(
             case("norm of columns", &[shape], |t| nn::norm(t[0], [0])),
             logits("cross_entropy", nn::cross_entropy),
             logits("cross_entropy_rows", nn::cross_entropy_rows),
+            logits("accuracy", nn::accuracy),
+            logits("top_k_accuracy", |logits, labels| nn::top_k_accuracy(logits, labels, 2)),
+            logits("mean of integers", |logits, labels| logits.argmax(1).equal(labels).mean_all()),
         ]);
     }
     check(vec![

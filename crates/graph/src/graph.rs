@@ -38,6 +38,8 @@ pub(crate) struct GraphData {
     pub input_names: Vec<String>,
     pub errors: Vec<Error>,
     pub simplify: bool,
+    /// The type of floats that no operand determines: see `Graph::set_float_type`.
+    pub float_type: Option<DType>,
     /// While a derivative is taken: the line of the node it is taken of.
     pub deriving: Option<&'static Location<'static>>,
     /// Nodes whose elements are convex functions of others, or concave ones: see `gauss_newton.rs`.
@@ -191,8 +193,7 @@ impl Graph {
     /// A tensor whose elements are all `value`.
     #[track_caller]
     pub fn constant(&self, value: f64, shape: impl AsRef<[usize]>, dtype: DType) -> Tensor {
-        let meta = Meta { dtype, shape: shape.as_ref().to_vec() };
-        make(self.id, "constant", Op::Constant(constant_bits(value, dtype)), &[], Some(meta))
+        make_constant(self.id, value, Meta { dtype, shape: shape.as_ref().to_vec() })
     }
 
     /// A scalar constant.
@@ -221,6 +222,29 @@ impl Graph {
         }
     }
 
+    /// Sets the type of floats computed from integers alone, such as the mean of an integer comparison: f32 unless it is set.
+    /// Set it before such a mean is made.
+    ///
+    /// ```
+    /// use bilevel_graph::{DType, Graph};
+    /// let g = Graph::new();
+    /// let (a, b) = (g.input("a", [4], DType::I32), g.input("b", [4], DType::I32));
+    /// assert_eq!(a.equal(b).mean_all().dtype(), DType::F32);
+    /// g.set_float_type(DType::F64)?;
+    /// assert_eq!(a.equal(b).mean_all().dtype(), DType::F64);
+    /// # Ok::<(), bilevel_graph::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn set_float_type(&self, dtype: DType) -> Result<()> {
+        if !dtype.is_float() {
+            let reason = format!("{dtype} is not a float type; use f32 or f64");
+            let kind = ErrorKind::Operation { operation: "set_float_type".into(), operands: vec![], reason };
+            return Err(Error::new(kind).at(Location::caller()));
+        }
+        with_graph(self.id, |data| data.float_type = Some(dtype));
+        Ok(())
+    }
+
     /// A number for a random stream no other draw of this graph has.
     pub fn fresh_stream(&self) -> u32 {
         with_graph(self.id, |data| {
@@ -241,6 +265,21 @@ impl Graph {
     }
 }
 
+/// Every element `value`, or an error if the type has no such number.
+#[track_caller]
+pub(crate) fn make_constant(graph: u32, value: f64, meta: Meta) -> Tensor {
+    match not_in_type(value, meta.dtype) {
+        Some(reason) => broken(graph, "constant", vec![], reason),
+        None => make(graph, "constant", Op::Constant(constant_bits(value, meta.dtype)), &[], Some(meta)),
+    }
+}
+
+/// Why a number cannot stand beside elements of this type. Floats are rounded; an integer would be another number.
+pub(crate) fn not_in_type(value: f64, dtype: DType) -> Option<String> {
+    let fits = dtype.is_float() || value == value as i32 as f64;
+    (!fits).then(|| format!("{value} is not a 32-bit integer; convert the integers to floats first"))
+}
+
 /// The constant's value as the element type holds it, as the bits of an `f64`. −0 is kept.
 pub(crate) fn constant_bits(value: f64, dtype: DType) -> u64 {
     match dtype {
@@ -254,9 +293,7 @@ pub(crate) fn constant_bits(value: f64, dtype: DType) -> u64 {
 pub(crate) fn new_input(graph: u32, name: String, meta: Meta) -> Tensor {
     let location = Location::caller();
     if !is_countable(&meta.shape) {
-        let kind = ErrorKind::Operation { operation: "input".into(), operands: vec![], reason: too_large(&meta.shape) };
-        let index = with_graph(graph, |data| data.record(Error::new(kind).at(location)));
-        return index.map_or(Tensor::foreign(graph), |index| Tensor::broken(graph, index));
+        return broken(graph, "input", vec![], too_large(&meta.shape));
     }
     let id = with_graph(graph, |data| {
         data.input_names.push(name);
@@ -296,12 +333,17 @@ pub(crate) fn make(graph: u32, operation: &str, op: Op, inputs: &[Tensor], asked
 /// An error tensor for a check made before any node.
 #[track_caller]
 pub(crate) fn refuse(operation: &str, inputs: &[Tensor], reason: String) -> Tensor {
-    let location = Location::caller();
     if let Some(broken) = inputs.iter().find(|t| t.error_index().is_some()) {
         return *broken;
     }
-    let graph = inputs[0].graph_id();
     let operands = inputs.iter().map(|t| (t.dtype(), t.shape())).collect();
+    broken(inputs[0].graph_id(), operation, operands, reason)
+}
+
+/// A tensor that carries an error with the caller's line.
+#[track_caller]
+fn broken(graph: u32, operation: &str, operands: Vec<(DType, Vec<usize>)>, reason: String) -> Tensor {
+    let location = Location::caller();
     let kind = ErrorKind::Operation { operation: operation.to_string(), operands, reason };
     let index = with_graph(graph, |data| data.record(Error::new(kind).at(location)));
     index.map_or(Tensor::foreign(graph), |index| Tensor::broken(graph, index))

@@ -1,5 +1,6 @@
 //! One shape rule a primitive: what comes out, or why the operands do not fit.
 
+use crate::graph::not_in_type;
 use crate::op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, UnaryOp, WindowDims};
 use crate::shape::{element_count, is_countable, other_axes};
 use crate::{DType, Precision};
@@ -36,9 +37,14 @@ fn infer_unbounded(op: &Op, operands: &[&Meta], asked: Option<Meta>) -> Inferred
     };
     let need = || asked.clone().ok_or_else(|| "needs a result shape".to_string());
     match op {
-        Op::Input(_) | Op::Constant(_) => {
+        Op::Input(_) => {
             none()?;
             need()
+        }
+        Op::Constant(bits) => {
+            none()?;
+            let meta = need()?;
+            not_in_type(f64::from_bits(*bits), meta.dtype).map_or(Ok(meta), Err)
         }
         Op::Iota(axis) => {
             none()?;

@@ -31,7 +31,7 @@ mod reference;
 mod reference_ops;
 mod rules;
 mod rules_conv;
-mod scalar;
+pub mod scalar;
 pub mod shape;
 mod simplify;
 mod simplify_shape;

@@ -10,7 +10,7 @@ pub enum UnaryOp {
     Neg,
     /// |x|
     Abs,
-    /// −1, 0 or 1
+    /// −1 below 0, 1 above 0; ±0 and NaN are themselves, so that sign(−x) = −sign(x) to the bit
     Sign,
     /// Largest whole number not above x
     Floor,
@@ -70,9 +70,9 @@ pub enum BinaryOp {
     Mul,
     /// a/b (floats only)
     Div,
-    /// The larger; the first where they are equal
+    /// The larger; the first where they are equal, as 0 and −0 are; NaN where either is
     Max,
-    /// The smaller; the first where they are equal
+    /// The smaller; the first where they are equal, as 0 and −0 are; NaN where either is
     Min,
     /// aᵇ (floats only)
     Pow,
@@ -113,7 +113,8 @@ impl BinaryOp {
 pub enum ReduceOp {
     /// Sum of the elements; 0 for none.
     Sum,
-    /// Largest element; −∞ (or the least integer) for none.
+    /// Largest element, NaN if any is; −∞ (or the least integer) for none. Of 0 and −0 either may be the largest, because an
+    /// executor combines the elements in an order of its own.
     Max,
 }
 

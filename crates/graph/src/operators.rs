@@ -18,7 +18,7 @@ macro_rules! operator {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, value: f64) -> Tensor {
-                self.binary_scalar(BinaryOp::$op, value)
+                self.binary(BinaryOp::$op, self.number(stringify!($method), value))
             }
         }
 
@@ -26,7 +26,7 @@ macro_rules! operator {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, other: Tensor) -> Tensor {
-                other.constant_like(self, other.shape()).binary(BinaryOp::$op, other)
+                other.number(stringify!($method), self).binary(BinaryOp::$op, other)
             }
         }
     };

@@ -1,18 +1,26 @@
-//! The primitives on single numbers, in the obvious way: what constant folding and the reference evaluator use.
+//! The primitives on single numbers, in the obvious way: for constant folding, the reference evaluator, and executors that
+//! compute a single number at a time. Every f32 and i32 is an f64, so one form serves all types.
+//!
+//! ```
+//! use bilevel_graph::{BinaryOp, DType, UnaryOp, scalar};
+//! assert_eq!(scalar::binary(BinaryOp::Add, i32::MAX as f64, 1.0, DType::I32), i32::MIN as f64);
+//! assert!(scalar::unary(UnaryOp::Sign, -0.0, DType::F32).is_sign_negative());
+//! ```
 
 use crate::DType;
 use crate::op::{BinaryOp, UnaryOp};
 
-/// `op(x)` in the arithmetic of `dtype`.
-pub(crate) fn unary(op: UnaryOp, x: f64, dtype: DType) -> f64 {
+/// `op(x)` in the arithmetic of `dtype`, for an x that the type can hold.
+#[inline]
+pub fn unary(op: UnaryOp, x: f64, dtype: DType) -> f64 {
     let y = match op {
         // 0 − x wraps for integers, and −x is the same.
         UnaryOp::Neg if dtype == DType::I32 => (x as i32).wrapping_neg() as f64,
         UnaryOp::Abs if dtype == DType::I32 => (x as i32).wrapping_abs() as f64,
         UnaryOp::Neg => -x,
         UnaryOp::Abs => x.abs(),
-        UnaryOp::Sign if x.is_nan() => x,
-        UnaryOp::Sign => (x > 0.0) as i32 as f64 - (x < 0.0) as i32 as f64,
+        UnaryOp::Sign if x == 0.0 || x.is_nan() => x,
+        UnaryOp::Sign => 1f64.copysign(x),
         UnaryOp::Floor => x.floor(),
         UnaryOp::Recip => 1.0 / x,
         UnaryOp::Sqrt => x.sqrt(),
@@ -30,8 +38,9 @@ pub(crate) fn unary(op: UnaryOp, x: f64, dtype: DType) -> f64 {
     round(y, dtype)
 }
 
-/// `op(a, b)` in the arithmetic of `dtype`.
-pub(crate) fn binary(op: BinaryOp, a: f64, b: f64, dtype: DType) -> f64 {
+/// `op(a, b)` in the arithmetic of `dtype`, for operands that the type can hold.
+#[inline]
+pub fn binary(op: BinaryOp, a: f64, b: f64, dtype: DType) -> f64 {
     let truth = |holds: bool| holds as i32 as f64;
     if dtype == DType::I32 {
         let (i, j) = (a as i32, b as i32);
@@ -72,8 +81,9 @@ pub(crate) fn binary(op: BinaryOp, a: f64, b: f64, dtype: DType) -> f64 {
     round(y, dtype)
 }
 
-/// The nearest value the type can hold.
-pub(crate) fn round(x: f64, dtype: DType) -> f64 {
+/// The nearest value the type can hold; integers as in [`Op::Convert`](crate::Op::Convert).
+#[inline]
+pub fn round(x: f64, dtype: DType) -> f64 {
     match dtype {
         DType::F32 => x as f32 as f64,
         DType::F64 => x,

@@ -1,6 +1,6 @@
 //! The symbolic tensor: a `Copy` handle with the primitives as methods. Operators are in `operators.rs`.
 
-use crate::graph::{Node, NodeId, make, refuse, with_graph};
+use crate::graph::{Node, NodeId, make, make_constant, not_in_type, refuse, with_graph};
 use crate::infer::Meta;
 use crate::op::{BinaryOp, ConvDims, DotDims, Op, RandomKind, ReduceOp, UnaryOp, WindowDims};
 use crate::shape::{broadcast_shapes, element_count, no_common_shape};
@@ -27,7 +27,22 @@ const FOREIGN: u32 = u32::MAX;
 /// assert_eq!(y.check().unwrap().shape(), [8, 3]);
 /// assert!((w + x).check().is_err());
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+///
+/// Tensors have no `==` and no `<`: those would compare handles, not numbers. [`equal`](Tensor::equal) and
+/// [`less`](Tensor::less) compare numbers, [`is_same_node`](Tensor::is_same_node) compares handles.
+///
+/// ```compile_fail,E0369
+/// let g = bilevel_graph::Graph::new();
+/// let (a, b) = (g.scalar(1.0, bilevel_graph::DType::F64), g.scalar(2.0, bilevel_graph::DType::F64));
+/// let smaller = if a < b { a } else { b }; // a.less(b).select(a, b)
+/// ```
+///
+/// ```compile_fail,E0369
+/// let g = bilevel_graph::Graph::new();
+/// let (a, b) = (g.scalar(1.0, bilevel_graph::DType::F64), g.scalar(2.0, bilevel_graph::DType::F64));
+/// let same = a == b; // a.equal(b)
+/// ```
+#[derive(Clone, Copy)]
 pub struct Tensor {
     graph: u32,
     node: u32,
@@ -61,6 +76,21 @@ impl Tensor {
 
     pub(crate) fn node(self) -> Option<Node> {
         with_graph(self.graph, |data| data.nodes.get(self.node as usize).cloned()).flatten()
+    }
+
+    /// True if both are one node of one graph. Equal expressions of equal operands are one node; whether two different
+    /// nodes hold equal numbers is not known before a run. For numbers see [`equal`](Tensor::equal) and
+    /// [`less`](Tensor::less).
+    ///
+    /// ```
+    /// use bilevel_graph::{DType, Graph};
+    /// let g = Graph::new();
+    /// let (x, y) = (g.input("x", [3], DType::F64), g.input("y", [3], DType::F64));
+    /// assert!((x + y).is_same_node(x + y));
+    /// assert!(!x.is_same_node(y));
+    /// ```
+    pub fn is_same_node(self, other: Tensor) -> bool {
+        (self.graph, self.node) == (other.graph, other.node)
     }
 
     /// The tensor itself, or the error that kept it from being made.
@@ -123,11 +153,9 @@ impl Tensor {
     /// A constant of this tensor's type, on its graph.
     #[track_caller]
     pub fn constant_like(self, value: f64, shape: impl AsRef<[usize]>) -> Tensor {
-        let meta = Meta { dtype: self.dtype(), shape: shape.as_ref().to_vec() };
-        let bits = crate::graph::constant_bits(value, meta.dtype);
         match self.error_index() {
             Some(_) => self,
-            None => make(self.graph, "constant", Op::Constant(bits), &[], Some(meta)),
+            None => make_constant(self.graph, value, Meta { dtype: self.dtype(), shape: shape.as_ref().to_vec() }),
         }
     }
 
@@ -180,10 +208,13 @@ impl Tensor {
         }
     }
 
-    /// An elementwise function with a number on the right.
+    /// A number as an operand beside this tensor, in its shape and type.
     #[track_caller]
-    pub(crate) fn binary_scalar(self, op: BinaryOp, value: f64) -> Tensor {
-        self.binary(op, self.constant_like(value, self.shape()))
+    pub(crate) fn number(self, operation: &str, value: f64) -> Tensor {
+        match not_in_type(value, self.dtype()) {
+            Some(reason) => refuse(operation, &[self], reason),
+            None => self.constant_like(value, self.shape()),
+        }
     }
 
     /// Elementwise function of one tensor.
@@ -204,7 +235,7 @@ macro_rules! unary_methods {
 unary_methods! {
     /// |x|. Its derivative at 0 is 0.
     abs => Abs;
-    /// −1, 0 or 1. Its derivative is structurally zero.
+    /// −1 below 0, 1 above 0; ±0 and NaN are themselves. Its derivative is structurally zero.
     sign => Sign;
     /// Largest whole number not above x. Its derivative is structurally zero.
     floor => Floor;
@@ -236,10 +267,7 @@ macro_rules! binary_methods {
     ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
         impl Tensor {
             $($(#[$doc])* #[track_caller] pub fn $name(self, other: impl Into<Operand>) -> Tensor {
-                match other.into() {
-                    Operand::Tensor(other) => self.binary(BinaryOp::$op, other),
-                    Operand::Number(value) => self.binary_scalar(BinaryOp::$op, value),
-                }
+                self.binary(BinaryOp::$op, self.operand(stringify!($name), other.into()))
             })*
         }
     };
@@ -287,22 +315,22 @@ impl Tensor {
     /// 1 where greater, else 0.
     #[track_caller]
     pub fn greater(self, other: impl Into<Operand>) -> Tensor {
-        let other = self.operand(other.into());
+        let other = self.operand("greater", other.into());
         other.binary(BinaryOp::Lt, self)
     }
 
     /// 1 where greater or equal, else 0.
     #[track_caller]
     pub fn greater_equal(self, other: impl Into<Operand>) -> Tensor {
-        let other = self.operand(other.into());
+        let other = self.operand("greater_equal", other.into());
         other.binary(BinaryOp::Le, self)
     }
 
     #[track_caller]
-    fn operand(self, other: Operand) -> Tensor {
+    fn operand(self, operation: &str, other: Operand) -> Tensor {
         match other {
             Operand::Tensor(tensor) => tensor,
-            Operand::Number(value) => self.constant_like(value, self.shape()),
+            Operand::Number(value) => self.number(operation, value),
         }
     }
 
@@ -323,9 +351,9 @@ impl Tensor {
     #[track_caller]
     pub fn select(self, then: impl Into<Operand>, otherwise: impl Into<Operand>) -> Tensor {
         let (then, otherwise) = match (then.into(), otherwise.into()) {
-            (Operand::Tensor(a), b) => (a, a.operand(b)),
-            (a, Operand::Tensor(b)) => (b.operand(a), b),
-            (a, b) => (self.operand(a), self.operand(b)),
+            (Operand::Tensor(a), b) => (a, a.operand("select", b)),
+            (a, Operand::Tensor(b)) => (b.operand("select", a), b),
+            (a, b) => (self.operand("select", a), self.operand("select", b)),
         };
         let common = |a: &[usize], b: &[usize]| broadcast_shapes(a, b).ok_or_else(|| no_common_shape(a, b));
         match common(&then.shape(), &otherwise.shape()).and_then(|values| common(&values, &self.shape())) {
@@ -489,17 +517,34 @@ impl Tensor {
         self.sum((0..self.rank()).collect::<Vec<_>>())
     }
 
-    /// Mean over these axes, which disappear.
+    /// Mean over these axes, which disappear. The mean of integers is a float of the
+    /// [graph's float type](crate::Graph::set_float_type).
+    ///
+    /// ```
+    /// use bilevel_graph::{DType, Graph, Reference};
+    /// let g = Graph::new();
+    /// let even = g.iota([3, 2], 1, DType::I32).equal(0.0);
+    /// assert_eq!(Reference::evaluate(&g, &[], &[even.mean([1])]).unwrap()[0].to_f64(), [0.5, 0.5, 0.5]);
+    /// ```
     #[track_caller]
     pub fn mean(self, axes: impl AsRef<[usize]>) -> Tensor {
         let count = element_count(&axes.as_ref().iter().map(|&a| self.dim(a)).collect::<Vec<_>>());
         if count == 0 && self.error_index().is_none() {
             return refuse("mean", &[self], "the mean of no elements is undefined".into());
         }
+        if !self.dtype().is_float() {
+            // Converted before the sum, which would wrap; divided, so that the mean of n ones is 1 for every n.
+            return self.convert(self.graph_float_type()).sum(axes) / count as f64;
+        }
         self.sum(axes) * (1.0 / count as f64)
     }
 
-    /// Mean of all elements.
+    /// The type of floats that are computed from integers alone.
+    fn graph_float_type(self) -> DType {
+        with_graph(self.graph, |data| data.float_type).flatten().unwrap_or(DType::F32)
+    }
+
+    /// Mean of all elements; see [`mean`](Tensor::mean).
     #[track_caller]
     pub fn mean_all(self) -> Tensor {
         self.mean((0..self.rank()).collect::<Vec<_>>())

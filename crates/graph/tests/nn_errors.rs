@@ -41,6 +41,14 @@ fn every_composite_refuses_what_does_not_fit() {
     refused("cross_entropy", nn::cross_entropy(f(&[0, 3]), whole(&[0])));
     refused("cross_entropy_rows", nn::cross_entropy_rows(f(&[]), whole(&[])));
     refused("cross_entropy_soft", nn::cross_entropy_soft(f(&[4, 3]), f(&[4, 2])));
+    refused("accuracy", nn::accuracy(f(&[4, 3]), whole(&[3])));
+    refused("accuracy", nn::accuracy(f(&[4, 3]), f(&[4])));
+    refused("accuracy", nn::accuracy(whole(&[4, 3]), whole(&[4])));
+    refused("accuracy", nn::accuracy(f(&[]), whole(&[])));
+    refused("accuracy", nn::accuracy(f(&[0, 3]), whole(&[0])));
+    refused("accuracy", nn::accuracy(f(&[4, 0]), whole(&[4])));
+    refused("top_k_accuracy", nn::top_k_accuracy(f(&[4, 3]), whole(&[4]), 0));
+    refused("top_k_accuracy", nn::top_k_accuracy(f(&[4, 3]), whole(&[4]), 4));
     refused("mse", nn::mse(f(&[4, 3]), f(&[3])));
     refused("layer_norm", nn::layer_norm(f(&[4, 3]), f(&[4]), f(&[3]), 1e-5));
     refused("layer_norm", nn::layer_norm(f(&[4, 3]), f(&[3]), f(&[1]), 1e-5));
@@ -163,6 +171,8 @@ fn call_all(g: &Graph, t: &[Tensor], n: &[usize]) -> Vec<(&'static str, Tensor)>
         ("softmax", nn::softmax(t[0], n[0])),
         ("log_softmax", nn::log_softmax(t[0], n[0])),
         ("logsumexp", nn::logsumexp(t[0], n[0])),
+        ("accuracy", nn::accuracy(t[0], t[1])),
+        ("top_k_accuracy", nn::top_k_accuracy(t[0], t[1], 2)),
         ("cross_entropy", nn::cross_entropy(t[0], t[1])),
         ("cross_entropy_rows", nn::cross_entropy_rows(t[0], t[1])),
         ("cross_entropy_soft", nn::cross_entropy_soft(t[0], t[1])),

@@ -117,8 +117,8 @@ fn a_factor_stays_where_it_keeps_a_product_or_a_sum_inside_the_range() {
 fn a_constant_of_at_least_one_leaves_a_sum_and_constants_join() {
     let g = Graph::new();
     let x = g.input("x", [4], DType::F32);
-    assert_eq!((x * 3.0).sum_all(), x.sum_all() * 3.0);
-    assert_eq!(x * 3.0 * 0.25, x * 0.75);
+    assert!((x * 3.0).sum_all().is_same_node(x.sum_all() * 3.0));
+    assert!((x * 3.0 * 0.25).is_same_node(x * 0.75));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_product_with_zero_has_no_derivative_and_is_zero_where_it_cannot_be_anything
 fn an_expression_written_twice_is_one_node() {
     let g = Graph::new();
     let (x, y) = (g.input("x", [3], DType::F64), g.input("y", [3], DType::F64));
-    assert_eq!((x * y).sin(), (y * x).sin());
+    assert!((x * y).sin().is_same_node((y * x).sin()));
     let count = g.len();
     let _ = (x * y).sin() + 0.0;
     assert_eq!(g.len(), count + 1, "only the constant is new");

@@ -89,7 +89,7 @@ fn a_derivative_does_not_flow_through_one_variable_into_another() {
     let y = x.sin();
     let d = gradient(y * y, &[x, y]).unwrap();
     assert!(d[0].is_none(), "y counts as independent");
-    assert_eq!(d[1], Some(y * 2.0));
+    assert!(d[1].is_some_and(|d| d.is_same_node(y * 2.0)), "{d:?}");
 }
 
 #[test]
@@ -98,5 +98,7 @@ fn nothing_asked_is_nothing_found() {
     let x = g.input("x", [], DType::F64);
     assert!(gradient(x, &[]).unwrap().is_empty());
     assert!(is_zero(&vjp(&[], &[], &[x]).unwrap()));
-    assert_eq!(gradient(x, &[x, x]).unwrap(), [Some(x.ones_like()); 2], "asked twice, answered twice");
+    let twice = gradient(x, &[x, x]).unwrap();
+    assert_eq!(twice.len(), 2, "asked twice, answered twice");
+    assert!(twice.iter().all(|d| d.is_some_and(|d| d.is_same_node(x.ones_like()))), "{twice:?}");
 }

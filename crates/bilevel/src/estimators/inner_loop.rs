@@ -278,7 +278,7 @@ pub(super) fn starts_at_copies_of_lambda(problem: &AnyProblem) -> Result<bool> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, problem)?;
     let copies = |(start, lambda): (&Tensor, &Tensor)| {
-        start.shape().ends_with(&lambda.shape()) && *start == lambda.broadcast_to(start.shape())
+        start.shape().ends_with(&lambda.shape()) && start.is_same_node(lambda.broadcast_to(start.shape()))
     };
     Ok(trace
         .start()?

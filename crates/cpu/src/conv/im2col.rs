@@ -183,6 +183,10 @@ impl<T: Real> Im2col<T> {
         (g * core.terms() + term) * core.o + o * terms
     }
 
+    /// Copies the taps of a panel of output channels.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run), with room for the copy.
     unsafe fn pack_kernel(&self, core: &Core, g: usize, o: usize, x: &Places<T>) {
         let cols = self.nr.min(core.o - o);
         let s = core.kernel;
@@ -201,6 +205,10 @@ impl<T: Real> Im2col<T> {
         }
     }
 
+    /// Computes the pixels `ps` of the output channels `os`.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
     unsafe fn task(&self, core: &Core, g: usize, ps: Range<usize>, os: Range<usize>, x: &Places<T>, work: *mut T) {
         let mr = self.kernels.mr();
         let (image, _, out) = core.group(g);
@@ -232,6 +240,9 @@ impl<T: Real> Im2col<T> {
     }
 
     /// dst[k·width + lane] = the image under tap k of pixel first + lane, 0 outside the image.
+    ///
+    /// # Safety
+    /// The pixels and channels are inside the image, as for [`run`](Self::run), and `dst` has room for their patches.
     #[expect(clippy::too_many_arguments, reason = "one copy: its ranges and its two places")]
     unsafe fn pack_patches(
         &self,
@@ -284,6 +295,9 @@ impl<T: Real> Im2col<T> {
     }
 
     /// One tile: straight into the output where its pixels are contiguous there, else run by run.
+    ///
+    /// # Safety
+    /// The panels `a` and `b` are packed, and the tile is inside the output, as for [`run`](Self::run).
     #[expect(clippy::too_many_arguments, reason = "one product: its sizes and its three places")]
     unsafe fn tile(
         &self,

@@ -162,6 +162,9 @@ fn choose<T: Real>(kernels: &'static Kernels<T>, core: &Core) -> Method<T> {
 }
 
 /// out = 0
+///
+/// # Safety
+/// The output is inside its memory, as for the run it begins.
 unsafe fn zero<T: Real>(core: &Core, team: &Team, x: &Places<T>) {
     team.run(core.n * core.groups, &|t| {
         let out = x.out.wrapping_offset(core.group(t % core.groups).2 + (t / core.groups) as isize * core.out[0]);

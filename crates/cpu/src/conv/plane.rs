@@ -73,6 +73,9 @@ impl<T: Real> Plane<T> {
     }
 
     /// Copies one channel's taps, in panels of `[tap, output channel]`.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run), with room for the copy.
     unsafe fn pack_kernel(&self, core: &Core, g: usize, c: usize, x: &Places<T>, work: *mut T) {
         let (s, taps) = (core.kernel, core.y.taps * core.x.taps);
         for o in (0..core.o).step_by(self.nr) {
@@ -89,6 +92,9 @@ impl<T: Real> Plane<T> {
     }
 
     /// Copies one channel of one image, with zeros around it.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run); `plane` has room for the channel and its border.
     unsafe fn pack_plane(&self, core: &Core, n: usize, g: usize, c: usize, x: &Places<T>, plane: *mut T) {
         let s = core.image;
         let from = x.image.wrapping_offset(core.group(g).0 + n as isize * s[0] + c as isize * s[1]);
@@ -118,6 +124,9 @@ impl<T: Real> Plane<T> {
     }
 
     /// Adds one channel's part to all outputs of an image and a group.
+    ///
+    /// # Safety
+    /// Kernel and plane are packed; the output is as for [`run`](Self::run).
     unsafe fn channel(
         &self,
         core: &Core,

@@ -153,6 +153,9 @@ impl<T: Real> Shift<T> {
     }
 
     /// Sums one chunk's blocks into its slab, for the images `is`.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
     unsafe fn task(&self, core: &Core, g: usize, chunk: usize, is: Range<usize>, x: &Places<T>, work: *mut T) {
         let units = self.units(core);
         let (first, end) = (units * chunk / self.chunks, units * (chunk + 1) / self.chunks);
@@ -190,6 +193,9 @@ impl<T: Real> Shift<T> {
     }
 
     /// One tile: `place` is the panel's first image in the copy and its width.
+    ///
+    /// # Safety
+    /// The copies of image and kernel are made, and the tile is inside the slab at `c`.
     #[expect(clippy::too_many_arguments, reason = "one product: its ranges and its three places")]
     unsafe fn tile(
         &self,
@@ -240,6 +246,9 @@ impl<T: Real> Shift<T> {
     }
 
     /// Copies a panel of images: work[((row·residues + residue)·places + place)·channels + channel, image].
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run); `work` has room for the panel.
     #[expect(clippy::too_many_arguments, reason = "one copy: its ranges and its two places")]
     unsafe fn pack_image(
         &self,
@@ -293,6 +302,9 @@ impl<T: Real> Shift<T> {
     }
 
     /// Copies the kernel, in panels of `[tap, channel, output channel]`.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run), with room for the copy.
     unsafe fn pack_kernel(
         &self,
         core: &Core,
@@ -319,6 +331,9 @@ impl<T: Real> Shift<T> {
     }
 
     /// Adds the slabs in order and writes the outputs of a panel of images.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
     unsafe fn finish(&self, core: &Core, g: usize, i: usize, x: &Places<T>) {
         let (s, width) = (core.out, self.iw.min(core.n - i));
         let out = x.out.wrapping_offset(core.group(g).2 + i as isize * s[0]);

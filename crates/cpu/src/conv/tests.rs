@@ -159,8 +159,7 @@ fn check<T: Number>(rng: &mut Rng, case: &Case, teams: &[Team]) {
 fn random_convolutions() {
     let teams: Vec<Team> = (1..=3).map(Team::new).collect();
     let mut rng = Rng(3);
-    // Without optimisation the loops are fifty times slower.
-    for i in 0..if cfg!(debug_assertions) { 30 } else { 220 } {
+    for i in 0..220 {
         let c = case(&mut rng, i % 8 == 0);
         check::<f64>(&mut rng, &c, &teams[..2]);
         check::<f32>(&mut rng, &c, &teams[i % 2..]);
@@ -232,9 +231,6 @@ fn convolutions_in_several_blocks() {
     let teams: Vec<Team> = (1..=3).map(Team::new).collect();
     let mut rng = Rng(6);
     for (n, c, o, size, taps) in [(2, 1, 3, 28, 27), (150, 2, 3, 5, 4), (1, 80, 20, 6, 3), (90, 1, 30, 36, 34)] {
-        if cfg!(debug_assertions) && n == 90 {
-            continue; // Too slow without optimisation.
-        }
         let (image, kernel) = ([n, c, size, size], [o, c, taps, taps]);
         let out = [n, o, size + 1 - taps, size + 1 - taps];
         let dims = ConvDims {

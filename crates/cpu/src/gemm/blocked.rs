@@ -178,6 +178,9 @@ impl Blocked {
     }
 
     /// The tiles of one task.
+    ///
+    /// # Safety
+    /// The panels at `a` and `b` are packed for m rows, n columns and `len` terms, and the m × n elements at `c` are this task's.
     #[expect(clippy::too_many_arguments, reason = "one product: its sizes and its three places")]
     unsafe fn tiles<T: Real>(
         &self,

@@ -326,6 +326,9 @@ impl<T: Real> GemmPlan<T> {
     }
 
     /// One whole product on the calling thread.
+    ///
+    /// # Safety
+    /// The matrices are as the problem says, and `work` has the room that the plan asks for.
     unsafe fn product(&self, x: &Matrices<T>, work: *mut T) {
         let (p, kernels) = (&self.problem, self.kernels);
         // SAFETY: the caller's promise.

@@ -11,6 +11,14 @@ pub(crate) struct Avx512<T>(std::marker::PhantomData<T>);
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2<T>(std::marker::PhantomData<T>);
 
+/// Intrinsics under the promises that [`Simd`] asks of its callers.
+macro_rules! promised {
+    ($body:expr) => {
+        // SAFETY: the caller promises the instructions of the type, and memory for the elements that are named.
+        unsafe { $body }
+    };
+}
+
 macro_rules! avx512 {
     ($t:ty, $v:ty, $m:ty, $lanes:literal, $zero:ident, $set1:ident, $load:ident, $store:ident, $mload:ident,
      $mstore:ident, $fma:ident, $add:ident, $sum:ident, $transpose:ident) => {
@@ -24,19 +32,19 @@ macro_rules! avx512 {
 
             #[inline(always)]
             unsafe fn zero() -> $v {
-                unsafe { $zero() }
+                promised!($zero())
             }
             #[inline(always)]
             unsafe fn splat(p: *const $t) -> $v {
-                unsafe { $set1(*p) }
+                promised!($set1(*p))
             }
             #[inline(always)]
             unsafe fn load(p: *const $t) -> $v {
-                unsafe { $load(p) }
+                promised!($load(p))
             }
             #[inline(always)]
             unsafe fn store(p: *mut $t, v: $v) {
-                unsafe { $store(p, v) }
+                promised!($store(p, v))
             }
             #[inline(always)]
             unsafe fn mask(n: usize) -> $m {
@@ -48,31 +56,31 @@ macro_rules! avx512 {
             }
             #[inline(always)]
             unsafe fn load_mask(p: *const $t, m: $m) -> $v {
-                unsafe { $mload(m, p) }
+                promised!($mload(m, p))
             }
             #[inline(always)]
             unsafe fn store_mask(p: *mut $t, v: $v, m: $m) {
-                unsafe { $mstore(p, m, v) }
+                promised!($mstore(p, m, v))
             }
             #[inline(always)]
             unsafe fn fma(a: $v, b: $v, c: $v) -> $v {
-                unsafe { $fma(a, b, c) }
+                promised!($fma(a, b, c))
             }
             #[inline(always)]
             unsafe fn add(a: $v, b: $v) -> $v {
-                unsafe { $add(a, b) }
+                promised!($add(a, b))
             }
             #[inline(always)]
             unsafe fn sum(v: $v) -> $t {
-                unsafe { $sum(v) }
+                promised!($sum(v))
             }
             #[inline(always)]
             unsafe fn prefetch(p: *const $t) {
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+                promised!(_mm_prefetch::<_MM_HINT_T0>(p.cast()))
             }
             #[inline(always)]
             unsafe fn transpose(r: &mut [$v; 16]) {
-                unsafe { $transpose(r) }
+                promised!($transpose(r))
             }
         }
     };
@@ -127,19 +135,19 @@ macro_rules! avx2 {
 
             #[inline(always)]
             unsafe fn zero() -> $v {
-                unsafe { $zero() }
+                promised!($zero())
             }
             #[inline(always)]
             unsafe fn splat(p: *const $t) -> $v {
-                unsafe { $set1(*p) }
+                promised!($set1(*p))
             }
             #[inline(always)]
             unsafe fn load(p: *const $t) -> $v {
-                unsafe { $load(p) }
+                promised!($load(p))
             }
             #[inline(always)]
             unsafe fn store(p: *mut $t, v: $v) {
-                unsafe { $store(p, v) }
+                promised!($store(p, v))
             }
             #[inline(always)]
             unsafe fn mask(n: usize) -> __m256i {
@@ -148,37 +156,37 @@ macro_rules! avx2 {
             }
             #[inline(always)]
             unsafe fn mask_between(low: usize, high: usize) -> __m256i {
-                unsafe { _mm256_andnot_si256(Self::mask(low), Self::mask(high)) }
+                promised!(_mm256_andnot_si256(Self::mask(low), Self::mask(high)))
             }
             #[inline(always)]
             unsafe fn load_mask(p: *const $t, m: __m256i) -> $v {
-                unsafe { $mload(p, m) }
+                promised!($mload(p, m))
             }
             #[inline(always)]
             unsafe fn store_mask(p: *mut $t, v: $v, m: __m256i) {
-                unsafe { $mstore(p, m, v) }
+                promised!($mstore(p, m, v))
             }
             #[inline(always)]
             unsafe fn fma(a: $v, b: $v, c: $v) -> $v {
-                unsafe { $fma(a, b, c) }
+                promised!($fma(a, b, c))
             }
             #[inline(always)]
             unsafe fn add(a: $v, b: $v) -> $v {
-                unsafe { $add(a, b) }
+                promised!($add(a, b))
             }
             #[inline(always)]
             unsafe fn sum(v: $v) -> $t {
                 let mut lanes = [0.0; $lanes];
-                unsafe { $store(lanes.as_mut_ptr(), v) };
+                promised!($store(lanes.as_mut_ptr(), v));
                 lanes.iter().sum()
             }
             #[inline(always)]
             unsafe fn prefetch(p: *const $t) {
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+                promised!(_mm_prefetch::<_MM_HINT_T0>(p.cast()))
             }
             #[inline(always)]
             unsafe fn transpose(r: &mut [$v; 16]) {
-                unsafe { $transpose(r) }
+                promised!($transpose(r))
             }
         }
     };

@@ -6,6 +6,23 @@ use super::simd::{Float, Num, Widen, Words};
 use std::arch::x86_64::*;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
+/// Intrinsics on vectors that exist already.
+macro_rules! on_vectors {
+    ($body:expr) => {
+        // SAFETY: an operand is a vector of AVX2, or what is inside one, which is proof that the machine has AVX2 and FMA
+        // (`simd.rs`).
+        unsafe { $body }
+    };
+}
+
+/// Intrinsics in an `unsafe fn` whose caller promises what they need.
+macro_rules! promised {
+    ($body:expr) => {
+        // SAFETY: the caller promises the instruction set and the memory, as the trait says.
+        unsafe { $body }
+    };
+}
+
 /// All ones in the lanes that are true, of 32 or 64 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Mask(__m256i);
@@ -14,34 +31,40 @@ impl BitAnd for Mask {
     type Output = Mask;
     #[inline(always)]
     fn bitand(self, b: Mask) -> Mask {
-        unsafe { Mask(_mm256_and_si256(self.0, b.0)) }
+        on_vectors!(Mask(_mm256_and_si256(self.0, b.0)))
     }
 }
 impl BitOr for Mask {
     type Output = Mask;
     #[inline(always)]
     fn bitor(self, b: Mask) -> Mask {
-        unsafe { Mask(_mm256_or_si256(self.0, b.0)) }
+        on_vectors!(Mask(_mm256_or_si256(self.0, b.0)))
     }
 }
 impl Not for Mask {
     type Output = Mask;
     #[inline(always)]
     fn not(self) -> Mask {
-        unsafe { Mask(_mm256_xor_si256(self.0, _mm256_set1_epi32(-1))) }
+        on_vectors!(Mask(_mm256_xor_si256(self.0, _mm256_set1_epi32(-1))))
     }
 }
 
 /// True in the first n of 8 lanes of 32 bits.
+///
+/// # Safety
+/// The machine must have AVX2.
 #[inline(always)]
 unsafe fn first32(n: usize) -> __m256i {
-    unsafe { _mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0)) }
+    promised!(_mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0)))
 }
 
 /// True in the first n of 4 lanes of 64 bits.
+///
+/// # Safety
+/// The machine must have AVX2.
 #[inline(always)]
 unsafe fn first64(n: usize) -> __m256i {
-    unsafe { _mm256_cmpgt_epi64(_mm256_set1_epi64x(n as i64), _mm256_set_epi64x(3, 2, 1, 0)) }
+    promised!(_mm256_cmpgt_epi64(_mm256_set1_epi64x(n as i64), _mm256_set_epi64x(3, 2, 1, 0)))
 }
 
 /// 8 × f32.
@@ -68,35 +91,35 @@ macro_rules! float {
             type Output = $t;
             #[inline(always)]
             fn add(self, b: $t) -> $t {
-                unsafe { $t($add(self.0, b.0)) }
+                on_vectors!($t($add(self.0, b.0)))
             }
         }
         impl Sub for $t {
             type Output = $t;
             #[inline(always)]
             fn sub(self, b: $t) -> $t {
-                unsafe { $t($sub(self.0, b.0)) }
+                on_vectors!($t($sub(self.0, b.0)))
             }
         }
         impl Mul for $t {
             type Output = $t;
             #[inline(always)]
             fn mul(self, b: $t) -> $t {
-                unsafe { $t($mul(self.0, b.0)) }
+                on_vectors!($t($mul(self.0, b.0)))
             }
         }
         impl Div for $t {
             type Output = $t;
             #[inline(always)]
             fn div(self, b: $t) -> $t {
-                unsafe { $t($div(self.0, b.0)) }
+                on_vectors!($t($div(self.0, b.0)))
             }
         }
         impl Neg for $t {
             type Output = $t;
             #[inline(always)]
             fn neg(self) -> $t {
-                unsafe { $t($xor(self.0, $set1(-0.0))) }
+                on_vectors!($t($xor(self.0, $set1(-0.0))))
             }
         }
 
@@ -108,27 +131,27 @@ macro_rules! float {
             const ZERO: $elem = 0.0;
 
             #[inline(always)]
-            fn splat(x: $elem) -> Self {
-                unsafe { $t($set1(x)) }
+            unsafe fn splat(x: $elem) -> Self {
+                promised!($t($set1(x)))
             }
             #[inline(always)]
             unsafe fn load(p: *const $elem) -> Self {
-                unsafe { $t($loadu(p)) }
+                promised!($t($loadu(p)))
             }
             #[inline(always)]
             unsafe fn load_part(p: *const $elem, n: usize, rest: Self) -> Self {
-                unsafe {
+                promised!({
                     let m = $first(n);
                     $t($blend(rest.0, $maskload(p, m), $back(m)))
-                }
+                })
             }
             #[inline(always)]
             unsafe fn store(self, p: *mut $elem) {
-                unsafe { $storeu(p, self.0) }
+                promised!($storeu(p, self.0))
             }
             #[inline(always)]
             unsafe fn store_part(self, p: *mut $elem, n: usize) {
-                unsafe { $maskstore(p, $first(n), self.0) }
+                promised!($maskstore(p, $first(n), self.0))
             }
             #[inline(always)]
             fn plus(self, b: Self) -> Self {
@@ -145,11 +168,11 @@ macro_rules! float {
             // The machine's max(b, a) answers a when they are equal or either is NaN, so only a NaN b is left to mend.
             #[inline(always)]
             fn max(self, b: Self) -> Self {
-                unsafe { $t($blend($max(b.0, self.0), b.0, $cmp::<_CMP_UNORD_Q>(b.0, b.0))) }
+                on_vectors!($t($blend($max(b.0, self.0), b.0, $cmp::<_CMP_UNORD_Q>(b.0, b.0))))
             }
             #[inline(always)]
             fn min(self, b: Self) -> Self {
-                unsafe { $t($blend($min(b.0, self.0), b.0, $cmp::<_CMP_UNORD_Q>(b.0, b.0))) }
+                on_vectors!($t($blend($min(b.0, self.0), b.0, $cmp::<_CMP_UNORD_Q>(b.0, b.0))))
             }
             #[inline(always)]
             fn negated(self) -> Self {
@@ -157,37 +180,37 @@ macro_rules! float {
             }
             #[inline(always)]
             fn abs(self) -> Self {
-                unsafe { $t($andnot($set1(-0.0), self.0)) }
+                on_vectors!($t($andnot($set1(-0.0), self.0)))
             }
             #[inline(always)]
             fn sign(self) -> Self {
-                let unit = Self::splat(1.0).copysign(self);
+                let unit = self.all(1.0).copysign(self);
                 // 0 and NaN are not ordered away from 0: they stay.
-                unsafe { $t($blend(self.0, unit.0, $cmp::<_CMP_NEQ_OQ>(self.0, $set1(0.0)))) }
+                on_vectors!($t($blend(self.0, unit.0, $cmp::<_CMP_NEQ_OQ>(self.0, $set1(0.0)))))
             }
             #[inline(always)]
             fn equal(self, b: Self) -> Mask {
-                unsafe { Mask($cast($cmp::<_CMP_EQ_OQ>(self.0, b.0))) }
+                on_vectors!(Mask($cast($cmp::<_CMP_EQ_OQ>(self.0, b.0))))
             }
             #[inline(always)]
             fn less(self, b: Self) -> Mask {
-                unsafe { Mask($cast($cmp::<_CMP_LT_OQ>(self.0, b.0))) }
+                on_vectors!(Mask($cast($cmp::<_CMP_LT_OQ>(self.0, b.0))))
             }
             #[inline(always)]
             fn at_most(self, b: Self) -> Mask {
-                unsafe { Mask($cast($cmp::<_CMP_LE_OQ>(self.0, b.0))) }
+                on_vectors!(Mask($cast($cmp::<_CMP_LE_OQ>(self.0, b.0))))
             }
             #[inline(always)]
             fn select(m: Mask, a: Self, b: Self) -> Self {
-                unsafe { $t($blend(b.0, a.0, $back(m.0))) }
+                on_vectors!($t($blend(b.0, a.0, $back(m.0))))
             }
             #[inline(always)]
-            fn truth(m: Mask) -> Self {
-                unsafe { $t($and($back(m.0), $set1(1.0))) }
+            fn truth(self, m: Mask) -> Self {
+                on_vectors!($t($and($back(m.0), $set1(1.0))))
             }
             #[inline(always)]
             fn mask_bits(m: Mask) -> u32 {
-                unsafe { $bits($back(m.0)) as u32 }
+                on_vectors!($bits($back(m.0)) as u32)
             }
             #[inline(always)]
             fn fold_sum(self) -> $elem {
@@ -199,7 +222,7 @@ macro_rules! float {
             }
             #[inline(always)]
             unsafe fn fold_each<F: Fold<Self>>(rows: *const Self) -> Self {
-                unsafe { $each::<F>(rows) }
+                promised!($each::<F>(rows))
             }
         }
 
@@ -210,61 +233,62 @@ macro_rules! float {
             const BIAS: f64 = $bias;
 
             #[inline(always)]
-            fn of(x: f64) -> Self {
-                Self::splat(x as $elem)
+            fn of(self, x: f64) -> Self {
+                self.all(x as $elem)
             }
             #[inline(always)]
-            fn of_bits(bits: u64) -> Self {
-                Self::splat($elem::from_bits(bits as $int))
+            fn of_bits(self, bits: u64) -> Self {
+                self.all($elem::from_bits(bits as $int))
             }
             #[inline(always)]
             fn mul_add(self, b: Self, c: Self) -> Self {
-                unsafe { $t($fma(self.0, b.0, c.0)) }
+                on_vectors!($t($fma(self.0, b.0, c.0)))
             }
             #[inline(always)]
             fn sqrt(self) -> Self {
-                unsafe { $t($sqrt(self.0)) }
+                on_vectors!($t($sqrt(self.0)))
             }
             #[inline(always)]
             fn floor(self) -> Self {
-                unsafe { $t($round::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(self.0)) }
+                on_vectors!($t($round::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(self.0)))
             }
             #[inline(always)]
             fn round(self) -> Self {
-                unsafe { $t($round::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)) }
+                on_vectors!($t($round::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)))
             }
             // Either bound is the first operand, so that a NaN in the second passes.
             #[inline(always)]
             fn clamp(self, low: f64, high: f64) -> Self {
-                unsafe { $t($max($set1(low as $elem), $min($set1(high as $elem), self.0))) }
+                on_vectors!($t($max($set1(low as $elem), $min($set1(high as $elem), self.0))))
             }
             #[inline(always)]
             fn bit_and(self, b: Self) -> Self {
-                unsafe { $t($and(self.0, b.0)) }
+                on_vectors!($t($and(self.0, b.0)))
             }
             #[inline(always)]
             fn bit_or(self, b: Self) -> Self {
-                unsafe { $t($or(self.0, b.0)) }
+                on_vectors!($t($or(self.0, b.0)))
             }
             #[inline(always)]
             fn bit_add(self, b: Self) -> Self {
-                unsafe { $t($back($iadd($cast(self.0), $cast(b.0)))) }
+                on_vectors!($t($back($iadd($cast(self.0), $cast(b.0)))))
             }
             #[inline(always)]
             fn bit_sub(self, b: Self) -> Self {
-                unsafe { $t($back($isub($cast(self.0), $cast(b.0)))) }
+                on_vectors!($t($back($isub($cast(self.0), $cast(b.0)))))
             }
             #[inline(always)]
             fn field_down(self) -> Self {
-                unsafe { $t($back($srl::<$shift>($cast(self.0)))) }
+                on_vectors!($t($back($srl::<$shift>($cast(self.0)))))
             }
             #[inline(always)]
             fn field_up(self) -> Self {
-                unsafe { $t($back($sll::<$shift>($cast(self.0)))) }
+                on_vectors!($t($back($sll::<$shift>($cast(self.0)))))
             }
             #[inline(always)]
             fn each(self, f: fn($elem) -> $elem) -> Self {
                 let mut lanes = [0.0; $lanes];
+                // SAFETY: `lanes` has room for a vector, and `self` is proof of the instruction set.
                 unsafe {
                     self.store(lanes.as_mut_ptr());
                     lanes.iter_mut().for_each(|x| *x = f(*x));
@@ -294,10 +318,10 @@ float!(F64s, f64, first64, 4, true, 6755399441055744.0, 1023.0, u64,
 macro_rules! halves {
     ($t:ident, $wide:ty, $low:expr, $high:expr) => {
         impl $t {
-            /// Lower and upper half of a vector of AVX-512.
+            /// Lower and upper half of a vector of AVX-512, which is proof of AVX2 as well.
             #[inline(always)]
             pub(crate) fn halves(x: $wide) -> ($t, $t) {
-                unsafe { ($t($low(x)), $t($high(x))) }
+                on_vectors!(($t($low(x)), $t($high(x))))
             }
         }
     };
@@ -310,13 +334,13 @@ impl Widen for F32s {
     type Wide = F64s;
     #[inline(always)]
     fn widened<O: Binary<F64s>>(self, b: F32s) -> F32s {
-        unsafe {
+        on_vectors!({
             let (al, ah) = (_mm256_castps256_ps128(self.0), _mm256_extractf128_ps::<1>(self.0));
             let (bl, bh) = (_mm256_castps256_ps128(b.0), _mm256_extractf128_ps::<1>(b.0));
             let low = O::apply(F64s(_mm256_cvtps_pd(al)), F64s(_mm256_cvtps_pd(bl)));
             let high = O::apply(F64s(_mm256_cvtps_pd(ah)), F64s(_mm256_cvtps_pd(bh)));
             F32s(_mm256_set_m128(_mm256_cvtpd_ps(high.0), _mm256_cvtpd_ps(low.0)))
-        }
+        })
     }
 }
 
@@ -328,67 +352,67 @@ impl Num for I32s {
     const ZERO: i32 = 0;
 
     #[inline(always)]
-    fn splat(x: i32) -> Self {
-        unsafe { I32s(_mm256_set1_epi32(x)) }
+    unsafe fn splat(x: i32) -> Self {
+        promised!(I32s(_mm256_set1_epi32(x)))
     }
     #[inline(always)]
     unsafe fn load(p: *const i32) -> Self {
-        unsafe { I32s(_mm256_loadu_si256(p.cast())) }
+        promised!(I32s(_mm256_loadu_si256(p.cast())))
     }
     #[inline(always)]
     unsafe fn load_part(p: *const i32, n: usize, rest: Self) -> Self {
-        unsafe {
+        promised!({
             let m = first32(n);
             I32s(_mm256_blendv_epi8(rest.0, _mm256_maskload_epi32(p, m), m))
-        }
+        })
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut i32) {
-        unsafe { _mm256_storeu_si256(p.cast(), self.0) }
+        promised!(_mm256_storeu_si256(p.cast(), self.0))
     }
     #[inline(always)]
     unsafe fn store_part(self, p: *mut i32, n: usize) {
-        unsafe { _mm256_maskstore_epi32(p, first32(n), self.0) }
+        promised!(_mm256_maskstore_epi32(p, first32(n), self.0))
     }
     #[inline(always)]
     fn plus(self, b: Self) -> Self {
-        unsafe { I32s(_mm256_add_epi32(self.0, b.0)) }
+        on_vectors!(I32s(_mm256_add_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn minus(self, b: Self) -> Self {
-        unsafe { I32s(_mm256_sub_epi32(self.0, b.0)) }
+        on_vectors!(I32s(_mm256_sub_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn times(self, b: Self) -> Self {
-        unsafe { I32s(_mm256_mullo_epi32(self.0, b.0)) }
+        on_vectors!(I32s(_mm256_mullo_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn max(self, b: Self) -> Self {
-        unsafe { I32s(_mm256_max_epi32(self.0, b.0)) }
+        on_vectors!(I32s(_mm256_max_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn min(self, b: Self) -> Self {
-        unsafe { I32s(_mm256_min_epi32(self.0, b.0)) }
+        on_vectors!(I32s(_mm256_min_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn negated(self) -> Self {
-        Self::splat(0).minus(self)
+        self.all(0).minus(self)
     }
     #[inline(always)]
     fn abs(self) -> Self {
-        unsafe { I32s(_mm256_abs_epi32(self.0)) }
+        on_vectors!(I32s(_mm256_abs_epi32(self.0)))
     }
     #[inline(always)]
     fn sign(self) -> Self {
-        self.min(Self::splat(1)).max(Self::splat(-1))
+        self.min(self.all(1)).max(self.all(-1))
     }
     #[inline(always)]
     fn equal(self, b: Self) -> Mask {
-        unsafe { Mask(_mm256_cmpeq_epi32(self.0, b.0)) }
+        on_vectors!(Mask(_mm256_cmpeq_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn less(self, b: Self) -> Mask {
-        unsafe { Mask(_mm256_cmpgt_epi32(b.0, self.0)) }
+        on_vectors!(Mask(_mm256_cmpgt_epi32(b.0, self.0)))
     }
     #[inline(always)]
     fn at_most(self, b: Self) -> Mask {
@@ -396,15 +420,15 @@ impl Num for I32s {
     }
     #[inline(always)]
     fn select(m: Mask, a: Self, b: Self) -> Self {
-        unsafe { I32s(_mm256_blendv_epi8(b.0, a.0, m.0)) }
+        on_vectors!(I32s(_mm256_blendv_epi8(b.0, a.0, m.0)))
     }
     #[inline(always)]
-    fn truth(m: Mask) -> Self {
-        unsafe { I32s(_mm256_and_si256(m.0, _mm256_set1_epi32(1))) }
+    fn truth(self, m: Mask) -> Self {
+        on_vectors!(I32s(_mm256_and_si256(m.0, _mm256_set1_epi32(1))))
     }
     #[inline(always)]
     fn mask_bits(m: Mask) -> u32 {
-        unsafe { _mm256_movemask_ps(_mm256_castsi256_ps(m.0)) as u32 }
+        on_vectors!(_mm256_movemask_ps(_mm256_castsi256_ps(m.0)) as u32)
     }
     #[inline(always)]
     fn fold_sum(self) -> i32 {
@@ -416,7 +440,7 @@ impl Num for I32s {
     }
     #[inline(always)]
     unsafe fn fold_each<F: Fold<Self>>(rows: *const Self) -> Self {
-        unsafe { each_i32::<F>(rows) }
+        promised!(each_i32::<F>(rows))
     }
 }
 
@@ -426,105 +450,112 @@ impl Words for Bits {
     const LANES: usize = 4;
 
     #[inline(always)]
-    fn splat(x: u64) -> Self {
-        unsafe { Bits(_mm256_set1_epi64x(x as i64)) }
+    unsafe fn splat(x: u64) -> Self {
+        promised!(Bits(_mm256_set1_epi64x(x as i64)))
     }
     #[inline(always)]
-    fn iota() -> Self {
-        unsafe { Bits(_mm256_set_epi64x(3, 2, 1, 0)) }
+    fn iota(self) -> Self {
+        on_vectors!(Bits(_mm256_set_epi64x(3, 2, 1, 0)))
     }
     #[inline(always)]
     fn add64(self, b: Self) -> Self {
-        unsafe { Bits(_mm256_add_epi64(self.0, b.0)) }
+        on_vectors!(Bits(_mm256_add_epi64(self.0, b.0)))
     }
     #[inline(always)]
     fn sub64(self, b: Self) -> Self {
-        unsafe { Bits(_mm256_sub_epi64(self.0, b.0)) }
+        on_vectors!(Bits(_mm256_sub_epi64(self.0, b.0)))
     }
     #[inline(always)]
     fn add32(self, b: Self) -> Self {
-        unsafe { Bits(_mm256_add_epi32(self.0, b.0)) }
+        on_vectors!(Bits(_mm256_add_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn sub32(self, b: Self) -> Self {
-        unsafe { Bits(_mm256_sub_epi32(self.0, b.0)) }
+        on_vectors!(Bits(_mm256_sub_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn mul_low(self, b: Self) -> Self {
-        unsafe { Bits(_mm256_mul_epu32(self.0, b.0)) }
+        on_vectors!(Bits(_mm256_mul_epu32(self.0, b.0)))
     }
     #[inline(always)]
     fn xor(self, b: Self) -> Self {
-        unsafe { Bits(_mm256_xor_si256(self.0, b.0)) }
+        on_vectors!(Bits(_mm256_xor_si256(self.0, b.0)))
     }
     #[inline(always)]
     fn and(self, b: Self) -> Self {
-        unsafe { Bits(_mm256_and_si256(self.0, b.0)) }
+        on_vectors!(Bits(_mm256_and_si256(self.0, b.0)))
     }
     #[inline(always)]
     fn or(self, b: Self) -> Self {
-        unsafe { Bits(_mm256_or_si256(self.0, b.0)) }
+        on_vectors!(Bits(_mm256_or_si256(self.0, b.0)))
     }
     #[inline(always)]
     fn shr64<const N: u32>(self) -> Self {
-        unsafe { Bits(_mm256_srl_epi64(self.0, _mm_cvtsi32_si128(N as i32))) }
+        on_vectors!(Bits(_mm256_srl_epi64(self.0, _mm_cvtsi32_si128(N as i32))))
     }
     #[inline(always)]
     fn shl64<const N: u32>(self) -> Self {
-        unsafe { Bits(_mm256_sll_epi64(self.0, _mm_cvtsi32_si128(N as i32))) }
+        on_vectors!(Bits(_mm256_sll_epi64(self.0, _mm_cvtsi32_si128(N as i32))))
     }
     #[inline(always)]
     fn shr32<const N: u32>(self) -> Self {
-        unsafe { Bits(_mm256_srl_epi32(self.0, _mm_cvtsi32_si128(N as i32))) }
+        on_vectors!(Bits(_mm256_srl_epi32(self.0, _mm_cvtsi32_si128(N as i32))))
     }
     #[inline(always)]
     fn shl32<const N: u32>(self) -> Self {
-        unsafe { Bits(_mm256_sll_epi32(self.0, _mm_cvtsi32_si128(N as i32))) }
+        on_vectors!(Bits(_mm256_sll_epi32(self.0, _mm_cvtsi32_si128(N as i32))))
     }
     #[inline(always)]
     fn as_f64(self) -> F64s {
-        unsafe { F64s(_mm256_castsi256_pd(self.0)) }
+        on_vectors!(F64s(_mm256_castsi256_pd(self.0)))
     }
     #[inline(always)]
     fn from_f64(x: F64s) -> Self {
-        unsafe { Bits(_mm256_castpd_si256(x.0)) }
+        on_vectors!(Bits(_mm256_castpd_si256(x.0)))
     }
     #[inline(always)]
     fn as_f32(self) -> F32s {
-        unsafe { F32s(_mm256_castsi256_ps(self.0)) }
+        on_vectors!(F32s(_mm256_castsi256_ps(self.0)))
     }
     #[inline(always)]
     fn from_f32(x: F32s) -> Self {
-        unsafe { Bits(_mm256_castps_si256(x.0)) }
+        on_vectors!(Bits(_mm256_castps_si256(x.0)))
     }
     #[inline(always)]
     fn to_f32(self) -> F32s {
-        unsafe { F32s(_mm256_cvtepi32_ps(self.0)) }
+        on_vectors!(F32s(_mm256_cvtepi32_ps(self.0)))
     }
     #[inline(always)]
     fn interleave64(self, b: Self) -> (Self, Self) {
-        unsafe {
+        on_vectors!({
             let (even, odd) = (_mm256_unpacklo_epi64(self.0, b.0), _mm256_unpackhi_epi64(self.0, b.0));
             (Bits(_mm256_permute2x128_si256::<0x20>(even, odd)), Bits(_mm256_permute2x128_si256::<0x31>(even, odd)))
-        }
+        })
     }
     #[inline(always)]
     fn interleave32(self, b: Self) -> (Self, Self) {
-        unsafe {
+        on_vectors!({
             let (even, odd) = (_mm256_unpacklo_epi32(self.0, b.0), _mm256_unpackhi_epi32(self.0, b.0));
             (Bits(_mm256_permute2x128_si256::<0x20>(even, odd)), Bits(_mm256_permute2x128_si256::<0x31>(even, odd)))
-        }
+        })
     }
 }
 
 /// NaN-keeping larger of two 128-bit vectors, as in `Num::max`.
+///
+/// # Safety
+/// The machine must have AVX2.
 #[inline(always)]
 unsafe fn top_ps(a: __m128, b: __m128) -> __m128 {
-    unsafe { _mm_blendv_ps(_mm_max_ps(b, a), b, _mm_cmpunord_ps(b, b)) }
+    promised!(_mm_blendv_ps(_mm_max_ps(b, a), b, _mm_cmpunord_ps(b, b)))
 }
+/// The same in 64 bits.
+///
+/// # Safety
+/// The machine must have AVX2.
 #[inline(always)]
 unsafe fn top_pd(a: __m128d, b: __m128d) -> __m128d {
-    unsafe { _mm_blendv_pd(_mm_max_pd(b, a), b, _mm_cmpunord_pd(b, b)) }
+    promised!(_mm_blendv_pd(_mm_max_pd(b, a), b, _mm_cmpunord_pd(b, b)))
 }
 
 /// Folds lanes by halves, the widest first: 8 → 4 → 2 → 1.
@@ -532,11 +563,11 @@ macro_rules! fold_lanes {
     ($name:ident, $op:ident, $v:ty, $elem:ty, $low:expr, $high:expr, $last:expr, $($fold:expr),+) => {
         #[inline(always)]
         fn $name(x: $v) -> $elem {
-            unsafe {
+            on_vectors!({
                 let x = $op($low(x), $high(x));
                 $(let x = $op(x, $fold(x, x));)+
                 $last(x)
-            }
+            })
         }
     };
 }
@@ -606,18 +637,21 @@ fold_lanes!(
 );
 
 /// Lane 1 moved to lane 0.
+///
+/// # Safety
+/// The machine must have AVX2.
 #[inline(always)]
 unsafe fn second_epi32(x: __m128i, _: __m128i) -> __m128i {
-    unsafe { _mm_shuffle_epi32::<1>(x) }
+    promised!(_mm_shuffle_epi32::<1>(x))
 }
 
 /// Folds 8 rows of 8 lanes as a tree: each step lays what is left of two vectors side by side and combines the halves.
-/// The rows of a 128-bit block are taken four apart so that the answers come out in order.
+/// The rows of a 128-bit block are taken four apart so that the answers come out in order. Its caller's promise is that of `Num::fold_each`.
 macro_rules! each8 {
     ($name:ident, $t:ident, $to:expr, $from:expr) => {
         #[inline(always)]
         unsafe fn $name<F: Fold<$t>>(rows: *const $t) -> $t {
-            unsafe {
+            promised!({
                 let at = |i: usize| $to((*rows.add(i)).0);
                 let two = |a, b| $to(F::two($t($from(a)), $t($from(b))).0);
                 let four = |a, b| two(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
@@ -625,7 +659,7 @@ macro_rules! each8 {
                 let last = |a, b| two(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xDD>(a, b));
                 let duo = |k: usize| four(at(k), at(k + 4));
                 $t($from(last(pair(duo(0), duo(1)), pair(duo(2), duo(3)))))
-            }
+            })
         }
     };
 }
@@ -633,13 +667,16 @@ each8!(each_f32, F32s, std::convert::identity, std::convert::identity);
 each8!(each_i32, I32s, _mm256_castsi256_ps, _mm256_castps_si256);
 
 /// The same tree for 4 rows of 4 lanes.
+///
+/// # Safety
+/// As for `Num::fold_each`.
 #[inline(always)]
 unsafe fn each_f64<F: Fold<F64s>>(rows: *const F64s) -> F64s {
-    unsafe {
+    promised!({
         let at = |i: usize| (*rows.add(i)).0;
         let two = |a, b| F::two(F64s(a), F64s(b)).0;
         let pair = |a, b| two(_mm256_permute2f128_pd::<0x20>(a, b), _mm256_permute2f128_pd::<0x31>(a, b));
         let last = |a, b| two(_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
         F64s(last(pair(at(0), at(2)), pair(at(1), at(3))))
-    }
+    })
 }

@@ -6,6 +6,22 @@ use super::simd::{Float, Num, Widen, Words};
 use std::arch::x86_64::*;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
+/// Intrinsics on vectors that exist already.
+macro_rules! on_vectors {
+    ($body:expr) => {
+        // SAFETY: an operand is a vector of AVX-512, which is proof that the machine has F, BW, DQ and VL (`simd.rs`).
+        unsafe { $body }
+    };
+}
+
+/// Intrinsics in an `unsafe fn` whose caller promises what they need.
+macro_rules! promised {
+    ($body:expr) => {
+        // SAFETY: the caller promises the instruction set and the memory, as the trait says.
+        unsafe { $body }
+    };
+}
+
 /// 16 × f32.
 #[derive(Clone, Copy)]
 pub(crate) struct F32s(__m512);
@@ -30,35 +46,35 @@ macro_rules! float {
             type Output = $t;
             #[inline(always)]
             fn add(self, b: $t) -> $t {
-                unsafe { $t($add(self.0, b.0)) }
+                on_vectors!($t($add(self.0, b.0)))
             }
         }
         impl Sub for $t {
             type Output = $t;
             #[inline(always)]
             fn sub(self, b: $t) -> $t {
-                unsafe { $t($sub(self.0, b.0)) }
+                on_vectors!($t($sub(self.0, b.0)))
             }
         }
         impl Mul for $t {
             type Output = $t;
             #[inline(always)]
             fn mul(self, b: $t) -> $t {
-                unsafe { $t($mul(self.0, b.0)) }
+                on_vectors!($t($mul(self.0, b.0)))
             }
         }
         impl Div for $t {
             type Output = $t;
             #[inline(always)]
             fn div(self, b: $t) -> $t {
-                unsafe { $t($div(self.0, b.0)) }
+                on_vectors!($t($div(self.0, b.0)))
             }
         }
         impl Neg for $t {
             type Output = $t;
             #[inline(always)]
             fn neg(self) -> $t {
-                unsafe { $t($xor(self.0, $set1(-0.0))) }
+                on_vectors!($t($xor(self.0, $set1(-0.0))))
             }
         }
 
@@ -70,24 +86,24 @@ macro_rules! float {
             const ZERO: $elem = 0.0;
 
             #[inline(always)]
-            fn splat(x: $elem) -> Self {
-                unsafe { $t($set1(x)) }
+            unsafe fn splat(x: $elem) -> Self {
+                promised!($t($set1(x)))
             }
             #[inline(always)]
             unsafe fn load(p: *const $elem) -> Self {
-                unsafe { $t($loadu(p)) }
+                promised!($t($loadu(p)))
             }
             #[inline(always)]
             unsafe fn load_part(p: *const $elem, n: usize, rest: Self) -> Self {
-                unsafe { $t($maskload(rest.0, ((1u32 << n) - 1) as $mask, p)) }
+                promised!($t($maskload(rest.0, ((1u32 << n) - 1) as $mask, p)))
             }
             #[inline(always)]
             unsafe fn store(self, p: *mut $elem) {
-                unsafe { $storeu(p, self.0) }
+                promised!($storeu(p, self.0))
             }
             #[inline(always)]
             unsafe fn store_part(self, p: *mut $elem, n: usize) {
-                unsafe { $maskstore(p, ((1u32 << n) - 1) as $mask, self.0) }
+                promised!($maskstore(p, ((1u32 << n) - 1) as $mask, self.0))
             }
             #[inline(always)]
             fn plus(self, b: Self) -> Self {
@@ -104,11 +120,11 @@ macro_rules! float {
             // The machine's max(b, a) answers a when they are equal or either is NaN, so only a NaN b is left to mend.
             #[inline(always)]
             fn max(self, b: Self) -> Self {
-                unsafe { $t($blend($cmp::<_CMP_UNORD_Q>(b.0, b.0), $max(b.0, self.0), b.0)) }
+                on_vectors!($t($blend($cmp::<_CMP_UNORD_Q>(b.0, b.0), $max(b.0, self.0), b.0)))
             }
             #[inline(always)]
             fn min(self, b: Self) -> Self {
-                unsafe { $t($blend($cmp::<_CMP_UNORD_Q>(b.0, b.0), $min(b.0, self.0), b.0)) }
+                on_vectors!($t($blend($cmp::<_CMP_UNORD_Q>(b.0, b.0), $min(b.0, self.0), b.0)))
             }
             #[inline(always)]
             fn negated(self) -> Self {
@@ -116,33 +132,33 @@ macro_rules! float {
             }
             #[inline(always)]
             fn abs(self) -> Self {
-                unsafe { $t($abs(self.0)) }
+                on_vectors!($t($abs(self.0)))
             }
             #[inline(always)]
             fn sign(self) -> Self {
-                let unit = Self::splat(1.0).copysign(self);
+                let unit = self.all(1.0).copysign(self);
                 // 0 and NaN are not ordered away from 0: they stay.
-                unsafe { $t($blend($cmp::<_CMP_NEQ_OQ>(self.0, $set1(0.0)), self.0, unit.0)) }
+                on_vectors!($t($blend($cmp::<_CMP_NEQ_OQ>(self.0, $set1(0.0)), self.0, unit.0)))
             }
             #[inline(always)]
             fn equal(self, b: Self) -> $mask {
-                unsafe { $cmp::<_CMP_EQ_OQ>(self.0, b.0) }
+                on_vectors!($cmp::<_CMP_EQ_OQ>(self.0, b.0))
             }
             #[inline(always)]
             fn less(self, b: Self) -> $mask {
-                unsafe { $cmp::<_CMP_LT_OQ>(self.0, b.0) }
+                on_vectors!($cmp::<_CMP_LT_OQ>(self.0, b.0))
             }
             #[inline(always)]
             fn at_most(self, b: Self) -> $mask {
-                unsafe { $cmp::<_CMP_LE_OQ>(self.0, b.0) }
+                on_vectors!($cmp::<_CMP_LE_OQ>(self.0, b.0))
             }
             #[inline(always)]
             fn select(m: $mask, a: Self, b: Self) -> Self {
-                unsafe { $t($blend(m, b.0, a.0)) }
+                on_vectors!($t($blend(m, b.0, a.0)))
             }
             #[inline(always)]
-            fn truth(m: $mask) -> Self {
-                unsafe { $t($maskmov(m, $set1(1.0))) }
+            fn truth(self, m: $mask) -> Self {
+                on_vectors!($t($maskmov(m, $set1(1.0))))
             }
             #[inline(always)]
             fn mask_bits(m: $mask) -> u32 {
@@ -160,7 +176,7 @@ macro_rules! float {
             }
             #[inline(always)]
             unsafe fn fold_each<F: Fold<Self>>(rows: *const Self) -> Self {
-                unsafe { $each::<F>(rows) }
+                promised!($each::<F>(rows))
             }
         }
 
@@ -171,65 +187,66 @@ macro_rules! float {
             const BIAS: f64 = $bias;
 
             #[inline(always)]
-            fn of(x: f64) -> Self {
-                Self::splat(x as $elem)
+            fn of(self, x: f64) -> Self {
+                self.all(x as $elem)
             }
             #[inline(always)]
-            fn of_bits(bits: u64) -> Self {
-                Self::splat($elem::from_bits(bits as $int))
+            fn of_bits(self, bits: u64) -> Self {
+                self.all($elem::from_bits(bits as $int))
             }
             #[inline(always)]
             fn mul_add(self, b: Self, c: Self) -> Self {
-                unsafe { $t($fma(self.0, b.0, c.0)) }
+                on_vectors!($t($fma(self.0, b.0, c.0)))
             }
             #[inline(always)]
             fn sqrt(self) -> Self {
-                unsafe { $t($sqrt(self.0)) }
+                on_vectors!($t($sqrt(self.0)))
             }
             #[inline(always)]
             fn floor(self) -> Self {
-                unsafe { $t($round::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(self.0)) }
+                on_vectors!($t($round::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(self.0)))
             }
             #[inline(always)]
             fn round(self) -> Self {
-                unsafe { $t($round::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)) }
+                on_vectors!($t($round::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)))
             }
             #[inline(always)]
             fn scale(self, n: Self) -> Self {
-                unsafe { $t($scalef(self.0, n.0)) }
+                on_vectors!($t($scalef(self.0, n.0)))
             }
             // Either bound is the first operand, so that a NaN in the second passes.
             #[inline(always)]
             fn clamp(self, low: f64, high: f64) -> Self {
-                unsafe { $t($max($set1(low as $elem), $min($set1(high as $elem), self.0))) }
+                on_vectors!($t($max($set1(low as $elem), $min($set1(high as $elem), self.0))))
             }
             #[inline(always)]
             fn bit_and(self, b: Self) -> Self {
-                unsafe { $t($and(self.0, b.0)) }
+                on_vectors!($t($and(self.0, b.0)))
             }
             #[inline(always)]
             fn bit_or(self, b: Self) -> Self {
-                unsafe { $t($or(self.0, b.0)) }
+                on_vectors!($t($or(self.0, b.0)))
             }
             #[inline(always)]
             fn bit_add(self, b: Self) -> Self {
-                unsafe { $t($back($iadd($cast(self.0), $cast(b.0)))) }
+                on_vectors!($t($back($iadd($cast(self.0), $cast(b.0)))))
             }
             #[inline(always)]
             fn bit_sub(self, b: Self) -> Self {
-                unsafe { $t($back($isub($cast(self.0), $cast(b.0)))) }
+                on_vectors!($t($back($isub($cast(self.0), $cast(b.0)))))
             }
             #[inline(always)]
             fn field_down(self) -> Self {
-                unsafe { $t($back($srl::<$shift>($cast(self.0)))) }
+                on_vectors!($t($back($srl::<$shift>($cast(self.0)))))
             }
             #[inline(always)]
             fn field_up(self) -> Self {
-                unsafe { $t($back($sll::<$shift>($cast(self.0)))) }
+                on_vectors!($t($back($sll::<$shift>($cast(self.0)))))
             }
             #[inline(always)]
             fn each(self, f: fn($elem) -> $elem) -> Self {
                 let mut lanes = [0.0; $lanes];
+                // SAFETY: `lanes` has room for a vector, and `self` is proof of the instruction set.
                 unsafe {
                     self.store(lanes.as_mut_ptr());
                     lanes.iter_mut().for_each(|x| *x = f(*x));
@@ -259,14 +276,14 @@ impl Widen for F32s {
     type Wide = F64s;
     #[inline(always)]
     fn widened<O: Binary<F64s>>(self, b: F32s) -> F32s {
-        unsafe {
+        on_vectors!({
             let (al, ah) = (_mm512_castps512_ps256(self.0), _mm512_extractf32x8_ps::<1>(self.0));
             let (bl, bh) = (_mm512_castps512_ps256(b.0), _mm512_extractf32x8_ps::<1>(b.0));
             let low = O::apply(F64s(_mm512_cvtps_pd(al)), F64s(_mm512_cvtps_pd(bl)));
             let high = O::apply(F64s(_mm512_cvtps_pd(ah)), F64s(_mm512_cvtps_pd(bh)));
             let low = _mm512_castps256_ps512(_mm512_cvtpd_ps(low.0));
             F32s(_mm512_insertf32x8::<1>(low, _mm512_cvtpd_ps(high.0)))
-        }
+        })
     }
 }
 
@@ -278,76 +295,76 @@ impl Num for I32s {
     const ZERO: i32 = 0;
 
     #[inline(always)]
-    fn splat(x: i32) -> Self {
-        unsafe { I32s(_mm512_set1_epi32(x)) }
+    unsafe fn splat(x: i32) -> Self {
+        promised!(I32s(_mm512_set1_epi32(x)))
     }
     #[inline(always)]
     unsafe fn load(p: *const i32) -> Self {
-        unsafe { I32s(_mm512_loadu_epi32(p)) }
+        promised!(I32s(_mm512_loadu_epi32(p)))
     }
     #[inline(always)]
     unsafe fn load_part(p: *const i32, n: usize, rest: Self) -> Self {
-        unsafe { I32s(_mm512_mask_loadu_epi32(rest.0, ((1u32 << n) - 1) as u16, p)) }
+        promised!(I32s(_mm512_mask_loadu_epi32(rest.0, ((1u32 << n) - 1) as u16, p)))
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut i32) {
-        unsafe { _mm512_storeu_epi32(p, self.0) }
+        promised!(_mm512_storeu_epi32(p, self.0))
     }
     #[inline(always)]
     unsafe fn store_part(self, p: *mut i32, n: usize) {
-        unsafe { _mm512_mask_storeu_epi32(p, ((1u32 << n) - 1) as u16, self.0) }
+        promised!(_mm512_mask_storeu_epi32(p, ((1u32 << n) - 1) as u16, self.0))
     }
     #[inline(always)]
     fn plus(self, b: Self) -> Self {
-        unsafe { I32s(_mm512_add_epi32(self.0, b.0)) }
+        on_vectors!(I32s(_mm512_add_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn minus(self, b: Self) -> Self {
-        unsafe { I32s(_mm512_sub_epi32(self.0, b.0)) }
+        on_vectors!(I32s(_mm512_sub_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn times(self, b: Self) -> Self {
-        unsafe { I32s(_mm512_mullo_epi32(self.0, b.0)) }
+        on_vectors!(I32s(_mm512_mullo_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn max(self, b: Self) -> Self {
-        unsafe { I32s(_mm512_max_epi32(self.0, b.0)) }
+        on_vectors!(I32s(_mm512_max_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn min(self, b: Self) -> Self {
-        unsafe { I32s(_mm512_min_epi32(self.0, b.0)) }
+        on_vectors!(I32s(_mm512_min_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn negated(self) -> Self {
-        Self::splat(0).minus(self)
+        self.all(0).minus(self)
     }
     #[inline(always)]
     fn abs(self) -> Self {
-        unsafe { I32s(_mm512_abs_epi32(self.0)) }
+        on_vectors!(I32s(_mm512_abs_epi32(self.0)))
     }
     #[inline(always)]
     fn sign(self) -> Self {
-        self.min(Self::splat(1)).max(Self::splat(-1))
+        self.min(self.all(1)).max(self.all(-1))
     }
     #[inline(always)]
     fn equal(self, b: Self) -> u16 {
-        unsafe { _mm512_cmpeq_epi32_mask(self.0, b.0) }
+        on_vectors!(_mm512_cmpeq_epi32_mask(self.0, b.0))
     }
     #[inline(always)]
     fn less(self, b: Self) -> u16 {
-        unsafe { _mm512_cmplt_epi32_mask(self.0, b.0) }
+        on_vectors!(_mm512_cmplt_epi32_mask(self.0, b.0))
     }
     #[inline(always)]
     fn at_most(self, b: Self) -> u16 {
-        unsafe { _mm512_cmple_epi32_mask(self.0, b.0) }
+        on_vectors!(_mm512_cmple_epi32_mask(self.0, b.0))
     }
     #[inline(always)]
     fn select(m: u16, a: Self, b: Self) -> Self {
-        unsafe { I32s(_mm512_mask_blend_epi32(m, b.0, a.0)) }
+        on_vectors!(I32s(_mm512_mask_blend_epi32(m, b.0, a.0)))
     }
     #[inline(always)]
-    fn truth(m: u16) -> Self {
-        unsafe { I32s(_mm512_maskz_mov_epi32(m, _mm512_set1_epi32(1))) }
+    fn truth(self, m: u16) -> Self {
+        on_vectors!(I32s(_mm512_maskz_mov_epi32(m, _mm512_set1_epi32(1))))
     }
     #[inline(always)]
     fn mask_bits(m: u16) -> u32 {
@@ -365,7 +382,7 @@ impl Num for I32s {
     }
     #[inline(always)]
     unsafe fn fold_each<F: Fold<Self>>(rows: *const Self) -> Self {
-        unsafe { each_i32::<F>(rows) }
+        promised!(each_i32::<F>(rows))
     }
 }
 
@@ -378,35 +395,38 @@ macro_rules! step {
 }
 
 /// Folds 16 rows of 16 lanes as a tree: each step lays what is left of two vectors side by side and combines the halves.
-/// The rows of a 128-bit block are taken four apart so that the answers come out in order.
+/// The rows of a 128-bit block are taken four apart so that the answers come out in order. Its caller's promise is that of `Num::fold_each`.
 macro_rules! each16 {
     ($name:ident, $t:ident, $to:ident, $from:ident) => {
         #[inline(always)]
         unsafe fn $name<F: Fold<$t>>(rows: *const $t) -> $t {
             #[inline(always)]
-            unsafe fn two<F: Fold<$t>>(a: __m512, b: __m512) -> __m512 {
-                unsafe { $to(F::two($t($from(a)), $t($from(b))).0) }
+            fn two<F: Fold<$t>>(a: __m512, b: __m512) -> __m512 {
+                on_vectors!($to(F::two($t($from(a)), $t($from(b))).0))
             }
             #[inline(always)]
             unsafe fn quad<F: Fold<$t>>(rows: *const $t) -> __m512 {
-                unsafe {
+                promised!({
                     let (a, b) = ($to((*rows).0), $to((*rows.add(4)).0));
                     let (c, d) = ($to((*rows.add(8)).0), $to((*rows.add(12)).0));
                     let ab = step!(two::<F>, _mm512_shuffle_f32x4, 0x44, 0xEE, a, b);
                     let cd = step!(two::<F>, _mm512_shuffle_f32x4, 0x44, 0xEE, c, d);
                     step!(two::<F>, _mm512_shuffle_f32x4, 0x88, 0xDD, ab, cd)
-                }
+                })
             }
-            unsafe {
+            promised!({
                 let ab = step!(two::<F>, _mm512_shuffle_ps, 0x44, 0xEE, quad::<F>(rows), quad::<F>(rows.add(1)));
                 let cd = step!(two::<F>, _mm512_shuffle_ps, 0x44, 0xEE, quad::<F>(rows.add(2)), quad::<F>(rows.add(3)));
                 $t($from(step!(two::<F>, _mm512_shuffle_ps, 0x88, 0xDD, ab, cd)))
-            }
+            })
         }
     };
 }
 
-/// The vector as it is, where no cast is needed; unsafe as the casts are.
+/// The vector as it is, where no cast is needed; unsafe as the casts are, whose place it takes.
+///
+/// # Safety
+/// Nothing is asked of the caller.
 #[inline(always)]
 unsafe fn as_is(x: __m512) -> __m512 {
     x
@@ -416,24 +436,27 @@ each16!(each_f32, F32s, as_is, as_is);
 each16!(each_i32, I32s, _mm512_castsi512_ps, _mm512_castps_si512);
 
 /// The same tree for 8 rows of 8 lanes.
+///
+/// # Safety
+/// As for `Num::fold_each`.
 #[inline(always)]
 unsafe fn each_f64<F: Fold<F64s>>(rows: *const F64s) -> F64s {
     #[inline(always)]
-    unsafe fn two<F: Fold<F64s>>(a: __m512d, b: __m512d) -> __m512d {
+    fn two<F: Fold<F64s>>(a: __m512d, b: __m512d) -> __m512d {
         F::two(F64s(a), F64s(b)).0
     }
     #[inline(always)]
     unsafe fn quad<F: Fold<F64s>>(rows: *const F64s) -> __m512d {
-        unsafe {
+        promised!({
             let ab = step!(two::<F>, _mm512_shuffle_f64x2, 0x44, 0xEE, (*rows).0, (*rows.add(2)).0);
             let cd = step!(two::<F>, _mm512_shuffle_f64x2, 0x44, 0xEE, (*rows.add(4)).0, (*rows.add(6)).0);
             step!(two::<F>, _mm512_shuffle_f64x2, 0x88, 0xDD, ab, cd)
-        }
+        })
     }
-    unsafe {
+    promised!({
         let (a, b) = (quad::<F>(rows), quad::<F>(rows.add(1)));
         F64s(two::<F>(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b)))
-    }
+    })
 }
 
 impl Words for Bits {
@@ -442,95 +465,95 @@ impl Words for Bits {
     const LANES: usize = 8;
 
     #[inline(always)]
-    fn splat(x: u64) -> Self {
-        unsafe { Bits(_mm512_set1_epi64(x as i64)) }
+    unsafe fn splat(x: u64) -> Self {
+        promised!(Bits(_mm512_set1_epi64(x as i64)))
     }
     #[inline(always)]
-    fn iota() -> Self {
-        unsafe { Bits(_mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0)) }
+    fn iota(self) -> Self {
+        on_vectors!(Bits(_mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0)))
     }
     #[inline(always)]
     fn add64(self, b: Self) -> Self {
-        unsafe { Bits(_mm512_add_epi64(self.0, b.0)) }
+        on_vectors!(Bits(_mm512_add_epi64(self.0, b.0)))
     }
     #[inline(always)]
     fn sub64(self, b: Self) -> Self {
-        unsafe { Bits(_mm512_sub_epi64(self.0, b.0)) }
+        on_vectors!(Bits(_mm512_sub_epi64(self.0, b.0)))
     }
     #[inline(always)]
     fn add32(self, b: Self) -> Self {
-        unsafe { Bits(_mm512_add_epi32(self.0, b.0)) }
+        on_vectors!(Bits(_mm512_add_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn sub32(self, b: Self) -> Self {
-        unsafe { Bits(_mm512_sub_epi32(self.0, b.0)) }
+        on_vectors!(Bits(_mm512_sub_epi32(self.0, b.0)))
     }
     #[inline(always)]
     fn mul_low(self, b: Self) -> Self {
-        unsafe { Bits(_mm512_mul_epu32(self.0, b.0)) }
+        on_vectors!(Bits(_mm512_mul_epu32(self.0, b.0)))
     }
     #[inline(always)]
     fn xor(self, b: Self) -> Self {
-        unsafe { Bits(_mm512_xor_si512(self.0, b.0)) }
+        on_vectors!(Bits(_mm512_xor_si512(self.0, b.0)))
     }
     #[inline(always)]
     fn and(self, b: Self) -> Self {
-        unsafe { Bits(_mm512_and_si512(self.0, b.0)) }
+        on_vectors!(Bits(_mm512_and_si512(self.0, b.0)))
     }
     #[inline(always)]
     fn or(self, b: Self) -> Self {
-        unsafe { Bits(_mm512_or_si512(self.0, b.0)) }
+        on_vectors!(Bits(_mm512_or_si512(self.0, b.0)))
     }
     #[inline(always)]
     fn shr64<const N: u32>(self) -> Self {
-        unsafe { Bits(_mm512_srli_epi64::<N>(self.0)) }
+        on_vectors!(Bits(_mm512_srli_epi64::<N>(self.0)))
     }
     #[inline(always)]
     fn shl64<const N: u32>(self) -> Self {
-        unsafe { Bits(_mm512_slli_epi64::<N>(self.0)) }
+        on_vectors!(Bits(_mm512_slli_epi64::<N>(self.0)))
     }
     #[inline(always)]
     fn shr32<const N: u32>(self) -> Self {
-        unsafe { Bits(_mm512_srli_epi32::<N>(self.0)) }
+        on_vectors!(Bits(_mm512_srli_epi32::<N>(self.0)))
     }
     #[inline(always)]
     fn shl32<const N: u32>(self) -> Self {
-        unsafe { Bits(_mm512_slli_epi32::<N>(self.0)) }
+        on_vectors!(Bits(_mm512_slli_epi32::<N>(self.0)))
     }
     #[inline(always)]
     fn as_f64(self) -> F64s {
-        unsafe { F64s(_mm512_castsi512_pd(self.0)) }
+        on_vectors!(F64s(_mm512_castsi512_pd(self.0)))
     }
     #[inline(always)]
     fn from_f64(x: F64s) -> Self {
-        unsafe { Bits(_mm512_castpd_si512(x.0)) }
+        on_vectors!(Bits(_mm512_castpd_si512(x.0)))
     }
     #[inline(always)]
     fn as_f32(self) -> F32s {
-        unsafe { F32s(_mm512_castsi512_ps(self.0)) }
+        on_vectors!(F32s(_mm512_castsi512_ps(self.0)))
     }
     #[inline(always)]
     fn from_f32(x: F32s) -> Self {
-        unsafe { Bits(_mm512_castps_si512(x.0)) }
+        on_vectors!(Bits(_mm512_castps_si512(x.0)))
     }
     #[inline(always)]
     fn to_f32(self) -> F32s {
-        unsafe { F32s(_mm512_cvtepi32_ps(self.0)) }
+        on_vectors!(F32s(_mm512_cvtepi32_ps(self.0)))
     }
     #[inline(always)]
     fn interleave64(self, b: Self) -> (Self, Self) {
-        unsafe {
+        on_vectors!({
             let low = _mm512_set_epi64(11, 3, 10, 2, 9, 1, 8, 0);
             let high = _mm512_set_epi64(15, 7, 14, 6, 13, 5, 12, 4);
             (Bits(_mm512_permutex2var_epi64(self.0, low, b.0)), Bits(_mm512_permutex2var_epi64(self.0, high, b.0)))
-        }
+        })
     }
     #[inline(always)]
     fn interleave32(self, b: Self) -> (Self, Self) {
-        unsafe {
+        on_vectors!({
             let low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
             let high = _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8);
             (Bits(_mm512_permutex2var_epi32(self.0, low, b.0)), Bits(_mm512_permutex2var_epi32(self.0, high, b.0)))
-        }
+        })
     }
 }

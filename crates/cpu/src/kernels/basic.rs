@@ -21,7 +21,7 @@ define!(Unary, Num, Neg, "−a", |a| a.negated());
 define!(Unary, Num, Abs, "|a|", |a| a.abs());
 define!(Unary, Num, Sign, "−1, 0 or 1", |a| a.sign());
 define!(Unary, Float, Floor, "⌊a⌋", |a| a.floor());
-define!(Unary, Float, Recip, "1/a", |a| V::of(1.0) / a);
+define!(Unary, Float, Recip, "1/a", |a| a.of(1.0) / a);
 define!(Unary, Float, Sqrt, "√a", |a| a.sqrt());
 
 define!(Binary, Num, Add, "a + b", |a, b| a.plus(b));
@@ -30,17 +30,17 @@ define!(Binary, Num, Mul, "a·b", |a, b| a.times(b));
 define!(Binary, Float, Div, "a/b", |a, b| a / b);
 define!(Binary, Num, Max, "the larger", |a, b| a.max(b));
 define!(Binary, Num, Min, "the smaller", |a, b| a.min(b));
-define!(Binary, Num, Eq, "a = b", |a, b| V::truth(a.equal(b)));
-define!(Binary, Num, Ne, "a ≠ b", |a, b| V::truth(!a.equal(b)));
-define!(Binary, Num, Lt, "a < b", |a, b| V::truth(a.less(b)));
-define!(Binary, Num, Le, "a ≤ b", |a, b| V::truth(a.at_most(b)));
+define!(Binary, Num, Eq, "a = b", |a, b| a.truth(a.equal(b)));
+define!(Binary, Num, Ne, "a ≠ b", |a, b| a.truth(!a.equal(b)));
+define!(Binary, Num, Lt, "a < b", |a, b| a.truth(a.less(b)));
+define!(Binary, Num, Le, "a ≤ b", |a, b| a.truth(a.at_most(b)));
 
 // The product is rounded before the sum: fusing must not change what the two instructions would have given.
 define!(Ternary, Num, MulAdd, "a·b + c", |a, b, c| a.times(b).plus(c));
 define!(Ternary, Num, MulSub, "a·b − c", |a, b, c| a.times(b).minus(c));
 define!(Ternary, Num, SubMul, "c − a·b", |a, b, c| c.minus(a.times(b)));
 define!(Ternary, Num, Select, "a where the mask is not 0, else b", |mask, a, b| V::select(
-    mask.equal(V::splat(V::ZERO)),
+    mask.equal(mask.all(V::ZERO)),
     b,
     a
 ));

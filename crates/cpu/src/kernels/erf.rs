@@ -78,9 +78,9 @@ fn erf<V: Float>(x: V) -> V {
     let t = x.abs();
     let near = x.mul_add(poly_for(x * x, &P32, &P64), x);
     let (n, r, d) = reduce(poly_for(t.clamp(border, end), &L32, &L64));
-    let one = V::of(1.0);
+    let one = x.of(1.0);
     let tail = (one + (r + d)) * V::exp2i(n);
-    V::select(t.less(V::of(border)), near, (one - tail).copysign(x))
+    V::select(t.less(x.of(border)), near, (one - tail).copysign(x))
 }
 
 /// erf x

@@ -31,13 +31,13 @@ const Q64: [f64; 11] = [
     2.09147553258932e-9,
 ];
 
-/// ln 2 as a head short enough that n times it is exact, and the rest.
+/// ln 2 as a head short enough that n times it is exact, and the rest, in vectors of the operand's type.
 #[inline(always)]
-pub(crate) fn ln2<V: Float>() -> (V, V) {
+pub(crate) fn ln2<V: Float>(like: V) -> (V, V) {
     if V::DOUBLE {
-        (V::of(0.6931471805601177), V::of(-1.7239444525614835e-13))
+        (like.of(0.6931471805601177), like.of(-1.7239444525614835e-13))
     } else {
-        (V::of(0.693145751953125), V::of(1.428606765330187e-6))
+        (like.of(0.693145751953125), like.of(1.428606765330187e-6))
     }
 }
 
@@ -46,8 +46,8 @@ pub(crate) fn ln2<V: Float>() -> (V, V) {
 /// r = x − n·head is exact; what the tail of ln 2 takes off, and r²·q(r), are both small and rounded together in d.
 #[inline(always)]
 pub(crate) fn reduce<V: Float>(x: V) -> (V, V, V) {
-    let n = (x * V::of(std::f64::consts::LOG2_E)).round();
-    let (head, tail) = ln2::<V>();
+    let n = (x * x.of(std::f64::consts::LOG2_E)).round();
+    let (head, tail) = ln2(x);
     let exact = n.mul_add(-head, x);
     let r = n.mul_add(-tail, exact);
     (n, exact, (r * r).mul_add(poly_for(r, &Q32, &Q64), n * -tail))
@@ -63,7 +63,7 @@ pub(crate) fn in_range<V: Float>(x: V) -> V {
 #[inline(always)]
 pub(crate) fn exp<V: Float>(x: V) -> V {
     let (n, r, d) = reduce(in_range(x));
-    (V::of(1.0) + (r + d)).scale(n)
+    (x.of(1.0) + (r + d)).scale(n)
 }
 
 /// eˣ − 1 = 2ⁿ·((1 − 2⁻ⁿ) + r + d)
@@ -76,7 +76,7 @@ fn expm1<V: Float>(x: V) -> V {
     let (n, r, d) = reduce(held);
     let unit = V::exp2i((-n).clamp(-60.0, 60.0));
     // The sign of the answer is that of x; only −0 needs telling.
-    (((V::of(1.0) - unit) + r) + d).scale(n).copysign(x)
+    (((x.of(1.0) - unit) + r) + d).scale(n).copysign(x)
 }
 
 /// (tanh x/x − 1)/x² in x², |x| < 0.625, for f32, error 1.6e-9.
@@ -114,9 +114,9 @@ fn tanh<V: Float>(x: V) -> V {
     // Past the bound the answer is 1 to the last bit, and e²ˣ needs no care for overflow.
     let held = t.clamp(0.0, if V::DOUBLE { 22.0 } else { 10.0 });
     let (n, r, d) = reduce(held + held);
-    let (one, two) = (V::of(1.0), V::of(2.0));
+    let (one, two) = (x.of(1.0), x.of(2.0));
     let far = one - two / ((one + (r + d)).mul_add(V::exp2i(n), one));
-    V::select(t.less(V::of(0.625)), near, far).copysign(x)
+    V::select(t.less(x.of(0.625)), near, far).copysign(x)
 }
 
 /// With z = e^−|x|: 1/(1 + z) for x ≥ 0, z/(1 + z) below, so that neither end overflows.
@@ -126,8 +126,8 @@ fn tanh<V: Float>(x: V) -> V {
 #[inline(always)]
 fn sigmoid<V: Float>(x: V) -> V {
     let z = exp(-x.abs());
-    let one = V::of(1.0);
-    let below = x.less(V::of(0.0));
+    let one = x.of(1.0);
+    let below = x.less(x.of(0.0));
     let sum = one + z;
     let lost = z - (sum - one);
     let q = V::select(below, z, one) / sum;

@@ -25,11 +25,11 @@ const R64: [f64; 7] = [
 /// e·ln 2 + ln(1 + f)
 #[inline(always)]
 fn assemble<V: Float>(e: V, f: V) -> V {
-    let half = V::of(0.5) * f * f;
-    let s = f / (V::of(2.0) + f);
+    let half = f.of(0.5) * f * f;
+    let s = f / (f.of(2.0) + f);
     let z = s * s;
     let r = z * poly_for(z, &R32, &R64);
-    let (head, tail) = ln2::<V>();
+    let (head, tail) = ln2(f);
     let small = s.mul_add(half + r, e * tail);
     e.mul_add(head, f - (half - small))
 }
@@ -38,9 +38,9 @@ fn assemble<V: Float>(e: V, f: V) -> V {
 #[inline(always)]
 fn specials<V: Float>(x: V, y: V, at_zero: f64) -> V {
     // +∞ and NaN are their own logarithm.
-    let y = V::select(x.less(V::of(f64::INFINITY)), y, x);
-    let y = V::select(x.equal(V::of(at_zero)), V::of(f64::NEG_INFINITY), y);
-    V::select(x.less(V::of(at_zero)), V::of(f64::NAN), y)
+    let y = V::select(x.less(x.of(f64::INFINITY)), y, x);
+    let y = V::select(x.equal(x.of(at_zero)), x.of(f64::NEG_INFINITY), y);
+    V::select(x.less(x.of(at_zero)), x.of(f64::NAN), y)
 }
 
 /// ln x
@@ -52,10 +52,10 @@ pub(crate) fn log<V: Float>(x: V) -> V {
     } else {
         (f32::MIN_POSITIVE as f64, 33554432.0, 25.0)
     };
-    let tiny = x.less(V::of(least));
-    let (e, m) = V::select(tiny, x * V::of(up), x).split();
-    let e = V::select(tiny, e - V::of(steps), e);
-    specials(x, assemble(e, m - V::of(1.0)), 0.0)
+    let tiny = x.less(x.of(least));
+    let (e, m) = V::select(tiny, x * x.of(up), x).split();
+    let e = V::select(tiny, e - x.of(steps), e);
+    specials(x, assemble(e, m - x.of(1.0)), 0.0)
 }
 
 /// ln(1 + x)
@@ -64,13 +64,13 @@ pub(crate) fn log<V: Float>(x: V) -> V {
 /// exact. Where x is so large that 1 makes no difference, f comes from the rounded sum.
 #[inline(always)]
 fn log1p<V: Float>(x: V) -> V {
-    let one = V::of(1.0);
+    let one = x.of(1.0);
     let (e, m) = (one + x).split();
     let unit = V::exp2i((-e).clamp(-60.0, 60.0));
-    let f = V::select(x.less(V::of(1e17)), unit.mul_add(x, unit - one), m - one);
+    let f = V::select(x.less(x.of(1e17)), unit.mul_add(x, unit - one), m - one);
     let y = assemble(e, f);
     // −0 and subnormals are their own logarithm; so is the sign.
-    specials(x, V::select(x.equal(V::of(0.0)), x, y), -1.0)
+    specials(x, V::select(x.equal(x.of(0.0)), x, y), -1.0)
 }
 
 /// ln x

@@ -1,4 +1,7 @@
 //! Loops that apply one function to every element of a tile, with a masked tail.
+//!
+//! Their callers promise that the machine has the instruction set of `V`, and what `kernels/mod.rs` asks of the pointers of a
+//! kernel: n elements, or one of a scalar, behind each.
 
 use super::simd::Num;
 
@@ -27,25 +30,43 @@ struct Operand<V: Num, const SCALAR: bool> {
 }
 
 impl<V: Num, const SCALAR: bool> Operand<V, SCALAR> {
+    /// # Safety
+    /// The machine must have the instruction set of `V`; a scalar can be read at `at`, and elsewhere every element that is
+    /// asked for later.
     #[inline(always)]
     unsafe fn new(at: *const u8) -> Self {
         let at = at.cast::<V::Elem>();
-        let held = if SCALAR { V::splat(unsafe { at.read_unaligned() }) } else { V::splat(V::ZERO) };
+        // SAFETY: the caller's promise.
+        let held = unsafe { V::splat(if SCALAR { at.read_unaligned() } else { V::ZERO }) };
         Operand { at, held }
     }
+    /// Elements i.. that fill a vector.
+    ///
+    /// # Safety
+    /// A tile has them.
     #[inline(always)]
     unsafe fn full(&self, i: usize) -> V {
+        // SAFETY: the caller's promise; `held` is proof of the instruction set.
         if SCALAR { self.held } else { unsafe { V::load(self.at.add(i)) } }
     }
+    /// The n elements from i on, fewer than fill a vector.
+    ///
+    /// # Safety
+    /// A tile has them.
     #[inline(always)]
     unsafe fn part(&self, i: usize, n: usize) -> V {
+        // SAFETY: the caller's promise.
         if SCALAR { self.held } else { unsafe { V::load_part(self.at.add(i), n, self.held) } }
     }
 }
 
 /// dst\[i\] = f(a\[i\])
+///
+/// # Safety
+/// See the head of this file.
 #[inline(always)]
 pub(crate) unsafe fn unary<V: Num, O: Unary<V>>(dst: *mut u8, a: *const u8, n: usize) {
+    // SAFETY: i + LANES ≤ n in the loop, and n − i elements are left after it.
     unsafe {
         let (dst, a) = (dst.cast::<V::Elem>(), Operand::<V, false>::new(a));
         let mut i = 0;
@@ -60,6 +81,9 @@ pub(crate) unsafe fn unary<V: Num, O: Unary<V>>(dst: *mut u8, a: *const u8, n: u
 }
 
 /// dst\[i\] = f(a\[i\], b\[i\]), where a scalar operand is the same for all i.
+///
+/// # Safety
+/// See the head of this file.
 #[inline(always)]
 pub(crate) unsafe fn binary<V: Num, O: Binary<V>, const A: bool, const B: bool>(
     dst: *mut u8,
@@ -67,6 +91,7 @@ pub(crate) unsafe fn binary<V: Num, O: Binary<V>, const A: bool, const B: bool>(
     b: *const u8,
     n: usize,
 ) {
+    // SAFETY: i + LANES ≤ n in the loop, and n − i elements are left after it.
     unsafe {
         let (dst, a, b) = (dst.cast::<V::Elem>(), Operand::<V, A>::new(a), Operand::<V, B>::new(b));
         let mut i = 0;
@@ -81,6 +106,9 @@ pub(crate) unsafe fn binary<V: Num, O: Binary<V>, const A: bool, const B: bool>(
 }
 
 /// dst\[i\] = f(a\[i\], b\[i\], c\[i\]), where a scalar operand is the same for all i.
+///
+/// # Safety
+/// See the head of this file.
 #[inline(always)]
 pub(crate) unsafe fn ternary<V: Num, O: Ternary<V>, const A: bool, const B: bool, const C: bool>(
     dst: *mut u8,
@@ -89,6 +117,7 @@ pub(crate) unsafe fn ternary<V: Num, O: Ternary<V>, const A: bool, const B: bool
     c: *const u8,
     n: usize,
 ) {
+    // SAFETY: i + LANES ≤ n in the loop, and n − i elements are left after it.
     unsafe {
         let dst = dst.cast::<V::Elem>();
         let (a, b, c) = (Operand::<V, A>::new(a), Operand::<V, B>::new(b), Operand::<V, C>::new(c));

@@ -3,6 +3,9 @@
 //! A kernel is a plain function pointer on raw bytes. Pointers are aligned to the element, not more. `dst` may be exactly
 //! one of the operands where element sizes agree (in place); otherwise nothing overlaps. A kernel answers each element
 //! the same whatever its place in the tile.
+//!
+//! Every kernel is an `unsafe fn`. Its caller promises that [`Isa::available`] lists the instruction set it was asked for, and that
+//! behind each pointer are as many elements as the comment on its type says.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -22,6 +25,15 @@ mod rows;
 mod simd;
 mod targets;
 mod trig;
+
+/// Calls a kernel in a test.
+#[cfg(test)]
+macro_rules! kernel {
+    ($call:expr) => {
+        // SAFETY: tests ask only for instruction sets that are available, and their buffers hold the elements that the call names.
+        unsafe { $call }
+    };
+}
 
 #[cfg(test)]
 mod tests_math;
@@ -168,6 +180,7 @@ pub fn fill(isa: Isa, dtype: DType) -> UnaryFn {
 /// dst\[i\] = a\[i\]
 pub fn copy(dtype: DType) -> UnaryFn {
     unsafe fn bytes<const SIZE: usize>(dst: *mut u8, a: *const u8, n: usize) {
+        // SAFETY: n elements of this size behind each pointer are the caller's promise.
         unsafe { std::ptr::copy(a, dst, n * SIZE) }
     }
     if dtype.size() == 8 { bytes::<8> } else { bytes::<4> }

@@ -1,11 +1,18 @@
 //! Kernels that move or make elements without arithmetic on tiles: fill, copy, strided copy, repeat, iota, convert.
+//!
+//! Their callers promise that the machine has the instruction set of `V`, and what `kernels/mod.rs` asks of the pointers of a
+//! kernel.
 
 use super::simd::Num;
 use bilevel_graph::Precision;
 
 /// dst\[i\] = value
+///
+/// # Safety
+/// See the head of this file.
 #[inline(always)]
 pub(crate) unsafe fn fill<V: Num>(dst: *mut u8, value: *const u8, n: usize) {
+    // SAFETY: the caller promises one element at `value` and room for n at `dst`.
     unsafe {
         let dst = dst.cast::<V::Elem>();
         run(dst, V::splat(value.cast::<V::Elem>().read_unaligned()), n);
@@ -13,8 +20,12 @@ pub(crate) unsafe fn fill<V: Num>(dst: *mut u8, value: *const u8, n: usize) {
 }
 
 /// Writes one vector n elements long, the last store overlapping the one before it.
+///
+/// # Safety
+/// There is room for n elements at `dst`.
 #[inline(always)]
 unsafe fn run<V: Num>(dst: *mut V::Elem, v: V, n: usize) {
+    // SAFETY: every store ends at or before element n.
     unsafe {
         if n < V::LANES {
             v.store_part(dst, n);
@@ -35,8 +46,12 @@ unsafe fn run<V: Num>(dst: *mut V::Elem, v: V, n: usize) {
 ///
 /// A short row is written with one whole store that runs into the next row, which then overwrites it; only rows too
 /// near the end are written exactly. The shortest rows use the narrower vector H.
+///
+/// # Safety
+/// See the head of this file.
 #[inline(always)]
 pub(crate) unsafe fn repeat<V: Num, H: Num<Elem = V::Elem>>(dst: *mut u8, a: *const u8, r: usize, l: usize) {
+    // SAFETY: i < r, so that a[i] can be read; every store ends at or before element r·l of `dst`.
     unsafe {
         let (dst, a) = (dst.cast::<V::Elem>(), a.cast::<V::Elem>());
         let mut i = 0;
@@ -59,8 +74,12 @@ pub(crate) unsafe fn repeat<V: Num, H: Num<Elem = V::Elem>>(dst: *mut u8, a: *co
 }
 
 /// dst\[i\] = a\[i·stride\]
+///
+/// # Safety
+/// See the head of this file.
 #[inline(always)]
 pub(crate) unsafe fn copy_strided<T: Copy>(dst: *mut u8, a: *const u8, stride: isize, n: usize) {
+    // SAFETY: elements 0..n of `dst` and their multiples of `stride` of `a` are the caller's promise.
     unsafe {
         let (dst, a) = (dst.cast::<T>(), a.cast::<T>());
         let mut i = 0;
@@ -106,8 +125,12 @@ impl Made for i32 {
 }
 
 /// dst\[i\] = start + step·i, computed in f64
+///
+/// # Safety
+/// See the head of this file.
 #[inline(always)]
 pub(crate) unsafe fn iota<T: Made>(dst: *mut u8, start: f64, step: f64, n: usize) {
+    // SAFETY: the caller promises room for n elements that nothing else uses meanwhile, aligned to the element.
     let dst = unsafe { std::slice::from_raw_parts_mut(dst.cast::<T>(), n) };
     for (i, d) in dst.iter_mut().enumerate() {
         *d = T::made(start + step * (i as i32 as f64));
@@ -139,6 +162,7 @@ impl Cast<i32> for f64 {
         let x = if self < 2147483647.0 { self } else { 2147483647.0 };
         let x = if x > -2147483648.0 { x } else { -2147483648.0 };
         let x = if self.is_nan() { 0.0 } else { x };
+        // SAFETY: x is neither NaN nor outside the range of an i32.
         unsafe { x.to_int_unchecked() }
     }
 }
@@ -150,6 +174,7 @@ impl Cast<i32> for f32 {
         let x = if self < 2147483520.0 { self } else { 2147483520.0 };
         let x = if x > -2147483648.0 { x } else { -2147483648.0 };
         let x = if self.is_nan() { 0.0 } else { x };
+        // SAFETY: x is neither NaN nor outside the range of an i32.
         let whole: i32 = unsafe { x.to_int_unchecked() };
         if self >= 2147483648.0 { i32::MAX } else { whole }
     }
@@ -175,8 +200,13 @@ rounded!(Tf32, Bf16);
 /// dst\[i\] = a\[i\] in another type
 ///
 /// In place and apart are two loops, so that each is seen by the compiler to be free of overlap.
+///
+/// # Safety
+/// See the head of this file.
 #[inline(always)]
 pub(crate) unsafe fn convert<T: Cast<U>, U: Copy>(dst: *mut u8, a: *const u8, n: usize) {
+    // SAFETY: n elements at each are the caller's promise. In place both types have one size, so that an element is read before it
+    // is written; otherwise nothing overlaps, and both slices are aligned to their elements.
     unsafe {
         if dst.cast_const() == a {
             for i in 0..n {

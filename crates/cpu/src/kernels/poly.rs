@@ -5,9 +5,9 @@ use super::simd::Float;
 /// c₀ + c₁x + c₂x² + …
 #[inline(always)]
 pub(crate) fn poly<V: Float>(x: V, c: &[f64]) -> V {
-    let mut y = V::of(c[c.len() - 1]);
+    let mut y = x.of(c[c.len() - 1]);
     for &k in c[..c.len() - 1].iter().rev() {
-        y = y.mul_add(x, V::of(k));
+        y = y.mul_add(x, x.of(k));
     }
     y
 }

@@ -19,11 +19,12 @@ macro_rules! shared {
         const LANES: usize = 1;
 
         #[inline(always)]
-        fn splat(x: $t) -> $t {
+        unsafe fn splat(x: $t) -> $t {
             x
         }
         #[inline(always)]
         unsafe fn load(p: *const $t) -> $t {
+            // SAFETY: the caller promises one element at `p`.
             unsafe { p.read_unaligned() }
         }
         #[inline(always)]
@@ -32,6 +33,7 @@ macro_rules! shared {
         }
         #[inline(always)]
         unsafe fn store(self, p: *mut $t) {
+            // SAFETY: the caller promises room for one element at `p`.
             unsafe { p.write_unaligned(self) }
         }
         #[inline(always)]
@@ -66,6 +68,7 @@ macro_rules! shared {
         }
         #[inline(always)]
         unsafe fn fold_each<F: Fold<$t>>(rows: *const $t) -> $t {
+            // SAFETY: the caller promises one vector at `rows`.
             unsafe { *rows }
         }
     };
@@ -119,7 +122,7 @@ macro_rules! float {
                 }
             }
             #[inline(always)]
-            fn truth(m: bool) -> $t {
+            fn truth(self, m: bool) -> $t {
                 if m { 1.0 } else { 0.0 }
             }
         }
@@ -131,11 +134,11 @@ macro_rules! float {
             const BIAS: f64 = $bias;
 
             #[inline(always)]
-            fn of(x: f64) -> $t {
+            fn of(self, x: f64) -> $t {
                 x as $t
             }
             #[inline(always)]
-            fn of_bits(bits: u64) -> $t {
+            fn of_bits(self, bits: u64) -> $t {
                 $t::from_bits(bits as $int)
             }
             #[inline(always)]
@@ -246,7 +249,7 @@ impl Num for i32 {
         self.signum()
     }
     #[inline(always)]
-    fn truth(m: bool) -> i32 {
+    fn truth(self, m: bool) -> i32 {
         m as i32
     }
 }

@@ -36,7 +36,7 @@ impl<W: Float> Binary<W> for Single {
     #[inline(always)]
     fn apply(x: W, y: W) -> W {
         let (e, m) = x.abs().split();
-        let s = (m - W::of(1.0)) / (m + W::of(1.0));
+        let s = (m - x.of(1.0)) / (m + x.of(1.0));
         let log = s.mul_add(poly(s * s, &LOG2), e);
         // Past these the f32 is 0 or ∞.
         let p = (y * log).clamp(-160.0, 140.0);
@@ -68,7 +68,7 @@ fn exact_product<V: Float>(a: V, b: V) -> (V, V) {
         return (p, a.mul_add(b, -p));
     }
     let cut = |x: V| {
-        let c = V::of(134217729.0) * x;
+        let c = x.of(134217729.0) * x;
         let high = c - (c - x);
         (high, x - high)
     };
@@ -88,10 +88,10 @@ fn exact_sum<V: Float>(a: V, b: V) -> (V, V) {
 /// x = 2ᵉ·m, t = (m − 1)/(m + 1): ln x = e·ln 2 + 2t + ⅔t³ + t⁵·T(t²), each large term with its rounding error.
 #[inline(always)]
 fn log_pair<V: Float>(x: V) -> (V, V) {
-    let one = V::of(1.0);
-    let tiny = x.less(V::of(f64::MIN_POSITIVE));
-    let (e, m) = V::select(tiny, x * V::of(18014398509481984.0), x).split();
-    let e = V::select(tiny, e - V::of(54.0), e);
+    let one = x.of(1.0);
+    let tiny = x.less(x.of(f64::MIN_POSITIVE));
+    let (e, m) = V::select(tiny, x * x.of(18014398509481984.0), x).split();
+    let e = V::select(tiny, e - x.of(54.0), e);
 
     // t = above/below with below = bh + bl; one division serves the quotient and its correction.
     let above = m - one;
@@ -106,12 +106,12 @@ fn log_pair<V: Float>(x: V) -> (V, V) {
     let zl = (th + th).mul_add(tl, ze);
     let (ch, ce) = exact_product(zh, th);
     let cl = ce + zh.mul_add(tl, zl * th);
-    let (third_h, third_l) = (V::of(0.6666666666666666), V::of(3.700743415417188e-17));
+    let (third_h, third_l) = (x.of(0.6666666666666666), x.of(3.700743415417188e-17));
     let (dh, de) = exact_product(third_h, ch);
     let dl = de + third_h.mul_add(cl, third_l * ch);
     let rest = ch * zh * poly(zh, &TAIL);
 
-    let (head, tail) = ln2::<V>();
+    let (head, tail) = ln2(x);
     let (h, l1) = exact_sum(e * head, th + th);
     let (h, l2) = exact_sum(h, dh);
     let l = ((e * tail + (tl + tl)) + (l1 + l2)) + (dl + rest);
@@ -126,17 +126,17 @@ fn double<V: Float>(x: V, y: V) -> V {
     let y = y.clamp(-73786976294838206464.0, 73786976294838206464.0);
     let (p, pe) = exact_product(y, h);
     let q = y.mul_add(l, pe);
-    let q = V::select(p.abs().less(V::of(800.0)), q, V::of(0.0));
+    let q = V::select(p.abs().less(x.of(800.0)), q, x.of(0.0));
     let (n, r, rest) = reduce(in_range(p));
     // e^(r + q) = eʳ + q·eʳ, with q tiny.
     let grown = q.mul_add(r + rest, q);
-    (V::of(1.0) + (r + (rest + grown))).scale(n)
+    (x.of(1.0) + (r + (rest + grown))).scale(n)
 }
 
 /// Signs, zeros, infinities and NaN, as the C standard's `pow` has them; `y` ordinary is given by `m` = |x|ʸ.
 #[inline(always)]
 fn finish<V: Float>(x: V, y: V, m: V) -> V {
-    let (zero, one, infinity) = (V::of(0.0), V::of(1.0), V::of(f64::INFINITY));
+    let (zero, one, infinity) = (x.of(0.0), x.of(1.0), x.of(f64::INFINITY));
     let t = x.abs();
     // |x| of 0 or ∞: ∞ where the base grows with the exponent's sign.
     let grows = V::select(y.less(zero), zero, infinity);
@@ -147,12 +147,12 @@ fn finish<V: Float>(x: V, y: V, m: V) -> V {
     let limit = V::select(one.less(t), grows, V::select(t.equal(one), one, shrinks));
     let m = V::select(y.abs().equal(infinity), limit, m);
     // A negative base: minus for odd y, NaN for y not whole (but −∞ has no sign to lose).
-    let half = y * V::of(0.5);
+    let half = y * x.of(0.5);
     let whole = y.floor().equal(y);
     let odd = whole & !half.floor().equal(half);
-    let m = m.bit_or(V::select(odd, x.bit_and(V::of(-0.0)), zero));
-    let none = (x.less(zero) & V::of(f64::NEG_INFINITY).less(x) & !whole) | !x.equal(x) | !y.equal(y);
-    let m = V::select(none, V::of(f64::NAN), m);
+    let m = m.bit_or(V::select(odd, x.bit_and(x.of(-0.0)), zero));
+    let none = (x.less(zero) & x.of(f64::NEG_INFINITY).less(x) & !whole) | !x.equal(x) | !y.equal(y);
+    let m = V::select(none, x.of(f64::NAN), m);
     V::select(x.equal(one) | y.equal(zero), one, m)
 }
 

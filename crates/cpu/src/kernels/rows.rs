@@ -3,6 +3,9 @@
 //! Element j of a row belongs to lane j mod W of 64 bytes (W = 16 or 8), in four such lanes sets for long rows, whatever
 //! the width of the machine's registers; lanes are then added by halves. So every instruction set gives the same bits,
 //! and the error of a sum of n positive numbers grows like n/(4·W) at worst.
+//!
+//! The callers of its kernels promise that the machine has the instruction set of `V`, and what `kernels/mod.rs` asks of the
+//! pointers of a kernel: r·l elements behind an operand, and room for r behind `dst`.
 
 use super::simd::Num;
 
@@ -49,6 +52,10 @@ impl<V: Num> Fold<V> for Max {
 }
 
 /// What a row holds: the elements themselves, or products of two rows.
+///
+/// # Safety
+/// The callers of its functions promise that the elements they ask for can be read, and that the machine has the instruction
+/// set of `V`.
 pub(crate) trait Row<V: Num>: Copy {
     /// Lanes from element i on.
     unsafe fn full(self, i: usize) -> V;
@@ -61,14 +68,17 @@ pub(crate) trait Row<V: Num>: Copy {
 impl<V: Num> Row<V> for *const V::Elem {
     #[inline(always)]
     unsafe fn full(self, i: usize) -> V {
+        // SAFETY: the caller's promise.
         unsafe { V::load(self.add(i)) }
     }
     #[inline(always)]
     unsafe fn part(self, i: usize, n: usize, rest: V) -> V {
+        // SAFETY: the caller's promise.
         unsafe { V::load_part(self.add(i), n, rest) }
     }
     #[inline(always)]
     unsafe fn skip(self, n: usize) -> Self {
+        // SAFETY: the caller's promise.
         unsafe { self.add(n) }
     }
 }
@@ -76,15 +86,18 @@ impl<V: Num> Row<V> for *const V::Elem {
 impl<V: Num> Row<V> for (*const V::Elem, *const V::Elem) {
     #[inline(always)]
     unsafe fn full(self, i: usize) -> V {
+        // SAFETY: the caller's promise.
         unsafe { V::load(self.0.add(i)).times(V::load(self.1.add(i))) }
     }
     #[inline(always)]
     unsafe fn part(self, i: usize, n: usize, rest: V) -> V {
-        let zero = V::splat(V::ZERO);
+        let zero = rest.all(V::ZERO);
+        // SAFETY: the caller's promise.
         unsafe { V::load_part(self.0.add(i), n, zero).times(V::load_part(self.1.add(i), n, rest)) }
     }
     #[inline(always)]
     unsafe fn skip(self, n: usize) -> Self {
+        // SAFETY: the caller's promise.
         unsafe { (self.0.add(n), self.1.add(n)) }
     }
 }
@@ -103,14 +116,18 @@ fn narrow<V: Num, F: Fold<V>, const K: usize>(mut lanes: [V; K]) -> V {
 }
 
 /// The last elements `i..to` of a row, fewer than 64 bytes of them, combined into the lanes.
+///
+/// # Safety
+/// The row has `to` elements.
 #[inline(always)]
 unsafe fn finish<V: Num, F: Fold<V>, R: Row<V>, const K: usize>(row: R, mut i: usize, to: usize, lanes: &mut [V; K]) {
     for lane in lanes.iter_mut() {
+        // SAFETY: neither branch reads beyond element `to`.
         unsafe {
             if i + V::LANES <= to {
                 *lane = F::two(*lane, row.full(i));
             } else if i < to {
-                *lane = F::two(*lane, row.part(i, to - i, V::splat(F::START)));
+                *lane = F::two(*lane, row.part(i, to - i, lane.all(F::START)));
             }
         }
         i += V::LANES;
@@ -118,12 +135,17 @@ unsafe fn finish<V: Num, F: Fold<V>, R: Row<V>, const K: usize>(row: R, mut i: u
 }
 
 /// Combines elements `from..to` of a row into one register.
+///
+/// # Safety
+/// The row has `to` elements, and the machine the instruction set of `V`.
 #[inline(always)]
 unsafe fn run<V: Num, F: Fold<V>, R: Row<V>, const K: usize>(row: R, from: usize, to: usize) -> V {
-    let start = V::splat(F::START);
+    // SAFETY: the caller's promise.
+    let start = unsafe { V::splat(F::START) };
     let wide = K * V::LANES;
     let mut lanes = [start; K];
     let mut i = from;
+    // SAFETY: each loop ends before it would read beyond element `to`.
     unsafe {
         if to - from >= 4 * wide {
             // Four independent sets hide the latency of the adder.
@@ -152,8 +174,12 @@ unsafe fn run<V: Num, F: Fold<V>, R: Row<V>, const K: usize>(row: R, from: usize
 }
 
 /// Combines one row of length l.
+///
+/// # Safety
+/// The row has l elements, and the machine the instruction set of `V`.
 #[inline(always)]
 unsafe fn one<V: Num, F: Fold<V> + Fold<V::Elem>, R: Row<V>, const K: usize>(row: R, l: usize) -> V::Elem {
+    // SAFETY: no run goes beyond element l.
     unsafe {
         let mut from = 0;
         let mut total = F::lanes(run::<V, F, R, K>(row, 0, l.min(RUN)));
@@ -170,6 +196,9 @@ unsafe fn one<V: Num, F: Fold<V> + Fold<V::Elem>, R: Row<V>, const K: usize>(row
 ///
 /// Rows are taken `LANES` at a time, so that folding the lanes is shared between them; the order within a row is that of
 /// a row on its own. Rows shorter than 64 bytes skip the loops of longer ones.
+///
+/// # Safety
+/// See the head of this file.
 #[inline(always)]
 unsafe fn all<V: Num, F: Fold<V> + Fold<V::Elem>, R: Row<V>, const K: usize>(
     dst: *mut V::Elem,
@@ -177,6 +206,8 @@ unsafe fn all<V: Num, F: Fold<V> + Fold<V::Elem>, R: Row<V>, const K: usize>(
     r: usize,
     l: usize,
 ) {
+    // SAFETY: i + LANES ≤ r rows are read in the first loop, one row at a time in the second; `rows` holds up to 16 lanes, the
+    // most there are.
     unsafe {
         let mut i = 0;
         if V::LANES > 1 && l <= RUN {
@@ -206,6 +237,9 @@ unsafe fn all<V: Num, F: Fold<V> + Fold<V::Elem>, R: Row<V>, const K: usize>(
 }
 
 /// dst\[i\] = Σⱼ a\[i, j\], or the largest
+///
+/// # Safety
+/// See the head of this file.
 #[inline(always)]
 pub(crate) unsafe fn reduce<V: Num, F: Fold<V> + Fold<V::Elem>, const K: usize>(
     dst: *mut u8,
@@ -213,12 +247,17 @@ pub(crate) unsafe fn reduce<V: Num, F: Fold<V> + Fold<V::Elem>, const K: usize>(
     r: usize,
     l: usize,
 ) {
+    // SAFETY: the caller's promise.
     unsafe { all::<V, F, _, K>(dst.cast(), a.cast::<V::Elem>(), r, l) }
 }
 
 /// dst\[i\] = Σⱼ a\[i, j\]·b\[i, j\]: the same bits as the product followed by the sum.
+///
+/// # Safety
+/// See the head of this file.
 #[inline(always)]
 pub(crate) unsafe fn dot<V: Num, const K: usize>(dst: *mut u8, a: *const u8, b: *const u8, r: usize, l: usize) {
+    // SAFETY: the caller's promise.
     unsafe { all::<V, Sum, _, K>(dst.cast(), (a.cast::<V::Elem>(), b.cast::<V::Elem>()), r, l) }
 }
 
@@ -226,8 +265,12 @@ pub(crate) unsafe fn dot<V: Num, const K: usize>(dst: *mut u8, a: *const u8, b: 
 ///
 /// The largest values of 64 rows are found first, then in each row the first lane that holds its own; only where the
 /// largest is NaN is an element unequal to itself the one sought.
+///
+/// # Safety
+/// See the head of this file.
 #[inline(always)]
 pub(crate) unsafe fn argmax<V: Num, const K: usize>(dst: *mut u8, a: *const u8, r: usize, l: usize) {
+    // SAFETY: i + rows ≤ r, and `tops` holds the 64 rows that are looked at together.
     unsafe {
         let (dst, a) = (dst.cast::<i32>(), a.cast::<V::Elem>());
         let mut tops = [V::LEAST; 64];
@@ -244,9 +287,13 @@ pub(crate) unsafe fn argmax<V: Num, const K: usize>(dst: *mut u8, a: *const u8, 
 }
 
 /// The first index of `top`, or of NaN, in a row that holds one.
+///
+/// # Safety
+/// The row has l elements.
 #[inline(always)]
 unsafe fn first_at<V: Num>(row: *const V::Elem, l: usize, top: V) -> i32 {
     let mut j = 0;
+    // SAFETY: j + LANES ≤ l in the loop, and l − j elements are left after it.
     unsafe {
         while j + V::LANES <= l {
             let v = V::load(row.add(j));

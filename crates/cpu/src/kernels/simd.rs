@@ -1,8 +1,10 @@
 //! Vectors of numbers as the kernels see them: one trait for any number, one for floats, one for 64-bit words. Each
 //! instruction set gives types that implement them (`avx512.rs`, `avx2.rs`, `portable.rs`).
 //!
-//! The methods are safe to write but carry no feature check: a body that uses them must be inlined into a function
-//! compiled for that instruction set, which is what `targets.rs` does and the only place that does it.
+//! A vector is proof that the machine has its instruction set. Only `unsafe` functions make one from nothing: they may be called
+//! only in what is inlined into a function compiled for that set, as in `targets.rs` and `random.rs`, and such a function is handed out
+//! only for sets that [`Isa::available`](super::Isa::available) lists. Every other function has a vector among its
+//! operands, so that it may use the set's instructions.
 
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
@@ -20,15 +22,37 @@ pub(crate) trait Num: Copy {
     const ZERO: Self::Elem;
 
     /// All lanes the same.
-    fn splat(x: Self::Elem) -> Self;
+    ///
+    /// # Safety
+    /// The machine must have the instruction set of this type.
+    unsafe fn splat(x: Self::Elem) -> Self;
     /// Reads `LANES` elements, any alignment.
+    ///
+    /// # Safety
+    /// The machine must have the instruction set of this type, and `LANES` elements can be read from `p` on.
     unsafe fn load(p: *const Self::Elem) -> Self;
     /// Reads the first `n < LANES` elements only; the other lanes are those of `rest`.
+    ///
+    /// # Safety
+    /// `n` elements can be read from `p` on.
     unsafe fn load_part(p: *const Self::Elem, n: usize, rest: Self) -> Self;
     /// Writes `LANES` elements.
+    ///
+    /// # Safety
+    /// `LANES` elements can be written from `p` on.
     unsafe fn store(self, p: *mut Self::Elem);
     /// Writes the first `n < LANES` lanes only.
+    ///
+    /// # Safety
+    /// `n` elements can be written from `p` on.
     unsafe fn store_part(self, p: *mut Self::Elem, n: usize);
+
+    /// All lanes `x`, in a vector of the same type.
+    #[inline(always)]
+    fn all(self, x: Self::Elem) -> Self {
+        // SAFETY: `self` is proof of the instruction set.
+        unsafe { Self::splat(x) }
+    }
 
     /// a + b, wrapping for integers.
     fn plus(self, b: Self) -> Self;
@@ -55,7 +79,7 @@ pub(crate) trait Num: Copy {
     /// `a` where the mask is true, else `b`.
     fn select(m: Self::Mask, a: Self, b: Self) -> Self;
     /// 1 where true, else 0.
-    fn truth(m: Self::Mask) -> Self;
+    fn truth(self, m: Self::Mask) -> Self;
     /// The mask as bits, lane 0 lowest.
     fn mask_bits(m: Self::Mask) -> u32;
     /// Sum of the lanes by halves: lane i + lane i + LANES/2, and so on.
@@ -63,6 +87,9 @@ pub(crate) trait Num: Copy {
     /// Largest lane; NaN where any is.
     fn fold_max(self) -> Self::Elem;
     /// Folds `LANES` vectors at once, each by halves: lane i of the answer is the fold of `rows[i]`.
+    ///
+    /// # Safety
+    /// `LANES` vectors can be read from `rows` on.
     unsafe fn fold_each<F: super::rows::Fold<Self>>(rows: *const Self) -> Self;
 }
 
@@ -79,10 +106,10 @@ pub(crate) trait Float:
     /// The exponent field of 1: 127 or 1023.
     const BIAS: f64;
 
-    /// All lanes the same, from a constant (rounded to f32 where the lanes are f32).
-    fn of(x: f64) -> Self;
+    /// All lanes this constant (rounded to f32 where the lanes are f32), in a vector of the same type.
+    fn of(self, x: f64) -> Self;
     /// All lanes this pattern: the low 32 bits, or all 64.
-    fn of_bits(bits: u64) -> Self;
+    fn of_bits(self, bits: u64) -> Self;
     /// a·b + c, fused where that is one instruction, else two roundings.
     fn mul_add(self, b: Self, c: Self) -> Self;
     /// √a
@@ -109,26 +136,26 @@ pub(crate) trait Float:
     /// Nearest whole number, ties to even, for |a| < 2²² or 2⁵¹.
     #[inline(always)]
     fn round(self) -> Self {
-        (self + Self::of(Self::ROUNDER)) - Self::of(Self::ROUNDER)
+        (self + self.of(Self::ROUNDER)) - self.of(Self::ROUNDER)
     }
 
     /// |a| with the sign bit of b.
     #[inline(always)]
     fn copysign(self, b: Self) -> Self {
-        self.abs().bit_or(b.bit_and(Self::of(-0.0)))
+        self.abs().bit_or(b.bit_and(b.of(-0.0)))
     }
 
     /// 2ⁿ for whole n in the range of normal numbers: n + bias shifted into the exponent field.
     #[inline(always)]
     fn exp2i(n: Self) -> Self {
-        (n + Self::of(Self::ROUNDER + Self::BIAS)).field_up()
+        (n + n.of(Self::ROUNDER + Self::BIAS)).field_up()
     }
 
     /// a·2ⁿ for whole |n| up to twice the exponent range, in two steps so that overflow and gradual underflow come out
     /// right: the first step is exact for a near 1.
     #[inline(always)]
     fn scale(self, n: Self) -> Self {
-        let half = (n * Self::of(0.5)).round();
+        let half = (n * n.of(0.5)).round();
         self * Self::exp2i(half) * Self::exp2i(n - half)
     }
 
@@ -137,12 +164,12 @@ pub(crate) trait Float:
     /// Subtracting the pattern of √½ moves the borrow point of the exponent there; adding that of 1 keeps it positive.
     #[inline(always)]
     fn split(self) -> (Self, Self) {
-        let one = Self::of(1.0);
-        let field = self.bit_sub(Self::of(std::f64::consts::FRAC_1_SQRT_2)).bit_add(one).field_down();
+        let one = self.of(1.0);
+        let field = self.bit_sub(self.of(std::f64::consts::FRAC_1_SQRT_2)).bit_add(one).field_down();
         let m = self.bit_sub(field.field_up()).bit_add(one);
         // field < 2048 under the exponent of 2^FRACTION is the float 2^FRACTION + field.
         let base = if Self::DOUBLE { 4503599627370496.0 } else { 8388608.0 };
-        (field.bit_or(Self::of(base)) - Self::of(base + Self::BIAS), m)
+        (field.bit_or(self.of(base)) - self.of(base + Self::BIAS), m)
     }
 }
 
@@ -165,9 +192,18 @@ pub(crate) trait Words: Copy {
     const LANES: usize;
 
     /// All 64-bit lanes the same.
-    fn splat(x: u64) -> Self;
-    /// 64-bit lanes 0, 1, 2, …
-    fn iota() -> Self;
+    ///
+    /// # Safety
+    /// The machine must have the instruction set of this type.
+    unsafe fn splat(x: u64) -> Self;
+    /// All 64-bit lanes `x`, in a vector of the same type.
+    #[inline(always)]
+    fn all(self, x: u64) -> Self {
+        // SAFETY: `self` is proof of the instruction set.
+        unsafe { Self::splat(x) }
+    }
+    /// 64-bit lanes 0, 1, 2, …, in a vector of the same type.
+    fn iota(self) -> Self;
     /// a + b by 64-bit lanes.
     fn add64(self, b: Self) -> Self;
     /// a − b by 64-bit lanes.

@@ -1,6 +1,7 @@
 //! The bodies compiled once for every instruction set, and the tables that find them.
 //!
-//! The wrappers here are the only functions with target features; everything they call is inlined into them.
+//! The wrappers here are the only functions with target features, but for the random draws; everything they call is inlined into
+//! them. Their callers promise those features, and what `kernels/mod.rs` asks of the pointers of a kernel.
 
 /// The unary functions all floats share.
 macro_rules! floats {
@@ -55,6 +56,14 @@ macro_rules! by_type {
     };
 }
 
+/// The body of a wrapper.
+macro_rules! inlined {
+    ($body:expr) => {
+        // SAFETY: the wrapper's caller promises its features and what `kernels/mod.rs` asks of its pointers.
+        unsafe { $body }
+    };
+}
+
 /// Makes a module with the wrappers and tables of one instruction set: its vector types, narrower ones for short rows, and
 /// how many registers of 32-bit and 64-bit elements make up 64 bytes.
 macro_rules! target {
@@ -74,7 +83,7 @@ macro_rules! target {
 
             $(#[$feature])*
             unsafe fn map1<V: Num, O: Unary<V>>(dst: *mut u8, a: *const u8, n: usize) {
-                unsafe { maps::unary::<V, O>(dst, a, n) }
+                inlined! { maps::unary::<V, O>(dst, a, n) }
             }
 
             $(#[$feature])*
@@ -84,7 +93,7 @@ macro_rules! target {
                 b: *const u8,
                 n: usize,
             ) {
-                unsafe { maps::binary::<V, O, A, B>(dst, a, b, n) }
+                inlined! { maps::binary::<V, O, A, B>(dst, a, b, n) }
             }
 
             $(#[$feature])*
@@ -95,12 +104,12 @@ macro_rules! target {
                 c: *const u8,
                 n: usize,
             ) {
-                unsafe { maps::ternary::<V, O, A, B, C>(dst, a, b, c, n) }
+                inlined! { maps::ternary::<V, O, A, B, C>(dst, a, b, c, n) }
             }
 
             $(#[$feature])*
             unsafe fn onto<V: Num, O: Binary<V>>(dst: *mut u8, a: *const u8, n: usize) {
-                unsafe { maps::binary::<V, O, false, false>(dst, dst, a, n) }
+                inlined! { maps::binary::<V, O, false, false>(dst, dst, a, n) }
             }
 
             $(#[$feature])*
@@ -110,42 +119,42 @@ macro_rules! target {
                 r: usize,
                 l: usize,
             ) {
-                unsafe { rows::reduce::<V, F, K>(dst, a, r, l) }
+                inlined! { rows::reduce::<V, F, K>(dst, a, r, l) }
             }
 
             $(#[$feature])*
             unsafe fn dots<V: Num, const K: usize>(dst: *mut u8, a: *const u8, b: *const u8, r: usize, l: usize) {
-                unsafe { rows::dot::<V, K>(dst, a, b, r, l) }
+                inlined! { rows::dot::<V, K>(dst, a, b, r, l) }
             }
 
             $(#[$feature])*
             unsafe fn firsts<V: Num, const K: usize>(dst: *mut u8, a: *const u8, r: usize, l: usize) {
-                unsafe { rows::argmax::<V, K>(dst, a, r, l) }
+                inlined! { rows::argmax::<V, K>(dst, a, r, l) }
             }
 
             $(#[$feature])*
             unsafe fn casts<T: Cast<U>, U: Copy>(dst: *mut u8, a: *const u8, n: usize) {
-                unsafe { moves::convert::<T, U>(dst, a, n) }
+                inlined! { moves::convert::<T, U>(dst, a, n) }
             }
 
             $(#[$feature])*
             unsafe fn fills<V: Num>(dst: *mut u8, value: *const u8, n: usize) {
-                unsafe { moves::fill::<V>(dst, value, n) }
+                inlined! { moves::fill::<V>(dst, value, n) }
             }
 
             $(#[$feature])*
             unsafe fn repeats<V: Num, H: Num<Elem = V::Elem>>(dst: *mut u8, a: *const u8, r: usize, l: usize) {
-                unsafe { moves::repeat::<V, H>(dst, a, r, l) }
+                inlined! { moves::repeat::<V, H>(dst, a, r, l) }
             }
 
             $(#[$feature])*
             unsafe fn iotas<T: Made>(dst: *mut u8, start: f64, step: f64, n: usize) {
-                unsafe { moves::iota::<T>(dst, start, step, n) }
+                inlined! { moves::iota::<T>(dst, start, step, n) }
             }
 
             $(#[$feature])*
             unsafe fn gathers<T: Copy>(dst: *mut u8, a: *const u8, stride: isize, n: usize) {
-                unsafe { moves::copy_strided::<T>(dst, a, stride, n) }
+                inlined! { moves::copy_strided::<T>(dst, a, stride, n) }
             }
 
             pub(crate) fn unary(op: UnaryOp, dtype: DType) -> Option<UnaryFn> {

@@ -101,7 +101,7 @@ const FUNCTIONS: [(UnaryOp, f64, f64); 12] = [
 
 fn worst32(isa: Isa, op: UnaryOp, x: &[f32]) -> (f64, f32) {
     let mut y = vec![0f32; x.len()];
-    unsafe { unary(isa, op, DType::F32).unwrap()(y.as_mut_ptr().cast(), x.as_ptr().cast(), x.len()) };
+    kernel!(unary(isa, op, DType::F32).unwrap()(y.as_mut_ptr().cast(), x.as_ptr().cast(), x.len()));
     x.iter()
         .zip(&y)
         .map(|(&x, &y)| (ulps32(y, if op == UnaryOp::Floor { x.floor() as f64 } else { reference(op, x as f64) }), x))
@@ -110,7 +110,7 @@ fn worst32(isa: Isa, op: UnaryOp, x: &[f32]) -> (f64, f32) {
 
 fn worst64(isa: Isa, op: UnaryOp, x: &[f64]) -> (f64, f64) {
     let mut y = vec![0f64; x.len()];
-    unsafe { unary(isa, op, DType::F64).unwrap()(y.as_mut_ptr().cast(), x.as_ptr().cast(), x.len()) };
+    kernel!(unary(isa, op, DType::F64).unwrap()(y.as_mut_ptr().cast(), x.as_ptr().cast(), x.len()));
     x.iter()
         .zip(&y)
         .map(|(&x, &y)| (ulps64(y, if op == UnaryOp::Floor { x.floor() } else { reference(op, x) }), x))
@@ -188,7 +188,7 @@ fn worst_power(isa: Isa, count: usize) -> ((f64, f32, f32), (f64, f64, f64)) {
     let mut z = vec![0f64; x.len()];
     let tile = Arity::Tile;
     let f = binary(isa, BinaryOp::Pow, DType::F64, tile, tile).unwrap();
-    unsafe { f(z.as_mut_ptr().cast(), x.as_ptr().cast(), y.as_ptr().cast(), x.len()) };
+    kernel!(f(z.as_mut_ptr().cast(), x.as_ptr().cast(), y.as_ptr().cast(), x.len()));
     let mut worst64 = (0.0, 0.0, 0.0);
     for i in 0..x.len() {
         let e = ulps64(z[i], x[i].powf(y[i]));
@@ -199,7 +199,7 @@ fn worst_power(isa: Isa, count: usize) -> ((f64, f32, f32), (f64, f64, f64)) {
     let (x, y): (Vec<f32>, Vec<f32>) = x.iter().zip(&y).map(|(&a, &b)| (a as f32, b as f32)).unzip();
     let mut z = vec![0f32; x.len()];
     let f = binary(isa, BinaryOp::Pow, DType::F32, tile, tile).unwrap();
-    unsafe { f(z.as_mut_ptr().cast(), x.as_ptr().cast(), y.as_ptr().cast(), x.len()) };
+    kernel!(f(z.as_mut_ptr().cast(), x.as_ptr().cast(), y.as_ptr().cast(), x.len()));
     let mut worst32 = (0.0, 0.0, 0.0);
     for i in 0..x.len() {
         let e = ulps32(z[i], (x[i] as f64).powf(y[i] as f64));

@@ -17,7 +17,7 @@ macro_rules! same_bits {
                         let mut want = vec![<$elem>::default(); n];
                         spec::$spec(KEY, 77, 3, first, &mut want);
                         let mut got = vec![<$elem>::default(); n + 1];
-                        unsafe { kernel(got[1..].as_mut_ptr().cast(), KEY, 77, 3, first, n) };
+                        kernel!(kernel(got[1..].as_mut_ptr().cast(), KEY, 77, 3, first, n));
                         let same = want.iter().zip(&got[1..]).all(|(a, b)| a.to_ne_bytes() == b.to_ne_bytes());
                         assert!(same && got[0] == <$elem>::default(), "{isa:?} first {first} n {n}");
                     }
@@ -41,10 +41,10 @@ fn a_long_draw_has_the_specified_bits() {
     spec::fill_normal_f64(KEY, 1, 2, 0, &mut double);
     for isa in Isa::available() {
         let mut got = vec![0f32; n];
-        unsafe { random(isa, RandomKind::Normal, DType::F32).unwrap()(got.as_mut_ptr().cast(), KEY, 1, 2, 0, n) };
+        kernel!(random(isa, RandomKind::Normal, DType::F32).unwrap()(got.as_mut_ptr().cast(), KEY, 1, 2, 0, n));
         assert!(want.iter().zip(&got).all(|(a, b)| a.to_bits() == b.to_bits()));
         let mut got = vec![0f64; n];
-        unsafe { random(isa, RandomKind::Normal, DType::F64).unwrap()(got.as_mut_ptr().cast(), KEY, 1, 2, 0, n) };
+        kernel!(random(isa, RandomKind::Normal, DType::F64).unwrap()(got.as_mut_ptr().cast(), KEY, 1, 2, 0, n));
         assert!(double.iter().zip(&got).all(|(a, b)| a.to_bits() == b.to_bits()));
     }
 }

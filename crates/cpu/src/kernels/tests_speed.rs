@@ -46,41 +46,41 @@ fn speed() {
             let line = |name: &str, ns: f64| println!("{isa:?} {dtype} {name} {ns:.3}");
             for op in UnaryOp::ALL {
                 if let Some(f) = unary(isa, op, dtype) {
-                    line(&format!("{op:?}"), time(N, || unsafe { f(black_box(d), black_box(x), N) }));
+                    line(&format!("{op:?}"), time(N, || kernel!(f(black_box(d), black_box(x), N))));
                 }
             }
             for op in BinaryOp::ALL {
                 if let Some(f) = binary(isa, op, dtype, tile, tile) {
-                    line(&format!("{op:?}"), time(N, || unsafe { f(black_box(d), black_box(x), x, N) }));
+                    line(&format!("{op:?}"), time(N, || kernel!(f(black_box(d), black_box(x), x, N))));
                 }
             }
             let f = binary(isa, BinaryOp::Mul, dtype, tile, Arity::Scalar).unwrap();
-            line("Mul by scalar", time(N, || unsafe { f(black_box(d), black_box(x), x, N) }));
+            line("Mul by scalar", time(N, || kernel!(f(black_box(d), black_box(x), x, N))));
             let f = binary(isa, BinaryOp::Mul, dtype, tile, tile).unwrap();
-            line("Mul in place", time(N, || unsafe { f(black_box(s), black_box(s), s, N) }));
+            line("Mul in place", time(N, || kernel!(f(black_box(s), black_box(s), s, N))));
             same.fill(1.0);
-            line("Mul, n = 1, per call", time(1, || unsafe { f(black_box(d), black_box(x), x, 1) }));
-            line("Mul, n = 10", time(10, || unsafe { f(black_box(d), black_box(x), x, 10) }));
+            line("Mul, n = 1, per call", time(1, || kernel!(f(black_box(d), black_box(x), x, 1))));
+            line("Mul, n = 10", time(10, || kernel!(f(black_box(d), black_box(x), x, 10))));
             if let Some(f) = unary(isa, UnaryOp::Tanh, dtype) {
-                line("Tanh, n = 1, per call", time(1, || unsafe { f(black_box(d), black_box(x), 1) }));
+                line("Tanh, n = 1, per call", time(1, || kernel!(f(black_box(d), black_box(x), 1))));
             }
             let f = select(isa, dtype, tile, tile);
-            line("select", time(N, || unsafe { f(black_box(d), black_box(x), x, x, N) }));
+            line("select", time(N, || kernel!(f(black_box(d), black_box(x), x, x, N))));
             let f = fused(isa, FusedOp::MulAdd, dtype, tile, tile, tile);
-            line("mul_add", time(N, || unsafe { f(black_box(d), black_box(x), x, x, N) }));
+            line("mul_add", time(N, || kernel!(f(black_box(d), black_box(x), x, x, N))));
             for to in [DType::F32, DType::F64, DType::I32] {
                 let f = convert(isa, dtype, to);
-                line(&format!("convert to {to}"), time(N, || unsafe { f(black_box(d), black_box(x), N) }));
+                line(&format!("convert to {to}"), time(N, || kernel!(f(black_box(d), black_box(x), N))));
             }
             let f = fill(isa, dtype);
-            line("fill", time(N, || unsafe { f(black_box(d), black_box(x), N) }));
+            line("fill", time(N, || kernel!(f(black_box(d), black_box(x), N))));
             let f = iota(isa, dtype);
-            line("iota", time(N, || unsafe { f(black_box(d), 1.0, 2.0, N) }));
+            line("iota", time(N, || kernel!(f(black_box(d), 1.0, 2.0, N))));
             let f = copy_strided(isa, dtype);
-            line("copy_strided", time(N / 4, || unsafe { f(black_box(d), black_box(x), 4, N / 4) }));
+            line("copy_strided", time(N / 4, || kernel!(f(black_box(d), black_box(x), 4, N / 4))));
             for l in [2, 10, 64, 1000] {
                 let f = repeat(isa, dtype);
-                line(&format!("repeat {l}"), time(N / l * l, || unsafe { f(black_box(d), black_box(x), N / l, l) }));
+                line(&format!("repeat {l}"), time(N / l * l, || kernel!(f(black_box(d), black_box(x), N / l, l))));
             }
             for l in [2, 4, 10, 16, 64, 256, 1024] {
                 let n = N / l * l;
@@ -89,17 +89,17 @@ fn speed() {
                     ("row_max", row_max(isa, dtype)),
                     ("row_argmax", row_argmax(isa, dtype)),
                 ] {
-                    line(&format!("{name} {l}"), time(n, || unsafe { f(black_box(d), black_box(x), N / l, l) }));
+                    line(&format!("{name} {l}"), time(n, || kernel!(f(black_box(d), black_box(x), N / l, l))));
                 }
                 let f = row_dot(isa, dtype);
-                line(&format!("row_dot {l}"), time(n, || unsafe { f(black_box(d), black_box(x), x, N / l, l) }));
+                line(&format!("row_dot {l}"), time(n, || kernel!(f(black_box(d), black_box(x), x, N / l, l))));
             }
             let f = accumulate_max(isa, dtype);
-            line("accumulate_max", time(N, || unsafe { f(black_box(s), black_box(x), N) }));
+            line("accumulate_max", time(N, || kernel!(f(black_box(s), black_box(x), N))));
             for kind in [RandomKind::Normal, RandomKind::Uniform, RandomKind::Bits] {
                 if let Some(f) = random(isa, kind, dtype) {
-                    line(&format!("{kind:?}"), time(N, || unsafe { f(black_box(d), black_box([1, 2]), 0, 0, 0, N) }));
-                    let one = time(1, || unsafe { f(black_box(d), black_box([1, 2]), 0, 0, 0, 1) });
+                    line(&format!("{kind:?}"), time(N, || kernel!(f(black_box(d), black_box([1, 2]), 0, 0, 0, N))));
+                    let one = time(1, || kernel!(f(black_box(d), black_box([1, 2]), 0, 0, 0, 1)));
                     line(&format!("{kind:?}, n = 1, per call"), one);
                 }
             }

@@ -2,6 +2,7 @@
 //! apart, at starts that are not multiples of a register.
 
 use super::*;
+use bilevel_graph::scalar;
 use std::fmt::Debug;
 
 /// Lengths below, at and above the register widths.
@@ -45,46 +46,12 @@ macro_rules! floats {
                 if self.is_nan() { u64::MAX } else { self.to_bits() as u64 }
             }
             fn unary(op: UnaryOp, a: $t) -> Option<$t> {
-                match op {
-                    UnaryOp::Neg => Some(-a),
-                    UnaryOp::Abs => Some(a.abs()),
-                    UnaryOp::Sign => Some(if a == 0.0 || a.is_nan() { a } else { a.signum() }),
-                    UnaryOp::Floor => Some(a.floor()),
-                    UnaryOp::Recip => Some(1.0 / a),
-                    UnaryOp::Sqrt => Some(a.sqrt()),
-                    _ => None,
-                }
+                use UnaryOp::{Abs, Floor, Neg, Recip, Sign, Sqrt};
+                let exact = matches!(op, Neg | Abs | Sign | Floor | Recip | Sqrt);
+                exact.then(|| scalar::unary(op, a as f64, $dtype) as $t)
             }
             fn binary(op: BinaryOp, a: $t, b: $t) -> Option<$t> {
-                let nan = a.is_nan() || b.is_nan();
-                let truth = |c: bool| c as i32 as $t;
-                Some(match op {
-                    BinaryOp::Add => a + b,
-                    BinaryOp::Sub => a - b,
-                    BinaryOp::Mul => a * b,
-                    BinaryOp::Div => a / b,
-                    BinaryOp::Max if nan => $t::NAN,
-                    BinaryOp::Min if nan => $t::NAN,
-                    BinaryOp::Max => {
-                        if a >= b {
-                            a
-                        } else {
-                            b
-                        }
-                    }
-                    BinaryOp::Min => {
-                        if a <= b {
-                            a
-                        } else {
-                            b
-                        }
-                    }
-                    BinaryOp::Eq => truth(a == b),
-                    BinaryOp::Ne => truth(a != b),
-                    BinaryOp::Lt => truth(a < b),
-                    BinaryOp::Le => truth(a <= b),
-                    BinaryOp::Pow => return None,
-                })
+                (op != BinaryOp::Pow).then(|| scalar::binary(op, a as f64, b as f64, $dtype) as $t)
             }
             fn fused(op: FusedOp, a: $t, b: $t, c: $t) -> $t {
                 match op {
@@ -235,7 +202,7 @@ mod checks {
             for n in lengths() {
                 let what = format!("{isa:?} {} {op:?}", T::DTYPE);
                 let (mut a, mut d) = (Tile::<T>::new(n, n), Tile::<T>::new(n, 0));
-                unsafe { f(d.at(), a.at(), n) };
+                kernel!(f(d.at(), a.at(), n));
                 let source = a.values().to_vec();
                 if T::unary(op, T::sample(0)).is_some() {
                     d.expect(&what, |i| T::unary(op, source[i]).unwrap());
@@ -243,12 +210,12 @@ mod checks {
                     // Accuracy is checked elsewhere; here only that an answer does not depend on its place.
                     let mut one = Tile::<T>::new(n, 0);
                     for i in 0..n {
-                        unsafe { f(one.at().add(i * T::DTYPE.size()), a.at().add(i * T::DTYPE.size()), 1) };
+                        kernel!(f(one.at().add(i * T::DTYPE.size()), a.at().add(i * T::DTYPE.size()), 1));
                     }
                     let alone = one.values().to_vec();
                     d.expect(&what, |i| alone[i]);
                 }
-                unsafe { f(a.at(), a.at(), n) };
+                kernel!(f(a.at(), a.at(), n));
                 a.expect(&format!("{what} in place"), |i| d.values()[i]);
             }
         }
@@ -265,7 +232,7 @@ mod checks {
                     let what = format!("{isa:?} {} {op:?} {x:?} {y:?}", T::DTYPE);
                     let (mut a, mut b) = (Tile::<T>::new(n.max(1), n), Tile::<T>::new(n.max(1), 5));
                     let mut d = Tile::<T>::new(n, 0);
-                    unsafe { f(d.at(), a.at(), b.at(), n) };
+                    kernel!(f(d.at(), a.at(), b.at(), n));
                     let (u, v) = (a.values().to_vec(), b.values().to_vec());
                     let whole = d.values().to_vec();
                     let size = T::DTYPE.size();
@@ -274,17 +241,17 @@ mod checks {
                             let mut one = [T::GUARD];
                             let place = |arity| if arity == Arity::Scalar { 0 } else { i * size };
                             let (p, q) = (u.as_ptr().cast::<u8>(), v.as_ptr().cast::<u8>());
-                            unsafe { f(one.as_mut_ptr().cast(), p.add(place(x)), q.add(place(y)), 1) };
+                            kernel!(f(one.as_mut_ptr().cast(), p.add(place(x)), q.add(place(y)), 1));
                             one[0]
                         })
                     });
                     if n > 0 && x == Arity::Tile {
-                        unsafe { f(a.at(), a.at(), b.at(), n) };
+                        kernel!(f(a.at(), a.at(), b.at(), n));
                         a.expect(&format!("{what} onto a"), |i| whole[i]);
                     }
                     if n > 0 && y == Arity::Tile {
                         let mut a = Tile::<T>::new(n, n);
-                        unsafe { f(b.at(), a.at(), b.at(), n) };
+                        kernel!(f(b.at(), a.at(), b.at(), n));
                         b.expect(&format!("{what} onto b"), |i| whole[i]);
                     }
                 }
@@ -301,23 +268,23 @@ mod checks {
                     for op in FusedOp::ALL {
                         let mut d = Tile::<T>::new(n, 0);
                         let f = fused(isa, op, T::DTYPE, x, y, z);
-                        unsafe { f(d.at(), a.at(), b.at(), c.at(), n) };
+                        kernel!(f(d.at(), a.at(), b.at(), c.at(), n));
                         let what = format!("{isa:?} {} {op:?} {x:?} {y:?} {z:?}", T::DTYPE);
                         d.expect(&what, |i| T::fused(op, seen(&u, x, i), seen(&v, y, i), seen(&w, z, i)));
                         if n > 0 && z == Arity::Tile {
                             let mut c = Tile::<T>::new(n, 9);
-                            unsafe { f(c.at(), a.at(), b.at(), c.at(), n) };
+                            kernel!(f(c.at(), a.at(), b.at(), c.at(), n));
                             c.expect(&what, |i| d.values()[i]);
                         }
                     }
                     let mut d = Tile::<T>::new(n, 0);
                     let f = select(isa, T::DTYPE, y, z);
-                    unsafe { f(d.at(), a.at(), b.at(), c.at(), n) };
+                    kernel!(f(d.at(), a.at(), b.at(), c.at(), n));
                     let what = format!("{isa:?} {} select {y:?} {z:?}", T::DTYPE);
                     d.expect(&what, |i| if u[i].is_zero() { seen(&w, z, i) } else { seen(&v, y, i) });
                     if n > 0 {
                         let mut m = Tile::<T>::new(n, n);
-                        unsafe { f(m.at(), m.at(), b.at(), c.at(), n) };
+                        kernel!(f(m.at(), m.at(), b.at(), c.at(), n));
                         m.expect(&what, |i| d.values()[i]);
                     }
                 }
@@ -331,26 +298,26 @@ mod checks {
             let mut a = Tile::<T>::new(n, n);
             let u = a.values().to_vec();
             let mut d = Tile::<T>::new(n, 1);
-            unsafe { copy(T::DTYPE)(d.at(), a.at(), n) };
+            kernel!(copy(T::DTYPE)(d.at(), a.at(), n));
             d.expect(&what("copy"), |i| u[i]);
             let mut d = Tile::<T>::new(n, 1);
             let value = [T::sample(20)];
-            unsafe { fill(isa, T::DTYPE)(d.at(), value.as_ptr().cast(), n) };
+            kernel!(fill(isa, T::DTYPE)(d.at(), value.as_ptr().cast(), n));
             d.expect(&what("fill"), |_| value[0]);
             let mut d = Tile::<T>::new(n, 1);
-            unsafe { iota(isa, T::DTYPE)(d.at(), -3.0, 5.0, n) };
+            kernel!(iota(isa, T::DTYPE)(d.at(), -3.0, 5.0, n));
             d.expect(&what("iota"), |i| T::from_f64(i as f64 * 5.0 - 3.0));
             for stride in [-3isize, -1, 0, 1, 2, 7] {
                 let source: Vec<T> = (0..n.max(1) * 7).map(T::sample).collect();
                 let start = if stride < 0 { source.len() - 1 } else { 0 };
                 let mut d = Tile::<T>::new(n, 1);
-                unsafe { copy_strided(isa, T::DTYPE)(d.at(), source[start..].as_ptr().cast(), stride, n) };
+                kernel!(copy_strided(isa, T::DTYPE)(d.at(), source[start..].as_ptr().cast(), stride, n));
                 d.expect(&what("copy_strided"), |i| source[(start as isize + stride * i as isize) as usize]);
             }
             for l in [1, 2, 3, 8, 10, 16, 17, 64, 100] {
                 if n <= 70 {
                     let mut d = Tile::<T>::new(n * l, 1);
-                    unsafe { repeat(isa, T::DTYPE)(d.at(), a.at(), n, l) };
+                    kernel!(repeat(isa, T::DTYPE)(d.at(), a.at(), n, l));
                     d.expect(&what(&format!("repeat {l}")), |i| u[i / l]);
                 }
             }
@@ -372,11 +339,11 @@ mod checks {
         let u = a.values().to_vec();
         let mut d = Tile::<U>::new(n, 1);
         let f = convert(isa, T::DTYPE, U::DTYPE);
-        unsafe { f(d.at(), a.at(), n) };
+        kernel!(f(d.at(), a.at(), n));
         d.expect(&what, |i| of(u[i].to_f64()));
         if T::DTYPE.size() == U::DTYPE.size() {
-            unsafe { f(a.at(), a.at(), n) };
-            let after: Vec<U> = (0..n).map(|i| unsafe { a.at().cast::<U>().add(i).read() }).collect();
+            kernel!(f(a.at(), a.at(), n));
+            let after: Vec<U> = (0..n).map(|i| kernel!(a.at().cast::<U>().add(i).read())).collect();
             after.iter().enumerate().for_each(|(i, x)| assert_eq!(x.bits(), d.values()[i].bits(), "{what} in place"));
         }
     }
@@ -394,9 +361,9 @@ mod checks {
                 }
                 let u = a.values().to_vec();
                 let mut d = Tile::<f32>::new(n, 1);
-                unsafe { round(isa, precision)(d.at(), a.at(), n) };
+                kernel!(round(isa, precision)(d.at(), a.at(), n));
                 d.expect(&what, |i| precision.round(u[i]));
-                unsafe { round(isa, precision)(a.at(), a.at(), n) };
+                kernel!(round(isa, precision)(a.at(), a.at(), n));
                 a.expect(&format!("{what} in place"), |i| precision.round(u[i]));
             }
         }
@@ -413,11 +380,11 @@ mod checks {
                 let (u, v) = (a.values().to_vec(), b.values().to_vec());
                 let row = |i: usize| u[i * l..(i + 1) * l].iter().copied();
                 let mut d = Tile::<T>::new(r, 1);
-                unsafe { row_max(isa, T::DTYPE)(d.at(), a.at(), r, l) };
+                kernel!(row_max(isa, T::DTYPE)(d.at(), a.at(), r, l));
                 if l > 0 {
                     d.expect(&what("row_max"), |i| plus_zero(row(i).reduce(T::larger).unwrap(), d.values()[i]));
                     let mut d = Tile::<i32>::new(r, 1);
-                    unsafe { row_argmax(isa, T::DTYPE)(d.at(), a.at(), r, l) };
+                    kernel!(row_argmax(isa, T::DTYPE)(d.at(), a.at(), r, l));
                     d.expect(&what("row_argmax"), |i| {
                         let top = row(i).reduce(T::larger).unwrap();
                         let is = |x: T| {
@@ -428,16 +395,16 @@ mod checks {
                 }
                 // The order is that of a row on its own, on every instruction set.
                 let mut d = Tile::<T>::new(r, 1);
-                unsafe { row_sum(isa, T::DTYPE)(d.at(), a.at(), r, l) };
+                kernel!(row_sum(isa, T::DTYPE)(d.at(), a.at(), r, l));
                 let alone = |a: &[T]| {
                     let mut one = [T::GUARD];
                     let f = row_sum(Isa::Portable, T::DTYPE);
-                    unsafe { f(one.as_mut_ptr().cast(), a.as_ptr().cast(), 1, l) };
+                    kernel!(f(one.as_mut_ptr().cast(), a.as_ptr().cast(), 1, l));
                     one[0]
                 };
                 d.expect(&what("row_sum"), |i| alone(&u[i * l..(i + 1) * l]));
                 let mut d = Tile::<T>::new(r, 1);
-                unsafe { row_dot(isa, T::DTYPE)(d.at(), a.at(), b.at(), r, l) };
+                kernel!(row_dot(isa, T::DTYPE)(d.at(), a.at(), b.at(), r, l));
                 let product: Vec<T> =
                     u.iter().zip(&v).map(|(&x, &y)| T::binary(BinaryOp::Mul, x, y).unwrap()).collect();
                 d.expect(&what("row_dot"), |i| alone(&product[i * l..(i + 1) * l]));
@@ -456,10 +423,10 @@ mod checks {
             let before = Tile::<T>::new(n, 11).values().to_vec();
             let u = a.values().to_vec();
             let mut d = Tile::<T>::new(n, 11);
-            unsafe { accumulate(isa, T::DTYPE)(d.at(), a.at(), n) };
+            kernel!(accumulate(isa, T::DTYPE)(d.at(), a.at(), n));
             d.expect("accumulate", |i| T::binary(BinaryOp::Add, before[i], u[i]).unwrap());
             let mut d = Tile::<T>::new(n, 11);
-            unsafe { accumulate_max(isa, T::DTYPE)(d.at(), a.at(), n) };
+            kernel!(accumulate_max(isa, T::DTYPE)(d.at(), a.at(), n));
             d.expect("accumulate_max", |i| T::larger(before[i], u[i]));
         }
     }
@@ -472,13 +439,13 @@ fn sums_are_accurate() {
             let x: Vec<f32> = (0..l).map(|i| ((i * 7919) % 10007) as f32 / 10007.0).collect();
             let want: f64 = x.iter().map(|&x| x as f64).sum();
             let mut got = [0f32];
-            unsafe { row_sum(isa, DType::F32)(got.as_mut_ptr().cast(), x.as_ptr().cast(), 1, l) };
+            kernel!(row_sum(isa, DType::F32)(got.as_mut_ptr().cast(), x.as_ptr().cast(), 1, l));
             assert!((got[0] as f64 - want).abs() < 1e-6 * want, "{isa:?} {l}");
         }
         let mut got = [1f64];
-        unsafe { row_sum(isa, DType::F64)(got.as_mut_ptr().cast(), std::ptr::dangling(), 1, 0) };
+        kernel!(row_sum(isa, DType::F64)(got.as_mut_ptr().cast(), std::ptr::dangling(), 1, 0));
         assert_eq!(got, [0.0]);
-        unsafe { row_max(isa, DType::F64)(got.as_mut_ptr().cast(), std::ptr::dangling(), 1, 0) };
+        kernel!(row_max(isa, DType::F64)(got.as_mut_ptr().cast(), std::ptr::dangling(), 1, 0));
         assert_eq!(got, [f64::NEG_INFINITY]);
     }
 }

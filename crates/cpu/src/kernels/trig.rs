@@ -45,8 +45,8 @@ const PLAIN64: [f64; 4] = [1.5707963267341256, 6.077100506303966e-11, 2.02226624
 #[inline(always)]
 fn turned<V: Float>(x: V, k: f64) -> V {
     // The sum with the rounder holds n in its low bits; its difference is n as +0, never −0, so that r keeps x's sign.
-    let t = x.mul_add(V::of(std::f64::consts::FRAC_2_PI), V::of(V::ROUNDER));
-    let n = t - V::of(V::ROUNDER);
+    let t = x.mul_add(x.of(std::f64::consts::FRAC_2_PI), x.of(V::ROUNDER));
+    let n = t - x.of(V::ROUNDER);
     let parts: &[f64] = match (V::FMA, V::DOUBLE) {
         (true, false) => &FUSED32,
         (true, true) => &FUSED64,
@@ -55,16 +55,16 @@ fn turned<V: Float>(x: V, k: f64) -> V {
     };
     let mut r = x;
     for &p in parts {
-        r = n.mul_add(V::of(-p), r);
+        r = n.mul_add(x.of(-p), r);
     }
     let z = r * r;
     let sin = (r * z).mul_add(poly_for(z, &S32, &S64), r);
-    let cos = (z * z).mul_add(poly_for(z, &C32, &C64), z.mul_add(V::of(-0.5), V::of(1.0)));
+    let cos = (z * z).mul_add(poly_for(z, &C32, &C64), z.mul_add(x.of(-0.5), x.of(1.0)));
     // Bits 0 and 1 of n + k, moved up to where they are normal floats to compare with 0.
-    let quadrant = (n + V::of(V::ROUNDER + k)).field_up();
+    let quadrant = (n + x.of(V::ROUNDER + k)).field_up();
     let bit = |b: u32| {
         let place = if V::DOUBLE { 52 + b } else { 23 + b };
-        quadrant.bit_and(V::of_bits(1 << place)).equal(V::of(0.0))
+        quadrant.bit_and(x.of_bits(1 << place)).equal(x.of(0.0))
     };
     let y = V::select(bit(0), sin, cos);
     V::select(bit(1), y, -y)
@@ -73,7 +73,7 @@ fn turned<V: Float>(x: V, k: f64) -> V {
 /// Answers `y` for ordinary arguments and f(x), element by element, for large ones.
 #[inline(always)]
 fn or_slow<V: Float>(x: V, y: V, f: fn(V::Elem) -> V::Elem) -> V {
-    let large = V::of(LARGE).less(x.abs());
+    let large = x.of(LARGE).less(x.abs());
     if V::mask_bits(large) == 0 { y } else { V::select(large, x.each(f), y) }
 }
 
@@ -109,7 +109,7 @@ where
 {
     #[inline(always)]
     fn apply(a: V) -> V {
-        let y = V::select(a.equal(V::of(0.0)), a, turned(a, 0.0));
+        let y = V::select(a.equal(a.of(0.0)), a, turned(a, 0.0));
         or_slow(a, y, V::Elem::slow_sin)
     }
 }

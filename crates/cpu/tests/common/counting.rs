@@ -32,12 +32,14 @@ unsafe impl GlobalAlloc for Counting {
         count(&ALLOCATIONS);
         let before = HELD.fetch_add(layout.size(), SeqCst);
         PEAK.fetch_max(before + layout.size(), SeqCst);
+        // SAFETY: the caller's promise, passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         count(&FREES);
         HELD.fetch_sub(layout.size(), SeqCst);
+        // SAFETY: the caller's promise, passed on.
         unsafe { System.dealloc(place, layout) }
     }
 }

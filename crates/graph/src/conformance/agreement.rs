@@ -50,7 +50,7 @@ pub enum Mismatch {
         found: f64,
         /// What it must be.
         expected: f64,
-        /// How far apart they may be.
+        /// How far apart they may be; 0 if their bits must be the same.
         allowed: f64,
     },
     /// The same run again gave something else.
@@ -78,6 +78,10 @@ impl fmt::Display for Mismatch {
                 let ((a, b), (c, d)) = (found, expected);
                 write!(f, "result {result} is {a}{b:?} instead of {c}{d:?}")
             }
+            Mismatch::Element { result, element, found, expected, allowed: 0.0 } => write!(
+                f,
+                "element {element} of result {result} is {found:e} instead of {expected:e}; their bits must be the same"
+            ),
             Mismatch::Element { result, element, found, expected, allowed } => write!(
                 f,
                 "element {element} of result {result} is {found:e} instead of {expected:e}; they may differ by {allowed:e}"
@@ -87,8 +91,10 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Compares each array: where its tolerance is 0 every number must be the same (NaN is NaN); else an element may differ by
-/// the tolerance times the largest finite number of its array, at least 1.
+/// Compares each array. If its tolerance is 0 every element must have the same bits, so that −0 is not 0; otherwise an element
+/// may differ by the tolerance times the largest finite number of its array, at least 1.
+///
+/// A NaN agrees with every NaN: IEEE 754 leaves the sign and the payload of a computed NaN to the machine.
 ///
 /// ```
 /// use bilevel_graph::{Array, conformance::agree};
@@ -96,7 +102,10 @@ impl fmt::Display for Mismatch {
 /// assert!(agree(&array(1.0), &array(1.0), &[0.0]).is_ok());
 /// assert!(agree(&array(1.0), &array(1.5), &[0.1]).is_ok());
 /// let said = agree(&array(1.0), &array(1.5), &[0.0]).unwrap_err().to_string();
-/// assert_eq!(said, "element 0 of result 0 is 1e0 instead of 1.5e0; they may differ by 0e0");
+/// assert_eq!(said, "element 0 of result 0 is 1e0 instead of 1.5e0; their bits must be the same");
+/// assert!(agree(&array(0.0), &array(-0.0), &[0.0]).is_err());
+/// assert!(agree(&array(0.0), &array(-0.0), &[0.1]).is_ok());
+/// assert!(agree(&array(f64::NAN), &array(-f64::NAN), &[0.0]).is_ok());
 /// ```
 pub fn agree(found: &[Array], expected: &[Array], tolerances: &[f64]) -> Result<(), Mismatch> {
     if found.len() != expected.len() || tolerances.len() != expected.len() {
@@ -111,9 +120,13 @@ pub fn agree(found: &[Array], expected: &[Array], tolerances: &[f64]) -> Result<
         let largest = b.iter().filter(|v| v.is_finite()).fold(1.0f64, |m, v| m.max(v.abs()));
         let allowed = tolerance * largest;
         for (element, (&found, &expected)) in a.iter().zip(&b).enumerate() {
-            let same = found == expected || (found.is_nan() && expected.is_nan());
-            if !same && (tolerance == 0.0 || (found - expected).abs() > allowed || found.is_nan() || expected.is_nan())
-            {
+            // Every f32 and i32 is an f64, with the same sign of a zero. Infinities are equal, and their difference is NaN.
+            let agree = match tolerance {
+                _ if found.is_nan() || expected.is_nan() => found.is_nan() && expected.is_nan(),
+                0.0 => found.to_bits() == expected.to_bits(),
+                _ => found == expected || (found - expected).abs() <= allowed,
+            };
+            if !agree {
                 return Err(Mismatch::Element { result, element, found, expected, allowed });
             }
         }

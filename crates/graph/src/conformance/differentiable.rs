@@ -107,7 +107,7 @@ pub(super) fn moved(dice: &mut Dice, x: Tensor) -> Tensor {
         }
         3 => x.pad(axis, dice.below(3), dice.below(3)),
         4 => x.reverse([axis]),
-        5 => x.concat(&[x * 0.5], axis),
+        5 => x.concat(&[x * if x.dtype().is_float() { 0.5 } else { 3.0 }], axis),
         6 if rank < 4 => {
             let mut to = shape.clone();
             let place = dice.below(rank + 1);

@@ -129,42 +129,67 @@ fn draws(m: &mut Making) -> Result<()> {
     Ok(())
 }
 
+/// Both zeros, both infinities, NaN and one: the first of the edges, and enough of them for every pair.
+const CORNERS: usize = 6;
+
 /// Numbers at which functions have their edges.
+const EDGES: [f64; 18] = [
+    0.0,
+    -0.0,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    2.0,
+    -2.5,
+    1e-3,
+    -1e-3,
+    1e-20,
+    7.0,
+    -7.0,
+    20.0,
+    -20.0,
+];
+
 fn edges(m: &mut Making) -> Result<Tensor> {
-    let values = [
-        0.0,
-        -0.0,
-        1.0,
-        -1.0,
-        0.5,
-        -0.5,
-        2.0,
-        -2.5,
-        1e-3,
-        -1e-3,
-        1e-20,
-        7.0,
-        -7.0,
-        20.0,
-        -20.0,
-        f64::INFINITY,
-        f64::NEG_INFINITY,
-        f64::NAN,
-    ];
-    Ok(m.input(Array::from_values([values.len()], &values, m.dtype)?))
+    Ok(m.input(Array::from_values([EDGES.len()], &EDGES, m.dtype)?))
+}
+
+/// Every pair of edges as two tensors, and every pair of corners as two scalars: an executor may compute single numbers in
+/// another way.
+fn edge_pairs(m: &mut Making) -> Result<Vec<(Tensor, Tensor)>> {
+    let edges = edges(m)?;
+    let n = EDGES.len();
+    let mut pairs = vec![(edges.broadcast([0], [n, n]), edges.broadcast([1], [n, n]))];
+    for i in 0..CORNERS {
+        pairs.extend((0..CORNERS).map(|j| (edges.index(0, i), edges.index(0, j))));
+    }
+    Ok(pairs)
 }
 
 fn unary(m: &mut Making) -> Result<()> {
-    let mut operands = vec![edges(m)?];
-    for shape in SHAPES {
-        operands.push(m.floats(shape)?);
+    use UnaryOp::{Abs, Floor, Neg, Recip, Sign, Sqrt};
+    let edges = edges(m)?;
+    for op in UnaryOp::ALL {
+        if matches!(op, Neg | Abs | Sign | Floor | Recip | Sqrt) {
+            m.exact(edges.unary(op));
+            (0..EDGES.len()).for_each(|i| m.exact(edges.index(0, i).unary(op)));
+        } else {
+            // Of one number after another: the tolerance is relative to the largest of an array.
+            let all = edges.unary(op);
+            (0..EDGES.len()).for_each(|i| m.near(all.slice(0, i, i + 1)));
+            (0..EDGES.len()).for_each(|i| m.near(edges.index(0, i).unary(op)));
+        }
     }
-    for x in operands {
+    for shape in SHAPES {
+        let x = m.floats(shape)?;
         for op in UnaryOp::ALL {
             match op {
-                UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Floor => m.exact(x.unary(op)),
-                // Of one number after another: the tolerance is relative to the largest of an array.
-                _ if x.rank() == 1 => (0..x.dim(0)).for_each(|i| m.near(x.slice(0, i, i + 1).unary(op))),
+                Neg | Abs | Sign | Floor | Recip => m.exact(x.unary(op)),
+                Sqrt => m.exact(x.abs().unary(op)),
                 _ => m.near((x * x + 0.5).unary(op)),
             }
         }
@@ -173,9 +198,8 @@ fn unary(m: &mut Making) -> Result<()> {
 }
 
 fn binary(m: &mut Making) -> Result<()> {
-    let edges = edges(m)?;
-    let n = edges.dim(0);
-    let mut pairs = vec![(edges.broadcast([0], [n, n]), edges.broadcast([1], [n, n]))];
+    let mut pairs = edge_pairs(m)?;
+    let edge_pairs = pairs.len();
     for shape in SHAPES {
         pairs.push((m.floats(shape)?, m.floats(shape)?));
     }
@@ -183,7 +207,7 @@ fn binary(m: &mut Making) -> Result<()> {
         for op in BinaryOp::ALL {
             match op {
                 // A power of any number by any other; what its edges are, tests of the functions themselves say.
-                BinaryOp::Pow if number == 0 => {}
+                BinaryOp::Pow if number < edge_pairs => {}
                 BinaryOp::Pow => m.near((a * a + 0.5).binary(op, b)),
                 _ => m.exact(a.binary(op, b)),
             }
@@ -212,10 +236,17 @@ fn integers(m: &mut Making) -> Result<()> {
 }
 
 fn choices(m: &mut Making) -> Result<()> {
+    for (mask, b) in edge_pairs(m)? {
+        m.exact(mask.select(b, -b));
+        m.exact(mask.less(b).select(mask, b));
+        m.exact(mask.clamp(-1.0, 0.0));
+    }
     let edges = edges(m)?;
-    m.exact((edges * 1e9).convert(DType::I32));
-    m.exact((edges * 1e9).convert(DType::F32));
-    m.exact((edges * 1e9).convert(DType::F64));
+    for to in [DType::I32, DType::F32, DType::F64] {
+        m.exact(edges.convert(to));
+        m.exact((edges * 1e9).convert(to));
+        (0..CORNERS).for_each(|i| m.exact(edges.index(0, i).convert(to)));
+    }
     for shape in SHAPES {
         let (a, b, i) = (m.floats(shape)?, m.floats(shape)?, m.indices(shape, 9)?);
         m.exact(a.less(b).select(a, b));
@@ -246,6 +277,9 @@ fn shapes(m: &mut Making) -> Result<()> {
     let scalar = m.floats(&[])?;
     m.exact(scalar.reshape([1, 1]));
     m.exact(scalar.broadcast([], [3, 2]));
+    let edges = edges(m)?.reshape([3, 6]);
+    m.exact(edges.t());
+    m.exact(edges.t().broadcast([0, 2], [6, 2, 3]));
     Ok(())
 }
 
@@ -259,6 +293,11 @@ fn slices(m: &mut Making) -> Result<()> {
     m.exact(x.pad_all(vec![0, 1], vec![2, 0], vec![1, 3]));
     m.exact(x.slice(1, 4, 4).pad(1, 1, 2));
     m.exact(x.slice_step(0, 0, 6, 2).pad_all(vec![0, 0], vec![1, 0], vec![1, 0]) + x);
+    let edges = edges(m)?;
+    m.exact(edges.slice_step(0, 1, EDGES.len(), 3));
+    m.exact(edges.pad_all(vec![1], vec![2], vec![1]));
+    // −0 + 0 is 0 where zeros were padded, and −0 stays where nothing was added.
+    m.exact(edges.pad(0, 3, 0) + edges.pad(0, 0, 3));
     Ok(())
 }
 
@@ -269,6 +308,8 @@ fn joins(m: &mut Making) -> Result<()> {
     m.exact(x.reverse([0, 1]).concat(&[x.t().reshape([2, 5])], 1));
     m.exact(y.reverse([1]).reverse([0]));
     m.exact(y.slice(0, 0, 0).reverse([0, 1]));
+    let edges = edges(m)?;
+    m.exact(edges.concat(&[edges.reverse([0]), -edges], 0));
     Ok(())
 }
 
@@ -286,6 +327,14 @@ fn reductions(m: &mut Making) -> Result<()> {
     m.exact(nothing.sum([1]));
     m.exact(nothing.max([1]));
     m.exact(nothing.sum([0]));
+    // Every number beside every other, but not both zeros: which of them is the largest is not determined.
+    let edges = edges(m)?;
+    let n = EDGES.len() - 1;
+    for kept in [edges.slice(0, 1, n + 1), edges.slice(0, 0, 1).concat(&[edges.slice(0, 2, n + 1)], 0)] {
+        let pairs = kept.broadcast([1], [n, n, 2]).slice(2, 0, 1).concat(&[kept.broadcast([0], [n, n, 1])], 2);
+        m.exact(pairs.max([2]));
+        m.exact(pairs.transpose([2, 0, 1]).max([0]));
+    }
     Ok(())
 }
 
@@ -298,6 +347,13 @@ fn argmax(m: &mut Making) -> Result<()> {
         m.exact((x * 2.0).floor().argmax(axis));
     }
     m.exact(x.slice(0, 0, 0).argmax(1));
+    // Of equal numbers, and 0 and −0 are equal, the first; a NaN is larger than any number.
+    for (a, b) in edge_pairs(m)? {
+        let last = a.rank();
+        let pairs = a.unsqueeze([last]).concat(&[b.unsqueeze([last])], last);
+        m.exact(pairs.argmax(last));
+        m.exact(pairs.argmax(0));
+    }
     Ok(())
 }
 
@@ -399,6 +455,9 @@ fn gathers(m: &mut Making) -> Result<()> {
     let (batched, places) = (m.floats(&[2, 6, 3])?, m.indices(&[2, 6], 5)?);
     m.near(batched.scatter_add(places, 1, 5));
     m.exact(batched.gather(places.minimum(4.0), 1));
+    let edges = edges(m)?;
+    let all = m.g.iota([EDGES.len()], 0, DType::I32);
+    m.exact(edges.take(all.reverse([0])));
     Ok(())
 }
 
@@ -408,6 +467,9 @@ fn windows(m: &mut Making) -> Result<()> {
     m.exact(image.window_argmax(WindowDims { size: [3, 2], stride: [1, 2], padding: [(1, 1), (1, 0)] }));
     // Equal numbers: the first counts.
     m.exact((image * 2.0).floor().window_argmax(WindowDims { size: [3, 3], stride: [1, 1], padding: [(0, 0); 2] }));
+    let edges = edges(m)?.reshape([1, 1, 3, 6]);
+    m.exact(edges.window_argmax(WindowDims { size: [2, 2], stride: [1, 1], padding: [(0, 0); 2] }));
+    m.exact(edges.window_argmax(WindowDims { size: [1, 2], stride: [1, 1], padding: [(0, 0), (1, 1)] }));
     Ok(())
 }
 

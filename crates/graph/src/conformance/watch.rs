@@ -26,14 +26,19 @@ impl Watch {
     pub fn is(&mut self, case: &str, answer: Result<Array>, expected: &[f64]) {
         let mismatch = match answer {
             Err(error) => Mismatch::Refused(Box::new(error)),
-            Ok(found) if found.to_f64() == expected => return,
+            Ok(found) if is_same(&found.to_f64(), expected) => return,
             Ok(found) => {
                 let found = found.to_f64();
-                let element = found.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(0);
+                let element = found.iter().zip(expected).position(|(a, b)| a.to_bits() != b.to_bits()).unwrap_or(0);
                 let at = |values: &[f64]| values.get(element).copied().unwrap_or(f64::NAN);
                 Mismatch::Element { result: 0, element, found: at(&found), expected: at(expected), allowed: 0.0 }
             }
         };
         self.0.push(Failure { case: case.into(), mismatch });
     }
+}
+
+/// True if both have the same bits.
+fn is_same(found: &[f64], expected: &[f64]) -> bool {
+    found.iter().map(|x| x.to_bits()).eq(expected.iter().map(|x| x.to_bits()))
 }

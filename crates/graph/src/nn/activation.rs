@@ -27,7 +27,7 @@ pub(super) fn before_relu(x: Tensor) -> Option<Tensor> {
     let node = x.node()?;
     let [mask, zero, y] = node.inputs[..] else { return None };
     let [mask, zero, y] = [mask, zero, y].map(|id| Tensor::new(x.graph_id(), id));
-    let is_relu = node.op == Op::Select && zero.constant_value() == Some(0.0) && mask == y.less_equal(0.0);
+    let is_relu = node.op == Op::Select && zero.constant_value() == Some(0.0) && mask.is_same_node(y.less_equal(0.0));
     is_relu.then_some(y)
 }
 

@@ -14,6 +14,7 @@
 //! assert_eq!(d[0].unwrap().shape(), [4, 3]);
 //! ```
 
+mod accuracy;
 mod activation;
 mod attention;
 mod call;
@@ -29,6 +30,7 @@ mod sample;
 mod scan;
 mod softmax;
 
+pub use accuracy::{accuracy, top_k_accuracy};
 pub use activation::{elu, gelu, gelu_tanh, leaky_relu, relu, relu6, sigmoid, silu, softplus, tanh};
 pub use attention::{AttentionParameters, Projection, multi_head_attention, scaled_dot_product_attention};
 pub use conv::{Conv2d, ConvTranspose2d, conv_transpose2d, conv2d};

@@ -151,8 +151,8 @@ impl<'a> Finder<'a> {
         let sources: Vec<usize> = numbers.iter().filter(|(id, _)| is_source(**id)).map(|(_, number)| *number).collect();
         let sinks: Vec<usize> = left.iter().map(|id| numbers[id]).collect();
         let kept = smallest_cut(&costs, &edges, &sources, &sinks);
-        let price: u64 = kept.iter().map(|&number| costs[number]).sum();
-        if price >= left.iter().map(|&id| written(&self.low.nodes[id])).sum() {
+        let price = kept.iter().map(|&number| costs[number]).fold(0, u64::saturating_add);
+        if price >= left.iter().map(|&id| written(&self.low.nodes[id])).fold(0, u64::saturating_add) {
             return;
         }
         let base: HashSet<usize> =

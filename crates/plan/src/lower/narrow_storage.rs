@@ -1,4 +1,4 @@
-//! Values that two bytes hold exactly, in two bytes: signs and comparisons of 32-bit floats, which are −1, 0, 1 or NaN.
+//! Values that two bytes hold exactly, in two bytes: signs and comparisons of 32-bit floats, which are −1, ±0, 1 or NaN.
 //!
 //! A step of HPO-SGLD with a weight on every parameter keeps the signs of all parameters until the gradient of the outer loss is known.
 

@@ -20,7 +20,7 @@ template <> __device__ __forceinline__ int op_neg(int x) { return (int)(0u - (u3
 __device__ __forceinline__ float op_abs(float x) { return fabsf(x); }
 __device__ __forceinline__ double op_abs(double x) { return fabs(x); }
 __device__ __forceinline__ int op_abs(int x) { return x < 0 ? op_neg(x) : x; }
-template <typename T> __device__ __forceinline__ T op_sign(T x) { return x != x ? x : (T)((x > T(0)) - (x < T(0))); }
+template <typename T> __device__ __forceinline__ T op_sign(T x) { return x > T(0) ? T(1) : (x < T(0) ? T(-1) : x); }
 __device__ __forceinline__ float op_floor(float x) { return floorf(x); }
 __device__ __forceinline__ double op_floor(double x) { return floor(x); }
 __device__ __forceinline__ int op_floor(int x) { return x; }
