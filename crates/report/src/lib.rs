@@ -18,6 +18,8 @@
 //! assert!(report.html().starts_with("<!doctype html>"));
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod checksum;
 mod colour;
 mod error;
