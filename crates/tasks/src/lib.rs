@@ -75,6 +75,7 @@ pub mod studies;
 mod study;
 mod task;
 pub mod tasks;
+mod words;
 
 pub use figure::{Series, figure};
 pub use label::label;
@@ -89,3 +90,4 @@ pub use study::{
     in_memory,
 };
 pub use task::{AnyTask, BuiltOn, Context, Defaults, InnerLoop, Picture, Task};
+pub use words::words_of_setting;

@@ -163,9 +163,9 @@ fn fit(table: &Table, columns: usize) -> String {
 pub fn count<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
     let mut counts: Vec<(&str, usize)> = vec![];
     for row in rows {
-        match counts.iter_mut().find(|(word, _)| *word == row.verdict.word()) {
+        match counts.iter_mut().find(|(word, _)| *word == row.word()) {
             Some((_, n)) => *n += 1,
-            None => counts.push((row.verdict.word(), 1)),
+            None => counts.push((row.word(), 1)),
         }
     }
     counts.iter().map(|(word, n)| format!("{n} {word}")).collect::<Vec<_>>().join(", ")
@@ -178,7 +178,8 @@ mod tests {
 
     #[test]
     fn rows_with_the_same_reason_share_its_number() {
-        let row = |why: &str| Row::new("synth1d", "RMD", "λ", 1.0).verdict(Verdict::NotReproduced(why.into()));
+        let row =
+            |why: &str| Row::new("synth1d", "RMD", "λ", 1.0).paper(2.0).verdict(Verdict::NotReproduced(why.into()));
         let (table, reasons) = row_table(&[row("biased"), row("noisy"), row("biased")]);
         let verdicts: Vec<&str> = table.rows.iter().filter_map(|cells| cells.last()).map(String::as_str).collect();
         assert_eq!(verdicts, ["not reproduced [1]", "not reproduced [2]", "not reproduced [1]"]);
@@ -189,7 +190,7 @@ mod tests {
     fn a_narrow_terminal_loses_the_spread_before_the_verdict() {
         let row =
             Row::new("synth1d", "Evolutionary search", "λ", 1.0).setting("as printed, λ kept in [0, 1]").over(0.1, 8);
-        let (table, _) = row_table(&[row.verdict(Verdict::NotReproduced("noisy".into()))]);
+        let (table, _) = row_table(&[row.paper(2.0).verdict(Verdict::NotReproduced("noisy".into()))]);
         assert_eq!(fit(&table, 200), table.text(usize::MAX));
         let narrow = fit(&table, 70);
         assert!(narrow.lines().all(|line| line.chars().count() <= 70), "{narrow}");
