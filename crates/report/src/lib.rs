@@ -25,6 +25,7 @@ mod colour;
 mod error;
 mod escape;
 pub mod events;
+mod file_stem;
 mod font;
 mod number;
 mod photographs;
@@ -42,6 +43,7 @@ mod thin;
 mod ticks;
 
 pub use error::ReportError;
+pub use file_stem::file_stem;
 pub use number::{count, number};
 pub use photographs::{Photograph, Photographs};
 pub use pictures::{Panel, Pictures};

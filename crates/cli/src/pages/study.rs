@@ -3,9 +3,10 @@
 use crate::errors::{CliError, Result};
 use crate::pages::plots::{PNG_WIDTH, as_drawing};
 use crate::run::folder::{clean, write_whole};
+use crate::run::provenance;
 use crate::run::study_folder::StudyFolder;
-use crate::terminal::readable::{escaped_lines, number_or_dash, stem};
-use bilevel_report::{Column, Report, Section, Table};
+use crate::terminal::readable::{escaped_lines, number_or_dash};
+use bilevel_report::{Column, Report, Section, Table, file_stem};
 use bilevel_tasks::{Done, Findings, Finished, Plan, Row, row_table};
 use std::path::Path;
 
@@ -73,7 +74,7 @@ impl Found {
         std::fs::create_dir_all(&plots).map_err(|error| CliError::file("make", &plots, &error))?;
         clean(&plots)?;
         for drawing in self.findings.sections.iter().filter_map(as_drawing) {
-            let file = |ending: &str| plots.join(format!("{}.{ending}", stem(drawing.title())));
+            let file = |ending: &str| plots.join(format!("{}.{ending}", file_stem(drawing.title())));
             write_whole(&file("svg"), drawing.svg().as_bytes())?;
             let pixels = drawing.png(PNG_WIDTH).map_err(|error| CliError::Unwritten(error.to_string()))?;
             write_whole(&file("png"), &pixels)?;
@@ -135,7 +136,8 @@ pub fn write_page(path: &Path, title: &str, found: &[Found], plan: &Plan) -> Res
     sections.extend(found.iter().flat_map(Found::sections));
     let effort = if plan.quick { "few seeds and low limits (--quick)" } else { "full run" };
     let subtitle = format!("{effort} · from seed {} · on {}", plan.seed, plan.device);
-    write_whole(path, Report { title: title.into(), subtitle, sections }.html().as_bytes())
+    let footer = path.parent().and_then(|folder| Some(provenance::read(folder).last()?.line())).unwrap_or_default();
+    write_whole(path, Report { title: title.into(), subtitle, sections, footer }.html().as_bytes())
 }
 
 /// The table for a terminal of this many columns. Where it is too narrow, what is not the number itself is left out,

@@ -299,7 +299,8 @@ fn settings(outcome: &Outcome) -> String {
         let iterations = outcome.trials(method.name).map(|trial| trial.iterations).max().unwrap_or(0);
         lines.push((method.name, format!("Adam at rate {}, {iterations} outer iterations", method.rate)));
     }
-    lines.into_iter().map(|(name, text)| format!("{name:<18}{text}\n")).collect()
+    let width = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    lines.into_iter().map(|(name, text)| format!("{name:<width$}  {text}\n")).collect()
 }
 
 #[cfg(test)]
@@ -348,6 +349,17 @@ mod tests {
         let said = sentences(&outcome([(0.20, 0.30), (0.30, 0.22), (0.25, 0.26)], 0.5)).join("\n");
         assert!(said.contains("no sign that 640 weights overfit"), "{said}");
         assert!(said.contains("a difference of +0.010 ± 0.052"), "{said}");
+    }
+
+    #[test]
+    fn a_setting_stands_apart_from_its_name() {
+        let text = settings(&outcome([(0.2, 0.3); 3], 0.5));
+        assert!(text.contains("shared λ that were tried  -"), "{text}");
+        let starts: Vec<usize> = text
+            .lines()
+            .map(|line| line.chars().collect::<Vec<_>>().windows(2).position(|w| w == [' ', ' ']).unwrap())
+            .collect();
+        assert!(starts.iter().all(|at| *at > 0), "{text}");
     }
 
     #[test]
