@@ -29,6 +29,8 @@ function look(expect) {
   for (const box of document.querySelectorAll(".scroll")) {
     const name = box.getAttribute("aria-label"), at = box.getBoundingClientRect();
     expect(at.left >= column.left - 1 && at.right <= column.right + 1, `${name}: the table is wider than its column`);
+    const caption = box.querySelector("caption span");
+    expect(!caption || caption.getBoundingClientRect().right <= column.right + 1, `${name}: the caption is cut off`);
     // Tables of up to eight columns are seen whole on a wide screen.
     const whole = innerWidth < 1000 || box.querySelectorAll("th").length > 8 || box.scrollWidth <= box.clientWidth + 1;
     expect(whole, `${name}: the table needs ${box.scrollWidth} of ${box.clientWidth} pixels`);
