@@ -159,11 +159,11 @@ mod tests {
     #[test]
     fn curves_have_colours_that_are_far_apart() {
         for theme in [0, 1] {
-            for a in 0..COLOURS {
-                for b in 0..a {
+            for (a, one) in SERIES.iter().enumerate() {
+                for (b, other) in SERIES[..a].iter().enumerate() {
                     // A ΔE of 2 is just noticeable side by side; thin lines need far more. Most plots have up to four curves.
                     let least = if a < 4 { 50.0 } else { 30.0 };
-                    let apart = distance(SERIES[a][theme], SERIES[b][theme]);
+                    let apart = distance(one[theme], other[theme]);
                     assert!(apart >= least, "series {a} and {b} are {apart:.1} apart in theme {theme}");
                 }
             }
