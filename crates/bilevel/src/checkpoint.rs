@@ -5,6 +5,7 @@ use crate::checkpoint_file::{self, CHUNK, Opened, Tensor};
 use crate::checkpoint_header::Header;
 use crate::fingerprint::Fingerprint;
 use crate::observer::Iteration;
+use crate::settings::SettingsRecord;
 use crate::state::Snapshot;
 use bilevel_graph::Array;
 use std::io::{Cursor, Read, Seek};
@@ -27,8 +28,8 @@ type Result<T> = std::result::Result<T, CheckpointError>;
 /// let newest = Checkpoints::new(&folder).newest()?.unwrap();
 /// let checkpoint = Checkpoint::read(&newest.path)?;
 /// assert_eq!((checkpoint.iteration(), checkpoint.seed()), (5, 7));
-/// assert!(checkpoint.method().starts_with("HpoSgld { burn_in: 50"));
-/// assert_eq!(checkpoint.optimizer(), "Sgd");
+/// assert_eq!((checkpoint.method().name(), checkpoint.method().get("burn_in").unwrap().as_u64()), ("hpo-sgld", Some(50)));
+/// assert_eq!(checkpoint.optimizer().name(), "sgd");
 /// assert_eq!(checkpoint.state().lambda, outcome.state.lambda.arrays()?);
 /// assert_eq!(checkpoint.last().unwrap().outer_loss, outcome.last.unwrap().outer_loss);
 /// assert_eq!(checkpoint.problem().difference(&bilevel::Fingerprint::of(&problem)), None);
@@ -57,13 +58,13 @@ impl Checkpoint {
         self.header.identity.seed
     }
 
-    /// The method with its settings, in code.
-    pub fn method(&self) -> &str {
+    /// The method with its settings.
+    pub fn method(&self) -> &SettingsRecord {
         &self.header.identity.method
     }
 
-    /// The optimizer with its settings, in code.
-    pub fn optimizer(&self) -> &str {
+    /// The optimizer with its settings.
+    pub fn optimizer(&self) -> &SettingsRecord {
         &self.header.identity.optimizer
     }
 

@@ -25,9 +25,9 @@ use std::path::{Path, PathBuf};
 /// The format written, and the newest that is read.
 ///
 /// ```
-/// assert_eq!(bilevel::FORMAT_VERSION, 2);
+/// assert_eq!(bilevel::FORMAT_VERSION, 3);
 /// ```
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Bytes of a file that are on the host at once.
 pub(crate) const CHUNK: usize = 16 << 20;

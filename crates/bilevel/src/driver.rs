@@ -19,6 +19,7 @@ use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
 use crate::schedule::Schedule;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::stopping::{Criteria, Outcome, StopSignal};
 use crate::typed_problem::Problem;
@@ -77,6 +78,10 @@ pub(crate) struct Settings {
 impl Method for Box<dyn Method> {
     fn name(&self) -> &'static str {
         (**self).name()
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        (**self).settings()
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
@@ -154,26 +159,34 @@ where
     /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
     /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
-    /// let outcome = driver.executor(Cpu::with_threads(1)).run()?;
-    /// # assert_eq!(outcome.iterations, 100);
+    /// use bilevel::graph::{self, Buffer, Executor, Meta, Program, Runnable};
+    /// use std::sync::atomic::{AtomicUsize, Ordering};
+    /// use std::sync::Arc;
+    /// /// One thread, and a count of the programs it compiles.
+    /// #[derive(Clone)]
+    /// struct Counting(Cpu, Arc<AtomicUsize>);
+    /// impl Executor for Counting {
+    ///     fn compile(&self, program: &Program) -> graph::Result<Box<dyn Runnable>> {
+    ///         self.1.fetch_add(1, Ordering::Relaxed);
+    ///         self.0.compile(program)
+    ///     }
+    ///     fn buffer(&self, meta: &Meta) -> graph::Result<Buffer> {
+    ///         self.0.buffer(meta)
+    ///     }
+    ///     fn share(&self) -> Arc<dyn Executor> {
+    ///         Arc::new(self.clone())
+    ///     }
+    /// }
+    /// let programs = Arc::new(AtomicUsize::new(0));
+    /// driver.executor(Counting(Cpu::with_threads(1), programs.clone())).run()?;
+    /// assert!(programs.load(Ordering::Relaxed) > 0);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn executor(self, executor: impl Executor + 'static) -> Self {
         self.boxed_executor(Box::new(executor))
     }
 
-    /// As [`executor`](Self::executor), for one chosen at run time.
-    ///
-    /// ```
-    /// # use bilevel::{Cpu, Driver, HpoSgld, Leaf, Problem, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
-    /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
-    /// let device: Box<dyn bilevel::graph::Executor> = Box::new(Cpu::new());
-    /// let outcome = driver.boxed_executor(device).run()?;
-    /// # assert_eq!(outcome.iterations, 100);
-    /// # Ok::<(), bilevel::Error>(())
-    /// ```
+    /// As [`executor`](Self::executor), which has an example, for one chosen at run time.
     pub fn boxed_executor(mut self, executor: Box<dyn Executor>) -> Self {
         self.settings.executor = Some(executor);
         self
@@ -186,8 +199,10 @@ where
     /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
     /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
-    /// let outcome = driver.optimizer(Adam { beta1: 0.5, ..Adam::default() }).run()?;
-    /// # assert_eq!(outcome.iterations, 100);
+    /// let outcome = driver.optimizer(Adam { beta1: 0.5, ..Adam::default() }).rate(0.1).iterations(1).run()?;
+    /// // Adam's first step is the rate, whatever the size of the hypergradient.
+    /// let last = outcome.last.unwrap();
+    /// assert!((last.step_norm - 0.1).abs() < 1e-6 && (last.hypergradient_norm - 1.0).abs() > 0.1);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn optimizer(mut self, optimizer: impl Optimizer + 'static) -> Self {
@@ -283,9 +298,10 @@ where
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
     /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
-    /// let outcome = driver.seed(7).run()?;
-    /// # assert_eq!(outcome.iterations, 100);
+    /// let noisy = HpoSgld { step: 0.05, temperature: 0.01, ..HpoSgld::default() };
+    /// let found = |seed| Driver::new(&problem, noisy).seed(seed).iterations(3).run().map(|outcome| outcome.lambda.0);
+    /// assert_eq!(found(7)?, found(7)?);
+    /// assert_ne!(found(7)?, found(8)?);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn seed(mut self, seed: u64) -> Self {
@@ -297,12 +313,14 @@ where
     /// problem whose θ starts from λ always does so.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
-    /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    /// # use bilevel::{Driver, Leaf, Problem, Rmd, Variable};
+    /// # let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
-    /// let outcome = driver.cold(true).run()?;
-    /// # assert_eq!(outcome.iterations, 100);
+    /// // θ starts at 0, and one step of 0.25 brings it half of the way to λ, which hardly moves from 1.
+    /// let driver = || Driver::new(&problem, Rmd { step: 0.25, steps: 1, ..Rmd::default() }).rate(1e-9);
+    /// let (cold, warm) = (driver().cold(true).run()?, driver().run()?);
+    /// assert!((cold.theta.0.item().unwrap() - 0.5).abs() < 1e-6);
+    /// assert!((warm.theta.0.item().unwrap() - 1.0).abs() < 1e-6);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn cold(mut self, cold: bool) -> Self {
@@ -318,9 +336,11 @@ where
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
     /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
-    /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
-    /// let outcome = driver.fall_back(false).run()?;
-    /// # assert_eq!(outcome.iterations, 100);
+    /// // A rate at which λ leaves the floating-point numbers.
+    /// let driver = || Driver::new(&problem, HpoSgld { temperature: 0.0, ..HpoSgld::default() }).rate(1e200);
+    /// let (with, without) = (driver().run()?, driver().fall_back(false).run()?);
+    /// assert!(matches!(with.reason, StopReason::Diverged(_)) && matches!(without.reason, StopReason::Diverged(_)));
+    /// assert_ne!(with.theta.0, without.theta.0);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn fall_back(mut self, fall_back: bool) -> Self {
@@ -457,7 +477,7 @@ where
         self
     }
 
-    /// Keeps λ and θ of the measurement at which a measure was best, in [`Outcome::best`] and in checkpoints.
+    /// Keeps λ and θ of the measurement at which a measure, or a loss, was best, in [`Outcome::best`] and in checkpoints.
     ///
     /// ```
     /// # use bilevel::{Aim, Driver, HpoSgld, Leaf, Problem, StopReason, Variable};
@@ -499,12 +519,13 @@ where
     /// Reports the run to this observer; there may be several.
     ///
     /// ```
-    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, ProgressLine, Variable};
+    /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, ProgressLine, Recorder, Variable};
     /// # let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
     /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
-    /// let outcome = driver.observe(ProgressLine::stderr()).run()?;
-    /// # assert_eq!(outcome.iterations, 100);
+    /// let recorder = Recorder::new();
+    /// driver.observe(ProgressLine::stderr()).observe(recorder.clone()).run()?;
+    /// assert_eq!(recorder.iterations().len(), 100);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn observe(mut self, observer: impl Observer + 'static) -> Self {
@@ -547,9 +568,9 @@ where
     /// #     .inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| (t.0 - 1.0).square()).build()?;
     /// # let driver = Driver::new(&problem, HpoSgld { step: 0.05, temperature: 0.0, ..HpoSgld::default() });
     /// let folder = std::env::temp_dir().join(format!("bilevel-doc-driver-{}", std::process::id()));
-    /// let outcome = driver.checkpoints(Checkpoints::new(&folder).every(50).resume(true)).run()?;
+    /// driver.checkpoints(Checkpoints::new(&folder).every(50).resume(true)).run()?;
+    /// assert_eq!(Checkpoints::new(&folder).newest()?.unwrap().checkpoint.iteration(), 100);
     /// # std::fs::remove_dir_all(folder).unwrap();
-    /// # assert_eq!(outcome.iterations, 100);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn checkpoints(mut self, checkpoints: Checkpoints) -> Self {
@@ -598,11 +619,11 @@ impl Settings {
 
     pub(crate) fn identity(&self) -> Identity {
         Identity {
-            method: format!("{:?}", self.method),
-            optimizer: format!("{:?}", self.optimizer),
-            schedule: format!("{:?}", self.schedule),
-            inner_schedule: format!("{:?}", self.inner_schedule),
-            clip: format!("{:?}", self.clip),
+            method: self.method.settings(),
+            optimizer: self.optimizer.settings(),
+            schedule: SettingsRecord::of("", &self.schedule),
+            inner_schedule: self.inner_schedule.map(|schedule| SettingsRecord::of("", &schedule)),
+            clip: self.clip,
             seed: self.seed,
             cold: self.cold || self.problem.starts_from_lambda(),
             start: self.start.checksum(),

@@ -33,7 +33,7 @@ pub enum Error {
     UnknownMeasure {
         /// The name given.
         name: String,
-        /// Those there are.
+        /// Those there are, the losses among them.
         known: Vec<String>,
     },
     /// A problem described in a way that cannot be.
@@ -81,11 +81,12 @@ impl fmt::Display for Error {
             }
             Error::UnknownMeasure { name, known } => match crate::nearest(name, known.iter().map(String::as_str)) {
                 Some(near) => write!(f, "the problem has no measure '{name}'; did you mean '{near}'?"),
-                None if known.is_empty() => {
-                    write!(f, "the problem has no measures; add one with .measure(\"{name}\", …)")
-                }
                 None => {
-                    write!(f, "the problem has no measure '{name}'; its measures are '{}'", known.join("', '"))
+                    let known = known.join("', '");
+                    write!(
+                        f,
+                        "the problem has no measure '{name}'; a run can follow '{known}', or one added with .measure(…)"
+                    )
                 }
             },
             Error::Problem { reason } => f.write_str(reason),

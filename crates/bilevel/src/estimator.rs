@@ -7,6 +7,7 @@ use crate::paths::{self, Path};
 use crate::probe::{InnerTime, Probed};
 use crate::problem::AnyProblem;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::truth::Claims;
 use crate::{Cause, Error, Result};
@@ -15,11 +16,18 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A method with its settings, before it meets a problem. Its settings are checked when it is prepared; their `Debug`
-/// output is part of a checkpoint's identity.
+/// A method with its settings, before it meets a problem. Its settings are checked when it is prepared, and are part of a
+/// checkpoint's identity.
 pub trait Method: std::fmt::Debug + Send + Sync {
     /// Its name, as on the command line.
     fn name(&self) -> &'static str;
+
+    /// The settings as a checkpoint holds them, so that a run continues only with the settings it began with. By default their
+    /// `Debug` text; a method whose settings are `Serialize` and `Deserialize` returns
+    /// [`SettingsRecord::of(self.name(), self)`](SettingsRecord::of), which a new setting with a default leaves equal.
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::text(self.name(), self)
+    }
 
     /// Checks the settings and whether the method applies, and compiles what it needs. A new method implements this.
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>>;

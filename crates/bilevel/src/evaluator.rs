@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::key::Key;
+use crate::measures::LOSSES;
 use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
@@ -50,7 +51,7 @@ impl Evaluator {
         let own = session.problem().measures.iter().map(|(name, _)| name.clone());
         Ok(Evaluator {
             routine: Routine::new(&builder.build()?, session)?,
-            names: ["inner", "outer"].map(String::from).into_iter().chain(own).collect(),
+            names: LOSSES.map(String::from).into_iter().chain(own).collect(),
         })
     }
 

@@ -1,6 +1,7 @@
 //! What makes a run this run and no other: enough to refuse a checkpoint of another.
 
 use crate::problem::AnyProblem;
+use crate::settings::SettingsRecord;
 use crate::trace::Trace;
 use crate::variable::{Start, Variable};
 use bilevel_graph::{Graph, Precision, Program};
@@ -181,14 +182,16 @@ fn variables_checksum(problem: &AnyProblem) -> u32 {
 }
 
 /// All that has to agree before a run may continue from a checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Identity {
-    pub method: String,
-    pub optimizer: String,
-    /// Rates of the outer step and factors of the inner one, and the clip, as code.
-    pub schedule: String,
-    pub inner_schedule: String,
-    pub clip: String,
+    pub method: SettingsRecord,
+    pub optimizer: SettingsRecord,
+    /// Rates of the outer step.
+    pub schedule: SettingsRecord,
+    /// Factors on the inner step.
+    pub inner_schedule: Option<SettingsRecord>,
+    /// The largest norm of a hypergradient.
+    pub clip: Option<f64>,
     pub seed: u64,
     pub cold: bool,
     /// Of a λ or θ the run was given to start from.
@@ -199,16 +202,31 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub fn difference(&self, here: &Identity) -> Option<String> {
-        let pairs = [
-            ("method", self.method.clone(), here.method.clone()),
-            ("optimizer", self.optimizer.clone(), here.optimizer.clone()),
-            ("schedule", self.schedule.clone(), here.schedule.clone()),
-            ("inner schedule", self.inner_schedule.clone(), here.inner_schedule.clone()),
-            ("clip", self.clip.clone(), here.clip.clone()),
-            ("seed", self.seed.to_string(), here.seed.to_string()),
+        let settings = [
+            ("method", &self.method, &here.method),
+            ("optimizer", &self.optimizer, &here.optimizer),
+            ("schedule", &self.schedule, &here.schedule),
         ];
-        if let Some((what, there, here)) = pairs.into_iter().find(|(_, there, here)| there != here) {
-            return Some(format!("the {what} is {there} there and {here} here"));
+        for (what, there, here) in settings {
+            if let Some(difference) = there.difference(here) {
+                return Some(format!("the {what} differs: {difference}"));
+            }
+        }
+        match (&self.inner_schedule, &here.inner_schedule) {
+            (Some(there), Some(here)) => {
+                if let Some(difference) = there.difference(here) {
+                    return Some(format!("the inner schedule differs: {difference}"));
+                }
+            }
+            (None, None) => {}
+            _ => return Some("there is an inner schedule in only one of them".into()),
+        }
+        if self.clip != here.clip {
+            let shown = |clip: Option<f64>| clip.map_or("none".into(), |clip| clip.to_string());
+            return Some(format!("the clip is {} there and {} here", shown(self.clip), shown(here.clip)));
+        }
+        if self.seed != here.seed {
+            return Some(format!("the seed is {} there and {} here", self.seed, here.seed));
         }
         if self.cold != here.cold {
             return Some("θ starts cold in one of them and warm in the other".into());

@@ -1,22 +1,30 @@
 //! The first values of variables, computed where they will lie.
 
+use crate::Result;
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::outer_step::{bounds_in, project};
+use crate::problem::leaf_name;
 use crate::variable::{Start, Variable};
-use crate::{Error, Result};
 use bilevel_graph::{Array, DType, Executor, Graph, Meta, Program, RandomKind, Runnable, Tensor};
 
 /// Draws or copies the first values of λ or of θ.
 pub(crate) struct Initial {
+    /// λ or θ, for errors.
+    tree: &'static str,
     run: Box<dyn Runnable>,
     variables: Vec<(String, Variable)>,
     dtype: DType,
 }
 
 impl Initial {
-    /// Compiles the draws of these variables.
-    pub fn new(variables: &[(String, Variable)], dtype: DType, executor: &dyn Executor) -> Result<Self> {
+    /// Compiles the draws of these variables of λ or θ.
+    pub fn new(
+        tree: &'static str,
+        variables: &[(String, Variable)],
+        dtype: DType,
+        executor: &dyn Executor,
+    ) -> Result<Self> {
         let graph = Graph::new();
         let key = graph.input("key", [2], DType::I32);
         let mut builder = Program::builder(&graph).keep_input(key);
@@ -38,7 +46,7 @@ impl Initial {
                 .output(format!("most.{number}"), value.max(&all))
                 .output(format!("value.{number}"), placed);
         }
-        Ok(Initial { run: executor.compile(&builder.build()?)?, variables: variables.to_vec(), dtype })
+        Ok(Initial { tree, run: executor.compile(&builder.build()?)?, variables: variables.to_vec(), dtype })
     }
 
     /// Leaves for these variables.
@@ -56,8 +64,8 @@ impl Initial {
             match &variable.start {
                 Start::Fixed(array) => {
                     let values = array.to_f64();
-                    let bad = values.iter().find(|value| !variable.allows(**value));
-                    bad.map_or(Ok(()), |bad| refuse(name, variable, *bad))?;
+                    let named = leaf_name(self.tree, name);
+                    values.iter().try_for_each(|value| variable.check_first(&named, *value))?;
                     let (low, high) = bounds_in(variable, self.dtype);
                     let values: Vec<f64> = values.iter().map(|value| value.max(low).min(high)).collect();
                     leaf.write(&Array::from_values(&variable.shape, &values, self.dtype)?)?;
@@ -73,21 +81,9 @@ impl Initial {
             for end in ["least", "most"] {
                 let output = run.program().output(&format!("{end}.{number}"))?;
                 let value = run.output(output)?.item().unwrap_or(f64::NAN);
-                if !variable.allows(value) {
-                    return refuse(name, variable, value);
-                }
+                variable.check_first(&leaf_name(self.tree, name), value)?;
             }
         }
         Ok(())
     }
-}
-
-fn refuse(name: &str, variable: &Variable, value: f64) -> Result<()> {
-    let name = if name.is_empty() { "the variable" } else { name };
-    let (low, high) = variable.bounds();
-    let reason = match value.is_finite() {
-        true => format!("{name} starts at {value}, outside its bounds {low} to {high}"),
-        false => format!("{name} starts at {value}; give it a start that is a number"),
-    };
-    Err(Error::Problem { reason })
 }

@@ -1,6 +1,8 @@
 //! Gradient-based bi-level optimization: a problem is two losses, a method estimates the derivative of the outer loss
 //! through the inner training, and an outer loop follows it.
 
+#![forbid(unsafe_code)]
+
 mod check;
 mod checkpoint;
 mod checkpoint_error;
@@ -47,10 +49,12 @@ mod probe;
 mod problem;
 mod progress;
 mod progress_line;
+mod ranges;
 mod routine;
 mod schedule;
 mod scope;
 mod session;
+mod settings;
 mod sources;
 mod spelling;
 mod state;
@@ -104,10 +108,12 @@ pub use precision_check::{Compared, PrecisionReport, PrecisionRow};
 pub use probe::InnerTime;
 pub use problem::{AnyProblem, ProblemBuilder};
 pub use progress_line::ProgressLine;
+pub use ranges::check_settings;
 pub use routine::Routine;
 pub use schedule::{Schedule, Shape};
 pub use scope::Scope;
 pub use session::Session;
+pub use settings::SettingsRecord;
 pub use spelling::{by_nearness, nearest};
 pub use state::{Snapshot, State};
 pub use stopping::{Outcome, StopReason, StopSignal};

@@ -89,7 +89,8 @@ impl<'de> Deserialize<'de> for Measures {
     }
 }
 
-/// A measure to follow, and which way it is better.
+/// A measure to follow, and which way it is better. `inner` and `outer` are the losses, measured as the problem's own measures are: at λ
+/// and θ after the step, with draws that are the same each time.
 ///
 /// ```
 /// use bilevel::Aim;
@@ -140,7 +141,7 @@ impl Followed {
     }
 
     /// Takes in a measurement; only one that is better by more than `improvement` sets a new mark.
-    pub fn note(&mut self, measures: &Measures, improvement: f64) {
+    pub fn note(&mut self, measures: &Measured, improvement: f64) {
         let Some(value) = measures.get(&self.aim.measure) else { return };
         if self.aim.is_better(value, self.mark, improvement) {
             (self.mark, self.since) = (Some(value), 0);
@@ -168,7 +169,7 @@ impl Best {
     pub(crate) fn of(
         aim: &Aim,
         before: Option<&Best>,
-        (iteration, measures): (u32, &Measures),
+        (iteration, measures): (u32, &Measured),
         state: &State,
         session: &Session,
     ) -> Result<Option<Self>> {
@@ -199,7 +200,9 @@ pub(crate) struct Measuring {
 }
 
 impl Measuring {
-    pub fn check(&self, known: &[&str]) -> Result<()> {
+    /// Refuses a run that follows something it does not measure; `own` are the problem's measures.
+    pub fn check(&self, own: &[&str]) -> Result<()> {
+        let known: Vec<&str> = LOSSES.iter().chain(own).copied().collect();
         let aims = self.patience.iter().map(|(aim, ..)| aim).chain(&self.keep);
         for Aim { measure, .. } in aims {
             require(self.every > 0, "measure_every", 0.0, "at least 1 if the run is to follow a measure")?;
@@ -217,6 +220,24 @@ impl Measuring {
     }
 }
 
+/// Names under which a run can follow the losses.
+pub(crate) const LOSSES: [&str; 2] = ["inner", "outer"];
+
+/// A measurement of a run.
+#[derive(Default)]
+pub(crate) struct Measured {
+    losses: Measures,
+    /// The problem's own measures.
+    pub own: Measures,
+}
+
+impl Measured {
+    /// A loss or a measure.
+    fn get(&self, name: &str) -> Option<f64> {
+        self.losses.get(name).or_else(|| self.own.get(name))
+    }
+}
+
 /// Takes a run's measures.
 pub(crate) struct Gauge {
     evaluator: Evaluator,
@@ -230,9 +251,11 @@ impl Gauge {
         Ok(Gauge { evaluator: session.evaluator()?, key: key.fold_in(MEASURES) })
     }
 
-    pub fn at(&mut self, state: &State) -> Result<Measures> {
+    /// The losses and the problem's own measures.
+    pub fn at(&mut self, state: &State) -> Result<Measured> {
         let values = self.evaluator.at(state, self.key)?;
-        // The first two are the losses, which every iteration has.
-        Ok(self.evaluator.names().iter().cloned().zip(values).skip(2).collect())
+        let mut named = self.evaluator.names().iter().cloned().zip(values);
+        let losses = named.by_ref().take(LOSSES.len()).collect();
+        Ok(Measured { losses, own: named.collect() })
     }
 }

@@ -5,6 +5,7 @@ use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::truth::Claims;
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -256,6 +257,10 @@ pub fn methods_for(problem: &AnyProblem) -> Result<Vec<&'static MethodInfo>> {
 impl Method for AnyMethod {
     fn name(&self) -> &'static str {
         self.inner().name()
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        self.inner().settings()
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

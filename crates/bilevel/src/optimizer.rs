@@ -7,6 +7,7 @@
 
 use crate::Result;
 use crate::error::require;
+use crate::settings::SettingsRecord;
 use bilevel_graph::{DType, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +57,12 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync {
     /// Its name, as on the command line and in checkpoints.
     fn kind(&self) -> &'static str;
 
+    /// The settings as a checkpoint holds them; by default their `Debug` text, as for
+    /// [`Method::settings`](crate::Method::settings).
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::text(self.kind(), self)
+    }
+
     /// Refuses settings outside their range.
     fn check(&self) -> Result<()>;
 
@@ -69,6 +76,10 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync {
 impl Optimizer for Box<dyn Optimizer> {
     fn kind(&self) -> &'static str {
         (**self).kind()
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        (**self).settings()
     }
 
     fn check(&self) -> Result<()> {
@@ -85,12 +96,16 @@ impl Optimizer for Box<dyn Optimizer> {
 }
 
 /// Plain descent: the direction is the gradient.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sgd;
 
 impl Optimizer for Sgd {
     fn kind(&self) -> &'static str {
         "sgd"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.kind(), self)
     }
 
     fn check(&self) -> Result<()> {
@@ -132,6 +147,10 @@ impl Optimizer for Momentum {
         "momentum"
     }
 
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.kind(), self)
+    }
+
     fn check(&self) -> Result<()> {
         fraction("decay", self.decay)
     }
@@ -166,6 +185,10 @@ impl Default for RmsProp {
 impl Optimizer for RmsProp {
     fn kind(&self) -> &'static str {
         "rmsprop"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.kind(), self)
     }
 
     fn check(&self) -> Result<()> {
@@ -218,6 +241,10 @@ impl Optimizer for Adam {
         "adam"
     }
 
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.kind(), self)
+    }
+
     fn check(&self) -> Result<()> {
         fraction("beta1", self.beta1)?;
         fraction("beta2", self.beta2)?;
@@ -260,6 +287,10 @@ impl Default for AdamW {
 impl Optimizer for AdamW {
     fn kind(&self) -> &'static str {
         "adamw"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.kind(), self)
     }
 
     fn check(&self) -> Result<()> {
@@ -338,6 +369,10 @@ impl InnerOptimizer {
 impl Optimizer for InnerOptimizer {
     fn kind(&self) -> &'static str {
         self.chosen().kind()
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        self.chosen().settings()
     }
 
     fn check(&self) -> Result<()> {

@@ -215,7 +215,7 @@ impl<'a> OuterLoop<'a> {
         let estimator = Probed::new(&driver.method, session)?;
         let cold = match driver.cold && !problem.starts_from_lambda() {
             true => {
-                let initial = Initial::new(&problem.theta, problem.dtype, executor)?;
+                let initial = Initial::new("θ", &problem.theta, problem.dtype, executor)?;
                 let leaves = initial.leaves(executor)?;
                 Some((initial, leaves))
             }
@@ -368,7 +368,7 @@ impl<'a> OuterLoop<'a> {
         let Some(gauge) = &mut self.gauge else { return Ok(Measures::default()) };
         match &progress.numbers.last {
             Some(last) if !last.measures.is_empty() => Ok(last.measures.clone()),
-            _ => gauge.at(&progress.state),
+            _ => Ok(gauge.at(&progress.state)?.own),
         }
     }
 }

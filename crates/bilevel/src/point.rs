@@ -77,13 +77,8 @@ impl AnyProblem {
     /// Refuses a λ that the outer loop could not have reached.
     pub(crate) fn within_bounds(&self, lambda: &[Array]) -> Result<()> {
         for ((name, variable), array) in self.lambda.iter().zip(lambda) {
-            if let Some(value) = array.to_f64().into_iter().find(|value| !variable.allows(*value)) {
-                let (low, high) = variable.bounds();
-                return refuse(format!(
-                    "{} starts at {value}, outside its bounds {low} to {high}",
-                    leaf_name("λ", name)
-                ));
-            }
+            let leaf = leaf_name("λ", name);
+            array.to_f64().into_iter().try_for_each(|value| variable.check_first(&leaf, value))?;
         }
         Ok(())
     }

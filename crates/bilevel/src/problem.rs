@@ -1,6 +1,7 @@
 //! A bi-level problem: λ and θ, an inner and an outer loss, data, and how θ starts.
 
 use crate::classes::Classes;
+use crate::measures::LOSSES;
 use crate::paths::{self, Path};
 use crate::scope::Scope;
 use crate::sources::table_name;
@@ -342,6 +343,9 @@ where
         number: impl Fn(&Scope, &L::With<Tensor>, &T::With<Tensor>) -> Tensor + Send + Sync + 'static,
     ) -> Self {
         let (name, number) = (name.into(), self.flatten(number));
+        if LOSSES.contains(&name.as_str()) {
+            self.twice.push(format!("a measure is named '{name}', as the {name} loss is"));
+        }
         if self.measures.iter().any(|(other, _)| *other == name) {
             self.twice.push(format!("two measures are named '{name}'"));
         }
@@ -413,7 +417,8 @@ where
         };
         for (prefix, variables) in [("λ", &problem.lambda), ("θ", &problem.theta)] {
             for (name, variable) in variables {
-                let refuse = |why: String| Err(Error::Problem { reason: format!("{prefix}.{name} {why}") });
+                let leaf = leaf_name(prefix, name);
+                let refuse = |why: String| Err(Error::Problem { reason: format!("{leaf} {why}") });
                 let (low, high) = variable.bounds();
                 if variable.shape.contains(&0) {
                     return refuse("has no elements".into());
@@ -436,6 +441,7 @@ where
                 if prefix == "θ" && (low, high) != (f64::NEG_INFINITY, f64::INFINITY) {
                     return refuse("is bounded, but only λ can be: training does not project; add a penalty".into());
                 }
+                variable.check_start(&leaf)?;
             }
             if variables.iter().all(|(_, variable)| variable.role != Role::Trained) {
                 return Err(Error::Problem { reason: format!("{prefix} has no variables to learn") });

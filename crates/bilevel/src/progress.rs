@@ -6,7 +6,7 @@ use crate::diagnostics::Diagnostics;
 use crate::divergence::Watch;
 use crate::estimator::{MemoryTable, Oracles};
 use crate::leaves::Leaves;
-use crate::measures::{Best, Followed, Measures, Measuring};
+use crate::measures::{Best, Followed, Measured, Measuring};
 use crate::observer::Iteration;
 use crate::outer_step::Slots;
 use crate::session::Session;
@@ -105,7 +105,7 @@ impl Progress {
     }
 
     /// Takes in the measures after the last iteration.
-    pub fn note_measures(&mut self, measures: Measures, measuring: &Measuring, session: &Session) -> Result<()> {
+    pub fn note_measures(&mut self, measures: Measured, measuring: &Measuring, session: &Session) -> Result<()> {
         let Progress { state, numbers, best, .. } = self;
         if let Some((aim, _, improvement)) = &measuring.patience {
             numbers.followed.get_or_insert_with(|| Followed::new(aim)).note(&measures, *improvement);
@@ -116,7 +116,7 @@ impl Progress {
             *best = Some(better);
         }
         if let Some(last) = &mut numbers.last {
-            last.measures = measures;
+            last.measures = measures.own;
         }
         Ok(())
     }

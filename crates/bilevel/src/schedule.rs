@@ -36,7 +36,7 @@ pub enum Shape {
 /// assert_eq!(schedule.at(104), 0.1); // the decay counts from the end of the warm-up
 /// assert_eq!(schedule.at(105), 0.05);
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     rate: f64,
     shape: Shape,

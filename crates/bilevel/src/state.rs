@@ -53,13 +53,13 @@ pub struct Snapshot {
 impl State {
     /// The state a run with this key starts from.
     pub fn initial(problem: &AnyProblem, executor: &dyn Executor, key: Key) -> Result<Self> {
-        let first = |variables: &[(String, Variable)], number: u32| -> Result<Leaves> {
-            let mut initial = Initial::new(variables, problem.dtype, executor)?;
+        let first = |tree: &'static str, variables: &[(String, Variable)], number: u32| -> Result<Leaves> {
+            let mut initial = Initial::new(tree, variables, problem.dtype, executor)?;
             let leaves = initial.leaves(executor)?;
             initial.place(&leaves, key.fold_in(number))?;
             Ok(leaves)
         };
-        let (lambda, theta) = (first(&problem.lambda, LAMBDA)?, first(&problem.theta, THETA)?);
+        let (lambda, theta) = (first("λ", &problem.lambda, LAMBDA)?, first("θ", &problem.theta, THETA)?);
         Ok(State { lambda, theta, memory: Leaves::default() })
     }
 

@@ -1,7 +1,7 @@
 //! A leaf of λ or θ: its shape, how it starts, and the values it may take.
 
 use crate::{Error, Result};
-use bilevel_graph::{Array, DType};
+use bilevel_graph::{Array, DType, Data};
 use std::sync::Arc;
 
 /// How a variable gets its first value.
@@ -179,6 +179,35 @@ impl Variable {
     /// True for a number it may be.
     pub(crate) fn allows(&self, value: f64) -> bool {
         value.is_finite() && self.low <= value && value <= self.high
+    }
+
+    /// Refuses a start that no draw can bring within the bounds, and one that is no number. `leaf` is its name for people.
+    pub(crate) fn check_start(&self, leaf: &str) -> Result<()> {
+        match &self.start {
+            Start::Constant(value) => self.check_first(leaf, *value),
+            Start::Uniform(low, high) => [low, high].into_iter().try_for_each(|end| self.check_first(leaf, *end)),
+            Start::Normal(deviation) if !deviation.is_finite() => self.check_first(leaf, *deviation),
+            // Whether a draw is within the bounds is known when it is made.
+            Start::Normal(_) => Ok(()),
+            Start::Fixed(array) => match array.data() {
+                Data::F32(values) => values.iter().try_for_each(|value| self.check_first(leaf, f64::from(*value))),
+                Data::F64(values) => values.iter().try_for_each(|value| self.check_first(leaf, *value)),
+                Data::I32(values) => values.iter().try_for_each(|value| self.check_first(leaf, f64::from(*value))),
+            },
+        }
+    }
+
+    /// Refuses a first value that it may not be.
+    pub(crate) fn check_first(&self, leaf: &str, value: f64) -> Result<()> {
+        if self.allows(value) {
+            return Ok(());
+        }
+        let reason = match (value.is_finite(), value < self.low) {
+            (false, _) => format!("{leaf} starts at {value}; give it a start that is a number"),
+            (true, true) => format!("{leaf} starts at {value}, below its lower bound {}", self.low),
+            (true, false) => format!("{leaf} starts at {value}, above its upper bound {}", self.high),
+        };
+        Err(Error::Problem { reason })
     }
 
     /// The numbers of a frozen leaf.

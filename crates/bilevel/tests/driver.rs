@@ -549,8 +549,8 @@ fn a_run_goes_on_only_with_the_losses_bounds_and_schedules_it_began_with() {
     let changes: [Change; 5] = [
         (2.0, 3.0, &|d| d, "the losses differ"),
         (1.0, 2.0, &|d| d, "different bounds"),
-        (1.0, 3.0, &|d| d.rate(0.2), "the schedule is"),
-        (1.0, 3.0, &|d| d.inner_schedule(Schedule::constant(0.5)), "the inner schedule is"),
+        (1.0, 3.0, &|d| d.rate(0.2), "the schedule differs: it has rate = 0.1 there and 0.2 here"),
+        (1.0, 3.0, &|d| d.inner_schedule(Schedule::constant(0.5)), "there is an inner schedule in only one of them"),
         (1.0, 3.0, &|d| d.clip_norm(1.0), "the clip is"),
     ];
     for (power, high, change, said) in changes {

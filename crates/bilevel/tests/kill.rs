@@ -13,17 +13,30 @@ const KILLS: u32 = 200;
 const FOLDER: &str = "BILEVEL_KILL_TEST_FOLDER";
 const SEED: &str = "BILEVEL_KILL_TEST_SEED";
 
-/// The run itself, in a process of its own. Alone it does nothing.
-#[test]
-fn the_child_runs_when_asked_to() {
-    let (Ok(folder), Ok(seed)) = (std::env::var(FOLDER), std::env::var(SEED)) else { return };
-    let outcome = kill_target::run(Path::new(&folder), seed.parse().unwrap()).unwrap();
-    std::fs::write(Path::new(&folder).join("result"), kill_target::bits(&outcome).unwrap()).unwrap();
+/// The name under which the usual arguments of a test program choose the test.
+const NAME: &str = "a_run_killed_two_hundred_times_ends_with_the_same_bits";
+
+/// This program has no harness: started by itself it is the run that is killed, and otherwise it is the test.
+fn main() {
+    if let (Ok(folder), Ok(seed)) = (std::env::var(FOLDER), std::env::var(SEED)) {
+        let outcome = kill_target::run(Path::new(&folder), seed.parse().unwrap()).unwrap();
+        std::fs::write(Path::new(&folder).join("result"), kill_target::bits(&outcome).unwrap()).unwrap();
+        return;
+    }
+    let (options, filters): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|word| word.starts_with('-'));
+    if options.iter().any(|option| option == "--list") {
+        return println!("{NAME}: test");
+    }
+    let chosen = filters.is_empty() || filters.iter().any(|filter| NAME.contains(filter.as_str()));
+    if chosen && !options.iter().any(|option| option == "--ignored") {
+        a_run_killed_two_hundred_times_ends_with_the_same_bits();
+        println!("test {NAME} ... ok");
+    }
 }
 
 fn child(folder: &Path, seed: u64) -> std::process::Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_child_runs_when_asked_to"])
         .env(FOLDER, folder)
         .env(SEED, seed.to_string())
         .stdout(Stdio::null())
@@ -39,7 +52,6 @@ fn folder(name: &str) -> PathBuf {
     path
 }
 
-#[test]
 fn a_run_killed_two_hundred_times_ends_with_the_same_bits() {
     let began = Instant::now();
     let (mut kills, mut runs, mut most) = (0, 0, 0);

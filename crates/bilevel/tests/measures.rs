@@ -211,3 +211,41 @@ fn a_mean_of_integers_has_the_type_of_the_problem() {
         assert_eq!(found[2], 1.0, "in {dtype}");
     }
 }
+
+#[test]
+fn a_run_can_aim_at_its_losses_by_the_names_that_the_evaluator_lists() {
+    let problem = problem();
+    for loss in ["inner", "outer"] {
+        let outcome = driver(&problem).iterations(12).measure_every(3).keep_best(Aim::lowest(loss)).run().unwrap();
+        let best = outcome.best.unwrap();
+        let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+        let mut evaluator = session.evaluator().unwrap();
+        let place = evaluator.names().iter().position(|name| name == loss).unwrap();
+        // The draws of measurements: no other key gives the same number.
+        let key = bilevel::Key::from_seed(3).fold_in(u32::MAX);
+        assert_eq!(evaluator.at(&best.state, key).unwrap()[place], best.value, "{loss}");
+        assert_eq!(outcome.measures.get(loss), None, "the losses are no measures of the problem's own");
+    }
+    let patient = driver(&problem).iterations(500).measure_every(1).patience_on(Aim::lowest("outer"), 5, 0.0).run();
+    assert_eq!(patient.unwrap().reason, StopReason::MeasurePatience("outer".into()));
+}
+
+#[test]
+fn a_slip_in_the_name_of_a_loss_is_answered_with_the_name() {
+    let problem = problem();
+    let error = |name: &str| driver(&problem).measure_every(1).keep_best(Aim::lowest(name)).run().unwrap_err();
+    assert_eq!(error("otuer").to_string(), "the problem has no measure 'otuer'; did you mean 'outer'?");
+    assert_eq!(
+        error("accuracy").to_string(),
+        "the problem has no measure 'accuracy'; a run can follow 'inner', 'outer', 'distance from 0.5', 'noisy', 'not a \
+         number', or one added with .measure(…)"
+    );
+}
+
+#[test]
+fn a_measure_cannot_have_the_name_of_a_loss() {
+    let one = || Leaf(Variable::constant([], 1.0));
+    let problem = Problem::new(one(), one()).inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0.square());
+    let error = problem.measure("outer", |_, l, _| l.0).build().err().unwrap();
+    assert_eq!(error.to_string(), "a measure is named 'outer', as the outer loss is; give each its own name");
+}

@@ -181,7 +181,7 @@ fn a_start_that_does_not_fit_is_refused_when_the_run_begins() {
     let theta = problem.train(&decay([0.0; 3])).run().unwrap().theta;
     let driver = || Driver::new(&problem, Rmd::default());
     let outside = driver().start_from(&decay([0.0, 2.5, 0.0])).run().unwrap_err().to_string();
-    assert_eq!(outside, "λ.log starts at 2.5, outside its bounds -8 to 2");
+    assert_eq!(outside, "λ.log starts at 2.5, above its upper bound 2");
     let cold = driver().theta(&theta).cold(true).run().unwrap_err().to_string();
     assert!(cold.contains("θ starts from scratch in every iteration"), "{cold}");
     let bad = Line { weights: Array::zeros([4], DType::F64), ..theta };

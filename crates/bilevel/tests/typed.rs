@@ -151,3 +151,44 @@ fn one_nameless_leaf_is_a_struct_as_well() {
     let erased = Driver::new(&problem.erase(), method).rate(0.1).run().unwrap();
     assert_eq!(erased.lambda.get(""), Some(&typed.lambda.0));
 }
+
+#[test]
+fn a_start_outside_its_bounds_is_refused_when_the_problem_is_built() {
+    let error = |log: Variable, shift: Variable| {
+        Problem::new(Decay { log, shift }, Leaf(Variable::constant([], 0.0)))
+            .inner(|_, l, t| (t.0 - l.log.sum_all()).square() + l.shift.sum_all() * t.0)
+            .outer(|_, _, t| t.0.square())
+            .build()
+            .err()
+            .map_or("none".to_string(), |error| error.to_string())
+    };
+    let fine = || Variable::constant([2], 0.5).at_least(0.0).at_most(1.0);
+    assert_eq!(error(fine(), fine()), "none");
+    assert_eq!(error(fine(), Variable::constant([], 0.0).at_least(0.0)), "none", "a bound itself is allowed");
+    let cases = [
+        (Variable::constant([2], 3.0).at_most(2.0), "λ.shift starts at 3, above its upper bound 2"),
+        (Variable::constant([2], -1.0).at_least(0.0), "λ.shift starts at -1, below its lower bound 0"),
+        (Variable::fixed(numbers(&[0.5, 2.5])).at_most(2.0), "λ.shift starts at 2.5, above its upper bound 2"),
+        (Variable::uniform([2], -1.0, 1.0).at_least(0.0), "λ.shift starts at -1, below its lower bound 0"),
+        (Variable::constant([2], f64::NAN), "λ.shift starts at NaN; give it a start that is a number"),
+        (Variable::normal([2], f64::INFINITY), "λ.shift starts at inf; give it a start that is a number"),
+    ];
+    for (shift, said) in cases {
+        assert_eq!(error(fine(), shift), said);
+    }
+    let alone = Problem::new(Leaf(Variable::constant([], 1.0).at_least(2.0)), Leaf(Variable::constant([], 0.0)));
+    let alone = alone.inner(|_, l, t| (t.0 - l.0).square()).outer(|_, _, t| t.0.square()).build();
+    assert_eq!(alone.err().unwrap().to_string(), "λ starts at 1, below its lower bound 2");
+}
+
+#[test]
+fn a_draw_outside_its_bounds_is_refused_by_the_name_of_its_leaf() {
+    let problem = Problem::new(
+        Decay { log: Variable::normal([100], 1.0).at_least(0.0), shift: Variable::constant([], 0.0) },
+        Leaf(Variable::constant([], 0.0)),
+    );
+    let problem =
+        problem.inner(|_, l, t| (t.0 - l.log.sum_all()).square() + l.shift * t.0).outer(|_, _, t| t.0.square());
+    let error = Driver::new(&problem.build().unwrap(), Rmd::default()).run().err().unwrap().to_string();
+    assert!(error.starts_with("λ.log starts at -") && error.ends_with("below its lower bound 0"), "{error}");
+}

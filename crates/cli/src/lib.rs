@@ -11,6 +11,8 @@
 //! `config` reads settings, `run` does runs and studies and keeps them in folders, `pages` and `terminal` show them, and
 //! `commands` has one file per command.
 
+#![forbid(unsafe_code)]
+
 pub mod arguments;
 pub mod commands;
 mod comparison;

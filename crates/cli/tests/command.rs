@@ -279,7 +279,11 @@ fn bad_arguments_are_answered_in_one_sentence_and_code_2() {
         ),
         (&["run", "synth1d", "--set", "seed"], "--set seed: it must have the form key=value"),
         (&["run", "synth1d", "--outer", "0"], "--outer 0: outer.iterations is 0 but must be at least 1"),
-        (&["run", "synth1d", "--set", "method.step=-1"], "method.step is -1 but must be above 0"),
+        (&["run", "synth1d", "--set", "method.step=-1"], "--set method.step=-1: method.step is -1 but must be above 0"),
+        (
+            &["run", "synth1d", "--method", "ift-cg", "--set", "method.curvature=gauss"],
+            "--set method.curvature=gauss: method.curvature cannot be 'gauss'; did you mean gauss-newton?",
+        ),
         (&["run", "wrong.toml"], "wrong.toml, line 4: there is no key 'method.stpe'; did you mean method.step?"),
         (
             &["run", "empty.toml"],

@@ -1,6 +1,8 @@
 //! The guide says what is so: its commands are understood, its links lead somewhere, its chapters are all tested.
 
-use bilevel_cli::arguments::Arguments;
+use bilevel_cli::arguments::{Arguments, Command, Which};
+use bilevel_cli::commands::run::resolve;
+use bilevel_cli::config::entries::parse_set;
 use clap::Parser;
 use std::path::{Path, PathBuf};
 
@@ -74,6 +76,50 @@ fn every_command_shown_is_understood() {
         }
     }
     assert!(count > 20, "{count}");
+}
+
+/// The configurations that a command asks for: one, or one for each method of a comparison.
+fn configurations(command: Option<Command>) -> Vec<Which> {
+    match command {
+        Some(Command::Run(run)) => vec![run.which],
+        Some(Command::Check(check)) => vec![check.which],
+        Some(Command::Advise(advise)) => vec![advise.which],
+        Some(Command::Compare(compare)) => {
+            let which = |method: &String| Which {
+                what: compare.what.clone(),
+                method: Some(method.clone()),
+                seed: None,
+                outer: compare.outer,
+                device: compare.device.clone(),
+                precision: compare.precision.clone(),
+                set: compare.set.clone(),
+                data: compare.data.clone(),
+            };
+            compare.methods.iter().map(which).collect()
+        }
+        _ => vec![],
+    }
+}
+
+#[test]
+fn every_setting_of_a_command_shown_exists_and_takes_its_value() {
+    let registry = bilevel_tasks::Registry::everything();
+    let mut settings = 0;
+    for (name, text) in texts() {
+        for line in text.split("```sh\n").skip(1).flat_map(|block| block.split("```").next().unwrap().lines()) {
+            let Some(arguments) = arguments(line) else { continue };
+            for which in configurations(Arguments::try_parse_from(arguments).unwrap().command) {
+                settings += which.set.len();
+                // A file of the reader's own is not there to be read.
+                let checked = match which.what.ends_with(".toml") {
+                    true => which.set.iter().try_for_each(|set| parse_set(set).map(drop)).map_err(|e| e.to_string()),
+                    false => resolve(&registry, &which).map(drop).map_err(|error| error.to_string()),
+                };
+                checked.unwrap_or_else(|error| panic!("{name}: {line}: {error}"));
+            }
+        }
+    }
+    assert!(settings >= 8, "{settings} settings");
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn every_run_has_a_report_and_its_figures_as_files() {
         "<h1>digits-l2 by langevin-adjoint</h1>",
         "12 outer iterations in ",
         "640 penalties",
-        "<caption>Results</caption>",
+        "<caption><span>Results</span></caption>",
         "test accuracy",
         "all iterations are done",
         "The learned λ.log_strength",

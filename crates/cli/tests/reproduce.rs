@@ -48,7 +48,9 @@ fn json_is_one_row_per_line_and_nothing_else_and_a_folder_holds_the_same_rows() 
     let page = place.read("kept/report.html");
     assert!(page.contains("Toy polynomial") && page.contains("Two inner optima at λ = 0.1"), "{}", &page[..2000]);
     assert!(place.read("kept/plots/outer-loss-of-every-inner-optimum.svg").starts_with("<svg"));
-    assert!(std::fs::read(place.path("kept/plots/two-inner-optima-at-λ-0-1.png")).unwrap().starts_with(b"\x89PNG"));
+    assert!(
+        std::fs::read(place.path("kept/plots/two-inner-optima-at-lambda-0-1.png")).unwrap().starts_with(b"\x89PNG")
+    );
 }
 
 #[test]

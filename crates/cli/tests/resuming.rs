@@ -239,3 +239,62 @@ fn a_configuration_with_fewer_iterations_than_are_done_is_refused() {
          for more than 10",
     );
 }
+
+/// A date and time as RFC 3339 writes it in UTC, to the second.
+fn is_time(value: &serde_json::Value) -> bool {
+    let mask: String = value.as_str().unwrap_or("").chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    mask == "0000-00-00T00:00:00Z"
+}
+
+#[test]
+fn what_computed_a_run_stands_beside_its_result_and_every_resumption_adds_to_it() {
+    let place = Place::new();
+    let run = |folder: &str| place.run(&["run", "synth1d", "--outer", "12", "--out", folder, "--quiet"]).done();
+    run("one");
+    run("two");
+    same(&place, "one", "two");
+    let read = |folder: &str| -> Vec<serde_json::Value> {
+        serde_json::from_str(&place.read(&format!("{folder}/provenance.json"))).unwrap()
+    };
+    let entries = read("one");
+    assert_eq!(entries.len(), 1);
+    let first = &entries[0];
+    assert_eq!((first["version"].as_str(), first["device"].as_str()), (Some(env!("CARGO_PKG_VERSION")), Some("cpu")));
+    assert_eq!((first["resumed_after"].as_u64(), first["threads"].as_u64().is_some()), (Some(0), true));
+    assert!(is_time(&first["started"]) && is_time(&first["ended"]), "{first}");
+    let command: Vec<&str> = first["command"].as_array().unwrap().iter().skip(1).map(|a| a.as_str().unwrap()).collect();
+    assert_eq!(command, ["run", "synth1d", "--outer", "12", "--out", "one", "--quiet"]);
+    let is_commit = |text: &str| text.trim_end_matches("-dirty").chars().all(|c| c.is_ascii_hexdigit());
+    assert!(first["commit"].is_null() || first["commit"].as_str().is_some_and(is_commit), "{first}");
+
+    place.run(&["resume", "one", "--outer", "20", "--quiet"]).done();
+    let entries = read("one");
+    assert_eq!((entries.len(), &entries[0]), (2, first));
+    assert_eq!(entries[1]["resumed_after"], 12);
+    assert_eq!(entries[1]["command"][1], "resume");
+
+    let head = format!("# Written by bilevel {}; provenance.json says more.\n", env!("CARGO_PKG_VERSION"));
+    assert!(place.read("one/config.toml").starts_with(&head));
+    let page = place.read("one/report.html");
+    let footer = page.split("<footer>").nth(1).unwrap();
+    for part in
+        [&format!("bilevel {}", env!("CARGO_PKG_VERSION")), "cpu", "resume one --outer 20", "resumed once since"]
+    {
+        assert!(footer.contains(part), "{part}: {footer}");
+    }
+    // Nothing is computed from it: a run continues without it.
+    std::fs::remove_file(place.path("one/provenance.json")).unwrap();
+    place.run(&["resume", "one", "--outer", "21", "--quiet"]).done();
+    assert_eq!(read("one").len(), 1);
+    place.run(&["report", "two", "--quiet"]).done();
+}
+
+#[test]
+fn the_folder_of_a_study_says_what_computed_it() {
+    let place = Place::new();
+    place.run(&["reproduce", "toy-polynomial", "--quick", "--quiet", "--out", "study"]).done();
+    let entries: Vec<serde_json::Value> = serde_json::from_str(&place.read("study/provenance.json")).unwrap();
+    assert_eq!(entries.len(), 1);
+    assert!(is_time(&entries[0]["ended"]) && entries[0]["command"][2] == "toy-polynomial", "{}", entries[0]);
+    assert!(place.read("study/report.html").contains(&format!("<footer>bilevel {}", env!("CARGO_PKG_VERSION"))));
+}

@@ -107,6 +107,26 @@ fn what_is_wrong_is_said_with_file_line_and_what_would_be_right() {
             "my.toml, line 2: outer.optimizer.beta1 is 1.5 but must be at least 0 and below 1",
         ),
         (
+            "task.name = \"synth1d\"\n[method]\nname = \"rmd\"\nstep = -1",
+            "my.toml, line 4: method.step is -1 but must be above 0",
+        ),
+        (
+            "task.name = \"synth1d\"\n[method]\nname = \"ma-soba\"\n\nweight = 2",
+            "my.toml, line 5: method.weight is 2 but must be above 0 and at most 1",
+        ),
+        (
+            "task.name = \"synth1d\"\n[method]\nname = \"rmd\"\noptimizer = { name = \"adam\", beta1 = 1.5 }",
+            "my.toml, line 4: method.optimizer.beta1 is 1.5 but must be at least 0 and below 1",
+        ),
+        (
+            "task.name = \"synth1d\"\n[method]\nname = \"ift-cg\"\ncurvature = \"gauss\"",
+            "my.toml, line 4: method.curvature cannot be 'gauss'; did you mean gauss-newton?",
+        ),
+        (
+            "task.name = \"synth1d\"\nmethod = { name = \"hoag\", fall = \"linear\" }",
+            "my.toml, line 2: method.fall cannot be 'linear'; it can be quadratic, cubic, exponential",
+        ),
+        (
             "task.name = \"synth1d\"\nouter.iterations = 5000000000",
             "my.toml, line 2: outer.iterations is 5000000000 but must be at most 4294967295",
         ),
@@ -116,6 +136,33 @@ fn what_is_wrong_is_said_with_file_line_and_what_would_be_right() {
     assert!(refused("experiment = ").starts_with("my.toml, line 1: this is not TOML: "));
     assert!(refused("a = 1\na = 2").starts_with("my.toml, line 2: this is not TOML: "));
     assert_eq!(parse_set("step").unwrap_err().to_string(), "--set step: it must have the form key=value");
+}
+
+#[test]
+fn a_word_that_a_method_does_not_know_is_refused_at_its_place_and_those_it_knows_are_taken() {
+    let registry = &*REGISTRY;
+    let mut settings = vec![];
+    for method in registry.methods() {
+        for key in method.usual().table().keys().filter(|key| !method.words(key).is_empty() && *key != "storage") {
+            let name = method.info.name;
+            let set = |word: &str| {
+                let mut entries = parse(b"task.name = \"synth1d\"\n", "my.toml".as_ref()).unwrap();
+                entries.extend(parse_set(&format!("method.name={name}")).unwrap());
+                entries.extend(parse_set(&format!("method.{key}={word}")).unwrap());
+                resolve(registry, &entries)
+            };
+            for word in method.words(key) {
+                assert_eq!(set(word).unwrap().method.get(key).unwrap().as_str(), Some(*word), "{name}.{key}");
+            }
+            let known = method.words(key).join(", ");
+            let said = format!("--set method.{key}=xyzxyzxyz: method.{key} cannot be 'xyzxyzxyz'; it can be {known}");
+            assert_eq!(set("xyzxyzxyz").unwrap_err().to_string(), said, "{name}");
+            settings.push((name, key.clone()));
+        }
+    }
+    for (name, key) in [("ift-cg", "curvature"), ("hoag", "fall"), ("fg2u", "directions")] {
+        assert!(settings.contains(&(name, key.into())), "{settings:?}");
+    }
 }
 
 #[test]

@@ -1,20 +1,18 @@
-//! Real files, where they are there: counts and checksums, as other programs (NumPy, Pillow) find them.
+//! Real files: counts and checksums, as other programs (NumPy, Pillow) find them. The environment variable `BILEVEL_DATA` names their folder.
 //!
-//! They are looked for in `shared/data` beside the repository; without them these tests pass and say what they skipped.
+//!     BILEVEL_DATA=DIR cargo test -p bilevel-data --test real_files -- --ignored
 
 use bilevel_data::datasets::{abalone, adult, cifar10, ijcnn1, mnist, omniglot};
 use bilevel_data::readers::{cifar, csv, libsvm, pictures, safetensors, views};
 use bilevel_data::{Images, registry, sha256};
 use std::path::PathBuf;
 
-/// A file or folder of the real data, if it is there.
-fn real(path: &str) -> Option<PathBuf> {
-    let found = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
-    if !found.exists() {
-        println!("skipped: there is no {}", found.display());
-        return None;
-    }
-    Some(found)
+/// A file or folder of the real data.
+fn real(path: &str) -> PathBuf {
+    let folder = std::env::var_os("BILEVEL_DATA").expect("BILEVEL_DATA names the folder of the real files");
+    let found = PathBuf::from(folder).join(path);
+    assert!(found.exists(), "there is no {}", found.display());
+    found
 }
 
 /// The mean of each channel.
@@ -39,8 +37,9 @@ fn assert_means(images: &Images, expected: [f64; 3]) {
 }
 
 #[test]
+#[ignore = "needs the files of BILEVEL_DATA"]
 fn mnist_has_its_digits() {
-    let Some(root) = real("mnist").map(|folder| folder.join("..")) else { return };
+    let root = real("mnist").join("..");
     let (train, test) = mnist::load(&root).unwrap();
     assert_eq!((train.images.shape(), test.images.shape()), ([60_000, 1, 28, 28], [10_000, 1, 28, 28]));
     let digests = [&train, &test].map(|part| sha256(part.images.pixels()));
@@ -52,8 +51,9 @@ fn mnist_has_its_digits() {
 }
 
 #[test]
+#[ignore = "needs the files of BILEVEL_DATA"]
 fn omniglot_has_its_characters_and_comes_back_from_its_cache() {
-    let Some(root) = real("omniglot").map(|folder| folder.join("..")) else { return };
+    let root = real("omniglot").join("..");
     let cache = tempfile::tempdir().unwrap();
     let (background, evaluation) = omniglot::load(&root, 105, cache.path()).unwrap();
     assert_eq!((background.images.shape(), background.classes.len()), ([19_280, 1, 105, 105], 964));
@@ -69,13 +69,20 @@ fn omniglot_has_its_characters_and_comes_back_from_its_cache() {
 }
 
 #[test]
-fn the_embedded_omniglot_is_made_from_the_official_files() {
+fn the_embedded_omniglot_is_packed_to_the_same_bytes() {
     let (background, evaluation) = omniglot::embedded().unwrap();
     assert_eq!(evaluation.images.shape(), [659 * 20, 1, 28, 28]);
     assert_eq!(background.classes[..2], ["Alphabet_of_the_Magi/character01", "Alphabet_of_the_Magi/character02"]);
     let again = omniglot::pack(&background, &evaluation).unwrap();
     assert_eq!(sha256(&again), "de8d03bb102a94c895f65eea056c8c4eb974eb0b17439343c0f8e55deb53b027");
-    let Some(root) = real("omniglot").map(|folder| folder.join("..")) else { return };
+}
+
+#[test]
+#[ignore = "needs the files of BILEVEL_DATA"]
+fn the_embedded_omniglot_is_made_from_the_official_files() {
+    let (background, evaluation) = omniglot::embedded().unwrap();
+    let again = omniglot::pack(&background, &evaluation).unwrap();
+    let root = real("omniglot").join("..");
     let cache = tempfile::tempdir().unwrap();
     let (official, other) = omniglot::load(&root, omniglot::SIDE, cache.path()).unwrap();
     assert_eq!((&official.classes, &other.classes), (&background.classes, &evaluation.classes));
@@ -84,8 +91,9 @@ fn the_embedded_omniglot_is_made_from_the_official_files() {
 }
 
 #[test]
+#[ignore = "needs the files of BILEVEL_DATA"]
 fn cifar_records_have_their_pixels_and_the_jpeg_files_show_the_same_pictures() {
-    let Some(folder) = real("cifar10") else { return };
+    let folder = real("cifar10");
     let exact = |name: &str| cifar::read(folder.join(name), cifar::Kind::Ten).unwrap();
     let (train, test) = (exact("exact_train_0000-3999.bin.gz"), exact("exact_test_0000-0999.bin.gz"));
     assert_eq!((train.count(), test.count()), (4000, 1000));
@@ -111,8 +119,9 @@ fn cifar_records_have_their_pixels_and_the_jpeg_files_show_the_same_pictures() {
 }
 
 #[test]
+#[ignore = "needs the files of BILEVEL_DATA"]
 fn people_are_wrong_about_cifar_as_often_as_was_published() {
-    let Some(folder) = real("cifar10") else { return };
+    let folder = real("cifar10");
     let people = cifar10::human_labels(folder.join("..")).unwrap();
     let wrong = |labels: &Vec<i32>| labels.iter().zip(&people.clean).filter(|(label, clean)| label != clean).count();
     // 9.0 %, 40.2 %, and 17.2 %, 18.1 % and 17.6 %.
@@ -123,6 +132,7 @@ fn people_are_wrong_about_cifar_as_often_as_was_published() {
 }
 
 #[test]
+#[ignore = "needs the files of BILEVEL_DATA"]
 fn folders_of_jpeg_files_in_zip_files_have_their_images_and_classes() {
     let cases: [(&str, [usize; 4], usize, [f64; 3]); 4] = [
         ("dtd10/dtd10_128px.zip", [600, 3, 128, 128], 10, [131.66709035, 122.8312735, 112.01696126]),
@@ -131,7 +141,7 @@ fn folders_of_jpeg_files_in_zip_files_have_their_images_and_classes() {
         ("tiny-imagenet/tiny_imagenet_200x30.zip", [6000, 3, 64, 64], 200, [123.06361462, 114.80778491, 102.02804875]),
     ];
     for (path, shape, classes, expected) in cases {
-        let Some(path) = real(path) else { continue };
+        let path = real(path);
         let found = pictures::read(&path, &pictures::Settings::default()).unwrap();
         assert_eq!(found.images.shape(), shape, "{}", path.display());
         assert_means(&found.images, expected);
@@ -140,8 +150,9 @@ fn folders_of_jpeg_files_in_zip_files_have_their_images_and_classes() {
 }
 
 #[test]
+#[ignore = "needs the files of BILEVEL_DATA"]
 fn a_photograph_is_brought_to_a_size() {
-    let Some(folder) = real("sklearn-toy") else { return };
+    let folder = real("sklearn-toy");
     let settings = pictures::Settings { size: Some([64, 96]), ..pictures::Settings::default() };
     let found = pictures::read(folder, &settings).unwrap();
     assert_eq!(
@@ -151,8 +162,9 @@ fn a_photograph_is_brought_to_a_size() {
 }
 
 #[test]
+#[ignore = "needs the files of BILEVEL_DATA"]
 fn the_views_of_lego_have_their_pixels_and_their_cameras_look_at_the_scene() {
-    let Some(path) = real("nerf-lego/lego_train100_100px.zip") else { return };
+    let path = real("nerf-lego/lego_train100_100px.zip");
     let found = views::read(path, "transforms_train.json").unwrap();
     assert_eq!(found.images.shape(), [100, 4, 100, 100]);
     assert_eq!(sha256(found.images.pixels()), "621f730e7c729cf91032073224e9c82b549565c7aceef3b3ace70d1316bb33d1");
@@ -170,8 +182,9 @@ fn the_views_of_lego_have_their_pixels_and_their_cameras_look_at_the_scene() {
 }
 
 #[test]
+#[ignore = "needs the files of BILEVEL_DATA"]
 fn the_tables_of_libsvm_have_their_rows_and_sums() {
-    let Some(root) = real("libsvm").map(|folder| folder.join("..")) else { return };
+    let root = real("libsvm").join("..");
     let sums = |table: &bilevel_data::Table| (table.rows(), table.columns, table.targets.iter().sum::<f64>());
     let total = |table: &bilevel_data::Table| table.values.iter().sum::<f64>();
     let (train, test) = adult::load(&root).unwrap();
@@ -193,8 +206,9 @@ fn the_tables_of_libsvm_have_their_rows_and_sums() {
 }
 
 #[test]
+#[ignore = "needs the files of BILEVEL_DATA"]
 fn the_tables_of_scikit_learn_have_their_rows_and_sums() {
-    let Some(folder) = real("sklearn-toy") else { return };
+    let folder = real("sklearn-toy");
     let cases = [
         ("digits.csv.gz", csv::Format::default(), (1797, 64), 561_718.0),
         ("iris.csv", skipping(1), (150, 4), 2078.7),
@@ -215,8 +229,9 @@ fn skipping(lines: usize) -> csv::Format {
 }
 
 #[test]
+#[ignore = "needs the files of BILEVEL_DATA"]
 fn the_weights_of_efficientnet_are_read_by_name() {
-    let Some(path) = real("efficientnet-lite0/efficientnet-lite0.safetensors") else { return };
+    let path = real("efficientnet-lite0/efficientnet-lite0.safetensors");
     let arrays = safetensors::read(path).unwrap();
     assert_eq!((arrays.len(), arrays.values().map(|array| array.len()).sum::<usize>()), (247, 4_694_024));
     assert_eq!(arrays["_conv_stem.weight"].shape(), [32, 3, 3, 3]);

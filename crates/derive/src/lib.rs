@@ -3,6 +3,8 @@
 //! Use it through `bilevel_graph::Tree`, which names both the trait and this macro; the trait's
 //! module explains what a tree is.
 
+#![forbid(unsafe_code)]
+
 mod tree;
 
 use proc_macro::TokenStream;

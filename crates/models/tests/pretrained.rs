@@ -1,5 +1,7 @@
-//! The published weights of EfficientNet-Lite0, where they are at hand: the environment variable `BILEVEL_DATA` names
-//! the folder with `efficientnet-lite0/efficientnet-lite0.safetensors` and `oxford-pets/pets37_128px.zip`.
+//! The published weights of EfficientNet-Lite0. The environment variable `BILEVEL_DATA` names the folder with
+//! `efficientnet-lite0/efficientnet-lite0.safetensors` and `oxford-pets/pets37_128px.zip`.
+//!
+//!     BILEVEL_DATA=DIR cargo test --release -p bilevel-models --test pretrained -- --ignored --nocapture
 
 use bilevel::{Cpu, Variable};
 use bilevel_graph::{Array, DType, Executor, Graph, Program, Runnable, Tree};
@@ -10,20 +12,18 @@ use std::path::PathBuf;
 
 const SIDE: usize = 224;
 
-/// A file among the data, or none, which is said.
-fn data(path: &str) -> Option<PathBuf> {
-    let found = std::env::var_os("BILEVEL_DATA").map(|folder| PathBuf::from(folder).join(path));
-    let found = found.filter(|path| path.is_file());
-    if found.is_none() {
-        println!("skipped: {path} is not in the folder that BILEVEL_DATA names");
-    }
+/// A file among the data.
+fn data(path: &str) -> PathBuf {
+    let folder = std::env::var_os("BILEVEL_DATA").expect("BILEVEL_DATA names the folder of the published files");
+    let found = PathBuf::from(folder).join(path);
+    assert!(found.is_file(), "there is no {}", found.display());
     found
 }
 
-fn pretrained() -> Option<EfficientNet<Variable>> {
-    let path = data("efficientnet-lite0/efficientnet-lite0.safetensors")?;
+fn pretrained() -> EfficientNet<Variable> {
+    let path = data("efficientnet-lite0/efficientnet-lite0.safetensors");
     let model = EfficientNetConfig::lite0(1000).build().unwrap();
-    Some(Weights::of(&model).named(|leaf| model.pytorch_name(leaf)).load(path).unwrap())
+    Weights::of(&model).named(|leaf| model.pytorch_name(leaf)).load(path).unwrap()
 }
 
 /// Features of batches of images, and their logits.
@@ -83,8 +83,9 @@ fn prepared(jpeg: &[u8]) -> Vec<f32> {
 }
 
 #[test]
+#[ignore = "needs the files of BILEVEL_DATA"]
 fn the_published_weights_of_efficientnet_lite0_load_and_give_finite_features() {
-    let Some(model) = pretrained() else { return };
+    let model = pretrained();
     let mut features = Features::new(&model, 1);
     let grey = vec![0.0; 3 * SIDE * SIDE];
     let [found, logits] = features.of(grey);
@@ -94,9 +95,9 @@ fn the_published_weights_of_efficientnet_lite0_load_and_give_finite_features() {
 }
 
 #[test]
-#[ignore = "1480 images through the network take minutes; run it with --ignored"]
+#[ignore = "needs the files of BILEVEL_DATA, and minutes for 1480 images"]
 fn frozen_features_tell_breeds_of_pets_apart_by_the_nearest_centroid() {
-    let (Some(model), Some(pets)) = (pretrained(), data("oxford-pets/pets37_128px.zip")) else { return };
+    let (model, pets) = (pretrained(), data("oxford-pets/pets37_128px.zip"));
     let mut archive = zip::ZipArchive::new(std::fs::File::open(pets).unwrap()).unwrap();
     let mut images: BTreeMap<(String, String), Vec<Vec<f32>>> = BTreeMap::new();
     for number in 0..archive.len() {

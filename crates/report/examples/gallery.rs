@@ -41,8 +41,24 @@ pub fn sample() -> Report {
             Section::Table(table()),
             Section::Plot(costs()),
             Section::Pictures(corrections()),
+            Section::Table(comparison()),
             Section::Code { title: "Configuration".into(), text: CONFIGURATION.into() },
         ],
+        footer: "made by bilevel 0.1.0 on 2026-01-31T12:00:00Z".into(),
+    }
+}
+
+/// As wide as comparisons of methods come.
+fn comparison() -> Table {
+    let names = ["outer loss", "validation loss", "test loss", "test accuracy", "gradients", "seconds"];
+    let row = |method: &str| {
+        let cells = ["0.3809 ± 0.0093", "0.3809 ± 0.0093", "0.398 ± 0.014", "0.9357 ± 0.0083", "1,600", "0.16"];
+        std::iter::once(method).chain(cells).map(String::from).collect()
+    };
+    Table {
+        columns: std::iter::once(Column::text("method")).chain(names.map(Column::numeric)).collect(),
+        rows: ["hpo-sgld", "langevin-adjoint", "amigo-cg"].map(row).to_vec(),
+        caption: "Methods side by side, mean ± sd of 2 seeds".into(),
     }
 }
 

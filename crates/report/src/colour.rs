@@ -22,16 +22,17 @@ pub(crate) enum Ink {
     Rgb(Rgb),
 }
 
-/// Hues of Okabe and Ito's palette, which people with any kind of colour vision can tell apart, with a lightness that
-/// stands out from white (left) and from black (right).
+/// Hues after Okabe and Ito's palette, which people with any kind of colour vision can tell apart, with a lightness that
+/// stands out from white (left) and from black (right). Curves that often lie on each other, such as the first and the third, have
+/// colours that are furthest apart.
 const SERIES: [[&str; 2]; 8] = [
     ["#0072b2", "#4aa8e8"],
     ["#d55e00", "#f28b4b"],
-    ["#00875f", "#2fc298"],
-    ["#a8438f", "#e08fcb"],
-    ["#a07400", "#e2b33d"],
-    ["#3b2c96", "#a99df2"],
-    ["#2a8fc4", "#8bd5f8"],
+    ["#c2459f", "#ee8fd4"],
+    ["#1e8f5a", "#35c78a"],
+    ["#8a6a00", "#e2c23d"],
+    ["#3b2c96", "#9d8cf5"],
+    ["#7d1426", "#ff5f73"],
     ["#5f6773", "#b4bcc8"],
 ];
 
@@ -110,13 +111,17 @@ pub(crate) fn heat(part: f64, diverging: bool) -> Rgb {
 mod tests {
     use super::*;
 
+    /// From an sRGB value to light.
+    fn linear(c: u8) -> f64 {
+        match f64::from(c) / 255.0 {
+            c if c <= 0.040_45 => c / 12.92,
+            c => ((c + 0.055) / 1.055).powf(2.4),
+        }
+    }
+
     /// Contrast as WCAG 2 defines it.
     fn contrast(a: &str, b: &str) -> f64 {
         let luminance = |hex: &str| {
-            let linear = |c: u8| match f64::from(c) / 255.0 {
-                c if c <= 0.040_45 => c / 12.92,
-                c => ((c + 0.055) / 1.055).powf(2.4),
-            };
             let [r, g, b] = parse(hex).map(linear);
             0.2126 * r + 0.7152 * g + 0.0722 * b
         };
@@ -134,6 +139,33 @@ mod tests {
             for i in 0..COLOURS {
                 // WCAG asks 3 : 1 of graphics that carry meaning.
                 assert!(against(Ink::Series(i)) >= 3.0, "series {i}: {}", against(Ink::Series(i)));
+            }
+        }
+    }
+
+    /// The distance of two colours in CIELAB, ΔE of 1976.
+    fn distance(a: &str, b: &str) -> f64 {
+        let lab = |hex: &str| {
+            let [r, g, b] = parse(hex).map(linear);
+            let x = (0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.950_47;
+            let y = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+            let z = (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.088_83;
+            let [x, y, z] = [x, y, z].map(|t: f64| if t > 0.008_856 { t.cbrt() } else { 7.787 * t + 16.0 / 116.0 });
+            [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+        };
+        lab(a).iter().zip(lab(b)).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
+    }
+
+    #[test]
+    fn curves_have_colours_that_are_far_apart() {
+        for theme in [0, 1] {
+            for (a, one) in SERIES.iter().enumerate() {
+                for (b, other) in SERIES[..a].iter().enumerate() {
+                    // A ΔE of 2 is just noticeable side by side; thin lines need far more. Most plots have up to four curves.
+                    let least = if a < 4 { 50.0 } else { 30.0 };
+                    let apart = distance(one[theme], other[theme]);
+                    assert!(apart >= least, "series {a} and {b} are {apart:.1} apart in theme {theme}");
+                }
             }
         }
     }

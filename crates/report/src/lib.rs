@@ -18,11 +18,14 @@
 //! assert!(report.html().starts_with("<!doctype html>"));
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod checksum;
 mod colour;
 mod error;
 mod escape;
 pub mod events;
+mod file_stem;
 mod font;
 mod number;
 mod photographs;
@@ -40,6 +43,7 @@ mod thin;
 mod ticks;
 
 pub use error::ReportError;
+pub use file_stem::file_stem;
 pub use number::{count, number};
 pub use photographs::{Photograph, Photographs};
 pub use pictures::{Panel, Pictures};

@@ -2,6 +2,7 @@
 
 use crate::colour::properties;
 use crate::escape::{data_uri, html};
+use crate::file_stem::file_stem;
 use crate::photographs::Photographs;
 use crate::pictures::Pictures;
 use crate::plot::Plot;
@@ -56,6 +57,7 @@ pub enum Section {
 ///     title: "Hyper-cleaning".into(),
 ///     subtitle: "seed 7".into(),
 ///     sections: vec![Section::Warnings(vec!["3 of 200 iterations diverged & were repeated".into()])],
+///     footer: "made by version 1.2".into(),
 /// };
 /// let page = report.html();
 /// assert!(page.contains("<h1>Hyper-cleaning</h1>"));
@@ -70,6 +72,8 @@ pub struct Report {
     pub subtitle: String,
     /// What follows, in order.
     pub sections: Vec<Section>,
+    /// A line below all: what made the page, and when. None if empty.
+    pub footer: String,
 }
 
 impl Report {
@@ -97,7 +101,11 @@ impl Report {
             write_section(&mut out, section);
             out.push('\n');
         }
-        _ = writeln!(out, "</main><script>{SCRIPT}</script></body></html>");
+        out.push_str("</main>");
+        if !self.footer.is_empty() {
+            _ = write!(out, "<footer>{}</footer>", html(&self.footer));
+        }
+        _ = writeln!(out, "<script>{SCRIPT}</script></body></html>");
         out
     }
 }
@@ -131,18 +139,12 @@ fn heading(title: &str) -> String {
 /// Both drawings, of which the style sheet shows one; the data of the read-out; the drawing to keep.
 fn figure(out: &mut String, class: &str, title: &str, drawn: [String; 2], data: &str, kept: &str) -> std::fmt::Result {
     let [wide, narrow] = drawn;
-    let file = file_name(title);
+    let stem = file_stem(title);
+    let file = if stem.is_empty() { "picture" } else { &stem };
     write!(out, "<section><figure class=\"{class}\">{}", heading(title))?;
     write!(out, "<div class=\"wide\">{wide}</div><div class=\"narrow\">{narrow}</div>")?;
-    write!(out, "<a class=\"keep\" download=\"{file}\" href=\"{}\">Save as SVG</a>", data_uri(kept))?;
+    write!(out, "<a class=\"keep\" download=\"{file}.svg\" href=\"{}\">Save as SVG</a>", data_uri(kept))?;
     write!(out, "<script type=\"application/json\">{data}</script></figure></section>")
-}
-
-fn file_name(title: &str) -> String {
-    let letter = |c: char| if c.is_alphanumeric() { c } else { '-' };
-    let name: String = title.to_lowercase().chars().map(letter).take(60).collect();
-    let parts: Vec<&str> = name.split('-').filter(|part| !part.is_empty()).collect();
-    if parts.is_empty() { "picture.svg".to_string() } else { parts.join("-") + ".svg" }
 }
 
 fn paragraphs(text: &str) -> String {

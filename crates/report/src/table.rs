@@ -73,7 +73,8 @@ impl Table {
         let mut out =
             format!("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table>", html(label));
         if !self.caption.is_empty() {
-            _ = write!(out, "<caption>{}</caption>", html(&self.caption));
+            // In a box of its own, which stays where it is while the table is scrolled.
+            _ = write!(out, "<caption><span>{}</span></caption>", html(&self.caption));
         }
         let cell = |out: &mut String, tag: &str, scope: &str, column: usize, text: &str| {
             let class = if self.numeric(column) { " class=\"number\"" } else { "" };

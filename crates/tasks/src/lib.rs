@@ -51,6 +51,8 @@
 //!   has 0.152: the validation digits alone are fitted. The choice depends on the grid: with rates up to 1e6, which
 //!   throw λ from bound to bound, AmIGO-CG came to 0.054 and 0.131.
 
+#![forbid(unsafe_code)]
+
 pub mod advise;
 pub mod cma_es;
 pub mod digits;
@@ -73,6 +75,7 @@ pub mod studies;
 mod study;
 mod task;
 pub mod tasks;
+mod words;
 
 pub use figure::{Series, figure};
 pub use label::label;
@@ -87,3 +90,4 @@ pub use study::{
     in_memory,
 };
 pub use task::{AnyTask, BuiltOn, Context, Defaults, InnerLoop, Picture, Task};
+pub use words::words_of_setting;

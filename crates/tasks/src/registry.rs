@@ -2,6 +2,7 @@
 
 use crate::price::Passes;
 use crate::task::schema_of;
+use crate::words::words_of_setting;
 use crate::{AnyTask, Config, Settings, Study, Task};
 use bilevel::{AnyMethod, Error, InnerOptimizer, Method, MethodInfo, Optimizer, Result, Suited};
 use schemars::JsonSchema;
@@ -48,12 +49,25 @@ pub struct KnownMethod {
     suited: Arc<dyn Fn(&Suited) -> Settings + Send + Sync>,
     read: Read<dyn Method>,
     meanings: Vec<(String, String)>,
+    /// Settings that are one of a few words.
+    words: Vec<(String, &'static [&'static str])>,
 }
 
 impl KnownMethod {
     /// Its default settings for any task.
     pub fn usual(&self) -> &Settings {
         &self.usual
+    }
+
+    /// The words that one of its settings can be; none if it is not one of a few.
+    ///
+    /// ```
+    /// let registry = bilevel_tasks::Registry::everything();
+    /// assert_eq!(registry.known_method("ift-cg")?.words("curvature"), ["hessian", "gauss-newton"]);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn words(&self, key: &str) -> &'static [&'static str] {
+        self.words.iter().find(|(known, _)| known == key).map_or(&[], |(_, words)| words)
     }
 
     /// The meaning of one of its own settings; empty for those of the library's methods.
@@ -127,6 +141,9 @@ impl Registry {
                 Ok(Box::new(method) as Box<dyn Method>)
             }),
             meanings: vec![],
+            words: words(&AnyMethod::named(info.name).map(Settings::of_method).unwrap_or_default(), |key| {
+                words_of_setting::<AnyMethod>(Some(info.name), key)
+            }),
         };
         let optimizer = |optimizer: &InnerOptimizer| KnownOptimizer {
             name: optimizer.kind(),
@@ -189,6 +206,7 @@ impl Registry {
             }),
             read: Arc::new(|settings| Ok(Box::new(settings.read::<M>()?) as Box<dyn Method>)),
             meanings: meanings(&schema_of::<M>()),
+            words: words(&Settings::new(info.name, &M::default()), |key| words_of_setting::<M>(None, key)),
         });
         self
     }
@@ -291,6 +309,15 @@ impl Registry {
     pub fn config(&self, task: &dyn AnyTask) -> Result<Config> {
         Config::of(self, task)
     }
+}
+
+/// Of each setting that is a string, the words it can be, where they are few.
+fn words(
+    settings: &Settings,
+    of: impl for<'a> Fn(&'a str) -> &'static [&'static str],
+) -> Vec<(String, &'static [&'static str])> {
+    let strings = settings.table().iter().filter(|(key, value)| value.is_string() && *key != "name");
+    strings.map(|(key, _)| (key.clone(), of(key))).filter(|(_, words)| !words.is_empty()).collect()
 }
 
 fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> Error {

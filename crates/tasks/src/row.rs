@@ -10,7 +10,7 @@ pub enum Verdict {
     Reproduced,
     /// It does not, and why.
     NotReproduced(String),
-    /// It is closer to the truth, or cheaper, than the paper prints or claims for its own method.
+    /// It is closer to the truth, cheaper or more accurate than the paper prints; where the paper has no number, than the reference.
     Better,
     /// There is not a number to compare it with.
     NotClaimed,
@@ -33,21 +33,6 @@ impl Verdict {
     /// ```
     pub fn to_four_digits(ours: f64, printed: f64, why: impl Into<String>) -> Self {
         Self::when((ours - printed).abs() < 1.5e-4, why)
-    }
-
-    /// It in a word or two.
-    ///
-    /// ```
-    /// assert_eq!(bilevel_tasks::Verdict::Better.word(), "better");
-    /// ```
-    pub fn word(&self) -> &'static str {
-        match self {
-            Verdict::Reproduced => "reproduced",
-            Verdict::NotReproduced(_) => "not reproduced",
-            Verdict::Better => "better",
-            Verdict::NotClaimed => "no claim",
-            Verdict::NotRun(_) => "not run",
-        }
     }
 
     /// The reason, where there is one; else nothing.
@@ -179,7 +164,7 @@ impl Row {
     /// use bilevel_tasks::{Row, Verdict};
     /// let row = |sd| Row::new("synth1d", "ES", "error", 0.08).paper(0.0275).over(sd, 100).verdict(Verdict::Reproduced);
     /// assert_eq!(row(0.05).verdict, Verdict::Reproduced);
-    /// assert_eq!(row(0.3).verdict.word(), "not reproduced");
+    /// assert_eq!(row(0.3).word(), "not reproduced");
     /// ```
     pub fn verdict(mut self, verdict: Verdict) -> Self {
         let error = self.spread.map_or(0.0, |sd| sd / f64::from(self.seeds.max(1)).sqrt());
@@ -190,6 +175,31 @@ impl Row {
             _ => verdict,
         };
         self
+    }
+
+    /// The verdict in a few words, which say what the number was compared with: the paper, or else the reference.
+    ///
+    /// ```
+    /// use bilevel_tasks::{Row, Verdict};
+    /// let row = |verdict| Row::new("study", "fmd", "loss", 0.1).verdict(verdict);
+    /// assert_eq!(row(Verdict::Better).paper(0.2).word(), "better than the paper");
+    /// assert_eq!(row(Verdict::Better).reference(0.2).word(), "better than the reference");
+    /// assert_eq!(row(Verdict::NotReproduced("it diverges".into())).word(), "no published number");
+    /// ```
+    pub fn word(&self) -> &'static str {
+        match (&self.verdict, self.paper.is_some(), self.reference.is_some()) {
+            (Verdict::NotRun(_), ..) => "not run",
+            (Verdict::NotClaimed, true, _) => "not compared",
+            (Verdict::Reproduced, true, _) => "reproduced",
+            (Verdict::NotReproduced(_), true, _) => "not reproduced",
+            (Verdict::Better, true, _) => "better than the paper",
+            (Verdict::Reproduced, false, true) => "agrees with the reference",
+            (Verdict::NotReproduced(_), false, true) => "differs from the reference",
+            (Verdict::Better, false, true) => "better than the reference",
+            // The truth suite compares with truths of its own, which are no column of the table.
+            (Verdict::Reproduced, false, false) => "reproduced",
+            (Verdict::NotClaimed | Verdict::NotReproduced(_) | Verdict::Better, false, _) => "no published number",
+        }
     }
 
     /// The row as one line of JSON: the same for the same study on every machine.
@@ -211,7 +221,7 @@ impl Row {
             spread: finite(self.spread),
             seeds: self.seeds,
             cost: finite(self.cost),
-            verdict: self.verdict.word(),
+            verdict: self.word(),
             reason: self.verdict.why(),
         };
         // Numbers and words can always be written down.
@@ -234,14 +244,14 @@ fn number(n: Option<f64>) -> String {
 /// ```
 /// let rows = [bilevel_tasks::Row::new("synth1d", "RMD", "λ", 0.736).paper(0.736)];
 /// let (table, reasons) = bilevel_tasks::row_table(&rows);
-/// assert_eq!(table.rows[0], ["RMD", "λ", "0.7360", "0.7360", "no claim"]);
+/// assert_eq!(table.rows[0], ["RMD", "λ", "0.7360", "0.7360", "not compared"]);
 /// assert!(reasons.is_empty());
 /// ```
 pub fn row_table(rows: &[Row]) -> (Table, Vec<String>) {
     let mut reasons: Vec<&str> = vec![];
     let mut lines: Vec<Vec<String>> = vec![];
     for row in rows {
-        let mut verdict = row.verdict.word().to_string();
+        let mut verdict = row.word().to_string();
         let why = row.verdict.why();
         if !why.is_empty() {
             let known = reasons.iter().position(|reason| *reason == why);
@@ -288,4 +298,30 @@ pub fn row_table(rows: &[Row]) -> (Table, Vec<String>) {
         caption: String::new(),
     };
     (table, reasons.iter().enumerate().map(|(i, why)| format!("[{}] {why}", i + 1)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_of_a_verdict_says_what_the_number_was_compared_with() {
+        let why = || "a reason".to_string();
+        let words = |verdict: Verdict| {
+            let row = || Row { verdict: verdict.clone(), ..Row::new("study", "method", "metric", 1.0) };
+            [row().paper(1.0).reference(1.0), row().paper(1.0), row().reference(1.0), row()].map(|row| row.word())
+        };
+        let (paper, reference) = ("better than the paper", "better than the reference");
+        assert_eq!(words(Verdict::Better), [paper, paper, reference, "no published number"]);
+        assert_eq!(words(Verdict::Reproduced), ["reproduced", "reproduced", "agrees with the reference", "reproduced"]);
+        assert_eq!(
+            words(Verdict::NotReproduced(why())),
+            ["not reproduced", "not reproduced", "differs from the reference", "no published number"]
+        );
+        assert_eq!(
+            words(Verdict::NotClaimed),
+            ["not compared", "not compared", "no published number", "no published number"]
+        );
+        assert_eq!(words(Verdict::NotRun(why())), ["not run"; 4]);
+    }
 }

@@ -21,6 +21,27 @@ impl Spread {
         Spread { mean, sd, count: values.len() }
     }
 
+    /// Of the differences between values that belong together, such as two losses on one split.
+    pub fn of_differences(first: &[f64], second: &[f64]) -> Self {
+        Self::of(&first.iter().zip(second).map(|(first, second)| first - second).collect::<Vec<_>>())
+    }
+
+    /// The standard error of the mean; not a number for fewer than two values.
+    pub fn standard_error(&self) -> f64 {
+        if self.count < 2 { f64::NAN } else { self.sd / (self.count as f64).sqrt() }
+    }
+
+    /// Whether the mean is above 0 by more than two standard errors; never for fewer than two values.
+    ///
+    /// ```
+    /// use bilevel_tasks::spread::Spread;
+    /// assert!(Spread::of(&[0.9, 1.1, 1.0]).is_above_zero());
+    /// assert!(!Spread::of(&[-1.0, 1.5, 1.0]).is_above_zero() && !Spread::of(&[1.0]).is_above_zero());
+    /// ```
+    pub fn is_above_zero(&self) -> bool {
+        self.mean > 2.0 * self.standard_error()
+    }
+
     /// With this many decimals.
     pub fn fixed(&self, decimals: usize) -> String {
         match self.count {

@@ -80,14 +80,15 @@ fn the_adjoint_is_right_at_every_chain_length_and_the_others_have_their_known_bi
 }
 
 #[test]
-fn the_noisy_means_are_within_three_standard_errors_of_two_thousand_seeds() {
+fn the_noisy_means_are_within_three_standard_errors_of_two_thousand_seeds_or_of_the_optimum() {
     let mut count = 0;
     for row in report("noisy-synth1d").rows.iter().filter(|r| r.reference.is_some()) {
         let error = row.spread.unwrap() / (row.seeds as f64).sqrt();
         assert!((row.ours.unwrap() - row.reference.unwrap()).abs() < 3.0 * error, "{row:?}");
         count += 1;
     }
-    assert_eq!(count, 15);
+    // Two numbers of two methods have no seeds to be compared with, and are at the optimum.
+    assert_eq!(count, 15 + 4);
 }
 
 #[test]
@@ -135,7 +136,7 @@ fn quadratics_of_condition_ten_take_what_the_protocol_says_within_a_tenth() {
 fn the_adjoint_agrees_with_quadrature_at_finite_temperature() {
     let mut count = 0;
     for row in report("finite-temperature").rows.iter().filter(|r| r.method == "Langevin adjoint") {
-        assert_eq!(row.verdict, Verdict::Better, "{row:?}");
+        assert_eq!((&row.verdict, row.word()), (&Verdict::Reproduced, "agrees with the reference"), "{row:?}");
         count += 1;
     }
     assert_eq!(count, 3);
@@ -349,8 +350,12 @@ fn every_row_is_one_line_of_json_and_one_line_of_the_table() {
         for (row, cells) in found.rows.iter().zip(&table.rows) {
             assert_eq!(row.study, *name);
             let verdict = cells.last().unwrap();
-            let words = ["reproduced", "not reproduced", "better", "no claim", "not run"];
-            assert!(words.iter().any(|word| verdict.starts_with(word)), "{cells:?}");
+            assert!(verdict.starts_with(row.word()), "{cells:?}");
+            // A row without a number of the paper is not said to reproduce it, or to be better than it.
+            let of_the_paper = ["reproduced", "not reproduced", "better than the paper", "not compared"];
+            // The truth suite compares with truths of its own.
+            let has_number = row.paper.is_some() || (row.word() == "reproduced" && *name == "truth");
+            assert!(has_number || !of_the_paper.contains(&row.word()), "{cells:?}");
             let json = row.to_json();
             assert!(json.starts_with('{') && json.ends_with('}') && !json.contains('\n') && !json.contains("NaN"));
         }

@@ -17,6 +17,7 @@ use crate::optimizer::InnerOptimizer;
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::truth::Claims;
 use crate::{Cause, Result};
@@ -88,6 +89,10 @@ struct Prepared {
 impl Method for AmigoCg {
     fn name(&self) -> &'static str {
         "amigo-cg"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

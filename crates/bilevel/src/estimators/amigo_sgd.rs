@@ -15,6 +15,7 @@ use crate::optimizer::InnerOptimizer;
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::truth::Claims;
 use crate::{Cause, Result};
@@ -91,6 +92,10 @@ struct Prepared {
 impl Method for AmigoSgd {
     fn name(&self) -> &'static str {
         "amigo-sgd"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

@@ -20,6 +20,7 @@ use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
 use bilevel_graph::{Graph, Program, Tensor};
@@ -72,6 +73,10 @@ struct Prepared {
 impl Method for Bome {
     fn name(&self) -> &'static str {
         "bome"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

@@ -15,6 +15,7 @@ use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
 use crate::truth::Claims;
@@ -70,6 +71,10 @@ impl<M: Method> Method for Chains<M> {
     /// one's own makes "chains".
     fn name(&self) -> &'static str {
         methods().iter().find(|info| info.name == self.method.name()).map_or("chains", |info| info.in_chains)
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        self.method.settings().with("chains", self.count)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

@@ -18,6 +18,7 @@ use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::truth::Claims;
@@ -72,6 +73,10 @@ struct Prepared {
 impl Method for Covariance {
     fn name(&self) -> &'static str {
         "covariance"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

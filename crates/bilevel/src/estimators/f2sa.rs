@@ -20,6 +20,7 @@ use crate::leaves::Leaves;
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +71,10 @@ struct Prepared {
 impl Method for F2sa {
     fn name(&self) -> &'static str {
         "f2sa"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

@@ -21,6 +21,7 @@ use crate::optimizer::InnerOptimizer;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
 use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor};
@@ -96,6 +97,10 @@ struct Prepared {
 impl Method for Fg2u {
     fn name(&self) -> &'static str {
         "fg2u"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

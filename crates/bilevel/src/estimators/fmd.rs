@@ -19,6 +19,7 @@ use crate::optimizer::{InnerOptimizer, Optimizer};
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::truth::Claims;
@@ -90,6 +91,10 @@ pub(super) struct Prepared {
 impl Method for Fmd {
     fn name(&self) -> &'static str {
         "fmd"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

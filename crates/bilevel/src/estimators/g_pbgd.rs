@@ -21,6 +21,7 @@ use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::{Trace, or_zeros};
 use bilevel_graph::{Graph, Program, Tensor, vjp};
@@ -70,6 +71,10 @@ struct Prepared {
 impl Method for GPbgd {
     fn name(&self) -> &'static str {
         "g-pbgd"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

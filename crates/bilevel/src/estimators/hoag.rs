@@ -20,6 +20,7 @@ use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Cause, Result};
@@ -110,6 +111,10 @@ struct Prepared {
 impl Method for Hoag {
     fn name(&self) -> &'static str {
         "hoag"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

@@ -23,6 +23,7 @@ use crate::key::Key;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
 use bilevel_graph::{Graph, Program, gradient, hessian_vector, mixed_vector};
@@ -65,6 +66,10 @@ struct Prepared {
 impl Method for HpoSgld {
     fn name(&self) -> &'static str {
         "hpo-sgld"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

@@ -17,6 +17,7 @@ use crate::optimizer::InnerOptimizer;
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::truth::Claims;
 use crate::{Cause, Error, Result};
@@ -94,6 +95,10 @@ struct Prepared {
 impl Method for IftNeumann {
     fn name(&self) -> &'static str {
         "ift-neumann"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

@@ -17,6 +17,7 @@ use crate::optimizer::InnerOptimizer;
 use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::truth::Claims;
 use crate::{Cause, Result};
@@ -87,6 +88,10 @@ struct Prepared {
 impl Method for Imaml {
     fn name(&self) -> &'static str {
         "imaml"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

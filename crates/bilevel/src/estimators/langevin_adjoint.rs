@@ -26,6 +26,7 @@ use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::truth::Claims;
@@ -104,6 +105,10 @@ struct Prepared {
 impl Method for LangevinAdjoint {
     fn name(&self) -> &'static str {
         "langevin-adjoint"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

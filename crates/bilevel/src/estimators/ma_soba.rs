@@ -20,6 +20,7 @@ use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
 use bilevel_graph::{Graph, Program};
@@ -71,6 +72,10 @@ struct Prepared {
 impl Method for MaSoba {
     fn name(&self) -> &'static str {
         "ma-soba"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

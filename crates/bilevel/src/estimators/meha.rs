@@ -26,6 +26,7 @@ use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
 use bilevel_graph::{Graph, Program, Tensor};
@@ -81,6 +82,10 @@ struct Prepared {
 impl Method for Meha {
     fn name(&self) -> &'static str {
         "meha"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

@@ -22,6 +22,7 @@ use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::{Trace, or_zeros};
 use crate::variable::Role;
@@ -89,6 +90,10 @@ struct Prepared {
 impl Method for Nystrom {
     fn name(&self) -> &'static str {
         "nystrom"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

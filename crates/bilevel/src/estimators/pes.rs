@@ -23,6 +23,7 @@ use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
 use crate::{Cause, Result};
@@ -85,6 +86,10 @@ struct Prepared {
 impl Method for Pes {
     fn name(&self) -> &'static str {
         "pes"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

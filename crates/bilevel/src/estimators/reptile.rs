@@ -14,6 +14,7 @@ use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
 use bilevel_graph::{Graph, Program};
@@ -61,6 +62,10 @@ struct Prepared {
 impl Method for Reptile {
     fn name(&self) -> &'static str {
         "reptile"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

@@ -19,6 +19,7 @@ use crate::optimizer::{InnerOptimizer, Optimizer};
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::truth::Claims;
@@ -184,6 +185,10 @@ impl Rmd {
 impl Method for Rmd {
     fn name(&self) -> &'static str {
         "rmd"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

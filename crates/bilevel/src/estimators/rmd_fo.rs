@@ -14,6 +14,7 @@ use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +67,10 @@ struct Prepared {
 impl Method for RmdFo {
     fn name(&self) -> &'static str {
         "rmd-fo"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

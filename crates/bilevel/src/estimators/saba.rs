@@ -25,6 +25,7 @@ use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
 use crate::{Cause, Result};
@@ -88,6 +89,10 @@ const MEANS: [&str; 5] = ["mean_slope", "mean_hessian", "mean_mixed", "mean_f_th
 impl Method for Saba {
     fn name(&self) -> &'static str {
         "saba"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

@@ -19,6 +19,7 @@ use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
 use bilevel_graph::{Graph, Program, Tensor, gradient, vjp};
@@ -77,6 +78,10 @@ struct Prepared {
 impl Method for Sama {
     fn name(&self) -> &'static str {
         "sama"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

@@ -18,6 +18,7 @@ use crate::norms::LazyNorm;
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +65,10 @@ struct Prepared {
 impl Method for Soba {
     fn name(&self) -> &'static str {
         "soba"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

@@ -21,6 +21,7 @@ use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
 use crate::{Cause, Result};
@@ -82,6 +83,10 @@ const DIRECTION: [&str; 3] = ["d_theta", "d_v", "d_lambda"];
 impl Method for Srba {
     fn name(&self) -> &'static str {
         "srba"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

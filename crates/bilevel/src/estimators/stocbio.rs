@@ -19,6 +19,7 @@ use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::{Trace, or_zeros};
 use crate::{Cause, Result};
@@ -76,6 +77,10 @@ struct Prepared {
 impl Method for StocBio {
     fn name(&self) -> &'static str {
         "stocbio"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

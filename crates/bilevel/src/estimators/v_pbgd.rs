@@ -21,6 +21,7 @@ use crate::leaves::Leaves;
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::session::Session;
+use crate::settings::SettingsRecord;
 use crate::state::State;
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +71,10 @@ struct Prepared {
 impl Method for VPbgd {
     fn name(&self) -> &'static str {
         "v-pbgd"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
     }
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {

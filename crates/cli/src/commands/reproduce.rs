@@ -5,6 +5,7 @@ use crate::errors::{CliError, Result};
 use crate::pages::study::{Found, count, unfinished, write_page};
 use crate::run::device::{asked, settled};
 use crate::run::folder::write_whole;
+use crate::run::provenance::{self, Provenance};
 use crate::run::study::Conductor;
 use crate::run::study_folder::StudyFolder;
 use crate::terminal::interrupt::stop_on_interrupt;
@@ -76,7 +77,9 @@ pub fn conduct_one(study: &dyn Study, plan: &Plan, asked: &Asked, out: &mut dyn 
     let began = Instant::now();
     let path = StudyFolder::choose(asked.out, asked.name, &asked.mark)?;
     let folder = StudyFolder::begin(&path, &asked.mark)?;
+    let provenance = begun(&folder, plan)?;
     let (found, failed) = conduct(study, plan, &folder, asked, &stop_on_interrupt()?)?;
+    provenance::end(folder.path(), provenance);
     show(&found, asked, out)?;
     if let Some(failed) = failed {
         found.write_report(&folder, plan)?;
@@ -95,15 +98,18 @@ fn conduct_all(studies: &[&Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mu
     let began = Instant::now();
     let path = StudyFolder::choose(asked.out, asked.name, &asked.mark)?;
     let whole = StudyFolder::begin(&path, &asked.mark)?;
+    let provenance = begun(&whole, plan)?;
     let signal = stop_on_interrupt()?;
     let mut all: Vec<Found> = vec![];
     for study in studies {
         Progress::stderr(asked.quiet).say(&format!("{}: {}", study.name(), study.title()));
         let folder = StudyFolder::begin(&path.join(study.name()), &mark(study.name(), plan))?;
+        let own = begun(&folder, plan)?;
         let (found, failed) = match conduct(&***study, plan, &folder, asked, &signal) {
             Err(error) => return Err(error.in_folder(path)),
             Ok(found) => found,
         };
+        provenance::end(folder.path(), own);
         show(&found, asked, out)?;
         if let Some(failed) = failed {
             found.write_report(&folder, plan)?;
@@ -119,6 +125,7 @@ fn conduct_all(studies: &[&Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mu
         // After every study, so that stopping the command keeps what was done.
         write_page(&whole.report_file(), "All studies", &all, plan)?;
     }
+    provenance::end(whole.path(), provenance);
     write_whole(&whole.rows_file(), all.iter().map(Found::rows).collect::<String>().as_bytes())?;
     if !asked.json && !asked.quiet {
         let rows = all.iter().flat_map(|one| &one.findings.rows);
@@ -127,6 +134,13 @@ fn conduct_all(studies: &[&Arc<dyn Study>], plan: &Plan, asked: &Asked, out: &mu
         writeln!(out, "Took {seconds:.1} s. The report is {}", escaped_path(&report))?;
     }
     Ok(())
+}
+
+/// Says in the folder of a study what works on it.
+fn begun(folder: &StudyFolder, plan: &Plan) -> Result<Provenance> {
+    let provenance = Provenance::begin(plan.device, 0, None);
+    provenance::write(folder.path(), &provenance)?;
+    Ok(provenance)
 }
 
 /// What a study comes to; where an item fails after others are done, what these come to, and the error.

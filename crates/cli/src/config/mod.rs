@@ -204,6 +204,7 @@ pub fn resolve(registry: &Registry, entries: &[Entry]) -> Result<Config> {
     for entry in entries {
         apply(&mut settings, entry)?;
     }
+    check_words(registry, &settings, entries)?;
     // A table that says nothing of what is kept.
     if settings["method"].get("storage").and_then(Value::as_object).is_some_and(Map::is_empty)
         && let Some(entry) = entries.iter().rev().find(|entry| entry.key == ["method", "storage"])
@@ -222,6 +223,26 @@ pub fn resolve(registry: &Registry, entries: &[Entry]) -> Result<Config> {
         (_, place) => ConfigError { place, wrong: error.wrong },
     })?;
     Ok(config)
+}
+
+/// Refuses a word that a setting of the method cannot be.
+fn check_words(registry: &Registry, settings: &Map<String, Value>, entries: &[Entry]) -> Result<()> {
+    let method = registry.known_method(settings["method"]["name"].as_str().unwrap_or_default()).map_err(other)?;
+    for entry in entries {
+        // How much of the inner loop reverse mode keeps is a word or a table.
+        let [table, key] = &entry.key[..] else { continue };
+        if table != "method" || key == "storage" {
+            continue;
+        }
+        let words = method.words(key);
+        if let Given::Text(word) = &entry.value
+            && !words.is_empty()
+            && !words.contains(&word.as_str())
+        {
+            return Err(ConfigError { place: Some(entry.place.clone()), ..unknown_word(&entry.dotted(), word, words) });
+        }
+    }
+    Ok(())
 }
 
 /// The task of this name with the settings given for it, which decide what else is usual.
@@ -272,6 +293,8 @@ fn check(registry: &Registry, config: &Config) -> Result<()> {
     if let Some(optimizer) = inner_optimizer(config) {
         optimizer.check().map_err(|error| in_table("method.optimizer", error))?;
     }
+    let method = registry.read_method(&config.method).map_err(other)?;
+    bilevel::check_settings(&*method).map_err(|error| in_table("method", error))?;
     config.outer.check().map_err(|error| in_table("outer", error))?;
     check_schedule("outer", &config.outer.schedule, config.outer.rate)?;
     let optimizer = registry.read_optimizer(&config.outer.optimizer).map_err(other)?;

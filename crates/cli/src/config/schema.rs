@@ -37,6 +37,14 @@ pub fn schema(registry: &Registry) -> Result<Value, ConfigError> {
             let mut variant = variant(at(&settings, tagged.table), tagged, word, &meanings);
             if let Ok(method) = registry.known_method(method) {
                 variant["description"] = Value::from(method.info.summary);
+                if let Some(all) = variant["properties"].as_object_mut() {
+                    for (key, property) in all.iter_mut().filter(|(key, _)| *key != "storage") {
+                        let words = method.words(key);
+                        if !words.is_empty() {
+                            property["enum"] = json!(words);
+                        }
+                    }
+                }
             }
             if let Some(known) = known {
                 variant["description"] = Value::from(known.summary);

@@ -2,8 +2,8 @@
 
 use crate::pages::plots::{Drawing, Figure};
 use crate::run::record::RunRecord;
-use crate::terminal::readable::{number, stem};
-use bilevel_report::{Axis, Column, Curve, Panel, Pictures, Plot, Table};
+use crate::terminal::readable::number;
+use bilevel_report::{Axis, Column, Curve, Panel, Pictures, Plot, Table, file_stem};
 use bilevel_tasks::LambdaLeaf;
 
 /// A leaf with at most this many numbers is written out.
@@ -94,7 +94,7 @@ pub fn figures(runs: &[Named]) -> Vec<Figure> {
             Some(Curve::new(*name, sorted(leaf)))
         };
         let plot = sorted_plot(format!("The learned {title}, sorted"), runs.iter().filter_map(curve).collect());
-        figures.push(Figure::plot(format!("{}-sorted", stem(&title)), plot));
+        figures.push(Figure::plot(format!("{}-sorted", file_stem(&title)), plot));
     }
     figures
 }

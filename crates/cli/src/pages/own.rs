@@ -47,7 +47,8 @@ pub fn report_of<L: Tree, T: Tree>(
     figures.extend(plots::diagnostics(&runs));
     sections.extend(figures.into_iter().map(Figure::section));
     sections.push(Section::Table(cost(outcome, &history)));
-    Ok(Report { title: title.into(), subtitle: outcome.reason.to_string(), sections })
+    let footer = format!("bilevel {}", crate::run::provenance::VERSION);
+    Ok(Report { title: title.into(), subtitle: outcome.reason.to_string(), sections, footer })
 }
 
 /// A table of names and what belongs to them.

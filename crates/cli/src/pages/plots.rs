@@ -1,8 +1,8 @@
 //! What the metrics of runs look like: one plot per quantity, with a curve for each run that has it.
 
 use crate::pages::calm::{calm, is_noisy};
-use crate::terminal::readable::{sentence, stem};
-use bilevel_report::{Axis, Curve, Pictures, Plot, ReportError, Section};
+use crate::terminal::readable::sentence;
+use bilevel_report::{Axis, Curve, Pictures, Plot, ReportError, Section, file_stem};
 use bilevel_tasks::run::{History, IterationRow};
 
 /// Something to look at, and the name of its files.
@@ -144,7 +144,7 @@ const STEMS: [&str; 10] = [
 
 /// Stems of all figures that a report of this run can have; which of them it has changes as it continues.
 pub fn possible_stems(history: &History) -> Vec<String> {
-    STEMS.iter().map(|stem| stem.to_string()).chain(history.measures().into_iter().map(stem)).collect()
+    STEMS.iter().map(|stem| stem.to_string()).chain(history.measures().into_iter().map(file_stem)).collect()
 }
 
 /// Losses and the task's measures. Of one run, losses share axes where all can be read there.
@@ -161,7 +161,7 @@ pub fn losses_and_measures(runs: &[Named]) -> Vec<Figure> {
     ];
     figures.extend(names.into_iter().map(|name| (name, quantity(&sentence(name), runs, |h| h.measure(name)))));
     let shared = if runs.len() == 1 { share(&mut figures) } else { None };
-    let apart = figures.into_iter().filter_map(|(name, plot)| Some(Figure::plot(stem(name), plot?)));
+    let apart = figures.into_iter().filter_map(|(name, plot)| Some(Figure::plot(file_stem(name), plot?)));
     shared.into_iter().map(|plot| Figure::plot("losses", plot)).chain(apart).collect()
 }
 

@@ -5,6 +5,7 @@ use crate::errors::{CliError, Result};
 use crate::pages::lambda;
 use crate::pages::plots::{self, Figure, PNG_WIDTH};
 use crate::run::folder::{RunFolder, write_whole};
+use crate::run::provenance::{self, VERSION};
 use crate::run::record::RunRecord;
 use crate::terminal::readable::{count, counted, duration, number, number_or_dash};
 use bilevel::{Oracles, Precision};
@@ -20,13 +21,14 @@ struct Page {
     /// Losses and measures, λ, hypergradient and diagnosis.
     figures: Vec<Figure>,
     after: Vec<Section>,
+    footer: String,
 }
 
 impl Page {
     fn html(self) -> String {
-        let Page { title, subtitle, before, figures, after } = self;
+        let Page { title, subtitle, before, figures, after, footer } = self;
         let sections = before.into_iter().chain(figures.into_iter().map(Figure::section)).chain(after).collect();
-        Report { title, subtitle, sections }.html()
+        Report { title, subtitle, sections, footer }.html()
     }
 }
 
@@ -68,6 +70,18 @@ fn page_of_one(run: &RunRecord, registry: &Registry) -> Page {
                 Section::Code { title: "Configuration".into(), text: to_toml(registry, config) },
             ])
             .collect(),
+        footer: footer(run),
+    }
+}
+
+/// What computed a run, from the last process that worked on it.
+fn footer(run: &RunRecord) -> String {
+    let entries = provenance::read(run.folder.path());
+    match &entries[..] {
+        [] => format!("drawn by bilevel {VERSION}; what computed the run is not known"),
+        [only] => only.line(),
+        [first, last] => format!("{} · resumed once since {}", last.line(), first.started),
+        [first, .., last] => format!("{} · resumed {} times since {}", last.line(), entries.len() - 1, first.started),
     }
 }
 
@@ -150,6 +164,7 @@ fn page_of_many(runs: &[(String, RunRecord)]) -> Page {
         before,
         figures: figures(&named),
         after: vec![Section::Code { title: "Folders".into(), text: folders.join("\n") }],
+        footer: format!("bilevel {VERSION}"),
     }
 }
 

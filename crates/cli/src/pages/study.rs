@@ -3,9 +3,10 @@
 use crate::errors::{CliError, Result};
 use crate::pages::plots::{PNG_WIDTH, as_drawing};
 use crate::run::folder::{clean, write_whole};
+use crate::run::provenance;
 use crate::run::study_folder::StudyFolder;
-use crate::terminal::readable::{escaped_lines, number_or_dash, stem};
-use bilevel_report::{Column, Report, Section, Table};
+use crate::terminal::readable::{escaped_lines, number_or_dash};
+use bilevel_report::{Column, Report, Section, Table, file_stem};
 use bilevel_tasks::{Done, Findings, Finished, Plan, Row, row_table};
 use std::path::Path;
 
@@ -73,7 +74,7 @@ impl Found {
         std::fs::create_dir_all(&plots).map_err(|error| CliError::file("make", &plots, &error))?;
         clean(&plots)?;
         for drawing in self.findings.sections.iter().filter_map(as_drawing) {
-            let file = |ending: &str| plots.join(format!("{}.{ending}", stem(drawing.title())));
+            let file = |ending: &str| plots.join(format!("{}.{ending}", file_stem(drawing.title())));
             write_whole(&file("svg"), drawing.svg().as_bytes())?;
             let pixels = drawing.png(PNG_WIDTH).map_err(|error| CliError::Unwritten(error.to_string()))?;
             write_whole(&file("png"), &pixels)?;
@@ -135,7 +136,8 @@ pub fn write_page(path: &Path, title: &str, found: &[Found], plan: &Plan) -> Res
     sections.extend(found.iter().flat_map(Found::sections));
     let effort = if plan.quick { "few seeds and low limits (--quick)" } else { "full run" };
     let subtitle = format!("{effort} · from seed {} · on {}", plan.seed, plan.device);
-    write_whole(path, Report { title: title.into(), subtitle, sections }.html().as_bytes())
+    let footer = path.parent().and_then(|folder| Some(provenance::read(folder).last()?.line())).unwrap_or_default();
+    write_whole(path, Report { title: title.into(), subtitle, sections, footer }.html().as_bytes())
 }
 
 /// The table for a terminal of this many columns. Where it is too narrow, what is not the number itself is left out,
@@ -163,9 +165,9 @@ fn fit(table: &Table, columns: usize) -> String {
 pub fn count<'a>(rows: impl Iterator<Item = &'a Row>) -> String {
     let mut counts: Vec<(&str, usize)> = vec![];
     for row in rows {
-        match counts.iter_mut().find(|(word, _)| *word == row.verdict.word()) {
+        match counts.iter_mut().find(|(word, _)| *word == row.word()) {
             Some((_, n)) => *n += 1,
-            None => counts.push((row.verdict.word(), 1)),
+            None => counts.push((row.word(), 1)),
         }
     }
     counts.iter().map(|(word, n)| format!("{n} {word}")).collect::<Vec<_>>().join(", ")
@@ -178,7 +180,8 @@ mod tests {
 
     #[test]
     fn rows_with_the_same_reason_share_its_number() {
-        let row = |why: &str| Row::new("synth1d", "RMD", "λ", 1.0).verdict(Verdict::NotReproduced(why.into()));
+        let row =
+            |why: &str| Row::new("synth1d", "RMD", "λ", 1.0).paper(2.0).verdict(Verdict::NotReproduced(why.into()));
         let (table, reasons) = row_table(&[row("biased"), row("noisy"), row("biased")]);
         let verdicts: Vec<&str> = table.rows.iter().filter_map(|cells| cells.last()).map(String::as_str).collect();
         assert_eq!(verdicts, ["not reproduced [1]", "not reproduced [2]", "not reproduced [1]"]);
@@ -189,7 +192,7 @@ mod tests {
     fn a_narrow_terminal_loses_the_spread_before_the_verdict() {
         let row =
             Row::new("synth1d", "Evolutionary search", "λ", 1.0).setting("as printed, λ kept in [0, 1]").over(0.1, 8);
-        let (table, _) = row_table(&[row.verdict(Verdict::NotReproduced("noisy".into()))]);
+        let (table, _) = row_table(&[row.paper(2.0).verdict(Verdict::NotReproduced("noisy".into()))]);
         assert_eq!(fit(&table, 200), table.text(usize::MAX));
         let narrow = fit(&table, 70);
         assert!(narrow.lines().all(|line| line.chars().count() <= 70), "{narrow}");

@@ -6,6 +6,7 @@ use crate::pages;
 use crate::run::device::executor;
 use crate::run::folder::RunFolder;
 use crate::run::metrics::{Recorder, look_at};
+use crate::run::provenance::{self, Provenance};
 use crate::run::result::write_result;
 use bilevel::{Checkpoints, Observer, Problem, StopReason, StopSignal};
 use bilevel_tasks::run::RunResult;
@@ -49,7 +50,8 @@ pub fn execute(
     }
     let executor = executor(config.device, config.threads)?;
     let path = folder.path().to_path_buf();
-    let mut recorder = Recorder::new(folder, config, registry);
+    let provenance = Provenance::begin(config.device, config.threads, Some(done));
+    let mut recorder = Recorder::new(folder, config, registry, &provenance);
     let problem = match config.problem_on(registry, &executor, &signal) {
         Err(_) if signal.is_set() => {
             let saved = folder.checkpoints();
@@ -67,6 +69,7 @@ pub fn execute(
         driver = driver.observe(display);
     }
     let outcome = driver.run()?;
+    provenance::end(folder.path(), provenance);
     let result = RunResult::new(config, &problem, &outcome)?;
     if let Some(result) = &result {
         write_result(folder, &problem, &outcome, result)?;

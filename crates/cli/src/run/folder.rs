@@ -4,6 +4,7 @@
 //!   metrics.jsonl        one line per outer iteration
 //!   checkpoint/          what a resumed run continues from
 //!   result.json          what a finished run found
+//!   provenance.json      what computed it: version, command line, device and dates of every process
 //!   lambda.safetensors   the hyperparameters it found
 //!   report.html, plots/  the same for people
 //!   tensorboard/         event files, where they were asked for

@@ -3,6 +3,7 @@
 use crate::config::text::to_toml;
 use crate::errors::{CliError, Result};
 use crate::run::folder::{RunFolder, write_whole};
+use crate::run::provenance::{self, Provenance};
 use crate::run::result::read_result;
 use crate::run::tensorboard::TensorBoard;
 use bilevel::whole_file::{open_regular, refuse_irregular};
@@ -45,16 +46,22 @@ pub struct Recorder {
     folder: RunFolder,
     config: Config,
     text: String,
+    provenance: Provenance,
     lines: JsonLines,
     events: Option<TensorBoard>,
 }
 
 impl Recorder {
     /// Into this folder.
-    pub fn new(folder: &RunFolder, config: &Config, registry: &Registry) -> Self {
+    pub fn new(folder: &RunFolder, config: &Config, registry: &Registry, provenance: &Provenance) -> Self {
         let lines = JsonLines::new(folder.metrics_file()).tagged("run", config.path_hash());
-        let text = to_toml(registry, config);
-        Recorder { folder: folder.clone(), config: config.clone(), text, lines, events: None }
+        let text = format!(
+            "# Written by bilevel {}; provenance.json says more.\n{}",
+            provenance::VERSION,
+            to_toml(registry, config)
+        );
+        let (folder, config, provenance) = (folder.clone(), config.clone(), provenance.clone());
+        Recorder { folder, config, text, provenance, lines, events: None }
     }
 
     /// Writes what a run leaves before its first iteration, after so many that are done: enough to resume it.
@@ -66,6 +73,8 @@ impl Recorder {
         }
         self.folder.mark(&self.config)?;
         write_whole(&self.folder.config_file(), self.text.as_bytes())?;
+        self.provenance.resumed_after = Some(done);
+        provenance::write(self.folder.path(), &self.provenance)?;
         // What is to be found again is not kept: the result of another wish or of iterations that will be done again, and their
         // lines.
         let had = read_result(&self.folder).ok();

@@ -4,6 +4,7 @@ pub mod device;
 pub mod execute;
 pub mod folder;
 pub mod metrics;
+pub mod provenance;
 pub mod record;
 pub mod result;
 pub mod side_by_side;

@@ -1,10 +1,11 @@
 //! The folder of a study.
 //!
-//!   study.toml    what was asked for
-//!   ITEM/         a folder for every item: that of a run, or one with `measurement.json`
-//!   rows.jsonl    one line per number, written when all is done
-//!   report.html   the same for people, with tables and figures
-//!   plots/        every figure as SVG and PNG
+//!   study.toml        what was asked for
+//!   provenance.json   what computed it: version, command line, device and dates of every process
+//!   ITEM/             a folder for every item: that of a run, or one with `measurement.json`
+//!   rows.jsonl        one line per number, written when all is done
+//!   report.html       the same for people, with tables and figures
+//!   plots/            every figure as SVG and PNG
 
 use crate::errors::{CliError, Result};
 use crate::run::folder::{RunFolder, clean, is_taken, read_settings, refuse_foreign, write_whole};

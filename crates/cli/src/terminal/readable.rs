@@ -46,13 +46,6 @@ pub fn sentence(text: &str) -> String {
     }
 }
 
-/// Part of a file's name.
-pub fn stem(title: &str) -> String {
-    let letter = |c: char| if c.is_alphanumeric() { c } else { '-' };
-    let name: String = title.to_lowercase().chars().map(letter).take(60).collect();
-    name.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
-}
-
 /// A sentence that quotes what somebody gave, made safe for a terminal: control characters are written out, and words longer
 /// than any name or path are cut.
 pub fn one_line(sentence: &str) -> String {
@@ -136,6 +129,5 @@ mod tests {
         assert_eq!([1, 1 << 20, 1 << 27, 3 << 30].map(bytes), ["1 byte", "1,048,576 bytes", "0.1 GiB", "3.0 GiB"]);
         assert_eq!((counted(1, "run"), counted(2000, "run")), ("1 run".into(), "2,000 runs".into()));
         assert_eq!((sentence("test loss"), sentence("λ")), ("Test loss".into(), "λ".into()));
-        assert_eq!(stem("Distance of λ from the optimum!"), "distance-of-λ-from-the-optimum");
     }
 }

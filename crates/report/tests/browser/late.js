@@ -25,6 +25,16 @@ function look(expect) {
     }
     if (svg.dataset.area) plot(svg, name, frame, scale, expect);
   }
+  const column = document.querySelector("main").getBoundingClientRect();
+  for (const box of document.querySelectorAll(".scroll")) {
+    const name = box.getAttribute("aria-label"), at = box.getBoundingClientRect();
+    expect(at.left >= column.left - 1 && at.right <= column.right + 1, `${name}: the table is wider than its column`);
+    const caption = box.querySelector("caption span");
+    expect(!caption || caption.getBoundingClientRect().right <= column.right + 1, `${name}: the caption is cut off`);
+    // Tables of up to eight columns are seen whole on a wide screen.
+    const whole = innerWidth < 1000 || box.querySelectorAll("th").length > 8 || box.scrollWidth <= box.clientWidth + 1;
+    expect(whole, `${name}: the table needs ${box.scrollWidth} of ${box.clientWidth} pixels`);
+  }
   for (const panel of document.querySelectorAll("figure.pictures .panel")) {
     if (!panel.getClientRects().length) continue;
     const box = panel.closest("figure").querySelector(".readout"), at = panel.getBoundingClientRect();
@@ -36,6 +46,24 @@ function look(expect) {
 }
 
 const move = (target, clientX, clientY) => target.dispatchEvent(new PointerEvent("pointermove", { clientX, clientY, bubbles: true }));
+
+// The colour of a curve as the browser draws it: that of its line, or of its dots.
+function colour(curve) {
+  for (const mark of [curve, ...curve.querySelectorAll("*")]) {
+    const { stroke, fill } = getComputedStyle(mark);
+    const found = [stroke, fill].map((c) => c.match(/^rgb\((\d+), (\d+), (\d+)\)$/)).find((c, n) => c && (n === 0 || mark !== curve));
+    if (found) return found.slice(1).map(Number);
+  }
+  return null;
+}
+
+// CIELAB; distances in it are the ΔE of 1976.
+function lab(rgb) {
+  const [r, g, b] = rgb.map((c) => c / 255).map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  const [x, y, z] = [(0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.95047, 0.2126 * r + 0.7152 * g + 0.0722 * b, (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.08883]
+    .map((t) => t > 0.008856 ? Math.cbrt(t) : 7.787 * t + 16 / 116);
+  return [116 * y - 16, 500 * (x - y), 200 * (y - z)];
+}
 
 function plot(svg, name, frame, scale, expect) {
   const [left, top, right, bottom] = svg.dataset.area.split(" ").map(Number);
@@ -49,6 +77,11 @@ function plot(svg, name, frame, scale, expect) {
     const inside = at.x >= left - 5 && at.x + at.width <= right + 5 && at.y >= top - 5 && at.y + at.height <= bottom + 5;
     expect(inside, `${name}: curve ${curve.dataset.number} leaves the axes`);
   }
+  const colours = [...svg.querySelectorAll(".curve")].slice(0, 8).map(colour).filter((c) => c);
+  colours.forEach((a, i) => colours.slice(0, i).forEach((b, j) => {
+    const apart = Math.hypot(...lab(a).map((x, n) => x - lab(b)[n]));
+    expect(apart >= 30, `${name}: curves ${j} and ${i} are only ${apart.toFixed(1)} apart in CIELAB`);
+  }));
   move(svg, ...middle);
   const shown = box.children.length;
   expect(!box.hidden && shown > 1, `${name}: no read-out`);

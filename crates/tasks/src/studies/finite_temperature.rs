@@ -253,7 +253,6 @@ impl Study for FiniteTemperature {
                         Verdict::NotReproduced(why.into())
                     }
                     _ if close && !sure => Verdict::NotReproduced("the spread is too large to tell".into()),
-                    ADJOINT if close => Verdict::Better,
                     SOLVE => Verdict::when(close, format!("H⁻¹ at samples is not dθ/dλ of the distribution: {off}")),
                     RECURSION => Verdict::when(close, format!("no contraction in the recursion: {off}")),
                     _ => Verdict::when(close, off),

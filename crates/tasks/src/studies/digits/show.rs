@@ -131,18 +131,12 @@ fn sentences(outcome: &Outcome) -> Vec<String> {
         (some, count) => format!("{some} of {count} methods beat"),
     };
     said.push(format!("On test digits {beaten} one tuned weight, whose loss is {:.3}.", test(SHARED)));
-    let gap = |name: &str| test(name) - validation(name);
-    if let Some(worst) = learned.filter(|name| gap(name) > gap(SHARED)).max_by(|a, b| gap(a).total_cmp(&gap(b))) {
-        said.push(format!(
-            "640 weights chosen on 599 digits overfit those digits: {worst} has a loss of {:.3} on validation digits \
-             and {:.3} on test digits, while one tuned weight has {:.3} and {:.3}. Trust the test column.",
-            validation(worst),
-            test(worst),
-            validation(SHARED),
-            test(SHARED)
-        ));
-    }
-    let better = if test(BOTH) < test(tested) { "Labels are more useful in training" } else { "For comparison" };
+    said.push(fit(outcome));
+    let pick = |name: &str| losses_on_splits(outcome, name).into_iter().map(|(_, test)| test).collect::<Vec<_>>();
+    let better = match Spread::of_differences(&pick(tested), &pick(BOTH)).is_above_zero() {
+        true => "Labels are more useful in training",
+        false => "For comparison",
+    };
     said.push(format!(
         "{better}: one tuned weight, trained on the validation digits as well, has a test loss of {:.3} and an \
          accuracy of {:.1} %.",
@@ -150,6 +144,56 @@ fn sentences(outcome: &Outcome) -> Vec<String> {
         accuracy(BOTH)
     ));
     said
+}
+
+/// Validation and test losses on the splits that have them.
+fn losses_on_splits(outcome: &Outcome, name: &str) -> Vec<(f64, f64)> {
+    let scores = outcome.trials(name).filter_map(|trial| trial.scores);
+    scores.map(|scores| (scores.validation.loss, scores.test.loss)).collect()
+}
+
+/// Whether learned weights fit the digits they were chosen on better than others. A method overfits if its test loss exceeds its
+/// validation loss by more than two standard errors of the difference over the splits.
+fn fit(outcome: &Outcome) -> String {
+    let learned = outcome.scale.methods.iter().map(|method| method.name);
+    let gap = |name: &str| {
+        let (validation, test): (Vec<f64>, Vec<f64>) = losses_on_splits(outcome, name).into_iter().unzip();
+        Spread::of_differences(&test, &validation)
+    };
+    let largest = |(_, a): &(&str, Spread), (_, b): &(&str, Spread)| a.mean.total_cmp(&b.mean);
+    let gaps: Vec<(&str, Spread)> =
+        learned.map(|name| (name, gap(name))).filter(|(_, gap)| gap.mean.is_finite()).collect();
+    let losses = |name: &str| {
+        let mean = |pick: fn(&Scores) -> f64| outcome.spread(name, pick).mean;
+        format!(
+            "{:.3} on validation digits and {:.3} on test digits",
+            mean(|s| s.validation.loss),
+            mean(|s| s.test.loss)
+        )
+    };
+    let shown = |gap: &Spread| format!("a difference of {:+.3} ± {:.3}", gap.mean, gap.standard_error());
+    if let Some((worst, gap)) = gaps.iter().filter(|(_, gap)| gap.is_above_zero()).copied().max_by(largest) {
+        return format!(
+            "640 weights chosen on 599 digits overfit those digits: {worst} has a loss of {}, {} (standard error over the \
+             splits), while one tuned weight has {}. Trust the test column.",
+            losses(worst),
+            shown(&gap),
+            losses(SHARED)
+        );
+    }
+    match gaps.into_iter().max_by(largest) {
+        None => "No method gave a classifier, so nothing is known of overfitting.".into(),
+        Some((worst, gap)) if gap.count < 2 => format!(
+            "Whether 640 weights overfit the 599 digits they were chosen on is not known from one split: {worst} has a loss of {}.",
+            losses(worst)
+        ),
+        Some((worst, gap)) => format!(
+            "There is no sign that 640 weights overfit the 599 digits they were chosen on: no test loss exceeds its validation \
+             loss by more than two standard errors over the splits. {worst} comes nearest, with {}, {}.",
+            losses(worst),
+            shown(&gap)
+        ),
+    }
 }
 
 /// Warnings to read before anything else.
@@ -255,5 +299,75 @@ fn settings(outcome: &Outcome) -> String {
         let iterations = outcome.trials(method.name).map(|trial| trial.iterations).max().unwrap_or(0);
         lines.push((method.name, format!("Adam at rate {}, {iterations} outer iterations", method.rate)));
     }
-    lines.into_iter().map(|(name, text)| format!("{name:<18}{text}\n")).collect()
+    let width = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    lines.into_iter().map(|(name, text)| format!("{name:<width$}  {text}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Scale, Trial};
+    use super::*;
+
+    /// Three splits on which all methods have these validation and test losses, and the references others.
+    fn outcome(learned: [(f64, f64); 3], both: f64) -> Outcome {
+        let scale = Scale { splits: vec![1, 2, 3], ..Scale::quick() };
+        let mut trials = vec![];
+        let methods: Vec<&'static str> = scale.methods.iter().map(|method| method.name).collect();
+        for (at, &(validation, test)) in learned.iter().enumerate() {
+            let mut add = |name: &'static str, validation: f64, test: f64| {
+                let score = |loss: f64| Score { loss, accuracy: 0.9 };
+                let scores = Scores { train: score(0.1), validation: score(validation), test: score(test) };
+                let (split, change, curve) = (at as u64 + 1, vec![], vec![]);
+                let (cost, seconds, iterations, failed) = (1.0, 1.0, 1, None);
+                let scores = Some(scores);
+                trials.push(Trial { name, split, scores, change, cost, seconds, iterations, curve, failed });
+            };
+            add(NONE, 0.5, 0.5);
+            add(SHARED, 0.4, 0.4);
+            methods.iter().for_each(|name| add(name, validation, test));
+            add(BOTH, 0.3, both);
+        }
+        Outcome { scale, trials }
+    }
+
+    #[test]
+    fn a_test_loss_above_the_validation_loss_on_every_split_is_overfitting() {
+        let said = sentences(&outcome([(0.20, 0.30), (0.22, 0.31), (0.18, 0.29)], 0.5)).join("\n");
+        assert!(said.contains("overfit those digits"), "{said}");
+        assert!(said.contains("0.200 on validation digits and 0.300 on test digits"), "{said}");
+        assert!(said.contains("a difference of +0.100 ± 0.006"), "{said}");
+    }
+
+    #[test]
+    fn a_test_loss_below_the_validation_loss_is_no_overfitting() {
+        let said = sentences(&outcome([(0.31, 0.29), (0.32, 0.30), (0.31, 0.30)], 0.5)).join("\n");
+        assert!(said.contains("no sign that 640 weights overfit"), "{said}");
+    }
+
+    #[test]
+    fn a_difference_within_the_spread_of_the_splits_is_no_overfitting() {
+        let said = sentences(&outcome([(0.20, 0.30), (0.30, 0.22), (0.25, 0.26)], 0.5)).join("\n");
+        assert!(said.contains("no sign that 640 weights overfit"), "{said}");
+        assert!(said.contains("a difference of +0.010 ± 0.052"), "{said}");
+    }
+
+    #[test]
+    fn a_setting_stands_apart_from_its_name() {
+        let text = settings(&outcome([(0.2, 0.3); 3], 0.5));
+        assert!(text.contains("shared λ that were tried  -"), "{text}");
+        let starts: Vec<usize> = text
+            .lines()
+            .map(|line| line.chars().collect::<Vec<_>>().windows(2).position(|w| w == [' ', ' ']).unwrap())
+            .collect();
+        assert!(starts.iter().all(|at| *at > 0), "{text}");
+    }
+
+    #[test]
+    fn labels_are_said_to_be_more_useful_in_training_only_if_they_are() {
+        let learned = [(0.20, 0.30), (0.22, 0.31), (0.18, 0.29)];
+        let said = |both: f64| sentences(&outcome(learned, both)).join("\n");
+        assert!(said(0.25).contains("Labels are more useful in training: one tuned weight"), "{}", said(0.25));
+        assert!(said(0.35).contains("For comparison: one tuned weight"), "{}", said(0.35));
+        assert!(said(0.2995).contains("For comparison: one tuned weight"), "{}", said(0.2995));
+    }
 }

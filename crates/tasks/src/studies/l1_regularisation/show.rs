@@ -19,7 +19,6 @@ pub(super) fn sentences(found: &Found) -> Vec<String> {
         |errors: &[Errors], pick: fn(&Errors) -> f64| Spread::of(&errors.iter().map(pick).collect::<Vec<_>>()).mean;
     let none = found.shared(0.0);
     let tuned: Vec<Errors> = found.tuned().iter().map(|(_, errors)| *errors).collect();
-    let both: Vec<Errors> = found.both.iter().filter_map(|plain| plain.shared.first()?.1).collect();
     let mut said = vec![];
     if let Some((_, runs)) = found.entry(MAIN.0, MAIN.1) {
         let learned = Found::errors(runs);
@@ -42,10 +41,10 @@ pub(super) fn sentences(found: &Found) -> Vec<String> {
             ));
         }
     }
-    said.push(format!(
-        "The validation pictures are worth more in training: with them and no penalty the test error is {:.1} %.",
-        mean(&both, |e| e.test)
-    ));
+    let runs = found.entry(MAIN.0, MAIN.1).map_or(&[][..], |(_, runs)| &runs[..]);
+    let pairs =
+        found.both.iter().zip(runs).filter_map(|(both, run)| Some((both.shared.first()?.1?.test, run.errors?.test)));
+    said.extend(use_of_validation_pictures(&pairs.collect::<Vec<_>>()));
     let at = |samples: usize, rest: &str| {
         let (_, runs) = found.entry("HPO-SGLD", &format!("M = {samples}, {rest}"))?;
         Some(Found::errors(runs).first()?.test)
@@ -65,6 +64,27 @@ pub(super) fn sentences(found: &Found) -> Vec<String> {
         said.push(format!("The least test error of all learned penalties is {error:.1} %, by {name}."));
     }
     said
+}
+
+/// Whether the validation pictures are worth more in training or in learning penalties: from the test errors, seed by seed, of a network
+/// trained on them without a penalty, and of one with the penalties that HPO-SGLD learned from them.
+fn use_of_validation_pictures(errors: &[(f64, f64)]) -> Option<String> {
+    let (trained, learned): (Vec<f64>, Vec<f64>) = errors.iter().copied().unzip();
+    if errors.is_empty() {
+        return None;
+    }
+    let worth = if Spread::of_differences(&learned, &trained).is_above_zero() {
+        "The validation pictures are worth more in training than in learning penalties"
+    } else if Spread::of_differences(&trained, &learned).is_above_zero() {
+        "The validation pictures are worth more in learning penalties than in training"
+    } else {
+        "Whether the validation pictures are worth more in training or in learning penalties is not decided by these seeds"
+    };
+    let [trained, learned] = [trained, learned].map(|errors| Spread::of(&errors).fixed(1));
+    Some(format!(
+        "{worth}: the test error is {trained} % of a network trained on them without a penalty, and {learned} % with the \
+         penalties that HPO-SGLD learned from them."
+    ))
 }
 
 /// Runs that diverged or ruined their network, each with its diagnosis.
@@ -203,4 +223,26 @@ pub(super) fn clock(scale: &Scale, plan: &Plan, found: &[(String, f64)]) -> Vec<
         Section::Text { title: "Times of ViT-B/16".into(), text },
         Section::Table(Table { columns, rows: found.iter().map(row).collect(), caption }),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::use_of_validation_pictures;
+
+    #[test]
+    fn what_the_validation_pictures_are_worth_follows_from_the_test_errors() {
+        let said = |errors: &[(f64, f64)]| use_of_validation_pictures(errors).unwrap();
+        let training = said(&[(20.0, 25.0), (21.0, 25.5), (19.5, 25.2)]);
+        assert!(training.starts_with("The validation pictures are worth more in training than"), "{training}");
+        assert!(training.contains("20.2 ± 0.8 % of a network trained on them"), "{training}");
+        let penalties = said(&[(25.0, 20.0), (25.5, 21.0), (25.2, 19.5)]);
+        assert!(
+            penalties.starts_with("The validation pictures are worth more in learning penalties than"),
+            "{penalties}"
+        );
+        for undecided in [&[(20.0, 25.0)][..], &[(20.0, 25.0), (25.0, 20.5)]] {
+            assert!(said(undecided).starts_with("Whether the validation pictures"), "{undecided:?}");
+        }
+        assert_eq!(use_of_validation_pictures(&[]), None);
+    }
 }
