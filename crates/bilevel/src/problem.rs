@@ -2,6 +2,7 @@
 
 use crate::classes::Classes;
 use crate::paths::{self, Path};
+use crate::purpose;
 use crate::scope::Scope;
 use crate::sources::table_name;
 use crate::stream::{Stream, Streamed, in_dtype};
@@ -411,6 +412,8 @@ where
             measures: self.measures,
             paths: Arc::default(),
         };
+        let leaves = problem.lambda.len().max(problem.theta.len());
+        purpose::check(leaves, problem.measures.len(), problem.classes.len())?;
         for (prefix, variables) in [("λ", &problem.lambda), ("θ", &problem.theta)] {
             for (name, variable) in variables {
                 let refuse = |why: String| Err(Error::Problem { reason: format!("{prefix}.{name} {why}") });

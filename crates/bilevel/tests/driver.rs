@@ -72,7 +72,7 @@ impl Estimator for Prepared {
         let value: Vec<Array> = state.lambda.iter().map(|l| Array::full(l.shape(), value, l.dtype())).collect();
         let value = Leaves::upload(self.session.executor(), &value)?;
         let oracles = Oracles { inner_gradients: 3, ..Oracles::default() };
-        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))
+        Ok(Hypergradient::new(value, oracles).with_inner_loss(inner_loss).with_outer_loss(outer_loss))
     }
 }
 

@@ -119,7 +119,7 @@ fn ending_program(barrier: f64, session: &Session) -> Result<Routine> {
     let weight = (barrier - along).maximum(0.0);
     let combined: Vec<Tensor> = f.iter().zip(&q).map(|(f, q)| *f + *q * weight).collect();
     let (h, direction) = combined.split_at(trace.lambda.len());
-    let mut builder = Program::builder(&graph).output("inner", at.inner).output("outer", at.outer);
+    let mut builder = Program::builder(&graph);
     builder = ahead.iter().fold(builder, |builder, &w| builder.keep_input(w));
     builder = carry(builder, theta, &at.step(&trace, theta, direction));
     for (i, h) in h.iter().enumerate() {
@@ -146,7 +146,7 @@ impl Estimator for Prepared {
         self.ending.run(self.inner.last())?;
         let inner_gradients = self.inner.steps as u64 + 2;
         let oracles = Oracles { inner_gradients, outer_gradients: 1, ..Oracles::default() };
-        Ok(Hypergradient::new(value, (self.ending.number("inner")?, self.ending.number("outer")?), oracles))
+        Ok(Hypergradient::new(value, oracles))
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

@@ -160,7 +160,7 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session, part:
     };
     // The first step has the number 0 here.
     let weight = ((inner.steps as f64 - step).convert(session.problem().dtype) * share).minimum(1.0);
-    let mut builder = walk.carry(Program::builder(&graph).output("inner", loss).output("outer", outer));
+    let mut builder = walk.carry(Program::builder(&graph).output("outer", outer));
     for i in 0..lambda.len() {
         let h_next = match (part, direct[i]) {
             (Part::BurnIn, _) => sum[i] - change[i],
@@ -232,7 +232,7 @@ impl Estimator for Prepared {
             mixed_products: steps,
             losses: 0,
         };
-        let mut found = Hypergradient::new(value, (chain.number("inner")?, chain.number("outer")?), oracles);
+        let mut found = Hypergradient::new(value, oracles);
         if effective_samples::are_enough(samples) {
             found.diagnostics.effective_samples = effective_samples::read(chain, samples)?;
         }

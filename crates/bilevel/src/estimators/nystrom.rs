@@ -20,6 +20,7 @@ use crate::leaves::Leaves;
 use crate::optimizer::InnerOptimizer;
 use crate::paths::Path;
 use crate::probe::InnerTime;
+use crate::purpose::Purpose;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
@@ -68,9 +69,6 @@ impl Default for Nystrom {
         Nystrom { step: 0.01, steps: 100, columns: 10, regularisation: 0.01, optimizer: InnerOptimizer::Sgd }
     }
 }
-
-/// Keeps the choice of columns apart from every other use of the key.
-const COLUMNS: u32 = 0x4e59;
 
 struct Prepared {
     regularisation: f64,
@@ -197,7 +195,7 @@ impl Prepared {
         let (k, rho) = (columns.len(), self.regularisation);
         let total = self.trained.iter().map(ExactSizeIterator::len).sum();
         let places: Vec<usize> =
-            distinct(point.key.fold_in(COLUMNS), total, k).into_iter().map(|number| self.place(number)).collect();
+            distinct(point.key, Purpose::Columns, total, k).into_iter().map(|number| self.place(number)).collect();
         point.place(&mut self.column)?;
         for (column, &place) in columns.iter().zip(&places) {
             self.column.bind_outputs("column", column)?;

@@ -33,8 +33,6 @@ pub(super) enum Pace {
 
 /// Derivatives of both losses by λ and by one θ, and what statistics become.
 pub(super) struct Slopes {
-    pub inner: Tensor,
-    pub outer: Tensor,
     pub inner_lambda: Vec<Tensor>,
     pub inner_theta: Vec<Tensor>,
     pub outer_lambda: Vec<Tensor>,
@@ -54,7 +52,7 @@ impl Slopes {
             Ok((by, by_theta))
         };
         let ((inner_lambda, inner_theta), (outer_lambda, outer_theta)) = (split(inner)?, split(outer)?);
-        Ok(Slopes { inner, outer, inner_lambda, inner_theta, outer_lambda, outer_theta, updates })
+        Ok(Slopes { inner_lambda, inner_theta, outer_lambda, outer_theta, updates })
     }
 
     /// θ after a step of γ along these directions; a statistic becomes what the inner loss says.
@@ -139,8 +137,9 @@ impl Penalised {
             Pace::Once => (steps + 2, 1),
         };
         let oracles = Oracles { inner_gradients, outer_gradients, losses: 1, ..Oracles::default() };
-        let losses = (self.ending.number("inner")?, self.ending.number("outer")?);
-        Ok(Hypergradient::new(value, losses, oracles))
+        Ok(Hypergradient::new(value, oracles)
+            .with_inner_loss(self.ending.number("inner")?)
+            .with_outer_loss(self.ending.number("outer")?))
     }
 }
 

@@ -110,8 +110,7 @@ impl Estimator for Prepared {
         let value = self.outer.fresh_outputs("h")?;
         self.outer.run(self.inner.last())?;
         let oracles = Oracles { inner_gradients: self.inner.steps as u64, losses: 1, ..Oracles::default() };
-        let (inner_loss, outer_loss) = (self.forward.number("inner")?, self.outer.number("outer")?);
-        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))
+        Ok(Hypergradient::new(value, oracles).with_outer_loss(self.outer.number("outer")?))
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

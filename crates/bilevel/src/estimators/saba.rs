@@ -180,7 +180,6 @@ fn step_program(inner: &InnerLoop, count: Minibatches, session: &Session, moves:
         return Routine::new(&builder.build()?, session);
     };
     if moves {
-        builder = builder.output("inner", found.inner).output("outer", found.outer);
         builder = inner.step(&trace, slope, &found.updates, graph.step()).carry(builder);
         builder = carry(builder, &v, &step_of_v(&trace, &v, &less(hessian, f_theta)));
         for (leaf, h) in less(f_lambda, mixed).into_iter().enumerate() {
@@ -258,8 +257,7 @@ impl Estimator for Prepared {
             mixed_products: looks,
             losses: 0,
         };
-        let losses = (self.step.number("inner")?, self.step.number("outer")?);
-        Ok(Hypergradient::new(value, losses, oracles).blaming(Cause::AdjointGrowing))
+        Ok(Hypergradient::new(value, oracles).blaming(Cause::AdjointGrowing))
     }
 
     fn tables(&self) -> &[MemoryTable] {

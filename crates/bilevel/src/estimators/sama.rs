@@ -175,7 +175,7 @@ impl Estimator for Prepared {
         self.difference.run(self.inner.last())?;
         let inner_gradients = self.inner.steps as u64 + 2 + self.remembers as u64;
         let oracles = Oracles { inner_gradients, outer_gradients: 1, ..Oracles::default() };
-        Ok(Hypergradient::new(value, (self.walk.number("inner")?, self.outer.number("outer")?), oracles))
+        Ok(Hypergradient::new(value, oracles).with_outer_loss(self.outer.number("outer")?))
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

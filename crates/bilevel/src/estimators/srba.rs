@@ -134,19 +134,16 @@ fn part_program(session: &Session, inner: bool) -> Result<Routine> {
     let mut builder = Program::builder(&graph).keep_input(batch);
     builder = v.iter().fold(builder, |builder, &v| builder.keep_input(v));
     // H·v − f_θ and f_λ − vᵀ·C: each loss has its part.
-    let (parts, loss) = match inner {
-        true => (
-            vec![(&d_theta, &found.slope, 1.0), (&d_v, &found.hessian, 1.0), (&d_lambda, &found.mixed, -1.0)],
-            found.inner,
-        ),
-        false => (vec![(&d_v, &found.f_theta, -1.0), (&d_lambda, &found.f_lambda, 1.0)], found.outer),
+    let parts = match inner {
+        true => vec![(&d_theta, &found.slope, 1.0), (&d_v, &found.hessian, 1.0), (&d_lambda, &found.mixed, -1.0)],
+        false => vec![(&d_v, &found.f_theta, -1.0), (&d_lambda, &found.f_lambda, 1.0)],
     };
     for (d, said, sign) in parts {
         for (d, said) in d.iter().zip(said) {
             builder = builder.carry(*d, *d + *said * (weight * sign));
         }
     }
-    Routine::new(&builder.output("loss", loss).build()?, session)
+    Routine::new(&builder.build()?, session)
 }
 
 /// θ and v move along D; a copy of the part of λ is h.
@@ -230,8 +227,7 @@ impl Estimator for Prepared {
             mixed_products: inner_looks as u64,
             losses: 0,
         };
-        let losses = (self.by_inner.number("loss")?, self.by_outer.number("loss")?);
-        Ok(Hypergradient::new(value, losses, oracles).blaming(Cause::AdjointGrowing))
+        Ok(Hypergradient::new(value, oracles).blaming(Cause::AdjointGrowing))
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {
