@@ -180,6 +180,11 @@ mod tests {
         let mut run = Reference.compile(&program).unwrap();
         let key = Array::from_i32([2], Key::from_seed(1).values().to_vec()).unwrap();
         run.set(program.input("key").unwrap(), &key).unwrap();
+        let variables = [("lambda", &problem.lambda), ("theta", &problem.theta)];
+        for (prefix, (name, _)) in variables.iter().flat_map(|(prefix, all)| all.iter().map(move |one| (prefix, one))) {
+            let zero = Array::from_f64([], vec![0.0]).unwrap();
+            run.set(program.input(&format!("{prefix}.{name}")).unwrap(), &zero).unwrap();
+        }
         run.run(0..1).unwrap();
         let number = |i: usize| run.output(program.output(&format!("draw.{i}")).unwrap()).unwrap().item().unwrap();
         let different: HashSet<u64> = (0..draws.len()).map(|i| number(i).to_bits()).collect();

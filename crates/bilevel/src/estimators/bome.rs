@@ -22,6 +22,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::{Claims, Promise, Settling};
 use bilevel_graph::{Graph, Program, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +90,10 @@ impl Method for Bome {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { promise: Promise::Descent, settling: Settling::StepByStep, minimum: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

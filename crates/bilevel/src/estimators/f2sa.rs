@@ -21,6 +21,7 @@ use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::session::Session;
 use crate::state::State;
+use crate::truth::{Claims, Promise};
 use serde::{Deserialize, Serialize};
 
 /// Settings of F²SA.
@@ -82,6 +83,10 @@ impl Method for F2sa {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { promise: Promise::InversePenalty, minimum: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

@@ -24,6 +24,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::Claims;
 use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -116,6 +117,10 @@ impl Method for Fg2u {
             session: session.clone(),
             work: None,
         }))
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { training: true, minimum: true, singular: true, minibatches: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

@@ -23,6 +23,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::{Trace, or_zeros};
+use crate::truth::{Claims, Condition, Promise};
 use bilevel_graph::{Graph, Program, Tensor, vjp};
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +81,15 @@ impl Method for GPbgd {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims {
+            promise: Promise::InversePenalty,
+            minimum: true,
+            only: Some(Condition::WellConditioned),
+            ..Claims::default()
+        }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

@@ -22,6 +22,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
+use crate::truth::Claims;
 use crate::{Cause, Result};
 use bilevel_graph::{DType, Graph, Program, gradient};
 use serde::{Deserialize, Serialize};
@@ -130,6 +131,10 @@ impl Method for Hoag {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { minimum: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

@@ -22,6 +22,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::{Claims, Settling};
 use bilevel_graph::{Graph, Program};
 use serde::{Deserialize, Serialize};
 
@@ -85,6 +86,10 @@ impl Method for MaSoba {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { settling: Settling::StepByStep, minimum: true, minibatches: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

@@ -28,6 +28,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::{Claims, Promise};
 use bilevel_graph::{Graph, Program, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -99,6 +100,10 @@ impl Method for Meha {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { promise: Promise::InversePenalty, minimum: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

@@ -25,6 +25,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::{Trace, or_zeros};
+use crate::truth::{Claims, Condition};
 use crate::variable::Role;
 use crate::{Cause, Result};
 use bilevel_graph::{DType, Graph, Program, hessian_vector};
@@ -118,6 +119,11 @@ impl Method for Nystrom {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        // Exact with all columns, as ρ goes to 0.
+        Claims { minimum: true, only: Some(Condition::FewParameters), ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

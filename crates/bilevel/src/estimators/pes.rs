@@ -25,6 +25,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::Claims;
 use crate::{Cause, Result};
 use bilevel_graph::{DType, Graph, Program};
 use serde::{Deserialize, Serialize};
@@ -115,6 +116,10 @@ impl Method for Pes {
             return not_applicable(self.name(), reason);
         }
         Ok(())
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { training: true, minimum: true, singular: true, minibatches: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

@@ -16,6 +16,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::{Claims, Condition, Promise};
 use bilevel_graph::{Graph, Program};
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +78,10 @@ impl Method for Reptile {
         let reason = "it learns where θ starts, so λ must be θ⁰ itself, or θ⁰ copies of it; give the problem \
                       .start(|_, l| l.clone()), or use rmd, which differentiates through any start";
         not_applicable(self.name(), reason)
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { promise: Promise::Descent, training: true, only: Some(Condition::SameLosses), ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

@@ -15,6 +15,7 @@ use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
+use crate::truth::{Claims, Condition};
 use serde::{Deserialize, Serialize};
 
 /// Settings of first-order reverse mode.
@@ -82,6 +83,11 @@ impl Method for RmdFo {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Training
+    }
+
+    fn claims(&self) -> Claims {
+        // Exact where the second-order terms that it drops vanish.
+        Claims { training: true, only: Some(Condition::StraightInnerLoss), ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

@@ -27,6 +27,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::Claims;
 use crate::{Cause, Result};
 use bilevel_graph::{DType, Graph, Program, Tensor};
 use serde::{Deserialize, Serialize};
@@ -130,6 +131,10 @@ impl Method for Saba {
 
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
         Minibatches::of(self.name(), problem).map(|_| ())
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { minimum: true, minibatches: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

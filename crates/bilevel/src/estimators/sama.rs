@@ -21,6 +21,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
+use crate::truth::{Claims, Condition};
 use bilevel_graph::{Graph, Program, Tensor, gradient, vjp};
 use serde::{Deserialize, Serialize};
 
@@ -97,6 +98,11 @@ impl Method for Sama {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        // Exact where 1/γ is every curvature, so that one step of training is all of it.
+        Claims { minimum: true, only: Some(Condition::OneCurvature), ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

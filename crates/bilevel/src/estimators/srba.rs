@@ -23,6 +23,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::Claims;
 use crate::{Cause, Result};
 use bilevel_graph::{DType, Graph, Program};
 use serde::{Deserialize, Serialize};
@@ -106,6 +107,10 @@ impl Method for Srba {
 
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
         Minibatches::of(self.name(), problem).map(|_| ())
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { minimum: true, minibatches: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

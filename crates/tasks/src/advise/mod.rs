@@ -16,7 +16,7 @@ pub use situation::{Question, Situation};
 pub use suite::{Known, Measured, Suite, Summary};
 
 use crate::{Registry, Settings};
-use bilevel::truth::{Facts, Target};
+use bilevel::truth::{Facts, Promise, Target};
 use bilevel::{Error, Problem, Result};
 use serde::Serialize;
 use serde_json::json;
@@ -109,7 +109,8 @@ fn settings(registry: &Registry, method: &str, situation: &Situation, question: 
         .condition()
         .map_or(question.steps as f64, |_| (ARRIVED / (step * situation.smallest_curvature)).ceil());
     // What follows training must arrive in every hypergradient; the others keep θ warm and arrive in the course of a run.
-    let follows = registry.read_method(&settings)?.claims().training;
+    let claims = registry.read_method(&settings)?.claims();
+    let follows = claims.training && claims.only.is_none();
     let steps = match question.target {
         Target::Minimum | Target::Proximal { .. } if follows => {
             arriving.clamp(1.0, MOST_STEPS).max(question.steps as f64) as usize
@@ -143,7 +144,11 @@ fn facts(situation: &Situation, question: &Question) -> Facts {
         minibatches: situation.is_noisy(),
         step: question.step,
         steps: question.steps,
+        smallest_curvature: situation.smallest_curvature,
         largest_curvature: situation.largest_curvature,
+        straight: situation.largest_curvature == 0.0,
+        // Nobody can see from outside whether the losses are the same.
+        same_losses: false,
     }
 }
 
@@ -214,7 +219,8 @@ pub fn advise(
                 seen.add((-distance(&situation, question, like)).exp(), row, like.facts.steps as f64);
             }
         }
-        let claimed = method.claims().cover(&facts(&situation, question));
+        let claims = method.claims();
+        let claimed = claims.promise == Promise::Exact && claims.cover(&facts(&situation, question));
         if seen.from == 0 && !claimed {
             refused.push((name.to_string(), "the truth suite has nothing to say of it on such a question".into()));
             continue;

@@ -1,6 +1,6 @@
 //! What the truth suite found of every method, stored: one line per method and problem, as `bilevel reproduce truth` writes its rows.
 
-use bilevel::truth::{self, Facts, Target};
+use bilevel::truth::{self, Facts, Target, Verdict};
 use bilevel::{AnyMethod, Method, Result};
 use serde::Deserialize;
 
@@ -20,9 +20,9 @@ struct Line {
     metric: String,
     ours: Option<f64>,
     spread: Option<f64>,
+    seeds: u32,
     cost: Option<f64>,
     verdict: String,
-    reason: String,
 }
 
 /// A problem of the suite as advice sees it.
@@ -49,20 +49,22 @@ pub struct Measured {
     pub error: f64,
     /// Gradients that one hypergradient costs, where one was found.
     pub price: Option<f64>,
-    /// Within three standard errors of the truth.
+    /// Within three standard errors of the truth, with a standard error that is small beside it ([`Verdict::of`]).
     pub right: bool,
+    /// A claim that does not hold.
+    pub broken: bool,
 }
 
 /// A method in a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// Problems on which it is within three standard errors of the truth.
+    /// Problems on which it is right ([`Verdict::Right`]).
     pub right: usize,
-    /// Problems that it gives an answer to, or tries.
+    /// Problems to which it applies ([`Verdict::applies`]), whether it finds a hypergradient or not.
     pub applies: usize,
-    /// Problems on which its documentation claims to be right.
+    /// Problems that its claims cover.
     pub claimed: usize,
-    /// Those of them on which it is not.
+    /// Those of them on which its claim does not hold.
     pub broken: usize,
     /// Gradients per inner step, the median over all problems.
     pub per_step: f64,
@@ -98,16 +100,17 @@ impl Suite {
                 Target::Gibbs { .. } if claimed => truth::Effort::FULL.length as f64,
                 _ => 1.0,
             };
-            let (bias, spread) = match (line.ours, line.verdict.as_str()) {
-                (Some(bias), _) => (bias, line.spread.unwrap_or(0.0) * longer.sqrt()),
-                (None, "not run") if line.reason.contains("iverge") => (LOST, 0.0),
-                (None, "not run") => continue,
-                (None, _) => (LOST, 0.0),
-            };
+            // No seeds: the method does not apply.
+            if line.seeds == 0 {
+                continue;
+            }
+            let (bias, measured) = (line.ours.unwrap_or(LOST), line.spread.unwrap_or(0.0));
+            let spread = measured * longer.sqrt();
             let error = bias.hypot(spread).clamp(ROUNDING, LOST);
             let price = line.cost.filter(|cost| *cost > 0.0).map(|cost| cost / longer);
-            let right = line.verdict == "reproduced";
-            rows.push(Measured { method: line.method, problem, bias, error, price, right });
+            let right = Verdict::of(bias, measured / f64::from(line.seeds).sqrt()) == Verdict::Right;
+            let broken = line.verdict == "not reproduced";
+            rows.push(Measured { method: line.method, problem, bias, error, price, right, broken });
         }
         Ok(Suite { problems, rows })
     }
@@ -129,7 +132,7 @@ impl Suite {
             right: rows.iter().filter(|row| row.right).count(),
             applies: rows.len(),
             claimed: claimed().count(),
-            broken: claimed().filter(|row| !row.right).count(),
+            broken: rows.iter().filter(|row| row.broken).count(),
             per_step: crate::statistics::median(&prices),
             peak: PEAKS
                 .lines()
