@@ -2,6 +2,7 @@
 
 use bilevel::truth::{self, Effort, MAX_STANDARD_ERROR, Promise, Table, Target, TruthProblem, Verdict};
 use bilevel::{AnyMethod, Cpu, Method, methods};
+use std::time::Instant;
 
 fn all_methods() -> Vec<AnyMethod> {
     methods().iter().map(|info| AnyMethod::named(info.name).unwrap()).collect()
@@ -35,10 +36,11 @@ fn every_method_keeps_what_it_promises_on_every_problem_that_its_claims_cover() 
     let problems = truth::problems().unwrap();
     let mut broken = vec![];
     for method in all_methods() {
-        let (name, claims) = (method.name(), method.claims());
+        let (name, claims, began) = (method.name(), method.claims(), Instant::now());
         let covered: Vec<TruthProblem> = problems.iter().filter(|p| claims.cover(&p.facts)).cloned().collect();
         let table = Table::measure(&[method], &covered, Effort::QUICK, &Cpu::with_threads(1)).unwrap();
         print(&table);
+        println!("{name} took {:.1?}", began.elapsed());
         broken.extend(table.broken_claims().into_iter().map(|row| format!("{row:#?}")));
         // A claim that covers nothing, or for which nothing was measured, would be empty words.
         let measured = |row: &&truth::Row| match claims.promise {

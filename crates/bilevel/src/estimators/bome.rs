@@ -22,7 +22,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
 use crate::trace::Trace;
-use crate::truth::{Claims, Promise, Settling};
+use crate::truth::{Claims, Condition, Promise, Settling};
 use bilevel_graph::{Graph, Program, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -93,7 +93,10 @@ impl Method for Bome {
     }
 
     fn claims(&self) -> Claims {
-        Claims { promise: Promise::Descent, settling: Settling::StepByStep, minimum: true, ..Claims::default() }
+        // A direction that the outer loss decreases along, where θ has settled as far as a λ that stands still lets it.
+        let only = Some(Condition::WellConditioned);
+        let (promise, settling) = (Promise::Descent, Settling::StepByStep);
+        Claims { promise, settling, minimum: true, only, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

@@ -144,6 +144,7 @@ fn facts(situation: &Situation, question: &Question) -> Facts {
         minibatches: situation.is_noisy(),
         step: question.step,
         steps: question.steps,
+        parameters: situation.parameters,
         smallest_curvature: situation.smallest_curvature,
         largest_curvature: situation.largest_curvature,
         straight: situation.largest_curvature == 0.0,
