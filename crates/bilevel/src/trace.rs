@@ -238,6 +238,12 @@ impl<'g> Trace<'g> {
     }
 }
 
+/// Tensors that count as variables of their own from here on, for derivatives with respect to something that was computed: θ after a
+/// step, or a gradient. Without this, −(a − b) becomes b − a, which depends on a and b and no longer on a − b.
+pub(crate) fn as_variables(computed: &[Tensor]) -> Vec<Tensor> {
+    computed.iter().map(|tensor| tensor.stop_gradient()).collect()
+}
+
 /// Derivatives with zeros where they are structurally zero; see [`Trace`].
 pub fn or_zeros(derivatives: bilevel_graph::Derivatives, like: &[Tensor]) -> Vec<Tensor> {
     derivatives.into_iter().zip(like).map(|(d, t)| d.unwrap_or_else(|| t.zeros_like())).collect()

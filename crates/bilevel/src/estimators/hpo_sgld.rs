@@ -24,7 +24,7 @@ use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
-use crate::trace::{InnerLoss, Trace, or_zeros};
+use crate::trace::{InnerLoss, Trace, as_variables, or_zeros};
 use crate::truth::{Claims, Condition};
 use bilevel_graph::{Graph, Program, gradient, hessian_vector, mixed_vector};
 use serde::{Deserialize, Serialize};
@@ -139,8 +139,9 @@ fn chain_program(settings: &HpoSgld, inner: &InnerLoop, session: &Session, part:
     let next = walk.next();
 
     // θᵐ counts as a variable of its own, so f_λ is the partial derivative.
-    let outer = trace.outer(&next, step)?;
-    let both = [&lambda[..], &next].concat();
+    let reached = as_variables(&next);
+    let outer = trace.outer(&reached, step)?;
+    let both = [&lambda[..], &reached].concat();
     let mut direct = gradient(outer, &both)?;
     let f_theta = &or_zeros(direct.split_off(lambda.len()), &next);
     // γ·f_θ·C, and where θ⁰ depends on λ also (γ·f_θ·H − Δθ·f_θθ)·J0; leaves of θ may have steps of their own.

@@ -18,7 +18,7 @@ use crate::leaves::Leaves;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
-use crate::trace::{InnerLoss, Trace, or_zeros};
+use crate::trace::{InnerLoss, Trace, as_variables, or_zeros};
 use crate::variable::Role;
 use bilevel_graph::{Graph, Program, ProgramBuilder, Tensor, gradient};
 
@@ -41,7 +41,7 @@ pub(super) struct Slopes {
 }
 
 impl Slopes {
-    /// At this θ, which counts as a variable of its own.
+    /// At this θ, an input of the graph.
     pub fn new(trace: &Trace, theta: &[Tensor], counter: Tensor) -> Result<Self> {
         let both = [&trace.lambda[..], theta].concat();
         let InnerLoss { loss: inner, updates } = trace.inner_loss(theta, counter)?;
@@ -74,10 +74,8 @@ impl Slopes {
 
 /// ∂λL_T at one θ, which counts as a variable of its own.
 pub(super) fn inner_by_lambda(trace: &Trace, theta: &[Tensor], counter: Tensor) -> Result<Vec<Tensor>> {
-    let both = [&trace.lambda[..], theta].concat();
-    let mut by = or_zeros(gradient(trace.inner(theta, counter)?, &both)?, &both);
-    by.truncate(trace.lambda.len());
-    Ok(by)
+    let loss = trace.inner(&as_variables(theta), counter)?;
+    Ok(or_zeros(gradient(loss, &trace.lambda)?, &trace.lambda))
 }
 
 /// The two descents and what they end in, compiled.

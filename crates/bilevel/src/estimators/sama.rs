@@ -20,7 +20,7 @@ use crate::probe::InnerTime;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
-use crate::trace::{InnerLoss, Trace, or_zeros};
+use crate::trace::{InnerLoss, Trace, as_variables, or_zeros};
 use crate::truth::{Claims, Condition};
 use bilevel_graph::{Graph, Program, Tensor, gradient, vjp};
 use serde::{Deserialize, Serialize};
@@ -121,7 +121,7 @@ fn adapting_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let (theta, step) = (&trace.theta, graph.step());
     let f_theta = trace.inputs_like("f_theta", theta);
     let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
-    let slope = or_zeros(gradient(loss, theta)?, theta);
+    let slope = as_variables(&or_zeros(gradient(loss, theta)?, theta));
     let taken = inner.step(&trace, &slope, &updates, step);
     let by = or_zeros(vjp(&taken.next(), &f_theta, &slope)?, theta);
     let mut builder = f_theta.iter().fold(Program::builder(&graph), |builder, &f| builder.keep_input(f));
