@@ -66,10 +66,12 @@ impl Verdict {
     /// ```
     pub fn of(relative_bias: f64, relative_error: f64) -> Self {
         match () {
-            // A bias that is not a number is not right either.
-            _ if !(relative_bias <= ERRORS * relative_error + ROUNDING) => Verdict::Off,
-            _ if relative_error > MAX_STANDARD_ERROR => Verdict::Noisy,
-            _ => Verdict::Right,
+            _ if relative_bias <= ERRORS * relative_error + ROUNDING => match relative_error <= MAX_STANDARD_ERROR {
+                true => Verdict::Right,
+                false => Verdict::Noisy,
+            },
+            // A bias that is not a number is off, too.
+            _ => Verdict::Off,
         }
     }
 

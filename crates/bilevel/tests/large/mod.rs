@@ -158,14 +158,14 @@ impl Large {
     }
 
     /// dθ⁰/dλ is b where θ⁰ = Bλ.
-    fn from_start(self, x: &Direction) -> (f64, f64) {
+    fn start_of(self, x: &Direction) -> (f64, f64) {
         if self.start { (x.c(), 1.0) } else { (x.constant, 0.0) }
     }
 
     /// Exactly through T steps: dθᵀ/dλ = r·J0 + (1 − r)·b/d.
     pub fn training(self, step: f64, steps: usize) -> Vec<f64> {
         self.sum(|x| {
-            let (r, (start, through)) = ((1.0 - step * x.d).powi(steps as i32), self.from_start(x));
+            let (r, (start, through)) = ((1.0 - step * x.d).powi(steps as i32), self.start_of(x));
             let theta = r * start + (1.0 - r) * x.c() / x.d;
             (theta - x.t) * (r * through + (1.0 - r) / x.d)
         })
@@ -174,7 +174,7 @@ impl Large {
     /// f_λ + f_θ·J0.
     pub fn first_order(self, step: f64, steps: usize) -> Vec<f64> {
         self.sum(|x| {
-            let (r, (start, through)) = ((1.0 - step * x.d).powi(steps as i32), self.from_start(x));
+            let (r, (start, through)) = ((1.0 - step * x.d).powi(steps as i32), self.start_of(x));
             (r * start + (1.0 - r) * x.c() / x.d - x.t) * through
         })
     }
