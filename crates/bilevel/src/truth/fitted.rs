@@ -18,6 +18,22 @@ const TOLERANT: usize = 20;
 /// What is added to the curvature where a method needs something, as a share of the smallest curvature.
 const SMALL: f64 = 1e-7;
 
+/// The inner steps of one hypergradient with settings that fit; those that training takes, for a method that stops at a tolerance.
+///
+/// ```
+/// use bilevel::{AnyMethod, truth};
+/// let problems = truth::problems()?;
+/// let steps = |name: &str| truth::fitted_steps(&AnyMethod::named(name)?, &problems[0]);
+/// assert_eq!((steps("rmd")?, steps("hoag")?, steps("ma-soba")?), (problems[0].facts.steps, problems[0].facts.steps, 1));
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+pub fn fitted_steps(method: &AnyMethod, problem: &TruthProblem) -> Result<usize> {
+    let training = problem.facts.steps;
+    let stops = serde_json::to_value(method).is_ok_and(|settings| settings.get("tolerance").is_some());
+    let fitted = fitted(method, problem)?;
+    Ok(fitted.inner_time().filter(|_| !stops).map_or(training, |time| time.steps))
+}
+
 /// The method with settings that fit: an inner step and enough inner steps, the temperature, a linear solve that arrives. What
 /// it has beyond these stays as it is. Refuses a problem that asks for what the method does not have.
 pub fn fitted(method: &AnyMethod, problem: &TruthProblem) -> Result<AnyMethod> {

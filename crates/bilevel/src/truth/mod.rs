@@ -34,7 +34,7 @@ use crate::typed_problem::Problem;
 use crate::{Key, Result};
 
 pub use claims::{Claims, Condition, FEW_PARAMETERS, Promise, Settling, WELL_CONDITIONED};
-pub use fitted::fitted;
+pub use fitted::{fitted, fitted_steps};
 pub use measure::{Effort, MAX_STANDARD_ERROR, Row, Verdict, measure};
 pub use networks::trainings;
 pub use table::{Cell, HeatMap, Table};

@@ -165,13 +165,13 @@ struct Seen {
 }
 
 impl Seen {
-    fn add(&mut self, weight: f64, row: &Measured, steps: f64) {
+    fn add(&mut self, weight: f64, row: &Measured) {
         self.weights += weight;
         self.error += weight * row.error.log10();
         self.bias += weight * row.bias.clamp(1e-16, 10.0).log10();
         if let Some(price) = row.price {
             self.priced += weight;
-            self.price += weight * (price / steps).log10();
+            self.price += weight * (price / row.steps).log10();
         }
         self.from += 1;
     }
@@ -217,7 +217,7 @@ pub fn advise(
         for row in suite.of(name) {
             let like = &suite.problems[row.problem];
             if Some(like.name.as_str()) != leave_out && same_question(like.facts.target, question.target) {
-                seen.add((-distance(&situation, question, like)).exp(), row, like.facts.steps as f64);
+                seen.add((-distance(&situation, question, like)).exp(), row);
             }
         }
         let claims = method.claims();

@@ -49,6 +49,8 @@ pub struct Measured {
     pub error: f64,
     /// Gradients that one hypergradient costs, where one was found.
     pub price: Option<f64>,
+    /// Inner steps of that hypergradient.
+    pub steps: f64,
     /// Within three standard errors of the truth, with a standard error that is small beside it ([`Verdict::of`]).
     pub right: bool,
     /// A claim that does not hold.
@@ -83,10 +85,9 @@ pub struct Suite {
 impl Suite {
     /// What is stored.
     pub fn stored() -> Result<Self> {
-        let problems: Vec<Known> = truth::problems()?
-            .into_iter()
-            .map(|p| Known { sizes: p.problem.sizes(), name: p.name, facts: p.facts })
-            .collect();
+        let suite = truth::problems()?;
+        let problems: Vec<Known> =
+            suite.iter().map(|p| Known { sizes: p.problem.sizes(), name: p.name.clone(), facts: p.facts }).collect();
         let mut rows = vec![];
         for line in STORED.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()) {
             let Some(problem) = problems.iter().position(|known| known.name == line.setting) else { continue };
@@ -94,7 +95,8 @@ impl Suite {
                 continue;
             }
             let facts = &problems[problem].facts;
-            let claimed = AnyMethod::named(&line.method).is_ok_and(|method| method.claims().cover(facts));
+            let Ok(method) = AnyMethod::named(&line.method) else { continue };
+            let claimed = method.claims().cover(facts);
             // Chains of methods that claim to be right there were made longer, which makes their spread smaller and their price higher.
             let longer = match facts.target {
                 Target::Gibbs { .. } if claimed => truth::Effort::FULL.length as f64,
@@ -110,7 +112,8 @@ impl Suite {
             let price = line.cost.filter(|cost| *cost > 0.0).map(|cost| cost / longer);
             let right = Verdict::of(bias, measured / f64::from(line.seeds).sqrt()) == Verdict::Right;
             let broken = line.verdict == "not reproduced";
-            rows.push(Measured { method: line.method, problem, bias, error, price, right, broken });
+            let steps = truth::fitted_steps(&method, &suite[problem])? as f64;
+            rows.push(Measured { method: line.method, problem, bias, error, price, steps, right, broken });
         }
         Ok(Suite { problems, rows })
     }
@@ -127,7 +130,7 @@ impl Suite {
         let claims = AnyMethod::named(method).map(|method| method.claims()).unwrap_or_default();
         let facts = |row: &Measured| &self.problems[row.problem].facts;
         let claimed = || rows.iter().filter(|row| claims.cover(facts(row)));
-        let prices: Vec<f64> = rows.iter().filter_map(|row| Some(row.price? / facts(row).steps as f64)).collect();
+        let prices: Vec<f64> = rows.iter().filter_map(|row| Some(row.price? / row.steps)).collect();
         Summary {
             right: rows.iter().filter(|row| row.right).count(),
             applies: rows.len(),
