@@ -86,10 +86,10 @@ impl Estimator for Prepared {
         self.judge.bind_point(&state.lambda, &state.theta, key)?;
         let value = self.judge.outputs("h")?;
         self.judge.run(self.steps..self.steps + 1)?;
-        let losses = (self.train.number("inner")?, self.judge.number("outer")?);
         let oracles =
             Oracles { inner_gradients: self.steps as u64, outer_gradients: 1, mixed_products: 1, ..Oracles::default() };
-        Ok(Hypergradient::new(value, losses, oracles))
+        // The outer loss is known where θ ends; the inner loss there is evaluated for us.
+        Ok(Hypergradient::new(value, oracles).with_outer_loss(self.judge.number("outer")?))
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::Result;
 use crate::checkpoint_folder::Checkpoints;
 use crate::error::require;
-use crate::estimator::{Estimator, Method, Suited};
+use crate::estimator::Method;
 use crate::fingerprint::{Fingerprint, Identity};
 use crate::given::Given;
 use crate::measures::{Aim, Measuring};
@@ -14,11 +14,8 @@ use crate::named::Named;
 use crate::observer::{Answer, Iteration, Observer, OnIteration};
 use crate::optimizer::{Optimizer, Sgd};
 use crate::outer_loop;
-use crate::paths::Path;
-use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
 use crate::schedule::Schedule;
-use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::stopping::{Criteria, Outcome, StopSignal};
@@ -73,40 +70,6 @@ pub(crate) struct Settings {
     pub criteria: Criteria,
     pub observers: Vec<Box<dyn Observer>>,
     pub checkpoints: Option<Checkpoints>,
-}
-
-impl Method for Box<dyn Method> {
-    fn name(&self) -> &'static str {
-        (**self).name()
-    }
-
-    fn settings(&self) -> SettingsRecord {
-        (**self).settings()
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        (**self).compile(session)
-    }
-
-    fn sees(&self, path: Path) -> bool {
-        (**self).sees(path)
-    }
-
-    fn applies(&self, problem: &AnyProblem) -> Result<()> {
-        (**self).applies(problem)
-    }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        (**self).inner_time()
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        (**self).suit(suited);
-    }
-
-    fn shares_passes(&self) -> bool {
-        (**self).shares_passes()
-    }
 }
 
 impl<L, T> Driver<L, T>

@@ -195,9 +195,11 @@ pub struct Hypergradient {
     /// Standard error of each number of the estimate, where the method knows it: [`Chains`](crate::Chains) and
     /// [`Es`](crate::Es) do.
     pub standard_error: Option<Leaves>,
-    /// The inner loss at the last θ whose gradient was taken.
+    /// L_T at the θ that is left in the state, with the draw of step T of this hypergradient's key, where T is the number of inner
+    /// steps ([`InnerTime::steps`](crate::InnerTime), 0 for a method without an inner loop). For [`Chains`](crate::Chains), the mean
+    /// over the chains. NaN if the method has not evaluated it there; a method that was [prepared](Method::prepare) always reports it.
     pub inner_loss: f64,
-    /// The outer loss at the last θ it was taken at: where the inner loop ended, or one step before.
+    /// f at the same θ with the same draw.
     pub outer_loss: f64,
     /// Its cost.
     pub oracles: Oracles,
@@ -210,10 +212,21 @@ pub struct Hypergradient {
 }
 
 impl Hypergradient {
-    /// A value with its losses and its cost, for new methods.
-    pub fn new(value: Leaves, (inner_loss, outer_loss): (f64, f64), oracles: Oracles) -> Self {
+    /// A value with its cost, for new methods. Its losses are evaluated where the method leaves θ.
+    pub fn new(value: Leaves, oracles: Oracles) -> Self {
         let (diagnostics, idle, blame) = (Diagnostics::default(), Arc::from([]), Cause::InnerStepTooLarge);
+        let (inner_loss, outer_loss) = (f64::NAN, f64::NAN);
         Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles, diagnostics, idle, blame }
+    }
+
+    /// With this inner loss, for a method that has evaluated it at the θ it leaves in the state, with the draw of step T.
+    pub fn with_inner_loss(self, inner_loss: f64) -> Self {
+        Hypergradient { inner_loss, ..self }
+    }
+
+    /// With this outer loss, for a method that has evaluated it at the θ it leaves in the state, with the draw of step T.
+    pub fn with_outer_loss(self, outer_loss: f64) -> Self {
+        Hypergradient { outer_loss, ..self }
     }
 
     /// With this as the likely cause where it is not finite.

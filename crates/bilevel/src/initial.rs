@@ -5,6 +5,7 @@ use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::outer_step::{bounds_in, project};
 use crate::problem::leaf_name;
+use crate::purpose::Purpose;
 use crate::variable::{Start, Variable};
 use bilevel_graph::{Array, DType, Executor, Graph, Meta, Program, RandomKind, Runnable, Tensor};
 
@@ -31,7 +32,7 @@ impl Initial {
         for (number, (_, variable)) in variables.iter().enumerate() {
             // A number that no other variable of the run has.
             let counter = graph.scalar(number as f64, DType::I32);
-            let draw = |kind| key.random(counter, kind, 0, &variable.shape, DType::F64);
+            let draw = |kind| key.random(counter, kind, Purpose::Initial.stream(), &variable.shape, DType::F64);
             let value: Tensor = match &variable.start {
                 Start::Fixed(_) => continue,
                 // One number until it is placed: nothing as large as the variable is looked through.

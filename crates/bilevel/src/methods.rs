@@ -1,6 +1,7 @@
 //! All methods by name: what each is for, its defaults, and one type that can hold any of them.
 
 use crate::estimator::{Estimator, Method, Suited};
+use crate::forwarding::forward_method;
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
@@ -8,6 +9,7 @@ use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::truth::Claims;
 use crate::{Error, Result};
+use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};
 
 /// What a person choosing a method wants to know of it.
@@ -254,42 +256,9 @@ pub fn methods_for(problem: &AnyProblem) -> Result<Vec<&'static MethodInfo>> {
     Ok(found)
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Method for AnyMethod {
-    fn name(&self) -> &'static str {
-        self.inner().name()
-    }
-
-    fn settings(&self) -> SettingsRecord {
-        self.inner().settings()
-    }
-
-    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
-        self.inner().compile(session)
-    }
-
-    fn sees(&self, path: Path) -> bool {
-        self.inner().sees(path)
-    }
-
-    fn applies(&self, problem: &AnyProblem) -> Result<()> {
-        self.inner().applies(problem)
-    }
-
-    fn inner_time(&self) -> Option<InnerTime> {
-        self.inner().inner_time()
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        self.inner_mut().suit(suited);
-    }
-
-    fn shares_passes(&self) -> bool {
-        self.inner().shares_passes()
-    }
-
-    fn claims(&self) -> Claims {
-        self.inner().claims()
-    }
+    forward_method!(self => self.inner(), self.inner_mut());
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 use crate::diagnostics::Diagnostics;
 use crate::estimator::{Estimator, Hypergradient, MemoryTable, Method, lost_theta};
 use crate::estimators::inner_loop::Start;
+use crate::final_losses::FinalLosses;
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::norms::{LazyNorm, Norms};
@@ -63,13 +64,11 @@ impl InnerTime {
 pub(crate) struct Probed {
     method: &'static str,
     session: Session,
-    estimator: Box<dyn Estimator>,
+    estimator: FinalLosses,
     norms: Option<Norms>,
     time: Option<InnerTime>,
     factor: f64,
     routine: Routine,
-    /// L_T alone, for the θ where the inner loop starts.
-    loss: Routine,
     start: Start,
     parameters: usize,
     direct: bool,
@@ -79,7 +78,7 @@ pub(crate) struct Probed {
 impl Probed {
     pub fn new(method: &(impl Method + ?Sized), session: &Session) -> Result<Self> {
         let problem = session.problem();
-        let estimator = method.compile(session)?;
+        let estimator = FinalLosses::new(method, session)?;
         method.applies(problem)?;
         let (routine, direct) = probe_program(session)?;
         let idle = problem.idle_hyperparameters()?.into();
@@ -91,7 +90,6 @@ impl Probed {
             time: method.inner_time(),
             factor: 1.0,
             routine,
-            loss: loss_program(session)?,
             start: Start::new(session)?,
             parameters: problem.sizes().1,
             direct,
@@ -154,9 +152,7 @@ impl Probed {
 impl Estimator for Probed {
     fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         self.start(state, key)?;
-        self.loss.bind_point(&state.lambda, &state.theta, key)?;
-        self.loss.run(self.counter())?;
-        let before = self.loss.number("inner")?;
+        let before = self.estimator.inner_loss(state, key)?;
         let mut found = match self.estimate_only(state, key) {
             // A θ that is lost explains whatever the method met after it.
             Err(Error::Diverged { .. }) if !LazyNorm::new(self.session.executor()).of(&state.theta)?.is_finite() => {
@@ -193,14 +189,6 @@ impl Estimator for Probed {
     fn tables(&self) -> &[MemoryTable] {
         self.estimator.tables()
     }
-}
-
-/// L_T at one θ, as output `inner`.
-fn loss_program(session: &Session) -> Result<Routine> {
-    let graph = Graph::new();
-    let trace = Trace::new(&graph, session.problem())?;
-    let loss = trace.inner(&trace.theta, graph.step())?;
-    Routine::new(&Program::builder(&graph).output("inner", loss).build()?, session)
 }
 
 fn square_norm(all: &[Tensor]) -> Option<Tensor> {

@@ -3,6 +3,7 @@
 use crate::classes::Classes;
 use crate::measures::LOSSES;
 use crate::paths::{self, Path};
+use crate::purpose;
 use crate::scope::Scope;
 use crate::sources::table_name;
 use crate::stream::{Stream, Streamed, in_dtype};
@@ -415,6 +416,8 @@ where
             measures: self.measures,
             paths: Arc::default(),
         };
+        let leaves = problem.lambda.len().max(problem.theta.len());
+        purpose::check(leaves, problem.measures.len(), problem.classes.len())?;
         for (prefix, variables) in [("λ", &problem.lambda), ("θ", &problem.theta)] {
             for (name, variable) in variables {
                 let leaf = leaf_name(prefix, name);

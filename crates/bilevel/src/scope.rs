@@ -4,6 +4,7 @@ use crate::classes::{Episode, Shots};
 use crate::epochs::Places;
 use crate::finite_sum::FiniteSum;
 use crate::permutation::{WORDS, first_of, row_at};
+use crate::purpose::{Caller, Purpose};
 use crate::sources::Sources;
 use crate::stream::At;
 use crate::{Error, Result};
@@ -11,10 +12,6 @@ use bilevel_graph::{DType, Graph, RandomKind, Tensor};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// First random stream of what is drawn once for a whole hypergradient.
-const EPISODE_STREAM: u32 = 6_000;
-/// First random stream of the episodes drawn from classes: two for each set of classes.
-const SHOTS_STREAM: u32 = 7_000;
 /// The step of what is drawn once for a whole hypergradient, which no loop reaches.
 const NEVER: i32 = i32::MAX;
 /// Up to this many rows are shuffled by exchanges, so that all orders are equally likely.
@@ -32,9 +29,11 @@ pub struct Scope<'a> {
     /// What epochs are counted by: the counter, or 0 for what is drawn once.
     step: Tensor,
     dtype: DType,
-    stream: Rc<Cell<u32>>,
-    /// The next stream of what is drawn once for a whole hypergradient.
-    episode_stream: Rc<Cell<u32>>,
+    /// The function that draws, and the number of its next draw.
+    caller: Caller,
+    draws: Rc<Cell<u32>>,
+    /// The number of the next draw that is made once for a whole hypergradient.
+    episode_draws: Rc<Cell<u32>>,
     /// The first request that cannot be met.
     complaint: Rc<RefCell<Option<String>>>,
     training: bool,
@@ -50,13 +49,25 @@ impl<'a> Scope<'a> {
         sources: &'a Sources,
         (key, counter): (Tensor, Tensor),
         dtype: DType,
-        (first_stream, training): (u32, bool),
+        caller: Caller,
     ) -> Self {
-        let counting = |first| Rc::new(Cell::new(first));
-        let (stream, episode_stream) = (counting(first_stream), counting(EPISODE_STREAM));
+        let (draws, episode_draws) = (Rc::default(), Rc::default());
         let (complaint, updates, sum) = (Rc::default(), Rc::default(), Rc::default());
-        let step = counter;
-        Scope { graph, sources, key, counter, step, dtype, stream, episode_stream, complaint, training, updates, sum }
+        Scope {
+            graph,
+            sources,
+            key,
+            counter,
+            step: counter,
+            dtype,
+            caller,
+            draws,
+            episode_draws,
+            complaint,
+            training: caller == Caller::Inner,
+            updates,
+            sum,
+        }
     }
 
     /// The graph, for constants.
@@ -201,8 +212,9 @@ impl<'a> Scope<'a> {
         Scope {
             counter: number(NEVER),
             step: number(0),
-            stream: self.episode_stream.clone(),
-            episode_stream: self.episode_stream.clone(),
+            caller: Caller::Episode,
+            draws: self.episode_draws.clone(),
+            episode_draws: self.episode_draws.clone(),
             complaint: self.complaint.clone(),
             updates: self.updates.clone(),
             sum: self.sum.clone(),
@@ -216,7 +228,15 @@ impl<'a> Scope<'a> {
     }
 
     fn next_stream(&self) -> u32 {
-        self.stream.replace(self.stream.get() + 1)
+        let draw = self.draws.get();
+        if draw < self.caller.max_draws() {
+            self.draws.set(draw + 1);
+            return Purpose::Draw(self.caller, draw).stream();
+        }
+        self.complain(|| {
+            format!("a loss or metric makes more than {draw} random draws; draw larger tensors, fewer of them")
+        });
+        Purpose::Draw(self.caller, 0).stream()
     }
 
     /// New standard normal numbers at every step.
@@ -388,11 +408,12 @@ impl<'a> Scope<'a> {
         }
         self.sum.borrow_mut().refuse("draws a task for every hypergradient");
         let never = self.graph.scalar(NEVER as f64, DType::I32);
-        let draw = |stream: u32, shape: &[usize]| {
-            let stream = SHOTS_STREAM + 2 * place as u32 + stream;
-            self.key.random(never, RandomKind::Uniform, stream, [before, shape].concat(), DType::F64)
+        let draw = |purpose: Purpose, shape: &[usize]| {
+            self.key.random(never, RandomKind::Uniform, purpose.stream(), [before, shape].concat(), DType::F64)
         };
-        let draws = [draw(0, &[shots.ways]), draw(1, &[shots.ways, shots.support + shots.query])];
+        let classes = place as u32;
+        let rows = [shots.ways, shots.support + shots.query];
+        let draws = [draw(Purpose::Ways(classes), &[shots.ways]), draw(Purpose::Rows(classes), &rows)];
         Episode::draw(self.graph, shots, found.names().len(), tables, draws)
     }
 

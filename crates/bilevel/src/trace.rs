@@ -2,6 +2,7 @@
 
 use crate::finite_sum::FiniteSum;
 use crate::problem::AnyProblem;
+use crate::purpose::{Caller, Purpose};
 use crate::scope::Scope;
 use crate::sources::{Read, Sources};
 use crate::variable::{Role, Variable};
@@ -53,14 +54,6 @@ pub struct InnerLoss {
     pub updates: Vec<Option<Tensor>>,
 }
 
-/// First random stream of each purpose, so that none shares numbers with another.
-const INNER_STREAM: u32 = 1_000;
-const OUTER_STREAM: u32 = 2_000;
-const START_STREAM: u32 = 3_000;
-const MEASURE_STREAM: u32 = 5_000;
-/// Stream of the Langevin noise of the first leaf of θ.
-pub(crate) const NOISE_STREAM: u32 = 4_000;
-
 impl<'g> Trace<'g> {
     /// Declares λ, θ, data and key as inputs of a graph.
     pub fn new(graph: &'g Graph, problem: &'g AnyProblem) -> Result<Self> {
@@ -103,9 +96,8 @@ impl<'g> Trace<'g> {
         self.frozen.iter().map(|(_, tensor)| *tensor)
     }
 
-    fn scope(&self, counter: Tensor, stream: u32) -> Scope<'_> {
-        let training = stream == INNER_STREAM;
-        Scope::new(self.graph, &self.sources, (self.key, counter), self.problem.dtype, (stream, training))
+    fn scope(&self, counter: Tensor, caller: Caller) -> Scope<'_> {
+        Scope::new(self.graph, &self.sources, (self.key, counter), self.problem.dtype, caller)
     }
 
     /// θ as a loss sees it: no derivative goes through a statistic.
@@ -134,7 +126,7 @@ impl<'g> Trace<'g> {
 
     /// As [`inner`](Self::inner), with what statistics become: for a program that takes the step.
     pub fn inner_loss(&self, theta: &[Tensor], counter: Tensor) -> Result<InnerLoss> {
-        let scope = self.scope(counter, INNER_STREAM);
+        let scope = self.scope(counter, Caller::Inner);
         let seen = self.seen(theta);
         let loss = (self.problem.inner)(&scope, &self.lambda, &self.whole(&seen));
         let mut loss = scope.check().and(loss)?;
@@ -150,7 +142,7 @@ impl<'g> Trace<'g> {
 
     /// f(λ, θ) with the draw of step `counter`.
     pub fn outer(&self, theta: &[Tensor], counter: Tensor) -> Result<Tensor> {
-        let scope = self.scope(counter, OUTER_STREAM);
+        let scope = self.scope(counter, Caller::Outer);
         let loss = (self.problem.outer)(&scope, &self.lambda, &self.whole(&self.seen(theta)));
         scope.check().and(loss)
     }
@@ -158,20 +150,20 @@ impl<'g> Trace<'g> {
     /// Over how many minibatches the inner and the outer loss are means.
     pub(crate) fn finite_sums(&self) -> Result<[FiniteSum; 2]> {
         let theta = self.whole(&self.seen(&self.theta));
-        let sum = |loss: &crate::problem::FlatLoss, stream| -> Result<FiniteSum> {
-            let scope = self.scope(self.graph.step(), stream);
+        let sum = |loss: &crate::problem::FlatLoss, caller| -> Result<FiniteSum> {
+            let scope = self.scope(self.graph.step(), caller);
             let traced = loss(&scope, &self.lambda, &theta);
             scope.check().and(traced)?;
             Ok(scope.finite_sum())
         };
-        Ok([sum(&self.problem.inner, INNER_STREAM)?, sum(&self.problem.outer, OUTER_STREAM)?])
+        Ok([sum(&self.problem.inner, Caller::Inner)?, sum(&self.problem.outer, Caller::Outer)?])
     }
 
     /// The problem's own measures at λ and θ, in their order.
     pub(crate) fn measures(&self, counter: Tensor) -> Result<Vec<Tensor>> {
         let theta = self.whole(&self.seen(&self.theta));
         let take = |(i, (_, measure)): (usize, &(String, crate::problem::FlatLoss))| {
-            let scope = self.scope(counter, MEASURE_STREAM + 100 * i as u32);
+            let scope = self.scope(counter, Caller::Measure(i as u32));
             let number = measure(&scope, &self.lambda, &theta);
             scope.check().and(number)
         };
@@ -180,7 +172,7 @@ impl<'g> Trace<'g> {
 
     /// θ⁰(λ), where the problem says so.
     pub fn start(&self) -> Result<Option<Vec<Tensor>>> {
-        let scope = self.scope(self.graph.scalar(0.0, DType::I32), START_STREAM);
+        let scope = self.scope(self.graph.scalar(0.0, DType::I32), Caller::Start);
         let start = self.problem.start.as_ref().map(|start| start(&scope, &self.lambda)).transpose();
         let mut start = scope.check().and(start)?;
         if let Some(start) = &mut start {
@@ -213,8 +205,9 @@ impl<'g> Trace<'g> {
     /// Langevin noise of one step: a standard normal number for every number of θ.
     pub fn noise(&self, counter: Tensor) -> Vec<Tensor> {
         use bilevel_graph::RandomKind::Normal;
-        let draw =
-            |(i, t): (usize, &Tensor)| self.key.random(counter, Normal, NOISE_STREAM + i as u32, t.shape(), t.dtype());
+        let draw = |(i, t): (usize, &Tensor)| {
+            self.key.random(counter, Normal, Purpose::Noise(i as u32).stream(), t.shape(), t.dtype())
+        };
         self.theta.iter().enumerate().map(draw).collect()
     }
 
@@ -244,6 +237,12 @@ impl<'g> Trace<'g> {
         }
         Ok(())
     }
+}
+
+/// Tensors that count as variables of their own from here on, for derivatives with respect to something that was computed: θ after a
+/// step, or a gradient. Without this, −(a − b) becomes b − a, which depends on a and b and no longer on a − b.
+pub(crate) fn as_variables(computed: &[Tensor]) -> Vec<Tensor> {
+    computed.iter().map(|tensor| tensor.stop_gradient()).collect()
 }
 
 /// Derivatives with zeros where they are structurally zero; see [`Trace`].

@@ -3,8 +3,8 @@
 mod quadratic;
 
 use bilevel::{
-    Adam, AmigoCg, Cpu, DTfbo, Driver, Error, Fall, Hoag, InnerOptimizer, Key, Leaf, Method, Momentum, Nystrom,
-    Oracles, Problem, Sama, Session, Variable,
+    Adam, AmigoCg, Cpu, DTfbo, Driver, Error, Fall, Hoag, HpoSgld, InnerOptimizer, Key, Leaf, Meha, Method, Momentum,
+    Nystrom, Oracles, Problem, Sama, Session, Tensor, Variable,
 };
 use quadratic::*;
 
@@ -215,4 +215,47 @@ fn settings_out_of_range_are_refused_by_name() {
     assert_eq!(refused(&Hoag { iterations: 0, ..Hoag::default() }), "iterations");
     assert_eq!(refused(&DTfbo { tolerance: -1.0, ..DTfbo::default() }), "tolerance");
     assert_eq!(refused(&DTfbo { step: f64::INFINITY, ..DTfbo::default() }), "step");
+}
+
+/// A θ or a gradient that is itself computed stays a variable of its own, however the losses are written: −θ, where θ = a − b, is
+/// simplified to b − a, and no derivative with respect to θ may be lost on the way.
+#[test]
+fn losses_of_minus_theta_are_differentiated_with_respect_to_the_theta_of_the_step() {
+    let softplus = bilevel::graph::nn::softplus;
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let (lambda, start, step) = (0.7, 0.2, 0.5);
+    let problem = |inner: fn(Tensor, Tensor) -> Tensor| {
+        Problem::new(Leaf(Variable::constant([], lambda)), Leaf(Variable::constant([], start)))
+            .inner(move |_, l, t| inner(l.0, t.0))
+            .outer(move |_, _, t| softplus(-t.0))
+            .build()
+            .unwrap()
+            .erase()
+    };
+    // HPO-SGLD, one step: θ¹ = θ⁰ − γ·e^λ·(θ⁰ − 1), h = −γ·f_θ(θ¹)·C with C = e^λ·(θ⁰ − 1).
+    let curvature = f64::exp(lambda);
+    let theta = start - step * curvature * (start - 1.0);
+    let method = HpoSgld { step, burn_in: 0, samples: 1, temperature: 0.0, ..HpoSgld::default() };
+    let (_, h) = once(&method, &problem(|l, t| l.exp() * (t - 1.0).square() * 0.5));
+    let expected = step * sigmoid(-theta) * curvature * (start - 1.0);
+    assert!((numbers(&h.value)[0] - expected).abs() < 1e-14, "{:?} {expected}", numbers(&h.value));
+    // SAMA: the gradient −λ² does not depend on θ, C is −2λ, and h = −γ·f_θ·C after one step of γλ².
+    let theta = start + step * lambda * lambda;
+    let method = Sama { step, steps: 1, ..Sama::default() };
+    let (_, h) = once(&method, &problem(|l, t| -(t * l.square())));
+    let expected = -step * sigmoid(-theta) * 2.0 * lambda;
+    assert!((numbers(&h.value)[0] - expected).abs() < 1e-12, "{:?} {expected}", numbers(&h.value));
+    // MEHA, two steps: h = c·(∂λL(θ) − ∂λL(w)) with w the second step, ∂λL = ½e^λ·θ².
+    let (rho, penalty) = (0.1, 10.0);
+    let slope = |t: f64| -sigmoid(-t) + curvature * t;
+    let (mut theta, mut w, mut expected) = (start, start, 0.0);
+    for _ in 0..2 {
+        let next = w - step * (slope(w) + rho * (w - theta));
+        expected = penalty * 0.5 * curvature * (theta * theta - next * next);
+        theta -= step * (-sigmoid(-theta) / penalty + slope(theta) - rho * (theta - next));
+        w = next;
+    }
+    let method = Meha { step, steps: 2, rho, penalty, power: 0.0 };
+    let (_, h) = once(&method, &problem(|l, t| bilevel::graph::nn::softplus(-t) + l.exp() * t.square() * 0.5));
+    assert!((numbers(&h.value)[0] - expected).abs() < 1e-13, "{:?} {expected}", numbers(&h.value));
 }

@@ -238,7 +238,7 @@ fn a_method_of_a_users_own_without_an_inner_step_refuses_a_schedule() {
     impl Estimator for Prepared {
         fn estimate(&mut self, _: &mut State, _: Key) -> bilevel::Result<Hypergradient> {
             let value = Leaves::upload(self.0.executor(), &[Array::scalar(1.0, DType::F64)])?;
-            Ok(Hypergradient::new(value, (0.0, 0.0), Default::default()))
+            Ok(Hypergradient::new(value, Default::default()).with_inner_loss(0.0).with_outer_loss(0.0))
         }
     }
     assert_eq!(Driver::new(&walk(), Constant).iterations(2).run().unwrap().iterations, 2);

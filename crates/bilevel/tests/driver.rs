@@ -72,7 +72,7 @@ impl Estimator for Prepared {
         let value: Vec<Array> = state.lambda.iter().map(|l| Array::full(l.shape(), value, l.dtype())).collect();
         let value = Leaves::upload(self.session.executor(), &value)?;
         let oracles = Oracles { inner_gradients: 3, ..Oracles::default() };
-        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))
+        Ok(Hypergradient::new(value, oracles).with_inner_loss(inner_loss).with_outer_loss(outer_loss))
     }
 }
 
@@ -358,8 +358,9 @@ fn growth_is_noticed_and_the_state_from_before_it_kept() {
     assert_eq!(diverged(&Driver::new(&problem, loss).run().unwrap()).cause, Cause::OuterStepTooLarge);
     let inner = Scripted::new(|k| (1.0, if k > 10 { -1e9 } else { 1.0 }, 1.0));
     assert_eq!(diverged(&Driver::new(&problem, inner).run().unwrap()).cause, Cause::InnerStepTooLarge);
-    let nan = Scripted::new(|k| (1.0, 1.0, if k > 4 { f64::NAN } else { 1.0 }));
-    assert_eq!(Driver::new(&problem, nan).run().unwrap().iterations, 4);
+    // A loss of NaN is one that the method has not evaluated.
+    let infinite = Scripted::new(|k| (1.0, 1.0, if k > 4 { f64::INFINITY } else { 1.0 }));
+    assert_eq!(Driver::new(&problem, infinite).run().unwrap().iterations, 4);
     let huge = Scripted::new(|_| (1e308, 1.0, 1.0));
     let outcome = Driver::new(&problem, huge).rate(1e10).run().unwrap();
     assert_eq!((diverged(&outcome).cause, outcome.iterations, lambda(&outcome)), (Cause::OuterStepTooLarge, 0, 0.0));

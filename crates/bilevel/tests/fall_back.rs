@@ -34,7 +34,6 @@ fn copies(fall_back: bool) -> f64 {
 
 // One test alone: every thread of the process counts.
 #[test]
-#[cfg_attr(debug_assertions, ignore = "slow: run it in release")]
 fn a_run_without_a_state_to_fall_back_on_holds_one_lambda_and_one_theta_less() {
     let (with, without) = (copies(true), copies(false));
     assert!((2.0..2.5).contains(&(with - without)), "{with} copies of θ with the state, {without} without");

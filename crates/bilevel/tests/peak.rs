@@ -50,7 +50,6 @@ fn peak(name: &str, problem: &Problem) -> Option<f64> {
 
 // One test alone: every thread of the process counts.
 #[test]
-#[cfg_attr(debug_assertions, ignore = "gigabytes: run it in release")]
 fn every_method_holds_as_many_copies_of_theta_as_are_stored() {
     let (plain, start) = (problem(false), problem(true));
     let line = |name: &str| {

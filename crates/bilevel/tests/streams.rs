@@ -55,9 +55,9 @@ fn losses(
     built.build().unwrap().erase()
 }
 
-/// The first random streams of the two losses.
-const INNER: u32 = 1_000;
-const OUTER: u32 = 2_000;
+/// The random streams of the first draws of the two losses.
+const INNER: u32 = 1 << 28;
+const OUTER: u32 = 2 << 28;
 
 fn streamed(dtype: DType) -> Problem {
     let builder = blank().dtype(dtype).stream("x", [4], DType::F64, Noise::of(INNER));
@@ -66,7 +66,7 @@ fn streamed(dtype: DType) -> Problem {
 
 fn estimate(problem: &AnyProblem, method: &dyn Method) -> [Vec<f64>; 2] {
     let session = Session::new(problem, &Cpu::with_threads(1)).unwrap();
-    let mut estimator = method.compile(&session).unwrap();
+    let mut estimator = method.prepare_in(&session).unwrap();
     let mut state = session.state(Key::from_seed(4)).unwrap();
     let mut all = vec![];
     for iteration in 0..2 {

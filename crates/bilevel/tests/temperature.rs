@@ -127,7 +127,6 @@ fn variables(lambda: &[f64], dimension: usize) -> (Leaf<Variable>, Leaf<Variable
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "millions of steps: run it in release")]
 fn the_adjoint_is_right_in_a_quartic_well() {
     let lambda = vec![1.0];
     let (l, t) = variables(&lambda, 1);
@@ -151,7 +150,6 @@ fn the_adjoint_is_right_in_a_quartic_well() {
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "millions of steps: run it in release")]
 fn the_adjoint_is_right_in_a_rippled_bowl_with_two_hyperparameters() {
     let lambda = vec![0.3, 1.5];
     let (l, t) = variables(&lambda, 1);
@@ -175,7 +173,6 @@ fn the_adjoint_is_right_in_a_rippled_bowl_with_two_hyperparameters() {
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "millions of steps: run it in release")]
 fn the_adjoint_is_right_in_a_coupled_plane() {
     let lambda = vec![0.6];
     let (l, t) = variables(&lambda, 2);
@@ -205,7 +202,6 @@ fn the_adjoint_is_right_in_a_coupled_plane() {
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "millions of steps: run it in release")]
 fn the_adjoint_is_right_in_a_double_well() {
     // Wells near x = 1.12 and x = −0.79 with a top between them at −0.34, which the chain keeps crossing. The O(γ) bias is
     // half a percent at γ = 0.01, so the step is halved.

@@ -360,7 +360,7 @@ fn hpo_sgld_equals_the_papers_formula_in_dense_matrices() {
         let mut h = [0.0; 3];
         for m in 1..=burn_in + samples {
             let mut noise = [0.0; 3];
-            fill_normal_f64(key.words(), m as u32 - 1, 4_000, 0, &mut noise);
+            fill_normal_f64(key.words(), m as u32 - 1, 7 << 28, 0, &mut noise);
             let s = slope(theta);
             let scale = noise_scale * (2.0 * temperature * gamma).sqrt();
             let next: [f64; 3] = std::array::from_fn(|i| theta[i] - gamma * s[i] + scale * noise[i]);

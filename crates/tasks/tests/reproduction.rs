@@ -224,7 +224,7 @@ fn penalties_learned_on_the_digits_are_better_than_none_or_one() {
 #[test]
 fn the_truth_suite_finds_no_claim_broken_and_says_where_no_hypergradient_exists() {
     let found = report("truth");
-    assert!(found.said[0].contains("wherever its documentation claims"), "{:?}", found.said);
+    assert!(found.said[0].contains("keeps what its documentation claims"), "{:?}", found.said);
     assert!(found.rows.iter().all(|row| !matches!(row.verdict, Verdict::NotReproduced(_))));
     let [methods, digits] = &found.tables[..] else { panic!("two tables") };
     assert!(methods.rows.iter().any(|row| row[0] == "langevin-adjoint"));

@@ -23,6 +23,7 @@ use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::{Claims, Condition, Promise, Settling};
 use bilevel_graph::{Graph, Program, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -96,6 +97,13 @@ impl Method for Bome {
         path != Path::Start
     }
 
+    fn claims(&self) -> Claims {
+        // A direction that the outer loss decreases along, where θ has settled as far as a λ that stands still lets it.
+        let only = Some(Condition::WellConditioned);
+        let (promise, settling) = (Promise::Descent, Settling::StepByStep);
+        Claims { promise, settling, minimum: true, only, ..Claims::default() }
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
         Some(InnerTime::new(self.step, self.steps))
     }
@@ -124,7 +132,7 @@ fn ending_program(barrier: f64, session: &Session) -> Result<Routine> {
     let weight = (barrier - along).maximum(0.0);
     let combined: Vec<Tensor> = f.iter().zip(&q).map(|(f, q)| *f + *q * weight).collect();
     let (h, direction) = combined.split_at(trace.lambda.len());
-    let mut builder = Program::builder(&graph).output("inner", at.inner).output("outer", at.outer);
+    let mut builder = Program::builder(&graph);
     builder = ahead.iter().fold(builder, |builder, &w| builder.keep_input(w));
     builder = carry(builder, theta, &at.step(&trace, theta, direction));
     for (i, h) in h.iter().enumerate() {
@@ -151,7 +159,7 @@ impl Estimator for Prepared {
         self.ending.run(self.inner.last())?;
         let inner_gradients = self.inner.steps as u64 + 2;
         let oracles = Oracles { inner_gradients, outer_gradients: 1, ..Oracles::default() };
-        Ok(Hypergradient::new(value, (self.ending.number("inner")?, self.ending.number("outer")?), oracles))
+        Ok(Hypergradient::new(value, oracles))
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

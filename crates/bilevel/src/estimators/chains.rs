@@ -7,11 +7,13 @@
 use crate::diagnostics::Diagnostics;
 use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::final_losses::FinalLosses;
+use crate::forwarding::forward_answers;
 use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::methods::methods;
 use crate::paths::Path;
-use crate::probe::InnerTime;
+use crate::probe::{InnerTime, Probed};
 use crate::problem::AnyProblem;
 use crate::routine::Routine;
 use crate::session::Session;
@@ -60,12 +62,13 @@ const BRIEF: Duration = Duration::from_micros(300);
 struct Prepared {
     session: Session,
     averaging: Routine,
-    chains: Vec<Box<dyn Estimator>>,
+    chains: Vec<FinalLosses>,
     workers: usize,
     /// The last call took no longer than it takes to start threads.
     brief: bool,
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl<M: Method> Method for Chains<M> {
     /// "chains of rmd" and the like: no method of the command line has such a name, for none is made of chains. A method of
     /// one's own makes "chains".
@@ -79,35 +82,22 @@ impl<M: Method> Method for Chains<M> {
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         require(self.count >= 2, "count", self.count as f64, "at least 2")?;
-        let chains = (0..self.count).map(|_| self.method.compile(session)).collect::<Result<_>>()?;
+        let chains = (0..self.count).map(|_| FinalLosses::new(&self.method, session)).collect::<Result<_>>()?;
         let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let averaging = average_program(self.count, session)?;
         Ok(Box::new(Prepared { session: session.clone(), averaging, chains, workers, brief: false }))
     }
 
-    fn sees(&self, path: Path) -> bool {
-        self.method.sees(path)
+    // Chains are diagnosed as one method, whatever the method they run does when it is prepared alone.
+    fn prepare(&self, problem: &AnyProblem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        self.prepare_in(&Session::new(problem, executor)?)
     }
 
-    fn applies(&self, problem: &AnyProblem) -> Result<()> {
-        self.method.applies(problem)
+    fn prepare_in(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        Ok(Box::new(Probed::new(self, session)?))
     }
 
-    fn inner_time(&self) -> Option<InnerTime> {
-        self.method.inner_time()
-    }
-
-    fn suit(&mut self, suited: &Suited) {
-        self.method.suit(suited);
-    }
-
-    fn shares_passes(&self) -> bool {
-        self.method.shares_passes()
-    }
-
-    fn claims(&self) -> Claims {
-        self.method.claims()
-    }
+    forward_answers!(self => self.method, self.method);
 }
 
 /// The first chain draws as the method alone would.
@@ -185,7 +175,7 @@ impl Estimator for Prepared {
         let executor = self.session.executor();
         let mut states = split(state, self.chains.len(), executor)?;
         let began = Instant::now();
-        let run = |(number, (chain, state)): (usize, (&mut Box<dyn Estimator>, &mut State))| {
+        let run = |(number, (chain, state)): (usize, (&mut FinalLosses, &mut State))| {
             chain.estimate(state, chain_key(key, number))
         };
         let mut work: Vec<_> = self.chains.iter_mut().zip(&mut states).enumerate().collect();
@@ -238,8 +228,10 @@ impl Prepared {
         found.iter().for_each(|h| oracles += h.oracles);
         let count = found.len() as f64;
         let mean = |f: fn(&Hypergradient) -> f64| found.iter().map(f).sum::<f64>() / count;
-        let losses = (mean(|h| h.inner_loss), mean(|h| h.outer_loss));
-        let mut all = Hypergradient::new(value, losses, oracles).blaming(found[0].blame);
+        let mut all = Hypergradient::new(value, oracles)
+            .with_inner_loss(mean(|h| h.inner_loss))
+            .with_outer_loss(mean(|h| h.outer_loss))
+            .blaming(found[0].blame);
         all.standard_error = Some(error);
         let most = |f: fn(&Diagnostics) -> Option<f64>| found.iter().filter_map(|h| f(&h.diagnostics)).reduce(f64::max);
         let least =

@@ -140,7 +140,7 @@ fn chain_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let direct_sum = trace.inputs_like("direct", lambda);
     let score_sum = trace.inputs_like("score", lambda);
     let product_sum = trace.inputs_like("product", lambda);
-    let mut builder = Program::builder(&graph).output("inner", loss).output("outer", outer).carry(f_sum, f_sum + off);
+    let mut builder = Program::builder(&graph).output("outer", outer).carry(f_sum, f_sum + off);
     builder = inner.step(&trace, slope, &updates, step).carry(builder);
     for i in 0..lambda.len() {
         let score_off = score[i] - score_centre[i];
@@ -211,8 +211,7 @@ impl Estimator for Prepared {
         ending.run(0..1)?;
         let oracles =
             Oracles { inner_gradients: self.inner.steps as u64, outer_gradients: samples as u64, ..Oracles::default() };
-        let (inner_loss, outer_loss) = (chain.number("inner")?, chain.number("outer")?);
-        let mut found = Hypergradient::new(value, (inner_loss, outer_loss), oracles);
+        let mut found = Hypergradient::new(value, oracles);
         found.diagnostics.effective_samples = effective_samples::read(chain, samples)?;
         Ok(found)
     }

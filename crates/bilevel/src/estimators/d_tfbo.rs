@@ -24,6 +24,7 @@ use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
+use crate::truth::{Claims, Promise};
 use crate::variable::Role;
 use crate::{Cause, Result};
 use bilevel_graph::{DType, Graph, Program, Tensor, gradient};
@@ -109,6 +110,10 @@ impl Method for DTfbo {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { promise: Promise::Direction, minimum: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

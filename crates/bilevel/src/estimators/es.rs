@@ -14,6 +14,7 @@ use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
+use crate::purpose::Purpose;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::settings::SettingsRecord;
@@ -65,9 +66,6 @@ impl Default for Es {
         Es { sigma: 0.001, samples: 100, antithetic: true, step: 0.01, steps: 100, temperature: 0.0, noise_scale: 1.0 }
     }
 }
-
-/// Keeps the directions apart from every other use of the key.
-pub(super) const DIRECTIONS: u32 = 0x0e5;
 
 struct Prepared {
     settings: Es,
@@ -184,7 +182,8 @@ pub(super) fn sums(trace: &Trace) -> [Vec<Tensor>; 2] {
 /// A standard normal direction in the shapes of λ, by the number of the step.
 pub(super) fn directions(trace: &Trace) -> Vec<Tensor> {
     let draw = |(leaf, l): (usize, &Tensor)| {
-        trace.key.random(trace.graph.step(), RandomKind::Normal, leaf as u32, l.shape(), DType::F64)
+        let stream = Purpose::Direction(leaf as u32).stream();
+        trace.key.random(trace.graph.step(), RandomKind::Normal, stream, l.shape(), DType::F64)
     };
     trace.lambda.iter().enumerate().map(draw).collect()
 }
@@ -204,7 +203,7 @@ impl Prepared {
     /// F at λ + by·z, on a θ of its own.
     fn value_at(&mut self, state: &State, work: &Leaves, (sample, by): (u32, f64), key: Key) -> Result<f64> {
         self.moving.bind_lambda(&state.lambda)?;
-        self.moving.set_key(key.fold_in(DIRECTIONS))?;
+        self.moving.set_key(key)?;
         self.moving.set_numbers("by", [by])?;
         let moved = self.moving.outputs("moved")?;
         self.moving.run(sample..sample + 1)?;
@@ -221,7 +220,7 @@ impl Estimator for Prepared {
             None => self.work.insert(state.theta.zeros_like(self.session.executor())?).clone(),
         };
         let (sum, square) = (self.gather.zeroed("sum")?, self.gather.zeroed("square")?);
-        self.gather.set_key(key.fold_in(DIRECTIONS))?;
+        self.gather.set_key(key)?;
         for sample in 0..samples as u32 {
             let ahead = self.value_at(state, &work, (sample, sigma), key)?;
             let slope = if antithetic {
@@ -240,7 +239,7 @@ impl Estimator for Prepared {
         let outer_loss = self.value(&lambda, &state.theta, key)?;
         let loops = (samples * if antithetic { 2 } else { 1 } + 1) as u64;
         let oracles = Oracles { inner_gradients: loops * self.inner.steps as u64, losses: loops, ..Oracles::default() };
-        let found = Hypergradient::new(value, (self.forward.number("inner")?, outer_loss), oracles);
+        let found = Hypergradient::new(value, oracles).with_outer_loss(outer_loss);
         let standard_error = (samples > 1).then_some(error);
         Ok(Hypergradient { standard_error, ..found.blaming(Cause::SearchTooWide) })
     }

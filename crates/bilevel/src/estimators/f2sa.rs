@@ -22,6 +22,7 @@ use crate::probe::InnerTime;
 use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
+use crate::truth::{Claims, Promise};
 use serde::{Deserialize, Serialize};
 
 /// Settings of F²SA.
@@ -87,6 +88,10 @@ impl Method for F2sa {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { promise: Promise::InversePenalty, minimum: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

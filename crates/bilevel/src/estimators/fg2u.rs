@@ -19,11 +19,13 @@ use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::optimizer::InnerOptimizer;
 use crate::probe::InnerTime;
+use crate::purpose::Purpose;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::Claims;
 use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -79,9 +81,6 @@ impl Default for Fg2u {
     }
 }
 
-/// Keeps the directions apart from every other use of the key.
-const DIRECTIONS: u32 = 0xf62;
-
 struct Prepared {
     samples: usize,
     directions: Directions,
@@ -125,6 +124,10 @@ impl Method for Fg2u {
         }))
     }
 
+    fn claims(&self) -> Claims {
+        Claims { training: true, minimum: true, singular: true, minibatches: true, ..Claims::default() }
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
         Some(
             InnerTime::new(self.step, self.steps)
@@ -149,7 +152,8 @@ fn drawing_program(directions: Directions, session: &Session) -> Result<Routine>
     let e: Vec<Tensor> = match directions {
         Directions::Signs => {
             let sign = |(leaf, l): (usize, &Tensor)| {
-                let uniform = trace.key.random(graph.step(), RandomKind::Uniform, leaf as u32, l.shape(), DType::F64);
+                let stream = Purpose::Direction(leaf as u32).stream();
+                let uniform = trace.key.random(graph.step(), RandomKind::Uniform, stream, l.shape(), DType::F64);
                 uniform.less(0.5).select(-1.0, uniform.ones_like()).convert(l.dtype())
             };
             trace.lambda.iter().enumerate().map(sign).collect()
@@ -178,12 +182,13 @@ fn gather_program(session: &Session) -> Result<Routine> {
 impl Prepared {
     /// Writes the directions down one by one and gives each to `visit`.
     fn each(&mut self, e: &Leaves, key: Key, mut visit: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
-        let key = key.fold_in(DIRECTIONS);
         self.drawing.set_key(key)?;
         self.drawing.bind_outputs("e", e)?;
         let coordinates = match self.directions {
             Directions::Signs => vec![],
-            Directions::Coordinates => distinct(key, self.session.problem().sizes().0, self.samples),
+            Directions::Coordinates => {
+                distinct(key, Purpose::Coordinates, self.session.problem().sizes().0, self.samples)
+            }
         };
         for sample in 0..self.samples {
             if let Some(&number) = coordinates.get(sample) {
@@ -243,10 +248,10 @@ impl Estimator for Prepared {
             mixed_products: products,
             losses: 0,
         };
-        let losses = (self.forward.chain.number("inner")?, self.forward.outer.number("outer")?);
+        let found = Hypergradient::new(value, oracles).with_outer_loss(self.forward.outer.number("outer")?);
         // Coordinates without repetition are not independent samples.
         let standard_error = (self.samples > 1 && self.directions == Directions::Signs).then_some(error);
-        Ok(Hypergradient { standard_error, ..Hypergradient::new(value, losses, oracles) })
+        Ok(Hypergradient { standard_error, ..found })
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

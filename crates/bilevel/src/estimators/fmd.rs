@@ -17,6 +17,7 @@ use crate::key::Key;
 use crate::leaves::Leaves;
 use crate::optimizer::{InnerOptimizer, Optimizer};
 use crate::probe::InnerTime;
+use crate::purpose::Purpose;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::settings::SettingsRecord;
@@ -99,7 +100,11 @@ impl Method for Fmd {
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let prepared = Box::new(Prepared::new(self, session)?);
-        Ok(if self.shrink_step { Box::new(Shrinking::new(prepared, self.step, session)) } else { prepared })
+        Ok(if self.shrink_step {
+            Box::new(Shrinking::new(prepared, (self.step, self.steps), session)?)
+        } else {
+            prepared
+        })
     }
 
     fn claims(&self) -> Claims {
@@ -137,8 +142,6 @@ fn start_column(session: &Session) -> Result<Option<Routine>> {
     Ok(Some(Routine::new(&builder.build()?, session)?))
 }
 
-/// First random stream of the tangent that measures growth.
-const GROWTH_STREAM: u32 = 6_000;
 /// The tangent that measures growth is kept within the range of numbers by these factors.
 const SMALLER: f64 = 1e-12;
 const LARGER: f64 = 1e12;
@@ -157,7 +160,7 @@ fn chain_program(inner: &InnerLoop, session: &Session, measured: bool) -> Result
     let (from, along) = ([&theta[..], &slots, lambda].concat(), [&s[..], &r, &e].concat());
     let next = [walk.next(), slots_next].concat();
     let turn = or_zeros(jvp(&next, &from, &along)?, &next);
-    let mut builder = walk.carry(Program::builder(&graph).output("inner", loss));
+    let mut builder = walk.carry(Program::builder(&graph));
     // Where λ acts through the start alone nothing in the loop depends on its tangent.
     builder = e.iter().fold(builder, |builder, &e| builder.keep_input(e));
     for (input, next) in s.iter().chain(&r).zip(turn) {
@@ -168,7 +171,7 @@ fn chain_program(inner: &InnerLoop, session: &Session, measured: bool) -> Result
         // What the optimizer remembers starts at 0, whatever θ⁰ is.
         let draw = |(i, t): (usize, &Tensor)| match i < theta.len() {
             true => {
-                let stream = GROWTH_STREAM + i as u32;
+                let stream = Purpose::Growth(i as u32).stream();
                 trace.key.random(graph.scalar(0.0, DType::I32), RandomKind::Normal, stream, t.shape(), t.dtype())
             }
             false => t.zeros_like(),
@@ -296,8 +299,7 @@ impl Estimator for Prepared {
             mixed_products: columns,
             losses: 0,
         };
-        let (inner_loss, outer_loss) = (self.first.number("inner")?, self.outer.number("outer")?);
-        let mut found = Hypergradient::new(value, (inner_loss, outer_loss), oracles);
+        let mut found = Hypergradient::new(value, oracles).with_outer_loss(self.outer.number("outer")?);
         let plain = (!self.has_slots).then(|| self.inner.gamma());
         growth::read(&self.first, plain, &mut found.diagnostics)?;
         Ok(found)

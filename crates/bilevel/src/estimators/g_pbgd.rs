@@ -24,6 +24,7 @@ use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::{Trace, or_zeros};
+use crate::truth::{Claims, Condition, Promise};
 use bilevel_graph::{Graph, Program, Tensor, vjp};
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +88,15 @@ impl Method for GPbgd {
         path != Path::Start
     }
 
+    fn claims(&self) -> Claims {
+        Claims {
+            promise: Promise::InversePenalty,
+            minimum: true,
+            only: Some(Condition::WellConditioned),
+            ..Claims::default()
+        }
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
         Some(InnerTime::new(self.step, self.steps))
     }
@@ -112,7 +122,7 @@ fn step_program(penalty: f64, session: &Session) -> Result<Routine> {
     let (mixed, hessian) = half.split_at(lambda.len());
     let pull = |(outer, product): (&Tensor, &Tensor)| *outer / penalty + *product * 2.0;
     let direction: Vec<Tensor> = slopes.outer_theta.iter().zip(hessian).map(pull).collect();
-    let mut builder = Program::builder(&graph).output("inner", slopes.inner).output("outer", slopes.outer);
+    let mut builder = Program::builder(&graph);
     builder = carry(builder, theta, &slopes.step(&trace, theta, &direction));
     for (i, (direct, mixed)) in slopes.outer_lambda.iter().zip(mixed).enumerate() {
         builder = builder.output(format!("h.{i}"), *direct + *mixed * (2.0 * penalty));
@@ -136,7 +146,7 @@ impl Estimator for Prepared {
             mixed_products: 1,
             losses: 0,
         };
-        Ok(Hypergradient::new(value, (self.step.number("inner")?, self.step.number("outer")?), oracles))
+        Ok(Hypergradient::new(value, oracles))
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

@@ -15,7 +15,7 @@ use super::solve::{ConjugateGradients, Matrix, REGULARISATION};
 use super::warm::{Like, Warm, number, set_number};
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
 use crate::key::Key;
-use crate::norms::{LazyNorm, square_norm};
+use crate::norms::square_norm;
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
@@ -23,6 +23,7 @@ use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
+use crate::truth::Claims;
 use crate::{Cause, Result};
 use bilevel_graph::{DType, Graph, Program, gradient};
 use serde::{Deserialize, Serialize};
@@ -95,7 +96,7 @@ impl Default for Hoag {
     }
 }
 
-/// This many steps, or iterations, are taken before the next look at what is left.
+/// This many steps, or iterations, are taken before the next look at what is left. Neither loop starts again there.
 const STRETCH: usize = 10;
 
 struct Prepared {
@@ -105,7 +106,6 @@ struct Prepared {
     walk: Routine,
     solver: ConjugateGradients,
     warm: Warm<2>,
-    norm: LazyNorm,
 }
 
 impl Method for Hoag {
@@ -129,14 +129,17 @@ impl Method for Hoag {
             implicit: Implicit::new(session, inner, Ending { scale: 1.0, proximal: None })?,
             start: Start::new(session)?,
             walk: walk_program(&inner, session)?,
-            solver: ConjugateGradients::new(session, &inner, matrix, STRETCH.min(iterations), true)?,
+            solver: ConjugateGradients::new(session, &inner, matrix, iterations, true)?,
             warm: Warm::new(session, [Like::Theta, Like::Number]),
-            norm: LazyNorm::new(session.executor()),
         }))
     }
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { minimum: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
@@ -186,20 +189,10 @@ impl Estimator for Prepared {
         let tolerance = self.settings.tolerance * self.settings.fall.factor(k);
         let steps = self.train(state, tolerance, key)?;
         let point = self.implicit.here(state, key)?;
-        let size = self.norm.of(&point.f_theta)?;
-        let (mut iterations, mut products) = (0, 0);
-        let diagnostics = loop {
-            let found = self.solver.solve(&point, Some(&q))?.diagnostics;
-            iterations += STRETCH.min(self.settings.iterations);
-            products += self.solver.products();
-            let left = found.solve_residual.map(|residual| residual * size);
-            if left.is_none_or(|left| left <= tolerance) || iterations >= self.settings.iterations {
-                break found;
-            }
-        };
-        let mut found = self.implicit.finish(point, &q, products, Cause::HessianNotPositive)?;
+        let solution = self.solver.solve_to(&point, Some(&q), (tolerance, STRETCH))?;
+        let mut found = self.implicit.finish(point, &q, solution.products, Cause::HessianNotPositive)?;
         found.oracles = Oracles { inner_gradients: steps as u64, ..found.oracles };
-        found.diagnostics = diagnostics;
+        found.diagnostics = solution.diagnostics;
         set_number(&so_far, k)?;
         Ok(found)
     }

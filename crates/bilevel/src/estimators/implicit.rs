@@ -194,7 +194,10 @@ impl Implicit {
             mixed_products: self.mixed as u64,
             losses: 0,
         };
-        Ok(Hypergradient::new(value, (self.ending.number("inner")?, point.outer_loss), oracles).blaming(cause))
+        Ok(Hypergradient::new(value, oracles)
+            .with_inner_loss(self.ending.number("inner")?)
+            .with_outer_loss(point.outer_loss)
+            .blaming(cause))
     }
 }
 

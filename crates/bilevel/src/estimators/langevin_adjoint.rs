@@ -11,7 +11,7 @@
 //! (`trust_region.rs`) and is reset, and the growth that was measured on the way (`growth.rs`) becomes a warning. With
 //! a `horizon` of K steps z also forgets, z ← (1 − 1/K)·z + γ·(f_θ − H·z), and settles at (H + I/(γK))⁻¹·f_θ.
 
-use super::inner_loop::{InnerLoop, carried_from, not_applicable, outer_gradient, outer_loss};
+use super::inner_loop::{InnerLoop, carried_from, not_applicable, outer_gradient};
 use super::shrinking::Shrinking;
 use super::trust_region::{self, TrustRegion};
 use super::{effective_samples, growth};
@@ -98,8 +98,8 @@ struct Prepared {
     session: Session,
     chain: Routine,
     adjoint: LazyNorm,
-    /// f_θ and f_λ at the first θ, where they are taken once, and f at the last.
-    outer: Option<(Routine, Routine)>,
+    /// f_θ and f_λ at the first θ, if they are evaluated once.
+    outer: Option<Routine>,
 }
 
 impl Method for LangevinAdjoint {
@@ -123,12 +123,9 @@ impl Method for LangevinAdjoint {
             session: session.clone(),
             chain: chain_program(self, &inner, session)?,
             adjoint: LazyNorm::new(session.executor()),
-            outer: match self.outer_every_step {
-                true => None,
-                false => Some((outer_gradient(session)?, outer_loss(session)?)),
-            },
+            outer: if self.outer_every_step { None } else { Some(outer_gradient(session)?) },
         });
-        Ok(if self.shrink_step { Box::new(Shrinking::new(prepared, step, session)) } else { prepared })
+        Ok(if self.shrink_step { Box::new(Shrinking::new(prepared, (step, inner.steps), session)?) } else { prepared })
     }
 
     fn applies(&self, problem: &AnyProblem) -> Result<()> {
@@ -181,7 +178,7 @@ fn chain_program(settings: &LangevinAdjoint, inner: &InnerLoop, session: &Sessio
     let both = [&lambda[..], theta].concat();
     let products = or_zeros(vjp(&slope, &z, &both)?, &both);
     let (mixed, hessian) = products.split_at(lambda.len());
-    let mut builder = Program::builder(&graph).output("inner", loss);
+    let mut builder = Program::builder(&graph);
     let (direct, f_theta) = if settings.outer_every_step {
         let outer = trace.outer(theta, step)?;
         let by = or_zeros(gradient(outer, &both)?, &both);
@@ -229,7 +226,7 @@ fn memory(state: &mut State, executor: &dyn Executor) -> Result<(Leaves, Leaves)
 impl Estimator for Prepared {
     fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
         let chain = &mut self.chain;
-        if let Some((outer, _)) = &mut self.outer {
+        if let Some(outer) = &mut self.outer {
             outer.bind_point(&state.lambda, &state.theta, key)?;
             chain.bind("direct", &outer.outputs("direct")?)?;
             chain.bind("f_theta", &outer.outputs("f_theta")?)?;
@@ -266,18 +263,9 @@ impl Estimator for Prepared {
             outer_gradients: if self.outer.is_some() { 1 } else { steps },
             hessian_products: steps,
             mixed_products: steps,
-            losses: self.outer.is_some() as u64,
+            losses: 0,
         };
-        let outer_loss = match &mut self.outer {
-            Some((_, last)) => {
-                last.bind_point(&state.lambda, &state.theta, key)?;
-                last.run(self.inner.last())?;
-                last.number("outer")?
-            }
-            None => chain.number("outer")?,
-        };
-        let losses = (chain.number("inner")?, outer_loss);
-        let mut found = Hypergradient::new(value, losses, oracles).blaming(Cause::AdjointGrowing);
+        let mut found = Hypergradient::new(value, oracles).blaming(Cause::AdjointGrowing);
         found.diagnostics = adjoint(before, self.adjoint.of(&z)?);
         growth::read(chain, Some(self.inner.gamma()), &mut found.diagnostics)?;
         if self.settings.trust {

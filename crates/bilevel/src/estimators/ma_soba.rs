@@ -23,6 +23,7 @@ use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::{Claims, Settling};
 use bilevel_graph::{Graph, Program};
 use serde::{Deserialize, Serialize};
 
@@ -90,6 +91,10 @@ impl Method for MaSoba {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { settling: Settling::StepByStep, minimum: true, minibatches: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

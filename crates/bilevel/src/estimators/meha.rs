@@ -29,6 +29,7 @@ use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::{Claims, Promise};
 use bilevel_graph::{Graph, Program, Tensor};
 use serde::{Deserialize, Serialize};
 
@@ -106,6 +107,10 @@ impl Method for Meha {
         path != Path::Start
     }
 
+    fn claims(&self) -> Claims {
+        Claims { promise: Promise::InversePenalty, minimum: true, ..Claims::default() }
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
         Some(InnerTime::new(self.step, self.steps))
     }
@@ -127,7 +132,7 @@ fn step_program(rho: f64, session: &Session) -> Result<Routine> {
     let direction: Vec<Tensor> =
         (0..theta.len()).map(|i| at.outer_theta[i] / c + at.inner_theta[i] - (theta[i] - w_next[i]) * rho).collect();
     let there = inner_by_lambda(&trace, &w_next, step)?;
-    let mut builder = Program::builder(&graph).output("inner", at.inner).output("outer", at.outer).keep_input(c);
+    let mut builder = Program::builder(&graph).keep_input(c);
     builder = carry(carry(builder, &w, &w_next), theta, &at.step(&trace, theta, &direction));
     for (i, there) in there.into_iter().enumerate() {
         builder = builder.output(format!("h.{i}"), at.outer_lambda[i] + (at.inner_lambda[i] - there) * c);
@@ -154,7 +159,7 @@ impl Estimator for Prepared {
         // At w and at θ, and in the last step by λ at the new w.
         let steps = self.inner.steps as u64;
         let oracles = Oracles { inner_gradients: 2 * steps + 1, outer_gradients: steps, ..Oracles::default() };
-        Ok(Hypergradient::new(value, (self.step.number("inner")?, self.step.number("outer")?), oracles))
+        Ok(Hypergradient::new(value, oracles))
     }
 
     fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {

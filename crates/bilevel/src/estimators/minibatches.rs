@@ -10,6 +10,7 @@ use crate::finite_sum::FiniteSum;
 use crate::key::Key;
 use crate::paths::{Path, must_see};
 use crate::problem::AnyProblem;
+use crate::purpose::Purpose;
 use crate::trace::Trace;
 use crate::variable::Role;
 use bilevel_graph::Graph;
@@ -21,9 +22,6 @@ pub(super) struct Minibatches {
     pub inner: usize,
     pub outer: usize,
 }
-
-/// Keeps the choice of minibatches apart from every other use of the key.
-const CHOICE: u32 = 0xba7c;
 
 impl Minibatches {
     /// Of a problem; an error that says why where it has none, or where λ acts on a path that the method does not see.
@@ -57,7 +55,7 @@ impl Minibatches {
     /// The numbers of the minibatches of a step, all equally likely.
     pub fn draw(&self, key: Key, step: u32) -> [usize; 2] {
         let mut uniform = [0.0; 2];
-        fill_uniform_f64(key.fold_in(CHOICE).words(), step, 0, 0, &mut uniform);
+        fill_uniform_f64(key.words(), step, Purpose::Minibatches.stream(), 0, &mut uniform);
         [uniform[0] * self.inner as f64, uniform[1] * self.outer as f64].map(|place| place as usize)
     }
 }

@@ -20,11 +20,13 @@ use crate::leaves::Leaves;
 use crate::optimizer::InnerOptimizer;
 use crate::paths::Path;
 use crate::probe::InnerTime;
+use crate::purpose::Purpose;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::{Trace, or_zeros};
+use crate::truth::{Claims, Condition};
 use crate::variable::Role;
 use crate::{Cause, Result};
 use bilevel_graph::{DType, Graph, Program, hessian_vector};
@@ -69,9 +71,6 @@ impl Default for Nystrom {
         Nystrom { step: 0.01, steps: 100, columns: 10, regularisation: 0.01, optimizer: InnerOptimizer::Sgd }
     }
 }
-
-/// Keeps the choice of columns apart from every other use of the key.
-const COLUMNS: u32 = 0x4e59;
 
 struct Prepared {
     regularisation: f64,
@@ -125,6 +124,11 @@ impl Method for Nystrom {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        // Exact with all columns, as ρ goes to 0.
+        Claims { minimum: true, only: Some(Condition::FewParameters), ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {
@@ -202,7 +206,7 @@ impl Prepared {
         let (k, rho) = (columns.len(), self.regularisation);
         let total = self.trained.iter().map(ExactSizeIterator::len).sum();
         let places: Vec<usize> =
-            distinct(point.key.fold_in(COLUMNS), total, k).into_iter().map(|number| self.place(number)).collect();
+            distinct(point.key, Purpose::Columns, total, k).into_iter().map(|number| self.place(number)).collect();
         point.place(&mut self.column)?;
         for (column, &place) in columns.iter().zip(&places) {
             self.column.bind_outputs("column", column)?;

@@ -18,7 +18,7 @@ use crate::leaves::Leaves;
 use crate::routine::Routine;
 use crate::session::Session;
 use crate::state::State;
-use crate::trace::{InnerLoss, Trace, or_zeros};
+use crate::trace::{InnerLoss, Trace, as_variables, or_zeros};
 use crate::variable::Role;
 use bilevel_graph::{Graph, Program, ProgramBuilder, Tensor, gradient};
 
@@ -33,8 +33,6 @@ pub(super) enum Pace {
 
 /// Derivatives of both losses by λ and by one θ, and what statistics become.
 pub(super) struct Slopes {
-    pub inner: Tensor,
-    pub outer: Tensor,
     pub inner_lambda: Vec<Tensor>,
     pub inner_theta: Vec<Tensor>,
     pub outer_lambda: Vec<Tensor>,
@@ -43,7 +41,7 @@ pub(super) struct Slopes {
 }
 
 impl Slopes {
-    /// At this θ, which counts as a variable of its own.
+    /// At this θ, an input of the graph.
     pub fn new(trace: &Trace, theta: &[Tensor], counter: Tensor) -> Result<Self> {
         let both = [&trace.lambda[..], theta].concat();
         let InnerLoss { loss: inner, updates } = trace.inner_loss(theta, counter)?;
@@ -54,7 +52,7 @@ impl Slopes {
             Ok((by, by_theta))
         };
         let ((inner_lambda, inner_theta), (outer_lambda, outer_theta)) = (split(inner)?, split(outer)?);
-        Ok(Slopes { inner, outer, inner_lambda, inner_theta, outer_lambda, outer_theta, updates })
+        Ok(Slopes { inner_lambda, inner_theta, outer_lambda, outer_theta, updates })
     }
 
     /// θ after a step of γ along these directions; a statistic becomes what the inner loss says.
@@ -76,10 +74,8 @@ impl Slopes {
 
 /// ∂λL_T at one θ, which counts as a variable of its own.
 pub(super) fn inner_by_lambda(trace: &Trace, theta: &[Tensor], counter: Tensor) -> Result<Vec<Tensor>> {
-    let both = [&trace.lambda[..], theta].concat();
-    let mut by = or_zeros(gradient(trace.inner(theta, counter)?, &both)?, &both);
-    by.truncate(trace.lambda.len());
-    Ok(by)
+    let loss = trace.inner(&as_variables(theta), counter)?;
+    Ok(or_zeros(gradient(loss, &trace.lambda)?, &trace.lambda))
 }
 
 /// The two descents and what they end in, compiled.
@@ -139,8 +135,9 @@ impl Penalised {
             Pace::Once => (steps + 2, 1),
         };
         let oracles = Oracles { inner_gradients, outer_gradients, losses: 1, ..Oracles::default() };
-        let losses = (self.ending.number("inner")?, self.ending.number("outer")?);
-        Ok(Hypergradient::new(value, losses, oracles))
+        Ok(Hypergradient::new(value, oracles)
+            .with_inner_loss(self.ending.number("inner")?)
+            .with_outer_loss(self.ending.number("outer")?))
     }
 }
 

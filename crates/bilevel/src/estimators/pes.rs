@@ -11,7 +11,7 @@
 //! the mean of f over the ends of its windows, smoothed by σ, as long as λ does not move. It takes no derivative with
 //! respect to λ. Its variance grows with the number of windows.
 
-use super::es::{DIRECTIONS, directions, ending_program, move_program, sums};
+use super::es::{directions, ending_program, move_program, sums};
 use super::implicit::count;
 use super::inner_loop::{InnerLoop, not_applicable, outer_loss, positive};
 use super::warm::{Kept, Like, Warm, each, number, set_number};
@@ -26,6 +26,7 @@ use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::Claims;
 use crate::{Cause, Result};
 use bilevel_graph::{DType, Graph, Program};
 use serde::{Deserialize, Serialize};
@@ -122,6 +123,10 @@ impl Method for Pes {
         Ok(())
     }
 
+    fn claims(&self) -> Claims {
+        Claims { training: true, minimum: true, singular: true, minibatches: true, ..Claims::default() }
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
         Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
     }
@@ -180,9 +185,8 @@ impl Estimator for Prepared {
             self.begin(state, &kept, origin)?;
         }
         let (sum, square) = (self.gather.zeroed("sum")?, self.gather.zeroed("square")?);
-        let towards = key.fold_in(DIRECTIONS);
-        self.gather.set_key(towards)?;
-        self.moving.set_key(towards)?;
+        self.gather.set_key(key)?;
+        self.moving.set_key(key)?;
         self.moving.bind_lambda(&state.lambda)?;
         let moved = self.moving.outputs("moved")?;
         let particles = each(pairs, &state.theta);
@@ -205,7 +209,7 @@ impl Estimator for Prepared {
         set_number(so_far, done + 1.0)?;
         let loops = 2 * samples as u64 + 1;
         let oracles = Oracles { inner_gradients: loops * self.inner.steps as u64, losses: loops, ..Oracles::default() };
-        let found = Hypergradient::new(value, (self.forward.number("inner")?, outer_loss), oracles);
+        let found = Hypergradient::new(value, oracles).with_outer_loss(outer_loss);
         let standard_error = (samples > 1).then_some(error);
         Ok(Hypergradient { standard_error, ..found.blaming(Cause::SearchTooWide) })
     }

@@ -17,6 +17,7 @@ use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::{Claims, Condition, Promise};
 use bilevel_graph::{Graph, Program};
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +85,10 @@ impl Method for Reptile {
         not_applicable(self.name(), reason)
     }
 
+    fn claims(&self) -> Claims {
+        Claims { promise: Promise::Descent, training: true, only: Some(Condition::SameLosses), ..Claims::default() }
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
         Some(InnerTime::new(self.step, self.steps).with_optimizer(self.optimizer))
     }
@@ -115,8 +120,7 @@ impl Estimator for Prepared {
         let value = self.outer.fresh_outputs("h")?;
         self.outer.run(self.inner.last())?;
         let oracles = Oracles { inner_gradients: self.inner.steps as u64, losses: 1, ..Oracles::default() };
-        let (inner_loss, outer_loss) = (self.forward.number("inner")?, self.outer.number("outer")?);
-        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))
+        Ok(Hypergradient::new(value, oracles).with_outer_loss(self.outer.number("outer")?))
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

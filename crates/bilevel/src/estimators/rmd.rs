@@ -193,7 +193,11 @@ impl Method for Rmd {
 
     fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
         let prepared = Box::new(self.prepare_rmd(session)?);
-        Ok(if self.shrink_step { Box::new(Shrinking::new(prepared, self.step, session)) } else { prepared })
+        Ok(if self.shrink_step {
+            Box::new(Shrinking::new(prepared, (self.step, self.steps), session)?)
+        } else {
+            prepared
+        })
     }
 
     fn claims(&self) -> Claims {
@@ -313,7 +317,7 @@ impl Estimator for PreparedRmd {
             }
         }
 
-        let (mut inner_loss, mut outer_loss) = (f64::NAN, f64::NAN);
+        let mut outer_loss = f64::NAN;
         self.backward.bind_lambda(&state.lambda)?;
         self.backward.set_key(key)?;
         // The derivatives of f are where the walk back begins, and it continues in their place.
@@ -325,7 +329,6 @@ impl Estimator for PreparedRmd {
             let (to, last) = ((from + length).min(steps), mark + 1 == starts.len());
             made += self.record(mark, from, to, last)?;
             if last {
-                inner_loss = self.forward.number("inner")?;
                 state.theta.copy_from(&theta)?;
                 self.outer.bind_point(&state.lambda, &state.theta, key)?;
                 self.outer.run(self.inner.last())?;
@@ -352,7 +355,7 @@ impl Estimator for PreparedRmd {
             mixed_products: back,
             losses: 0,
         };
-        let mut found = Hypergradient::new(value, (inner_loss, outer_loss), oracles).blaming(Cause::AdjointGrowing);
+        let mut found = Hypergradient::new(value, oracles).with_outer_loss(outer_loss).blaming(Cause::AdjointGrowing);
         let plain = (!self.has_slots).then(|| self.inner.gamma());
         growth::read(&self.backward, plain, &mut found.diagnostics)?;
         Ok(found)

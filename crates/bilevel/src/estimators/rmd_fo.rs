@@ -16,6 +16,7 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
+use crate::truth::{Claims, Condition};
 use serde::{Deserialize, Serialize};
 
 /// Settings of first-order reverse mode.
@@ -89,6 +90,11 @@ impl Method for RmdFo {
         path != Path::Training
     }
 
+    fn claims(&self) -> Claims {
+        // Exact where the second-order terms that it drops vanish.
+        Claims { training: true, only: Some(Condition::StraightInnerLoss), ..Claims::default() }
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
         Some(
             InnerTime::new(self.step, self.steps)
@@ -115,8 +121,7 @@ impl Estimator for Prepared {
             value = add_through_start(through, (&state.lambda, key), &value, &f_theta)?;
         }
         let oracles = Oracles { inner_gradients: self.inner.steps as u64, outer_gradients: 1, ..Oracles::default() };
-        let (inner_loss, outer_loss) = (self.forward.number("inner")?, self.outer.number("outer")?);
-        Ok(Hypergradient::new(value, (inner_loss, outer_loss), oracles))
+        Ok(Hypergradient::new(value, oracles).with_outer_loss(self.outer.number("outer")?))
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

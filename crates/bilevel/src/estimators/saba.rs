@@ -28,6 +28,7 @@ use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::Claims;
 use crate::{Cause, Result};
 use bilevel_graph::{DType, Graph, Program, Tensor};
 use serde::{Deserialize, Serialize};
@@ -137,6 +138,10 @@ impl Method for Saba {
         Minibatches::of(self.name(), problem).map(|_| ())
     }
 
+    fn claims(&self) -> Claims {
+        Claims { minimum: true, minibatches: true, ..Claims::default() }
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
         Some(InnerTime::new(self.step, self.steps))
     }
@@ -185,7 +190,6 @@ fn step_program(inner: &InnerLoop, count: Minibatches, session: &Session, moves:
         return Routine::new(&builder.build()?, session);
     };
     if moves {
-        builder = builder.output("inner", found.inner).output("outer", found.outer);
         builder = inner.step(&trace, slope, &found.updates, graph.step()).carry(builder);
         builder = carry(builder, &v, &step_of_v(&trace, &v, &less(hessian, f_theta)));
         for (leaf, h) in less(f_lambda, mixed).into_iter().enumerate() {
@@ -263,8 +267,7 @@ impl Estimator for Prepared {
             mixed_products: looks,
             losses: 0,
         };
-        let losses = (self.step.number("inner")?, self.step.number("outer")?);
-        Ok(Hypergradient::new(value, losses, oracles).blaming(Cause::AdjointGrowing))
+        Ok(Hypergradient::new(value, oracles).blaming(Cause::AdjointGrowing))
     }
 
     fn tables(&self) -> &[MemoryTable] {

@@ -21,7 +21,8 @@ use crate::routine::Routine;
 use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
-use crate::trace::{InnerLoss, Trace, or_zeros};
+use crate::trace::{InnerLoss, Trace, as_variables, or_zeros};
+use crate::truth::{Claims, Condition};
 use bilevel_graph::{Graph, Program, Tensor, gradient, vjp};
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +105,11 @@ impl Method for Sama {
         path != Path::Start
     }
 
+    fn claims(&self) -> Claims {
+        // Exact where 1/γ is every curvature, so that one step of training is all of it.
+        Claims { minimum: true, only: Some(Condition::OneCurvature), ..Claims::default() }
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
         Some(InnerTime::new(self.step, self.steps).with_optimizer(self.optimizer))
     }
@@ -120,7 +126,7 @@ fn adapting_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
     let (theta, step) = (&trace.theta, graph.step());
     let f_theta = trace.inputs_like("f_theta", theta);
     let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
-    let slope = or_zeros(gradient(loss, theta)?, theta);
+    let slope = as_variables(&or_zeros(gradient(loss, theta)?, theta));
     let taken = inner.step(&trace, &slope, &updates, step);
     let by = or_zeros(vjp(&taken.next(), &f_theta, &slope)?, theta);
     let mut builder = f_theta.iter().fold(Program::builder(&graph), |builder, &f| builder.keep_input(f));
@@ -180,7 +186,7 @@ impl Estimator for Prepared {
         self.difference.run(self.inner.last())?;
         let inner_gradients = self.inner.steps as u64 + 2 + self.remembers as u64;
         let oracles = Oracles { inner_gradients, outer_gradients: 1, ..Oracles::default() };
-        Ok(Hypergradient::new(value, (self.walk.number("inner")?, self.outer.number("outer")?), oracles))
+        Ok(Hypergradient::new(value, oracles).with_outer_loss(self.outer.number("outer")?))
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

@@ -7,6 +7,7 @@
 
 use crate::Result;
 use crate::estimator::{Estimator, Hypergradient, Oracles};
+use crate::final_losses::FinalLosses;
 use crate::key::Key;
 use crate::session::Session;
 use crate::state::State;
@@ -19,7 +20,7 @@ const AT_MOST: f64 = 0.5;
 
 /// An estimator whose inner step may be reduced.
 pub(super) struct Shrinking {
-    estimator: Box<dyn Estimator>,
+    estimator: FinalLosses,
     session: Session,
     /// The inner step of the settings, and what a schedule multiplies it with.
     step: f64,
@@ -29,9 +30,10 @@ pub(super) struct Shrinking {
 }
 
 impl Shrinking {
-    /// For an estimator with this inner step.
-    pub fn new(estimator: Box<dyn Estimator>, step: f64, session: &Session) -> Self {
-        Shrinking { estimator, session: session.clone(), step, scheduled: 1.0, before: None }
+    /// For an estimator with inner steps of this size and number.
+    pub fn new(estimator: Box<dyn Estimator>, (step, steps): (f64, usize), session: &Session) -> Result<Self> {
+        let estimator = FinalLosses::around(estimator, steps, session)?;
+        Ok(Shrinking { estimator, session: session.clone(), step, scheduled: 1.0, before: None })
     }
 
     /// The state as the estimator knows it, and the share of the step that is taken, which is the last of the memory's leaves.

@@ -18,7 +18,7 @@ use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Cause, Result};
 use bilevel_graph::{Graph, Program, Tensor, gradient, vjp};
 
-/// Everything the three directions are made of at one point, the losses there, and what statistics become.
+/// Everything the three directions are made of at one point, and what statistics become.
 pub(super) struct Products {
     pub slope: Vec<Tensor>,
     /// H·v.
@@ -27,8 +27,6 @@ pub(super) struct Products {
     pub mixed: Vec<Tensor>,
     pub f_theta: Vec<Tensor>,
     pub f_lambda: Vec<Tensor>,
-    pub inner: Tensor,
-    pub outer: Tensor,
     pub updates: Vec<Option<Tensor>>,
 }
 
@@ -44,7 +42,7 @@ impl Products {
         let outer = trace.outer(theta, outer)?;
         let mut f_lambda = or_zeros(gradient(outer, &both)?, &both);
         let f_theta = f_lambda.split_off(lambda.len());
-        Ok(Products { slope, hessian, mixed, f_theta, f_lambda, inner: loss, outer, updates })
+        Ok(Products { slope, hessian, mixed, f_theta, f_lambda, updates })
     }
 }
 
@@ -88,8 +86,7 @@ impl SingleLoop {
             mixed_products: 1,
             losses: 0,
         };
-        let losses = (self.step.number("inner")?, self.step.number("outer")?);
-        Ok(Hypergradient::new(value, losses, oracles).blaming(Cause::AdjointGrowing))
+        Ok(Hypergradient::new(value, oracles).blaming(Cause::AdjointGrowing))
     }
 }
 
@@ -99,8 +96,7 @@ fn step_program(session: &Session, inner: &InnerLoop) -> Result<Routine> {
     let v = trace.inputs_like("v", &trace.theta);
     let step = graph.step();
     let found = Products::new(&trace, &v, (step, step))?;
-    let builder = Program::builder(&graph).output("inner", found.inner).output("outer", found.outer);
-    let builder = inner.step(&trace, &found.slope, &found.updates, step).carry(builder);
+    let builder = inner.step(&trace, &found.slope, &found.updates, step).carry(Program::builder(&graph));
     let mut builder = carry(builder, &v, &step_of_v(&trace, &v, &less(&found.hessian, &found.f_theta)));
     for (i, h) in less(&found.f_lambda, &found.mixed).into_iter().enumerate() {
         builder = builder.output(format!("h.{i}"), h);

@@ -20,6 +20,7 @@ use crate::probe::InnerTime;
 use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
+use crate::truth::Claims;
 use serde::{Deserialize, Serialize};
 
 /// Settings of SOBA.
@@ -79,6 +80,10 @@ impl Method for Soba {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { minimum: true, minibatches: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

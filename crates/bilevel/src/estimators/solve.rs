@@ -93,8 +93,6 @@ impl Matrix {
 pub struct ConjugateGradients {
     sweep: Routine,
     sweeps: usize,
-    /// A is positive semidefinite by construction.
-    definite: bool,
     /// f_θ − A·q of a warm start.
     residual: Option<Routine>,
     norm: LazyNorm,
@@ -118,23 +116,27 @@ impl ConjugateGradients {
         let residual = if warm { Some(residual_program(session, inner, curvature, matrix)?) } else { None };
         let sweep = sweep_program(session, inner, curvature, matrix)?;
         let (norm, dtype) = (LazyNorm::new(session.executor()), session.problem().dtype);
-        let definite = matrix.hessian >= 0.0 && matrix.identity >= 0.0 && curvature.is_definite(session.problem())?;
-        Ok(ConjugateGradients { sweep, sweeps, definite, residual, norm, dtype })
+        Ok(ConjugateGradients { sweep, sweeps, residual, norm, dtype })
     }
 
-    /// True where A is positive semidefinite by construction, so that no solve can meet a direction it has to end at but one in
-    /// which A is 0.
-    pub fn is_definite(&self) -> bool {
-        self.definite
-    }
-
-    /// Hessian products of one solve.
+    /// Hessian products of a solve that makes all its sweeps.
     pub fn products(&self) -> usize {
         self.sweeps + self.residual.is_some() as usize
     }
 
     /// The solution, from 0 or, where the solve is a warm one, from what is in `start`, which it overwrites.
     pub fn solve(&mut self, point: &Point, start: Option<&Leaves>) -> Result<Solution> {
+        self.solve_to(point, start, (0.0, self.sweeps))
+    }
+
+    /// As [`solve`](Self::solve), until ‖f_θ − A·q‖ is at most this tolerance, which is looked at once in so many sweeps. The sweeps
+    /// continue as if they were made at once: q, r and p are kept.
+    pub fn solve_to(
+        &mut self,
+        point: &Point,
+        start: Option<&Leaves>,
+        (tolerance, every): (f64, usize),
+    ) -> Result<Solution> {
         let sweep = &mut self.sweep;
         let q = match start {
             Some(start) => start.clone(),
@@ -164,8 +166,16 @@ impl ConjugateGradients {
         sweep.set_numbers("floor", [rounding * rounding * size])?;
         sweep.set_numbers("least", [f64::INFINITY])?;
         sweep.set_numbers("made", [0.0])?;
-        sweep.run(0..self.sweeps as u32)?;
-        let [rest] = sweep.carried_numbers("rr")?;
+        let (mut done, mut rest) = (0, first);
+        while done < self.sweeps {
+            let next = (done + every.max(1)).min(self.sweeps);
+            sweep.run(done as u32..next as u32)?;
+            done = next;
+            [rest] = sweep.carried_numbers("rr")?;
+            if rest.sqrt() <= tolerance {
+                break;
+            }
+        }
         let [least] = sweep.carried_numbers("least")?;
         let [made] = sweep.carried_numbers("made")?;
         let ended = match () {
@@ -182,7 +192,7 @@ impl ConjugateGradients {
             least_curvature: Some(least).filter(|x| x.is_finite()),
             ..Diagnostics::default()
         };
-        Ok(Solution { q, ended, diagnostics })
+        Ok(Solution { q, ended, products: done + self.residual.is_some() as usize, diagnostics })
     }
 }
 
@@ -192,6 +202,8 @@ pub struct Solution {
     pub q: Leaves,
     /// How it ended.
     pub ended: Ended,
+    /// Hessian products that it took.
+    pub products: usize,
     /// The residual that is left, and the least curvature on the way.
     pub diagnostics: Diagnostics,
 }
@@ -207,7 +219,7 @@ pub struct Solution {
 pub enum Ended {
     /// The residual is rounding.
     Arrived,
-    /// All sweeps were made.
+    /// The residual is at most the tolerance, or all sweeps were made.
     OutOfSweeps,
     /// A direction was met in which A is not positive: what was solved by then is all that there is.
     NotPositive {

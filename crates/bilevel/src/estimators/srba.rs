@@ -24,6 +24,7 @@ use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::truth::Claims;
 use crate::{Cause, Result};
 use bilevel_graph::{DType, Graph, Program};
 use serde::{Deserialize, Serialize};
@@ -113,6 +114,10 @@ impl Method for Srba {
         Minibatches::of(self.name(), problem).map(|_| ())
     }
 
+    fn claims(&self) -> Claims {
+        Claims { minimum: true, minibatches: true, ..Claims::default() }
+    }
+
     fn inner_time(&self) -> Option<InnerTime> {
         Some(InnerTime::new(self.step, self.steps))
     }
@@ -139,19 +144,16 @@ fn part_program(session: &Session, inner: bool) -> Result<Routine> {
     let mut builder = Program::builder(&graph).keep_input(batch);
     builder = v.iter().fold(builder, |builder, &v| builder.keep_input(v));
     // H·v − f_θ and f_λ − vᵀ·C: each loss has its part.
-    let (parts, loss) = match inner {
-        true => (
-            vec![(&d_theta, &found.slope, 1.0), (&d_v, &found.hessian, 1.0), (&d_lambda, &found.mixed, -1.0)],
-            found.inner,
-        ),
-        false => (vec![(&d_v, &found.f_theta, -1.0), (&d_lambda, &found.f_lambda, 1.0)], found.outer),
+    let parts = match inner {
+        true => vec![(&d_theta, &found.slope, 1.0), (&d_v, &found.hessian, 1.0), (&d_lambda, &found.mixed, -1.0)],
+        false => vec![(&d_v, &found.f_theta, -1.0), (&d_lambda, &found.f_lambda, 1.0)],
     };
     for (d, said, sign) in parts {
         for (d, said) in d.iter().zip(said) {
             builder = builder.carry(*d, *d + *said * (weight * sign));
         }
     }
-    Routine::new(&builder.output("loss", loss).build()?, session)
+    Routine::new(&builder.build()?, session)
 }
 
 /// θ and v move along D; a copy of the part of λ is h.
@@ -235,8 +237,7 @@ impl Estimator for Prepared {
             mixed_products: inner_looks as u64,
             losses: 0,
         };
-        let losses = (self.by_inner.number("loss")?, self.by_outer.number("loss")?);
-        Ok(Hypergradient::new(value, losses, oracles).blaming(Cause::AdjointGrowing))
+        Ok(Hypergradient::new(value, oracles).blaming(Cause::AdjointGrowing))
     }
 
     fn scale_step(&mut self, factor: f64) -> Result<()> {

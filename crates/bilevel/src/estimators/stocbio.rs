@@ -22,6 +22,7 @@ use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
 use crate::trace::{Trace, or_zeros};
+use crate::truth::Claims;
 use crate::{Cause, Result};
 use bilevel_graph::{Graph, Program, hessian_vector};
 use serde::{Deserialize, Serialize};
@@ -100,6 +101,10 @@ impl Method for StocBio {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { minimum: true, minibatches: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

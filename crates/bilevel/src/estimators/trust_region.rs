@@ -2,7 +2,7 @@
 //!
 //! Where no A is longer than 1, no z is longer than R, the sum of all γ‖f_θ‖ since z was 0:
 //!
-//!   ‖z‖ ≤ ‖A·z‖ + γ‖f_θ‖ ≤ R + γ‖f_θ‖
+//!   ‖z⁺‖ ≤ ‖A·z‖ + γ‖f_θ‖ ≤ R + γ‖f_θ‖ = R⁺
 //!
 //! So a z that is ten times as long has met products of A that grow, and what it says of λ has drowned in them. It is begun
 //! again, at 0 with R = 0: from there on it is an adjoint of the steps since. R grows with the number of steps, as fast

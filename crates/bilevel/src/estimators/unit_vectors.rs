@@ -1,6 +1,7 @@
 //! Unit vectors in the shapes of λ or θ, by the number of their 1, and numbers drawn without repetition.
 
 use crate::key::Key;
+use crate::purpose::Purpose;
 use bilevel_graph::random::fill_uniform_f64;
 use bilevel_graph::{DType, Graph, Tensor};
 use std::collections::HashMap;
@@ -17,9 +18,9 @@ pub(super) fn unit(graph: &Graph, like: &[Tensor], number: Tensor) -> Vec<Tensor
 }
 
 /// The first `count` numbers of a random order of `0..total`: an exchange each, without the order ever being written down.
-pub(super) fn distinct(key: Key, total: usize, count: usize) -> Vec<usize> {
+pub(super) fn distinct(key: Key, purpose: Purpose, total: usize, count: usize) -> Vec<usize> {
     let mut drawn = vec![0.0; count];
-    fill_uniform_f64(key.words(), 0, 0, 0, &mut drawn);
+    fill_uniform_f64(key.words(), 0, purpose.stream(), 0, &mut drawn);
     let mut exchanged = HashMap::new();
     let mut pick = |(place, uniform): (usize, f64)| {
         let other = place + (uniform * (total - place) as f64) as usize;
@@ -39,13 +40,13 @@ mod tests {
     fn numbers_drawn_without_repetition_are_all_there_and_equally_likely_to_come_first() {
         let mut first = [0; 6];
         for seed in 0..6000 {
-            let mut order = distinct(Key::from_seed(seed), 6, 6);
+            let mut order = distinct(Key::from_seed(seed), Purpose::Columns, 6, 6);
             first[order[0]] += 1;
             order.sort_unstable();
             assert_eq!(order, [0, 1, 2, 3, 4, 5]);
         }
         // A thousand each, give or take four standard deviations.
         assert!(first.iter().all(|count| (count - 1000i32).abs() < 4 * 29), "{first:?}");
-        assert_eq!(distinct(Key::from_seed(1), 1_000_000_000, 3).len(), 3);
+        assert_eq!(distinct(Key::from_seed(1), Purpose::Columns, 1_000_000_000, 3).len(), 3);
     }
 }

@@ -23,6 +23,7 @@ use crate::probe::InnerTime;
 use crate::session::Session;
 use crate::settings::SettingsRecord;
 use crate::state::State;
+use crate::truth::{Claims, Promise, Settling};
 use serde::{Deserialize, Serialize};
 
 /// Settings of V-PBGD.
@@ -86,6 +87,10 @@ impl Method for VPbgd {
 
     fn sees(&self, path: Path) -> bool {
         path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { promise: Promise::InversePenalty, settling: Settling::StepByStep, minimum: true, ..Claims::default() }
     }
 
     fn inner_time(&self) -> Option<InnerTime> {

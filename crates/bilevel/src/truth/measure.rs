@@ -1,6 +1,6 @@
 //! One method on one problem: how far it is from the truth, how sure that is, and what it cost.
 
-use super::{Target, TruthProblem};
+use super::{Settling, Target, TruthProblem};
 use crate::estimator::{Method, Oracles};
 use crate::norms::euclidean;
 use crate::session::Session;
@@ -10,8 +10,12 @@ use serde::{Deserialize, Serialize};
 
 /// A deviation of this many standard errors is still chance.
 const ERRORS: f64 = 3.0;
+/// A standard error above this share of the truth says too little to call a method right.
+pub const MAX_STANDARD_ERROR: f64 = 0.1;
 /// A deviation of this share of the truth is rounding, or the rest of a training that has all but arrived.
 const ROUNDING: f64 = 1e-6;
+/// Hypergradients after which an average has forgotten that it began at 0, at a weight of 0.1: 0.9²⁰⁰ is 1e-9.
+const LEAST_WARM_UP: u32 = 200;
 /// Derivatives of a whole training that grow by this factor are not a truth to compare with.
 const CHAOS: f64 = 1e3;
 
@@ -37,9 +41,11 @@ impl Effort {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Within three standard errors of the truth.
+    /// Within three standard errors of the truth, and the standard error is at most [`MAX_STANDARD_ERROR`] of it.
     Right,
-    /// Further away than that.
+    /// Within three standard errors of the truth, but these are too large to say more.
+    Noisy,
+    /// More than three standard errors from the truth.
     Off,
     /// The method does not apply, for this reason.
     NotApplicable(String),
@@ -49,6 +55,32 @@ pub enum Verdict {
     NoTruth,
 }
 
+impl Verdict {
+    /// Judges a mean by its distance from the truth and its standard error, both in units of the truth.
+    ///
+    /// ```
+    /// use bilevel::truth::Verdict;
+    /// assert_eq!(Verdict::of(0.02, 0.01), Verdict::Right);
+    /// assert_eq!(Verdict::of(0.9, 0.5), Verdict::Noisy);
+    /// assert_eq!(Verdict::of(0.02, 1e-3), Verdict::Off);
+    /// ```
+    pub fn of(relative_bias: f64, relative_error: f64) -> Self {
+        match () {
+            _ if relative_bias <= ERRORS * relative_error + ROUNDING => match relative_error <= MAX_STANDARD_ERROR {
+                true => Verdict::Right,
+                false => Verdict::Noisy,
+            },
+            // A bias that is not a number is off, too.
+            _ => Verdict::Off,
+        }
+    }
+
+    /// True if the method applies to the problem, whether it found a hypergradient or not: what "right on" is counted of.
+    pub fn applies(&self) -> bool {
+        !matches!(self, Verdict::NotApplicable(_))
+    }
+}
+
 /// One method on one problem. Norms are over all numbers of λ.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
@@ -56,8 +88,12 @@ pub struct Row {
     pub problem: String,
     /// The method's name.
     pub method: String,
-    /// Whether the method's documentation claims to be right on such a problem.
+    /// Whether the method claims anything on such a problem ([`Claims`](super::Claims)).
     pub claimed: bool,
+    /// Whether the claim holds; `None` if there is none, or nothing to compare with.
+    pub kept: Option<bool>,
+    /// Independent runs that were made.
+    pub replicas: u32,
     /// What came of it.
     pub verdict: Verdict,
     /// ‖truth‖, where it is finite.
@@ -86,6 +122,8 @@ impl Row {
             problem: problem.name.clone(),
             method: method.name().into(),
             claimed: method.claims().cover(&problem.facts),
+            kept: None,
+            replicas: 0,
             verdict,
             truth: Some(euclidean(&problem.truth)).filter(|norm| norm.is_finite()),
             bias: None,
@@ -102,6 +140,11 @@ impl Row {
     /// ‖mean − truth‖/‖truth‖.
     pub fn relative_bias(&self) -> Option<f64> {
         self.bias.zip(self.truth).map(|(bias, truth)| bias / truth)
+    }
+
+    /// The standard error in units of the truth.
+    pub fn relative_error(&self) -> Option<f64> {
+        self.standard_error.zip(self.truth).map(|(error, truth)| error / truth)
     }
 }
 
@@ -121,8 +164,9 @@ fn replica(method: &dyn Method, problem: &TruthProblem, session: &Session, numbe
     let key = problem.key(number);
     let mut state = session.state(key)?;
     // A whole training starts again, and once is enough.
-    let (warm_up, calls) = match problem.facts.target {
-        Target::Training { .. } => (0, 1),
+    let (warm_up, calls) = match (problem.facts.target, method.claims().settling) {
+        (Target::Training { .. }, _) => (0, 1),
+        (_, Settling::StepByStep) => ((problem.facts.steps as u32).max(LEAST_WARM_UP), calls),
         _ => (1, calls),
     };
     let draw = |call: u32| if warm_up + calls == 1 { key } else { key.fold_in(1000 + call) };
@@ -195,8 +239,7 @@ fn summary(method: &dyn Method, problem: &TruthProblem, all: &[Replica], effort:
     let chaotic = problem.growth_rate.is_some_and(|rate| rate * problem.facts.steps as f64 > CHAOS.ln());
     let verdict = match () {
         _ if chaotic || !truth.is_finite() => Verdict::NoTruth,
-        _ if bias <= ERRORS * error + ROUNDING * truth => Verdict::Right,
-        _ => Verdict::Off,
+        _ => Verdict::of(bias / truth, error / truth),
     };
     let finite = |x: f64| Some(x).filter(|x| x.is_finite());
     Row {
@@ -208,6 +251,7 @@ fn summary(method: &dyn Method, problem: &TruthProblem, all: &[Replica], effort:
         oracles: all[0].oracles,
         kept_bytes: all[0].kept_bytes,
         growth_rate: all[0].growth_rate,
+        replicas: all.len() as u32,
         ..Row::empty(method, problem, verdict)
     }
 }

@@ -21,6 +21,7 @@ mod dense;
 mod fitted;
 mod measure;
 mod networks;
+mod promise;
 mod quadratics;
 mod quadrature;
 mod regressions;
@@ -32,9 +33,9 @@ use crate::optimizer::InnerOptimizer;
 use crate::typed_problem::Problem;
 use crate::{Key, Result};
 
-pub use claims::Claims;
-pub use fitted::fitted;
-pub use measure::{Effort, Row, Verdict, measure};
+pub use claims::{Claims, Condition, FEW_PARAMETERS, Promise, Settling, WELL_CONDITIONED};
+pub use fitted::{fitted, fitted_steps};
+pub use measure::{Effort, MAX_STANDARD_ERROR, Row, Verdict, measure};
 pub use networks::trainings;
 pub use table::{Cell, HeatMap, Table};
 
@@ -75,8 +76,16 @@ pub struct Facts {
     pub step: f64,
     /// Inner steps of one hypergradient that are enough: to arrive, for a minimum, and all there are, for a training.
     pub steps: usize,
+    /// The smallest curvature of the inner loss, apart from those that are 0 everywhere.
+    pub smallest_curvature: f64,
     /// The largest curvature of the inner loss.
     pub largest_curvature: f64,
+    /// Numbers of θ.
+    pub parameters: usize,
+    /// The inner loss has no second derivatives.
+    pub straight: bool,
+    /// The outer loss is the inner loss.
+    pub same_losses: bool,
 }
 
 /// The key that everything random of a whole training follows from.
@@ -94,8 +103,17 @@ impl Facts {
             minibatches: false,
             step,
             steps,
+            smallest_curvature: smallest,
             largest_curvature: largest,
+            parameters: 0,
+            straight: false,
+            same_losses: false,
         }
+    }
+
+    /// The largest curvature over the smallest.
+    pub fn condition(&self) -> f64 {
+        self.largest_curvature / self.smallest_curvature
     }
 
     /// A chain at this temperature with this step.
@@ -123,6 +141,7 @@ pub struct TruthProblem {
 
 impl TruthProblem {
     fn new(name: &str, about: &'static str, problem: Problem, truth: Vec<f64>, facts: Facts) -> Self {
+        let facts = Facts { parameters: problem.sizes().1, ..facts };
         TruthProblem { name: name.into(), about, problem, truth, facts, growth_rate: None }
     }
 

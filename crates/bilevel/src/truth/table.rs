@@ -1,7 +1,8 @@
 //! All methods on all problems: rows, and a heat map as plain data.
 
-use super::measure::{Effort, Row, Verdict, measure};
-use super::{TruthProblem, fitted};
+use super::TruthProblem;
+use super::measure::{Effort, Row, Verdict};
+use super::promise::judged;
 use crate::methods::AnyMethod;
 use crate::{Error, Result};
 use bilevel_graph::Executor;
@@ -61,8 +62,8 @@ impl Table {
         for method in methods {
             for problem in problems {
                 let problem = &problem.lengthened(effort.length);
-                rows.push(match fitted(method, problem) {
-                    Ok(method) => measure(&method, problem, effort, executor)?,
+                rows.push(match judged(method, problem, effort, executor) {
+                    Ok(row) => row,
                     Err(Error::NotApplicable { reason, .. }) => {
                         Row::empty(method, problem, Verdict::NotApplicable(reason))
                     }
@@ -73,10 +74,9 @@ impl Table {
         Ok(Table { rows })
     }
 
-    /// The rows in which a method is not right where its documentation says it is.
+    /// The rows in which a method does not keep what it promises.
     pub fn broken_claims(&self) -> Vec<&Row> {
-        let broken = |row: &&Row| row.claimed && matches!(row.verdict, Verdict::Off | Verdict::Failed(_));
-        self.rows.iter().filter(broken).collect()
+        self.rows.iter().filter(|row| row.kept == Some(false)).collect()
     }
 
     /// The same as a map.

@@ -80,8 +80,7 @@ impl Estimator for Prepared {
         self.outer.run(self.inner.last())?;
         let (inner_gradients, outer_gradients, mixed_products) = (self.inner.steps as u64, 1, 1);
         let oracles = Oracles { inner_gradients, outer_gradients, mixed_products, ..Oracles::default() };
-        let losses = (self.forward.number("inner")?, self.outer.number("outer")?);
-        Ok(Hypergradient::new(value, losses, oracles))
+        Ok(Hypergradient::new(value, oracles).with_outer_loss(self.outer.number("outer")?))
     }
 }
 

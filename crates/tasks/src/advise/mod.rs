@@ -16,7 +16,7 @@ pub use situation::{Question, Situation};
 pub use suite::{Known, Measured, Suite, Summary};
 
 use crate::{Registry, Settings};
-use bilevel::truth::{Facts, Target};
+use bilevel::truth::{Facts, Promise, Target};
 use bilevel::{Error, Problem, Result};
 use serde::Serialize;
 use serde_json::json;
@@ -109,7 +109,8 @@ fn settings(registry: &Registry, method: &str, situation: &Situation, question: 
         .condition()
         .map_or(question.steps as f64, |_| (ARRIVED / (step * situation.smallest_curvature)).ceil());
     // What follows training must arrive in every hypergradient; the others keep θ warm and arrive in the course of a run.
-    let follows = registry.read_method(&settings)?.claims().training;
+    let claims = registry.read_method(&settings)?.claims();
+    let follows = claims.training && claims.only.is_none();
     let steps = match question.target {
         Target::Minimum | Target::Proximal { .. } if follows => {
             arriving.clamp(1.0, MOST_STEPS).max(question.steps as f64) as usize
@@ -143,7 +144,12 @@ fn facts(situation: &Situation, question: &Question) -> Facts {
         minibatches: situation.is_noisy(),
         step: question.step,
         steps: question.steps,
+        parameters: situation.parameters,
+        smallest_curvature: situation.smallest_curvature,
         largest_curvature: situation.largest_curvature,
+        straight: situation.largest_curvature == 0.0,
+        // Nobody can see from outside whether the losses are the same.
+        same_losses: false,
     }
 }
 
@@ -159,13 +165,13 @@ struct Seen {
 }
 
 impl Seen {
-    fn add(&mut self, weight: f64, row: &Measured, steps: f64) {
+    fn add(&mut self, weight: f64, row: &Measured) {
         self.weights += weight;
         self.error += weight * row.error.log10();
         self.bias += weight * row.bias.clamp(1e-16, 10.0).log10();
         if let Some(price) = row.price {
             self.priced += weight;
-            self.price += weight * (price / steps).log10();
+            self.price += weight * (price / row.steps).log10();
         }
         self.from += 1;
     }
@@ -211,10 +217,11 @@ pub fn advise(
         for row in suite.of(name) {
             let like = &suite.problems[row.problem];
             if Some(like.name.as_str()) != leave_out && same_question(like.facts.target, question.target) {
-                seen.add((-distance(&situation, question, like)).exp(), row, like.facts.steps as f64);
+                seen.add((-distance(&situation, question, like)).exp(), row);
             }
         }
-        let claimed = method.claims().cover(&facts(&situation, question));
+        let claims = method.claims();
+        let claimed = claims.promise == Promise::Exact && claims.cover(&facts(&situation, question));
         if seen.from == 0 && !claimed {
             refused.push((name.to_string(), "the truth suite has nothing to say of it on such a question".into()));
             continue;

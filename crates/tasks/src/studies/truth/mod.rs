@@ -114,9 +114,7 @@ impl Study for Truth {
         rows.extend(digits.iter().flat_map(|(step, found)| found.rows(*step)));
         let broken = known.broken_claims().len() + trainings.broken_claims().len();
         let said = match broken {
-            0 => "Every method is within three standard errors of the truth wherever its documentation claims to be \
-                  correct."
-                .into(),
+            0 => "Every method keeps what its documentation claims, on every problem that the claim covers.".into(),
             1 => "One claim does not hold.".into(),
             _ => format!("{broken} claims do not hold."),
         };
@@ -136,15 +134,19 @@ const QUICK: [&str; 5] = ["hpo-sgld", "langevin-adjoint", "ift-cg", "amigo-cg", 
 /// A row of the suite as one of a study.
 fn shown(row: &truth::Row, registry: &Registry) -> Row {
     let verdict = match &row.verdict {
+        Found::Failed(why) if row.kept == Some(false) => Verdict::NotReproduced(why.clone()),
+        _ if row.kept == Some(false) => Verdict::NotReproduced("its claim does not hold".into()),
         Found::Right => Verdict::Reproduced,
-        Found::Off if row.claimed => Verdict::NotReproduced("off by more than three standard errors".into()),
-        Found::Off | Found::NoTruth => Verdict::NotClaimed,
+        Found::Noisy | Found::Off | Found::NoTruth => Verdict::NotClaimed,
         Found::NotApplicable(why) | Found::Failed(why) => Verdict::NotRun(why.clone()),
     };
     let cost = registry.known_method(&row.method).ok().map(|known| price(row.oracles, known.passes));
     let bias = row.relative_bias().unwrap_or(f64::NAN);
     let spread = row.spread.zip(row.truth).map_or(f64::NAN, |(spread, truth)| spread / truth);
-    let mut shown = Row::new(NAME, &row.method, "relative bias", bias).setting(&row.problem).cost(cost).over(spread, 1);
+    // The seeds are what the standard error follows from; a method that does not apply has none.
+    let seeds = if row.verdict.applies() { row.replicas.max(1) } else { 0 };
+    let mut shown =
+        Row::new(NAME, &row.method, "relative bias", bias).setting(&row.problem).cost(cost).over(spread, seeds);
     // Set as it is: a bias of 0 is compared with nothing that could make it undecided.
     shown.verdict = verdict;
     shown
@@ -155,9 +157,9 @@ fn by_method(table: &Table, registry: &Registry) -> bilevel_report::Table {
     let names: Vec<String> = table.heat_map().methods;
     let line = |name: &String| {
         let rows = || table.rows.iter().filter(|row| row.method == *name);
-        let applies = rows().filter(|row| row.bias.is_some()).count();
-        let claimed = rows().filter(|row| row.claimed).count();
-        let held = rows().filter(|row| row.claimed && row.verdict == Found::Right).count();
+        let applies = rows().filter(|row| row.verdict.applies()).count();
+        let claimed = rows().filter(|row| row.kept.is_some()).count();
+        let held = rows().filter(|row| row.kept == Some(true)).count();
         let right = rows().filter(|row| row.verdict == Found::Right).count();
         let worst = rows().filter(|row| row.claimed).filter_map(|row| row.relative_bias()).fold(0.0, f64::max);
         let passes = registry.known_method(name).map(|known| known.passes);
