@@ -9,6 +9,7 @@ use crate::error::require;
 use crate::estimator::{Estimator, Method, Suited};
 use crate::fingerprint::{Fingerprint, Identity};
 use crate::given::Given;
+use crate::loop_use::{LoopUse, Output};
 use crate::measures::{Aim, Measuring};
 use crate::named::Named;
 use crate::observer::{Answer, Iteration, Observer, OnIteration};
@@ -95,6 +96,14 @@ impl Method for Box<dyn Method> {
         (**self).inner_time()
     }
 
+    fn loop_use(&self) -> LoopUse {
+        (**self).loop_use()
+    }
+
+    fn output(&self) -> Output {
+        (**self).output()
+    }
+
     fn suit(&mut self, suited: &Suited) {
         (**self).suit(suited);
     }
@@ -109,7 +118,8 @@ where
     L: Tree<Leaf = Variable> + Clone,
     T: Tree<Leaf = Variable> + Clone,
 {
-    /// A run of this method on this problem: 100 iterations of plain descent at rate 0.01 on the CPU, seed 0, θ warm.
+    /// A run of this method on this problem: 100 iterations of plain descent at rate 0.01 on the CPU, seed 0, θ warm. A
+    /// method that prescribes the step of λ ([`Output`]) has the rate that follows from it.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
@@ -120,12 +130,13 @@ where
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn new(problem: &Problem<L, T>, method: impl Method + 'static) -> Self {
+        let rate = method.output().rate(0.01);
         let settings = Settings {
             problem: AnyProblem::clone(problem),
             method: Box::new(method),
             executor: None,
             optimizer: Box::new(Sgd),
-            schedule: Schedule::constant(0.01),
+            schedule: Schedule::constant(rate),
             inner_schedule: None,
             diagnose_every: 10,
             clip: None,

@@ -1,6 +1,7 @@
 //! All methods by name: what each is for, its defaults, and one type that can hold any of them.
 
 use crate::estimator::{Estimator, Method, Suited};
+use crate::loop_use::{LoopUse, Output};
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
@@ -272,6 +273,14 @@ impl Method for AnyMethod {
 
     fn inner_time(&self) -> Option<InnerTime> {
         self.inner().inner_time()
+    }
+
+    fn loop_use(&self) -> LoopUse {
+        self.inner().loop_use()
+    }
+
+    fn output(&self) -> Output {
+        self.inner().output()
     }
 
     fn suit(&mut self, suited: &Suited) {

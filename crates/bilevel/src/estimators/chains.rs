@@ -9,6 +9,7 @@ use crate::error::require;
 use crate::estimator::{Estimator, Hypergradient, Method, Oracles, Suited};
 use crate::key::Key;
 use crate::leaves::Leaves;
+use crate::loop_use::{LoopUse, Output};
 use crate::methods::methods;
 use crate::paths::Path;
 use crate::probe::InnerTime;
@@ -90,6 +91,14 @@ impl<M: Method> Method for Chains<M> {
 
     fn inner_time(&self) -> Option<InnerTime> {
         self.method.inner_time()
+    }
+
+    fn loop_use(&self) -> LoopUse {
+        self.method.loop_use()
+    }
+
+    fn output(&self) -> Output {
+        self.method.output()
     }
 
     fn suit(&mut self, suited: &Suited) {
