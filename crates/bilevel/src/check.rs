@@ -32,6 +32,8 @@ use std::fmt;
 
 /// Elements of each leaf whose derivatives are compared with differences.
 const COORDINATES: usize = 32;
+/// Hypergradients after which a method's memory counts as warm.
+const WARM: u32 = 20;
 /// How often the point is moved, at most, if derivatives cannot be compared at it.
 const MOVES: u32 = 3;
 /// How far: this many times the size of a leaf, or this far if all of it is 0.
@@ -125,6 +127,25 @@ impl Check<'_> {
     pub fn curvature(mut self, measured: Curvature) -> Self {
         self.curvature = Some(measured);
         self
+    }
+
+    /// Compares the hypergradients of the methods alone, and leaves out the derivatives of the losses.
+    pub fn compare_methods(self) -> Result<Vec<MethodReport>> {
+        require(self.directions > 0, "directions", 0.0, "at least 1")?;
+        require(self.draws > 0, "draws", 0.0, "at least 1")?;
+        let executor = self.executor.unwrap_or_else(|| Box::new(Cpu::new()));
+        let run_key = Key::from_seed(self.seed);
+        let state = match self.at {
+            Some(at) => Snapshot { memory: vec![], ..at },
+            None => State::initial(self.problem, &*executor, run_key)?.snapshot()?,
+        };
+        let curvature = match self.curvature {
+            Some(measured) => measured,
+            None => self.problem.curvature(&state, &*executor, run_key.fold_in(1))?,
+        };
+        let sizes = (self.directions, self.draws);
+        let mut bench = Bench::new(self.problem, &*executor, state, sizes, (run_key, curvature.largest))?;
+        Ok(self.methods.iter().map(|method| bench.report(&**method)).collect())
     }
 
     /// Does all of it. What goes wrong with a single method is in its report. If derivatives cannot be compared at the
@@ -332,7 +353,7 @@ pub struct MethodReport {
 #[derive(Clone, Debug, PartialEq)]
 struct Found {
     norm: f64,
-    /// The method keeps something from one iteration to the next, which was empty here.
+    /// The method keeps something from one iteration to the next, which is empty in the first.
     cold: bool,
     training: Result<Agreement>,
     minimum: Result<Agreement>,
@@ -357,7 +378,9 @@ impl MethodReport {
     /// Whether it can be trusted here, in a sentence or two.
     pub fn verdict(&self) -> String {
         let cold = match &self.found {
-            Ok(Found { cold: true, .. }) => " Its memory, which a run keeps warm, was empty here.",
+            Ok(Found { cold: true, .. }) => {
+                " Its memory was empty for the comparison with training, and warm for that with the minimum."
+            }
             _ => "",
         };
         let compared = match (self.output, &self.found) {
@@ -609,6 +632,22 @@ impl Bench {
         mean_hypergradient(method, &self.session, &self.state, &self.keys)
     }
 
+    /// The mean over draws of the last of a few hypergradients at this λ, which leave θ and the memory to the next.
+    fn warm(&self, method: &dyn Method) -> Result<Vec<f64>> {
+        let mut estimator = method.prepare_in(&self.session)?;
+        let mut mean = vec![];
+        for &key in &self.keys {
+            let mut state = State::from_snapshot(&self.state, self.session.executor())?;
+            let mut found = vec![];
+            for number in 0..WARM {
+                found = estimator.estimate(&mut state, key.fold_in(number))?.value.numbers()?;
+            }
+            mean.resize(found.len(), 0.0);
+            mean.iter_mut().zip(found).for_each(|(m, v)| *m += v / self.keys.len() as f64);
+        }
+        Ok(mean)
+    }
+
     fn report(&mut self, method: &dyn Method) -> MethodReport {
         MethodReport { method: method.name(), output: method.output(), found: self.find(method) }
     }
@@ -628,12 +667,14 @@ impl Bench {
             self.references.push((key, training, minimum));
         }
         let along = self.along(&found);
+        // A memory that is empty at first says nothing of what the method finds in a run.
+        let warm = if cold { self.along(&self.warm(method)?) } else { along.clone() };
         let known = self.references.iter().find(|(known, ..)| *known == key);
-        let against = |reference: &Result<Reference>| {
-            Agreement::of(&along, reference.as_ref().map_err(Clone::clone)?, method.output())
+        let against = |along: &[f64], reference: &Result<Reference>| {
+            Agreement::of(along, reference.as_ref().map_err(Clone::clone)?, method.output())
         };
         let (training, minimum) = match known {
-            Some((_, training, minimum)) => (against(training), against(minimum)),
+            Some((_, training, minimum)) => (against(&along, training), against(&warm, minimum)),
             None => return Err(Error::Problem { reason: "no reference was computed".into() }),
         };
         Ok(Found { norm: euclidean(&found), cold, training, minimum })

@@ -94,6 +94,7 @@ fn bounded_memory() {
     let StopReason::Diverged(diagnosis) = &outcome.reason else { panic!("{}", outcome.reason) };
     assert_eq!(diagnosis.cause, Cause::OuterStepTooLarge, "{diagnosis}");
     let copies = (PEAK.load(SeqCst) - *held.lock().unwrap()) as f64 / (8 * SIZE) as f64;
+    println!("{copies:.1} copies of θ");
     assert!(copies < COPIES, "{copies} copies of θ");
 }
 

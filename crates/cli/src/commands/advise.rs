@@ -1,13 +1,14 @@
 //! `bilevel advise`: which method to begin with on a problem, and with which settings.
 
 use super::advice::{InnerSteps, advice as sentences, question};
+use super::check::FirstIterations;
 use super::run::resolve;
 use crate::arguments::{Advise, Asked};
 use crate::errors::Result;
 use crate::run::device::{executor, settled};
 use crate::run::execute::problem;
-use bilevel::Key;
 use bilevel::truth::Target;
+use bilevel::{Key, MethodReport, Session};
 use bilevel_report::{Column, Table};
 use bilevel_tasks::advise::{Advice, Question, Situation, Suite, advise as ranked};
 use bilevel_tasks::{Config, Registry, Settings};
@@ -38,7 +39,13 @@ pub fn advise(registry: &Registry, arguments: &Advise, quiet: bool, out: &mut dy
     let executor = executor(config.device, config.threads)?;
     let situation = Situation::measure(&problem, &question, &executor, Key::from_seed(config.seed))?;
     let advice = ranked(registry, &Suite::stored()?, &problem, (situation, &question), None)?;
-    let said = sentences(situation.curvature, InnerSteps::of(&config, registry)?, None);
+    let mut said = sentences(situation.curvature, InnerSteps::of(&config, registry)?, None);
+    // What `bilevel check` says of the method, in the same words: predictions are of problems like this one, this is of the problem.
+    let session = Session::new(&problem, &executor)?;
+    let first = FirstIterations::of(&config, registry, &problem, &session)?;
+    let check = problem.check().executor(executor).seed(config.seed).at(first.state).curvature(situation.curvature);
+    let measured = check.method(config.method(registry)?).compare_methods()?;
+    said.extend(measured.iter().map(MethodReport::verdict));
     if arguments.json {
         let command = advice.ranked.first().map(|first| command(&config, &first.settings));
         let question = words(&question);

@@ -23,9 +23,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 const FIRST: u32 = 10;
 
 /// How the run begins.
-struct FirstIterations {
+pub(super) struct FirstIterations {
     /// Where they end: what is looked at. Of a run that diverges, where it starts: what led astray is far out already.
-    state: Snapshot,
+    pub state: Snapshot,
     /// How many are done.
     done: u32,
     /// The outer loss in the first and in the last of them.
@@ -36,7 +36,7 @@ struct FirstIterations {
 
 impl FirstIterations {
     /// Does what a run would do, and writes nothing.
-    fn of(config: &Config, registry: &Registry, problem: &Problem, session: &Session) -> Result<Self> {
+    pub fn of(config: &Config, registry: &Registry, problem: &Problem, session: &Session) -> Result<Self> {
         let numbers = Recorder::new();
         let executor = Box::new(executor(config.device, config.threads)?);
         let driver = config.driver(registry, problem, executor)?.iterations(config.outer.iterations.min(FIRST));
