@@ -571,6 +571,9 @@ struct Reference {
     doubt: f64,
 }
 
+/// An inner loop, and how it is used.
+type Loop = (InnerTime, LoopUse);
+
 /// Where methods are compared.
 struct Bench {
     session: Session,
@@ -578,8 +581,8 @@ struct Bench {
     /// Each as long as λ has numbers.
     directions: Vec<Vec<f64>>,
     keys: Vec<Key>,
-    /// By the inner loop they belong to.
-    references: Vec<((InnerTime, LoopUse), Result<Reference>, Result<Reference>)>,
+    /// The derivatives of the training and at the minimum, by the inner loop they belong to.
+    references: Vec<(Loop, [Result<Reference>; 2])>,
     /// The largest curvature of the inner loss.
     curvature: f64,
 }
@@ -663,8 +666,7 @@ impl Bench {
         let time = InnerTime { mean_kept: None, ..time };
         let key = (time, method.loop_use());
         if !self.references.iter().any(|(known, ..)| *known == key) {
-            let (training, minimum) = (self.training(time, key.1), self.minimum(time, key.1));
-            self.references.push((key, training, minimum));
+            self.references.push((key, [self.training(time, key.1), self.minimum(time, key.1)]));
         }
         let along = self.along(&found);
         // A memory that is empty at first says nothing of what the method finds in a run.
@@ -674,7 +676,7 @@ impl Bench {
             Agreement::of(along, reference.as_ref().map_err(Clone::clone)?, method.output())
         };
         let (training, minimum) = match known {
-            Some((_, training, minimum)) => (against(&along, training), against(&warm, minimum)),
+            Some((_, [training, minimum])) => (against(&along, training), against(&warm, minimum)),
             None => return Err(Error::Problem { reason: "no reference was computed".into() }),
         };
         Ok(Found { norm: euclidean(&found), cold, training, minimum })

