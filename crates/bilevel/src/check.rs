@@ -6,7 +6,9 @@
 //!   the inner minimum:     f_λ − f_θᵀ·H⁻¹·C, trained and solved until doubling the training no longer matters
 //!
 //! The first is what methods that follow the training compute, the second what implicit methods aim at. Where training comes
-//! to rest they are the same.
+//! to rest they are the same. A method that does not train by plain descent at its step ([`LoopUse`]) is compared with the
+//! minimum alone, which is then trained for with a step that suits the curvature. Of a step or a direction ([`Output`]), whose
+//! length is the method's own, only the angle is compared.
 
 use crate::curvature::Curvature;
 use crate::error::require;
@@ -14,22 +16,28 @@ use crate::estimator::{Estimator, Method};
 use crate::estimators::implicit::{Ending, Implicit};
 use crate::estimators::inner_loop::InnerLoop;
 use crate::key::Key;
+use crate::loop_use::{LoopUse, Output};
 use crate::norms::euclidean;
 use crate::probe::InnerTime;
 use crate::problem::{AnyProblem, leaf_name};
 use crate::session::Session;
 use crate::state::{Snapshot, State};
+use crate::variable::{Role, Variable};
 use crate::{Error, Result};
-use crate::{IftCg, Imaml};
+use crate::{IftCg, Imaml, InnerOptimizer};
 use bilevel_cpu::Cpu;
 use bilevel_graph::random::fill_normal_f64;
-use bilevel_graph::{Array, CheckReport, DType, Executor, GradientCheck, Graph};
+use bilevel_graph::{Array, CheckReport, CheckRow, DType, Executor, GradientCheck, Graph};
 use std::fmt;
 
 /// Elements of each leaf whose derivatives are compared with differences.
 const COORDINATES: usize = 32;
-/// Hessian products spent on the curvature.
-const PRODUCTS: usize = 60;
+/// Hypergradients after which a method's memory counts as warm.
+const WARM: u32 = 20;
+/// How often the point is moved, at most, if derivatives cannot be compared at it.
+const MOVES: u32 = 3;
+/// How far: this many times the size of a leaf, or this far if all of it is 0.
+const MOVE: f64 = 0.1;
 /// The step of λ in differences of trainings, for a λ of about 1.
 const STEP: f64 = 1e-3;
 /// Training has come to rest where doubling it changes the derivative at its end by less than this, relatively.
@@ -46,6 +54,7 @@ pub struct Check<'p> {
     pub(crate) at: Option<Snapshot>,
     directions: usize,
     pub(crate) draws: u32,
+    curvature: Option<Curvature>,
 }
 
 impl AnyProblem {
@@ -70,7 +79,8 @@ impl AnyProblem {
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn check(&self) -> Check<'_> {
-        Check { problem: self, executor: None, methods: vec![], seed: 0, at: None, directions: 8, draws: 1 }
+        let (executor, methods, at, curvature) = (None, vec![], None, None);
+        Check { problem: self, executor, methods, seed: 0, at, directions: 8, draws: 1, curvature }
     }
 }
 
@@ -113,43 +123,146 @@ impl Check<'_> {
         self
     }
 
-    /// Does all of it. What goes wrong with a single method is in its report.
+    /// Reports a curvature that was measured already, instead of measuring it at the point of the check.
+    pub fn curvature(mut self, measured: Curvature) -> Self {
+        self.curvature = Some(measured);
+        self
+    }
+
+    /// Compares the hypergradients of the methods alone, and leaves out the derivatives of the losses.
+    pub fn compare_methods(self) -> Result<Vec<MethodReport>> {
+        require(self.directions > 0, "directions", 0.0, "at least 1")?;
+        require(self.draws > 0, "draws", 0.0, "at least 1")?;
+        let executor = self.executor.unwrap_or_else(|| Box::new(Cpu::new()));
+        let run_key = Key::from_seed(self.seed);
+        let state = match self.at {
+            Some(at) => Snapshot { memory: vec![], ..at },
+            None => State::initial(self.problem, &*executor, run_key)?.snapshot()?,
+        };
+        let curvature = match self.curvature {
+            Some(measured) => measured,
+            None => self.problem.curvature(&state, &*executor, run_key.fold_in(1))?,
+        };
+        let sizes = (self.directions, self.draws);
+        let mut bench = Bench::new(self.problem, &*executor, state, sizes, (run_key, curvature.largest))?;
+        Ok(self.methods.iter().map(|method| bench.report(&**method)).collect())
+    }
+
+    /// Does all of it. What goes wrong with a single method is in its report. If derivatives cannot be compared at the
+    /// point, because they are 0 there or the losses have a kink, it is moved a little, and the report says so.
     pub fn run(self) -> Result<ProblemReport> {
         require(self.directions > 0, "directions", 0.0, "at least 1")?;
         require(self.draws > 0, "draws", 0.0, "at least 1")?;
-        let Check { problem, executor, methods, seed, at, directions, draws } = self;
+        let Check { problem, executor, methods, seed, at, directions, draws, curvature } = self;
         let executor = executor.unwrap_or_else(|| Box::new(Cpu::new()));
         let run_key = Key::from_seed(seed);
-        let state = match at {
+        let given = match at {
             Some(at) => Snapshot { memory: vec![], ..at },
             None => State::initial(problem, &*executor, run_key)?.snapshot()?,
         };
-        let graph = Graph::new();
-        let losses = problem.losses(&graph, &state, run_key.fold_in(1))?;
-        let derivatives = |loss| -> Result<CheckReport> {
-            let check = GradientCheck::new(&graph, loss, &losses.theta, &losses.point);
-            let mut report = check.lambda(&losses.lambda).executor(&*executor).coordinates(COORDINATES).run()?;
-            for row in &mut report.rows {
-                // A leaf without a name is all there is of its kind.
-                row.variable = row.variable.trim_end_matches('.').into();
+        let compare = |state: &Snapshot| derivatives(problem, state, &*executor, run_key);
+        let (mut state, mut found, mut moved) = (given.clone(), compare(&given)?, None);
+        let at_first = lacking(&found);
+        for attempt in 1..=MOVES {
+            if lacking(&found) == 0 {
+                break;
             }
-            Ok(report)
+            let there = move_point(problem, &given, run_key.fold_in(attempt))?;
+            let again = compare(&there)?;
+            if lacking(&again) < lacking(&found) {
+                moved = Some(Moved { by: farthest(&given, &there), lacking: at_first });
+                (state, found) = (there, again);
+            }
+        }
+        let curvature = match curvature {
+            Some(measured) => measured,
+            None => problem.curvature(&state, &*executor, run_key.fold_in(1))?,
         };
-        let mut report = ProblemReport {
-            inner: derivatives(losses.inner)?,
-            outer: derivatives(losses.outer)?,
-            idle: problem.idle_hyperparameters()?,
-            curvature: losses.curvature(&graph, &*executor, PRODUCTS)?,
-            directions: 0,
-            methods: vec![],
-        };
+        let [inner, outer] = found;
+        let idle = problem.idle_hyperparameters()?;
+        let mut report = ProblemReport { inner, outer, moved, idle, curvature, directions: 0, methods: vec![] };
         if methods.is_empty() {
             return Ok(report);
         }
-        let mut bench = Bench::new(problem, &*executor, state, (directions, draws), run_key)?;
+        let mut bench = Bench::new(problem, &*executor, state, (directions, draws), (run_key, curvature.largest))?;
         report.directions = bench.directions.len();
         report.methods = methods.iter().map(|method| bench.report(&**method)).collect();
         Ok(report)
+    }
+}
+
+/// The derivatives of the inner and of the outer loss, compared with differences at this point.
+fn derivatives(
+    problem: &AnyProblem,
+    state: &Snapshot,
+    executor: &dyn Executor,
+    run_key: Key,
+) -> Result<[CheckReport; 2]> {
+    let graph = Graph::new();
+    let losses = problem.losses(&graph, state, run_key.fold_in(1))?;
+    let of = |loss| -> Result<CheckReport> {
+        let check = GradientCheck::new(&graph, loss, &losses.theta, &losses.point);
+        let mut report = check.lambda(&losses.lambda).executor(executor).coordinates(COORDINATES).run()?;
+        for row in &mut report.rows {
+            // A leaf without a name is all there is of its kind.
+            row.variable = row.variable.trim_end_matches('.').into();
+        }
+        Ok(report)
+    };
+    Ok([of(losses.inner)?, of(losses.outer)?])
+}
+
+/// How many quantities were not compared, although the loss depends on their variable.
+fn lacking(reports: &[CheckReport; 2]) -> usize {
+    let rows = reports.iter().flat_map(|report| &report.rows);
+    rows.filter(|row| row.is_empty() && !row.structurally_zero).count()
+}
+
+/// λ and θ with a little noise, within their bounds.
+fn move_point(problem: &AnyProblem, at: &Snapshot, key: Key) -> Result<Snapshot> {
+    let mut number = 0;
+    let mut one = |(array, (_, variable)): (&Array, &(String, Variable))| -> Result<Array> {
+        if variable.role != Role::Trained {
+            return Ok(array.clone());
+        }
+        let (low, high) = variable.bounds();
+        let mut values = array.to_f64();
+        let mut noise = vec![0.0; values.len()];
+        fill_normal_f64(key.values().map(|k| k as u32), number, 0, 0, &mut noise);
+        number += 1;
+        let size = euclidean(&values) / (values.len().max(1) as f64).sqrt();
+        let by = if size > 0.0 { MOVE * size } else { MOVE };
+        values.iter_mut().zip(noise).for_each(|(value, noise)| *value = (*value + by * noise).max(low).min(high));
+        Ok(Array::from_values(array.shape(), &values, array.dtype())?)
+    };
+    let lambda = at.lambda.iter().zip(&problem.lambda).map(&mut one).collect::<Result<_>>()?;
+    let theta = at.theta.iter().zip(&problem.theta).map(&mut one).collect::<Result<_>>()?;
+    Ok(Snapshot { lambda, theta, memory: vec![] })
+}
+
+/// The largest change of a number between two points.
+fn farthest(a: &Snapshot, b: &Snapshot) -> f64 {
+    let numbers = |s: &Snapshot| s.lambda.iter().chain(&s.theta).flat_map(Array::to_f64).collect::<Vec<f64>>();
+    numbers(a).iter().zip(numbers(b)).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs()))
+}
+
+/// That a check was made near the given point instead of at it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moved {
+    /// The largest change of a number.
+    pub by: f64,
+    /// Quantities that could not be compared at the given point.
+    pub lacking: usize,
+}
+
+impl fmt::Display for Moved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Moved { by, lacking } = self;
+        write!(
+            f,
+            "All of this is at a point nearby, up to {by:.1e} away: at the given one {lacking} of the derivatives were 0 or \
+             at a kink, where differences say nothing."
+        )
     }
 }
 
@@ -165,12 +278,19 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// Of what a method found with the reference, along the same directions.
-    fn of(found: &[f64], reference: &Reference) -> Self {
+    /// Of what a method found with the reference, along the same directions. What has a length of its own is compared at
+    /// the reference's.
+    fn of(found: &[f64], reference: &Reference, output: Output) -> Result<Self> {
         let Reference { along, doubt } = reference;
-        let (error, cosine) = distance(found, along);
-        let known_to = if *doubt == 0.0 { 0.0 } else { doubt / euclidean(along) };
-        Agreement { error, cosine, known_to }
+        let (own, size) = (euclidean(found), euclidean(along));
+        if own == 0.0 && size == 0.0 {
+            let reason = "both derivatives are exactly 0 here, so the comparison says nothing";
+            return Err(Error::Problem { reason: reason.into() });
+        }
+        let scale = if output.has_own_length() && own > 0.0 { size / own } else { 1.0 };
+        let (error, cosine) = distance(&found.iter().map(|v| v * scale).collect::<Vec<_>>(), along);
+        let known_to = if *doubt == 0.0 { 0.0 } else { doubt / size };
+        Ok(Agreement { error, cosine, known_to })
     }
 
     /// The error is at most a hundredth, or what the reference is known to.
@@ -225,20 +345,22 @@ pub(crate) fn snapshot_in(state: &Snapshot, dtype: DType) -> Result<Snapshot> {
 pub struct MethodReport {
     /// The method.
     pub method: &'static str,
+    /// What it returns.
+    pub output: Output,
     found: Result<Found>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Found {
     norm: f64,
-    /// The method keeps something from one iteration to the next, which was empty here.
+    /// The method keeps something from one iteration to the next, which is empty in the first.
     cold: bool,
     training: Result<Agreement>,
     minimum: Result<Agreement>,
 }
 
 impl MethodReport {
-    /// The norm of its hypergradient; an error where it does not apply or diverges.
+    /// The norm of what it returns; an error where it does not apply or diverges.
     pub fn norm(&self) -> Result<f64> {
         Ok(self.found.as_ref().map_err(Clone::clone)?.norm)
     }
@@ -256,10 +378,20 @@ impl MethodReport {
     /// Whether it can be trusted here, in a sentence or two.
     pub fn verdict(&self) -> String {
         let cold = match &self.found {
-            Ok(Found { cold: true, .. }) => " Its memory, which a run keeps warm, was empty here.",
+            Ok(Found { cold: true, .. }) => {
+                " Its memory was empty for the comparison with training, and warm for that with the minimum."
+            }
             _ => "",
         };
-        self.judgement() + cold
+        let compared = match (self.output, &self.found) {
+            (_, Err(_)) | (Output::Hypergradient, _) => "",
+            (Output::Step, _) => " It returns a step of λ, of which only the direction was compared.",
+            (Output::Direction { .. }, _) => {
+                " It returns a direction of λ that belongs to its own step of θ: at a fixed λ and θ it need not be that of \
+                 the hypergradient."
+            }
+        };
+        self.judgement() + compared + cold
     }
 
     fn judgement(&self) -> String {
@@ -289,6 +421,9 @@ impl MethodReport {
                              {error:.1e}."
                         )
                     }
+                    Some(Agreement { cosine, .. }) if matches!(self.output, Output::Direction { .. }) => {
+                        format!("{name} points elsewhere than the hypergradient (cosine {cosine:.3}).")
+                    }
                     Some(Agreement { cosine, .. }) if *cosine > 0.0 => {
                         format!(
                             "{name} points only roughly in the right direction (cosine {cosine:.3}): do not trust \
@@ -312,6 +447,8 @@ pub struct ProblemReport {
     pub inner: CheckReport,
     /// Derivatives of the outer loss.
     pub outer: CheckReport,
+    /// Set if the check was made near the given point, because derivatives could not be compared at it.
+    pub moved: Option<Moved>,
     /// Names of the hyperparameters that cannot influence the outer loss.
     pub idle: Vec<String>,
     /// Curvature of the inner loss.
@@ -323,9 +460,27 @@ pub struct ProblemReport {
 }
 
 impl ProblemReport {
-    /// True where no derivative of a loss has a relative error above the tolerance.
+    /// True if no derivative of a loss has a relative error above the tolerance, and some of each loss were compared.
     pub fn passed(&self, tolerance: f64) -> bool {
-        self.inner.passed(tolerance) && self.outer.passed(tolerance)
+        [&self.inner, &self.outer].iter().all(|report| report.passed(tolerance) && report.is_informative())
+    }
+
+    /// Quantities that were not compared although the loss depends on their variable, as sentences.
+    pub fn empty(&self) -> Vec<String> {
+        let sentence = |loss: &str, row: &CheckRow| {
+            let why = if row.coordinates == 0 { "is at a kink" } else { "is 0 here, and so are the differences" };
+            format!("Nothing was compared for {} by {} of the {loss} loss: it {why}.", row.quantity, row.variable)
+        };
+        let rows = |(loss, report): (&'static str, &CheckReport)| -> Vec<String> {
+            let empty = report.rows.iter().filter(|row| row.is_empty() && !row.structurally_zero);
+            empty.map(|row| sentence(loss, row)).collect()
+        };
+        [("inner", &self.inner), ("outer", &self.outer)].into_iter().flat_map(rows).collect()
+    }
+
+    /// Elements at which the losses have a kink, so that differences say nothing of their derivatives.
+    pub fn kinks(&self) -> usize {
+        self.inner.rows.iter().chain(&self.outer.rows).map(|row| row.kinks).sum()
     }
 
     /// The part on methods alone; empty where none was asked for.
@@ -381,6 +536,15 @@ impl fmt::Display for ProblemReport {
             }
             writeln!(f)?;
         }
+        if let Some(moved) = self.moved {
+            writeln!(f, "{moved}\n")?;
+        }
+        if self.kinks() > 0 {
+            writeln!(f, "{} at a kink of a loss were left out.\n", counted(self.kinks(), "element"))?;
+        }
+        for sentence in self.empty() {
+            writeln!(f, "{sentence}\n")?;
+        }
         if self.idle.is_empty() {
             writeln!(f, "Every hyperparameter can influence the outer loss.")?;
         }
@@ -388,9 +552,7 @@ impl fmt::Display for ProblemReport {
             let leaf = leaf_name("λ", name);
             writeln!(f, "{leaf} cannot influence the outer loss: a run would leave it where it is.")?;
         }
-        let Curvature { largest, smallest, products } = self.curvature;
-        let products = counted(products, "Hessian product");
-        writeln!(f, "\nCurvature of the inner loss, by {products}: {smallest:.3e} to {largest:.3e}.")?;
+        writeln!(f, "\n{}", self.curvature)?;
         match self.methods_table() {
             table if table.is_empty() => Ok(()),
             table => write!(f, "\n{table}"),
@@ -409,6 +571,9 @@ struct Reference {
     doubt: f64,
 }
 
+/// An inner loop, and how it is used.
+type Loop = (InnerTime, LoopUse);
+
 /// Where methods are compared.
 struct Bench {
     session: Session,
@@ -416,8 +581,10 @@ struct Bench {
     /// Each as long as λ has numbers.
     directions: Vec<Vec<f64>>,
     keys: Vec<Key>,
-    /// By the inner loop they belong to.
-    references: Vec<(InnerTime, Result<Reference>, Result<Reference>)>,
+    /// The derivatives of the training and at the minimum, by the inner loop they belong to.
+    references: Vec<(Loop, [Result<Reference>; 2])>,
+    /// The largest curvature of the inner loss.
+    curvature: f64,
 }
 
 impl Bench {
@@ -426,7 +593,7 @@ impl Bench {
         executor: &dyn Executor,
         state: Snapshot,
         (most, draws): (usize, u32),
-        run_key: Key,
+        (run_key, curvature): (Key, f64),
     ) -> Result<Self> {
         let session = Session::new(&problem.in_dtype(DType::F64)?, executor)?;
         let state = snapshot_in(&state, DType::F64)?;
@@ -444,7 +611,7 @@ impl Bench {
         };
         let directions = (0..most.min(size)).map(direction).collect();
         let keys = draw_keys(run_key, draws);
-        Ok(Bench { session, state, directions, keys, references: vec![] })
+        Ok(Bench { session, state, directions, keys, references: vec![], curvature })
     }
 
     /// The state, with λ moved by so much along a direction.
@@ -468,8 +635,24 @@ impl Bench {
         mean_hypergradient(method, &self.session, &self.state, &self.keys)
     }
 
+    /// The mean over draws of the last of a few hypergradients at this λ, which leave θ and the memory to the next.
+    fn warm(&self, method: &dyn Method) -> Result<Vec<f64>> {
+        let mut estimator = method.prepare_in(&self.session)?;
+        let mut mean = vec![];
+        for &key in &self.keys {
+            let mut state = State::from_snapshot(&self.state, self.session.executor())?;
+            let mut found = vec![];
+            for number in 0..WARM {
+                found = estimator.estimate(&mut state, key.fold_in(number))?.value.numbers()?;
+            }
+            mean.resize(found.len(), 0.0);
+            mean.iter_mut().zip(found).for_each(|(m, v)| *m += v / self.keys.len() as f64);
+        }
+        Ok(mean)
+    }
+
     fn report(&mut self, method: &dyn Method) -> MethodReport {
-        MethodReport { method: method.name(), found: self.find(method) }
+        MethodReport { method: method.name(), output: method.output(), found: self.find(method) }
     }
 
     fn find(&mut self, method: &dyn Method) -> Result<Found> {
@@ -481,16 +664,19 @@ impl Bench {
         };
         // What a method averages over does not change the training.
         let time = InnerTime { mean_kept: None, ..time };
-        if !self.references.iter().any(|(known, ..)| *known == time) {
-            let (training, minimum) = (self.training(time), self.minimum(time));
-            self.references.push((time, training, minimum));
+        let key = (time, method.loop_use());
+        if !self.references.iter().any(|(known, ..)| *known == key) {
+            self.references.push((key, [self.training(time, key.1), self.minimum(time, key.1)]));
         }
         let along = self.along(&found);
-        let known = self.references.iter().find(|(known, ..)| *known == time);
-        let against =
-            |reference: &Result<Reference>| Ok(Agreement::of(&along, reference.as_ref().map_err(Clone::clone)?));
+        // A memory that is empty at first says nothing of what the method finds in a run.
+        let warm = if cold { self.along(&self.warm(method)?) } else { along.clone() };
+        let known = self.references.iter().find(|(known, ..)| *known == key);
+        let against = |along: &[f64], reference: &Result<Reference>| {
+            Agreement::of(along, reference.as_ref().map_err(Clone::clone)?, method.output())
+        };
         let (training, minimum) = match known {
-            Some((_, training, minimum)) => (against(training), against(minimum)),
+            Some((_, [training, minimum])) => (against(&along, training), against(&warm, minimum)),
             None => return Err(Error::Problem { reason: "no reference was computed".into() }),
         };
         Ok(Found { norm: euclidean(&found), cold, training, minimum })
@@ -508,7 +694,11 @@ impl Bench {
     /// By central differences of whole trainings, with two steps of λ to see how well they are known:
     ///
     ///   D(ε) = (F(λ + ε·u) − F(λ − ε·u)) / 2ε,   (4·D(ε/2) − D(ε)) / 3
-    fn training(&self, time: InnerTime) -> Result<Reference> {
+    fn training(&self, time: InnerTime, used: LoopUse) -> Result<Reference> {
+        if !used.is_plain() {
+            let reason = "the method does not train by plain descent, so only the minimum can be compared";
+            return Err(Error::Problem { reason: reason.into() });
+        }
         let inner = InnerLoop::new(time.step, time.steps, time.heat, 1.0)?.with_optimizer(time.optimizer)?;
         let ending = Ending { scale: 1.0, proximal: self.proximal(time)? };
         let mut train = Implicit::new(&self.session, inner, ending)?;
@@ -535,12 +725,30 @@ impl Bench {
         Ok(Reference { along, doubt: euclidean(&doubts) })
     }
 
-    /// By an implicit solve where a long training without noise ends, and one of twice the length.
-    fn minimum(&self, time: InnerTime) -> Result<Reference> {
+    /// By an implicit solve where a long training without noise ends, and one of twice the length. A method whose step is
+    /// not that of plain descent has a reference with a step of 1 over the curvature, or with the first smaller one that
+    /// converges, for the curvature may be larger on the way.
+    fn minimum(&self, time: InnerTime, used: LoopUse) -> Result<Reference> {
+        if used.is_plain() {
+            return self.minimum_by(time, time.step);
+        }
+        let first = if self.curvature > 0.0 { 1.0 / self.curvature } else { time.step };
+        let plain = InnerTime { optimizer: InnerOptimizer::Sgd, ..time };
+        let mut found = self.minimum_by(plain, first);
+        for smaller in [4.0, 16.0, 64.0] {
+            if found.is_ok() {
+                break;
+            }
+            found = self.minimum_by(plain, first / smaller);
+        }
+        found
+    }
+
+    fn minimum_by(&self, time: InnerTime, step: f64) -> Result<Reference> {
         let parameters = self.session.problem().sizes().1;
         let (iterations, rho) = ((2 * parameters + 10).min(SOLVE), self.proximal(time)?);
         let at = |steps: usize| -> Result<(Vec<f64>, bool)> {
-            let InnerTime { step, optimizer, .. } = time;
+            let InnerTime { optimizer, .. } = time;
             match rho {
                 Some(rho) => self.mean(&Imaml { step, steps, rho, iterations, optimizer, ..Imaml::default() }),
                 None => self.mean(&IftCg { step, steps, iterations, optimizer, ..IftCg::default() }),

@@ -1,5 +1,6 @@
 //! What was seen beside a hypergradient, and what of it a person should know.
 
+use crate::loop_use::LoopUse;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -41,10 +42,13 @@ pub struct Diagnostics {
     /// The Rayleigh quotient of the inner Hessian along f_θ at the last θ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curvature: Option<f64>,
-    /// γ times the curvature: the inner loop blows up beyond 2.
+    /// How the method uses the inner step.
+    #[serde(default, skip_serializing_if = "LoopUse::is_plain")]
+    pub loop_use: LoopUse,
+    /// γ times the curvature that the inner steps meet ([`LoopUse::limit`]): the inner loop diverges above 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_curvature: Option<f64>,
-    /// γ·T times the curvature.
+    /// T times that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub horizon: Option<f64>,
     /// The inner loss where the inner loop starts, with the draw of its end.
@@ -123,8 +127,10 @@ pub enum Warning {
     },
     /// The inner step is beyond what the curvature allows.
     StepTooLarge {
-        /// γ·curvature, above 2.
+        /// γ times the curvature that the inner steps meet, above 2.
         step_curvature: f64,
+        /// How the method uses the inner step.
+        loop_use: LoopUse,
     },
     /// The inner loss was much larger where the inner loop ended than where it started.
     InnerLossGrew {
@@ -177,10 +183,9 @@ impl fmt::Display for Warning {
                     ),
                 }
             }
-            Warning::StepTooLarge { step_curvature } => write!(
-                f,
-                "inner step × curvature is {step_curvature:.2}, and the inner loop blows up beyond 2; take a smaller step"
-            ),
+            Warning::StepTooLarge { step_curvature, loop_use } => {
+                write!(f, "{}; use a smaller step", loop_use.beyond(*step_curvature))
+            }
             Warning::InnerLossGrew { from, to } => write!(
                 f,
                 "the inner loss grew from {from:.3e} to {to:.3e} within one inner loop: training diverges; take a \
@@ -212,7 +217,7 @@ impl Diagnostics {
             found.push(Warning::NotConvex { curvature });
         }
         if let Some(step_curvature) = self.step_curvature.filter(|x| *x > 2.0) {
-            found.push(Warning::StepTooLarge { step_curvature });
+            found.push(Warning::StepTooLarge { step_curvature, loop_use: self.loop_use });
         }
         if let Some((from, to)) = self.inner_loss_start.zip(self.inner_loss_end)
             && to - from > GROWTH * (from.abs().max(1.0) + self.inner_loss_heat.unwrap_or(0.0))

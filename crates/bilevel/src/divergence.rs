@@ -27,6 +27,8 @@ const SETTLING: u32 = 5;
 pub enum Cause {
     /// The inner loop itself blows up.
     InnerStepTooLarge,
+    /// The inner steps are too large for a penalty on the slope of the inner loss.
+    PenaltyStepTooLarge,
     /// The inner loop is well, but what the method carries along it grows.
     AdjointGrowing,
     /// λ moves too far in one step.
@@ -58,6 +60,9 @@ impl Cause {
             Cause::InnerStepTooLarge => {
                 "the inner loop diverges: take a smaller inner step (step × curvature must stay below 2), \
                  or scale the data"
+            }
+            Cause::PenaltyStepTooLarge => {
+                "descent on the method's penalty diverges: use a smaller inner step (step × curvature² must stay below 1)"
             }
             Cause::AdjointGrowing => {
                 "the adjoint grows although the inner loop is fine: take a smaller inner step, more inner steps per \

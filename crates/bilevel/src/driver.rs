@@ -77,7 +77,8 @@ where
     L: Tree<Leaf = Variable> + Clone,
     T: Tree<Leaf = Variable> + Clone,
 {
-    /// A run of this method on this problem: 100 iterations of plain descent at rate 0.01 on the CPU, seed 0, θ warm.
+    /// A run of this method on this problem: 100 iterations of plain descent at rate 0.01 on the CPU, seed 0, θ warm. A
+    /// method that prescribes the step of λ ([`Output`](crate::Output)) has the rate that follows from it.
     ///
     /// ```
     /// # use bilevel::{Driver, HpoSgld, Leaf, Problem, Variable};
@@ -88,12 +89,13 @@ where
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn new(problem: &Problem<L, T>, method: impl Method + 'static) -> Self {
+        let rate = method.output().rate(0.01);
         let settings = Settings {
             problem: AnyProblem::clone(problem),
             method: Box::new(method),
             executor: None,
             optimizer: Box::new(Sgd),
-            schedule: Schedule::constant(0.01),
+            schedule: Schedule::constant(rate),
             inner_schedule: None,
             diagnose_every: 10,
             clip: None,

@@ -3,6 +3,7 @@
 use crate::diagnostics::Diagnostics;
 use crate::key::Key;
 use crate::leaves::Leaves;
+use crate::loop_use::{LoopUse, Output};
 use crate::paths::{self, Path};
 use crate::probe::{InnerTime, Probed};
 use crate::problem::AnyProblem;
@@ -60,6 +61,16 @@ pub trait Method: std::fmt::Debug + Send + Sync {
     /// The inner loop's step and number of steps, for the diagnosis; `None` for a method without such a loop.
     fn inner_time(&self) -> Option<InnerTime> {
         None
+    }
+
+    /// How the method uses the inner step.
+    fn loop_use(&self) -> LoopUse {
+        LoopUse::Plain
+    }
+
+    /// What its estimator returns as [`Hypergradient::value`].
+    fn output(&self) -> Output {
+        Output::Hypergradient
     }
 
     /// Adopts an inner loop that suits a problem, so that all methods are compared on the same one; all other settings

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::estimator::{Estimator, Method, Suited};
+use crate::loop_use::{LoopUse, Output};
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::AnyProblem;
@@ -24,6 +25,14 @@ macro_rules! forward_answers {
 
         fn inner_time(&$self) -> Option<InnerTime> {
             $held.inner_time()
+        }
+
+        fn loop_use(&$self) -> LoopUse {
+            $held.loop_use()
+        }
+
+        fn output(&$self) -> Output {
+            $held.output()
         }
 
         fn suit(&mut $self, suited: &Suited) {

@@ -21,7 +21,6 @@ pub struct Losses {
     pub theta: Vec<Tensor>,
     /// Values of λ, θ, the data and the random key: the point the checker of the graph crate asks for.
     pub point: Vec<(Tensor, Array)>,
-    pub(crate) names: Vec<String>,
 }
 
 impl AnyProblem {
@@ -40,7 +39,7 @@ impl AnyProblem {
     }
 
     /// Both losses at this state and with the draws of this key, on a graph of one's own: to compare derivatives with
-    /// differences, or to see how the inner loss is curved.
+    /// differences.
     ///
     /// ```
     /// use bilevel::graph::{GradientCheck, Graph};
@@ -54,8 +53,6 @@ impl AnyProblem {
     /// let losses = problem.losses(&graph, &State::initial(&problem, &cpu, key)?.snapshot()?, key)?;
     /// let report = GradientCheck::new(&graph, losses.inner, &losses.theta, &losses.point).lambda(&losses.lambda).run()?;
     /// assert!(report.worst() < 1e-6, "{report}");
-    /// let curvature = losses.curvature(&graph, &cpu, 10)?;
-    /// assert!((curvature.largest - 2.0 * 0.4f64.exp()).abs() < 1e-9);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn losses(&self, graph: &Graph, state: &Snapshot, key: Key) -> Result<Losses> {
@@ -63,35 +60,26 @@ impl AnyProblem {
         let trace = Trace::new(graph, &problem)?;
         let step = graph.scalar(0.0, DType::I32);
         let (inner, outer) = (trace.inner(&trace.theta, step)?, trace.outer(&trace.theta, step)?);
-        let (mut point, mut names) = (vec![], vec![]);
-        let variables = [
-            ("lambda", &self.lambda, &trace.lambda, &state.lambda),
-            ("theta", &self.theta, &trace.theta, &state.theta),
-        ];
-        for (prefix, leaves, tensors, values) in variables {
-            for (((name, _), tensor), value) in leaves.iter().zip(tensors).zip(values) {
+        let mut point = vec![];
+        for (tensors, values) in [(&trace.lambda, &state.lambda), (&trace.theta, &state.theta)] {
+            for (tensor, value) in tensors.iter().zip(values) {
                 point.push((*tensor, in_dtype(value, DType::F64)?));
-                names.push(format!("{prefix}.{name}"));
             }
         }
-        for ((name, value), tensor) in problem.data.iter().zip(trace.data()) {
+        for ((_, value), tensor) in problem.data.iter().zip(trace.data()) {
             point.push((tensor, value.clone()));
-            names.push(format!("data.{name}"));
         }
-        for ((_, name, value), tensor) in problem.frozen.iter().zip(trace.frozen()) {
+        for ((_, _, value), tensor) in problem.frozen.iter().zip(trace.frozen()) {
             point.push((tensor, value.clone()));
-            names.push(format!("frozen.{name}"));
         }
         for read in trace.read() {
             let stream = &problem.streams[read.stream];
             // The losses are taken at step 0.
             let step = if let At::Fixed(step) = read.at { step } else { 0 };
             point.push((read.batch, stream.read(DType::F64, key, step)?));
-            names.push(read.at.port(&stream.name));
         }
         point.push((trace.key, Array::from_i32([2], key.values().to_vec())?));
-        names.push("key".into());
-        Ok(Losses { inner, outer, lambda: trace.lambda.clone(), theta: trace.theta.clone(), point, names })
+        Ok(Losses { inner, outer, lambda: trace.lambda.clone(), theta: trace.theta.clone(), point })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::estimator::{Estimator, Method, Suited};
 use crate::forwarding::forward_method;
+use crate::loop_use::{LoopUse, Output};
 use crate::paths::Path;
 use crate::probe::InnerTime;
 use crate::problem::AnyProblem;

@@ -13,10 +13,11 @@ use crate::initial::Initial;
 use crate::key::Key;
 use crate::last_good::LastGood;
 use crate::leaves::Leaves;
+use crate::loop_use::Output;
 use crate::measures::{Gauge, Measures};
 use crate::norms::LazyNorm;
 use crate::observer::{Beginning, Iteration, Observer};
-use crate::optimizer::Optimizer;
+use crate::optimizer::{Optimizer, Sgd};
 use crate::outer_step::{Measured, OuterStep, zero_slots};
 use crate::paths;
 use crate::postmortem::Circumstances;
@@ -80,11 +81,16 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         match outer.iterate(&mut progress) {
             Ok(None) => {}
             Ok(Some(diagnosis)) => {
+                notes.extend(good.fall_back(None, &mut progress, &session)?);
+                // Before the post-mortem, which may fail or need more memory than there is.
+                if let Err(error) = save.save(good.of(&progress)) {
+                    notes.push(format!("before that: {}", StopReason::Diverged(diagnosis)));
+                    break StopReason::Unsaved(error);
+                }
                 let diagnosis = match before.as_ref().or(good.held()) {
                     Some(before) => outer.examine(before, diagnosis),
                     None => diagnosis,
                 };
-                notes.extend(good.fall_back(None, &mut progress, &session)?);
                 break StopReason::Diverged(diagnosis);
             }
             Err(Error::Graph(error)) if error.kind == ErrorKind::Stopped => {
@@ -132,9 +138,18 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
     if numbers.last.as_ref().is_some_and(|last| last.hypergradient_norm == 0.0)
         && state.lambda.arrays()? == outer.first()?.lambda.arrays()?
     {
-        let note = "λ has not moved, because every hypergradient was exactly 0: start λ or θ elsewhere, or check \
-                    whether the losses are flat there (an inactive ReLU, a comparison, a rounded number)";
-        notes.push(note.into());
+        notes.push(match driver.method.output() {
+            // Normal at first: these methods move θ alone while that is enough to lower the outer loss.
+            Output::Direction { .. } => format!(
+                "λ has not moved yet: {} has moved θ alone so far, and its direction of λ was exactly 0; run more \
+                 iterations",
+                driver.method.name()
+            ),
+            output => format!(
+                "λ has not moved, because every {output} was exactly 0: start λ or θ elsewhere, or check whether the \
+                 losses are flat there (an inactive ReLU, a comparison, a rounded number)"
+            ),
+        });
     }
     let problem = session.problem();
     let outcome = Outcome {
@@ -142,6 +157,7 @@ pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
         lambda: problem.named_lambda(&state.lambda)?,
         theta: problem.named_theta(&state.theta)?,
         iterations: numbers.iteration,
+        output: driver.method.output(),
         last: numbers.last,
         best_outer_loss: numbers.best,
         measures,
@@ -243,7 +259,22 @@ impl<'a> OuterLoop<'a> {
         let mut notes: Vec<String> = self.estimator.idle().iter().map(idle).collect();
         notes.extend(paths::overlooked(method.name(), problem, |path| method.sees(path))?);
         notes.extend(problem.untrained()?);
+        notes.extend(self.other_steps());
         Ok(notes)
+    }
+
+    /// A sentence where the method prescribes the step of λ, and this run takes another.
+    fn other_steps(&self) -> Option<String> {
+        let Settings { method, optimizer, schedule, .. } = self.driver;
+        let rate = schedule.at(1);
+        if method.output() != Output::Step || (optimizer.kind() == Sgd.kind() && rate == 1.0) {
+            return None;
+        }
+        Some(format!(
+            "{} returns the step of λ itself, for the optimizer sgd at rate 1, but this run uses {} at rate {rate}",
+            method.name(),
+            optimizer.kind()
+        ))
     }
 
     /// Puts θ where the iteration of this key starts.
@@ -264,7 +295,9 @@ impl<'a> OuterLoop<'a> {
     /// The diagnosis of the iteration after this progress, with its cause looked for.
     fn examine(&mut self, before: &Progress, diagnosis: Diagnosis) -> Diagnosis {
         let key = self.key.fold_in(diagnosis.iteration);
-        let Ok(mut state) = before.state.duplicate(self.session.executor()) else { return diagnosis };
+        // θ is moved; λ is only read, and the method's memory is none of the inner loop's.
+        let Ok(theta) = before.state.theta.duplicate(self.session.executor()) else { return diagnosis };
+        let mut state = State { lambda: before.state.lambda.clone(), theta, memory: Leaves::default() };
         if self.restart(&mut state, key).is_err() {
             return diagnosis;
         }
@@ -275,6 +308,7 @@ impl<'a> OuterLoop<'a> {
             state: &state,
             key,
             time: self.estimator.time(),
+            used: self.estimator.used(),
             leap: before.numbers.leapt(),
             least: last.filter(|_| last == before.numbers.best),
             first: &first,

@@ -8,6 +8,8 @@
 use crate::divergence::{Cause, Diagnosis};
 use crate::estimators::inner_loop::InnerLoop;
 use crate::key::Key;
+use crate::loop_use::LoopUse;
+use crate::norms::square_norm;
 use crate::optimizer::InnerOptimizer;
 use crate::probe::InnerTime;
 use crate::routine::Routine;
@@ -15,7 +17,7 @@ use crate::session::Session;
 use crate::state::State;
 use crate::trace::{InnerLoss, Trace, or_zeros};
 use crate::{Error, Result};
-use bilevel_graph::{Graph, Program, Tensor, gradient};
+use bilevel_graph::{DType, Graph, Program, Tensor, gradient, vjp};
 
 /// A change of this many times the size at the start is a loss that runs away.
 const AWAY: f64 = 1e3;
@@ -30,6 +32,8 @@ pub(crate) struct Circumstances<'a> {
     pub key: Key,
     /// The inner loop, where the method has one.
     pub time: Option<InnerTime>,
+    /// How the method uses it.
+    pub used: LoopUse,
     /// The step of λ before was larger than 1 and than half of λ.
     pub leap: bool,
     /// The outer loss of the iteration before, where it was the least of the run.
@@ -106,7 +110,7 @@ impl Circumstances<'_> {
                 }
                 None => {
                     let lost = format!("the inner loss is not finite from inner step {} on", broken.step + 1);
-                    Some((format!("{}; {lost}", given.seen), Cause::InnerStepTooLarge))
+                    Some((format!("{}; {lost}", given.seen), self.too_large()))
                 }
             });
         }
@@ -127,6 +131,14 @@ impl Circumstances<'_> {
         }
     }
 
+    /// The cause where the inner steps are too large.
+    fn too_large(&self) -> Cause {
+        match self.used {
+            LoopUse::Penalised { .. } => Cause::PenaltyStepTooLarge,
+            _ => Cause::InnerStepTooLarge,
+        }
+    }
+
     fn place(&self, step: usize) -> String {
         match step {
             0 => "where training starts".into(),
@@ -135,26 +147,24 @@ impl Circumstances<'_> {
         }
     }
 
-    /// Where step × curvature is beyond 2: the iteration's start, unless λ leapt there, or that of the run, since a step that was
+    /// Where the inner step is beyond the method's limit: the iteration's start, unless λ leapt there, or that of the run, since a step that was
     /// too large from the outset sends λ anywhere.
     fn curvature(&self, seen: &str) -> Result<Option<(String, Cause)>> {
         // What a curvature says of the step holds for plain descent.
         let Some(time) = self.time.filter(|time| time.optimizer == InnerOptimizer::Sgd) else { return Ok(None) };
         let places = [(self.state, "training"), (self.first, "the run")];
         for (state, what) in places.into_iter().skip(self.leap as usize) {
-            let graph = Graph::new();
-            let losses = self.session.problem().losses(&graph, &state.snapshot()?, self.key)?;
-            let product = match losses.curvature(&graph, self.session.executor(), PRODUCTS) {
-                Ok(found) => time.step * (found.largest + time.added_curvature),
+            let limit = match self.session.curvature(state, self.key, PRODUCTS) {
+                Ok(found) => self.used.limit(time.step, found.largest + time.added_curvature),
                 Err(Error::Problem { .. }) => {
                     let seen = format!("the inner loss has no finite second derivative where {what} starts");
                     return Ok(Some((seen, Cause::InnerLossUndefined)));
                 }
                 Err(error) => return Err(error),
             };
-            if product > 2.0 {
-                let seen = format!("{seen}; inner step × curvature is {product:.2} where {what} starts");
-                return Ok(Some((seen, Cause::InnerStepTooLarge)));
+            if let Some(limit) = limit.filter(|limit| *limit > 2.0) {
+                let seen = format!("{seen}; where {what} starts, {}", self.used.beyond(limit));
+                return Ok(Some((seen, self.too_large())));
             }
         }
         Ok(None)
@@ -171,8 +181,11 @@ impl Circumstances<'_> {
     fn walk(&self, derivatives: bool) -> Result<Walk> {
         let time = self.time.unwrap_or(InnerTime::new(1.0, 0));
         let inner = InnerLoop::new(time.step, time.steps, time.heat, 1.0)?.with_optimizer(time.optimizer)?;
-        let mut routine = walk_program(self.session, &inner, time.added_curvature)?;
+        let mut routine = walk_program(self.session, &inner, (self.used, time.added_curvature))?;
         inner.place(&mut routine)?;
+        if self.used == LoopUse::Adaptive {
+            routine.set_numbers("seen", [time.step.powi(-2)])?;
+        }
         let theta = self.state.theta.duplicate(self.session.executor())?;
         routine.bind_point(&self.state.lambda, &theta, self.key)?;
         let mut at = |step: usize| -> Result<Seen> {
@@ -213,7 +226,7 @@ fn undefined(loss: &str, value: f64, derivative: &str) -> String {
     }
 }
 
-fn walk_program(session: &Session, inner: &InnerLoop, added: f64) -> Result<Routine> {
+fn walk_program(session: &Session, inner: &InnerLoop, (used, added): (LoopUse, f64)) -> Result<Routine> {
     let graph = Graph::new();
     let trace = Trace::new(&graph, session.problem())?;
     let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
@@ -235,6 +248,20 @@ fn walk_program(session: &Session, inner: &InnerLoop, added: f64) -> Result<Rout
         .output("outer", outer)
         .output("f_theta", size(f_theta))
         .output("f_lambda", size(f_lambda));
-    builder = inner.step(&trace, &slope, &updates, step).carry(builder);
+    let direction: Vec<Tensor> = match used {
+        LoopUse::Plain => slope,
+        LoopUse::Adaptive => {
+            let seen = graph.input("seen.0", [], DType::F64);
+            let sum = seen + square_norm(&slope).unwrap_or(seen.zeros_like());
+            builder = builder.carry(seen, sum);
+            let share = 1.0 / (sum.sqrt() * trace.gamma.convert(DType::F64));
+            slope.iter().map(|slope| *slope * share.convert(slope.dtype())).collect()
+        }
+        LoopUse::Penalised { penalty } => {
+            let product = or_zeros(vjp(&slope, &slope, theta)?, theta);
+            f_theta.iter().zip(product).map(|(f, product)| *f / penalty + product * 2.0).collect()
+        }
+    };
+    builder = inner.step(&trace, &direction, &updates, step).carry(builder);
     Routine::new(&builder.build()?, session)
 }

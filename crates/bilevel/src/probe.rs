@@ -11,6 +11,7 @@ use crate::estimators::inner_loop::Start;
 use crate::final_losses::FinalLosses;
 use crate::key::Key;
 use crate::leaves::Leaves;
+use crate::loop_use::LoopUse;
 use crate::norms::{LazyNorm, Norms};
 use crate::optimizer::InnerOptimizer;
 use crate::routine::Routine;
@@ -67,6 +68,7 @@ pub(crate) struct Probed {
     estimator: FinalLosses,
     norms: Option<Norms>,
     time: Option<InnerTime>,
+    used: LoopUse,
     factor: f64,
     routine: Routine,
     start: Start,
@@ -88,6 +90,7 @@ impl Probed {
             estimator,
             norms: None,
             time: method.inner_time(),
+            used: method.loop_use(),
             factor: 1.0,
             routine,
             start: Start::new(session)?,
@@ -105,6 +108,11 @@ impl Probed {
     /// The inner loop as the schedule sets it now.
     pub fn time(&self) -> Option<InnerTime> {
         self.time.map(|time| InnerTime { step: time.step * self.factor, ..time })
+    }
+
+    /// How the method uses its inner loop.
+    pub fn used(&self) -> LoopUse {
+        self.used
     }
 
     /// Puts θ where the inner loop starts.
@@ -137,10 +145,12 @@ impl Probed {
         into.curvature = Some(self.routine.number("curvature")? + added).filter(|x| x.is_finite());
         into.inner_loss_end = Some(self.routine.number("inner")?).filter(|x| x.is_finite());
         into.inner_loss_heat = self.time.map(|time| time.heat * self.parameters as f64).filter(|heat| *heat > 0.0);
-        // What γ times a curvature says holds for plain descent.
+        into.loop_use = self.used;
+        // An optimizer other than plain descent has other limits.
         let plain = self.time().filter(|time| time.optimizer == InnerOptimizer::Sgd);
-        if let (Some(time), Some(curvature)) = (plain, into.curvature) {
-            let a_step = into.reduced_step.unwrap_or(time.step) * curvature;
+        if let (Some(time), Some(curvature)) = (plain, into.curvature)
+            && let Some(a_step) = self.used.limit(into.reduced_step.unwrap_or(time.step), curvature)
+        {
             into.step_curvature = Some(a_step);
             into.horizon = Some(a_step * time.steps as f64);
             into.indirect_scale = time.mean_kept.map(|mean| a_step * mean);

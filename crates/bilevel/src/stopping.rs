@@ -4,6 +4,7 @@ use crate::checkpoint_error::CheckpointError;
 use crate::divergence::Diagnosis;
 use crate::error::require;
 use crate::estimator::Oracles;
+use crate::loop_use::Output;
 use crate::measures::{Best, Measures, Measuring};
 use crate::named::Named;
 use crate::progress::Numbers;
@@ -157,6 +158,8 @@ pub struct Outcome<L: Tree = Named<Variable>, T: Tree = Named<Variable>> {
     pub state: State,
     /// Iterations behind this state, those before a resumption included.
     pub iterations: u32,
+    /// What the method returned in each of them, whose norm they have.
+    pub output: Output,
     /// The numbers of the last of them.
     pub last: Option<Iteration>,
     /// The least outer loss seen.
@@ -186,6 +189,7 @@ impl Outcome {
             theta: rebuilt(theta, self.theta)?,
             state: self.state,
             iterations: self.iterations,
+            output: self.output,
             last: self.last,
             best_outer_loss: self.best_outer_loss,
             measures: self.measures,

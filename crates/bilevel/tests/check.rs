@@ -1,8 +1,8 @@
 //! Checking a problem and methods on it: what is right is found right, and what is wrong is named.
 
 use bilevel::{
-    AnyMethod, AnyProblem, Check, Cpu, DType, Error, HpoSgld, IftCg, IftNeumann, Imaml, InnerOptimizer, Key,
-    LangevinAdjoint, Leaf, Method, Problem, Rmd, RmdFo, Session, Variable, methods_for,
+    AnyMethod, AnyProblem, Array, Check, Cpu, DType, Error, HpoSgld, IftCg, IftNeumann, Imaml, InnerOptimizer, Key,
+    LangevinAdjoint, Leaf, Method, Problem, Rmd, RmdFo, Session, State, Variable, methods_for,
 };
 
 fn quickly(problem: &AnyProblem) -> Check<'_> {
@@ -176,7 +176,10 @@ fn any_state_may_be_checked_and_every_method_that_applies() {
     }
     let report = check.run().unwrap();
     for method in &report.methods {
-        assert!(method.training().is_ok() || method.method == "ift-neumann", "{report}");
+        // Whoever does not train by plain descent is compared with the minimum alone.
+        let plain = named(method.method, 0.05, 20).loop_use().is_plain();
+        let training = method.training().is_ok() || method.method == "ift-neumann";
+        assert!(if plain { training } else { method.minimum().is_ok() }, "{report}");
         assert!(report.to_string().contains(&method.verdict()), "{report}");
     }
     let alone = quickly(&problem).at(state).draws(2).method(named("rmd", 0.05, 20)).run().unwrap();
@@ -190,4 +193,100 @@ fn settings_out_of_range_are_refused() {
     assert!(matches!(quickly(&problem).directions(0).run(), Err(Error::Setting { name: "directions", .. })));
     assert!(matches!(quickly(&problem).draws(0).run(), Err(Error::Setting { name: "draws", .. })));
     assert_eq!(named("rmd", 0.05, 3).name(), "rmd");
+}
+
+#[test]
+fn a_method_with_steps_of_its_own_is_compared_with_a_training_that_converges() {
+    // The curvature is 1000, where plain steps of d-tfbo's 1 overflow at once.
+    let problem = Problem::new(Leaf(Variable::constant([2], 3.0)), Leaf(Variable::constant([2], 0.0)))
+        .inner(|_, l, t| ((t.0 - l.0).square() * 500.0).sum_all())
+        .outer(|_, _, t| (t.0 - 1.0).square().sum_all() + t.0.slice(0, 0, 1).sum_all())
+        .build()
+        .unwrap();
+    let method = bilevel::DTfbo { tolerance: 1e-8, ..Default::default() };
+    let wrong = bilevel::GPbgd { step: 1e-7, steps: 1, penalty: 10.0 };
+    let report = quickly(&problem).method(method).method(wrong).run().unwrap();
+    let [step, penalty] = &report.methods[..] else { panic!("{report}") };
+    assert!(step.minimum().unwrap().error < 1e-6, "{report}");
+    assert!(step.training().unwrap_err().to_string().contains("does not train by plain descent"), "{report}");
+    assert!(step.verdict().contains("It returns a step of λ, of which only the direction was compared."), "{report}");
+    assert!(step.verdict().starts_with("d-tfbo is correct for the minimum"), "{report}");
+    // One that has not trained yet is seen to be off.
+    assert!(!penalty.minimum().unwrap().is_close(), "{report}");
+}
+
+/// A network with ReLU, all of whose parts matter; `wrong` cuts a derivative of the second layer.
+fn network(start: Variable, wrong: bool) -> Problem {
+    let x: Vec<f64> = (0..80).map(|i| (1.7 * i as f64).sin()).collect();
+    let y: Vec<f64> = (0..20).map(|i| (0.3 * i as f64).cos()).collect();
+    let second = Variable::normal([16, 1], 0.4);
+    let theta = vec![Leaf(start), Leaf(second)];
+    Problem::new(Leaf(Variable::constant([], -1.0)), theta)
+        .data("x", Array::from_f64([20, 4], x).unwrap())
+        .data("y", Array::from_f64([20, 1], y).unwrap())
+        .inner(move |s, l, t| {
+            let out = if wrong { t[1].0 * 0.5 + t[1].0.stop_gradient() * 0.5 } else { t[1].0 };
+            let found = s.data("x").matmul(t[0].0).maximum(0.0).matmul(out);
+            (found - s.data("y")).square().mean_all()
+                + l.0.exp() * (t[0].0.square().sum_all() + t[1].0.square().sum_all())
+        })
+        .outer(|s, _, t| (s.data("x").matmul(t[0].0).maximum(0.0).matmul(t[1].0) - s.data("y")).square().mean_all())
+        .build()
+        .unwrap()
+        .erase()
+}
+
+#[test]
+fn a_healthy_relu_network_passes_at_every_draw() {
+    for seed in 0..10 {
+        let problem = network(Variable::normal([4, 16], 0.5), false);
+        let report = quickly(&problem).seed(seed).run().unwrap();
+        assert!(report.passed(1e-5) && report.moved.is_none(), "seed {seed}\n{report}");
+        assert_eq!(report.empty(), Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_wrong_derivative_of_a_relu_network_still_fails() {
+    for seed in 0..3 {
+        let problem = network(Variable::normal([4, 16], 0.5), true);
+        assert!(!quickly(&problem).seed(seed).run().unwrap().passed(1e-3));
+    }
+}
+
+#[test]
+fn a_point_at_which_nothing_can_be_compared_is_moved() {
+    // With a first layer of zeros every unit is at its kink.
+    let zeros = network(Variable::constant([4, 16], 0.0), false);
+    let report = quickly(&zeros).run().unwrap();
+    let moved = report.moved.unwrap_or_else(|| panic!("{report}"));
+    assert!(moved.by > 0.0 && moved.by < 1.0 && moved.lacking > 0, "{report}");
+    assert!(report.passed(1e-5) && report.to_string().contains("All of this is at a point nearby"), "{report}");
+    // And a wrong derivative, which is 0 like the right one there, is found.
+    assert!(!quickly(&network(Variable::constant([4, 16], 0.0), true)).run().unwrap().passed(1e-3));
+}
+
+#[test]
+fn zeros_compared_with_zeros_are_called_empty_and_not_correct() {
+    // f does not depend on θ² at 0, and λ acts only through its square.
+    let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+        .inner(|_, l, t| (t.0 - l.0.square()).square())
+        .outer(|_, _, t| t.0.square())
+        .build()
+        .unwrap();
+    let start = State::initial(&problem, &Cpu::with_threads(1), Key::from_seed(0)).unwrap().snapshot().unwrap();
+    let moved = quickly(&problem).at(start).method(named("rmd", 0.1, 10)).run().unwrap();
+    assert!(moved.moved.is_some() && moved.methods[0].training().unwrap().is_close(), "{moved}");
+    // A hyperparameter that is held at 0 cannot be moved.
+    let held =
+        Problem::new(Leaf(Variable::constant([], 0.0).at_least(0.0).at_most(0.0)), Leaf(Variable::constant([], 1.0)))
+            .inner(|_, l, t| (t.0 - l.0.square()).square())
+            .outer(|_, _, t| t.0.square())
+            .build()
+            .unwrap();
+    let report = quickly(&held).method(named("rmd", 0.1, 10)).run().unwrap();
+    assert!(report.empty().iter().any(|said| said.contains("by lambda of the inner loss: it is 0 here")), "{report}");
+    let empty = report.methods[0].training().unwrap_err().to_string();
+    assert!(empty.contains("both derivatives are exactly 0 here"), "{empty}");
+    assert!(!report.methods[0].verdict().contains("correct"), "{report}");
 }

@@ -2,8 +2,8 @@
 
 use bilevel::{
     AnyMethod, AnyProblem, Array, Chains, Cpu, DType, Driver, Es, Estimator, HpoSgld, Hypergradient, Key,
-    LangevinAdjoint, Leaf, Leaves, Method, Problem, Rmd, Schedule, Session, State, Tensor, Tree, Variable, Warning,
-    methods,
+    LangevinAdjoint, Leaf, Leaves, LoopUse, Method, Problem, Rmd, Schedule, Session, State, Tensor, Tree, Variable,
+    Warning, methods,
 };
 
 fn cpu() -> Cpu {
@@ -178,8 +178,10 @@ fn a_schedule_of_the_inner_step_gives_the_bits_of_a_method_with_that_step() {
                 assert_eq!(a.value.arrays().unwrap(), b.value.arrays().unwrap(), "{}", info.name);
                 assert_eq!((a.inner_loss, a.outer_loss, a.oracles), (b.inner_loss, b.outer_loss, b.oracles));
                 assert_eq!(a.diagnostics, b.diagnostics, "{}", info.name);
-                let horizon = a.diagnostics.horizon.unwrap();
-                assert!(horizon.is_finite() && a.diagnostics.curvature.is_some(), "{}", info.name);
+                assert!(a.diagnostics.curvature.is_some(), "{}", info.name);
+                // One that makes its steps smaller as it goes has no distance that it goes.
+                let goes = with_step(info.name, 0.1).loop_use() != LoopUse::Adaptive;
+                assert_eq!(a.diagnostics.horizon.is_some_and(f64::is_finite), goes, "{}", info.name);
             }
             assert_eq!(a.snapshot().unwrap(), b.snapshot().unwrap());
             seen += 1;
@@ -265,16 +267,21 @@ fn a_divergence_names_the_inner_step_at_which_the_loss_was_lost() {
         }
         let method: AnyMethod = serde_json::from_value(written).unwrap();
         // One that makes its steps smaller as it goes cannot be made to diverge.
-        if method.applies(&problem).is_err() || info.name == "d-tfbo" {
+        if method.applies(&problem).is_err() || method.loop_use() == LoopUse::Adaptive {
             continue;
         }
+        // The penalty's curvature is 2·10², so that θ is multiplied by −199 a step: 5·θ² is 5·199¹³⁴ at the start of step 68.
+        let (step, limit) = match method.loop_use() {
+            LoopUse::Penalised { .. } => (68, "step × curvature² must stay below 1"),
+            _ => (163, "step × curvature must stay below 2"),
+        };
         let outcome = Driver::new(&problem, method).executor(cpu()).iterations(1).run().unwrap();
         assert!(matches!(outcome.reason, bilevel::StopReason::Diverged(_)), "{}: {}", info.name, outcome.reason);
         // A search is lost somewhere among its samples, not at a step of its own.
         if !["es", "pes"].contains(&info.name) {
             let said = outcome.reason.to_string();
-            assert!(said.contains("not finite from inner step 163 on"), "{}: {said}", info.name);
-            assert!(said.contains("smaller inner step"), "{}: {said}", info.name);
+            assert!(said.contains(&format!("not finite from inner step {step} on")), "{}: {said}", info.name);
+            assert!(said.contains("smaller inner step") && said.contains(limit), "{}: {said}", info.name);
             seen += 1;
         }
     }
@@ -425,10 +432,9 @@ fn a_curvature_that_is_not_finite_is_an_error() {
         .outer(|_, _, t| t.0)
         .build()
         .unwrap();
-    let graph = bilevel::graph::Graph::new();
     let state = State::initial(&problem, &cpu(), Key::from_seed(0)).unwrap().snapshot().unwrap();
-    let losses = problem.losses(&graph, &state, Key::from_seed(0)).unwrap();
-    assert!(losses.curvature(&graph, &cpu(), 10).unwrap_err().to_string().contains("second derivative"));
+    let error = problem.curvature(&state, &cpu(), Key::from_seed(0)).unwrap_err();
+    assert!(error.to_string().contains("second derivative"), "{error}");
 }
 
 #[test]
@@ -464,4 +470,80 @@ fn reverse_mode_that_cannot_fit_into_memory_is_refused_beforehand() {
         assert!(said.contains("set storage to checkpoints"), "{said}");
     }
     assert!(Rmd { storage: bilevel::Storage::Checkpoints, ..method }.prepare(&problem, &cpu()).is_ok());
+}
+
+/// L_T = ½c·(θ − λ)² and f = ½(θ − 1)².
+fn shifted(curvature: f64, start: f64) -> Problem {
+    Problem::new(Leaf(Variable::constant([], start)), Leaf(Variable::constant([], 0.0)))
+        .inner(move |_, l, t| (t.0 - l.0).square() * (0.5 * curvature))
+        .outer(|_, _, t| (t.0 - 1.0).square() * 0.5)
+        .build()
+        .unwrap()
+        .erase()
+}
+
+#[test]
+fn steps_that_adapt_are_not_said_to_be_too_large_for_the_curvature() {
+    let method = bilevel::DTfbo { tolerance: 1e-6, ..Default::default() };
+    let outcome = Driver::new(&shifted(1000.0, 3.0), method).executor(cpu()).run().unwrap();
+    let lambda = outcome.state.lambda[0].item().unwrap();
+    assert!((lambda - 1.0).abs() < 1e-3, "a step is taken whole unless told otherwise: {lambda}");
+    assert_eq!(outcome.notes, Vec::<String>::new());
+    let seen = outcome.last.unwrap().diagnostics;
+    assert_eq!((seen.step_curvature, seen.curvature.map(f64::round)), (None, Some(1000.0)));
+}
+
+#[test]
+fn a_method_that_returns_a_step_warns_of_any_other_rate_or_optimizer() {
+    let method = bilevel::DTfbo::default();
+    let notes = |driver: Driver<_, _>| driver.executor(cpu()).iterations(1).run().unwrap().notes;
+    let problem = shifted(1.0, 3.0);
+    assert_eq!(notes(Driver::new(&problem, method)), Vec::<String>::new());
+    let slow = notes(Driver::new(&problem, method).rate(0.005));
+    assert_eq!(
+        slow,
+        ["d-tfbo returns the step of λ itself, for the optimizer sgd at rate 1, but this run uses sgd at rate 0.005"]
+    );
+    let adam = notes(Driver::new(&problem, method).optimizer(bilevel::Adam::default()));
+    assert!(adam[0].ends_with("but this run uses adam at rate 1"), "{adam:?}");
+    assert_eq!(notes(Driver::new(&problem, Rmd::default()).rate(0.005)), Vec::<String>::new());
+}
+
+#[test]
+fn a_penalty_whose_steps_are_too_large_is_not_blamed_on_the_outer_rate() {
+    // The curvature is 2: γ·c² is 1.2, although γ·c is only 0.6.
+    let method = bilevel::GPbgd { step: 0.3, steps: 1, penalty: 10.0 };
+    let outcome = Driver::new(&shifted(2.0, 3.0), method).executor(cpu()).rate(0.005).iterations(3000).run().unwrap();
+    let bilevel::StopReason::Diverged(diagnosis) = &outcome.reason else { panic!("{}", outcome.reason) };
+    assert_eq!(diagnosis.cause, bilevel::Cause::PenaltyStepTooLarge, "{diagnosis}");
+    assert!(diagnosis.to_string().contains("inner step × curvature² is 1.20"), "{diagnosis}");
+    // With the step that its documentation allows it converges at the same rate.
+    let method = bilevel::GPbgd { step: 0.1, ..method };
+    let outcome = Driver::new(&shifted(2.0, 3.0), method).executor(cpu()).rate(0.005).iterations(3000).run().unwrap();
+    assert!((outcome.state.lambda[0].item().unwrap() - 1.0).abs() < 1e-2, "{}", outcome.reason);
+    assert_eq!(outcome.notes, Vec::<String>::new());
+}
+
+#[test]
+fn a_direction_that_is_zero_at_first_is_not_called_a_flat_loss() {
+    // θ is at the minimum of both losses but for the outer slope: μ is 0, and λ waits.
+    let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 5.0)))
+        .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
+        .outer(|_, _, t| (t.0 - 1.0).square() * 5.0)
+        .build()
+        .unwrap();
+    let method = bilevel::Bome { step: 0.01, ..Default::default() };
+    let run =
+        |iterations| Driver::new(&problem, method).executor(cpu()).rate(0.01).iterations(iterations).run().unwrap();
+    let short = run(3);
+    assert_eq!(short.state.lambda[0].item().unwrap(), 0.0);
+    assert_eq!(
+        short.notes,
+        [
+            "λ has not moved yet: bome has moved θ alone so far, and its direction of λ was exactly 0; run more iterations"
+        ]
+    );
+    let long = run(2000);
+    assert!((long.state.lambda[0].item().unwrap() - 1.0).abs() < 0.05);
+    assert_eq!(long.notes, Vec::<String>::new());
 }

@@ -182,6 +182,7 @@ fn every_number_of_the_diagnosis_is_explained() {
         outer_gradient_norm: some,
         direct_norm: some,
         curvature: some,
+        loop_use: bilevel::LoopUse::Adaptive,
         step_curvature: some,
         horizon: some,
         inner_loss_start: some,

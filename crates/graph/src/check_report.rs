@@ -1,6 +1,10 @@
 //! What the gradient checker found, as data and as a table.
 
+use crate::differences::Difference;
 use std::fmt;
+
+/// A difference that is in doubt by more than this share has met a kink.
+const KINK: f64 = 1e-4;
 
 /// What was compared with what.
 ///
@@ -48,6 +52,10 @@ pub struct CheckRow {
     pub variable: String,
     /// How many elements were compared.
     pub coordinates: usize,
+    /// How many more were not, because the loss has a kink there and differences say nothing.
+    pub kinks: usize,
+    /// The largest derivative that was compared, on either side. If it is 0, zeros were compared with zeros.
+    pub largest: f64,
     /// True where the derivative is known to be zero without computing it.
     pub structurally_zero: bool,
     /// Largest |analytic − numeric|.
@@ -64,20 +72,42 @@ pub struct CheckRow {
 }
 
 impl CheckRow {
+    /// Whether nothing was compared: no element, or zeros with zeros.
+    ///
+    /// ```
+    /// use bilevel_graph::{check_gradients, Array, Quantity};
+    /// let point = [("x", Array::from_f64([2], vec![0.0, 0.0]).unwrap())];
+    /// let report = check_gradients(&point, |x| x[0].square().sum_all()).unwrap();
+    /// assert!(report.row(Quantity::Gradient, "x").unwrap().is_empty());
+    /// assert!(!report.row(Quantity::HessianVector, "x").unwrap().is_empty());
+    /// ```
+    pub fn is_empty(&self) -> bool {
+        self.coordinates == 0 || self.largest == 0.0
+    }
+
     /// A row from pairs (index, analytic, numeric). `noise` is what differences cannot resolve: a value is not held to be
     /// wrong for an error below it.
     pub(crate) fn new(
         quantity: Quantity,
         variable: String,
         structurally_zero: bool,
-        pairs: &[(Vec<usize>, f64, f64)],
+        pairs: &[(Vec<usize>, f64, Difference)],
         noise: f64,
     ) -> Self {
-        let largest = pairs.iter().map(|(_, a, n)| a.abs().max(n.abs())).fold(0.0, f64::max);
+        let size = |analytic: f64, numeric: &Difference| analytic.abs().max(numeric.value.abs());
+        let largest = pairs.iter().map(|(_, a, n)| size(*a, n)).fold(0.0, f64::max);
+        // What differences cannot tell from a kink is not compared.
+        let doubtful =
+            |(_, a, n): &&(Vec<usize>, f64, Difference)| n.doubt > KINK * size(*a, n).max(1e-3 * largest).max(noise);
+        let kinks = pairs.iter().filter(doubtful).count();
+        let pairs: Vec<_> = pairs.iter().filter(|pair| !doubtful(pair)).collect();
+        let largest = pairs.iter().map(|(_, a, n)| size(*a, n)).fold(0.0, f64::max);
         let mut row = CheckRow {
             quantity,
             variable,
             coordinates: pairs.len(),
+            kinks,
+            largest,
             structurally_zero,
             max_absolute_error: 0.0,
             max_relative_error: 0.0,
@@ -85,7 +115,7 @@ impl CheckRow {
             analytic: 0.0,
             numeric: 0.0,
         };
-        for (number, (index, analytic, numeric)) in pairs.iter().enumerate() {
+        for (number, (index, analytic, Difference { value: numeric, .. })) in pairs.into_iter().enumerate() {
             let error = (analytic - numeric).abs();
             let scale = analytic.abs().max(numeric.abs()).max(1e-3 * largest).max(noise);
             let relative = if error == 0.0 { 0.0 } else { error / scale };
@@ -127,6 +157,11 @@ impl CheckReport {
         self.rows.iter().map(|row| row.max_relative_error).fold(0.0, f64::max)
     }
 
+    /// Whether the loss has a derivative of its own to compare: some gradient is neither empty nor known to be zero.
+    pub fn is_informative(&self) -> bool {
+        self.rows.iter().any(|row| row.quantity == Quantity::Gradient && !row.is_empty())
+    }
+
     /// The row of this quantity and variable, if it was checked.
     pub fn row(&self, quantity: Quantity, variable: &str) -> Option<&CheckRow> {
         self.rows.iter().find(|row| row.quantity == quantity && row.variable == variable)
@@ -146,7 +181,11 @@ impl fmt::Display for CheckReport {
                 format!("{:.1e}", row.max_relative_error),
                 format!("{:?}", row.worst),
                 if row.structurally_zero { "structurally zero".into() } else { format!("{:.9e}", row.analytic) },
-                format!("{:.9e}", row.numeric),
+                match (row.coordinates, row.is_empty()) {
+                    (0, _) => "only kinks".into(),
+                    (_, true) if !row.structurally_zero => "0: nothing compared".into(),
+                    _ => format!("{:.9e}", row.numeric),
+                },
             ]);
         }
         let widths: Vec<usize> =

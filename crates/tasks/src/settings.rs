@@ -1,6 +1,6 @@
 //! The settings of a task, a method or an optimizer: a table with a name in it, as in a configuration file.
 
-use bilevel::{AnyMethod, Error, Result};
+use bilevel::{AnyMethod, Error, Method, Output, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -31,7 +31,18 @@ impl Settings {
     /// Those of a method of the library.
     pub fn of_method(method: impl Into<AnyMethod>) -> Self {
         let method = method.into();
-        Self::new(bilevel::Method::name(&method), &method)
+        Self::new(method.name(), &method)
+    }
+
+    /// What a method with these settings returns; a hypergradient, if it is not one of the library's.
+    ///
+    /// ```
+    /// use bilevel::{DTfbo, Output};
+    /// assert_eq!(bilevel_tasks::Settings::of_method(DTfbo::default()).output(), Output::Step);
+    /// ```
+    pub fn output(&self) -> Output {
+        let method: std::result::Result<AnyMethod, _> = serde_json::from_value(Value::Object(self.0.clone()));
+        method.map_or(Output::Hypergradient, |method| method.output())
     }
 
     /// A table that has its name in it.

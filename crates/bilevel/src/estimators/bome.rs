@@ -108,6 +108,10 @@ impl Method for Bome {
         Some(InnerTime::new(self.step, self.steps))
     }
 
+    fn output(&self) -> crate::Output {
+        crate::Output::Direction { max_rate: None }
+    }
+
     fn suit(&mut self, suited: &Suited) {
         (self.step, self.steps) = (suited.step, suited.steps);
     }

@@ -11,6 +11,7 @@ use crate::final_losses::FinalLosses;
 use crate::forwarding::forward_answers;
 use crate::key::Key;
 use crate::leaves::Leaves;
+use crate::loop_use::{LoopUse, Output};
 use crate::methods::methods;
 use crate::paths::Path;
 use crate::probe::{InnerTime, Probed};

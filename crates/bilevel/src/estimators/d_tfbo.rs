@@ -120,6 +120,14 @@ impl Method for DTfbo {
         Some(InnerTime::new(self.step, self.steps))
     }
 
+    fn loop_use(&self) -> crate::LoopUse {
+        crate::LoopUse::Adaptive
+    }
+
+    fn output(&self) -> crate::Output {
+        crate::Output::Step
+    }
+
     fn suit(&mut self, suited: &Suited) {
         // The step is what it is there to do without.
         (self.steps, self.iterations) = (suited.steps, suited.steps);

@@ -101,6 +101,10 @@ impl Method for GPbgd {
         Some(InnerTime::new(self.step, self.steps))
     }
 
+    fn loop_use(&self) -> crate::LoopUse {
+        crate::LoopUse::Penalised { penalty: self.penalty }
+    }
+
     fn suit(&mut self, suited: &Suited) {
         // The penalty bends more than the inner loss does.
         (self.step, self.steps) = (suited.step.min(0.5 / suited.curvature.powi(2)), suited.steps);

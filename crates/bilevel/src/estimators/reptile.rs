@@ -93,6 +93,10 @@ impl Method for Reptile {
         Some(InnerTime::new(self.step, self.steps).with_optimizer(self.optimizer))
     }
 
+    fn output(&self) -> crate::Output {
+        crate::Output::Direction { max_rate: None }
+    }
+
     fn suit(&mut self, suited: &Suited) {
         (self.step, self.steps) = (suited.step, suited.steps);
     }

@@ -115,7 +115,8 @@ impl Method for Sama {
     }
 
     fn suit(&mut self, suited: &Suited) {
-        (self.step, self.steps) = (suited.step, suited.steps);
+        // The indirect term is γ × curvature times its right size, which this step brings close to 1.
+        (self.step, self.steps) = (suited.step.max(1.0 / suited.curvature), suited.steps);
     }
 }
 

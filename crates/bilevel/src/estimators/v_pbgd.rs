@@ -97,8 +97,14 @@ impl Method for VPbgd {
         Some(InnerTime::new(self.step, self.steps))
     }
 
+    fn output(&self) -> crate::Output {
+        // The published step moves λ and y together: y by γ on L_T + f/σ is γ/σ on f + σ·L_T.
+        crate::Output::Direction { max_rate: Some(self.step / self.penalty) }
+    }
+
     fn suit(&mut self, suited: &Suited) {
-        (self.step, self.steps) = (suited.step, suited.steps);
+        // y takes a single step, and so the largest that is surely stable; the outer loss adds some curvature.
+        (self.step, self.steps) = (suited.step.max(0.5 / suited.curvature), suited.steps);
     }
 }
 

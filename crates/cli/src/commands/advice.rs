@@ -1,7 +1,15 @@
-//! What the curvature of the inner loss says about the inner step and the method.
+//! What the curvature of the inner loss says about the inner loop: the sentences that `check` and `advise` have in common.
 
-use bilevel::{Cause, Curvature};
-use bilevel_tasks::Config;
+use crate::errors::Result;
+use bilevel::truth::Target;
+use bilevel::{Cause, Curvature, LoopUse, Method};
+use bilevel_tasks::advise::Question;
+use bilevel_tasks::{Config, Registry};
+
+/// A temperature from which on noise is part of the question, and not a way to answer it.
+const WARM: f64 = 1e-3;
+/// A loop has arrived when what is left of its start has fallen by this many powers of e, to 5 %.
+const ARRIVED: f64 = 3.0;
 
 /// A run's inner loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -10,30 +18,50 @@ pub struct InnerSteps {
     pub step: f64,
     /// Its number of steps.
     pub steps: f64,
+    /// How the method uses them.
+    pub used: LoopUse,
     /// It starts from scratch in every outer iteration.
     pub cold: bool,
 }
 
 impl InnerSteps {
     /// Of a configuration's method.
-    pub fn of(config: &Config) -> Option<Self> {
-        let number = |name: &str| config.method.get(name)?.as_f64();
-        let steps = number("steps").or_else(|| Some(number("burn_in")? + number("samples")?))?;
-        Some(InnerSteps { step: number("step")?, steps, cold: config.outer.cold })
+    pub fn of(config: &Config, registry: &Registry) -> Result<Option<Self>> {
+        let method = config.method(registry)?;
+        let steps = |time: bilevel::InnerTime| InnerSteps {
+            step: time.step,
+            steps: time.steps as f64,
+            used: method.loop_use(),
+            cold: config.outer.cold,
+        };
+        Ok(method.inner_time().map(steps))
     }
 }
 
-/// Sentences on the inner step, the number of steps and the method. `diverged` is why a run with these settings does, if it
-/// does; `following` are methods that follow the inner loop and can work on this problem.
-pub fn advice(
-    curvature: Curvature,
-    inner: Option<InnerSteps>,
-    diverged: Option<Cause>,
-    following: &[&str],
-) -> Vec<String> {
+/// The question that a configuration asks, and the inner loop that leads there: that of the method, or that of the task if the
+/// method does not train by plain descent.
+pub fn question(config: &Config, registry: &Registry, starts_from_lambda: bool) -> Result<Question> {
+    let usual = registry.read_task(&config.task)?.defaults().inner;
+    let method = config.method(registry)?;
+    let time = method.inner_time().filter(|_| method.loop_use().is_plain());
+    let (step, steps) = time.map_or((usual.step, usual.steps), |time| (time.step, time.steps));
+    let temperature = config.method.get("temperature").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+    let target = if starts_from_lambda || config.outer.cold {
+        Target::Training { optimizer: bilevel::InnerOptimizer::Sgd }
+    } else if temperature >= WARM {
+        Target::Gibbs { temperature }
+    } else {
+        Target::Minimum
+    };
+    Ok(Question { target, step, steps })
+}
+
+/// Sentences on the inner step, the number of steps and the shape of the inner loss. `diverged` is why a run with these
+/// settings does, if it does.
+pub fn advice(curvature: Curvature, inner: Option<InnerSteps>, diverged: Option<Cause>) -> Vec<String> {
     let Curvature { largest, smallest, .. } = curvature;
     let mut said = vec![];
-    let Some(InnerSteps { step, steps, cold }) = inner else { return said };
+    let Some(InnerSteps { step, steps, used, cold }) = inner else { return said };
     if largest <= 0.0 {
         said.push(
             "The inner loss does not curve upwards in any direction here: there is no minimum nearby to train \
@@ -42,8 +70,45 @@ pub fn advice(
         );
         return said;
     }
+    if used.is_plain() {
+        said.push(on_the_step(step, largest, diverged));
+    } else if let LoopUse::Penalised { .. } = used {
+        let (product, most) = (step * largest * largest, 1.0 / (largest * largest));
+        let stable = if product < 1.0 { "stable" } else { "too large" };
+        said.push(format!(
+            "The inner step {step} times the square of the largest curvature is {product:.3}: {stable} (this method needs it \
+             below 1, a step below {most:.2e})."
+        ));
+    }
+    if curvature.is_negative() {
+        said.push(
+            "The inner loss is not convex here, so a solve with its Hessian may fail; 'bilevel advise' ranks the methods \
+             for it."
+                .into(),
+        );
+        return said;
+    }
+    // Where training ends is of no interest if it does not get there, or is told by a tolerance.
+    if diverged.is_some() || !used.is_plain() || step * largest >= 2.0 {
+        return said;
+    }
+    let left = 100.0 * (-step * steps * smallest.max(0.0)).exp();
+    let end = if step * steps * smallest >= ARRIVED { "come close to the minimum" } else { "do not reach the minimum" };
+    let then = match cold {
+        _ if step * steps * smallest >= ARRIVED => "",
+        true => ", and the next iteration starts from scratch: use more steps if the method needs the minimum",
+        false => ", but the next iteration continues from there",
+    };
+    said.push(format!(
+        "{steps} inner steps {end}: {left:.0} % of the distance along the flattest direction is left{then}."
+    ));
+    said
+}
+
+/// A sentence on plain steps of this size.
+fn on_the_step(step: f64, largest: f64, diverged: Option<Cause>) -> String {
     let product = step * largest;
-    said.push(match product {
+    match product {
         p if p >= 2.0 => format!(
             "The inner step {step} times the largest curvature is {p:.3}, and training diverges above 2: take a step \
              of at most {:.2e}.",
@@ -66,40 +131,7 @@ pub fn advice(
             1.0 / largest
         ),
         p => format!("The inner step {step} times the largest curvature is {p:.3}: stable (below 2) and well chosen."),
-    });
-    // What is negative by rounding alone is zero.
-    if smallest < -1e-8 * largest {
-        let prefer = match following {
-            [] => String::new(),
-            names => format!(
-                ": prefer methods that differentiate through the inner loop ({}) to those that solve with the Hessian",
-                names.join(", ")
-            ),
-        };
-        said.push(format!("The inner loss is not convex here{prefer}."));
-        return said;
     }
-    // Where training ends is of no interest if it does not get there.
-    if diverged.is_some() || product >= 2.0 {
-        return said;
-    }
-    let condition = largest / smallest.max(f64::MIN_POSITIVE);
-    let covered = step * steps * smallest;
-    let condition = if condition < 1e8 { format!("{condition:.3e}") } else { "above 1e8".into() };
-    said.push(if covered < 1.0 {
-        let then = match cold {
-            true => "and the next iteration starts from scratch: take more steps if the method needs the minimum",
-            false => "but the next iteration continues from there",
-        };
-        let left = 100.0 * (-covered).exp();
-        format!(
-            "The condition number is {condition}: {steps} inner steps leave {left:.0} % of the distance along the flattest \
-             direction, {then}."
-        )
-    } else {
-        format!("The condition number is {condition}: {steps} inner steps come close to the minimum in all directions.")
-    });
-    said
 }
 
 #[cfg(test)]
@@ -107,33 +139,39 @@ mod tests {
     use super::*;
 
     fn said(largest: f64, smallest: f64, step: f64) -> String {
-        said_of(largest, smallest, step, None, &["rmd"])
+        said_of(largest, smallest, step, None)
     }
 
-    fn said_of(largest: f64, smallest: f64, step: f64, diverged: Option<Cause>, following: &[&str]) -> String {
-        let inner = InnerSteps { step, steps: 100.0, cold: false };
-        advice(Curvature { largest, smallest, products: 9 }, Some(inner), diverged, following).join(" ")
+    fn said_of(largest: f64, smallest: f64, step: f64, diverged: Option<Cause>) -> String {
+        said_by(LoopUse::Plain, Curvature { largest, smallest, products: 9, converged: true }, step, diverged)
+    }
+
+    fn said_by(used: LoopUse, curvature: Curvature, step: f64, diverged: Option<Cause>) -> String {
+        let inner = InnerSteps { step, steps: 100.0, used, cold: false };
+        advice(curvature, Some(inner), diverged).join(" ")
+    }
+
+    #[test]
+    fn each_use_of_the_inner_step_has_its_own_limit() {
+        let curvature = Curvature { largest: 10.0, smallest: 1.0, products: 9, converged: true };
+        assert_eq!(said_by(LoopUse::Adaptive, curvature, 1.0, None), "");
+        let penalised = said_by(LoopUse::Penalised { penalty: 10.0 }, curvature, 0.05, None);
+        assert!(
+            penalised.contains("is 5.000: too large (this method needs it below 1, a step below 1.00e-2)"),
+            "{penalised}"
+        );
     }
 
     #[test]
     fn a_step_with_which_a_run_diverges_is_not_called_well_chosen() {
-        let inner = said_of(0.2, 0.2, 3.0, Some(Cause::InnerStepTooLarge), &[]);
+        let inner = said_of(0.2, 0.2, 3.0, Some(Cause::InnerStepTooLarge));
         assert_eq!(
             inner,
             "The inner step 3 times the largest curvature is 0.600 here, but training moves to a place with larger \
              curvature and diverges: take a smaller step."
         );
-        let outer = said_of(0.2, 0.2, 3.0, Some(Cause::OuterStepTooLarge), &[]);
+        let outer = said_of(0.2, 0.2, 3.0, Some(Cause::OuterStepTooLarge));
         assert!(outer.ends_with("is 0.600: stable (below 2), so look for another cause."), "{outer}");
-    }
-
-    #[test]
-    fn only_methods_that_can_work_on_the_problem_are_advised() {
-        assert!(
-            said_of(10.0, -1.0, 0.05, None, &["rmd", "fmd"])
-                .contains("differentiate through the inner loop (rmd, fmd) to those")
-        );
-        assert!(said_of(10.0, -1.0, 0.05, None, &[]).ends_with("The inner loss is not convex here."));
     }
 
     #[test]
@@ -148,10 +186,10 @@ mod tests {
 
     #[test]
     fn flat_and_downward_directions_are_told_apart() {
-        assert!(said(10.0, 1e-3, 0.05).contains("leave 100 % of the distance"));
-        assert!(said(10.0, 1.0, 0.05).contains("come close to the minimum"));
+        assert!(said(10.0, 1e-3, 0.05).contains("do not reach the minimum: 100 % of the distance"));
+        assert!(said(10.0, 1.0, 0.05).contains("come close to the minimum: 1 % of the distance"));
         assert!(said(10.0, -1.0, 0.05).contains("not convex"));
         assert!(said(-1.0, -2.0, 0.05).contains("does not curve upwards"));
-        assert!(said(10.0, 0.0, 0.05).contains("above 1e8"));
+        assert!(said(10.0, 0.0, 0.05).contains("100 % of the distance"));
     }
 }

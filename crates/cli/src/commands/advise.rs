@@ -1,40 +1,33 @@
 //! `bilevel advise`: which method to begin with on a problem, and with which settings.
 
+use super::advice::{InnerSteps, advice as sentences, question};
+use super::check::FirstIterations;
 use super::run::resolve;
 use crate::arguments::{Advise, Asked};
 use crate::errors::Result;
 use crate::run::device::{executor, settled};
 use crate::run::execute::problem;
-use bilevel::Key;
 use bilevel::truth::Target;
+use bilevel::{Key, MethodReport, Session};
 use bilevel_report::{Column, Table};
 use bilevel_tasks::advise::{Advice, Question, Situation, Suite, advise as ranked};
 use bilevel_tasks::{Config, Registry, Settings};
 use serde_json::json;
 use std::io::Write;
 
-/// A temperature from which on noise is part of the question, and not a way to answer it.
-const WARM: f64 = 1e-3;
 /// Methods shown to people; `--json` has all of them.
 const SHOWN: usize = 8;
-/// A loop that forgets its start so few times has not arrived.
-const SHORT: f64 = 3.0;
-
 /// The question that a configuration asks, unless it is said otherwise.
-fn question(config: &Config, starts_from_lambda: bool, asked: Option<Asked>) -> Question {
-    let number = |key: &str| config.method.get(key).and_then(serde_json::Value::as_f64);
-    let steps = number("steps").or_else(|| Some(number("burn_in")? + number("samples")?)).unwrap_or(100.0);
-    let temperature = number("temperature").unwrap_or(0.0);
-    let optimizer = bilevel::InnerOptimizer::Sgd;
+fn asked(config: &Config, registry: &Registry, starts_from_lambda: bool, asked: Option<Asked>) -> Result<Question> {
+    let question = question(config, registry, starts_from_lambda)?;
+    let temperature = config.method.get("temperature").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
     let target = match asked {
         Some(Asked::Minimum) => Target::Minimum,
         Some(Asked::Temperature) => Target::Gibbs { temperature: temperature.max(f64::MIN_POSITIVE) },
-        Some(Asked::Training) => Target::Training { optimizer },
-        None if starts_from_lambda || config.outer.cold => Target::Training { optimizer },
-        None if temperature >= WARM => Target::Gibbs { temperature },
-        None => Target::Minimum,
+        Some(Asked::Training) => Target::Training { optimizer: bilevel::InnerOptimizer::Sgd },
+        None => question.target,
     };
-    Question { target, step: number("step").unwrap_or(0.01), steps: steps as usize }
+    Ok(Question { target, ..question })
 }
 
 /// Runs the command.
@@ -42,16 +35,25 @@ pub fn advise(registry: &Registry, arguments: &Advise, quiet: bool, out: &mut dy
     let mut config = resolve(registry, &arguments.which)?;
     config.device = settled(config.device, quiet)?;
     let problem = problem(&config, registry)?;
-    let question = question(&config, problem.starts_from_lambda(), arguments.question);
+    let question = asked(&config, registry, problem.starts_from_lambda(), arguments.question)?;
     let executor = executor(config.device, config.threads)?;
     let situation = Situation::measure(&problem, &question, &executor, Key::from_seed(config.seed))?;
     let advice = ranked(registry, &Suite::stored()?, &problem, (situation, &question), None)?;
+    let mut said = sentences(situation.curvature, InnerSteps::of(&config, registry)?, None);
+    // What `bilevel check` says of the method, in the same words: predictions are of problems like this one, this is of the problem.
+    let session = Session::new(&problem, &executor)?;
+    let first = FirstIterations::of(&config, registry, &problem, &session)?;
+    let check = problem.check().executor(executor).seed(config.seed).at(first.state).curvature(situation.curvature);
+    let measured = check.method(config.method(registry)?).compare_methods()?;
+    said.extend(measured.iter().map(MethodReport::verdict));
     if arguments.json {
         let command = advice.ranked.first().map(|first| command(&config, &first.settings));
-        writeln!(out, "{:#}", json!({ "question": words(&question), "advice": advice, "command": command }))?;
+        let question = words(&question);
+        let json = json!({ "question": question, "advice": advice, "sentences": said, "command": command });
+        writeln!(out, "{json:#}")?;
         return Ok(());
     }
-    print(&config, &question, &advice, out)
+    print(&config, &question, (&advice, &said), out)
 }
 
 /// What is asked, in words.
@@ -84,29 +86,24 @@ fn rounded(number: f64) -> f64 {
     format!("{number:.1e}").parse().unwrap_or(number)
 }
 
-fn print(config: &Config, question: &Question, advice: &Advice, out: &mut dyn Write) -> Result<()> {
-    let Situation { hyperparameters, parameters, largest_curvature, smallest_curvature, noise, horizon, .. } =
-        advice.situation;
+fn print(
+    config: &Config,
+    question: &Question,
+    (advice, said): (&Advice, &[String]),
+    out: &mut dyn Write,
+) -> Result<()> {
+    let Situation { hyperparameters, parameters, curvature, noise, .. } = advice.situation;
     writeln!(out, "{}: the derivative of {}\n", config.task.name(), words(question))?;
     writeln!(out, "Hyperparameters: {hyperparameters}. Parameters: {parameters}.")?;
-    writeln!(
-        out,
-        "The inner loss has curvatures from {smallest_curvature:.2e} to {largest_curvature:.2e}{}",
-        match advice.situation.condition() {
-            Some(condition) => format!(", a condition of {condition:.0}."),
-            None if advice.situation.curves_downwards() => ": it curves downwards along some direction.".into(),
-            None => ": it is flat along some direction.".into(),
-        }
-    )?;
+    writeln!(out, "{curvature}")?;
     match advice.situation.is_noisy() {
         true => writeln!(out, "Its gradients differ from draw to draw by {:.0} % of their mean.", noise * 100.0)?,
         false => writeln!(out, "Its gradients have no noise.")?,
     }
-    let arrives = if horizon >= SHORT { "it arrives" } else { "it does not arrive in one hypergradient" };
-    writeln!(
-        out,
-        "The inner loop forgets its start {horizon:.1} times e-fold along the slowest direction: {arrives}.\n"
-    )?;
+    for line in said {
+        writeln!(out, "{line}")?;
+    }
+    writeln!(out)?;
     let row = |candidate: &bilevel_tasks::advise::Candidate| {
         let bias = if candidate.bias < 1e-6 { "rounding".into() } else { format!("{:.0e}", candidate.bias) };
         let error = if candidate.error <= 1e-6 { "rounding".into() } else { format!("{:.0e}", candidate.error) };

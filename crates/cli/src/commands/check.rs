@@ -3,16 +3,17 @@
 
 use super::run::resolve;
 use crate::arguments::Check;
-use crate::commands::advice::{InnerSteps, advice};
+use crate::commands::advice::{InnerSteps, advice, question};
 use crate::errors::{CliError, Result};
 use crate::run::device::{executor, settled};
 use crate::run::execute::problem;
 use crate::terminal::interrupt::end_on_interrupt;
 use bilevel::{
-    Agreement, Curvature, Diagnosis, Key, Method, Precision, PrecisionReport, Problem, ProblemReport, Recorder,
-    Session, Snapshot, StopReason,
+    Agreement, Diagnosis, Key, Precision, PrecisionReport, Problem, ProblemReport, Recorder, Session, Snapshot,
+    StopReason,
 };
 use bilevel_graph::CheckReport;
+use bilevel_tasks::advise::Situation;
 use bilevel_tasks::{Config, Registry};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -22,9 +23,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 const FIRST: u32 = 10;
 
 /// How the run begins.
-struct FirstIterations {
+pub(super) struct FirstIterations {
     /// Where they end: what is looked at. Of a run that diverges, where it starts: what led astray is far out already.
-    state: Snapshot,
+    pub state: Snapshot,
     /// How many are done.
     done: u32,
     /// The outer loss in the first and in the last of them.
@@ -35,7 +36,7 @@ struct FirstIterations {
 
 impl FirstIterations {
     /// Does what a run would do, and writes nothing.
-    fn of(config: &Config, registry: &Registry, problem: &Problem, session: &Session) -> Result<Self> {
+    pub fn of(config: &Config, registry: &Registry, problem: &Problem, session: &Session) -> Result<Self> {
         let numbers = Recorder::new();
         let executor = Box::new(executor(config.device, config.threads)?);
         let driver = config.driver(registry, problem, executor)?.iterations(config.outer.iterations.min(FIRST));
@@ -88,14 +89,6 @@ impl FirstIterations {
     }
 }
 
-/// Methods that follow the inner loop and do not refuse this problem.
-fn following(config: &Config, registry: &Registry, session: &Session) -> Result<Vec<&'static str>> {
-    let task = registry.read_task(&config.task)?;
-    let method = |name: &str| registry.read_method(&registry.suited(&*task, name)?);
-    let applies = |name: &&str| method(name).and_then(|method| method.compile(session)).is_ok();
-    Ok(["langevin-adjoint", "rmd", "fmd"].into_iter().filter(applies).collect())
-}
-
 /// Runs the command.
 pub fn check(registry: &Registry, arguments: &Check, quiet: bool, out: &mut dyn Write) -> Result<()> {
     let tolerance = arguments.tolerance;
@@ -110,8 +103,12 @@ pub fn check(registry: &Registry, arguments: &Check, quiet: bool, out: &mut dyn 
     end_on_interrupt(printing.clone(), |()| "stopped before the check was done".into())?;
     let session = Session::new(&problem, &run_on()?)?;
     let first = FirstIterations::of(&config, registry, &problem, &session)?;
+    // Measured where `bilevel advise` measures it, so that both say the same.
+    let question = question(&config, registry, problem.starts_from_lambda())?;
+    let situation = Situation::measure(&problem, &question, &run_on()?, Key::from_seed(config.seed))?;
     let looking = || -> Result<bilevel::Check> {
         let mut looking = problem.check().executor(run_on()?).seed(config.seed).at(first.state.clone());
+        looking = looking.curvature(situation.curvature);
         looking = looking.method(config.method(registry)?);
         if arguments.all_methods {
             let task = registry.read_task(&config.task)?;
@@ -132,8 +129,7 @@ pub fn check(registry: &Registry, arguments: &Check, quiet: bool, out: &mut dyn 
         precision => Some(looking()?.compare_precision(precision)?),
     };
     let cause = first.diverged.as_ref().map(|diagnosis| diagnosis.cause);
-    let following = following(&config, registry, &session)?;
-    let mut said = advice(findings.curvature, InnerSteps::of(&config), cause, &following);
+    let mut said = advice(findings.curvature, InnerSteps::of(&config, registry)?, cause);
     said.push(first.sentence());
     let answer = verdict(&findings, tolerance).and_then(|()| first.verdict());
     let _printing = printing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,6 +145,11 @@ pub fn check(registry: &Registry, arguments: &Check, quiet: bool, out: &mut dyn 
 /// An error where a derivative is wrong.
 pub fn verdict(findings: &ProblemReport, tolerance: f64) -> Result<()> {
     for (loss, report) in [("inner", &findings.inner), ("outer", &findings.outer)] {
+        if !report.is_informative() {
+            return Err(CliError::CheckFailed(format!(
+                "no derivative of the {loss} loss could be compared, at this point or near it: all are 0 or at kinks"
+            )));
+        }
         if !report.passed(tolerance) {
             let worst = report.rows.iter().max_by(|a, b| a.max_relative_error.total_cmp(&b.max_relative_error));
             let which = worst.map_or(String::new(), |row| format!("{} by {}", row.quantity, row.variable));
@@ -200,6 +201,8 @@ fn to_json(
                 "quantity": row.quantity.to_string(),
                 "variable": row.variable,
                 "elements": row.coordinates,
+                "kinks": row.kinks,
+                "empty": row.is_empty(),
                 "absolute_error": row.max_absolute_error,
                 "relative_error": row.max_relative_error,
                 "structurally_zero": row.structurally_zero,
@@ -214,19 +217,20 @@ fn to_json(
     let methods = findings.methods.iter().map(|method| {
         json!({
             "method": method.method,
+            "output": method.output.to_string(),
             "norm": method.norm().ok(),
             "training": agreement(method.training()),
             "minimum": agreement(method.minimum()),
             "verdict": method.verdict(),
         })
     });
-    let Curvature { largest, smallest, products } = findings.curvature;
     json!({
         "passed": passed,
         "inner": rows(&findings.inner),
         "outer": rows(&findings.outer),
         "idle": findings.idle,
-        "curvature": { "largest": largest, "smallest": smallest, "products": products },
+        "moved_by": findings.moved.map(|moved| moved.by),
+        "curvature": findings.curvature,
         "methods": methods.collect::<Vec<_>>(),
         "precision": rounding,
         "first_iterations": first.to_json(),

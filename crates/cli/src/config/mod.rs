@@ -99,7 +99,8 @@ impl<'a> Choices<'a> {
     pub fn defaults(&self) -> Result<Config> {
         let mut config = self.registry.config(self.task).map_err(other)?;
         if let Some(name) = self.word("method.name") {
-            config.method = self.registry.suited(self.task, name).map_err(other)?;
+            let method = self.registry.suited(self.task, name).map_err(other)?;
+            config = config.with_method(self.registry, method).map_err(other)?;
         }
         if let Some(name) = self.word("method.optimizer.name") {
             let known = bilevel_tasks::run::optimizers();

@@ -43,7 +43,7 @@ pub fn report_of<L: Tree, T: Tree>(
     let runs = [("", &history)];
     let mut figures = plots::losses_and_measures(&runs);
     figures.extend(crate::pages::lambda::drawn_sorted(&lambda));
-    figures.extend(plots::hypergradient(&runs));
+    figures.extend(plots::hypergradient(&runs, &outcome.output.to_string()));
     figures.extend(plots::diagnostics(&runs));
     sections.extend(figures.into_iter().map(Figure::section));
     sections.push(Section::Table(cost(outcome, &history)));
@@ -69,7 +69,7 @@ fn found<L: Tree, T: Tree>(outcome: &Outcome<L, T>) -> Table {
         let name = format!("best {}, after iteration {}", best.aim.measure(), best.iteration);
         rows.push((name, number(best.value)));
     }
-    rows.push(("norm of the hypergradient".into(), number_or_dash(last.map(|last| last.hypergradient_norm))));
+    rows.push((format!("norm of the {}", outcome.output), number_or_dash(last.map(|last| last.hypergradient_norm))));
     table("Results", "at the end", rows)
 }
 

@@ -190,10 +190,10 @@ fn share(figures: &mut [(&str, Option<Plot>)]) -> Option<Plot> {
     }
 }
 
-/// The hypergradient's norm with its standard error, on a logarithmic axis.
-pub fn hypergradient(runs: &[Named]) -> Option<Figure> {
+/// The norm of the hypergradient, or of what methods return instead, with its standard error, on a logarithmic axis.
+pub fn hypergradient(runs: &[Named], returned: &str) -> Option<Figure> {
     let norms = |history: &History| history.points(|row| row.hypergradient_norm);
-    let mut plot = quantity("Norm of the hypergradient", runs, norms)?;
+    let mut plot = quantity(&format!("Norm of the {returned}"), runs, norms)?;
     plot.y = Axis::logarithmic("");
     let noisy = plot.curves.iter().any(|curve| is_noisy(&curve.points, true));
     let with_norms = runs.iter().filter(|(_, history)| !norms(history).is_empty());
@@ -295,13 +295,13 @@ mod tests {
             ["outer-loss", "inner-loss", "test-loss"]
         );
         assert_eq!((drawn(&figures[2]).title.as_str(), names(drawn(&figures[2])).len()), ("Test loss", 2));
-        assert!(hypergradient(&runs).is_none() && diagnostics(&runs).is_empty());
+        assert!(hypergradient(&runs, "hypergradient").is_none() && diagnostics(&runs).is_empty());
     }
 
     #[test]
     fn a_standard_error_is_a_band() {
         let h = history(&["\"hypergradient_norm\":1,\"standard_error\":0.25", "\"hypergradient_norm\":0.5"]);
-        let figure = hypergradient(&[("", &h)]).unwrap();
+        let figure = hypergradient(&[("", &h)], "step").unwrap();
         assert_eq!(drawn(&figure).curves[0].band.as_deref(), Some(&[(0.75, 1.25), (0.5, 0.5)][..]));
         assert!(drawn(&figure).y.log && figure.drawing.svg().contains("one standard error"));
     }
@@ -337,7 +337,7 @@ mod tests {
                 _ = history.best_outer_loss();
                 let runs = [("", &history)];
                 let mut figures = losses_and_measures(&runs);
-                figures.extend(hypergradient(&runs));
+                figures.extend(hypergradient(&runs, "hypergradient"));
                 figures.extend(diagnostics(&runs));
                 prop_assert!(figures.iter().all(|figure| figure.drawing.svg().starts_with("<svg")));
                 let possible = possible_stems(&history);

@@ -39,7 +39,7 @@ fn figures(runs: &[lambda::Named]) -> Vec<Figure> {
     // Of one run λ stands after the losses, where nobody has to look for it.
     let at = if runs.len() == 1 { all.len().min(1) } else { all.len() };
     all.splice(at..at, lambda::figures(runs));
-    all.extend(plots::hypergradient(&histories));
+    all.extend(plots::hypergradient(&histories, &returned(runs)));
     all.extend(plots::diagnostics(&histories));
     all
 }
@@ -107,9 +107,21 @@ fn numbers(run: &RunRecord) -> Table {
     }
     let norm = number_or_dash(run.hypergradient_norm());
     let error = run.standard_error().map_or(String::new(), |error| format!(" ± {}", number(error)));
-    row("norm of the hypergradient", norm + &error);
+    row(&format!("norm of the {}", run.config.method.output()), norm + &error);
     let columns = vec![Column::text("quantity"), Column::numeric("at the end")];
     Table { columns, rows, caption: "Results".into() }
+}
+
+/// What the methods of these runs return.
+fn returned(runs: &[lambda::Named]) -> String {
+    let mut names: Vec<String> = vec![];
+    for (_, run) in runs {
+        let name = run.config.method.output().to_string();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(" or ")
 }
 
 /// Counts with names for people.
@@ -178,7 +190,9 @@ fn numbers_of_many(runs: &[(String, RunRecord)]) -> Table {
     }
     let mut columns = vec![Column::text("run"), Column::numeric("outer loss"), Column::numeric("inner loss")];
     columns.extend(measures.iter().map(|name| Column::numeric(*name)));
-    columns.extend(["hypergradient", "iterations", "time", "inner gradients"].map(Column::numeric));
+    let returned = returned(&runs.iter().map(|(name, run)| (name.as_str(), run)).collect::<Vec<_>>());
+    columns.push(Column::numeric(returned));
+    columns.extend(["iterations", "time", "inner gradients"].map(Column::numeric));
     columns.push(Column::text("state"));
     let row = |(name, run): &(String, RunRecord)| {
         let mut row = vec![name.clone(), number_or_dash(run.outer_loss()), number_or_dash(run.inner_loss())];

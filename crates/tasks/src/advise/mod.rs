@@ -75,13 +75,13 @@ fn same_question(a: Target, b: Target) -> bool {
 fn distance(situation: &Situation, question: &Question, known: &Known) -> f64 {
     let facts = &known.facts;
     let kinds = [
-        situation.curves_downwards() != facts.several_minima,
-        situation.is_singular() != facts.singular,
+        situation.curvature.is_negative() != facts.several_minima,
+        situation.curvature.is_singular() != facts.singular,
         situation.is_noisy() != facts.minibatches,
     ];
     let magnitudes = |a: f64, b: f64| (a.max(1e-300) / b.max(1e-300)).log10().abs();
     // A training that arrives takes 30 steps per unit of condition.
-    let condition = match (facts.target, situation.condition()) {
+    let condition = match (facts.target, situation.curvature.condition()) {
         (Target::Minimum | Target::Proximal { .. }, Some(here)) => magnitudes(here, facts.steps as f64 / 30.0),
         _ => 0.0,
     };
@@ -101,13 +101,14 @@ fn settings(registry: &Registry, method: &str, situation: &Situation, question: 
         Target::Gibbs { temperature } => temperature,
         _ => 0.0,
     };
-    let largest = situation.largest_curvature.max(f64::MIN_POSITIVE);
+    let largest = situation.curvature.largest.max(f64::MIN_POSITIVE);
     // Half of what is stable, and with minibatches, whose curvatures differ, less again.
     let safe = if situation.is_noisy() { 0.5 / largest } else { 1.0 / largest };
     let step = question.step.min(safe);
     let arriving = situation
+        .curvature
         .condition()
-        .map_or(question.steps as f64, |_| (ARRIVED / (step * situation.smallest_curvature)).ceil());
+        .map_or(question.steps as f64, |_| (ARRIVED / (step * situation.curvature.smallest)).ceil());
     // What follows training must arrive in every hypergradient; the others keep θ warm and arrive in the course of a run.
     let claims = registry.read_method(&settings)?.claims();
     let follows = claims.training && claims.only.is_none();
@@ -139,15 +140,15 @@ fn settings(registry: &Registry, method: &str, situation: &Situation, question: 
 fn facts(situation: &Situation, question: &Question) -> Facts {
     Facts {
         target: question.target,
-        several_minima: situation.curves_downwards(),
-        singular: situation.is_singular(),
+        several_minima: situation.curvature.is_negative(),
+        singular: situation.curvature.is_singular(),
         minibatches: situation.is_noisy(),
         step: question.step,
         steps: question.steps,
         parameters: situation.parameters,
-        smallest_curvature: situation.smallest_curvature,
-        largest_curvature: situation.largest_curvature,
-        straight: situation.largest_curvature == 0.0,
+        smallest_curvature: situation.curvature.smallest,
+        largest_curvature: situation.curvature.largest,
+        straight: situation.curvature.largest == 0.0,
         // Nobody can see from outside whether the losses are the same.
         same_losses: false,
     }

@@ -1,20 +1,16 @@
 //! What a problem is like, as far as the choice of a method depends on it: its size, the curvature and the noise of its inner loss, and
 //! how far the inner loop comes.
 
-use bilevel::graph::{Executor, Graph};
+use bilevel::graph::Executor;
 use bilevel::parts::InnerLoop;
 use bilevel::truth::Target;
-use bilevel::{Array, Key, Problem, Result, Session, Snapshot, State, Trainer};
+use bilevel::{Array, Curvature, Error, Key, Problem, Result, Session, Snapshot, State, Trainer};
 use serde::Serialize;
 
-/// Hessian products for the curvature at one point.
-const PRODUCTS: usize = 30;
 /// Ends of chains at which the inner loss is looked at, where there is noise.
 const POINTS: u32 = 6;
 /// Draws of minibatches whose gradients are compared.
 const DRAWS: u64 = 4;
-/// A curvature below this share of the largest is none; one further below 0 leads away from a maximum or a saddle.
-const FLAT: f64 = 1e-6;
 /// Gradients that differ by less than this share are the same.
 const QUIET: f64 = 1e-9;
 
@@ -36,10 +32,8 @@ pub struct Situation {
     pub hyperparameters: usize,
     /// Numbers of θ.
     pub parameters: usize,
-    /// The largest curvature of the inner loss.
-    pub largest_curvature: f64,
-    /// The smallest.
-    pub smallest_curvature: f64,
+    /// The curvature of the inner loss.
+    pub curvature: Curvature,
     /// How much gradients of the inner loss differ from draw to draw, relative to their mean.
     pub noise: f64,
     /// Inner step × steps × smallest curvature: how often the inner loop forgets its start e-fold along the slowest direction.
@@ -62,8 +56,8 @@ impl Situation {
     ///     .erase();
     /// let question = Question { target: Target::Minimum, step: 0.1, steps: 50 };
     /// let found = Situation::measure(&problem, &question, &Cpu::with_threads(1), Key::from_seed(0))?;
-    /// assert_eq!((found.parameters, found.noise, found.curves_downwards()), (2, 0.0, false));
-    /// assert!((found.largest_curvature - 3.0).abs() < 1e-9 && (found.horizon - 15.0).abs() < 1e-6);
+    /// assert_eq!((found.parameters, found.noise, found.curvature.is_negative()), (2, 0.0, false));
+    /// assert!((found.curvature.largest - 3.0).abs() < 1e-9 && (found.horizon - 15.0).abs() < 1e-6);
     /// # Ok::<(), bilevel::Error>(())
     /// ```
     pub fn measure(problem: &Problem, question: &Question, executor: &dyn Executor, key: Key) -> Result<Self> {
@@ -75,50 +69,40 @@ impl Situation {
         let inner = InnerLoop::new(question.step, question.steps, temperature, 1.0)?;
         let mut trainer = Trainer::new(&session, inner)?;
         let state = session.state(key)?;
-        let (mut largest, mut smallest): (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
-        let mut noise: f64 = 0.0;
+        let (mut found, mut noise): (Option<Curvature>, f64) = (None, 0.0);
         let points = if temperature > 0.0 { POINTS } else { 1 };
+        let start = state.snapshot()?;
         for point in 0..points {
             trainer.train(&state, key.fold_in(point))?;
-            let here = state.snapshot()?;
-            let graph = Graph::new();
-            let found = problem.losses(&graph, &here, key)?.curvature(&graph, executor, PRODUCTS)?;
-            (largest, smallest) = (largest.max(found.largest), smallest.min(found.smallest));
+            let mut here = state.snapshot()?;
+            // Of a training that diverges, only the start can be looked at.
+            if here.theta.iter().flat_map(Array::to_f64).any(|number| !number.is_finite()) {
+                here = start.clone();
+            }
+            let curvature = match problem.curvature(&here, executor, key) {
+                Err(Error::Problem { .. }) if here != start => problem.curvature(&start, executor, key)?,
+                curvature => curvature?,
+            };
+            found = Some(found.map_or(curvature, |before| before.with(curvature)));
             if point == 0 {
                 noise = noise_at(&session, &here, question.step, executor)?;
             }
         }
+        let Some(curvature) = found else { return Err(Error::Problem { reason: "nothing was measured".into() }) };
         let (hyperparameters, parameters) = problem.sizes();
         Ok(Situation {
             hyperparameters,
             parameters,
-            largest_curvature: largest,
-            smallest_curvature: smallest,
+            curvature,
             noise,
-            horizon: question.step * question.steps as f64 * smallest.max(0.0),
+            horizon: question.step * question.steps as f64 * curvature.smallest.max(0.0),
             starts_from_lambda: problem.starts_from_lambda(),
         })
-    }
-
-    /// Somewhere on the way the inner loss curves downwards.
-    pub fn curves_downwards(&self) -> bool {
-        self.smallest_curvature < -FLAT * self.largest_curvature.abs()
-    }
-
-    /// Along some direction the inner loss does not curve at all.
-    pub fn is_singular(&self) -> bool {
-        self.smallest_curvature.abs() <= FLAT * self.largest_curvature.abs()
     }
 
     /// The inner loss is a draw.
     pub fn is_noisy(&self) -> bool {
         self.noise > QUIET
-    }
-
-    /// The largest curvature over the smallest, where both are above 0.
-    pub fn condition(&self) -> Option<f64> {
-        let above = self.smallest_curvature > FLAT * self.largest_curvature;
-        above.then(|| self.largest_curvature / self.smallest_curvature)
     }
 }
 

@@ -3,7 +3,10 @@
 use super::{Device, Outer, ScheduleSettings, dtype_name};
 use crate::{AnyTask, BuiltOn, Context, Registry, Settings};
 use bilevel::graph::Executor;
-use bilevel::{AnyMethod, Chains, DType, Driver, Method, Precision, Problem, Result, Shape, StopSignal};
+use bilevel::{
+    AnyMethod, Chains, DType, Driver, InnerOptimizer, Method, Optimizer, Output, Precision, Problem, Result, Sgd,
+    Shape, StopSignal,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -86,7 +89,7 @@ impl Config {
     /// A run of a task, with the loops that suit its settings.
     pub fn of(registry: &Registry, task: &dyn AnyTask) -> Result<Self> {
         let d = task.defaults();
-        Ok(Config {
+        let config = Config {
             seed: 0,
             chains: 1,
             threads: 0,
@@ -95,7 +98,7 @@ impl Config {
             precision: Precision::Full,
             data: String::new(),
             task: task.settings(),
-            method: registry.suited(task, d.method)?,
+            method: Settings::default(),
             inner: Inner { schedule: Shape::Constant.into() },
             outer: Outer {
                 iterations: d.iterations,
@@ -120,7 +123,34 @@ impl Config {
                 diagnose: (d.iterations / 100).max(1),
                 tensorboard: false,
             },
-        })
+        };
+        config.with_method(registry, registry.suited(task, d.method)?)
+    }
+
+    /// The same by another method, with these settings. If it prescribes the step of λ, the outer loop takes that step: plain
+    /// descent at a constant rate.
+    ///
+    /// ```
+    /// use bilevel_tasks::Registry;
+    /// let registry = Registry::everything();
+    /// let (config, task) = (registry.usual("synth1d")?, registry.known_task("synth1d")?.usual());
+    /// assert_eq!(config.outer.rate, 0.005);
+    /// let config = config.with_method(&registry, registry.suited(&*task, "d-tfbo")?)?;
+    /// assert_eq!((config.outer.rate, config.outer.optimizer.name()), (1.0, "sgd"));
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn with_method(mut self, registry: &Registry, method: Settings) -> Result<Self> {
+        let output = registry.read_method(&method)?.output();
+        let plain = Settings::new(Sgd.kind(), &InnerOptimizer::Sgd);
+        if output == Output::Step {
+            (self.outer.optimizer, self.outer.schedule) = (plain.clone(), Shape::Constant.into());
+        }
+        // Other optimizers choose the length of a step themselves.
+        if self.outer.optimizer == plain {
+            self.outer.rate = output.rate(self.outer.rate);
+        }
+        self.method = method;
+        Ok(self)
     }
 
     /// The same by another method of the library, with these settings.

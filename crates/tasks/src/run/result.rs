@@ -1,7 +1,7 @@
 //! The result of a finished run, which depends only on its configuration: no times, no machine.
 
 use crate::Config;
-use bilevel::{Oracles, Outcome, Problem, Result, StopReason};
+use bilevel::{AnyMethod, Method, Oracles, Outcome, Output, Problem, Result, StopReason};
 use bilevel_report::number;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -146,10 +146,11 @@ impl RunResult {
         };
         let mut lines = vec![format!("{} by {}, seed {}: {ended}", self.task, self.method, self.seed)];
         let mut line = |name: &str, text: String| lines.push(format!("  {name:<40} {text}"));
+        let output = AnyMethod::named(&self.method).map_or(Output::Hypergradient, |method| method.output());
         for (name, value) in [
             ("inner loss", self.inner_loss),
             ("outer loss", self.outer_loss),
-            ("norm of the hypergradient", self.hypergradient_norm),
+            (&format!("norm of the {output}"), self.hypergradient_norm),
         ] {
             line(name, value.map_or("–".into(), number));
         }

@@ -5,6 +5,7 @@
 //! A draw has normal a and b, and a spectrum of A from 2/condition to 2, log-uniform between its ends. Every method is unchanged
 //! by a rotation, and so are both losses but for A: A is taken in its own basis. The optimum is λ = (a + ρb)/(1 + ρ).
 
+use crate::Settings;
 use crate::task::{Context, Defaults, InnerLoop, Task};
 use bilevel::graph::random::{fill_normal_f64, fill_uniform_f64};
 use bilevel::{Array, Error, InnerOptimizer, Key, Leaf, Problem, Result, Variable};
@@ -84,6 +85,13 @@ impl Task for Quadratics {
             rate: 0.1,
             iterations: 200,
             ..Defaults::default()
+        }
+    }
+
+    fn suit(&self, method: &mut Settings) {
+        // Curvatures are spread evenly, so that a part of the columns says little of the others.
+        if method.get("columns").is_some() {
+            method.set("columns", self.size);
         }
     }
 }

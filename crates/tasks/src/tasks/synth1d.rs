@@ -2,6 +2,7 @@
 //!
 //!   f = (λ−θ)² + (θ−½)²,   L_T = (1/3+ε₁)θ³ − (1−λ²+ε₂)θ,   ε uniform up to `noise`, fresh at every step
 
+use crate::Settings;
 use crate::task::{Context, Defaults, InnerLoop, Task};
 use bilevel::{Error, InnerOptimizer, Leaf, Problem, Result, Variable};
 use schemars::JsonSchema;
@@ -63,6 +64,15 @@ impl Task for Synth1d {
             rate: 0.005,
             iterations: 2000,
             ..Defaults::default()
+        }
+    }
+
+    fn suit(&self, method: &mut Settings) {
+        // The indirect term of HPO-SGLD is right if γ × curvature × the mean number of the kept steps is 1, and the curvature at
+        // the optimum is 2θ = 1.33.
+        if method.name() == "hpo-sgld" {
+            method.set("burn_in", 100);
+            method.set("samples", 100);
         }
     }
 }
