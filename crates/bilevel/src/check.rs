@@ -40,6 +40,10 @@ const MOVES: u32 = 3;
 const MOVE: f64 = 0.1;
 /// The step of λ in differences of trainings, for a λ of about 1.
 const STEP: f64 = 1e-3;
+/// Smaller ones, relatively, for a training that the first steps take across a kink.
+const SCALES: [f64; 3] = [1.0, 1.0 / 32.0, 1.0 / 1024.0];
+/// Differences that are known to this share are those of a smooth function.
+const SMOOTH: f64 = 1e-6;
 /// Training has come to rest where doubling it changes the derivative at its end by less than this, relatively.
 const REST: f64 = 1e-3;
 /// Iterations of the linear solve at the minimum, at most.
@@ -184,9 +188,17 @@ impl Check<'_> {
         if methods.is_empty() {
             return Ok(report);
         }
-        let mut bench = Bench::new(problem, &*executor, state, (directions, draws), (run_key, curvature.largest))?;
-        report.directions = bench.directions.len();
-        report.methods = methods.iter().map(|method| bench.report(&**method)).collect();
+        let bench = |at| Bench::new(problem, &*executor, at, (directions, draws), (run_key, curvature.largest));
+        let (mut here, mut nearby) = (bench(given)?, moved.map(|_| bench(state)).transpose()?);
+        report.directions = here.directions.len();
+        for method in methods {
+            let found = here.report(&*method);
+            // Zeros say as little of a method as of a loss.
+            report.methods.push(match &mut nearby {
+                Some(nearby) if found.norm() == Ok(0.0) => nearby.report(&*method),
+                _ => found,
+            });
+        }
         Ok(report)
     }
 }
@@ -260,7 +272,7 @@ impl fmt::Display for Moved {
         let Moved { by, lacking } = self;
         write!(
             f,
-            "All of this is at a point nearby, up to {by:.1e} away: at the given one {lacking} of the derivatives were 0 or \
+            "The derivatives above are at a point nearby, up to {by:.1e} away: at the given one {lacking} of them were 0 or \
              at a kink, where differences say nothing."
         )
     }
@@ -714,9 +726,20 @@ impl Bench {
         for direction in &self.directions {
             let mut difference =
                 |step: f64| Ok::<_, Error>((loss(direction, step)? - loss(direction, -step)?) / (2.0 * step));
-            let (coarse, fine) = (difference(STEP * largest)?, difference(0.5 * STEP * largest)?);
-            along.push((4.0 * fine - coarse) / 3.0);
-            doubts.push((fine - coarse) / 3.0);
+            let mut best = (f64::NAN, f64::INFINITY);
+            for scale in SCALES {
+                let step = STEP * scale * largest;
+                let (coarse, fine) = (difference(step)?, difference(0.5 * step)?);
+                let (value, doubt) = ((4.0 * fine - coarse) / 3.0, (fine - coarse).abs() / 3.0);
+                if doubt < best.1 {
+                    best = (value, doubt);
+                }
+                if doubt <= SMOOTH * value.abs() {
+                    break;
+                }
+            }
+            along.push(best.0);
+            doubts.push(best.1);
         }
         if along.iter().any(|d| !d.is_finite()) {
             let reason = "the outer loss after a training with a λ nearby is not finite: take a smaller inner step";

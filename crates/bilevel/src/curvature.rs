@@ -38,7 +38,7 @@ const FLAT: f64 = 1e-6;
 /// assert_eq!(curvature.condition(), Some(4.0));
 /// assert_eq!(
 ///     curvature.to_string(),
-///     "Curvature of the inner loss, by 7 Hessian products: 5.000e-1 to 2.000e0, a condition number of 4."
+///     "Curvature of the inner loss, by 7 Hessian products: 5.000e-1 to 2.000e0, a condition number of 4.0."
 /// );
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -261,7 +261,10 @@ fn a_point_at_which_nothing_can_be_compared_is_moved() {
     let report = quickly(&zeros).run().unwrap();
     let moved = report.moved.unwrap_or_else(|| panic!("{report}"));
     assert!(moved.by > 0.0 && moved.by < 1.0 && moved.lacking > 0, "{report}");
-    assert!(report.passed(1e-5) && report.to_string().contains("All of this is at a point nearby"), "{report}");
+    assert!(
+        report.passed(1e-5) && report.to_string().contains("The derivatives above are at a point nearby"),
+        "{report}"
+    );
     // And a wrong derivative, which is 0 like the right one there, is found.
     assert!(!quickly(&network(Variable::constant([4, 16], 0.0), true)).run().unwrap().passed(1e-3));
 }
