@@ -5,8 +5,8 @@
 //! ([`Implicit`]). A method that samples counts what its samples are worth with [`effective_samples`]. Everything beneath, the
 //! problem as tensors and compiled programs of it, is [`Trace`](crate::Trace) and [`Routine`](crate::Routine).
 
-pub use crate::estimators::effective_samples;
-pub use crate::estimators::implicit::{Ending, Implicit, Point};
-pub use crate::estimators::inner_loop::{InnerLoop, InnerStep, Start};
-pub use crate::estimators::solve::{ConjugateGradients, Ended, Matrix, Richardson, Solution};
-pub use crate::norms::LazyNorm;
+pub use crate::compiled::norms::LazyNorm;
+pub use crate::hypergradient::parts::effective_samples;
+pub use crate::hypergradient::parts::implicit::{Ending, Implicit, Point};
+pub use crate::hypergradient::parts::solve::{ConjugateGradients, Ended, Matrix, Richardson, Solution};
+pub use crate::inner::walk::{InnerLoop, InnerStep, Start};

@@ -2,10 +2,10 @@
 //! was written is fitted like any other.
 
 use super::{FEW_PARAMETERS, Settling, Target, TruthProblem, WELL_CONDITIONED};
-use crate::estimator::{Method, Suited};
-use crate::estimators::inner_loop::not_applicable;
-use crate::methods::AnyMethod;
-use crate::optimizer::InnerOptimizer;
+use crate::hypergradient::registry::AnyMethod;
+use crate::hypergradient::{Method, Suited};
+use crate::inner::optimizer::InnerOptimizer;
+use crate::inner::walk::not_applicable;
 use crate::{Error, Result};
 use serde_json::{Value, json};
 

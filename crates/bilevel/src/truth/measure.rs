@@ -1,9 +1,9 @@
 //! One method on one problem: how far it is from the truth, how sure that is, and what it cost.
 
 use super::{Settling, Target, TruthProblem};
-use crate::estimator::{Method, Oracles};
-use crate::norms::euclidean;
-use crate::session::Session;
+use crate::compiled::norms::euclidean;
+use crate::compiled::session::Session;
+use crate::hypergradient::{Method, Oracles};
 use crate::{Error, Result};
 use bilevel_graph::{Buffer, Executor};
 use serde::{Deserialize, Serialize};

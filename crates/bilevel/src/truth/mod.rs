@@ -29,8 +29,8 @@ mod starts;
 mod table;
 mod wells;
 
-use crate::optimizer::InnerOptimizer;
-use crate::typed_problem::Problem;
+use crate::inner::optimizer::InnerOptimizer;
+use crate::problem::typed::Problem;
 use crate::{Key, Result};
 
 pub use claims::{Claims, Condition, FEW_PARAMETERS, Promise, Settling, WELL_CONDITIONED};

@@ -2,14 +2,13 @@
 //! through training cease to exist. The truth is exact reverse mode through every step.
 
 use super::{Facts, KEY, Target, TruthProblem, normals};
-use crate::Rmd;
-use crate::estimator::Method;
-use crate::key::Key;
-use crate::optimizer::{Adam, InnerOptimizer, Momentum};
-use crate::session::Session;
-use crate::typed_problem::Problem;
-use crate::variable::Variable;
-use crate::{Array, Cpu, Result, Scope, Tensor};
+use crate::compiled::key::Key;
+use crate::compiled::session::Session;
+use crate::hypergradient::Method;
+use crate::inner::optimizer::{Adam, InnerOptimizer, Momentum};
+use crate::problem::typed::Problem;
+use crate::problem::variable::Variable;
+use crate::{Array, Cpu, Result, Rmd, Scope, Tensor};
 use bilevel_graph::{Tree, nn};
 
 const ROWS: usize = 120;

@@ -3,8 +3,8 @@
 use super::claims::Promise;
 use super::measure::{Effort, Row, Verdict, measure};
 use super::{TruthProblem, fitted};
-use crate::estimator::Method;
-use crate::methods::AnyMethod;
+use crate::hypergradient::Method;
+use crate::hypergradient::registry::AnyMethod;
 use crate::{Error, Result};
 use bilevel_graph::Executor;
 use serde_json::json;

@@ -1,8 +1,8 @@
 //! Bowls: inner losses ½·Σ hᵢ(θᵢ − λᵢ)² and ½·Σ e^λᵢ·θᵢ², whose hypergradients are one line of algebra, cold and warm.
 
 use super::{Facts, TruthProblem};
-use crate::typed_problem::Problem;
-use crate::variable::Variable;
+use crate::problem::typed::Problem;
+use crate::problem::variable::Variable;
 use crate::{Array, Leaf, Result};
 
 /// Curvatures from `smallest` to `largest`, evenly on a logarithmic scale.

@@ -4,11 +4,11 @@
 //!
 //! On smooth functions that fall off at the edges the trapezoid rule converges faster than any power of the spacing.
 
-use crate::key::Key;
-use crate::routine::Routine;
-use crate::session::Session;
-use crate::trace::{Trace, or_zeros};
-use crate::typed_problem::Problem;
+use crate::compiled::key::Key;
+use crate::compiled::routine::Routine;
+use crate::compiled::session::Session;
+use crate::compiled::trace::{Trace, or_zeros};
+use crate::problem::typed::Problem;
 use crate::{Cpu, Result};
 use bilevel_graph::{Array, Graph, Program, gradient};
 

@@ -2,8 +2,8 @@
 
 use super::dense::{Matrix, dot, gram, rows, solve, times, transposed_times};
 use super::{Facts, TruthProblem, normals};
-use crate::typed_problem::Problem;
-use crate::variable::Variable;
+use crate::problem::typed::Problem;
+use crate::problem::variable::Variable;
 use crate::{Array, Leaf, Result};
 use bilevel_graph::nn;
 

@@ -1,9 +1,9 @@
 //! Where λ is the start of training: bowls of which T steps are a power of a matrix, and proximal minima.
 
 use super::{Facts, Target, TruthProblem};
-use crate::optimizer::InnerOptimizer;
-use crate::typed_problem::Problem;
-use crate::variable::Variable;
+use crate::inner::optimizer::InnerOptimizer;
+use crate::problem::typed::Problem;
+use crate::problem::variable::Variable;
 use crate::{Array, Leaf, Result};
 
 /// λ that differs from number to number.

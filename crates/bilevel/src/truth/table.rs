@@ -3,7 +3,7 @@
 use super::TruthProblem;
 use super::measure::{Effort, Row, Verdict};
 use super::promise::judged;
-use crate::methods::AnyMethod;
+use crate::hypergradient::registry::AnyMethod;
 use crate::{Error, Result};
 use bilevel_graph::Executor;
 use serde::{Deserialize, Serialize};

@@ -3,8 +3,8 @@
 
 use super::quadrature::quadrature;
 use super::{Facts, Target, TruthProblem};
-use crate::typed_problem::Problem;
-use crate::variable::Variable;
+use crate::problem::typed::Problem;
+use crate::problem::variable::Variable;
 use crate::{Array, Leaf, Result, Scope, Tensor};
 
 type Loss = fn(&Scope, Tensor, Tensor) -> Tensor;

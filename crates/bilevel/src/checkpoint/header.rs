@@ -1,0 +1,131 @@
+//! The header of a checkpoint: which run it is of, the numbers of that run, and the tensors that follow.
+
+use crate::checkpoint::fingerprint::Identity;
+use crate::compiled::state::State;
+use crate::health::diagnostics::Diagnostics;
+use crate::health::divergence::Watch;
+use crate::hypergradient::Oracles;
+use crate::outer::measures::{Aim, Best, Followed};
+use crate::outer::observer::Iteration;
+use crate::outer::progress::{Numbers, Progress};
+use bilevel_graph::DType;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Header {
+    library: String,
+    pub identity: Identity,
+    pub iteration: u32,
+    oracles: Oracles,
+    best: Option<f64>,
+    mark: Option<f64>,
+    since_best: u32,
+    #[serde(default)]
+    followed: Option<Followed>,
+    #[serde(default)]
+    kept: Option<Kept>,
+    pub last: Option<Iteration>,
+    #[serde(default)]
+    looked: Diagnostics,
+    lambda_norm: f64,
+    watch: Watch,
+    elapsed: Duration,
+    /// How many tensors the method keeps.
+    pub memory: usize,
+    /// Names of the optimizer's vectors.
+    pub slots: Vec<String>,
+}
+
+/// What is known of the state at which a measure was best; its tensors are named `best.lambda.…` and `best.theta.…`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Kept {
+    aim: Aim,
+    value: f64,
+    iteration: u32,
+}
+
+/// A tensor of the file: its name, and type and shape where the header knows them.
+pub(crate) struct Named<'h> {
+    pub name: String,
+    pub known: Option<(DType, &'h [usize])>,
+}
+
+impl Header {
+    /// Of this progress of the run with this identity, whose optimizer has these slots.
+    pub fn new(identity: &Identity, progress: &Progress, slots: &[&str]) -> Self {
+        let Numbers { iteration, oracles, best, mark, since_best, followed, last, lambda_norm, looked, watch, elapsed } =
+            progress.numbers.clone();
+        let kept = |best: &Best| Kept { aim: best.aim.clone(), value: best.value, iteration: best.iteration };
+        Header {
+            library: env!("CARGO_PKG_VERSION").into(),
+            identity: identity.clone(),
+            iteration,
+            oracles,
+            best,
+            mark,
+            since_best,
+            followed,
+            kept: progress.best.as_ref().map(kept),
+            last,
+            lambda_norm,
+            looked,
+            watch,
+            elapsed,
+            memory: progress.state.memory.len(),
+            slots: slots.iter().map(|s| s.to_string()).collect(),
+        }
+    }
+
+    /// The numbers of the run.
+    pub fn numbers(&self) -> Numbers {
+        Numbers {
+            iteration: self.iteration,
+            oracles: self.oracles,
+            best: self.best,
+            mark: self.mark,
+            since_best: self.since_best,
+            followed: self.followed.clone(),
+            last: self.last.clone(),
+            lambda_norm: self.lambda_norm,
+            looked: self.looked,
+            watch: self.watch,
+            elapsed: self.elapsed,
+        }
+    }
+
+    /// True where it holds the state at which a measure was best.
+    pub fn keeps_best(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// That state, in this memory.
+    pub fn best(&self, state: State) -> Option<Best> {
+        let Kept { aim, value, iteration } = self.kept.clone()?;
+        Some(Best { aim, value, iteration, state })
+    }
+
+    /// False where it holds sizes that no run has.
+    pub fn is_sound(&self) -> bool {
+        self.watch.is_sound() && self.lambda_norm >= 0.0 && self.lambda_norm.is_finite()
+    }
+
+    /// All tensors: λ, θ, the method's memory, the optimizer's slots, then the best λ and θ, each leaf by leaf. A forged header may promise any
+    /// number of them, so they are named one at a time.
+    pub fn tensors(&self) -> impl Iterator<Item = Named<'_>> {
+        let problem = &self.identity.problem;
+        let dtype = if problem.is_single() { DType::F32 } else { DType::F64 };
+        let (lambda, theta) = problem.leaves();
+        let memory = (0..self.memory).map(|i| Named { name: format!("memory.{i}"), known: None });
+        let slots = self.slots.iter().flat_map(move |slot| named(format!("optimizer.{slot}"), lambda, dtype));
+        let best = self.kept.iter().flat_map(move |_| {
+            named("best.lambda".into(), lambda, dtype).chain(named("best.theta".into(), theta, dtype))
+        });
+        let state = named("lambda".into(), lambda, dtype).chain(named("theta".into(), theta, dtype));
+        state.chain(memory).chain(slots).chain(best)
+    }
+}
+
+fn named(prefix: String, leaves: &[(String, Vec<usize>)], dtype: DType) -> impl Iterator<Item = Named<'_>> {
+    leaves.iter().map(move |(name, shape)| Named { name: format!("{prefix}.{name}"), known: Some((dtype, shape)) })
+}

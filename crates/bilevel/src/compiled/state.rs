@@ -1,0 +1,119 @@
+//! What an outer loop carries from one hypergradient to the next.
+
+use crate::Result;
+use crate::compiled::initial::Initial;
+use crate::compiled::key::Key;
+use crate::compiled::leaves::Leaves;
+use crate::hypergradient::MemoryTable;
+use crate::problem::AnyProblem;
+use crate::problem::variable::Variable;
+use bilevel_graph::{Array, Executor};
+
+/// Folded into the key of a run, so that λ and θ have draws of their own.
+const LAMBDA: u32 = 1;
+pub(crate) const THETA: u32 = 2;
+
+/// λ, θ and the method's memory, on their device. A method updates them in place.
+///
+/// ```
+/// use bilevel::{Cpu, Key, Leaf, Problem, State, Variable};
+/// let problem = Problem::new(Leaf(Variable::constant([2], 0.5)), Leaf(Variable::constant([], 3.0)))
+///     .inner(|_, l, t| (t.0 - l.0.sum_all()).square())
+///     .outer(|_, _, t| t.0.square())
+///     .build()?;
+/// let cpu = Cpu::with_threads(1);
+/// let state = State::initial(&problem, &cpu, Key::from_seed(0))?;
+/// assert_eq!(state.lambda.numbers()?, [0.5, 0.5]);
+/// // A copy that does not change with it, and back again.
+/// let snapshot = state.snapshot()?;
+/// assert_eq!(State::from_snapshot(&snapshot, &cpu)?.snapshot()?, snapshot);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct State {
+    /// λ, leaf by leaf.
+    pub lambda: Leaves,
+    /// θ, leaf by leaf.
+    pub theta: Leaves,
+    /// The method's memory, such as an adjoint; empty at first.
+    pub memory: Leaves,
+}
+
+/// A [`State`] on the host: what a person, a file or a test looks at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// λ, leaf by leaf.
+    pub lambda: Vec<Array>,
+    /// θ, leaf by leaf.
+    pub theta: Vec<Array>,
+    /// The method's memory.
+    pub memory: Vec<Array>,
+}
+
+impl State {
+    /// The state a run with this key starts from.
+    pub fn initial(problem: &AnyProblem, executor: &dyn Executor, key: Key) -> Result<Self> {
+        let first = |tree: &'static str, variables: &[(String, Variable)], number: u32| -> Result<Leaves> {
+            let mut initial = Initial::new(tree, variables, problem.dtype, executor)?;
+            let leaves = initial.leaves(executor)?;
+            initial.place(&leaves, key.fold_in(number))?;
+            Ok(leaves)
+        };
+        let (lambda, theta) = (first("λ", &problem.lambda, LAMBDA)?, first("θ", &problem.theta, THETA)?);
+        Ok(State { lambda, theta, memory: Leaves::default() })
+    }
+
+    /// A copy on the host.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Ok(Snapshot { lambda: self.lambda.arrays()?, theta: self.theta.arrays()?, memory: self.memory.arrays()? })
+    }
+
+    /// From a copy on the host.
+    pub fn from_snapshot(snapshot: &Snapshot, executor: &dyn Executor) -> Result<Self> {
+        let upload = |arrays: &[Array]| Leaves::upload(executor, arrays);
+        Ok(State {
+            lambda: upload(&snapshot.lambda)?,
+            theta: upload(&snapshot.theta)?,
+            memory: upload(&snapshot.memory)?,
+        })
+    }
+
+    /// A copy with memory of its own, made without the host.
+    pub fn duplicate(&self, executor: &dyn Executor) -> Result<Self> {
+        Ok(State {
+            lambda: self.lambda.duplicate(executor)?,
+            theta: self.theta.duplicate(executor)?,
+            memory: self.memory.duplicate(executor)?,
+        })
+    }
+
+    /// Takes the numbers of another state of the same problem, without the host.
+    pub fn copy_from(&mut self, other: &State, executor: &dyn Executor) -> Result<()> {
+        self.copy_changes_from(other, &[], executor)
+    }
+
+    /// The same where the two differ in these rows alone as far as the tables in their memory go.
+    pub(crate) fn copy_changes_from(
+        &mut self,
+        other: &State,
+        tables: &[MemoryTable],
+        executor: &dyn Executor,
+    ) -> Result<()> {
+        self.lambda.copy_from(&other.lambda)?;
+        self.theta.copy_from(&other.theta)?;
+        if self.memory.is_like(&other.memory) {
+            self.memory.copy_changes_from(&other.memory, tables)
+        } else {
+            self.memory = other.memory.duplicate(executor)?;
+            Ok(())
+        }
+    }
+
+    /// The method's memory, made as zeros like θ at first.
+    pub(crate) fn warm(&mut self, executor: &dyn Executor) -> Result<Leaves> {
+        if self.memory.is_empty() {
+            self.memory = self.theta.zeros_like(executor)?;
+        }
+        Ok(self.memory.clone())
+    }
+}

@@ -1,0 +1,81 @@
+//! Long loops cut into stretches, between which a stop signal is looked at.
+//!
+//! A hypergradient may take many thousand steps in one call, and a user who presses Ctrl-C does not want to wait for
+//! them. A stretch becomes longer while it takes less than [`STRETCH`], or than [`SHARES`] times what each call of the
+//! program pays once, so a program whose calls fit into one stretch pays for a look at a flag and no more. The results
+//! are the same to the bit, for what is carried stays in its buffers between calls.
+
+use crate::outer::stopping::StopSignal;
+use bilevel_graph::{Error, ErrorKind, Result, Runnable};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// A stretch that takes less than this may become longer.
+const STRETCH: Duration = Duration::from_millis(100);
+/// This many times what a call pays once, before its first step, a stretch may take as well.
+const SHARES: u32 = 5;
+
+/// What is known of how long a stretch takes.
+#[derive(Clone, Copy)]
+enum Pace {
+    /// Nothing: the first call touches memory for the first time.
+    Cold,
+    /// The second step is about to be timed.
+    Warm,
+    /// One step took this.
+    One(Duration),
+    /// A stretch should take this.
+    Goal(Duration),
+}
+
+/// How many steps of a program are run without a look at the signal.
+pub(crate) struct Stretches {
+    signal: StopSignal,
+    length: u32,
+    pace: Pace,
+}
+
+impl Stretches {
+    pub fn new(signal: StopSignal) -> Self {
+        Stretches { signal, length: 1, pace: Pace::Cold }
+    }
+
+    /// Runs these steps, with the outputs of the last where they are `shown`, or ends with [`ErrorKind::Stopped`] when the signal is set.
+    pub fn run(&mut self, program: &mut dyn Runnable, steps: Range<u32>, shown: bool) -> Result<()> {
+        let mut from = steps.start;
+        while steps.end.saturating_sub(from) > self.length {
+            let to = from + self.length;
+            let began = Instant::now();
+            self.unless_stopped(|| program.advance(from..to))?;
+            from = to;
+            self.learn(began.elapsed());
+        }
+        let last = from..steps.end;
+        self.unless_stopped(|| if shown { program.run(last) } else { program.advance(last) })
+    }
+
+    fn unless_stopped(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.signal.is_set() { Err(Error::new(ErrorKind::Stopped)) } else { work() }
+    }
+
+    /// Decides on the length of the next stretch from what the last one took.
+    fn learn(&mut self, took: Duration) {
+        self.pace = match self.pace {
+            Pace::Cold => Pace::Warm,
+            Pace::Warm => {
+                self.length = 2;
+                Pace::One(took)
+            }
+            // Two calls with a step each pay twice what one call with two pays once.
+            Pace::One(one) => Pace::Goal(STRETCH.max((2 * one).saturating_sub(took) * SHARES)),
+            goal => goal,
+        };
+        if let Pace::Goal(goal) = self.pace {
+            if took < goal {
+                self.length = self.length.saturating_mul(2);
+            } else if took > 4 * goal {
+                self.length = (self.length / 2).max(1);
+            }
+        }
+    }
+}

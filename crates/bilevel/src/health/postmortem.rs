@@ -1,0 +1,267 @@
+//! Why an iteration had to be given up, found by walking its inner loop once more with open eyes.
+//!
+//! What a method sees is that a number is not finite, and what the driver sees is which; neither tells a step that is too
+//! large from a root at 0. So the inner loop is run again from where it started, a step at a time, and the first thing that
+//! is wrong is the cause: a loss or derivative that is not finite though nothing grew, a loss that rises without end, one that
+//! falls without end, and at last a curvature that the step is too large for.
+
+use crate::compiled::key::Key;
+use crate::compiled::norms::square_norm;
+use crate::compiled::routine::Routine;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::compiled::trace::{InnerLoss, Trace, or_zeros};
+use crate::health::divergence::{Cause, Diagnosis};
+use crate::health::probe::InnerTime;
+use crate::hypergradient::loop_use::LoopUse;
+use crate::inner::optimizer::InnerOptimizer;
+use crate::inner::walk::InnerLoop;
+use crate::{Error, Result};
+use bilevel_graph::{DType, Graph, Program, Tensor, gradient, vjp};
+
+/// A change of this many times the size at the start is a loss that runs away.
+const AWAY: f64 = 1e3;
+/// Hessian products spent on the largest curvature.
+const PRODUCTS: usize = 20;
+
+/// What the driver knows of the iteration.
+pub(crate) struct Circumstances<'a> {
+    pub session: &'a Session,
+    /// λ and θ where the iteration began.
+    pub state: &'a State,
+    pub key: Key,
+    /// The inner loop, where the method has one.
+    pub time: Option<InnerTime>,
+    /// How the method uses it.
+    pub used: LoopUse,
+    /// The step of λ before was larger than 1 and than half of λ.
+    pub leap: bool,
+    /// The outer loss of the iteration before, where it was the least of the run.
+    pub least: Option<f64>,
+    /// Where the whole run started, which the outer loss is compared with.
+    pub first: &'a State,
+}
+
+/// The numbers at one θ.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    step: usize,
+    inner: f64,
+    /// The sum of |∇θL_T|: a sum of squares would leave the range of numbers before the loss does.
+    slope: f64,
+    outer: f64,
+    /// The sums of |f_θ| and |f_λ|.
+    f_theta: f64,
+    f_lambda: f64,
+}
+
+impl Seen {
+    fn inner_is_sound(&self) -> bool {
+        self.inner.is_finite() && self.slope.is_finite()
+    }
+}
+
+/// What was met along an inner loop.
+struct Walk {
+    first: Seen,
+    /// The last whose inner loss and its derivative are finite, and the next, where they are not.
+    sound: Option<Seen>,
+    broken: Option<Seen>,
+    /// The inner loss or its slope left the size it had at the start far behind.
+    away: bool,
+    /// The inner loss never rose.
+    falls: bool,
+    /// The last θ at which the outer loss or a derivative of it is not finite.
+    outer: Option<Seen>,
+}
+
+impl Circumstances<'_> {
+    /// The diagnosis with its cause looked for; as it was where nothing better is found.
+    pub fn examine(&self, diagnosis: Diagnosis) -> Diagnosis {
+        // It is only an explanation: what goes wrong on the way to it must not hide what happened.
+        match self.cause(&diagnosis) {
+            Ok(Some((seen, cause))) => Diagnosis { seen, cause, ..diagnosis },
+            _ => diagnosis,
+        }
+    }
+
+    fn cause(&self, given: &Diagnosis) -> Result<Option<(String, Cause)>> {
+        if let Some(seen) = self.outer_loss_falls_without_end()? {
+            return Ok(Some((format!("{}; {seen}", given.seen), Cause::OuterLossUnbounded)));
+        }
+        // A search takes no derivative of the outer loss.
+        let walk = self.walk(given.cause != Cause::SearchTooWide)?;
+        if let Some(broken) = walk.broken {
+            // What is infinite where training starts was finite before λ and θ were moved there.
+            let moved_there = broken.inner.is_infinite() && (broken.step > 0 || given.iteration > 1);
+            if !walk.away && !moved_there {
+                let what = undefined("inner", broken.inner, "its derivative with respect to θ");
+                return Ok(Some((format!("{what} {}", self.place(broken.step)), Cause::InnerLossUndefined)));
+            }
+            // A step from which the loss rises is too large; where it only ever falls no step is small enough.
+            let last = walk.sound.filter(|_| walk.falls && broken.step > 1);
+            if self.leap || broken.step == 0 {
+                return self.curvature(&given.seen);
+            }
+            return Ok(match last {
+                Some(last) => {
+                    let fell = format!("the inner loss fell from {:.3e} to {:.3e}", walk.first.inner, last.inner);
+                    Some((format!("{}; {fell}", given.seen), Cause::InnerLossUnbounded))
+                }
+                None => {
+                    let lost = format!("the inner loss is not finite from inner step {} on", broken.step + 1);
+                    Some((format!("{}; {lost}", given.seen), self.too_large()))
+                }
+            });
+        }
+        // A loss that overflows after a leap of λ is the leap's fault.
+        if let Some(seen) = walk.outer.filter(|seen| !(self.leap && seen.outer.is_infinite())) {
+            let by = if seen.f_theta.is_finite() {
+                "its derivative with respect to λ"
+            } else {
+                "its derivative with \
+                 respect to θ"
+            };
+            let what = undefined("outer", seen.outer, by);
+            return Ok(Some((format!("{what} {}", self.place(seen.step)), Cause::OuterLossUndefined)));
+        }
+        match given.cause {
+            Cause::AdjointGrowing | Cause::InnerStepTooLarge | Cause::OuterStepTooLarge => self.curvature(&given.seen),
+            _ => Ok(None),
+        }
+    }
+
+    /// The cause where the inner steps are too large.
+    fn too_large(&self) -> Cause {
+        match self.used {
+            LoopUse::Penalised { .. } => Cause::PenaltyStepTooLarge,
+            _ => Cause::InnerStepTooLarge,
+        }
+    }
+
+    fn place(&self, step: usize) -> String {
+        match step {
+            0 => "where training starts".into(),
+            _ if self.time.is_some_and(|time| step == time.steps) => "where training ends".into(),
+            step => format!("after inner step {step}"),
+        }
+    }
+
+    /// Where the inner step is beyond the method's limit: the iteration's start, unless λ leapt there, or that of the run, since a step that was
+    /// too large from the outset sends λ anywhere.
+    fn curvature(&self, seen: &str) -> Result<Option<(String, Cause)>> {
+        // What a curvature says of the step holds for plain descent.
+        let Some(time) = self.time.filter(|time| time.optimizer == InnerOptimizer::Sgd) else { return Ok(None) };
+        let places = [(self.state, "training"), (self.first, "the run")];
+        for (state, what) in places.into_iter().skip(self.leap as usize) {
+            let limit = match self.session.curvature(state, self.key, PRODUCTS) {
+                Ok(found) => self.used.limit(time.step, found.largest + time.added_curvature),
+                Err(Error::Problem { .. }) => {
+                    let seen = format!("the inner loss has no finite second derivative where {what} starts");
+                    return Ok(Some((seen, Cause::InnerLossUndefined)));
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(limit) = limit.filter(|limit| *limit > 2.0) {
+                let seen = format!("{seen}; where {what} starts, {}", self.used.beyond(limit));
+                return Ok(Some((seen, self.too_large())));
+            }
+        }
+        Ok(None)
+    }
+
+    fn outer_loss_falls_without_end(&self) -> Result<Option<String>> {
+        let Some(least) = self.least else { return Ok(None) };
+        let first = self.session.evaluator()?.at(self.first, self.key)?[1];
+        let fell = least < first - AWAY * first.abs().max(1.0);
+        Ok(fell.then(|| format!("the outer loss fell from {first:.3e} to {least:.3e}")))
+    }
+
+    /// Walks the inner loop until a number of the inner loss is not finite.
+    fn walk(&self, derivatives: bool) -> Result<Walk> {
+        let time = self.time.unwrap_or(InnerTime::new(1.0, 0));
+        let inner = InnerLoop::new(time.step, time.steps, time.heat, 1.0)?.with_optimizer(time.optimizer)?;
+        let mut routine = walk_program(self.session, &inner, (self.used, time.added_curvature))?;
+        inner.place(&mut routine)?;
+        if self.used == LoopUse::Adaptive {
+            routine.set_numbers("seen", [time.step.powi(-2)])?;
+        }
+        let theta = self.state.theta.duplicate(self.session.executor())?;
+        routine.bind_point(&self.state.lambda, &theta, self.key)?;
+        let mut at = |step: usize| -> Result<Seen> {
+            routine.run(step as u32..step as u32 + 1)?;
+            let [inner, slope, outer, f_theta, f_lambda] =
+                ["inner", "slope", "outer", "f_theta", "f_lambda"].map(|name| routine.number(name));
+            Ok(Seen { step, inner: inner?, slope: slope?, outer: outer?, f_theta: f_theta?, f_lambda: f_lambda? })
+        };
+        let first = at(0)?;
+        let mut walk = Walk { first, sound: None, broken: None, away: false, falls: true, outer: None };
+        let far = AWAY * first.inner.abs().max(1.0);
+        let steep = AWAY * first.slope.max(1.0);
+        let mut seen = first;
+        loop {
+            if !seen.inner_is_sound() {
+                walk.broken = Some(seen);
+                return Ok(walk);
+            }
+            walk.away |= (seen.inner - first.inner).abs() > far || seen.slope > steep;
+            walk.falls &= walk.sound.is_none_or(|before| seen.inner <= before.inner);
+            walk.sound = Some(seen);
+            let finite = !derivatives || (seen.f_theta.is_finite() && seen.f_lambda.is_finite());
+            if !seen.outer.is_finite() || !finite {
+                walk.outer = Some(seen);
+            }
+            if seen.step == time.steps {
+                return Ok(walk);
+            }
+            seen = at(seen.step + 1)?;
+        }
+    }
+}
+
+fn undefined(loss: &str, value: f64, derivative: &str) -> String {
+    match value.is_finite() {
+        true => format!("the {loss} loss is {value:.3e}, but {derivative} is not finite"),
+        false => format!("the {loss} loss is {value}"),
+    }
+}
+
+fn walk_program(session: &Session, inner: &InnerLoop, (used, added): (LoopUse, f64)) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
+    let mut slope = or_zeros(gradient(loss, theta)?, theta);
+    let pulled = added != 0.0 && lambda.iter().map(|l| l.shape()).eq(theta.iter().map(|t| t.shape()));
+    if pulled {
+        slope = (0..slope.len()).map(|i| slope[i] + (theta[i] - lambda[i]) * added).collect();
+    }
+    let outer = trace.outer(theta, step)?;
+    let both = [&lambda[..], theta].concat();
+    let by = or_zeros(gradient(outer, &both)?, &both);
+    let (f_lambda, f_theta) = by.split_at(lambda.len());
+    let zero = graph.scalar(0.0, session.problem().dtype);
+    let size = |all: &[Tensor]| all.iter().map(|t| t.abs().sum_all()).reduce(|a, b| a + b).unwrap_or(zero);
+    let mut builder = Program::builder(&graph)
+        .output("inner", loss)
+        .output("slope", size(&slope))
+        .output("outer", outer)
+        .output("f_theta", size(f_theta))
+        .output("f_lambda", size(f_lambda));
+    let direction: Vec<Tensor> = match used {
+        LoopUse::Plain => slope,
+        LoopUse::Adaptive => {
+            let seen = graph.input("seen.0", [], DType::F64);
+            let sum = seen + square_norm(&slope).unwrap_or(seen.zeros_like());
+            builder = builder.carry(seen, sum);
+            let share = 1.0 / (sum.sqrt() * trace.gamma.convert(DType::F64));
+            slope.iter().map(|slope| *slope * share.convert(slope.dtype())).collect()
+        }
+        LoopUse::Penalised { penalty } => {
+            let product = or_zeros(vjp(&slope, &slope, theta)?, theta);
+            f_theta.iter().zip(product).map(|(f, product)| *f / penalty + product * 2.0).collect()
+        }
+    };
+    builder = inner.step(&trace, &direction, &updates, step).carry(builder);
+    Routine::new(&builder.build()?, session)
+}

@@ -1,0 +1,256 @@
+//! Several independent chains in one hypergradient, run side by side and averaged.
+//!
+//!   h = (1/K)·Σₖ hₖ,  standard error of each number = √( Σₖ (hₖ − h)² / (K·(K−1)) )
+//!
+//! Each chain has its own θ, its own memory and its own noise; all see the same λ.
+
+use crate::compiled::key::Key;
+use crate::compiled::leaves::Leaves;
+use crate::compiled::routine::Routine;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::compiled::trace::Trace;
+use crate::error::require;
+use crate::health::diagnostics::Diagnostics;
+use crate::health::final_losses::FinalLosses;
+use crate::health::probe::{InnerTime, Probed};
+use crate::hypergradient::forwarding::forward_answers;
+use crate::hypergradient::loop_use::{LoopUse, Output};
+use crate::hypergradient::paths::Path;
+use crate::hypergradient::registry::methods;
+use crate::hypergradient::settings::SettingsRecord;
+use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::problem::AnyProblem;
+use crate::truth::Claims;
+use crate::{Error, Result};
+use bilevel_graph::{DType, Executor, Graph, Meta, Program, Tensor};
+use std::time::{Duration, Instant};
+
+/// Runs a method several times, with independent noise, and averages.
+///
+/// ```
+/// use bilevel::{Chains, Cpu, Key, LangevinAdjoint, Leaf, Method, Problem, Session, Variable};
+/// let problem = Problem::new(Leaf(Variable::constant([], 0.5)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square())
+///     .outer(|_, _, t| (t.0 - 1.0).square())
+///     .build()?;
+/// let method = Chains::new(LangevinAdjoint { temperature: 0.1, ..LangevinAdjoint::default() }, 8);
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = method.prepare_in(&session)?;
+/// let mut state = session.state(Key::from_seed(1))?;
+/// let h = estimator.estimate(&mut state, Key::from_seed(2))?;
+/// assert!(h.standard_error.unwrap()[0].item().unwrap() > 0.0);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chains<M> {
+    /// The method each chain runs.
+    pub method: M,
+    /// Number of chains, at least 2.
+    pub count: usize,
+}
+
+impl<M> Chains<M> {
+    /// This many chains of a method.
+    pub fn new(method: M, count: usize) -> Self {
+        Chains { method, count }
+    }
+}
+
+/// Chains that take less than this together are not worth a thread.
+const BRIEF: Duration = Duration::from_micros(300);
+
+struct Prepared {
+    session: Session,
+    averaging: Routine,
+    chains: Vec<FinalLosses>,
+    workers: usize,
+    /// The last call took no longer than it takes to start threads.
+    brief: bool,
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<M: Method> Method for Chains<M> {
+    /// "chains of rmd" and the like: no method of the command line has such a name, for none is made of chains. A method of
+    /// one's own makes "chains".
+    fn name(&self) -> &'static str {
+        methods().iter().find(|info| info.name == self.method.name()).map_or("chains", |info| info.in_chains)
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        self.method.settings().with("chains", self.count)
+    }
+
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        require(self.count >= 2, "count", self.count as f64, "at least 2")?;
+        let chains = (0..self.count).map(|_| FinalLosses::new(&self.method, session)).collect::<Result<_>>()?;
+        let workers = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let averaging = average_program(self.count, session)?;
+        Ok(Box::new(Prepared { session: session.clone(), averaging, chains, workers, brief: false }))
+    }
+
+    // Chains are diagnosed as one method, whatever the method they run does when it is prepared alone.
+    fn prepare(&self, problem: &AnyProblem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        self.prepare_in(&Session::new(problem, executor)?)
+    }
+
+    fn prepare_in(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        Ok(Box::new(Probed::new(self, session)?))
+    }
+
+    forward_answers!(self => self.method, self.method);
+}
+
+/// The first chain draws as the method alone would.
+fn chain_key(key: Key, number: usize) -> Key {
+    if number == 0 { key } else { key.fold_in(number as u32) }
+}
+
+/// The type and shape of what says at the head of the memory whose it is: without numbers, in the shape \[chains, leaves of
+/// memory of each, 0\].
+fn label(chains: usize, memory: usize) -> Meta {
+    Meta { dtype: DType::I32, shape: vec![chains, memory, 0] }
+}
+
+/// The state of each chain. The first chain's θ is the state's own; what the others need lies in the state's memory behind its
+/// label, chain by chain, so that a checkpoint of the state is a checkpoint of all chains. Before the first call all start
+/// alike. A state that a method alone left, or another number of chains, is refused: its leaves might fit all the same.
+fn split(state: &State, chains: usize, executor: &dyn Executor) -> Result<Vec<State>> {
+    let leaves = state.theta.len();
+    let Some((head, rest)) = state.memory.split_first() else {
+        let alike = |chain: usize| {
+            let theta = if chain == 0 { state.theta.clone() } else { state.theta.duplicate(executor)? };
+            Ok(State { lambda: state.lambda.clone(), theta, memory: Leaves::default() })
+        };
+        return (0..chains).map(alike).collect();
+    };
+    let memory = rest.len().saturating_sub((chains - 1) * leaves) / chains;
+    let whole = rest.len() == (chains - 1) * leaves + chains * memory;
+    if *head.meta() != label(chains, memory) || !whole {
+        let reason = format!("this state does not come from {chains} chains; start with State::initial");
+        return Err(Error::Problem { reason });
+    }
+    let mut rest = rest.iter();
+    let mut take = |count: usize| rest.by_ref().take(count).cloned().collect::<Leaves>();
+    let states = (0..chains)
+        .map(|chain| State {
+            lambda: state.lambda.clone(),
+            theta: if chain == 0 { state.theta.clone() } else { take(leaves) },
+            memory: take(memory),
+        })
+        .collect();
+    Ok(states)
+}
+
+fn join(state: &mut State, chains: &[State], executor: &dyn Executor) -> Result<()> {
+    let mut memory = vec![executor.buffer(&label(chains.len(), chains[0].memory.len()))?];
+    for (number, chain) in chains.iter().enumerate() {
+        if number > 0 {
+            memory.extend(chain.theta.iter().cloned());
+        }
+        memory.extend(chain.memory.iter().cloned());
+    }
+    state.memory = memory.into_iter().collect();
+    Ok(())
+}
+
+/// Mean and standard error of the chains' hypergradients `h<chain>.<leaf>`, as outputs `mean` and `error`.
+fn average_program(chains: usize, session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let all: Vec<Vec<Tensor>> = (0..chains).map(|k| trace.inputs_like(&format!("h{k}"), &trace.lambda)).collect();
+    let count = chains as f64;
+    let mut builder = Program::builder(&graph);
+    for i in 0..trace.lambda.len() {
+        let zero = trace.lambda[i].zeros_like();
+        let mean = all.iter().fold(zero, |sum, h| sum + h[i]) / count;
+        let spread = all.iter().fold(zero, |sum, h| sum + (h[i] - mean).square());
+        builder = builder.output(format!("mean.{i}"), mean);
+        builder = builder.output(format!("error.{i}"), (spread / (count * (count - 1.0))).sqrt());
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let executor = self.session.executor();
+        let mut states = split(state, self.chains.len(), executor)?;
+        let began = Instant::now();
+        let run = |(number, (chain, state)): (usize, (&mut FinalLosses, &mut State))| {
+            chain.estimate(state, chain_key(key, number))
+        };
+        let mut work: Vec<_> = self.chains.iter_mut().zip(&mut states).enumerate().collect();
+        let workers = if self.brief { 1 } else { self.workers.min(work.len()) };
+        let share = work.len().div_ceil(workers);
+        let found: Vec<Result<Hypergradient>> = std::thread::scope(|scope| {
+            let mut others = vec![];
+            while work.len() > share {
+                let part = work.split_off(work.len() - share);
+                others.push(scope.spawn(move || part.into_iter().map(run).collect::<Vec<_>>()));
+            }
+            let mut found: Vec<_> = work.into_iter().map(run).collect();
+            for other in others.into_iter().rev() {
+                // A chain that panicked would be a bug in a method; it is passed on, not hidden.
+                found.extend(other.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause)));
+            }
+            found
+        });
+        // It only decides who computes what, never what comes out.
+        self.brief = began.elapsed() < BRIEF;
+        let found = found.into_iter().collect::<Result<Vec<Hypergradient>>>()?;
+        join(state, &states, executor)?;
+        self.average(&found)
+    }
+
+    fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
+        let executor = self.session.executor();
+        let mut states = split(state, self.chains.len(), executor)?;
+        for (chain, state) in self.chains.iter_mut().zip(&mut states) {
+            chain.restart(state, theta)?;
+        }
+        join(state, &states, executor)
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.chains.iter_mut().try_for_each(|chain| chain.scale_step(factor))
+    }
+}
+
+impl Prepared {
+    fn average(&mut self, found: &[Hypergradient]) -> Result<Hypergradient> {
+        for (number, h) in found.iter().enumerate() {
+            self.averaging.bind(&format!("h{number}"), &h.value)?;
+        }
+        let (value, error) = (self.averaging.fresh_outputs("mean")?, self.averaging.fresh_outputs("error")?);
+        self.averaging.run(0..1)?;
+        // The chains may use their memory for the next ones.
+        (0..found.len()).try_for_each(|number| self.averaging.unbind(&format!("h{number}")))?;
+        let mut oracles = Oracles::default();
+        found.iter().for_each(|h| oracles += h.oracles);
+        let count = found.len() as f64;
+        let mean = |f: fn(&Hypergradient) -> f64| found.iter().map(f).sum::<f64>() / count;
+        let mut all = Hypergradient::new(value, oracles)
+            .with_inner_loss(mean(|h| h.inner_loss))
+            .with_outer_loss(mean(|h| h.outer_loss))
+            .blaming(found[0].blame);
+        all.standard_error = Some(error);
+        let most = |f: fn(&Diagnostics) -> Option<f64>| found.iter().filter_map(|h| f(&h.diagnostics)).reduce(f64::max);
+        let least =
+            |f: fn(&Diagnostics) -> Option<f64>| found.iter().filter_map(|h| f(&h.diagnostics)).reduce(f64::min);
+        let samples = found.iter().map(|h| h.diagnostics.effective_samples).sum::<Option<f64>>();
+        all.diagnostics = Diagnostics {
+            adjoint_norm: most(|d| d.adjoint_norm),
+            adjoint_growth: most(|d| d.adjoint_growth),
+            trust_exits: most(|d| d.trust_exits),
+            growth_rate: most(|d| d.growth_rate),
+            growth_steps: most(|d| d.growth_steps),
+            calm_step: least(|d| d.calm_step),
+            reduced_step: least(|d| d.reduced_step),
+            effective_samples: samples,
+            solve_residual: most(|d| d.solve_residual),
+            least_curvature: least(|d| d.least_curvature),
+            ..Diagnostics::default()
+        };
+        Ok(all)
+    }
+}

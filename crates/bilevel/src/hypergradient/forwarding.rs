@@ -1,0 +1,210 @@
+//! Methods that hold another method, and answer as it does.
+
+use crate::Result;
+use crate::compiled::session::Session;
+use crate::health::probe::InnerTime;
+use crate::hypergradient::loop_use::{LoopUse, Output};
+use crate::hypergradient::paths::Path;
+use crate::hypergradient::settings::SettingsRecord;
+use crate::hypergradient::{Estimator, Method, Suited};
+use crate::problem::AnyProblem;
+use crate::truth::Claims;
+use bilevel_graph::Executor;
+
+/// Everything a [`Method`] says of itself but its name, from the method it holds. An implementation that uses this also denies
+/// `clippy::missing_trait_methods`, so that a new item of the trait cannot be left out.
+macro_rules! forward_answers {
+    ($self:ident => $held:expr, $held_mut:expr) => {
+        fn sees(&$self, path: Path) -> bool {
+            $held.sees(path)
+        }
+
+        fn applies(&$self, problem: &AnyProblem) -> Result<()> {
+            $held.applies(problem)
+        }
+
+        fn inner_time(&$self) -> Option<InnerTime> {
+            $held.inner_time()
+        }
+
+        fn loop_use(&$self) -> LoopUse {
+            $held.loop_use()
+        }
+
+        fn output(&$self) -> Output {
+            $held.output()
+        }
+
+        fn suit(&mut $self, suited: &Suited) {
+            $held_mut.suit(suited);
+        }
+
+        fn shares_passes(&$self) -> bool {
+            $held.shares_passes()
+        }
+
+        fn claims(&$self) -> Claims {
+            $held.claims()
+        }
+    };
+}
+pub(crate) use forward_answers;
+
+/// As [`forward_answers`], with its name and everything that compiles it: a method that is another method.
+macro_rules! forward_method {
+    ($self:ident => $held:expr, $held_mut:expr) => {
+        fn name(&$self) -> &'static str {
+            $held.name()
+        }
+
+        fn settings(&$self) -> SettingsRecord {
+            $held.settings()
+        }
+
+        fn compile(&$self, session: &Session) -> Result<Box<dyn Estimator>> {
+            $held.compile(session)
+        }
+
+        fn prepare(&$self, problem: &AnyProblem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+            $held.prepare(problem, executor)
+        }
+
+        fn prepare_in(&$self, session: &Session) -> Result<Box<dyn Estimator>> {
+            $held.prepare_in(session)
+        }
+
+        $crate::hypergradient::forwarding::forward_answers!($self => $held, $held_mut);
+    };
+}
+pub(crate) use forward_method;
+
+#[deny(clippy::missing_trait_methods)]
+impl Method for Box<dyn Method> {
+    forward_method!(self => (**self), (**self));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hypergradient::registry::methods;
+    use crate::{AnyMethod, Chains, Cpu, Error, Key, Leaf, Problem, Variable};
+
+    /// Answers everything differently from the trait's defaults.
+    #[derive(Clone, Copy, Debug)]
+    struct Contrary;
+
+    const NOTHING: Error = Error::Setting { name: "contrary", value: 0.0, must: "prepared" };
+
+    impl Method for Contrary {
+        fn name(&self) -> &'static str {
+            "contrary"
+        }
+
+        fn compile(&self, _: &Session) -> Result<Box<dyn Estimator>> {
+            Err(Error::Problem { reason: "compiled".into() })
+        }
+
+        fn sees(&self, path: Path) -> bool {
+            path == Path::Start
+        }
+
+        fn applies(&self, _: &AnyProblem) -> Result<()> {
+            Err(NOTHING)
+        }
+
+        fn inner_time(&self) -> Option<InnerTime> {
+            Some(InnerTime::new(0.25, 7))
+        }
+
+        fn shares_passes(&self) -> bool {
+            true
+        }
+
+        fn claims(&self) -> Claims {
+            Claims { proximal: true, ..Claims::default() }
+        }
+
+        fn prepare(&self, _: &AnyProblem, _: &dyn Executor) -> Result<Box<dyn Estimator>> {
+            Err(NOTHING)
+        }
+
+        fn prepare_in(&self, _: &Session) -> Result<Box<dyn Estimator>> {
+            Err(NOTHING)
+        }
+    }
+
+    fn problem() -> Problem<Leaf<Variable>, Leaf<Variable>> {
+        Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+            .inner(|_, l, t| (t.0 - l.0).square())
+            .outer(|_, _, t| t.0.square())
+            .build()
+            .unwrap()
+    }
+
+    /// Everything a method answers without being changed, as text.
+    fn answers(method: &dyn Method) -> Vec<String> {
+        let problem = problem();
+        let paths = [Path::Direct, Path::Training, Path::Start];
+        vec![
+            format!("{:?}", paths.map(|path| method.sees(path))),
+            format!("{:?}", method.applies(&problem).map_err(|error| error.to_string())),
+            format!("{:?}", method.inner_time()),
+            format!("{:?}", method.shares_passes()),
+            format!("{:?}", method.claims()),
+        ]
+    }
+
+    fn in_boxes<M: Method + Clone + 'static>(method: M) -> [Box<dyn Method>; 2] {
+        let one: Box<dyn Method> = Box::new(method.clone());
+        let two: Box<dyn Method> = Box::new(Box::new(method) as Box<dyn Method>);
+        [one, two]
+    }
+
+    /// The answers through the implementation for boxes itself, not through what a box points to.
+    fn as_method<M: Method>(method: &M) -> Vec<String> {
+        answers(method)
+    }
+
+    #[test]
+    fn a_method_in_boxes_and_in_chains_keeps_every_answer() {
+        let own = answers(&Contrary);
+        for boxed in in_boxes(Contrary) {
+            assert_eq!(as_method(&boxed), own);
+            assert_eq!(<Box<dyn Method> as Method>::name(&boxed), "contrary");
+            let session = Session::new(&problem(), &Cpu::with_threads(1)).unwrap();
+            let of = |found: Result<Box<dyn Estimator>>| found.err().unwrap().to_string();
+            assert_eq!(of(<Box<dyn Method> as Method>::prepare_in(&boxed, &session)), NOTHING.to_string());
+            let prepared = <Box<dyn Method> as Method>::prepare(&boxed, &problem(), &Cpu::with_threads(1));
+            assert_eq!(of(prepared), NOTHING.to_string());
+            assert_eq!(of(<Box<dyn Method> as Method>::compile(&boxed, &session)), "compiled");
+            assert_eq!(as_method(&Chains::new(boxed, 2)), own);
+        }
+        for info in methods() {
+            let method = AnyMethod::named(info.name).unwrap();
+            let own = answers(&method);
+            for boxed in in_boxes(method) {
+                assert_eq!(as_method(&boxed), own, "{}", info.name);
+                assert_eq!(as_method(&Chains::new(boxed, 2)), own, "chains of {}", info.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_boxed_method_adopts_an_inner_loop_and_estimates_as_the_method_does() {
+        let problem = problem();
+        let suited = Suited { step: 0.125, steps: 9, ..Suited::default() };
+        let mut method = AnyMethod::named("rmd").unwrap();
+        method.suit(&suited);
+        for mut boxed in in_boxes(AnyMethod::named("rmd").unwrap()) {
+            <Box<dyn Method> as Method>::suit(&mut boxed, &suited);
+            assert_eq!(boxed.inner_time(), method.inner_time());
+            let estimate = |method: &dyn Method| {
+                let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+                let mut state = session.state(Key::from_seed(0)).unwrap();
+                let found = method.prepare_in(&session).unwrap().estimate(&mut state, Key::from_seed(0)).unwrap();
+                found.value.numbers().unwrap()
+            };
+            assert_eq!(estimate(&boxed), estimate(&method));
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! D-TFBO (Yang, Ban, Huang, Ma and Ji, "Tuning-free bilevel optimization: new algorithms and convergence analysis", ICLR 2025): every step
+//! follows from the gradients seen so far, so that there is none to choose.
+//!
+//!   β² ← β² + ‖∇θL_T‖²,   θ ← θ − ∇θL_T/β,   until ‖∇θL_T‖ ≤ ε        from β = 1/γ in every hypergradient
+//!   φ² ← φ² + ‖r‖²,   v ← v − r/φ,   until ‖r‖ ≤ ε,   r = H·v − f_θ        from φ = 1/γ in every hypergradient
+//!   α² ← α² + ‖D‖²,   h = D/α,   D = f_λ − vᵀ·C                              α from 1 on, kept
+//!
+//! θ, v and α² are kept from one hypergradient to the next. **It prescribes the step of λ as well: h is that step**, for an outer
+//! optimizer that takes plain steps at rate 1; the hypergradient itself is α·h. γ is the largest step there can be; the published
+//! method has 1 over a number as well, and converges whatever it is. Training and the solve end after T and i steps at the latest; the
+//! published loops look at what is left before every step, and these after every ten, so that they may take up to ten steps more.
+//! At a λ that does not move the error of α·h is O(ε).
+
+use crate::compiled::key::Key;
+use crate::compiled::norms::{LazyNorm, square_norm};
+use crate::compiled::routine::Routine;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::compiled::trace::{InnerLoss, Trace, or_zeros};
+use crate::health::probe::InnerTime;
+use crate::hypergradient::parts::implicit::{CurvatureProduct, Ending, Implicit, count};
+use crate::hypergradient::parts::warm::{Like, Warm, number, set_number};
+use crate::hypergradient::paths::Path;
+use crate::hypergradient::settings::SettingsRecord;
+use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::inner::walk::{InnerLoop, Start, positive};
+use crate::problem::variable::Role;
+use crate::truth::{Claims, Promise};
+use crate::{Cause, Result};
+use bilevel_graph::{DType, Graph, Program, Tensor, gradient};
+use serde::{Deserialize, Serialize};
+
+/// Settings of D-TFBO.
+///
+/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
+/// through θ⁰ alone.
+///
+/// ```
+/// use bilevel::{DTfbo, Driver, Leaf, Problem, Variable};
+/// // θ(λ) = λ, and f is least where θ is 1; curvatures of 1000 and of 0.01 need no other settings.
+/// for curvature in [1000.0, 0.01] {
+///     let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+///         .inner(move |_, l, t| (t.0 - l.0).square() * (0.5 * curvature))
+///         .outer(|_, _, t| (t.0 - 1.0).square() * 0.5)
+///         .build()?;
+///     let method = DTfbo { tolerance: 1e-6, ..DTfbo::default() };
+///     let outcome = Driver::new(&problem, method).rate(1.0).iterations(100).run()?;
+///     assert!((outcome.lambda.0.item().unwrap() - 1.0).abs() < 1e-3);
+/// }
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DTfbo {
+    /// The largest step γ of θ and of v, above 0.
+    pub step: f64,
+    /// At most this many inner steps T, at least 1.
+    pub steps: usize,
+    /// At most this many steps i of v, at least 1.
+    pub iterations: usize,
+    /// The tolerance ε, above 0; 1 over the root of the outer iterations in the published proof.
+    pub tolerance: f64,
+}
+
+impl Default for DTfbo {
+    fn default() -> Self {
+        DTfbo { step: 1.0, steps: 1000, iterations: 1000, tolerance: 0.01 }
+    }
+}
+
+/// This many steps are taken before the next look at what is left.
+const STRETCH: usize = 10;
+
+struct Prepared {
+    settings: DTfbo,
+    implicit: Implicit,
+    start: Start,
+    training: Routine,
+    solving: Routine,
+    ending: Routine,
+    warm: Warm<2>,
+    norm: LazyNorm,
+}
+
+impl Method for DTfbo {
+    fn name(&self) -> &'static str {
+        "d-tfbo"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
+    }
+
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        let DTfbo { step, steps, iterations, tolerance } = *self;
+        positive("tolerance", tolerance)?;
+        count("iterations", iterations, 1)?;
+        let inner = InnerLoop::at_least(step, steps, 0.0, 1.0, 1)?;
+        Ok(Box::new(Prepared {
+            settings: *self,
+            implicit: Implicit::new(session, inner, Ending { scale: 1.0, proximal: None })?,
+            start: Start::new(session)?,
+            training: training_program(session)?,
+            solving: solving_program(&inner, session)?,
+            ending: ending_program(session)?,
+            warm: Warm::new(session, [Like::Theta, Like::Number]),
+            norm: LazyNorm::new(session.executor()),
+        }))
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { promise: Promise::Direction, minimum: true, ..Claims::default() }
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
+    }
+
+    fn loop_use(&self) -> crate::LoopUse {
+        crate::LoopUse::Adaptive
+    }
+
+    fn output(&self) -> crate::Output {
+        crate::Output::Step
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        // The step is what it is there to do without.
+        (self.steps, self.iterations) = (suited.steps, suited.steps);
+    }
+}
+
+/// 1/√(seen + ‖x‖²), the new sum, and ‖x‖² itself.
+fn normalised(graph: &Graph, seen: Tensor, x: &[Tensor]) -> (Tensor, Tensor, Tensor) {
+    let square = square_norm(x).unwrap_or(graph.scalar(0.0, DType::F64));
+    let sum = seen + square;
+    (1.0 / sum.sqrt(), sum, square)
+}
+
+fn training_program(session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let (theta, step) = (&trace.theta, graph.step());
+    let seen = graph.input("seen.0", [], DType::F64);
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
+    let slope = or_zeros(gradient(loss, theta)?, theta);
+    let (length, sum, square) = normalised(&graph, seen, &slope);
+    let mut builder = Program::builder(&graph).output("square", square).carry(seen, sum);
+    for (i, (_, variable)) in session.problem().theta.iter().enumerate() {
+        let next = match variable.role {
+            Role::Statistic => updates[i].unwrap_or(theta[i]),
+            _ => theta[i] - slope[i] * (length * variable.rate).convert(theta[i].dtype()),
+        };
+        builder = builder.carry(theta[i], next);
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+fn solving_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let [v, f_theta] = ["v", "f_theta"].map(|name| trace.inputs_like(name, &trace.theta));
+    let seen = graph.input("seen.0", [], DType::F64);
+    let residual: Vec<Tensor> = CurvatureProduct::Hessian
+        .times(inner, &trace, &v)?
+        .iter()
+        .zip(&f_theta)
+        .map(|(product, f)| *product - *f)
+        .collect();
+    let (length, sum, square) = normalised(&graph, seen, &residual);
+    let mut builder = Program::builder(&graph).output("square", square).carry(seen, sum);
+    for (v, r) in v.iter().zip(residual) {
+        builder = builder.carry(*v, *v - r * length.convert(v.dtype()));
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+/// D times the number `length.0`.
+fn ending_program(session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let (d, length) = (trace.inputs_like("d", &trace.lambda), graph.input("length.0", [], session.problem().dtype));
+    let mut builder = Program::builder(&graph);
+    for (i, d) in d.into_iter().enumerate() {
+        builder = builder.output(format!("h.{i}"), d * length);
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+/// Runs a routine until the root of its output `square` is at most the tolerance; how many steps it took.
+fn until_small(routine: &mut Routine, first: f64, tolerance: f64, most: usize) -> Result<u64> {
+    routine.set_numbers("seen", [first])?;
+    let mut taken = 0;
+    while taken < most {
+        let next = (taken + STRETCH).min(most);
+        routine.run(taken as u32..next as u32)?;
+        taken = next;
+        if routine.number("square")?.sqrt() <= tolerance {
+            break;
+        }
+    }
+    Ok(taken as u64)
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let [v, seen] = self.warm.of(state)?.groups;
+        let DTfbo { steps, iterations, tolerance, .. } = self.settings;
+        let first = self.implicit.inner.gamma().powi(-2);
+        self.start.place(&state.lambda, &state.theta, key)?;
+        self.training.bind_point(&state.lambda, &state.theta, key)?;
+        let inner_gradients = until_small(&mut self.training, first, tolerance, steps)?;
+        let point = self.implicit.here(state, key)?;
+        point.place(&mut self.solving)?;
+        self.solving.bind("v", &v)?;
+        self.solving.bind("f_theta", &point.f_theta)?;
+        let products = until_small(&mut self.solving, first, tolerance, iterations)?;
+        let found = self.implicit.finish(point, &v, products as usize, Cause::InnerStepTooLarge)?;
+        let sum = number(&seen)? + self.norm.of(&found.value)?.powi(2);
+        set_number(&seen, sum)?;
+        self.ending.bind("d", &found.value)?;
+        self.ending.set_numbers("length", [1.0 / (1.0 + sum).sqrt()])?;
+        let value = self.ending.fresh_outputs("h")?;
+        self.ending.run(0..1)?;
+        self.ending.unbind("d")?;
+        Ok(Hypergradient { value, oracles: Oracles { inner_gradients, ..found.oracles }, ..found })
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.implicit.inner.scale(factor);
+        Ok(())
+    }
+}

@@ -1,0 +1,262 @@
+//! (FG)²U (Shen, Wang, Yang, Li, Wang, Zhang, Scarlett, Zhu and Kawaguchi, "Memory-efficient gradient unrolling for large-scale
+//! bi-level optimization", NeurIPS 2024): forward mode along a few random directions.
+//!
+//!   s⁰ = J0·e,   s ← s − γ·(H(θᵗ)·s + C(θᵗ)·e),   a = f_λ(θᵀ)·e + f_θ(θᵀ)·sᵀ
+//!   h = mean over N directions e of a·e,   E\[e·eᵀ\] = I
+//!
+//! a is the exact derivative of f after T steps along e, in memory that does not grow with T, so that h is an unbiased estimate of what
+//! [`Rmd`](crate::Rmd) and [`Fmd`](crate::Fmd) compute. With signs for directions its variance is the sum of the squares of all other
+//! numbers of the hypergradient, over N; with coordinates, drawn without repetition, it ends where N is the number of them: then h is
+//! that of forward mode, exactly.
+
+use crate::Result;
+use crate::compiled::key::Key;
+use crate::compiled::leaves::Leaves;
+use crate::compiled::purpose::Purpose;
+use crate::compiled::routine::Routine;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::compiled::trace::Trace;
+use crate::error::require;
+use crate::health::probe::InnerTime;
+use crate::hypergradient::methods::es::{ending_program, sums};
+use crate::hypergradient::methods::fmd;
+use crate::hypergradient::methods::fmd::Fmd;
+use crate::hypergradient::parts::unit_vectors::{distinct, unit};
+use crate::hypergradient::settings::SettingsRecord;
+use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::inner::optimizer::InnerOptimizer;
+use crate::truth::Claims;
+use bilevel_graph::{DType, Graph, Program, RandomKind, Tensor};
+use serde::{Deserialize, Serialize};
+
+/// Where the directions of [`Fg2u`] come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Directions {
+    /// Every number is 1 or −1.
+    #[default]
+    Signs,
+    /// One number of λ each, drawn without repetition.
+    Coordinates,
+}
+
+/// Settings of (FG)²U.
+///
+/// ```
+/// use bilevel::{Cpu, Fg2u, Key, Leaf, Method, Problem, Session, Variable};
+/// // One step from θ = 0 on ½(θ−λ)² goes to γλ, and f = θ there. With one number in λ, one sign says all.
+/// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
+///     .outer(|_, _, t| t.0)
+///     .build()?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let method = Fg2u { step: 0.25, steps: 1, samples: 1, ..Fg2u::default() };
+/// let h = method.prepare_in(&session)?.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
+/// assert_eq!(h.value[0].item()?, 0.25);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Fg2u {
+    /// Directions N, at least 1; no more than there are numbers in λ where they are coordinates.
+    pub samples: usize,
+    /// Where they come from.
+    pub directions: Directions,
+    /// Inner step γ, above 0.
+    pub step: f64,
+    /// Inner steps T, at least 1.
+    pub steps: usize,
+    /// Temperature τ, at least 0.
+    pub temperature: f64,
+    /// Noise scale κ, at least 0.
+    pub noise_scale: f64,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
+}
+
+impl Default for Fg2u {
+    fn default() -> Self {
+        let Fmd { step, steps, temperature, noise_scale, optimizer, .. } = Fmd::default();
+        Fg2u { samples: 10, directions: Directions::Signs, step, steps, temperature, noise_scale, optimizer }
+    }
+}
+
+struct Prepared {
+    samples: usize,
+    directions: Directions,
+    forward: fmd::Prepared,
+    drawing: Routine,
+    gather: Routine,
+    ending: Routine,
+    session: Session,
+    /// θ where every loop starts, and the direction.
+    work: Option<[Leaves; 2]>,
+}
+
+impl Method for Fg2u {
+    fn name(&self) -> &'static str {
+        "fg2u"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
+    }
+
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        let Fg2u { samples, directions, step, steps, temperature, noise_scale, optimizer } = *self;
+        require((1..=u32::MAX as usize).contains(&samples), "samples", samples as f64, "at least 1 and below 2³²")?;
+        let samples = match directions {
+            Directions::Signs => samples,
+            Directions::Coordinates => samples.min(session.problem().sizes().0),
+        };
+        Ok(Box::new(Prepared {
+            samples,
+            directions,
+            forward: fmd::Prepared::new(
+                &Fmd { step, steps, temperature, noise_scale, optimizer, ..Fmd::default() },
+                session,
+            )?,
+            drawing: drawing_program(directions, session)?,
+            gather: gather_program(session)?,
+            ending: ending_program(samples, session)?,
+            session: session.clone(),
+            work: None,
+        }))
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { training: true, minimum: true, singular: true, minibatches: true, ..Claims::default() }
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(
+            InnerTime::new(self.step, self.steps)
+                .with_noise(self.temperature, self.noise_scale)
+                .with_optimizer(self.optimizer),
+        )
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
+    }
+
+    fn shares_passes(&self) -> bool {
+        true
+    }
+}
+
+/// The direction of the step's number, or of the input `number.0`, as outputs `e.i`.
+fn drawing_program(directions: Directions, session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let e: Vec<Tensor> = match directions {
+        Directions::Signs => {
+            let sign = |(leaf, l): (usize, &Tensor)| {
+                let stream = Purpose::Direction(leaf as u32).stream();
+                let uniform = trace.key.random(graph.step(), RandomKind::Uniform, stream, l.shape(), DType::F64);
+                uniform.less(0.5).select(-1.0, uniform.ones_like()).convert(l.dtype())
+            };
+            trace.lambda.iter().enumerate().map(sign).collect()
+        }
+        Directions::Coordinates => unit(&graph, &trace.lambda, graph.input("number.0", [], DType::I32)),
+    };
+    let builder =
+        e.into_iter().enumerate().fold(Program::builder(&graph), |builder, (i, e)| builder.output(format!("e.{i}"), e));
+    Routine::new(&builder.build()?, session)
+}
+
+/// Adds weight·e and its square to the sums.
+fn gather_program(session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let weight = graph.input("weight.0", [], DType::F64);
+    let [sum, square] = sums(&trace);
+    let mut builder = Program::builder(&graph);
+    for (i, e) in trace.inputs_like("e", &trace.lambda).into_iter().enumerate() {
+        let sample = weight * e.convert(DType::F64);
+        builder = builder.carry(sum[i], sum[i] + sample).carry(square[i], square[i] + sample * sample);
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+impl Prepared {
+    /// Writes the directions down one by one and gives each to `visit`.
+    fn each(&mut self, e: &Leaves, key: Key, mut visit: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        self.drawing.set_key(key)?;
+        self.drawing.bind_outputs("e", e)?;
+        let coordinates = match self.directions {
+            Directions::Signs => vec![],
+            Directions::Coordinates => {
+                distinct(key, Purpose::Coordinates, self.session.problem().sizes().0, self.samples)
+            }
+        };
+        for sample in 0..self.samples {
+            if let Some(&number) = coordinates.get(sample) {
+                self.drawing.set_numbers("number", [number as f64])?;
+            }
+            self.drawing.run(sample as u32..sample as u32 + 1)?;
+            visit(self)?;
+        }
+        Ok(())
+    }
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let executor = self.session.executor();
+        let [start, e] = match &self.work {
+            Some(work) => work.clone(),
+            None => self.work.insert([state.theta.zeros_like(executor)?, state.lambda.zeros_like(executor)?]).clone(),
+        };
+        self.forward.start.place(&state.lambda, &state.theta, key)?;
+        start.copy_from(&state.theta)?;
+        self.forward.chain.bind_point(&state.lambda, &state.theta, key)?;
+        let (direct, f_theta) = (self.forward.outer.outputs("direct")?, self.forward.outer.outputs("f_theta")?);
+        self.forward.along.bind("direct", &direct)?;
+        self.forward.along.bind("f_theta", &f_theta)?;
+        self.forward.along.bind("e", &e)?;
+        self.gather.bind("e", &e)?;
+        let (sum, square) = (self.gather.zeroed("sum")?, self.gather.zeroed("square")?);
+        // One coordinate stands for as many as there are.
+        let share = match self.directions {
+            Directions::Signs => 1.0,
+            Directions::Coordinates => self.session.problem().sizes().0 as f64,
+        };
+        let mut first = true;
+        self.each(&e, key, |this| {
+            let forward = &mut this.forward;
+            let s = forward.column(state, &start, &e, key, false)?;
+            if std::mem::take(&mut first) {
+                // θᵀ is the same whatever the direction.
+                forward.outer.bind_point(&state.lambda, &state.theta, key)?;
+                forward.outer.run(forward.inner.last())?;
+            }
+            forward.along.bind("s", &s)?;
+            forward.along.run(0..1)?;
+            this.gather.set_numbers("weight", [share * this.forward.along.number("along")?])?;
+            this.gather.run(0..1)
+        })?;
+        self.ending.bind("sum", &sum)?;
+        self.ending.bind("square", &square)?;
+        let (value, error) = (self.ending.fresh_outputs("mean")?, self.ending.fresh_outputs("error")?);
+        self.ending.run(0..1)?;
+        let products = (self.samples * self.forward.inner.steps) as u64;
+        let oracles = Oracles {
+            inner_gradients: products,
+            outer_gradients: 1,
+            hessian_products: products,
+            mixed_products: products,
+            losses: 0,
+        };
+        let found = Hypergradient::new(value, oracles).with_outer_loss(self.forward.outer.number("outer")?);
+        // Coordinates without repetition are not independent samples.
+        let standard_error = (self.samples > 1 && self.directions == Directions::Signs).then_some(error);
+        Ok(Hypergradient { standard_error, ..found })
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.forward.inner.scale(factor);
+        Ok(())
+    }
+}

@@ -1,0 +1,312 @@
+//! Forward-mode differentiation through the unrolled inner loop, a column of dθ/dλ at a time.
+//!
+//!   sⱼ⁰ = J0·eⱼ,   sⱼ ← sⱼ − γ·(H(θᵗ)·sⱼ + C(θᵗ)·eⱼ),   hⱼ = f_λ(θᵀ)·eⱼ + f_θ(θᵀ)·sⱼᵀ
+//!
+//! One jvp of ∇θL_T along (sⱼ, eⱼ) gives both products. The inner loop is run again for every number of λ, with the same
+//! draws, so the memory does not grow with the steps and the cost grows with λ: it is for a handful of hyperparameters.
+//!
+//! The first of these runs takes a tangent along that no hyperparameter pushes, v ← v − γ·H·v from a random one: its length says
+//! how fast sensitivities grow (`growth.rs`). That is one more product per step of the first run.
+
+use crate::Result;
+use crate::compiled::key::Key;
+use crate::compiled::leaves::Leaves;
+use crate::compiled::purpose::Purpose;
+use crate::compiled::routine::Routine;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::compiled::trace::{InnerLoss, Trace, or_zeros};
+use crate::health::probe::InnerTime;
+use crate::hypergradient::parts::shrinking::Shrinking;
+use crate::hypergradient::settings::SettingsRecord;
+use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::inner::growth;
+use crate::inner::optimizer::{InnerOptimizer, Optimizer};
+use crate::inner::walk::{InnerLoop, Start, outer_gradient};
+use crate::truth::Claims;
+use bilevel_graph::{Array, DType, Graph, Program, RandomKind, Tensor, gradient, jvp};
+use serde::{Deserialize, Serialize};
+
+/// Settings of forward mode.
+///
+/// ```
+/// use bilevel::{Cpu, Fmd, Key, Leaf, Method, Problem, Session, Variable};
+/// // One step from θ = 0 on ½(θ−λ)² goes to γλ, and f = θ there.
+/// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
+///     .outer(|_, _, t| t.0)
+///     .build()
+///     .unwrap();
+/// let method = Fmd { step: 0.25, steps: 1, ..Fmd::default() };
+/// let session = Session::new(&problem, &Cpu::with_threads(1)).unwrap();
+/// let mut estimator = method.prepare_in(&session).unwrap();
+/// let h = estimator.estimate(&mut session.state(Key::from_seed(0)).unwrap(), Key::from_seed(0)).unwrap();
+/// assert_eq!(h.value[0].item().unwrap(), 0.25);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Fmd {
+    /// Inner step γ, above 0.
+    pub step: f64,
+    /// Inner steps T, at least 1.
+    pub steps: usize,
+    /// Temperature τ, at least 0.
+    pub temperature: f64,
+    /// Noise scale κ, at least 0.
+    pub noise_scale: f64,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
+    /// Reduce the inner step, here and from now on, where no hypergradient exists at it because derivatives through training
+    /// grow; off by default.
+    pub shrink_step: bool,
+}
+
+impl Default for Fmd {
+    fn default() -> Self {
+        Fmd {
+            step: 0.01,
+            steps: 100,
+            temperature: 0.0,
+            noise_scale: 1.0,
+            optimizer: InnerOptimizer::Sgd,
+            shrink_step: false,
+        }
+    }
+}
+
+/// The unrolled loop with its tangent, compiled.
+pub(crate) struct Prepared {
+    pub(crate) inner: InnerLoop,
+    pub(crate) start: Start,
+    /// J0·e, where θ⁰ depends on λ.
+    start_column: Option<Routine>,
+    /// The loop with a tangent of λ, and the same with the tangent that measures growth.
+    pub(crate) chain: Routine,
+    first: Routine,
+    pub(crate) outer: Routine,
+    pub(crate) along: Routine,
+    session: Session,
+    has_slots: bool,
+}
+
+impl Method for Fmd {
+    fn name(&self) -> &'static str {
+        "fmd"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
+    }
+
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        let prepared = Box::new(Prepared::new(self, session)?);
+        Ok(if self.shrink_step {
+            Box::new(Shrinking::new(prepared, (self.step, self.steps), session)?)
+        } else {
+            prepared
+        })
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { training: true, minimum: true, singular: true, minibatches: true, ..Claims::default() }
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(
+            InnerTime::new(self.step, self.steps)
+                .with_noise(self.temperature, self.noise_scale)
+                .with_optimizer(self.optimizer),
+        )
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
+    }
+
+    fn shares_passes(&self) -> bool {
+        true
+    }
+}
+
+/// J0·e from inputs `e.i`, as outputs `s.i`.
+fn start_column(session: &Session) -> Result<Option<Routine>> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let Some(start) = trace.start()? else { return Ok(None) };
+    let e = trace.inputs_like("e", &trace.lambda);
+    let column = or_zeros(jvp(&start, &trace.lambda, &e)?, &trace.theta);
+    let mut builder = e.iter().fold(Program::builder(&graph), |builder, &e| builder.keep_input(e));
+    for (i, s) in column.into_iter().enumerate() {
+        builder = builder.output(format!("s.{i}"), s);
+    }
+    Ok(Some(Routine::new(&builder.build()?, session)?))
+}
+
+/// The tangent that measures growth is kept within the range of numbers by these factors.
+const SMALLER: f64 = 1e-12;
+const LARGER: f64 = 1e12;
+
+fn chain_program(inner: &InnerLoop, session: &Session, measured: bool) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
+    let (s, e) = (trace.inputs_like("s", theta), trace.inputs_like("e", lambda));
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
+    let slope = or_zeros(gradient(loss, theta)?, theta);
+    let walk = inner.step(&trace, &slope, &updates, step);
+    let (slots, slots_next): (Vec<Tensor>, Vec<Tensor>) = walk.slots.iter().copied().unzip();
+    // The tangents of what the optimizer remembers go along with that of θ.
+    let r = trace.inputs_like("r", &slots);
+    let (from, along) = ([&theta[..], &slots, lambda].concat(), [&s[..], &r, &e].concat());
+    let next = [walk.next(), slots_next].concat();
+    let turn = or_zeros(jvp(&next, &from, &along)?, &next);
+    let mut builder = walk.carry(Program::builder(&graph));
+    // Where λ acts through the start alone nothing in the loop depends on its tangent.
+    builder = e.iter().fold(builder, |builder, &e| builder.keep_input(e));
+    for (input, next) in s.iter().chain(&r).zip(turn) {
+        builder = builder.carry(*input, next);
+    }
+    if measured {
+        let from = [&theta[..], &slots].concat();
+        // What the optimizer remembers starts at 0, whatever θ⁰ is.
+        let draw = |(i, t): (usize, &Tensor)| match i < theta.len() {
+            true => {
+                let stream = Purpose::Growth(i as u32).stream();
+                trace.key.random(graph.scalar(0.0, DType::I32), RandomKind::Normal, stream, t.shape(), t.dtype())
+            }
+            false => t.zeros_like(),
+        };
+        let drawn: Vec<Tensor> = from.iter().enumerate().map(draw).collect();
+        let carried = trace.inputs_like("v", &from);
+        let v: Vec<Tensor> = carried.iter().zip(&drawn).map(|(v, draw)| step.equal(0.0).select(*draw, *v)).collect();
+        let turn = or_zeros(jvp(&next, &from, &v)?, &next);
+        let along = growth::stretch_to(&trace, &v, &turn);
+        builder = growth::carry(builder, &trace, along, graph.scalar(1.0, DType::F64));
+        let factor = along.xx.greater(LARGER).select(SMALLER, along.xx.less(SMALLER).select(LARGER, 1.0));
+        let factor = factor.convert(session.problem().dtype);
+        for (input, next) in carried.into_iter().zip(turn) {
+            builder = builder.carry(input, next * factor);
+        }
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+/// Σ over all leaves of direct·e + f_θ·s, as output `along`.
+fn along_program(session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let pairs = [("direct", "e", &trace.lambda), ("f_theta", "s", &trace.theta)];
+    let mut sum = graph.scalar(0.0, session.problem().dtype);
+    for (a, b, like) in pairs {
+        for (a, b) in trace.inputs_like(a, like).into_iter().zip(trace.inputs_like(b, like)) {
+            sum = sum + (a * b).sum_all();
+        }
+    }
+    Routine::new(&Program::builder(&graph).output("along", sum).build()?, session)
+}
+
+impl Prepared {
+    pub(crate) fn new(settings: &Fmd, session: &Session) -> Result<Self> {
+        let Fmd { step, steps, temperature, noise_scale, optimizer, .. } = *settings;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?.with_optimizer(optimizer)?;
+        Ok(Prepared {
+            inner,
+            start: Start::new(session)?,
+            start_column: start_column(session)?,
+            chain: chain_program(&inner, session, false)?,
+            first: chain_program(&inner, session, true)?,
+            outer: outer_gradient(session)?,
+            along: along_program(session)?,
+            session: session.clone(),
+            has_slots: !optimizer.slots().is_empty(),
+        })
+    }
+
+    /// Runs the inner loop from the start with the tangent of λ along `e`; θᵀ is then in the state, and dθᵀ/dλ·e comes back.
+    pub(crate) fn column(
+        &mut self,
+        state: &State,
+        start: &Leaves,
+        e: &Leaves,
+        key: Key,
+        first: bool,
+    ) -> Result<Leaves> {
+        state.theta.copy_from(start)?;
+        let chain = if first { &mut self.first } else { &mut self.chain };
+        chain.bind_point(&state.lambda, &state.theta, key)?;
+        let s = match &mut self.start_column {
+            Some(routine) => {
+                let s = chain.inputs("s")?;
+                routine.bind_lambda(&state.lambda)?;
+                routine.set_key(key)?;
+                routine.bind("e", e)?;
+                routine.bind_outputs("s", &s)?;
+                routine.run(0..1)?;
+                s
+            }
+            None => chain.zeroed("s")?,
+        };
+        if self.has_slots {
+            chain.zeroed("r")?;
+        }
+        if first {
+            chain.zeroed("v")?;
+            growth::begin(chain)?;
+        }
+        self.inner.place(chain)?;
+        chain.bind("e", e)?;
+        chain.run(0..self.inner.steps as u32)?;
+        Ok(s)
+    }
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let executor = self.session.executor();
+        self.start.place(&state.lambda, &state.theta, key)?;
+        let start = state.theta.duplicate(executor)?;
+        let e = self.along.zeroed("e")?;
+        let value = state.lambda.zeros_like(executor)?;
+        let (direct, f_theta) = (self.outer.outputs("direct")?, self.outer.outputs("f_theta")?);
+        self.along.bind("direct", &direct)?;
+        self.along.bind("f_theta", &f_theta)?;
+        let mut first = true;
+        for (leaf, place) in e.iter().zip(value.iter()) {
+            let mut numbers = vec![0.0; leaf.len()];
+            for j in 0..numbers.len() {
+                let mut one = vec![0.0; numbers.len()];
+                one[j] = 1.0;
+                leaf.write(&Array::from_values(leaf.shape(), &one, leaf.dtype())?)?;
+                let s = self.column(state, &start, &e, key, first)?;
+                if std::mem::take(&mut first) {
+                    // θᵀ is the same for every column.
+                    self.outer.bind_point(&state.lambda, &state.theta, key)?;
+                    self.outer.run(self.inner.last())?;
+                }
+                self.along.bind("s", &s)?;
+                self.along.run(0..1)?;
+                numbers[j] = self.along.number("along")?;
+            }
+            leaf.zero()?;
+            place.write(&Array::from_values(place.shape(), &numbers, place.dtype())?)?;
+        }
+        let steps = self.inner.steps as u64;
+        let columns = state.lambda.iter().map(|l| l.len() as u64).sum::<u64>() * steps;
+        let oracles = Oracles {
+            inner_gradients: columns,
+            outer_gradients: 1,
+            hessian_products: columns + steps,
+            mixed_products: columns,
+            losses: 0,
+        };
+        let mut found = Hypergradient::new(value, oracles).with_outer_loss(self.outer.number("outer")?);
+        let plain = (!self.has_slots).then(|| self.inner.gamma());
+        growth::read(&self.first, plain, &mut found.diagnostics)?;
+        Ok(found)
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.inner.scale(factor);
+        Ok(())
+    }
+}

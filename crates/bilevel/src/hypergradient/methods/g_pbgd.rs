@@ -1,0 +1,160 @@
+//! G-PBGD (Shen and Chen, "On penalty-based bilevel gradient descent method", ICML 2023): descent on the outer loss
+//! plus a penalty on the slope of the inner loss.
+//!
+//!   h = f_λ + 2σ·∇θL_Tᵀ·C,   θ ← θ − γ·(f_θ/σ + 2·H·∇θL_T)        both at the same (λ, θ), T times
+//!
+//! The derivative of the penalty ‖∇θL_T‖² takes a product with H and one with C along the gradient itself, which are
+//! one reverse pass: it needs no solve, but it does need second derivatives. There is one θ, at which the slope of the
+//! inner loss is small and not 0: where it has settled, 2σ·H·∇θL_T = −f_θ, so that h is f_λ − f_θᵀ·H⁻¹·C at a θ that
+//! is O(1/σ) from the minimum. λ and θ are meant to move together: what is published is a step along (h, f_θ +
+//! 2σ·H·∇θL_T), of which the outer optimizer takes the part of λ, and θ here one of γ/σ. The penalty has curvature
+//! 2·H², so that γ must be below 1 over the square of the largest curvature, and directions in which the inner loss is
+//! flat take the square of the time they take others. At a λ that moves, σ multiplies how far training lags behind:
+//! with a large penalty take many steps, or an outer rate well below 1/σ.
+
+use crate::Result;
+use crate::compiled::key::Key;
+use crate::compiled::routine::Routine;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::compiled::trace::{Trace, or_zeros};
+use crate::health::probe::InnerTime;
+use crate::hypergradient::parts::penalty::{Slopes, carry};
+use crate::hypergradient::paths::Path;
+use crate::hypergradient::settings::SettingsRecord;
+use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::inner::walk::{InnerLoop, Start, positive};
+use crate::truth::{Claims, Condition, Promise};
+use bilevel_graph::{Graph, Program, Tensor, vjp};
+use serde::{Deserialize, Serialize};
+
+/// Settings of G-PBGD.
+///
+/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
+/// through θ⁰ alone.
+///
+/// ```
+/// use bilevel::{Cpu, GPbgd, Key, Leaf, Method, Problem, Session, Variable};
+/// // θ(λ) = λ and f = ½θ², so the hypergradient is λ; with the penalty σ it is λ·2σ/(2σ + 1).
+/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
+///     .outer(|_, _, t| t.0.square() * 0.5)
+///     .build()?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let method = GPbgd { step: 0.25, steps: 100, penalty: 4.5 };
+/// let h = method.prepare_in(&session)?.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
+/// assert!((h.value[0].item()? - 1.8).abs() < 1e-12);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GPbgd {
+    /// Step γ of θ, above 0; γ × the square of the largest curvature must be below 1.
+    pub step: f64,
+    /// Steps T of θ, at least 1; 1 in the published method.
+    pub steps: usize,
+    /// The penalty σ, above 0.
+    pub penalty: f64,
+}
+
+impl Default for GPbgd {
+    fn default() -> Self {
+        GPbgd { step: 0.01, steps: 1, penalty: 10.0 }
+    }
+}
+
+struct Prepared {
+    inner: InnerLoop,
+    start: Start,
+    step: Routine,
+}
+
+impl Method for GPbgd {
+    fn name(&self) -> &'static str {
+        "g-pbgd"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
+    }
+
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        positive("penalty", self.penalty)?;
+        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?;
+        Ok(Box::new(Prepared { inner, start: Start::new(session)?, step: step_program(self.penalty, session)? }))
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims {
+            promise: Promise::InversePenalty,
+            minimum: true,
+            only: Some(Condition::WellConditioned),
+            ..Claims::default()
+        }
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
+    }
+
+    fn loop_use(&self) -> crate::LoopUse {
+        crate::LoopUse::Penalised { penalty: self.penalty }
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        // The penalty bends more than the inner loss does.
+        (self.step, self.steps) = (suited.step.min(0.5 / suited.curvature.powi(2)), suited.steps);
+    }
+
+    fn shares_passes(&self) -> bool {
+        true
+    }
+}
+
+fn step_program(penalty: f64, session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let (lambda, theta, step) = (&trace.lambda, &trace.theta, graph.step());
+    let slopes = Slopes::new(&trace, theta, step)?;
+    // Half the derivative of ‖∇θL_T‖², by λ and by θ.
+    let both = [&lambda[..], theta].concat();
+    let half = or_zeros(vjp(&slopes.inner_theta, &slopes.inner_theta, &both)?, &both);
+    let (mixed, hessian) = half.split_at(lambda.len());
+    let pull = |(outer, product): (&Tensor, &Tensor)| *outer / penalty + *product * 2.0;
+    let direction: Vec<Tensor> = slopes.outer_theta.iter().zip(hessian).map(pull).collect();
+    let mut builder = Program::builder(&graph);
+    builder = carry(builder, theta, &slopes.step(&trace, theta, &direction));
+    for (i, (direct, mixed)) in slopes.outer_lambda.iter().zip(mixed).enumerate() {
+        builder = builder.output(format!("h.{i}"), *direct + *mixed * (2.0 * penalty));
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        self.start.place(&state.lambda, &state.theta, key)?;
+        self.inner.place(&mut self.step)?;
+        self.step.bind_point(&state.lambda, &state.theta, key)?;
+        let value = self.step.fresh_outputs("h")?;
+        self.step.run(0..self.inner.steps as u32)?;
+        let steps = self.inner.steps as u64;
+        // What only h needs is computed in the last step alone.
+        let oracles = Oracles {
+            inner_gradients: steps,
+            outer_gradients: steps,
+            hessian_products: steps,
+            mixed_products: 1,
+            losses: 0,
+        };
+        Ok(Hypergradient::new(value, oracles))
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.inner.scale(factor);
+        Ok(())
+    }
+}

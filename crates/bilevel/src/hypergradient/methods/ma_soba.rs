@@ -1,0 +1,143 @@
+//! MA-SOBA (Chen, Xiao and Balasubramanian, "Optimal algorithms for stochastic bilevel optimization under relaxed smoothness
+//! conditions", JMLR 2024): SOBA whose direction for λ is a moving average.
+//!
+//!   D = f_λ − vᵀ·C,   θ ← θ − γ·∇θL_T,   v ← v − γ·(H·v − f_θ)        all at the same (λ, θ, v), T times
+//!   h ← (1 − w)·h + w·D                                             once, with D of the last step
+//!
+//! θ, v and h are kept from one hypergradient to the next; h starts at 0, so that the first directions are short. What is handed
+//! to the outer optimizer is h. At a λ that does not move it is exact once θ, v and h have settled.
+
+use crate::Result;
+use crate::compiled::key::Key;
+use crate::compiled::norms::LazyNorm;
+use crate::compiled::routine::Routine;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::compiled::trace::Trace;
+use crate::error::require;
+use crate::health::diagnostics::adjoint;
+use crate::health::probe::InnerTime;
+use crate::hypergradient::parts::single_loop::SingleLoop;
+use crate::hypergradient::parts::warm::{Like, Warm};
+use crate::hypergradient::paths::Path;
+use crate::hypergradient::settings::SettingsRecord;
+use crate::hypergradient::{Estimator, Hypergradient, Method, Suited};
+use crate::inner::walk::InnerLoop;
+use crate::truth::{Claims, Settling};
+use bilevel_graph::{Graph, Program};
+use serde::{Deserialize, Serialize};
+
+/// Settings of MA-SOBA.
+///
+/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
+/// through θ⁰ alone.
+///
+/// ```
+/// use bilevel::{Cpu, Key, Leaf, MaSoba, Method, Problem, Session, Variable};
+/// // θ(λ) = λ and f = ½θ², so the hypergradient is λ.
+/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
+///     .outer(|_, _, t| t.0.square() * 0.5)
+///     .build()?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = MaSoba { step: 0.5, weight: 0.4, ..MaSoba::default() }.prepare_in(&session)?;
+/// let mut state = session.state(Key::from_seed(0))?;
+/// let found = (0..100).map(|_| estimator.estimate(&mut state, Key::from_seed(0))).last().unwrap()?;
+/// assert!((found.value[0].item()? - 2.0).abs() < 1e-12);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MaSoba {
+    /// Step γ of θ and of v, above 0.
+    pub step: f64,
+    /// Steps T of both, at least 1; 1 in the published method.
+    pub steps: usize,
+    /// Weight w of the newest direction in the average, above 0 and at most 1; with 1 it is SOBA.
+    pub weight: f64,
+}
+
+impl Default for MaSoba {
+    fn default() -> Self {
+        MaSoba { step: 0.01, steps: 1, weight: 0.1 }
+    }
+}
+
+struct Prepared {
+    single: SingleLoop,
+    averaging: Routine,
+    warm: Warm<2>,
+    norm: LazyNorm,
+}
+
+impl Method for MaSoba {
+    fn name(&self) -> &'static str {
+        "ma-soba"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
+    }
+
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        require(self.weight > 0.0 && self.weight <= 1.0, "weight", self.weight, "above 0 and at most 1")?;
+        Ok(Box::new(Prepared {
+            single: SingleLoop::new(session, InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?)?,
+            averaging: average_program(self.weight, session)?,
+            warm: Warm::new(session, [Like::Theta, Like::Lambda]),
+            norm: LazyNorm::new(session.executor()),
+        }))
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { settling: Settling::StepByStep, minimum: true, minibatches: true, ..Claims::default() }
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
+    }
+
+    fn shares_passes(&self) -> bool {
+        true
+    }
+}
+
+/// The average moves towards `d`; a copy of it for the caller is `h`.
+fn average_program(weight: f64, session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let [average, d] = ["average", "d"].map(|name| trace.inputs_like(name, &trace.lambda));
+    let mut builder = Program::builder(&graph);
+    for (i, (average, d)) in average.into_iter().zip(d).enumerate() {
+        let next = average * (1.0 - weight) + d * weight;
+        builder = builder.keep_input(average).carry(average, next).output(format!("h.{i}"), next);
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let [v, average] = self.warm.of(state)?.groups;
+        let before = self.norm.of(&v)?;
+        let found = self.single.advance(state, &v, key)?;
+        self.averaging.bind("average", &average)?;
+        self.averaging.bind("d", &found.value)?;
+        let value = self.averaging.fresh_outputs("h")?;
+        self.averaging.run(0..1)?;
+        self.averaging.unbind("d")?;
+        Ok(Hypergradient { value, diagnostics: adjoint(before, self.norm.of(&v)?), ..found })
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.single.inner.scale(factor);
+        Ok(())
+    }
+}

@@ -1,0 +1,31 @@
+//! The methods, one file each.
+
+pub(crate) mod amigo_cg;
+pub(crate) mod amigo_sgd;
+pub(crate) mod bome;
+pub(crate) mod covariance;
+pub(crate) mod d_tfbo;
+pub(crate) mod es;
+pub(crate) mod f2sa;
+pub(crate) mod fg2u;
+pub(crate) mod fmd;
+pub(crate) mod g_pbgd;
+pub(crate) mod hoag;
+pub(crate) mod hpo_sgld;
+pub(crate) mod ift_cg;
+pub(crate) mod ift_neumann;
+pub(crate) mod imaml;
+pub(crate) mod langevin_adjoint;
+pub(crate) mod ma_soba;
+pub(crate) mod meha;
+pub(crate) mod nystrom;
+pub(crate) mod pes;
+pub(crate) mod reptile;
+pub(crate) mod rmd;
+pub(crate) mod rmd_fo;
+pub(crate) mod saba;
+pub(crate) mod sama;
+pub(crate) mod soba;
+pub(crate) mod srba;
+pub(crate) mod stocbio;
+pub(crate) mod v_pbgd;

@@ -1,0 +1,228 @@
+//! Persistent evolution strategies (Vicol, Metz and Sohl-Dickstein, "Unbiased gradient estimation in unrolled computation graphs with
+//! persistent evolution strategies", ICML 2021): evolutionary search window by window, without the bias of truncation.
+//!
+//!   every hypergradient is one window of K steps, and W windows are a training
+//!   z ~ N(0, I),   a ← a + z,   θ± ← K steps from θ± at λ ± σz        for each of N pairs, which keep a and θ± between windows
+//!   h = mean over pairs of a·\[f(θ⁺) − f(θ⁻)\]/(2σ)
+//!   after W windows all θ go back to where training began, and a to 0
+//!
+//! The sum a over the perturbations of all windows so far credits f with what λ did in earlier ones, which evolutionary search that
+//! starts each window from one θ misses. The mean of h over the windows of a training is an unbiased estimate of the derivative of
+//! the mean of f over the ends of its windows, smoothed by σ, as long as λ does not move. It takes no derivative with
+//! respect to λ. Its variance grows with the number of windows.
+
+use crate::compiled::key::Key;
+use crate::compiled::leaves::Leaves;
+use crate::compiled::routine::Routine;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::compiled::trace::Trace;
+use crate::error::require;
+use crate::health::probe::InnerTime;
+use crate::hypergradient::methods::es::{directions, ending_program, move_program, sums};
+use crate::hypergradient::parts::implicit::count;
+use crate::hypergradient::parts::warm::{Kept, Like, Warm, each, number, set_number};
+use crate::hypergradient::settings::SettingsRecord;
+use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::inner::walk::{InnerLoop, not_applicable, outer_loss, positive};
+use crate::problem::AnyProblem;
+use crate::truth::Claims;
+use crate::{Cause, Result};
+use bilevel_graph::{DType, Graph, Program};
+use serde::{Deserialize, Serialize};
+
+/// Settings of persistent evolution strategies.
+///
+/// ```
+/// use bilevel::{Cpu, Key, Leaf, Method, Pes, Problem, Session, Variable};
+/// // Two windows of a step of ½ from θ = 0 end at λ/2 and 3λ/4, whose mean has the derivative 5/8.
+/// let problem = Problem::new(Leaf(Variable::constant([], 3.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() / 2.0)
+///     .outer(|_, _, t| t.0)
+///     .build()?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = Pes { step: 0.5, steps: 1, windows: 2, samples: 1000, ..Pes::default() }.prepare_in(&session)?;
+/// let mut state = session.state(Key::from_seed(0))?;
+/// let mut window = |seed| estimator.estimate(&mut state, Key::from_seed(seed))?.value[0].item().map_err(bilevel::Error::from);
+/// assert!(((window(1)? + window(2)?) / 2.0 - 0.625).abs() < 0.1);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Pes {
+    /// Size of a perturbation σ, above 0.
+    pub sigma: f64,
+    /// Pairs N, at least 1.
+    pub samples: usize,
+    /// Inner step γ, above 0.
+    pub step: f64,
+    /// Inner steps K of a window, at least 1.
+    pub steps: usize,
+    /// Windows W of a training, at least 1; with 1 it is evolutionary search.
+    pub windows: usize,
+    /// Temperature τ, at least 0.
+    pub temperature: f64,
+    /// Noise scale κ, at least 0.
+    pub noise_scale: f64,
+}
+
+impl Default for Pes {
+    fn default() -> Self {
+        Pes { sigma: 0.001, samples: 20, step: 0.01, steps: 20, windows: 5, temperature: 0.0, noise_scale: 1.0 }
+    }
+}
+
+struct Prepared {
+    settings: Pes,
+    inner: InnerLoop,
+    forward: Routine,
+    outer: Routine,
+    moving: Routine,
+    gather: Routine,
+    ending: Routine,
+    /// θ where training began, θ± of all pairs, a of all pairs, and the windows so far.
+    warm: Warm<4>,
+}
+
+impl Method for Pes {
+    fn name(&self) -> &'static str {
+        "pes"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
+    }
+
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        let Pes { sigma, samples, step, steps, windows, temperature, noise_scale } = *self;
+        positive("sigma", sigma)?;
+        require((1..=u32::MAX as usize).contains(&samples), "samples", samples as f64, "at least 1 and below 2³²")?;
+        count("windows", windows, 1)?;
+        let inner = InnerLoop::at_least(step, steps, temperature, noise_scale, 1)?;
+        self.applies(session.problem())?;
+        let groups = [Like::Theta, Like::ManyTheta(2 * samples), Like::ManyLambda(samples), Like::Number];
+        Ok(Box::new(Prepared {
+            settings: *self,
+            inner,
+            forward: inner.walk(session)?,
+            outer: outer_loss(session)?,
+            moving: move_program(session)?,
+            gather: gather_program(session)?,
+            ending: ending_program(samples, session)?,
+            warm: Warm::new(session, groups),
+        }))
+    }
+
+    /// It takes no derivative with respect to λ, so there need not be any.
+    fn applies(&self, problem: &AnyProblem) -> Result<()> {
+        if problem.starts_from_lambda() {
+            let reason = "it continues where the last window ended, but here training starts from λ for every \
+                          hypergradient; use es, whose only window is the whole training";
+            return not_applicable(self.name(), reason);
+        }
+        Ok(())
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { training: true, minimum: true, singular: true, minibatches: true, ..Claims::default() }
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps).with_noise(self.temperature, self.noise_scale))
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps.div_ceil(self.windows));
+    }
+}
+
+/// a ← a + z with the direction of the step's number, and slope·a and its square added to the sums.
+fn gather_program(session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let slope = graph.input("slope.0", [], DType::F64);
+    let [sum, square] = sums(&trace);
+    let mut builder = Program::builder(&graph);
+    for (i, (a, z)) in trace.inputs_like("a", &trace.lambda).into_iter().zip(directions(&trace)).enumerate() {
+        let next = a.convert(DType::F64) + z;
+        let sample = slope * next;
+        builder = builder.carry(a, next.convert(a.dtype()));
+        builder = builder.carry(sum[i], sum[i] + sample).carry(square[i], square[i] + sample * sample);
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+impl Prepared {
+    /// f after one window from this θ, which is left where it ends.
+    fn window(&mut self, lambda: &Leaves, theta: &Leaves, key: Key) -> Result<f64> {
+        self.inner.place(&mut self.forward)?;
+        self.forward.bind_point(lambda, theta, key)?;
+        self.forward.run(0..self.inner.steps as u32)?;
+        self.outer.bind_point(lambda, theta, key)?;
+        self.outer.run(self.inner.last())?;
+        self.outer.number("outer")
+    }
+
+    /// Puts all θ where a training begins.
+    fn begin(&self, state: &State, kept: &Kept<4>, origin: &Leaves) -> Result<()> {
+        let [_, pairs, a, _] = &kept.groups;
+        state.theta.copy_from(origin)?;
+        each(pairs, origin).iter().try_for_each(|theta| theta.copy_from(origin))?;
+        a.zero()
+    }
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let Pes { sigma, samples, windows, .. } = self.settings;
+        let kept = self.warm.of(state)?;
+        let [origin, pairs, a, so_far] = &kept.groups;
+        let done = number(so_far)?;
+        if kept.fresh {
+            origin.copy_from(&state.theta)?;
+        }
+        if done % windows as f64 == 0.0 {
+            self.begin(state, &kept, origin)?;
+        }
+        let (sum, square) = (self.gather.zeroed("sum")?, self.gather.zeroed("square")?);
+        self.gather.set_key(key)?;
+        self.moving.set_key(key)?;
+        self.moving.bind_lambda(&state.lambda)?;
+        let moved = self.moving.outputs("moved")?;
+        let particles = each(pairs, &state.theta);
+        for (sample, (pair, a)) in (0..samples as u32).zip(particles.chunks(2).zip(each(a, &state.lambda))) {
+            let mut ends = [0.0; 2];
+            for ((end, theta), by) in ends.iter_mut().zip(pair).zip([sigma, -sigma]) {
+                self.moving.set_numbers("by", [by])?;
+                self.moving.run(sample..sample + 1)?;
+                *end = self.window(&moved, theta, key)?;
+            }
+            self.gather.bind("a", &a)?;
+            self.gather.set_numbers("slope", [(ends[0] - ends[1]) / (2.0 * sigma)])?;
+            self.gather.run(sample..sample + 1)?;
+        }
+        self.ending.bind("sum", &sum)?;
+        self.ending.bind("square", &square)?;
+        let (value, error) = (self.ending.fresh_outputs("mean")?, self.ending.fresh_outputs("error")?);
+        self.ending.run(0..1)?;
+        let outer_loss = self.window(&state.lambda.clone(), &state.theta.clone(), key)?;
+        set_number(so_far, done + 1.0)?;
+        let loops = 2 * samples as u64 + 1;
+        let oracles = Oracles { inner_gradients: loops * self.inner.steps as u64, losses: loops, ..Oracles::default() };
+        let found = Hypergradient::new(value, oracles).with_outer_loss(outer_loss);
+        let standard_error = (samples > 1).then_some(error);
+        Ok(Hypergradient { standard_error, ..found.blaming(Cause::SearchTooWide) })
+    }
+
+    fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
+        let kept = self.warm.of(state)?;
+        kept.groups[0].copy_from(theta)?;
+        set_number(&kept.groups[3], 0.0)?;
+        state.theta.copy_from(theta)
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.inner.scale(factor);
+        Ok(())
+    }
+}

@@ -1,0 +1,281 @@
+//! SABA (Dagréou, Ablin, Vaiter and Moreau, "A framework for bilevel optimization that enables stochastic and global variance
+//! reduction algorithms", NeurIPS 2022): SOBA with a table of what every minibatch last said.
+//!
+//!   q̂ = q_i(λ, θ, v) − table_i + mean of table,   table_i ← q_i(λ, θ, v)        for each q of the five below, as in SAGA
+//!   mean ← mean + (q_i − table_i)/n                                            with n rows, of which a step touches one
+//!   inner minibatch i: ∇θL_T, H·v and vᵀ·C;   outer minibatch j: f_θ and f_λ
+//!   h = f_λ − vᵀ·C,   θ ← θ − γ·∇θL_T,   v ← v − γ·(H·v − f_θ)                 all from the q̂, T times
+//!
+//! The first hypergradient fills the table, with a look at every minibatch. As λ, θ and v settle so does the table, and the variance of
+//! the estimates goes to 0 with a step that stays what it is, which that of SOBA does not. θ, v and the table are kept: as many of θ
+//! and λ as there are minibatches. A mean that is carried along collects rounding, which would be a bias: it is taken from the whole
+//! table again after as many steps as there are minibatches of both losses, so that the work of a step is still that of a few rows.
+//! It applies where both losses draw their rows from [epochs](crate::Scope::epochs), or draw nothing.
+
+use crate::compiled::key::Key;
+use crate::compiled::leaves::Leaves;
+use crate::compiled::routine::Routine;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::compiled::trace::Trace;
+use crate::health::probe::InnerTime;
+use crate::hypergradient::parts::minibatches::Minibatches;
+use crate::hypergradient::parts::penalty::carry;
+use crate::hypergradient::parts::single_loop::{Products, less, step_of_v};
+use crate::hypergradient::parts::warm::{Like, Warm, number, set_number};
+use crate::hypergradient::paths::Path;
+use crate::hypergradient::settings::SettingsRecord;
+use crate::hypergradient::{Estimator, Hypergradient, MemoryTable, Method, Oracles, Suited};
+use crate::inner::walk::{InnerLoop, Start};
+use crate::problem::AnyProblem;
+use crate::truth::Claims;
+use crate::{Cause, Result};
+use bilevel_graph::{DType, Graph, Program, Tensor};
+use serde::{Deserialize, Serialize};
+
+/// Settings of SABA.
+///
+/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
+/// through θ⁰ alone.
+///
+/// ```
+/// use bilevel::{Array, Cpu, Key, Leaf, Method, Problem, Saba, Session, Variable};
+/// // θ(λ) is λ times the mean of x, 2.5; f = ½θ², so the hypergradient is 6.25λ whatever the minibatches.
+/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+///     .data("x", Array::from_f64([4], vec![1.0, 2.0, 3.0, 4.0])?)
+///     .inner(|s, l, t| (t.0 - l.0 * s.data("x").take(s.epochs(4, 1))).square().mean_all() * 0.5)
+///     .outer(|_, _, t| t.0.square() * 0.5)
+///     .build()?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = Saba { step: 0.2, steps: 10 }.prepare_in(&session)?;
+/// let mut state = session.state(Key::from_seed(0))?;
+/// let found = (0..50).map(|k| estimator.estimate(&mut state, Key::from_seed(k))).last().unwrap()?;
+/// assert!((found.value[0].item()? - 12.5).abs() < 1e-9);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Saba {
+    /// Step γ of θ and of v, above 0.
+    pub step: f64,
+    /// Steps T of both, at least 1; 1 in the published method.
+    pub steps: usize,
+}
+
+impl Default for Saba {
+    fn default() -> Self {
+        Saba { step: 0.01, steps: 1 }
+    }
+}
+
+struct Prepared {
+    inner: InnerLoop,
+    minibatches: Minibatches,
+    start: Start,
+    fill: Routine,
+    average: Routine,
+    step: Routine,
+    warm: Warm<12>,
+    /// The tables of the inner and of the outer loss.
+    tables: [MemoryTable; 2],
+}
+
+/// The groups of the memory after v, and of what the programs carry: by the minibatches of the inner and of the outer loss.
+const TABLES: [&str; 5] = ["slope", "hessian", "mixed", "f_theta", "f_lambda"];
+/// How many of them are the inner loss's.
+const INNER: usize = 3;
+/// The groups after those, each the mean of a table; the last is the number of steps since they were taken.
+const MEANS: [&str; 5] = ["mean_slope", "mean_hessian", "mean_mixed", "mean_f_theta", "mean_f_lambda"];
+
+impl Method for Saba {
+    fn name(&self) -> &'static str {
+        "saba"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
+    }
+
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?;
+        let minibatches = Minibatches::of(self.name(), session.problem())?;
+        let Minibatches { inner: n, outer: m } = minibatches;
+        let layout = [
+            Like::Theta,
+            Like::RowsOfTheta(n),
+            Like::RowsOfTheta(n),
+            Like::RowsOfLambda(n),
+            Like::RowsOfTheta(m),
+            Like::RowsOfLambda(m),
+            Like::Theta,
+            Like::Theta,
+            Like::Lambda,
+            Like::Theta,
+            Like::Lambda,
+            Like::Number,
+        ];
+        let (theta, lambda) = (session.problem().theta.len(), session.problem().lambda.len());
+        // As in the layout: after v two tables of θ and one of λ, then one of each.
+        let outer = theta + 2 * theta + lambda;
+        let tables = [theta..outer, outer..outer + theta + lambda];
+        Ok(Box::new(Prepared {
+            inner,
+            minibatches,
+            start: Start::new(session)?,
+            fill: step_program(&inner, minibatches, session, false)?,
+            average: average_program(minibatches, session)?,
+            step: step_program(&inner, minibatches, session, true)?,
+            warm: Warm::new(session, layout),
+            tables: tables.map(|leaves| MemoryTable { leaves, changed: vec![] }),
+        }))
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Start
+    }
+
+    fn applies(&self, problem: &AnyProblem) -> Result<()> {
+        Minibatches::of(self.name(), problem).map(|_| ())
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { minimum: true, minibatches: true, ..Claims::default() }
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        (self.step, self.steps) = (suited.step, suited.steps);
+    }
+
+    fn shares_passes(&self) -> bool {
+        true
+    }
+}
+
+/// The input that holds the table of a leaf.
+fn table_of(graph: &Graph, name: &str, leaf: usize, like: Tensor, rows: usize) -> Tensor {
+    graph.input(format!("{name}.{leaf}"), [vec![rows], like.shape()].concat(), like.dtype())
+}
+
+/// Enters what the minibatches with the numbers `batch.0` and `batch.1` say into the tables; where θ and v move, it is with what
+/// the tables and their means make of it, and h is an output.
+fn step_program(inner: &InnerLoop, count: Minibatches, session: &Session, moves: bool) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let v = trace.inputs_like("v", &trace.theta);
+    let [i, j] = ["batch.0", "batch.1"].map(|name| graph.input(name, [], DType::I32));
+    let found = Products::new(&trace, &v, (i, j))?;
+    let said = [&found.slope, &found.hessian, &found.mixed, &found.f_theta, &found.f_lambda];
+    let mut builder = Program::builder(&graph).keep_input(i).keep_input(j);
+    let mut reduced: Vec<Vec<Tensor>> = vec![];
+    for (group, said) in said.into_iter().enumerate() {
+        let (number, rows) = if group < INNER { (i, count.inner) } else { (j, count.outer) };
+        let means = trace.inputs_like(MEANS[group], said);
+        let mut all = vec![];
+        for (leaf, (&said, mean)) in said.iter().zip(means).enumerate() {
+            let table = table_of(&graph, TABLES[group], leaf, said, rows);
+            let change = said - table.take(number);
+            builder = builder.carry(table, table + change.scatter_add(number, 0, rows));
+            if moves {
+                builder = builder.carry(mean, mean + change * (1.0 / rows as f64));
+            }
+            all.push(change + mean);
+        }
+        reduced.push(all);
+    }
+    let [slope, hessian, mixed, f_theta, f_lambda] = &reduced[..] else {
+        return Routine::new(&builder.build()?, session);
+    };
+    if moves {
+        builder = inner.step(&trace, slope, &found.updates, graph.step()).carry(builder);
+        builder = carry(builder, &v, &step_of_v(&trace, &v, &less(hessian, f_theta)));
+        for (leaf, h) in less(f_lambda, mixed).into_iter().enumerate() {
+            builder = builder.output(format!("h.{leaf}"), h);
+        }
+    } else {
+        builder = v.iter().fold(builder, |builder, &v| builder.keep_input(v));
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+/// Takes the means of the tables.
+fn average_program(count: Minibatches, session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let (theta, lambda) = (&trace.theta, &trace.lambda);
+    let mut builder = Program::builder(&graph);
+    for (group, like) in [theta, theta, lambda, theta, lambda].into_iter().enumerate() {
+        let rows = if group < INNER { count.inner } else { count.outer };
+        for (leaf, mean) in trace.inputs_like(MEANS[group], like).into_iter().enumerate() {
+            builder = builder.carry(mean, table_of(&graph, TABLES[group], leaf, mean, rows).mean([0]));
+        }
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+fn bind(routine: &mut Routine, groups: &[(&str, &Leaves)]) -> Result<()> {
+    groups.iter().try_for_each(|(name, group)| routine.bind(name, group))
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let kept = self.warm.of(state)?;
+        let [v, memory @ .., since] = &kept.groups;
+        let groups: Vec<(&str, &Leaves)> = TABLES.into_iter().chain(MEANS).zip(memory).collect();
+        self.start.place(&state.lambda, &state.theta, key)?;
+        let Minibatches { inner: n, outer: m } = self.minibatches;
+        self.tables.iter_mut().for_each(|table| table.changed.clear());
+        let mut looks = 0;
+        if kept.fresh {
+            self.fill.bind_point(&state.lambda, &state.theta, Minibatches::key())?;
+            self.fill.bind("v", v)?;
+            bind(&mut self.fill, &groups[..TABLES.len()])?;
+            looks = n.max(m);
+            self.tables.iter_mut().zip([n, m]).for_each(|(table, rows)| table.changed.extend(0..rows));
+            for number in 0..looks {
+                self.fill.set_numbers("batch", [(number % n) as f64, (number % m) as f64])?;
+                self.fill.run(0..1)?;
+            }
+        }
+        bind(&mut self.average, &groups)?;
+        self.inner.place(&mut self.step)?;
+        self.step.bind_point(&state.lambda, &state.theta, Minibatches::key())?;
+        self.step.bind("v", v)?;
+        bind(&mut self.step, &groups)?;
+        let value = self.step.fresh_outputs("h")?;
+        let mut steps_since = if kept.fresh { (n + m) as f64 } else { number(since)? };
+        for step in 0..self.inner.steps as u32 {
+            if steps_since >= (n + m) as f64 {
+                self.average.run(0..1)?;
+                steps_since = 0.0;
+            }
+            let batches = self.minibatches.draw(key, step);
+            self.tables.iter_mut().zip(batches).for_each(|(table, row)| table.changed.push(row));
+            self.step.set_numbers("batch", batches.map(|number| number as f64))?;
+            self.step.run(step..step + 1)?;
+            steps_since += 1.0;
+        }
+        set_number(since, steps_since)?;
+        let looks = (looks + self.inner.steps) as u64;
+        let oracles = Oracles {
+            inner_gradients: looks,
+            outer_gradients: looks,
+            hessian_products: looks,
+            mixed_products: looks,
+            losses: 0,
+        };
+        Ok(Hypergradient::new(value, oracles).blaming(Cause::AdjointGrowing))
+    }
+
+    fn tables(&self) -> &[MemoryTable] {
+        &self.tables
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.inner.scale(factor);
+        Ok(())
+    }
+}

@@ -1,0 +1,197 @@
+//! SAMA (Choe, Mehta, Ahn, Neiswanger, Xie, Strubell and Xing, "Making scalable meta learning practical", NeurIPS 2023): gradients
+//! alone, with the inverse Hessian taken for 1 and the optimizer of the inner loop taken into account.
+//!
+//!   θ ← θ − u(∇θL_T(θ)), T times              u is γ times the direction of the inner optimizer
+//!   v = (∂u/∂g)ᵀ·f_θ                           g the gradient at the last θ, u with what the optimizer remembers there
+//!   h = f_λ − \[∂λL_T(θ + εv) − ∂λL_T(θ − εv)\]/(2ε),   ε = radius/‖v‖
+//!
+//! The quotient stands for vᵀ·C: it is exact where ∂λL_T is quadratic in θ, and O(radius²) off elsewhere. It takes no product with a
+//! Hessian. What it approximates is the derivative through one more step of training, f_λ − f_θᵀ·(∂u/∂g)·C: the indirect term is
+//! about γ times the curvature of what it should be, and turned where curvatures differ.
+
+use crate::Result;
+use crate::compiled::key::Key;
+use crate::compiled::norms::LazyNorm;
+use crate::compiled::routine::Routine;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::compiled::trace::{InnerLoss, Trace, as_variables, or_zeros};
+use crate::health::probe::InnerTime;
+use crate::hypergradient::paths::Path;
+use crate::hypergradient::settings::SettingsRecord;
+use crate::hypergradient::{Estimator, Hypergradient, Method, Oracles, Suited};
+use crate::inner::optimizer::{InnerOptimizer, Optimizer};
+use crate::inner::walk::{InnerLoop, SLOTS, Start, outer_gradient, positive};
+use crate::truth::{Claims, Condition};
+use bilevel_graph::{Graph, Program, Tensor, gradient, vjp};
+use serde::{Deserialize, Serialize};
+
+/// Settings of SAMA.
+///
+/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
+/// through θ⁰ alone.
+///
+/// ```
+/// use bilevel::{Cpu, Key, Leaf, Method, Problem, Sama, Session, Variable};
+/// // θ(λ) = λ and f = ½θ²: through one more step of 0.5, half the hypergradient λ.
+/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
+///     .outer(|_, _, t| t.0.square() * 0.5)
+///     .build()?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let method = Sama { step: 0.5, steps: 100, ..Sama::default() };
+/// let h = method.prepare_in(&session)?.estimate(&mut session.state(Key::from_seed(0))?, Key::from_seed(0))?;
+/// assert!((h.value[0].item()? - 1.0).abs() < 1e-12);
+/// assert_eq!(h.oracles.hessian_products + h.oracles.mixed_products, 0);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sama {
+    /// Inner step γ, above 0.
+    pub step: f64,
+    /// Inner steps T, at least 1.
+    pub steps: usize,
+    /// How far θ is moved to either side for the difference, above 0.
+    pub radius: f64,
+    /// How the inner loop steps.
+    pub optimizer: InnerOptimizer,
+}
+
+impl Default for Sama {
+    fn default() -> Self {
+        Sama { step: 0.01, steps: 100, radius: 0.01, optimizer: InnerOptimizer::Sgd }
+    }
+}
+
+struct Prepared {
+    radius: f64,
+    inner: InnerLoop,
+    remembers: bool,
+    start: Start,
+    walk: Routine,
+    outer: Routine,
+    adapting: Routine,
+    difference: Routine,
+    norm: LazyNorm,
+}
+
+impl Method for Sama {
+    fn name(&self) -> &'static str {
+        "sama"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
+    }
+
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        positive("radius", self.radius)?;
+        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?.with_optimizer(self.optimizer)?;
+        Ok(Box::new(Prepared {
+            radius: self.radius,
+            inner,
+            remembers: !self.optimizer.slots().is_empty(),
+            start: Start::new(session)?,
+            walk: inner.walk(session)?,
+            outer: outer_gradient(session)?,
+            adapting: adapting_program(&inner, session)?,
+            difference: difference_program(session)?,
+            norm: LazyNorm::new(session.executor()),
+        }))
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        // Exact where 1/γ is every curvature, so that one step of training is all of it.
+        Claims { minimum: true, only: Some(Condition::OneCurvature), ..Claims::default() }
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps).with_optimizer(self.optimizer))
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        // The indirect term is γ × curvature times its right size, which this step brings close to 1.
+        (self.step, self.steps) = (suited.step.max(1.0 / suited.curvature), suited.steps);
+    }
+}
+
+/// v from `f_theta`: the step differentiated by its gradient, which counts as a variable of its own.
+fn adapting_program(inner: &InnerLoop, session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let (theta, step) = (&trace.theta, graph.step());
+    let f_theta = trace.inputs_like("f_theta", theta);
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
+    let slope = as_variables(&or_zeros(gradient(loss, theta)?, theta));
+    let taken = inner.step(&trace, &slope, &updates, step);
+    let by = or_zeros(vjp(&taken.next(), &f_theta, &slope)?, theta);
+    let mut builder = f_theta.iter().fold(Program::builder(&graph), |builder, &f| builder.keep_input(f));
+    builder = taken.slots.iter().fold(builder, |builder, (slot, _)| builder.keep_input(*slot));
+    for (i, by) in by.into_iter().enumerate() {
+        // θ becomes θ − u.
+        builder = builder.output(format!("v.{i}"), -by);
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+/// h = f_λ − \[∂λL_T(θ + εv) − ∂λL_T(θ − εv)\]/(2ε).
+fn difference_program(session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let (lambda, step) = (&trace.lambda, graph.step());
+    let (direct, v) = (trace.inputs_like("direct", lambda), trace.inputs_like("v", &trace.theta));
+    let epsilon = graph.input("epsilon.0", [], session.problem().dtype);
+    let slope = |sign: f64| -> Result<Vec<Tensor>> {
+        let moved: Vec<Tensor> = trace.theta.iter().zip(&v).map(|(t, v)| *t + *v * (epsilon * sign)).collect();
+        Ok(or_zeros(gradient(trace.inner(&moved, step)?, lambda)?, lambda))
+    };
+    let (ahead, behind) = (slope(1.0)?, slope(-1.0)?);
+    let mut builder = Program::builder(&graph).keep_input(epsilon);
+    builder = v.iter().fold(builder, |builder, &v| builder.keep_input(v));
+    for i in 0..lambda.len() {
+        builder = builder.output(format!("h.{i}"), direct[i] - (ahead[i] - behind[i]) / (epsilon * 2.0));
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let (lambda, theta) = (&state.lambda, &state.theta);
+        self.start.place(lambda, theta, key)?;
+        self.inner.place(&mut self.walk)?;
+        self.walk.bind_point(lambda, theta, key)?;
+        self.walk.run(0..self.inner.steps as u32)?;
+        let (direct, f_theta) = (self.outer.outputs("direct")?, self.outer.outputs("f_theta")?);
+        self.outer.bind_point(lambda, theta, key)?;
+        self.outer.run(self.inner.last())?;
+        self.inner.place(&mut self.adapting)?;
+        self.adapting.bind_point(lambda, theta, key)?;
+        self.adapting.bind("f_theta", &f_theta)?;
+        if self.remembers {
+            self.adapting.bind(SLOTS, &self.walk.inputs(SLOTS)?)?;
+        }
+        let v = self.adapting.outputs("v")?;
+        self.adapting.run(self.inner.last())?;
+        let size = self.norm.of(&v)?;
+        self.difference.bind_point(lambda, theta, key)?;
+        self.difference.bind("direct", &direct)?;
+        self.difference.bind("v", &v)?;
+        // Where v is 0 nothing moves, however long ε is.
+        self.difference.set_numbers("epsilon", [if size == 0.0 { 1.0 } else { self.radius / size }])?;
+        let value = self.difference.fresh_outputs("h")?;
+        self.difference.run(self.inner.last())?;
+        let inner_gradients = self.inner.steps as u64 + 2 + self.remembers as u64;
+        let oracles = Oracles { inner_gradients, outer_gradients: 1, ..Oracles::default() };
+        Ok(Hypergradient::new(value, oracles).with_outer_loss(self.outer.number("outer")?))
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.inner.scale(factor);
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! V-PBGD (Shen and Chen, "On penalty-based bilevel gradient descent method", ICML 2023): descent on the outer loss
+//! plus a penalty on how far the inner loss is from its least value.
+//!
+//!   θ ← θ − γ·∇θL_T(λ, θ), T times
+//!   h = f_λ(λ, y) + σ·(∂λL_T(λ, y) − ∂λL_T(λ, θ)),   y ← y − γ·(∇θL_T(λ, y) + f_θ(λ, y)/σ)        both at the same y
+//!
+//! It takes no product with a Hessian. θ and y are kept from one hypergradient to the next; θ is what training alone
+//! leads to, and y, which the outer loss pulls at, is the published method's own parameters. λ and y are meant to move
+//! together: what is published is a step along (h, f_θ + σ·∇θL_T), of which the outer optimizer takes the part of λ,
+//! and y here one of γ/σ. Where both have settled h is the exact derivative of min over y of f + σ·(L_T − min L_T):
+//! its bias is O(1/σ). At a λ that moves, σ multiplies how far training lags behind: with a large penalty take many
+//! steps, or an outer rate well below 1/σ.
+
+use crate::Result;
+use crate::compiled::key::Key;
+use crate::compiled::leaves::Leaves;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::health::probe::InnerTime;
+use crate::hypergradient::parts::penalty::{Pace, Penalised};
+use crate::hypergradient::parts::warm::{Like, Warm};
+use crate::hypergradient::paths::Path;
+use crate::hypergradient::settings::SettingsRecord;
+use crate::hypergradient::{Estimator, Hypergradient, Method, Suited};
+use crate::inner::walk::{InnerLoop, positive};
+use crate::truth::{Claims, Promise, Settling};
+use serde::{Deserialize, Serialize};
+
+/// Settings of V-PBGD.
+///
+/// It takes θ for a minimum of the inner loss, and so sees nothing of a θ⁰ that depends on λ: it is refused where λ acts
+/// through θ⁰ alone.
+///
+/// ```
+/// use bilevel::{Cpu, Key, Leaf, Method, Problem, Session, VPbgd, Variable};
+/// // θ(λ) = λ and f = ½θ², so the hypergradient is λ; with the penalty σ it is λ·σ/(σ + 1).
+/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
+///     .outer(|_, _, t| t.0.square() * 0.5)
+///     .build()?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let mut estimator = VPbgd { step: 0.5, penalty: 9.0, ..VPbgd::default() }.prepare_in(&session)?;
+/// let mut state = session.state(Key::from_seed(0))?;
+/// let h = (0..100).map(|_| estimator.estimate(&mut state, Key::from_seed(0))).last().unwrap()?;
+/// assert!((h.value[0].item()? - 1.8).abs() < 1e-12);
+/// assert_eq!(h.oracles.hessian_products + h.oracles.mixed_products, 0);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct VPbgd {
+    /// Step γ of θ and of y, above 0.
+    pub step: f64,
+    /// Steps T of θ, at least 1; y takes one.
+    pub steps: usize,
+    /// The penalty σ, above 0.
+    pub penalty: f64,
+}
+
+impl Default for VPbgd {
+    fn default() -> Self {
+        VPbgd { step: 0.01, steps: 10, penalty: 10.0 }
+    }
+}
+
+struct Prepared {
+    penalty: f64,
+    penalised: Penalised,
+    warm: Warm<1>,
+}
+
+impl Method for VPbgd {
+    fn name(&self) -> &'static str {
+        "v-pbgd"
+    }
+
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::of(self.name(), self)
+    }
+
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        positive("penalty", self.penalty)?;
+        let inner = InnerLoop::at_least(self.step, self.steps, 0.0, 1.0, 1)?;
+        let penalised = Penalised::new(session, inner, Pace::Once)?;
+        Ok(Box::new(Prepared { penalty: self.penalty, penalised, warm: Warm::new(session, [Like::Theta]) }))
+    }
+
+    fn sees(&self, path: Path) -> bool {
+        path != Path::Start
+    }
+
+    fn claims(&self) -> Claims {
+        Claims { promise: Promise::InversePenalty, settling: Settling::StepByStep, minimum: true, ..Claims::default() }
+    }
+
+    fn inner_time(&self) -> Option<InnerTime> {
+        Some(InnerTime::new(self.step, self.steps))
+    }
+
+    fn output(&self) -> crate::Output {
+        // The published step moves λ and y together: y by γ on L_T + f/σ is γ/σ on f + σ·L_T.
+        crate::Output::Direction { max_rate: Some(self.step / self.penalty) }
+    }
+
+    fn suit(&mut self, suited: &Suited) {
+        // y takes a single step, and so the largest that is surely stable; the outer loss adds some curvature.
+        (self.step, self.steps) = (suited.step.max(0.5 / suited.curvature), suited.steps);
+    }
+}
+
+impl Estimator for Prepared {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let kept = self.warm.of(state)?;
+        self.penalised.advance(state, (&kept.groups[0], kept.fresh), self.penalty, key)
+    }
+
+    fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
+        self.warm.of(state)?.groups[0].copy_from(theta)?;
+        state.theta.copy_from(theta)
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.penalised.inner.scale(factor);
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! The one contract every hypergradient estimator keeps.
+
+pub(crate) mod chains;
+pub(crate) mod forwarding;
+pub(crate) mod loop_use;
+pub(crate) mod methods;
+pub(crate) mod parts;
+pub(crate) mod paths;
+pub(crate) mod ranges;
+pub(crate) mod registry;
+pub(crate) mod settings;
+
+use crate::compiled::key::Key;
+use crate::compiled::leaves::Leaves;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::health::diagnostics::Diagnostics;
+use crate::health::probe::{InnerTime, Probed};
+use crate::hypergradient::loop_use::{LoopUse, Output};
+use crate::hypergradient::paths::Path;
+use crate::hypergradient::settings::SettingsRecord;
+use crate::problem::AnyProblem;
+use crate::truth::Claims;
+use crate::{Cause, Error, Result};
+use bilevel_graph::Executor;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A method with its settings, before it meets a problem. Its settings are checked when it is prepared, and are part of a
+/// checkpoint's identity.
+pub trait Method: std::fmt::Debug + Send + Sync {
+    /// Its name, as on the command line.
+    fn name(&self) -> &'static str;
+
+    /// The settings as a checkpoint holds them, so that a run continues only with the settings it began with. By default their
+    /// `Debug` text; a method whose settings are `Serialize` and `Deserialize` returns
+    /// [`SettingsRecord::of(self.name(), self)`](SettingsRecord::of), which a new setting with a default leaves equal.
+    fn settings(&self) -> SettingsRecord {
+        SettingsRecord::text(self.name(), self)
+    }
+
+    /// Checks the settings and whether the method applies, and compiles what it needs. A new method implements this.
+    fn compile(&self, session: &Session) -> Result<Box<dyn Estimator>>;
+
+    /// Whether the method differentiates along this path from λ to the outer loss.
+    fn sees(&self, _path: Path) -> bool {
+        true
+    }
+
+    /// Checks whether the method can work on this problem at all, without compiling anything; the error says what to
+    /// use instead.
+    ///
+    /// ```
+    /// use bilevel::{IftCg, Leaf, Method, Problem, Rmd, Variable};
+    /// // λ is where training starts and nothing else.
+    /// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+    ///     .inner(|_, _, t| t.0.square())
+    ///     .outer(|_, _, t| (t.0 - 1.0).square())
+    ///     .start(|_, l| *l)
+    ///     .build()?;
+    /// assert!(Rmd::default().applies(&problem).is_ok());
+    /// let error = IftCg::default().applies(&problem).unwrap_err().to_string();
+    /// assert!(error.contains("λ acts only through θ⁰"), "{error}");
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    fn applies(&self, problem: &AnyProblem) -> Result<()> {
+        paths::must_see(self.name(), problem, |path| self.sees(path))
+    }
+
+    /// The inner loop's step and number of steps, for the diagnosis; `None` for a method without such a loop.
+    fn inner_time(&self) -> Option<InnerTime> {
+        None
+    }
+
+    /// How the method uses the inner step.
+    fn loop_use(&self) -> LoopUse {
+        LoopUse::Plain
+    }
+
+    /// What its estimator returns as [`Hypergradient::value`].
+    fn output(&self) -> Output {
+        Output::Hypergradient
+    }
+
+    /// Adopts an inner loop that suits a problem, so that all methods are compared on the same one; all other settings
+    /// stay as they are.
+    fn suit(&mut self, _suited: &Suited) {}
+
+    /// Whether H·v and vᵀ·C of a step come from one reverse pass, so that both together cost one product.
+    fn shares_passes(&self) -> bool {
+        false
+    }
+
+    /// Where the method is correct, given suitable settings: the claims of its documentation as data, which the truth
+    /// suite checks ([`truth`](crate::truth)). By default there are none.
+    fn claims(&self) -> Claims {
+        Claims::default()
+    }
+
+    /// Compiles the method for a problem. This is what a user calls. Its hypergradients come with a diagnosis, which
+    /// costs one outer gradient, one second derivative along it and one inner loss each; the oracle counts are the
+    /// method's own, without these.
+    fn prepare(&self, problem: &AnyProblem, executor: &dyn Executor) -> Result<Box<dyn Estimator>> {
+        self.prepare_in(&Session::new(problem, executor)?)
+    }
+
+    /// As [`prepare`](Self::prepare), sharing a session's data with everything else compiled for it.
+    fn prepare_in(&self, session: &Session) -> Result<Box<dyn Estimator>> {
+        Ok(Box::new(Probed::new(self, session)?))
+    }
+}
+
+/// An inner loop that suits a problem, whichever method runs it.
+///
+/// ```
+/// use bilevel::{AmigoSgd, Method, Suited};
+/// let mut method = AmigoSgd::default();
+/// method.suit(&Suited { step: 0.1, steps: 20, temperature: 0.0, curvature: 4.0 });
+/// assert_eq!((method.step, method.steps, method.beta), (0.1, 20, 0.25));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Suited {
+    /// Inner step γ.
+    pub step: f64,
+    /// Inner steps T of one hypergradient.
+    pub steps: usize,
+    /// Temperature τ of the methods that are made for noise; the others take gradient steps without it.
+    pub temperature: f64,
+    /// Roughly the largest curvature of the inner loss. Linear systems are solved with steps of 1 over it.
+    pub curvature: f64,
+}
+
+impl Default for Suited {
+    /// The inner loop of the methods' own defaults: 100 steps of 0.01 at a temperature of 1e-6, for curvatures up to 10.
+    fn default() -> Self {
+        Suited { step: 0.01, steps: 100, temperature: 1e-6, curvature: 10.0 }
+    }
+}
+
+/// A method prepared for one problem.
+pub trait Estimator: Send {
+    /// The hypergradient at `state.lambda`, starting the inner loop at `state.theta`; leaves the inner loop's last θ, and
+    /// whatever the method keeps warm, in the state. The same state and key give the same result, to the bit. After an
+    /// error, do not rely on the state.
+    ///
+    /// If θ starts from λ, every call starts there, whatever `state.theta` is.
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient>;
+
+    /// Puts θ where a cold start puts it, in every part of the state.
+    fn restart(&mut self, state: &mut State, theta: &Leaves) -> Result<()> {
+        state.theta.copy_from(theta)
+    }
+
+    /// The tables in the method's memory, with the rows that the last hypergradient changed. The loop around the method goes over no
+    /// table as a whole in every iteration: it copies these rows alone, and looks at the rest of the memory for what grows or is not
+    /// finite, so whatever enters a table must show there too. By default there are none, and all of the memory may have changed.
+    fn tables(&self) -> &[MemoryTable] {
+        &[]
+    }
+
+    /// Multiplies the inner step of the settings by this from now on, and the noise by its root: what a schedule of the
+    /// inner step calls.
+    fn scale_step(&mut self, _factor: f64) -> Result<()> {
+        let reason = "this method has no inner step that a schedule could change; leave out the inner schedule";
+        Err(Error::Problem { reason: reason.into() })
+    }
+}
+
+/// Leaves of a method's memory that are tables with a row for each index of their first axis.
+///
+/// ```
+/// // The memory is a vector and a table, of which the last hypergradient changed two rows.
+/// let table = bilevel::MemoryTable { leaves: 1..2, changed: vec![3, 17] };
+/// assert!(table.leaves.contains(&1));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryTable {
+    /// Which of the leaves.
+    pub leaves: Range<usize>,
+    /// The rows that were changed, in any order; one may be named twice.
+    pub changed: Vec<usize>,
+}
+
+/// How often each kind of derivative was computed: the cost of a method, independent of hardware.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Oracles {
+    /// ∇θ L_T.
+    pub inner_gradients: u64,
+    /// f_θ (with f_λ).
+    pub outer_gradients: u64,
+    /// H·v.
+    pub hessian_products: u64,
+    /// vᵀ·C.
+    pub mixed_products: u64,
+    /// f or L_T without a derivative.
+    pub losses: u64,
+}
+
+impl std::ops::AddAssign for Oracles {
+    fn add_assign(&mut self, other: Self) {
+        self.inner_gradients += other.inner_gradients;
+        self.outer_gradients += other.outer_gradients;
+        self.hessian_products += other.hessian_products;
+        self.mixed_products += other.mixed_products;
+        self.losses += other.losses;
+    }
+}
+
+/// An estimate of d E\[f\]/dλ, with its diagnostics.
+#[derive(Clone, Debug)]
+pub struct Hypergradient {
+    /// The estimate, leaf by leaf of λ.
+    pub value: Leaves,
+    /// Standard error of each number of the estimate, where the method knows it: [`Chains`](crate::Chains) and
+    /// [`Es`](crate::Es) do.
+    pub standard_error: Option<Leaves>,
+    /// L_T at the θ that is left in the state, with the draw of step T of this hypergradient's key, where T is the number of inner
+    /// steps ([`InnerTime::steps`](crate::InnerTime), 0 for a method without an inner loop). For [`Chains`](crate::Chains), the mean
+    /// over the chains. NaN if the method has not evaluated it there; a method that was [prepared](Method::prepare) always reports it.
+    pub inner_loss: f64,
+    /// f at the same θ with the same draw.
+    pub outer_loss: f64,
+    /// Its cost.
+    pub oracles: Oracles,
+    /// What was seen on the way.
+    pub diagnostics: Diagnostics,
+    /// Names of λ's leaves that cannot influence the outer loss.
+    pub idle: Arc<[String]>,
+    /// The likely cause if the estimate or the method's memory is not finite although θ is.
+    pub blame: Cause,
+}
+
+impl Hypergradient {
+    /// A value with its cost, for new methods. Its losses are evaluated where the method leaves θ.
+    pub fn new(value: Leaves, oracles: Oracles) -> Self {
+        let (diagnostics, idle, blame) = (Diagnostics::default(), Arc::from([]), Cause::InnerStepTooLarge);
+        let (inner_loss, outer_loss) = (f64::NAN, f64::NAN);
+        Hypergradient { value, standard_error: None, inner_loss, outer_loss, oracles, diagnostics, idle, blame }
+    }
+
+    /// With this inner loss, for a method that has evaluated it at the θ it leaves in the state, with the draw of step T.
+    pub fn with_inner_loss(self, inner_loss: f64) -> Self {
+        Hypergradient { inner_loss, ..self }
+    }
+
+    /// With this outer loss, for a method that has evaluated it at the θ it leaves in the state, with the draw of step T.
+    pub fn with_outer_loss(self, outer_loss: f64) -> Self {
+        Hypergradient { outer_loss, ..self }
+    }
+
+    /// With this as the likely cause where it is not finite.
+    pub fn blaming(self, cause: Cause) -> Self {
+        Hypergradient { blame: cause, ..self }
+    }
+
+    /// What is not finite, in words, and the likely cause: from the norms of θ, of the method's memory and of the estimate.
+    pub(crate) fn fault(&self, method: &str, theta: f64, memory: f64, value: f64) -> Option<(String, Cause)> {
+        // From the inside out: the first that is wrong explains those after it.
+        if !theta.is_finite() {
+            return Some(lost_theta(method));
+        }
+        let all = [("the method's memory", memory), ("the hypergradient", value)];
+        let (what, _) = all.into_iter().find(|(_, norm)| !norm.is_finite())?;
+        Some((lost(method, what), self.blame))
+    }
+}
+
+fn lost(method: &str, what: &str) -> String {
+    format!("{method}: {what} is no longer finite")
+}
+
+/// What is seen, and the likely cause, where θ is not finite.
+pub(crate) fn lost_theta(method: &str) -> (String, Cause) {
+    (lost(method, "θ"), Cause::InnerStepTooLarge)
+}

@@ -1,0 +1,234 @@
+//! What the implicit methods share: the inner loop, the outer derivatives where it ends, and the product that follows the
+//! linear solve.
+//!
+//! Every derivative of one hypergradient is taken with the draw of step T, one past the inner loop's steps 0 … T−1, so that
+//! all products of a solve see the same minibatch and noise, and none that the inner loop saw.
+
+use crate::compiled::key::Key;
+use crate::compiled::leaves::Leaves;
+use crate::compiled::routine::Routine;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::compiled::trace::{InnerLoss, Trace, or_zeros};
+use crate::error::require;
+use crate::hypergradient::{Hypergradient, Oracles};
+use crate::inner::walk::{InnerLoop, Start, outer_gradient};
+use crate::problem::AnyProblem;
+use crate::{Cause, Result};
+use bilevel_graph::{GaussNewton, Graph, Program, Tensor, gradient, hessian_vector, mixed_vector};
+use serde::{Deserialize, Serialize};
+
+/// The number of the step whose draw the hypergradient uses.
+pub(crate) fn counter(inner: &InnerLoop, graph: &Graph) -> Tensor {
+    graph.scalar(inner.steps as f64, bilevel_graph::DType::I32)
+}
+
+/// What stands for the curvature of the inner loss in a linear solve.
+///
+/// ```
+/// use bilevel::{CurvatureProduct, IftCg};
+/// let method = IftCg { curvature: CurvatureProduct::GaussNewton, ..IftCg::default() };
+/// assert_eq!(serde_json::to_value(method).unwrap()["curvature"], "gauss-newton");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum CurvatureProduct {
+    /// H = ∂²L_T/∂θ² itself: exact, and positive only where θ is at a minimum.
+    #[default]
+    Hessian,
+    /// The Gauss-Newton matrix of the inner loss ([`GaussNewton`]), which leaves the curvature of the model out: positive semidefinite
+    /// for a loss that is convex in the outputs of its model, and equal to H where the model is linear or fits without an error.
+    /// Elsewhere the hypergradient is biased by what is left out.
+    GaussNewton,
+}
+
+impl CurvatureProduct {
+    /// The product with v, with the draw of the hypergradient.
+    pub(crate) fn times(self, inner: &InnerLoop, trace: &Trace, v: &[Tensor]) -> Result<Vec<Tensor>> {
+        let loss = trace.inner(&trace.theta, counter(inner, trace.graph))?;
+        let product = match self {
+            CurvatureProduct::Hessian => hessian_vector(loss, &trace.theta, v)?,
+            CurvatureProduct::GaussNewton => GaussNewton::new(loss, &trace.theta)?.times(v)?,
+        };
+        Ok(or_zeros(product, &trace.theta))
+    }
+
+    /// True where the matrix is positive semidefinite by construction, wherever θ is.
+    ///
+    /// ```
+    /// use bilevel::{CurvatureProduct, Leaf, Problem, Variable};
+    /// let problem = Problem::new(Leaf(Variable::constant([3], 0.0)), Leaf(Variable::constant([3], 0.1)))
+    ///     .inner(|_, l, t| (t.0.tanh() - 0.5).square().sum_all() + (l.0.exp() * t.0.square()).sum_all())
+    ///     .outer(|_, _, t| t.0.square().sum_all())
+    ///     .build()?;
+    /// assert!(CurvatureProduct::GaussNewton.is_definite(&problem)?);
+    /// assert!(!CurvatureProduct::Hessian.is_definite(&problem)?, "nobody knows before θ is there");
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn is_definite(self, problem: &AnyProblem) -> Result<bool> {
+        let graph = Graph::new();
+        let trace = Trace::new(&graph, problem)?;
+        let loss = trace.inner(&trace.theta, graph.step())?;
+        Ok(self == CurvatureProduct::GaussNewton && GaussNewton::new(loss, &trace.theta)?.is_definite())
+    }
+}
+
+/// A number of loop steps from `least` on.
+pub(crate) fn count(name: &'static str, value: usize, least: usize) -> Result<()> {
+    let must = if least == 0 { "below 2³¹" } else { "at least 1 and below 2³¹" };
+    require((least..=i32::MAX as usize).contains(&value), name, value as f64, must)
+}
+
+/// How the solution v of the linear system becomes the hypergradient: h = f_λ + \[vᵀ·J0\] − scale·vᵀC.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ending {
+    /// Factor of vᵀC.
+    pub scale: f64,
+    /// ρ of a proximal term (ρ/2)·‖θ−θ⁰(λ)‖² of the inner loop, whose own C is −ρ·J0: vᵀ·J0 is added.
+    pub proximal: Option<f64>,
+}
+
+/// Where a hypergradient is taken, and the outer derivatives there.
+pub struct Point {
+    /// λ.
+    pub lambda: Leaves,
+    /// θ where the inner loop ended.
+    pub theta: Leaves,
+    /// The key of what is random.
+    pub key: Key,
+    /// f_λ.
+    pub direct: Leaves,
+    /// f_θ.
+    pub f_theta: Leaves,
+    /// f.
+    pub outer_loss: f64,
+}
+
+impl Point {
+    /// Binds λ and θ of a routine, and sets its key.
+    pub fn place(&self, routine: &mut Routine) -> Result<()> {
+        routine.bind_point(&self.lambda, &self.theta, self.key)
+    }
+}
+
+/// The compiled parts around a linear solve: train, take the outer derivatives, and make the hypergradient of a solution.
+///
+/// ```
+/// use bilevel::parts::{ConjugateGradients, Ending, Implicit, InnerLoop, Matrix};
+/// use bilevel::{Cause, Cpu, Key, Leaf, Problem, Session, Variable};
+/// // θ(λ) = λ and f = ½θ², so the hypergradient is λ.
+/// let problem = Problem::new(Leaf(Variable::constant([], 2.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square() * 0.5)
+///     .outer(|_, _, t| t.0.square() * 0.5)
+///     .build()?;
+/// let session = Session::new(&problem, &Cpu::with_threads(1))?;
+/// let inner = InnerLoop::new(0.5, 100, 0.0, 1.0)?;
+/// let mut implicit = Implicit::new(&session, inner, Ending { scale: 1.0, proximal: None })?;
+/// let matrix = Matrix { hessian: 1.0, identity: 0.0 };
+/// let mut solver = ConjugateGradients::new(&session, &inner, matrix, 1, false)?;
+///
+/// let point = implicit.descend(&session.state(Key::from_seed(0))?, Key::from_seed(0))?;
+/// let solution = solver.solve(&point, None)?;
+/// let found = implicit.finish(point, &solution.q, solver.products(), Cause::HessianNotPositive)?;
+/// assert!((found.value[0].item()? - 2.0).abs() < 1e-12);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+pub struct Implicit {
+    /// The inner loop.
+    pub inner: InnerLoop,
+    start: Start,
+    descent: Routine,
+    outer: Routine,
+    ending: Routine,
+    /// Whether the inner loss has a C, so that vᵀC is computed.
+    mixed: bool,
+}
+
+impl Implicit {
+    /// For this inner loop and this way to end.
+    pub fn new(session: &Session, inner: InnerLoop, ending: Ending) -> Result<Self> {
+        let (last, mixed) = ending_program(session, &inner, ending)?;
+        Ok(Implicit {
+            inner,
+            start: Start::new(session)?,
+            descent: descent_program(session, &inner, ending.proximal)?,
+            outer: outer_gradient(session)?,
+            ending: last,
+            mixed,
+        })
+    }
+
+    /// Runs the inner loop from the state's θ, and takes the outer derivatives where it ends.
+    pub fn descend(&mut self, state: &State, key: Key) -> Result<Point> {
+        let (lambda, theta) = (&state.lambda, &state.theta);
+        self.start.place(lambda, theta, key)?;
+        self.inner.place(&mut self.descent)?;
+        self.descent.bind_point(lambda, theta, key)?;
+        self.descent.run(0..self.inner.steps as u32)?;
+        self.here(state, key)
+    }
+
+    /// Takes the outer derivatives at the state's θ, for a method that got there by itself.
+    pub fn here(&mut self, state: &State, key: Key) -> Result<Point> {
+        let (lambda, theta) = (&state.lambda, &state.theta);
+        let (direct, f_theta) = (self.outer.outputs("direct")?, self.outer.outputs("f_theta")?);
+        self.outer.bind_point(lambda, theta, key)?;
+        self.outer.run(self.inner.last())?;
+        let outer_loss = self.outer.number("outer")?;
+        Ok(Point { lambda: lambda.clone(), theta: theta.clone(), key, direct, f_theta, outer_loss })
+    }
+
+    /// The hypergradient from the solution `v`, which took `products` Hessian products. `cause` is for a solution that is
+    /// not finite.
+    pub fn finish(&mut self, point: Point, v: &Leaves, products: usize, cause: Cause) -> Result<Hypergradient> {
+        point.place(&mut self.ending)?;
+        self.ending.bind("direct", &point.direct)?;
+        self.ending.bind("v", v)?;
+        let value = self.ending.fresh_outputs("h")?;
+        self.ending.run(0..1)?;
+        let oracles = Oracles {
+            inner_gradients: self.inner.steps as u64,
+            outer_gradients: 1,
+            hessian_products: products as u64,
+            mixed_products: self.mixed as u64,
+            losses: 0,
+        };
+        Ok(Hypergradient::new(value, oracles)
+            .with_inner_loss(self.ending.number("inner")?)
+            .with_outer_loss(point.outer_loss)
+            .blaming(cause))
+    }
+}
+
+fn descent_program(session: &Session, inner: &InnerLoop, proximal: Option<f64>) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let (theta, step) = (&trace.theta, graph.step());
+    let InnerLoss { loss, updates } = trace.inner_loss(theta, step)?;
+    let mut slope = or_zeros(gradient(loss, theta)?, theta);
+    if let (Some(rho), Some(start)) = (proximal, trace.start()?) {
+        let pulled = |(i, s): (usize, &Tensor)| *s + (theta[i] - start[i]) * rho;
+        slope = slope.iter().enumerate().map(pulled).collect();
+    }
+    let step = inner.step(&trace, &slope, &updates, step);
+    Routine::new(&step.carry(Program::builder(&graph).output("inner", loss)).build()?, session)
+}
+
+/// The program, and whether it computes vᵀC.
+fn ending_program(session: &Session, inner: &InnerLoop, ending: Ending) -> Result<(Routine, bool)> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let (lambda, theta) = (&trace.lambda, &trace.theta);
+    let (direct, v) = (trace.inputs_like("direct", lambda), trace.inputs_like("v", theta));
+    let loss = trace.inner(theta, counter(inner, &graph))?;
+    let mixed = mixed_vector(loss, theta, &v, lambda)?;
+    let pulled = ending.proximal.map(|_| trace.through_start(&v)).transpose()?;
+    let mut builder = Program::builder(&graph).output("inner", loss);
+    builder = v.iter().fold(builder, |builder, &v| builder.keep_input(v));
+    for i in 0..lambda.len() {
+        let base = pulled.as_ref().map_or(direct[i], |pulled| direct[i] + pulled[i]);
+        builder = builder.output(format!("h.{i}"), mixed[i].map_or(base, |mixed| base - mixed * ending.scale));
+    }
+    Ok((Routine::new(&builder.build()?, session)?, mixed.iter().any(Option::is_some)))
+}

@@ -1,0 +1,12 @@
+//! Parts that several methods are made of: solvers, single loops, penalties, warm starts.
+
+pub mod effective_samples;
+pub(crate) mod implicit;
+pub(crate) mod minibatches;
+pub(crate) mod penalty;
+pub(crate) mod shrinking;
+pub(crate) mod single_loop;
+pub(crate) mod solve;
+pub(crate) mod trust_region;
+pub(crate) mod unit_vectors;
+pub(crate) mod warm;

@@ -1,0 +1,100 @@
+//! An inner step that is reduced until a hypergradient exists.
+//!
+//! Where the sensitivities of a hypergradient grew without end, or burst within it, it is thrown away: θ and what the method
+//! keeps warm are put back, the inner step is reduced to one at which they would not have grown, at least by half, and the
+//! hypergradient is taken again. The step stays reduced from then on; how far is part of the state, so that a resumed run
+//! continues with it.
+
+use crate::Result;
+use crate::compiled::key::Key;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::health::final_losses::FinalLosses;
+use crate::hypergradient::{Estimator, Hypergradient, Oracles};
+use bilevel_graph::{Buffer, DType, Executor, Meta};
+
+/// The step is not reduced below this share of what was asked for.
+const LEAST: f64 = 1.0 / 1024.0;
+/// It becomes at most so much of itself at once.
+const AT_MOST: f64 = 0.5;
+
+/// An estimator whose inner step may be reduced.
+pub(crate) struct Shrinking {
+    estimator: FinalLosses,
+    session: Session,
+    /// The inner step of the settings, and what a schedule multiplies it with.
+    step: f64,
+    scheduled: f64,
+    /// Where the hypergradient began.
+    before: Option<State>,
+}
+
+impl Shrinking {
+    /// For an estimator with inner steps of this size and number.
+    pub fn new(estimator: Box<dyn Estimator>, (step, steps): (f64, usize), session: &Session) -> Result<Self> {
+        let estimator = FinalLosses::around(estimator, steps, session)?;
+        Ok(Shrinking { estimator, session: session.clone(), step, scheduled: 1.0, before: None })
+    }
+
+    /// The state as the estimator knows it, and the share of the step that is taken, which is the last of the memory's leaves.
+    fn open(&self, state: &State) -> Result<(State, Buffer, f64)> {
+        let executor = self.session.executor();
+        let (share, memory, factor) = match state.memory.split_last() {
+            Some((share, memory)) => (share.clone(), memory.iter().cloned().collect(), share.item()?),
+            None => (share_leaf(executor)?, Default::default(), 1.0),
+        };
+        Ok((State { lambda: state.lambda.clone(), theta: state.theta.clone(), memory }, share, factor))
+    }
+
+    fn remember(&mut self, state: &State) -> Result<()> {
+        let executor = self.session.executor();
+        match &mut self.before {
+            Some(before) => before.copy_from(state, executor),
+            None => {
+                self.before = Some(state.duplicate(executor)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn share_leaf(executor: &dyn Executor) -> Result<Buffer> {
+    Ok(executor.buffer(&Meta { dtype: DType::F64, shape: vec![] })?)
+}
+
+impl Estimator for Shrinking {
+    fn estimate(&mut self, state: &mut State, key: Key) -> Result<Hypergradient> {
+        let (mut within, share, mut factor) = self.open(state)?;
+        self.remember(&within)?;
+        let mut oracles = Oracles::default();
+        loop {
+            let step = self.step * self.scheduled * factor;
+            self.estimator.scale_step(self.scheduled * factor)?;
+            let mut found = self.estimator.estimate(&mut within, key)?;
+            oracles += found.oracles;
+            // Where θ itself ran away there is nothing that could have been measured.
+            let calm = match found.diagnostics.burst() {
+                true => found.diagnostics.calm_step.unwrap_or(step * AT_MOST),
+                false if !found.inner_loss.is_finite() => step * AT_MOST,
+                false => step,
+            };
+            if calm < step && factor > LEAST {
+                factor *= (calm / step).min(AT_MOST);
+                if let Some(before) = &self.before {
+                    within.copy_from(before, self.session.executor())?;
+                }
+                continue;
+            }
+            found.oracles = oracles;
+            found.diagnostics.reduced_step = (factor < 1.0).then_some(step);
+            share.set_item(factor)?;
+            state.memory = within.memory.iter().cloned().chain([share]).collect();
+            return Ok(found);
+        }
+    }
+
+    fn scale_step(&mut self, factor: f64) -> Result<()> {
+        self.scheduled = factor;
+        Ok(())
+    }
+}

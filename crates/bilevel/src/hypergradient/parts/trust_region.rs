@@ -1,0 +1,68 @@
+//! A trust region for an adjoint that is carried along training, z ← A·z + γ·f_θ with A = I − γH.
+//!
+//! Where no A is longer than 1, no z is longer than R, the sum of all γ‖f_θ‖ since z was 0:
+//!
+//!   ‖z⁺‖ ≤ ‖A·z‖ + γ‖f_θ‖ ≤ R + γ‖f_θ‖ = R⁺
+//!
+//! So a z that is ten times as long has met products of A that grow, and what it says of λ has drowned in them. It is begun
+//! again, at 0 with R = 0: from there on it is an adjoint of the steps since. R grows with the number of steps, as fast
+//! as a z of finite mean can never do for long, so that a chain that contracts on average leaves the region a few times
+//! at most, whatever it meets on its way, and one that contracts at every step never does.
+
+use crate::Result;
+use crate::compiled::routine::Routine;
+use crate::compiled::trace::Trace;
+use bilevel_graph::{DType, Meta, ProgramBuilder, Tensor};
+
+/// The region is this many times R. It lets a chain pass through places where the inner loss curves downwards.
+const SLACK: f64 = 10.0;
+/// Name of R, which lives as long as z.
+pub(crate) const RADIUS: &str = "radius";
+/// Name of the numbers of one hypergradient: ‖z‖² one step ago, and how often z was reset.
+const GROUP: &str = "trust";
+
+/// The region at one step of a program.
+pub(crate) struct TrustRegion {
+    radius: Tensor,
+    last: Tensor,
+    exits: Tensor,
+    square: Tensor,
+    /// 1 where z is inside, 0 where it is to be reset: a 64-bit scalar.
+    pub inside: Tensor,
+}
+
+impl TrustRegion {
+    /// For a z of which ‖z‖² is known. Whether it is inside is asked of the z one step before, so that no loop over z has to
+    /// wait for another.
+    pub fn new(trace: &Trace, square: Tensor) -> Self {
+        let [radius, last, exits] = [format!("{RADIUS}.0"), format!("{GROUP}.0"), format!("{GROUP}.1")]
+            .map(|name| trace.graph.input(name, [], DType::F64));
+        let inside = last.less_equal((radius * SLACK).square());
+        TrustRegion { radius, last, exits, square, inside }
+    }
+
+    /// Carries the region to the next step, at which z is this much of itself and f_θ pushed it by as much.
+    pub fn carry<'g>(self, builder: ProgramBuilder<'g>, kept: f64, push: Tensor) -> ProgramBuilder<'g> {
+        let radius = self.inside.select(self.radius * kept, 0.0) + push;
+        builder
+            .carry(self.radius, radius)
+            .carry(self.last, self.inside.select(self.square, 0.0))
+            .carry(self.exits, self.exits + (1.0 - self.inside))
+    }
+}
+
+/// The type and shape of R.
+pub(crate) fn radius() -> Meta {
+    Meta { dtype: DType::F64, shape: vec![] }
+}
+
+/// Begins a hypergradient. The z that it starts from is looked at one step later.
+pub(crate) fn begin(routine: &mut Routine) -> Result<()> {
+    routine.set_numbers(GROUP, [0.0; 2])
+}
+
+/// How often z was reset.
+pub(crate) fn exits(routine: &Routine) -> Result<f64> {
+    let [_, exits] = routine.carried_numbers(GROUP)?;
+    Ok(exits)
+}

@@ -1,0 +1,284 @@
+//! All methods by name: what each is for, its defaults, and one type that can hold any of them.
+
+use crate::compiled::session::Session;
+use crate::health::probe::InnerTime;
+use crate::hypergradient::forwarding::forward_method;
+use crate::hypergradient::loop_use::{LoopUse, Output};
+use crate::hypergradient::paths::Path;
+use crate::hypergradient::settings::SettingsRecord;
+use crate::hypergradient::{Estimator, Method, Suited};
+use crate::problem::AnyProblem;
+use crate::truth::Claims;
+use crate::{Error, Result};
+use bilevel_graph::Executor;
+use serde::{Deserialize, Serialize};
+
+/// What a person choosing a method wants to know of it.
+///
+/// ```
+/// let adjoint = bilevel::methods().iter().find(|m| m.name == "langevin-adjoint").unwrap();
+/// assert!(adjoint.memory.contains("flat"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MethodInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub summary: &'static str,
+    /// What T inner steps cost.
+    pub cost: &'static str,
+    /// What it holds in memory.
+    pub memory: &'static str,
+    /// When to choose it.
+    pub when: &'static str,
+    /// What [`Chains`](crate::Chains) of it are called.
+    pub in_chains: &'static str,
+    /// Settings that it brings with it, by name, and what they mean.
+    pub settings: &'static [(&'static str, &'static str)],
+}
+
+/// One line registers a method: `file::Type name: summary; cost; memory; when`, and then, for each setting that no method before
+/// it has, `; setting = meaning`.
+macro_rules! register {
+    ($($file:ident::$method:ident $name:literal:
+        $summary:literal; $cost:literal; $memory:literal; $when:literal $(; $setting:ident = $meaning:literal)*)*) => {
+        $(use crate::hypergradient::methods::$file::$method;)*
+
+        /// The settings of every method, for the library to give on.
+        pub mod registered {
+            $(pub use crate::hypergradient::methods::$file::$method;)*
+        }
+
+        /// Any of the methods, with its settings: what a configuration file holds.
+        ///
+        /// ```
+        /// use bilevel::{AnyMethod, Method};
+        /// let method = AnyMethod::named("ift-cg")?;
+        /// assert_eq!(method.name(), "ift-cg");
+        /// let error = AnyMethod::named("ift-gc").unwrap_err();
+        /// assert!(error.to_string().contains("did you mean ift-cg?"));
+        /// # Ok::<(), bilevel::Error>(())
+        /// ```
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "name")]
+        #[non_exhaustive]
+        pub enum AnyMethod {
+            $(#[doc = $summary] #[serde(rename = $name)] $method($method),)*
+        }
+
+        const METHODS: &[MethodInfo] =
+            &[$(MethodInfo {
+                name: $name,
+                summary: $summary,
+                cost: $cost,
+                memory: $memory,
+                when: $when,
+                in_chains: concat!("chains of ", $name),
+                settings: &[$((stringify!($setting), $meaning)),*],
+            }),*];
+
+        impl AnyMethod {
+            /// The method of this name with its default settings; a name that is not known is an error with the nearest
+            /// one that is.
+            pub fn named(name: &str) -> Result<Self> {
+                match name {
+                    $($name => Ok(AnyMethod::$method(Default::default())),)*
+                    _ => Err(Error::UnknownMethod { name: name.into() }),
+                }
+            }
+
+            fn inner(&self) -> &dyn Method {
+                match self {
+                    $(AnyMethod::$method(method) => method,)*
+                }
+            }
+
+            fn inner_mut(&mut self) -> &mut dyn Method {
+                match self {
+                    $(AnyMethod::$method(method) => method,)*
+                }
+            }
+        }
+
+        $(impl From<$method> for AnyMethod {
+            fn from(method: $method) -> Self {
+                AnyMethod::$method(method)
+            }
+        })*
+    };
+}
+
+register! {
+    hpo_sgld::HpoSgld "hpo-sgld": "Langevin chain with the paper's forward recursion (Kim and Hospedales)";
+        "T inner + T outer gradients, T mixed products"; "flat: θ and λ, for any T";
+        "to reproduce the paper; its bias depends on γ·T·curvature";
+        step = "inner step";
+        burn_in = "inner steps before the first one that is kept";
+        samples = "inner steps kept; for es, directions tried";
+        temperature = "temperature of the inner noise, 0 for none";
+        noise_scale = "factor on the inner noise"
+    langevin_adjoint::LangevinAdjoint "langevin-adjoint": "Langevin chain with an adjoint that is correct at finite \
+                                                           temperature";
+        "T inner + T outer gradients, T products"; "flat: θ and λ, for any T";
+        "the first to try, and the one for noisy or non-convex inner losses";
+        warm = "keep the adjoint from one hypergradient to the next";
+        outer_every_step = "take the outer gradient at every inner step, or once";
+        trust = "reset the adjoint when it leaves the region that contraction keeps it in";
+        horizon = "inner steps after which the adjoint forgets, 0 for never";
+        shrink_step = "reduce the inner step where no hypergradient exists"
+    amigo_cg::AmigoCg "amigo-cg": "warm-started conjugate gradients on the inner Hessian";
+        "T inner gradients, i Hessian products"; "a few θ";
+        "well-conditioned, nearly deterministic inner losses: the fastest there";
+        steps = "inner steps of a hypergradient";
+        curvature = "the curvature in the linear solve: hessian or gauss-newton";
+        regularisation = "added to the curvature in the linear solve";
+        iterations = "iterations of the linear solve";
+        optimizer = "how a gradient of the inner loss becomes a step"
+    amigo_sgd::AmigoSgd "amigo-sgd": "warm-started gradient steps on the linear system";
+        "T inner gradients, i Hessian products"; "a few θ"; "as amigo-cg, with minibatches";
+        beta = "step of the linear solve"
+    ift_cg::IftCg "ift-cg": "implicit differentiation by conjugate gradients from zero";
+        "T inner gradients, i Hessian products"; "a few θ"; "an inner loss trained to its minimum"
+    ift_neumann::IftNeumann "ift-neumann": "implicit differentiation by a Neumann series";
+        "T inner gradients, i Hessian products"; "a few θ"; "as ift-cg, where curvature is well below 1/α";
+        alpha = "step of the Neumann series";
+        terms = "terms of the Neumann series after the first";
+        final_alpha = "multiply the Neumann series by alpha, as the inverse needs"
+    imaml::Imaml "imaml": "implicit MAML: the inner loss is held near λ by a proximal term";
+        "T inner gradients, i Hessian products"; "a few θ"; "learned initialisations with long training";
+        rho = "strength of the pull towards the start"
+    rmd::Rmd "rmd": "reverse mode through the unrolled inner loop; MAML where θ⁰ = λ";
+        "T inner gradients, T products"; "T θ, or √T with checkpoints"; "short inner loops, and where θ⁰ depends on λ";
+        storage = "what is kept of the inner loop: all, checkpoints or { truncated = STEPS }"
+    rmd_fo::RmdFo "rmd-fo": "reverse mode without second derivatives; first-order MAML where θ⁰ = λ";
+        "T inner gradients"; "one θ"; "a cheap baseline for learned initialisations"
+    fmd::Fmd "fmd": "forward mode through the unrolled inner loop";
+        "dim λ × (T inner gradients and products)"; "flat: one column at a time"; "a handful of hyperparameters, exactly"
+    es::Es "es": "evolutionary search: differences along random directions";
+        "N × T inner gradients"; "one θ"; "losses that cannot be differentiated with respect to λ";
+        sigma = "size of a perturbation";
+        antithetic = "use both signs of every direction"
+    covariance::Covariance "covariance": "the score-function identity from chain samples";
+        "T inner gradients, losses"; "flat: θ and a few λ"; "finite temperature without second derivatives; noisy"
+    reptile::Reptile "reptile": "λ moves towards where training ends";
+        "T inner gradients"; "one θ"; "learned initialisations at the lowest cost"
+    soba::Soba "soba": "one step each for θ, the linear system and λ";
+        "T inner + T outer gradients, T products"; "a few θ"; "minibatches and many cheap outer iterations"
+    ma_soba::MaSoba "ma-soba": "soba with a moving average of its directions";
+        "T inner + T outer gradients, T products"; "a few θ and λ"; "as soba, where minibatches are small";
+        weight = "weight of the newest direction in the moving average"
+    saba::Saba "saba": "soba with a table of the last result of every minibatch";
+        "T inner + T outer gradients, T products"; "a few θ and λ for every minibatch"; "data in epochs, converging to \
+                                                                                         the exact optimum"
+    srba::Srba "srba": "soba with its directions corrected by differences";
+        "2T inner + 2T outer gradients, 2T products"; "a few θ and λ"; "as saba, where a table is too large";
+        period = "steps between passes over all minibatches, 0 for as many as there are minibatches"
+    stocbio::StocBio "stocbio": "a Neumann series with a separate minibatch for every factor";
+        "T inner gradients, i Hessian products"; "a few θ"; "as ift-neumann, with minibatches"
+    f2sa::F2sa "f2sa": "gradients only: a second θ under a growing penalty";
+        "2T inner + T outer gradients"; "two θ"; "where second derivatives cost too much";
+        penalty = "weight of the inner loss relative to the outer one; the bias is proportional to its inverse";
+        growth = "added to the penalty after each hypergradient"
+    v_pbgd::VPbgd "v-pbgd": "gradients only: a fixed penalty on how far the inner loss is from its minimum";
+        "T inner gradients, one outer"; "two θ"; "as f2sa, cheaper but with more lag"
+    g_pbgd::GPbgd "g-pbgd": "a fixed penalty on the slope of the inner loss";
+        "T inner + T outer gradients, T products"; "one θ"; "well-conditioned inner losses, without a solve"
+    bome::Bome "bome": "gradients only: f decreases as fast as a barrier on the inner loss allows";
+        "T inner gradients, one outer"; "two θ"; "as v-pbgd, without a penalty to choose";
+        barrier = "how fast the inner loss has to decrease, relative to its squared slope"
+    meha::Meha "meha": "gradients only: a penalty on how far the inner loss is above its Moreau envelope";
+        "2T inner + T outer gradients"; "two θ"; "as v-pbgd, for inner losses that are not convex";
+        power = "how the penalty grows, as a power of the number of hypergradients"
+    nystrom::Nystrom "nystrom": "implicit differentiation with a few columns of the Hessian";
+        "T inner gradients, k Hessian products"; "k θ"; "a Hessian with few large eigenvalues, or one for which no \
+                                                         solve converges";
+        columns = "columns of the Hessian"
+    sama::Sama "sama": "gradients only: the derivative through one more step of the inner optimizer";
+        "T + 3 inner gradients, one outer"; "a few θ"; "large networks trained with Adam, at the lowest cost";
+        radius = "how far the parameters are moved in either direction for a difference"
+    hoag::Hoag "hoag": "training and the linear solve to a decreasing tolerance";
+        "at most T inner gradients and i Hessian products"; "a few θ"; "deterministic inner losses: cheap at first, exact in the end";
+        tolerance = "how accurately to train and to solve, as the norm of the residual";
+        fall = "how the tolerance decreases: quadratic, cubic or exponential"
+    d_tfbo::DTfbo "d-tfbo": "training, the linear solve and λ with step sizes derived from past gradients";
+        "at most T inner gradients and i Hessian products"; "a few θ"; "where no step size is known; use plain outer \
+                                                                        steps at rate 1"
+    fg2u::Fg2u "fg2u": "forward mode along random directions";
+        "N × (T inner gradients and products)"; "flat: a few θ and λ"; "long inner loops and many hyperparameters, unbiased; noisy";
+        directions = "where directions come from: signs or coordinates"
+    pes::Pes "pes": "evolutionary search window by window, without the bias of truncation";
+        "2N × T inner gradients"; "2N θ"; "as es, where training is long and λ should move before it ends";
+        windows = "windows of inner steps that make a whole training"
+}
+
+/// All methods, in the order a newcomer should read them.
+///
+/// ```
+/// assert_eq!(bilevel::methods()[0].name, "hpo-sgld");
+/// ```
+pub fn methods() -> &'static [MethodInfo] {
+    METHODS
+}
+
+/// What a setting means that a method brought with it; `None` for one that is not known.
+///
+/// ```
+/// assert!(bilevel::setting_meaning("sigma").unwrap().contains("perturbation"));
+/// assert_eq!(bilevel::setting_meaning("sgima"), None);
+/// ```
+pub fn setting_meaning(name: &str) -> Option<&'static str> {
+    let mut settings = METHODS.iter().flat_map(|info| info.settings);
+    settings.find(|(known, _)| *known == name).map(|(_, meaning)| *meaning)
+}
+
+/// The methods that apply to a problem, in the same order: what advice may name.
+///
+/// ```
+/// use bilevel::{Leaf, Problem, Variable, methods_for};
+/// let problem = Problem::new(Leaf(Variable::constant([], 1.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, _, t| t.0.square())
+///     .outer(|_, _, t| (t.0 - 1.0).square())
+///     .start(|_, l| *l)
+///     .build()?;
+/// let names: Vec<&str> = methods_for(&problem)?.iter().map(|info| info.name).collect();
+/// assert!(names.contains(&"rmd") && names.contains(&"reptile"));
+/// assert!(!names.contains(&"ift-cg"), "a minimum does not depend on where training began");
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+pub fn methods_for(problem: &AnyProblem) -> Result<Vec<&'static MethodInfo>> {
+    let mut found = vec![];
+    for info in METHODS {
+        match AnyMethod::named(info.name)?.applies(problem) {
+            Ok(()) => found.push(info),
+            Err(Error::NotApplicable { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Method for AnyMethod {
+    forward_method!(self => self.inner(), self.inner_mut());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_has_the_name_it_is_registered_under_and_survives_writing_down() {
+        for info in methods() {
+            let method = AnyMethod::named(info.name).unwrap();
+            assert_eq!(method.name(), info.name);
+            let written = serde_json::to_string(&method).unwrap();
+            assert_eq!(serde_json::from_str::<AnyMethod>(&written).unwrap(), method, "{written}");
+        }
+    }
+
+    #[test]
+    fn a_setting_that_does_not_exist_is_refused() {
+        let found = serde_json::from_str::<AnyMethod>(r#"{"name": "rmd", "stps": 3}"#);
+        assert!(found.unwrap_err().to_string().contains("unknown field `stps`"));
+    }
+}

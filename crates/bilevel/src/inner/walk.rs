@@ -1,0 +1,291 @@
+//! The plain inner loop that the unrolled estimators share:
+//!
+//!   θᵗ⁺¹ = θᵗ − γ·direction(∇θL_T(λ, θᵗ)) + κ·√(2τγ)·ξᵗ,   t = 0 … T−1,
+//!
+//! from θ⁰ = `state.theta`, or from θ⁰(λ) where the problem says so. Step t draws with counter t, so any stretch of the
+//! loop can be run again alone and sees the same minibatches and noise; f is taken at θᵀ with counter T.
+
+use crate::compiled::key::Key;
+use crate::compiled::leaves::Leaves;
+use crate::compiled::routine::Routine;
+use crate::compiled::session::Session;
+use crate::compiled::trace::{InnerLoss, Trace, or_zeros};
+use crate::error::require;
+use crate::inner::optimizer::{InnerOptimizer, LeafStep, Optimizer};
+use crate::problem::AnyProblem;
+use crate::problem::variable::{Role, Variable};
+use crate::{Error, Result};
+use bilevel_graph::{Graph, Program, ProgramBuilder, Tensor, gradient};
+use std::ops::Range;
+
+/// Settings of the loop: what a method written elsewhere builds its programs with.
+///
+/// ```
+/// use bilevel::{InnerLoop, InnerOptimizer};
+/// let inner = InnerLoop::new(0.1, 20, 0.0, 1.0)?.with_optimizer(InnerOptimizer::Momentum(Default::default()))?;
+/// assert_eq!((inner.gamma(), inner.steps()), (0.1, 20));
+/// assert!(InnerLoop::new(-1.0, 20, 0.0, 1.0).is_err());
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct InnerLoop {
+    step: f64,
+    pub(crate) steps: usize,
+    temperature: f64,
+    noise_scale: f64,
+    optimizer: InnerOptimizer,
+    /// What a schedule multiplies the step with.
+    factor: f64,
+}
+
+/// One step of the loop as tensors: pairs of an input and what it becomes.
+pub struct InnerStep {
+    /// θ.
+    pub theta: Vec<(Tensor, Tensor)>,
+    /// What the optimizer remembers, slot by slot and leaf by leaf.
+    pub slots: Vec<(Tensor, Tensor)>,
+}
+
+impl InnerStep {
+    /// θ after the step.
+    pub fn next(&self) -> Vec<Tensor> {
+        self.theta.iter().map(|(_, next)| *next).collect()
+    }
+
+    /// Carries θ and the slots from one step of a program to the next.
+    pub fn carry<'g>(&self, mut builder: ProgramBuilder<'g>) -> ProgramBuilder<'g> {
+        for &(input, next) in self.theta.iter().chain(&self.slots) {
+            builder = builder.carry(input, next);
+        }
+        builder
+    }
+}
+
+/// The group of inputs that holds what the optimizer remembers.
+pub(crate) const SLOTS: &str = "slot";
+
+impl InnerLoop {
+    /// This many steps of this size, with Langevin noise of this temperature and scale. Refuses settings out of range.
+    pub fn new(step: f64, steps: usize, temperature: f64, noise_scale: f64) -> Result<Self> {
+        Self::at_least(step, steps, temperature, noise_scale, 0)
+    }
+
+    /// As [`new`](Self::new), with a least number of steps.
+    pub(crate) fn at_least(step: f64, steps: usize, temperature: f64, noise_scale: f64, least: usize) -> Result<Self> {
+        let must = if least == 0 { "below 2³¹ − 1" } else { "at least 1 and below 2³¹ − 1" };
+        require((least..i32::MAX as usize).contains(&steps), "steps", steps as f64, must)?;
+        positive("step", step)?;
+        at_least_0("temperature", temperature)?;
+        at_least_0("noise_scale", noise_scale)?;
+        Ok(InnerLoop { step, steps, temperature, noise_scale, optimizer: InnerOptimizer::Sgd, factor: 1.0 })
+    }
+
+    /// Trains with this optimizer. Only plain descent goes with Langevin noise.
+    pub fn with_optimizer(self, optimizer: InnerOptimizer) -> Result<Self> {
+        optimizer.check()?;
+        if optimizer != InnerOptimizer::Sgd && self.is_noisy() {
+            let must = "0 with this optimizer, since Langevin noise works with plain descent only";
+            require(false, "temperature", self.temperature, must)?;
+        }
+        Ok(InnerLoop { optimizer, ..self })
+    }
+
+    fn is_noisy(&self) -> bool {
+        self.noise_scale * self.temperature != 0.0
+    }
+
+    /// Multiplies the step of the settings by this from now on: what [`Estimator::scale_step`](crate::Estimator::scale_step) does.
+    pub fn scale(&mut self, factor: f64) {
+        self.factor = factor;
+    }
+
+    /// γ as it is now.
+    pub fn gamma(&self) -> f64 {
+        self.step * self.factor
+    }
+
+    /// The number of steps T.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// Gives a routine γ and the size of the noise, and lets its optimizer forget: what comes before a loop.
+    pub fn place(&self, routine: &mut Routine) -> Result<()> {
+        routine.set_step_sizes(self.gamma(), self.noise_scale * (2.0 * self.temperature * self.gamma()).sqrt())?;
+        if !self.optimizer.slots().is_empty() {
+            routine.zeroed(SLOTS)?;
+        }
+        Ok(())
+    }
+
+    /// The counter of the outer loss, as steps of a program that runs once.
+    pub fn last(&self) -> Range<u32> {
+        self.steps as u32..self.steps as u32 + 1
+    }
+
+    /// The step from ∇θL_T, with what the inner loss said of statistics.
+    pub fn step(&self, trace: &Trace, slope: &[Tensor], updates: &[Option<Tensor>], counter: Tensor) -> InnerStep {
+        let (theta, kept) = (&trace.theta, self.optimizer.slots().len());
+        let iteration = (counter + 1.0).convert(trace.problem.dtype);
+        let noise = if self.is_noisy() { Some(trace.noise(counter)) } else { None };
+        let mut step = InnerStep { theta: vec![], slots: vec![] };
+        for (i, (gamma, (_, variable))) in trace.steps().into_iter().zip(&trace.problem.theta).enumerate() {
+            if variable.role == Role::Statistic {
+                step.theta.push((theta[i], updates[i].unwrap_or(theta[i])));
+                continue;
+            }
+            let slot = |s| {
+                let name = format!("{SLOTS}.{}", step.slots.len() + s);
+                trace.graph.input(name, theta[i].shape(), theta[i].dtype())
+            };
+            let slots: Vec<Tensor> = (0..kept).map(slot).collect();
+            let leaf = LeafStep { gradient: slope[i], value: theta[i], slots: &slots, iteration };
+            let (direction, slots_next) = self.optimizer.step(&leaf);
+            let mut next = theta[i] - direction * gamma;
+            if let Some(noise) = &noise {
+                let size =
+                    if variable.rate == 1.0 { trace.noise_size } else { trace.noise_size * variable.rate.sqrt() };
+                next = next + noise[i] * size;
+            }
+            step.theta.push((theta[i], next));
+            step.slots.extend(slots.into_iter().zip(slots_next));
+        }
+        step
+    }
+
+    /// A program that makes a step each time it runs, and shows L_T at the θ it started from as `inner`.
+    pub fn walk(&self, session: &Session) -> Result<Routine> {
+        let graph = Graph::new();
+        let trace = Trace::new(&graph, session.problem())?;
+        let InnerLoss { loss, updates } = trace.inner_loss(&trace.theta, graph.step())?;
+        let slope = or_zeros(gradient(loss, &trace.theta)?, &trace.theta);
+        let step = self.step(&trace, &slope, &updates, graph.step());
+        Routine::new(&step.carry(Program::builder(&graph).output("inner", loss)).build()?, session)
+    }
+}
+
+pub(crate) fn positive(name: &'static str, value: f64) -> Result<()> {
+    require(value > 0.0 && value.is_finite(), name, value, "above 0")
+}
+
+pub(crate) fn at_least_0(name: &'static str, value: f64) -> Result<()> {
+    require(value >= 0.0 && value.is_finite(), name, value, "at least 0")
+}
+
+/// θ⁰(λ), where the problem says so: what comes before an inner loop.
+pub struct Start(Option<Routine>);
+
+impl Start {
+    /// Compiled in a session.
+    pub fn new(session: &Session) -> Result<Self> {
+        let graph = Graph::new();
+        let trace = Trace::new(&graph, session.problem())?;
+        let Some(start) = trace.start()? else { return Ok(Start(None)) };
+        let mut builder = Program::builder(&graph);
+        for (i, theta) in start.into_iter().enumerate() {
+            builder = builder.output(format!("start.{i}"), theta);
+        }
+        Ok(Start(Some(Routine::new(&builder.build()?, session)?)))
+    }
+
+    /// Puts θ where the inner loop starts: at θ⁰(λ), or where it is.
+    pub fn place(&mut self, lambda: &Leaves, theta: &Leaves, key: Key) -> Result<()> {
+        let Some(routine) = &mut self.0 else { return Ok(()) };
+        routine.bind_lambda(lambda)?;
+        routine.set_key(key)?;
+        routine.bind_outputs("start", theta)?;
+        routine.run(0..1)
+    }
+}
+
+/// f with f_λ and f_θ at one θ: outputs `outer`, `direct.i`, `f_theta.i`.
+pub(crate) fn outer_gradient(session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let loss = trace.outer(&trace.theta, graph.step())?;
+    let both = [&trace.lambda[..], &trace.theta].concat();
+    let by = or_zeros(gradient(loss, &both)?, &both);
+    let (direct, f_theta) = by.split_at(trace.lambda.len());
+    let mut builder = Program::builder(&graph).output("outer", loss);
+    for (prefix, values) in [("direct", direct), ("f_theta", f_theta)] {
+        for (i, &value) in values.iter().enumerate() {
+            builder = builder.output(format!("{prefix}.{i}"), value);
+        }
+    }
+    Routine::new(&builder.build()?, session)
+}
+
+/// f alone, as output `outer`.
+pub(crate) fn outer_loss(session: &Session) -> Result<Routine> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let loss = trace.outer(&trace.theta, graph.step())?;
+    Routine::new(&Program::builder(&graph).output("outer", loss).build()?, session)
+}
+
+/// h + vᵀ·J0 from inputs `h.i` and `v.i`, as outputs `h.i`; `None` where θ⁰ does not depend on λ.
+pub(crate) fn through_start(session: &Session) -> Result<Option<Routine>> {
+    if !session.problem().starts_from_lambda() {
+        return Ok(None);
+    }
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, session.problem())?;
+    let (h, v) = (trace.inputs_like("h", &trace.lambda), trace.inputs_like("v", &trace.theta));
+    let mut builder = Program::builder(&graph);
+    builder = v.iter().fold(builder, |builder, &v| builder.keep_input(v));
+    for (i, (h, change)) in h.into_iter().zip(trace.through_start(&v)?).enumerate() {
+        builder = builder.output(format!("h.{i}"), h + change);
+    }
+    Ok(Some(Routine::new(&builder.build()?, session)?))
+}
+
+/// Adds vᵀ·J0 to h with the routine above.
+pub(crate) fn add_through_start(
+    routine: &mut Routine,
+    (lambda, key): (&Leaves, Key),
+    h: &Leaves,
+    v: &Leaves,
+) -> Result<Leaves> {
+    routine.bind_lambda(lambda)?;
+    routine.set_key(key)?;
+    routine.bind("h", h)?;
+    routine.bind("v", v)?;
+    let sum = routine.fresh_outputs("h")?;
+    routine.run(0..1)?;
+    // The code that computed h may use its memory for the next one.
+    routine.unbind("h")?;
+    Ok(sum)
+}
+
+/// What is carried from the step with this number on, and 0 in it: whatever was in its memory before.
+pub(crate) fn carried_from(first: usize, carried: Vec<Tensor>, step: Tensor) -> Vec<Tensor> {
+    let has_begun = step.greater(first as f64);
+    carried.into_iter().map(|x| has_begun.select(x, 0.0)).collect()
+}
+
+/// A vector in the shapes of θ, each leaf times the rate it has beside γ.
+pub(crate) fn scaled(v: &[Tensor], problem: &AnyProblem) -> Vec<Tensor> {
+    let one = |(v, (_, variable)): (&Tensor, &(String, Variable))| match variable.rate {
+        1.0 => *v,
+        rate => *v * rate,
+    };
+    v.iter().zip(&problem.theta).map(one).collect()
+}
+
+/// True where every leaf of θ⁰ is λ's own leaf, or copies of it along axes in front, one for each of the tasks that train side by
+/// side.
+pub(crate) fn starts_at_copies_of_lambda(problem: &AnyProblem) -> Result<bool> {
+    let graph = Graph::new();
+    let trace = Trace::new(&graph, problem)?;
+    let copies = |(start, lambda): (&Tensor, &Tensor)| {
+        start.shape().ends_with(&lambda.shape()) && start.is_same_node(lambda.broadcast_to(start.shape()))
+    };
+    Ok(trace
+        .start()?
+        .is_some_and(|start| start.len() == trace.lambda.len() && start.iter().zip(&trace.lambda).all(copies)))
+}
+
+/// An error for a method that needs a problem of another kind.
+pub(crate) fn not_applicable<T>(method: &'static str, reason: &str) -> Result<T> {
+    Err(Error::NotApplicable { method, reason: reason.into() })
+}

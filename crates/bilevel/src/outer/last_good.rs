@@ -1,0 +1,80 @@
+//! What a run falls back on: its progress after the last iteration that gave no cause for suspicion. It is also what is saved, so a run
+//! that is resumed meets the suspicious iterations again and judges them alike.
+
+use crate::Result;
+use crate::compiled::session::Session;
+use crate::hypergradient::MemoryTable;
+use crate::outer::progress::Progress;
+
+/// The last good progress of a run, as far as it is held.
+pub(crate) enum LastGood {
+    /// A copy with memory of its own, and what iterations since have changed in the tables of the method's memory.
+    Held { good: Box<Progress>, changed: Vec<MemoryTable> },
+    /// No copy. It is the run's own progress after a good iteration, and nowhere after any other.
+    Own { good: bool },
+}
+
+impl LastGood {
+    /// Of a run that has this progress; a copy where the run is to hold one.
+    pub fn new(progress: &Progress, hold: bool, session: &Session) -> Result<Self> {
+        if hold {
+            return Ok(LastGood::Held { good: Box::new(progress.duplicate(session)?), changed: vec![] });
+        }
+        Ok(LastGood::Own { good: progress.numbers.watch.suspect == 0 })
+    }
+
+    /// The copy.
+    pub fn held(&self) -> Option<&Progress> {
+        match self {
+            LastGood::Held { good, .. } => Some(good),
+            LastGood::Own { .. } => None,
+        }
+    }
+
+    /// The last good progress of a run whose progress this is, if there is one.
+    pub fn of<'a>(&'a self, progress: &'a Progress) -> Option<&'a Progress> {
+        match self {
+            LastGood::Held { good, .. } => Some(good),
+            LastGood::Own { good } => good.then_some(progress),
+        }
+    }
+
+    /// Takes in the progress after an iteration, which has changed these rows of the tables in the method's memory.
+    pub fn note(&mut self, progress: &Progress, tables: &[MemoryTable], session: &Session) -> Result<()> {
+        let suspect = progress.numbers.watch.suspect > 0;
+        match self {
+            LastGood::Held { good, changed } => {
+                for table in tables {
+                    match changed.iter_mut().find(|known| known.leaves == table.leaves) {
+                        Some(known) => known.changed.extend(&table.changed),
+                        None => changed.push(table.clone()),
+                    }
+                }
+                if !suspect {
+                    good.copy_changes_from(progress, changed, session)?;
+                    changed.clear();
+                }
+            }
+            LastGood::Own { good } => *good = !suspect,
+        }
+        Ok(())
+    }
+
+    /// Brings a progress that an iteration has left in no particular state back to what it was before, or else to the last good one;
+    /// where no copy is held, what a person should know of that.
+    pub fn fall_back(
+        &mut self,
+        before: Option<&Progress>,
+        progress: &mut Progress,
+        session: &Session,
+    ) -> Result<Option<String>> {
+        match self {
+            LastGood::Held { good, .. } => progress.copy_from(before.unwrap_or(good), session).map(|()| None),
+            LastGood::Own { good } => {
+                *good = false;
+                let note = "the run held no state to fall back on: λ and θ are as an unfinished iteration left them";
+                Ok(Some(note.into()))
+            }
+        }
+    }
+}

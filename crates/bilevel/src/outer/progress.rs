@@ -1,0 +1,158 @@
+//! Everything an outer loop carries from one iteration to the next: what a checkpoint has to hold.
+
+use crate::Result;
+use crate::checkpoint::file::Opened;
+use crate::compiled::leaves::Leaves;
+use crate::compiled::session::Session;
+use crate::compiled::state::State;
+use crate::health::diagnostics::Diagnostics;
+use crate::health::divergence::Watch;
+use crate::hypergradient::{MemoryTable, Oracles};
+use crate::outer::measures::{Best, Followed, Measured, Measuring};
+use crate::outer::observer::Iteration;
+use crate::outer::step::Slots;
+use bilevel_graph::Buffer;
+use std::io::{Read, Seek};
+use std::time::Duration;
+
+/// The tensors, where they are computed, and the numbers.
+pub(crate) struct Progress {
+    pub state: State,
+    /// What the optimizer remembers.
+    pub slots: Slots,
+    /// Where the measure to keep the best of was best. What it holds is never changed.
+    pub best: Option<Best>,
+    pub numbers: Numbers,
+}
+
+/// The numbers of a run so far.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Numbers {
+    /// Iterations done.
+    pub iteration: u32,
+    pub oracles: Oracles,
+    /// The least outer loss, and the one patience measures improvement from.
+    pub best: Option<f64>,
+    pub mark: Option<f64>,
+    /// Iterations since the mark was set.
+    pub since_best: u32,
+    /// The measure that patience looks at.
+    pub followed: Option<Followed>,
+    pub last: Option<Iteration>,
+    /// ‖λ‖ after the last of them.
+    pub lambda_norm: f64,
+    /// What was seen when the last hypergradient was looked into.
+    pub looked: Diagnostics,
+    pub watch: Watch,
+    pub elapsed: Duration,
+}
+
+impl Progress {
+    /// A copy with memory of its own, made without the host.
+    pub fn duplicate(&self, session: &Session) -> Result<Self> {
+        let executor = session.executor();
+        let slots = self.slots.iter().map(|slot| slot.duplicate(executor)).collect::<Result<_>>()?;
+        let (best, numbers) = (self.best.as_ref().map(Best::handle), self.numbers.clone());
+        Ok(Progress { state: self.state.duplicate(executor)?, slots, best, numbers })
+    }
+
+    /// The buffers of all tensors, in the order a checkpoint has them: λ, θ, the method's memory, the optimizer's slots, and λ
+    /// and θ where a measure was best.
+    pub fn buffers(&self) -> impl Iterator<Item = &Buffer> {
+        let State { lambda, theta, memory } = &self.state;
+        let best = self.best.iter().flat_map(|best| best.state.lambda.iter().chain(best.state.theta.iter()));
+        let slots = self.slots.iter().flat_map(|slot| slot.iter());
+        lambda.iter().chain(theta.iter()).chain(memory.iter()).chain(slots).chain(best)
+    }
+
+    /// Takes in what a checkpoint of the same run holds, tensor by tensor. After an error it is in no particular state.
+    pub fn load(&mut self, file: &mut Opened<impl Read + Seek>, session: &Session) -> Result<()> {
+        let before = self.state.lambda.len() + self.state.theta.len();
+        let memory = || file.metas().skip(before).take(file.header().memory);
+        if !memory().eq(self.state.memory.iter().map(Buffer::meta)) {
+            self.state.memory = Leaves::zeros(session.executor(), memory())?;
+        }
+        let executor = session.executor();
+        let (lambda, theta) = (self.state.lambda.zeros_like(executor)?, self.state.theta.zeros_like(executor)?);
+        self.best = file.header().best(State { lambda, theta, memory: Leaves::default() });
+        for (number, buffer) in self.buffers().enumerate() {
+            file.read_to(number, buffer)?;
+        }
+        self.numbers = file.header().numbers();
+        Ok(())
+    }
+
+    /// Takes in what another progress of the same run is, without the host.
+    pub fn copy_from(&mut self, other: &Progress, session: &Session) -> Result<()> {
+        self.copy_changes_from(other, &[], session)
+    }
+
+    /// The same where the two differ in these rows alone as far as the tables in the method's memory go.
+    pub fn copy_changes_from(&mut self, other: &Progress, tables: &[MemoryTable], session: &Session) -> Result<()> {
+        self.state.copy_changes_from(&other.state, tables, session.executor())?;
+        self.slots.iter().zip(&other.slots).try_for_each(|(slot, other)| slot.copy_from(other))?;
+        self.best = other.best.as_ref().map(Best::handle);
+        self.numbers.clone_from(&other.numbers);
+        Ok(())
+    }
+
+    /// Forgets what was followed for another aim than that of this run.
+    pub fn aim_at(&mut self, measuring: &Measuring) {
+        self.numbers
+            .followed
+            .take_if(|followed| measuring.patience.as_ref().is_none_or(|(aim, ..)| *aim != followed.aim));
+        self.best.take_if(|best| measuring.keep.as_ref() != Some(&best.aim));
+    }
+
+    /// Takes in the measures after the last iteration.
+    pub fn note_measures(&mut self, measures: Measured, measuring: &Measuring, session: &Session) -> Result<()> {
+        let Progress { state, numbers, best, .. } = self;
+        if let Some((aim, _, improvement)) = &measuring.patience {
+            numbers.followed.get_or_insert_with(|| Followed::new(aim)).note(&measures, *improvement);
+        }
+        if let Some(aim) = &measuring.keep
+            && let Some(better) = Best::of(aim, best.as_ref(), (numbers.iteration, &measures), state, session)?
+        {
+            *best = Some(better);
+        }
+        if let Some(last) = &mut numbers.last {
+            last.measures = measures.own;
+        }
+        Ok(())
+    }
+}
+
+impl Numbers {
+    /// Before the first iteration.
+    pub fn new() -> Self {
+        Numbers {
+            iteration: 0,
+            oracles: Oracles::default(),
+            best: None,
+            mark: None,
+            since_best: 0,
+            followed: None,
+            last: None,
+            lambda_norm: 0.0,
+            looked: Diagnostics::default(),
+            watch: Watch::default(),
+            elapsed: Duration::ZERO,
+        }
+    }
+
+    /// The last step of λ was larger than 1 and than half of λ.
+    pub fn leapt(&self) -> bool {
+        self.last.as_ref().is_some_and(|last| last.step_norm > 1.0_f64.max(0.5 * self.lambda_norm))
+    }
+
+    /// Takes in an outer loss; only one below the mark by `improvement` sets a new mark.
+    pub fn note_loss(&mut self, loss: f64, improvement: f64) {
+        self.best = Some(self.best.map_or(loss, |best| best.min(loss)));
+        if self.mark.is_none_or(|mark| loss < mark - improvement) {
+            self.mark = Some(loss);
+            self.since_best = 0;
+        } else {
+            self.since_best = self.since_best.saturating_add(1);
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! The loop a driver runs: estimate the hypergradient, step, look whether to stop, save.
+//!
+//! Iteration k draws from the seed's key with k folded in, and from nothing else, so it can be replayed on its own, and
+//! a resumed run has the same bits as an uninterrupted one.
+
+use crate::checkpoint::error::CheckpointError;
+use crate::checkpoint::fingerprint::Identity;
+use crate::checkpoint::folder::Folder;
+use crate::compiled::initial::Initial;
+use crate::compiled::key::Key;
+use crate::compiled::leaves::Leaves;
+use crate::compiled::norms::LazyNorm;
+use crate::compiled::session::Session;
+use crate::compiled::state::{State, THETA};
+use crate::health::divergence::{Diagnosis, Sizes};
+use crate::health::postmortem::Circumstances;
+use crate::health::probe::Probed;
+use crate::hypergradient::loop_use::Output;
+use crate::hypergradient::{Estimator, Method, paths};
+use crate::inner::optimizer::{Optimizer, Sgd};
+use crate::outer::driver::Settings;
+use crate::outer::last_good::LastGood;
+use crate::outer::measures::{Gauge, Measures};
+use crate::outer::observer::{Beginning, Iteration, Observer};
+use crate::outer::progress::{Numbers, Progress};
+use crate::outer::step::{Measured, OuterStep, zero_slots};
+use crate::outer::stopping::{Outcome, StopReason};
+use crate::problem::leaf_name;
+use crate::{Cause, Error, Result};
+use bilevel_cpu::Cpu;
+use bilevel_graph::ErrorKind;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+/// Runs until a reason to stop.
+pub(crate) fn run(mut driver: Settings) -> Result<Outcome> {
+    let began = Instant::now();
+    let executor = driver.executor.take().unwrap_or_else(|| Box::new(Cpu::new()));
+    let session = Session::new(&driver.problem, &*executor)?.stopped_by(driver.criteria.signal.clone());
+    let mut observers = std::mem::take(&mut driver.observers);
+    let mut outer = OuterLoop::prepare(&driver, &session)?;
+    let slots = driver.optimizer.slots();
+
+    let state = outer.first()?;
+    let zeros = zero_slots(&*driver.optimizer, &state.lambda, &session)?;
+    let mut progress = Progress { state, slots: zeros, best: None, numbers: Numbers::new() };
+    let mut notes = outer.notes()?;
+    let mut save = Saving { identity: driver.identity(), slots, folder: None, saved: None };
+    if let Some(settings) = &driver.checkpoints {
+        let folder = Folder::open(settings)?;
+        // Where a run does not resume, the folder is empty.
+        if let Some(refused) = folder.resume(&save.identity, slots, &mut progress, &session)? {
+            notes.extend(refused.iter().map(|error| format!("{error}; continuing from the previous one")));
+            progress.aim_at(&driver.criteria.measuring);
+            save.saved = Some(progress.numbers.iteration);
+        }
+        save.folder = Some(folder);
+    }
+    let spent = progress.numbers.elapsed;
+    let mut good = LastGood::new(&progress, driver.fall_back, &session)?;
+
+    let beginning = Beginning {
+        method: driver.method.name(),
+        optimizer: driver.optimizer.kind(),
+        done: progress.numbers.iteration,
+        until: driver.criteria.iterations,
+        notes: notes.clone(),
+    };
+    let mut asked = ask(&mut observers, |observer| observer.on_start(&beginning));
+    let mut reason = loop {
+        if let Some(reason) = asked.take() {
+            break StopReason::Observer(reason);
+        }
+        if let Some(reason) = driver.criteria.reason(&progress.numbers, began.elapsed()) {
+            break reason;
+        }
+        // Where the last iteration was suspect, the good one lies further back.
+        let suspect = progress.numbers.watch.suspect > 0;
+        let before = if suspect && driver.fall_back { Some(progress.duplicate(&session)?) } else { None };
+        match outer.iterate(&mut progress) {
+            Ok(None) => {}
+            Ok(Some(diagnosis)) => {
+                notes.extend(good.fall_back(None, &mut progress, &session)?);
+                // Before the post-mortem, which may fail or need more memory than there is.
+                if let Err(error) = save.save(good.of(&progress)) {
+                    notes.push(format!("before that: {}", StopReason::Diverged(diagnosis)));
+                    break StopReason::Unsaved(error);
+                }
+                let diagnosis = match before.as_ref().or(good.held()) {
+                    Some(before) => outer.examine(before, diagnosis),
+                    None => diagnosis,
+                };
+                break StopReason::Diverged(diagnosis);
+            }
+            Err(Error::Graph(error)) if error.kind == ErrorKind::Stopped => {
+                notes.extend(good.fall_back(before.as_ref(), &mut progress, &session)?);
+                break StopReason::Signal;
+            }
+            Err(error) => {
+                // The error comes first; what was done so far is saved if it can be.
+                let _ = save.save(good.held());
+                return Err(error);
+            }
+        }
+        let numbers = &mut progress.numbers;
+        numbers.elapsed = spent.saturating_add(began.elapsed());
+        if let Some(last) = &mut numbers.last {
+            last.elapsed = numbers.elapsed;
+            asked = ask(&mut observers, |observer| observer.on_iteration(last, &progress.state));
+        }
+        good.note(&progress, outer.estimator.tables(), &session)?;
+        // A suspect iteration that a checkpoint is due in is no reason to have none: the last good one is saved.
+        if driver.checkpoints.as_ref().is_some_and(|c| c.is_due(progress.numbers.iteration))
+            && let Err(error) = save.save(good.of(&progress))
+        {
+            break StopReason::Unsaved(error);
+        }
+    };
+    if !matches!(reason, StopReason::Unsaved(_))
+        && let Err(error) = save.save(good.of(&progress))
+    {
+        notes.push(format!("before that: {reason}"));
+        reason = StopReason::Unsaved(error);
+    }
+    // Its memory is as large as the state, and the outcome needs some.
+    drop(good);
+    let measures = match &reason {
+        StopReason::Signal => Measures::default(),
+        _ => outer.measures(&progress).unwrap_or_else(|error| {
+            notes.push(format!("the measures could not be taken at the end: {error}"));
+            Measures::default()
+        }),
+    };
+    let Progress { state, numbers, best, .. } = progress;
+    let warnings = numbers.looked.warnings();
+    notes.extend(warnings.iter().map(|warning| format!("in the last diagnosis, {warning}")));
+    if numbers.last.as_ref().is_some_and(|last| last.hypergradient_norm == 0.0)
+        && state.lambda.arrays()? == outer.first()?.lambda.arrays()?
+    {
+        notes.push(match driver.method.output() {
+            // Normal at first: these methods move θ alone while that is enough to lower the outer loss.
+            Output::Direction { .. } => format!(
+                "λ has not moved yet: {} has moved θ alone so far, and its direction of λ was exactly 0; run more \
+                 iterations",
+                driver.method.name()
+            ),
+            output => format!(
+                "λ has not moved, because every {output} was exactly 0: start λ or θ elsewhere, or check whether the \
+                 losses are flat there (an inactive ReLU, a comparison, a rounded number)"
+            ),
+        });
+    }
+    let problem = session.problem();
+    let outcome = Outcome {
+        reason,
+        lambda: problem.named_lambda(&state.lambda)?,
+        theta: problem.named_theta(&state.theta)?,
+        iterations: numbers.iteration,
+        output: driver.method.output(),
+        last: numbers.last,
+        best_outer_loss: numbers.best,
+        measures,
+        best,
+        oracles: numbers.oracles,
+        elapsed: spent.saturating_add(began.elapsed()),
+        state,
+        notes,
+    };
+    observers.iter_mut().for_each(|observer| observer.on_end(&outcome));
+    Ok(outcome)
+}
+
+/// Tells all observers; the reason of the first that asks to stop.
+fn ask(
+    observers: &mut [Box<dyn Observer>],
+    mut tell: impl FnMut(&mut dyn Observer) -> ControlFlow<String>,
+) -> Option<String> {
+    let mut reason = None;
+    for observer in observers {
+        if let ControlFlow::Break(said) = tell(&mut **observer) {
+            reason.get_or_insert(said);
+        }
+    }
+    reason
+}
+
+/// Where a run is saved, if it is.
+struct Saving<'a> {
+    identity: Identity,
+    slots: &'a [&'a str],
+    folder: Option<Folder>,
+    /// The iteration of the newest checkpoint.
+    saved: Option<u32>,
+}
+
+impl Saving<'_> {
+    /// Saves this progress, where there is one.
+    fn save(&mut self, progress: Option<&Progress>) -> std::result::Result<(), CheckpointError> {
+        let Some(progress) = progress else { return Ok(()) };
+        let iteration = progress.numbers.iteration;
+        if let Some(folder) = &self.folder
+            && self.saved != Some(iteration)
+        {
+            folder.save(&self.identity, progress, self.slots)?;
+            self.saved = Some(iteration);
+        }
+        Ok(())
+    }
+}
+
+/// A run's parts, prepared for its problem.
+struct OuterLoop<'a> {
+    driver: &'a Settings,
+    session: &'a Session,
+    key: Key,
+    estimator: Probed,
+    /// The step of λ, compiled when the method's memory is known.
+    step: Option<OuterStep>,
+    /// Draws of θ, where it starts from scratch in every iteration.
+    cold: Option<(Initial, Leaves)>,
+    /// The norm of the standard error, for methods that know it.
+    error: LazyNorm,
+    /// Where the run is to measure.
+    gauge: Option<Gauge>,
+}
+
+impl<'a> OuterLoop<'a> {
+    fn prepare(driver: &'a Settings, session: &'a Session) -> Result<Self> {
+        let (problem, executor) = (session.problem(), session.executor());
+        let estimator = Probed::new(&driver.method, session)?;
+        let cold = match driver.cold && !problem.starts_from_lambda() {
+            true => {
+                let initial = Initial::new("θ", &problem.theta, problem.dtype, executor)?;
+                let leaves = initial.leaves(executor)?;
+                Some((initial, leaves))
+            }
+            false => None,
+        };
+        let (key, error) = (Key::from_seed(driver.seed), LazyNorm::new(executor));
+        let gauge = match driver.criteria.measuring.every {
+            0 => None,
+            _ => Some(Gauge::new(session, key)?),
+        };
+        Ok(OuterLoop { driver, session, key, estimator, step: None, cold, error, gauge })
+    }
+
+    /// Where the run starts.
+    fn first(&self) -> Result<State> {
+        self.driver.start.place(self.session.state(self.key)?)
+    }
+
+    /// What a person should know of the problem before the first iteration.
+    fn notes(&self) -> Result<Vec<String>> {
+        let Settings { problem, method, .. } = self.driver;
+        let idle = |name: &String| {
+            format!("{} cannot influence the outer loss and will stay where it is", leaf_name("λ", name))
+        };
+        let mut notes: Vec<String> = self.estimator.idle().iter().map(idle).collect();
+        notes.extend(paths::overlooked(method.name(), problem, |path| method.sees(path))?);
+        notes.extend(problem.untrained()?);
+        notes.extend(self.other_steps());
+        Ok(notes)
+    }
+
+    /// A sentence where the method prescribes the step of λ, and this run takes another.
+    fn other_steps(&self) -> Option<String> {
+        let Settings { method, optimizer, schedule, .. } = self.driver;
+        let rate = schedule.at(1);
+        if method.output() != Output::Step || (optimizer.kind() == Sgd.kind() && rate == 1.0) {
+            return None;
+        }
+        Some(format!(
+            "{} returns the step of λ itself, for the optimizer sgd at rate 1, but this run uses {} at rate {rate}",
+            method.name(),
+            optimizer.kind()
+        ))
+    }
+
+    /// Puts θ where the iteration of this key starts.
+    fn restart(&mut self, state: &mut State, key: Key) -> Result<()> {
+        if self.driver.problem.starts_from_lambda() {
+            // The methods here start there by themselves; one of a user's own may count on it.
+            self.estimator.start(state, key)?;
+            let theta = state.theta.clone();
+            self.estimator.restart(state, &theta)
+        } else if let Some((initial, theta)) = &mut self.cold {
+            initial.place(theta, key.fold_in(THETA))?;
+            self.estimator.restart(state, theta)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The diagnosis of the iteration after this progress, with its cause looked for.
+    fn examine(&mut self, before: &Progress, diagnosis: Diagnosis) -> Diagnosis {
+        let key = self.key.fold_in(diagnosis.iteration);
+        // θ is moved; λ is only read, and the method's memory is none of the inner loop's.
+        let Ok(theta) = before.state.theta.duplicate(self.session.executor()) else { return diagnosis };
+        let mut state = State { lambda: before.state.lambda.clone(), theta, memory: Leaves::default() };
+        if self.restart(&mut state, key).is_err() {
+            return diagnosis;
+        }
+        let Ok(first) = self.first() else { return diagnosis };
+        let last = before.numbers.last.as_ref().map(|last| last.outer_loss);
+        let circumstances = Circumstances {
+            session: self.session,
+            state: &state,
+            key,
+            time: self.estimator.time(),
+            used: self.estimator.used(),
+            leap: before.numbers.leapt(),
+            least: last.filter(|_| last == before.numbers.best),
+            first: &first,
+        };
+        circumstances.examine(diagnosis)
+    }
+
+    /// One iteration; the diagnosis where it has to be given up, with the progress in no particular state.
+    fn iterate(&mut self, progress: &mut Progress) -> Result<Option<Diagnosis>> {
+        let Settings { method, optimizer, schedule, inner_schedule, diagnose_every, clip, criteria, .. } = self.driver;
+        let Progress { state, slots, numbers, .. } = progress;
+        let number = numbers.iteration + 1;
+        let key = self.key.fold_in(number);
+        let leap = numbers.leapt();
+        self.restart(state, key)?;
+        if let Some(schedule) = inner_schedule {
+            self.estimator.scale_step(schedule.at(number))?;
+        }
+        let every = *diagnose_every;
+        let look = every > 0 && (number == 1 || number.is_multiple_of(every));
+        let found = match look {
+            true => self.estimator.estimate(state, key),
+            false => self.estimator.estimate_only(state, key),
+        };
+        let hypergradient = match found {
+            Ok(hypergradient) => hypergradient,
+            Err(Error::Diverged { seen, cause }) => {
+                let memory = state.memory.outside(self.estimator.tables());
+                let memory = LazyNorm::new(self.session.executor()).of(&memory)?;
+                return Ok(Some(numbers.watch.method_gave_up(number, seen, cause, leap, memory)));
+            }
+            Err(error) => return Err(error),
+        };
+        let memory = state.memory.outside(self.estimator.tables());
+        if self.step.as_ref().is_none_or(|step| !step.fits(&memory)) {
+            self.step = Some(OuterStep::new(self.session, &**optimizer, *clip, &memory)?);
+        }
+        let Some(step) = &mut self.step else { return Ok(None) };
+        let rate = schedule.at(number);
+        let measured = step.take(state, &memory, &hypergradient.value, slots, (rate, number))?;
+        let Measured { theta, memory, .. } = measured;
+        if let Some((seen, cause)) = hypergradient.fault(method.name(), theta, memory, measured.hypergradient) {
+            return Ok(Some(numbers.watch.method_gave_up(number, seen, cause, leap, memory)));
+        }
+        let sizes = Sizes {
+            inner_loss: hypergradient.inner_loss,
+            outer_loss: hypergradient.outer_loss,
+            hypergradient: measured.hypergradient,
+            memory,
+            theta,
+        };
+        if let Some(diagnosis) = numbers.watch.judge(number, sizes, leap) {
+            return Ok(Some(diagnosis));
+        }
+        if !measured.is_finite || !measured.step.is_finite() {
+            let seen = "λ is no longer finite after its step".to_string();
+            return Ok(Some(Diagnosis { iteration: number, seen, cause: Cause::OuterStepTooLarge }));
+        }
+        if look {
+            numbers.looked = hypergradient.diagnostics;
+        }
+        let standard_error = hypergradient.standard_error.as_ref().map(|error| self.error.of(error)).transpose()?;
+        numbers.lambda_norm = measured.lambda;
+        numbers.oracles += hypergradient.oracles;
+        numbers.note_loss(hypergradient.outer_loss, criteria.patience.map_or(0.0, |(_, improvement)| improvement));
+        numbers.iteration = number;
+        numbers.last = Some(Iteration {
+            number,
+            inner_loss: hypergradient.inner_loss,
+            outer_loss: hypergradient.outer_loss,
+            hypergradient_norm: measured.hypergradient,
+            standard_error,
+            projected_norm: measured.projected,
+            step_norm: measured.step,
+            rate,
+            diagnostics: hypergradient.diagnostics,
+            measures: Measures::default(),
+            oracles: numbers.oracles,
+            elapsed: numbers.elapsed,
+        });
+        let measuring = &criteria.measuring;
+        if let Some(gauge) = self.gauge.as_mut().filter(|_| number.is_multiple_of(measuring.every)) {
+            let measures = gauge.at(state)?;
+            progress.note_measures(measures, measuring, self.session)?;
+        }
+        Ok(None)
+    }
+
+    /// The measures at this progress, where the run is to measure.
+    fn measures(&mut self, progress: &Progress) -> Result<Measures> {
+        let Some(gauge) = &mut self.gauge else { return Ok(Measures::default()) };
+        match &progress.numbers.last {
+            Some(last) if !last.measures.is_empty() => Ok(last.measures.clone()),
+            _ => Ok(gauge.at(&progress.state)?.own),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Why and when a run stops, and what it leaves behind.
+
+use crate::checkpoint::error::CheckpointError;
+use crate::compiled::state::State;
+use crate::error::require;
+use crate::health::divergence::Diagnosis;
+use crate::hypergradient::Oracles;
+use crate::hypergradient::loop_use::Output;
+use crate::outer::measures::{Best, Measures, Measuring};
+use crate::outer::progress::Numbers;
+use crate::problem::named::Named;
+use crate::problem::variable::Variable;
+use crate::{Error, Iteration, Result};
+use bilevel_graph::{Array, Tree};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Why a run stopped.
+///
+/// ```
+/// use bilevel::StopReason;
+/// assert_eq!(StopReason::Iterations.to_string(), "all iterations are done");
+/// assert!(!StopReason::Iterations.is_failure());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum StopReason {
+    /// All iterations are done.
+    Iterations,
+    /// The time limit was reached.
+    Time,
+    /// The hypergradient's norm fell to the tolerance.
+    Tolerance,
+    /// The outer loss did not improve for as long as patience lasts.
+    Patience,
+    /// This measure did not improve for as long as patience lasts.
+    MeasurePatience(String),
+    /// The [`StopSignal`] was set, by Ctrl-C for instance.
+    Signal,
+    /// An observer asked for it, for this reason.
+    Observer(String),
+    /// A number ran away; the outcome holds the last good state, if the run held one to [fall back](crate::Driver::fall_back) on.
+    Diverged(Diagnosis),
+    /// A checkpoint could not be written; the outcome holds the state.
+    Unsaved(CheckpointError),
+}
+
+impl StopReason {
+    /// True where something has to be changed before the run can do better.
+    ///
+    /// ```
+    /// assert!(!bilevel::StopReason::Signal.is_failure());
+    /// ```
+    pub fn is_failure(&self) -> bool {
+        matches!(self, StopReason::Diverged(_) | StopReason::Unsaved(_))
+    }
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StopReason::Iterations => f.write_str("all iterations are done"),
+            StopReason::Time => f.write_str("the time limit was reached"),
+            StopReason::Tolerance => f.write_str("the hypergradient is within the tolerance"),
+            StopReason::Patience => f.write_str("the outer loss no longer improves"),
+            StopReason::MeasurePatience(measure) => write!(f, "the measure '{measure}' no longer improves"),
+            StopReason::Signal => f.write_str("stopped from outside"),
+            StopReason::Observer(reason) => write!(f, "stopped by an observer: {reason}"),
+            StopReason::Diverged(diagnosis) => write!(f, "diverged at {diagnosis}"),
+            StopReason::Unsaved(error) => write!(f, "stopped because a checkpoint could not be written: {error}"),
+        }
+    }
+}
+
+/// A flag shared between a run and anyone who may stop it. The run looks at it between iterations and several times a
+/// second within one, drops what it has of that, and ends as if its last iteration had come: with a checkpoint. Only a
+/// single step of an inner loop, and the compilation at the start, are never broken off.
+///
+/// ```
+/// use bilevel::StopSignal;
+/// let signal = StopSignal::new();
+/// let shared = signal.clone();
+/// shared.stop();
+/// assert!(signal.is_set());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct StopSignal(Arc<AtomicBool>);
+
+impl StopSignal {
+    /// A signal that is not set.
+    ///
+    /// ```
+    /// assert!(!bilevel::StopSignal::new().is_set());
+    /// ```
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks the run to stop. Safe to call from a signal handler.
+    ///
+    /// ```
+    /// let signal = bilevel::StopSignal::new();
+    /// signal.stop();
+    /// assert!(signal.is_set());
+    /// ```
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// True once somebody asked.
+    ///
+    /// ```
+    /// assert!(!bilevel::StopSignal::new().is_set());
+    /// ```
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// The flag itself, for libraries that register one with the system.
+    ///
+    /// ```
+    /// use std::sync::atomic::Ordering;
+    /// let signal = bilevel::StopSignal::new();
+    /// signal.flag().store(true, Ordering::SeqCst);
+    /// assert!(signal.is_set());
+    /// ```
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
+    }
+}
+
+/// What a run leaves behind.
+///
+/// ```
+/// use bilevel::{Driver, LangevinAdjoint, Leaf, Problem, StopReason, Variable};
+/// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+///     .inner(|_, l, t| (t.0 - l.0).square())
+///     .outer(|_, _, t| (t.0 - 1.0).square())
+///     .build()?;
+/// let outcome = Driver::new(&problem, LangevinAdjoint { temperature: 0.0, ..Default::default() })
+///     .rate(0.1)
+///     .iterations(50)
+///     .run()?;
+/// assert_eq!((outcome.reason, outcome.iterations), (StopReason::Iterations, 50));
+/// assert!((outcome.lambda.0.item().unwrap() - 1.0).abs() < 0.1);
+/// # Ok::<(), bilevel::Error>(())
+/// ```
+pub struct Outcome<L: Tree = Named<Variable>, T: Tree = Named<Variable>> {
+    /// Why the run stopped.
+    pub reason: StopReason,
+    /// The last good λ, in the problem's struct; leaves by name where the problem was erased.
+    pub lambda: L::With<Array>,
+    /// The θ that goes with it, frozen leaves included.
+    pub theta: T::With<Array>,
+    /// Both on their device, and the method's memory.
+    pub state: State,
+    /// Iterations behind this state, those before a resumption included.
+    pub iterations: u32,
+    /// What the method returned in each of them, whose norm they have.
+    pub output: Output,
+    /// The numbers of the last of them.
+    pub last: Option<Iteration>,
+    /// The least outer loss seen.
+    pub best_outer_loss: Option<f64>,
+    /// The problem's measures at this state, where the run was to measure and was not stopped by its signal.
+    pub measures: Measures,
+    /// Where a measure was best, for a run that was to [keep it](crate::Driver::keep_best).
+    pub best: Option<Best>,
+    /// What all of it cost.
+    pub oracles: Oracles,
+    /// Time spent, that before a resumption included.
+    pub elapsed: Duration,
+    /// What a person should know: checkpoints that had to be passed over, for instance.
+    pub notes: Vec<String>,
+}
+
+impl Outcome {
+    /// The same in the structs of the problem.
+    pub(crate) fn typed<L, T>(self, (lambda, theta): (&L, &T)) -> Result<Outcome<L, T>>
+    where
+        L: Tree<Leaf = Variable>,
+        T: Tree<Leaf = Variable>,
+    {
+        Ok(Outcome {
+            reason: self.reason,
+            lambda: rebuilt(lambda, self.lambda)?,
+            theta: rebuilt(theta, self.theta)?,
+            state: self.state,
+            iterations: self.iterations,
+            output: self.output,
+            last: self.last,
+            best_outer_loss: self.best_outer_loss,
+            measures: self.measures,
+            best: self.best,
+            oracles: self.oracles,
+            elapsed: self.elapsed,
+            notes: self.notes,
+        })
+    }
+}
+
+fn rebuilt<S: Tree<Leaf = Variable>>(tree: &S, leaves: Named<Array>) -> Result<S::With<Array>> {
+    tree.rebuild(leaves.into_leaves()).map_err(|error| Error::Problem { reason: error.to_string() })
+}
+
+/// The structs of a problem need not be `Debug`; their leaves have names.
+impl<L: Tree, T: Tree> fmt::Debug for Outcome<L, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outcome")
+            .field("reason", &self.reason)
+            .field("lambda", &Named::of(&self.lambda))
+            .field("theta", &Named::of(&self.theta))
+            .field("iterations", &self.iterations)
+            .field("last", &self.last)
+            .field("best_outer_loss", &self.best_outer_loss)
+            .field("oracles", &self.oracles)
+            .field("elapsed", &self.elapsed)
+            .field("notes", &self.notes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// When to stop.
+#[derive(Clone, Debug)]
+pub(crate) struct Criteria {
+    pub iterations: u32,
+    pub time: Option<Duration>,
+    pub tolerance: Option<f64>,
+    /// This many iterations without an improvement of this size.
+    pub patience: Option<(u32, f64)>,
+    pub measuring: Measuring,
+    pub signal: StopSignal,
+}
+
+impl Criteria {
+    pub fn check(&self) -> Result<()> {
+        require(self.iterations > 0, "iterations", self.iterations as f64, "at least 1")?;
+        if let Some(tolerance) = self.tolerance {
+            require(tolerance >= 0.0 && tolerance.is_finite(), "tolerance", tolerance, "at least 0")?;
+        }
+        if let Some((iterations, improvement)) = self.patience {
+            require(iterations > 0, "patience", iterations as f64, "at least 1 iteration")?;
+            let name = "patience's improvement";
+            require(improvement >= 0.0 && improvement.is_finite(), name, improvement, "at least 0")?;
+        }
+        Ok(())
+    }
+
+    /// The reason to stop before the next iteration, if there is one. But for time and signal it depends on the progress
+    /// alone, so a finished run that is resumed stops at once, for the same reason.
+    pub fn reason(&self, progress: &Numbers, in_this_run: Duration) -> Option<StopReason> {
+        let norm = progress.last.as_ref().map(|last| last.projected_norm);
+        if let (Some(tolerance), Some(norm)) = (self.tolerance, norm)
+            && norm <= tolerance
+        {
+            return Some(StopReason::Tolerance);
+        }
+        if self.patience.is_some_and(|(iterations, _)| progress.since_best >= iterations) {
+            return Some(StopReason::Patience);
+        }
+        if let (Some((aim, measurements, _)), Some(followed)) = (&self.measuring.patience, &progress.followed)
+            && followed.since >= *measurements
+        {
+            return Some(StopReason::MeasurePatience(aim.measure().into()));
+        }
+        if progress.iteration >= self.iterations {
+            return Some(StopReason::Iterations);
+        }
+        if self.signal.is_set() {
+            return Some(StopReason::Signal);
+        }
+        self.time.is_some_and(|limit| in_this_run >= limit).then_some(StopReason::Time)
+    }
+}

@@ -1,0 +1,51 @@
+//! The λ and θ a run was given to start from.
+
+use crate::compiled::state::State;
+use crate::{Error, Result};
+use bilevel_graph::Array;
+
+/// What was given, or why it does not fit: that is said when the run begins.
+#[derive(Default)]
+pub(crate) struct Given {
+    pub lambda: Option<Result<Vec<Array>>>,
+    /// Its trained leaves.
+    pub theta: Option<Result<Vec<Array>>>,
+}
+
+impl Given {
+    /// Passes on what was wrong with it; a θ that starts from scratch in every iteration cannot be given.
+    pub fn check(&self, cold: bool) -> Result<()> {
+        for given in [&self.lambda, &self.theta] {
+            given.as_ref().map_or(Ok(()), |given| given.as_ref().map(drop).map_err(Error::clone))?;
+        }
+        if cold && self.theta.is_some() {
+            let reason = "θ starts from scratch in every iteration of this run, so it cannot be given; leave out \
+                          .theta(…), or give only λ with .start_from(…)";
+            return Err(Error::Problem { reason: reason.into() });
+        }
+        Ok(())
+    }
+
+    /// Puts a state there.
+    pub fn place(&self, state: State) -> Result<State> {
+        for (leaves, given) in [(&state.lambda, &self.lambda), (&state.theta, &self.theta)] {
+            if let Some(Ok(arrays)) = given {
+                leaves.write(arrays)?;
+            }
+        }
+        Ok(state)
+    }
+
+    /// Of the numbers; `None` where nothing was given.
+    pub fn checksum(&self) -> Option<u32> {
+        let mut checksum = crc32fast::Hasher::new();
+        let mut any = false;
+        for (number, given) in [&self.lambda, &self.theta].into_iter().enumerate() {
+            let Some(Ok(arrays)) = given else { continue };
+            any = true;
+            checksum.update(&[number as u8]);
+            arrays.iter().for_each(|array| checksum.update(array.bytes()));
+        }
+        any.then(|| checksum.finalize())
+    }
+}

@@ -1,0 +1,468 @@
+//! A bi-level problem: λ and θ, an inner and an outer loss, data, and how θ starts.
+
+pub(crate) mod classes;
+pub(crate) mod feeding;
+pub(crate) mod given;
+pub(crate) mod named;
+pub(crate) mod point;
+pub(crate) mod scope;
+pub(crate) mod tree_file;
+pub(crate) mod typed;
+pub(crate) mod variable;
+
+use crate::compiled::purpose;
+use crate::hypergradient::paths;
+use crate::hypergradient::paths::Path;
+use crate::outer::measures::LOSSES;
+use crate::problem::classes::Classes;
+use crate::problem::feeding::sources::table_name;
+use crate::problem::feeding::stream::{Stream, Streamed, in_dtype};
+use crate::problem::scope::Scope;
+use crate::problem::typed::Problem;
+use crate::problem::variable::{Role, Variable};
+use crate::{Error, Result};
+use bilevel_graph::{Array, DType, Graph, Precision, Tensor, Tree};
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+pub(crate) type FlatLoss = Arc<dyn Fn(&Scope, &[Tensor], &[Tensor]) -> Result<Tensor> + Send + Sync>;
+type FlatStart = Arc<dyn Fn(&Scope, &[Tensor]) -> Result<Vec<Tensor>> + Send + Sync>;
+
+/// A problem with any structs for λ and θ: what methods, sessions and programs work with. A [`Problem`] is one, with
+/// the structs, wherever one is asked for.
+#[derive(Clone)]
+pub struct AnyProblem {
+    pub(crate) dtype: DType,
+    pub(crate) precision: Precision,
+    pub(crate) lambda: Vec<(String, Variable)>,
+    pub(crate) theta: Vec<(String, Variable)>,
+    /// With the tables of the classes.
+    pub(crate) data: Arc<[(String, Array)]>,
+    /// Leaves of θ that are not trained: their places among all leaves, names and numbers.
+    pub(crate) frozen: Arc<[(usize, String, Array)]>,
+    pub(crate) streams: Arc<[Streamed]>,
+    pub(crate) classes: Arc<[(String, Classes)]>,
+    pub(crate) inner: FlatLoss,
+    pub(crate) outer: FlatLoss,
+    /// θ⁰ as a function of λ; `None` where θ starts by itself.
+    pub(crate) start: Option<FlatStart>,
+    /// The measures: other numbers worth knowing at a λ and θ, by name.
+    pub(crate) measures: Vec<(String, FlatLoss)>,
+    /// The paths of each leaf of λ, found when somebody first asks: both losses have to be traced and differentiated for them.
+    pub(crate) paths: Arc<OnceLock<Vec<Vec<Path>>>>,
+}
+
+/// Collects the parts of a [`Problem`].
+pub struct ProblemBuilder<L, T> {
+    lambda: L,
+    theta: T,
+    dtype: DType,
+    precision: Precision,
+    data: BTreeMap<String, Array>,
+    streams: Vec<Streamed>,
+    classes: Vec<(String, Classes)>,
+    /// Names that were given to two data sets or two measures.
+    twice: Vec<String>,
+    inner: Option<FlatLoss>,
+    outer: Option<FlatLoss>,
+    start: Option<FlatStart>,
+    measures: Vec<(String, FlatLoss)>,
+}
+
+impl AnyProblem {
+    /// Names of λ's leaves.
+    pub fn lambda_names(&self) -> Vec<&str> {
+        self.lambda.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Names of θ's leaves.
+    pub fn theta_names(&self) -> Vec<&str> {
+        self.theta.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Names of the problem's own measures.
+    pub fn measure_names(&self) -> Vec<&str> {
+        self.measures.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// The floating-point type everything is computed in.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The precision of matrix products and convolutions; full by default.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// The same problem with its products in this precision.
+    pub(crate) fn in_precision(&self, precision: Precision) -> Result<AnyProblem> {
+        check_precision(self.dtype, precision)?;
+        Ok(AnyProblem { precision, ..self.clone() })
+    }
+
+    /// True where θ starts at a function of λ.
+    pub fn starts_from_lambda(&self) -> bool {
+        self.start.is_some()
+    }
+
+    /// Names of λ's leaves that cannot influence the outer loss: no differentiable path leads from them to it, neither
+    /// directly nor through the inner loss or θ⁰. A run would leave them where they start.
+    ///
+    /// ```
+    /// use bilevel::{Problem, Tree, Variable};
+    /// #[derive(Clone, Tree)]
+    /// struct Penalty<T> { weight: T, bias: T }
+    /// let one = || Variable::constant([], 1.0);
+    /// let problem = Problem::new(Penalty { weight: one(), bias: one() }, bilevel::Leaf(one()))
+    ///     // The bias only shifts the loss: training never sees it.
+    ///     .inner(|_, l, t| l.weight * t.0.square() + l.bias)
+    ///     .outer(|_, _, t| (t.0 - 1.0).square())
+    ///     .build()?;
+    /// assert_eq!(problem.idle_hyperparameters()?, ["bias"]);
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn idle_hyperparameters(&self) -> Result<Vec<String>> {
+        let idle = self.lambda.iter().zip(paths::of(self)?).filter(|(_, paths)| paths.is_empty());
+        Ok(idle.map(|((name, _), _)| name.clone()).collect())
+    }
+
+    /// A sentence about every leaf of θ that training does not change, and about an outer loss that does not depend on
+    /// training.
+    pub(crate) fn untrained(&self) -> Result<Vec<String>> {
+        let graph = Graph::new();
+        let trace = crate::compiled::trace::Trace::new(&graph, self)?;
+        let by_theta = |loss| bilevel_graph::gradient(loss, &trace.theta);
+        let inner = by_theta(trace.inner(&trace.theta, graph.step())?)?;
+        let outer = by_theta(trace.outer(&trace.theta, graph.step())?)?;
+        let mut said = vec![];
+        let leaves = self.theta.iter().zip(inner.iter().zip(&outer));
+        for ((name, _), (inner, outer)) in leaves.filter(|((_, variable), _)| variable.role == Role::Trained) {
+            let leaf = leaf_name("θ", name);
+            match (inner, outer) {
+                (None, None) => said.push(format!("no loss depends on {leaf}; use it or leave it out")),
+                // Where θ⁰ depends on λ, such a leaf is learned by the outer loop alone, and may well be meant so.
+                (None, Some(_)) if !self.starts_from_lambda() => {
+                    said.push(format!("the inner loss does not depend on {leaf}, so it will stay where it starts"));
+                }
+                _ => {}
+            }
+        }
+        if outer.iter().all(Option::is_none) {
+            said.push("the outer loss does not depend on θ, so training has no influence on λ".into());
+        }
+        Ok(said)
+    }
+
+    /// Numbers in λ and in θ.
+    pub fn sizes(&self) -> (usize, usize) {
+        let count = |all: &[(String, Variable)]| all.iter().map(|(_, v)| v.shape.iter().product::<usize>()).sum();
+        (count(&self.lambda), count(&self.theta))
+    }
+}
+
+impl<L: Tree<Leaf = Variable>, T: Tree<Leaf = Variable>> Problem<L, T> {
+    /// Starts a problem from the trees of λ's and θ's variables.
+    #[allow(clippy::new_ret_no_self)]
+    pub fn new(lambda: L, theta: T) -> ProblemBuilder<L, T> {
+        ProblemBuilder {
+            lambda,
+            theta,
+            dtype: DType::F64,
+            precision: Precision::Full,
+            data: BTreeMap::new(),
+            streams: vec![],
+            classes: vec![],
+            twice: vec![],
+            inner: None,
+            outer: None,
+            start: None,
+            measures: vec![],
+        }
+    }
+}
+
+/// A leaf for people to read: `λ.weight`, or `λ` where there is only one and it has no name.
+pub(crate) fn leaf_name(tree: &str, leaf: &str) -> String {
+    if leaf.is_empty() { tree.into() } else { format!("{tree}.{leaf}") }
+}
+
+/// Refuses data with a number that is not finite, or that the problem's type cannot hold, and says where it is: `given`
+/// are the numbers before the conversion to that type.
+pub(crate) fn check_finite(name: &str, array: &Array, given: &[f64]) -> Result<()> {
+    let Some(position) = array.to_f64().iter().position(|v| !v.is_finite()) else { return Ok(()) };
+    let (shape, bad) = (array.shape(), given[position]);
+    let strides = bilevel_graph::shape::row_major_strides(shape);
+    let index: Vec<usize> = shape.iter().zip(strides).map(|(&length, stride)| position / stride % length).collect();
+    let place = match index[..] {
+        [] => String::new(),
+        [row] => format!(" in row {row} (counted from 0)"),
+        [row, ..] => format!(" in row {row}, at {index:?} (counted from 0)"),
+    };
+    let reason = match bad.is_finite() {
+        true => format!("data '{name}' holds {bad:e}{place}, more than {} can hold; scale it first", array.dtype()),
+        false => format!("data '{name}' holds {bad}{place}; clean it first"),
+    };
+    Err(Error::Problem { reason })
+}
+
+fn check_precision(dtype: DType, precision: Precision) -> Result<()> {
+    if precision == Precision::Full || dtype == DType::F32 {
+        return Ok(());
+    }
+    let reason = format!(
+        "operands of products can be rounded to {precision} only in f32, but this problem uses {dtype}; choose f32 or \
+         full precision"
+    );
+    Err(Error::Problem { reason })
+}
+
+fn leaves<S: Tree<Leaf = Variable>>(tree: &S) -> Vec<(String, Variable)> {
+    let mut all = vec![];
+    tree.visit(|name, variable| all.push((name.to_string(), variable.clone())));
+    all
+}
+
+impl<L, T> ProblemBuilder<L, T>
+where
+    L: Tree<Leaf = Variable> + Clone + Send + Sync + 'static,
+    T: Tree<Leaf = Variable> + Clone + Send + Sync + 'static,
+{
+    /// Computes in this floating-point type instead of f64.
+    pub fn dtype(mut self, dtype: DType) -> Self {
+        self.dtype = dtype;
+        self
+    }
+
+    /// Rounds the operands of all matrix products and convolutions to this precision, in both losses and in whatever is
+    /// derived from them; see [`Problem::in_precision`].
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
+    }
+
+    /// Adds a data set that the losses can ask for by name. Floats are converted to the problem's type.
+    pub fn data(mut self, name: impl Into<String>, array: Array) -> Self {
+        let name = name.into();
+        self.name_data(&name);
+        self.data.insert(name, array);
+        self
+    }
+
+    /// Adds data that is read batch by batch during a run, because it is too large for memory or is generated on
+    /// demand. A loss asks for it by name, like other data, and gets the batch of its step: the inner and the outer
+    /// loss of one step, and all their derivatives, see the same batch. Floats are converted to the problem's type.
+    ///
+    /// Steps are counted from the start of each hypergradient, and the key is its key; a step that is repeated is read
+    /// again. From [`Scope::episode`] a loss gets one batch for the whole hypergradient.
+    ///
+    /// ```
+    /// use bilevel::{Array, DType, Driver, Key, Leaf, Problem, Reptile, Stream, StreamResult, Variable};
+    /// /// Rows of a file, a few for each step, from a place that the key decides.
+    /// struct Rows(std::path::PathBuf);
+    /// impl Stream for Rows {
+    ///     fn batch(&self, key: Key, step: u32) -> StreamResult {
+    ///         let text = std::fs::read_to_string(&self.0)?;
+    ///         let numbers = text.lines().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+    ///         let from = key.fold_in(step).words()[0] as usize;
+    ///         Ok(Array::from_f64([2], (0..2).map(|i| numbers[(from + i) % numbers.len()]).collect())?)
+    ///     }
+    ///     fn identity(&self) -> String {
+    ///         self.0.display().to_string()
+    ///     }
+    /// }
+    /// # let folder = std::env::temp_dir().join(format!("bilevel-stream-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).unwrap();
+    /// # let path = folder.join("rows.txt");
+    /// # std::fs::write(&path, "1.0\n2.0\n3.0\n").unwrap();
+    /// let problem = Problem::new(Leaf(Variable::constant([], 0.0)), Leaf(Variable::constant([], 0.0)))
+    ///     .stream("rows", [2], DType::F64, Rows(path))
+    ///     .inner(|s, _, t| (t.0 - s.data("rows")).square().mean_all())
+    ///     .outer(|s, _, t| (t.0 - s.data("rows")).square().mean_all())
+    ///     .start(|_, l| *l)
+    ///     .build()?;
+    /// let outcome = Driver::new(&problem, Reptile { step: 0.1, steps: 5, ..Reptile::default() }).rate(0.1).iterations(200).run()?;
+    /// assert!((outcome.lambda.0.item().unwrap() - 2.0).abs() < 0.5);
+    /// # std::fs::remove_dir_all(folder).unwrap();
+    /// # Ok::<(), bilevel::Error>(())
+    /// ```
+    pub fn stream(
+        mut self,
+        name: impl Into<String>,
+        shape: impl AsRef<[usize]>,
+        dtype: DType,
+        stream: impl Stream + 'static,
+    ) -> Self {
+        let name = name.into();
+        self.name_data(&name);
+        let (shape, source) = (shape.as_ref().to_vec(), Arc::new(stream));
+        self.streams.push(Streamed { name, shape, declared: dtype, source });
+        self
+    }
+
+    /// Says which rows of the data belong to which class, so that a loss can draw episodes by this name: see
+    /// [`Scope::shots`].
+    pub fn classes(mut self, name: impl Into<String>, classes: Classes) -> Self {
+        let name = name.into();
+        if self.classes.iter().any(|(other, _)| *other == name) {
+            self.twice.push(format!("two sets of classes are named '{name}'"));
+        }
+        self.classes.push((name, classes));
+        self
+    }
+
+    fn name_data(&mut self, name: &str) {
+        if self.data.contains_key(name) || self.streams.iter().any(|stream| stream.name == name) {
+            self.twice.push(format!("two data sets are named '{name}'"));
+        }
+    }
+
+    fn flatten(
+        &self,
+        loss: impl Fn(&Scope, &L::With<Tensor>, &T::With<Tensor>) -> Tensor + Send + Sync + 'static,
+    ) -> FlatLoss {
+        let (lambda, theta) = (self.lambda.clone(), self.theta.clone());
+        Arc::new(move |scope, l, t| {
+            let rebuild = |reason: bilevel_graph::TreeError| Error::Problem { reason: reason.to_string() };
+            let l = lambda.rebuild(l.iter().copied()).map_err(rebuild)?;
+            let t = theta.rebuild(t.iter().copied()).map_err(rebuild)?;
+            Ok(loss(scope, &l, &t).check()?)
+        })
+    }
+
+    /// The inner loss L_T(λ, θ).
+    pub fn inner(
+        mut self,
+        loss: impl Fn(&Scope, &L::With<Tensor>, &T::With<Tensor>) -> Tensor + Send + Sync + 'static,
+    ) -> Self {
+        self.inner = Some(self.flatten(loss));
+        self
+    }
+
+    /// The outer loss f(λ, θ).
+    pub fn outer(
+        mut self,
+        loss: impl Fn(&Scope, &L::With<Tensor>, &T::With<Tensor>) -> Tensor + Send + Sync + 'static,
+    ) -> Self {
+        self.outer = Some(self.flatten(loss));
+        self
+    }
+
+    /// A number worth knowing that no method uses, such as the loss on test data: see [`Evaluator`](crate::Evaluator).
+    pub fn measure(
+        mut self,
+        name: impl Into<String>,
+        number: impl Fn(&Scope, &L::With<Tensor>, &T::With<Tensor>) -> Tensor + Send + Sync + 'static,
+    ) -> Self {
+        let (name, number) = (name.into(), self.flatten(number));
+        if LOSSES.contains(&name.as_str()) {
+            self.twice.push(format!("a measure is named '{name}', as the {name} loss is"));
+        }
+        if self.measures.iter().any(|(other, _)| *other == name) {
+            self.twice.push(format!("two measures are named '{name}'"));
+        }
+        self.measures.push((name, number));
+        self
+    }
+
+    /// θ⁰ as a function of λ: the identity for a learned initialisation.
+    pub fn start(
+        mut self,
+        start: impl Fn(&Scope, &L::With<Tensor>) -> T::With<Tensor> + Send + Sync + 'static,
+    ) -> Self {
+        let lambda = self.lambda.clone();
+        self.start = Some(Arc::new(move |scope, l| {
+            let l = lambda.rebuild(l.iter().copied()).map_err(|e| Error::Problem { reason: e.to_string() })?;
+            start(scope, &l).into_leaves().into_iter().map(|t| Ok(t.check()?)).collect()
+        }));
+        self
+    }
+
+    /// The problem, after tracing both losses once to check that they fit.
+    pub fn build(mut self) -> Result<Problem<L, T>> {
+        let missing = |what: &str| Error::Problem {
+            reason: format!("the problem has no {what} loss; give one with .{what}(…)"),
+        };
+        if !self.dtype.is_float() {
+            return Err(Error::Problem { reason: "a problem must use f32 or f64".into() });
+        }
+        check_precision(self.dtype, self.precision)?;
+        if let Some(twice) = self.twice.first() {
+            return Err(Error::Problem { reason: format!("{twice}; give each its own name") });
+        }
+        if let Some(empty) = self.streams.iter().find(|stream| stream.shape.contains(&0)) {
+            return Err(Error::Problem { reason: format!("the stream '{}' has batches without elements", empty.name) });
+        }
+        for (name, classes) in &self.classes {
+            for (table, array) in classes.tables()? {
+                let name = table_name(name, table);
+                if self.data.insert(name.clone(), array).is_some() {
+                    let reason = format!("data '{name}' has the name of a table of the classes; give it another");
+                    return Err(Error::Problem { reason });
+                }
+            }
+        }
+        let dtype = self.dtype;
+        let data = self.data.into_iter().map(|(name, given)| {
+            let array = in_dtype(&name, given, dtype)?;
+            Ok((name, array))
+        });
+        let theta = leaves(&self.theta);
+        let is_frozen = |(_, (_, variable)): &(usize, &(String, Variable))| variable.role == Role::Frozen;
+        let frozen = theta.iter().enumerate().filter(is_frozen);
+        let frozen = frozen.map(|(place, (name, v))| Ok((place, name.clone(), v.frozen_numbers(name, dtype)?)));
+        let frozen: Arc<[(usize, String, Array)]> = frozen.collect::<Result<_>>()?;
+        let problem = AnyProblem {
+            dtype,
+            precision: self.precision,
+            lambda: leaves(&self.lambda),
+            theta: theta.into_iter().filter(|(_, variable)| variable.role != Role::Frozen).collect(),
+            frozen,
+            data: data.collect::<Result<_>>()?,
+            streams: self.streams.into(),
+            classes: self.classes.into(),
+            inner: self.inner.ok_or_else(|| missing("inner"))?,
+            outer: self.outer.ok_or_else(|| missing("outer"))?,
+            start: self.start,
+            measures: self.measures,
+            paths: Arc::default(),
+        };
+        let leaves = problem.lambda.len().max(problem.theta.len());
+        purpose::check(leaves, problem.measures.len(), problem.classes.len())?;
+        for (prefix, variables) in [("λ", &problem.lambda), ("θ", &problem.theta)] {
+            for (name, variable) in variables {
+                let leaf = leaf_name(prefix, name);
+                let refuse = |why: String| Err(Error::Problem { reason: format!("{leaf} {why}") });
+                let (low, high) = variable.bounds();
+                if variable.shape.contains(&0) {
+                    return refuse("has no elements".into());
+                }
+                if low.is_nan() || high.is_nan() || low > high {
+                    return refuse(format!("has no value between its bounds {low} and {high}"));
+                }
+                let (rate, decay) = (variable.rate, variable.weight_decay);
+                if !(rate > 0.0 && rate.is_finite()) {
+                    return refuse(format!(
+                        "has the rate {rate}, which must be above 0; use .frozen() for a leaf that must not change"
+                    ));
+                }
+                if !(decay >= 0.0 && decay.is_finite()) {
+                    return refuse(format!("has the weight decay {decay}, which must be at least 0"));
+                }
+                if prefix == "λ" && variable.role != Role::Trained {
+                    return refuse("cannot be frozen or a statistic; these are for θ. Give it as data instead".into());
+                }
+                if prefix == "θ" && (low, high) != (f64::NEG_INFINITY, f64::INFINITY) {
+                    return refuse("is bounded, but only λ can be: training does not project; add a penalty".into());
+                }
+                variable.check_start(&leaf)?;
+            }
+            if variables.iter().all(|(_, variable)| variable.role != Role::Trained) {
+                return Err(Error::Problem { reason: format!("{prefix} has no variables to learn") });
+            }
+        }
+        let graph = Graph::new();
+        crate::compiled::trace::Trace::new(&graph, &problem)?.check()?;
+        Ok(Problem::of(problem, self.lambda, self.theta))
+    }
+}

@@ -1,0 +1,98 @@
+//! λ and θ on the host: taken from where they are computed, and brought back after a look whether they fit.
+
+use crate::compiled::leaves::Leaves;
+use crate::problem::named::Named;
+use crate::problem::variable::Variable;
+use crate::problem::{AnyProblem, leaf_name};
+use crate::{Error, Result};
+use bilevel_graph::Array;
+
+impl AnyProblem {
+    /// The arrays of λ by name.
+    pub(crate) fn named_lambda(&self, leaves: &Leaves) -> Result<Named<Array>> {
+        let names = self.lambda.iter().map(|(name, _)| name.clone());
+        Ok(names.zip(self.lambda_arrays(leaves)?).collect())
+    }
+
+    /// The arrays of all leaves of θ by name.
+    pub(crate) fn named_theta(&self, leaves: &Leaves) -> Result<Named<Array>> {
+        let mut names: Vec<String> = self.theta.iter().map(|(name, _)| name.clone()).collect();
+        self.frozen.iter().for_each(|(place, name, _)| names.insert(*place, name.clone()));
+        Ok(names.into_iter().zip(self.theta_arrays(leaves)?).collect())
+    }
+
+    /// The arrays of leaves that have λ's shapes.
+    pub(crate) fn lambda_arrays(&self, leaves: &Leaves) -> Result<Vec<Array>> {
+        arrays("λ", &self.lambda, leaves)
+    }
+
+    /// The arrays of all leaves of θ, those that are frozen in their places.
+    pub(crate) fn theta_arrays(&self, leaves: &Leaves) -> Result<Vec<Array>> {
+        let mut all = arrays("θ", &self.theta, leaves)?;
+        // In the order of their places, so each finds those before it where they belong.
+        self.frozen.iter().for_each(|(place, _, array)| all.insert(*place, array.clone()));
+        Ok(all)
+    }
+
+    /// A λ somebody gave, in the problem's type.
+    pub(crate) fn given_lambda(&self, given: &[&Array]) -> Result<Vec<Array>> {
+        self.given("λ", &self.lambda, given)
+    }
+
+    /// The trained leaves of a θ somebody gave, in the problem's type. Those that are frozen must be the problem's own.
+    pub(crate) fn given_theta(&self, given: &[&Array]) -> Result<Vec<Array>> {
+        let mut trained = given.to_vec();
+        for (place, name, own) in self.frozen.iter().rev() {
+            let leaf = leaf_name("θ", name);
+            if *place >= trained.len() {
+                return refuse(format!("{leaf} is missing"));
+            }
+            let given = trained.remove(*place);
+            if given.shape() != own.shape() || Array::from_values(own.shape(), &given.to_f64(), self.dtype)? != *own {
+                return refuse(format!("{leaf} is frozen, so its numbers cannot differ from the problem's"));
+            }
+        }
+        self.given("θ", &self.theta, &trained)
+    }
+
+    fn given(&self, tree: &str, variables: &[(String, Variable)], given: &[&Array]) -> Result<Vec<Array>> {
+        fits(tree, variables.len(), given.len())?;
+        let one = |((name, variable), array): (&(String, Variable), &&Array)| {
+            let leaf = leaf_name(tree, name);
+            if array.shape() != variable.shape {
+                return refuse(format!("{leaf} has the shape {:?} and must have {:?}", array.shape(), variable.shape));
+            }
+            let taken = Array::from_values(array.shape(), &array.to_f64(), self.dtype)?;
+            match taken.to_f64().iter().position(|value| !value.is_finite()) {
+                Some(bad) => {
+                    let bad = array.to_f64()[bad];
+                    refuse(format!("{leaf} holds {bad:e}, which {} cannot represent", self.dtype))
+                }
+                None => Ok(taken),
+            }
+        };
+        variables.iter().zip(given).map(one).collect()
+    }
+
+    /// Refuses a λ that the outer loop could not have reached.
+    pub(crate) fn within_bounds(&self, lambda: &[Array]) -> Result<()> {
+        for ((name, variable), array) in self.lambda.iter().zip(lambda) {
+            let leaf = leaf_name("λ", name);
+            array.to_f64().into_iter().try_for_each(|value| variable.check_first(&leaf, value))?;
+        }
+        Ok(())
+    }
+}
+
+fn arrays(tree: &str, variables: &[(String, Variable)], leaves: &Leaves) -> Result<Vec<Array>> {
+    fits(tree, variables.len(), leaves.len())?;
+    leaves.arrays()
+}
+
+fn fits(tree: &str, wanted: usize, given: usize) -> Result<()> {
+    if wanted == given { Ok(()) } else { refuse(format!("{given} leaves were given for {tree}, which has {wanted}")) }
+}
+
+fn refuse<T>(reason: String) -> Result<T> {
+    Err(Error::Problem { reason })
+}
