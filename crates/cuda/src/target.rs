@@ -32,20 +32,20 @@ impl Target for CudaTarget {
             // Beyond that, the values of a thread no longer fit its registers.
             members: 64,
             // To start a kernel takes as long as to run a short one.
-            together: 64,
+            tiny_loop: 64,
             // The updates of biases of a network, which have nothing to do with each other.
-            gathered: 1024,
-            in_turn: 0,
+            horizontal_fusion_max: 1024,
+            sequential_max: 0,
             axes: 8,
             alignment: ALIGN,
-            slack: 8,
-            apart: APART,
-            joins: true,
-            again: Some(AGAIN),
+            reuse_distance: 8,
+            no_alias_bytes: APART,
+            concat_in_place: true,
+            remat_min_bytes: Some(AGAIN),
         }
     }
 
-    fn multiplies(&self, _: Precision) -> bool {
+    fn has_native(&self, _: Precision) -> bool {
         true
     }
 
@@ -53,12 +53,12 @@ impl Target for CudaTarget {
         product.multiplications() >= OWN && !is_small(product)
     }
 
-    fn narrows(&self) -> bool {
+    fn gemm_reads_bf16(&self) -> bool {
         true
     }
 
     /// Long products, of matrices whose rows begin at multiples of 16 bytes, as the library likes them best.
-    fn halves(&self, product: &DotLayout) -> bool {
+    fn scales_to_f16(&self, product: &DotLayout) -> bool {
         let DotLayout { m, n, k, a, b, ref batch, .. } = *product;
         let in_rows = |(down, along): (isize, isize), (rows, columns): (usize, usize)| {
             let apart = |stride: isize, length: usize| stride % LANES as isize == 0 && stride >= length as isize;
@@ -68,24 +68,24 @@ impl Target for CudaTarget {
         single && [m, n, k].into_iter().all(|length| length >= LONG) && in_rows(a, (m, k)) && in_rows(b, (k, n))
     }
 
-    fn strips(&self, nodes: &[Node], product: usize, pass: &Group, next: usize) -> bool {
+    fn fuses_gemm_gemm(&self, nodes: &[Node], product: usize, pass: &Group, next: usize) -> bool {
         self.strips && is_strip(nodes, product, &pass.members, next)
     }
 
     /// A scatter is several loops, with lists of what goes where.
-    fn chooses(&self) -> bool {
+    fn pool_grad_as_select(&self) -> bool {
         true
     }
 
-    fn overlays(&self) -> bool {
+    fn fuses_pad_sum(&self) -> bool {
         true
     }
 
-    fn fetches(&self) -> bool {
+    fn fuses_gather(&self) -> bool {
         true
     }
 
-    fn narrows_convolution(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
+    fn conv_reads_bf16(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
         // For the derivative with respect to a kernel, the first axis of its image is that of the channels.
         let whole = |channels: usize| channels.is_multiple_of(LANES);
         self.channels_last && dims.groups == 1 && whole(kernel[0]) && (whole(kernel[1]) || whole(image[0]))

@@ -5,11 +5,11 @@ use bilevel_graph::{Error, ErrorKind, Result};
 use std::panic::Location;
 
 /// The error for a part that planning should have found.
-pub fn lacks(what: &str) -> Error {
+pub fn internal_error(what: &str) -> Error {
     Error::new(ErrorKind::Planning { reason: format!("planning did not find {what}") })
 }
 
 /// The part, or an error that names it and the line of user code it belongs to.
-pub fn known<T>(part: Option<T>, what: &str, line: &'static Location<'static>) -> Result<T> {
-    part.ok_or_else(|| lacks(what).at(line))
+pub fn expect<T>(part: Option<T>, what: &str, line: &'static Location<'static>) -> Result<T> {
+    part.ok_or_else(|| internal_error(what).at(line))
 }

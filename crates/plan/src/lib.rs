@@ -5,7 +5,7 @@
 //!    and brings matrix products into one form, [`DotLayout`].
 //! 2. *Fusion* puts elementwise operations and their reductions into [`Group`]s, each one loop; anything else is a group of its
 //!    own. A [`Role`] says what a member is to its loop, an [`Access`] how it gets an operand. A loop can continue with
-//!    the result of a product in one group with it ([`Group::product`]), and end in another ([`Group::next`]).
+//!    the result of a product in one group with it ([`Group::gemm`]), and end in another ([`Group::second_gemm`]).
 //! 3. *Order*: the groups are numbered as they run, those that are the same in every step of the program's loop first, and
 //!    carried inputs are updated in place where everybody who reads the old value can run before. That is a [`Schedule`].
 //! 4. *Memory*: an executor says how many bytes of workspace each group needs, and [`Schedule::lay_out`] gives everything its
@@ -21,15 +21,15 @@
 //!         Limits {
 //!             row: 1024,
 //!             members: 64,
-//!             together: 64,
-//!             gathered: 64,
-//!             in_turn: 0,
+//!             tiny_loop: 64,
+//!             horizontal_fusion_max: 64,
+//!             sequential_max: 0,
 //!             axes: 8,
 //!             alignment: 256,
-//!             slack: 0,
-//!             apart: 0,
-//!             joins: false,
-//!             again: None,
+//!             reuse_distance: 0,
+//!             no_alias_bytes: 0,
+//!             concat_in_place: false,
+//!             remat_min_bytes: None,
 //!         }
 //!     }
 //! }
@@ -59,13 +59,13 @@ mod schedule;
 mod target;
 
 pub use crate::fuse::group::{Access, Domain, Group, Role, repeats_rows};
-pub use crate::internal_error::{known, lacks};
+pub use crate::internal_error::{expect, internal_error};
 pub use crate::ir::dot_layout::{DotLayout, DotSize};
-pub use crate::ir::index_dims::Rows;
-pub use crate::ir::node::{Elementwise, Form, Frame, Kind, Node, Operand};
+pub use crate::ir::index_dims::IndexDims;
+pub use crate::ir::node::{CastForm, Elementwise, Kind, Node, Operand, Padding};
 pub use crate::ir::view::{Run, View};
-pub use crate::lower::carried_casts::Seed;
-pub use crate::lower::scaled_fp16::scale::{Power, PowerTerm};
+pub use crate::lower::carried_casts::InitialCast;
+pub use crate::lower::scaled_fp16::scale::{Pow2Scale, ScaleTerm};
 pub use crate::program::channels_last::channels_last;
 pub use crate::schedule::in_place::Carry;
 pub use crate::schedule::index_checks::IndexCheck;

@@ -21,14 +21,17 @@ pub trait Target {
     /// True where an operation can be part of a fused loop; one that cannot is a group of its own. By default elementwise
     /// operations, reductions and what is fetched can.
     fn fuses(&self, kind: &Kind) -> bool {
-        matches!(kind, Kind::Elementwise(_) | Kind::Reduce(..) | Kind::Largest | Kind::ArgMax | Kind::Fetch { .. })
+        matches!(
+            kind,
+            Kind::Elementwise(_) | Kind::Reduce(..) | Kind::AmaxExponent | Kind::ArgMax | Kind::InlineGather { .. }
+        )
     }
 
     /// True where products and convolutions of this precision, other than `Full`, are the machine's own: it rounds
     /// their operands itself, as it reads them or in copies that it makes. By default none are: planning has the
     /// operands rounded in loops ([`Elementwise::Round`]), once for all products that read them, and the products are
     /// of full precision.
-    fn multiplies(&self, precision: Precision) -> bool {
+    fn has_native(&self, precision: Precision) -> bool {
         let _ = precision;
         false
     }
@@ -36,19 +39,19 @@ pub trait Target {
     /// True where matrix products in `Bf16` read operands of two bytes: planning has them written so ([`Node::narrow`]), once for
     /// all products that read them, in the loops that compute them. The results of such products have two bytes then, too. By
     /// default they do not.
-    fn narrows(&self) -> bool {
+    fn gemm_reads_bf16(&self) -> bool {
         false
     }
 
     /// The same for a convolution in `Bf16` of an image and a kernel of these shapes. By default none does.
-    fn narrows_convolution(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
+    fn conv_reads_bf16(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
         let _ = (dims, image, kernel);
         false
     }
 
     /// True where a product in `Tf32`, of operands that lie so, is faster of operands in halves: numbers of 16 bits with as many digits, of
-    /// which planning has each array brought into their range by a power of two of its own ([`Elementwise::Halve`]). By default none is.
-    fn halves(&self, product: &DotLayout) -> bool {
+    /// which planning has each array brought into their range by a power of two of its own ([`Elementwise::ScaleToF16`]). By default none is.
+    fn scales_to_f16(&self, product: &DotLayout) -> bool {
         let _ = product;
         false
     }
@@ -62,31 +65,31 @@ pub trait Target {
 
     /// True where the derivative of a pool whose windows do not overlap is a choice for each place of the image, computed in whatever
     /// loop reads it, and not a scatter. By default it is not.
-    fn chooses(&self) -> bool {
+    fn pool_grad_as_select(&self) -> bool {
         false
     }
 
-    /// True where a sum of paddings is one operation ([`Kind::Overlay`]). By default it is not, and each is written among zeros.
-    fn overlays(&self) -> bool {
+    /// True where a sum of paddings is one operation ([`Kind::PadSum`]). By default it is not, and each is written among zeros.
+    fn fuses_pad_sum(&self) -> bool {
         false
     }
 
-    /// True where loops fetch the short rows that they read of a gather ([`Kind::Fetch`]). By default they do not, and the gather writes
+    /// True where loops fetch the short rows that they read of a gather ([`Kind::InlineGather`]). By default they do not, and the gather writes
     /// them.
-    fn fetches(&self) -> bool {
+    fn fuses_gather(&self) -> bool {
         false
     }
 
-    /// True where a loop that reads this matrix product should be one group with it ([`Group::product`]). By default none
+    /// True where a loop that reads this matrix product should be one group with it ([`Group::gemm`]). By default none
     /// should.
-    fn continues(&self, product: &Node, pass: &Group) -> bool {
+    fn wants_epilogue(&self, product: &Node, pass: &Group) -> bool {
         let _ = (product, pass);
         false
     }
 
     /// True where a matrix product, a loop over its rows and the product `next` of the rows of that loop should be one group
-    /// ([`Group::next`]); the products by their number among the nodes. By default they should not.
-    fn strips(&self, nodes: &[Node], product: usize, pass: &Group, next: usize) -> bool {
+    /// ([`Group::second_gemm`]); the products by their number among the nodes. By default they should not.
+    fn fuses_gemm_gemm(&self, nodes: &[Node], product: usize, pass: &Group, next: usize) -> bool {
         let _ = (nodes, product, pass, next);
         false
     }
@@ -101,29 +104,29 @@ pub struct Limits {
     /// Most operations merged into one loop.
     pub members: usize,
     /// Loops over at most this many elements are merged even when unrelated, because starting one is what they cost.
-    pub together: usize,
+    pub tiny_loop: usize,
     /// Loops over at most this many elements, and as many, are merged in the end where nothing must happen between them: the update of every
-    /// bias of a network, for instance. At least [`together`](Self::together).
-    pub gathered: usize,
+    /// bias of a network, for instance. At least [`tiny_loop`](Self::tiny_loop).
+    pub horizontal_fusion_max: usize,
     /// In loops over at most this many elements, every member is complete before the next begins, so that a draw can
     /// read a key computed in the same loop. 0 where members advance element by element.
-    pub in_turn: usize,
+    pub sequential_max: usize,
     /// Most axes of a view, neighbours that one stride serves counted as one.
     pub axes: usize,
     /// Places in memory are multiples of this many bytes.
     pub alignment: usize,
     /// For this many groups after its last reader, the place of a value is not given to another one: groups that do not
     /// depend on each other can then run side by side. Where the most memory is needed, it may be fewer. 0 where groups run in turn.
-    pub slack: usize,
+    pub reuse_distance: usize,
     /// What has at most this many bytes shares its place with nothing else, so that nobody ever waits for it to be free. 0 where groups run in
     /// turn.
-    pub apart: usize,
+    pub no_alias_bytes: usize,
     /// The parts of a concatenation are computed where they belong in it, where that is possible: there is nothing left to do for it then,
     /// which an executor has to see for itself.
-    pub joins: bool,
+    pub concat_in_place: bool,
     /// Loops compute again, from fewer values, results of at least this many bytes that an earlier loop would have to leave for them
     /// in memory. `None` where a loop is limited by what it computes: keeping results is faster then.
-    pub again: Option<usize>,
+    pub remat_min_bytes: Option<usize>,
 }
 
 /// Those of the machines that tests plan for.
@@ -131,13 +134,13 @@ pub struct Limits {
 pub(crate) const LIMITS: Limits = Limits {
     row: 1024,
     members: 96,
-    together: 0,
-    gathered: 0,
-    in_turn: 0,
+    tiny_loop: 0,
+    horizontal_fusion_max: 0,
+    sequential_max: 0,
     axes: 8,
     alignment: 64,
-    slack: 0,
-    apart: 0,
-    joins: false,
-    again: None,
+    reuse_distance: 0,
+    no_alias_bytes: 0,
+    concat_in_place: false,
+    remat_min_bytes: None,
 };

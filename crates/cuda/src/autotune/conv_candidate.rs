@@ -8,7 +8,7 @@ use crate::conv::im2col::{Arrangement, arrangements, one_product};
 use crate::runtime::device::Device;
 use crate::runtime::launch::{Ready, start};
 use bilevel_graph::Result;
-use bilevel_plan::{Place, Region, lacks};
+use bilevel_plan::{Place, Region, internal_error};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -87,10 +87,10 @@ impl Planned {
             let ready = match &work {
                 Work::Kernel(launch) => {
                     let functions = device.functions(&[&launch.source])?;
-                    Ready::Kernel(functions.first().copied().ok_or_else(|| lacks("a kernel"))?)
+                    Ready::Kernel(functions.first().copied().ok_or_else(|| internal_error("a kernel"))?)
                 }
                 Work::Product(product) => Ready::Product(device.products()?.ready(product, device)?),
-                _ => return Err(lacks("how to rehearse a step")),
+                _ => return Err(internal_error("how to rehearse a step")),
             };
             Ok((work, ready))
         };

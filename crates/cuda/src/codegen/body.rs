@@ -10,7 +10,7 @@ use crate::codegen::loops::rows::WARP;
 use crate::codegen::prefetch::Ahead;
 use crate::codegen::thread_mapping::Walk;
 use bilevel_graph::{DType, Precision, RandomKind};
-use bilevel_plan::{Access, Elementwise, Kind, Operand, Role, View, known};
+use bilevel_plan::{Access, Elementwise, Kind, Operand, Role, View, expect};
 use std::collections::HashMap;
 
 /// Writes members, each once, in the order in which they are asked for.
@@ -53,12 +53,12 @@ impl<'a, 'c> Members<'a, 'c> {
             let Operand::Constant(value) = operand else { unreachable!("an operand is a constant or in memory") };
             return Ok(self.code.number(*value, constant));
         };
-        let access = known(schedule.access(member, operand), "how a loop reads an operand", node.location)?;
+        let access = expect(schedule.access(member, operand), "how a loop reads an operand", node.location)?;
         if access == Access::Memory {
             let reduces = matches!(node.kind, Kind::Reduce(..) | Kind::ArgMax);
             let full = match schedule.role(member) {
                 Some(Role::Row) => reduces,
-                Some(Role::Sink { full }) => full,
+                Some(Role::Reduction { full }) => full,
                 _ => true,
             };
             return self.load(*read, view, full);
@@ -111,10 +111,10 @@ impl<'a, 'c> Members<'a, 'c> {
                 }
                 formula(*function, &values)
             }
-            Kind::Fetch { .. } => self.fetched(member)?,
+            Kind::InlineGather { .. } => self.fetched(member)?,
             Kind::Reduce(op, _) => return self.row_reduction(member, &format!("{op:?}")),
             Kind::ArgMax => return self.row_argmax(member),
-            _ => return Err(bilevel_plan::lacks("how to compute a member of a loop")),
+            _ => return Err(bilevel_plan::internal_error("how to compute a member of a loop")),
         };
         Ok(self.assign(member, &text))
     }
@@ -147,7 +147,9 @@ impl<'a, 'c> Members<'a, 'c> {
         for (read, view) in node.reads() {
             words.push(self.code.pointer(self.context.place(read)?, DType::I32, view.offset));
         }
-        let [key, counter] = &words[..] else { return Err(bilevel_plan::lacks("the key and the counter of a draw")) };
+        let [key, counter] = &words[..] else {
+            return Err(bilevel_plan::internal_error("the key and the counter of a draw"));
+        };
         let c = c_type(node.dtype);
         let block = 16 / node.dtype.size();
         // Every leaf of a network has a stream of its own, and the text must be the same for all.
@@ -203,9 +205,11 @@ impl<'a, 'c> Members<'a, 'c> {
         let threads = match self.walk {
             Walk::Row { threads, .. } => threads,
             Walk::Quad { .. } => 4,
-            Walk::Side { .. } | Walk::Down { .. } => return Err(bilevel_plan::lacks("the rows of a reduction")),
+            Walk::Side { .. } | Walk::Down { .. } => {
+                return Err(bilevel_plan::internal_error("the rows of a reduction"));
+            }
         };
-        let (read, _) = known(node.operands[0].at(), "the memory of a reduction", node.location)?;
+        let (read, _) = expect(node.operands[0].at(), "the memory of a reduction", node.location)?;
         let operand = self.operand(member, &node.operands[0], node.dtype)?;
         Ok((operand, c_type(schedule.nodes[read].dtype), threads))
     }

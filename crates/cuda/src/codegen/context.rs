@@ -3,7 +3,7 @@
 use crate::codegen::kernel::{Cell, Code};
 use crate::compile::device_asserts::Checks;
 use bilevel_graph::Result;
-use bilevel_plan::{MemoryMap, Place, Schedule, known};
+use bilevel_plan::{MemoryMap, Place, Schedule, expect};
 use std::collections::HashMap;
 
 /// What a group is part of.
@@ -31,14 +31,14 @@ impl Context<'_> {
 
     /// Where a node lies.
     pub fn place(&self, node: usize) -> Result<Place> {
-        known(self.map.nodes[node], "the memory of a value", self.schedule.nodes[node].location)
+        expect(self.map.nodes[node], "the memory of a value", self.schedule.nodes[node].location)
     }
 
     /// The type of a node's elements in memory.
     pub fn cell(&self, node: usize) -> Cell {
         let node = &self.schedule.nodes[node];
         match node.narrow {
-            true if node.is_halved() => Cell::Half,
+            true if node.is_scaled_f16() => Cell::Half,
             true => Cell::Bf16,
             false => node.dtype.into(),
         }

@@ -2,13 +2,13 @@
 
 use crate::codegen::kernel::c_type;
 use bilevel_graph::{BinaryOp, Precision, UnaryOp};
-use bilevel_plan::{Elementwise, Power, PowerTerm};
+use bilevel_plan::{Elementwise, Pow2Scale, ScaleTerm};
 
 /// The type and the text of what is the same for all elements of a function, whose operands these are; none where nothing is.
 pub(crate) fn once(function: Elementwise, x: &[String]) -> Option<(&'static str, String)> {
     match function {
-        Elementwise::Halve(power) => Some(("float", format!("halving({})", exponent(power, &x[1..])))),
-        Elementwise::Restore([a, b]) => {
+        Elementwise::ScaleToF16(power) => Some(("float", format!("halving({})", exponent(power, &x[1..])))),
+        Elementwise::Unscale([a, b]) => {
             let (of_a, of_b) = x[1..].split_at(a.factors());
             Some(("Restoring", format!("restoring({}, {})", exponent(a, of_a), exponent(b, of_b))))
         }
@@ -25,15 +25,15 @@ pub(crate) fn formula(function: Elementwise, x: &[String]) -> String {
         Elementwise::Select => format!("{} != 0 ? {} : {}", x[0], x[1], x[2]),
         Elementwise::Convert(to) => format!("To<{}>::of({})", c_type(to), x[0]),
         Elementwise::Round(precision) => rounded(precision, &x[0]),
-        Elementwise::Halve(_) => format!("halved({}, {})", x[0], x[1]),
-        Elementwise::Restore(_) => format!("restored({}, {})", x[0], x[1]),
+        Elementwise::ScaleToF16(_) => format!("halved({}, {})", x[0], x[1]),
+        Elementwise::Unscale(_) => format!("restored({}, {})", x[0], x[1]),
         Elementwise::Random(..) => String::new(),
     }
 }
 
 /// The exponent of a power of two whose factors are these.
-fn exponent(power: Power, mut factors: &[String]) -> String {
-    let terms = power.terms().map(|PowerTerm { shift, factors: count }| {
+fn exponent(power: Pow2Scale, mut factors: &[String]) -> String {
+    let terms = power.terms().map(|ScaleTerm { shift, factors: count }| {
         let (own, others) = factors.split_at(count);
         factors = others;
         let exponents = own.iter().map(|factor| format!("exponent({factor})"));

@@ -5,7 +5,7 @@ use crate::runtime::buffer::CudaStorage;
 use crate::runtime::device::Device;
 use crate::runtime::run::{Planned, Preparation};
 use bilevel_graph::{Bindings, Buffer, Error, Meta, Program, Result, Runnable};
-use bilevel_plan::lacks;
+use bilevel_plan::internal_error;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -45,7 +45,7 @@ impl LaterRun {
             let prepared = match joined {
                 Some(Ok(prepared)) => prepared,
                 Some(Err(panic)) => std::panic::resume_unwind(panic),
-                None => Err(lacks("the thread that plans a program")),
+                None => Err(internal_error("the thread that plans a program")),
             };
             let program = self.bindings.program();
             let planned = prepared.and_then(|preparation| Planned::new(preparation, program, None, &self.device));
@@ -57,7 +57,7 @@ impl LaterRun {
         match &mut self.state {
             State::There(planned) => Ok((&self.bindings, planned)),
             State::Failed(error) => Err(error.clone()),
-            State::Coming(_) => Err(lacks("a program that was planned")),
+            State::Coming(_) => Err(internal_error("a program that was planned")),
         }
     }
 }

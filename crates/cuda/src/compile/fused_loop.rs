@@ -10,12 +10,12 @@ use crate::codegen::{
 };
 use crate::compile::workspace::Workspace;
 use bilevel_graph::{DType, Precision, ReduceOp, Result};
-use bilevel_plan::{Access, Domain, Elementwise, Kind, Operand, Place, Role, View, known, lacks};
+use bilevel_plan::{Access, Domain, Elementwise, Kind, Operand, Place, Role, View, expect, internal_error};
 
 /// The kernels of these members. Those that only reduce come before the one that writes where it writes over what they read.
 pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: &mut Workspace) -> Result<Vec<Launch>> {
     let schedule = context.schedule;
-    let is_sink = |&id: &usize| matches!(schedule.role(id), Some(Role::Sink { .. }));
+    let is_sink = |&id: &usize| matches!(schedule.role(id), Some(Role::Reduction { .. }));
     let mut stored = vec![];
     for id in members.iter().copied().filter(|id| !is_sink(id) && context.wants(*id)) {
         if !context.stores(id)?.is_empty() {
@@ -24,7 +24,7 @@ pub(crate) fn loops(context: Context, members: &[usize], domain: Domain, space: 
     }
     let sinks = members.iter().copied().filter(|id| is_sink(id) && context.wants(*id));
     let (largest, sinks): (Vec<usize>, Vec<usize>) =
-        sinks.partition(|&id| matches!(schedule.nodes[id].kind, Kind::Largest));
+        sinks.partition(|&id| matches!(schedule.nodes[id].kind, Kind::AmaxExponent));
     if let ([member], [], []) = (&stored[..], &sinks[..], &largest[..])
         && let Some(launch) = moved(context, *member)?
     {
@@ -70,8 +70,8 @@ fn moved(context: Context, member: usize) -> Result<Option<Launch>> {
 /// What a sink reduces, and how.
 fn sink(context: Context, id: usize) -> Result<(ReduceOp, DType, Structure, Place)> {
     let node = &context.schedule.nodes[id];
-    let Kind::Reduce(op, axes) = &node.kind else { return Err(lacks("the reduction of a sink")) };
-    let (_, view) = known(node.operands[0].at(), "the elements of a reduction", node.location)?;
+    let Kind::Reduce(op, axes) = &node.kind else { return Err(internal_error("the reduction of a sink")) };
+    let (_, view) = expect(node.operands[0].at(), "the elements of a reduction", node.location)?;
     Ok((*op, node.dtype, Structure::new(&view.shape, axes), context.place(id)?))
 }
 
@@ -165,12 +165,12 @@ fn row_loop(
             continue;
         }
         let memory = read_from_memory(&context, id).and_then(Operand::at);
-        let full = memory.is_none() && context.schedule.role(id) == Some(Role::Sink { full: true });
+        let full = memory.is_none() && context.schedule.role(id) == Some(Role::Reduction { full: true });
         if let Some(row) = full.then(|| within_rows(&structure, (n, length), dtype)).flatten() {
             written.inner.push(Within { sink: id, op, dtype, place, row });
             continue;
         }
-        let (_, view) = known(node.operands[0].at(), "the elements of a reduction", node.location)?;
+        let (_, view) = expect(node.operands[0].at(), "the elements of a reduction", node.location)?;
         let (from, view, after) = match memory {
             // What others have in memory may be written over by the loop, row by row in any order.
             Some((read, view)) => ((context.place(read)?, context.cell(read)), view.clone(), !overwrites),
@@ -206,7 +206,7 @@ fn by_columns(context: Context, rows: (usize, usize), sinks: &[usize]) -> Result
     let (mut computed, mut in_order) = (vec![], vec![]);
     for &id in sinks {
         let (_, dtype, structure, _) = sink(context, id)?;
-        let full = context.schedule.role(id) == Some(Role::Sink { full: true });
+        let full = context.schedule.role(id) == Some(Role::Reduction { full: true });
         if full && is_by_columns(&structure, rows) {
             match read_from_memory(&context, id).and_then(Operand::at) {
                 None => computed.push((id, dtype)),

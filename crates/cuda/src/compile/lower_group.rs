@@ -12,7 +12,7 @@ use crate::conv::cudnn::Dnn;
 use crate::conv::lower::conv;
 use crate::gemm::lower::dot;
 use bilevel_graph::{DType, Error, Precision, Result};
-use bilevel_plan::{Kind, Operand, Place, Rows, known, lacks};
+use bilevel_plan::{IndexDims, Kind, Operand, Place, expect, internal_error};
 
 /// Makes the steps of a group, with the bytes of workspace they need.
 pub(crate) fn steps_of(
@@ -25,7 +25,7 @@ pub(crate) fn steps_of(
     let group = &context.schedule.groups()[group];
     let members = &group.members;
     let works = match group.domain {
-        Some(_) if group.next.is_some() => launched(strip(context, group)?.into_iter().collect()),
+        Some(_) if group.second_gemm.is_some() => launched(strip(context, group)?.into_iter().collect()),
         Some(domain) => launched(loops(context, members, domain, &mut space)?),
         None if context.wants(members[0]) => single(context, dnn, members[0], &mut space)?,
         None => vec![],
@@ -88,7 +88,7 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
     let (dtype, line) = (node.dtype, node.location);
     let elements = |operand: usize| -> Result<Elements<'_>> {
         let at = node.operands.get(operand).and_then(Operand::at);
-        let (read, view) = known(at, "the memory of an operand", line)?;
+        let (read, view) = expect(at, "the memory of an operand", line)?;
         Ok(Elements { place: context.place(read)?, view })
     };
     let cell = |operand: usize| node.operands[operand].at().map_or(dtype.into(), |(read, _)| context.cell(read));
@@ -96,9 +96,9 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
     let to = || context.place(id).map(|place| (place, context.cell(id)));
     let shape_of = |operand: usize| elements(operand).map(|elements| elements.view.shape.clone());
     let number = context.checks.number(id);
-    let is_halved = |operand: &Operand| operand.at().is_some_and(|(read, _)| schedule.nodes[read].is_halved());
+    let is_scaled_f16 = |operand: &Operand| operand.at().is_some_and(|(read, _)| schedule.nodes[read].is_scaled_f16());
     let factor = |precision: Precision| match (dtype, precision) {
-        _ if node.operands.iter().all(is_halved) => Factor::Half,
+        _ if node.operands.iter().all(is_scaled_f16) => Factor::Half,
         (DType::F64, _) => Factor::F64,
         (_, Precision::Full) => Factor::F32,
         (_, Precision::Tf32) => Factor::Tf32,
@@ -121,12 +121,12 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
         }
         Kind::Gather { batch } => {
             let (x, indices) = (elements(0)?, elements(1)?);
-            let sizes = Rows::new(&x.view.shape, &indices.view.shape, *batch);
+            let sizes = IndexDims::new(&x.view.shape, &indices.view.shape, *batch);
             launched(vec![gather(sizes, dtype, (x.place, indices.place, context.place(id)?), number)])
         }
         Kind::ScatterAdd { batch } => {
             let (indices, updates) = (elements(0)?, elements(1)?);
-            let sizes = Rows::new(&node.shape, &indices.view.shape, *batch);
+            let sizes = IndexDims::new(&node.shape, &indices.view.shape, *batch);
             let lists = space.take(list_bytes(sizes));
             let places = (indices.place, updates.place, context.place(id)?);
             let check = number.map(|number| check_index(indices.place, indices.view.count(), sizes.n, number));
@@ -134,7 +134,7 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
         }
         Kind::AddRows { batch } => {
             let (x, indices, updates) = (elements(0)?, elements(1)?, elements(2)?);
-            let (sizes, to) = (Rows::new(&node.shape, &indices.view.shape, *batch), context.place(id)?);
+            let (sizes, to) = (IndexDims::new(&node.shape, &indices.view.shape, *batch), context.place(id)?);
             let lists = space.take(list_bytes(sizes));
             let copy = Work::Copy { from: x.place, to, bytes: node.bytes() };
             let mut works = if x.place == to || node.count() == 0 { vec![] } else { vec![copy] };
@@ -171,7 +171,7 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
             }
         }
         Kind::Pad(frame) => launched(vec![overlay(&[(part(0)?, frame)], &node.shape, dtype, to()?)]),
-        Kind::Overlay(frames) => {
+        Kind::PadSum(frames) => {
             let parts = (0..frames.len()).map(part).collect::<Result<Vec<_>>>()?;
             let parts: Vec<_> = parts.into_iter().zip(frames).collect();
             launched(vec![overlay(&parts, &node.shape, dtype, to()?)])
@@ -182,12 +182,12 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
             launched(check.into_iter().collect())
         }
         Kind::Input
-        | Kind::State(_)
+        | Kind::CarriedCast(_)
         | Kind::Table(_)
         | Kind::Elementwise(_)
         | Kind::Reduce(..)
-        | Kind::Largest
+        | Kind::AmaxExponent
         | Kind::ArgMax
-        | Kind::Fetch { .. } => return Err(Error::at(lacks("how to run an operation"), line)),
+        | Kind::InlineGather { .. } => return Err(Error::at(internal_error("how to run an operation"), line)),
     })
 }

@@ -11,7 +11,9 @@ use crate::schedule::loop_pipeline::Overlap;
 use crate::schedule::loop_stages::Staggered;
 use crate::target::{APART, CudaTarget};
 use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
-use bilevel_plan::{Form, Kind, MemoryMap, Operand, Place, Region, Schedule, Seed, channels_last, known, lacks};
+use bilevel_plan::{
+    CastForm, InitialCast, Kind, MemoryMap, Operand, Place, Region, Schedule, channels_last, expect, internal_error,
+};
 use std::collections::HashMap;
 
 /// Everything a run needs but the memory itself.
@@ -78,7 +80,7 @@ pub(crate) fn plan_with(program: &Program, dnn: Option<&Dnn>, strips: bool, spac
     let (_, workspaces) = steps(&schedule, &first, dnn, &checks, Wanted::Workspaces)?;
     let mut overlapping = None;
     if space == Space::Some && Overlap::may_be_of(&schedule) {
-        let map = schedule.lay_out_for_overlap(&workspaces)?;
+        let map = schedule.lay_out_pipelined(&workspaces)?;
         if Overlap::fits(&map) {
             let stretches = Stretches::new(&schedule, &map, dnn, &checks, None)?;
             let overlap = stretches.overlap(&schedule, &map, &checks)?;
@@ -93,7 +95,7 @@ pub(crate) fn plan_with(program: &Program, dnn: Option<&Dnn>, strips: bool, spac
             if space == Space::Some
                 && let Some(late) = schedule.late_groups().filter(|_| !checks.are_in_loop(&schedule))
             {
-                let in_halves = schedule.lay_out_in_halves(&workspaces, &late)?;
+                let in_halves = schedule.lay_out_in_stages(&workspaces, &late)?;
                 if Staggered::fits(&map, &in_halves) {
                     let stretches = Stretches::new(&schedule, &in_halves, dnn, &checks, Some(&late))?;
                     staggered = Staggered::new(&in_halves, &stretches.body).map(|found| (in_halves, stretches, found));
@@ -136,7 +138,7 @@ pub(crate) fn plan_with(program: &Program, dnn: Option<&Dnn>, strips: bool, spac
     let (lean, lean_split) = lean.map(in_order).unzip();
     let staggered = staggered.map(|staggered| staggered.split_at(split, lean_split));
     let mut finish = vec![];
-    for &number in &map.finish {
+    for &number in &map.outputs_to_copy {
         let to = Place { region: Region::Output(number), offset: 0 };
         finish.extend(moved(&schedule, &map, &schedule.outputs[number], to, false)?);
     }
@@ -164,7 +166,7 @@ pub(crate) fn plan_with(program: &Program, dnn: Option<&Dnn>, strips: bool, spac
         kept_bytes: match (&overlap, &staggered) {
             (Some(overlap), _) => overlap.kept_bytes,
             (_, Some(staggered)) => staggered.kept_bytes,
-            _ => map.kept_bytes,
+            _ => map.persistent_bytes,
         },
         arena_bytes: overlap.as_ref().map_or(map.arena_bytes, |overlap| overlap.arena_bytes),
         // Steps that are under way at once are alive at once.
@@ -206,7 +208,7 @@ impl Stretches {
         }
         let mut body = halved(by_group.split_off(schedule.prologue));
         let mut prologue: Vec<Step> = by_group.into_iter().flatten().collect();
-        let [once, in_steps] = map.raised;
+        let [once, in_steps] = map.amax_words;
         let clear_first = |steps: &mut Vec<Step>, raised: Option<(Place, usize)>| {
             let location = steps.first().map(|step| step.location);
             steps.splice(0..0, raised.zip(location).map(|(raised, location)| cleared(raised, location)));
@@ -229,7 +231,7 @@ fn copies(schedule: &Schedule, map: &MemoryMap, checks: &Checks) -> Result<Vec<S
     let mut copies = vec![];
     for carry in schedule.carries.iter().filter(|carry| !carry.in_place) {
         let line = schedule.nodes[carry.input].location;
-        let to = known(map.nodes[carry.input], "the memory of a carried value", line)?;
+        let to = expect(map.nodes[carry.input], "the memory of a carried value", line)?;
         copies.extend(moved(schedule, map, &carry.next, to, !checks.all.is_empty())?);
     }
     Ok(copies)
@@ -259,13 +261,13 @@ impl Plan {
 /// The steps that make the states of a schedule.
 fn seeds(schedule: &Schedule, map: &MemoryMap) -> Result<Vec<Step>> {
     let mut steps = vec![];
-    for &Seed { state, input, power } in &schedule.seeds {
+    for &InitialCast { cast: state, input, amax: power } in &schedule.initial_casts {
         let (node, line) = (&schedule.nodes[state], schedule.nodes[input].location);
-        let place = |id: usize| known(map.nodes[id], "the memory of a state", line);
+        let place = |id: usize| expect(map.nodes[id], "the memory of a state", line);
         let span = |id: usize| Ok(Span { place: place(id)?, bytes: schedule.nodes[id].bytes() });
         let (from, to, count) = (place(input)?, place(state)?, schedule.nodes[input].count());
         let launch = match (&node.kind, power) {
-            (Kind::State(Form::Largest), _) => {
+            (Kind::CarriedCast(CastForm::AmaxExponent), _) => {
                 steps.push(cleared((to, node.bytes()), line));
                 largest_of(from, to, count)
             }
@@ -295,7 +297,7 @@ enum Wanted<'a> {
 fn steps(schedule: &Schedule, map: &MemoryMap, dnn: Option<&Dnn>, checks: &Checks, wanted: Wanted) -> Result<Made> {
     let mut updates: HashMap<usize, Vec<usize>> = HashMap::new();
     for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
-        let (node, _) = carry.next.at().ok_or_else(|| lacks("the loop of a carried value"))?;
+        let (node, _) = carry.next.at().ok_or_else(|| internal_error("the loop of a carried value"))?;
         updates.entry(node).or_default().push(carry.input);
     }
     let (lean, measures) = (matches!(wanted, Wanted::EveryStep(_)), matches!(wanted, Wanted::Workspaces));
@@ -318,9 +320,9 @@ fn steps(schedule: &Schedule, map: &MemoryMap, dnn: Option<&Dnn>, checks: &Check
 
 /// The copy of an operand, dense, to another place; guarded where it must not happen after something has failed.
 fn moved(schedule: &Schedule, map: &MemoryMap, from: &Operand, to: Place, guarded: bool) -> Result<Option<Step>> {
-    let (node, view) = from.at().ok_or_else(|| lacks("the memory of a value to be copied"))?;
+    let (node, view) = from.at().ok_or_else(|| internal_error("the memory of a value to be copied"))?;
     let made = &schedule.nodes[node];
-    let place = known(map.nodes[node], "the memory of a value to be copied", made.location)?;
+    let place = expect(map.nodes[node], "the memory of a value to be copied", made.location)?;
     let bytes = view.count() * made.dtype.size();
     if bytes == 0 {
         return Ok(None);

@@ -8,7 +8,7 @@ use crate::gemm::select::Products;
 use crate::runtime::dynlib::{Missing, open_meanwhile, require};
 use crate::schedule::loop_pipeline::CHAIN_STREAMS;
 use bilevel_graph::{Error, ErrorKind, Result};
-use bilevel_plan::lacks;
+use bilevel_plan::internal_error;
 use cudarc::driver::{result, sys};
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
@@ -311,7 +311,7 @@ impl Device {
             match thread.map(JoinHandle::join) {
                 Some(Ok(opened)) => opened,
                 Some(Err(panic)) => std::panic::resume_unwind(panic),
-                None => Err(lacks("the thread that opens cuBLASLt")),
+                None => Err(internal_error("the thread that opens cuBLASLt")),
             }
         });
         opened.as_ref().map_err(Error::clone)

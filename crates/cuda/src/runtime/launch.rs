@@ -6,7 +6,7 @@ use crate::conv::cudnn::Convolved;
 use crate::gemm::cublaslt::Prepared;
 use crate::runtime::device::{Device, Function, failed};
 use bilevel_graph::{DType, Result};
-use bilevel_plan::{Place, lacks};
+use bilevel_plan::{Place, internal_error};
 use cudarc::driver::{result, sys};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -45,14 +45,14 @@ pub(crate) unsafe fn start(
             }
             (Work::Convolution { at: places, workspace, .. }, Ready::Convolution(convolved)) => {
                 let [x, w, y] = places.map(at);
-                let dnn = device.dnn().ok_or_else(|| lacks("the library of convolutions"))?;
+                let dnn = device.dnn().ok_or_else(|| internal_error("the library of convolutions"))?;
                 dnn.run(convolved, [x, w, y, address(*workspace)], branch)
             }
             (Work::Copy { from, to, bytes }, _) => {
                 let (from, to) = (address(*from), address(*to));
                 result::memcpy_dtod_async(to, from, *bytes, stream).map_err(|e| failed("copy memory", e))
             }
-            _ => Err(lacks("how to start a step")),
+            _ => Err(internal_error("how to start a step")),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::schedule::loop_pipeline::{CHAIN_STREAMS, Overlap, Part as Of};
 use crate::schedule::loop_stages::{Halves, Staggered};
 use crate::schedule::streams::{Turn, turns};
 use bilevel_graph::{Bindings, Buffer, DType, Error, ErrorKind, Meta, Program, Result, Runnable};
-use bilevel_plan::{IndexCheck, Place, Region, lacks};
+use bilevel_plan::{IndexCheck, Place, Region, internal_error};
 use cudarc::driver::{result, sys};
 use std::ops::Range;
 use std::sync::Arc;
@@ -179,13 +179,13 @@ impl Planned {
         let mut functions = functions.into_iter();
         let mut ready = |steps: &[Step]| -> Result<Vec<Ready>> {
             let one = |step: &Step| match &step.work {
-                Work::Kernel(_) => functions.next().map(Ready::Kernel).ok_or_else(|| lacks("a kernel")),
+                Work::Kernel(_) => functions.next().map(Ready::Kernel).ok_or_else(|| internal_error("a kernel")),
                 Work::Product(product) => {
                     let prepared = device.products()?.prepare(product, device);
                     prepared.map(Ready::Product).map_err(|error| error.at(step.location))
                 }
                 Work::Convolution { geometry, .. } => {
-                    let dnn = device.dnn().ok_or_else(|| lacks("the library of convolutions"))?;
+                    let dnn = device.dnn().ok_or_else(|| internal_error("the library of convolutions"))?;
                     let convolved = dnn.prepare(geometry).map_err(|error| error.at(step.location))?;
                     Ok(Ready::Convolution(convolved))
                 }
@@ -252,7 +252,7 @@ impl Planned {
         let base = match place.region {
             Region::Input(number) => bases[number],
             Region::Output(number) => bases[self.plan.inputs + number],
-            Region::Kept => bases[bases.len() - 2],
+            Region::Persistent => bases[bases.len() - 2],
             Region::Arena => bases[bases.len() - 1],
         };
         base + place.offset as u64
@@ -294,7 +294,7 @@ impl Planned {
                     Captured::new(stream, || self.record_steps(works, bases, &mut events))
                 }
                 (Stretch::Staggered(halves, shows), ..) => {
-                    let staggered = self.plan.staggered.as_ref().ok_or_else(|| lacks("steps in halves"))?;
+                    let staggered = self.plan.staggered.as_ref().ok_or_else(|| internal_error("steps in halves"))?;
                     let ((full, body), (lean, lean_body)) = (self.stretch(Stretch::Step), self.stretch(Stretch::Lean));
                     let turns = staggered.turns(halves, [full, lean], shows);
                     let works = turns.iter().map(|(all, number, turn)| {
@@ -364,7 +364,7 @@ impl Planned {
         };
         // The one used last stands last.
         self.graphs.push(recorded);
-        self.graphs.last().map(|recorded| &recorded.graph).ok_or_else(|| lacks("a step that was recorded"))
+        self.graphs.last().map(|recorded| &recorded.graph).ok_or_else(|| internal_error("a step that was recorded"))
     }
 
     /// Runs what is the same in every step, unless what it reads is as it was.
@@ -505,7 +505,7 @@ impl Planned {
             return Ok(());
         }
         let Some(number) = failure_record::operation(self.error_word(0)?) else { return Ok(()) };
-        let check = self.plan.checks.get(number).ok_or_else(|| lacks("the operation that failed"))?;
+        let check = self.plan.checks.get(number).ok_or_else(|| internal_error("the operation that failed"))?;
         let index = i64::from(failure_record::index(self.error_word(failure_record::offset(number))?));
         let IndexCheck { operation, limit } = check.of;
         Err(Error::new(ErrorKind::IndexOutOfRange { operation: operation.into(), index, limit }).at(check.location))

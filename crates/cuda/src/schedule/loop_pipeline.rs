@@ -95,12 +95,12 @@ pub(crate) struct Link {
 impl Overlap {
     /// True where a schedule may be worth the places that chains need.
     pub fn may_be_of(schedule: &Schedule) -> bool {
-        schedule.seeds.is_empty() && schedule.carries.iter().any(|carry| !carry.in_place)
+        schedule.initial_casts.is_empty() && schedule.carries.iter().any(|carry| !carry.in_place)
     }
 
     /// True where several steps can have arenas of their own. What else is kept from step to step would have to be there for each of them.
     pub fn fits(map: &MemoryMap) -> bool {
-        map.arena_bytes <= MOST_BYTES && map.raised[1].is_none()
+        map.arena_bytes <= MOST_BYTES && map.amax_words[1].is_none()
     }
 
     /// Of the steps of a plan's loop, all of them and those that are left where nobody looks at outputs, without what comes at their end; and
@@ -156,8 +156,8 @@ impl Overlap {
         if carried.is_empty() || copied_bytes > MOST_COPIED || !is_early(wanted, &carried) {
             return None;
         }
-        let kept = map.kept_bytes.next_multiple_of(ALIGN);
-        let numbers = Place { region: Region::Kept, offset: kept };
+        let kept = map.persistent_bytes.next_multiple_of(ALIGN);
+        let numbers = Place { region: Region::Persistent, offset: kept };
         let counter = map.counter.map(|counter| (counter, numbers));
         first.extend(counter.zip(full.first()).map(|((from, to), step)| numbered(from, to, step)));
         Some(Overlap {

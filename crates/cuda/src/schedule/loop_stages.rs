@@ -46,9 +46,9 @@ impl Staggered {
     /// True where two halves take little more memory than steps that run one by one, and nothing else is kept from step to step that
     /// both would write.
     pub fn fits(one_by_one: &MemoryMap, in_halves: &MemoryMap) -> bool {
-        let bytes = |map: &MemoryMap| map.bound_bytes + map.kept_bytes + map.arena_bytes;
+        let bytes = |map: &MemoryMap| map.bound_bytes + map.persistent_bytes + map.arena_bytes;
         let more = bytes(in_halves).saturating_sub(bytes(one_by_one));
-        in_halves.raised[1].is_none() && more <= (bytes(one_by_one) / 2).max(LITTLE)
+        in_halves.amax_words[1].is_none() && more <= (bytes(one_by_one) / 2).max(LITTLE)
     }
 
     /// Of the halves of a step; none where one of them is short.
@@ -57,9 +57,9 @@ impl Staggered {
         if early.min(late) < LEAST * (early + late) {
             return None;
         }
-        let kept = map.kept_bytes.next_multiple_of(ALIGN);
-        let counter = map.counter.map(|counter| (counter, Place { region: Region::Kept, offset: kept }));
-        let kept_bytes = if counter.is_some() { kept + DType::I32.size() } else { map.kept_bytes };
+        let kept = map.persistent_bytes.next_multiple_of(ALIGN);
+        let counter = map.counter.map(|counter| (counter, Place { region: Region::Persistent, offset: kept }));
+        let kept_bytes = if counter.is_some() { kept + DType::I32.size() } else { map.persistent_bytes };
         Some(Staggered { early: [0; 2], counter, kept_bytes })
     }
 

@@ -7,7 +7,7 @@
 
 use crate::fuse::epilogue::can_follow;
 use crate::fuse::group::{Group, Grouping, Role};
-use crate::fuse::topo_order::Order;
+use crate::fuse::topo_order::TopoOrder;
 use crate::ir::dot_layout::DotLayout;
 use crate::ir::node::{Kind, Node};
 use crate::lower::Lowering;
@@ -15,9 +15,10 @@ use crate::target::Target;
 
 /// Makes one group of a product, the loop that reads its rows, and the product that reads the rows of the loop, where nothing must happen
 /// between them and the target wants it so.
-pub(crate) fn join_strips(low: &Lowering, target: &dyn Target, grouping: &mut Grouping, order: &mut Order) {
+pub(crate) fn fuse_gemm_gemm(low: &Lowering, target: &dyn Target, grouping: &mut Grouping, order: &mut TopoOrder) {
     for next in 0..low.nodes.len() {
-        let Some(Strip { product, groups: [first, middle, last] }) = strip_before(low, target, grouping, order, next)
+        let Some(GemmGemm { product, groups: [first, middle, last] }) =
+            gemm_gemm_ending_at(low, target, grouping, order, next)
         else {
             continue;
         };
@@ -30,7 +31,7 @@ pub(crate) fn join_strips(low: &Lowering, target: &dyn Target, grouping: &mut Gr
             let group = &mut grouping.groups[middle];
             group.members.insert(0, product);
             group.members.push(next);
-            (group.product, group.next) = (Some(product), Some(next));
+            (group.gemm, group.second_gemm) = (Some(product), Some(next));
             grouping.role[product] = Some(Role::Full);
             for node in [product, next] {
                 grouping.group_of[node] = Some(middle);
@@ -40,7 +41,7 @@ pub(crate) fn join_strips(low: &Lowering, target: &dyn Target, grouping: &mut Gr
 }
 
 /// What could be joined with a product that reads the rows of a loop.
-pub(crate) struct Strip {
+pub(crate) struct GemmGemm {
     /// The product that the loop reads.
     pub product: usize,
     /// Its group, the loop, and the group of the other product.
@@ -48,13 +49,13 @@ pub(crate) struct Strip {
 }
 
 /// The strip that could end with the product `next`.
-pub(crate) fn strip_before(
+pub(crate) fn gemm_gemm_ending_at(
     low: &Lowering,
     target: &dyn Target,
     grouping: &mut Grouping,
-    order: &Order,
+    order: &TopoOrder,
     next: usize,
-) -> Option<Strip> {
+) -> Option<GemmGemm> {
     let Kind::Dot(layout, _) = &low.nodes[next].kind else { return None };
     let (rows, view) = low.nodes[next].operands[0].at()?;
     let (group, last) = (grouping.group_of[rows]?, grouping.group_of[next]?);
@@ -62,7 +63,7 @@ pub(crate) fn strip_before(
     let in_rows = layout.k == length && layout.a == (length as isize, 1) && is_dense(layout, 0, layout.m * layout.k);
     let other = low.nodes[next].operands[1].at()?.0;
     let reads_once = grouping.group_of[other] != Some(group);
-    let is_alone = |group: &Group| group.product.is_none() && group.next.is_none();
+    let is_alone = |group: &Group| group.gemm.is_none() && group.second_gemm.is_none();
     let apart = is_alone(&grouping.groups[group]) && is_alone(&grouping.groups[last]);
     let same = low.nodes[next].invariant == grouping.groups[group].invariant && low.nodes[rows].is_whole(view);
     let is_row_by_row = |&id: &usize| {
@@ -84,10 +85,10 @@ pub(crate) fn strip_before(
     products.sort_unstable();
     products.dedup();
     let product = products.into_iter().rev().find(|&product| {
-        target.strips(&low.nodes, product, &grouping.groups[group], next)
+        target.fuses_gemm_gemm(&low.nodes, product, &grouping.groups[group], next)
             && can_follow(low, grouping, order, group, product)
     })?;
-    Some(Strip { product, groups: [grouping.group_of[product]?, group, last] })
+    Some(GemmGemm { product, groups: [grouping.group_of[product]?, group, last] })
 }
 
 /// True for a product of matrices with so many rows of this length, one after the other.
@@ -120,7 +121,7 @@ mod tests {
             LIMITS
         }
 
-        fn strips(&self, _: &[Node], _: usize, _: &Group, _: usize) -> bool {
+        fn fuses_gemm_gemm(&self, _: &[Node], _: usize, _: &Group, _: usize) -> bool {
             true
         }
     }
@@ -145,9 +146,9 @@ mod tests {
     /// Members of each strip, and whether its scores and its weights lie in memory.
     fn strips(program: &Program) -> Vec<(usize, bool, bool)> {
         let schedule = Schedule::new(program, &Machine).unwrap();
-        let is_strip = |group: &&Group| group.next.is_some();
+        let is_strip = |group: &&Group| group.second_gemm.is_some();
         let found = schedule.groups().iter().filter(is_strip).map(|group| {
-            let (product, next) = (group.product.unwrap(), group.next.unwrap());
+            let (product, next) = (group.gemm.unwrap(), group.second_gemm.unwrap());
             let (rows, _) = schedule.nodes[next].operands[0].at().unwrap();
             assert_eq!((group.members[0], *group.members.last().unwrap()), (product, next));
             assert!(schedule.is_stored(next));
@@ -185,15 +186,15 @@ mod tests {
         struct Again;
         impl Target for Again {
             fn limits(&self) -> Limits {
-                Limits { again: Some(100), ..LIMITS }
+                Limits { remat_min_bytes: Some(100), ..LIMITS }
             }
 
-            fn strips(&self, _: &[Node], _: usize, _: &Group, _: usize) -> bool {
+            fn fuses_gemm_gemm(&self, _: &[Node], _: usize, _: &Group, _: usize) -> bool {
                 true
             }
         }
         let schedule = Schedule::new(&derivatives(), &Again).unwrap();
-        let strips: Vec<&Group> = schedule.groups().iter().filter(|group| group.next.is_some()).collect();
+        let strips: Vec<&Group> = schedule.groups().iter().filter(|group| group.second_gemm.is_some()).collect();
         let left = |group: &Group| {
             let is_left = |id: &&usize| schedule.is_stored(**id) && schedule.nodes[**id].shape == [2, 3, 16, 16];
             group.members.iter().filter(is_left).count()

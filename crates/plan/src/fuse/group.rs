@@ -18,7 +18,7 @@ pub enum Role {
     /// reads row values.
     Row,
     /// A reduction into memory, complete only after the loop.
-    Sink {
+    Reduction {
         /// It reads full values; else row values.
         full: bool,
     },
@@ -34,12 +34,12 @@ pub struct Group {
     /// The matrix product that a loop continues with: its first member, with the role [`Role::Full`]. The others see
     /// each element of its result as it lies in memory, and nobody in the group reads it in another way. An executor
     /// may apply the loop to every part of the result that is complete, or run it after the product.
-    pub product: Option<usize>,
-    /// The matrix product that a loop over rows ends in, where it begins with one ([`product`](Self::product)): its last member. The rows of
+    pub gemm: Option<usize>,
+    /// The matrix product that a loop over rows ends in, where it begins with one ([`gemm`](Self::gemm)): its last member. The rows of
     /// its left operand are those of a [`Role::Full`] member, one after the other. An executor keeps both at hand: neither the first
     /// product nor that member is in memory where nobody outside the group reads it. Only where
-    /// [`Target::strips`](crate::Target::strips) says so.
-    pub next: Option<usize>,
+    /// [`Target::fuses_gemm_gemm`](crate::Target::fuses_gemm_gemm) says so.
+    pub second_gemm: Option<usize>,
     /// The same in every step of the program's loop.
     pub invariant: bool,
 }
@@ -88,19 +88,20 @@ impl Grouping {
             return Some(Access::Memory);
         }
         // What is fetched may be anywhere.
-        if nodes[id].fetches_from() == Some(*node) {
+        if nodes[id].gathers_from() == Some(*node) {
             return None;
         }
         // A draw reads its key and counter whole, for its first element already.
         let draws = matches!(nodes[id].kind, Kind::Elementwise(Elementwise::Random(..)));
-        if draws && domain.n > self.limits.in_turn {
+        if draws && domain.n > self.limits.sequential_max {
             return None;
         }
         // A row reduction gives a row value but reads full ones.
         let reduction = matches!(nodes[id].kind, Kind::Reduce(..) | Kind::ArgMax);
-        let wants_full = matches!(role, Role::Full | Role::Sink { full: true }) || (reduction && role == Role::Row);
+        let wants_full =
+            matches!(role, Role::Full | Role::Reduction { full: true }) || (reduction && role == Role::Row);
         match self.role[*node]? {
-            Role::Sink { .. } => None,
+            Role::Reduction { .. } => None,
             Role::Full => (wants_full && nodes[*node].is_whole(view)).then_some(Access::Register),
             Role::Row if wants_full => {
                 let row = domain.row?;
@@ -114,16 +115,16 @@ impl Grouping {
     /// element it has just read.
     pub fn reads_in_step(&self, nodes: &[Node], group: usize, node: usize) -> bool {
         let Some(domain) = self.groups[group].domain else { return false };
-        let product = self.groups[group].product;
+        let product = self.groups[group].gemm;
         if product.is_some_and(|product| nodes[product].reads().any(|(read, _)| read == node)) {
             return false;
         }
         self.groups[group].members.iter().filter(|&&id| Some(id) != product).all(|&id| {
             // A draw reads its key whole, and what is fetched may be anywhere.
             let draws = matches!(nodes[id].kind, Kind::Elementwise(Elementwise::Random(..)));
-            let out_of_order = draws || nodes[id].fetches_from() == Some(node);
+            let out_of_order = draws || nodes[id].gathers_from() == Some(node);
             nodes[id].reads().filter(|(read, _)| *read == node).all(|(read, view)| {
-                let full = matches!(self.role[id], Some(Role::Full | Role::Sink { full: true }));
+                let full = matches!(self.role[id], Some(Role::Full | Role::Reduction { full: true }));
                 !out_of_order && full && domain.n == view.count() && nodes[read].is_whole(view)
             })
         })

@@ -14,7 +14,7 @@ use crate::target::Target;
 use bilevel_graph::{BinaryOp, UnaryOp};
 
 /// Results of at most this many elements cost nothing to keep.
-const SMALL: usize = 64;
+const MAX_FREE_ELEMENTS: usize = 64;
 
 /// Marks as invariant only what is computed before the steps.
 pub(crate) fn hoist(low: &mut Lowering, target: &dyn Target) {
@@ -22,12 +22,13 @@ pub(crate) fn hoist(low: &mut Lowering, target: &dyn Target) {
     let mut wanted = vec![false; low.nodes.len()];
     for id in (0..low.nodes.len()).rev() {
         let node = &low.nodes[id];
-        let computes = !matches!(node.kind, Kind::Input | Kind::State(_) | Kind::Table(_));
+        let computes = !matches!(node.kind, Kind::Input | Kind::CarriedCast(_) | Kind::Table(_));
         let invariant = node.invariant && !low.carries.is_empty();
-        let hoisted = computes && invariant && (wanted[id] || !is_cheap(&node.kind) || node.count() <= SMALL);
+        let hoisted =
+            computes && invariant && (wanted[id] || !is_cheap(&node.kind) || node.count() <= MAX_FREE_ELEMENTS);
         let keeps = hoisted || !target.fuses(&node.kind);
         let reads: Vec<usize> = node.reads().map(|(read, _)| read).collect();
-        let table = node.fetches_from();
+        let table = node.gathers_from();
         for read in reads {
             wanted[read] |= keeps || Some(read) == table;
         }
@@ -49,26 +50,26 @@ fn is_cheap(kind: &Kind) -> bool {
             | Elementwise::Select
             | Elementwise::Convert(_)
             | Elementwise::Round(_)
-            | Elementwise::Restore(_),
+            | Elementwise::Unscale(_),
         ) => true,
-        Kind::Elementwise(Elementwise::Halve(_) | Elementwise::Random(..))
+        Kind::Elementwise(Elementwise::ScaleToF16(_) | Elementwise::Random(..))
         | Kind::Input
-        | Kind::State(_)
+        | Kind::CarriedCast(_)
         | Kind::Table(_)
         | Kind::Reduce(..)
-        | Kind::Largest
+        | Kind::AmaxExponent
         | Kind::ArgMax
         | Kind::Dot(..)
         | Kind::Conv(..)
         | Kind::Gather { .. }
-        | Kind::Fetch { .. }
+        | Kind::InlineGather { .. }
         | Kind::ScatterAdd { .. }
         | Kind::AddRows { .. }
         | Kind::WindowArgMax(_)
         | Kind::CumSum { .. }
         | Kind::Concat(_)
         | Kind::Pad(_)
-        | Kind::Overlay(_)
+        | Kind::PadSum(_)
         | Kind::CheckIndex { .. } => false,
     }
 }

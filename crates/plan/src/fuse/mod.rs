@@ -18,8 +18,8 @@ pub(crate) mod remat;
 pub(crate) mod topo_order;
 
 use crate::fuse::group::{Access, Domain, Group, Grouping, Role};
-use crate::fuse::topo_order::Order;
-use crate::internal_error::{known, lacks};
+use crate::fuse::topo_order::TopoOrder;
+use crate::internal_error::{expect, internal_error};
 use crate::ir::node::Kind;
 use crate::lower::Lowering;
 use crate::target::{Limits, Target};
@@ -27,7 +27,7 @@ use bilevel_graph::Result;
 use std::collections::HashMap;
 
 /// A result of at least this many bytes is large work: when it is made, and how long it is kept, matters.
-const LARGE: usize = 1 << 20;
+const LARGE_RESULT_BYTES: usize = 1 << 20;
 
 /// What merging two loops may cost.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,15 +39,15 @@ enum Delay {
 }
 
 /// Puts every node that computes something into a group; the groups come with the order they must keep.
-pub(crate) fn group(low: &Lowering, target: &dyn Target) -> Result<(Grouping, Order)> {
+pub(crate) fn group(low: &Lowering, target: &dyn Target) -> Result<(Grouping, TopoOrder)> {
     let (count, limits) = (low.nodes.len(), target.limits());
     let grouping = Grouping { groups: vec![], group_of: vec![None; count], role: vec![None; count], limits };
-    let mut fuser = Fuser { low, limits, grouping, order: Order::default(), short: HashMap::new() };
+    let mut fuser = Fuser { low, limits, grouping, order: TopoOrder::default(), short: HashMap::new() };
     let live = low.live();
     for id in (0..count).filter(|&id| live[id]) {
         let node = &low.nodes[id];
         match &node.kind {
-            Kind::Input | Kind::State(_) | Kind::Table(_) => continue,
+            Kind::Input | Kind::CarriedCast(_) | Kind::Table(_) => continue,
             kind if target.fuses(kind) => fuser.place_in_loop(id)?,
             _ => fuser.join_new(id, None).map(|_| ())?,
         }
@@ -61,7 +61,7 @@ struct Fuser<'a> {
     low: &'a Lowering,
     limits: Limits,
     grouping: Grouping,
-    order: Order,
+    order: TopoOrder,
     /// The newest short loop, by its length, whether it is invariant, and the loops it waits for.
     short: HashMap<(usize, bool, Vec<usize>), usize>,
 }
@@ -69,7 +69,7 @@ struct Fuser<'a> {
 impl Fuser<'_> {
     fn place_in_loop(&mut self, id: usize) -> Result<()> {
         let node = &self.low.nodes[id];
-        let n = known(loop_length(self.low, id), "the elements of a reduction", node.location)?;
+        let n = expect(loop_length(self.low, id), "the elements of a reduction", node.location)?;
         let waits_for = self.waits_for(id);
         let groups = &self.grouping.groups;
         let mut candidates: Vec<usize> = node
@@ -77,7 +77,9 @@ impl Fuser<'_> {
             .filter_map(|(read, _)| self.grouping.group_of[read])
             .filter(|&g| groups[g].domain.is_some() && groups[g].invariant == node.invariant)
             // What is computed again begins a loop of its own, which the loop that reads it then joins.
-            .filter(|&g| !node.again || groups[g].members.first().is_some_and(|&first| self.low.nodes[first].again))
+            .filter(|&g| {
+                !node.is_remat || groups[g].members.first().is_some_and(|&first| self.low.nodes[first].is_remat)
+            })
             .collect();
         // The newest first: it is the likeliest to hold the other operands too.
         candidates.sort_unstable();
@@ -100,7 +102,7 @@ impl Fuser<'_> {
         }
         let place = self.alone(id, n);
         let group = self.join_new(id, Some(place))?;
-        if n <= self.limits.together {
+        if n <= self.limits.tiny_loop {
             self.short.insert(like, group);
         }
         Ok(())
@@ -121,7 +123,7 @@ impl Fuser<'_> {
     fn waits_already(&self, group: usize, n: usize, others: &[usize]) -> bool {
         let is_short = self.grouping.groups[group].domain.is_some_and(|domain| {
             let of_one_row = n == 1 && domain.row == Some(domain.n);
-            domain.n <= self.limits.together || of_one_row
+            domain.n <= self.limits.tiny_loop || of_one_row
         });
         !is_short || others.iter().all(|&other| other == group || self.order.before(group).contains(&other))
     }
@@ -132,13 +134,13 @@ impl Fuser<'_> {
         self.grouping.groups.push(Group {
             members: vec![],
             domain: None,
-            product: None,
-            next: None,
+            gemm: None,
+            second_gemm: None,
             invariant: node.invariant,
         });
         let group = self.order.add_group();
         let joined = self.join(group, id, place).then_some(group);
-        known(joined, "a place for a new group in the order", node.location)
+        expect(joined, "a place for a new group in the order", node.location)
     }
 
     /// For a reduction: the length of its rows, where it is over trailing axes and they are not too long.
@@ -160,7 +162,7 @@ impl Fuser<'_> {
     fn alone(&self, id: usize, n: usize) -> (Domain, Role) {
         match (&self.low.nodes[id].kind, self.row_length(id)) {
             (Kind::ArgMax | Kind::Reduce(..), Some(row)) => (Domain { n, row: Some(row) }, Role::Row),
-            (Kind::Reduce(..) | Kind::Largest, None) => (Domain { n, row: None }, Role::Sink { full: true }),
+            (Kind::Reduce(..) | Kind::AmaxExponent, None) => (Domain { n, row: None }, Role::Reduction { full: true }),
             _ => (Domain { n, row: None }, Role::Full),
         }
     }
@@ -178,16 +180,16 @@ impl Fuser<'_> {
                 let mut choices: Vec<_> =
                     as_row.map(|row| (Domain { row: Some(row), ..domain }, Role::Row)).into_iter().collect();
                 if matches!(node.kind, Kind::Reduce(..)) && count == domain.n {
-                    choices.push((domain, Role::Sink { full: true }));
+                    choices.push((domain, Role::Reduction { full: true }));
                 }
                 if matches!(node.kind, Kind::Reduce(..)) && Some(count) == rows {
-                    choices.push((domain, Role::Sink { full: false }));
+                    choices.push((domain, Role::Reduction { full: false }));
                 }
                 choices
             }
-            Kind::Largest => {
+            Kind::AmaxExponent => {
                 let whole = loop_length(self.low, id) == Some(domain.n);
-                whole.then_some((domain, Role::Sink { full: true })).into_iter().collect()
+                whole.then_some((domain, Role::Reduction { full: true })).into_iter().collect()
             }
             _ if node.count() == domain.n => vec![(domain, Role::Full)],
             _ if Some(node.count()) == rows => vec![(domain, Role::Row)],
@@ -195,7 +197,7 @@ impl Fuser<'_> {
         };
         // A sink from memory gains nothing by joining, and a row reduction of something else's memory only lengthens rows.
         choices.into_iter().find(|&(domain, role)| {
-            let mut related = domain.n <= self.limits.together;
+            let mut related = domain.n <= self.limits.tiny_loop;
             let possible = node.operands.iter().all(|operand| {
                 match self.grouping.access(&self.low.nodes, (group, domain), (id, role), operand) {
                     None => false,
@@ -234,7 +236,7 @@ impl Fuser<'_> {
         let mut readers: HashMap<(usize, bool), usize> = HashMap::new();
         for id in 0..self.low.nodes.len() {
             let Some(group) = self.grouping.group_of[id] else { continue };
-            let is_loop = self.grouping.groups[group].domain.is_some_and(|domain| domain.n > self.limits.together);
+            let is_loop = self.grouping.groups[group].domain.is_some_and(|domain| domain.n > self.limits.tiny_loop);
             for (read, view) in self.low.nodes[id].reads().filter(|_| is_loop) {
                 let (read_group, here) = (self.grouping.group_of[read], self.grouping.group_of[id]);
                 if read_group == here || !self.low.nodes[read].is_whole(view) {
@@ -254,7 +256,7 @@ impl Fuser<'_> {
 
     /// Makes one loop of short ones between which nothing must happen.
     fn merge_short(&mut self) -> Result<()> {
-        let short = |group: &Group| group.domain.is_some_and(|domain| domain.n <= self.limits.gathered);
+        let short = |group: &Group| group.domain.is_some_and(|domain| domain.n <= self.limits.horizontal_fusion_max);
         let groups = &self.grouping.groups;
         let mut all: Vec<usize> =
             (0..groups.len()).filter(|&g| short(&groups[g]) && !groups[g].members.is_empty()).collect();
@@ -286,7 +288,7 @@ impl Fuser<'_> {
 
     /// True where a group has a large result.
     fn is_large(&self, group: usize) -> bool {
-        self.grouping.groups[group].members.iter().any(|&id| self.low.nodes[id].bytes() >= LARGE)
+        self.grouping.groups[group].members.iter().any(|&id| self.low.nodes[id].bytes() >= LARGE_RESULT_BYTES)
     }
 
     /// Makes one loop of two, where they run over the same elements, nothing must happen between them, and what one reads
@@ -320,7 +322,7 @@ impl Fuser<'_> {
         });
         if registers {
             if !self.order.contract(group, other) {
-                return Err(lacks("an order for two loops between which nothing must happen"));
+                return Err(internal_error("an order for two loops between which nothing must happen"));
             }
             grouping.groups[group].members = all;
             grouping.groups[group].domain = Some(domain);
@@ -336,7 +338,7 @@ impl Fuser<'_> {
 fn loop_length(low: &Lowering, id: usize) -> Option<usize> {
     let node = &low.nodes[id];
     match &node.kind {
-        Kind::Reduce(..) | Kind::Largest | Kind::ArgMax => Some(node.operands.first()?.at()?.1.count()),
+        Kind::Reduce(..) | Kind::AmaxExponent | Kind::ArgMax => Some(node.operands.first()?.at()?.1.count()),
         _ => Some(node.count()),
     }
 }

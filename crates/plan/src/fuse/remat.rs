@@ -8,25 +8,25 @@
 //! The weights of an attention are read by two products: the next one, which can have them at hand, and one of the way back. A loop of the
 //! way back computes them again, and leaves them for the latter, so that the way forward need not.
 
-use crate::fuse::gemm_gemm::{Strip, strip_before};
+use crate::fuse::gemm_gemm::{GemmGemm, gemm_gemm_ending_at};
 use crate::fuse::group::{Grouping, Role};
-use crate::fuse::min_cut::{UNCUT, smallest_cut};
-use crate::fuse::topo_order::Order;
+use crate::fuse::min_cut::{INFINITE, min_vertex_cut};
+use crate::fuse::topo_order::TopoOrder;
 use crate::ir::node::{Elementwise, Kind, Node, Operand};
 use crate::lower::Lowering;
-use crate::lower::scaled_fp16::Halving;
+use crate::lower::scaled_fp16::ScaledF16Operands;
 use crate::target::Target;
 use std::collections::{HashMap, HashSet};
 
 /// Most operations of a loop that are computed again.
-const MOST: usize = 48;
+const MAX_REMAT_OPERATIONS: usize = 48;
 
 /// The same program with what is worth it computed again, where that has at least this many bytes; `None` where nothing is.
-pub(crate) fn compute_again(
+pub(crate) fn rematerialize(
     low: &Lowering,
     target: &dyn Target,
     grouping: &Grouping,
-    order: &Order,
+    order: &TopoOrder,
     bytes: usize,
 ) -> Option<Lowering> {
     let finder = Finder::new(low, grouping, order, bytes);
@@ -55,7 +55,7 @@ struct Later {
 struct Finder<'a> {
     low: &'a Lowering,
     grouping: &'a Grouping,
-    order: &'a Order,
+    order: &'a TopoOrder,
     /// By node: the nodes that read it, with whether each sees all its elements in order.
     readers: Vec<Vec<(usize, bool)>>,
     /// By node: an output, or what a carried input becomes.
@@ -65,7 +65,7 @@ struct Finder<'a> {
 }
 
 impl<'a> Finder<'a> {
-    fn new(low: &'a Lowering, grouping: &'a Grouping, order: &'a Order, bytes: usize) -> Self {
+    fn new(low: &'a Lowering, grouping: &'a Grouping, order: &'a TopoOrder, bytes: usize) -> Self {
         let mut readers = vec![vec![]; low.nodes.len()];
         let live = low.live();
         for (id, node) in low.nodes.iter().enumerate().filter(|(id, _)| live[*id]) {
@@ -99,7 +99,7 @@ impl<'a> Finder<'a> {
                 let group = self.grouping.group_of[reader].map(|group| &self.grouping.groups[group]);
                 let domain = group.and_then(|group| group.domain);
                 let draws = matches!(reading.kind, Kind::Elementwise(Elementwise::Random(..)));
-                let full = matches!(self.grouping.role[reader], Some(Role::Full | Role::Sink { full: true }))
+                let full = matches!(self.grouping.role[reader], Some(Role::Full | Role::Reduction { full: true }))
                     || matches!(reading.kind, Kind::Reduce(..));
                 whole
                     && !draws
@@ -150,7 +150,7 @@ impl<'a> Finder<'a> {
         };
         let sources: Vec<usize> = numbers.iter().filter(|(id, _)| is_source(**id)).map(|(_, number)| *number).collect();
         let sinks: Vec<usize> = left.iter().map(|id| numbers[id]).collect();
-        let kept = smallest_cut(&costs, &edges, &sources, &sinks);
+        let kept = min_vertex_cut(&costs, &edges, &sources, &sinks);
         let price: u64 = kept.iter().map(|&number| costs[number]).sum();
         if price >= left.iter().map(|&id| written(&self.low.nodes[id])).sum() {
             return;
@@ -165,7 +165,7 @@ impl<'a> Finder<'a> {
                 again.extend(self.low.nodes[id].reads().map(|(read, _)| read).filter(|read| !base.contains(read)));
             }
         }
-        if between.len() <= MOST {
+        if between.len() <= MAX_REMAT_OPERATIONS {
             for &id in left.iter().filter(|id| !base.contains(id)) {
                 dropped.insert(id, base.clone());
             }
@@ -177,7 +177,8 @@ impl<'a> Finder<'a> {
         let mut found = HashMap::new();
         let (mut order, mut grouping) = (self.order.clone(), self.grouping.clone());
         let strips = (0..self.low.nodes.len()).filter_map(|next| {
-            let Strip { groups: [_, group, _], .. } = strip_before(self.low, target, &mut grouping, self.order, next)?;
+            let GemmGemm { groups: [_, group, _], .. } =
+                gemm_gemm_ending_at(self.low, target, &mut grouping, self.order, next)?;
             Some((next, group, self.low.nodes[next].operands[0].at()?.0))
         });
         for (next, group, rows) in strips.filter(|(_, _, rows)| !self.lasting[*rows]) {
@@ -232,10 +233,10 @@ impl<'a> Finder<'a> {
         let node = &self.low.nodes[id];
         let own = self.grouping.group_of[id] == Some(group);
         match node.kind {
-            _ if dropped.contains_key(&id) || (node.narrow && computes_elements(node)) => UNCUT,
+            _ if dropped.contains_key(&id) || (node.narrow && computes_elements(node)) => INFINITE,
             // What a step changes would have to be copied first.
-            Kind::Input | Kind::State(_) if !node.invariant => 2 * node.bytes() as u64,
-            Kind::Input | Kind::State(_) | Kind::Table(_) => 0,
+            Kind::Input | Kind::CarriedCast(_) if !node.invariant => 2 * node.bytes() as u64,
+            Kind::Input | Kind::CarriedCast(_) | Kind::Table(_) => 0,
             // Computed before the steps, and kept through all of them.
             _ if node.invariant && !self.grouping.groups[group].invariant => 0,
             _ if own && (self.is_for_loops(id) || !self.lasting[id] && self.until(id).is_none()) => written(node),
@@ -257,12 +258,12 @@ fn written(node: &Node) -> u64 {
 fn computes_elements(node: &Node) -> bool {
     match node.kind {
         Kind::Elementwise(kind) => !matches!(kind, Elementwise::Random(..)),
-        Kind::Fetch { .. } => true,
+        Kind::InlineGather { .. } => true,
         Kind::Input
-        | Kind::State(_)
+        | Kind::CarriedCast(_)
         | Kind::Table(_)
         | Kind::Reduce(..)
-        | Kind::Largest
+        | Kind::AmaxExponent
         | Kind::ArgMax
         | Kind::Dot(..)
         | Kind::Conv(..)
@@ -273,7 +274,7 @@ fn computes_elements(node: &Node) -> bool {
         | Kind::CumSum { .. }
         | Kind::Concat(_)
         | Kind::Pad(_)
-        | Kind::Overlay(_)
+        | Kind::PadSum(_)
         | Kind::CheckIndex { .. } => false,
     }
 }
@@ -324,9 +325,9 @@ impl<'a> Rewriter<'a> {
             inputs: self.low.inputs.iter().map(|input| input.map(|node| self.moved[node])).collect(),
             outputs: self.low.outputs.iter().map(moved).collect(),
             carries: self.low.carries.iter().map(|(input, next)| (self.moved[*input], moved(next))).collect(),
-            seeds: self.low.seeds.iter().map(|seed| seed.moved(&self.moved)).collect(),
+            initial_casts: self.low.initial_casts.iter().map(|initial_cast| initial_cast.moved(&self.moved)).collect(),
             rounded: HashMap::new(),
-            halving: Halving::default(),
+            scaled_f16: ScaledF16Operands::default(),
             parts: HashMap::new(),
             nodes: self.nodes,
         }
@@ -346,8 +347,8 @@ impl<'a> Rewriter<'a> {
                 *read = self.compute(reader, *read, base);
             }
         }
-        node.again = true;
-        if let Kind::Fetch { checked, .. } = &mut node.kind {
+        node.is_remat = true;
+        if let Kind::InlineGather { checked, .. } = &mut node.kind {
             *checked = false;
         }
         self.nodes.push(node);
@@ -365,7 +366,7 @@ mod tests {
     struct Machine;
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { again: Some(1000), ..LIMITS }
+            Limits { remat_min_bytes: Some(1000), ..LIMITS }
         }
     }
 

@@ -5,7 +5,7 @@ use std::cell::{RefCell, RefMut};
 
 /// Groups and the edges between them.
 #[derive(Clone, Default)]
-pub(crate) struct Order {
+pub(crate) struct TopoOrder {
     /// Place of each group in the order.
     place: Vec<usize>,
     before: Vec<Vec<usize>>,
@@ -29,7 +29,7 @@ impl Met {
     }
 }
 
-impl Order {
+impl TopoOrder {
     /// A new group, last in the order.
     pub fn add_group(&mut self) -> usize {
         self.place.push(self.place.len());
@@ -189,7 +189,7 @@ mod tests {
             (state >> 33) as usize % n
         };
         for size in [2, 5, 30] {
-            let mut order = Order::default();
+            let mut order = TopoOrder::default();
             for _ in 0..size {
                 order.add_group();
             }

@@ -1,7 +1,7 @@
 //! Strides of a batched matrix product: every group of axes that one stride can walk is one axis, and an operand where
 //! none can is copied into order first.
 
-use crate::internal_error::known;
+use crate::internal_error::expect;
 use crate::ir::node::Operand;
 use crate::ir::view::{View, merged_stride};
 use crate::lower::Lowering;
@@ -149,9 +149,9 @@ pub(crate) fn lower_dot(
     let (batch, free_a, rank) = (a.batch.len(), a.free.len(), out.shape.len());
     let rows: Vec<usize> = (batch..batch + free_a).collect();
     let columns: Vec<usize> = (batch + free_a..rank).collect();
-    let in_memory = |view| known(view, "the operand of a product in memory", line);
+    let in_memory = |view| expect(view, "the operand of a product in memory", line);
     let (view_a, view_b) = (in_memory(a.view())?, in_memory(b.view())?);
-    let one_stride = |found| known(found, "one stride for each side of a product", line);
+    let one_stride = |found| expect(found, "one stride for each side of a product", line);
     let ((a_row, a_col), (b_col, b_row)) = (one_stride(a.strides())?, one_stride(b.strides())?);
     // `dot_result` chose a view where both merge.
     let c = one_stride(merged_stride(out, &rows).zip(merged_stride(out, &columns)))?;

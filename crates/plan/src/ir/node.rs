@@ -2,7 +2,7 @@
 
 use crate::ir::dot_layout::DotLayout;
 use crate::ir::view::View;
-use crate::lower::scaled_fp16::scale::Power;
+use crate::lower::scaled_fp16::scale::Pow2Scale;
 use bilevel_graph::{BinaryOp, ConvDims, DType, Precision, RandomKind, ReduceOp, UnaryOp, WindowDims};
 use std::panic::Location;
 
@@ -12,8 +12,8 @@ pub enum Kind {
     /// A program input: memory that somebody else fills.
     Input,
     /// What the step before left of a carried input besides the input itself, for products to read. Before the first step it has to be made:
-    /// see [`Schedule::seeds`](crate::Schedule::seeds).
-    State(Form),
+    /// see [`Schedule::initial_casts`](crate::Schedule::initial_casts).
+    CarriedCast(CastForm),
     /// Numbers known when the program is planned, to be written once.
     Table(Vec<f64>),
     /// One value for each element.
@@ -21,12 +21,12 @@ pub enum Kind {
     /// A sum or a maximum over these axes of the operand's view.
     Reduce(ReduceOp, Vec<usize>),
     /// The power of two of the operand's largest element, 2^⌊log₂ max |x|⌋ over those that are finite; 0 where none is other than 0, or all
-    /// are below 2⁻¹²⁶. Only where [`Target::halves`](crate::Target::halves) says so, as the next.
-    Largest,
+    /// are below 2⁻¹²⁶. Only where [`Target::scales_to_f16`](crate::Target::scales_to_f16) says so, as the next.
+    AmaxExponent,
     /// The place of the largest element along the last axis of the operand's view; of several, the first.
     ArgMax,
     /// A batched matrix product; its strides already contain the views of its operands, but for their offsets. Its
-    /// precision is `Full`, or one that [`Target::multiplies`](crate::Target::multiplies) says is the machine's own.
+    /// precision is `Full`, or one that [`Target::has_native`](crate::Target::has_native) says is the machine's own.
     Dot(DotLayout, Precision),
     /// A convolution of an image with a kernel, each a view of four axes, in a precision as that of a product. The
     /// result lies as [`Node::layout`] says.
@@ -37,10 +37,10 @@ pub enum Kind {
         batch: usize,
     },
     /// Operands index and base, one of each for every element: the element of base's memory that lies index·apart after it. Only where
-    /// [`Target::fetches`](crate::Target::fetches) says so.
-    Fetch {
+    /// [`Target::fuses_gather`](crate::Target::fuses_gather) says so.
+    InlineGather {
         /// Elements from what one index stands for to what the next does.
-        apart: usize,
+        stride: usize,
         /// Where an index is not in 0..limit, the value is 0.
         limit: usize,
         /// And then it fails at run time.
@@ -70,9 +70,9 @@ pub enum Kind {
     /// The operands one after the other along this axis.
     Concat(usize),
     /// The operand among zeros.
-    Pad(Frame),
-    /// The sum of the operands, each among zeros as its frame says. Only where [`Target::overlays`](crate::Target::overlays) says so.
-    Overlay(Vec<Frame>),
+    Pad(Padding),
+    /// The sum of the operands, each among zeros as its frame says. Only where [`Target::fuses_pad_sum`](crate::Target::fuses_pad_sum) says so.
+    PadSum(Vec<Padding>),
     /// Fails at run time where an element of the operand, which is dense, is not in 0..limit. Has no elements itself.
     CheckIndex {
         /// All elements are below this.
@@ -84,18 +84,18 @@ pub enum Kind {
 
 /// What is kept of a carried input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum CastForm {
     /// Its elements rounded to `Bf16`, in two bytes each.
-    Rounded,
-    /// Its [`Kind::Largest`].
-    Largest,
-    /// Its elements as [`Elementwise::Halve`] makes them.
-    Halved,
+    Bf16,
+    /// Its [`Kind::AmaxExponent`].
+    AmaxExponent,
+    /// Its elements as [`Elementwise::ScaleToF16`] makes them.
+    ScaledF16,
 }
 
 /// Where a value lies among zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct Padding {
     /// Zeros before the first element of each axis.
     pub low: Vec<usize>,
     /// Zeros between elements of each axis.
@@ -119,11 +119,11 @@ pub enum Elementwise {
     Round(Precision),
     /// The first operand x as a number of 16 bits that has as many digits as `Tf32`, times the power of two that brings the array into the
     /// range of such numbers: x·2¹⁴/p, all |x| ≤ 2p. The factors of p are the other operands; where nothing else is known, the only one is
-    /// the [`Kind::Largest`] of the array.
-    Halve(Power),
+    /// the [`Kind::AmaxExponent`] of the array.
+    ScaleToF16(Pow2Scale),
     /// The first operand, of a product of halved numbers, with the powers of two of both taken out again: x·(p₁/2¹⁴)·(p₂/2¹⁴). The others are
     /// the factors of p₁, and those of p₂.
-    Restore([Power; 2]),
+    Unscale([Pow2Scale; 2]),
     /// Draws of this kind from the stream with this number. Operands are a key (two elements) and a counter (one), read whole.
     Random(RandomKind, u32),
 }
@@ -163,9 +163,9 @@ pub struct Node {
     pub shape: Vec<usize>,
     /// Type of the result.
     pub dtype: DType,
-    /// Its elements take two bytes each. Those of [`Elementwise::Halve`] are IEEE halves, which products alone read. All others are the
+    /// Its elements take two bytes each. Those of [`Elementwise::ScaleToF16`] are IEEE halves, which products alone read. All others are the
     /// upper bytes of a 32-bit float: what products and convolutions in `Bf16` read and give, where
-    /// [`Target::narrows`](crate::Target::narrows) and [`Target::narrows_convolution`](crate::Target::narrows_convolution) say so, and what
+    /// [`Target::gemm_reads_bf16`](crate::Target::gemm_reads_bf16) and [`Target::conv_reads_bf16`](crate::Target::conv_reads_bf16) say so, and what
     /// two bytes hold exactly anyway (`short.rs`). Only they, loops, concatenations and paddings read it.
     pub narrow: bool,
     /// How the node's own axes lie in its memory; differs from row-major only for products and convolutions whose result is
@@ -174,7 +174,7 @@ pub struct Node {
     /// True when it is the same in every step of a loop and computed before the first; for an input, when no step changes it.
     pub invariant: bool,
     /// It was computed before and not kept: it belongs to the loop that reads it.
-    pub again: bool,
+    pub is_remat: bool,
     /// The line of user code it comes from.
     pub location: &'static Location<'static>,
 }
@@ -196,13 +196,15 @@ impl Node {
     }
 
     /// True where its elements are IEEE halves.
-    pub fn is_halved(&self) -> bool {
-        matches!(self.kind, Kind::Elementwise(Elementwise::Halve(_)) | Kind::State(Form::Halved))
+    pub fn is_scaled_f16(&self) -> bool {
+        matches!(self.kind, Kind::Elementwise(Elementwise::ScaleToF16(_)) | Kind::CarriedCast(CastForm::ScaledF16))
     }
 
     /// The node of which this fetches elements from anywhere.
-    pub fn fetches_from(&self) -> Option<usize> {
-        matches!(self.kind, Kind::Fetch { .. }).then(|| self.operands.get(1)?.at().map(|(table, _)| table)).flatten()
+    pub fn gathers_from(&self) -> Option<usize> {
+        matches!(self.kind, Kind::InlineGather { .. })
+            .then(|| self.operands.get(1)?.at().map(|(table, _)| table))
+            .flatten()
     }
 
     /// True where the view shows all elements of this node in the order of its memory.

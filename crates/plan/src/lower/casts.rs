@@ -8,7 +8,7 @@ use bilevel_graph::{DType, Precision};
 
 /// Of what a loop computes, a part is rounded by itself only where it is less than one of so many: queries, keys and values are one of
 /// three.
-const PASSING: usize = 4;
+const MAX_WASTE_FACTOR: usize = 4;
 
 impl Lowering {
     /// The operands of a product as the machine is to read them, and the precision left for it to see to.
@@ -19,8 +19,8 @@ impl Lowering {
         target: &dyn Target,
         like: Line,
     ) -> (Vec<Operand>, Precision) {
-        if precision != Precision::Bf16 || !target.narrows() {
-            return self.rounded(operands, precision, target.multiplies(precision), like);
+        if precision != Precision::Bf16 || !target.gemm_reads_bf16() {
+            return self.rounded(operands, precision, target.has_native(precision), like);
         }
         (self.narrow(operands, like), precision)
     }
@@ -65,7 +65,7 @@ impl Lowering {
             return made;
         }
         let rounded = self.rounded_operand(made, precision, like);
-        if let Some((whole, _)) = rounded.at().filter(|_| target.narrows()) {
+        if let Some((whole, _)) = rounded.at().filter(|_| target.gemm_reads_bf16()) {
             // Products read a copy of two bytes; everybody else reads this one.
             self.rounded.remove(&(whole, precision));
         }
@@ -94,7 +94,7 @@ impl Lowering {
         let dtype = self.nodes[node].dtype;
         // A small part of something large is rounded by itself; what a loop computes is rounded there, in passing.
         let in_passing = matches!(self.nodes[node].kind, Kind::Elementwise(_));
-        let share = if in_passing { PASSING } else { 1 };
+        let share = if in_passing { MAX_WASTE_FACTOR } else { 1 };
         if view.count() * share < self.nodes[node].count() {
             let key = (node, view.clone(), Some(precision));
             let known = self.parts.get(&key).copied();
@@ -130,15 +130,15 @@ mod tests {
             LIMITS
         }
 
-        fn multiplies(&self, _: Precision) -> bool {
+        fn has_native(&self, _: Precision) -> bool {
             self.0
         }
 
-        fn narrows(&self) -> bool {
+        fn gemm_reads_bf16(&self) -> bool {
             self.1
         }
 
-        fn overlays(&self) -> bool {
+        fn fuses_pad_sum(&self) -> bool {
             true
         }
     }
@@ -191,7 +191,7 @@ mod tests {
             let y = joined(parts).matmul(w);
             let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(Precision::Bf16);
             let schedule = Schedule::new(&program, &Machine(true, true)).unwrap();
-            let is_overlay = |kind: &Kind| matches!(kind, Kind::Overlay(_));
+            let is_overlay = |kind: &Kind| matches!(kind, Kind::PadSum(_));
             schedule.nodes.iter().find(|node| is_overlay(&node.kind)).unwrap().narrow
         };
         assert!(both([a, b]));
@@ -199,7 +199,7 @@ mod tests {
         let meet = a.pad(0, 1, 5) + b.pad(0, 6, 0);
         let program = Program::builder(&g).output("y", meet.matmul(w)).build().unwrap().with_precision(Precision::Bf16);
         let schedule = Schedule::new(&program, &Machine(true, true)).unwrap();
-        let sums = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::Overlay(_)));
+        let sums = schedule.nodes.iter().filter(|node| matches!(node.kind, Kind::PadSum(_)));
         assert!(sums.map(|node| node.narrow).eq([false]), "a sum of two that meet");
     }
 

@@ -9,14 +9,14 @@ pub(crate) mod pad_sum;
 pub(crate) mod pool_gradient;
 pub(crate) mod scaled_fp16;
 
-use crate::internal_error::{known, lacks};
+use crate::internal_error::{expect, internal_error};
 use crate::ir::dot_layout::{dot_result, lower_dot, placed};
-use crate::ir::node::{Elementwise, Frame, Kind, Node, Operand};
+use crate::ir::node::{Elementwise, Kind, Node, Operand, Padding};
 use crate::ir::view::View;
-use crate::lower::carried_casts::Seed;
-use crate::lower::pad_sum::{are_apart, overlays};
-use crate::lower::pool_gradient::chosen_by;
-use crate::lower::scaled_fp16::Halving;
+use crate::lower::carried_casts::InitialCast;
+use crate::lower::pad_sum::{are_disjoint, pad_sums};
+use crate::lower::pool_gradient::disjoint_pool_windows;
+use crate::lower::scaled_fp16::ScaledF16Operands;
 use crate::target::Target;
 use bilevel_graph::{BinaryOp, DType, Meta, Op, Precision, Program, Result};
 use std::collections::{HashMap, HashSet};
@@ -34,9 +34,9 @@ pub(crate) struct Lowering {
     /// The rounded copy of a node that a product of this precision has read.
     pub rounded: HashMap<(usize, Precision), usize>,
     /// What products of halves have asked for.
-    pub halving: Halving,
+    pub scaled_f16: ScaledF16Operands,
     /// What of the carries has to be made before the first step.
-    pub seeds: Vec<Seed>,
+    pub initial_casts: Vec<InitialCast>,
     /// The copy of a part of a node, rounded to a precision or as it is, that a product has read.
     pub parts: HashMap<(usize, View, Option<Precision>), usize>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Lowering {
 impl Lowering {
     /// The nodes something depends on.
     pub fn live(&self) -> Vec<bool> {
-        let checked = |node: &Node| matches!(node.kind, Kind::CheckIndex { .. } | Kind::Input | Kind::State(_));
+        let checked = |node: &Node| matches!(node.kind, Kind::CheckIndex { .. } | Kind::Input | Kind::CarriedCast(_));
         let mut live: Vec<bool> = self.nodes.iter().map(checked).collect();
         let results = self.outputs.iter().chain(self.carries.iter().map(|(_, next)| next));
         results.filter_map(Operand::at).for_each(|(node, _)| live[node] = true);
@@ -69,7 +69,7 @@ impl Lowering {
         let layout = View::contiguous(shape);
         // Rounded elements are rounded wherever they are moved to.
         let moves = match &kind {
-            Kind::Overlay(frames) => are_apart(frames, &operands),
+            Kind::PadSum(frames) => are_disjoint(frames, &operands),
             kind => matches!(kind, Kind::Elementwise(Elementwise::Copy) | Kind::Concat(_) | Kind::Pad(_)),
         };
         let narrow = moves && operands.iter().all(|o| o.at().is_some_and(|(node, _)| self.nodes[node].narrow));
@@ -84,7 +84,7 @@ impl Lowering {
             narrow,
             layout,
             invariant,
-            again: false,
+            is_remat: false,
             location: like,
         });
         self.nodes.len() - 1
@@ -157,7 +157,7 @@ impl Lowering {
     }
 
     /// The sum of paddings, of which nothing is left but their operands.
-    fn overlay<'a>(
+    fn pad_sum<'a>(
         &mut self,
         pads: impl Iterator<Item = &'a Operand>,
         shape: &[usize],
@@ -171,7 +171,7 @@ impl Lowering {
             frames.push(frame.clone());
             operands.extend(pad.operands.clone());
         }
-        let node = self.push(Kind::Overlay(frames), operands, shape, dtype, like);
+        let node = self.push(Kind::PadSum(frames), operands, shape, dtype, like);
         Some(self.dense(node))
     }
 
@@ -193,9 +193,9 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
         inputs: vec![None; program.inputs.len()],
         outputs: vec![],
         carries: vec![],
-        seeds: vec![],
+        initial_casts: vec![],
         rounded: HashMap::new(),
-        halving: Halving::default(),
+        scaled_f16: ScaledF16Operands::default(),
         parts: HashMap::new(),
     };
     let mut changes = vec![false; program.inputs.len()];
@@ -206,18 +206,18 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
     let uses = uses(program);
     let written_transposed = transposed_results(program, &uses);
     let rows_added = rows_added(program, &uses);
-    let overlays = if target.overlays() { overlays(program, &uses) } else { vec![None; program.nodes.len()] };
+    let pad_sums = if target.fuses_pad_sum() { pad_sums(program, &uses) } else { vec![None; program.nodes.len()] };
     let mut values: Vec<Operand> = Vec::with_capacity(program.nodes.len());
     for (id, node) in program.nodes.iter().enumerate() {
         let (shape, dtype, line) = (&node.meta.shape, node.meta.dtype, node.location);
         if let Some([input, scatter]) = rows_added[id] {
             let sum = low.add_rows(values[input].clone(), &values[scatter], line);
-            values.push(known(sum, "the rows of a scatter", line)?);
+            values.push(expect(sum, "the rows of a scatter", line)?);
             continue;
         }
-        if let Some(pads) = &overlays[id] {
-            let sum = low.overlay(pads.iter().map(|&pad| &values[pad]), shape, dtype, line);
-            values.push(known(sum, "the pieces of a sum", line)?);
+        if let Some(pads) = &pad_sums[id] {
+            let sum = low.pad_sum(pads.iter().map(|&pad| &values[pad]), shape, dtype, line);
+            values.push(expect(sum, "the pieces of a sum", line)?);
             continue;
         }
         let operands: Vec<Operand> = node.inputs.iter().map(|&i| low.fresh(&values[i], target)).collect();
@@ -235,11 +235,11 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
         };
         let value = match &node.op {
             Op::Input(_) => {
-                let number = *known(input_of.get(&id), "the name of an input", line)?;
+                let number = *expect(input_of.get(&id), "the name of an input", line)?;
                 let node = low.push(Kind::Input, vec![], shape, dtype, line);
                 low.nodes[node].invariant = !changes[number];
                 low.inputs[number] = Some(node);
-                low.halving.parameters.insert(node);
+                low.scaled_f16.parameters.insert(node);
                 low.dense(node)
             }
             Op::Constant(bits) => Operand::Constant(f64::from_bits(*bits)),
@@ -317,25 +317,25 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                     (&out, dtype, precision),
                     line,
                 )?;
-                let halves = precision == Precision::Tf32 && target.halves(&layout);
+                let halves = precision == Precision::Tf32 && target.scales_to_f16(&layout);
                 let terms = layout.k;
-                let halved = halves.then(|| low.halved([&a, &b], line)).flatten();
+                let halved = halves.then(|| low.scaled_to_f16([&a, &b], line)).flatten();
                 let factors = halved.as_ref().map_or(vec![a, b], |(factors, _)| factors.to_vec());
                 let node = low.push(Kind::Dot(layout, precision), factors, shape, dtype, line);
                 low.nodes[node].layout = out.clone();
                 let made = Operand::At { node, view: out };
                 match halved {
-                    Some((_, halved)) => low.restored(made, halved, terms, line),
-                    None => low.result(made, asked, target.narrows(), target, line),
+                    Some((_, halved)) => low.unscaled(made, halved, terms, line),
+                    None => low.result(made, asked, target.gemm_reads_bf16(), target, line),
                 }
             }
             Op::Conv(dims, precision) => {
                 let asked = *precision;
                 let narrows =
-                    asked == Precision::Bf16 && target.narrows_convolution(dims, &metas[0].shape, &metas[1].shape);
+                    asked == Precision::Bf16 && target.conv_reads_bf16(dims, &metas[0].shape, &metas[1].shape);
                 let (operands, precision) = match narrows {
                     true => (low.narrow(operands, line), asked),
-                    false => low.rounded(operands, asked, target.multiplies(asked), line),
+                    false => low.rounded(operands, asked, target.has_native(asked), line),
                 };
                 let a = low.in_memory(operands[0].clone(), &metas[0].shape, dtype, line);
                 let b = low.in_memory(operands[1].clone(), &metas[1].shape, dtype, line);
@@ -345,10 +345,12 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
                 low.result(Operand::At { node, view: out }, asked, narrows, target, line)
             }
             Op::Gather { batch } => densely(&mut low, Kind::Gather { batch: *batch }),
-            Op::ScatterAdd { batch, .. } => match chosen_by(program, id).filter(|_| target.chooses()) {
-                Some(windows) => low.choose(windows, &operands, shape, dtype, line),
-                None => densely(&mut low, Kind::ScatterAdd { batch: *batch }),
-            },
+            Op::ScatterAdd { batch, .. } => {
+                match disjoint_pool_windows(program, id).filter(|_| target.pool_grad_as_select()) {
+                    Some(windows) => low.pool_gradient(windows, &operands, shape, dtype, line),
+                    None => densely(&mut low, Kind::ScatterAdd { batch: *batch }),
+                }
+            }
             Op::CumSum { axis, reverse } => densely(&mut low, Kind::CumSum { axis: *axis, reverse: *reverse }),
             Op::WindowArgMax(dims) => densely(&mut low, Kind::WindowArgMax(dims.clone())),
             Op::Concat(axis) => {
@@ -359,7 +361,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
             }
             Op::Pad { low: before, interior, .. } => {
                 let operand = low.stretched(&operands[0], &metas[0].shape, dtype, line);
-                let kind = Kind::Pad(Frame { low: before.clone(), interior: interior.clone() });
+                let kind = Kind::Pad(Padding { low: before.clone(), interior: interior.clone() });
                 let node = low.push(kind, vec![operand], shape, dtype, line);
                 low.dense(node)
             }
@@ -367,7 +369,7 @@ pub(crate) fn lower(program: &Program, target: &dyn Target) -> Result<Lowering> 
         if let (true, Some((node, _))) = (next.contains(&id), value.at())
             && matches!(low.nodes[node].kind, Kind::Elementwise(_))
         {
-            low.halving.parameters.insert(node);
+            low.scaled_f16.parameters.insert(node);
         }
         values.push(value);
     }
@@ -399,12 +401,12 @@ fn finish(low: &mut Lowering, program: &Program, values: &[Operand]) -> Result<(
         if overwritten { low.copy(value, &meta.shape, meta.dtype, line) } else { value }
     };
     for port in &program.outputs {
-        let node = port.node.ok_or_else(|| lacks("the operation of an output"))?;
+        let node = port.node.ok_or_else(|| internal_error("the operation of an output"))?;
         let value = settled(low, node, true);
         low.outputs.push(value);
     }
     for carry in &program.carries {
-        let input = low.inputs[carry.input].ok_or_else(|| lacks("the memory of a carried input"))?;
+        let input = low.inputs[carry.input].ok_or_else(|| internal_error("the memory of a carried input"))?;
         let next = settled(low, carry.next, false);
         low.carries.push((input, next));
     }

@@ -7,7 +7,7 @@ use crate::ir::node::{Elementwise, Kind, Node};
 use bilevel_graph::{DType, UnaryOp};
 
 /// Marks those that only loops read and that do not last ([`Node::narrow`]).
-pub(crate) fn shorten(nodes: &mut [Node], lasting: &[bool], grouping: &Grouping) {
+pub(crate) fn narrow_lossless(nodes: &mut [Node], lasting: &[bool], grouping: &Grouping) {
     let in_loop = |id: usize| grouping.group_of[id].is_some_and(|group| grouping.groups[group].domain.is_some());
     let mut fits: Vec<bool> = (0..nodes.len()).map(|id| is_short(&nodes[id]) && in_loop(id) && !lasting[id]).collect();
     for (id, node) in nodes.iter().enumerate() {
@@ -41,7 +41,7 @@ mod tests {
             LIMITS
         }
 
-        fn narrows(&self) -> bool {
+        fn gemm_reads_bf16(&self) -> bool {
             self.0
         }
     }

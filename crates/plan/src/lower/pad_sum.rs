@@ -3,12 +3,12 @@
 //! The derivative of reading an image in overlapping pieces is the sum of all pieces, each padded to the size of the image. Padded one by
 //! one, nine pieces are written among zeros and read again; laid over each other, every piece is read once and the image is written once.
 
-use crate::ir::node::{Frame, Operand};
+use crate::ir::node::{Operand, Padding};
 use bilevel_graph::{BinaryOp, Op, Program};
 
 /// By node: for a sum that is not a term of another such sum, the paddings it is the sum of, in the order in which they are added;
 /// nobody else reads them, nor the sums on the way.
-pub(crate) fn overlays(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usize>>> {
+pub(crate) fn pad_sums(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usize>>> {
     let nodes = &program.nodes;
     // By node: the paddings it is the sum of.
     let mut found: Vec<Option<Vec<usize>>> = vec![None; nodes.len()];
@@ -34,7 +34,7 @@ pub(crate) fn overlays(program: &Program, uses: &[usize]) -> Vec<Option<Vec<usiz
 }
 
 /// True where no two pieces in these frames meet: along some axis, one ends before the other begins.
-pub(crate) fn are_apart(frames: &[Frame], pieces: &[Operand]) -> bool {
+pub(crate) fn are_disjoint(frames: &[Padding], pieces: &[Operand]) -> bool {
     let extent = |piece: usize, axis: usize| -> Option<(usize, usize)> {
         let (low, apart, length) =
             (frames[piece].low[axis], frames[piece].interior[axis] + 1, pieces[piece].at()?.1.shape[axis]);
@@ -61,7 +61,7 @@ mod tests {
             LIMITS
         }
 
-        fn overlays(&self) -> bool {
+        fn fuses_pad_sum(&self) -> bool {
             self.0
         }
     }
@@ -73,7 +73,7 @@ mod tests {
         for &id in schedule.groups().iter().flat_map(|group| &group.members) {
             match &schedule.nodes[id].kind {
                 Kind::Pad { .. } => found.0 += 1,
-                Kind::Overlay(frames) => found.1.push(frames.len()),
+                Kind::PadSum(frames) => found.1.push(frames.len()),
                 _ => {}
             }
         }

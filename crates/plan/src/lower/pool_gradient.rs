@@ -5,10 +5,10 @@
 //!
 //! That is elementwise, and part of the loop that reads it.
 
-use crate::ir::node::{Elementwise, Frame, Kind, Operand};
+use crate::ir::node::{Elementwise, Kind, Operand, Padding};
 use crate::ir::view::View;
 use crate::lower::{Line, Lowering};
-use crate::program::max_pool::are_apart;
+use crate::program::max_pool::are_disjoint;
 use bilevel_graph::{BinaryOp, DType, Op, Program};
 
 /// A pool: the sizes of its planes, and of its windows.
@@ -21,7 +21,7 @@ pub(crate) struct Windows {
 }
 
 /// The windows whose largest places a scatter adds to, where they do not overlap and every plane of the result is one image.
-pub(crate) fn chosen_by(program: &Program, scatter: usize) -> Option<Windows> {
+pub(crate) fn disjoint_pool_windows(program: &Program, scatter: usize) -> Option<Windows> {
     let node = &program.nodes[scatter];
     let Op::ScatterAdd { batch, .. } = node.op else { return None };
     let indices = &program.nodes[node.inputs[0]];
@@ -34,12 +34,12 @@ pub(crate) fn chosen_by(program: &Program, scatter: usize) -> Option<Windows> {
     let plain = program.nodes[node.inputs[1]].meta.shape == *shape && batch + 1 == shape.len();
     let whole = plain && shape.last() == Some(&(oh * ow)) && node.meta.shape.last() == Some(&(h * w));
     let planes = shape[..batch].iter().product();
-    (whole && are_apart(dims)).then_some(Windows { planes, image: [h, w], size: dims.size, count: [oh, ow] })
+    (whole && are_disjoint(dims)).then_some(Windows { planes, image: [h, w], size: dims.size, count: [oh, ow] })
 }
 
 impl Lowering {
     /// What a scatter of the updates to the chosen places gives; the operands are the indices and the updates.
-    pub fn choose(
+    pub fn pool_gradient(
         &mut self,
         windows: Windows,
         operands: &[Operand],
@@ -75,7 +75,7 @@ impl Lowering {
         let mut made = elementwise(Elementwise::Select, values, dtype);
         if [oh * kh, ow * kw] != [h, w] {
             let part = whole(made, &[planes, oh * kh, ow * kw]);
-            let frame = Frame { low: vec![0; 3], interior: vec![0; 3] };
+            let frame = Padding { low: vec![0; 3], interior: vec![0; 3] };
             made = self.push(Kind::Pad(frame), vec![part], &[planes, h, w], dtype, like);
         }
         whole(made, shape)
@@ -95,7 +95,7 @@ mod tests {
             LIMITS
         }
 
-        fn chooses(&self) -> bool {
+        fn pool_grad_as_select(&self) -> bool {
             true
         }
     }

@@ -20,20 +20,20 @@ pub(crate) struct Layout {
 }
 
 /// Most buffers for which the time of the better of two ways, which grows with the square of their number, is short.
-const FEW: usize = 8192;
+const MAX_BEST_FIT_BUFFERS: usize = 8192;
 
 /// Of what is alive at once, the part that buffers which linger leave free, so that a place is found for all.
-const LEFT: u128 = 12;
+const FREE_SHARE: u128 = 12;
 
 /// Lays the buffers out at multiples of `align` bytes. Those that live all the time lie below the others, which can never share their places.
-/// For up to `slack` steps after its last, the place of a buffer is not given to another, where `frugal` only as far as that takes no more
+/// For up to `reuse_distance` steps after its last, the place of a buffer is not given to another, where `frugal` only as far as that takes no more
 /// memory: see [`linger`].
 ///
 /// Sums saturate: a block of `usize::MAX` bytes is one that cannot be had.
-pub(crate) fn lay_out(buffers: &[Life], align: usize, slack: usize, frugal: bool) -> Layout {
+pub(crate) fn lay_out(buffers: &[Life], align: usize, reuse_distance: usize, frugal: bool) -> Layout {
     let whole = |b: &Life| Life { bytes: b.bytes.next_multiple_of(align), ..*b };
     let mut buffers: Vec<Life> = buffers.iter().map(whole).collect();
-    linger(&mut buffers, slack, frugal);
+    linger(&mut buffers, reuse_distance, frugal);
     let buffers = &buffers[..];
     let begin = buffers.iter().map(|b| b.first).min();
     let end = buffers.iter().map(|b| b.last).max();
@@ -45,7 +45,7 @@ pub(crate) fn lay_out(buffers: &[Life], align: usize, slack: usize, frugal: bool
         offsets[i] = bytes;
         bytes = bytes.saturating_add(buffers[i].bytes);
     }
-    let above = if passing.len() <= FEW {
+    let above = if passing.len() <= MAX_BEST_FIT_BUFFERS {
         largest_first(buffers, &passing, &mut offsets)
     } else {
         oldest_first(buffers, &passing, &mut offsets)
@@ -56,25 +56,25 @@ pub(crate) fn lay_out(buffers: &[Life], align: usize, slack: usize, frugal: bool
     Layout { offsets, bytes: bytes.saturating_add(above), lower_bound: lower_bound(buffers) }
 }
 
-/// Lets buffers live for up to `slack` steps longer. Where most of them can do so without more being alive at once, as in a way forward and
+/// Lets buffers live for up to `reuse_distance` steps longer. Where most of them can do so without more being alive at once, as in a way forward and
 /// back through a network, in whose middle all the memory is needed, or where they must, none does at the worst of times; else all do at all times.
-fn linger(buffers: &mut [Life], slack: usize, must_be_frugal: bool) {
+fn linger(buffers: &mut [Life], reuse_distance: usize, must_be_frugal: bool) {
     let Some(end) = buffers.iter().map(|b| b.last).max() else { return };
     let mut alive = alive(buffers, end);
     let most = alive.iter().max().copied().unwrap_or(0);
     let mut frugal = buffers.to_vec();
     // All for one step, then for another.
-    for lingered in 0..slack {
+    for lingered in 0..reuse_distance {
         for (longer, buffer) in frugal.iter_mut().zip(&*buffers).filter(|(l, b)| l.last == b.last + lingered) {
             if let Some(alive) = alive.get_mut(longer.last + 1)
-                && *alive + longer.bytes as u128 <= most - most / LEFT
+                && *alive + longer.bytes as u128 <= most - most / FREE_SHARE
             {
                 *alive += buffer.bytes as u128;
                 longer.last += 1;
             }
         }
     }
-    let generous = buffers.iter().map(|b| Life { last: (b.last + slack).min(end), ..*b }).collect::<Vec<_>>();
+    let generous = buffers.iter().map(|b| Life { last: (b.last + reuse_distance).min(end), ..*b }).collect::<Vec<_>>();
     let by = |longer: &[Life]| -> u128 {
         longer.iter().zip(&*buffers).map(|(l, b)| (l.last - b.last) as u128 * b.bytes as u128).sum()
     };
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn very_many_buffers_never_overlap_either_and_those_that_live_like_a_stack_leave_no_gaps() {
-        let count = FEW + 500;
+        let count = MAX_BEST_FIT_BUFFERS + 500;
         let nested: Vec<Life> = (0..count)
             .map(|i| Life { bytes: 64 * (1 + i % 5), first: i, last: 2 * count - i })
             .chain([Life { bytes: 640, first: 0, last: 2 * count }])
@@ -281,7 +281,7 @@ mod tests {
         let lingers = |buffers: &[Life]| {
             let mut longer = buffers.to_vec();
             linger(&mut longer, 8, false);
-            let layouts = [0, 8].map(|slack| lay_out(buffers, ALIGN, slack, false));
+            let layouts = [0, 8].map(|reuse_distance| lay_out(buffers, ALIGN, reuse_distance, false));
             layouts.iter().for_each(|layout| check(buffers, layout));
             check(&longer, &layouts[1]);
             assert!(longer.iter().zip(buffers).all(|(l, b)| (l.bytes, l.first) == (b.bytes, b.first)));

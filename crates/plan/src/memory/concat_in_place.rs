@@ -9,7 +9,7 @@ use crate::schedule::Schedule;
 
 /// A part of a concatenation that lies within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Within {
+pub(crate) struct ConcatSlot {
     /// The concatenation.
     pub whole: usize,
     /// Bytes from its beginning.
@@ -18,26 +18,26 @@ pub(crate) struct Within {
 
 /// By node: the concatenation it is computed in, at a multiple of `align` bytes. Those for which `is_free` does not hold lie elsewhere. A
 /// concatenation lives as long as its parts.
-pub(crate) fn parts_within(
+pub(crate) fn concat_slots(
     schedule: &Schedule,
     align: usize,
     is_free: impl Fn(usize) -> bool,
     lives: &mut [Option<Life>],
-) -> Vec<Option<Within>> {
-    let mut within: Vec<Option<Within>> = vec![None; schedule.nodes.len()];
+) -> Vec<Option<ConcatSlot>> {
+    let mut within: Vec<Option<ConcatSlot>> = vec![None; schedule.nodes.len()];
     for (whole, node) in schedule.nodes.iter().enumerate() {
         let Some(parts) = parts_in_order(schedule, node) else { continue };
         let Some(mut life) = lives[whole].filter(|_| is_free(whole) && schedule.group_of(whole).is_some()) else {
             continue;
         };
         let mut offset = 0;
-        let mut found: Vec<(usize, Within)> = vec![];
+        let mut found: Vec<(usize, ConcatSlot)> = vec![];
         for part in parts {
             let own = lives[part].filter(|_| is_free(part) && within[part].is_none() && offset % align == 0);
             let is_new = found.iter().all(|(other, _)| *other != part);
             let Some(own) = own.filter(|_| is_new) else { break };
             (life.first, life.last) = (life.first.min(own.first), life.last.max(own.last));
-            found.push((part, Within { whole, offset }));
+            found.push((part, ConcatSlot { whole, offset }));
             offset += own.bytes;
         }
         if found.len() == node.operands.len() {
@@ -56,7 +56,7 @@ fn parts_in_order(schedule: &Schedule, node: &Node) -> Option<Vec<usize>> {
         let (part, view) = operand.at()?;
         let made = &schedule.nodes[part];
         let alike = (made.dtype, made.narrow, made.invariant) == (node.dtype, node.narrow, node.invariant);
-        let computed = schedule.group_of(part).is_some() && !matches!(made.kind, Kind::Largest);
+        let computed = schedule.group_of(part).is_some() && !matches!(made.kind, Kind::AmaxExponent);
         (alike && computed && made.is_whole(view)).then_some(part)
     });
     parts.collect::<Option<Vec<usize>>>().filter(|_| in_order)
@@ -73,7 +73,7 @@ mod tests {
     struct Machine(bool);
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { joins: self.0, ..LIMITS }
+            Limits { concat_in_place: self.0, ..LIMITS }
         }
     }
 

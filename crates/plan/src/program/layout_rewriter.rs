@@ -9,34 +9,34 @@ use bilevel_graph::{Meta, Op, ProgramNode};
 use std::collections::HashMap;
 
 /// Axis a of what is held is axis `order[a]` of the value.
-pub(crate) type Order = Vec<usize>;
+pub(crate) type Permutation = Vec<usize>;
 
 /// Most operations one after the other that are written again for each order they are read in.
-const MOST: usize = 16;
+const MAX_DUPLICATED_OPERATIONS: usize = 16;
 
 /// The new program as far as it is written, and how it holds the values of the old one.
-pub(crate) struct Orders<'a> {
+pub(crate) struct LayoutRewriter<'a> {
     /// The old program.
     pub old: &'a [ProgramNode],
     /// The new one.
     pub nodes: Vec<ProgramNode>,
     /// By old node: the order in which it is held, or can best be had.
-    orders: Vec<Order>,
+    orders: Vec<Permutation>,
     /// By old node: the new one that holds it; none for what is written as it is read.
     held: Vec<Option<usize>>,
     /// By old node: where it is made of numbers that take no memory and can be had in any order, how many operations that takes.
     free: Vec<Option<usize>>,
     /// What was written for a reader in this order.
-    known: HashMap<(usize, Order), usize>,
+    known: HashMap<(usize, Permutation), usize>,
 }
 
-impl<'a> Orders<'a> {
+impl<'a> LayoutRewriter<'a> {
     pub fn new(old: &'a [ProgramNode]) -> Self {
-        Orders { old, nodes: vec![], orders: vec![], held: vec![], free: vec![], known: HashMap::new() }
+        LayoutRewriter { old, nodes: vec![], orders: vec![], held: vec![], free: vec![], known: HashMap::new() }
     }
 
     /// The order in which a value is held.
-    pub fn of(&self, id: usize) -> &Order {
+    pub fn of(&self, id: usize) -> &Permutation {
         &self.orders[id]
     }
 
@@ -47,7 +47,7 @@ impl<'a> Orders<'a> {
 
     /// True where a function of these operands can be had in any order, for little.
     pub fn are_free(&self, operands: &[usize]) -> bool {
-        operands.iter().all(|&id| self.free[id].is_some_and(|operations| operations < MOST))
+        operands.iter().all(|&id| self.free[id].is_some_and(|operations| operations < MAX_DUPLICATED_OPERATIONS))
     }
 
     /// Adds an operation in the name of an old node.
@@ -58,17 +58,17 @@ impl<'a> Orders<'a> {
     }
 
     /// Adds a transpose.
-    pub fn push_transpose(&mut self, of: usize, perm: Order, like: &ProgramNode) -> usize {
+    pub fn push_transpose(&mut self, of: usize, perm: Permutation, like: &ProgramNode) -> usize {
         let shape = permuted(&self.nodes[of].meta.shape, &perm);
         self.push(Op::Transpose(perm), vec![of], shape, like)
     }
 
     /// The next old value is held by this new node, in this order.
-    pub fn hold(&mut self, node: usize, order: Order) {
+    pub fn hold(&mut self, node: usize, order: Permutation) {
         self.next(Some(node), order, None);
     }
 
-    fn next(&mut self, held: Option<usize>, order: Order, free: Option<usize>) {
+    fn next(&mut self, held: Option<usize>, order: Permutation, free: Option<usize>) {
         self.held.push(held);
         self.orders.push(order);
         self.free.push(free);
@@ -107,7 +107,7 @@ impl<'a> Orders<'a> {
     }
 
     /// The next old value is computed of operands in this order; says no where the operation cannot be.
-    pub fn write(&mut self, id: usize, order: &Order) -> bool {
+    pub fn write(&mut self, id: usize, order: &Permutation) -> bool {
         let node = &self.old[id];
         let places = inverse_permutation(order);
         let sorted = |axes: &[usize]| {
@@ -155,7 +155,7 @@ impl<'a> Orders<'a> {
     }
 
     /// The new node with the value of an old one in this order.
-    pub fn read(&mut self, id: usize, order: &Order) -> usize {
+    pub fn read(&mut self, id: usize, order: &Permutation) -> usize {
         let (node, held) = (&self.old[id], self.held[id]);
         if let Some(held) = held.filter(|_| self.orders[id] == *order) {
             return held;
@@ -192,7 +192,7 @@ impl<'a> Orders<'a> {
 }
 
 /// All axes of a node's value in turn.
-fn identity(node: &ProgramNode) -> Order {
+fn identity(node: &ProgramNode) -> Permutation {
     (0..node.meta.shape.len()).collect()
 }
 
@@ -206,7 +206,7 @@ pub(crate) fn permuted(numbers: &[usize], order: &[usize]) -> Vec<usize> {
 }
 
 /// An order of some axes with the rest of them put in, each behind the one before it.
-fn completed(mut order: Order, rank: usize) -> Order {
+fn completed(mut order: Permutation, rank: usize) -> Permutation {
     for axis in (0..rank).filter(|axis| !order.contains(axis)).collect::<Vec<_>>() {
         let place = order.iter().position(|&other| other + 1 == axis).map_or(0, |place| place + 1);
         order.insert(place, axis);
@@ -216,7 +216,7 @@ fn completed(mut order: Order, rank: usize) -> Order {
 
 /// The order of the axes of a reshape's result, where it can be made of an operand in this order: every axis that is cut, and all
 /// axes that become one, must still stand together.
-pub(crate) fn regrouped(from: &[usize], to: &[usize], order: &Order) -> Option<Order> {
+pub(crate) fn regrouped(from: &[usize], to: &[usize], order: &Permutation) -> Option<Permutation> {
     if is_identity(order) {
         return Some((0..to.len()).collect());
     }

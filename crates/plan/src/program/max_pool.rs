@@ -12,7 +12,7 @@ use bilevel_graph::{BinaryOp, DType, Meta, Op, Program, ProgramNode, WindowDims}
 use std::collections::HashMap;
 
 /// Most places of a window: each is read by itself.
-const MOST: usize = 16;
+const MAX_WINDOW_ELEMENTS: usize = 16;
 
 /// A pool in the new program.
 #[derive(Clone, Copy)]
@@ -34,7 +34,7 @@ impl Pool {
 }
 
 /// True where every place of an image is in one window at most, and no window reaches beyond it.
-pub(crate) fn are_apart(windows: &WindowDims) -> bool {
+pub(crate) fn are_disjoint(windows: &WindowDims) -> bool {
     windows.size == windows.stride && windows.padding == [(0, 0); 2]
 }
 
@@ -205,7 +205,7 @@ impl Pools {
         let image = if self.nodes[image].op == Op::StopGradient { self.nodes[image].inputs[0] } else { image };
         let &[n, c, h, w] = &self.nodes[image].meta.shape[..] else { return None };
         let places = dims.size[0] * dims.size[1];
-        if !are_apart(dims) || places > MOST || shape.contains(&0) {
+        if !are_disjoint(dims) || places > MAX_WINDOW_ELEMENTS || shape.contains(&0) {
             return None;
         }
         let mut pool = Pool { chosen: image, image: [n, c, h, w], size: dims.size, count: [shape[2], shape[3]] };

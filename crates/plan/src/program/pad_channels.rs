@@ -5,7 +5,7 @@
 //! A photograph has three channels where a load has four numbers. With a fourth of zeros, its convolutions are like all others: they need
 //! not be computed in another order of axes, with everything they give turned from one into the other.
 
-use crate::program::channels_last::LAST;
+use crate::program::channels_last::NHWC;
 use bilevel_graph::shape::inverse_permutation;
 use bilevel_graph::{ConvDims, DType, Meta, Op, Precision, Program, ProgramNode};
 use std::collections::HashMap;
@@ -94,15 +94,15 @@ impl Padded {
                 self.push(Op::Transpose(order), vec![below], shape, like)
             }
             _ => {
-                let turned = |shape: &[usize]| LAST.map(|axis| shape[axis]).to_vec();
-                let at = LAST.iter().position(|&from| from == axis).unwrap_or(axis);
-                let last = self.push(Op::Transpose(LAST.to_vec()), vec![id], turned(&shape), like);
+                let turned = |shape: &[usize]| NHWC.map(|axis| shape[axis]).to_vec();
+                let at = NHWC.iter().position(|&from| from == axis).unwrap_or(axis);
+                let last = self.push(Op::Transpose(NHWC.to_vec()), vec![id], turned(&shape), like);
                 let mut high = vec![0; 4];
                 high[at] = length - shape[axis];
                 shape[axis] = length;
                 let pad = Op::Pad { low: vec![0; 4], high, interior: vec![0; 4] };
                 let padded = self.push(pad, vec![last], turned(&shape), like);
-                self.push(Op::Transpose(inverse_permutation(&LAST)), vec![padded], shape, like)
+                self.push(Op::Transpose(inverse_permutation(&NHWC)), vec![padded], shape, like)
             }
         };
         self.known.insert((id, axis), made);

@@ -1,7 +1,7 @@
 //! Carried inputs: which of them are updated in place.
 
 use crate::fuse::group::{Grouping, Role};
-use crate::fuse::topo_order::Order;
+use crate::fuse::topo_order::TopoOrder;
 use crate::ir::node::{Kind, Operand};
 use crate::lower::Lowering;
 use crate::schedule::index_checks::index_check;
@@ -22,7 +22,7 @@ pub struct Carry {
 
 /// Decides for each carry whether the loop that computes the next value can write it over the old one: it reads the old one
 /// only element by element, or adds rows to it, and everybody else who reads it can run before, which the order is made to say.
-pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut Order) -> Vec<Carry> {
+pub(crate) fn carries_in_place(low: &Lowering, grouping: &Grouping, order: &mut TopoOrder) -> Vec<Carry> {
     let mut readers: HashMap<usize, Vec<usize>> = low.carries.iter().map(|(input, _)| (*input, vec![])).collect();
     for (id, node) in low.nodes.iter().enumerate() {
         for (operand, _) in node.reads() {
@@ -67,7 +67,7 @@ mod tests {
     struct Machine;
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { together: 64, gathered: 64, ..LIMITS }
+            Limits { tiny_loop: 64, horizontal_fusion_max: 64, ..LIMITS }
         }
     }
 
@@ -83,7 +83,11 @@ mod tests {
         }
         let schedule = Schedule::new(&builder.build().unwrap(), &Machine).unwrap();
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
-        (schedule.carries.iter().map(|carry| carry.in_place).collect(), map.arena_bytes + map.kept_bytes, schedule)
+        (
+            schedule.carries.iter().map(|carry| carry.in_place).collect(),
+            map.arena_bytes + map.persistent_bytes,
+            schedule,
+        )
     }
 
     #[test]
@@ -138,6 +142,6 @@ mod tests {
         });
         assert_eq!(in_place, [true]);
         assert!(bytes < 1000);
-        assert_eq!(schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap().finish, [0]);
+        assert_eq!(schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap().outputs_to_copy, [0]);
     }
 }

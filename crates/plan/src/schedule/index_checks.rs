@@ -18,10 +18,10 @@ pub(crate) fn index_check(nodes: &[Node], id: usize) -> Option<IndexCheck> {
     let (indices, operation, limit) = match &node.kind {
         Kind::Gather { batch } => (1, "gather", node.operands[0].at().map_or(0, |(_, table)| table.shape[*batch])),
         Kind::ScatterAdd { batch } => (0, "scatter_add", node.shape[*batch]),
-        Kind::Fetch { limit, checked: true, .. } => (0, "gather", *limit),
+        Kind::InlineGather { limit, checked: true, .. } => (0, "gather", *limit),
         Kind::CheckIndex { limit, operation } => (0, *operation, *limit),
         // Another fetch, or a `CheckIndex`, looks at the same indices.
-        Kind::Fetch { checked: false, .. } | Kind::AddRows { .. } => return None,
+        Kind::InlineGather { checked: false, .. } | Kind::AddRows { .. } => return None,
         Kind::Elementwise(
             Elementwise::Copy
             | Elementwise::Unary(_)
@@ -29,15 +29,15 @@ pub(crate) fn index_check(nodes: &[Node], id: usize) -> Option<IndexCheck> {
             | Elementwise::Select
             | Elementwise::Convert(_)
             | Elementwise::Round(_)
-            | Elementwise::Halve(_)
-            | Elementwise::Restore(_)
+            | Elementwise::ScaleToF16(_)
+            | Elementwise::Unscale(_)
             | Elementwise::Random(..),
         )
         | Kind::Input
-        | Kind::State(_)
+        | Kind::CarriedCast(_)
         | Kind::Table(_)
         | Kind::Reduce(..)
-        | Kind::Largest
+        | Kind::AmaxExponent
         | Kind::ArgMax
         | Kind::Dot(..)
         | Kind::Conv(..)
@@ -45,7 +45,7 @@ pub(crate) fn index_check(nodes: &[Node], id: usize) -> Option<IndexCheck> {
         | Kind::CumSum { .. }
         | Kind::Concat(_)
         | Kind::Pad(_)
-        | Kind::Overlay(_) => return None,
+        | Kind::PadSum(_) => return None,
     };
     let bound = node.operands[indices].at().and_then(|(source, _)| index_bound(&nodes[source]));
     let in_range = bound.is_some_and(|bound| bound <= limit);
@@ -82,7 +82,7 @@ mod tests {
             LIMITS
         }
 
-        fn fetches(&self) -> bool {
+        fn fuses_gather(&self) -> bool {
             self.fetches
         }
     }

@@ -5,7 +5,7 @@
 //! memory before the first is used; used as soon as they are there, one of them does.
 
 use crate::fuse::group::Grouping;
-use crate::fuse::topo_order::Order;
+use crate::fuse::topo_order::TopoOrder;
 use crate::ir::node::{Kind, Node};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,12 +14,12 @@ use std::collections::BinaryHeap;
 type Freeing = (usize, Reverse<(Option<usize>, usize)>);
 
 /// Smaller values are not worth another order than the one in which the work was written.
-const WORTH: usize = 1 << 20;
+const MIN_FREED_BYTES: usize = 1 << 20;
 
 /// The groups that have work, in an order in which they can run. `lasting` nodes are never freed.
-pub(crate) fn sequence(nodes: &[Node], lasting: &[bool], grouping: &Grouping, order: &Order) -> Vec<usize> {
+pub(crate) fn list_schedule(nodes: &[Node], lasting: &[bool], grouping: &Grouping, order: &TopoOrder) -> Vec<usize> {
     let count = grouping.groups.len();
-    let mut memory = Memory::new(nodes, lasting, grouping);
+    let mut memory = LiveMemory::new(nodes, lasting, grouping);
     let mut waiting: Vec<usize> = (0..count).map(|g| order.before(g).len()).collect();
     // A loop merged into another has no members left; when it comes does not matter.
     let key = |g: usize| grouping.groups[g].members.last().copied();
@@ -27,7 +27,7 @@ pub(crate) fn sequence(nodes: &[Node], lasting: &[bool], grouping: &Grouping, or
     // Those that free as much as they take, the one that frees the most first. One may stand here and above.
     let mut freeing = BinaryHeap::new();
     let mut done = vec![false; count];
-    let offer = |g: usize, memory: &Memory, freeing: &mut BinaryHeap<Freeing>| {
+    let offer = |g: usize, memory: &LiveMemory, freeing: &mut BinaryHeap<Freeing>| {
         if let Some(freed) = memory.frees(g) {
             freeing.push((freed, Reverse((key(g), g))));
         }
@@ -61,7 +61,7 @@ pub(crate) fn sequence(nodes: &[Node], lasting: &[bool], grouping: &Grouping, or
 }
 
 /// Which groups still have to read what.
-struct Memory {
+struct LiveMemory {
     /// By node: bytes that are free once it has been read, and the groups that have not read it yet.
     bytes: Vec<usize>,
     readers: Vec<Vec<usize>>,
@@ -70,9 +70,9 @@ struct Memory {
     takes: Vec<usize>,
 }
 
-impl Memory {
+impl LiveMemory {
     fn new(nodes: &[Node], lasting: &[bool], grouping: &Grouping) -> Self {
-        let mut memory = Memory {
+        let mut memory = LiveMemory {
             bytes: vec![0; nodes.len()],
             readers: vec![vec![]; nodes.len()],
             reads: vec![vec![]; grouping.groups.len()],
@@ -84,10 +84,10 @@ impl Memory {
             read.dedup();
             read.retain(|&node| grouping.group_of[node] != Some(g));
             for &node in &read {
-                let made = !matches!(nodes[node].kind, Kind::Input | Kind::State(_) | Kind::Table(_));
+                let made = !matches!(nodes[node].kind, Kind::Input | Kind::CarriedCast(_) | Kind::Table(_));
                 // What the prologue makes stays for the next run.
                 let passes = made && !lasting[node] && nodes[node].invariant == group.invariant;
-                if passes && nodes[node].bytes() >= WORTH {
+                if passes && nodes[node].bytes() >= MIN_FREED_BYTES {
                     memory.bytes[node] = nodes[node].bytes();
                 }
                 memory.readers[node].push(g);

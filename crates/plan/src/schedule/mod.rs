@@ -5,33 +5,33 @@ pub(crate) mod index_checks;
 pub(crate) mod list_schedule;
 pub(crate) mod loop_stages;
 
-use crate::fuse::epilogue::attach;
-use crate::fuse::gemm_gemm::join_strips;
+use crate::fuse::epilogue::attach_epilogues;
+use crate::fuse::gemm_gemm::fuse_gemm_gemm;
 use crate::fuse::group;
 use crate::fuse::group::{Access, Group, Grouping, Role};
 use crate::fuse::licm::hoist;
-use crate::fuse::remat::compute_again;
-use crate::fuse::topo_order::Order;
-use crate::internal_error::lacks;
+use crate::fuse::remat::rematerialize;
+use crate::fuse::topo_order::TopoOrder;
+use crate::internal_error::internal_error;
 use crate::ir::node::{Kind, Node, Operand};
-use crate::lower::carried_casts::{Seed, are_written_in_place, carry_copies};
-use crate::lower::inline_gather::fetch_in_loops;
+use crate::lower::carried_casts::{InitialCast, are_written_in_place, carry_casts};
+use crate::lower::inline_gather::inline_gathers;
 use crate::lower::lower;
-use crate::lower::narrow_storage::shorten;
+use crate::lower::narrow_storage::narrow_lossless;
 use crate::memory::MemoryMap;
-use crate::memory::alias_policy::Sharing;
+use crate::memory::alias_policy::AliasPolicy;
 use crate::schedule::in_place::{Carry, carries_in_place};
 use crate::schedule::index_checks::{IndexCheck, index_check};
-use crate::schedule::list_schedule::sequence;
+use crate::schedule::list_schedule::list_schedule;
 use crate::target::Target;
 use bilevel_graph::{Error, ErrorKind, Program, Result};
 
 /// A program as groups of operations in the order in which they run.
 ///
 /// Executing it for the steps a..b means: run the groups `0..prologue` once, unless they ran before and the buffers of
-/// [`prologue_inputs`](Self::prologue_inputs) have not changed since; make the [`seeds`](Self::seeds); then for each step write
+/// [`prologue_inputs`](Self::prologue_inputs) have not changed since; make the [`initial_casts`](Self::initial_casts); then for each step write
 /// its number to the place of the counter, run the remaining groups in order, and copy the next values of those
-/// [`carries`](Self::carries) that are not updated in place; at the end copy the outputs that [`MemoryMap::finish`] names. What
+/// [`carries`](Self::carries) that are not updated in place; at the end copy the outputs that [`MemoryMap::outputs_to_copy`] names. What
 /// matters for outputs alone need be computed in the last step only: see [`in_every_step`](Self::in_every_step).
 pub struct Schedule {
     /// All operations; one reads only those before it. Some may be in no group: inputs, tables, and what nobody reads.
@@ -43,8 +43,8 @@ pub struct Schedule {
     /// What each carried input becomes, and each state.
     pub carries: Vec<Carry>,
     /// The states that are made before the first step of a run, in order. There are none where the target neither
-    /// [`narrows`](Target::narrows) nor [`halves`](Target::halves).
-    pub seeds: Vec<Seed>,
+    /// [`gemm_reads_bf16`](Target::gemm_reads_bf16) nor [`scales_to_f16`](Target::scales_to_f16).
+    pub initial_casts: Vec<InitialCast>,
     /// How many of the groups, from the first, are the same in every step.
     pub prologue: usize,
     /// The program input that holds the number of the step.
@@ -61,31 +61,31 @@ impl Schedule {
             None => Self::planned(program, target, false)?,
             planned => planned,
         };
-        planned.ok_or_else(|| lacks("a way to run without states"))
+        planned.ok_or_else(|| internal_error("a way to run without states"))
     }
 
     /// The schedule with copies of carried inputs carried, or without; `None` where that is not worth it.
     fn planned(program: &Program, target: &dyn Target, states: bool) -> Result<Option<Self>> {
         let mut low = lower(program, target)?;
         if states {
-            carry_copies(&mut low);
+            carry_casts(&mut low);
         }
-        if target.fetches()
-            && let Some(fetching) = fetch_in_loops(&low)
+        if target.fuses_gather()
+            && let Some(fetching) = inline_gathers(&low)
         {
             low = fetching;
         }
         hoist(&mut low, target);
         check_axes(&low.nodes, target.limits().axes)?;
         let (mut grouping, mut order) = group(&low, target)?;
-        if let Some(bytes) = target.limits().again
-            && let Some(fewer) = compute_again(&low, target, &grouping, &order, bytes)
+        if let Some(bytes) = target.limits().remat_min_bytes
+            && let Some(fewer) = rematerialize(&low, target, &grouping, &order, bytes)
         {
             low = fewer;
             (grouping, order) = group(&low, target)?;
         }
-        attach(&low, target, &mut grouping, &mut order)?;
-        join_strips(&low, target, &mut grouping, &mut order);
+        attach_epilogues(&low, target, &mut grouping, &mut order)?;
+        fuse_gemm_gemm(&low, target, &mut grouping, &mut order);
         let carries = carries_in_place(&low, &grouping, &mut order);
         if !are_written_in_place(&low, &carries) {
             return Ok(None);
@@ -94,16 +94,27 @@ impl Schedule {
         let copied = carries.iter().filter(|carry| !carry.in_place).map(|carry| &carry.next);
         low.outputs.iter().chain(copied).filter_map(Operand::at).for_each(|(node, _)| lasting[node] = true);
         let prologue = put_in_order(&low.nodes, &lasting, &mut grouping, &order)?;
-        if target.narrows() {
+        if target.gemm_reads_bf16() {
             carries.iter().filter_map(|carry| carry.next.at()).for_each(|(node, _)| lasting[node] = true);
-            shorten(&mut low.nodes, &lasting, &grouping);
+            narrow_lossless(&mut low.nodes, &lasting, &grouping);
         }
         let live = low.live();
-        let inputs = low.inputs.into_iter().collect::<Option<_>>().ok_or_else(|| lacks("the memory of an input"))?;
-        let (nodes, outputs, seeds) = (low.nodes, low.outputs, low.seeds);
+        let inputs =
+            low.inputs.into_iter().collect::<Option<_>>().ok_or_else(|| internal_error("the memory of an input"))?;
+        let (nodes, outputs, initial_casts) = (low.nodes, low.outputs, low.initial_casts);
         let (step, stored, in_every_step) = (program.step, vec![], carried_on(&nodes, &carries));
-        let mut schedule =
-            Schedule { nodes, inputs, outputs, carries, seeds, prologue, step, grouping, stored, in_every_step };
+        let mut schedule = Schedule {
+            nodes,
+            inputs,
+            outputs,
+            carries,
+            initial_casts,
+            prologue,
+            step,
+            grouping,
+            stored,
+            in_every_step,
+        };
         schedule.stored = schedule.stored_nodes(&live);
         Ok(Some(schedule))
     }
@@ -157,24 +168,24 @@ impl Schedule {
 
     /// Gives everything a place in memory. `workspaces` are the bytes each group needs for itself while it runs.
     pub fn lay_out(&self, workspaces: &[usize]) -> Result<MemoryMap> {
-        MemoryMap::new(self, self.grouping.limits, workspaces, Sharing::InTurn)
+        MemoryMap::new(self, self.grouping.limits, workspaces, AliasPolicy::Sequential)
     }
 
     /// The same for an executor that begins a step before the one before it is over: what carried inputs become without being written over
     /// them shares its place with nothing else, so that every step can have places of its own for it.
-    pub fn lay_out_for_overlap(&self, workspaces: &[usize]) -> Result<MemoryMap> {
-        MemoryMap::new(self, self.grouping.limits, workspaces, Sharing::CarriedApart)
+    pub fn lay_out_pipelined(&self, workspaces: &[usize]) -> Result<MemoryMap> {
+        MemoryMap::new(self, self.grouping.limits, workspaces, AliasPolicy::SeparateCarries)
     }
 
     /// The same for an executor that runs the late half of a step, which these groups are, beside the early half of the next: what lives in
     /// one half shares no place with what lives in the other.
-    pub fn lay_out_in_halves(&self, workspaces: &[usize], late: &[bool]) -> Result<MemoryMap> {
-        MemoryMap::new(self, self.grouping.limits, workspaces, Sharing::Halves(late))
+    pub fn lay_out_in_stages(&self, workspaces: &[usize], late: &[bool]) -> Result<MemoryMap> {
+        MemoryMap::new(self, self.grouping.limits, workspaces, AliasPolicy::Stages(late))
     }
 
     fn stored_nodes(&self, live: &[bool]) -> Vec<bool> {
         // A product is in memory unless an executor keeps it at hand.
-        let at_hand = |id: usize| self.group_of(id).is_some_and(|group| self.groups()[group].next.is_some());
+        let at_hand = |id: usize| self.group_of(id).is_some_and(|group| self.groups()[group].second_gemm.is_some());
         let product = |id: usize| matches!(self.nodes[id].kind, Kind::Dot(..)) && !at_hand(id);
         let loop_member = |id: usize| matches!(self.role(id), Some(Role::Full | Role::Row)) && !product(id);
         let mut stored: Vec<bool> = (0..self.nodes.len()).map(|id| live[id] && !loop_member(id)).collect();
@@ -222,12 +233,12 @@ fn check_axes(nodes: &[Node], most: usize) -> Result<()> {
 
 /// Numbers the groups in the order in which they run, those that are the same in every step first, and says how many these
 /// are.
-fn put_in_order(nodes: &[Node], lasting: &[bool], grouping: &mut Grouping, order: &Order) -> Result<usize> {
+fn put_in_order(nodes: &[Node], lasting: &[bool], grouping: &mut Grouping, order: &TopoOrder) -> Result<usize> {
     let (prologue, body): (Vec<usize>, Vec<usize>) =
-        sequence(nodes, lasting, grouping, order).into_iter().partition(|&g| grouping.groups[g].invariant);
+        list_schedule(nodes, lasting, grouping, order).into_iter().partition(|&g| grouping.groups[g].invariant);
     let planned = grouping.groups.iter().filter(|group| !group.members.is_empty()).count();
     if prologue.len() + body.len() != planned {
-        return Err(lacks("an order in which every loop can run"));
+        return Err(internal_error("an order in which every loop can run"));
     }
     let running: Vec<Group> = prologue.iter().chain(&body).map(|&g| grouping.groups[g].clone()).collect();
     for (number, group) in running.iter().enumerate() {
@@ -247,7 +258,7 @@ mod tests {
     struct Machine(usize);
     impl Target for Machine {
         fn limits(&self) -> Limits {
-            Limits { together: self.0, gathered: self.0, ..LIMITS }
+            Limits { tiny_loop: self.0, horizontal_fusion_max: self.0, ..LIMITS }
         }
     }
 
@@ -287,7 +298,7 @@ mod tests {
         }
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         // The sine outlives a run; the sum is computed in its buffer.
-        assert_eq!((map.kept_bytes, map.finish.len()), (128, 0));
+        assert_eq!((map.persistent_bytes, map.outputs_to_copy.len()), (128, 0));
     }
 
     #[test]
@@ -298,7 +309,7 @@ mod tests {
         let schedule = Schedule::new(&program, &Machine(0)).unwrap();
         assert_eq!((schedule.prologue, schedule.prologue_inputs()), (0, vec![]));
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
-        assert_eq!((map.kept_bytes, map.finish.len()), (0, 0));
+        assert_eq!((map.persistent_bytes, map.outputs_to_copy.len()), (0, 0));
     }
 
     #[test]
@@ -377,7 +388,7 @@ mod tests {
         let schedule = Schedule::new(&program, &Machine(0)).unwrap();
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
         assert!(schedule.carries[0].in_place);
-        assert_eq!((map.arena_bytes, map.kept_bytes), (0, 0));
+        assert_eq!((map.arena_bytes, map.persistent_bytes), (0, 0));
         let (node, _) = schedule.carries[0].next.at().unwrap();
         assert_eq!(map.nodes[node], map.nodes[schedule.carries[0].input]);
     }

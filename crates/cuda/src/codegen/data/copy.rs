@@ -5,7 +5,7 @@ use crate::codegen::data::transpose::WIDE;
 use crate::codegen::kernel::{Cell, Code, Launch, c_type, decode, reach};
 use crate::codegen::load::split;
 use bilevel_graph::DType;
-use bilevel_plan::{Frame, Place, Run, View};
+use bilevel_plan::{Padding, Place, Run, View};
 
 /// Elements in memory: the place of their node, and which of its elements they are.
 #[derive(Clone, Copy)]
@@ -166,7 +166,7 @@ pub(crate) fn concat(parts: &[(Elements, Cell)], axis: usize, shape: &[usize], (
 ///
 /// Along an axis that a part fills, nothing need be asked. Sums are made in the type of the graph.
 pub(crate) fn overlay(
-    parts: &[((Elements, Cell), &Frame)],
+    parts: &[((Elements, Cell), &Padding)],
     shape: &[usize],
     dtype: DType,
     (to, cell): (Place, Cell),
@@ -183,7 +183,7 @@ pub(crate) fn overlay(
         inner *= shape[axis];
     }
     code.line(format!("{c} sum = {c}(0);"));
-    for ((from, of), Frame { low, interior }) in parts {
+    for ((from, of), Padding { low, interior }) in parts {
         code.reaches(reach(&from.view.runs()));
         let source = code.pointer(from.place, *of, from.view.offset);
         let (mut inside, mut terms) = (vec![], vec![]);

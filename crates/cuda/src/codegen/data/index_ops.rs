@@ -2,13 +2,13 @@
 
 use crate::codegen::kernel::{Code, Launch, c_type};
 use bilevel_graph::{DType, WindowDims};
-use bilevel_plan::{Place, Rows};
+use bilevel_plan::{IndexDims, Place};
 
 /// Up to this many updates are looked through by every result.
 const FEW: usize = 32;
 
 /// Bytes of the lists of a scatter: the last update of every result, and the one before it of every update.
-pub(crate) fn list_bytes(rows: Rows) -> usize {
+pub(crate) fn list_bytes(rows: IndexDims) -> usize {
     if rows.k <= FEW { 0 } else { 4 * (rows.batch * rows.n + rows.batch * rows.k) }
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn check_index(indices: Place, count: usize, limit: usize, operation:
 
 /// to[b, k, :] = x[b, indices[b, k], :]; the row of an index out of range is 0, and the operation with this number reports it.
 pub(crate) fn gather(
-    rows: Rows,
+    rows: IndexDims,
     dtype: DType,
     (x, indices, to): (Place, Place, Place),
     operation: Option<usize>,
@@ -55,7 +55,7 @@ pub(crate) fn gather(
 
 /// to[b, indices[b, k], :] += updates[b, k, :], into zeros. Updates to one place are added in the order of k: each result
 /// walks the list of its own updates, or, where these are many, all of them.
-pub(crate) fn scatter_add(rows: Rows, dtype: DType, places: (Place, Place, Place), lists: Place) -> Vec<Launch> {
+pub(crate) fn scatter_add(rows: IndexDims, dtype: DType, places: (Place, Place, Place), lists: Place) -> Vec<Launch> {
     let mut launches = listed(rows, places.0, lists);
     let count = rows.batch * rows.n * rows.inner;
     let mut sums = Sums::new(rows, dtype, places, lists, count);
@@ -70,7 +70,7 @@ pub(crate) fn scatter_add(rows: Rows, dtype: DType, places: (Place, Place, Place
 
 /// to[b, indices[b, k], :] += updates[b, k, :], onto what is there, unless something failed before it. Updates to one place are added
 /// in the order of k, all of them by one of the threads that have one: no other row is touched.
-pub(crate) fn add_rows(rows: Rows, dtype: DType, places: (Place, Place, Place), lists: Place) -> Vec<Launch> {
+pub(crate) fn add_rows(rows: IndexDims, dtype: DType, places: (Place, Place, Place), lists: Place) -> Vec<Launch> {
     let mut launches = listed(rows, places.0, lists);
     let count = rows.batch * rows.k * rows.inner;
     let mut sums = Sums::new(rows, dtype, places, lists, count);
@@ -95,8 +95,8 @@ pub(crate) fn add_rows(rows: Rows, dtype: DType, places: (Place, Place, Place), 
 }
 
 /// Makes the list of the updates of every row, in no particular order, where they are many.
-fn listed(rows: Rows, indices: Place, lists: Place) -> Vec<Launch> {
-    let Rows { batch, n, k, .. } = rows;
+fn listed(rows: IndexDims, indices: Place, lists: Place) -> Vec<Launch> {
+    let IndexDims { batch, n, k, .. } = rows;
     if k <= FEW {
         return vec![];
     }
@@ -116,7 +116,7 @@ fn listed(rows: Rows, indices: Place, lists: Place) -> Vec<Launch> {
 }
 
 /// Where the lists have, for every update, the one before it.
-fn nexts(rows: Rows, lists: Place) -> Place {
+fn nexts(rows: IndexDims, lists: Place) -> Place {
     Place { offset: lists.offset + 4 * rows.batch * rows.n, ..lists }
 }
 
@@ -138,13 +138,13 @@ struct Sums {
 impl Sums {
     /// With a thread for each of this many elements.
     fn new(
-        rows: Rows,
+        rows: IndexDims,
         dtype: DType,
         (indices, updates, to): (Place, Place, Place),
         lists: Place,
         count: usize,
     ) -> Self {
-        let Rows { batch, n, k, inner } = rows;
+        let IndexDims { batch, n, k, inner } = rows;
         let mut code = Code::default();
         code.reaches(batch * n.max(k) * inner);
         code.each(count);

@@ -1,11 +1,11 @@
 //! What a loop fetches from a table by numbers that it knows: a whole short row for each, of which members take their columns.
 //!
-//! row(e) = table[base(e) + index(e)·apart ..][.. apart], zeros where the index is out of range
+//! row(e) = table[base(e) + index(e)·stride ..][.. stride], zeros where the index is out of range
 
 use crate::codegen::body::Members;
 use crate::codegen::kernel::{Cell, c_type, decode, reach};
 use bilevel_graph::{DType, Result};
-use bilevel_plan::{Kind, View, known, lacks};
+use bilevel_plan::{Kind, View, expect, internal_error};
 
 /// Rows: the text of their indices, the table, and where row 0 lies for each element.
 pub(crate) type Fetched = (String, usize, View);
@@ -14,14 +14,16 @@ impl Members<'_, '_> {
     /// The text of what a member fetches, for lane j where it has lanes.
     pub(crate) fn fetched(&mut self, member: usize) -> Result<String> {
         let node = &self.context.schedule.nodes[member];
-        let Kind::Fetch { apart, limit, .. } = node.kind else { return Err(lacks("what a member fetches")) };
-        let (table, view) = known(node.operands[1].at(), "the table of a fetch", node.location)?;
+        let Kind::InlineGather { stride, limit, .. } = node.kind else {
+            return Err(internal_error("what a member fetches"));
+        };
+        let (table, view) = expect(node.operands[1].at(), "the table of a fetch", node.location)?;
         let index = self.operand(member, &node.operands[0], DType::I32)?;
         // A column of a row, where all elements take the same one; else a row of one element, wherever it begins.
-        let by_rows = view.strides.iter().all(|stride| stride.unsigned_abs().is_multiple_of(apart));
-        let column = if by_rows { view.offset.rem_euclid(apart as isize) } else { 0 };
+        let by_rows = view.strides.iter().all(|across| across.unsigned_abs().is_multiple_of(stride));
+        let column = if by_rows { view.offset.rem_euclid(stride as isize) } else { 0 };
         let from = View { offset: view.offset - column, ..view.clone() };
-        let width = if by_rows { apart } else { 1 };
+        let width = if by_rows { stride } else { 1 };
         let lanes = if self.is_row(member) { 1 } else { self.walk.lanes() };
         let key = (index.clone(), table, from.clone());
         let name = match self.rows.get(&key) {
@@ -29,7 +31,7 @@ impl Members<'_, '_> {
             None => {
                 let name = format!("f{}", self.fresh());
                 self.rows.insert(key, name.clone());
-                self.fetch_rows(member, (table, &from), (&index, limit, apart, width), (&name, lanes))?;
+                self.fetch_rows(member, (table, &from), (&index, limit, stride, width), (&name, lanes))?;
                 name
             }
         };
@@ -49,13 +51,13 @@ impl Members<'_, '_> {
         &mut self,
         member: usize,
         (table, from): (usize, &View),
-        (index, limit, apart, width): (&str, usize, usize, usize),
+        (index, limit, stride, width): (&str, usize, usize, usize),
         (name, lanes): (&str, usize),
     ) -> Result<()> {
         let dtype = self.context.schedule.nodes[table].dtype;
         let c = c_type(dtype);
         let runs = from.runs();
-        self.code.reaches(from.count().max(reach(&runs) + limit * apart));
+        self.code.reaches(from.count().max(reach(&runs) + limit * stride));
         let pointer = self.code.pointer(self.context.place(table)?, Cell::Of(dtype), from.offset);
         let limit = self.code.count(limit as u64);
         // Rows begin at multiples of their width. What one load takes is at most 16 bytes, a power of two.
@@ -63,7 +65,7 @@ impl Members<'_, '_> {
         let (_, element) = self.numbered(member);
         let place = format!("{pointer} + ({})", decode(&runs, &element));
         self.code.line(format!("alignas(16) {c} {name}[{lanes}][{width}];"));
-        let fetch = format!("fetch<{c}, {width}, {at_once}>({place}, {index}, (u64){limit}, {apart}, {name}[j]);");
+        let fetch = format!("fetch<{c}, {width}, {at_once}>({place}, {index}, (u64){limit}, {stride}, {name}[j]);");
         self.code.lanes(lanes, fetch);
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::codegen::load::Brought;
 use crate::codegen::loops::rows::WARP;
 use crate::codegen::thread_mapping::Walk;
 use bilevel_graph::{Precision, Result};
-use bilevel_plan::{Access, DotLayout, Group, Kind, Node, Operand, Role, known, lacks};
+use bilevel_plan::{Access, DotLayout, Group, Kind, Node, Operand, Role, expect, internal_error};
 use std::collections::BTreeSet;
 
 /// Rows of a warp, and of the strip.
@@ -79,7 +79,7 @@ impl<'a> Part<'a> {
             Kind::Dot(layout, _) => Some(Part { layout, id }),
             _ => None,
         });
-        layout.ok_or_else(|| lacks("a product of a strip"))
+        layout.ok_or_else(|| internal_error("a product of a strip"))
     }
 
     /// Sums of a thread, four by four.
@@ -90,8 +90,8 @@ impl<'a> Part<'a> {
     /// An operand: how it lies, the text of its first row, how many rows are read, and the text of how many of them there are.
     fn operand(&self, context: &Context, code: &mut Code, side: usize) -> Result<(Lies, String, usize, String)> {
         let (layout, node) = (self.layout, &context.schedule.nodes[self.id]);
-        let (read, view) = known(node.operands[side].at(), "the memory of an operand", node.location)?;
-        let lies = known(Lies::new(layout, side, view.offset, Cell::Bf16), "how an operand lies", node.location)?;
+        let (read, view) = expect(node.operands[side].at(), "the memory of an operand", node.location)?;
+        let lies = expect(Lies::new(layout, side, view.offset, Cell::Bf16), "how an operand lies", node.location)?;
         let pointer = code.pointer(context.place(read)?, Cell::Bf16, view.offset);
         let at = format!("{pointer} + ({})", decode(&batch_runs(layout, side), "item"));
         Ok(if side == 0 {
@@ -136,7 +136,7 @@ fn columns(layout: &DotLayout) -> usize {
 
 /// The kernel of a strip; none where nothing of it is wanted.
 pub(crate) fn strip(context: Context, group: &Group) -> Result<Option<Launch>> {
-    let (first, second) = (Part::new(&context, group.product)?, Part::new(&context, group.next)?);
+    let (first, second) = (Part::new(&context, group.gemm)?, Part::new(&context, group.second_gemm)?);
     let mut stored = vec![];
     for id in group.members.iter().copied().filter(|&id| id != second.id && context.wants(id)) {
         if !context.stores(id)?.is_empty() {
@@ -241,10 +241,11 @@ fn sent(lies: &Lies, rows: usize, deep: usize) -> String {
 /// An array of two bytes each that the loop reads as it runs, row by row.
 fn brought(context: &Context, group: &Group) -> Option<usize> {
     let schedule = context.schedule;
-    let members = group.members.iter().filter(|&&id| Some(id) != group.next && schedule.role(id) == Some(Role::Full));
+    let members =
+        group.members.iter().filter(|&&id| Some(id) != group.second_gemm && schedule.role(id) == Some(Role::Full));
     let mut operands = members.flat_map(|&id| schedule.nodes[id].operands.iter().map(move |operand| (id, operand)));
     operands.find_map(|(id, operand): (usize, &Operand)| {
-        let (read, view) = operand.at().filter(|_| Some(id) != group.product)?;
+        let (read, view) = operand.at().filter(|_| Some(id) != group.gemm)?;
         let in_memory = schedule.access(id, operand) == Some(Access::Memory);
         (in_memory && context.cell(read) == Cell::Bf16 && schedule.nodes[read].is_whole(view)).then_some(read)
     })

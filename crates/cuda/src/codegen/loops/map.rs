@@ -7,7 +7,7 @@ use crate::codegen::loops::amax;
 use crate::codegen::loops::reduction_shape::Structure;
 use crate::codegen::thread_mapping::Walk;
 use bilevel_graph::{DType, ReduceOp, Result};
-use bilevel_plan::{Access, Elementwise, Kind, Place, lacks};
+use bilevel_plan::{Access, Elementwise, Kind, Place, internal_error};
 
 /// Threads of a block.
 const BLOCK: usize = 256;
@@ -57,7 +57,7 @@ pub(crate) fn map(
     let mut sums = vec![];
     for &(sink, place) in sinks {
         let node = &context.schedule.nodes[sink];
-        let Kind::Reduce(op, _) = node.kind else { return Err(lacks("the reduction of a sink")) };
+        let Kind::Reduce(op, _) = node.kind else { return Err(internal_error("the reduction of a sink")) };
         let operand = members.operand(sink, &node.operands[0], node.dtype)?;
         let (name, sum) = (format!("s{}", sums.len()), c_type(sum_type(op, node.dtype)));
         members.code.lanes(lanes, format!("{name} = {op:?}::join({name}, ({sum}){operand});"));

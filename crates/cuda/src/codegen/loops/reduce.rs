@@ -16,7 +16,7 @@ use crate::codegen::prefetch;
 use crate::codegen::prefetch::{Ahead, Part};
 use crate::codegen::thread_mapping::Walk;
 use bilevel_graph::{DType, ReduceOp, Result};
-use bilevel_plan::{Kind, Place, View, lacks};
+use bilevel_plan::{Kind, Place, View, internal_error};
 
 /// Reductions of one kernel at most: so many that what threads share of them, up to 4 KiB each, is well below the 48 KiB of a block.
 pub(crate) const MOST_TERMS: usize = 8;
@@ -51,7 +51,7 @@ pub(crate) fn reduce(
     let mut terms = vec![];
     for &(sink, place) in sinks {
         let node = &context.schedule.nodes[sink];
-        let Kind::Reduce(op, _) = node.kind else { return Err(lacks("the reduction of a sink")) };
+        let Kind::Reduce(op, _) = node.kind else { return Err(internal_error("the reduction of a sink")) };
         let operand = members.operand(sink, &node.operands[0], node.dtype)?;
         terms.push(Term { operand, op, dtype: node.dtype, place });
     }

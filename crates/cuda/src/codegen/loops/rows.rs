@@ -125,7 +125,7 @@ pub(crate) fn rows(
     }
     for &(sink, place) in kept {
         let node = &context.schedule.nodes[sink];
-        let full = context.schedule.role(sink) == Some(Role::Sink { full: true });
+        let full = context.schedule.role(sink) == Some(Role::Reduction { full: true });
         let value = members.operand(sink, &node.operands[0], node.dtype)?;
         stores.push((place, node.dtype.into(), if full { Ok(value) } else { Err(value) }));
     }

@@ -14,7 +14,7 @@ use crate::conv::cudnn::select::{Choice, Chooser, Method};
 use crate::conv::im2col::Arrangement;
 use crate::runtime::device::Device;
 use bilevel_graph::{Error, ErrorKind, Result};
-use bilevel_plan::lacks;
+use bilevel_plan::internal_error;
 use cudarc::cudnn::{CudnnError, result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,7 +58,7 @@ impl Dnn {
     pub fn new(device: &Arc<Device>, streams: &[cudarc::driver::sys::CUstream]) -> Result<Self> {
         // SAFETY: the streams are the device's, which drops the library before it destroys them.
         let open = |&stream: &_| unsafe { Handle::new(stream) }.map_err(|e| failed("be opened", e));
-        let first = streams.first().ok_or_else(|| lacks("a stream"))?;
+        let first = streams.first().ok_or_else(|| internal_error("a stream"))?;
         Ok(Dnn {
             chooser: Chooser::new(device, &device.cache, result::get_version()),
             choices: Mutex::default(),
@@ -122,8 +122,8 @@ impl Dnn {
     /// The addresses must be those of x, w, y and the workspace, which nobody else uses meanwhile.
     pub unsafe fn run(&self, convolved: &Convolved, addresses: [u64; 4], stream: usize) -> Result<()> {
         let methods = self.methods();
-        let method = methods.get(convolved.method).ok_or_else(|| lacks("a way to compute a convolution"))?;
-        let handle = self.handles.of_stream(stream).ok_or_else(|| lacks("the handle of a stream"))?;
+        let method = methods.get(convolved.method).ok_or_else(|| internal_error("a way to compute a convolution"))?;
+        let handle = self.handles.of_stream(stream).ok_or_else(|| internal_error("the handle of a stream"))?;
         // SAFETY: the caller's promise.
         unsafe { method.run(&handle, addresses) }.map_err(|e| failed("convolve", e))
     }

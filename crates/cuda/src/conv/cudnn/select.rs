@@ -20,7 +20,7 @@ use crate::conv::cudnn::legacy::Call;
 use crate::conv::im2col::{Arrangement, arrangements};
 use crate::runtime::device::Device;
 use bilevel_graph::Result;
-use bilevel_plan::lacks;
+use bilevel_plan::internal_error;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Multiplications from which the best way is worth a trial.
@@ -250,7 +250,7 @@ fn tried(
         unsafe {
             match &candidates[number].1 {
                 Candidate::Library(method) => {
-                    let handle = handles.of_stream(branch).ok_or_else(|| lacks("the handle of a stream"))?;
+                    let handle = handles.of_stream(branch).ok_or_else(|| internal_error("the handle of a stream"))?;
                     method.run(&handle, trial.places(branch)).map_err(|e| failed("convolve", e))
                 }
                 Candidate::Own(rehearsal) => rehearsal.start(device, trial.places(branch), branch),

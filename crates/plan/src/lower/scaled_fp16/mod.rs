@@ -18,39 +18,39 @@ pub(crate) mod scale;
 use crate::ir::node::{Elementwise, Kind, Operand};
 use crate::ir::view::View;
 use crate::lower::scaled_fp16::range::Bound;
-use crate::lower::scaled_fp16::scale::Power;
+use crate::lower::scaled_fp16::scale::Pow2Scale;
 use crate::lower::{Line, Lowering};
 use bilevel_graph::DType;
 use std::collections::{HashMap, HashSet};
 
 /// What products of halves have asked for, by node.
 #[derive(Default)]
-pub(crate) struct Halving {
-    /// Halved copies.
-    pub halved: HashMap<usize, Halved>,
+pub(crate) struct ScaledF16Operands {
+    /// ScaledF16 copies.
+    pub operands: HashMap<usize, ScaledF16>,
     /// The largest elements.
-    pub largest: HashMap<usize, usize>,
+    pub amax_exponents: HashMap<usize, usize>,
     /// How large elements can be, as far as that is known.
     pub bounds: HashMap<usize, Option<Bound>>,
     /// The inputs, and what loops make of those that are carried.
     pub parameters: HashSet<usize>,
 }
 
-impl Halving {
+impl ScaledF16Operands {
     /// The halved copy of a node, where its own largest element alone decides what it is multiplied by.
-    pub fn by_largest(&self, node: usize) -> Option<usize> {
-        let (halved, &largest) = (self.halved.get(&node)?, self.largest.get(&node)?);
-        (halved.power == Power::LARGEST && halved.factors == [largest]).then_some(halved.node)
+    pub fn scaled_by_own_amax(&self, node: usize) -> Option<usize> {
+        let (halved, &largest) = (self.operands.get(&node)?, self.amax_exponents.get(&node)?);
+        (halved.power == Pow2Scale::AMAX && halved.factors == [largest]).then_some(halved.node)
     }
 }
 
 /// An array in halves.
 #[derive(Clone)]
-pub(crate) struct Halved {
+pub(crate) struct ScaledF16 {
     /// The node of the halved copy.
     node: usize,
     /// Its power of two, and the nodes that are the factors of it.
-    power: Power,
+    power: Pow2Scale,
     factors: Vec<usize>,
     /// What the array itself is not beyond.
     bound: Bound,
@@ -58,7 +58,7 @@ pub(crate) struct Halved {
 
 impl Lowering {
     /// The operands of a product in halves, and their arrays; `None` unless both are all of an array.
-    pub fn halved(&mut self, operands: [&Operand; 2], like: Line) -> Option<([Operand; 2], [Halved; 2])> {
+    pub fn scaled_to_f16(&mut self, operands: [&Operand; 2], like: Line) -> Option<([Operand; 2], [ScaledF16; 2])> {
         let whole = |operand: &Operand| {
             let (node, view) = operand.at()?;
             (view.count() == self.nodes[node].count() && view.strides.iter().all(|&stride| stride > 0))
@@ -66,7 +66,7 @@ impl Lowering {
         };
         let [Some(a), Some(b)] = operands.map(whole) else { return None };
         let [(a, of_a), (b, of_b)] = [a, b].map(|(node, view)| {
-            let halved = self.halved_node(node, like);
+            let halved = self.scaled_node(node, like);
             // Whatever the view does with the elements, it does with their halved copies.
             (Operand::At { node: halved.node, view }, halved)
         });
@@ -74,44 +74,44 @@ impl Lowering {
     }
 
     /// The halved copy of a node: once for all products that read it.
-    fn halved_node(&mut self, node: usize, like: Line) -> Halved {
-        if let Some(known) = self.halving.halved.get(&node) {
+    fn scaled_node(&mut self, node: usize, like: Line) -> ScaledF16 {
+        if let Some(known) = self.scaled_f16.operands.get(&node) {
             return known.clone();
         }
         // What a carried input becomes is carried in halves itself (`states.rs`), with its largest.
-        let bound = if self.halving.parameters.contains(&node) { None } else { self.bound(node) };
+        let bound = if self.scaled_f16.parameters.contains(&node) { None } else { self.bound(node) };
         let known = bound.and_then(|bound| bound.power().map(|power| (bound, power)));
-        let (bound, (power, nodes)) = known.unwrap_or_else(|| (Bound::of(node), (Power::LARGEST, vec![node])));
-        let factors: Vec<usize> = nodes.into_iter().map(|node| self.largest_of(node, like)).collect();
+        let (bound, (power, nodes)) = known.unwrap_or_else(|| (Bound::of(node), (Pow2Scale::AMAX, vec![node])));
+        let factors: Vec<usize> = nodes.into_iter().map(|node| self.amax_exponent_of(node, like)).collect();
         let shape = self.nodes[node].shape.clone();
         let operands = [vec![self.dense(node)], everywhere(&factors, &shape)].concat();
-        let half = self.push(Kind::Elementwise(Elementwise::Halve(power)), operands, &shape, DType::F32, like);
+        let half = self.push(Kind::Elementwise(Elementwise::ScaleToF16(power)), operands, &shape, DType::F32, like);
         self.nodes[half].narrow = true;
-        let halved = Halved { node: half, power, factors, bound };
-        self.halving.halved.insert(node, halved.clone());
+        let halved = ScaledF16 { node: half, power, factors, bound };
+        self.scaled_f16.operands.insert(node, halved.clone());
         halved
     }
 
     /// The largest of a node: once for all who ask.
-    fn largest_of(&mut self, node: usize, like: Line) -> usize {
-        if let Some(&known) = self.halving.largest.get(&node) {
+    fn amax_exponent_of(&mut self, node: usize, like: Line) -> usize {
+        if let Some(&known) = self.scaled_f16.amax_exponents.get(&node) {
             return known;
         }
-        let largest = self.push(Kind::Largest, vec![self.dense(node)], &[], DType::F32, like);
-        self.halving.largest.insert(node, largest);
+        let largest = self.push(Kind::AmaxExponent, vec![self.dense(node)], &[], DType::F32, like);
+        self.scaled_f16.amax_exponents.insert(node, largest);
         largest
     }
 
     /// The result of a product of halved arrays, a view of all its elements, with their powers of two taken out again. Each element is a sum
     /// of so many terms.
-    pub fn restored(&mut self, made: Operand, [a, b]: [Halved; 2], terms: usize, like: Line) -> Operand {
+    pub fn unscaled(&mut self, made: Operand, [a, b]: [ScaledF16; 2], terms: usize, like: Line) -> Operand {
         let Operand::At { node, view } = made else { return made };
         let shape = self.nodes[node].shape.clone();
         let factors = [&a.factors[..], &b.factors].concat();
         let operands = [vec![self.dense(node)], everywhere(&factors, &shape)].concat();
-        let kind = Kind::Elementwise(Elementwise::Restore([a.power, b.power]));
+        let kind = Kind::Elementwise(Elementwise::Unscale([a.power, b.power]));
         let restored = self.push(kind, operands, &shape, DType::F32, like);
-        self.halving.bounds.insert(restored, a.bound.summed(&b.bound, terms));
+        self.scaled_f16.bounds.insert(restored, a.bound.summed(&b.bound, terms));
         Operand::At { node: restored, view }
     }
 }
@@ -137,11 +137,11 @@ mod tests {
             LIMITS
         }
 
-        fn multiplies(&self, _: Precision) -> bool {
+        fn has_native(&self, _: Precision) -> bool {
             true
         }
 
-        fn halves(&self, product: &DotLayout) -> bool {
+        fn scales_to_f16(&self, product: &DotLayout) -> bool {
             product.m >= self.0
         }
     }
@@ -161,9 +161,9 @@ mod tests {
             live.filter(|(_, node)| of(&node.kind)).count()
         };
         [
-            count(|kind| matches!(kind, Kind::Elementwise(Elementwise::Halve(_)))),
-            count(|kind| matches!(kind, Kind::Largest)),
-            count(|kind| matches!(kind, Kind::Elementwise(Elementwise::Restore(_)))),
+            count(|kind| matches!(kind, Kind::Elementwise(Elementwise::ScaleToF16(_)))),
+            count(|kind| matches!(kind, Kind::AmaxExponent)),
+            count(|kind| matches!(kind, Kind::Elementwise(Elementwise::Unscale(_)))),
         ]
     }
 
@@ -196,11 +196,12 @@ mod tests {
             found.map(|group| group.members.len()).collect::<Vec<_>>()
         };
         // Of the weights, which stay as they are, alone and before the first step; of a tangent, and of a sine with all that it is made of.
-        assert_eq!(members(|kind| matches!(kind, Kind::Largest)), [1, 2, 4]);
+        assert_eq!(members(|kind| matches!(kind, Kind::AmaxExponent)), [1, 2, 4]);
         let map = schedule.lay_out(&vec![0; schedule.groups().len()]).unwrap();
-        let [once, in_steps] = map.raised.map(|raised| raised.unwrap());
+        let [once, in_steps] = map.amax_words.map(|amax_words| amax_words.unwrap());
         assert_eq!((once.1, in_steps.1), (4, 8));
-        for (id, node) in schedule.nodes.iter().enumerate().filter(|(_, node)| matches!(node.kind, Kind::Largest)) {
+        for (id, node) in schedule.nodes.iter().enumerate().filter(|(_, node)| matches!(node.kind, Kind::AmaxExponent))
+        {
             let (place, bytes) = if node.invariant { once } else { in_steps };
             let at = map.nodes[id].unwrap();
             assert!(at.region == place.region && (place.offset..place.offset + bytes).contains(&at.offset));

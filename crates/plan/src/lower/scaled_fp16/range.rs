@@ -6,12 +6,12 @@
 //! k·max |A|·max |B|. The last is much more than such a sum is as a rule, so it is *loose*, and nothing that is loose is multiplied by
 //! anything else that is: from layer to layer of a network, bounds would leave what they bound far behind.
 //!
-//! As with [`Kind::Largest`](crate::Kind::Largest), only numbers that are finite are spoken of.
+//! As with [`Kind::AmaxExponent`](crate::Kind::AmaxExponent), only numbers that are finite are spoken of.
 
-use crate::lower::scaled_fp16::scale::{Power, PowerTerm, TERMS};
+use crate::lower::scaled_fp16::scale::{MAX_SCALE_TERMS, Pow2Scale, ScaleTerm};
 
 /// Most arrays whose largest elements are multiplied in a term.
-const FACTORS: usize = 4;
+const MAX_TERM_FACTORS: usize = 4;
 
 /// What the numbers of an array are not beyond. At least one of the first two is known.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,14 +19,14 @@ pub(crate) struct Bound {
     /// They are at most this. It may say little: they may all be far smaller.
     ceiling: Option<f64>,
     /// They are at most the sum of these, and as a rule the largest is not far below it.
-    terms: Option<Vec<Term>>,
+    terms: Option<Vec<BoundTerm>>,
     /// The sum holds one of many products.
     loose: bool,
 }
 
-/// A number times twice the [`Kind::Largest`](crate::Kind::Largest) of these nodes, in the order of their numbers.
+/// A number times twice the [`Kind::AmaxExponent`](crate::Kind::AmaxExponent) of these nodes, in the order of their numbers.
 #[derive(Clone, Debug, PartialEq)]
-struct Term {
+struct BoundTerm {
     coefficient: f64,
     nodes: Vec<usize>,
 }
@@ -34,13 +34,13 @@ struct Term {
 impl Bound {
     /// Of the node with this number, by its own elements.
     pub fn of(node: usize) -> Self {
-        Bound { ceiling: None, terms: Some(vec![Term { coefficient: 1.0, nodes: vec![node] }]), loose: false }
+        Bound { ceiling: None, terms: Some(vec![BoundTerm { coefficient: 1.0, nodes: vec![node] }]), loose: false }
     }
 
     /// Of numbers the largest of which is about this.
     pub fn about(value: f64) -> Self {
         let finite = if value.is_finite() { value.abs() } else { 0.0 };
-        let terms = vec![Term { coefficient: finite, nodes: vec![] }];
+        let terms = vec![BoundTerm { coefficient: finite, nodes: vec![] }];
         Bound { ceiling: Some(finite), terms: Some(terms), loose: false }
     }
 
@@ -84,7 +84,7 @@ impl Bound {
         Some(Bound { loose: true, ..product.scaled(count as f64) })
     }
 
-    fn known(ceiling: Option<f64>, terms: Option<Vec<Term>>, loose: bool) -> Option<Self> {
+    fn known(ceiling: Option<f64>, terms: Option<Vec<BoundTerm>>, loose: bool) -> Option<Self> {
         (ceiling.is_some() || terms.is_some()).then_some(Bound { ceiling, terms, loose })
     }
 
@@ -92,36 +92,36 @@ impl Bound {
     /// largest may be expected to be.
     ///
     ///   Σₜ cₜ Π_f 2m_f ≤ 2p,   p = maxₜ 2^⌈log₂ n·cₜ⌉ · 2^(f−1) · Π_f m_f   for n terms of f factors each
-    pub fn power(&self) -> Option<(Power, Vec<usize>)> {
+    pub fn power(&self) -> Option<(Pow2Scale, Vec<usize>)> {
         let terms = self.terms.as_ref()?;
         let exponent = |value: f64| value.max(f64::MIN_POSITIVE).log2().ceil().clamp(-1e3, 1e3) as i16;
-        let in_powers = |Term { coefficient, nodes }: &Term| PowerTerm {
+        let in_powers = |BoundTerm { coefficient, nodes }: &BoundTerm| ScaleTerm {
             shift: exponent(coefficient * terms.len() as f64) + nodes.len() as i16 - 1,
             factors: nodes.len(),
         };
-        let power = Power::new(&terms.iter().map(in_powers).collect::<Vec<_>>())?;
+        let power = Pow2Scale::new(&terms.iter().map(in_powers).collect::<Vec<_>>())?;
         Some((power, terms.iter().flat_map(|term| term.nodes.clone()).collect()))
     }
 }
 
-impl Term {
-    fn times(&self, other: &Term) -> Term {
+impl BoundTerm {
+    fn times(&self, other: &BoundTerm) -> BoundTerm {
         let mut nodes = [&self.nodes[..], &other.nodes].concat();
         nodes.sort_unstable();
-        Term { coefficient: self.coefficient * other.coefficient, nodes }
+        BoundTerm { coefficient: self.coefficient * other.coefficient, nodes }
     }
 }
 
 /// The terms of a sum, those of the same nodes as one; `None` where too many are left, or of too many nodes.
-fn gathered(terms: impl Iterator<Item = Term>) -> Option<Vec<Term>> {
-    let mut all: Vec<Term> = vec![];
+fn gathered(terms: impl Iterator<Item = BoundTerm>) -> Option<Vec<BoundTerm>> {
+    let mut all: Vec<BoundTerm> = vec![];
     for term in terms.filter(|term| term.coefficient != 0.0) {
         match all.iter_mut().find(|other| other.nodes == term.nodes) {
             Some(same) => same.coefficient += term.coefficient,
             None => all.push(term),
         }
     }
-    (all.len() <= TERMS && all.iter().all(|term| term.nodes.len() <= FACTORS)).then_some(all)
+    (all.len() <= MAX_SCALE_TERMS && all.iter().all(|term| term.nodes.len() <= MAX_TERM_FACTORS)).then_some(all)
 }
 
 #[cfg(test)]
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn the_bound_of_an_array_by_its_own_elements_is_its_largest() {
         let (power, nodes) = Bound::of(7).power().unwrap();
-        assert_eq!((power, nodes), (Power::LARGEST, vec![7]));
+        assert_eq!((power, nodes), (Pow2Scale::AMAX, vec![7]));
         // A power is half of the next one, which bounds everything below.
         assert_eq!([1.0, 2.0, 2.1].map(|value| exponent(&Bound::about(value))), [-1, 0, 1].map(Some));
         assert_eq!(exponent(&Bound::about(f64::INFINITY).plus(&Bound::of(3)).unwrap()), Some(3));
@@ -172,6 +172,6 @@ mod tests {
     #[test]
     fn a_sum_of_too_many_terms_is_not_bounded() {
         let sum = |count: usize| (2..=count).try_fold(Bound::of(1), |sum, node| sum.plus(&Bound::of(node)));
-        assert!(sum(TERMS).is_some() && sum(TERMS + 1).is_none());
+        assert!(sum(MAX_SCALE_TERMS).is_some() && sum(MAX_SCALE_TERMS + 1).is_none());
     }
 }

@@ -10,23 +10,23 @@ use crate::lower::scaled_fp16::range_patterns::Factors;
 use bilevel_graph::{BinaryOp, DType, UnaryOp};
 
 /// Most elements of a parameter whose largest is found only for a bound.
-const SHORT: usize = 1 << 13;
+const MAX_PARAMETER_ELEMENTS: usize = 1 << 13;
 
 /// Most operations, one after the other, that are looked through.
-const DEPTH: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 impl Lowering {
     /// What is known of the elements of a node that does not follow from themselves.
     pub fn bound(&mut self, node: usize) -> Option<Bound> {
-        self.bound_at(node, DEPTH)
+        self.bound_at(node, MAX_DEPTH)
     }
 
     fn bound_at(&mut self, node: usize, depth: usize) -> Option<Bound> {
-        if let Some(known) = self.halving.bounds.get(&node) {
+        if let Some(known) = self.scaled_f16.bounds.get(&node) {
             return known.clone();
         }
         let found = if depth == 0 { None } else { self.bound_of_function(node, depth - 1) };
-        self.halving.bounds.insert(node, found.clone());
+        self.scaled_f16.bounds.insert(node, found.clone());
         found
     }
 
@@ -79,7 +79,10 @@ impl Lowering {
 
     fn is_short_parameter(&self, node: usize) -> bool {
         let made = &self.nodes[node];
-        self.halving.parameters.contains(&node) && made.count() <= SHORT && made.dtype == DType::F32 && !made.narrow
+        self.scaled_f16.parameters.contains(&node)
+            && made.count() <= MAX_PARAMETER_ELEMENTS
+            && made.dtype == DType::F32
+            && !made.narrow
     }
 }
 
@@ -98,11 +101,11 @@ mod tests {
             LIMITS
         }
 
-        fn multiplies(&self, _: Precision) -> bool {
+        fn has_native(&self, _: Precision) -> bool {
             true
         }
 
-        fn halves(&self, _: &DotLayout) -> bool {
+        fn scales_to_f16(&self, _: &DotLayout) -> bool {
             true
         }
     }

@@ -8,7 +8,7 @@ use bilevel_graph::{BinaryOp, ReduceOp, UnaryOp};
 use std::f64::consts::E;
 
 /// Most factors of a product.
-const MOST: usize = 12;
+const MAX_FACTORS: usize = 12;
 
 /// A number times operands, which are no products themselves.
 pub(crate) struct Factors {
@@ -25,7 +25,7 @@ impl Lowering {
             match (operand, node.map(|node| (&node.kind, &node.operands[..]))) {
                 (Operand::Constant(value), _) => coefficient *= value,
                 (_, Some((Kind::Elementwise(Elementwise::Binary(BinaryOp::Mul)), of)))
-                    if operands.len() + left.len() + of.len() <= MOST =>
+                    if operands.len() + left.len() + of.len() <= MAX_FACTORS =>
                 {
                     left.extend(of);
                 }

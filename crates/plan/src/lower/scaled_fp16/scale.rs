@@ -6,42 +6,42 @@
 //! and every loop that needs the power computes it again from the factors it is given.
 
 /// Most terms of a power.
-pub(crate) const TERMS: usize = 4;
+pub(crate) const MAX_SCALE_TERMS: usize = 4;
 
-/// A power of two as the factors of its terms give it. The factors, [`Kind::Largest`](crate::Kind::Largest) of some arrays, are operands of
+/// A power of two as the factors of its terms give it. The factors, [`Kind::AmaxExponent`](crate::Kind::AmaxExponent) of some arrays, are operands of
 /// the operation that has it, in the order of the terms.
 ///
 /// ```
-/// use bilevel_plan::Power;
-/// assert_eq!((Power::LARGEST.factors(), Power::LARGEST.exponent(&[-3])), (1, -3));
+/// use bilevel_plan::Pow2Scale;
+/// assert_eq!((Pow2Scale::AMAX.factors(), Pow2Scale::AMAX.exponent(&[-3])), (1, -3));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Power {
-    terms: [Option<PowerTerm>; TERMS],
+pub struct Pow2Scale {
+    terms: [Option<ScaleTerm>; MAX_SCALE_TERMS],
 }
 
-/// A term of a [`Power`].
+/// A term of a [`Pow2Scale`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PowerTerm {
+pub struct ScaleTerm {
     /// What is added to the exponents of the factors.
     pub shift: i16,
     /// How many factors there are.
     pub factors: usize,
 }
 
-impl Power {
+impl Pow2Scale {
     /// The only factor itself.
-    pub const LARGEST: Power = Power { terms: [Some(PowerTerm { shift: 0, factors: 1 }), None, None, None] };
+    pub const AMAX: Pow2Scale = Pow2Scale { terms: [Some(ScaleTerm { shift: 0, factors: 1 }), None, None, None] };
 
     /// Of these terms; `None` where there are too many, or none.
-    pub(crate) fn new(terms: &[PowerTerm]) -> Option<Self> {
-        let mut of = [None; TERMS];
+    pub(crate) fn new(terms: &[ScaleTerm]) -> Option<Self> {
+        let mut of = [None; MAX_SCALE_TERMS];
         of.iter_mut().zip(terms).for_each(|(place, &term)| *place = Some(term));
-        (1..=TERMS).contains(&terms.len()).then_some(Power { terms: of })
+        (1..=MAX_SCALE_TERMS).contains(&terms.len()).then_some(Pow2Scale { terms: of })
     }
 
     /// Its terms.
-    pub fn terms(&self) -> impl Iterator<Item = PowerTerm> + '_ {
+    pub fn terms(&self) -> impl Iterator<Item = ScaleTerm> + '_ {
         self.terms.iter().copied().flatten()
     }
 
@@ -67,9 +67,9 @@ mod tests {
 
     #[test]
     fn the_largest_term_counts() {
-        let terms = [PowerTerm { shift: 3, factors: 2 }, PowerTerm { shift: -1, factors: 1 }];
-        let power = Power::new(&terms).unwrap();
+        let terms = [ScaleTerm { shift: 3, factors: 2 }, ScaleTerm { shift: -1, factors: 1 }];
+        let power = Pow2Scale::new(&terms).unwrap();
         assert_eq!((power.factors(), power.exponent(&[4, -9, 2]), power.exponent(&[4, -9, 0])), (3, 1, -1));
-        assert_eq!([Power::new(&[]), Power::new(&[terms[0]; TERMS + 1])], [None, None]);
+        assert_eq!([Pow2Scale::new(&[]), Pow2Scale::new(&[terms[0]; MAX_SCALE_TERMS + 1])], [None, None]);
     }
 }

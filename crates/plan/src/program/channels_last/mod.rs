@@ -12,7 +12,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::program::layout_rewriter::{Order, Orders, is_identity, permuted, regrouped};
+use crate::program::layout_rewriter::{LayoutRewriter, Permutation, is_identity, permuted, regrouped};
 use crate::program::max_pool::elementwise_pools;
 use crate::program::pad_channels::padded;
 use bilevel_graph::shape::inverse_permutation;
@@ -20,9 +20,9 @@ use bilevel_graph::{ConvDims, DType, Op, Precision, Program, ProgramNode};
 use std::collections::HashMap;
 
 /// The order of an image's axes with its channels last.
-pub(crate) const LAST: [usize; 4] = [0, 2, 3, 1];
+pub(crate) const NHWC: [usize; 4] = [0, 2, 3, 1];
 /// Channels that a load of 16 bytes holds: images with other numbers of them are left as they are.
-const LANES: usize = 4;
+const CHANNEL_MULTIPLE: usize = 4;
 
 /// The same program with images between its convolutions in the order `[n, h, w, c]`; `None` where it would be no other. That is for
 /// convolutions of 32-bit floats that may round (in `Tf32` or `Bf16`), in a program that has none in groups and no max pool whose windows
@@ -33,12 +33,12 @@ pub fn channels_last(program: &Program) -> Option<Program> {
         return None;
     }
     let takes = |dtype, precision| dtype == DType::F32 && precision != Precision::Full;
-    let with_zeros = padded(program, takes, LANES);
+    let with_zeros = padded(program, takes, CHANNEL_MULTIPLE);
     let program = with_zeros.as_ref().unwrap_or(program);
     if program.nodes.iter().any(|node| matches!(node.op, Op::WindowArgMax(_))) {
-        return rewritten(&elementwise_pools(program)?, takes, LANES);
+        return rewritten(&elementwise_pools(program)?, takes, CHANNEL_MULTIPLE);
     }
-    rewritten(program, takes, LANES)
+    rewritten(program, takes, CHANNEL_MULTIPLE)
 }
 
 /// As [`channels_last`], for convolutions of these types and precisions, and multiples of so many channels.
@@ -55,7 +55,7 @@ fn rewritten(program: &Program, takes: impl Fn(DType, Precision) -> bool, lanes:
         return None;
     }
     let wanted = wanted(program, &convolutions);
-    let mut new = Orders::new(old);
+    let mut new = LayoutRewriter::new(old);
     let mut kernels = HashMap::new();
     for (id, node) in old.iter().enumerate() {
         let written = match &node.op {
@@ -104,16 +104,16 @@ fn is_elementwise(op: &Op) -> bool {
 }
 
 /// The order in which to compute an elementwise operation: that of most operands that have one, with what its readers want counted in.
-fn chosen(new: &Orders, node: &ProgramNode, wanted: i32, lanes: usize) -> Order {
+fn chosen(new: &LayoutRewriter, node: &ProgramNode, wanted: i32, lanes: usize) -> Permutation {
     let rank = node.meta.shape.len();
-    let operands: Vec<&Order> = node.inputs.iter().filter(|&&i| !new.is_free(i)).map(|&i| new.of(i)).collect();
-    let count = |order: &Order| operands.iter().filter(|&&other| other == order).count() as i32;
-    let as_it_was: Order = (0..rank).collect();
+    let operands: Vec<&Permutation> = node.inputs.iter().filter(|&&i| !new.is_free(i)).map(|&i| new.of(i)).collect();
+    let count = |order: &Permutation| operands.iter().filter(|&&other| other == order).count() as i32;
+    let as_it_was: Permutation = (0..rank).collect();
     let other = operands.iter().copied().filter(|order| !is_identity(order)).max_by_key(|order| count(order));
     let votes = other.map_or(0, count) - count(&as_it_was) + wanted;
     match other {
         Some(other) if votes > 0 || (votes == 0 && wanted >= 0) => other.clone(),
-        None if votes > 0 && rank == LAST.len() && node.meta.shape[1].is_multiple_of(lanes) => LAST.to_vec(),
+        None if votes > 0 && rank == NHWC.len() && node.meta.shape[1].is_multiple_of(lanes) => NHWC.to_vec(),
         _ => as_it_was,
     }
 }
@@ -133,7 +133,7 @@ fn wanted(program: &Program, convolutions: &[Option<Convolution>]) -> Vec<i32> {
             (Op::Transpose(_), _) => wanted[node.inputs[0]] += wanted[id],
             (Op::Reshape, _) => {
                 let from = &program.nodes[node.inputs[0]].meta.shape;
-                let keeps = from.len() == LAST.len() && regrouped(from, &node.meta.shape, &LAST.to_vec()).is_some();
+                let keeps = from.len() == NHWC.len() && regrouped(from, &node.meta.shape, &NHWC.to_vec()).is_some();
                 wanted[node.inputs[0]] += if keeps { wanted[id] } else { -1 };
             }
             (
@@ -183,7 +183,7 @@ struct Convolution {
     /// The kernel it reads through them.
     kernel: usize,
     /// The axes of that kernel in the order in which a convolution with channels last takes them.
-    order: Order,
+    order: Permutation,
 }
 
 impl Convolution {
@@ -193,7 +193,7 @@ impl Convolution {
         let reverses = |moves: &[usize]| moves.iter().filter(|&&id| matches!(old[id].op, Op::Reverse(_))).count();
         let backwards = reverses(&kernel.0) % 2 == 1 && reverses(&image.0) % 2 == 0;
         let (moves, kernel) = kernel;
-        let mut axes: Order = (0..4).collect();
+        let mut axes: Permutation = (0..4).collect();
         for &id in &moves {
             if let Op::Transpose(perm) = &old[id].op {
                 axes = permuted(perm, &axes);
@@ -205,14 +205,20 @@ impl Convolution {
         // The transpose of a convolution: its kernel is that of the other, with inputs and outputs exchanged.
         let transposed = dims.stride == [1, 1] && (spread || (backwards && area(read) > 1));
         let gives_image = transposed || area(read) <= area(&node.meta.shape);
-        let order = permuted(&axes, if transposed { &[1, 2, 3, 0] } else { &LAST });
+        let order = permuted(&axes, if transposed { &[1, 2, 3, 0] } else { &NHWC });
         let [inputs, outputs] = [read[1], read[0]].map(|channels| channels.is_multiple_of(lanes));
         let taken = dims.groups == 1 && (transposed || !spread);
         taken.then_some(Convolution { gives_image, inputs, outputs, moves, kernel, order })
     }
 
     /// Writes the convolution, with what it gives in the order its readers want.
-    fn write(&self, new: &mut Orders, node: &ProgramNode, wanted: i32, kernels: &mut HashMap<(usize, Order), usize>) {
+    fn write(
+        &self,
+        new: &mut LayoutRewriter,
+        node: &ProgramNode,
+        wanted: i32,
+        kernels: &mut HashMap<(usize, Permutation), usize>,
+    ) {
         let image = new.read_as_it_was(node.inputs[0]);
         let kernel = if self.gives_image && self.inputs && self.outputs {
             self.kernel_last(new, node, kernels)
@@ -221,15 +227,20 @@ impl Convolution {
         };
         let made = new.push(node.op.clone(), vec![image, kernel], node.meta.shape.clone(), node);
         if self.gives_image && self.outputs && wanted >= 0 {
-            let held = new.push_transpose(made, LAST.to_vec(), node);
-            new.hold(held, LAST.to_vec());
+            let held = new.push_transpose(made, NHWC.to_vec(), node);
+            new.hold(held, NHWC.to_vec());
         } else {
             new.hold(made, (0..4).collect());
         }
     }
 
     /// The kernel read from a copy with its channels last: one for all convolutions that read it, and their transposes.
-    fn kernel_last(&self, new: &mut Orders, node: &ProgramNode, kernels: &mut HashMap<(usize, Order), usize>) -> usize {
+    fn kernel_last(
+        &self,
+        new: &mut LayoutRewriter,
+        node: &ProgramNode,
+        kernels: &mut HashMap<(usize, Permutation), usize>,
+    ) -> usize {
         let as_read = new.old[node.inputs[1]].meta.shape.as_slice();
         // What lies as it is wanted needs no copy.
         if as_read[2] * as_read[3] == 1 || new.is_free(self.kernel) || is_identity(&self.order) {

@@ -10,10 +10,10 @@ use bilevel_graph::{Graph, Reference, Tensor, gradient_or_zeros, hessian_vector,
 struct Machine;
 impl Target for Machine {
     fn limits(&self) -> Limits {
-        Limits { members: 64, together: 64, gathered: 64, alignment: 256, ..LIMITS }
+        Limits { members: 64, tiny_loop: 64, horizontal_fusion_max: 64, alignment: 256, ..LIMITS }
     }
 
-    fn multiplies(&self, _: Precision) -> bool {
+    fn has_native(&self, _: Precision) -> bool {
         true
     }
 }
