@@ -2,7 +2,7 @@
 //!
 //! A kernel's text depends on the structure of its work alone: pointers, the number of elements and odd constants are
 //! arguments, so that the update of every leaf of a network is one kernel. Lengths that an index is divided by are written
-//! into the text, because a division by a expect number is a multiplication.
+//! into the text, because a division by a known number is a multiplication.
 
 pub(crate) mod batched_launch;
 pub(crate) mod body;

@@ -11,7 +11,7 @@
 pub struct IndexDims {
     /// Pairs of an indexed tensor and its indices.
     pub batch: usize,
-    /// IndexDims of the indexed tensor.
+    /// Rows of the indexed tensor.
     pub n: usize,
     /// Indices.
     pub k: usize,

@@ -1,7 +1,7 @@
 //! Short rows that a loop fetches by itself, where their numbers are.
 //!
 //! A gather of short rows, such as the four numbers of an image's cell around every place where it is sampled, writes several values
-//! for each index that it reads, and the loops after it read them all again. GatherReads in those loops, each index becomes
+//! for each index that it reads, and the loops after it read them all again. Fetched in those loops, each index becomes
 //!
 //!   value(e) = table[base(e) + index(e)·apart],
 //!

@@ -26,7 +26,7 @@ use std::collections::{HashMap, HashSet};
 /// What products of halves have asked for, by node.
 #[derive(Default)]
 pub(crate) struct ScaledF16Operands {
-    /// ScaledF16 copies.
+    /// Scaled copies.
     pub operands: HashMap<usize, ScaledF16>,
     /// The largest elements.
     pub amax_exponents: HashMap<usize, usize>,
