@@ -7,7 +7,7 @@ use crate::conv::cudnn::Dnn;
 use crate::runtime::buffer::CudaStorage;
 use crate::runtime::device::Device;
 use crate::runtime::dynlib::{Missing, require};
-use crate::runtime::run::{CudaRun, Preparation};
+use crate::runtime::run::{CompiledPlan, CudaRun};
 use bilevel_graph::{Buffer, Executor, Meta, Op, Program, Result, Runnable};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -102,8 +102,8 @@ impl Cuda {
     pub fn plan(&self, program: &Program) -> Result<CudaRun> {
         program.validate()?;
         let dnn = self.dnn(program);
-        let preparation = Preparation::new(program, dnn, &self.device)?;
-        CudaRun::new(program.clone(), preparation, dnn, &self.device)
+        let compiled = CompiledPlan::new(program, dnn, &self.device)?;
+        CudaRun::new(program.clone(), compiled, dnn, &self.device)
     }
 
     /// Compiles and loads the kernels of several programs at once, on all cores, so that none of them has to wait for its own when it

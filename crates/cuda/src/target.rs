@@ -1,7 +1,7 @@
 //! A GPU as planning sees it.
 
-use crate::codegen::{LONGEST_ROW, is_small, is_strip};
-use crate::gemm::lower::{LONG, OWN};
+use crate::codegen::{MAX_ROW_LENGTH, is_fused_attention, is_small};
+use crate::gemm::lower::{MIN_COPIED_SIDE, MIN_LIBRARY_MULTIPLICATIONS};
 use bilevel_graph::{ConvDims, Precision};
 use bilevel_plan::{DotLayout, DotSize, Group, Limits, Node, Target};
 
@@ -9,26 +9,26 @@ use bilevel_plan::{DotLayout, DotSize, Group, Limits, Node, Target};
 pub(crate) const ALIGN: usize = 256;
 
 /// Smaller results stay in the second cache from the loop that computes them to the next.
-const AGAIN: usize = 1 << 20;
+const REMAT_MIN_BYTES: usize = 1 << 20;
 
 /// Values that are not worth the memory they would share: of a network there are some thousands, most of them of one number.
-pub(crate) const APART: usize = 32 << 10;
+pub(crate) const NO_ALIAS_BYTES: usize = 32 << 10;
 
 /// Numbers of two bytes in a load of 16.
-const LANES: usize = 8;
+const BF16_LANES: usize = 8;
 
 /// Any GPU.
 pub(crate) struct CudaTarget {
     /// Images have their channels last, so that convolutions in `Bf16` may read operands of two bytes.
     pub channels_last: bool,
     /// Blocks can have the shared memory that strips of attentions take.
-    pub strips: bool,
+    pub fuses_attention: bool,
 }
 
 impl Target for CudaTarget {
     fn limits(&self) -> Limits {
         Limits {
-            row: LONGEST_ROW,
+            row: MAX_ROW_LENGTH,
             // Beyond that, the values of a thread no longer fit its registers.
             members: 64,
             // To start a kernel takes as long as to run a short one.
@@ -39,9 +39,9 @@ impl Target for CudaTarget {
             axes: 8,
             alignment: ALIGN,
             reuse_distance: 8,
-            no_alias_bytes: APART,
+            no_alias_bytes: NO_ALIAS_BYTES,
             concat_in_place: true,
-            remat_min_bytes: Some(AGAIN),
+            remat_min_bytes: Some(REMAT_MIN_BYTES),
         }
     }
 
@@ -50,7 +50,7 @@ impl Target for CudaTarget {
     }
 
     fn wants_one_stride(&self, product: &DotSize) -> bool {
-        product.multiplications() >= OWN && !is_small(product)
+        product.multiplications() >= MIN_LIBRARY_MULTIPLICATIONS && !is_small(product)
     }
 
     fn gemm_reads_bf16(&self) -> bool {
@@ -61,15 +61,18 @@ impl Target for CudaTarget {
     fn scales_to_f16(&self, product: &DotLayout) -> bool {
         let DotLayout { m, n, k, a, b, ref batch, .. } = *product;
         let in_rows = |(down, along): (isize, isize), (rows, columns): (usize, usize)| {
-            let apart = |stride: isize, length: usize| stride % LANES as isize == 0 && stride >= length as isize;
+            let apart = |stride: isize, length: usize| stride % BF16_LANES as isize == 0 && stride >= length as isize;
             down == 1 && apart(along, rows) || along == 1 && apart(down, columns)
         };
         let single = batch.iter().all(|(length, _)| *length == 1);
-        single && [m, n, k].into_iter().all(|length| length >= LONG) && in_rows(a, (m, k)) && in_rows(b, (k, n))
+        single
+            && [m, n, k].into_iter().all(|length| length >= MIN_COPIED_SIDE)
+            && in_rows(a, (m, k))
+            && in_rows(b, (k, n))
     }
 
     fn fuses_gemm_gemm(&self, nodes: &[Node], product: usize, pass: &Group, next: usize) -> bool {
-        self.strips && is_strip(nodes, product, &pass.members, next)
+        self.fuses_attention && is_fused_attention(nodes, product, &pass.members, next)
     }
 
     /// A scatter is several loops, with lists of what goes where.
@@ -87,7 +90,7 @@ impl Target for CudaTarget {
 
     fn conv_reads_bf16(&self, dims: &ConvDims, image: &[usize], kernel: &[usize]) -> bool {
         // For the derivative with respect to a kernel, the first axis of its image is that of the channels.
-        let whole = |channels: usize| channels.is_multiple_of(LANES);
+        let whole = |channels: usize| channels.is_multiple_of(BF16_LANES);
         self.channels_last && dims.groups == 1 && whole(kernel[0]) && (whole(kernel[1]) || whole(image[0]))
     }
 }

@@ -50,30 +50,30 @@ fn every_primitive_carry_and_part_of_a_network_compiles_for_sm_80_and_sm_90() {
 }
 
 #[test]
-fn attentions_in_bf16_are_one_kernel_where_their_strips_fit_a_block() {
-    let strips = |places: usize, width: usize, precision: Precision| {
+fn attention_in_bf16_is_one_kernel_if_its_rows_fit_a_block() {
+    let fused = |places: usize, width: usize, precision: Precision| {
         let g = Graph::new();
         let [q, k, v] = ["q", "k", "v"].map(|name| g.input(name, [2, 8, places, width], DType::F32));
         let y = nn::scaled_dot_product_attention(q, k, v, None);
         let program = Program::builder(&g).output("y", y).build().unwrap().with_precision(precision);
-        kernel_texts(&program).unwrap().iter().filter(|text| text.contains("u32 strip[]")).count()
+        kernel_texts(&program).unwrap().iter().filter(|text| text.contains("u32 smem[]")).count()
     };
-    assert_eq!(strips(200, 64, Precision::Bf16), 1);
-    assert_eq!([Precision::Full, Precision::Tf32].map(|precision| strips(200, 64, precision)), [0, 0]);
-    assert_eq!([strips(197, 64, Precision::Bf16), strips(264, 64, Precision::Bf16)], [0, 0], "odd rows, long rows");
-    assert_eq!([strips(256, 64, Precision::Bf16), strips(256, 128, Precision::Bf16)], [1, 0], "too much memory");
+    assert_eq!(fused(200, 64, Precision::Bf16), 1);
+    assert_eq!([Precision::Full, Precision::Tf32].map(|precision| fused(200, 64, precision)), [0, 0]);
+    assert_eq!([fused(197, 64, Precision::Bf16), fused(264, 64, Precision::Bf16)], [0, 0], "odd rows, long rows");
+    assert_eq!([fused(256, 64, Precision::Bf16), fused(256, 128, Precision::Bf16)], [1, 0], "too much memory");
 }
 
 #[test]
-fn long_products_in_tf32_are_those_of_halves() {
-    let halved = |precision| {
+fn long_products_in_tf32_are_computed_in_scaled_f16() {
+    let scaled = |precision| {
         let cases = long_products().unwrap().into_iter();
         let texts = cases.flat_map(|case| kernel_texts(&case.program.with_precision(precision)).unwrap());
         texts.filter(|text| text.contains("half* ")).count()
     };
     // Three operands each of five cases that have all their rows at multiples of 16 bytes, and those of a network.
-    assert!(halved(Precision::Tf32) >= 15 + 7);
-    assert_eq!([Precision::Full, Precision::Bf16].map(halved), [0, 0]);
+    assert!(scaled(Precision::Tf32) >= 15 + 7);
+    assert_eq!([Precision::Full, Precision::Bf16].map(scaled), [0, 0]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! How long a piece of work takes, found by running it on memory of its own, in turn with the programs of the GPU.
 
 use crate::runtime::capture::Captured;
-use crate::runtime::device::{BRANCH, Device, Memory, Scratch, failed};
+use crate::runtime::device::{BRANCH, Device, DeviceMemory, Scratch, failed};
 use crate::runtime::events::Events;
 use crate::target::ALIGN;
 use bilevel_graph::Result;
@@ -10,21 +10,21 @@ use std::time::Instant;
 
 /// Every byte of the memory at first. GPUs run faster on zeros than on what programs compute with; these bytes are small ordinary numbers
 /// in any type of operands: 0.0115 in 32 bits and in their upper 16, and 1.5e-18 in 64.
-const FILLED: u8 = 0x3c;
+const FILL_BYTE: u8 = 0x3c;
 
 /// How many of what is on trial run side by side, as in a program with branches: what takes all of a GPU to be done soon may take more of its
 /// time than what leaves some of it to others.
-const AT_ONCE: usize = 3;
+const PARALLEL_TRIALS: usize = 3;
 /// Bytes beyond which one of them fills the GPU.
-const LARGE: usize = 128 << 20;
+const MAX_PARALLEL_BYTES: usize = 128 << 20;
 
 /// The right to put work in the queue, and memory for two operands, a result and a workspace.
 pub(crate) struct Trial<'a> {
     device: &'a Arc<Device>,
-    /// Where the four begin, for each of the streams; every byte is [`FILLED`] at first.
+    /// Where the four begin, for each of the streams; every byte is [`FILL_BYTE`] at first.
     places: Vec<[u64; 4]>,
     // Given back before the turn is.
-    _memory: Memory,
+    _memory: DeviceMemory,
     _turn: MutexGuard<'a, Scratch>,
 }
 
@@ -33,15 +33,15 @@ impl<'a> Trial<'a> {
     pub fn new(device: &'a Arc<Device>, sizes: [usize; 4]) -> Result<Self> {
         let mut ends = sizes.map(|size| size.next_multiple_of(ALIGN));
         (1..4).for_each(|i| ends[i] += ends[i - 1]);
-        let at_once = if ends[3] <= LARGE { AT_ONCE } else { 1 };
+        let at_once = if ends[3] <= MAX_PARALLEL_BYTES { PARALLEL_TRIALS } else { 1 };
         // Who holds the scratch memory may put work in the queue.
         let turn = device.scratch();
-        let memory = Memory::new(device, ends[3] * at_once)?;
+        let memory = DeviceMemory::new(device, ends[3] * at_once)?;
         let place =
             |set: usize| [0, ends[0], ends[1], ends[2]].map(|offset| memory.start + (set * ends[3] + offset) as u64);
         let places = (0..at_once).map(place).collect();
         // SAFETY: the memory was just had and is as long as is said.
-        unsafe { cudarc::driver::result::memset_d8_async(memory.start, FILLED, ends[3] * at_once, device.queue()) }
+        unsafe { cudarc::driver::result::memset_d8_async(memory.start, FILL_BYTE, ends[3] * at_once, device.queue()) }
             .map_err(|e| failed("fill memory", e))?;
         Ok(Trial { device, places, _memory: memory, _turn: turn })
     }
@@ -111,9 +111,9 @@ mod tests {
 
     #[test]
     fn operands_on_trial_are_small_ordinary_numbers_in_any_type() {
-        let single = f32::from_ne_bytes([FILLED; 4]);
-        let short = f32::from_bits(u32::from(u16::from_ne_bytes([FILLED; 2])) << 16);
-        let double = f64::from_ne_bytes([FILLED; 8]);
+        let single = f32::from_ne_bytes([FILL_BYTE; 4]);
+        let short = f32::from_bits(u32::from(u16::from_ne_bytes([FILL_BYTE; 2])) << 16);
+        let double = f64::from_ne_bytes([FILL_BYTE; 8]);
         assert!((0.0114..0.0116).contains(&single) && (0.0114..0.0116).contains(&short), "{single} {short}");
         assert!(double.is_normal() && (1e-18..2e-18).contains(&double), "{double}");
     }

@@ -9,18 +9,18 @@ use crate::runtime::capture::Captured;
 use bilevel_graph::Result;
 
 /// Most times a way is recorded in a row.
-const CALLS: u32 = 10;
+const MAX_CALLS: u32 = 10;
 /// Seconds that are long enough to be measured: no more calls than take so long are recorded.
-const ENOUGH: f64 = 3e-4;
+const MIN_MEASURED_SECONDS: f64 = 3e-4;
 /// Times each recording is measured, where calls are short and where one alone is long enough.
 const ROUNDS: [usize; 2] = [3, 1];
 /// How much slower than the best a single call may be for its way to be measured at all: likewise, as the host takes most of the time of a
 /// short one.
-const SLOW: [f64; 2] = [3.0, 1.5];
+const MAX_FIRST_CALL_RATIO: [f64; 2] = [3.0, 1.5];
 /// How much slower than the best a way may be after a round to be measured in the next: more than a round is off by.
-const BEHIND: f64 = 1.3;
+const MAX_ROUND_RATIO: f64 = 1.3;
 /// What a later way must take of the time of an earlier one to be preferred.
-const FASTER: f64 = 0.99;
+const MAX_PREFERRED_RATIO: f64 = 0.99;
 
 /// The number of the fastest of so many ways, which are put in the stream of a branch by their number; none where none can be run.
 pub(crate) fn fastest(trial: &Trial, ways: usize, put: impl Fn(usize, usize) -> Result<()>) -> Option<usize> {
@@ -54,7 +54,7 @@ pub(crate) fn fastest(trial: &Trial, ways: usize, put: impl Fn(usize, usize) -> 
             seconds[way] = seconds[way].min(taken);
         }
         let best = seconds.iter().copied().fold(f64::INFINITY, f64::min);
-        running.retain(|&(way, _)| seconds[way] <= best * BEHIND);
+        running.retain(|&(way, _)| seconds[way] <= best * MAX_ROUND_RATIO);
     }
     preferred(&seconds)
 }
@@ -62,24 +62,24 @@ pub(crate) fn fastest(trial: &Trial, ways: usize, put: impl Fn(usize, usize) -> 
 /// Calls to record where the fastest takes so many seconds by itself.
 fn calls(seconds: f64) -> u32 {
     // A float that is too large becomes the largest number.
-    ((ENOUGH / seconds) as u32).clamp(1, CALLS)
+    ((MIN_MEASURED_SECONDS / seconds) as u32).clamp(1, MAX_CALLS)
 }
 
 /// True where a way that took so many seconds by itself may be the fastest, where the least was so many.
 fn is_worth_it(seconds: f64, least: f64) -> bool {
-    seconds.is_finite() && seconds <= least * by_length(SLOW, least)
+    seconds.is_finite() && seconds <= least * by_length(MAX_FIRST_CALL_RATIO, least)
 }
 
 /// What holds for calls of so many seconds.
 fn by_length<T>([short, long]: [T; 2], seconds: f64) -> T {
-    if seconds < ENOUGH { short } else { long }
+    if seconds < MIN_MEASURED_SECONDS { short } else { long }
 }
 
 /// The first of the fastest: a later one must be clearly faster, so that noise does not decide. None where none could be run.
 fn preferred(seconds: &[f64]) -> Option<usize> {
     let mut best: Option<usize> = None;
     for (way, &taken) in seconds.iter().enumerate() {
-        if taken.is_finite() && best.is_none_or(|best| taken <= seconds[best] * FASTER) {
+        if taken.is_finite() && best.is_none_or(|best| taken <= seconds[best] * MAX_PREFERRED_RATIO) {
             best = Some(way);
         }
     }

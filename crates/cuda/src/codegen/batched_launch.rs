@@ -3,7 +3,7 @@
 use crate::codegen::kernel::{Arg, Launch};
 
 /// The kernel that does what all of these do, which have the same text and threads. Blocks along z are those of one of them each.
-pub(crate) fn bundled(launches: &[&Launch]) -> Launch {
+pub(crate) fn batched_launch(launches: &[&Launch]) -> Launch {
     let first = launches[0];
     let (head, rest) = first.source.split_once(" kernel(").unwrap_or_default();
     let (params, body) = rest.split_once(") {\n").unwrap_or_default();
@@ -54,7 +54,7 @@ mod tests {
             code.launch([blocks, 2], 64)
         };
         let parts = [launch(1, 3), launch(2, 7)];
-        let both = bundled(&[&parts[0], &parts[1]]);
+        let both = batched_launch(&[&parts[0], &parts[1]]);
         assert_eq!((both.grid, both.parts, both.block), ([7, 2], 2, 64));
         let blocks = |number: usize| Arg::Count(u64::from(parts[number].grid[0]));
         assert_eq!(both.args, [&[blocks(0)], &parts[0].args[..], &[blocks(1)], &parts[1].args[..]].concat());

@@ -2,13 +2,13 @@
 //! a row value is a single number.
 
 use crate::codegen::context::Context;
-use crate::codegen::data::inline_gather::Fetched;
+use crate::codegen::data::inline_gather::GatheredRows;
 use crate::codegen::expr::{formula, once};
 use crate::codegen::kernel::{Cell, Code, c_type};
-use crate::codegen::load::Brought;
+use crate::codegen::load::SmemOperand;
 use crate::codegen::loops::rows::WARP;
-use crate::codegen::prefetch::Ahead;
-use crate::codegen::thread_mapping::Walk;
+use crate::codegen::prefetch::Prefetch;
+use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::{DType, Precision, RandomKind};
 use bilevel_plan::{Access, Elementwise, Kind, Operand, Role, View, expect};
 use std::collections::HashMap;
@@ -16,24 +16,34 @@ use std::collections::HashMap;
 /// Writes members, each once, in the order in which they are asked for.
 pub(crate) struct Members<'a, 'c> {
     pub(crate) context: Context<'a>,
-    pub(crate) walk: Walk,
+    pub(crate) mapping: ThreadMapping,
     pub code: &'c mut Code,
     /// The name of each member's value.
     names: HashMap<usize, String>,
     /// What was read from memory: name of the value.
     pub(crate) loaded: HashMap<(usize, View, bool), String>,
     /// Rows that were fetched: their names.
-    pub(crate) rows: HashMap<Fetched, String>,
+    pub(crate) rows: HashMap<GatheredRows, String>,
     /// Reductions of a row by several warps so far.
     pub(crate) sums: usize,
-    pub(crate) ahead: Ahead,
-    pub(crate) brought: Option<Brought>,
+    pub(crate) prefetch: Prefetch,
+    pub(crate) smem_operand: Option<SmemOperand>,
 }
 
 impl<'a, 'c> Members<'a, 'c> {
-    pub fn new(context: Context<'a>, walk: Walk, code: &'c mut Code) -> Self {
+    pub fn new(context: Context<'a>, mapping: ThreadMapping, code: &'c mut Code) -> Self {
         let (names, loaded, rows) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Members { context, walk, code, names, loaded, rows, sums: 0, ahead: Ahead::default(), brought: None }
+        Members {
+            context,
+            mapping,
+            code,
+            names,
+            loaded,
+            rows,
+            sums: 0,
+            prefetch: Prefetch::default(),
+            smem_operand: None,
+        }
     }
 
     pub(crate) fn fresh(&self) -> usize {
@@ -125,7 +135,7 @@ impl<'a, 'c> Members<'a, 'c> {
         if self.is_row(member) {
             self.code.line(format!("const {} {name} = {text};", c_type(self.context.schedule.nodes[member].dtype)));
         } else {
-            self.code.lanes(self.walk.lanes(), format!("{name}[j] = {text};"));
+            self.code.lanes(self.mapping.lanes(), format!("{name}[j] = {text};"));
         }
         name
     }
@@ -135,7 +145,7 @@ impl<'a, 'c> Members<'a, 'c> {
         let name = format!("v{}", self.fresh());
         if !self.is_row(member) {
             let c = c_type(self.context.schedule.nodes[member].dtype);
-            self.code.line(format!("{c} {name}[{}];", self.walk.lanes()));
+            self.code.line(format!("{c} {name}[{}];", self.mapping.lanes()));
         }
         self.names.insert(member, name.clone());
         name
@@ -157,12 +167,12 @@ impl<'a, 'c> Members<'a, 'c> {
         if self.is_row(member) {
             return Ok(self.assign(member, &format!("draw<{kind:?}, {c}>(row, {from})")));
         }
-        let element = self.walk.element();
+        let element = self.mapping.element();
         // Neighbours that are whole blocks of the generator are drawn at once.
-        if self.walk.beside().is_multiple_of(block) {
+        if self.mapping.beside().is_multiple_of(block) {
             let name = self.declare(member);
             let draw = format!("draw_block<{kind:?}, {c}>({element}, {from}, &{name}[j]);");
-            self.code.every(block, self.walk.lanes(), draw);
+            self.code.every(block, self.mapping.lanes(), draw);
             return Ok(name);
         }
         Ok(self.assign(member, &format!("draw<{kind:?}, {c}>({element}, {from})")))
@@ -174,8 +184,8 @@ impl<'a, 'c> Members<'a, 'c> {
         let name = format!("v{}", self.fresh());
         self.code.line(format!("{c} {name} = {how}::first<{c}>();"));
         let join = format!("{name} = {how}::join({name}, {operand});");
-        let join = self.walk.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
-        self.code.lanes(self.walk.lanes(), join);
+        let join = self.mapping.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
+        self.code.lanes(self.mapping.lanes(), join);
         // A sum of several warps has a number of its own.
         let call = if threads > WARP { format!(", {}", self.sums) } else { String::new() };
         self.sums += usize::from(threads > WARP);
@@ -189,11 +199,13 @@ impl<'a, 'c> Members<'a, 'c> {
         let name = format!("v{}", self.fresh());
         // Every thread begins with a column of its own that exists, or with the last of all places.
         self.code.line(format!("Placed<{c}> {name}_best = {{Least<{c}>::value(), 0x7fffffff}};"));
-        let join =
-            format!("{name}_best = larger({name}_best, Placed<{c}>{{{operand}, (int){}}});", self.walk.own_column());
-        let join = self.walk.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
-        self.code.lanes(self.walk.lanes(), join);
-        self.code.line(format!("const int {name} = largest_across<{threads}>({name}_best).place;"));
+        let join = format!(
+            "{name}_best = argmax_join({name}_best, Placed<{c}>{{{operand}, (int){}}});",
+            self.mapping.own_column()
+        );
+        let join = self.mapping.inside().map_or(join.clone(), |inside| format!("if ({inside}) {join}"));
+        self.code.lanes(self.mapping.lanes(), join);
+        self.code.line(format!("const int {name} = argmax_across<{threads}>({name}_best).place;"));
         self.names.insert(member, name.clone());
         Ok(name)
     }
@@ -202,10 +214,10 @@ impl<'a, 'c> Members<'a, 'c> {
     fn reduced(&mut self, member: usize) -> bilevel_graph::Result<(String, &'static str, usize)> {
         let schedule = self.context.schedule;
         let node = &schedule.nodes[member];
-        let threads = match self.walk {
-            Walk::Row { threads, .. } => threads,
-            Walk::Quad { .. } => 4,
-            Walk::Side { .. } | Walk::Down { .. } => {
+        let threads = match self.mapping {
+            ThreadMapping::RowPerGroup { threads, .. } => threads,
+            ThreadMapping::MmaFragment { .. } => 4,
+            ThreadMapping::Flat { .. } | ThreadMapping::ColumnMajor { .. } => {
                 return Err(bilevel_plan::internal_error("the rows of a reduction"));
             }
         };

@@ -18,7 +18,7 @@ pub(crate) struct Context<'a> {
     /// What can fail, and must leave carried inputs as they were.
     pub checks: &'a Checks,
     /// Only what every step must compute is wanted: nobody will look at the outputs of this one.
-    pub lean: bool,
+    pub carry_only: bool,
     /// Only workspaces are asked for: no text of a loop is written.
     pub measures: bool,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Context<'a> {
 impl Context<'_> {
     /// True where a node is to be computed.
     pub fn wants(&self, node: usize) -> bool {
-        !self.lean || self.schedule.in_every_step(node)
+        !self.carry_only || self.schedule.in_every_step(node)
     }
 
     /// Where a node lies.

@@ -7,10 +7,10 @@ use bilevel_plan::{Elementwise, Pow2Scale, ScaleTerm};
 /// The type and the text of what is the same for all elements of a function, whose operands these are; none where nothing is.
 pub(crate) fn once(function: Elementwise, x: &[String]) -> Option<(&'static str, String)> {
     match function {
-        Elementwise::ScaleToF16(power) => Some(("float", format!("halving({})", exponent(power, &x[1..])))),
+        Elementwise::ScaleToF16(power) => Some(("float", format!("f16_scale({})", exponent(power, &x[1..])))),
         Elementwise::Unscale([a, b]) => {
             let (of_a, of_b) = x[1..].split_at(a.factors());
-            Some(("Restoring", format!("restoring({}, {})", exponent(a, of_a), exponent(b, of_b))))
+            Some(("UnscaleFactors", format!("unscale_factors({}, {})", exponent(a, of_a), exponent(b, of_b))))
         }
         _ => None,
     }
@@ -25,8 +25,8 @@ pub(crate) fn formula(function: Elementwise, x: &[String]) -> String {
         Elementwise::Select => format!("{} != 0 ? {} : {}", x[0], x[1], x[2]),
         Elementwise::Convert(to) => format!("To<{}>::of({})", c_type(to), x[0]),
         Elementwise::Round(precision) => rounded(precision, &x[0]),
-        Elementwise::ScaleToF16(_) => format!("halved({}, {})", x[0], x[1]),
-        Elementwise::Unscale(_) => format!("restored({}, {})", x[0], x[1]),
+        Elementwise::ScaleToF16(_) => format!("scaled_to_f16({}, {})", x[0], x[1]),
+        Elementwise::Unscale(_) => format!("unscaled({}, {})", x[0], x[1]),
         Elementwise::Random(..) => String::new(),
     }
 }

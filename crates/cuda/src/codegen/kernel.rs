@@ -5,7 +5,7 @@ use bilevel_plan::{Place, Run};
 use std::fmt::Write;
 
 /// Threads of a block where each has an element of its own.
-const EACH: usize = 256;
+const MAP_BLOCK: usize = 256;
 
 /// What is given to a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,9 +36,9 @@ pub(crate) struct Launch {
     /// Bytes of shared memory of a block, besides what its text declares.
     pub shared: u32,
     /// It reports indices out of range.
-    pub reports: bool,
+    pub can_fail: bool,
     /// It does nothing after another kernel has reported one.
-    pub heeds_reports: bool,
+    pub skips_after_failure: bool,
 }
 
 /// The C name of an element type.
@@ -129,8 +129,8 @@ pub(crate) struct Code {
     /// An index needs 64 bits.
     long: bool,
     /// As in [`Launch`].
-    reports: bool,
-    heeds_reports: bool,
+    can_fail: bool,
+    skips_after_failure: bool,
 }
 
 impl Code {
@@ -156,14 +156,14 @@ impl Code {
 
     /// The statement that reports an index out of range, of the operation with this number.
     pub fn report(&mut self, operation: usize, place: &str, index: &str) -> String {
-        self.reports = true;
+        self.can_fail = true;
         let (error, operation) = (self.error(), self.count(operation as u64));
         format!("report({error}, {operation}, {place}, {index});")
     }
 
     /// Has the kernel do nothing after an index out of range was reported.
     pub fn stop_after_report(&mut self) {
-        self.heeds_reports = true;
+        self.skips_after_failure = true;
         let error = self.error();
         self.head(format!("if (has_failed({error})) return;"));
     }
@@ -203,13 +203,13 @@ impl Code {
     pub fn each(&mut self, count: usize) {
         self.reaches(count);
         let all = self.count(count as u64);
-        self.line(format!("const U e = (U)blockIdx.x * {EACH} + threadIdx.x;"));
+        self.line(format!("const U e = (U)blockIdx.x * {MAP_BLOCK} + threadIdx.x;"));
         self.line(format!("if (e >= {all}) return;"));
     }
 
     /// The kernel, with a thread for each of this many elements.
     pub fn launch_each(self, count: usize) -> Launch {
-        self.launch([count.div_ceil(EACH), 1], EACH as u32)
+        self.launch([count.div_ceil(MAP_BLOCK), 1], MAP_BLOCK as u32)
     }
 
     /// A line before all elements.
@@ -269,8 +269,8 @@ impl Code {
         );
         // More blocks than a grid can have are refused when the plan is made.
         let grid = grid.map(|blocks| u32::try_from(blocks).unwrap_or(u32::MAX));
-        let Code { args, reports, heeds_reports, .. } = self;
-        Launch { source, args, parts: 1, grid, block, shared, reports, heeds_reports }
+        let Code { args, can_fail, skips_after_failure, .. } = self;
+        Launch { source, args, parts: 1, grid, block, shared, can_fail, skips_after_failure }
     }
 }
 

@@ -4,17 +4,17 @@ use crate::codegen::kernel::Code;
 
 /// What is read of a row before anything is computed of it.
 #[derive(Default)]
-pub(crate) struct Ahead {
+pub(crate) struct Prefetch {
     /// Registers that are left for it.
     pub registers: usize,
     /// Nothing is read ahead but what is the same for all rows.
     pub only_same: bool,
     /// What is read, in order.
-    pub parts: Vec<Part>,
+    pub parts: Vec<PrefetchedValue>,
 }
 
 /// A part of it.
-pub(crate) struct Part {
+pub(crate) struct PrefetchedValue {
     /// Its name, and the C type of its numbers.
     pub name: String,
     pub c: &'static str,
@@ -26,26 +26,26 @@ pub(crate) struct Part {
     pub same: bool,
 }
 
-impl Part {
+impl PrefetchedValue {
     /// The text that reads it of the row after the one at hand.
     fn of_next(&self) -> String {
-        let Part { name, lanes, text, .. } = self;
+        let PrefetchedValue { name, lanes, text, .. } = self;
         let end = if lanes.is_some() { "[" } else { " =" };
         text.replace(&format!("{name}{end}"), &format!("next_{name}{end}"))
     }
 }
 
 /// Before the loop over rows: what is the same for all, where nothing else is read ahead.
-pub(crate) fn same(code: &mut Code, ahead: &[Part]) {
-    for Part { name, c, lanes, text, .. } in ahead {
+pub(crate) fn same(code: &mut Code, prefetch: &[PrefetchedValue]) {
+    for PrefetchedValue { name, c, lanes, text, .. } in prefetch {
         code.line(format!("{c} {name}{};", lanes.map_or(String::new(), |lanes| format!("[{lanes}]"))));
         code.line(text);
     }
 }
 
 /// Before the loop over rows: what is the same for all, and what is read of the first, which is found by the lines `start` from `turn`.
-pub(crate) fn first(code: &mut Code, ahead: &[Part], start: &[String]) {
-    for Part { name, c, lanes, same, .. } in ahead {
+pub(crate) fn first(code: &mut Code, prefetch: &[PrefetchedValue], start: &[String]) {
+    for PrefetchedValue { name, c, lanes, same, .. } in prefetch {
         let (next, size) =
             (if *same { "" } else { "next_" }, lanes.map_or(String::new(), |lanes| format!("[{lanes}]")));
         code.line(format!("{c} {next}{name}{size};"));
@@ -53,14 +53,14 @@ pub(crate) fn first(code: &mut Code, ahead: &[Part], start: &[String]) {
     code.line("{");
     code.line("const U turn = blockIdx.x;");
     start.iter().for_each(|line| code.line(line));
-    ahead.iter().for_each(|part| code.line(if part.same { part.text.clone() } else { part.of_next() }));
+    prefetch.iter().for_each(|part| code.line(if part.same { part.text.clone() } else { part.of_next() }));
     code.line("}");
 }
 
 /// At the beginning of a row: what was read of it, and what is read of the next, where there is one.
-pub(crate) fn next(code: &mut Code, ahead: &[Part], start: &[String], there_is_one: &str) {
-    let changing = || ahead.iter().filter(|part| !part.same);
-    for Part { name, c, lanes, .. } in changing() {
+pub(crate) fn next(code: &mut Code, prefetch: &[PrefetchedValue], start: &[String], there_is_one: &str) {
+    let changing = || prefetch.iter().filter(|part| !part.same);
+    for PrefetchedValue { name, c, lanes, .. } in changing() {
         match lanes {
             Some(lanes) => {
                 code.line(format!("{c} {name}[{lanes}];"));

@@ -6,15 +6,15 @@ use bilevel_graph::random::{KEY_STEPS, MULTIPLIERS, ROUNDS, double, single};
 /// Parts of the common text, each with words by which a kernel that uses it is known. A part may use those before it.
 const PARTS: [(&[&str], &str); 10] = [
     (&["::first<", "::join(", "across<"], include_str!("cu/reduce.cu")),
-    (&["larger(", "Placed<"], include_str!("cu/argmax.cu")),
+    (&["argmax_join(", "Placed<"], include_str!("cu/argmax.cu")),
     (&["draw<", "draw_block<"], include_str!("cu/random.cu")),
     (&["one_plus_erf("], include_str!("cu/erf.cu")),
-    (&["fetch<"], include_str!("cu/inline_gather.cu")),
+    (&["gather_row<"], include_str!("cu/inline_gather.cu")),
     (&["report(", "has_failed("], include_str!("cu/failure_record.cu")),
     (&["rounded<", "round_to_bf16(", "bf16", "multiply<"], include_str!("cu/bf16.cu")),
-    (&["halved(", "restored(", "raise(", "half* "], include_str!("cu/scaled_fp16.cu")),
+    (&["scaled_to_f16(", "unscaled(", "atomic_amax(", "half* "], include_str!("cu/scaled_fp16.cu")),
     (&["multiply<"], include_str!("cu/batched_mma.cu")),
-    (&["u32 strip[]"], include_str!("cu/fused_attention.cu")),
+    (&["u32 smem[]"], include_str!("cu/fused_attention.cu")),
 ];
 
 /// The whole text of some kernels, each under a name of its own: `kernel_0`, `kernel_1` and so on. Parts that none of them uses

@@ -4,9 +4,9 @@ use crate::codegen::loops::map::map;
 use crate::codegen::loops::reduce::reduce;
 use crate::codegen::loops::rows::rows;
 use crate::codegen::{
-    Cell, Columns, Context, Elements, InMemory, Launch, MOST_TERMS, Partial, Registers, Sinks, Structure, Within,
-    column_blocks, folds, gathered, is_by_columns, is_scalar_sink, is_turned, partials, read_from_memory,
-    reduce_memory, sum_type, within_rows,
+    Cell, ColumnReduction, Context, Elements, Launch, MAX_TERMS, MemoryReduction, Partial, ReductionShape, Registers,
+    RowReductions, SegmentReduction, column_blocks, folds, gathered, is_by_columns, is_scalar_reduction,
+    is_smem_transpose, partials, read_from_memory, reduce_memory, sum_type, within_rows,
 };
 use crate::compile::workspace::Workspace;
 use bilevel_graph::{DType, Precision, ReduceOp, Result};
@@ -58,7 +58,7 @@ fn moved(context: Context, member: usize) -> Result<Option<Launch>> {
         }
         id = read;
     };
-    if context.overwrites(&[member]) || !is_turned(view) {
+    if context.overwrites(&[member]) || !is_smem_transpose(view) {
         return Ok(None);
     }
     let (cell, wanted) = (context.cell(from), context.cell(member));
@@ -68,11 +68,11 @@ fn moved(context: Context, member: usize) -> Result<Option<Launch>> {
 }
 
 /// What a sink reduces, and how.
-fn sink(context: Context, id: usize) -> Result<(ReduceOp, DType, Structure, Place)> {
+fn sink(context: Context, id: usize) -> Result<(ReduceOp, DType, ReductionShape, Place)> {
     let node = &context.schedule.nodes[id];
     let Kind::Reduce(op, axes) = &node.kind else { return Err(internal_error("the reduction of a sink")) };
     let (_, view) = expect(node.operands[0].at(), "the elements of a reduction", node.location)?;
-    Ok((*op, node.dtype, Structure::new(&view.shape, axes), context.place(id)?))
+    Ok((*op, node.dtype, ReductionShape::new(&view.shape, axes), context.place(id)?))
 }
 
 fn flat_loop(
@@ -82,11 +82,12 @@ fn flat_loop(
     (sinks, largest): (&[usize], &[usize]),
     space: &mut Workspace,
 ) -> Result<Vec<Launch>> {
-    let (mut scalars, mut others): (Vec<usize>, Vec<(Structure, Vec<usize>)>) = (vec![], vec![]);
+    let (mut scalars, mut others): (Vec<usize>, Vec<(ReductionShape, Vec<usize>)>) = (vec![], vec![]);
     for &id in sinks {
         let (_, _, structure, _) = sink(context, id)?;
-        let has_room = |(other, same): &&mut (Structure, Vec<usize>)| *other == structure && same.len() < MOST_TERMS;
-        if is_scalar_sink(&structure) {
+        let has_room =
+            |(other, same): &&mut (ReductionShape, Vec<usize>)| *other == structure && same.len() < MAX_TERMS;
+        if is_scalar_reduction(&structure) {
             scalars.push(id);
         } else if let Some((_, same)) = others.iter_mut().find(has_room) {
             same.push(id);
@@ -128,7 +129,7 @@ fn flat_loop(
 
 /// Where a reduction of this structure leaves its results: where they belong or, of several parts, where they are folded from.
 fn target(
-    structure: &Structure,
+    structure: &ReductionShape,
     (op, dtype, place): (ReduceOp, DType, Place),
     space: &mut Workspace,
     parted: &mut Vec<Partial>,
@@ -150,24 +151,24 @@ fn row_loop(
     space: &mut Workspace,
 ) -> Result<Vec<Launch>> {
     let overwrites = context.overwrites(stored);
-    let (mut written, mut parted) = (Sinks { largest, ..Sinks::default() }, vec![]);
+    let (mut written, mut parted) = (RowReductions { largest, ..RowReductions::default() }, vec![]);
     let by_columns = by_columns(context, (n, length), sinks)?;
     // What is reduced before the loop, and after it.
-    let mut apart: [Vec<(Structure, Vec<InMemory>)>; 2] = [vec![], vec![]];
+    let mut apart: [Vec<(ReductionShape, Vec<MemoryReduction>)>; 2] = [vec![], vec![]];
     for &id in sinks {
         let node = &context.schedule.nodes[id];
         let (op, dtype, structure, place) = sink(context, id)?;
         if by_columns.contains(&id) {
             let (kept, parts) = (length, column_blocks((n, length)));
             let partial = space.take(parts * kept * dtype.size());
-            written.columns.push(Columns { sink: id, op, dtype, place: partial });
+            written.columns.push(ColumnReduction { sink: id, op, dtype, place: partial });
             parted.push(Partial { op, from: (partial, dtype), to: (place, dtype), kept, parts });
             continue;
         }
         let memory = read_from_memory(&context, id).and_then(Operand::at);
         let full = memory.is_none() && context.schedule.role(id) == Some(Role::Reduction { full: true });
         if let Some(row) = full.then(|| within_rows(&structure, (n, length), dtype)).flatten() {
-            written.inner.push(Within { sink: id, op, dtype, place, row });
+            written.inner.push(SegmentReduction { sink: id, op, dtype, place, row });
             continue;
         }
         let (_, view) = expect(node.operands[0].at(), "the elements of a reduction", node.location)?;
@@ -181,7 +182,7 @@ fn row_loop(
             }
         };
         let to = target(&structure, (op, dtype, place), space, &mut parted);
-        let reduced = InMemory { op, dtype, from, view, to };
+        let reduced = MemoryReduction { op, dtype, from, view, to };
         let works = &mut apart[usize::from(after)];
         match works.iter_mut().find(|(other, _)| *other == structure) {
             Some((_, same)) => same.push(reduced),

@@ -1,8 +1,8 @@
 //! The steps of one group of a schedule.
 
-use crate::codegen::gemm::fused_attention::strip;
+use crate::codegen::gemm::fused_attention::fused_attention;
 use crate::codegen::{
-    Arg, Cell, Context, Elements, Launch, add_rows, check_index, concat, cumsum, gather, list_bytes, overlay,
+    Arg, Cell, Context, Elements, Launch, add_rows, check_index, concat, cumsum, gather, list_bytes, pad_sum,
     scatter_add, window_argmax,
 };
 use crate::compile::fused_loop::loops;
@@ -25,7 +25,7 @@ pub(crate) fn steps_of(
     let group = &context.schedule.groups()[group];
     let members = &group.members;
     let works = match group.domain {
-        Some(_) if group.second_gemm.is_some() => launched(strip(context, group)?.into_iter().collect()),
+        Some(_) if group.second_gemm.is_some() => launched(fused_attention(context, group)?.into_iter().collect()),
         Some(domain) => launched(loops(context, members, domain, &mut space)?),
         None if context.wants(members[0]) => single(context, dnn, members[0], &mut space)?,
         None => vec![],
@@ -34,7 +34,7 @@ pub(crate) fn steps_of(
     let location = context.schedule.nodes[members[0]].location;
     let all: Vec<Vec<Arg>> = works.iter().map(Work::addresses).collect();
     // Where a part may find an index out of range, others have to wait for it although they share no memory.
-    let can_fail = works.iter().any(Work::reports);
+    let can_fail = works.iter().any(Work::can_fail);
     let steps = works.into_iter().zip(all).map(|(work, addresses)| {
         // What is only reduced further need not wait for all the rest of its group, nor others for it.
         let own = |spans: &[Span]| -> Vec<Span> {
@@ -170,11 +170,11 @@ fn single(context: Context, dnn: Option<&Dnn>, id: usize, space: &mut Workspace)
                 launched(vec![concat(&parts, *axis, &node.shape, to()?)])
             }
         }
-        Kind::Pad(frame) => launched(vec![overlay(&[(part(0)?, frame)], &node.shape, dtype, to()?)]),
+        Kind::Pad(frame) => launched(vec![pad_sum(&[(part(0)?, frame)], &node.shape, dtype, to()?)]),
         Kind::PadSum(frames) => {
             let parts = (0..frames.len()).map(part).collect::<Result<Vec<_>>>()?;
             let parts: Vec<_> = parts.into_iter().zip(frames).collect();
-            launched(vec![overlay(&parts, &node.shape, dtype, to()?)])
+            launched(vec![pad_sum(&parts, &node.shape, dtype, to()?)])
         }
         &Kind::CheckIndex { limit, .. } => {
             let indices = elements(0)?;

@@ -18,7 +18,7 @@ pub struct Architecture(pub u32);
 
 impl Architecture {
     /// True where a block can have about 100 KiB of shared memory, and tensor cores multiply what loops make there.
-    pub(crate) fn has_strips(self) -> bool {
+    pub(crate) fn has_fused_attention(self) -> bool {
         self.0 >= 80
     }
 }
@@ -29,7 +29,7 @@ fn failed(what: impl Into<String>) -> Error {
 
 /// How long the compiler takes to translate a kernel, in times of what it takes to begin to read a unit. For the kernels of a ViT it is
 /// about 5; less counts here, as programs that are planned at the same time wait for each other's reading.
-const TRANSLATION: f64 = 2.0;
+const TRANSLATION_COST: f64 = 2.0;
 
 /// What the compiler is told besides the kind of GPU. Every operation is rounded on its own: what an element becomes must not depend on
 /// what else its kernel computes. Without declarations that no kernel uses, of textures for instance, a unit is begun in 0.6 of the time.
@@ -89,7 +89,7 @@ pub(crate) fn compile_all(sources: &[&str], architecture: Architecture, cache: &
 ///
 ///   u + n/u·[`TRANSLATION`] is least at u = √(n·[`TRANSLATION`])
 fn units_of(kernels: usize, cores: usize) -> usize {
-    let best = (kernels as f64 * TRANSLATION).sqrt().ceil() as usize;
+    let best = (kernels as f64 * TRANSLATION_COST).sqrt().ceil() as usize;
     best.min(cores).min(kernels)
 }
 

@@ -1,15 +1,15 @@
 //! Planning for a GPU: every group of a schedule becomes steps.
 
-use crate::codegen::{Context, Elements, Launch, gathered, gathered_if_fine, halved_copy, largest_of};
+use crate::codegen::{Context, Elements, Launch, amax_of, copy_unless_failed, gathered, scaled_f16_copy};
 use crate::compile::device_asserts::{Check, Checks};
 use crate::compile::lower_group::steps_of;
 use crate::compile::step::{Span, Step, Work};
 use crate::conv::cudnn::Dnn;
 use crate::runtime::run::PlannedBytes;
-use crate::schedule::horizontal_fusion::bundle;
-use crate::schedule::loop_pipeline::Overlap;
-use crate::schedule::loop_stages::Staggered;
-use crate::target::{APART, CudaTarget};
+use crate::schedule::horizontal_fusion::fuse_horizontally;
+use crate::schedule::loop_pipeline::LoopPipeline;
+use crate::schedule::loop_stages::StagedLoop;
+use crate::target::{CudaTarget, NO_ALIAS_BYTES};
 use bilevel_graph::{DType, Error, ErrorKind, Program, Result};
 use bilevel_plan::{
     CastForm, InitialCast, Kind, MemoryMap, Operand, Place, Region, Schedule, channels_last, expect, internal_error,
@@ -25,11 +25,11 @@ pub(crate) struct Plan {
     /// The inputs the prologue reads.
     pub prologue_inputs: Vec<usize>,
     /// What a run begins with: copies of carried inputs as products read them.
-    pub seeds: Vec<Step>,
+    pub initial_casts: Vec<Step>,
     /// One step of the loop.
     pub body: Vec<Step>,
     /// A step whose outputs nobody looks at, where that is less.
-    pub lean: Option<Vec<Step>>,
+    pub carry_only: Option<Vec<Step>>,
     /// After the last step: outputs that were not computed in their buffers.
     pub finish: Vec<Step>,
     /// Where the number of the step is; the body counts it on.
@@ -40,37 +40,42 @@ pub(crate) struct Plan {
     pub checks: Vec<Check>,
     /// Bytes of inputs and outputs, of what outlives a run, and of what does not.
     pub bound_bytes: usize,
-    pub kept_bytes: usize,
+    pub persistent_bytes: usize,
     pub arena_bytes: usize,
     /// Bytes alive at once in the best of layouts.
     pub memory_lower_bound: usize,
     /// How steps are begun before the one before them is over, where that is worth it.
-    pub overlap: Option<Overlap>,
+    pub pipeline: Option<LoopPipeline>,
     /// Where the halves of a step meet, where the late one can run beside the early one of the next step.
-    pub staggered: Option<Staggered>,
+    pub staged: Option<StagedLoop>,
 }
 
 /// Most blocks of a grid.
-const MOST_BLOCKS: u32 = i32::MAX as u32;
+const MAX_BLOCKS: u32 = i32::MAX as u32;
 
 /// Plans a valid program, with convolutions by the library where it is given, and strips of attentions where blocks have the memory.
-pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, strips: bool) -> Result<Plan> {
-    plan_with(program, dnn, strips, Space::Some)
+pub(crate) fn plan(program: &Program, dnn: Option<&Dnn>, fuses_attention: bool) -> Result<Plan> {
+    plan_with(program, dnn, fuses_attention, MemoryBudget::Relaxed)
 }
 
 /// How much memory a plan may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Space {
+pub(crate) enum MemoryBudget {
     /// As little as can be: steps run one by one.
-    Least,
+    Minimal,
     /// More where that lets steps run side by side.
-    Some,
+    Relaxed,
 }
 
 /// As [`plan`], within so much memory.
-pub(crate) fn plan_with(program: &Program, dnn: Option<&Dnn>, strips: bool, space: Space) -> Result<Plan> {
+pub(crate) fn plan_with(
+    program: &Program,
+    dnn: Option<&Dnn>,
+    fuses_attention: bool,
+    space: MemoryBudget,
+) -> Result<Plan> {
     let rewritten = dnn.and_then(|_| channels_last(program));
-    let target = CudaTarget { channels_last: rewritten.is_some(), strips };
+    let target = CudaTarget { channels_last: rewritten.is_some(), fuses_attention };
     let program = rewritten.as_ref().unwrap_or(program);
     let schedule = Schedule::new(program, &target)?;
     let groups = schedule.groups().len();
@@ -78,74 +83,74 @@ pub(crate) fn plan_with(program: &Program, dnn: Option<&Dnn>, strips: bool, spac
     let first = schedule.lay_out(&vec![0; groups])?;
     let checks = Checks::of(&schedule);
     let (_, workspaces) = steps(&schedule, &first, dnn, &checks, Wanted::Workspaces)?;
-    let mut overlapping = None;
-    if space == Space::Some && Overlap::may_be_of(&schedule) {
+    let mut pipelined = None;
+    if space == MemoryBudget::Relaxed && LoopPipeline::may_be_of(&schedule) {
         let map = schedule.lay_out_pipelined(&workspaces)?;
-        if Overlap::fits(&map) {
-            let stretches = Stretches::new(&schedule, &map, dnn, &checks, None)?;
-            let overlap = stretches.overlap(&schedule, &map, &checks)?;
-            overlapping = overlap.map(|overlap| (map, stretches, Some(overlap)));
+        if LoopPipeline::fits(&map) {
+            let segments = PlanSegments::new(&schedule, &map, dnn, &checks, None)?;
+            let pipeline = segments.pipeline(&schedule, &map, &checks)?;
+            pipelined = pipeline.map(|pipeline| (map, segments, Some(pipeline)));
         }
     }
-    let (map, stretches, overlap, staggered) = match overlapping {
-        Some((map, stretches, overlap)) => (map, stretches, overlap, None),
+    let (map, segments, pipeline, staged) = match pipelined {
+        Some((map, segments, pipeline)) => (map, segments, pipeline, None),
         None => {
             let map = schedule.lay_out(&workspaces)?;
-            let mut staggered = None;
-            if space == Space::Some
+            let mut staged = None;
+            if space == MemoryBudget::Relaxed
                 && let Some(late) = schedule.late_groups().filter(|_| !checks.are_in_loop(&schedule))
             {
-                let in_halves = schedule.lay_out_in_stages(&workspaces, &late)?;
-                if Staggered::fits(&map, &in_halves) {
-                    let stretches = Stretches::new(&schedule, &in_halves, dnn, &checks, Some(&late))?;
-                    staggered = Staggered::new(&in_halves, &stretches.body).map(|found| (in_halves, stretches, found));
+                let in_stages = schedule.lay_out_in_stages(&workspaces, &late)?;
+                if StagedLoop::fits(&map, &in_stages) {
+                    let segments = PlanSegments::new(&schedule, &in_stages, dnn, &checks, Some(&late))?;
+                    staged = StagedLoop::new(&in_stages, &segments.body).map(|found| (in_stages, segments, found));
                 }
             }
-            match staggered {
-                Some((map, stretches, staggered)) => (map, stretches, None, Some(staggered)),
+            match staged {
+                Some((map, segments, staged)) => (map, segments, None, Some(staged)),
                 None => {
-                    let stretches = Stretches::new(&schedule, &map, dnn, &checks, None)?;
-                    (map, stretches, None, None)
+                    let segments = PlanSegments::new(&schedule, &map, dnn, &checks, None)?;
+                    (map, segments, None, None)
                 }
             }
         }
     };
-    let Stretches { prologue, mut body, mut lean } = stretches;
+    let PlanSegments { prologue, mut body, mut carry_only } = segments;
     let copies = copies(&schedule, &map, &checks)?;
-    for [early, late] in [Some(&mut body), lean.as_mut()].into_iter().flatten() {
+    for [early, late] in [Some(&mut body), carry_only.as_mut()].into_iter().flatten() {
         let location = early.first().map(|step| step.location);
         let counted = map.counter.map(|place| counted_on(place, location));
-        match &staggered {
+        match &staged {
             None => {
                 early.extend(copies.iter().cloned());
                 early.extend(counted);
             }
-            Some(staggered) => {
+            Some(staged) => {
                 early.extend(counted);
-                late.iter_mut().for_each(|step| *step = staggered.counted_apart(step));
+                late.iter_mut().for_each(|step| *step = staged.with_late_counter(step));
                 late.extend(copies.iter().cloned());
-                late.extend(staggered.late_counter().map(|place| counted_on(place, location)));
+                late.extend(staged.late_counter().map(|place| counted_on(place, location)));
             }
         }
     }
-    let prologue = bundle(prologue);
-    let in_order = |halves: [Vec<Step>; 2]| {
-        let [early, late] = halves.map(bundle);
+    let prologue = fuse_horizontally(prologue);
+    let in_order = |stages: [Vec<Step>; 2]| {
+        let [early, late] = stages.map(fuse_horizontally);
         let split = early.len();
         (early.into_iter().chain(late).collect::<Vec<Step>>(), split)
     };
     let (body, split) = in_order(body);
-    let (lean, lean_split) = lean.map(in_order).unzip();
-    let staggered = staggered.map(|staggered| staggered.split_at(split, lean_split));
+    let (carry_only, carry_only_split) = carry_only.map(in_order).unzip();
+    let staged = staged.map(|staged| staged.split_at(split, carry_only_split));
     let mut finish = vec![];
     for &number in &map.outputs_to_copy {
         let to = Place { region: Region::Output(number), offset: 0 };
         finish.extend(moved(&schedule, &map, &schedule.outputs[number], to, false)?);
     }
-    let seeds = bundle(seeds(&schedule, &map)?);
-    for step in prologue.iter().chain(&seeds).chain(&body).chain(&finish) {
+    let initial_casts = fuse_horizontally(initial_casts(&schedule, &map)?);
+    for step in prologue.iter().chain(&initial_casts).chain(&body).chain(&finish) {
         if let Work::Kernel(launch) = &step.work
-            && launch.grid[0] > MOST_BLOCKS
+            && launch.grid[0] > MAX_BLOCKS
         {
             let what = "an operation on more elements than a GPU can start threads for; work on smaller parts".into();
             return Err(Error::new(ErrorKind::Unsupported { what }).at(step.location));
@@ -155,36 +160,37 @@ pub(crate) fn plan_with(program: &Program, dnn: Option<&Dnn>, strips: bool, spac
         prologue,
         inputs: program.inputs.len(),
         prologue_inputs: schedule.prologue_inputs(),
-        seeds,
+        initial_casts,
         body,
-        lean,
+        carry_only,
         finish,
         counter: map.counter,
         tables: map.tables(&schedule).map(|(place, dtype, values)| (place, dtype, values.to_vec())).collect(),
         checks: checks.all,
         bound_bytes: map.bound_bytes,
-        kept_bytes: match (&overlap, &staggered) {
-            (Some(overlap), _) => overlap.kept_bytes,
-            (_, Some(staggered)) => staggered.kept_bytes,
+        persistent_bytes: match (&pipeline, &staged) {
+            (Some(pipeline), _) => pipeline.persistent_bytes,
+            (_, Some(staged)) => staged.persistent_bytes,
             _ => map.persistent_bytes,
         },
-        arena_bytes: overlap.as_ref().map_or(map.arena_bytes, |overlap| overlap.arena_bytes),
+        arena_bytes: pipeline.as_ref().map_or(map.arena_bytes, |pipeline| pipeline.arena_bytes),
         // Steps that are under way at once are alive at once.
-        memory_lower_bound: map.lower_bound + overlap.as_ref().map_or(0, |overlap| overlap.arena_bytes - overlap.apart),
-        overlap,
-        staggered,
+        memory_lower_bound: map.lower_bound
+            + pipeline.as_ref().map_or(0, |pipeline| pipeline.arena_bytes - pipeline.arena_stride),
+        pipeline,
+        staged,
     })
 }
 
 /// The steps of a schedule, before any are put together, without what comes at the end of a step.
-struct Stretches {
+struct PlanSegments {
     prologue: Vec<Step>,
     /// In halves, the second of which is empty where the step is not to be halved.
     body: [Vec<Step>; 2],
-    lean: Option<[Vec<Step>; 2]>,
+    carry_only: Option<[Vec<Step>; 2]>,
 }
 
-impl Stretches {
+impl PlanSegments {
     fn new(
         schedule: &Schedule,
         map: &MemoryMap,
@@ -192,21 +198,21 @@ impl Stretches {
         checks: &Checks,
         late: Option<&[bool]>,
     ) -> Result<Self> {
-        let halved = |by_group: Vec<Vec<Step>>| -> [Vec<Step>; 2] {
-            let mut halves = [vec![], vec![]];
+        let by_stage = |by_group: Vec<Vec<Step>>| -> [Vec<Step>; 2] {
+            let mut stages = [vec![], vec![]];
             for (group, steps) in (schedule.prologue..).zip(by_group) {
-                halves[usize::from(late.is_some_and(|late| late[group]))].extend(steps);
+                stages[usize::from(late.is_some_and(|late| late[group]))].extend(steps);
             }
-            halves
+            stages
         };
         let (mut by_group, _) = steps(schedule, map, dnn, checks, Wanted::All)?;
         let members = schedule.groups()[schedule.prologue..].iter().flat_map(|group| &group.members);
-        let mut lean = None;
+        let mut carry_only = None;
         if members.into_iter().any(|&id| !schedule.in_every_step(id)) {
             let (by_group, _) = steps(schedule, map, dnn, checks, Wanted::EveryStep(&by_group))?;
-            lean = Some(halved(by_group.into_iter().skip(schedule.prologue).collect()));
+            carry_only = Some(by_stage(by_group.into_iter().skip(schedule.prologue).collect()));
         }
-        let mut body = halved(by_group.split_off(schedule.prologue));
+        let mut body = by_stage(by_group.split_off(schedule.prologue));
         let mut prologue: Vec<Step> = by_group.into_iter().flatten().collect();
         let [once, in_steps] = map.amax_words;
         let clear_first = |steps: &mut Vec<Step>, raised: Option<(Place, usize)>| {
@@ -214,15 +220,15 @@ impl Stretches {
             steps.splice(0..0, raised.zip(location).map(|(raised, location)| cleared(raised, location)));
         };
         clear_first(&mut prologue, once);
-        [Some(&mut body), lean.as_mut()].into_iter().flatten().for_each(|[body, _]| clear_first(body, in_steps));
-        Ok(Stretches { prologue, body, lean })
+        [Some(&mut body), carry_only.as_mut()].into_iter().flatten().for_each(|[body, _]| clear_first(body, in_steps));
+        Ok(PlanSegments { prologue, body, carry_only })
     }
 
     /// What chains of steps are made of, where they are worth it.
-    fn overlap(&self, schedule: &Schedule, map: &MemoryMap, checks: &Checks) -> Result<Option<Overlap>> {
+    fn pipeline(&self, schedule: &Schedule, map: &MemoryMap, checks: &Checks) -> Result<Option<LoopPipeline>> {
         let copies = copies(schedule, map, checks)?;
-        let ([full, _], lean) = (&self.body, self.lean.as_ref().map(|[lean, _]| &lean[..]));
-        Ok(Overlap::new(schedule, map, (full, lean), copies, !checks.all.is_empty()))
+        let ([full, _], carry_only) = (&self.body, self.carry_only.as_ref().map(|[carry_only, _]| &carry_only[..]));
+        Ok(LoopPipeline::new(schedule, map, (full, carry_only), copies, !checks.all.is_empty()))
     }
 }
 
@@ -240,16 +246,21 @@ fn copies(schedule: &Schedule, map: &MemoryMap, checks: &Checks) -> Result<Vec<S
 impl Plan {
     /// The memory it takes.
     pub fn bytes(&self) -> PlannedBytes {
-        let Plan { bound_bytes: bound, kept_bytes: kept, arena_bytes: arena, memory_lower_bound: lower_bound, .. } =
-            *self;
+        let Plan {
+            bound_bytes: bound,
+            persistent_bytes: kept,
+            arena_bytes: arena,
+            memory_lower_bound: lower_bound,
+            ..
+        } = *self;
         PlannedBytes { bound, kept, arena, lower_bound }
     }
 
     /// All steps.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
-        let loops = self.body.iter().chain(self.lean.iter().flatten());
-        let chains = self.overlap.iter().flat_map(Overlap::steps);
-        self.prologue.iter().chain(&self.seeds).chain(loops).chain(&self.finish).chain(chains)
+        let loops = self.body.iter().chain(self.carry_only.iter().flatten());
+        let chains = self.pipeline.iter().flat_map(LoopPipeline::steps);
+        self.prologue.iter().chain(&self.initial_casts).chain(loops).chain(&self.finish).chain(chains)
     }
 
     /// The kernels of all steps.
@@ -259,7 +270,7 @@ impl Plan {
 }
 
 /// The steps that make the states of a schedule.
-fn seeds(schedule: &Schedule, map: &MemoryMap) -> Result<Vec<Step>> {
+fn initial_casts(schedule: &Schedule, map: &MemoryMap) -> Result<Vec<Step>> {
     let mut steps = vec![];
     for &InitialCast { cast: state, input, amax: power } in &schedule.initial_casts {
         let (node, line) = (&schedule.nodes[state], schedule.nodes[input].location);
@@ -269,9 +280,9 @@ fn seeds(schedule: &Schedule, map: &MemoryMap) -> Result<Vec<Step>> {
         let launch = match (&node.kind, power) {
             (Kind::CarriedCast(CastForm::AmaxExponent), _) => {
                 steps.push(cleared((to, node.bytes()), line));
-                largest_of(from, to, count)
+                amax_of(from, to, count)
             }
-            (_, Some(power)) => halved_copy(from, place(power)?, to, count),
+            (_, Some(power)) => scaled_f16_copy(from, place(power)?, to, count),
             _ => gathered(Elements { place: from, view: &schedule.nodes[input].layout }, DType::F32, to, Some("bf16")),
         };
         let reads = [Some(input), power].into_iter().flatten().map(span).collect::<Result<_>>()?;
@@ -280,7 +291,7 @@ fn seeds(schedule: &Schedule, map: &MemoryMap) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-type Made = (Vec<Vec<Step>>, Vec<usize>);
+type StepsAndWorkspaces = (Vec<Vec<Step>>, Vec<usize>);
 
 /// What is wanted of the groups of a schedule.
 #[derive(Clone, Copy)]
@@ -294,14 +305,20 @@ enum Wanted<'a> {
 }
 
 /// The steps of all groups, as far as they are wanted, and their workspaces.
-fn steps(schedule: &Schedule, map: &MemoryMap, dnn: Option<&Dnn>, checks: &Checks, wanted: Wanted) -> Result<Made> {
+fn steps(
+    schedule: &Schedule,
+    map: &MemoryMap,
+    dnn: Option<&Dnn>,
+    checks: &Checks,
+    wanted: Wanted,
+) -> Result<StepsAndWorkspaces> {
     let mut updates: HashMap<usize, Vec<usize>> = HashMap::new();
     for carry in schedule.carries.iter().filter(|carry| carry.in_place) {
         let (node, _) = carry.next.at().ok_or_else(|| internal_error("the loop of a carried value"))?;
         updates.entry(node).or_default().push(carry.input);
     }
-    let (lean, measures) = (matches!(wanted, Wanted::EveryStep(_)), matches!(wanted, Wanted::Workspaces));
-    let context = Context { schedule, map, updates: &updates, checks, lean, measures };
+    let (carry_only, measures) = (matches!(wanted, Wanted::EveryStep(_)), matches!(wanted, Wanted::Workspaces));
+    let context = Context { schedule, map, updates: &updates, checks, carry_only, measures };
     let (mut all, mut workspaces) = (vec![], vec![]);
     for group in 0..schedule.groups().len() {
         let members = &schedule.groups()[group].members;
@@ -328,8 +345,8 @@ fn moved(schedule: &Schedule, map: &MemoryMap, from: &Operand, to: Place, guarde
         return Ok(None);
     }
     let work = if guarded {
-        Work::Kernel(gathered_if_fine(Elements { place, view }, made.dtype, to))
-    } else if made.is_whole(view) && bytes > APART {
+        Work::Kernel(copy_unless_failed(Elements { place, view }, made.dtype, to))
+    } else if made.is_whole(view) && bytes > NO_ALIAS_BYTES {
         Work::Copy { from: place, to, bytes }
     } else {
         Work::Kernel(gathered(Elements { place, view }, made.dtype, to, None))
@@ -378,7 +395,7 @@ mod tests {
         assert!(plan.steps().all(|step| matches!(step.work, Work::Kernel(_))), "nothing is copied");
         let threads = plan.kernels().map(|launch| launch.grid[0] * launch.grid[1] * launch.block).max().unwrap();
         assert!((300..=512).contains(&threads), "{threads}");
-        assert!(plan.kept_bytes + plan.arena_bytes < 3000, "no memory for another table");
+        assert!(plan.persistent_bytes + plan.arena_bytes < 3000, "no memory for another table");
     }
 
     #[test]
@@ -403,7 +420,7 @@ mod tests {
         let slope = gradient_or_zeros(loss, &[x]).unwrap()[0];
         let program = Program::builder(&g).output("loss", loss).carry(x, x - slope).build().unwrap();
         let plan = plan(&program, None, true).unwrap();
-        assert!(plan.kernels().any(|launch| launch.source.contains("fetch<")), "there is a gather");
+        assert!(plan.kernels().any(|launch| launch.source.contains("gather_row<")), "there is a gather");
         assert!(plan.checks.is_empty());
         assert!(plan.kernels().all(|launch| !launch.args.contains(&Arg::Error)));
     }
@@ -422,7 +439,7 @@ mod tests {
         let plan = plan(&builder.build().unwrap(), None, true).unwrap();
         assert_eq!(plan.checks.len(), TABLES);
         let mut found = vec![0; TABLES];
-        for launch in plan.kernels().filter(|launch| launch.reports) {
+        for launch in plan.kernels().filter(|launch| launch.can_fail) {
             // The arguments of each part: blocks, threads, table, indices, result, k, n, row length, record, number of the operation.
             let words = launch.args.len() / launch.parts as usize;
             for part in launch.args.chunks(words) {
@@ -444,21 +461,21 @@ mod tests {
         let next = table + table.take(at).sin().scatter_add(at, 0, 1000);
         let builder = Program::builder(&g).carry(table, next).carry(at, at.reverse([0]));
         let plan = plan(&builder.build().unwrap(), None, true).unwrap();
-        let reporting: Vec<usize> = (0..plan.body.len()).filter(|&number| plan.body[number].work.reports()).collect();
+        let reporting: Vec<usize> = (0..plan.body.len()).filter(|&number| plan.body[number].work.can_fail()).collect();
         let heeding: Vec<usize> =
-            (0..plan.body.len()).filter(|&number| plan.body[number].work.heeds_reports()).collect();
+            (0..plan.body.len()).filter(|&number| plan.body[number].work.skips_after_failure()).collect();
         let writes_table = |step: &Step| step.writes.iter().any(|span| span.place.region == Region::Input(0));
         assert!(heeding.iter().any(|&number| writes_table(&plan.body[number])), "rows are added in place");
         assert_eq!(plan.checks.len(), 2, "of the gather and of the scatter");
         assert_eq!(reporting.len(), 2, "each is checked once");
-        let needs = crate::schedule::streams::needs(&plan.body);
+        let dependencies = crate::schedule::streams::dependencies(&plan.body);
         for adding in heeding {
             let (mut before, mut next) = (vec![adding], 0);
             while next < before.len() {
-                before.extend(&needs[before[next]]);
+                before.extend(&dependencies[before[next]]);
                 next += 1;
             }
-            assert!(reporting.iter().all(|number| before.contains(number)), "{needs:?}");
+            assert!(reporting.iter().all(|number| before.contains(number)), "{dependencies:?}");
         }
     }
 
@@ -521,14 +538,14 @@ mod tests {
         // The GELU, and its slope with parts of the sums that are the slope of the bias: neither looks for the largest, nor leaves four bytes.
         let with_error_function = kernels.iter().filter(|(_, source)| source.contains("one_plus_erf("));
         for (step, source) in with_error_function.clone() {
-            assert!(source.contains("halved(") && !source.contains("raise("), "{source}");
+            assert!(source.contains("scaled_to_f16(") && !source.contains("atomic_amax("), "{source}");
             assert_eq!(step.writes[0].bytes, 2 * rows * wide);
         }
         assert_eq!(with_error_function.count(), 2);
         let in_four_bytes = |step: &&Step| step.writes.iter().any(|span| span.bytes == 4 * rows * wide);
-        assert!(plan.body.iter().filter(in_four_bytes).all(|step| matches!(step.work, Work::Product(_))));
+        assert!(plan.body.iter().filter(in_four_bytes).all(|step| matches!(step.work, Work::Gemm(_))));
         // The largest of both rows of the norm, of the bias, of both weights and of the slope of the loss.
-        assert_eq!(kernels.iter().filter(|(_, source)| source.contains("raise(")).count(), 5);
+        assert_eq!(kernels.iter().filter(|(_, source)| source.contains("atomic_amax(")).count(), 5);
         assert_eq!(kernels.len(), 19);
     }
 }

@@ -21,7 +21,7 @@ pub struct Spent {
 
 /// One of the numbers of [`Spent`].
 #[derive(Clone, Copy)]
-pub(crate) enum Part {
+pub(crate) enum Phase {
     Planning,
     Kernels,
     Products,
@@ -35,7 +35,7 @@ pub(crate) struct Clock([AtomicU64; 5]);
 
 impl Clock {
     /// Does something, and counts its time.
-    pub fn time<T>(&self, part: Part, work: impl FnOnce() -> T) -> T {
+    pub fn time<T>(&self, part: Phase, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = work();
         let spent = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -45,13 +45,13 @@ impl Clock {
 
     /// What was counted so far.
     pub fn spent(&self) -> Spent {
-        let of = |part: Part| Duration::from_nanos(self.0[part as usize].load(Ordering::Relaxed));
+        let of = |part: Phase| Duration::from_nanos(self.0[part as usize].load(Ordering::Relaxed));
         Spent {
-            planning: of(Part::Planning),
-            kernels: of(Part::Kernels),
-            products: of(Part::Products),
-            waiting: of(Part::Waiting),
-            recording: of(Part::Recording),
+            planning: of(Phase::Planning),
+            kernels: of(Phase::Kernels),
+            products: of(Phase::Products),
+            waiting: of(Phase::Waiting),
+            recording: of(Phase::Recording),
         }
     }
 }
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn every_part_is_counted_by_itself() {
         let clock = Clock::default();
-        assert_eq!(clock.time(Part::Kernels, || std::thread::sleep(Duration::from_millis(2))), ());
+        assert_eq!(clock.time(Phase::Kernels, || std::thread::sleep(Duration::from_millis(2))), ());
         let spent = clock.spent();
         assert!(spent.kernels >= Duration::from_millis(2));
         assert_eq!(spent, Spent { kernels: spent.kernels, ..Spent::default() });

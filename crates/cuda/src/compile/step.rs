@@ -13,7 +13,7 @@ pub(crate) enum Work {
     /// A kernel of our own.
     Kernel(Launch),
     /// A matrix product by the library.
-    Product(Product),
+    Gemm(Gemm),
     /// A convolution by the library.
     Convolution {
         /// Shapes, and what is computed.
@@ -36,18 +36,18 @@ pub(crate) enum Work {
 
 impl Work {
     /// True for a kernel that reports indices out of range.
-    pub fn reports(&self) -> bool {
-        matches!(self, Work::Kernel(launch) if launch.reports)
+    pub fn can_fail(&self) -> bool {
+        matches!(self, Work::Kernel(launch) if launch.can_fail)
     }
 
     /// True for a kernel that does nothing after another has reported an index out of range.
-    pub fn heeds_reports(&self) -> bool {
-        matches!(self, Work::Kernel(launch) if launch.heeds_reports)
+    pub fn skips_after_failure(&self) -> bool {
+        matches!(self, Work::Kernel(launch) if launch.skips_after_failure)
     }
 
     /// True for a kernel made to have all of every multiprocessor at once. Beside others, many of its blocks find no place until those are
     /// done, and then run by themselves, for as long as all of them together would have: it takes twice the time.
-    pub fn fills(&self) -> bool {
+    pub fn occupies_whole_gpu(&self) -> bool {
         matches!(self, Work::Kernel(launch) if launch.shared > 0)
     }
 
@@ -55,7 +55,7 @@ impl Work {
     pub fn addresses(&self) -> Vec<Arg> {
         match self {
             Work::Kernel(launch) => launch.args.clone(),
-            Work::Product(product) => {
+            Work::Gemm(product) => {
                 let workspace = Arg::Memory(product.workspace, 0);
                 [product.a, product.b, product.c].map(|matrix| matrix.at).into_iter().chain([workspace]).collect()
             }
@@ -115,15 +115,9 @@ impl Step {
             Work::Kernel(launch) => {
                 Work::Kernel(Launch { args: launch.args.iter().copied().map(arg).collect(), ..launch.clone() })
             }
-            Work::Product(product) => {
-                let Product { a, b, c, workspace, .. } = *product;
-                Work::Product(Product {
-                    a: matrix(a),
-                    b: matrix(b),
-                    c: matrix(c),
-                    workspace: to(workspace),
-                    ..*product
-                })
+            Work::Gemm(product) => {
+                let Gemm { a, b, c, workspace, .. } = *product;
+                Work::Gemm(Gemm { a: matrix(a), b: matrix(b), c: matrix(c), workspace: to(workspace), ..*product })
             }
             Work::Convolution { geometry, at, workspace } => {
                 Work::Convolution { geometry: *geometry, at: at.map(arg), workspace: to(*workspace) }
@@ -171,7 +165,7 @@ pub(crate) struct Matrix {
     /// Elements from one column to the next.
     pub leading: usize,
     /// Elements from one matrix of the batch to the next.
-    pub apart: usize,
+    pub batch_stride: usize,
 }
 
 impl Matrix {
@@ -185,7 +179,7 @@ impl Matrix {
 
 /// C = A·B, column-major, with C of m rows and n columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Product {
+pub(crate) struct Gemm {
     /// Rows of C.
     pub m: usize,
     /// Columns of C.

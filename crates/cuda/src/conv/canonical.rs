@@ -13,19 +13,19 @@ use bilevel_plan::View;
 
 /// Which of the three is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Sought {
+pub(crate) enum ConvPass {
     /// The result y, of image and kernel.
-    Result,
+    Fprop,
     /// The image x, of result and kernel.
-    Image,
+    Dgrad,
     /// The kernel w, of image and result.
-    Kernel,
+    Wgrad,
 }
 
 /// The shapes of a convolution and which of its parts is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Geometry {
-    pub sought: Sought,
+    pub pass: ConvPass,
     /// `[n, c, h, w]`.
     pub x: [usize; 4],
     /// `[k, c / groups, r, s]`.
@@ -45,40 +45,42 @@ pub(crate) struct Geometry {
 }
 
 /// The order of axes with the channels last.
-const LAST: [usize; 4] = [0, 2, 3, 1];
+const NHWC: [usize; 4] = [0, 2, 3, 1];
 /// Multiplications that are worth two bytes for each operand.
-const LARGE: usize = 1 << 26;
+const MIN_BF16_MULTIPLICATIONS: usize = 1 << 26;
 /// Bytes of a load, of which the kernels for this order want whole numbers.
-const LOAD: usize = 16;
+const LOAD_BYTES: usize = 16;
 
 /// A geometry with where the elements of x, w and y lie: in the views of the graph's image, kernel and result, which of them being
 /// which following from what is sought.
 #[derive(Clone)]
-pub(crate) struct Form {
+pub(crate) struct CanonicalConv {
     pub geometry: Geometry,
     pub x: View,
     pub w: View,
     pub y: View,
 }
 
-impl Form {
+impl CanonicalConv {
     /// The same with channels last, where that is how x or y lies already and cuDNN has fast kernels for it. Where neither does, it
     /// is cheaper to leave the order to cuDNN. The views are of memory in the order of the geometry.
-    pub fn with_channels_last(&self) -> Option<Form> {
-        let Form { geometry, x, w, y } = self;
-        let [x, w, y] = [x, w, y].map(|view| view.transpose(&LAST));
+    pub fn with_channels_last(&self) -> Option<CanonicalConv> {
+        let CanonicalConv { geometry, x, w, y } = self;
+        let [x, w, y] = [x, w, y].map(|view| view.transpose(&NHWC));
         let fits = geometry.rounds
             && geometry.groups == 1
             && geometry.loads(size_of::<f32>())
             && (is_dense(&x) || is_dense(&y));
-        fits.then_some(Form { geometry: Geometry { last: true, ..*geometry }, x, w, y })
+        fits.then_some(CanonicalConv { geometry: Geometry { last: true, ..*geometry }, x, w, y })
     }
 
     /// The same in bf16, for one with channels last and enough to do: kernels for it may have to be compiled when they are first asked for,
     /// which takes a second or so.
-    pub fn narrow(&self) -> Option<Form> {
-        let fits = self.geometry.last && self.geometry.products() >= LARGE && self.geometry.loads(size_of::<u16>());
-        fits.then(|| Form { geometry: Geometry { narrow: true, ..self.geometry }, ..self.clone() })
+    pub fn narrow(&self) -> Option<CanonicalConv> {
+        let fits = self.geometry.last
+            && self.geometry.products() >= MIN_BF16_MULTIPLICATIONS
+            && self.geometry.loads(size_of::<u16>());
+        fits.then(|| CanonicalConv { geometry: Geometry { narrow: true, ..self.geometry }, ..self.clone() })
     }
 }
 
@@ -89,7 +91,13 @@ pub(crate) fn is_dense(view: &View) -> bool {
 }
 
 /// How cuDNN can compute a convolution of these views, if it can.
-pub(crate) fn form(dims: &ConvDims, image: &View, kernel: &View, out: &View, rounds: bool) -> Option<Form> {
+pub(crate) fn canonical(
+    dims: &ConvDims,
+    image: &View,
+    kernel: &View,
+    out: &View,
+    rounds: bool,
+) -> Option<CanonicalConv> {
     let (dims, [image, kernel, out]) = &forwards(dims, [image, kernel, out]);
     let backwards = (2..4).any(|axis| kernel.shape[axis] > 1 && kernel.strides[axis] < 0);
     let spread = dims.image_dilation != [1, 1];
@@ -98,12 +106,12 @@ pub(crate) fn form(dims: &ConvDims, image: &View, kernel: &View, out: &View, rou
     let area = |view: &View| view.shape[2] * view.shape[3];
     let made = if dims.groups == 1 && dims.stride == [1, 1] && (spread || backwards) {
         let around = |i: usize| (kernel.shape[2 + i] as i64 - 1) * dims.kernel_dilation[i] as i64 - low[i];
-        Form {
+        CanonicalConv {
             geometry: Geometry {
                 stride: dims.image_dilation,
                 dilation: dims.kernel_dilation,
                 padding: whole([around(0), around(1)])?,
-                ..geometry(Sought::Image, dims, rounds)
+                ..geometry(ConvPass::Dgrad, dims, rounds)
             },
             x: out.clone(),
             w: swapped(kernel).reverse(&[2, 3]),
@@ -113,24 +121,24 @@ pub(crate) fn form(dims: &ConvDims, image: &View, kernel: &View, out: &View, rou
         // The kernel of each group by itself: few numbers with many terms each, which the library would take for a huge kernel.
         return None;
     } else if dims.groups == 1 && area(kernel) > area(out) {
-        Form {
+        CanonicalConv {
             geometry: Geometry {
                 stride: dims.kernel_dilation,
                 dilation: dims.stride,
                 padding: whole(low)?,
-                ..geometry(Sought::Kernel, dims, rounds)
+                ..geometry(ConvPass::Wgrad, dims, rounds)
             },
             x: swapped(image),
             w: swapped(out),
             y: swapped(kernel),
         }
     } else {
-        Form {
+        CanonicalConv {
             geometry: Geometry {
                 stride: dims.stride,
                 dilation: dims.kernel_dilation,
                 padding: whole(low)?,
-                ..geometry(Sought::Result, dims, rounds)
+                ..geometry(ConvPass::Fprop, dims, rounds)
             },
             x: image.clone(),
             w: kernel.clone(),
@@ -139,7 +147,7 @@ pub(crate) fn form(dims: &ConvDims, image: &View, kernel: &View, out: &View, rou
     };
     let four = |view: &View| <[usize; 4]>::try_from(&view.shape[..]).ok();
     let geometry = Geometry { x: four(&made.x)?, w: four(&made.w)?, y: four(&made.y)?, ..made.geometry };
-    geometry.is_consistent().then_some(Form { geometry, ..made })
+    geometry.is_consistent().then_some(CanonicalConv { geometry, ..made })
 }
 
 /// An image and a kernel that are both read backwards along an axis are read forwards, and give the result backwards. Derivatives of
@@ -161,11 +169,11 @@ fn forwards(dims: &ConvDims, views: [&View; 3]) -> (ConvDims, [View; 3]) {
     (dims, views)
 }
 
-fn geometry(sought: Sought, dims: &ConvDims, rounds: bool) -> Geometry {
+fn geometry(pass: ConvPass, dims: &ConvDims, rounds: bool) -> Geometry {
     let none = [0; 4];
     let (stride, padding, dilation) = (dims.stride, [0; 2], dims.kernel_dilation);
     Geometry {
-        sought,
+        pass,
         x: none,
         w: none,
         y: none,
@@ -213,7 +221,7 @@ impl Geometry {
 
     /// What the elements of patches are: those that are to be added up into an image are not rounded before.
     pub fn patch_cell(&self) -> Cell {
-        if self.sought == Sought::Image { Cell::Of(DType::F32) } else { self.cell() }
+        if self.pass == ConvPass::Dgrad { Cell::Of(DType::F32) } else { self.cell() }
     }
 
     /// Bytes of x, w and y.
@@ -223,7 +231,7 @@ impl Geometry {
 
     /// The channels of a pixel, in elements of so many bytes, are whole loads.
     fn loads(&self, bytes: usize) -> bool {
-        [self.x[1], self.y[1]].iter().all(|channels| (channels * bytes).is_multiple_of(LOAD))
+        [self.x[1], self.y[1]].iter().all(|channels| (channels * bytes).is_multiple_of(LOAD_BYTES))
     }
 
     /// cuDNN pads both sides alike and takes as many places as fit; the graph may ask for others. It counts in 32 bits.
@@ -245,10 +253,10 @@ mod tests {
     use bilevel_graph::{Array, DType, Executor, Graph, Program, Reference};
 
     /// What cuDNN computes, as its documentation says, through views of arrays.
-    fn computed(form: &Form, given: [&[f64]; 2], out: &mut [f64]) {
-        let Geometry { sought, x, w, y, stride, padding, dilation, groups, last, .. } = &form.geometry;
+    fn computed(form: &CanonicalConv, given: [&[f64]; 2], out: &mut [f64]) {
+        let Geometry { pass, x, w, y, stride, padding, dilation, groups, last, .. } = &form.geometry;
         let at = |view: &View, i: [usize; 4]| {
-            let i = if *last { LAST.map(|axis| i[axis]) } else { i };
+            let i = if *last { NHWC.map(|axis| i[axis]) } else { i };
             (view.offset + i.iter().zip(&view.strides).map(|(&i, &s)| i as isize * s).sum::<isize>()) as usize
         };
         let (inner, outer) = (w[1], w[0] / groups);
@@ -268,10 +276,10 @@ mod tests {
                             let i = at(&form.x, [n, k / outer * inner + c, h, v]);
                             let (j, o) = (at(&form.w, [k, c, r, s]), at(&form.y, [n, k, p, q]));
                             // The image of the graph is y where x is sought, else x; its kernel is y where w is sought, else w.
-                            match sought {
-                                Sought::Result => out[o] += given[0][i] * given[1][j],
-                                Sought::Image => out[i] += given[0][o] * given[1][j],
-                                Sought::Kernel => out[j] += given[0][i] * given[1][o],
+                            match pass {
+                                ConvPass::Fprop => out[o] += given[0][i] * given[1][j],
+                                ConvPass::Dgrad => out[i] += given[0][o] * given[1][j],
+                                ConvPass::Wgrad => out[j] += given[0][i] * given[1][o],
                             }
                         }
                     }
@@ -282,8 +290,8 @@ mod tests {
 
     #[test]
     fn all_have_two_bytes_where_they_are_narrow_but_patches_that_are_to_be_added_up() {
-        for (sought, patches) in [(Sought::Result, 2), (Sought::Image, 4), (Sought::Kernel, 2)] {
-            let wide = crate::conv::im2col::tests::example(sought, [2, 8, 16, 8]);
+        for (pass, patches) in [(ConvPass::Fprop, 2), (ConvPass::Dgrad, 4), (ConvPass::Wgrad, 2)] {
+            let wide = crate::conv::im2col::tests::example(pass, [2, 8, 16, 8]);
             let narrow = Geometry { last: true, narrow: true, ..wide };
             let elements = [2 * 8 * 64, 16 * 8 * 9, 2 * 16 * 64];
             assert_eq!((wide.bytes(), narrow.bytes()), (elements.map(|n| 4 * n), elements.map(|n| 2 * n)));
@@ -338,16 +346,16 @@ mod tests {
                 |shape: &[usize], order: [usize; 4]| View::contiguous(shape).transpose(&inverse_permutation(&order));
             let (shown, out) = (seen(x.shape(), image_order), seen(expected.shape(), out_order));
             let shown = if turned { shown.reverse(&[2, 3]) } else { shown };
-            let Some(form) = form(&dims, &shown, &view, &out, whole) else { continue };
-            found[form.geometry.sought as usize] += 1;
+            let Some(form) = canonical(&dims, &shown, &view, &out, whole) else { continue };
+            found[form.geometry.pass as usize] += 1;
             let both = turned && backwards && kh * kw > 1;
             assert!(
-                !both || form.geometry.sought != Sought::Image || dims.image_dilation != [1, 1],
+                !both || form.geometry.pass != ConvPass::Dgrad || dims.image_dilation != [1, 1],
                 "{:?}",
                 form.geometry
             );
             let last = form.with_channels_last();
-            found_last[form.geometry.sought as usize] += usize::from(last.is_some());
+            found_last[form.geometry.pass as usize] += usize::from(last.is_some());
             for form in [Some(form), last].into_iter().flatten() {
                 let mut made = Array::zeros(expected.shape(), DType::F64).to_f64();
                 computed(&form, [&x.to_f64(), &k.to_f64()], &mut made);

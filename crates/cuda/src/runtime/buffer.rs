@@ -1,6 +1,6 @@
 //! Buffers on a GPU.
 
-use crate::runtime::device::{Device, Memory, failed};
+use crate::runtime::device::{Device, DeviceMemory, failed};
 use bilevel_graph::{Buffer, Meta, Result, Storage};
 use cudarc::driver::{result, sys};
 use std::any::Any;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// The memory of one buffer. It is dropped before the device it belongs to.
 pub(crate) struct CudaStorage {
-    memory: Memory,
+    memory: DeviceMemory,
     bytes: usize,
     device: Arc<Device>,
 }
@@ -18,7 +18,7 @@ impl CudaStorage {
     /// A buffer of zeros.
     pub fn buffer(meta: &Meta, device: &Arc<Device>) -> Result<Buffer> {
         let bytes = meta.shape.iter().fold(meta.dtype.size(), |n, d| n.saturating_mul(*d));
-        let memory = Memory::new(device, bytes)?;
+        let memory = DeviceMemory::new(device, bytes)?;
         let storage = CudaStorage { memory, bytes, device: device.clone() };
         // SAFETY: nobody else knows the storage yet.
         unsafe { storage.zero()? };

@@ -4,9 +4,9 @@ use crate::compile::disk_cache::Cache;
 use crate::compile::nvrtc::{Architecture, compile_all};
 use crate::compile::stats::Clock;
 use crate::conv::cudnn::Dnn;
-use crate::gemm::select::Products;
+use crate::gemm::select::GemmSelector;
 use crate::runtime::dynlib::{Missing, open_meanwhile, require};
-use crate::schedule::loop_pipeline::CHAIN_STREAMS;
+use crate::schedule::loop_pipeline::PIPELINE_STREAMS;
 use bilevel_graph::{Error, ErrorKind, Result};
 use bilevel_plan::internal_error;
 use cudarc::driver::{result, sys};
@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 /// Streams that the branches of a step can use.
 pub(crate) const STREAMS: usize = 3;
 /// The priority of streams whose work comes first; others have 0, and more urgent is less.
-const FIRST: i32 = -1;
+const HIGH_PRIORITY: i32 = -1;
 /// The number of the queue among the streams of a GPU.
 pub(crate) const QUEUE: usize = 0;
 /// The number of the first stream that work is recorded on.
@@ -43,9 +43,9 @@ pub(crate) struct Device {
     /// The queue, then the streams that branches of a graph are recorded on. Other threads have and free memory in the queue, and read and write
     /// it, which must not become part of a recording.
     streams: Vec<sys::CUstream>,
-    products: OnceLock<Result<Products>>,
+    products: OnceLock<Result<GemmSelector>>,
     /// Who opens the library of products, until somebody waits for it.
-    opening: Mutex<Option<JoinHandle<Result<Products>>>>,
+    opening: Mutex<Option<JoinHandle<Result<GemmSelector>>>>,
     dnn: OnceLock<Option<Dnn>>,
     pub cache: Cache,
     kernels: Mutex<Kernels>,
@@ -83,7 +83,7 @@ unsafe impl Sync for Device {}
 /// Memory that runs use in turn. Its holder may put work in the queue.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    memory: Option<Memory>,
+    memory: Option<DeviceMemory>,
 }
 
 impl Scratch {
@@ -92,7 +92,7 @@ impl Scratch {
         if self.memory.as_ref().is_none_or(|memory| memory.bytes < bytes) {
             self.memory = None;
             let most = device.scratch_bytes.load(Ordering::Relaxed).max(bytes);
-            self.memory = Some(Memory::new(device, most).or_else(|_| Memory::new(device, bytes))?);
+            self.memory = Some(DeviceMemory::new(device, most).or_else(|_| DeviceMemory::new(device, bytes))?);
         }
         Ok(self.start())
     }
@@ -104,13 +104,13 @@ impl Scratch {
 }
 
 /// Memory of a GPU.
-pub(crate) struct Memory {
+pub(crate) struct DeviceMemory {
     device: std::sync::Weak<Device>,
     pub start: sys::CUdeviceptr,
     pub bytes: usize,
 }
 
-impl Memory {
+impl DeviceMemory {
     /// Of this many bytes, not cleared.
     pub fn new(device: &Arc<Device>, bytes: usize) -> Result<Self> {
         device.enter()?;
@@ -122,11 +122,11 @@ impl Memory {
                 failed("give memory", error)
             }
         })?;
-        Ok(Memory { device: Arc::downgrade(device), start, bytes })
+        Ok(DeviceMemory { device: Arc::downgrade(device), start, bytes })
     }
 }
 
-impl Drop for Memory {
+impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if let Some(device) = self.device.upgrade()
             && device.enter().is_ok()
@@ -169,9 +169,9 @@ impl Device {
                 return Err(missing.into());
             }
             let mut streams = vec![];
-            for number in 0..BRANCH + CHAIN_STREAMS {
+            for number in 0..BRANCH + PIPELINE_STREAMS {
                 // What a chain of steps waits for the longest comes first.
-                let priority = if (BRANCH..BRANCH + STREAMS).contains(&number) { FIRST } else { 0 };
+                let priority = if (BRANCH..BRANCH + STREAMS).contains(&number) { HIGH_PRIORITY } else { 0 };
                 let (mut stream, kind) = (std::ptr::null_mut(), sys::CUstream_flags::CU_STREAM_NON_BLOCKING);
                 let made = sys::cuStreamCreateWithPriority(&mut stream, kind as u32, priority).result();
                 streams.push(made.map(|()| stream).map_err(|e| failed("make a queue", e))?);
@@ -183,7 +183,7 @@ impl Device {
                 let _ = sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut keep).cast());
             }
             let (cache, kernels, scratch) = (Cache::of_user(), Mutex::default(), Mutex::default());
-            let opening = Mutex::new(Some(open_products(Context(context), cache.clone(), name.clone())));
+            let opening = Mutex::new(Some(open_products(DeviceContext(context), cache.clone(), name.clone())));
             let device = Device {
                 ordinal,
                 name,
@@ -305,7 +305,7 @@ impl Device {
     }
 
     /// The library of products. It opens on a thread of its own; who needs it first waits for that.
-    pub fn products(&self) -> Result<&Products> {
+    pub fn products(&self) -> Result<&GemmSelector> {
         let opened = self.products.get_or_init(|| {
             let thread = self.opening.lock().unwrap_or_else(PoisonError::into_inner).take();
             match thread.map(JoinHandle::join) {
@@ -393,12 +393,12 @@ impl Device {
 
 /// A context, for a thread to make its own.
 #[derive(Clone, Copy)]
-pub(crate) struct Context(sys::CUcontext);
+pub(crate) struct DeviceContext(sys::CUcontext);
 
 // SAFETY: as for functions.
-unsafe impl Send for Context {}
+unsafe impl Send for DeviceContext {}
 
-impl Context {
+impl DeviceContext {
     pub fn enter(&self) -> Result<()> {
         // SAFETY: the device releases its context only after it has waited for the threads that were given it.
         unsafe { result::ctx::set_current(self.0) }.map_err(|e| failed("be used", e))
@@ -406,8 +406,8 @@ impl Context {
 }
 
 /// Opens the library of products on a thread of its own.
-fn open_products(context: Context, cache: Cache, device: String) -> JoinHandle<Result<Products>> {
-    std::thread::spawn(move || context.enter().and_then(|()| Products::open(context, &cache, &device)))
+fn open_products(context: DeviceContext, cache: Cache, device: String) -> JoinHandle<Result<GemmSelector>> {
+    std::thread::spawn(move || context.enter().and_then(|()| GemmSelector::open(context, &cache, &device)))
 }
 
 /// Kernels that one thread compiles, and nobody else meanwhile; given up when this is dropped, whatever became of them.

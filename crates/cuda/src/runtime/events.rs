@@ -2,7 +2,7 @@
 
 use cudarc::driver::{result, sys};
 
-type Answer<T> = Result<T, result::DriverError>;
+type DriverResult<T> = Result<T, result::DriverError>;
 
 /// Events made for one purpose, and destroyed when it is served.
 pub(crate) struct Events {
@@ -25,7 +25,7 @@ impl Events {
     ///
     /// # Safety
     /// The stream must be a living one.
-    pub unsafe fn after(&mut self, stream: sys::CUstream) -> Answer<sys::CUevent> {
+    pub unsafe fn after(&mut self, stream: sys::CUstream) -> DriverResult<sys::CUevent> {
         let event = result::event::create(self.kind)?;
         self.made.push(event);
         // SAFETY: the event was just made; the caller's promise.
@@ -37,13 +37,13 @@ impl Events {
     ///
     /// # Safety
     /// Both must be living ones.
-    pub unsafe fn wait(stream: sys::CUstream, event: sys::CUevent) -> Answer<()> {
+    pub unsafe fn wait(stream: sys::CUstream, event: sys::CUevent) -> DriverResult<()> {
         // SAFETY: the caller's promise.
         unsafe { result::stream::wait_event(stream, event, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT) }
     }
 
     /// Seconds from each event to the next, which must all have happened.
-    pub fn seconds(&self) -> Answer<Vec<f64>> {
+    pub fn seconds(&self) -> DriverResult<Vec<f64>> {
         let seconds = |(&from, &to): (&sys::CUevent, &sys::CUevent)| {
             // SAFETY: both were made above and are not yet destroyed.
             let milliseconds = unsafe { result::event::elapsed(from, to)? };

@@ -2,8 +2,8 @@
 
 use crate::codegen::{Arg, Launch};
 use crate::compile::step::Work;
-use crate::conv::cudnn::Convolved;
-use crate::gemm::cublaslt::Prepared;
+use crate::conv::cudnn::PreparedConv;
+use crate::gemm::cublaslt::PreparedGemm;
 use crate::runtime::device::{Device, Function, failed};
 use bilevel_graph::{DType, Result};
 use bilevel_plan::{Place, internal_error};
@@ -12,10 +12,10 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 /// What is needed to start a piece of work.
-pub(crate) enum Ready {
+pub(crate) enum PreparedLaunch {
     Kernel(Function),
-    Product(Arc<Prepared>),
-    Convolution(Convolved),
+    Gemm(Arc<PreparedGemm>),
+    Convolution(PreparedConv),
     Copy,
 }
 
@@ -25,7 +25,7 @@ pub(crate) enum Ready {
 /// All memory that the work uses must be at these addresses, and nobody else may use it meanwhile.
 pub(crate) unsafe fn start(
     device: &Arc<Device>,
-    (work, ready): (&Work, &Ready),
+    (work, ready): (&Work, &PreparedLaunch),
     (address, error): (impl Fn(Place) -> u64, u64),
     branch: usize,
 ) -> Result<()> {
@@ -38,12 +38,12 @@ pub(crate) unsafe fn start(
     // SAFETY: the caller's promise.
     unsafe {
         match (work, ready) {
-            (Work::Kernel(kernel), Ready::Kernel(function)) => launch(kernel, *function, at, stream),
-            (Work::Product(product), Ready::Product(prepared)) => {
+            (Work::Kernel(kernel), PreparedLaunch::Kernel(function)) => launch(kernel, *function, at, stream),
+            (Work::Gemm(product), PreparedLaunch::Gemm(prepared)) => {
                 let addresses = [at(product.a.at), at(product.b.at), at(product.c.at), address(product.workspace)];
                 device.products()?.blas().run(prepared, addresses, stream)
             }
-            (Work::Convolution { at: places, workspace, .. }, Ready::Convolution(convolved)) => {
+            (Work::Convolution { at: places, workspace, .. }, PreparedLaunch::Convolution(convolved)) => {
                 let [x, w, y] = places.map(at);
                 let dnn = device.dnn().ok_or_else(|| internal_error("the library of convolutions"))?;
                 dnn.run(convolved, [x, w, y, address(*workspace)], branch)
@@ -58,7 +58,7 @@ pub(crate) unsafe fn start(
 }
 
 /// Bytes of shared memory that a block has without asking for more.
-const SHARED: u32 = 48 << 10;
+const DEFAULT_SMEM_BYTES: u32 = 48 << 10;
 
 /// Starts a kernel.
 ///
@@ -87,7 +87,7 @@ unsafe fn launch(launch: &Launch, function: Function, at: impl Fn(Arg) -> u64, s
     let given = if launch.parts > 1 { &words[..1] } else { &words[..] };
     let mut pointers: Vec<*mut c_void> = given.iter().map(|word| word.as_ptr().cast_mut().cast()).collect();
     let ([x, y], z, block) = (launch.grid, launch.parts, launch.block);
-    if launch.shared > SHARED {
+    if launch.shared > DEFAULT_SMEM_BYTES {
         let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function is loaded.
         unsafe { result::function::set_function_attribute(function.0, most, launch.shared as i32) }

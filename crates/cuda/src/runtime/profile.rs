@@ -3,8 +3,8 @@
 use crate::compile::step::{Span, Step, Work};
 use crate::runtime::capture::Captured;
 use crate::runtime::device::BRANCH;
-use crate::runtime::run::{CudaRun, Stretch};
-use crate::schedule::streams::{longest, needs};
+use crate::runtime::run::{CudaRun, GraphSegment};
+use crate::schedule::streams::{critical_path, dependencies};
 use bilevel_graph::{Result, Runnable};
 
 impl CudaRun {
@@ -16,14 +16,14 @@ impl CudaRun {
         let memory = format!(
             "memory: {} bytes bound, {} kept, {} in the arena; {} kernels of {} texts\n",
             self.planned.plan.bound_bytes,
-            self.planned.plan.kept_bytes,
+            self.planned.plan.persistent_bytes,
             self.planned.plan.arena_bytes,
             self.planned.plan.kernels().count(),
             self.planned.plan.kernels().map(|launch| &launch.source).collect::<std::collections::HashSet<_>>().len()
         );
         memory
             + &part("once", &self.planned.plan.prologue)
-            + &part("first", &self.planned.plan.seeds)
+            + &part("first", &self.planned.plan.initial_casts)
             + &part("step", &self.planned.plan.body)
             + &part("end", &self.planned.plan.finish)
     }
@@ -36,7 +36,7 @@ impl CudaRun {
         let scratch = device.scratch();
         let bases = planned.bases(bindings, scratch.start());
         let loops = !bindings.program().carries.is_empty();
-        let (steps, body) = planned.stretch(if loops { Stretch::Lean } else { Stretch::Step });
+        let (steps, body) = planned.segment(if loops { GraphSegment::CarryOnly } else { GraphSegment::Step });
         let mut found: Vec<Profiled> = vec![];
         for (step, ready) in steps.iter().zip(&body.ready) {
             // SAFETY: as in `execute`; what the steps compute is not used.
@@ -57,7 +57,7 @@ impl CudaRun {
             found.push(Profiled { what: described(step), seconds, decisive: false });
         }
         let seconds: Vec<f64> = found.iter().map(|part| part.seconds).collect();
-        longest(&needs(steps), &seconds).into_iter().for_each(|number| found[number].decisive = true);
+        critical_path(&dependencies(steps), &seconds).into_iter().for_each(|number| found[number].decisive = true);
         Ok(found)
     }
 }
@@ -91,7 +91,7 @@ fn described(step: &Step) -> String {
                 first.trim()
             )
         }
-        Work::Product(p) => {
+        Work::Gemm(p) => {
             format!("product {} x {} x {} of {:?}, {} of them", p.m, p.n, p.k, p.factor, p.batch)
         }
         Work::Convolution { geometry, .. } => format!("convolution {geometry:?}"),

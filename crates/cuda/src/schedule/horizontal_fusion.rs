@@ -4,23 +4,23 @@
 //! are dozens of them. They are put together wherever, by rough costs, that makes nobody wait longer.
 
 use crate::codegen::Launch;
-use crate::codegen::batched_launch::bundled;
+use crate::codegen::batched_launch::batched_launch;
 use crate::compile::step::{Step, Work};
 use crate::runtime::device::STREAMS;
-use crate::schedule::streams::{START, cost, needs};
+use crate::schedule::streams::{LAUNCH_SECONDS, cost, dependencies};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 /// Most blocks of a kernel that is put together with others: what larger ones do takes longer than to start them. Where little waits for
 /// anything, as in the update of all hyperparameters, any number.
-const BLOCKS: u32 = 128;
+const MAX_FUSED_BLOCKS: u32 = 128;
 /// That is so where all steps take so many times as long, on the streams there are, as those that wait for each other the longest.
-const WIDE: f64 = 2.0;
+const MIN_WIDE_RATIO: f64 = 2.0;
 /// Most arguments of all together. The oldest libraries take 4096 bytes, in which each has eight.
-const ARGUMENTS: usize = 480;
+const MAX_ARGUMENTS: usize = 480;
 
 /// The same steps, in an order in which they can run, with alike kernels put together.
-pub(crate) fn bundle(steps: Vec<Step>) -> Vec<Step> {
+pub(crate) fn fuse_horizontally(steps: Vec<Step>) -> Vec<Step> {
     let mut alike: HashMap<(&str, u32, u32), Vec<usize>> = HashMap::new();
     for (number, step) in steps.iter().enumerate() {
         if let Some(launch) = kernel(step) {
@@ -32,10 +32,10 @@ pub(crate) fn bundle(steps: Vec<Step>) -> Vec<Step> {
         return steps;
     }
     classes.sort_unstable();
-    let mut order = Order::new(&steps);
+    let mut order = FusionGraph::new(&steps);
     let any = order.is_wide();
     for mut class in classes {
-        class.retain(|&number| any || kernel(&steps[number]).is_some_and(|launch| blocks(launch) <= BLOCKS));
+        class.retain(|&number| any || kernel(&steps[number]).is_some_and(|launch| blocks(launch) <= MAX_FUSED_BLOCKS));
         let mut left = class;
         while left.len() > 1 {
             let all = order.gather(&left, most(&steps[left[0]]));
@@ -60,16 +60,16 @@ fn blocks(launch: &Launch) -> u32 {
 /// How many kernels like that of this step can be one.
 fn most(step: &Step) -> usize {
     // Each has its number of blocks besides its own.
-    kernel(step).map_or(1, |launch| ARGUMENTS / (launch.args.len() + 1))
+    kernel(step).map_or(1, |launch| MAX_ARGUMENTS / (launch.args.len() + 1))
 }
 
 /// Which steps need which others, those that were put together as one. The first of them stands for all.
-struct Order {
+struct FusionGraph {
     /// By step: those it stands for, in order; none where another stands for it.
     members: Vec<Vec<usize>>,
     /// By step that stands for some: others that must be done before, and those that wait for it.
-    needs: Vec<Vec<usize>>,
-    needed: Vec<Vec<usize>>,
+    dependencies: Vec<Vec<usize>>,
+    dependents: Vec<Vec<usize>>,
     /// By step: seconds it takes, very roughly.
     seconds: Vec<f64>,
     /// By step: when it can begin at the earliest, and must at the latest, for all to be done as soon as they can be.
@@ -79,17 +79,17 @@ struct Order {
     sequence: Vec<usize>,
 }
 
-impl Order {
+impl FusionGraph {
     fn new(steps: &[Step]) -> Self {
-        let (needs, count) = (needs(steps), steps.len());
-        let mut needed = vec![vec![]; count];
-        for (number, needs) in needs.iter().enumerate() {
-            needs.iter().for_each(|&need| needed[need].push(number));
+        let (dependencies, count) = (dependencies(steps), steps.len());
+        let mut dependents = vec![vec![]; count];
+        for (number, dependencies) in dependencies.iter().enumerate() {
+            dependencies.iter().for_each(|&dependency| dependents[dependency].push(number));
         }
-        let mut order = Order {
+        let mut order = FusionGraph {
             members: (0..count).map(|number| vec![number]).collect(),
-            needs,
-            needed,
+            dependencies,
+            dependents,
             seconds: steps.iter().map(cost).collect(),
             earliest: vec![],
             latest: vec![],
@@ -102,14 +102,14 @@ impl Order {
     /// Finds a sequence, and the times of all steps.
     fn time(&mut self) {
         let count = self.members.len();
-        let mut waits: Vec<usize> = self.needs.iter().map(Vec::len).collect();
+        let mut waits: Vec<usize> = self.dependencies.iter().map(Vec::len).collect();
         let is_first = |&number: &usize| !self.members[number].is_empty() && waits[number] == 0;
         let mut ready: BinaryHeap<Reverse<usize>> = (0..count).filter(is_first).map(Reverse).collect();
         (self.sequence, self.earliest) = (vec![], vec![0.0; count]);
         while let Some(Reverse(number)) = ready.pop() {
             self.sequence.push(number);
             let end = self.earliest[number] + self.seconds[number];
-            for &next in &self.needed[number] {
+            for &next in &self.dependents[number] {
                 self.earliest[next] = self.earliest[next].max(end);
                 waits[next] -= 1;
                 if waits[next] == 0 {
@@ -117,25 +117,25 @@ impl Order {
                 }
             }
         }
-        let [longest, all] = self.ends();
+        let [longest, all] = self.durations();
         let end = longest.max(all);
         self.latest = vec![end; count];
         for &number in self.sequence.iter().rev() {
-            let end = self.needed[number].iter().map(|&next| self.latest[next]).fold(end, f64::min);
+            let end = self.dependents[number].iter().map(|&next| self.latest[next]).fold(end, f64::min);
             self.latest[number] = end - self.seconds[number];
         }
     }
 
     /// How long those take that wait for each other the longest, and all of them on the streams there are.
-    fn ends(&self) -> [f64; 2] {
+    fn durations(&self) -> [f64; 2] {
         let ends = self.sequence.iter().map(|&number| self.earliest[number] + self.seconds[number]);
         let all: f64 = self.sequence.iter().map(|&number| self.seconds[number]).sum();
         [ends.fold(0.0, f64::max), all / STREAMS as f64]
     }
 
     fn is_wide(&self) -> bool {
-        let [longest, all] = self.ends();
-        all > WIDE * longest
+        let [longest, all] = self.durations();
+        all > MIN_WIDE_RATIO * longest
     }
 
     /// Puts together the first of these steps and as many others as can begin when it does, up to `most`: all that were.
@@ -148,8 +148,8 @@ impl Order {
             let fits = all.len() < most && times.0 <= times.1 && !after[step] && !before[step];
             // The first in any case, whatever its times are rounded to.
             if all.is_empty() || fits {
-                mark(&self.needed, step, &mut after);
-                mark(&self.needs, step, &mut before);
+                mark(&self.dependents, step, &mut after);
+                mark(&self.dependencies, step, &mut before);
                 (begins, must) = times;
                 all.push(step);
             }
@@ -165,11 +165,11 @@ impl Order {
 
     /// Puts a step together with the first of some.
     fn join(&mut self, first: usize, other: usize) {
-        self.seconds[first] += self.seconds[other] - START;
+        self.seconds[first] += self.seconds[other] - LAUNCH_SECONDS;
         let moved = std::mem::take(&mut self.members[other]);
         self.members[first].extend(moved);
-        hand_over(&mut self.needs, &mut self.needed, other, first);
-        hand_over(&mut self.needed, &mut self.needs, other, first);
+        hand_over(&mut self.dependencies, &mut self.dependents, other, first);
+        hand_over(&mut self.dependents, &mut self.dependencies, other, first);
     }
 
     /// The steps, each of those that were put together as one.
@@ -207,7 +207,7 @@ fn hand_over(of: &mut [Vec<usize>], back: &mut [Vec<usize>], from: usize, to: us
 fn together(mut steps: Vec<Step>) -> Option<Step> {
     if steps.len() > 1 {
         let launches: Vec<&Launch> = steps.iter().filter_map(kernel).collect();
-        let work = Work::Kernel(bundled(&launches));
+        let work = Work::Kernel(batched_launch(&launches));
         let of = |spans: fn(&Step) -> &Vec<_>| steps.iter().flat_map(spans).copied().collect();
         let (reads, writes, location) = (of(|step| &step.reads), of(|step| &step.writes), steps[0].location);
         return Some(Step { work, reads, writes, location });
@@ -260,19 +260,19 @@ mod tests {
         let long = |n: usize| step(500, &[n], 10 + n);
         let short = |n: usize| step(1, &[10 + n], 20 + n);
         let steps = vec![long(0), short(0), long(1), short(1), long(2), short(2), step(1, &[20, 21, 22], 30)];
-        assert_eq!(made(&bundle(steps)), [(1, 10), (1, 11), (1, 12), (3, 20), (1, 30)]);
+        assert_eq!(made(&fuse_horizontally(steps)), [(1, 10), (1, 11), (1, 12), (3, 20), (1, 30)]);
     }
 
     #[test]
     fn what_needs_another_or_is_needed_sooner_stays_by_itself() {
         let chain = vec![step(1, &[0], 1), step(1, &[1], 2), step(1, &[2], 3)];
-        assert_eq!(made(&bundle(chain)), [(1, 1), (1, 2), (1, 3)]);
+        assert_eq!(made(&fuse_horizontally(chain)), [(1, 1), (1, 2), (1, 3)]);
         // The first is on the longest way, and the second can only begin when that is nearly over.
         let mut steps = vec![step(1, &[0], 1)];
         steps.extend((1..9).map(|n| step(500, &[n], n + 1)));
         steps.push(step(1, &[9], 20));
         steps.push(step(500, &[9], 21));
-        let found = made(&bundle(steps));
+        let found = made(&fuse_horizontally(steps));
         assert!(found.iter().all(|(parts, _)| *parts == 1), "{found:?}");
     }
 
@@ -280,19 +280,19 @@ mod tests {
     fn long_kernels_are_one_where_little_waits_for_anything() {
         let chain = |n: usize| [step(500, &[n], 100 + n), step(1, &[100 + n], 200 + n)];
         let steps: Vec<Step> = (0..9).flat_map(chain).collect();
-        assert_eq!(made(&bundle(steps)), [(9, 100), (9, 200)]);
+        assert_eq!(made(&fuse_horizontally(steps)), [(9, 100), (9, 200)]);
     }
 
     #[test]
     fn memory_that_is_used_again_keeps_kernels_apart() {
         let steps = vec![step(1, &[0], 5), step(500, &[5], 6), step(1, &[1], 5), step(500, &[5], 7)];
-        assert_eq!(made(&bundle(steps)), [(1, 5), (1, 6), (1, 5), (1, 7)]);
+        assert_eq!(made(&fuse_horizontally(steps)), [(1, 5), (1, 6), (1, 5), (1, 7)]);
     }
 
     #[test]
     fn no_more_are_put_together_than_a_kernel_takes_arguments() {
         let steps: Vec<Step> = (0..400).map(|n| step(1, &[n], 1000 + n)).collect();
-        let parts: Vec<u32> = made(&bundle(steps)).into_iter().map(|(parts, _)| parts).collect();
+        let parts: Vec<u32> = made(&fuse_horizontally(steps)).into_iter().map(|(parts, _)| parts).collect();
         assert_eq!(parts, [160, 160, 80]);
     }
 }

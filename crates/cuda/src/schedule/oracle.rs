@@ -1,22 +1,22 @@
 //! What steps compute, as numbers that stand for it: a test of what may run beside what, without a GPU.
 
 use crate::compile::step::{Span, Step, Work};
-use crate::schedule::streams::Turn;
+use crate::schedule::streams::StreamSlot;
 use bilevel_plan::Region;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// What every byte of memory was last given, as a number that stands for how it was computed.
-pub(crate) struct Memory {
+pub(crate) struct SymbolicMemory {
     regions: HashMap<Region, Vec<u64>>,
     /// Bytes of the arena in which values live within a step.
     within: usize,
 }
 
-impl Memory {
+impl SymbolicMemory {
     /// With so many bytes of the arena in which values live within a step.
     pub fn new(within: usize) -> Self {
-        Memory { regions: HashMap::new(), within }
+        SymbolicMemory { regions: HashMap::new(), within }
     }
 
     pub fn bytes(&mut self, span: &Span) -> &mut [u64] {
@@ -69,16 +69,17 @@ fn in_order(step: &Step, spans: &[Span]) -> Vec<Span> {
 }
 
 /// Some order in which steps with these turns may run on streams.
-pub(crate) fn any_order(turns: &[&Turn], seed: u64) -> Vec<usize> {
-    let (mut order, mut done, mut state) = (vec![], vec![false; turns.len()], seed);
-    while order.len() < turns.len() {
+pub(crate) fn any_order(slots: &[&StreamSlot], seed: u64) -> Vec<usize> {
+    let (mut order, mut done, mut state) = (vec![], vec![false; slots.len()], seed);
+    while order.len() < slots.len() {
         let is_first = |number: usize| {
-            let same = |other: &usize| turns[*other].stream == turns[number].stream;
+            let same = |other: &usize| slots[*other].stream == slots[number].stream;
             (0..number).filter(same).all(|other| done[other])
         };
-        let can =
-            |number: &usize| !done[*number] && is_first(*number) && turns[*number].after.iter().all(|&need| done[need]);
-        let ready: Vec<usize> = (0..turns.len()).filter(can).collect();
+        let can = |number: &usize| {
+            !done[*number] && is_first(*number) && slots[*number].after.iter().all(|&dependency| done[dependency])
+        };
+        let ready: Vec<usize> = (0..slots.len()).filter(can).collect();
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let chosen = ready[(state >> 33) as usize % ready.len()];
         done[chosen] = true;

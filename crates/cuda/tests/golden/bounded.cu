@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     for (int j = 0; j < 4; ++j) most0 = max(most0, power_bits(m0[j]));
     }
     most0 = across<Max, 256>(most0);
-    if (threadIdx.x == 0) raise(p2, most0);
+    if (threadIdx.x == 0) atomic_amax(p2, most0);
 }
 
 typedef u32 U; typedef int I;
@@ -28,10 +28,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
-    const float by2 = halving(exponent(m1));
+    const float by2 = f16_scale(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
+    for (int j = 0; j < 4; ++j) v2[j] = scaled_to_f16(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     for (int j = 0; j < 4; ++j) most0 = max(most0, power_bits(m0[j]));
     }
     most0 = across<Max, 256>(most0);
-    if (threadIdx.x == 0) raise(p2, most0);
+    if (threadIdx.x == 0) atomic_amax(p2, most0);
 }
 
 typedef u32 U; typedef int I;
@@ -58,10 +58,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
-    const float by2 = halving(exponent(m1));
+    const float by2 = f16_scale(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
+    for (int j = 0; j < 4; ++j) v2[j] = scaled_to_f16(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     for (int j = 0; j < 4; ++j) most0 = max(most0, power_bits(m0[j]));
     }
     most0 = across<Max, 256>(most0);
-    if (threadIdx.x == 0) raise(p2, most0);
+    if (threadIdx.x == 0) atomic_amax(p2, most0);
 }
 
 typedef u32 U; typedef int I;
@@ -90,10 +90,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
-    const Restoring by3 = restoring(exponent(m1), exponent(m2));
+    const UnscaleFactors by3 = unscale_factors(exponent(m1), exponent(m2));
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], by3);
+    for (int j = 0; j < 4; ++j) v3[j] = unscaled(m0[j], by3);
     float m4[4];
     load<float, 4>(p4 + ((I)(e % 3072)), m4);
     float v5[4];
@@ -111,10 +111,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     float v9[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v9[j] = op_mul(v6[j], v8[j]);
-    const float by11 = halving(max(exponent(m1) + exponent(m2) + 12, exponent(m10) + 1));
+    const float by11 = f16_scale(max(exponent(m1) + exponent(m2) + 12, exponent(m10) + 1));
     float v11[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v11[j] = halved(v9[j], by11);
+    for (int j = 0; j < 4; ++j) v11[j] = scaled_to_f16(v9[j], by11);
     store_half<4>(p7 + e, v11);
 }
 
@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     for (int j = 0; j < 4; ++j) most0 = max(most0, power_bits(m0[j]));
     }
     most0 = across<Max, 256>(most0);
-    if (threadIdx.x == 0) raise(p2, most0);
+    if (threadIdx.x == 0) atomic_amax(p2, most0);
 }
 
 typedef u32 U; typedef int I;
@@ -141,10 +141,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
-    const float by2 = halving(exponent(m1));
+    const float by2 = f16_scale(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
+    for (int j = 0; j < 4; ++j) v2[j] = scaled_to_f16(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -159,9 +159,9 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
-    const Restoring by5 = restoring(max(exponent(m1) + exponent(m2) + 12, exponent(m3) + 1), exponent(m4));
+    const UnscaleFactors by5 = unscale_factors(max(exponent(m1) + exponent(m2) + 12, exponent(m3) + 1), exponent(m4));
     float v5[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v5[j] = restored(m0[j], by5);
+    for (int j = 0; j < 4; ++j) v5[j] = unscaled(m0[j], by5);
     store<float, 4>(p6 + e, v5);
 }

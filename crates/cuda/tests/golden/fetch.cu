@@ -13,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     for (int j = 0; j < 4; ++j) v2[j] = To<int>::of(v1[j]);
     alignas(16) float f3[4][4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) fetch<float, 4, 4>(p2 + ((I)((e + j) / 200) * 40), v2[j], (u64)n3, 4, f3[j]);
+    for (int j = 0; j < 4; ++j) gather_row<float, 4, 4>(p2 + ((I)((e + j) / 200) * 40), v2[j], (u64)n3, 4, f3[j]);
     float v4[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v4[j] = f3[j][0];

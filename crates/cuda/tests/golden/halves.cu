@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     for (int j = 0; j < 4; ++j) most0 = max(most0, power_bits(v1[j]));
     }
     most0 = across<Max, 256>(most0);
-    if (threadIdx.x == 0) raise(p2, most0);
+    if (threadIdx.x == 0) atomic_amax(p2, most0);
 }
 
 typedef u32 U; typedef int I;
@@ -34,10 +34,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     float v1[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v1[j] = op_tanh(m0[j]);
-    const float by3 = halving(exponent(m2));
+    const float by3 = f16_scale(exponent(m2));
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = halved(v1[j], by3);
+    for (int j = 0; j < 4; ++j) v3[j] = scaled_to_f16(v1[j], by3);
     store_half<4>(p3 + e, v3);
 }
 
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     for (int j = 0; j < 4; ++j) most0 = max(most0, power_bits(m0[j]));
     }
     most0 = across<Max, 256>(most0);
-    if (threadIdx.x == 0) raise(p2, most0);
+    if (threadIdx.x == 0) atomic_amax(p2, most0);
 }
 
 typedef u32 U; typedef int I;
@@ -64,10 +64,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
-    const float by2 = halving(exponent(m1));
+    const float by2 = f16_scale(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
+    for (int j = 0; j < 4; ++j) v2[j] = scaled_to_f16(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -80,10 +80,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
-    const Restoring by3 = restoring(exponent(m1), exponent(m2));
+    const UnscaleFactors by3 = unscale_factors(exponent(m1), exponent(m2));
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], by3);
+    for (int j = 0; j < 4; ++j) v3[j] = unscaled(m0[j], by3);
     float v4[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v4[j] = op_exp(v3[j]);

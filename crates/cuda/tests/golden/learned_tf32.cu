@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     for (int j = 0; j < 4; ++j) most0 = max(most0, power_bits(m0[j]));
     }
     most0 = across<Max, 256>(most0);
-    if (threadIdx.x == 0) raise(p2, most0);
+    if (threadIdx.x == 0) atomic_amax(p2, most0);
 }
 
 typedef u32 U; typedef int I;
@@ -28,10 +28,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
-    const float by2 = halving(exponent(m1));
+    const float by2 = f16_scale(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
+    for (int j = 0; j < 4; ++j) v2[j] = scaled_to_f16(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     for (int j = 0; j < 4; ++j) most = max(most, power_bits(v[j]));
     }
     most = across<Max, 256>(most);
-    if (threadIdx.x == 0) raise(p2, most);
+    if (threadIdx.x == 0) atomic_amax(p2, most);
 }
 
 typedef u32 U; typedef int I;
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(float* p0, const U n1, 
     float v[4];
     load<float, 4>(p2 + e, v);
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = halved(v[j], halving(exponent(p0[0])));
+    for (int j = 0; j < 4; ++j) v[j] = scaled_to_f16(v[j], f16_scale(exponent(p0[0])));
     store_half<4>(p3 + e, v);
 }
 
@@ -86,10 +86,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
-    const Restoring by3 = restoring(exponent(m1), exponent(m2));
+    const UnscaleFactors by3 = unscale_factors(exponent(m1), exponent(m2));
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], by3);
+    for (int j = 0; j < 4; ++j) v3[j] = unscaled(m0[j], by3);
     float v4[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v4[j] = op_tanh(v3[j]);
@@ -98,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     store<float, 4>(p4 + e, v4);
     }
     most0 = across<Max, 256>(most0);
-    if (threadIdx.x == 0) raise(p5, most0);
+    if (threadIdx.x == 0) atomic_amax(p5, most0);
 }
 
 typedef u32 U; typedef int I;
@@ -109,10 +109,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
-    const float by2 = halving(exponent(m1));
+    const float by2 = f16_scale(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
+    for (int j = 0; j < 4; ++j) v2[j] = scaled_to_f16(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -128,10 +128,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p1 + ((I)e), m0);
     float m1[4];
     load<float, 4>(p2 + ((I)e), m1);
-    const Restoring by4 = restoring(exponent(m2), exponent(m3));
+    const UnscaleFactors by4 = unscale_factors(exponent(m2), exponent(m3));
     float v4[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v4[j] = restored(m1[j], by4);
+    for (int j = 0; j < 4; ++j) v4[j] = unscaled(m1[j], by4);
     float v5[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v5[j] = op_mul(v4[j], c5);
@@ -143,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     store<float, 4>(p1 + e, v6);
     }
     most0 = across<Max, 256>(most0);
-    if (threadIdx.x == 0) raise(p6, most0);
+    if (threadIdx.x == 0) atomic_amax(p6, most0);
 }
 
 typedef u32 U; typedef int I;
@@ -154,10 +154,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
-    const float by2 = halving(exponent(m1));
+    const float by2 = f16_scale(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
+    for (int j = 0; j < 4; ++j) v2[j] = scaled_to_f16(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -170,10 +170,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
-    const Restoring by3 = restoring(exponent(m1), exponent(m2));
+    const UnscaleFactors by3 = unscale_factors(exponent(m1), exponent(m2));
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], by3);
+    for (int j = 0; j < 4; ++j) v3[j] = unscaled(m0[j], by3);
     store<float, 4>(p4 + e, v3);
 }
 
@@ -201,10 +201,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
-    const Restoring by3 = restoring(exponent(m1), exponent(m2));
+    const UnscaleFactors by3 = unscale_factors(exponent(m1), exponent(m2));
     float v3[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v3[j] = restored(m0[j], by3);
+    for (int j = 0; j < 4; ++j) v3[j] = unscaled(m0[j], by3);
     float v4[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v4[j] = op_tanh(v3[j]);
@@ -213,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     store<float, 4>(p4 + e, v4);
     }
     most0 = across<Max, 256>(most0);
-    if (threadIdx.x == 0) raise(p5, most0);
+    if (threadIdx.x == 0) atomic_amax(p5, most0);
 }
 
 typedef u32 U; typedef int I;
@@ -224,10 +224,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
-    const float by2 = halving(exponent(m1));
+    const float by2 = f16_scale(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
+    for (int j = 0; j < 4; ++j) v2[j] = scaled_to_f16(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 
@@ -243,10 +243,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     load<float, 4>(p1 + ((I)e), m0);
     float m1[4];
     load<float, 4>(p2 + ((I)e), m1);
-    const Restoring by4 = restoring(exponent(m2), exponent(m3));
+    const UnscaleFactors by4 = unscale_factors(exponent(m2), exponent(m3));
     float v4[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v4[j] = restored(m1[j], by4);
+    for (int j = 0; j < 4; ++j) v4[j] = unscaled(m1[j], by4);
     float v5[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v5[j] = op_mul(v4[j], c5);
@@ -258,7 +258,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     store<float, 4>(p1 + e, v6);
     }
     most0 = across<Max, 256>(most0);
-    if (threadIdx.x == 0) raise(p6, most0);
+    if (threadIdx.x == 0) atomic_amax(p6, most0);
 }
 
 typedef u32 U; typedef int I;
@@ -269,10 +269,10 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
     const U e = b * 4;
     float m0[4];
     load<float, 4>(p1 + ((I)e), m0);
-    const float by2 = halving(exponent(m1));
+    const float by2 = f16_scale(exponent(m1));
     float v2[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v2[j] = halved(m0[j], by2);
+    for (int j = 0; j < 4; ++j) v2[j] = scaled_to_f16(m0[j], by2);
     store_half<4>(p3 + e, v2);
 }
 

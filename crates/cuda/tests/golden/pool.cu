@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, int* p1, fl
     load<int, 4>(p1 + ((I)e), m0);
     alignas(16) float f1[4][1];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) fetch<float, 1, 1>(p2 + ((I)((e + j) / 36) * 144), m0[j], (u64)n3, 1, f1[j]);
+    for (int j = 0; j < 4; ++j) gather_row<float, 1, 1>(p2 + ((I)((e + j) / 36) * 144), m0[j], (u64)n3, 1, f1[j]);
     float v2[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) v2[j] = f1[j][0];

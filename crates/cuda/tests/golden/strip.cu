@@ -39,18 +39,18 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, float* p1, 
 
 typedef u32 U; typedef int I;
 extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, bf16* p2, const float c3, float* p4, float* p5, bf16* p6) {
-    extern __shared__ __align__(16) u32 strip[];
-    u32 *const kept_a = strip + 3840, *const kept_b = kept_a + 2880;
+    extern __shared__ __align__(16) u32 smem[];
+    u32 *const smem_a = smem + 3840, *const smem_b = smem_a + 2880;
     const U item = blockIdx.x / 2;
     const int part = blockIdx.x % 2, i = part * 7 / 2 * 16;
     const int there = min(104, (part + 1) * 7 / 2 * 16) - i, own = threadIdx.x / 32 * 16;
     const int lane = threadIdx.x % 32, left = lane % 4 * 2;
-    u32* const rows = strip + own * 60;
-    Sent<64, true, 32, 128, 64> a(kept_a, p0 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32);
-    Sent<104, true, 32, 128, 64> b(kept_b, p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 104, 32);
+    u32* const rows = smem + own * 60;
+    AsyncTile<64, true, 32, 128, 64> a(smem_a, p0 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32);
+    AsyncTile<104, true, 32, 128, 64> b(smem_b, p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 104, 32);
     float sums[13][4] = {};
-    multiply<32, 64, 4>(a, kept_a, b, kept_b, sums, there);
-    Sent<32, false, 32, 128, 112> next(kept_b, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 32, 104);
+    multiply<32, 64, 4>(a, smem_a, b, smem_b, sums, there);
+    AsyncTile<32, false, 32, 128, 112> next(smem_b, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 32, 104);
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
     if (own >= there) break;
@@ -89,8 +89,8 @@ extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, 
     for (int j = 0; j < 26; ++j) sums[j / 2][h * 2 + j % 2] = v7[j];
     }
     float found[4][4] = {};
-    multiply_rows(sums, next, kept_b, found, there);
-    write<32, 1, 4, 4>(kept_a, p6 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32, found);
+    multiply_rows(sums, next, smem_b, found, there);
+    write<32, 1, 4, 4>(smem_a, p6 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32, found);
 }
 
 typedef u32 U; typedef int I;
@@ -112,18 +112,18 @@ extern "C" __global__ void __launch_bounds__(256) kernel(const U n0, bf16* p1, b
 
 typedef u32 U; typedef int I;
 extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, bf16* p2, float* p3, float* p4, const float c5, bf16* p6, bf16* p7) {
-    extern __shared__ __align__(16) u32 strip[];
-    u32 *const kept_a = strip + 3840, *const kept_b = kept_a + 2880;
+    extern __shared__ __align__(16) u32 smem[];
+    u32 *const smem_a = smem + 3840, *const smem_b = smem_a + 2880;
     const U item = blockIdx.x / 2;
     const int part = blockIdx.x % 2, i = part * 7 / 2 * 16;
     const int there = min(104, (part + 1) * 7 / 2 * 16) - i, own = threadIdx.x / 32 * 16;
     const int lane = threadIdx.x % 32, left = lane % 4 * 2;
-    u32* const rows = strip + own * 60;
-    Sent<64, true, 32, 128, 64> a(kept_a, p0 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32);
-    Sent<104, true, 32, 128, 64> b(kept_b, p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 104, 32);
+    u32* const rows = smem + own * 60;
+    AsyncTile<64, true, 32, 128, 64> a(smem_a, p0 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32);
+    AsyncTile<104, true, 32, 128, 64> b(smem_b, p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 104, 32);
     float sums[13][4] = {};
-    multiply<32, 64, 4>(a, kept_a, b, kept_b, sums, there);
-    Sent<32, false, 32, 128, 112> next(kept_b, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 32, 104);
+    multiply<32, 64, 4>(a, smem_a, b, smem_b, sums, there);
+    AsyncTile<32, false, 32, 128, 112> next(smem_b, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624), 32, 104);
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
     if (own >= there) break;
@@ -169,11 +169,11 @@ extern "C" __global__ void __launch_bounds__(128, 3) kernel(bf16* p0, bf16* p1, 
     for (int j = 0; j < 26; ++j) sums[j / 2][h * 2 + j % 2] = v12[j];
     }
     float found[4][4] = {};
-    multiply_rows(sums, next, kept_b, found, there);
-    hold<60>(rows, sums);
+    multiply_rows(sums, next, smem_b, found, there);
+    store_fragment<60>(rows, sums);
     __syncwarp();
-    leave<60, 104>(rows, p6 + (I)(item * 104 + i + own) * 104, min(16, there - own));
-    write<32, 1, 4, 4>(kept_a, p7 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32, found);
+    store_rows<60, 104>(rows, p6 + (I)(item * 104 + i + own) * 104, min(16, there - own));
+    write<32, 1, 4, 4>(smem_a, p7 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)i * 32, there, 32, found);
 }
 
 typedef u32 U; typedef int I;
@@ -183,8 +183,8 @@ extern "C" __global__ void __launch_bounds__(128) kernel(bf16* p0, bf16* p1, bf1
     const int part = tile / 1, j = tile % 1 * 32;
     const int i = part * 7 / 2 * 16, there = min(104, (part + 1) * 7 / 2 * 16) - i;
     float sums[4][4] = {};
-    Rows<bf16, 64, false, 8, 104, 128, 64> a(p0 + ((I)(item % 8) * 10816 + (I)(item / 8) * 86528) + (I)i * 1, there, 104);
-    Rows<bf16, 32, false, 8, 32, 128, 64> b(p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)j * 1, 32 - j, 104);
+    TileLoader<bf16, 64, false, 8, 104, 128, 64> a(p0 + ((I)(item % 8) * 10816 + (I)(item / 8) * 86528) + (I)i * 1, there, 104);
+    TileLoader<bf16, 32, false, 8, 32, 128, 64> b(p1 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624) + (I)j * 1, 32 - j, 104);
     multiply<104, 64, 4>(a, shared.a, b, shared.b, sums, there);
     write<32, 1, 4, 4>(
         &shared, p2 + ((I)(item % 8) * 3328 + (I)(item / 8) * 26624 + (I)i * 32 + (I)j * 1), there, 32 - j, sums);

@@ -46,9 +46,9 @@ pub(crate) fn patches(
 }
 
 /// Terms from which on the threads of a block share a result.
-const LONG: usize = 1024;
+const MIN_SHARED_TERMS: usize = 1024;
 /// Threads that share one.
-const SHARED: usize = 256;
+const SHARING_THREADS: usize = 256;
 
 /// A convolution as it is defined: for channels by themselves, and whatever is small. Each result has a thread of its own, or a block
 /// where it has many terms, as the derivative with respect to the kernel of a channel by itself has.
@@ -62,7 +62,7 @@ pub(crate) fn convolution(
     let ([_, _, oh, ow], s, k, o) = (four(&out.shape), &image.view.strides, &kernel.view.strides, &out.strides);
     let count = out.count();
     let terms = inputs * kh * kw;
-    let shared = terms >= LONG && count < 1 << 20;
+    let shared = terms >= MIN_SHARED_TERMS && count < 1 << 20;
     let mut code = Code::default();
     code.reaches(count.max(terms).max(reach(&image.view.runs())).max(reach(&kernel.view.runs())));
     if shared {
@@ -81,7 +81,7 @@ pub(crate) fn convolution(
     let [(top, _), (left, _)] = dims.padding;
     let ([sy, sx], [ky, kx], [dy, dx]) = (dims.stride, dims.kernel_dilation, dims.image_dilation);
     if shared {
-        code.line(format!("for (I t = threadIdx.x; t < {}; t += {SHARED}) {{", kh * kw * inputs));
+        code.line(format!("for (I t = threadIdx.x; t < {}; t += {SHARING_THREADS}) {{", kh * kw * inputs));
         code.line(format!("const I a = t / {kw} % {kh}, b = t % {kw};"));
     } else {
         code.line(format!("for (I a = 0; a < {kh}; ++a) for (I b = 0; b < {kw}; ++b) {{"));
@@ -100,11 +100,11 @@ pub(crate) fn convolution(
     code.line(format!("sum = op_fma({left}, {right}, sum);"));
     code.line("}");
     if shared {
-        code.line(format!("sum = across<Sum, {SHARED}>(sum);"));
+        code.line(format!("sum = across<Sum, {SHARING_THREADS}>(sum);"));
         code.line("if (threadIdx.x > 0) return;");
     }
     code.line(format!("{to}[im * {} + o * {} + y * {} + x * {}] = sum;", o[0], o[1], o[2], o[3]));
-    if shared { code.launch([count, 1], SHARED as u32) } else { code.launch_each(count) }
+    if shared { code.launch([count, 1], SHARING_THREADS as u32) } else { code.launch_each(count) }
 }
 
 /// The lengths of four axes.

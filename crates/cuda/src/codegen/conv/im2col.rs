@@ -15,23 +15,23 @@ use bilevel_graph::DType;
 use bilevel_plan::{Place, View};
 
 /// Bytes that are moved at once.
-const WIDE: usize = 16;
+const LOAD_BYTES: usize = 16;
 /// Places of a kernel up to which a loop over them is written out.
-const FEW: usize = 25;
+const MAX_UNROLLED_TAPS: usize = 25;
 const FLOAT: Cell = Cell::Of(DType::F32);
 
 /// Where elements begin: a place, and how many are before the first.
-type From = (Place, isize);
+type Source = (Place, isize);
 
 /// Elements that a thread moves at once: neighbours of an axis of so many.
 fn lanes(length: usize, cell: Cell) -> usize {
-    let wide = WIDE / cell.size();
+    let wide = LOAD_BYTES / cell.size();
     if length.is_multiple_of(wide) { wide } else { 1 }
 }
 
 /// What stands before a loop over the places of a kernel, or over some of them.
 fn unroll(places: usize) -> &'static str {
-    if places <= FEW { "#pragma unroll" } else { "#pragma unroll 1" }
+    if places <= MAX_UNROLLED_TAPS { "#pragma unroll" } else { "#pragma unroll 1" }
 }
 
 /// Elements from one image to the next, and from one place of the kernel to the next, where channels come before places: the images
@@ -50,13 +50,13 @@ fn reaches(code: &mut Code, geometry: &Geometry) {
 }
 
 /// Writes out the patches of x; its images together, where each could have a matrix of its own.
-pub(crate) fn unfolded(geometry: &Geometry, together: bool, from: From, to: Place) -> Launch {
-    if geometry.last { unfolded_last(geometry, from, to) } else { unfolded_first(geometry, together, from, to) }
+pub(crate) fn im2col(geometry: &Geometry, together: bool, from: Source, to: Place) -> Launch {
+    if geometry.last { im2col_nhwc(geometry, from, to) } else { im2col_nchw(geometry, together, from, to) }
 }
 
 /// With the channels last. A thread has some channels of a place of the result, and writes them for every place of the kernel: so it
 /// divides by the number of channels once. What it reads for a row of the kernel is under way at once.
-fn unfolded_last(geometry: &Geometry, (place, first): From, to: Place) -> Launch {
+fn im2col_nhwc(geometry: &Geometry, (place, first): Source, to: Place) -> Launch {
     let Geometry { x: [_, c, h, w], w: [_, _, kh, kw], y: [n, _, oy, ox], stride, padding, dilation, .. } = *geometry;
     let ([sy, sx], [dy, dx], [top, left]) = (stride, dilation, padding);
     let cell = geometry.cell();
@@ -93,7 +93,7 @@ fn unfolded_last(geometry: &Geometry, (place, first): From, to: Place) -> Launch
 }
 
 /// With the channels before the places.
-fn unfolded_first(geometry: &Geometry, together: bool, (place, first): From, to: Place) -> Launch {
+fn im2col_nchw(geometry: &Geometry, together: bool, (place, first): Source, to: Place) -> Launch {
     let Geometry { x: [_, c, h, w], w: [_, _, kh, kw], y: [_, _, oy, ox], stride, padding, dilation, .. } = *geometry;
     let (plane, ([sy, sx], [dy, dx], [top, left])) = (oy * ox, (stride, dilation, padding));
     let lanes = lanes(ox, FLOAT);
@@ -122,7 +122,7 @@ fn unfolded_first(geometry: &Geometry, together: bool, (place, first): From, to:
 }
 
 /// Adds up patches into x; of images together, where each could have a matrix of its own.
-pub(crate) fn folded(geometry: &Geometry, together: bool, from: Place, (place, first): From) -> Launch {
+pub(crate) fn col2im(geometry: &Geometry, together: bool, from: Place, (place, first): Source) -> Launch {
     let Geometry { x: [n, c, h, w], w: [_, _, kh, kw], y: [_, _, oy, ox], stride, padding, dilation, .. } = *geometry;
     let ([sy, sx], [dy, dx], [top, left]) = (stride, dilation, padding);
     let lanes = lanes(if geometry.last { c } else { w }, FLOAT);
@@ -176,7 +176,7 @@ pub(crate) fn folded(geometry: &Geometry, together: bool, from: Place, (place, f
 }
 
 /// Writes `[a, b, inner]` as `[b, a, inner]`.
-pub(crate) fn swapped([a, b, inner]: [usize; 3], (place, first): From, (to, to_first): From) -> Launch {
+pub(crate) fn swapped([a, b, inner]: [usize; 3], (place, first): Source, (to, to_first): Source) -> Launch {
     let lanes = lanes(inner, FLOAT);
     let count = a * b * inner / lanes;
     let mut code = Code::default();
@@ -195,7 +195,7 @@ pub(crate) fn swapped([a, b, inner]: [usize; 3], (place, first): From, (to, to_f
 mod tests {
     use super::*;
     use crate::codegen::kernel::Arg;
-    use crate::conv::canonical::Sought;
+    use crate::conv::canonical::ConvPass;
     use crate::conv::im2col::tests::example;
     use bilevel_plan::Region;
 
@@ -204,8 +204,8 @@ mod tests {
 
     /// The patches of an image with channels last: images, channels before and after, and the length of a side.
     fn last(shape: [usize; 4], narrow: bool) -> Launch {
-        let geometry = Geometry { last: true, narrow, ..example(Sought::Kernel, shape) };
-        unfolded(&geometry, false, (HERE, 24), THERE)
+        let geometry = Geometry { last: true, narrow, ..example(ConvPass::Wgrad, shape) };
+        im2col(&geometry, false, (HERE, 24), THERE)
     }
 
     #[test]

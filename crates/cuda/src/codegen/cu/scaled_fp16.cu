@@ -7,7 +7,7 @@ __device__ __forceinline__ int power_bits(float x) {
 }
 
 // Raises what is known of an array's largest power, for a whole block: everybody asks for the same word, and most find it high enough.
-__device__ __forceinline__ void raise(int* known, int bits) {
+__device__ __forceinline__ void atomic_amax(int* known, int bits) {
     if (bits > *(volatile int*)known) atomicMax(known, bits);
 }
 
@@ -21,19 +21,19 @@ __device__ __forceinline__ int shift_of(int exponent) { return 14 - min(max(expo
 __device__ __forceinline__ float power(int exponent) { return __uint_as_float((u32)(exponent + 127) << 23); }
 
 // What the numbers of an array are multiplied by to be halved, found once for all of them.
-__device__ __forceinline__ float halving(int exponent) { return power(shift_of(exponent)); }
+__device__ __forceinline__ float f16_scale(int exponent) { return power(shift_of(exponent)); }
 
-__device__ __forceinline__ float halved(float x, float by) { return x * by; }
+__device__ __forceinline__ float scaled_to_f16(float x, float by) { return x * by; }
 
 // What takes both powers out of a product again, in two steps: the power of both may be more than a float holds where the result is not.
-struct Restoring { float first, second; };
+struct UnscaleFactors { float first, second; };
 
-__device__ __forceinline__ Restoring restoring(int a, int b) {
+__device__ __forceinline__ UnscaleFactors unscale_factors(int a, int b) {
     int shift = -shift_of(a) - shift_of(b), first = shift / 2;
     return {power(first), power(shift - first)};
 }
 
-__device__ __forceinline__ float restored(float x, Restoring by) { return x * by.first * by.second; }
+__device__ __forceinline__ float unscaled(float x, UnscaleFactors by) { return x * by.first * by.second; }
 
 struct half {
     unsigned short bits;

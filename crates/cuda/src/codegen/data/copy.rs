@@ -1,7 +1,7 @@
 //! Elements put into another order: copies of views, concatenation, padding.
 
-use crate::codegen::data::smem_transpose::{THREADS, Turned};
-use crate::codegen::data::transpose::WIDE;
+use crate::codegen::data::smem_transpose::{SmemTranspose, THREADS};
+use crate::codegen::data::transpose::VECTOR;
 use crate::codegen::kernel::{Cell, Code, Launch, c_type, decode, reach};
 use crate::codegen::load::split;
 use bilevel_graph::DType;
@@ -15,7 +15,7 @@ pub(crate) struct Elements<'a> {
 }
 
 /// As [`gathered`], unless something failed before it.
-pub(crate) fn gathered_if_fine(from: Elements, dtype: DType, to: Place) -> Launch {
+pub(crate) fn copy_unless_failed(from: Elements, dtype: DType, to: Place) -> Launch {
     let mut code = Code::default();
     code.stop_after_report();
     gathered_by(code, from, dtype.into(), to, None)
@@ -30,7 +30,7 @@ fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: O
     let (count, runs) = (from.view.count(), from.view.runs());
     let as_type = written.unwrap_or(cell.name());
     let value = |read: &str| if written.is_some() { format!("round_to_{as_type}({read})") } else { read.to_string() };
-    if let Some(turned) = Turned::of(&runs) {
+    if let Some(turned) = SmemTranspose::of(&runs) {
         code.reaches(reach(&runs));
         let (source, target) = (code.pointer(from.place, cell, from.view.offset), code.raw_pointer(to, 0, as_type));
         let blocks = turned.begin(&mut code, count, cell.name());
@@ -41,7 +41,7 @@ fn gathered_by(mut code: Code, from: Elements, cell: Cell, to: Place, written: O
     }
     // Neighbours that become wider are fewer at once.
     let widens = cell == Cell::Bf16 && written.is_some();
-    let lanes = beside(&runs, from.view.offset, cell).min(if widens { WIDE } else { usize::MAX });
+    let lanes = beside(&runs, from.view.offset, cell).min(if widens { VECTOR } else { usize::MAX });
     code.reaches(reach(&runs));
     let c = cell.name();
     code.each(count / lanes);
@@ -67,7 +67,7 @@ pub(crate) fn scattered((from, cell): (Place, Cell), to: Elements, written: Cell
     let mut code = Code::default();
     code.reaches(reach(&runs));
     let (source, target) = (code.pointer(from, cell, 0), code.pointer(to.place, written, to.view.offset));
-    if let Some(turned) = Turned::of(&runs) {
+    if let Some(turned) = SmemTranspose::of(&runs) {
         let blocks = turned.begin(&mut code, count, written.name());
         turned.in_view(&mut code, |held, place| format!("{held} = {source}[{place}];"));
         code.line("__syncthreads();");
@@ -97,7 +97,7 @@ pub(crate) fn beside(runs: &[Run], offset: isize, cell: Cell) -> usize {
 
 /// Threads of a block that share a place along an axis, and most of such places in a grid.
 const ALONG: usize = 256;
-const MOST_PLACES: usize = 65535;
+const MAX_GRID_ROWS: usize = 65535;
 
 /// The parts one after the other along an axis of the result. Where enough elements share a place along that axis, so does a block, and
 /// all its threads read the same part. A part of two bytes may be among others of four.
@@ -107,7 +107,7 @@ pub(crate) fn concat(parts: &[(Elements, Cell)], axis: usize, shape: &[usize], (
     let count = places * inner;
     let mut code = Code::default();
     let split: Option<Vec<_>> = parts.iter().map(|(part, _)| split(&part.view.runs(), inner)).collect();
-    let shared = split.filter(|_| inner >= ALONG && places <= MOST_PLACES);
+    let shared = split.filter(|_| inner >= ALONG && places <= MAX_GRID_ROWS);
     let at_once = |(part, of): &(Elements, Cell)| {
         if *of == cell { beside(&part.view.runs(), part.view.offset, cell) } else { 1 }
     };
@@ -165,7 +165,7 @@ pub(crate) fn concat(parts: &[(Elements, Cell)], axis: usize, shape: &[usize], (
 ///   y[i] = Σ of x[(i − low) / (interior + 1)] over the parts x that have such an element
 ///
 /// Along an axis that a part fills, nothing need be asked. Sums are made in the type of the graph.
-pub(crate) fn overlay(
+pub(crate) fn pad_sum(
     parts: &[((Elements, Cell), &Padding)],
     shape: &[usize],
     dtype: DType,

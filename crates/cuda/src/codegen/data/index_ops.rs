@@ -5,11 +5,11 @@ use bilevel_graph::{DType, WindowDims};
 use bilevel_plan::{IndexDims, Place};
 
 /// Up to this many updates are looked through by every result.
-const FEW: usize = 32;
+const MAX_SCANNED_UPDATES: usize = 32;
 
 /// Bytes of the lists of a scatter: the last update of every result, and the one before it of every update.
 pub(crate) fn list_bytes(rows: IndexDims) -> usize {
-    if rows.k <= FEW { 0 } else { 4 * (rows.batch * rows.n + rows.batch * rows.k) }
+    if rows.k <= MAX_SCANNED_UPDATES { 0 } else { 4 * (rows.batch * rows.n + rows.batch * rows.k) }
 }
 
 /// Reports indices that are not in 0..limit.
@@ -58,7 +58,7 @@ pub(crate) fn gather(
 pub(crate) fn scatter_add(rows: IndexDims, dtype: DType, places: (Place, Place, Place), lists: Place) -> Vec<Launch> {
     let mut launches = listed(rows, places.0, lists);
     let count = rows.batch * rows.n * rows.inner;
-    let mut sums = Sums::new(rows, dtype, places, lists, count);
+    let mut sums = ScatterSums::new(rows, dtype, places, lists, count);
     let (inner, n) = (&sums.inner, &sums.n);
     let own = format!("const U i = e % {inner}, row = e / {inner}, b = row / {n}; const int own = (int)(row % {n});");
     sums.code.line(own);
@@ -73,9 +73,9 @@ pub(crate) fn scatter_add(rows: IndexDims, dtype: DType, places: (Place, Place, 
 pub(crate) fn add_rows(rows: IndexDims, dtype: DType, places: (Place, Place, Place), lists: Place) -> Vec<Launch> {
     let mut launches = listed(rows, places.0, lists);
     let count = rows.batch * rows.k * rows.inner;
-    let mut sums = Sums::new(rows, dtype, places, lists, count);
+    let mut sums = ScatterSums::new(rows, dtype, places, lists, count);
     sums.code.stop_after_report();
-    let Sums { at, inner, n, k, heads, .. } = &sums;
+    let ScatterSums { at, inner, n, k, heads, .. } = &sums;
     let mut lines = vec![
         format!("const U i = e % {inner}, unit = e / {inner}, b = unit / {k};"),
         format!("const int own = {at}[unit];"),
@@ -97,7 +97,7 @@ pub(crate) fn add_rows(rows: IndexDims, dtype: DType, places: (Place, Place, Pla
 /// Makes the list of the updates of every row, in no particular order, where they are many.
 fn listed(rows: IndexDims, indices: Place, lists: Place) -> Vec<Launch> {
     let IndexDims { batch, n, k, .. } = rows;
-    if k <= FEW {
+    if k <= MAX_SCANNED_UPDATES {
         return vec![];
     }
     let mut code = Code::default();
@@ -121,7 +121,7 @@ fn nexts(rows: IndexDims, lists: Place) -> Place {
 }
 
 /// A kernel that adds up the updates of rows, with the names of what it reads and writes.
-struct Sums {
+struct ScatterSums {
     code: Code,
     c: &'static str,
     at: String,
@@ -135,7 +135,7 @@ struct Sums {
     next: Option<String>,
 }
 
-impl Sums {
+impl ScatterSums {
     /// With a thread for each of this many elements.
     fn new(
         rows: IndexDims,
@@ -151,23 +151,23 @@ impl Sums {
         let (at, from, to) =
             (code.pointer(indices, DType::I32, 0), code.pointer(updates, dtype, 0), code.pointer(to, dtype, 0));
         let [k_count, n, inner] = [k, n, inner].map(|length| code.count(length as u64));
-        let heads = (k > FEW).then(|| code.pointer(lists, DType::I32, 0));
-        let next = (k > FEW).then(|| code.pointer(nexts(rows, lists), DType::I32, 0));
-        Sums { code, c: c_type(dtype), at, from, to, k: k_count, n, inner, heads, next }
+        let heads = (k > MAX_SCANNED_UPDATES).then(|| code.pointer(lists, DType::I32, 0));
+        let next = (k > MAX_SCANNED_UPDATES).then(|| code.pointer(nexts(rows, lists), DType::I32, 0));
+        ScatterSums { code, c: c_type(dtype), at, from, to, k: k_count, n, inner, heads, next }
     }
 
     /// Adds the updates of row `own` of batch `b`, which is row `row` of all, to this, in column `i`: `sum`.
     fn add_up(&mut self, first: &str) {
-        let Sums { code, c, at, from, k, inner, heads, next, .. } = self;
+        let ScatterSums { code, c, at, from, k, inner, heads, next, .. } = self;
         code.line(format!("const int* at = {at} + b * {k};"));
         code.line(format!("const {c}* from = {from} + b * {k} * {inner} + i;"));
         code.line(format!("{c} sum = {c}({first});"));
         let scan = format!("for (U u = 0; u < {k}; ++u) if (at[u] == own) sum = op_add(sum, from[u * {inner}]);");
         let (Some(heads), Some(next)) = (heads, next) else { return code.line(scan) };
         // A short list is sorted; the order in which it was made is nobody's.
-        code.line(format!("int list[{FEW}], length = 0;"));
+        code.line(format!("int list[{MAX_SCANNED_UPDATES}], length = 0;"));
         code.line(format!("int u = {heads}[row];"));
-        code.line(format!("for (; u >= 0 && length < {FEW}; u = {next}[b * {k} + u]) {{"));
+        code.line(format!("for (; u >= 0 && length < {MAX_SCANNED_UPDATES}; u = {next}[b * {k} + u]) {{"));
         code.line("    int place = length++;");
         code.line("    for (; place > 0 && list[place - 1] > u; --place) list[place] = list[place - 1];");
         code.line("    list[place] = u;");

@@ -16,7 +16,7 @@ fn lanes(count: usize) -> usize {
 }
 
 /// Halves so many elements, whose largest power of two is known.
-pub(crate) fn halved_copy(from: Place, power: Place, to: Place, count: usize) -> Launch {
+pub(crate) fn scaled_f16_copy(from: Place, power: Place, to: Place, count: usize) -> Launch {
     let (mut code, lanes) = (Code::default(), lanes(count));
     let (power, all) = (code.pointer(power, DType::F32, 0), code.count(count as u64));
     let (from, to) = (code.pointer(from, DType::F32, 0), code.pointer(to, Cell::Half, 0));
@@ -24,13 +24,13 @@ pub(crate) fn halved_copy(from: Place, power: Place, to: Place, count: usize) ->
     code.line(format!("if (e >= {all}) return;"));
     code.line(format!("float v[{lanes}];"));
     code.line(format!("load<float, {lanes}>({from} + e, v);"));
-    code.lanes(lanes, format!("v[j] = halved(v[j], halving(exponent({power}[0])));"));
+    code.lanes(lanes, format!("v[j] = scaled_to_f16(v[j], f16_scale(exponent({power}[0])));"));
     code.line(format!("{}({to} + e, v);", Cell::Half.store(lanes)));
     code.launch([count.div_ceil(BLOCK * lanes), 1], BLOCK as u32)
 }
 
 /// Raises a word, which is 0 before, to the largest power of two of so many elements.
-pub(crate) fn largest_of(from: Place, power: Place, count: usize) -> Launch {
+pub(crate) fn amax_of(from: Place, power: Place, count: usize) -> Launch {
     let (mut code, lanes) = (Code::default(), lanes(count));
     let all = code.count(count as u64);
     let (from, power) = (code.pointer(from, DType::F32, 0), code.raw_pointer(power, 0, "int"));
@@ -43,6 +43,6 @@ pub(crate) fn largest_of(from: Place, power: Place, count: usize) -> Launch {
     code.lanes(lanes, "most = max(most, power_bits(v[j]));");
     code.line("}");
     code.line(format!("most = across<Max, {BLOCK}>(most);"));
-    code.line(format!("if (threadIdx.x == 0) raise({power}, most);"));
+    code.line(format!("if (threadIdx.x == 0) atomic_amax({power}, most);"));
     code.launch([count.div_ceil(BLOCK * lanes * TIMES), 1], BLOCK as u32)
 }

@@ -8,7 +8,7 @@ use bilevel_graph::{DType, Result};
 use bilevel_plan::{Kind, View, expect, internal_error};
 
 /// Rows: the text of their indices, the table, and where row 0 lies for each element.
-pub(crate) type Fetched = (String, usize, View);
+pub(crate) type GatheredRows = (String, usize, View);
 
 impl Members<'_, '_> {
     /// The text of what a member fetches, for lane j where it has lanes.
@@ -24,7 +24,7 @@ impl Members<'_, '_> {
         let column = if by_rows { view.offset.rem_euclid(stride as isize) } else { 0 };
         let from = View { offset: view.offset - column, ..view.clone() };
         let width = if by_rows { stride } else { 1 };
-        let lanes = if self.is_row(member) { 1 } else { self.walk.lanes() };
+        let lanes = if self.is_row(member) { 1 } else { self.mapping.lanes() };
         let key = (index.clone(), table, from.clone());
         let name = match self.rows.get(&key) {
             Some(name) => name.clone(),
@@ -44,7 +44,7 @@ impl Members<'_, '_> {
 
     /// Where lane j is an element, and its number.
     fn numbered(&self, member: usize) -> (Option<String>, String) {
-        if self.is_row(member) { (None, "row".into()) } else { (self.walk.inside(), self.walk.element()) }
+        if self.is_row(member) { (None, "row".into()) } else { (self.mapping.inside(), self.mapping.element()) }
     }
 
     fn fetch_rows(
@@ -65,7 +65,8 @@ impl Members<'_, '_> {
         let (_, element) = self.numbered(member);
         let place = format!("{pointer} + ({})", decode(&runs, &element));
         self.code.line(format!("alignas(16) {c} {name}[{lanes}][{width}];"));
-        let fetch = format!("fetch<{c}, {width}, {at_once}>({place}, {index}, (u64){limit}, {stride}, {name}[j]);");
+        let fetch =
+            format!("gather_row<{c}, {width}, {at_once}>({place}, {index}, (u64){limit}, {stride}, {name}[j]);");
         self.code.lanes(lanes, fetch);
         Ok(())
     }

@@ -6,8 +6,8 @@ use bilevel_plan::{Run, View};
 /// Threads of a block.
 pub(crate) const THREADS: usize = 256;
 /// Most neighbours that are few, and least length of an axis across them.
-const FEW: usize = 16;
-const LEAST: usize = 32;
+const MAX_INNER_RUN: usize = 16;
+const MIN_OUTER_RUN: usize = 32;
 /// Side of a square of shared memory.
 const SIDE: usize = 32;
 
@@ -17,33 +17,34 @@ const SIDE: usize = 32;
 ///
 /// Few neighbours, as the places of a kernel are whose channels come last elsewhere, are moved together with many lines; of many, as the
 /// channels of an image are, squares are moved.
-pub(crate) struct Turned<'a> {
+pub(crate) struct SmemTranspose<'a> {
     outer: &'a [Run],
     neighbours: usize,
     lines: usize,
 }
 
 /// True where the elements of a view are gathered through shared memory.
-pub(crate) fn is_turned(view: &View) -> bool {
-    Turned::of(&view.runs()).is_some()
+pub(crate) fn is_smem_transpose(view: &View) -> bool {
+    SmemTranspose::of(&view.runs()).is_some()
 }
 
-impl<'a> Turned<'a> {
+impl<'a> SmemTranspose<'a> {
     pub fn of(runs: &'a [Run]) -> Option<Self> {
         let [outer @ .., along, across] = runs else { return None };
         let lies = along.stride == 1 && across.stride == along.length as isize;
-        let worth = if along.length > FEW { across.length > FEW } else { across.length >= LEAST };
-        (lies && worth).then_some(Turned { outer, neighbours: along.length, lines: across.length })
+        let worth =
+            if along.length > MAX_INNER_RUN { across.length > MAX_INNER_RUN } else { across.length >= MIN_OUTER_RUN };
+        (lies && worth).then_some(SmemTranspose { outer, neighbours: along.length, lines: across.length })
     }
 
     fn has_few(&self) -> bool {
-        self.neighbours <= FEW
+        self.neighbours <= MAX_INNER_RUN
     }
 
     /// Shares `count` elements of type `c` out among blocks, whose number it returns. Those of a block begin `at` a place in memory, and at
     /// the place `first` in the order of the view.
     pub fn begin(&self, code: &mut Code, count: usize, c: &str) -> usize {
-        let Turned { outer, neighbours, lines } = *self;
+        let SmemTranspose { outer, neighbours, lines } = *self;
         let matrices = count / (neighbours * lines);
         if self.has_few() {
             let parts = lines.div_ceil(THREADS);
@@ -78,7 +79,7 @@ impl<'a> Turned<'a> {
 
     /// The same in the order of the view.
     pub fn in_view(&self, code: &mut Code, make: impl Fn(&str, &str) -> String) {
-        let Turned { neighbours, lines, .. } = *self;
+        let SmemTranspose { neighbours, lines, .. } = *self;
         if self.has_few() {
             let held = format!("held[threadIdx.x * {neighbours} + j]");
             let place = format!("first + j * {lines}");

@@ -11,24 +11,24 @@ use bilevel_graph::{DType, Precision};
 use bilevel_plan::{DotLayout, DotSize};
 
 /// Longest side of a small matrix, and longest sum across which an operand is read element by element: the library is faster then.
-const LONGEST: usize = 256;
-const SUMMED: usize = 96;
+const MAX_SIDE: usize = 256;
+const MAX_STRIDED_K: usize = 96;
 /// Products that are many.
-const MANY: usize = 16;
+const MIN_BATCH: usize = 16;
 /// Rows of a warp, and most warps of a block.
 const ROWS: usize = 16;
 const WARPS: usize = 4;
 /// Columns that a warp computes at once, and most columns of a block: threads have their sums in registers.
 const COLUMNS: usize = 8;
-const WIDEST: usize = 104;
+const MAX_BLOCK_COLUMNS: usize = 104;
 /// Elements of a sum that are kept at a time; the second where they take two bytes and both operands are read 16 bytes at once.
-const DEEP: usize = 32;
-const DEEPER: usize = 64;
+const K_TILE: usize = 32;
+const K_TILE_BF16: usize = 64;
 
 /// True where products of this size are ours.
 pub(crate) fn is_small(size: &DotSize) -> bool {
-    let small = [size.m, size.n, size.k].iter().all(|side| (ROWS..=LONGEST).contains(side));
-    small && size.batch >= MANY && size.precision != Precision::Full
+    let small = [size.m, size.n, size.k].iter().all(|side| (ROWS..=MAX_SIDE).contains(side));
+    small && size.batch >= MIN_BATCH && size.precision != Precision::Full
 }
 
 /// The product, where it is ours and neighbours along one axis of each operand are neighbours in memory.
@@ -38,14 +38,16 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     if !is_small(&size) || a.2 != cell || b.2 != cell {
         return None;
     }
-    let (left, right) = (Lies::new(layout, 0, a.1, cell)?, Lies::new(layout, 1, b.1, cell)?);
+    let (left, right) = (OperandLayout::new(layout, 0, a.1, cell)?, OperandLayout::new(layout, 1, b.1, cell)?);
     let DotLayout { m, n, k, .. } = *layout;
-    if k > SUMMED && [&left, &right].iter().any(|lies| !lies.along && lies.at_once == 1) {
+    if k > MAX_STRIDED_K
+        && [&left, &right].iter().any(|operand_layout| !operand_layout.along && operand_layout.at_once == 1)
+    {
         return None;
     }
-    let wide = cell == Cell::Bf16 && [&left, &right].iter().all(|lies| lies.at_once > 1);
-    let deep = if wide && k > DEEP { DEEPER } else { DEEP };
-    let (down, across) = (m.div_ceil(WARPS * ROWS), n.div_ceil(WIDEST));
+    let wide = cell == Cell::Bf16 && [&left, &right].iter().all(|operand_layout| operand_layout.at_once > 1);
+    let deep = if wide && k > K_TILE { K_TILE_BF16 } else { K_TILE };
+    let (down, across) = (m.div_ceil(WARPS * ROWS), n.div_ceil(MAX_BLOCK_COLUMNS));
     let (warps, columns) = (m.div_ceil(down).div_ceil(ROWS), n.div_ceil(across).next_multiple_of(COLUMNS));
     let (threads, rows) = (warps * 32, warps * ROWS);
     let runs = |side: usize| batch_runs(layout, side);
@@ -63,7 +65,8 @@ pub(crate) fn tiles(layout: &DotLayout, precision: Precision, a: Start, b: Start
     });
     code.line(format!("const int i = {own}, there = min({m}, {next}) - i;"));
     code.line(format!("float sums[{}][4] = {{}};", columns / COLUMNS));
-    let [of_a, of_b] = [(&left, rows), (&right, columns)].map(|(lies, rows)| lies.text(cell, [rows, threads, deep]));
+    let [of_a, of_b] = [(&left, rows), (&right, columns)]
+        .map(|(operand_layout, rows)| operand_layout.text(cell, [rows, threads, deep]));
     code.line(format!("{of_a} a({x} + ({}) + (I)i * {}, there, {k});", decode(&runs(0), "item"), layout.a.0));
     code.line(format!("{of_b} b({y} + ({}) + (I)j * {}, {n} - j, {k});", decode(&runs(1), "item"), layout.b.1));
     code.line(format!("multiply<{k}, {deep}, {warps}>(a, shared.a, b, shared.b, sums, there);"));
@@ -89,7 +92,7 @@ pub(crate) fn written_at_once(layout: &DotLayout, first: isize) -> usize {
 }
 
 /// How an operand lies, seen as rows along the sum: those of A, or the columns of B.
-pub(crate) struct Lies {
+pub(crate) struct OperandLayout {
     /// Neighbours of a row are neighbours in memory, else those of a column.
     pub along: bool,
     /// From one of the others to the next.
@@ -98,7 +101,7 @@ pub(crate) struct Lies {
     pub at_once: usize,
 }
 
-impl Lies {
+impl OperandLayout {
     /// Of the left operand or the right, which begins so many elements after a place in memory; none where neither rows nor columns have
     /// neighbours, or a matrix has more elements from its first to its last than a number of 32 bits.
     pub fn new(layout: &DotLayout, side: usize, first: isize, cell: Cell) -> Option<Self> {
@@ -109,7 +112,7 @@ impl Lies {
             (1, far) => (false, far, free),
             _ => return None,
         };
-        if far.unsigned_abs().saturating_mul(LONGEST) > i32::MAX as usize {
+        if far.unsigned_abs().saturating_mul(MAX_SIDE) > i32::MAX as usize {
             return None;
         }
         // As many as 16 bytes hold, where all begin at multiples of that, as places do, and none is beyond an end.
@@ -118,12 +121,18 @@ impl Lies {
         let batch = layout.batch.iter().all(|(_, strides)| whole(strides[side]));
         let aligned = whole(first) && whole(far) && batch;
         let at_once = if aligned && length.is_multiple_of(wide) { wide } else { 1 };
-        Some(Lies { along: is_along, far, at_once })
+        Some(OperandLayout { along: is_along, far, at_once })
     }
 
     /// As the type that reads so many rows by so many threads, so much of the sum at a time.
     pub fn text(&self, cell: Cell, [rows, threads, deep]: [usize; 3]) -> String {
-        format!("Rows<{}, {rows}, {}, {}, {}, {threads}, {deep}>", cell.name(), self.along, self.at_once, self.far)
+        format!(
+            "TileLoader<{}, {rows}, {}, {}, {}, {threads}, {deep}>",
+            cell.name(),
+            self.along,
+            self.at_once,
+            self.far
+        )
     }
 }
 
@@ -148,11 +157,17 @@ mod tests {
         let launch = scores(197, 0, Precision::Tf32).unwrap();
         // Two tiles of 104 columns, four of 64 rows, for each of 96 heads.
         assert_eq!((launch.grid, launch.block), ([96 * 8, 1], 128));
-        for of in ["Rows<float, 64, true, 4, 2304, 128, 32> a(", "Rows<float, 104, true, 4, 2304, 128, 32> b("] {
+        for of in
+            ["TileLoader<float, 64, true, 4, 2304, 128, 32> a(", "TileLoader<float, 104, true, 4, 2304, 128, 32> b("]
+        {
             assert!(launch.source.contains(of), "{}", launch.source);
         }
-        assert!(scores(197, 0, Precision::Bf16).unwrap().source.contains("Rows<bf16, 64, true, 8, 2304, 128, 64>"));
-        assert!(scores(197, 2, Precision::Tf32).unwrap().source.contains("Rows<float, 64, true, 1, 2304, 128, 32>"));
+        assert!(
+            scores(197, 0, Precision::Bf16).unwrap().source.contains("TileLoader<bf16, 64, true, 8, 2304, 128, 64>")
+        );
+        assert!(
+            scores(197, 2, Precision::Tf32).unwrap().source.contains("TileLoader<float, 64, true, 1, 2304, 128, 32>")
+        );
     }
 
     #[test]

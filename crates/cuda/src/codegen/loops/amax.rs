@@ -8,7 +8,7 @@ use bilevel_graph::Result;
 
 /// Has a thread remember the largest of what these members read, in every lane of its elements; declared before the first.
 pub(crate) fn join(members: &mut Members, largest: &[usize]) -> Result<()> {
-    let (context, lanes) = (members.context, members.walk.lanes());
+    let (context, lanes) = (members.context, members.mapping.lanes());
     for (number, &member) in largest.iter().enumerate() {
         let node = &context.schedule.nodes[member];
         let value = members.operand(member, &node.operands[0], node.dtype)?;
@@ -24,7 +24,7 @@ pub(crate) fn end(code: &mut Code, context: Context, largest: &[usize], block: u
     for (number, &member) in largest.iter().enumerate() {
         let known = code.raw_pointer(context.place(member)?, 0, "int");
         code.line(format!("most{number} = across<Max, {block}>(most{number});"));
-        code.line(format!("if (threadIdx.x == 0) raise({known}, most{number});"));
+        code.line(format!("if (threadIdx.x == 0) atomic_amax({known}, most{number});"));
     }
     Ok(())
 }

@@ -4,20 +4,20 @@ use crate::codegen::body::Members;
 use crate::codegen::context::Context;
 use crate::codegen::kernel::{Cell, Code, Launch, c_type};
 use crate::codegen::loops::amax;
-use crate::codegen::loops::reduction_shape::Structure;
-use crate::codegen::thread_mapping::Walk;
+use crate::codegen::loops::reduction_shape::ReductionShape;
+use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::{DType, ReduceOp, Result};
 use bilevel_plan::{Access, Elementwise, Kind, Place, internal_error};
 
 /// Threads of a block.
 const BLOCK: usize = 256;
 /// Most blocks of a loop that adds up: enough for any GPU, and few enough to add their sums up in one block.
-pub(crate) const MOST_PARTIALS: usize = 1024;
+pub(crate) const MAX_PARTIALS: usize = 1024;
 /// Elements of a thread that adds up, where there are enough of them.
-const DEEP: usize = 16;
+const ELEMENTS_PER_THREAD: usize = 16;
 
 /// True where a sink is one number.
-pub(crate) fn is_scalar_sink(structure: &Structure) -> bool {
+pub(crate) fn is_scalar_reduction(structure: &ReductionShape) -> bool {
     structure.axes.iter().all(|axis| !axis.kept)
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn sum_type(op: ReduceOp, dtype: DType) -> DType {
 
 /// How many sums of its own a loop over this many elements leaves.
 pub(crate) fn partials(n: usize) -> usize {
-    n.div_ceil(BLOCK * DEEP).clamp(1, MOST_PARTIALS)
+    n.div_ceil(BLOCK * ELEMENTS_PER_THREAD).clamp(1, MAX_PARTIALS)
 }
 
 /// A loop over `n` elements that writes the members in `stored`, and the sums of each block for every sink, to the place
@@ -45,7 +45,7 @@ pub(crate) fn map(
     let lanes = lanes(&context, n, stored, sinks);
     context.guard(&mut code, stored);
     let count = code.count((n / lanes) as u64);
-    let mut members = Members::new(context, Walk::Side { lanes }, &mut code);
+    let mut members = Members::new(context, ThreadMapping::Flat { lanes }, &mut code);
     let mut stores = vec![];
     for &member in stored {
         let value = members.stored(member)?;

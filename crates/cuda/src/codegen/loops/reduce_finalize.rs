@@ -36,7 +36,7 @@ const BLOCK: usize = 128;
 /// Results side by side in a block in which several threads share each; with fewer, each has a block.
 const SIDE: usize = 32;
 /// Reductions that one kernel folds at most.
-const MOST_TERMS: usize = 16;
+const MAX_TERMS: usize = 16;
 
 /// Threads that share a result, where there are many results: so many that none has to wait for many parts in turn.
 fn deep(parts: usize) -> usize {
@@ -51,7 +51,7 @@ fn deep(parts: usize) -> usize {
 pub(crate) fn folds(partials: &[Partial]) -> Vec<Launch> {
     let mut alike: Vec<Vec<Partial>> = vec![];
     for partial in partials {
-        match alike.iter_mut().find(|others| others.len() < MOST_TERMS && others[0].is_like(partial)) {
+        match alike.iter_mut().find(|others| others.len() < MAX_TERMS && others[0].is_like(partial)) {
             Some(others) => others.push(*partial),
             None => alike.push(vec![*partial]),
         }

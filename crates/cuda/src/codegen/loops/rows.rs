@@ -3,30 +3,30 @@
 use crate::codegen::body::Members;
 use crate::codegen::context::Context;
 use crate::codegen::kernel::{Code, Launch};
-use crate::codegen::loops::column_reduce::{Columns, column_blocks};
-use crate::codegen::loops::segment_reduce::Within;
+use crate::codegen::loops::column_reduce::{ColumnReduction, column_blocks};
+use crate::codegen::loops::segment_reduce::SegmentReduction;
 use crate::codegen::loops::{amax, column_reduce, segment_reduce};
 use crate::codegen::prefetch;
 use crate::codegen::store::put;
-use crate::codegen::thread_mapping::Walk;
+use crate::codegen::thread_mapping::ThreadMapping;
 use bilevel_graph::Result;
 use bilevel_plan::{Operand, Place, Role};
 
 /// Columns a thread holds at most, and rows that are so few that there are threads enough for one each.
-const DEEP: usize = 8;
-const FEW: usize = 32;
+const MAX_COLUMNS_PER_THREAD: usize = 8;
+const MAX_FEW_ROWS: usize = 32;
 /// Threads of a block of short rows.
 const BLOCK: usize = 128;
 /// Threads that can add up without a block.
 pub(crate) const WARP: usize = 32;
 /// Threads of a block at most.
-const MOST_THREADS: usize = 1024;
+const MAX_BLOCK_THREADS: usize = 1024;
 /// Longest row.
-pub(crate) const LONGEST: usize = MOST_THREADS * DEEP;
+pub(crate) const MAX_ROW_LENGTH: usize = MAX_BLOCK_THREADS * MAX_COLUMNS_PER_THREAD;
 
 /// How threads share rows.
 #[derive(Clone, Copy)]
-pub(crate) struct Sharing {
+pub(crate) struct RowThreads {
     /// Elements of a row.
     pub length: usize,
     /// Threads that share a row.
@@ -35,14 +35,14 @@ pub(crate) struct Sharing {
     pub block: usize,
 }
 
-impl Sharing {
+impl RowThreads {
     /// Of `n` elements in rows of this length.
     pub fn of((n, length): (usize, usize)) -> Self {
-        let deep = if n <= FEW * length { 1 } else { DEEP };
+        let deep = if n <= MAX_FEW_ROWS * length { 1 } else { MAX_COLUMNS_PER_THREAD };
         // A search for the largest element may have longer rows than a sum.
-        let threads = length.div_ceil(deep).next_power_of_two().min(MOST_THREADS);
+        let threads = length.div_ceil(deep).next_power_of_two().min(MAX_BLOCK_THREADS);
         // More than a warp can only add up between them as a whole block.
-        Sharing { length, threads, block: if threads > WARP { threads } else { BLOCK } }
+        RowThreads { length, threads, block: if threads > WARP { threads } else { BLOCK } }
     }
 
     /// Rows of a block.
@@ -51,25 +51,25 @@ impl Sharing {
     }
 
     /// The elements of a thread.
-    pub fn walk(self) -> Walk {
-        Walk::row(self.length, self.threads)
+    pub fn mapping(self) -> ThreadMapping {
+        ThreadMapping::row(self.length, self.threads)
     }
 }
 
 /// The sinks of a loop over rows.
 #[derive(Default)]
-pub(crate) struct Sinks {
+pub(crate) struct RowReductions {
     /// Those that stay within rows.
-    pub inner: Vec<Within>,
+    pub inner: Vec<SegmentReduction>,
     /// Those that reduce columns on the way.
-    pub columns: Vec<Columns>,
+    pub columns: Vec<ColumnReduction>,
     /// Others, each with a place of its own for what it reads, to be reduced afterwards.
     pub kept: Vec<(usize, Place)>,
     /// Largest powers of two.
     pub largest: Vec<usize>,
 }
 
-impl Sinks {
+impl RowReductions {
     /// True where there are none.
     pub fn is_empty(&self) -> bool {
         self.inner.is_empty() && self.columns.is_empty() && self.kept.is_empty() && self.largest.is_empty()
@@ -82,11 +82,11 @@ pub(crate) fn rows(
     context: Context,
     (n, length): (usize, usize),
     stored: &[usize],
-    Sinks { inner, columns, kept, largest }: &Sinks,
+    RowReductions { inner, columns, kept, largest }: &RowReductions,
 ) -> Result<Launch> {
-    let sharing = Sharing::of((n, length));
+    let sharing = RowThreads::of((n, length));
     let (threads, block, together) = (sharing.threads, sharing.block, sharing.together());
-    let (walk, count) = (sharing.walk(), n / length);
+    let (mapping, count) = (sharing.mapping(), n / length);
     let mut code = Code::default();
     code.reaches(n);
     context.guard(&mut code, stored);
@@ -110,10 +110,10 @@ pub(crate) fn rows(
     if columns.is_empty() {
         start.iter().for_each(|line| code.head(line));
     }
-    let mut members = Members::new(context, walk, &mut code);
+    let mut members = Members::new(context, mapping, &mut code);
     if !columns.is_empty() {
         // With few blocks, nobody else is busy while one waits for what it reads: it asks for all of a row while it computes the one before.
-        members.ahead.registers = if block > 512 { 16 } else { 48 };
+        members.prefetch.registers = if block > 512 { 16 } else { 48 };
     }
     let mut stores = vec![];
     for &member in stored {
@@ -140,14 +140,14 @@ pub(crate) fn rows(
         down.push((members.operand(sink.sink, operand, sink.dtype)?, sink));
     }
     amax::join(&mut members, largest)?;
-    let (ahead, sums) = (std::mem::take(&mut members.ahead.parts), members.sums);
+    let (prefetch, sums) = (std::mem::take(&mut members.prefetch.parts), members.sums);
     column_reduce::join(&mut code, sharing, live.as_deref(), &down);
     for (place, cell, value) in stores {
         let pointer = code.pointer(place, cell, 0);
         match value {
             Ok(lane) => {
                 let row = format!("{pointer} + row * {length}");
-                put(&mut code, walk, (&row, cell), &lane, live.as_deref().as_slice());
+                put(&mut code, mapping, (&row, cell), &lane, live.as_deref().as_slice());
             }
             Err(number) => {
                 let when = live.iter().cloned().chain(["t == 0".to_string()]).collect::<Vec<_>>().join(" && ");
@@ -160,10 +160,15 @@ pub(crate) fn rows(
         let body = code.take_body();
         column_reduce::begin(&mut code, sharing, &down);
         let first = if together == 1 { "turn".to_string() } else { format!("turn * {together}") };
-        prefetch::first(&mut code, &ahead, &start);
+        prefetch::first(&mut code, &prefetch, &start);
         code.line(format!("for (U turn = blockIdx.x; {first} < {rows}; turn += gridDim.x) {{"));
         start.iter().for_each(|line| code.line(line));
-        prefetch::next(&mut code, &ahead, &start, &format!("{} < {rows}", first.replace("turn", "(turn + gridDim.x)")));
+        prefetch::next(
+            &mut code,
+            &prefetch,
+            &start,
+            &format!("{} < {rows}", first.replace("turn", "(turn + gridDim.x)")),
+        );
         code.line(body.trim());
         if !inner.is_empty() || sums == 1 {
             // Nobody reads the copy of this row any more, nor what warps left each other for its only sum.

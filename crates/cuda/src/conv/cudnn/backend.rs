@@ -4,8 +4,8 @@
 //! bf16 where they are narrow, sums always in 32 bits. Engines that can compute it are proposed, best first; only those
 //! are taken that always give the same bits and multiply as they should.
 
-use crate::conv::canonical::{Geometry, Sought};
-use crate::conv::cudnn::descriptor::{Answer, Described};
+use crate::conv::canonical::{ConvPass, Geometry};
+use crate::conv::cudnn::descriptor::{CudnnResult, Descriptor};
 use crate::conv::cudnn::engine::{Engine, EngineName};
 use crate::conv::cudnn::handles::Handle;
 use cudarc::cudnn::sys;
@@ -21,16 +21,16 @@ const W: i64 = 2;
 const Y: i64 = 3;
 const SUMS: i64 = 4;
 /// What addresses are multiples of.
-const ALIGNED: i64 = 16;
+const LIBRARY_ALIGNMENT: i64 = 16;
 /// Most engines to look at that are proposed in one way.
-const OFFERS: usize = 32;
+const MAX_HEURISTICS: usize = 32;
 
 /// How the library can be asked for engines: by what it thinks is fastest, by a longer thought, and for those that can nearly always.
 pub(crate) const MODES: [Mode; 3] = [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_B, Mode::CUDNN_HEUR_MODE_FALLBACK];
 
 /// A convolution that is ready to be started, and the bytes of workspace it needs.
 pub(crate) struct GraphPlan {
-    plan: Described,
+    plan: Descriptor,
     pub workspace: usize,
 }
 
@@ -42,23 +42,23 @@ impl GraphPlan {
         modes.into_iter().find_map(|mode| proposals.engines(mode).find_map(|engine| proposals.plan(&engine, most)))
     }
 
-    fn of(handle: &Handle, config: &Described) -> Answer<Self> {
-        let plan = Described::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+    fn of(handle: &Handle, config: &Descriptor) -> CudnnResult<Self> {
+        let plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
         plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Type::CUDNN_TYPE_HANDLE, &[handle.raw()])?;
         plan.refer(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[config])?;
         Self::finished(plan)
     }
 
     /// One that was written down before: what it compiled is compiled. The handle must be of the same kind of GPU.
-    pub fn read(handle: &Handle, written: &[u8]) -> Answer<Self> {
-        let plan = Described::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
+    pub fn read(handle: &Handle, written: &[u8]) -> CudnnResult<Self> {
+        let plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?;
         plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Type::CUDNN_TYPE_HANDLE, &[handle.raw()])?;
         plan.set(Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, Type::CUDNN_TYPE_CHAR, written)?;
         Self::finished(plan)
     }
 
     /// What [`read`](Self::read) takes, for the same version of the library.
-    pub fn written(&self) -> Answer<Vec<u8>> {
+    pub fn written(&self) -> CudnnResult<Vec<u8>> {
         let (name, kind) = (Name::CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, Type::CUDNN_TYPE_CHAR);
         let length = self.plan.get::<u8>(name, kind, &mut [])?;
         let mut written = vec![0u8; length];
@@ -67,7 +67,7 @@ impl GraphPlan {
         Ok(written)
     }
 
-    fn finished(plan: Described) -> Answer<Self> {
+    fn finished(plan: Descriptor) -> CudnnResult<Self> {
         let plan = plan.finished()?;
         let mut bytes = [0i64];
         plan.get(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, Type::CUDNN_TYPE_INT64, &mut bytes)?;
@@ -79,9 +79,9 @@ impl GraphPlan {
     /// # Safety
     /// The handle must be of the same GPU, and the addresses those of x, w, y and the workspace, which nobody else uses
     /// meanwhile.
-    pub unsafe fn run(&self, handle: &Handle, [x, w, y, workspace]: [u64; 4]) -> Answer<()> {
+    pub unsafe fn run(&self, handle: &Handle, [x, w, y, workspace]: [u64; 4]) -> CudnnResult<()> {
         let pointer = |address: u64| address as *mut c_void;
-        let pack = Described::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
+        let pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;
         pack.set(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, Type::CUDNN_TYPE_INT64, &[X, W, Y])?;
         let data = [x, w, y].map(pointer);
         pack.set(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, Type::CUDNN_TYPE_VOID_PTR, &data)?;
@@ -129,32 +129,32 @@ impl<'a> Proposals<'a> {
 
 /// A graph of a convolution, with what it refers to.
 struct Graph {
-    graph: Described,
-    _parts: Vec<Described>,
+    graph: Descriptor,
+    _parts: Vec<Descriptor>,
 }
 
 impl Graph {
     /// With `apart`, what is sought is first a tensor that is nowhere in memory, and an operation of its own writes it.
-    fn new(handle: &Handle, geometry: &Geometry, apart: bool) -> Answer<Self> {
-        let Geometry { sought, x, w, y, .. } = *geometry;
+    fn new(handle: &Handle, geometry: &Geometry, apart: bool) -> CudnnResult<Self> {
+        let Geometry { pass, x, w, y, .. } = *geometry;
         let float = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
         let stored = if geometry.narrow { sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16 } else { float };
-        let shaped = |part: Sought| match part {
-            Sought::Image => (X, x),
-            Sought::Kernel => (W, w),
-            Sought::Result => (Y, y),
+        let shaped = |part: ConvPass| match part {
+            ConvPass::Dgrad => (X, x),
+            ConvPass::Wgrad => (W, w),
+            ConvPass::Fprop => (Y, y),
         };
-        let of = |part: Sought| -> Answer<Described> {
+        let of = |part: ConvPass| -> CudnnResult<Descriptor> {
             let (name, shape) = shaped(part);
-            match (part == sought, apart) {
+            match (part == pass, apart) {
                 (true, true) => tensor(geometry, (SUMS, shape), float, true),
                 _ => tensor(geometry, (name, shape), stored, false),
             }
         };
-        let (image, kernel, result) = (of(Sought::Image)?, of(Sought::Kernel)?, of(Sought::Result)?);
+        let (image, kernel, result) = (of(ConvPass::Dgrad)?, of(ConvPass::Wgrad)?, of(ConvPass::Fprop)?);
         let convolution = convolution(geometry)?;
-        let names = names(sought);
-        let operation = Described::new(names.operation)?;
+        let names = names(pass);
+        let operation = Descriptor::new(names.operation)?;
         operation.refer(names.convolution, &[&convolution])?;
         operation.refer(names.image, &[&image])?;
         operation.refer(names.kernel, &[&kernel])?;
@@ -164,25 +164,25 @@ impl Graph {
         let operation = operation.finished()?;
         let mut parts = vec![];
         if apart {
-            let sums = match sought {
-                Sought::Image => &image,
-                Sought::Kernel => &kernel,
-                Sought::Result => &result,
+            let sums = match pass {
+                ConvPass::Dgrad => &image,
+                ConvPass::Wgrad => &kernel,
+                ConvPass::Fprop => &result,
             };
-            let written = tensor(geometry, shaped(sought), stored, false)?;
-            let identity = Described::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
+            let written = tensor(geometry, shaped(pass), stored, false)?;
+            let identity = Descriptor::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?;
             let mode = sys::cudnnPointwiseMode_t::CUDNN_POINTWISE_IDENTITY;
             identity.set(Name::CUDNN_ATTR_POINTWISE_MODE, Type::CUDNN_TYPE_POINTWISE_MODE, &[mode])?;
             identity.set(Name::CUDNN_ATTR_POINTWISE_MATH_PREC, Type::CUDNN_TYPE_DATA_TYPE, &[float])?;
             let identity = identity.finished()?;
-            let writes = Described::new(Kind::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
+            let writes = Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?;
             writes.refer(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&identity])?;
             writes.refer(Name::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &[sums])?;
             writes.refer(Name::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &[&written])?;
             parts.extend([writes.finished()?, identity, written]);
         }
-        let graph = Described::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
-        let operations: Vec<&Described> = [&operation].into_iter().chain(parts.first()).collect();
+        let graph = Descriptor::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
+        let operations: Vec<&Descriptor> = [&operation].into_iter().chain(parts.first()).collect();
         graph.refer(Name::CUDNN_ATTR_OPERATIONGRAPH_OPS, &operations)?;
         graph.set(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, Type::CUDNN_TYPE_HANDLE, &[handle.raw()])?;
         let graph = graph.finished()?;
@@ -191,13 +191,13 @@ impl Graph {
     }
 
     /// What the library proposes, best first.
-    fn offers(&self, mode: Mode) -> Answer<Vec<Described>> {
-        let heuristic = Described::new(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
+    fn offers(&self, mode: Mode) -> CudnnResult<Vec<Descriptor>> {
+        let heuristic = Descriptor::new(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
         heuristic.refer(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&self.graph])?;
         heuristic.set(Name::CUDNN_ATTR_ENGINEHEUR_MODE, Type::CUDNN_TYPE_HEUR_MODE, &[mode])?;
         let heuristic = heuristic.finished()?;
         let (name, kind) = (Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-        heuristic.referred(name, kind, OFFERS)
+        heuristic.referred(name, kind, MAX_HEURISTICS)
     }
 }
 
@@ -207,23 +207,23 @@ fn tensor(
     (name, shape): (i64, [usize; 4]),
     of: sys::cudnnDataType_t,
     within: bool,
-) -> Answer<Described> {
-    let made = Described::new(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
+) -> CudnnResult<Descriptor> {
+    let made = Descriptor::new(Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
     let strides = geometry.strides(shape).map(|stride| stride as i64);
     let shape = shape.map(|length| length as i64);
     made.set(Name::CUDNN_ATTR_TENSOR_DATA_TYPE, Type::CUDNN_TYPE_DATA_TYPE, &[of])?;
     made.set(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, Type::CUDNN_TYPE_INT64, &shape)?;
     made.set(Name::CUDNN_ATTR_TENSOR_STRIDES, Type::CUDNN_TYPE_INT64, &strides)?;
     made.set(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, Type::CUDNN_TYPE_INT64, &[name])?;
-    made.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, Type::CUDNN_TYPE_INT64, &[ALIGNED])?;
+    made.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, Type::CUDNN_TYPE_INT64, &[LIBRARY_ALIGNMENT])?;
     if within {
         made.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, Type::CUDNN_TYPE_BOOLEAN, &[true])?;
     }
     made.finished()
 }
 
-fn convolution(geometry: &Geometry) -> Answer<Described> {
-    let made = Described::new(Kind::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?;
+fn convolution(geometry: &Geometry) -> CudnnResult<Descriptor> {
+    let made = Descriptor::new(Kind::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?;
     let two = |numbers: [usize; 2]| numbers.map(|number| number as i64);
     let (float, mode) = (sys::cudnnDataType_t::CUDNN_DATA_FLOAT, sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION);
     made.set(Name::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, Type::CUDNN_TYPE_DATA_TYPE, &[float])?;
@@ -251,9 +251,9 @@ struct Names {
     beta: Name,
 }
 
-fn names(sought: Sought) -> Names {
-    match sought {
-        Sought::Result => Names {
+fn names(pass: ConvPass) -> Names {
+    match pass {
+        ConvPass::Fprop => Names {
             operation: Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
             convolution: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
             image: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
@@ -262,7 +262,7 @@ fn names(sought: Sought) -> Names {
             alpha: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
             beta: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
         },
-        Sought::Image => Names {
+        ConvPass::Dgrad => Names {
             operation: Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
             convolution: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
             image: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
@@ -271,7 +271,7 @@ fn names(sought: Sought) -> Names {
             alpha: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
             beta: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
         },
-        Sought::Kernel => Names {
+        ConvPass::Wgrad => Names {
             operation: Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
             convolution: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
             image: Name::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,

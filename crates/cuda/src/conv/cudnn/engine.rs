@@ -1,7 +1,7 @@
 //! An engine of cuDNN's with its settings: what the library says of it, and a name by which a later process knows it again.
 
 use crate::conv::canonical::Geometry;
-use crate::conv::cudnn::descriptor::{Answer, Described};
+use crate::conv::cudnn::descriptor::{CudnnResult, Descriptor};
 use cudarc::cudnn::sys;
 use sys::cudnnBackendAttributeName_t as Name;
 use sys::cudnnBackendAttributeType_t as Type;
@@ -10,9 +10,9 @@ use sys::cudnnBackendDescriptorType_t as Kind;
 use sys::cudnnBackendNumericalNote_t as Note;
 
 /// Most notes an engine may have.
-const NOTES: usize = 32;
+const MAX_NOTES: usize = 32;
 /// Most settings an engine may have.
-const KNOBS: usize = 64;
+const MAX_KNOBS: usize = 64;
 /// What engines do that may give other bits each time, or are less exact than a plain sum of products.
 const REFUSED: [Note; 8] = [
     Note::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
@@ -33,16 +33,16 @@ pub(crate) struct EngineName(pub Vec<u64>);
 /// A way that the library proposes to compute a graph.
 pub(crate) struct Engine {
     /// The engine with its settings.
-    pub config: Described,
-    engine: Described,
+    pub config: Descriptor,
+    engine: Descriptor,
     /// What it does with numbers; none where the library does not say.
     notes: Option<Vec<u32>>,
 }
 
 impl Engine {
     /// The engine that a proposal is of.
-    pub fn new(config: Described) -> Answer<Self> {
-        let engine = Described::new(Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
+    pub fn new(config: Descriptor) -> CudnnResult<Self> {
+        let engine = Descriptor::new(Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
         config.get(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Type::CUDNN_TYPE_BACKEND_DESCRIPTOR, &mut [engine.0])?;
         let notes = noted(&engine, Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, Type::CUDNN_TYPE_NUMERICAL_NOTE);
         Ok(Engine { config, engine, notes })
@@ -64,7 +64,7 @@ impl Engine {
     }
 
     /// Its name. Where the library does not tell its settings, all proposals of the engine have the same.
-    pub fn name(&self) -> Answer<EngineName> {
+    pub fn name(&self) -> CudnnResult<EngineName> {
         let mut number = [0i64];
         self.engine.get(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX, Type::CUDNN_TYPE_INT64, &mut number)?;
         let mut knobs = self.knobs().unwrap_or_default();
@@ -74,10 +74,10 @@ impl Engine {
     }
 
     /// Kind and value of each setting.
-    fn knobs(&self) -> Answer<Vec<(u32, i64)>> {
+    fn knobs(&self) -> CudnnResult<Vec<(u32, i64)>> {
         let name = Name::CUDNN_ATTR_ENGINECFG_KNOB_CHOICES;
-        let choices = self.config.referred(name, Kind::CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, KNOBS)?;
-        let read = |choice: &Described| {
+        let choices = self.config.referred(name, Kind::CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, MAX_KNOBS)?;
+        let read = |choice: &Descriptor| {
             // As a number: a newer library may have settings that have no name here.
             let (mut kind, mut value) = ([0u32], [0i64]);
             choice.get(Name::CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, Type::CUDNN_TYPE_KNOB_TYPE, &mut kind)?;
@@ -89,9 +89,9 @@ impl Engine {
 }
 
 /// The notes of an engine, as numbers: a newer library may have some that have no name here. None where they cannot be read.
-fn noted(engine: &Described, name: Name, kind: Type) -> Option<Vec<u32>> {
-    let mut notes = vec![0u32; NOTES];
-    let count = engine.get(name, kind, &mut notes).ok().filter(|&count| count <= NOTES)?;
+fn noted(engine: &Descriptor, name: Name, kind: Type) -> Option<Vec<u32>> {
+    let mut notes = vec![0u32; MAX_NOTES];
+    let count = engine.get(name, kind, &mut notes).ok().filter(|&count| count <= MAX_NOTES)?;
     notes.truncate(count);
     Some(notes)
 }

@@ -4,7 +4,7 @@
 //! called with it borrows it from there, so that a thread that plans and a thread that runs cannot use one at the same time. They do
 //! not wait for each other either, for they have different ones.
 
-use crate::conv::cudnn::descriptor::Answer;
+use crate::conv::cudnn::descriptor::CudnnResult;
 use cudarc::cudnn::{result, sys};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,7 +19,7 @@ impl Handle {
     ///
     /// # Safety
     /// The stream must be one of that GPU's and outlive the handle.
-    pub unsafe fn new(stream: cudarc::driver::sys::CUstream) -> Answer<Self> {
+    pub unsafe fn new(stream: cudarc::driver::sys::CUstream) -> CudnnResult<Self> {
         let handle = Handle(result::create_handle()?);
         // SAFETY: the handle was just made; the stream is the caller's promise.
         unsafe { result::set_stream(handle.0, stream.cast())? };

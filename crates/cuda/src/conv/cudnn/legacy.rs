@@ -1,13 +1,13 @@
 //! Convolutions by cuDNN's older calls, which know few algorithms. The library itself says which is fastest.
 
-use crate::conv::canonical::{Geometry, Sought};
-use crate::conv::cudnn::descriptor::Answer;
+use crate::conv::canonical::{ConvPass, Geometry};
+use crate::conv::cudnn::descriptor::CudnnResult;
 use crate::conv::cudnn::handles::Handle;
 use cudarc::cudnn::{result, sys};
 use std::ffi::{c_int, c_void};
 
 /// A convolution that is ready to be started, and the bytes of workspace it needs.
-pub(crate) struct Call {
+pub(crate) struct LegacyConv {
     descriptions: Descriptions,
     algorithm: Algorithm,
     pub workspace: usize,
@@ -21,7 +21,7 @@ enum Algorithm {
 }
 
 /// An algorithm, the units it uses, and the bytes of workspace it needs.
-type Offer = (Algorithm, sys::cudnnMathType_t, usize);
+type LegacyHeuristic = (Algorithm, sys::cudnnMathType_t, usize);
 
 /// What the library must be told of a geometry; given back when it is dropped.
 struct Descriptions {
@@ -35,7 +35,7 @@ struct Descriptions {
 unsafe impl Send for Descriptions {}
 
 impl Descriptions {
-    fn new(geometry: &Geometry) -> Answer<Self> {
+    fn new(geometry: &Geometry) -> CudnnResult<Self> {
         use sys::{cudnnConvolutionMode_t as Mode, cudnnDataType_t as Type, cudnnTensorFormat_t as Format};
         let int = |numbers: [usize; 4]| numbers.map(|n| n as c_int);
         let format = if geometry.last { Format::CUDNN_TENSOR_NHWC } else { Format::CUDNN_TENSOR_NCHW };
@@ -72,7 +72,7 @@ impl Descriptions {
         }
     }
 
-    fn set_math(&self, math: sys::cudnnMathType_t) -> Answer<()> {
+    fn set_math(&self, math: sys::cudnnMathType_t) -> CudnnResult<()> {
         // SAFETY: the description was made in `new`.
         unsafe { sys::cudnnSetConvolutionMathType(self.convolution, math).result() }
     }
@@ -97,16 +97,17 @@ impl Drop for Descriptions {
 }
 
 /// Most ways the library may offer.
-const OFFERS: usize = 10;
+const MAX_HEURISTICS: usize = 10;
 
 /// The first offer that may be taken: the algorithms in `$may` always give the same bits, and are as exact as a plain sum.
 macro_rules! choose {
     ($handle:expr, $ask:ident, $offer:ty, $first:expr, $second:expr, $third:expr, $convolution:expr, $may:expr, $kind:expr, $plain:expr, $most:expr) => {{
-        let mut offers: [$offer; OFFERS] = std::mem::zeroed();
+        let mut offers: [$offer; MAX_HEURISTICS] = std::mem::zeroed();
         let mut count = 0;
         let offers_at = offers.as_mut_ptr();
-        sys::$ask($handle, $first, $second, $convolution, $third, OFFERS as c_int, &mut count, offers_at).result()?;
-        offers[..usize::try_from(count).unwrap_or(0).min(OFFERS)]
+        sys::$ask($handle, $first, $second, $convolution, $third, MAX_HEURISTICS as c_int, &mut count, offers_at)
+            .result()?;
+        offers[..usize::try_from(count).unwrap_or(0).min(MAX_HEURISTICS)]
             .iter()
             .find(|offer| {
                 let rounds = offer.mathType != sys::cudnnMathType_t::CUDNN_FMA_MATH;
@@ -119,19 +120,24 @@ macro_rules! choose {
     }};
 }
 
-impl Call {
+impl LegacyConv {
     /// What the library thinks is fastest with at most so many bytes of workspace, of what may be taken; none where there is no such
     /// way.
-    pub fn first(handle: &Handle, geometry: &Geometry, most: usize) -> Answer<Option<Self>> {
+    pub fn first(handle: &Handle, geometry: &Geometry, most: usize) -> CudnnResult<Option<Self>> {
         let descriptions = Descriptions::new(geometry)?;
         let Some((algorithm, math, workspace)) = Self::offer(handle, geometry, &descriptions, most)? else {
             return Ok(None);
         };
         descriptions.set_math(math)?;
-        Ok(Some(Call { descriptions, algorithm, workspace }))
+        Ok(Some(LegacyConv { descriptions, algorithm, workspace }))
     }
 
-    fn offer(handle: &Handle, geometry: &Geometry, d: &Descriptions, most: usize) -> Answer<Option<Offer>> {
+    fn offer(
+        handle: &Handle,
+        geometry: &Geometry,
+        d: &Descriptions,
+        most: usize,
+    ) -> CudnnResult<Option<LegacyHeuristic>> {
         use sys::cudnnConvolutionBwdDataAlgo_t::CUDNN_CONVOLUTION_BWD_DATA_ALGO_1 as DATA;
         use sys::cudnnConvolutionBwdFilterAlgo_t::CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1 as FILTER;
         use sys::cudnnConvolutionFwdAlgo_t as Forward;
@@ -144,8 +150,8 @@ impl Call {
         let (handle, x, w, y, convolution) = (handle.raw(), d.x, d.w, d.y, d.convolution);
         // SAFETY: the descriptions were just made; there is room for as many offers as are asked for.
         unsafe {
-            Ok(match geometry.sought {
-                Sought::Result => choose!(
+            Ok(match geometry.pass {
+                ConvPass::Fprop => choose!(
                     handle,
                     cudnnGetConvolutionForwardAlgorithm_v7,
                     sys::cudnnConvolutionFwdAlgoPerf_t,
@@ -158,7 +164,7 @@ impl Call {
                     plain,
                     most
                 ),
-                Sought::Image => choose!(
+                ConvPass::Dgrad => choose!(
                     handle,
                     cudnnGetConvolutionBackwardDataAlgorithm_v7,
                     sys::cudnnConvolutionBwdDataAlgoPerf_t,
@@ -171,7 +177,7 @@ impl Call {
                     plain,
                     most
                 ),
-                Sought::Kernel => choose!(
+                ConvPass::Wgrad => choose!(
                     handle,
                     cudnnGetConvolutionBackwardFilterAlgorithm_v7,
                     sys::cudnnConvolutionBwdFilterAlgoPerf_t,
@@ -192,7 +198,7 @@ impl Call {
     ///
     /// # Safety
     /// As for [`GraphPlan::run`](crate::conv::cudnn::backend::GraphPlan::run).
-    pub unsafe fn run(&self, handle: &Handle, [x, w, y, workspace]: [u64; 4]) -> Answer<()> {
+    pub unsafe fn run(&self, handle: &Handle, [x, w, y, workspace]: [u64; 4]) -> CudnnResult<()> {
         let (one, zero) = (1f32, 0f32);
         let (one, zero): (*const c_void, *const c_void) = ((&raw const one).cast(), (&raw const zero).cast());
         let given = |address: u64| address as *const c_void;
